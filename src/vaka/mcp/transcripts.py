@@ -35,13 +35,16 @@ class ResourcePage(msgspec.Struct, frozen=True):
 class TranscriptResources:
     """The transcripts of the sessions of one folder, latest change first."""
 
-    def __init__(self, store: Store, folder: str) -> None:
-        """``folder``: sessions of this folder, of those below it, and those that are bound to none."""
-        self._store, self._folder = store, folder
+    def __init__(self, store: Store, folder: str, *, owner: str = "") -> None:
+        """``folder``: sessions of this folder, of those below it, and those that are bound to none.
+
+        With ``owner`` only the sessions that belong to it.
+        """
+        self._store, self._folder, self._owner = store, folder, owner
 
     async def list(self, cursor: str = "") -> ResourcePage:
         """Return a page. Raises ``InvalidInput`` for a cursor that no page has returned."""
-        query = SessionQuery(folder=self._folder, limit=PAGE_SIZE, after=cursor)
+        query = SessionQuery(folder=self._folder, owner=self._owner, limit=PAGE_SIZE, after=cursor)
         page = await self._store.sessions.list(query)
         return ResourcePage([_describe(info) for info in page.sessions], page.next)
 
@@ -61,7 +64,9 @@ class TranscriptResources:
         return render_messages(build_messages(opened.window.events_at(()), ()))
 
     def is_visible(self, info: SessionInfo) -> bool:
-        """Return whether a session is one of the folder."""
+        """Return whether a session is one of the folder and of the owner."""
+        if self._owner and info.owner != self._owner:
+            return False
         inside = f"{self._folder.rstrip(os.sep)}{os.sep}"
         return not info.folder or info.folder == self._folder or info.folder.startswith(inside)
 

@@ -26,6 +26,7 @@ from vaka.runtime.options import Response
 from vaka.runtime.runtime import Runtime
 from vaka.runtime.session import Session
 from vaka.runtime.turn_stream import TurnStream
+from vaka.views.pending_decisions import PendingDecisions, decision_of
 
 MAX_PROMPT_CHARS = 1_000_000
 MAX_LINE_CHARS = 200
@@ -56,9 +57,14 @@ class AskArguments(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class ServedTurns:
     """Runs the turns of an MCP server: one call of a session after the other, each stopped when it is cancelled."""
 
-    def __init__(self, runtime: Runtime, hint: Callable[[PendingDecision], str]) -> None:
-        """``hint`` returns an open decision in one line, with the command that takes it."""
-        self.runtime, self._hint = runtime, hint
+    def __init__(
+        self, runtime: Runtime, hint: Callable[[PendingDecision], str], *, owner: str = "", own_only: bool = False
+    ) -> None:
+        """``hint`` returns an open decision in one line, with the command that takes it.
+
+        New sessions belong to ``owner``; with ``own_only`` sessions of others do not exist.
+        """
+        self.runtime, self._hint, self._owner, self._own_only = runtime, hint, owner, own_only
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._stopping: set[asyncio.Task[None]] = set()
 
@@ -72,18 +78,23 @@ class ServedTurns:
             agent, id=id or self.runtime.env.ids.new_id("ses_mcp"), run_settings=run_settings
         )
         info = await self.runtime.store.sessions.find(session.id) if id else None
-        if id and info is None:
+        if id and (info is None or (self._own_only and info.owner != self._owner)):
             raise NotFound(f"there is no session {id!r}; leave session_id out to begin a new one")
         if info is not None and info.agent not in ("", agent.name):
             raise InvalidInput(f"session {id!r} belongs to agent {info.agent!r}, not to {agent.name!r}")
+        if self._owner and not id:
+            await session.update(owner=self._owner, by=self._owner)
         return session
 
     async def run(
         self, session: Session, stream: Callable[[], TurnStream], run: ToolRun, report: Report,
         take: Callable[[Event], None] = lambda event: None,
     ) -> "ToolOutcome | Response":  # fmt: skip
-        """Run a turn; return its response, or the decisions it waits for. Raises ``TurnError``."""
-        lines = _ProgressLines(run, self._hint)
+        """Run a turn; return its response, or the decisions it waits for. Raises ``TurnError``.
+
+        A turn that waits goes on in the background as soon as it can.
+        """
+        lines, pending = _ProgressLines(run, self._hint), PendingDecisions()
         async with self._one_at_a_time(session.id):
             try:
                 async with stream() as turn:
@@ -91,13 +102,23 @@ class ServedTurns:
                         take(event)
                         for line in lines.take(event):
                             await report(line)
+                        pending.note(event)
+                        if pending.is_waiting_after(event.data) and (rows := await self._open_rows(session, pending)):
+                            return ToolOutcome(session=session.id, decisions=rows, seen=lines.seen)
                     return turn.response
             except Suspended as suspended:
-                rows = [row for row in await self.runtime.decisions(session.id) if row.id in suspended.decisions]
-                return ToolOutcome(session=session.id, decisions=tuple(rows), seen=lines.seen)
+                rows = tuple(row for row in await self.runtime.decisions(session.id) if row.id in suspended.decisions)
+                return ToolOutcome(session=session.id, decisions=rows, seen=lines.seen)
             except asyncio.CancelledError:
                 self._stop_later(session, run.key, started=lines.started)
                 raise
+
+    async def _open_rows(self, session: Session, pending: PendingDecisions) -> tuple[PendingDecision, ...]:
+        """Return the decisions that a turn waits for and that are still open; one that suspends itself is not asked."""
+        if self.runtime.env.ask != "wait":
+            return ()
+        asked = {decision_of(each) for _, each in pending.asked}
+        return tuple(row for row in await self.runtime.decisions(session.id) if row.id in asked)
 
     @asynccontextmanager
     async def _one_at_a_time(self, session: str) -> AsyncGenerator[None]:

@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from http import HTTPStatus
 from typing import Any
 
@@ -61,12 +61,14 @@ def create_app(service: AgentService) -> ASGIApp:
 
     @asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncGenerator[None]:
-        async with service.run():
+        async with AsyncExitStack() as stack:
+            for door in doors:
+                await stack.enter_async_context(door.run())
+            await stack.enter_async_context(service.run())
             yield
 
-    routes: list[BaseRoute] = []
-    for make_door in doors_of(service.settings.features):
-        routes.extend(make_door(service).routes)
+    doors = [make_door(service) for make_door in doors_of(service.settings.features)]
+    routes: list[BaseRoute] = [route for door in doors for route in door.routes]
     app = Starlette(routes=routes, lifespan=lifespan, exception_handlers={Exception: _handle_bug})
     for kind in (Problem, VakaError, HTTPException):
         app.add_exception_handler(kind, _handle_error)

@@ -55,6 +55,12 @@ def _ai_sdk() -> DoorFactory:
     return door
 
 
+def _mcp() -> DoorFactory:
+    from vaka.server.mcp import door
+
+    return door
+
+
 _FEATURE_DOORS: dict[Feature, Callable[[], DoorFactory]] = {
     "websocket": _websocket,
     "tracing": _traces,
@@ -63,6 +69,7 @@ _FEATURE_DOORS: dict[Feature, Callable[[], DoorFactory]] = {
     "ui": _console,
     "agui": _agui,
     "ai_sdk": _ai_sdk,
+    "mcp": _mcp,
 }
 
 

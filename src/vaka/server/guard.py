@@ -4,6 +4,7 @@ import asyncio
 import re
 import secrets
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, nullcontext
 from typing import Protocol, TypeAlias
 from urllib.parse import urlsplit
 
@@ -131,9 +132,10 @@ class Guard:
 
 
 class Door(msgspec.Struct, frozen=True):
-    """The routes of one protocol."""
+    """The routes of one protocol, and what runs while the server does."""
 
     routes: Sequence[BaseRoute]
+    run: "Callable[[], AbstractAsyncContextManager[None]]" = nullcontext
 
 
 class GuardedApp:
