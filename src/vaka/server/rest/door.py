@@ -15,6 +15,7 @@ from vaka.server.rest import (
     turns,
     usage,
 )
+from vaka.server.rest.idempotency import IdempotentRequests
 from vaka.server.rest.operation import Operation, operation_routes
 from vaka.server.service import AgentService
 
@@ -28,8 +29,9 @@ ALIASES = {"/sessions": "/threads", "/turns": "/runs"}
 
 def door(service: AgentService) -> Door:
     """Return the routes below ``/api/v1``. Those of features that may be off have doors of their own."""
-    routes = operation_routes(service, OPERATIONS)
-    return Door([*routes, *operation_routes(service, OPERATIONS, _aliases_of)])
+    requests = IdempotentRequests()
+    operations = [requests.protect(operation) for operation in OPERATIONS]
+    return Door([*operation_routes(service, operations), *operation_routes(service, operations, _aliases_of)])
 
 
 def _aliases_of(path: str) -> list[str]:

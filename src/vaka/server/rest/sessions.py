@@ -9,12 +9,13 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
 from vaka.core.ports.store import SessionInfo, SessionQuery, SessionStatus, Store
-from vaka.core.types.ids import SessionId
+from vaka.core.types.ids import SessionId, parse_session_id
 from vaka.runtime.runtime import Runtime
 from vaka.server.bodies import json_response, read_json
 from vaka.server.guard import principal_of
 from vaka.server.problems import Problem, not_found
 from vaka.server.rest.documents import MAX_PAGE, Page, SessionDocument, cursor_of, session_document
+from vaka.server.rest.idempotency import derive_id, is_replay
 from vaka.server.rest.operation import PREFIX, Operation, read_query
 from vaka.server.rest.turn_log import find_turn
 from vaka.server.service import AgentService
@@ -136,10 +137,14 @@ async def list_sessions(service: AgentService, request: Request) -> Response:
 async def create_session(service: AgentService, request: Request) -> Response:
     body, principal = await read_json(request, CreateSession, empty=CreateSession()), principal_of(request)
     check_new_id(body.id)
+    runtime, id = await service.runtime_of(principal), body.id or derive_id(request, "ses")
+    known = await runtime.store.sessions.find(parse_session_id(id)) if id and is_replay(request) else None
+    if known is not None and known.owner == principal.id:
+        return describe_session(known, 201)
     session = await service.create_session(
-        principal, agent=body.agent, id=body.id, title=body.title, tags=body.tags, metadata=body.metadata
+        principal, agent=body.agent, id=id, title=body.title, tags=body.tags, metadata=body.metadata
     )
-    return describe_session(await read_info(await service.runtime_of(principal), session.id), 201)
+    return describe_session(await read_info(runtime, session.id), 201)
 
 
 def check_new_id(id: str) -> None:
@@ -181,9 +186,12 @@ async def fork_session(service: AgentService, request: Request) -> Response:
     if body.at and body.turn:
         raise Problem(422, "invalid_body", "give `at` or `turn`, not both", errors=[{"field": "turn"}])
     at = await _end_of_turn(runtime.store, info, body.turn) if body.turn else body.at or None
-    if body.id and await runtime.store.sessions.find(SessionId(body.id)) is not None:
-        raise Problem(409, "exists", f"there is a session {body.id!r} already; choose another id")
-    new = await runtime.fork(info.id, at=at, id=body.id)
+    new = parse_session_id(body.id or derive_id(request, "ses_fork") or runtime.env.ids.new_id("ses_fork"))
+    known = await runtime.store.sessions.find(new)
+    if known is None:
+        await runtime.fork(info.id, at=at, id=new)
+    elif not is_replay(request) or known.origin != info.id:
+        raise Problem(409, "exists", f"there is a session {new!r} already; choose another id")
     await runtime.update_session(new, title=body.title, owner=principal.id, by=principal.id)
     return describe_session(await read_info(runtime, new), 201)
 

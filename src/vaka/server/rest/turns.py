@@ -23,6 +23,7 @@ from vaka.server.problems import Problem, not_found
 from vaka.server.rest.documents import InputPart, Page, TurnDocument
 from vaka.server.rest.events import end_frame
 from vaka.server.rest.formats import EncodeEvents, StreamFormat, make_encoder
+from vaka.server.rest.idempotency import read_key
 from vaka.server.rest.operation import PREFIX, Operation, read_query, wants_stream
 from vaka.server.rest.sessions import check_new_id, find_session, page_limit, read_info
 from vaka.server.rest.turn_log import TurnRecord, describe_turn, find_turn, list_turns
@@ -33,7 +34,6 @@ from vaka.tools.client_tool import ClientTool
 
 _log = logging.getLogger("vaka.server")
 
-MAX_KEY_CHARS = 200
 MAX_WAIT = 600.0
 """Seconds that a request waits for a turn at most."""
 
@@ -98,9 +98,7 @@ class WaitForTurn(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
 async def create_turn(service: AgentService, request: Request) -> ASGIApp:
     query, body = read_query(request, StreamTurn), await read_json(request, CreateTurn)
-    principal, key = principal_of(request), request.headers.get("idempotency-key", "")
-    if len(key) > MAX_KEY_CHARS or not key.isprintable():
-        raise Problem(400, "invalid_key", f"an Idempotency-Key has at most {MAX_KEY_CHARS} printable characters")
+    principal, key = principal_of(request), read_key(request)
     session = await _open_session(service, principal, request.path_params["session"], body)
     prompt = PromptInput(
         prompt=read_input(body.input), on_busy=body.on_conflict, key=key, model=body.model, options=body.options
@@ -301,8 +299,7 @@ async def steer_turn(service: AgentService, request: Request) -> Response:
     if not info.turn or name not in ("current", info.turn):
         raise Problem(409, "no_turn", f"session {info.id!r} does not run turn {name!r}; start one")
     session = await service.open_session(principal, info.id)
-    key = request.headers.get("idempotency-key", "")
-    await session.send(read_input(body.input), on_busy="steer", key=key)
+    await session.send(read_input(body.input), on_busy="steer", key=read_key(request))
     return await _respond(service, principal, session, info.turn, 202)
 
 

@@ -61,7 +61,7 @@ class StatsDocument(msgspec.Struct, frozen=True, kw_only=True):
     by_agent: dict[str, CountedUsage]
 
 
-def _counted(count: UsageCount) -> CountedUsage:
+def _count_document(count: UsageCount) -> CountedUsage:
     return CountedUsage(usage=usage_document(count.usage), calls=count.calls)
 
 
@@ -73,8 +73,8 @@ def _describe(sessions: Collection[Mapping[UsageKey, UsageCount]]) -> StatsDocum
     return StatsDocument(
         sessions=len(sessions), calls=total.calls, usage=usage_document(total.usage),
         first_day=min(days, default=""), last_day=max(days, default=""),
-        by_model={name: _counted(each) for name, each in sum_counts((key.model, n) for key, n in rows).items()},
-        by_agent={name: _counted(each) for name, each in sum_counts((key.agent, n) for key, n in rows).items()},
+        by_model={name: _count_document(each) for name, each in sum_counts((key.model, n) for key, n in rows).items()},
+        by_agent={name: _count_document(each) for name, each in sum_counts((key.agent, n) for key, n in rows).items()},
     )  # fmt: skip
 
 
