@@ -86,7 +86,7 @@ class OpenResponse:
     @property
     def document(self) -> dict[str, Any]:
         """The response as it is now."""
-        return self.encoder.response or _queued(self.stored)
+        return self.encoder.response or _describe_unstarted(self.stored)
 
 
 def encoder_of(stored: StoredResponse, routers: set[str]) -> ResponseEncoder:
@@ -104,7 +104,7 @@ def encoding_of(stored: StoredResponse, encoder: ResponseEncoder) -> AnswerEncod
     return encoding
 
 
-def _queued(stored: StoredResponse, status: str = "queued") -> dict[str, Any]:
+def _describe_unstarted(stored: StoredResponse, status: str = "queued") -> dict[str, Any]:
     return empty_response(stored.id, stored.model, stored.created, stored.echo, status)
 
 
@@ -154,7 +154,7 @@ class Responses:
                         await self.conversations.remember(principal, opened.request, opened.answer, said)
                     yield events
             if not opened.encoder.response:  # the input was withdrawn
-                cancelled = _queued(opened.stored, "cancelled")
+                cancelled = _describe_unstarted(opened.stored, "cancelled")
                 yield [{"type": "response.incomplete", "sequence_number": 0, "response": cancelled}]
         finally:
             opened.is_read.set()
@@ -221,7 +221,7 @@ class Responses:
         agent, _ = self.conversations.find_model(stored.model)
         encoder = encoder_of(stored, routers_of(agent))
         collector = await self.conversations.read_stored(principal, stored.place, encoding_of(stored, encoder))
-        document = encoder.response or _queued(stored, "cancelled" if collector.withdrawn else "queued")
+        document = encoder.response or _describe_unstarted(stored, "cancelled" if collector.withdrawn else "queued")
         return ResponseState(document=document, collector=collector, last_number=encoder.last_number)
 
     async def input_messages(self, principal: Principal, stored: StoredResponse) -> list[dict[str, Any]]:
