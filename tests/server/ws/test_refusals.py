@@ -10,6 +10,7 @@ from tests.server.conftest import PRINCIPALS, Serve
 from tests.server.test_app import Scripted
 from tests.server.ws.conftest import Connect
 from vaka.core.types.ids import SessionId
+from vaka.server.principal import Principal
 from vaka.server.settings import ServerSettings
 from vaka.testing import say
 
@@ -197,3 +198,12 @@ async def test_clients_that_vanish_leave_nothing_behind(
         while count_tasks() > before or len(served.service.streams):  # noqa: ASYNC110  # tasks end without an event
             await asyncio.sleep(0)
         assert not served.service.runtime.hub.fanout_of(SessionId("s")).followers
+
+
+async def test_a_token_that_is_revoked_ends_the_connection(serve: Serve, scripted: Scripted, client: Connect) -> None:
+    settings = ServerSettings(socket_heartbeat=0.05)
+    PRINCIPALS["guest"] = Principal(id="guest", key="guest", scopes=frozenset({"runs:read"}))
+    async with serve([scripted(say("Hi."))], settings=settings) as served, client(served, "guest") as socket:
+        await socket.request("ping")
+        del PRINCIPALS["guest"]
+        assert (await socket.closed())[0] == 4401

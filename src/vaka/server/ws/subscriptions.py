@@ -109,28 +109,29 @@ class ChangedSessions:
         since_ms = self._now_ms() - CLOCK_TOLERANCE_MS
         while True:
             started_ms = self._now_ms()
-            recent: dict[SessionId, int] = {}
-            for info in await self._list_changed(format_milliseconds(since_ms)):
-                recent[info.id] = info.head
-                if known.get(info.id) != info.head:
-                    for watcher in list(self._watchers):
-                        watcher(info)
-            known, since_ms = recent, started_ms - CLOCK_TOLERANCE_MS
+            try:
+                changed = await self._list_changed(format_milliseconds(since_ms))
+            except VakaError:  # the store cannot be reached now; the next search finds the same changes
+                changed = None
+            if changed is not None:
+                for info in changed:
+                    if known.get(info.id) != info.head:
+                        for watcher in list(self._watchers):
+                            watcher(info)
+                known = {info.id: info.head for info in changed}
+                since_ms = started_ms - CLOCK_TOLERANCE_MS
             await asyncio.sleep(POLL_SECONDS)
 
     async def _list_changed(self, since: str) -> list[SessionInfo]:
         found: list[SessionInfo] = []
         after = ""
-        try:
-            while True:
-                query = SessionQuery(updated_after=since, limit=POLL_PAGE, after=after)
-                page = await self._store.sessions.list(query)
-                found.extend(page.sessions)
-                after = page.next
-                if not after:
-                    return found
-        except VakaError:  # the store cannot be reached now; the next search finds the same changes
-            return []
+        while True:
+            query = SessionQuery(updated_after=since, limit=POLL_PAGE, after=after)
+            page = await self._store.sessions.list(query)
+            found.extend(page.sessions)
+            after = page.next
+            if not after:
+                return found
 
 
 class SessionChanges:
@@ -156,9 +157,9 @@ class AllSessionsFeed:
 
     def __init__(
         self, hub: FollowerHub, changes: ChangedSessions, may_see: Callable[[SessionInfo], bool], sub: str,
-        chosen: EventFilter, queue: OutboundQueue,
+        chosen: EventFilter, queue: OutboundQueue, idle_seconds: float = IDLE_SECONDS,
     ) -> None:  # fmt: skip
-        self._hub, self._changes, self._may_see = hub, changes, may_see
+        self._hub, self._changes, self._may_see, self._idle_seconds = hub, changes, may_see, idle_seconds
         self._sub, self._chosen, self._queue = sub, chosen, queue
         self._seqs: dict[SessionId, int] = {}
         """The last event that was read of each session that has changed."""
@@ -183,7 +184,7 @@ class AllSessionsFeed:
             if after is None:
                 after = await self._last_before(info)
             feed = SessionFeed(self._hub, info.id, Cursor(0, after), self._sub, self._chosen, self._queue)
-            await feed.run(IDLE_SECONDS)
+            await feed.run(self._idle_seconds)
             self._seqs[info.id] = feed.seq
         except VakaError:  # it was deleted, or the store cannot be reached; its next change is found again
             self._seqs.pop(info.id, None)
@@ -195,13 +196,13 @@ class AllSessionsFeed:
 
     async def _last_before(self, info: SessionInfo) -> int:
         """Return the seq of the last event before this feed began: those after it are the first ones to send."""
-        if info.created > self._since:
+        if info.created >= self._since:
             return 0
         upto, size = info.head, TAIL_EVENTS
         while upto > 0:
             start = max(0, upto - size)
             async with aclosing(self._hub.store.events.read(info.id, after=start, upto=upto)) as events:
-                older = [event.seq async for event in events if event.ts <= self._since]
+                older = [event.seq async for event in events if event.ts < self._since]
             if older:
                 return older[-1]
             upto, size = start, size * 2
