@@ -90,7 +90,7 @@ const TurnView = memo(({ group, last, decisions, session, state, onFork }: TurnP
       const views = messages.map((message) => <MessageView key={message.id} message={message} decisions={decisions} state={state} />);
       return of ? <div class="subagent" key={messages[0]!.id}><div class="row small kind-subagent"><Icon name="subagent" />{of}</div>{views}</div> : views;
     })}
-    {group.turn && <TurnFoot turn={group.turn} session={session} text={() => group.messages.filter((each) => each.role === "assistant").map((each) => textOf(each.blocks)).filter(Boolean).join("\n\n")} onFork={onFork} />}
+    {group.turn && <TurnFoot turn={group.turn} waiting={!group.turn.ended && decisions.length > 0} session={session} text={() => group.messages.filter((each) => each.role === "assistant").map((each) => textOf(each.blocks)).filter(Boolean).join("\n\n")} onFork={onFork} />}
   </section>
 ), isSameTurn);
 
@@ -190,14 +190,14 @@ function Notice({ message }: { message: Message }) {
   return <div class="row faint small"><Icon name="flag" /><span class="mono">{block.kind}</span><span class="grow" style={{ overflowWrap: "anywhere" }}>{block.text}</span></div>;
 }
 
-function TurnFoot({ turn, session, text, onFork }: { turn: TurnState; session: string; text: () => string; onFork: ((cursor: string) => void) | undefined }) {
+function TurnFoot({ turn, waiting, session, text, onFork }: { turn: TurnState; waiting: boolean; session: string; text: () => string; onFork: ((cursor: string) => void) | undefined }) {
   const usage = turn.usage;
   const bad = turn.status === "failed";
   return (
     <>
       {turn.error && <div class="notice" role="alert"><Icon name="alert" /><span><b>{turn.error.code}</b>: {turn.error.message}</span></div>}
       <div class="turn-foot">
-        {turn.ended ? <span class={bad ? "is-error" : ""}>{turn.status}{turn.limit ? ` (limit: ${turn.limit})` : ""}{turn.note ? `: ${turn.note}` : ""}</span> : <span>{turn.status}</span>}
+        {turn.ended ? <span class={bad ? "is-error" : ""}>{turn.status}{turn.limit ? ` (limit: ${turn.limit})` : ""}{turn.note ? `: ${turn.note}` : ""}</span> : <span>{waiting ? "waiting for you" : turn.status}</span>}
         <span>{clock(turn.started)}</span>
         {turn.durationMs !== null && <span>{duration(turn.durationMs)}</span>}
         {usage.input + usage.output > 0 && <span title={`input ${count(usage.input)}, output ${count(usage.output)}, cached ${count(usage.cache_read)}, reasoning ${count(usage.reasoning)}`}>{`${compact(usage.input)} in · ${compact(usage.output)} out`}</span>}

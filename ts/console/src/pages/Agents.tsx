@@ -5,7 +5,7 @@ import { DecisionCard } from "../components/DecisionCard.tsx";
 import { JsonView } from "../components/JsonView.tsx";
 import { SchemaForm } from "../components/SchemaForm.tsx";
 import { pendingFromInbox } from "../decisions.ts";
-import { cut } from "../format.ts";
+import { cut, plural } from "../format.ts";
 import { Icon } from "../icons.tsx";
 import { path, route } from "../router.ts";
 import { initial, type Schema } from "../schema.ts";
@@ -26,14 +26,14 @@ function AgentList() {
   const reread = () => api.reloadAgents().then(() => { toast("Definitions read again"); reload(); void refreshAgents(); }, report);
   return (
     <>
-      <div class="row"><span class="muted grow">{`${data.data.length} agents`}</span><button type="button" class="small" onClick={reread}><Icon name="turn" />Read definitions again</button></div>
+      <div class="row"><span class="muted grow">{plural(data.data.length, "agent")}</span><button type="button" class="small" onClick={reread}><Icon name="turn" />Read definitions again</button></div>
       {data.data.length === 0 ? <Empty icon="agent" title="No agent is served" command="vaka serve --agent NAME" /> : (
         <div class="cards">
           {data.data.map((agent) => (
             <a key={agent.name} class="panel card" href={path("agents", agent.name)}>
               <span class="row"><span class="kind-agent"><Icon name="agent" /></span><b class="ellipsis grow">{agent.name}</b>{agent.kind && <span class="chip">{agent.kind}</span>}</span>
               <span class="muted">{cut(agent.description || "no description", 160)}</span>
-              <span class="row wrap small faint"><span>{agent.model || "default model"}</span><span>{`${agent.tools?.length ?? 0} tools`}</span></span>
+              <span class="row wrap small faint"><span>{agent.model || "default model"}</span><span>{plural(agent.tools?.length ?? 0, "tool")}</span></span>
             </a>
           ))}
         </div>

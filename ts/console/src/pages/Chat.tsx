@@ -4,7 +4,7 @@ import { api } from "../api.ts";
 import { download, Empty, Failure, Status } from "../components/basics.tsx";
 import { Composer } from "../components/Composer.tsx";
 import { Transcript } from "../components/Transcript.tsx";
-import { ago, compact, cost, count } from "../format.ts";
+import { ago, compact, cost, count, plural } from "../format.ts";
 import { Icon } from "../icons.tsx";
 import { useShortcuts } from "../keys.ts";
 import { useLiveSession } from "../live.ts";
@@ -74,7 +74,7 @@ function NewConversation() {
       <div class="stream">
         <Empty icon="chat" title="What should be done?" command={recent.value.length ? undefined : 'vaka run "Say hello"'}>
           <p>{chosen ? chosen.description || `You are talking to ${chosen.name}.` : "The server offers no agent yet; name one with --agent, or put one into .claude/agents."}</p>
-          {chosen && <p class="faint small">{`${chosen.model || "default model"} · ${chosen.tools?.length ?? 0} tools`}</p>}
+          {chosen && <p class="faint small">{`${chosen.model || "default model"} · ${plural(chosen.tools?.length ?? 0, "tool")}`}</p>}
         </Empty>
       </div>
       <Composer draft="new" running={false} agent={name} onAgent={setAgent} onSend={start} />

@@ -1,0 +1,132 @@
+"""Every page of the console: silent, within its origin, accessible, and as wide as the screen."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from playwright.async_api import Page, expect
+
+from tests.e2e.conftest import ROOT, ConsoleServer, OpenConsole
+
+AXE = ROOT / "ts" / "node_modules" / "axe-core" / "axe.min.js"
+PAGES = {
+    "/chat/trip": ".turn-foot",
+    "/chat/waiting": "[data-decision]",
+    "/chat?new=1": ".composer",
+    "/sessions": ".session-row:not(.head)",
+    "/sessions/trip": ".turn-foot",
+    "/sessions/trip/trace": ".span-row",
+    "/sessions/trip/events?at=1.6": ".event-row",
+    "/sessions/trip/checkpoints": "form",
+    "/sessions/trip/replay": ".scrubber",
+    "/traces": ".session-row:not(.head)",
+    "/approvals": "[data-decision]",
+    "/compare?a=trip&b=waiting": ".compare",
+    "/usage": ".chart",
+    "/agents": ".card",
+    "/agents/operator/deploy": ".schema-form",
+    "/settings": "table",
+    "/nowhere": ".empty",
+}
+"""The pages, and what each has once it is drawn."""
+SCREENS: list[dict[str, Any]] = [
+    {"viewport": {"width": 1440, "height": 900}, "color_scheme": "light"},
+    {"viewport": {"width": 320, "height": 640}, "color_scheme": "dark"},
+]
+
+
+async def violations_of(page: Page) -> list[str]:
+    """Return what axe-core calls serious or critical."""
+    found = await page.evaluate("() => axe.run(document, {resultTypes: ['violations']})")
+    return [
+        f"{each['id']}: {node['target']} {node.get('failureSummary', '')}"
+        for each in found["violations"] if each["impact"] in ("serious", "critical") for node in each["nodes"]
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("screen", SCREENS, ids=["wide and light", "narrow and dark"])
+async def test_every_page_is_silent_accessible_and_fits(
+    server: ConsoleServer, open_console: OpenConsole, screen: dict[str, Any]
+) -> None:
+    await server.run_turn("trip", "guide", "How do we get to Hilo?")
+    await server.run_turn("waiting", "operator", background=True)
+    problems: list[str] = []
+    async with open_console(server, **screen) as console:
+        page = console.page
+        for path, drawn in PAGES.items():
+            await console.open(path)
+            await expect(page.locator(drawn).first, path).to_be_visible()
+            width = await page.evaluate("document.documentElement.scrollWidth - innerWidth")
+            if width > 0:
+                problems.append(f"{path} is {width} px too wide")
+            await page.evaluate(Path(AXE).read_text())
+            problems += [f"{path}: {each}" for each in await violations_of(page)]
+        assert problems == []
+        console.check()
+
+
+async def test_without_a_login_the_console_says_how_to_get_one(
+    server: ConsoleServer, open_console: OpenConsole
+) -> None:
+    async with open_console(server, key="") as console:
+        page = console.page
+        await console.open("/sessions")
+        await expect(page.get_by_text("vaka serve --open")).to_be_visible()
+        await page.get_by_placeholder("ak_…").fill("wrong")
+        await page.keyboard.press("Enter")
+        await expect(page.get_by_role("alert")).to_have_text("The server does not accept this key.")
+        await page.get_by_placeholder("ak_…").fill("alice")
+        await page.keyboard.press("Enter")
+        await expect(page.get_by_text("No session yet")).to_be_visible()
+        assert await page.evaluate("[sessionStorage.length, localStorage.length, document.cookie]") == [1, 0, ""]
+        assert console.requests_elsewhere == []
+
+
+def big_trace(spans: int) -> dict[str, Any]:
+    """Return a trace with many steps, each with a model call and tools, one of which fails."""
+    rows: list[dict[str, Any]] = []
+
+    def add(parent: str, kind: str, name: str, start: float, end: float, **more: Any) -> str:
+        id = f"s{len(rows)}"
+        rows.append({
+            "id": id, "parent": parent, "kind": kind, "name": name, "path": [], "start_ms": start, "end_ms": end,
+            "status": "ok", "cursor": f"1.{len(rows) + 1}", "end_cursor": f"1.{len(rows) + 2}", "detail": {}, **more,
+        })  # fmt: skip
+        return id
+
+    turn, at = add("", "turn", "guide", 0, spans * 10), 0
+    while len(rows) < spans:
+        step = add(turn, "step", f"step {at}", at * 40, at * 40 + 40)
+        add(step, "model", "scripted", at * 40, at * 40 + 20)
+        add(step, "tool", f"tool {at % 9}", at * 40 + 20, at * 40 + 30)
+        failed = {"status": "error", "error": {"code": "error", "message": "lost"}} if at == 2000 else {}
+        add(step, "tool", "weather", at * 40 + 30, at * 40 + 40, **failed)
+        at += 1
+    tokens = {"input": 1, "output": 1, "cached": 0, "reasoning": 0, "total": 2}
+    return {
+        "id": "trn", "session": "big", "agent": "guide", "status": "error", "started": "2026-11-16T18:00:00.000Z",
+        "duration_ms": spans * 10, "tokens": tokens, "cost": 0.1, "ttft_ms": 300, "spans": rows,
+    }  # fmt: skip
+
+
+async def test_a_trace_of_ten_thousand_spans_keeps_few_rows_and_finds_the_first_error(
+    server: ConsoleServer, open_console: OpenConsole
+) -> None:
+    async with open_console(server) as console:
+        page, trace = console.page, big_trace(10_000)
+        await page.route("**/api/v1/traces/big/trn", lambda route: route.fulfill(json=trace))
+        await console.open("/traces/big/trn")
+        rows = page.locator(".span-row")
+        await expect(rows.first).to_be_visible()
+        assert await rows.count() < 100
+        await page.get_by_role("button", name="first error").click()
+        await expect(page.locator(".span-row[aria-selected=true]")).to_contain_text("weather")
+        await expect(page.locator(".detail")).to_contain_text("error: lost")
+        assert await rows.count() < 100
+        await page.get_by_role("button", name="list").click()
+        await page.get_by_label("Filter spans by name").fill("tool 3")
+        await expect(page.locator(".filters")).to_contain_text("278 rows")
+        await page.get_by_role("listbox").focus()
+        await page.keyboard.press("End")
+        await expect(page.locator(".span-row[aria-selected=true]")).to_be_visible()
+        console.check()
