@@ -91,7 +91,7 @@ class Console:
         self.errors: list[str] = []
         self.requests_elsewhere: list[str] = []
         page.on("pageerror", lambda error: self.errors.append(str(error)))
-        page.on("console", lambda message: self.errors.append(message.text) if message.type == "error" and "404" not in message.text else None)
+        page.on("console", lambda message: self.errors.append(message.text) if message.type == "error" else None)
         page.on("request", lambda request: self._note_request(request.url, url))
 
     def _note_request(self, address: str, own: str) -> None:

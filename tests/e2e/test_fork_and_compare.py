@@ -33,4 +33,8 @@ async def test_a_fork_at_an_event_is_compared_with_its_origin_and_replayed(
         await expect(page.locator(".tool")).to_have_count(0)
         await page.get_by_label("Event").press("End")
         await expect(page.locator(".markdown").last).to_have_text("You are welcome. 🌺")
+        await console.open("/sessions/trip/checkpoints")
+        await page.get_by_label("Label of a new checkpoint").fill("after the thanks")
+        await page.keyboard.press("Enter")
+        await expect(page.get_by_role("cell", name="after the thanks")).to_be_visible()
         console.check()

@@ -52,8 +52,8 @@ export function Shell({ crumbs, children }: { crumbs: ComponentChildren[]; child
             ? <h1 key={index}>{crumb}</h1>
             : <span key={index} class="row" style={{ gap: "6px" }}>{crumb}<span class="sep" aria-hidden="true">/</span></span>)}
         </nav>
-        <button type="button" class="plain search-open small" onClick={() => { paletteOpen.value = true; }} aria-label="Search and commands">
-          <Icon name="search" /><span class="text">Search</span><kbd>Ctrl K</kbd>
+        <button type="button" class="plain search-open small" onClick={() => { paletteOpen.value = true; }} title="Search and commands (Ctrl+K)">
+          <Icon name="search" /><span class="text">Search</span><kbd aria-hidden="true">Ctrl K</kbd>
         </button>
         <ConnPill />
       </div>

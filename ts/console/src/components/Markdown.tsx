@@ -31,6 +31,7 @@ export function toHtml(tokens: Token[]): string {
     ALLOWED_TAGS: TAGS,
     ALLOWED_ATTR: ["href", "class", "start", "align", "tabindex", "title"],
     ALLOWED_URI_REGEXP: /^(?:https?|mailto):/i,
+    ADD_URI_SAFE_ATTR: ["start", "align", "tabindex", "title"],
     ALLOW_DATA_ATTR: false,
   });
 }
