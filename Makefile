@@ -60,7 +60,7 @@ $(CLIENTS): tests/blackbox/js/package.json scripts/blackbox_js.sh | $(STAMP)
 	@touch $(CLIENTS)
 
 system: $(STAMP) # PostgreSQL's server, bubblewrap and ripgrep, which tests use for real
-	@scripts/system.sh postgresql bubblewrap ripgrep tmux
+	@scripts/system.sh postgresql bubblewrap ripgrep tmux npm chromium
 
 demo: setup ## An agent at work, killed half-way and resumed
 	$(PY) examples/demo.py

@@ -71,7 +71,9 @@ class ConsoleServer:
             assert answer.status_code < 300, answer.text
             return dict(answer.json())
 
-    async def run_turn(self, session: str, agent: str, text: str = "Go.", *, background: bool = False) -> dict[str, Any]:
+    async def run_turn(
+        self, session: str, agent: str, text: str = "Go.", *, background: bool = False
+    ) -> dict[str, Any]:
         return await self.post(f"/sessions/{session}/turns", input=text, agent=agent, background=background)
 
 

@@ -96,32 +96,53 @@ def pieces(text: str, size: int = 7) -> list[str]:
 
 def make_agents() -> list[Agent]:
     """Return the agents; each answers the n-th model call of a session with its n-th line."""
-    scout_lines = [call("weather", city="Kona") | usage(), say("Kona is dry, with wind from the north-east.", **usage())]
-    tour = ScriptedModel(
-        {"reasoning": "The question is about roads. I should look at the weather of both sides first.", **usage(),
-         **calls(call("weather", city="Hilo"), call("weather", city="Atlantis", days=3)), "text": "Let me look at the weather."},
-        calls(call("edit_file", file_path="src/roads.py", old_string=BEFORE, new_string=AFTER), call("shell", command="pytest -q tests/roads")) | usage(),
+    return [make_guide(), make_operator(), make_asker(), make_hostile(), make_broken()]
+
+
+def make_guide() -> Agent:
+    """An agent with reasoning, tools that succeed and fail, an edit, printed output, a child agent and Markdown."""
+    first = calls(call("weather", city="Hilo"), call("weather", city="Atlantis", days=3), text="Let me look.")
+    edit = call("edit_file", file_path="src/roads.py", old_string=BEFORE, new_string=AFTER)
+    scouting = [call("weather", city="Kona") | usage(), say("Kona is dry, with wind from the north-east.", **usage())]
+    model = ScriptedModel(
+        {"reasoning": "The question is about roads. The weather of both sides comes first.", **first, **usage()},
+        calls(edit, call("shell", command="pytest -q tests/roads")) | usage(),
         call("scout", prompt="How is Kona?") | usage(),
         {"chunks": pieces(ANSWER), "reasoning": "Now the answer.", **usage(output=940, cost=0.04)},
         say("You are welcome. 🌺", **usage()),
-        agents={"scout": scout_lines},
-    )  # fmt: skip
-    scout = vaka.Agent("scout", description="Looks at one place.", model=tour, tools=[weather])
-    deploying = ScriptedModel(
+        agents={"scout": scouting},
+    )
+    scout = vaka.Agent("scout", description="Looks at one place.", model=model, tools=[weather])
+    return vaka.Agent(
+        "guide", description="Plans a day on the island.", model=model, tools=[weather, edit_file, shell, scout]
+    )
+
+
+def make_operator() -> Agent:
+    model = ScriptedModel(
         call("deploy", service="roads", to="production", replicas=4) | usage(), say("It is deployed.", **usage()),
         call("deploy", service="<b>tides</b>", replicas=1) | usage(), say("That one is deployed, too.", **usage()),
     )  # fmt: skip
-    hostile = ScriptedModel(
-        {**call("weather", city="<img src=x onerror=window.hacked=9>"), "text": HOSTILE, "reasoning": HOSTILE, **usage()},
-        say(HOSTILE, **usage()),
+    description = "Deploys services, after a person has agreed."
+    return vaka.Agent("operator", description=description, model=model, tools=[deploy])
+
+
+def make_asker() -> Agent:
+    model = ScriptedModel(call("choose"), say("Good choice."))
+    return vaka.Agent("asker", description="Asks before it answers.", model=model, tools=[choose])
+
+
+def make_hostile() -> Agent:
+    """Return an agent whose output, arguments and description try to run scripts and to load from elsewhere."""
+    first = call("weather", city="<img src=x onerror=window.hacked=9>")
+    model = ScriptedModel(
+        {**first, "text": HOSTILE, "reasoning": HOSTILE, **usage()}, say(HOSTILE, **usage()),
     )  # fmt: skip
-    return [
-        vaka.Agent("guide", description="Plans a day on the island.", model=tour, tools=[weather, edit_file, shell, scout]),
-        vaka.Agent("operator", description="Deploys services, after a person has agreed.", model=deploying, tools=[deploy]),
-        vaka.Agent("asker", description="Asks before it answers.", model=ScriptedModel(call("choose"), say("Good choice.")), tools=[choose]),
-        vaka.Agent("hostile", description=HOSTILE[:120], model=hostile, tools=[weather]),
-        vaka.Agent("broken", description="Fails.", model=ScriptedModel(fail(400, "the model refuses: no credit"))),
-    ]  # fmt: skip
+    return vaka.Agent("hostile", description=HOSTILE[:120], model=model, tools=[weather])
+
+
+def make_broken() -> Agent:
+    return vaka.Agent("broken", description="Fails.", model=ScriptedModel(fail(400, "the model refuses: no credit")))
 
 
 class GatedModel:
@@ -137,7 +158,7 @@ class GatedModel:
         yield ReasoningChunk("I think before I speak.")
         for piece in pieces(self.first):
             yield TextChunk(piece)
-        while not self.gate.exists():
+        while not self.gate.exists():  # noqa: ASYNC110  # another process makes the file
             await asyncio.sleep(0.02)
         for piece in pieces(self.rest):
             yield TextChunk(piece)

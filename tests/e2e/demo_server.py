@@ -3,6 +3,7 @@
 import asyncio
 import sys
 from pathlib import Path
+from typing import Any
 
 import uvicorn
 
@@ -16,7 +17,7 @@ from vaka.server.service import AgentService
 from vaka.server.settings import ServerSettings
 
 FIRST, REST = "The tide is rising. " * 12, "It will fall at six. " * 12
-SETTINGS = [
+SETTINGS: list[dict[str, Any]] = [
     {"key": "store", "value": "sqlite", "origin": "vaka.toml:3", "layer": "project"},
     {"key": "server.hosts", "value": ["localhost"], "origin": "default", "layer": "default"},
     {"key": "models.anthropic.key", "value": "***", "origin": "ANTHROPIC_API_KEY", "layer": "environment"},
@@ -30,7 +31,9 @@ async def main(port: int, store: str, gate: Path) -> None:
     async with Runtime(store=store, ask="wait", ask_for=("deploy",)) as runtime:
         guard = Guard(ServerSettings(), KnownTokens(), NoLimits())
         service = AgentService(runtime, agents, guard, default_agent="guide", describe_settings=lambda: SETTINGS)
-        await uvicorn.Server(uvicorn.Config(create_app(service), port=port, log_level="warning", ws="websockets-sansio")).serve()
+        await uvicorn.Server(
+            uvicorn.Config(create_app(service), port=port, log_level="warning", ws="websockets-sansio")
+        ).serve()
 
 
 if __name__ == "__main__":

@@ -60,8 +60,12 @@ async def test_model_output_arguments_and_titles_are_shown_and_never_run(
         transcript = page.locator(".transcript")
         await expect(transcript).to_contain_text("<script>window.hacked = 1</script>")
         assert await transcript.locator("img, script, iframe, style, form, svg[onload], [onerror]").count() == 0
-        links = await transcript.locator("a[href]").evaluate_all("links => links.map(link => [link.getAttribute('href'), link.rel, link.target])")
+        links = await transcript.locator("a[href]").evaluate_all(
+            "links => links.map(link => [link.getAttribute('href'), link.rel, link.target])"
+        )
         outside = [each for each in links if not each[0].startswith("/console/")]
-        assert {tuple(each) for each in outside} == {("https://evil.example/pixel.png?q=secret", "noopener noreferrer", "_blank")}
+        assert {tuple(each) for each in outside} == {
+            ("https://evil.example/pixel.png?q=secret", "noopener noreferrer", "_blank")
+        }
         assert await page.evaluate("window.hacked") is None
         console.check()
