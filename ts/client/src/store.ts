@@ -84,7 +84,7 @@ function applyDurable(state: SessionState, event: DurableEventOf): void {
       if (!event.path.length) updateTurn(state, { steps: event.data.number, model: event.data.model ?? "" });
       return;
     case "step.completed":
-      return closeStep(state, event);
+      return forgetMessages(state, event.path);
     case "message.completed":
       return completeMessage(state, event);
     case "message.discarded":
@@ -246,6 +246,7 @@ function completeMessage(state: SessionState, event: EventOf<"message.completed"
     ...message, status: cut ? "cut" : "complete", model: model ?? "", stop: stop ?? "",
   });
   endMessage(state, message_id);
+  forgetMessages(state, event.path);
   state.openMessages = { ...state.openMessages, [message_id]: index };
   message.blocks.forEach((block, position) => {
     if (block.type === "call") state.openCalls = { ...state.openCalls, [block.id]: [index, position] };
@@ -258,11 +259,11 @@ function endMessage(state: SessionState, id: string): void {
   state.ended = [...state.ended.slice(1 - REMEMBERED), id];
 }
 
-/** Forget where the messages of a step are: all its calls have results. */
-function closeStep(state: SessionState, event: EventOf<"step.completed">): void {
-  const path = event.path.join("/");
+/** Forget where the message of the last step of an agent is: all its calls have results. */
+function forgetMessages(state: SessionState, path: readonly string[]): void {
+  const agent = path.join("/");
   for (const [id, index] of Object.entries(state.openMessages)) {
-    if (at(state.messages, index)?.path.join("/") === path) state.openMessages = without(state.openMessages, id);
+    if (at(state.messages, index)?.path.join("/") === agent) state.openMessages = without(state.openMessages, id);
   }
 }
 

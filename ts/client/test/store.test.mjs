@@ -1,0 +1,317 @@
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { at, createStore, initialState, liveMessages, openDecisions, outputOf, OUTPUT_TAIL, pages, reduce, textOf, toArray, transcript } from "../dist/store.js";
+import { emptyList, push, replace, truncate } from "../dist/store/list.js";
+import { resumed } from "./replay.mjs";
+import { eventsOf, fold, NAMES } from "./streams.mjs";
+
+const envelope = { v: 1, ts: "2026-01-01T00:00:00.000Z", session: "s", turn: "t1", step: 1, path: [], channel: "progress" };
+const live = (type, data, more = {}) => ({ ...envelope, type, data, ...more });
+const durable = (seq, type, data, more = {}) => ({ ...envelope, seq, id: `1.${seq}`, prev: "", type, data, ...more });
+const delta = (offset, text, more = {}) => live("text.delta", { message_id: "m1", block: 0, offset, text, ...more });
+
+/** A session whose turn has begun. */
+const begun = () =>
+  fold([
+    durable(1, "session.opened", { agent: "a" }, { turn: "" }),
+    durable(2, "input.added", { key: "k", content: [{ type: "text", text: "Hi" }] }, { turn: "" }),
+    durable(3, "turn.started", { agent: "a", inputs: ["k"] }),
+    durable(4, "step.started", { agent: "a", number: 1, model: "m" }),
+  ]);
+
+function freeze(value) {
+  if (typeof value === "object" && value !== null && !Object.isFrozen(value)) {
+    Object.freeze(value);
+    Object.values(value).forEach(freeze);
+  }
+  return value;
+}
+
+const blocks = (message) => message.blocks.map((block) => (block.type === "call" ? `${block.name}: ${block.status}` : block.text));
+
+test("the conversation has inputs, answers, calls and notices in order", () => {
+  const state = fold(eventsOf("conversation"));
+  assert.deepEqual(transcript(state).map((message) => [message.role, message.path.join("/"), ...blocks(message)]), [
+    ["user", "", "Say  hello\nto the 🌊."],
+    ["assistant", "", "Ka moana: 🌊🌊.", "Aloha 🌺 mai kākou, 世界!"],
+    ["user", "", "Is it raining?"],
+    ["assistant", "", "Let me see.", "weather: completed", "weather: failed"],
+    ["assistant", "", "Sunny."],
+    ["user", "", "Count."],
+    ["assistant", "", "count: completed"],
+    ["assistant", "", "Counted."],
+    ["notice", "", "before the scout"],
+    ["notice", "", "back to event 42"],
+    ["user", "", "Again."],
+    ["assistant", "", "scout: completed"],
+    ["assistant", "agent-5", "weather: completed"],
+    ["assistant", "agent-5", "It shines."],
+    ["assistant", "", "Done."],
+  ]);
+  assert.equal(state.title, "From 1.42");
+  assert.equal(state.status, "closed");
+  assert.deepEqual([state.tags, state.metadata], [["sea"], { plan: "pro" }]);
+  assert.deepEqual(toArray(state.turns).map((turn) => [turn.id, turn.status, turn.first]), [
+    ["trn_1", "completed", 0], ["trn_2", "completed", 2], ["trn_3", "completed", 5], ["trn_6", "completed", 10],
+  ]);
+  assert.deepEqual(toArray(state.subagents).map((child) => [child.path, child.agent, child.status, child.text, child.usage.input]), [
+    [["agent-5"], "scout", "completed", "It shines.", 25],
+  ]);
+  assert.deepEqual([state.usage.cost, state.usage.cache_read], [1.5, 12]);
+});
+
+test("the title is the beginning of the first input until another is given", () => {
+  const events = eventsOf("conversation");
+  assert.equal(fold(events.slice(0, events.findIndex((event) => event.type === "turn.started"))).title, "Say hello to the 🌊.");
+});
+
+test("a call has its arguments, result, reason and decision", () => {
+  const calls = toArray(fold(eventsOf("tools")).messages)[1].blocks.slice(2);
+  assert.deepEqual(calls.map((call) => [call.id, call.name, call.arguments, call.status, call.result.reason ?? ""]), [
+    ["call_1", "weather", { city: "Hilo" }, "completed", ""],
+    ["call_2", "weather", { city: "Atlantis" }, "failed", "error"],
+    ["call_3", "tide", {}, "failed", "denied"],
+    ["call_4", "fly", {}, "failed", "unknown_tool"],
+  ]);
+  assert.equal(textOf(calls[0].result.content), "sunny in Hilo");
+  const approved = toArray(fold(eventsOf("decisions")).messages)[2].blocks[0];
+  assert.deepEqual([approved.status, approved.decision.decision], ["completed", "approve"]);
+});
+
+test("a turn that waits has its decisions, and none when they are made", () => {
+  const events = eventsOf("decisions");
+  const lastAsked = events.findLastIndex((event) => ["approval.requested", "question.asked"].includes(event.type));
+  const waiting = fold(events.slice(0, lastAsked + 1));
+  assert.equal(waiting.status, "waiting");
+  assert.deepEqual(openDecisions(waiting).map((open) => [open.kind, open.callId, open.path, open.question, open.options]).sort(), [
+    ["approval", "call_1.1", ["agent-1"], "", []],
+    ["question", "call_2", [], "East or west?", ["east", "west"]],
+  ]);
+  assert.deepEqual(openDecisions(fold(events)), []);
+});
+
+test("a message that is discarded leaves nothing but the error of the model", () => {
+  const events = eventsOf("retry");
+  const shown = fold(events.slice(0, events.findIndex((event) => event.type === "message.discarded")));
+  assert.deepEqual(liveMessages(shown).map(blocks), [["Hel"]]);
+  const state = fold(events);
+  assert.deepEqual(transcript(state).map(blocks), [["Go."], ["Hello."]]);
+  assert.deepEqual(toArray(state.errors).map((error) => [error.kind, error.code, error.retried]), [["model.failed", "stream_cut", true]]);
+});
+
+test("a turn that is interrupted or fails says so", () => {
+  const stopped = fold(eventsOf("interrupt"));
+  assert.deepEqual(toArray(stopped.turns).map((turn) => [turn.status, turn.note, turn.text]), [["interrupted", "enough", "I am count"]]);
+  assert.equal(at(stopped.messages, -1).status, "cut");
+  const failed = fold(eventsOf("failure"));
+  assert.equal(at(failed.turns, -1).error.message.includes("no such model"), true);
+  assert.equal(failed.status, "idle");
+});
+
+test("an event twice, and a stream twice, change nothing the second time", () => {
+  for (const name of NAMES) {
+    const events = eventsOf(name);
+    const whole = fold(events);
+    let state = initialState("s");
+    for (const event of events) {
+      state = reduce(state, event);
+      assert.equal(reduce(state, event), state, `${name}: ${event.type}`);
+    }
+    assert.deepEqual(fold(events, whole), whole, name);
+  }
+});
+
+test("the reducer changes no state it was given, and goes on from a state that was JSON", () => {
+  for (const name of NAMES) {
+    const events = eventsOf(name);
+    let frozen = freeze(initialState("s"));
+    let copied = initialState("s");
+    for (const event of events) {
+      frozen = freeze(reduce(frozen, freeze(event)));
+      copied = reduce(JSON.parse(JSON.stringify(copied)), event);
+    }
+    assert.deepEqual(frozen, fold(events), name);
+    assert.deepEqual(copied, fold(events), name);
+  }
+});
+
+test("a reader that comes back after any event has the state of one that never left", () => {
+  for (const name of NAMES) {
+    const events = eventsOf(name);
+    const whole = fold(events);
+    for (let seen = 0; seen <= events.length; seen++) {
+      const before = fold(events.slice(0, seen));
+      for (const happened of new Set([seen, Math.min(seen + 3, events.length), events.length])) {
+        const back = fold(resumed(events, before.cursor, happened), before);
+        assert.deepEqual(back, whole, `${name}: left after ${seen}, back after ${happened}`);
+      }
+    }
+  }
+});
+
+test("a snapshot after its deltas changes nothing, and one in place of them has the same text", () => {
+  const snapshot = live("message.snapshot", { message_id: "m1", block: 0, of: "text.delta", text: "A🌺loha" });
+  const deltas = fold([live("message.started", { message_id: "m1" }), delta(0, "A🌺"), delta(2, "loha")], begun());
+  assert.equal(reduce(deltas, snapshot), deltas);
+  assert.deepEqual(reduce(begun(), snapshot).live, deltas.live);
+  assert.deepEqual(fold([delta(0, "A🌺"), snapshot, delta(2, "loha")], begun()).live, deltas.live);
+  assert.deepEqual(fold([delta(0, "A"), delta(0, "A🌺l"), delta(1, "🌺lo"), delta(2, "loha"), delta(0, "A")], begun()).live, deltas.live);
+});
+
+test("deltas after a gap wait for a snapshot, and deltas of an ended message are ignored", () => {
+  const gap = fold([delta(0, "Al"), delta(5, "!")], begun());
+  assert.deepEqual(liveMessages(gap).map(blocks), [["Al"]]);
+  const ended = reduce(gap, durable(5, "message.completed", { message_id: "m1", content: [{ type: "text", text: "Aloha!" }] }));
+  assert.equal(reduce(ended, delta(0, "Al")), ended);
+  assert.equal(reduce(ended, live("message.started", { message_id: "m1" })), ended);
+  const over = reduce(ended, durable(6, "turn.completed", { text: "Aloha!" }));
+  assert.equal(reduce(over, live("text.delta", { message_id: "m9", block: 0, offset: 0, text: "late" })), over);
+});
+
+test("a running tool shows the end of what it prints, and none after its result", () => {
+  const running = fold(
+    [
+      durable(5, "message.completed", { message_id: "m1", content: [{ type: "call", id: "c1" }] }),
+      durable(6, "tool.called", { call: { id: "c1", name: "Bash", arguments: { command: "ls" } }, message_id: "m1" }),
+      durable(7, "tool.started", { call: { id: "c1", name: "Bash", arguments: { command: "ls" } }, key: "s/c1", effect: "once" }),
+      live("tool.output.delta", { message_id: "c1", block: 0, offset: 0, text: "one\n" }),
+      live("tool.output.delta", { message_id: "c1", block: 1, offset: 0, text: "oops\n", stream: "stderr" }),
+      live("tool.output.delta", { message_id: "c1", block: 0, offset: 4, text: "two\n" }),
+    ],
+    begun(),
+  );
+  assert.deepEqual(outputOf(running, "c1"), { stdout: "one\ntwo\n", stderr: "oops\n" });
+  const tail = live("message.snapshot", { message_id: "c1", block: 0, of: "tool.output.delta", text: "end", offset: 5000 });
+  const jumped = reduce(running, tail);
+  assert.equal(outputOf(jumped, "c1").stdout, "end");
+  assert.equal(reduce(jumped, tail), jumped);
+  const big = reduce(running, live("tool.output.delta", { message_id: "c1", block: 0, offset: 8, text: "🌺".repeat(OUTPUT_TAIL) }));
+  assert.equal(outputOf(big, "c1").stdout, "🌺".repeat(OUTPUT_TAIL / 2));
+  const result = { call: "c1", content: [{ type: "text", text: "ok" }] };
+  const ended = reduce(big, durable(8, "tool.completed", { result }, { ts: "2026-01-01T00:00:02.500Z" }));
+  assert.deepEqual(ended.output, {});
+  assert.equal(at(ended.messages, -1).blocks[0].durationMs, 2500);
+});
+
+test("inputs wait outside of the conversation until a turn or step takes them, or they are withdrawn", () => {
+  const queued = fold(
+    [
+      durable(5, "input.added", { key: "k2", content: [{ type: "text", text: "And?" }] }, { turn: "" }),
+      durable(6, "input.added", { key: "constructor", content: [{ type: "text", text: "No." }] }, { turn: "" }),
+      durable(7, "input.withdrawn", { input: "constructor" }, { turn: "" }),
+    ],
+    begun(),
+  );
+  assert.deepEqual(transcript(queued).map((message) => [message.status, ...blocks(message)]), [["complete", "Hi"], ["queued", "And?"]]);
+  const joined = reduce(queued, durable(8, "step.started", { agent: "a", number: 2, inputs: ["k2"] }));
+  assert.deepEqual(toArray(joined.messages).map((message) => message.id), ["k", "k2"]);
+  assert.deepEqual(joined.inputs, {});
+});
+
+test("inputs that were refused are taken out of the conversation", () => {
+  const failed = reduce(begun(), durable(5, "turn.failed", { code: "refused", message: "no", withdrawn: true }));
+  assert.deepEqual(transcript(failed), []);
+  assert.deepEqual(at(failed.turns, -1).error, { code: "refused", message: "no" });
+});
+
+test("a rewind may go back to what an earlier rewind has left", () => {
+  const said = (seq, text) => durable(seq, "message.completed", { message_id: `m${seq}`, content: [{ type: "text", text }] });
+  const back = (seq, to) => durable(seq, "session.reverted", { to }, { turn: "" });
+  const texts = (state) => toArray(state.messages).filter((message) => message.role === "assistant").map(textOfMessage);
+  const textOfMessage = (message) => textOf(message.blocks);
+  const first = fold([said(5, "a"), said(6, "b"), said(7, "c"), back(8, 5), said(9, "d")], begun());
+  assert.deepEqual(texts(first), ["a", "d"]);
+  const again = fold([back(10, 6), said(11, "e")], first);
+  assert.deepEqual(texts(again), ["a", "b", "e"]);
+  assert.deepEqual(texts(fold([back(12, 9)], again)), ["a", "d"]);
+});
+
+test("a turn that rewinds itself goes on and keeps the inputs that came meanwhile", () => {
+  const state = fold(
+    [
+      durable(5, "message.completed", { message_id: "m1", content: [{ type: "text", text: "x" }] }),
+      durable(6, "input.added", { key: "k2", content: [{ type: "text", text: "Also" }] }, { turn: "" }),
+      durable(7, "session.reverted", { to: 4, onward: { turn: "t1", step: 3, rewinds: 1, spent: { input: 9 } } }),
+    ],
+    begun(),
+  );
+  assert.equal(state.status, "running");
+  assert.deepEqual(transcript(state).map((message) => message.id), ["k", "1.7", "k2"]);
+  assert.deepEqual([at(state.turns, -1).steps, at(state.turns, -1).usage.input], [3, 9]);
+});
+
+test("a reset and a new epoch begin anew", () => {
+  const whole = fold(eventsOf("tools"));
+  assert.deepEqual(reduce(whole, live("stream.reset", { reason: "no event 9.9 here" })), initialState("s"));
+  const restored = { ...durable(1, "session.opened", { agent: "b" }, { turn: "" }), id: "2.1" };
+  assert.deepEqual(reduce(whole, restored), reduce(initialState("s"), restored));
+});
+
+test("unknown events move the cursor and change nothing else", () => {
+  const state = begun();
+  const next = reduce(state, { type: "unknown", raw: {}, seq: 5, id: "1.5" });
+  assert.deepEqual({ ...next, cursor: state.cursor, seq: state.seq }, state);
+  assert.equal(next.cursor, "1.5");
+  assert.equal(reduce(state, { type: "unknown", raw: "{" }), state);
+});
+
+test("an event makes as many objects after 20,000 messages as after 20", () => {
+  const countNew = (before, after) => {
+    const known = new Set();
+    const walk = (value, visit) => {
+      if (typeof value !== "object" || value === null || !visit(value)) return;
+      for (const item of Object.values(value)) walk(item, visit);
+    };
+    walk(before, (value) => !known.has(value) && known.add(value));
+    let count = 0;
+    walk(after, (value) => !known.has(value) && (count += Array.isArray(value) ? value.length : Object.keys(value).length) && known.add(value));
+    return count;
+  };
+  const costs = [20, 20_000].map((size) => {
+    let state = begun();
+    for (let seq = 5; seq < 5 + size; seq++) {
+      state = reduce(state, durable(seq, "message.completed", { message_id: `m${seq}`, content: [{ type: "text", text: "x" }] }));
+    }
+    const opened = fold([durable(size + 9, "step.completed", { number: 1 })], state);
+    const streamed = reduce(opened, live("text.delta", { message_id: "new", block: 0, offset: 0, text: "Al" }));
+    const more = reduce(streamed, live("text.delta", { message_id: "new", block: 0, offset: 2, text: "oha" }));
+    const done = reduce(more, durable(size + 10, "message.completed", { message_id: "new", content: [{ type: "text", text: "Aloha" }] }));
+    return [countNew(streamed, more), countNew(more, done)];
+  });
+  const [small, large] = costs;
+  assert.equal(large[0], small[0]);
+  assert.ok(large[1] <= small[1] + 3 * 33 + 128, `${large[1]} entries were copied, ${small[1]} in a short session`);
+});
+
+test("a list keeps its entries through pushes, replacements and cuts", () => {
+  let list = emptyList();
+  const plain = [];
+  for (let number = 0; number < 2100; number++) {
+    list = push(list, number);
+    plain.push(number);
+  }
+  assert.deepEqual(toArray(list), plain);
+  assert.deepEqual([at(list, 0), at(list, 1055), at(list, -1), at(list, 2100), at(list, -2101)], [0, 1055, 2099, undefined, undefined]);
+  assert.equal(pages(list).length, 66);
+  const changed = replace(list, 40, "x");
+  assert.deepEqual([at(changed, 40), at(list, 40)], ["x", 40]);
+  assert.equal(pages(changed)[5], pages(list)[5]);
+  for (const size of [0, 1, 31, 32, 33, 1024, 1025, 2099, 2100, 9999]) {
+    const cut = truncate(list, size);
+    assert.deepEqual(toArray(cut), plain.slice(0, size));
+    assert.deepEqual(toArray(push(cut, "y")), [...plain.slice(0, size), "y"]);
+  }
+});
+
+test("a store calls its listeners for changes alone, until they leave", () => {
+  const store = createStore("s");
+  let calls = 0;
+  const leave = store.subscribe(() => calls++);
+  const [first, second] = eventsOf("tools");
+  store.apply(first);
+  store.apply(first);
+  assert.equal(calls, 1);
+  leave();
+  store.apply(second);
+  assert.deepEqual([calls, store.state.seq], [1, 2]);
+});
