@@ -14,6 +14,7 @@ STAMP := $(VENV)/.installed
 LUAU := $(VENV)/.pyluau
 CONFORMANCE := $(VENV)/.mcp-conformance
 CLIENTS := $(VENV)/.blackbox-js
+TS := $(VENV)/.ts-packages
 # One more than the cores of a small machine: some tests wait for processes and timers.
 WORKERS ?= 3
 # Arguments for pytest: make test ARGS="tests/core -k fold"
@@ -27,7 +28,7 @@ unexport PYTHONDONTWRITEBYTECODE
 # Warnings are errors in our tests; a caller's setting must not soften that.
 unexport PYTHONWARNINGS
 
-.PHONY: help setup demo test test-all check rust lint format types mypy pyright imports gates coverage security bench bench-peers \
+.PHONY: help setup demo ts test test-all check rust lint format types mypy pyright imports gates coverage security bench bench-peers \
 	bench-growth bench-check bench-counts screenshots changelog clean system
 
 help: ## List the targets
@@ -59,19 +60,26 @@ $(CLIENTS): tests/blackbox/js/package.json scripts/blackbox_js.sh | $(STAMP)
 	@scripts/blackbox_js.sh
 	@touch $(CLIENTS)
 
+$(TS): ts/package.json $(wildcard ts/*/package.json) scripts/ts_packages.sh | $(STAMP)
+	@scripts/ts_packages.sh
+	@touch $(TS)
+
 system: $(STAMP) # PostgreSQL's server, bubblewrap and ripgrep, which tests use for real
 	@scripts/system.sh postgresql bubblewrap ripgrep tmux npm chromium
+
+ts: $(TS) ## Build the TypeScript client and run its tests
+	cd ts/client && ../node_modules/.bin/tsc && node --test test/*.test.mjs
 
 demo: setup ## An agent at work, killed half-way and resumed
 	$(PY) examples/demo.py
 
-test: setup system $(LUAU) $(CLIENTS) ## Tests of both packages, with coverage and its gates
+test: setup system $(LUAU) $(CLIENTS) $(TS) ## Tests of both packages, with coverage and its gates
 	@rm -rf .coverage && mkdir -p .coverage
 	@$(if $(ARGS),,$(PY) -m pytest -q -n $(WORKERS) -p no:asyncio -c pyluau/pyproject.toml pyluau/tests)
 	$(PY) -m pytest -n $(WORKERS) --dist worksteal --cov --cov-report= $(ARGS)
 	@$(if $(ARGS),echo "coverage gates are for the whole suite",$(PY) -m scripts.coverage_gate)
 
-test-all: setup system $(LUAU) $(CLIENTS) $(CONFORMANCE) ## Also the tests marked exhaustive
+test-all: setup system $(LUAU) $(CLIENTS) $(TS) $(CONFORMANCE) ## Also the tests marked exhaustive
 	@rm -rf .coverage && mkdir -p .coverage
 	@$(if $(ARGS),,$(PY) -m pytest -q -n $(WORKERS) -p no:asyncio -c pyluau/pyproject.toml pyluau/tests)
 	HYPOTHESIS_PROFILE=exhaustive $(PY) -m pytest -n $(WORKERS) --dist worksteal -m "" --timeout 1200 --cov --cov-report= $(ARGS)
@@ -143,5 +151,5 @@ changelog: setup # Fold changes/ into CHANGELOG.md: make changelog VERSION=0.2.0
 	$(PY) -m scripts.changelog $(VERSION)
 
 clean: ## Remove what the targets above made
-	rm -rf $(VENV) .venv-peers .coverage .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis build dist
+	rm -rf $(VENV) .venv-peers .coverage .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis build dist ts/client/dist ts/node_modules
 	find . -name __pycache__ -type d -not -path './.git/*' -prune -exec rm -rf {} +

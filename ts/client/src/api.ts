@@ -59,13 +59,16 @@ export interface Turn {
   key: string;
   session: string;
   status: "queued" | "running" | "waiting" | "completed" | "failed" | "cancelled" | "interrupted";
+  /** Why it ended: "end", "limit", "failed", "cancelled" or "interrupted". */
   stop: string;
+  limit: string;
   text: string;
   output?: Json;
-  usage: Usage;
+  usage: Required<Usage> & { total: number };
   steps: number;
-  tool_calls: number;
-  denied: number;
+  /** The names of the tools that were called, and of those that were denied. */
+  tool_calls: string[];
+  denied: string[];
   error?: { code: string; message: string };
   started: string;
   ended: string;
@@ -96,7 +99,13 @@ export interface PendingDecision {
   call?: { id: string; name: string; arguments: JsonObject };
   reason: string;
   rule: string;
+  effect: string;
+  /** The rule that `remember` adds unless it names another. */
   suggested_rule?: string;
+  /** The possible values of `decision`. */
+  decisions: string[];
+  /** The scopes that `remember` may have; none: the approval counts for this call alone. */
+  scopes: string[];
   question?: string;
   options?: string[];
 }

@@ -82,7 +82,6 @@ export class Run implements AsyncIterable<AgentEvent> {
     this.#reading = new Promise((resolve) => (ended = resolve));
     try {
       for await (const event of this.#events) {
-        if (!this.#isOurs(event)) continue;
         this.#note(event);
         yield event;
       }
@@ -155,25 +154,16 @@ export class Run implements AsyncIterable<AgentEvent> {
     };
   }
 
-  /** Before the first event the input is sent, again with the same key if need be; then the log is followed. */
+  /** Before the first event the input is sent, again with the same key if need be; then its turn is followed. */
   #open(cursor: string, signal: AbortSignal): AsyncIterable<Batch> {
-    if (cursor) return this.#client.openEvents(this.#session, {}, cursor, signal);
+    const { http } = this.#client;
+    if (cursor) return http.events("GET", this.#path("turns", this.#turn || this.key), { headers: { "last-event-id": cursor }, signal });
     const headers = { "idempotency-key": this.key };
-    return this.#client.http.events("POST", this.#path("turns"), { body: { ...this.#body(), stream: true }, headers, signal });
-  }
-
-  /** Whether an event of the log belongs to the turn; what belongs to no turn, such as a decision, does while it runs. */
-  #isOurs(event: AgentEvent): boolean {
-    if (event.type === "turn.started" || event.type === "step.started") {
-      if (!this.#turn && event.data.inputs?.includes(this.key)) this.#turn = event.turn;
-    }
-    if (event.type === "input.added" && !event.turn) return event.data.key === this.key || Boolean(this.#turn);
-    if (event.type === "turn.queued") return event.data.input === this.key;
-    if (event.type === "stream.end") return false;
-    return event.turn ? event.turn === this.#turn : Boolean(this.#turn) || event.type === "input.withdrawn";
+    return http.events("POST", this.#path("turns"), { body: { ...this.#body(), stream: true }, headers, signal });
   }
 
   #note(event: AgentEvent): void {
+    if (event.turn) this.#turn ||= event.turn;
     const ended = { turnId: this.#turn, cursor: event.id ?? "", text: "", stop: "", limit: "", usage: {} };
     switch (event.type) {
       case "turn.completed":

@@ -3,7 +3,7 @@ import type { EventQuery } from "./api.ts";
 import { AgentError } from "./errors.ts";
 import { toEvent } from "./events.ts";
 import type { AgentEvent, JsonObject } from "./event.generated.ts";
-import { RETRY_DEFAULTS, type Batch } from "./follow.ts";
+import type { Batch } from "./follow.ts";
 import type { Http } from "./http.ts";
 
 export type SocketFactory = new (url: string, protocols?: string | string[]) => WebSocket;
@@ -17,7 +17,7 @@ const ACK_EVERY = 64;
 interface Frame {
   id?: number | null;
   result?: JsonObject;
-  error?: { code: string; message: string; retryable?: boolean };
+  error?: { code: string; message: string; retryable?: boolean; data?: { status?: number; retry_after?: number } };
   sub?: string;
   event?: unknown;
   ctl?: string;
@@ -33,34 +33,49 @@ interface Waiting {
 
 /** The queue of one subscription. */
 class Inbox {
-  events: AgentEvent[] = [];
-  error: AgentError | undefined;
-  isAlive = false;
-  #wake: (() => void) | undefined;
+  #events: AgentEvent[] = [];
+  #error: AgentError | undefined;
+  #hasSign = false;
+  #wake = () => {};
 
-  push(event: AgentEvent): void {
-    this.events.push(event);
-    if (this.events.length > MAX_QUEUED) this.end(new AgentError("the reader is slow", { code: "slow", retryable: true }));
-    else this.wake();
+  /** Add an event; false when the reader is too slow, which ends the subscription. */
+  push(event: AgentEvent): boolean {
+    const isFull = this.#events.length >= MAX_QUEUED;
+    if (isFull) this.end(new AgentError("the reader is slow", { code: "slow_consumer", retryable: true, retryAfterMs: 0 }));
+    else this.#events.push(event);
+    this.#wake();
+    return !isFull;
   }
 
   end(error: AgentError): void {
-    this.error ??= error;
-    this.wake();
+    this.#error ??= error;
+    this.#wake();
   }
 
-  wake(): void {
-    this.isAlive = true;
-    this.#wake?.();
+  /** Note that the server has sent something. */
+  sign(): void {
+    this.#hasSign = true;
+    this.#wake();
   }
 
+  /** The events that have arrived; none after a sign of life. Throws the error that ended the subscription. */
   async take(): Promise<AgentEvent[]> {
-    if (!this.events.length && !this.error && !this.isAlive) await new Promise<void>((resolve) => (this.#wake = resolve));
-    this.isAlive = false;
-    const { events } = this;
-    this.events = [];
-    if (!events.length && this.error) throw this.error;
+    const isReady = this.#events.length || this.#error || this.#hasSign;
+    if (!isReady) await new Promise<void>((resolve) => (this.#wake = resolve));
+    this.#hasSign = false;
+    const events = this.#events;
+    this.#events = [];
+    if (!events.length && this.#error) throw this.#error;
     return events;
+  }
+}
+
+function parseFrame(text: string): Frame | undefined {
+  try {
+    const frame: unknown = JSON.parse(text);
+    return typeof frame === "object" && frame !== null ? (frame as Frame) : undefined;
+  } catch {
+    return undefined;
   }
 }
 
@@ -76,11 +91,11 @@ export function closeError(code: number, reason: string, drainMs?: number): Agen
 export class AgentSocket {
   readonly #http: Http;
   readonly #factory: SocketFactory | undefined;
-  #socket: Promise<WebSocket> | undefined;
+  readonly #waiting = new Map<number, Waiting>();
+  readonly #inboxes = new Map<string, Inbox>();
+  #opening: Promise<WebSocket> | undefined;
+  #socket: WebSocket | undefined;
   #requests = 0;
-  #waiting = new Map<number, Waiting>();
-  #inboxes = new Map<string, Inbox>();
-  /** Events that arrived before the reply that names their subscription was handled. */
   #heartbeat: ReturnType<typeof setInterval> | undefined;
   #drainMs: number | undefined;
 
@@ -91,15 +106,14 @@ export class AgentSocket {
 
   /** Call a method of the protocol. */
   async call(method: string, params: object = {}): Promise<JsonObject> {
-    const socket = await this.#connect();
-    return this.#request(socket, method, params);
+    return this.#request(await this.#connect(), method, params);
   }
 
   /** The events of a session, until the connection is lost or the reader is too slow. */
   async *subscribe(session: string, query: EventQuery, signal: AbortSignal): AsyncGenerator<Batch, void, undefined> {
     const socket = await this.#connect();
-    const inbox = new Inbox();
     const { path, ...rest } = query;
+    const inbox = new Inbox();
     const params = { session, ...rest, ...(path ? { path: path.split("/") } : {}) };
     const sub = String((await this.#request(socket, "subscribe", params, inbox)).sub);
     signal.addEventListener("abort", () => inbox.end(new AgentError("closed", { code: "closed", retryable: true })));
@@ -109,103 +123,137 @@ export class AgentSocket {
       for (;;) {
         const events = await inbox.take();
         yield { events };
-        const durable = events.filter((event) => event.id);
-        unacknowledged += durable.length;
-        if (unacknowledged < ACK_EVERY) continue;
+        const cursor = events.findLast((event) => event.id)?.id;
+        unacknowledged += events.length;
+        if (!cursor || unacknowledged < ACK_EVERY) continue;
         unacknowledged = 0;
-        this.#request(socket, "ack", { sub, cursor: durable.at(-1)?.id }).catch(() => {});
+        this.#notify(socket, "ack", { sub, cursor });
       }
     } finally {
-      if (this.#inboxes.delete(sub) && socket.readyState === 1) this.#request(socket, "unsubscribe", { sub }).catch(() => {});
+      if (this.#inboxes.delete(sub)) this.#notify(socket, "unsubscribe", { sub });
     }
   }
 
   close(): void {
     const socket = this.#socket;
     this.#lose(new AgentError("the client was closed", { code: "closed" }));
-    socket?.then((open) => open.close(1000)).catch(() => {});
+    socket?.close(1000);
   }
 
   #connect(): Promise<WebSocket> {
-    if (!this.#socket) {
-      const opening = this.#open();
-      this.#socket = opening;
-      opening.catch((error: AgentError) => {
-        if (this.#socket === opening) this.#lose(error);
-      });
-    }
-    return this.#socket;
+    this.#opening ??= this.#open().catch((error: unknown) => {
+      this.#opening = undefined;
+      throw error;
+    });
+    return this.#opening;
   }
 
   async #open(): Promise<WebSocket> {
     if (!this.#factory) {
-      throw new AgentError("this platform has no WebSocket: pass one to AgentClient, or use transport: \"sse\"", { code: "no_websocket" });
+      throw new AgentError('this platform has no WebSocket: pass one to AgentClient, or use transport: "sse"', { code: "no_websocket" });
     }
-    const { ticket } = await this.#http.json<{ ticket: string }>("POST", "/ws-tickets", { body: {} });
-    const root = new URL(this.#http.root, globalThis.location?.href);
-    root.protocol = root.protocol === "https:" ? "wss:" : "ws:";
-    const socket = new this.#factory(`${root.href}/ws?ticket=${encodeURIComponent(ticket)}`, [SUBPROTOCOL]);
-    const current = () => this.#socket === opening;
-    const opening = this.#socket;
+    const ticket = await this.#ticket();
+    const url = new URL(this.#http.root, globalThis.location?.href);
+    url.protocol = url.protocol === "https:" ? "wss:" : "ws:";
+    url.pathname += "/ws";
+    if (ticket) url.searchParams.set("ticket", ticket);
+    const socket = new this.#factory(url.href, [SUBPROTOCOL]);
+    this.#socket = socket;
     // Every handler is set before the socket can open: a frame may arrive together with the opening.
-    const opened = new Promise<void>((resolve, reject) => {
+    await new Promise<void>((resolve, reject) => {
       socket.onopen = () => resolve();
       socket.onerror = () => reject(new AgentError("the socket could not be opened", { code: "network", retryable: true }));
+      socket.onmessage = (event) => this.#receive(socket, String(event.data));
       socket.onclose = (event) => {
         const error = closeError(event.code, event.reason, this.#drainMs);
         reject(error);
-        if (current()) this.#lose(error);
+        if (this.#socket === socket) this.#lose(error);
       };
-      socket.onmessage = (event) => this.#receive(socket, String(event.data));
     });
-    await opened;
-    const hello = await this.#request(socket, "hello", { client: "@vaka/client" });
-    const heartbeatMs = Number(hello.heartbeat_ms) || RETRY_DEFAULTS.heartbeatMs;
-    this.#heartbeat = setInterval(() => this.#request(socket, "ping", {}).catch(() => {}), Math.min(heartbeatMs, this.#http.retry.heartbeatMs));
+    if (!ticket) await this.#request(socket, "auth", { token: await this.#http.token() });
+    const { heartbeat_ms } = await this.#request(socket, "hello", { client: "@vaka/client" });
+    this.#keepAlive(socket, Math.min(Number(heartbeat_ms) || Infinity, this.#http.retry.heartbeatMs));
     return socket;
+  }
+
+  /** A ticket for one connection, since a page cannot set headers; "" where the server has none, and a token is sent first. */
+  async #ticket(): Promise<string> {
+    try {
+      return (await this.#http.json<{ ticket: string }>("POST", "/ws-tickets", { body: {} })).ticket;
+    } catch (error) {
+      if (error instanceof AgentError && (error.status === 404 || error.status >= 500) && this.#http.hasToken) return "";
+      throw error;
+    }
+  }
+
+  /** Send pings; a connection that has not answered one when the next is due is dead. */
+  #keepAlive(socket: WebSocket, ms: number): void {
+    let isAnswered = true;
+    clearInterval(this.#heartbeat);
+    this.#heartbeat = setInterval(() => {
+      if (!isAnswered) {
+        this.#lose(new AgentError("the server shows no sign of life", { code: "network", retryable: true }));
+        return socket.close();
+      }
+      isAnswered = false;
+      this.#request(socket, "ping", {}).then(() => (isAnswered = true), () => {});
+    }, ms);
   }
 
   #request(socket: WebSocket, method: string, params: object, inbox?: Inbox): Promise<JsonObject> {
     const id = ++this.#requests;
     return new Promise((resolve, reject) => {
-      this.#waiting.set(id, {
-        reject,
-        resolve: (result) => {
-          if (inbox) this.#inboxes.set(String(result.sub), inbox);
-          resolve(result);
-        },
-      });
+      const receive = (result: JsonObject) => {
+        if (inbox) this.#inboxes.set(String(result.sub), inbox);
+        resolve(result);
+      };
+      this.#waiting.set(id, { resolve: receive, reject });
       socket.send(JSON.stringify({ id, method, params }));
     });
   }
 
+  /** Send a request whose reply does not matter. */
+  #notify(socket: WebSocket, method: string, params: object): void {
+    if (socket.readyState === 1) this.#request(socket, method, params).catch(() => {});
+  }
+
   #receive(socket: WebSocket, text: string): void {
-    let frame: Frame;
-    try {
-      frame = JSON.parse(text) as Frame;
-    } catch {
-      socket.close(4400, "a frame is not JSON");
-      return;
+    const frame = parseFrame(text);
+    if (!frame) {
+      this.#lose(new AgentError("a frame is not a JSON object", { code: "network", retryable: true }));
+      return socket.close(4400, "a frame is not a JSON object");
     }
-    for (const inbox of this.#inboxes.values()) inbox.isAlive = true;
-    if (frame.sub !== undefined && frame.event !== undefined) this.#inboxes.get(frame.sub)?.push(toEvent(frame.event));
+    if (frame.sub !== undefined && frame.event !== undefined) this.#deliver(socket, frame.sub, toEvent(frame.event));
     else if (frame.ctl) this.#control(socket, frame);
     else if (typeof frame.id === "number") this.#reply(frame.id, frame);
+  }
+
+  #deliver(socket: WebSocket, sub: string, event: AgentEvent): void {
+    const inbox = this.#inboxes.get(sub);
+    if (!inbox || inbox.push(event)) return;
+    this.#inboxes.delete(sub);
+    this.#notify(socket, "unsubscribe", { sub });
   }
 
   #reply(id: number, { result, error }: Frame): void {
     const waiting = this.#waiting.get(id);
     this.#waiting.delete(id);
-    if (error) waiting?.reject(new AgentError(error.message, { code: error.code, retryable: error.retryable ?? false }));
-    else waiting?.resolve(result ?? {});
-    for (const inbox of this.#inboxes.values()) inbox.wake();
+    for (const inbox of this.#inboxes.values()) inbox.sign();
+    if (!error) return waiting?.resolve(result ?? {});
+    const { status = 0, retry_after } = error.data ?? {};
+    waiting?.reject(
+      new AgentError(error.message, {
+        status, code: error.code, retryable: error.retryable ?? false,
+        ...(retry_after === undefined ? {} : { retryAfterMs: retry_after * 1000 }),
+      }),
+    );
   }
 
   #control(socket: WebSocket, frame: Frame): void {
-    if (frame.ctl === "ping") this.#request(socket, "ping", {}).catch(() => {});
+    if (frame.ctl === "ping") this.#notify(socket, "ping", {});
     else if (frame.ctl === "drain") this.#drainMs = frame.reconnect_after_ms;
     else if (frame.ctl === "ended" && frame.sub) {
-      const isFinal = /not_found|forbidden|unauthenticated/.test(frame.code ?? "");
+      const isFinal = /not_found|forbidden|unauthorized/.test(frame.code ?? "");
       this.#inboxes.get(frame.sub)?.end(new AgentError(frame.message ?? "ended", { code: frame.code ?? "ended", retryable: !isFinal }));
       this.#inboxes.delete(frame.sub);
     }
@@ -214,8 +262,7 @@ export class AgentSocket {
   /** End everything that used the connection. */
   #lose(error: AgentError): void {
     clearInterval(this.#heartbeat);
-    this.#socket = undefined;
-    this.#drainMs = undefined;
+    this.#opening = this.#socket = this.#drainMs = undefined;
     for (const inbox of this.#inboxes.values()) inbox.end(error);
     for (const { reject } of this.#waiting.values()) reject(error);
     this.#inboxes.clear();

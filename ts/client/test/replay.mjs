@@ -72,7 +72,7 @@ export async function serve(handle) {
       server.closeAllConnections();
       server.close(resolve);
     });
-  return { url: `http://127.0.0.1:${server.address().port}`, close };
+  return { url: `http://127.0.0.1:${server.address().port}`, http: server, close };
 }
 
 export const startStream = (response) =>
