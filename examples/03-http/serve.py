@@ -11,6 +11,9 @@ from typing import Any
 
 import httpx2
 import uvicorn
+from starlette.responses import FileResponse, PlainTextResponse
+from starlette.staticfiles import StaticFiles
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 import vaka
 from vaka.server.app import create_app, open_service
@@ -27,6 +30,24 @@ def tide(harbour: str) -> str:
 def make_agent() -> vaka.Agent:
     model = ScriptedModel(call("tide", harbour="Hilo"), {"chunks": ["High water ", "is at ", "14:00."]}, say("Bye."))
     return vaka.Agent("pilot", model=model, instructions="Answer in one sentence.", tools=[tide])
+
+
+def add_page(app: ASGIApp) -> ASGIApp:
+    """Return an application with a page at /page, beside what a server of agents has."""
+    here = Path(__file__).parent
+    built = Path(os.environ.get("VAKA_CLIENT_DIST") or here.parents[1] / "ts" / "client" / "dist")
+
+    async def serve(scope: Scope, receive: Receive, send: Send) -> None:
+        path = scope.get("path", "")
+        if path == "/page":
+            missing = PlainTextResponse("build the client first: make ts", 503)
+            await (FileResponse(here / "page.html") if built.exists() else missing)(scope, receive, send)
+        elif path.startswith("/client/"):
+            await StaticFiles(directory=built)({**scope, "path": path.removeprefix("/client")}, receive, send)
+        else:
+            await app(scope, receive, send)
+
+    return serve
 
 
 async def stream_turn(client: httpx2.AsyncClient, prompt: str) -> str:
@@ -71,10 +92,12 @@ async def main(folder: Path, port: int, *, stay: bool) -> None:
         service = await open_service(runtime, [make_agent()])
         keys = await open_api_keys(runtime.store.values, os.environ, runtime.env.clock)
         _, key = await keys.create(KeyOptions(name="example"))
-        server = uvicorn.Server(uvicorn.Config(create_app(service), log_level="warning", ws="websockets-sansio"))
+        server = uvicorn.Server(
+            uvicorn.Config(add_page(create_app(service)), log_level="warning", ws="websockets-sansio")
+        )
         serving = asyncio.create_task(server.serve([listener]))
         if stay:
-            print(f"{url} with the key {key}; Ctrl-C ends it")
+            print(f"{url}/page#key={key} (Ctrl-C ends it)", flush=True)
         else:
             await visit(url, key)
             server.should_exit = True
@@ -83,4 +106,5 @@ async def main(folder: Path, port: int, *, stay: bool) -> None:
 
 if __name__ == "__main__":
     with tempfile.TemporaryDirectory() as folder:
-        asyncio.run(main(Path(folder), 8321 if "--stay" in sys.argv else 0, stay="--stay" in sys.argv))
+        stay = "--stay" in sys.argv
+        asyncio.run(main(Path(folder), int(os.environ.get("PORT", "8321")) if stay else 0, stay=stay))
