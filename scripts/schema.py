@@ -15,6 +15,9 @@ from vaka.config.definitions.json_schema import definition_schema
 from vaka.config.definitions.references import KINDS
 from vaka.core.types import control, monitor, progress
 from vaka.core.types.event import BODY_TYPES, VERSION, Body, Custom, Unknown
+from vaka.server.doors import native_operations
+from vaka.server.rest.openapi import make_openapi
+from vaka.server.settings import FEATURES
 from vaka.server.ws import frames
 from vaka.tools.builtin import SPECS_FILE, TOOLS, import_tool
 
@@ -138,9 +141,14 @@ def frames_schema() -> Schema:
     }
 
 
+def openapi_schema() -> Schema:
+    """Return the OpenAPI document of the native API, with every feature."""
+    return make_openapi(native_operations(FEATURES))
+
+
 FILES: dict[Path, Callable[[], Schema]] = {
     FOLDER / "events.schema.json": events_schema, FOLDER / "input.schema.json": input_schema,
-    FOLDER / "frames.schema.json": frames_schema, SPECS_FILE: tool_specs,
+    FOLDER / "frames.schema.json": frames_schema, FOLDER / "openapi.json": openapi_schema, SPECS_FILE: tool_specs,
     **{FOLDER / f"{kind}.schema.json": partial(definition_schema, kind) for kind in KINDS},
 }  # fmt: skip
 

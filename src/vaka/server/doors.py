@@ -1,11 +1,15 @@
 """The doors of a server by feature. Each is imported when it is used: the modules of a feature that is off are not."""
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
+from functools import partial
 from typing import TypeAlias
 
 from vaka.server.guard import Door
 from vaka.server.health import door as health_door
+from vaka.server.rest.door import OPERATIONS
 from vaka.server.rest.door import door as rest_door
+from vaka.server.rest.openapi import openapi_door
+from vaka.server.rest.operation import Operation
 from vaka.server.service import AgentService
 from vaka.server.settings import Feature
 
@@ -73,10 +77,25 @@ _FEATURE_DOORS: dict[Feature, Callable[[], DoorFactory]] = {
 }
 
 
+def native_operations(features: Collection[Feature]) -> Sequence[Operation]:
+    """Return the operations of the native API, with those of features that are on."""
+    operations = [*OPERATIONS]
+    if "tracing" in features:
+        from vaka.server.rest import traces
+
+        operations += traces.OPERATIONS
+    if "debug_api" in features:
+        from vaka.server.rest import debug
+
+        operations += debug.OPERATIONS
+    return operations
+
+
 def doors_of(features: Collection[Feature]) -> Iterator[DoorFactory]:
     """Yield the doors that are always open, then those of features that are on."""
     yield health_door
     yield rest_door
+    yield partial(openapi_door, native_operations(features))
     for feature, load in _FEATURE_DOORS.items():
         if feature in features:
             yield load()
