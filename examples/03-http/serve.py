@@ -11,7 +11,7 @@ from typing import Any
 
 import httpx2
 import uvicorn
-from starlette.responses import FileResponse, PlainTextResponse
+from starlette.responses import FileResponse, PlainTextResponse, Response
 from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Receive, Scope, Send
 
@@ -36,12 +36,14 @@ def add_page(app: ASGIApp) -> ASGIApp:
     """Return an application with a page at /page, beside what a server of agents has."""
     here = Path(__file__).parent
     built = Path(os.environ.get("VAKA_CLIENT_DIST") or here.parents[1] / "ts" / "client" / "dist")
+    page: Response = FileResponse(here / "page.html")
+    if not built.exists():
+        page = PlainTextResponse("build the client first: make ts", 503)
 
     async def serve(scope: Scope, receive: Receive, send: Send) -> None:
         path = scope.get("path", "")
         if path == "/page":
-            missing = PlainTextResponse("build the client first: make ts", 503)
-            await (FileResponse(here / "page.html") if built.exists() else missing)(scope, receive, send)
+            await page(scope, receive, send)
         elif path.startswith("/client/"):
             await StaticFiles(directory=built)({**scope, "path": path.removeprefix("/client")}, receive, send)
         else:
