@@ -6,6 +6,7 @@ import os
 import socket
 import sys
 import tempfile
+from collections.abc import AsyncGenerator
 from pathlib import Path
 from typing import Any
 
@@ -71,7 +72,7 @@ async def read_again(client: httpx2.AsyncClient, after: str) -> None:
     print(f"after {after}: {', '.join(event['type'] for event in page['data'])}")
 
 
-async def read_events(response: httpx2.Response) -> Any:
+async def read_events(response: httpx2.Response) -> AsyncGenerator[dict[str, Any]]:
     async for line in response.aiter_lines():
         if line.startswith("data: "):
             yield json.loads(line.removeprefix("data: "))
