@@ -268,9 +268,18 @@ class Connection:
             if silent > self._pings:
                 self._pings = silent
                 self.queue.put(encode_control(frames.PingControl()), first=True)
-            if self._token is not None:  # it may have been revoked, or have expired
-                with suppress(VakaError):  # the store cannot be reached; the next look is soon
-                    await self._authenticate(self._token)
+            if self._token is not None:
+                await self._check_token(self._token)
+
+    async def _check_token(self, token: Credentials) -> None:
+        """End the connection if the token was revoked or has expired; a client with a new one connects again."""
+        try:
+            await self._authenticate(token)
+        except ConnectionEnd as end:
+            if end.code == frames.CLOSE_UNAUTHENTICATED:
+                raise ConnectionEnd(frames.CLOSE_TOKEN_EXPIRED, end.reason) from end
+        except VakaError as error:  # it is checked again soon
+            _log.warning("the token of a WebSocket could not be checked: %s", error)
 
     def cut(self) -> None:
         """Tell the client to connect again, and close when it has read what is queued."""
