@@ -40,16 +40,10 @@ class ConsoleServer:
 
     async def start(self) -> None:
         self._process = await asyncio.create_subprocess_exec(
-            sys.executable, "-m", "tests.e2e.demo_server", *self._arguments, cwd=ROOT
+            sys.executable, "-m", "tests.e2e.demo_server", *self._arguments, cwd=ROOT, stdout=asyncio.subprocess.PIPE
         )
-        async with self.client() as client:
-            while True:
-                try:
-                    if (await client.get("/readyz")).status_code == 200:
-                        return
-                except httpx2.TransportError:
-                    assert self._process.returncode is None, "the server has ended"
-                    await asyncio.sleep(0.05)
+        assert self._process.stdout is not None
+        assert await self._process.stdout.readline() == b"listening\n"
 
     async def kill(self) -> None:
         if self._process is not None:

@@ -146,7 +146,7 @@ def make_broken() -> Agent:
 
 
 class GatedModel:
-    """Says the first half of an answer, and the rest once a file exists."""
+    """Says the first half of an answer, and the rest once a text was written to a named pipe."""
 
     name = "gated"
 
@@ -158,8 +158,7 @@ class GatedModel:
         yield ReasoningChunk("I think before I speak.")
         for piece in pieces(self.first):
             yield TextChunk(piece)
-        while not self.gate.exists():  # noqa: ASYNC110  # another process makes the file
-            await asyncio.sleep(0.02)
+        await asyncio.to_thread(self.gate.read_text)
         for piece in pieces(self.rest):
             yield TextChunk(piece)
         yield StopChunk("end")

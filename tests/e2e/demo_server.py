@@ -1,6 +1,8 @@
 """A server of the demo agents: python -m tests.e2e.demo_server PORT STORE GATE."""
 
 import asyncio
+import os
+import socket
 import sys
 from pathlib import Path
 from typing import Any
@@ -25,15 +27,19 @@ SETTINGS: list[dict[str, Any]] = [
 
 
 async def main(port: int, store: str, gate: Path) -> None:
-    """Serve until the process is killed."""
+    """Serve until the process is killed; print a line once the port is open."""
+    if not gate.exists():
+        os.mkfifo(gate)
     gated = vaka.Agent("tides", description="Knows the tide.", model=GatedModel(gate, FIRST, REST))
     agents = {agent.name: agent for agent in [*make_agents(), gated]}
     async with Runtime(store=store, ask="wait", ask_for=("deploy",)) as runtime:
         guard = Guard(ServerSettings(), KnownTokens(), NoLimits())
         service = AgentService(runtime, agents, guard, default_agent="guide", describe_settings=lambda: SETTINGS)
-        await uvicorn.Server(
-            uvicorn.Config(create_app(service), port=port, log_level="warning", ws="websockets-sansio")
-        ).serve()
+        server = uvicorn.Server(uvicorn.Config(create_app(service), log_level="warning", ws="websockets-sansio"))
+        with socket.create_server(("127.0.0.1", port)) as listener:
+            sys.stdout.write("listening\n")
+            sys.stdout.flush()
+            await server.serve([listener])
 
 
 if __name__ == "__main__":

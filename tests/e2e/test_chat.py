@@ -1,5 +1,6 @@
 """The chat of the console, in a browser, against a server in a process of its own."""
 
+import asyncio
 import re
 
 from playwright.async_api import expect
@@ -31,9 +32,9 @@ async def test_a_killed_server_and_a_reload_lose_and_repeat_nothing(
         pill = page.locator(".pill")
         await expect(pill).to_have_text(re.compile("reconnecting|offline"))
         await expect(answer).to_have_text(FIRST.strip())
-        server.gate.touch()
         await server.start()
         await expect(pill).to_have_text("live", timeout=30_000)
+        await asyncio.to_thread(server.gate.write_text, "go on")
         await expect(answer).to_have_text(WHOLE)
         await expect(page.locator(".message.user")).to_have_count(1)
         await expect(page.locator(".turn-foot")).to_contain_text("completed")

@@ -1,4 +1,4 @@
-import { type Block, type CallBlock, type Message, openDecisions, outputOf, type SessionState, textOf, toArray, transcript, type TurnState } from "@vaka/client/store.ts";
+import { type Block, type CallBlock, type Message, liveMessages, openDecisions, outputOf, type SessionState, textOf, toArray, type TurnState } from "@vaka/client/store.ts";
 import { memo } from "preact/compat";
 import { useMemo } from "preact/hooks";
 import { pendingOf } from "../decisions.ts";
@@ -20,13 +20,18 @@ interface Group {
 export function groupsOf(state: SessionState): Group[] {
   const turns = new Map(toArray(state.turns).map((turn) => [turn.id, turn]));
   const groups: Group[] = [];
-  for (const message of transcript(state)) {
+  for (const message of [...toArray(state.messages), ...newestLive(state), ...Object.values(state.inputs)]) {
     const last = groups.at(-1);
     const key = message.status === "queued" ? "queued" : message.turn;
     if (last && last.key === key) last.messages.push(message);
     else groups.push({ turn: turns.get(message.turn), messages: [message], key });
   }
   return groups;
+}
+
+/** An agent writes one message at a time. A server that was killed could not discard its half message; the new one takes its place. */
+function newestLive(state: SessionState): Message[] {
+  return [...new Map(liveMessages(state).map((message) => [message.path.join("/"), message])).values()];
 }
 
 interface Props {
