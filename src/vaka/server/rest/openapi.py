@@ -120,13 +120,12 @@ def _describe_response(operation: Operation, schemas: Mapping[str, Schema]) -> S
     return {**response, "content": content} if content else response
 
 
-def _rename_refs(value: Any) -> Any:
+def _rename_refs(value: object) -> Any:
     """Return a document in which references have the names that ``_public_name`` returns."""
     if isinstance(value, dict):
-        return {key: _rename_refs(each) for key, each in cast("Schema", value).items()}
+        return {key: _rename_refs(each) for key, each in cast("dict[str, object]", value).items()}
     if isinstance(value, list):
-        items: list[Any] = value
-        return [_rename_refs(each) for each in items]
+        return [_rename_refs(each) for each in cast("list[object]", value)]
     if isinstance(value, str) and value.startswith(_REFS):
         return _REFS + _public_name(value.removeprefix(_REFS))
     return value
