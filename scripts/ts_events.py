@@ -82,8 +82,8 @@ def type_of(schema: Schema) -> str:
         items = type_of(schema["items"])
         return f"({items})[]" if " " in items else f"{items}[]"
     if kind == "object":
-        values = schema.get("additionalProperties")
-        return f"{{ [key: string]: {type_of(values)} }}" if isinstance(values, dict) else "JsonObject"
+        values: Schema | None = schema.get("additionalProperties")
+        return f"{{ [key: string]: {type_of(values)} }}" if values else "JsonObject"
     return SCALARS.get(kind or "", "Json")
 
 

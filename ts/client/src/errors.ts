@@ -50,12 +50,13 @@ export async function errorOf(response: Response): Promise<AgentError> {
     // not a problem document: a proxy answered
   }
   const said = problem.detail ?? problem.title;
+  const retryAfterMs = retryAfter(response.headers.get("retry-after"));
   return new AgentError(typeof said === "string" && said ? said : `the server answered ${status} ${response.statusText}`.trim(), {
     status,
     code: typeof problem.code === "string" ? problem.code : `http_${status}`,
     requestId: response.headers.get("x-request-id") ?? "",
-    retryable: isRetryable(status),
-    retryAfterMs: retryAfter(response.headers.get("retry-after")),
+    retryable: isRetryable(status) || (status === 409 && retryAfterMs !== undefined), // the same request is being answered
+    retryAfterMs,
     problem,
   });
 }

@@ -45,6 +45,8 @@ export class Run implements AsyncIterable<AgentEvent> {
   readonly #options: RunOptions;
   readonly #events: Subscription;
   #turn = "";
+  /** Whether `start` has stored the input. */
+  #isStored = false;
   #result: RunResult | undefined;
   #reading: Promise<void> | undefined;
 
@@ -93,9 +95,11 @@ export class Run implements AsyncIterable<AgentEvent> {
 
   /** Store the input without reading the turn: it runs on the server. */
   async start(): Promise<Turn> {
-    return this.#client.http.json<Turn>("POST", this.#path("turns"), {
+    const turn = await this.#client.http.json<Turn>("POST", this.#path("turns"), {
       body: { ...this.#body(), background: true }, headers: { "idempotency-key": this.key }, signal: this.#options.signal,
     });
+    this.#isStored = true;
+    return turn;
   }
 
   /** The outcome of the turn. Reads the turn to its end unless a loop does so already; then it waits for that loop. */
@@ -157,7 +161,10 @@ export class Run implements AsyncIterable<AgentEvent> {
   /** Before the first event the input is sent, again with the same key if need be; then its turn is followed. */
   #open(cursor: string, signal: AbortSignal): AsyncIterable<Batch> {
     const { http } = this.#client;
-    if (cursor) return http.events("GET", this.#path("turns", this.#turn || this.key), { headers: { "last-event-id": cursor }, signal });
+    if (cursor || this.#isStored) {
+      const headers: Record<string, string> = cursor ? { "last-event-id": cursor } : {};
+      return http.events("GET", this.#path("turns", this.#turn || this.key), { headers, signal });
+    }
     const headers = { "idempotency-key": this.key };
     return http.events("POST", this.#path("turns"), { body: { ...this.#body(), stream: true }, headers, signal });
   }

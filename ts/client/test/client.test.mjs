@@ -210,6 +210,23 @@ test("after break the rest of a run is read from where it was left", async () =>
   assert.equal((await run.result()).status, "interrupted");
 });
 
+test("a run that was started without reading is followed by its key", async () => {
+  const events = eventsOf("tools");
+  const client = connect((request, response) => (request.method === "POST" ? reply(response, { id: "", key: "k" }, 202) : startStream(response).end(streamOf(events))));
+  const run = client.session("s").run("Go.", { idempotencyKey: "k" });
+  await run.start();
+  assert.equal((await run.result()).text, "Grüße, 世界.");
+  assert.deepEqual(requests.map(({ method, url, body }) => [method, url, body?.background]), [
+    ["POST", "/api/v1/sessions/s/turns", true], ["GET", "/api/v1/sessions/s/turns/k", undefined],
+  ]);
+});
+
+test("a request that the server still answers is sent again", async () => {
+  const client = connect((_, response, count) => (count === 1 ? response.writeHead(409, { "retry-after": "0" }).end("{}") : startStream(response).end(streamOf(eventsOf("tools")))));
+  assert.equal((await client.session("s").run("Go.").result()).status, "completed");
+  assert.equal(requests.length, 2);
+});
+
 test("a run that fails, and one whose input is withdrawn, say so", async () => {
   const client = connect((_, response) => startStream(response).end(streamOf(eventsOf("failure"))));
   const failed = await client.session("s").run("Go.").result();
