@@ -14,6 +14,7 @@ from websockets.asyncio.client import ClientConnection
 import vaka
 from tests.server.conftest import Serve, Served
 from vaka.agents.react import Agent
+from vaka.server.principal import Principal
 from vaka.server.settings import ServerSettings
 from vaka.testing import call, calls, say
 
@@ -200,3 +201,15 @@ async def test_a_connection_has_a_limit_of_lanes_and_ends_with_the_server(serve:
         with pytest.raises(websockets.ConnectionClosed):
             await read_until(socket, "none of these")
         assert socket.close_code == 1012
+
+
+async def test_a_connection_ends_when_its_credential_does(serve: Serve, scripted: Scripted) -> None:
+    async def is_valid(principal: Principal) -> bool:
+        return principal.id != "alice"
+
+    async with serve([scripted(say("Hi."))]) as served, connect(served) as socket:
+        await socket.send("{")
+        await read_until(socket, "error")
+        await served.service.streams.end_expired(is_valid)
+        await socket.wait_closed()
+        assert socket.close_code == 1008

@@ -41,6 +41,12 @@ def _openai() -> DoorFactory:
     return lambda service: Door([*chat_door(service).routes, *responses_door(service).routes])
 
 
+def _anthropic() -> DoorFactory:
+    from vaka.server.anthropic import door
+
+    return door
+
+
 def _console() -> DoorFactory:
     from vaka.server.console import door
 
@@ -70,6 +76,7 @@ _FEATURE_DOORS: dict[Feature, Callable[[], DoorFactory]] = {
     "tracing": _traces,
     "debug_api": _debug,
     "openai_compat": _openai,
+    "anthropic_compat": _anthropic,
     "ui": _console,
     "agui": _agui,
     "ai_sdk": _ai_sdk,

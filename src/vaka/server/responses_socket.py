@@ -14,6 +14,7 @@ from vaka.core.types.message import Content
 from vaka.server.bodies import decode_json
 from vaka.server.guard import principal_of, request_id_of
 from vaka.server.openai_errors import error_object, error_response
+from vaka.server.principal import Principal
 from vaka.server.problems import Problem, problem_of
 from vaka.server.request_answers import AnswerPlace, RequestAnswer
 from vaka.server.service import PromptInput
@@ -26,7 +27,7 @@ MAX_LANES = 16
 """Lanes of one connection, whose responses run at the same time."""
 MAX_WAITING = 64
 """Requests of one lane that wait for the one before."""
-CLOSE_RESTART = 1012
+CLOSE_RESTART, CLOSE_POLICY = 1012, 1008
 
 
 class _SteerFrame(msgspec.Struct, frozen=True):
@@ -85,13 +86,19 @@ class SocketConnection:
 
     def __init__(self, responses: Responses, socket: WebSocket) -> None:
         self._responses, self._service, self._socket = responses, responses.service, socket
-        self._principal = principal_of(socket)
+        self.principal: Principal = principal_of(socket)
         self._lanes: dict[str | None, Lane] = {}
         self._tasks: list[asyncio.Task[None]] = []
         self._stopping = asyncio.Event()
+        self._reason = (CLOSE_RESTART, "the server stops; connect again")
 
     def cut(self) -> None:
         """Begin to close the connection because the server stops. The turns go on."""
+        self._stopping.set()
+
+    def expire(self) -> None:
+        """Begin to close the connection because the credential does not work any more."""
+        self._reason = (CLOSE_POLICY, "the credential does not work any more")
         self._stopping.set()
 
     async def run(self) -> None:
@@ -111,7 +118,7 @@ class SocketConnection:
                 task.cancel()
             await asyncio.wait(tasks)
         if reader.cancelled():
-            await self._socket.close(CLOSE_RESTART, "the server stops; connect again")
+            await self._socket.close(*self._reason)
         else:
             reader.result()
 
@@ -172,7 +179,7 @@ class SocketConnection:
         while True:
             frame = await lane.requests.get()
             try:
-                lane.open = await self._responses.open(self._principal, frame)
+                lane.open = await self._responses.open(self.principal, frame)
                 while lane.open is not None:
                     ended = lane.open
                     await self._send_response(lane, ended)
@@ -183,7 +190,7 @@ class SocketConnection:
                 await self._send_error(error, lane.fields)
 
     async def _send_response(self, lane: Lane, opened: OpenResponse) -> None:
-        async with aclosing(self._responses.read(self._principal, opened)) as batches:
+        async with aclosing(self._responses.read(self.principal, opened)) as batches:
             async for events in batches:
                 for event in events:
                     await self._send(lane, event)
@@ -211,14 +218,14 @@ class SocketConnection:
     async def _submit(self, opened: OpenResponse, content: Content) -> Steering:
         """Give the turn of a response another input; the response ends when the turn takes it."""
         service, session = self._service, opened.answer.session
-        runtime = await service.runtime_of(self._principal)
+        runtime = await service.runtime_of(self.principal)
         key, head = runtime.env.ids.new_id("steer"), opened.answer.place.start
         opened.encoding.steers[key] = opened.encoder.steer
         input = PromptInput(prompt=content, on_busy="steer", key=key)
-        events: TurnEvents = await service.start_turn(self._principal, session, input, until_waiting=True)
+        events: TurnEvents = await service.start_turn(self.principal, session, input, until_waiting=True)
         place = AnswerPlace(session=session.id, key=key, start=head)
         if opened.is_stored:
-            await self._responses.save(self._principal, msgspec.structs.replace(opened.stored, steered=key))
+            await self._responses.save(self.principal, msgspec.structs.replace(opened.stored, steered=key))
         return Steering(key, opened.stored.id, RequestAnswer(session, events, place, runtime.store.blobs))
 
     async def _open_successor(self, lane: Lane, ended: OpenResponse) -> OpenResponse | None:
@@ -232,7 +239,7 @@ class SocketConnection:
             needed = _required_input(ended.document)
             await self._send(lane, {**pending, "reason": "waiting_for_required_input", "required_input": needed})
             return None
-        return await self._responses.succeed(self._principal, ended, steering.answer)
+        return await self._responses.open_successor(self.principal, ended, steering.answer)
 
     async def _refuse(self, lane: Lane | None, given: _SteerFrame, code: str, message: str) -> None:
         event = {

@@ -135,7 +135,7 @@ class Responses:
             await self._register_ephemeral(principal, opened)
         return opened
 
-    async def succeed(self, principal: Principal, ended: OpenResponse, answer: RequestAnswer) -> OpenResponse:
+    async def open_successor(self, principal: Principal, ended: OpenResponse, answer: RequestAnswer) -> OpenResponse:
         """Return the response with which the turn of another one goes on, after an input that has steered it."""
         echo = {**ended.stored.echo, "previous_response_id": ended.stored.id}
         stored = msgspec.structs.replace(

@@ -1,0 +1,121 @@
+"""Anthropic's Messages API: agents as models.
+
+A request continues the session whose conversation it repeats; see ``conversations``.
+"""
+
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import aclosing
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.types import ASGIApp
+
+from vaka.core.types.ids import CallId, MessageId
+from vaka.core.types.message import AssistantMessage, ToolCall, ToolMessage, UserMessage, as_content
+from vaka.models.tokens import estimate_message_tokens, estimate_text_tokens
+from vaka.server.bodies import json_response, read_bytes
+from vaka.server.conversations import SESSION_HEADER, ConversationRequest, Conversations, routers_of
+from vaka.server.guard import Door, guard_route, principal_of
+from vaka.server.model_list import model_routes
+from vaka.server.principal import Principal
+from vaka.server.problems import Problem
+from vaka.server.request_answers import AnswerEncoding, RequestAnswer
+from vaka.server.service import AgentService
+from vaka.server.sse import EventStream
+from vaka.views.anthropic_messages import MessageEvent, MessagesEncoder, error_event, join_message, to_sse
+from vaka.views.anthropic_requests import MessagesRequest, parse_messages_request
+
+_TYPES = {
+    401: "authentication_error", 403: "permission_error", 404: "not_found_error", 413: "request_too_large",
+    429: "rate_limit_error", 503: "overloaded_error",
+}  # fmt: skip
+
+
+def error_response(problem: Problem, request_id: str) -> Response:
+    """Return a problem in the form that Anthropic's clients read."""
+    kind = _TYPES.get(problem.status, "invalid_request_error" if problem.status < 500 else "api_error")
+    body = {**error_event(kind, problem.detail), "request_id": request_id}
+    return json_response(body, problem.status, problem.headers)
+
+
+def door(service: AgentService) -> Door:
+    """Return the routes of the Messages API and of the list of models."""
+    messages, guard = Messages(service), service.guard
+    return Door(
+        [
+            guard_route(guard, "/v1/messages", {"POST": ("runs:write", messages.create)}, error_response),
+            guard_route(
+                guard, "/v1/messages/count_tokens", {"POST": ("runs:read", messages.count_tokens)}, error_response
+            ),
+            *model_routes(service, error_response),
+        ]
+    )
+
+
+class Messages:
+    """Answers requests of the Messages API."""
+
+    def __init__(self, service: AgentService) -> None:
+        self._service, self._conversations = service, Conversations(service)
+
+    async def create(self, request: Request) -> ASGIApp:
+        """Return a message, or the stream of its events."""
+        principal, given = principal_of(request), parse_messages_request(await read_bytes(request))
+        asked = ConversationRequest(
+            model=given.model, content=given.content, results=given.results, history=given.history,
+            instructions=given.instructions, tools=given.tools, tool_choice=given.tool_choice, options=given.options,
+            key=request.headers.get("idempotency-key", ""),
+        )  # fmt: skip
+        answer = await self._conversations.start(principal, asked)
+        headers = {SESSION_HEADER: answer.session.id}
+        batches = self._encode(principal, asked, answer, given)
+        if given.stream:
+            return EventStream(_write_frames(batches), self._service.streams, headers=headers, opening=b"")
+        return await _join(batches, headers)
+
+    async def count_tokens(self, request: Request) -> ASGIApp:
+        """Return an estimate of the tokens of a request; the agent's own instructions and tools are not counted."""
+        given = parse_messages_request(await read_bytes(request))
+        self._conversations.find_model(given.model)
+        messages = [*given.history, ToolMessage(results=given.results), UserMessage(content=given.content)]
+        texts = len(given.instructions) + (len(msgspec.json.encode(given.tools)) if given.tools else 0)
+        return json_response({"input_tokens": estimate_message_tokens(messages) + estimate_text_tokens(texts)})
+
+    async def _encode(
+        self, principal: Principal, asked: ConversationRequest, answer: RequestAnswer, given: MessagesRequest
+    ) -> AsyncGenerator[list[MessageEvent]]:
+        """Yield the events; the conversation is stored before the last ones."""
+        routers = routers_of(answer.session.agent)
+        encoder = MessagesEncoder(routers=routers, model=given.model, thinking=given.thinking)
+        encoding, seen = AnswerEncoding(answer.place, encoder), list[MessageEvent]()
+        async with aclosing(answer.encode(encoding, live=given.stream)) as batches:
+            async for events in batches:
+                seen += events
+                if events[-1]["type"] == "message_stop":
+                    await self._conversations.remember(principal, asked, answer, _message_of(seen))
+                yield events
+
+
+def _message_of(events: list[MessageEvent]) -> AssistantMessage:
+    """Return a message as the client sends it back."""
+    content = join_message(events)["content"]
+    texts = [block["text"] for block in content if block["type"] == "text"]
+    calls = [ToolCall(id=CallId(block["id"]), name=block["name"]) for block in content if block["type"] == "tool_use"]
+    return AssistantMessage(id=MessageId(""), content=as_content("".join(texts)), calls=tuple(calls))
+
+
+async def _write_frames(batches: AsyncGenerator[list[MessageEvent]]) -> AsyncGenerator[bytes]:
+    async with aclosing(batches) as opened:
+        async for events in opened:
+            yield b"".join(map(to_sse, events))
+
+
+async def _join(batches: AsyncGenerator[list[MessageEvent]], headers: Mapping[str, str]) -> Response:
+    async with aclosing(batches) as opened:
+        events = [event async for batch in opened for event in batch]
+    message = join_message(events)
+    if message.get("type") != "message":
+        detail = message["error"]["message"] if message else "the input was withdrawn"
+        raise Problem(500, "turn_failed", detail, headers={"x-should-retry": "false"})
+    return json_response(message, headers=headers)

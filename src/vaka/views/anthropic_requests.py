@@ -1,0 +1,237 @@
+"""The requests of Anthropic's Messages API as inputs of a session."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from vaka.core.types.errors import InvalidInput
+from vaka.core.types.ids import CallId, MessageId
+from vaka.core.types.message import (
+    AssistantMessage,
+    Content,
+    Document,
+    Image,
+    Message,
+    Part,
+    Text,
+    ToolCall,
+    ToolMessage,
+    ToolResult,
+    UserMessage,
+    as_content,
+)
+from vaka.core.types.tool import ToolChoice, ToolSpec
+from vaka.views.openai_requests import convert_body, convert_field, drop_none, parse_tools
+
+
+class MessagesRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """A request of the Messages API, in the terms of a session."""
+
+    model: str
+    """The agent."""
+    content: Content
+    """The input: what the user says after the last message of the assistant."""
+    results: tuple[ToolResult, ...] = ()
+    """The results of calls that the client was asked to run, by the ids of the log."""
+    history: tuple[Message, ...] = ()
+    """The messages up to the last one of the assistant."""
+    instructions: str = ""
+    tools: tuple[ToolSpec, ...] = ()
+    """Tools whose calls the client runs."""
+    tool_choice: ToolChoice = "auto"
+    options: dict[str, Any] = {}
+    """Model options; ``output`` is the schema of ``output_config.format``."""
+    stream: bool = False
+    thinking: bool = False
+    """Whether the client wants to see reasoning."""
+
+
+class _Typed(msgspec.Struct, frozen=True):
+    type: str = ""
+
+
+class _OutputConfig(msgspec.Struct, frozen=True):
+    effort: str | None = None
+    format: dict[str, Any] | None = None
+
+
+class _Metadata(msgspec.Struct, frozen=True):
+    user_id: str | None = None
+
+
+class _MessagesBody(msgspec.Struct, frozen=True, kw_only=True):
+    model: str
+    messages: list[dict[str, Any]]
+    max_tokens: int | None = None
+    system: str | list[dict[str, Any]] | None = None
+    stream: bool | None = None
+    tools: list[dict[str, Any]] | None = None
+    tool_choice: dict[str, Any] | None = None
+    stop_sequences: list[str] | None = None
+    temperature: float | None = None
+    top_p: float | None = None
+    top_k: int | None = None
+    thinking: _Typed | None = None
+    output_config: _OutputConfig | None = None
+    metadata: _Metadata | None = None
+
+
+class _Tool(msgspec.Struct, frozen=True):
+    name: str
+    type: str | None = None
+    description: str | None = None
+    input_schema: dict[str, Any] | None = None
+    strict: bool | None = None
+
+
+class _ToolUse(msgspec.Struct, frozen=True):
+    id: str
+    name: str
+    input: dict[str, Any]
+
+
+class _ToolResult(msgspec.Struct, frozen=True):
+    tool_use_id: str
+    content: str | list[dict[str, Any]] | None = None
+    is_error: bool | None = None
+
+
+class _Source(msgspec.Struct, frozen=True):
+    type: str
+    media_type: str = ""
+    data: str = ""
+    url: str = ""
+
+
+def parse_messages_request(body: "bytes | str | Mapping[str, Any]") -> MessagesRequest:
+    """Return the request of a body. Raises ``InvalidInput`` that names the field and what was expected."""
+    given = convert_body(body, _MessagesBody)
+    history: list[Message] = []
+    results: list[ToolResult] = []
+    said: list[Part] = []
+    for number, message in enumerate(given.messages):
+        if message.get("role") == "assistant":
+            _end_history(history, results, said)
+            history.append(_read_answer(number, message.get("content")))
+        elif message.get("role") == "user":
+            _read_said(message.get("content"), results, said)
+        else:
+            raise InvalidInput(f"the role of a message is 'user' or 'assistant', not {message.get('role')!r:.60}")
+    if not results and not said:
+        raise InvalidInput("the last message must be one of the user, with a text or the results of calls")
+    return MessagesRequest(
+        model=given.model, content=tuple(said), results=tuple(results), history=tuple(history),
+        instructions=_read_system(given.system), tools=parse_tools([_read_tool(tool) for tool in given.tools or ()]),
+        tool_choice=_read_tool_choice(given.tool_choice), options=_read_options(given), stream=bool(given.stream),
+        thinking=given.thinking is not None and given.thinking.type in ("enabled", "adaptive"),
+    )  # fmt: skip
+
+
+def _read_options(given: _MessagesBody) -> dict[str, Any]:
+    config = given.output_config or _OutputConfig()
+    output = None
+    if config.format is not None:
+        if config.format.get("type") != "json_schema" or not isinstance(config.format.get("schema"), dict):
+            raise InvalidInput("output_config.format has the type 'json_schema' and a 'schema'")
+        output = {"schema": config.format["schema"], "name": "answer", "strict": True}
+    return drop_none(
+        max_tokens=given.max_tokens, temperature=given.temperature, top_p=given.top_p, top_k=given.top_k,
+        stop=given.stop_sequences, reasoning=config.effort, output=output,
+        user=given.metadata.user_id if given.metadata else None,
+    )  # fmt: skip
+
+
+def _read_tool(given: Mapping[str, Any]) -> dict[str, Any]:
+    tool = convert_field("tools", given, _Tool)
+    if tool.type not in (None, "custom"):
+        raise InvalidInput(
+            f"a tool of a request is one of the client, not {tool.type!r}; the agent has its own besides"
+        )
+    return drop_none(
+        name=tool.name, description=tool.description, parameters=tool.input_schema, strict=tool.strict
+    )  # fmt: skip
+
+
+def _read_tool_choice(choice: Mapping[str, Any] | None) -> ToolChoice:
+    kind = "auto" if choice is None else choice.get("type")
+    if kind in ("auto", "none"):
+        return str(kind)
+    if kind == "any":
+        return "required"
+    name = choice.get("name") if choice is not None else None
+    if kind == "tool" and isinstance(name, str) and name:
+        return name
+    raise InvalidInput(f"tool_choice has the type 'auto', 'any', 'none', or 'tool' with a name, not {kind!r:.60}")
+
+
+def _read_system(system: str | Sequence[Mapping[str, Any]] | None) -> str:
+    if system is None or isinstance(system, str):
+        return system or ""
+    return "\n\n".join(str(block.get("text") or "") for block in system)
+
+
+# ---------------------------------------------------------------------------------------------------------- messages
+
+
+def _blocks_of(content: Any) -> list[Mapping[str, Any]]:
+    """Return the blocks of the content of a message. Raises ``InvalidInput``."""
+    if isinstance(content, str):
+        return [{"type": "text", "text": content}]
+    if isinstance(content, list):
+        blocks: list[Any] = content
+        if all(isinstance(block, Mapping) for block in blocks):
+            return blocks
+    raise InvalidInput(f"the content of a message is a text or a list of blocks, not {content!r:.60}")
+
+
+def _end_history(history: list[Message], results: list[ToolResult], said: list[Part]) -> None:
+    """Move what was new so far to the history: a message of the assistant follows."""
+    if results:
+        history.append(ToolMessage(results=tuple(results)))
+    if said:
+        history.append(UserMessage(content=tuple(said)))
+    results.clear()
+    said.clear()
+
+
+def _read_answer(number: int, content: Any) -> AssistantMessage:
+    """Return a message of the assistant; its thinking, and what tools of the server did, is in the log alone."""
+    parts: list[Part] = []
+    calls: list[ToolCall] = []
+    for block in _blocks_of(content):
+        if block.get("type") == "text":
+            parts.append(_read_part(block))
+        elif block.get("type") == "tool_use":
+            call = convert_field("messages", block, _ToolUse)
+            calls.append(ToolCall(id=CallId(call.id), name=call.name, arguments=call.input))
+    return AssistantMessage(id=MessageId(f"earlier_{number}"), content=tuple(parts), calls=tuple(calls))
+
+
+def _read_said(content: Any, results: list[ToolResult], said: list[Part]) -> None:
+    for block in _blocks_of(content):
+        if block.get("type") != "tool_result":
+            said.append(_read_part(block))
+            continue
+        given = convert_field("messages", block, _ToolResult)
+        parts = as_content([_read_part(part) for part in _blocks_of(given.content or "")])
+        failed = bool(given.is_error)
+        results.append(
+            ToolResult(call=CallId(given.tool_use_id), content=parts, failed=failed, reason="error" if failed else "")
+        )
+
+
+def _read_part(block: Mapping[str, Any]) -> Part:
+    kind = block.get("type")
+    if kind == "text" and isinstance(block.get("text"), str):
+        return Text(text=block["text"])
+    if kind in ("image", "document"):
+        source = convert_field("messages", block.get("source"), _Source)
+        if source.type == "text":
+            return Text(text=source.data)
+        url, data = (source.url, "") if source.type == "url" else ("", source.data)
+        if source.type in ("base64", "url") and (url or data):
+            if kind == "image":
+                return Image(url=url, data=data, media_type=source.media_type)
+            return Document(name=str(block.get("title") or ""), url=url, data=data, media_type=source.media_type)
+    raise InvalidInput(f"a block of the type {kind!r:.60} cannot be read; expected a text, an image or a document")
