@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from vaka.cli.display.rich_renderer import RichRenderer
     from vaka.cli.display.turn_display import TurnDisplay
     from vaka.cli.turn.approval_prompt import DecisionPrompter
+    from vaka.cli.turn.report import Report
     from vaka.cli.turn.stream_input import StreamedRun
     from vaka.cli.turn.terminal_prompt import TerminalPrompt
     from vaka.config.claude_settings import SettingsFile
@@ -479,6 +480,13 @@ def luau_agent() -> "type[LuauAgent]":
     from vaka.runtime.scripts import LuauAgent
 
     return LuauAgent
+
+
+def run_on_server(words: tuple[str, ...], flags: dict[str, Any], report: "Report") -> int:
+    """Run one turn on the server of the flags; return the exit code."""
+    from vaka.cli.remote.run_turn import run_on_server as run
+
+    return run(words, flags, report)
 
 
 def output_schema() -> "type[OutputSchema]":

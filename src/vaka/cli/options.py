@@ -117,6 +117,15 @@ agent_options = group_options(
 )  # fmt: skip
 """The options of the agent and its tools."""
 
+remote_options = group_options(
+    click.option(
+        "--server", "server_url", metavar="URL",
+        help="Run turns on a server (`vaka serve`), with its agents, tools and rules; its key is VAKA_API_KEY.",
+    ),
+    click.option("--api-key-file", metavar="FILE", help="A file with the key for --server."),
+)  # fmt: skip
+"""The options of turns that a server runs."""
+
 server_options = group_options(
     click.option(
         "--mcp-config", multiple=True, metavar="FILE|JSON",

@@ -106,6 +106,10 @@ class TurnCollector:
         if text and text == text_of(self._answer):
             self._full_text = text_of(await restore_content(blobs, self._answer))
 
+    def set_full_text(self, text: str) -> None:
+        """Use a text of the answer that was read elsewhere, in place of its beginning in the last event."""
+        self._full_text = text
+
     def summarize(self) -> Response:
         """Return the response of the turn, whether it succeeded or not."""
         if self.withdrawn:

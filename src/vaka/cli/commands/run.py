@@ -32,6 +32,7 @@ _EXAMPLES = options.format_examples(
     'vaka run "Try it otherwise." --fork weather@12',
     'vaka run "What is on it?" --attach photo.png --model gemini/gemini-3-flash --option reasoning=low',
     'vaka run "List the boats." --output-schema boats.json --model local',
+    'vaka run "What is new?" --server https://agents.example.com --agent news',
 )
 
 _OUTPUT_FILE: "click.Path[Path]" = click.Path(dir_okay=False, writable=True, path_type=Path)
@@ -75,6 +76,7 @@ _OUTPUT_FILE: "click.Path[Path]" = click.Path(dir_okay=False, writable=True, pat
 @click.option("--all", "everywhere", is_flag=True, help="With --last: of every project.")
 @click.option("--resume", is_flag=True, help="Finish the unfinished turn of the session; no new prompt.")
 @click.option("--fork", metavar="ID[@SEQ]", help="Copy a session (up to an event) and run the prompt in the copy.")
+@options.remote_options
 @options.world_options
 @options.plugin_option
 @options.server_options
@@ -95,21 +97,29 @@ def run(words: tuple[str, ...], **flags: Any) -> None:
     file = flags["file"].absolute() if flags["file"] is not None else None  # the session may be in another folder
     report = Report(flags["output"] or "text", quiet=flags["quiet"], verbose=flags["verbose"], file=file)
     report.store = flags["store"] or ""
+    run_turn_of = lazy.run_on_server if flags["server_url"] is not None else _run_here
     try:
-        if not flags["trust"]:
-            ask_trust_once(config_context())
-        if flags["input"] == "stream-json":
-            _check_streamed(words, flags)
-        settings = load_flag_settings(flags)
-        report.set_format(settings["output"])
-        target = _parse_target(words, flags)
-        continued = continue_session(find_record_of_flags(flags, settings), flags, settings, resume=flags["resume"])
-        with explain_recorded_flags(continued):
-            code = _run_continued(target, continued, report)
+        code = run_turn_of(words, flags, report)
     except BaseException as error:
         report.write_failure(error)
         raise
     raise Quit(code)
+
+
+def _run_here(words: tuple[str, ...], flags: dict[str, Any], report: Report) -> int:
+    """Run the turn in this process; return the exit code."""
+    if flags["api_key_file"] is not None:
+        raise UsageError("--api-key-file goes with --server")
+    if not flags["trust"]:
+        ask_trust_once(config_context())
+    if flags["input"] == "stream-json":
+        _check_streamed(words, flags)
+    settings = load_flag_settings(flags)
+    report.set_format(settings["output"])
+    target = _parse_target(words, flags)
+    continued = continue_session(find_record_of_flags(flags, settings), flags, settings, resume=flags["resume"])
+    with explain_recorded_flags(continued):
+        return _run_continued(target, continued, report)
 
 
 def _run_continued(target: RunTarget, continued: Continuation, report: Report) -> int:

@@ -183,6 +183,8 @@ class Report:
         """Whether the summary names the command that continues the session."""
         self.store = ""
         """The store that the command line names, for the commands that are printed."""
+        self.server = ""
+        """The server that has run the turn, where its decisions are made."""
         self._session_written = False
         self._display = lazy.turn_display()(verbose=verbose) if not quiet else None
         self.set_format(output)
@@ -255,7 +257,7 @@ class Report:
         elif hint:
             self.print_note(hint)
         for decision in decisions:
-            click.echo(translate("waiting: {what}", what=decision_hint(decision, self.store)), err=True)
+            click.echo(translate("waiting: {what}", what=decision_hint(decision, self.store, self.server)), err=True)
         if not decisions:
             self._print_summary(result)
         return result.exit_code
@@ -314,11 +316,14 @@ def to_plain_data(value: Any) -> Any:
     return dump(mode="json") if dump is not None else msgspec.to_builtins(value, enc_hook=str)
 
 
-def decision_hint(decision: dict[str, Any], store: str = "") -> str:
-    """Return an open decision with the command that settles it."""
+def decision_hint(decision: dict[str, Any], store: str = "", server: str = "") -> str:
+    """Return an open decision with the command that settles it, or the server where it is decided."""
     id, summary = decision["id"], as_printable(decision["summary"], lines=False)
     if decision["kind"] == "approval":
         summary += f" ({shorten(decision['reason'])})" if decision["reason"] else ""
+    if server:
+        return f"{id} {summary} · {translate('decide it at {server}', server=server)}"
+    if decision["kind"] == "approval":
         return f"{id} {summary} · {typed_command('approvals', 'resolve', id, store=store)} --approve|--reject"
     return f"{id} {summary} · {typed_command('approvals', 'answer', id, store=store)} ANSWER"
 

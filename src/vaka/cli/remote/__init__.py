@@ -1,0 +1,1 @@
+"""Turns of a server that ``vaka serve`` runs, shown at this terminal."""

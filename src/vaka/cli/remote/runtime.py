@@ -1,0 +1,166 @@
+"""The sessions of a server with the methods that the terminal uses of a runtime and a session."""
+
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal, Unpack, cast
+
+import msgspec
+
+from vaka.cli.remote.client import ServerClient, address_of
+from vaka.cli.turn.approval_prompt import DecisionPrompter
+from vaka.core.ports.store import PendingDecision, SessionInfo
+from vaka.core.types.control import ApprovalRequested, ApprovalResolved
+from vaka.core.types.errors import InvalidInput, NotFound
+from vaka.core.types.event import Event, decode
+from vaka.core.types.ids import JSON, Cursor, DecisionId, SessionId
+from vaka.core.types.message import as_content
+from vaka.runtime.clock import RandomIds
+from vaka.runtime.options import ApprovalAnswer, OnBusy, UserInput
+
+if TYPE_CHECKING:
+    from vaka.cli.turn.approval_prompt import PromptFace
+    from vaka.runtime.runtime import Runtime
+
+_CONFLICTS: Mapping[str, str] = {"queue": "enqueue"}
+_PAGE = 200
+
+
+class RemoteRuntime:
+    """What the terminal does with the sessions of a server: open and follow them, and decide."""
+
+    def __init__(self, client: ServerClient, agent: str = "") -> None:
+        """``agent``: that of new sessions, ``""`` for the default of the server."""
+        self.client, self._agent = client, agent
+        self.ids = RandomIds()
+        self._requests: dict[str, PendingDecision] = {}
+        """The decisions that were open at the last look."""
+
+    async def open(self, *, id: str = "") -> "RemoteSession":
+        """Return a session; one that does not exist is created. Raises ``VakaError``."""
+        info = await self.find(id) if id else None
+        if info is None:
+            body = {name: value for name, value in {"id": id, "agent": self._agent}.items() if value}
+            info = _info_of(await self.client.post("/sessions", body, key=self.ids.new_id("req")))
+        elif self._agent not in ("", info.agent):
+            raise InvalidInput(f"session {id!r} belongs to agent {info.agent!r}, not to {self._agent!r}")
+        return RemoteSession(self, info)
+
+    async def find(self, id: str) -> SessionInfo | None:
+        """Return the description of a session, ``None`` if there is none."""
+        try:
+            return _info_of(await self.client.get(address_of(id)))
+        except NotFound:
+            return None
+
+    def follow(self, session: str, *, after: "Cursor | str | None" = None) -> AsyncGenerator[Event]:
+        """Yield the events of a session after a cursor, then new ones, without end."""
+        return self.client.follow(address_of(session, "events"), after=str(after or ""), ends=False)
+
+    async def decisions(self, session: str | None = None) -> Sequence[PendingDecision]:
+        """Return the open approvals and questions of a session, oldest first."""
+        page = await self.client.get("/approvals", session=session or "", limit=_PAGE)
+        rows = [self._requests.get(each["id"]) or await self._read_request(each) for each in page["data"]]
+        self._requests = {row.id: row for row in rows}
+        return rows
+
+    async def _read_request(self, document: Mapping[str, Any]) -> PendingDecision:
+        """Return a decision with the event that asks for it."""
+        session, cursor = SessionId(document["session"]), Cursor.parse(document["cursor"])
+        place = address_of(session, "events")
+        page = await self.client.get(place, after=f"{cursor.epoch}.{cursor.seq - 1}", limit=1)
+        event = _event_of(page["data"][-1])
+        return PendingDecision(id=DecisionId(document["id"]), session=session, seq=cursor.seq, event=event)
+
+    async def resolve(
+        self, approval: str, decision: Literal["approve", "reject"], **details: Unpack[ApprovalAnswer]
+    ) -> Event:  # fmt: skip
+        """Decide an approval; see ``Runtime.resolve``. A time limit cannot be given."""
+        if details.get("ttl") is not None:
+            raise InvalidInput("a server takes no time limit of an approval; approve it once or for the session")
+        edit, scope = details.get("edit"), details.get("scope", "once")
+        body: dict[str, Any] = {
+            "decision": "edit" if edit is not None else decision, "message": details.get("message", ""),
+        }  # fmt: skip
+        body |= {"edited_args": edit} if edit is not None else {}
+        if scope != "once" and decision == "approve":
+            body["remember"] = {"scope": scope, "rule": details.get("rule", "")}
+        return await self._decide(approval, body)
+
+    async def answer(self, question: str, answer: JSON, *, by: str = "") -> Event:
+        """Answer a question. The server records the owner of the key as the person."""
+        return await self._decide(question, {"decision": "answer", "answer": answer})
+
+    async def _decide(self, id: str, body: Mapping[str, Any]) -> Event:
+        result = await self.client.post(f"/approvals/{id}/resolve", body, key=self.ids.new_id("req"))
+        return _event_of(result["event"])
+
+
+class RemoteSession:
+    """One session of a server."""
+
+    def __init__(self, runtime: RemoteRuntime, info: SessionInfo) -> None:
+        self.id, self.info, self._runtime = info.id, info, runtime
+        self._client = runtime.client
+
+    @property
+    def agent_name(self) -> str:
+        return self.info.agent
+
+    async def send(
+        self, prompt: UserInput, *, on_busy: OnBusy = "queue", key: str = "", model: str = "",
+        options: Mapping[str, Any] | None = None,
+    ) -> str:  # fmt: skip
+        """Store an input and return its key; the server runs the turn."""
+        key = key or self._runtime.ids.new_id("inp")
+        content: Any = prompt if isinstance(prompt, str) else msgspec.to_builtins(as_content(prompt))
+        body = {
+            "input": content, "on_conflict": _CONFLICTS.get(on_busy, on_busy), "model": model,
+            "options": dict(options or {}), "background": True,
+        }  # fmt: skip
+        await self._client.post(address_of(self.id, "turns"), body, key=key)
+        return key
+
+    def follow_turn(self, turn: str) -> AsyncGenerator[Event]:
+        """Yield the events of a turn, by its id or the key of its input, from its beginning to its end."""
+        return self._client.follow(address_of(self.id, "turns", turn))
+
+    async def find_turn(self, turn: str = "") -> dict[str, Any]:
+        """Return the description of a turn, by default of the last one. Raises ``NotFound``."""
+        if turn:
+            found: dict[str, Any] = await self._client.get(address_of(self.id, "turns", turn))
+            return found
+        page = await self._client.get(address_of(self.id, "turns"), limit=1)
+        if not page["data"]:
+            raise NotFound(f"session {self.id!r} has no turn to resume")
+        last: dict[str, Any] = page["data"][0]
+        return last
+
+    async def cancel(self, turn: str, note: str) -> None:
+        """Stop a turn, or take its input back if none has begun."""
+        await self._client.post(address_of(self.id, "turns", turn, "cancel"), {"note": note})
+
+
+class RemotePrompter(DecisionPrompter):
+    """Prompts for the decisions of a session on a server."""
+
+    def __init__(self, runtime: RemoteRuntime, session: SessionId, face: "PromptFace") -> None:
+        super().__init__(cast("Runtime", runtime), session, face)  # it decides and lists, and does no more with it
+
+    def _sandbox_text(self, body: ApprovalRequested) -> str:
+        """Return nothing: the sandbox is that of the server."""
+        return ""
+
+    def _report_stored_rule(self, body: ApprovalRequested, resolution: ApprovalResolved) -> None:
+        """Print nothing: the files are those of the server."""
+
+
+def _info_of(document: Mapping[str, Any]) -> SessionInfo:
+    cursor = Cursor.parse(document["cursor"])
+    fields = {name: document[name] for name in ("title", "agent", "turn", "inputs", "pending", "created", "updated")}
+    return SessionInfo(
+        id=SessionId(document["id"]), head=cursor.seq, epoch=cursor.epoch or 1, closed=document["status"] == "closed",
+        live=bool(document["turn"]), **fields,
+    )  # fmt: skip
+
+
+def _event_of(document: Any) -> Event:
+    return decode(msgspec.json.encode(document))

@@ -1,0 +1,124 @@
+"""A client of a server whose connections are cut: nothing is lost and nothing comes twice."""
+
+import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import aclosing, asynccontextmanager
+from typing import Any
+
+import pytest
+
+import vaka
+from tests.server.conftest import Served, serve_agents
+from vaka.cli.remote.client import ServerClient, problem_of
+from vaka.cli.remote.runtime import RemoteRuntime
+from vaka.errors import InvalidInput, NotFound, VakaError
+from vaka.testing import ScriptedModel, call, say
+
+
+class CuttingProxy:
+    """Forwards connections to a server, and closes the first ones after some bytes of the answer."""
+
+    def __init__(self, port: int, cuts: list[int]) -> None:
+        self._port, self.cuts = port, cuts
+        self.connections = 0
+
+    async def forward(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.connections += 1
+        left = self.cuts.pop(0) if self.cuts else 1 << 60
+        from_server, to_server = await asyncio.open_connection("127.0.0.1", self._port)
+        request = asyncio.create_task(self._copy(reader, to_server, 1 << 60))
+        await self._copy(from_server, writer, left)
+        request.cancel()
+        for stream in (writer, to_server):
+            stream.close()
+
+    async def _copy(self, source: asyncio.StreamReader, target: asyncio.StreamWriter, left: int) -> None:
+        while left > 0 and (data := await source.read(65536)):
+            target.write(data[:left])
+            await target.drain()
+            left -= len(data)
+
+
+@asynccontextmanager
+async def proxied(served: Served, *cuts: int) -> AsyncGenerator[tuple[CuttingProxy, ServerClient]]:
+    proxy = CuttingProxy(served.port, list(cuts))
+    server = await asyncio.start_server(proxy.forward, "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    try:
+        async with ServerClient(f"http://127.0.0.1:{port}", "alice") as client:
+            yield proxy, client
+    finally:
+        server.close()
+
+
+@vaka.tool(effect="read")
+def look() -> str:
+    """Look around."""
+    return "water"
+
+
+def agent_of(*script: Any) -> vaka.Agent[Any]:
+    return vaka.Agent("guide", model=ScriptedModel(*script), tools=[look])
+
+
+@pytest.mark.parametrize("cut", [0, 90, 400, 900, 1500, 2600])
+async def test_the_events_of_a_turn_are_complete_though_its_stream_is_cut(cut: int) -> None:
+    async with serve_agents([agent_of(call("look"), say("Water, as far as one can see."))]) as served:
+        async with ServerClient(served.url, "alice") as direct:
+            session = await RemoteRuntime(direct, "guide").open(id="s")
+            key = await session.send("Look.")
+            async with aclosing(session.follow_turn(key)) as events:
+                whole = [event async for event in events if event.seq]
+        async with proxied(served, cut, cut) as (proxy, client):
+            async with aclosing(client.follow(f"/sessions/s/turns/{key}")) as events:
+                assert [event.id async for event in events if event.seq] == [event.id for event in whole]
+            assert proxy.connections >= 2
+    assert whole[-1].type == "turn.completed"
+
+
+async def test_an_input_is_sent_again_after_a_lost_answer_and_runs_once() -> None:
+    async with serve_agents([agent_of(say("Once."))]) as served, proxied(served, 1 << 60) as (proxy, client):
+        session = await RemoteRuntime(client, "guide").open(id="s")
+        proxy.cuts[:] = [0, 10]
+        async with ServerClient(client.url, "alice") as other:
+            again = await RemoteRuntime(other).open(id="s")
+            assert again.id == session.id
+            key = await again.send("Go.")
+        assert (await session.find_turn(key))["status"] in ("completed", "running")
+        assert len((await client.get("/sessions/s/turns"))["data"]) == 1
+
+
+async def test_a_session_is_followed_on_after_the_server_has_ended_its_streams() -> None:
+    async with serve_agents([agent_of(say("One."), say("Two."))]) as served:
+        notes: list[str] = []
+        async with ServerClient(served.url, "alice", on_lost=notes.append) as client:
+            runtime = RemoteRuntime(client, "guide")
+            session = await runtime.open(id="s")
+            async with aclosing(runtime.follow("s", after="0")) as events:
+                await session.send("Go.")
+                async for event in events:
+                    if event.type == "turn.completed":
+                        break
+                served.service.streams.end_followers()
+                await session.send("Go on.")
+                seen = [event.type async for event in _until(events, "turn.completed")]
+        assert seen[-1] == "turn.completed"
+
+
+async def _until(events: AsyncGenerator[vaka.Event], kind: str) -> AsyncGenerator[vaka.Event]:
+    async for event in events:
+        yield event
+        if event.type == kind:
+            return
+
+
+@pytest.mark.parametrize(
+    ("status", "code", "kind"),
+    [(400, "", InvalidInput), (404, "", NotFound), (409, "busy", VakaError), (409, "already_decided", NotFound),
+     (401, "", VakaError), (403, "", VakaError), (503, "", VakaError), (500, "", VakaError)],
+)  # fmt: skip
+def test_a_problem_of_the_server_is_the_error_that_a_local_turn_has(status: int, code: str, kind: type) -> None:
+    body = b'{"detail": "no luck", "code": "%s"}' % code.encode()
+    assert isinstance(problem_of(status, body), kind)
+    assert "no luck" in str(problem_of(status, body))
+    assert f"status {status}" in str(problem_of(status, b"<html>"))
