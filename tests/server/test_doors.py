@@ -9,9 +9,10 @@ PROGRAM = """
 import sys
 from vaka.server.doors import doors_of
 list(doors_of(()))
-print(*sorted({"vaka.server.agui", "vaka.server.aisdk", "vaka.server.chat_turns"} & sys.modules.keys()))
+modules = {"vaka.server.agui", "vaka.server.aisdk", "vaka.server.chat_turns", "vaka.server.a2a"}
+print(*sorted(modules & sys.modules.keys()))
 list(doors_of(("agui",)))
-print(*sorted({"vaka.server.agui", "vaka.server.aisdk", "vaka.server.chat_turns"} & sys.modules.keys()))
+print(*sorted(modules & sys.modules.keys()))
 """
 
 

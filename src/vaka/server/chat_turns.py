@@ -188,8 +188,9 @@ class _Answers:
             approve = decision.decision == "approve"
             message = decision.message or ("" if approve else DEFAULT_REJECTION)
             await service.resolve(
-                self._principal, decision.approval, approve=approve, message=message, edit=decision.edit
-            )
+                self._principal, decision.approval, approve=approve, message=message, edit=decision.edit,
+                scope=decision.scope,
+            )  # fmt: skip
         for question, result in self._results:
             if question in self._waiting:
                 await service.answer_call(self._principal, session.id, result.call, result, failed=result.failed)

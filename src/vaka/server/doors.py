@@ -71,6 +71,12 @@ def _mcp() -> DoorFactory:
     return door
 
 
+def _a2a() -> DoorFactory:
+    from vaka.server.a2a.door import door
+
+    return door
+
+
 _FEATURE_DOORS: dict[Feature, Callable[[], DoorFactory]] = {
     "websocket": _websocket,
     "tracing": _traces,
@@ -81,6 +87,7 @@ _FEATURE_DOORS: dict[Feature, Callable[[], DoorFactory]] = {
     "agui": _agui,
     "ai_sdk": _ai_sdk,
     "mcp": _mcp,
+    "a2a": _a2a,
 }
 
 

@@ -1,6 +1,6 @@
 """The events of an agent as the stream of an A2A task, and the task that they come to."""
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import TypeAlias
 
 from vaka.core.types import control, progress
@@ -28,13 +28,16 @@ class A2aEncoder:
     Each message of the agent is an artifact. Tool calls are named in the metadata of status updates; their arguments
     and results, reasoning and child agents are not shown. ``routers`` are the names of the agents that are routers:
     what the agents of their routes write is shown as theirs. Feed the events of one turn after another, live or from
-    the log, from any event on.
+    the log, from any event on. ``task_id`` returns the id of a task for a session and a turn; default: the turn alone.
     """
 
-    def __init__(self, *, routers: Collection[str] = ()) -> None:
+    def __init__(
+        self, *, routers: Collection[str] = (), task_id: Callable[[str, str], str] = lambda _, turn: turn
+    ) -> None:  # fmt: skip
         self._routed, self._unsent, self._pending = RoutedAgents((), routers), UnsentParts(), PendingDecisions()
         self._inputs: dict[str, Content] = {}
         self._turn, self._state = TurnId(""), ""
+        self._make_task_id, self._task = task_id, ""
         self._artifacts: dict[str, bool] = {}
         """The artifacts that the client knows, and whether they are complete."""
         self._asked: list[Asked] = []
@@ -62,10 +65,11 @@ class A2aEncoder:
         if event.turn == self._turn and self._state:  # a repeated event
             return
         self._turn, self._asked = event.turn, []
+        self._task = self._make_task_id(event.session, event.turn)
         self._state = SUBMITTED if isinstance(body, progress.TurnStarted) else WORKING
         self._artifacts.clear()
         self._unsent.clear()
-        task: JsonObject = {"id": event.turn, "contextId": event.session, "status": self._status(event)}
+        task: JsonObject = {"id": self._task, "contextId": event.session, "status": self._status(event)}
         inputs = body.inputs if isinstance(body, progress.TurnStarted) else ()
         given = [(key, self._inputs.pop(key)) for key in inputs if key in self._inputs]
         if history := [self._message(event, key, "ROLE_USER", parts_of(content)) for key, content in given]:
@@ -148,14 +152,14 @@ class A2aEncoder:
         self._artifacts[id] = is_last
         artifact = {"artifactId": id, "parts": shapes or parts_of((Text(text=""),))}
         flags = {"append": is_known, "lastChunk": is_last}
-        update = {"taskId": self._turn, "contextId": event.session, "artifact": artifact}
+        update = {"taskId": self._task, "contextId": event.session, "artifact": artifact}
         yield {"artifactUpdate": update | {name: True for name, is_set in flags.items() if is_set}}
 
     def _set_state(
         self, event: Event, state: str, parts: list[JsonObject] | None = None, metadata: JsonObject | None = None
     ) -> JsonObject:
         self._state = state
-        update: JsonObject = {"taskId": self._turn, "contextId": event.session, "status": self._status(event, parts)}
+        update: JsonObject = {"taskId": self._task, "contextId": event.session, "status": self._status(event, parts)}
         return {"statusUpdate": update | ({"metadata": metadata} if metadata else {})}
 
     def _status(self, event: Event, parts: list[JsonObject] | None = None) -> JsonObject:
@@ -165,7 +169,7 @@ class A2aEncoder:
         return status
 
     def _message(self, event: Event, id: str, role: str, parts: list[JsonObject]) -> JsonObject:
-        return {"messageId": id, "contextId": event.session, "taskId": event.turn or self._turn, "role": role,
+        return {"messageId": id, "contextId": event.session, "taskId": self._task, "role": role,
                 "parts": parts}  # fmt: skip
 
 
@@ -174,9 +178,15 @@ def _usage_of(usage: Usage) -> JsonObject:
     return counts | ({"cost": usage.cost} if usage.cost else {})
 
 
-def task_of(events: Iterable[Event], *, routers: Collection[str] = ()) -> JsonObject | None:
-    """Return the task of the last turn of ``events``, as ``GetTask`` gives it; ``None`` if no turn has begun."""
-    encoder, task = A2aEncoder(routers=routers), None
+def task_of(
+    events: Iterable[Event], *, routers: Collection[str] = (),
+    task_id: Callable[[str, str], str] = lambda _, turn: turn,
+) -> JsonObject | None:  # fmt: skip
+    """Return the task of the last turn of ``events``, as ``GetTask`` gives it; ``None`` if no turn has begun.
+
+    The parameters are those of ``A2aEncoder``.
+    """
+    encoder, task = A2aEncoder(routers=routers, task_id=task_id), None
     artifacts: dict[str, JsonObject] = {}
     for response in (response for event in events for response in encoder.encode(event)):
         match response:
