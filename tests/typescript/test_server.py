@@ -56,10 +56,10 @@ def make_agents() -> list[vaka.Agent[Any]]:
 
     chunks = {"reasoning": "🌊?", "chunks": ["The tide ", "is rising 🌊", " and ", "falls at six."], "repeat": True}
     decisions = calls(call("deploy", place="here"), call("choose"), call("pick"))
-    tools = [deploy, greet, choose, ClientTool("pick", "Pick a file.")]
+    pick = ClientTool("pick", "Pick a file.")
     return [
         vaka.Agent("guide", model=ScriptedModel(chunks)),
-        vaka.Agent("decider", model=ScriptedModel(decisions, say("Done.")), tools=tools),
+        vaka.Agent("decider", model=ScriptedModel(decisions, say("Done.")), tools=[deploy, greet, choose, pick]),
         vaka.Agent("waiter", model=ScriptedModel(call("wait"), say("Never.")), tools=[wait]),
         vaka.Agent("worker", model=ScriptedModel(call("work"), say("Finished.")), tools=[work]),
         vaka.Agent("finisher", model=ScriptedModel(call("finish"), say("Ok.")), tools=[finish]),
