@@ -8,7 +8,7 @@ from typing import Any
 import vaka
 from tests.server.conftest import Serve
 from tests.server.rest.test_events import SSE, LiveFrames
-from tests.server.rest.test_turns import API, deploy, start
+from tests.server.rest.test_turns import API, Gate, deploy, start
 from vaka.agents.react import Agent
 from vaka.testing import call, say
 
@@ -59,6 +59,20 @@ async def test_an_approval_is_found_and_decided_and_the_turn_goes_on(serve: Serv
         assert (other.status_code, other.json()["code"]) == (409, "already_decided")
         assert (await client.get(f"{API}/approvals/{row['id']}")).status_code == 404
         assert (await client.post(f"{API}/approvals/apr_none/resolve", json={"decision": "reject"})).status_code == 404
+
+
+async def test_waiting_for_a_turn_goes_on_after_a_decision_of_its_past(serve: Serve, scripted: Scripted) -> None:
+    gate = Gate()
+    agent = scripted(call("deploy"), call("hold"), say("Done."), tools=[deploy, gate.tool])
+    async with serve([agent], ask_for=["deploy"]) as served, served.client() as client:
+        turn = (await start(client)).json()
+        path = f"{API}/approvals/{turn['decisions'][0]['id']}/resolve"
+        await client.post(path, json={"decision": "approve"})
+        await gate.entered.wait()
+        waiting = asyncio.create_task(client.post(f"{API}/sessions/s/turns/{turn['id']}/wait"))
+        assert (await client.get(f"{API}/sessions/s/turns/current")).json()["status"] == "running"
+        gate.opened.set()
+        assert (await waiting).json()["text"] == "Done."
 
 
 async def test_of_two_decisions_at_once_one_counts(serve: Serve, scripted: Scripted) -> None:

@@ -75,7 +75,7 @@ async def read_events(service: AgentService, request: Request) -> ASGIApp:
     if wants_stream(request):
         encode = make_encoder(query.format, info.id, info.agent)
         frames = follow_frames(runtime.hub, info.id, cursor, encode, query.to_filter())
-        return EventStream(frames, service.streams, resumable=True, ending=end_frame(info.id, "draining"))
+        return EventStream(frames, service.streams, resumable=True, ending=end_frame(info.id, "draining", info.updated))
     if not 1 <= query.limit <= MAX_EVENTS:
         raise Problem(422, "invalid_query", f"limit must be 1 to {MAX_EVENTS}", errors=[{"field": "limit"}])
     return await _read_page(runtime.store, info, cursor, query.limit, query.to_filter())
@@ -85,18 +85,19 @@ async def follow_frames(
     hub: FollowerHub, session: SessionId, after: Cursor, encode: EncodeEvents, filter: EventFilter
 ) -> AsyncGenerator[bytes]:
     """Yield the frames of the events after a cursor, then of new ones, each batch as one piece."""
-    follower, selects = Follower(), None if filter.selects_all else filter.selects
+    follower, ts, selects = Follower(), "", None if filter.selects_all else filter.selects
     async with Subscription(hub, session, after, follower) as subscription:
         while events := await subscription.next_batch():
+            ts = events[-1].ts
             if selects is not None:
                 events = [event for event in events if selects(event)]
             if events and (frames := encode(events)):
                 yield frames
     if follower.error is None:
-        yield end_frame(session, "closed")
+        yield end_frame(session, "closed", ts)
 
 
-def end_frame(session: str, reason: str, ts: str = "") -> bytes:
+def end_frame(session: str, reason: str, ts: str) -> bytes:
     """Return the last frame of a stream that is complete."""
     return Event(data=StreamEnd(reason=reason), session=SessionId(session), ts=ts).to_sse()
 

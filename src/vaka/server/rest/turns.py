@@ -115,7 +115,7 @@ async def create_turn(service: AgentService, request: Request) -> ASGIApp:
             while not events.ended and not await events.next_batch():
                 continue
         return await _respond(service, principal, session, events.key, 202)
-    await _wait_for_end(request, events, leave)
+    await _wait_for_end(await service.runtime_of(principal), request, events, leave)
     return await _respond(service, principal, session, events.key)
 
 
@@ -158,6 +158,7 @@ def _canceller(session: Session[Any], events: TurnEvents, principal: Principal) 
 
 async def turn_frames(events: TurnEvents, encode: EncodeEvents) -> AsyncGenerator[bytes]:
     """Yield the frames of a turn to its end; the last is ``stream.end``. Without it, the client has to attach again."""
+    ts = ""
     async with events:
         while not events.ended:
             try:
@@ -168,23 +169,33 @@ async def turn_frames(events: TurnEvents, encode: EncodeEvents) -> AsyncGenerato
                 return
             if not batch and events.waiting:
                 return
+            ts = batch[-1].ts if batch else ts
             if batch and (frames := encode(batch)):
                 yield frames
-    yield end_frame(events.session, "turn_ended")
+    yield end_frame(events.session, "turn_ended", ts)
 
 
-async def _wait_for_end(request: Request, events: TurnEvents, leave: Callable[[], Awaitable[None]] | None) -> None:
-    """Read a turn until it ends or waits for a decision; with ``leave``, only while the client is there."""
-
-    async def read() -> None:
-        async with events:
+async def _read_turn(runtime: Runtime, events: TurnEvents) -> None:
+    """Read a turn until it has ended or waits for a decision that is still open, not for one in its past."""
+    async with events:
+        read = True
+        while read and not events.ended:
+            read = False
             async for _ in events:
-                continue
+                read = True
+            if events.waiting and await runtime.decisions(events.session):
+                return
 
+
+async def _wait_for_end(
+    runtime: Runtime, request: Request, events: TurnEvents, leave: Callable[[], Awaitable[None]] | None
+) -> None:
+    """Read a turn until it ends or waits for a decision; with ``leave``, only while the client is there."""
     if leave is None:
-        await read()
+        await _read_turn(runtime, events)
         return
-    reading, leaving = asyncio.create_task(read()), asyncio.create_task(wait_disconnect(request.receive))
+    reading = asyncio.create_task(_read_turn(runtime, events))
+    leaving = asyncio.create_task(wait_disconnect(request.receive))
     try:
         await asyncio.wait((reading, leaving), return_when=asyncio.FIRST_COMPLETED)
         if leaving.done() and not reading.done():
@@ -268,9 +279,8 @@ async def wait_for_turn(service: AgentService, request: Request) -> Response:
             principal, session, turn=record.id, key=record.key, after=after, until_waiting=True
         )
         with suppress(TimeoutError):
-            async with asyncio.timeout(timeout), events:
-                async for _ in events:
-                    continue
+            async with asyncio.timeout(timeout):
+                await _read_turn(runtime, events)
         info = await read_info(runtime, info.id)
         record = await _find(runtime, info, record.id or record.key)
     return json_response(await _describe(service, runtime, info, record))
