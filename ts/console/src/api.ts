@@ -43,9 +43,13 @@ export async function signIn(key?: string): Promise<boolean> {
   }
 }
 
-export function forgetKey(): void {
+/** Forget the key of this tab, and end the login of the cookie. */
+export async function signOut(): Promise<void> {
+  const answer = await fetch("/console/logout", { method: "POST", headers: { "x-vaka-console": "1" } }).catch(() => null);
   sessionStorage.removeItem(KEY);
+  me.value = null;
   signedIn.value = false;
+  if (answer && !answer.ok && answer.status !== 401) throw new Error(`the server answered ${answer.status} to the logout`);
 }
 
 export interface NewTurn {

@@ -1,8 +1,9 @@
 import { useState } from "preact/hooks";
-import { api, forgetKey, me } from "../api.ts";
+import { api, me, signOut } from "../api.ts";
 import { Failure, Loading, useLoaded } from "../components/basics.tsx";
 import { JsonView } from "../components/JsonView.tsx";
 import { type Theme, theme } from "../theme.ts";
+import { report } from "../toast.ts";
 import type { Setting } from "../types.ts";
 
 export function SettingsPage() {
@@ -37,7 +38,7 @@ function Identity() {
     <section class="panel pad column">
       <h2>You</h2>
       <dl class="facts"><dt>id</dt><dd class="mono">{who?.id || "–"}</dd><dt>namespace</dt><dd class="mono">{who?.namespace || "default"}</dd><dt>scopes</dt><dd>{who?.scopes?.join(", ")}</dd></dl>
-      {sessionStorage.getItem("vaka.key") && <div><button type="button" class="small" onClick={forgetKey}>Forget the API key of this tab</button></div>}
+      <div><button type="button" class="small" onClick={() => signOut().catch(report)}>Sign out</button></div>
     </section>
   );
 }
