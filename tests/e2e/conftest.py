@@ -13,6 +13,8 @@ import httpx2
 import pytest
 from playwright.async_api import Browser, BrowserContext, Page, async_playwright
 
+from tests.unmeasured import without_coverage
+
 ROOT = Path(__file__).parents[2]
 TOKEN = "alice"
 
@@ -39,9 +41,9 @@ class ConsoleServer:
         self._process: asyncio.subprocess.Process | None = None
 
     async def start(self) -> None:
-        self._process = await asyncio.create_subprocess_exec(
-            sys.executable, "-m", "tests.e2e.demo_server", *self._arguments, cwd=ROOT, stdout=asyncio.subprocess.PIPE
-        )
+        command = (sys.executable, "-m", "tests.e2e.demo_server", *self._arguments)
+        pipe = asyncio.subprocess.PIPE
+        self._process = await asyncio.create_subprocess_exec(*command, cwd=ROOT, env=without_coverage(), stdout=pipe)
         assert self._process.stdout is not None
         assert await self._process.stdout.readline() == b"listening\n"
 

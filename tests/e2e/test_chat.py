@@ -44,6 +44,52 @@ async def test_a_killed_server_and_a_reload_lose_and_repeat_nothing(
         assert console.requests_elsewhere == []
 
 
+async def test_a_stream_is_drawn_as_the_whole_text_is_and_survives_an_offline_browser(
+    server: ConsoleServer, open_console: OpenConsole
+) -> None:
+    async with open_console(server) as console:
+        page = console.page
+        await console.open("/chat?new=1&agent=guide")
+        await page.get_by_label("Message", exact=True).fill("How do we get to Hilo?")
+        await page.get_by_role("button", name="Send the message").click()
+        await expect(page.locator(".turn-foot")).to_contain_text("completed")
+        drawn = "() => [...document.querySelectorAll('.markdown')].map(each => each.innerText)"
+        streamed = await page.evaluate(drawn)
+        assert "Two ways to Hilo" in streamed[-1]
+        await page.reload()
+        await expect(page.locator(".turn-foot")).to_contain_text("completed")
+        assert await page.evaluate(drawn) == streamed
+        console.check()
+
+        await page.context.set_offline(True)
+        await expect(page.locator(".pill")).to_have_text(re.compile("reconnecting|offline"))
+        assert await page.evaluate(drawn) == streamed
+        await page.context.set_offline(False)
+        await expect(page.locator(".pill")).to_have_text("live", timeout=30_000)
+        assert console.requests_elsewhere == []
+
+
+async def test_a_running_turn_takes_more_messages_and_stops(server: ConsoleServer, open_console: OpenConsole) -> None:
+    async with open_console(server) as console:
+        page = console.page
+        await console.open("/chat?new=1&agent=tides")
+        message = page.get_by_label("Message", exact=True)
+        await message.fill("When is low tide?")
+        await message.press("Enter")
+        await expect(page.locator(".message.assistant .markdown")).to_have_text(FIRST.strip())
+        await message.fill("And tomorrow?")
+        await message.press("Control+Enter")
+        await expect(page.locator(".message.user.queued")).to_contain_text("And tomorrow?")
+        await page.get_by_role("button", name="Stop").click()
+        await expect(page.locator(".turn-foot").first).to_contain_text(re.compile("interrupted|cancelled"))
+        await page.get_by_label("Rename the session").click()
+        await page.get_by_label("Title of the session").fill("Tides of the week")
+        await page.keyboard.press("Enter")
+        await expect(page.get_by_role("heading", name="Tides of the week")).to_be_visible()
+        page.on("dialog", lambda dialog: dialog.accept())
+        console.check()
+
+
 async def test_model_output_arguments_and_titles_are_shown_and_never_run(
     server: ConsoleServer, open_console: OpenConsole
 ) -> None:

@@ -1,13 +1,13 @@
 """The console of ``vaka serve``: a link that logs in once, and a conversation with the agent of the command line."""
 
 import json
-import os
 from pathlib import Path
 
 from playwright.async_api import expect
 
 from tests.e2e.conftest import OpenConsole
 from tests.server_process import ServerProcess
+from tests.unmeasured import without_coverage
 
 
 async def test_the_printed_link_logs_one_browser_in(tmp_path: Path, open_console: OpenConsole) -> None:
@@ -16,7 +16,7 @@ async def test_the_printed_link_logs_one_browser_in(tmp_path: Path, open_console
         {"text": "The boat has **landed**."},
     ]
     (tmp_path / "script.jsonl").write_text("\n".join(json.dumps(line) for line in lines))
-    env = {**os.environ, "HOME": str(tmp_path / "home")}
+    env = without_coverage() | {"HOME": str(tmp_path / "home")}
     with ServerProcess(tmp_path, env, "--model", "scripted:script.jsonl", "--sandbox", "off") as server:
         async with open_console(server, key="") as console:
             page = console.page

@@ -124,6 +124,9 @@ export const api = {
   traces: (query: Record<string, string>) => get<Page<TraceSummary>>("/traces", query),
   trace: (session: string, turn?: string) => get<Trace>(turn ? pathOf("traces", session, turn) : pathOf("traces", session)),
 
+  /** The trace in the JSON of OTLP, for other tools. */
+  otlp: (session: string, turn?: string) => get<unknown>(turn ? pathOf("traces", session, turn) : pathOf("traces", session), { format: "otlp" }),
+
   usage: (days: number) => get<{ data: UsageRow[] }>("/usage", { days: String(days) }),
   config: () => get<{ data: Setting[] } | Setting[]>("/debug/config"),
   version: () => get<Record<string, unknown>>("/version"),

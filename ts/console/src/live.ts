@@ -30,11 +30,25 @@ function setConnection(changes: Partial<Connection>): void {
 
 const OFFLINE_AFTER = 6;
 
-function linkOf(status: ConnectionStatus, attempt: number): Link {
-  if (status === "live") return "live";
-  if (status === "failed" || !navigator.onLine || attempt >= OFFLINE_AFTER) return "offline";
-  return status === "reconnecting" ? "reconnecting" : "connecting";
+interface Reported {
+  status: ConnectionStatus;
+  attempt: number;
 }
+
+let ofInbox: Reported = { status: "connecting", attempt: 0 };
+let ofSession: Reported | null = null;
+
+function linkOf({ status, attempt }: Reported): Link {
+  if (status === "failed" || !navigator.onLine || attempt >= OFFLINE_AFTER) return "offline";
+  return status === "live" || status === "reconnecting" ? status : "connecting";
+}
+
+function showStatus(changes: Partial<Connection> = {}): void {
+  const shown = ofSession ?? ofInbox;
+  setConnection({ link: linkOf(shown), attempts: shown.attempt, ...changes });
+}
+
+for (const change of ["online", "offline"]) addEventListener(change, () => showStatus());
 
 /** A session that is followed: its state after each frame of the screen. */
 export class LiveSession {
@@ -54,7 +68,9 @@ export class LiveSession {
     const { signal } = this.abort;
     const open = (cursor: string, signal: AbortSignal) => http.events("GET", pathOf("sessions", this.id, "events"), { query: { after: cursor || "0" }, signal });
     const onStatus = (status: ConnectionStatus, attempt: number) => {
-      if (!signal.aborted) setConnection({ link: linkOf(status, attempt), of: this.id, cursor: this.next.cursor, attempts: attempt });
+      if (signal.aborted) return;
+      ofSession = { status, attempt };
+      showStatus({ of: this.id, cursor: this.next.cursor });
     };
     try {
       for await (const event of follow(open, { seen: new SeenEvents(after), signal, onStatus })) this.apply(event);
@@ -122,7 +138,8 @@ export function useLiveSession(id: string): Followed {
     return () => {
       open = false;
       current.close();
-      setConnection({ of: "" });
+      ofSession = null;
+      showStatus({ of: "", cursor: "" });
     };
   }, [id, turns]);
   const state = live.state.value;
@@ -130,14 +147,17 @@ export function useLiveSession(id: string): Followed {
   return { state: shown, session, error: failure ?? live.error.value, earlier: start !== "", loadEarlier: () => setTurns(turns * 4) };
 }
 
-/** Keep the number of open approvals, and call `onChange` when it may have changed. One stream serves all pages. */
+/** Counts the changes of the open approvals. */
 export const inboxChanged = signal(0);
 
+/** Follow the open approvals until the result is called. */
 export function followInbox(): () => void {
   const abort = new AbortController();
   const open = (_cursor: string, signal: AbortSignal) => http.events("GET", "/approvals", { signal });
   const onStatus = (status: ConnectionStatus, attempt: number) => {
-    if (!abort.signal.aborted && !connection.value.of) setConnection({ link: linkOf(status, attempt), attempts: attempt, cursor: "" });
+    if (abort.signal.aborted) return;
+    ofInbox = { status, attempt };
+    showStatus();
   };
   const run = async () => {
     for await (const event of follow(open, { signal: abort.signal, onStatus })) {

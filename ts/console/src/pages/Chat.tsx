@@ -151,12 +151,40 @@ function Announcer({ state }: { state: SessionState }) {
   return <div class="sr" aria-live="polite">{text}</div>;
 }
 
+/** The title of a session, which can be changed here, and the way to delete it. */
+function Title({ id, title }: { id: string; title: string }) {
+  const [text, setText] = useState<string | null>(null);
+  const save = () => {
+    const next = text?.trim() ?? "";
+    setText(null);
+    if (next && next !== title) api.updateSession(id, { title: next }).then(() => { toast("Renamed"); void refreshSessions(); }, report);
+  };
+  const remove = () => {
+    if (confirm(`Delete the session ${id}? Its log is removed.`)) api.deleteSession(id).then(() => { toast("Deleted"); void refreshSessions(); navigate(path("chat")); }, report);
+  };
+  if (text !== null) {
+    return (
+      <form class="row title-line" onSubmit={(event) => { event.preventDefault(); save(); }}>
+        <input class="grow" autofocus aria-label="Title of the session" value={text} onInput={(event) => setText(event.currentTarget.value)} onKeyDown={(event) => { if (event.key === "Escape") setText(null); }} />
+        <button type="submit" class="small">Save</button>
+      </form>
+    );
+  }
+  return (
+    <div class="row title-line">
+      <h2 class="grow">Session</h2>
+      <button type="button" class="plain small" title="Rename" aria-label="Rename the session" onClick={() => setText(title)}><Icon name="edit" /></button>
+      <button type="button" class="plain small" title="Delete" aria-label="Delete the session" onClick={remove}><Icon name="trash" /></button>
+    </div>
+  );
+}
+
 function Inspector({ state, id }: { state: SessionState; id: string }) {
   const usage = state.usage;
   return (
     <aside class="inspector" aria-label="About this session">
       <section>
-        <h2>Session</h2>
+        <Title id={id} title={state.title} />
         <dl class="facts">
           <dt>status</dt><dd><Status status={state.status} /></dd>
           <dt>agent</dt><dd>{state.agent || "–"}</dd>

@@ -73,7 +73,8 @@ export function TraceTab({ id, turn }: { id: string; turn?: string }) {
       actions={
         <>
           <a class="button small wide" href={`${path("compare")}?a=${encodeURIComponent(id)}`}><Icon name="compare" />Compare</a>
-          <button type="button" class="small" onClick={() => download(`${id}-trace.json`, JSON.stringify(data, null, 2))}><Icon name="download" />Export</button>
+          <button type="button" class="small" onClick={() => download(`${id}-trace.json`, JSON.stringify(data, null, 2))}><Icon name="download" />JSON</button>
+          <button type="button" class="small wide" onClick={() => api.otlp(id, turn).then((trace) => download(`${id}-otlp.json`, JSON.stringify(trace, null, 2)), report)}><Icon name="download" />OTLP</button>
         </>
       }
     />
@@ -259,7 +260,7 @@ function ReplayTab({ id }: { id: string }) {
       </div>
       <div class="scrubber">
         <button type="button" class="square" onClick={toggle} aria-label={playing ? "Pause" : "Play"}><Icon name={playing ? "pause" : "play"} /></button>
-        <input type="range" min={0} max={events.length} value={at} aria-label="Event" aria-valuetext={current ? `${current.id} ${current.type}` : "start"} onInput={(event) => { setPlaying(false); setAt(Number(event.currentTarget.value)); }} />
+        <input type="range" disabled={events.length === 0} min={0} max={events.length} value={at} aria-label="Event" aria-valuetext={current ? `${current.id} ${current.type}` : "start"} onInput={(event) => { setPlaying(false); setAt(Number(event.currentTarget.value)); }} />
         <span class="mono small">{current ? current.id : "–"}</span>
         <span class="small muted mono ellipsis" style={{ width: "150px" }}>{current?.type ?? ""}</span>
         <span class="small faint number">{current && begun ? `+${duration(Date.parse(current.ts) - Date.parse(begun))}` : ""}</span>
