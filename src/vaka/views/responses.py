@@ -32,6 +32,7 @@ from vaka.views.answers import (
 )
 from vaka.views.message_blocks import BlockKind
 from vaka.views.openai import arguments_of, describe_decision, seconds_of
+from vaka.views.responses_requests import SERVER_LABEL
 
 ResponseEvent: TypeAlias = dict[str, Any]
 """An event with ``type`` and ``sequence_number``."""
@@ -113,7 +114,7 @@ class ResponseEncoder:
 
     def __init__(
         self, path: AgentPath = (), *, routers: Collection[str] = (), model: str = "",
-        client_tools: Collection[str] = (), echo: Mapping[str, Any] | None = None, server_label: str = "vaka",
+        client_tools: Collection[str] = (), echo: Mapping[str, Any] | None = None, server_label: str = SERVER_LABEL,
         id: str = "",
     ) -> None:  # fmt: skip
         self._reader, self._id = AnswerReader(path, routers), id

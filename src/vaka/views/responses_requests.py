@@ -34,6 +34,9 @@ from vaka.views.openai_requests import (
     read_effort,
 )
 
+SERVER_LABEL = "vaka"
+"""The name under which the tools of an agent appear, as those of an MCP server."""
+
 
 class ResponsesRequest(msgspec.Struct, frozen=True, kw_only=True):
     """A request of the Responses API, in the terms of a session."""
@@ -125,7 +128,8 @@ def parse_responses_request(body: "bytes | str | Mapping[str, Any]") -> Response
     if given.previous_response_id and given.conversation:
         raise InvalidInput("a request has 'previous_response_id' or 'conversation', not both")
     read = _InputReader(given.input)
-    for tool in given.tools or ():
+    functions = [tool for tool in given.tools or () if not _names_own_tools(tool)]
+    for tool in functions:
         if tool.get("type") != "function":
             raise InvalidInput(
                 f"a tool of a request has the type 'function', not {tool.get('type')!r}; the agent has its own besides"
@@ -141,12 +145,17 @@ def parse_responses_request(body: "bytes | str | Mapping[str, Any]") -> Response
         model=given.model, content=read.content, results=tuple(read.results), replies=tuple(read.replies),
         history=tuple(read.history),
         instructions="\n\n".join(text for text in (given.instructions, *read.system) if text),
-        tools=parse_tools(given.tools or ()), tool_choice=parse_tool_choice(given.tool_choice), options=options,
+        tools=parse_tools(functions), tool_choice=parse_tool_choice(given.tool_choice), options=options,
         stream=bool(given.stream), background=bool(given.background), store=given.store is not False,
         previous_response_id=given.previous_response_id or "",
         conversation=conversation.id if isinstance(conversation, _Conversation) else conversation or "",
         echo=_echo_of(given),
     )  # fmt: skip
+
+
+def _names_own_tools(tool: Mapping[str, Any]) -> bool:
+    """Return whether a tool stands for those of the agent: clients name it to be asked for approvals."""
+    return tool.get("type") == "mcp" and tool.get("server_label") == SERVER_LABEL
 
 
 def _echo_of(given: _ResponsesBody) -> dict[str, Any]:
@@ -155,7 +164,9 @@ def _echo_of(given: _ResponsesBody) -> dict[str, Any]:
         conversation = given.conversation
         echo["conversation"] = {"id": conversation.id if isinstance(conversation, _Conversation) else conversation}
     if "tools" in echo:  # the fields that a response must have
-        echo["tools"] = [{"parameters": None, "strict": False, **tool} for tool in echo["tools"]]
+        echo["tools"] = [
+            tool if _names_own_tools(tool) else {"parameters": None, "strict": False, **tool} for tool in echo["tools"]
+        ]
     return echo
 
 

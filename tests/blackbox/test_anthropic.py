@@ -1,0 +1,81 @@
+"""Anthropic's own client against a server: messages, streams, tools of the client, approvals and errors."""
+
+from typing import Any
+
+import anthropic
+import pytest
+
+from tests.blackbox.blackbox_agents import make_agents, run_guide
+from tests.server.conftest import Served, serve_agents
+
+PICK: Any = {"name": "pick_color", "input_schema": {"type": "object", "properties": {"title": {"type": "string"}}}}
+
+
+def connect(served: Served, token: str = "alice") -> anthropic.AsyncAnthropic:
+    return anthropic.AsyncAnthropic(base_url=served.url, api_key=token, max_retries=0)
+
+
+def text_of(message: Any) -> str:
+    return "".join(block.text for block in message.content if block.type == "text")
+
+
+async def test_the_python_client_has_conversations() -> None:
+    async with serve_agents(make_agents(), ask_for=["deploy"]) as served, connect(served) as client:
+        assert "talker" in [model.id async for model in client.models.list()]
+        messages: list[Any] = [{"role": "user", "content": "Hi"}]
+        thinking: Any = {"type": "enabled", "budget_tokens": 1024}
+        async with client.messages.stream(
+            model="talker", max_tokens=2000, messages=messages, thinking=thinking
+        ) as stream:
+            texts = [text async for text in stream.text_stream]
+            first = await stream.get_final_message()
+        assert "".join(texts) == text_of(first) == "Hello, ✓."
+        assert [block.type for block in first.content] == ["thinking", "text"]
+        assert (first.stop_reason, first.role) == ("end_turn", "assistant")
+        assert first.usage.output_tokens > 0
+        messages += [{"role": "assistant", "content": first.content}, {"role": "user", "content": "And?"}]
+        assert text_of(await client.messages.create(model="talker", max_tokens=99, messages=messages)) == "That is all."
+        counted = await client.messages.count_tokens(model="talker", messages=messages)
+        assert counted.input_tokens > 0
+
+        messages = [{"role": "user", "content": "Weather?"}]
+        assert text_of(await client.messages.create(model="guide", max_tokens=99, messages=messages)) == "It is sunny."
+
+        async with client.messages.stream(model="painter", max_tokens=99, messages=messages, tools=[PICK]) as stream:
+            asked = await stream.get_final_message()
+        [use] = asked.content
+        assert use.type == "tool_use"
+        assert (use.name, use.input, asked.stop_reason) == ("pick_color", {"title": "Wall"}, "tool_use")
+        result = {"type": "tool_result", "tool_use_id": use.id, "content": "blue"}
+        messages += [{"role": "assistant", "content": asked.content}, {"role": "user", "content": [result]}]
+        painted = await client.messages.create(model="painter", max_tokens=99, messages=messages, tools=[PICK])
+        assert text_of(painted) == "Blue it is."
+
+        messages = [{"role": "user", "content": "Deploy"}]
+        waiting = await client.messages.create(model="deployer", max_tokens=99, messages=messages)
+        assert "Reply 'approve" in text_of(waiting)
+        messages += [{"role": "assistant", "content": waiting.content}, {"role": "user", "content": "approve"}]
+        assert text_of(await client.messages.create(model="deployer", max_tokens=99, messages=messages)) == "Done."
+
+        with pytest.raises(anthropic.NotFoundError, match="there is no model 'unknown'"):
+            await client.messages.create(model="unknown", max_tokens=99, messages=messages)
+        async with connect(served, "wrong") as stranger:
+            with pytest.raises(anthropic.AuthenticationError):
+                await stranger.models.list()
+
+
+async def test_a_turn_that_fails_within_a_stream_is_raised() -> None:
+    async with serve_agents(make_agents()) as served, connect(served) as client:
+        messages: list[Any] = [{"role": "user", "content": "Hi"}]
+        for text in ("Again", "And again"):
+            message = await client.messages.create(model="talker:one", max_tokens=99, messages=messages)
+            messages += [{"role": "assistant", "content": message.content}, {"role": "user", "content": text}]
+        with pytest.raises(anthropic.APIStatusError):
+            async with client.messages.stream(model="talker:one", max_tokens=99, messages=messages) as stream:
+                await stream.get_final_message()  # the script has no further line
+
+
+async def test_the_examples_of_the_guide_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with serve_agents(make_agents()) as served:
+        printed = await run_guide("anthropic", served.url, monkeypatch)
+        assert printed.splitlines() == ["Hello, ✓.", "Blue it is."]
