@@ -6,12 +6,12 @@ import secrets
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext
 from typing import Protocol, TypeAlias
-from urllib.parse import urlsplit
 
 import msgspec
 from starlette.requests import HTTPConnection, Request
 from starlette.routing import BaseRoute, Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.websockets import WebSocket
 
 from vaka.core.types.errors import VakaError
 from vaka.server.principal import Principal
@@ -25,6 +25,8 @@ Handler: TypeAlias = Callable[[Request], Awaitable[ASGIApp]]
 COOKIE = "vaka_console"
 CONSOLE_HEADER = "x-vaka-console"
 PRINCIPAL_KEY, REQUEST_ID_KEY = "vaka.principal", "vaka.request_id"
+_HOST = re.compile(r"(?:\[([0-9a-f:.]+)\]|([^\[\]:@/]+))(?::[0-9]{1,5})?", re.ASCII)
+"""An address of IPv6 in brackets, or another name, and a port."""
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._:/+=-]{1,128}")
 
 
@@ -109,7 +111,10 @@ class Guard:
 
     def check_host(self, connection: HTTPConnection) -> None:
         """Refuse a name that is not this server's: a page of another site may have been bound to its address."""
-        host = _host_name(connection.headers.get("host", ""))
+        given = connection.headers.getlist("host")
+        if len(given) > 1:  # a proxy may have read another one
+            raise Problem(400, "bad_host", "a request has one Host header")
+        host = _host_name(given[0]) if given else ""
         if "*" not in self.settings.hosts and host not in self.settings.hosts:
             raise Problem(421, "bad_host", f"this server does not answer for host {host[:200]!r}; add it to hosts")
 
@@ -118,7 +123,8 @@ class Guard:
         origin = connection.headers.get("origin")
         if origin is None or origin in self.settings.origins or "*" in self.settings.origins:
             return
-        if urlsplit(origin).netloc.lower() != connection.headers.get("host", "").lower():
+        host = connection.headers.get("host", "").lower()
+        if origin.lower() not in (f"http://{host}", f"https://{host}"):
             raise Problem(403, "bad_origin", f"origin {origin[:200]!r} may not call this server; add it to origins")
 
     async def admit(self, connection: HTTPConnection, scope: str, *, changes: bool) -> Mapping[str, str]:
@@ -201,23 +207,35 @@ class RequestLimits:
         self._app, self._guard = app, guard
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
+        if scope["type"] not in ("http", "websocket"):
             await self._app(scope, receive, send)
             return
         connection = HTTPConnection(scope)
         try:
             self._guard.check_host(connection)
             self._guard.check_origin(connection)
-            self._check_length(connection)
+            self._check_body(connection)
         except Problem as problem:
-            await problem_response(problem, request_id_of(connection))(scope, receive, send)
+            await self._refuse(problem, connection, receive, send)
             return
-        await self._app(scope, self._limit_receive(receive), send)
+        limited = self._limit_receive(receive) if scope["type"] == "http" else receive
+        await self._app(scope, limited, send)
 
-    def _check_length(self, connection: HTTPConnection) -> None:
+    async def _refuse(self, problem: Problem, connection: HTTPConnection, receive: Receive, send: Send) -> None:
+        """Answer a request, or a WebSocket before its upgrade."""
+        response = problem_response(problem, request_id_of(connection))
+        if connection.scope["type"] == "http":
+            await response(connection.scope, receive, send)
+        else:
+            await WebSocket(connection.scope, receive, send).send_denial_response(response)
+
+    def _check_body(self, connection: HTTPConnection) -> None:
         length, limit = connection.headers.get("content-length", "0"), self._guard.settings.max_body_bytes
-        if not length.isdigit() or int(length[:20]) > limit:
+        if not length.isdecimal() or int(length[:20]) > limit:
             raise Problem(413, "body_too_large", f"the body may have {limit} bytes")
+        coding = connection.headers.get("transfer-encoding", "chunked")
+        if coding.lower() != "chunked":
+            raise Problem(501, "unknown_coding", f"the transfer coding {coding[:40]!r} is not supported, only chunked")
 
     def _limit_receive(self, receive: Receive) -> Receive:
         limit, seen, complete = self._guard.settings.max_body_bytes, 0, False
@@ -242,8 +260,6 @@ class RequestLimits:
 
 
 def _host_name(value: str) -> str:
-    """Return the name in a ``Host`` header, without its port."""
-    value = value.strip().lower()
-    if value.startswith("["):
-        return value[1:].partition("]")[0]
-    return value.rpartition(":")[0] if value.count(":") == 1 else value
+    """Return the name in a ``Host`` header without its port; the whole value if that is not one."""
+    match = _HOST.fullmatch(value.strip().lower())
+    return (match[1] or match[2]) if match is not None else value
