@@ -1,6 +1,7 @@
 """``Guard``: the one way into every route. It authenticates the caller, checks scopes and limits, and shapes errors."""
 
 import asyncio
+import logging
 import re
 import secrets
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -11,7 +12,6 @@ import msgspec
 from starlette.requests import HTTPConnection, Request
 from starlette.routing import BaseRoute, Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
-from starlette.websockets import WebSocket
 
 from vaka.core.types.errors import VakaError
 from vaka.server.principal import Principal
@@ -21,6 +21,8 @@ from vaka.server.settings import ServerSettings
 ErrorShape: TypeAlias = Callable[[Problem, str], ASGIApp]
 """Makes the response for a problem and a request id, in the form that the clients of a protocol read."""
 Handler: TypeAlias = Callable[[Request], Awaitable[ASGIApp]]
+
+_log = logging.getLogger("vaka.server")
 
 COOKIE = "vaka_console"
 CONSOLE_HEADER = "x-vaka-console"
@@ -222,12 +224,13 @@ class RequestLimits:
         await self._app(scope, limited, send)
 
     async def _refuse(self, problem: Problem, connection: HTTPConnection, receive: Receive, send: Send) -> None:
-        """Answer a request, or a WebSocket before its upgrade."""
-        response = problem_response(problem, request_id_of(connection))
+        """Answer a request; a WebSocket gets a 403 before its upgrade."""
         if connection.scope["type"] == "http":
-            await response(connection.scope, receive, send)
-        else:
-            await WebSocket(connection.scope, receive, send).send_denial_response(response)
+            await problem_response(problem, request_id_of(connection))(connection.scope, receive, send)
+            return
+        _log.info("a WebSocket was refused: %s", problem.detail)
+        await receive()  # websocket.connect
+        await send({"type": "websocket.close"})
 
     def _check_body(self, connection: HTTPConnection) -> None:
         length, limit = connection.headers.get("content-length", "0"), self._guard.settings.max_body_bytes

@@ -1,4 +1,4 @@
-"""HTTP connections with bounded headers: a client can neither send endless headers nor take endless time for them."""
+"""HTTP connections with bounds: a client can neither send endless headers nor take endless time for a request."""
 
 import asyncio
 from typing import Any, cast
@@ -8,6 +8,8 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 MAX_HEADER_BYTES = 64 * 1024
 HEADER_SECONDS = 10.0
 """Seconds within which the headers of a request must arrive, from the connection or the first byte on."""
+UNREAD_BODY_SECONDS = 5.0
+"""Seconds that a client has to read the response to a request whose body it has not sent to the end."""
 
 _TOO_LARGE = (
     b"HTTP/1.1 431 Request Header Fields Too Large\r\ncontent-type: text/plain\r\ncontent-length: 24\r\n"
@@ -16,9 +18,9 @@ _TOO_LARGE = (
 
 
 class BoundedHttpProtocol(HttpToolsProtocol):
-    """Closes a connection whose headers are too long or take too long."""
+    """Closes a connection whose headers are too long or take too long, or whose body goes on after the response."""
 
-    header_seconds = HEADER_SECONDS
+    header_seconds, unread_body_seconds = HEADER_SECONDS, UNREAD_BODY_SECONDS
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
@@ -50,6 +52,12 @@ class BoundedHttpProtocol(HttpToolsProtocol):
     def on_message_complete(self) -> None:
         self._in_headers = True
         super().on_message_complete()
+
+    def on_response_complete(self) -> None:
+        super().on_response_complete()
+        if not self._in_headers:  # closed at once, the client might lose the response
+            self._stop_timer()
+            self._timer = self.loop.call_later(self.unread_body_seconds, self.transport.close)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._stop_timer()

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from typing import Protocol
 
 from starlette.types import Receive, Scope, Send
@@ -151,7 +151,9 @@ class EventStream:
         if not pump.cancelled():
             pump.result()
         ending = self._ending if pump.cancelled() else b""
-        await send({"type": "http.response.body", "body": ending, "more_body": False})
+        with suppress(TimeoutError):  # the client does not read
+            async with asyncio.timeout(self._settings.stall_timeout):
+                await send({"type": "http.response.body", "body": ending, "more_body": False})
 
     async def _send_frames(self, send: Send) -> None:
         now = asyncio.get_running_loop().time
@@ -163,20 +165,21 @@ class EventStream:
 
     async def _send_heartbeats(self, send: Send) -> None:
         """Send a comment after each silent interval; return when the client has not read for too long."""
-        now = asyncio.get_running_loop().time
-        while True:
-            await asyncio.sleep(self._settings.heartbeat)
-            if self._sending:
-                if now() - self._sending > self._settings.stall_timeout:
-                    return
-            elif not self._sent:
-                self._sending = now()
-                await send({"type": "http.response.body", "body": HEARTBEAT, "more_body": True})
-                self._sending = 0.0
-            self._sent = False
+        now, stall = asyncio.get_running_loop().time, self._settings.stall_timeout
+        with suppress(TimeoutError):
+            while True:
+                await asyncio.sleep(self._settings.heartbeat)
+                if self._sending:
+                    if now() - self._sending > stall:
+                        return
+                elif not self._sent:
+                    async with asyncio.timeout(stall):
+                        await send({"type": "http.response.body", "body": HEARTBEAT, "more_body": True})
+                self._sent = False
 
 
 async def wait_disconnect(receive: Receive) -> None:
-    """Return when the client has closed the connection."""
-    while (await receive())["type"] != "http.disconnect":
-        continue
+    """Return when the client has closed the connection, or sends a body that is too large or too slow."""
+    with suppress(Problem):
+        while (await receive())["type"] != "http.disconnect":
+            continue

@@ -51,13 +51,6 @@ class SocketApp:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         connection = HTTPConnection(scope)
         await receive()  # websocket.connect
-        try:
-            self._service.guard.check_host(connection)
-            self._service.guard.check_origin(connection)
-        except Problem as problem:
-            _log.info("a WebSocket was refused: %s", problem.detail)
-            await send({"type": "websocket.close"})  # before the upgrade: the server answers with 403
-            return
         offered = scope.get("subprotocols", ())
         known = frames.SUBPROTOCOL in offered
         await send({"type": "websocket.accept", "subprotocol": frames.SUBPROTOCOL if known else None})
