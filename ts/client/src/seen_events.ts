@@ -3,7 +3,7 @@ import { countPoints, dropPoints } from "./code_points.ts";
 import { AgentError } from "./errors.ts";
 import type { AgentEvent, EventOf } from "./event.generated.ts";
 
-/** Ended messages that are remembered, to drop late deltas of them. */
+/** Ended messages that are remembered, to drop late deltas of them; and open ones, if their ends are filtered out. */
 const REMEMBERED = 128;
 
 type Delta = EventOf<"text.delta" | "reasoning.delta" | "tool.args.delta" | "tool.output.delta">;
@@ -101,6 +101,7 @@ export class SeenEvents {
     const fresh = isGap ? text : dropPoints(text, end - offset);
     if (!fresh && blocks.has(block)) return undefined;
     this.#blocks.set(message, blocks.set(block, (isGap ? offset : end) + countPoints(fresh)));
+    if (this.#blocks.size > REMEMBERED) this.#blocks.delete(this.#blocks.keys().next().value!);
     if (isGap || (event.type !== "message.snapshot" && fresh === text)) return event;
     return asDelta(event, end, fresh);
   }

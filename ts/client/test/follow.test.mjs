@@ -219,6 +219,14 @@ test("after=now begins at the head, also when the first connection is lost befor
   assert.equal(got[0].seq, 4);
 });
 
+test("deltas alone are yielded once also when the ends of their messages are filtered out", async () => {
+  const [first] = eventsOf("tools").filter((event) => event.type === "text.delta");
+  const deltas = Array.from({ length: 300 }, (_, index) => ({ ...first, data: { ...first.data, message_id: `m${index}` } }));
+  const end = eventsOf("tools").at(-1);
+  const got = await read((_, response) => startStream(response).end(streamOf([...deltas, ...deltas.slice(-5), end])), { options: { types: ["text.delta"] } });
+  assert.deepEqual(got, [...deltas, end]);
+});
+
 test("closing ends the iteration and the connection", async () => {
   const events = eventsOf("tools");
   let left;

@@ -24,8 +24,9 @@ before(async () => {
   server.http.on("upgrade", (request, stream, head) => {
     urls.push(request.url);
     sockets.handleUpgrade(request, stream, head, (socket) => {
+      const log = frames; // a client that was closed may still send
       script.open?.(socket, urls.length);
-      socket.on("message", (data) => answer(socket, JSON.parse(data)));
+      socket.on("message", (data) => answer(socket, JSON.parse(data), log));
     });
   });
 });
@@ -37,8 +38,8 @@ after(async () => {
 
 let subscriptions = 0;
 
-function answer(socket, { id, method, params }) {
-  frames.push([method, params]);
+function answer(socket, { id, method, params }, log) {
+  log.push([method, params]);
   const send = (frame) => socket.send(JSON.stringify(frame));
   if (script.silent?.includes(method)) return;
   const refusal = script.refuse?.[method];
@@ -85,6 +86,17 @@ test("two subscriptions share one socket", async () => {
     return fold(got);
   });
   assert.deepEqual(await Promise.all(both), [fold(events), fold(events)]);
+  assert.equal(urls.length, 1);
+  client.close();
+});
+
+test("a reader that leaves ends its subscription at the server", async () => {
+  const client = connect({ subscribe: (send) => eventsOf("tools").slice(0, -1).forEach(send) });
+  for await (const event of client.session("s").subscribe()) if (event.seq === 3) break;
+  while (!frames.some(([method]) => method === "unsubscribe")) await new Promise(setImmediate);
+  const subscription = client.session("s").subscribe();
+  for await (const event of subscription) if (event.seq === 22) subscription.close();
+  while (frames.filter(([method]) => method === "unsubscribe").length < 2) await new Promise(setImmediate);
   assert.equal(urls.length, 1);
   client.close();
 });
