@@ -1,8 +1,9 @@
 """Turns through the native API: started, streamed, waited for, steered, cancelled and found again."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import AsyncGenerator, Callable
 from typing import Any
+from urllib.parse import quote
 
 import httpx2
 import msgspec
@@ -11,6 +12,7 @@ import pytest
 import vaka
 from tests.server.conftest import Serve
 from vaka.agents.react import Agent
+from vaka.server.settings import ServerSettings
 from vaka.testing import call, say
 
 Scripted = Callable[..., Agent]
@@ -55,7 +57,7 @@ def read_frames(text: str) -> list[dict[str, Any]]:
 
 async def start(client: httpx2.AsyncClient, session: str = "s", **body: Any) -> httpx2.Response:
     body = {"input": "Go.", "agent": "assistant", **body}
-    return await client.post(f"{API}/sessions/{session}/turns", json=body)
+    return await client.post(f"{API}/sessions/{quote(session)}/turns", json=body)
 
 
 async def test_a_turn_is_streamed_as_its_stored_events_to_the_end(serve: Serve, scripted: Scripted) -> None:
@@ -239,3 +241,59 @@ async def test_a_turn_is_streamed_in_the_forms_of_other_libraries(serve: Serve, 
             assert names[-1] == "stream.end"
         bad = await client.post(f"{API}/sessions/s/turns?format=morse", json={"input": "Go."})
         assert (bad.status_code, bad.json()["errors"][0]["field"]) == (422, "format")
+
+
+async def test_bodies_that_are_too_large_or_too_slow_are_refused(serve: Serve, scripted: Scripted) -> None:
+    settings = ServerSettings(max_body_bytes=1000, body_timeout=0.05)
+    async with serve([scripted(say("Hi."))], settings=settings) as served, served.client() as client:
+        large = await start(client, input="x" * 2000)
+        assert (large.status_code, large.json()["code"]) == (413, "body_too_large")
+
+        async def chunks() -> AsyncGenerator[bytes]:
+            for _ in range(3):
+                yield b" " * 500
+
+        unsized = await client.post(f"{API}/sessions/s/turns", content=chunks())
+        assert (unsized.status_code, unsized.json()["code"]) == (413, "body_too_large")
+        reader, writer = await asyncio.open_connection("127.0.0.1", served.port)
+        head = f"POST {API}/sessions HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer alice\r\n"
+        writer.write(f"{head}Content-Length: 10\r\n\r\n{{".encode())
+        assert (await reader.readline()).split()[1] == b"408"
+        writer.close()
+        await writer.wait_closed()
+        assert (await client.get(f"{API}/sessions")).json()["data"] == []
+
+
+class City(msgspec.Struct):
+    name: str
+
+
+async def test_a_turn_of_an_agent_with_an_output_type_has_the_output(serve: Serve, scripted: Scripted) -> None:
+    agent = scripted(say('{"name": "Hilo"}'), output=City)
+    async with serve([agent]) as served, served.client() as client:
+        turn = (await start(client, "Ströme?")).json()
+        assert turn["output"] == {"name": "Hilo"}
+        served.service.agents = {}
+        listed = (await client.get(f"{API}/sessions/Ströme%3F/turns")).json()["data"]
+        assert [each["id"] for each in listed] == [turn["id"]]
+        assert "output" not in listed[0]
+        served.service.agents = {"assistant": scripted(output=int)}
+        assert "output" not in (await client.get(f"{API}/sessions/Ströme%3F/turns/{turn['id']}")).json()
+
+
+async def test_a_client_that_leaves_takes_its_queued_input_back(serve: Serve, scripted: Scripted) -> None:
+    gate = Gate()
+    agent = scripted(call("hold"), say("Done."), say("Never."), tools=[gate.tool])
+    async with serve([agent]) as served, served.client() as client, served.client() as leaving:
+        first = (await start(client, background=True)).json()
+        await gate.entered.wait()
+        request = asyncio.create_task(start(leaving, input="Second.", on_disconnect="cancel"))
+        while not (await client.get(f"{API}/sessions/s")).json()["inputs"]:
+            continue
+        request.cancel()
+        await asyncio.wait([request])
+        while (await client.get(f"{API}/sessions/s")).json()["inputs"]:
+            continue
+        gate.opened.set()
+        assert (await client.post(f"{API}/sessions/s/turns/{first['key']}/wait")).json()["text"] == "Done."
+        assert len((await client.get(f"{API}/sessions/s/turns")).json()["data"]) == 1

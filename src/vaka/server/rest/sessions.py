@@ -3,6 +3,7 @@
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from typing import Any
+from urllib.parse import quote
 
 import msgspec
 from starlette.requests import Request
@@ -101,10 +102,15 @@ async def find_session(service: AgentService, request: Request) -> tuple[Runtime
     return await service.runtime_of(principal), info
 
 
+def session_address(id: str) -> str:
+    """Return the path of a session."""
+    return f"{PREFIX}/sessions/{quote(id, safe='')}"
+
+
 def describe_session(info: SessionInfo, status: int = 200) -> Response:
     headers = {"ETag": f'"{cursor_of(info)}"'}
     if status == 201:
-        headers["Location"] = f"{PREFIX}/sessions/{info.id}" if info.id.isascii() else ""
+        headers["Location"] = session_address(info.id)
     return json_response(session_document(info), status, headers)
 
 

@@ -5,14 +5,16 @@ import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import suppress
 from typing import Any, Literal
+from urllib.parse import quote
 
 import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import ASGIApp
 
+from vaka.agents.react import Agent
 from vaka.core.ports.store import SessionInfo
-from vaka.core.types.errors import Closed, VakaError
+from vaka.core.types.errors import Closed, ConfigError, VakaError
 from vaka.core.types.ids import Cursor
 from vaka.runtime.runtime import Runtime
 from vaka.runtime.session import Session
@@ -24,8 +26,8 @@ from vaka.server.rest.documents import InputPart, Page, TurnDocument
 from vaka.server.rest.events import end_frame
 from vaka.server.rest.formats import EncodeEvents, StreamFormat, make_encoder
 from vaka.server.rest.idempotency import read_key
-from vaka.server.rest.operation import PREFIX, Operation, read_query, wants_stream
-from vaka.server.rest.sessions import check_new_id, find_session, page_limit, read_info
+from vaka.server.rest.operation import Operation, read_query, wants_stream
+from vaka.server.rest.sessions import check_new_id, find_session, page_limit, read_info, session_address
 from vaka.server.rest.turn_log import TurnRecord, describe_turn, find_turn, list_turns
 from vaka.server.service import AgentService, PromptInput
 from vaka.server.sse import EventStream, wait_disconnect
@@ -108,7 +110,7 @@ async def create_turn(service: AgentService, request: Request) -> ASGIApp:
     leave = _canceller(session, events, principal) if body.on_disconnect == "cancel" else None
     if stream:
         frames = turn_frames(events, make_encoder(query.format, session.id, session.agent.name))
-        headers = {"content-location": f"{_address(session.id)}/turns/{events.key}"} if session.id.isascii() else {}
+        headers = {"content-location": _turn_address(session.id, events.key)}
         return EventStream(frames, service.streams, headers=headers, on_disconnect=leave)
     if body.background:
         async with events:
@@ -119,8 +121,8 @@ async def create_turn(service: AgentService, request: Request) -> ASGIApp:
     return await _respond(service, principal, session, events.key)
 
 
-def _address(session: str) -> str:
-    return f"{PREFIX}/sessions/{session}"
+def _turn_address(session: str, name: str) -> str:
+    return f"{session_address(session)}/turns/{quote(name, safe='')}"
 
 
 def read_input(input: str | list[InputPart]) -> str | list[Any]:
@@ -212,9 +214,9 @@ async def _respond(
 ) -> Response:
     runtime = await service.runtime_of(principal)
     info = await read_info(runtime, session.id)
-    document = await _describe(service, runtime, info, await _find(runtime, info, name))
-    location = f"{_address(info.id)}/turns/{document.id or document.key}"
-    return json_response(document, status, {"Location": location} if location.isascii() else None)
+    record = await _find(runtime, info, name)
+    document = await describe_turn(runtime.store, info, record, _agent_of(service, info))
+    return json_response(document, status, {"Location": _turn_address(info.id, record.id or record.key)})
 
 
 async def _find(runtime: Runtime, info: SessionInfo, name: str) -> TurnRecord:
@@ -224,9 +226,12 @@ async def _find(runtime: Runtime, info: SessionInfo, name: str) -> TurnRecord:
     return record
 
 
-async def _describe(service: AgentService, runtime: Runtime, info: SessionInfo, record: TurnRecord) -> TurnDocument:
-    agent = service.agents.get(info.agent)
-    return await describe_turn(runtime.store, info, record, agent)
+def _agent_of(service: AgentService, info: SessionInfo) -> Agent | None:
+    """Return the agent of a session, which parses the output of its turns; ``None`` if it cannot be used any more."""
+    try:
+        return service.agents.get(info.agent)
+    except ConfigError:
+        return None
 
 
 def _turn_name(info: SessionInfo, name: str) -> str:
@@ -244,7 +249,8 @@ async def read_turns(service: AgentService, request: Request) -> Response:
     query = read_query(request, ListTurns)
     before = Cursor.parse(query.cursor).seq
     records, next = await list_turns(runtime.store, info, before, page_limit(query.limit))
-    data = [await _describe(service, runtime, info, record) for record in records]
+    agent = _agent_of(service, info)
+    data = [await describe_turn(runtime.store, info, record, agent) for record in records]
     cursor = f"{info.epoch}.{next}" if next else None
     return json_response(Page(data=data, next_cursor=cursor, has_more=bool(next)))
 
@@ -254,7 +260,7 @@ async def get_turn(service: AgentService, request: Request) -> ASGIApp:
     runtime, info = await find_session(service, request)
     record = await _find(runtime, info, _turn_name(info, request.path_params["turn"]))
     if not wants_stream(request):
-        return json_response(await _describe(service, runtime, info, record))
+        return json_response(await describe_turn(runtime.store, info, record, _agent_of(service, info)))
     query, principal = read_query(request, StreamTurn), principal_of(request)
     after = Cursor.parse(request.headers.get("last-event-id")) if record.id else Cursor()
     if after.seq < record.first_seq or after.epoch not in (0, info.epoch):
@@ -283,7 +289,7 @@ async def wait_for_turn(service: AgentService, request: Request) -> Response:
                 await _read_turn(runtime, events)
         info = await read_info(runtime, info.id)
         record = await _find(runtime, info, record.id or record.key)
-    return json_response(await _describe(service, runtime, info, record))
+    return json_response(await describe_turn(runtime.store, info, record, _agent_of(service, info)))
 
 
 async def cancel_turn(service: AgentService, request: Request) -> Response:
