@@ -62,15 +62,12 @@ for (const name of NAMES) {
   test(`the stream ${name}, cut at any byte and resumed, gives the state of the whole stream`, async () => {
     const events = eventsOf(name);
     const bytes = streamOf(events);
-    const whole = fold(events);
-    const texts = textsOf(events);
+    const summaryOf = (some) => JSON.stringify([textsOf(some), some.filter((event) => event.seq).map((event) => event.seq), fold(some)]);
+    const whole = summaryOf(events);
     for (const size of cutsOf(events, bytes)) {
-      const got = await read(cutAt(events, bytes, size));
-      assert.deepEqual(fold(got), whole, `cut at ${size}`);
-      assert.deepEqual(textsOf(got), texts, `cut at ${size}`);
+      const summary = summaryOf(await read(cutAt(events, bytes, size)));
+      if (summary !== whole) assert.deepEqual(JSON.parse(summary), JSON.parse(whole), `cut at ${size}`);
       assert.equal(requests.length, 2, `cut at ${size}`);
-      const seqs = got.filter((event) => event.seq).map((event) => event.seq);
-      assert.deepEqual(seqs, [...new Set(seqs)].sort((a, b) => a - b), `cut at ${size}`);
     }
   });
 }

@@ -5,8 +5,16 @@ import { countPoints } from "../dist/code_points.js";
 
 const encoder = new TextEncoder();
 
-export const frameOf = (event) =>
-  encoder.encode(`${event.id ? `id: ${event.id}\n` : ""}event: ${event.type}\ndata: ${JSON.stringify(event)}\n\n`);
+const frames = new WeakMap();
+
+export function frameOf(event) {
+  let frame = frames.get(event);
+  if (!frame) {
+    frame = encoder.encode(`${event.id ? `id: ${event.id}\n` : ""}event: ${event.type}\ndata: ${JSON.stringify(event)}\n\n`);
+    frames.set(event, frame);
+  }
+  return frame;
+}
 
 export const OPENING = encoder.encode(": open\nretry: 1000\n\n");
 
