@@ -139,3 +139,13 @@ async def test_followers_end_when_the_server_drains(serve: Serve, scripted: Scri
                 await frames.next()
         refused = await start(client)
         assert (refused.status_code, refused.json()["code"]) == (503, "draining")
+
+
+async def test_followers_of_a_deleted_session_end(serve: Serve, scripted: Scripted) -> None:
+    async with serve([scripted(say("One."))]) as served, served.client() as client:
+        await start(client)
+        async with follow(client) as frames:
+            await frames.read_until("turn.completed")
+            assert (await client.delete(f"{API}/sessions/s")).status_code == 204
+            last = await frames.next()
+            assert (last["type"], last["data"]) == ("stream.end", {"reason": "deleted"})

@@ -76,6 +76,12 @@ class FollowerHub:
             raise follower.error
         yield Event(data=StreamEnd(reason="closed"), session=session, ts=ts)
 
+    def end_followers(self, session: SessionId) -> None:
+        """End the followers of a session that was deleted."""
+        fanout = self._fanouts.get(session)
+        for follower in fanout.followers if fanout is not None else ():
+            follower.end()
+
     async def close(self) -> None:
         """End every follower and stop listening to other processes."""
         self.closed.set()

@@ -94,7 +94,7 @@ async def follow_frames(
             if events and (frames := encode(events)):
                 yield frames
     if follower.error is None:
-        yield end_frame(session, "closed", ts)
+        yield end_frame(session, "closed" if hub.closed.is_set() else "deleted", ts)
 
 
 def end_frame(session: str, reason: str, ts: str) -> bytes:

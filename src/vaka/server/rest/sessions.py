@@ -180,6 +180,7 @@ async def update_session(service: AgentService, request: Request) -> Response:
 async def delete_session(service: AgentService, request: Request) -> Response:
     runtime, info = await find_session(service, request)
     await runtime.store.sessions.delete(info.id)
+    runtime.hub.end_followers(info.id)
     service.usage_of(runtime).forget(info.id)
     return Response(status_code=204)
 
