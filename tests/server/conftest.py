@@ -24,10 +24,12 @@ from vaka.testing import ScriptedModel
 PRINCIPALS: dict[str, Principal] = {
     "alice": Principal(id="alice", key="alice", scopes=frozenset(SCOPES)),
     "reader": Principal(id="reader", key="reader", scopes=frozenset({"runs:read"})),
+    "guest": Principal(id="guest", key="guest"),
     "bob": Principal(id="bob", key="bob", namespace="other", scopes=frozenset(SCOPES)),
     "carol": Principal(id="carol", key="carol", scopes=frozenset({"runs:read", "runs:write"}), own_sessions_only=True),
+    "dave": Principal(id="dave", key="dave", scopes=frozenset(SCOPES), own_sessions_only=True),
 }  # fmt: skip
-"""Callers by token. Bob is of another tenant, Carol sees only sessions of her own."""
+"""Callers by token. A guest has no scope, Bob is of another tenant, Carol and Dave see only sessions of their own."""
 
 
 class KnownTokens:

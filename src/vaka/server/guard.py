@@ -150,7 +150,7 @@ class GuardedApp:
     """An ASGI application behind the guard. ``scopes`` has the scope that each method needs; others are 405."""
 
     def __init__(self, guard: Guard, app: ASGIApp, scopes: Mapping[str, str], errors: ErrorShape) -> None:
-        self._guard, self._app, self._scopes, self._errors = guard, app, dict(scopes), errors
+        self._guard, self._app, self.scopes, self._errors = guard, app, dict(scopes), errors
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         connection = HTTPConnection(scope)
@@ -168,9 +168,9 @@ class GuardedApp:
 
         try:
             method: str = scope["method"]
-            needed = self._scopes.get("GET" if method == "HEAD" else method)
+            needed = self.scopes.get("GET" if method == "HEAD" else method)
             if needed is None:
-                allow = {"Allow": ", ".join(self._scopes)}
+                allow = {"Allow": ", ".join(self.scopes)}
                 raise Problem(405, "method_not_allowed", f"{method} is not possible here", headers=allow)
             extra |= await self._guard.admit(connection, needed, changes=method not in ("GET", "HEAD"))
             await self._app(scope, receive, send_with_headers)

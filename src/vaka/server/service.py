@@ -161,6 +161,13 @@ class AgentService:
             raise not_found(f"session {id!r}")
         return info
 
+    async def may_see(self, principal: Principal, session: str) -> bool:
+        """Return whether a session of the caller's tenant exists for the caller."""
+        if not principal.own_sessions_only:
+            return True
+        info = await (await self.runtime_of(principal)).store.sessions.find(parse_session_id(session))
+        return info is not None and info.owner == principal.id
+
     async def open_session(
         self, principal: Principal, id: str, *, agent: str = "", tools: Sequence[ToolLike] = (), instructions: str = ""
     ) -> Session[Any]:
@@ -265,8 +272,7 @@ class AgentService:
         """Return an open approval or question that the caller may see. Raises a ``Problem`` with status 404."""
         runtime = await self.runtime_of(principal)
         for row in await runtime.decisions():
-            if row.id == decision:
-                await self.find_session(principal, row.session)
+            if row.id == decision and await self.may_see(principal, row.session):
                 return row
         raise not_found(f"open decision {decision!r}; it may have been decided, or have expired")
 

@@ -182,10 +182,9 @@ async def resolve_approval(service: AgentService, request: Request) -> Response:
     body, principal = await read_json(request, ResolveApproval), principal_of(request)
     id, runtime = request.path_params["approval"], await service.runtime_of(principal)
     row = next((each for each in await runtime.decisions() if each.id == id), None)
-    if row is None:
+    if row is None or not await service.may_see(principal, row.session):
         event = await _find_settlement(service, principal, id)
     else:
-        await service.find_session(principal, row.session)
         event = await _decide(service, principal, row, body)
         service.decision_feed.poke(runtime)
     _require_same(body, event)
@@ -200,8 +199,7 @@ async def _find_settlement(service: AgentService, principal: Principal, id: str)
             searched = 0
             async for span in spans:
                 found = next((event for event in span if key_of(event.data) == id), None)
-                if found is not None:
-                    await service.find_session(principal, found.session)
+                if found is not None and await service.may_see(principal, found.session):
                     return found
                 searched += 1
                 if searched == SEARCHED_SPANS:
