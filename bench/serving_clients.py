@@ -15,7 +15,8 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
-FIRST_TEXT = {"sse": b"event: text.delta", "ws": b'"type":"text.delta"'}
+FIRST_TEXT = re.compile(rb'"type":"(?:text\.delta|message\.snapshot)"')
+"""A client that subscribes after the first piece gets a snapshot of what there is."""
 LAST_EVENT = {"sse": b"event: stream.end", "ws": b'"type":"turn.completed"'}
 MAX_SECONDS = 120.0
 
@@ -62,7 +63,7 @@ class StreamClient:
             connection.sendall(_frame(1, "turn.start", start) + _frame(2, "subscribe", {"session": self.session}))
             self.sent = now
         start_at = max(0, self._searched - 40)
-        if not self.first and self.received.find(FIRST_TEXT[self.kind], start_at) >= 0:
+        if not self.first and FIRST_TEXT.search(self.received, start_at):
             self.first = now
         if self.received.find(LAST_EVENT[self.kind], start_at) >= 0:
             self.ended = now
