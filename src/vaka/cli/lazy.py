@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping, Sequence
+    from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
     from pathlib import Path
 
     from prompt_toolkit.output import Output
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from vaka.cli.display.rich_renderer import RichRenderer
     from vaka.cli.display.turn_display import TurnDisplay
     from vaka.cli.turn.approval_prompt import DecisionPrompter
-    from vaka.cli.turn.report import Report
     from vaka.cli.turn.stream_input import StreamedRun
     from vaka.cli.turn.terminal_prompt import TerminalPrompt
     from vaka.config.claude_settings import SettingsFile
@@ -482,11 +481,16 @@ def luau_agent() -> "type[LuauAgent]":
     return LuauAgent
 
 
-def run_on_server(words: tuple[str, ...], flags: dict[str, Any], report: "Report") -> int:
-    """Run one turn on the server of the flags; return the exit code."""
+def run_on_server() -> "Callable[..., int]":
     from vaka.cli.remote.run_turn import run_on_server as run
 
-    return run(words, flags, report)
+    return run
+
+
+def converse_on_server() -> "Callable[..., Coroutine[Any, Any, int]]":
+    from vaka.cli.remote.chat import converse_on_server as converse
+
+    return converse
 
 
 def output_schema() -> "type[OutputSchema]":

@@ -11,6 +11,8 @@ import vaka
 from tests.server.conftest import Served, serve_agents
 from vaka.cli.remote.client import ServerClient, problem_of
 from vaka.cli.remote.runtime import RemoteRuntime
+from vaka.content import Text
+from vaka.core.ports.store import SessionQuery
 from vaka.errors import InvalidInput, NotFound, VakaError
 from vaka.testing import ScriptedModel, call, say
 
@@ -55,6 +57,13 @@ async def proxied(served: Served, *cuts: int) -> AsyncGenerator[tuple[CuttingPro
 def look() -> str:
     """Look around."""
     return "water"
+
+
+@vaka.tool(effect="read")
+async def wait() -> str:
+    """Wait for ever."""
+    await asyncio.Event().wait()
+    return ""
 
 
 def agent_of(*script: Any) -> vaka.Agent[Any]:
@@ -122,3 +131,44 @@ def test_a_problem_of_the_server_is_the_error_that_a_local_turn_has(status: int,
     assert isinstance(problem_of(status, body), kind)
     assert "no luck" in str(problem_of(status, body))
     assert f"status {status}" in str(problem_of(status, b"<html>"))
+
+
+async def test_the_sessions_of_a_server_are_listed_changed_and_deleted() -> None:
+    script = [say("One."), say("Two."), say("Three.")]
+    async with serve_agents([agent_of(*script)]) as served, ServerClient(f"{served.url}/api/v1/", "alice") as client:
+        runtime = RemoteRuntime(client, "guide")
+        session = await runtime.open(id="s")
+        async with aclosing(session.follow_turn(await session.send([Text(text="Go.")]))) as events:
+            ended = [event async for event in events][-1]
+        assert ended.type == "turn.completed"
+        assert not await session.withdraw((await session.find_turn())["key"])
+        copied = await session.fork()
+        page = await runtime.store.sessions.list(SessionQuery(limit=10))
+        assert {info.id for info in page.sessions} == {"s", copied.id}
+        await session.rewind("1", interrupt=True)
+        stored = [event async for event in runtime.store.events.read("s")]
+        assert stored[-1].type == "session.reverted"
+        assert [event.seq async for event in runtime.store.events.read("s", after=1, upto=2)] == [2]
+        await runtime.store.sessions.delete(copied.id)
+        assert await runtime.store.sessions.find(copied.id) is None
+        with pytest.raises(NotFound, match="no turn"):
+            await (await runtime.open(id="new")).find_turn()
+
+
+async def test_a_queued_input_is_taken_back_and_a_running_turn_is_cancelled() -> None:
+    model = ScriptedModel(call("wait"), say("Never."))
+    agent = vaka.Agent("waiter", model=model, tools=[wait])
+    async with serve_agents([agent]) as served, ServerClient(served.url, "alice") as client:
+        session = await RemoteRuntime(client).open(id="s")
+        first = await session.send("Wait.")
+        async with aclosing(session.resume()) as events:
+            async for event in events:
+                if event.type == "tool.started":
+                    break
+        queued = await session.send("Later.")
+        assert await session.withdraw(queued)
+        await session.interrupt("enough")
+        async with aclosing(session.follow_turn(first)) as events:
+            assert [event.type async for event in events][-1] == "turn.interrupted"
+        with pytest.raises(VakaError, match="no unfinished turn"):
+            await session.interrupt()

@@ -93,7 +93,7 @@ class Chat:
         """The folder of the conversation; it may be removed while the chat is open."""
         self.model = ""
         """The model of the next turns, ``""`` for that of the agent."""
-        self.commands = SlashCommands(self)
+        self.commands = self._make_commands()
         self._files: list[str] = []
         self._own_status = ""
         """What the command of the user prints as status line."""
@@ -113,6 +113,9 @@ class Chat:
         self.view = self._make_view()
         self.prompter = self._make_prompter()
         self._notifier = Notifier(settings.notify)
+
+    def _make_commands(self) -> SlashCommands:
+        return SlashCommands(self)
 
     def _make_screen(self) -> ChatScreen | PlainScreen:
         settings = self.settings
@@ -159,9 +162,11 @@ class Chat:
         if self.view.turns:
             facts = [tokens_text(self.view.usage.total), format_cost(self.view.usage.cost)]
             self.print_note(" · ".join(fact for fact in facts if fact))
-            command = f"vaka chat --session {self.session.id}"
-            self.print_note(translate("continue with: {command}", command=command))
+            self.print_note(translate("continue with: {command}", command=self._continue_command()))
             self.screen.flush()
+
+    def _continue_command(self) -> str:
+        return f"vaka chat --session {self.session.id}"
 
     async def show_session(self, session: Session) -> None:
         """Show the last events of a session and follow it from there."""

@@ -3,7 +3,7 @@
 import hashlib
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -68,6 +68,7 @@ _EXAMPLES = options.format_examples(
     "--while-busy", type=click.Choice(["steer", "queue"]), default="steer", show_default=True,
     help="What an input does while a turn runs: join it, or wait behind it.",
 )  # fmt: skip
+@options.remote_options
 @options.world_options
 @options.plugin_option
 @options.server_options
@@ -81,6 +82,10 @@ def chat(words: tuple[str, ...], **flags: Any) -> None:
     """
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         raise UsageError("vaka chat needs a terminal; without one use `vaka run`")
+    if flags["server_url"] is not None:
+        raise Quit(_converse_on_server(flags, " ".join(words)))
+    if flags["api_key_file"] is not None:
+        raise UsageError("--api-key-file goes with --server")
     flags |= {"ask": "wait", "tool_choice": None, "output_schema": None}
     if sum(bool(flags[name]) for name in ("last", "session", "fork", "resume")) > 1:
         raise UsageError("--last, --session, --fork and --resume each select a session; give one of them")
@@ -123,28 +128,45 @@ def _converse(continued: Continuation, prompt: str) -> int:
     async def work(keys: str) -> int:
         async with runtime_from_settings(continued.settings, agent, quiet=True, ask="wait") as runtime:
             session = await open_session(runtime, target)
-            chat_settings = _chat_settings(runtime, continued.settings, flags)
+            chat_settings = _local_settings(runtime, continued.settings, flags)
             return await lazy.chat()(runtime, session, chat_settings).run(prompt, keys=keys)
 
-    if _is_plain(continued.settings):  # the terminal edits the lines
+    return _run_chat(work, continued.settings)
+
+
+def _run_chat(work: Callable[[str], Coroutine[Any, Any, int]], settings: Settings) -> int:
+    """Run a chat; ``work`` gets the keys that were typed before it."""
+    if _is_plain(settings):  # the terminal edits the lines
         return run_loop(work(""))
     with TypeAhead() as typed:
         return run_loop(work(typed.keys))
 
 
-def _chat_settings(runtime: Runtime, settings: Settings, flags: Mapping[str, Any]) -> "ChatSettings":
+def _converse_on_server(flags: dict[str, Any], prompt: str) -> int:
+    settings = load_flag_settings(flags)
+    chat_settings = _chat_settings(settings, flags)
+    return _run_chat(lambda keys: lazy.converse_on_server()(flags, chat_settings, prompt, keys), settings)
+
+
+def _local_settings(runtime: Runtime, settings: Settings, flags: Mapping[str, Any]) -> "ChatSettings":
     def set_mode(mode: str) -> None:
         settings.flags["permission_mode"] = mode
         settings.reload()
 
-    return lazy.chat_settings()(
-        theme=_theme_of(settings), plain=_is_plain(settings), notify=settings["notify"],
-        unicode=locale_has_unicode(), busy=flags["while_busy"],
+    return _chat_settings(
+        settings, flags, mode=settings["permission_mode"], set_mode=set_mode,
         project_commands={} if runtime.options.project is None
         else lazy.project_commands(config_context(), settings.plugin_dirs),
-        mode=settings["permission_mode"], history=_history_file(), set_mode=set_mode, output=lazy.chat_output(),
         status=lazy.status_command(claude_files_of(settings)),
         find_mode=lambda: str(getattr(runtime.env.policy, "mode", settings["permission_mode"])),
+    )  # fmt: skip
+
+
+def _chat_settings(settings: Settings, flags: Mapping[str, Any], **more: Any) -> "ChatSettings":
+    return lazy.chat_settings()(
+        theme=_theme_of(settings), plain=_is_plain(settings), notify=settings["notify"],
+        unicode=locale_has_unicode(), busy=flags["while_busy"], history=_history_file(), output=lazy.chat_output(),
+        **more,
     )  # fmt: skip
 
 

@@ -97,9 +97,9 @@ def run(words: tuple[str, ...], **flags: Any) -> None:
     file = flags["file"].absolute() if flags["file"] is not None else None  # the session may be in another folder
     report = Report(flags["output"] or "text", quiet=flags["quiet"], verbose=flags["verbose"], file=file)
     report.store = flags["store"] or ""
-    run_turn_of = lazy.run_on_server if flags["server_url"] is not None else _run_here
     try:
-        code = run_turn_of(words, flags, report)
+        run_prompt = lazy.run_on_server() if flags["server_url"] is not None else _run_here
+        code = run_prompt(words, flags, report)
     except BaseException as error:
         report.write_failure(error)
         raise

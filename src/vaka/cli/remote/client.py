@@ -45,7 +45,7 @@ class ServerClient:
             raise UsageError(f"--server {url}: expected an address such as http://127.0.0.1:8000")
         if parts.password or parts.username:
             raise UsageError("--server: give the key as VAKA_API_KEY or with --api-key-file, not in the address")
-        self.url, self._on_lost = url.rstrip("/").removesuffix(PREFIX), on_lost
+        self.url, self.on_lost = url.rstrip("/").removesuffix(PREFIX), on_lost
         headers = {"Authorization": f"Bearer {key}"} if key else {}
         timeout = httpx2.Timeout(None, connect=CONNECT_SECONDS)
         self._http = httpx2.AsyncClient(base_url=self.url + PREFIX, headers=headers, timeout=timeout)
@@ -61,6 +61,10 @@ class ServerClient:
     async def get(self, path: str, **query: Any) -> Any:
         """Return the document at a path. Raises ``VakaError``."""
         return await self._request("GET", path, {}, params={name: value for name, value in query.items() if value})
+
+    async def delete(self, path: str) -> None:
+        """Delete what is at a path. Raises ``VakaError``."""
+        await self._request("DELETE", path, {}, repeats=False)
 
     async def post(self, path: str, body: Mapping[str, Any], *, key: str = "") -> Any:
         """Send a document; with a ``key`` it is safe to send it again, which is done after a lost connection."""
@@ -106,7 +110,7 @@ class ServerClient:
             except (httpx2.TransportError, StreamCut, Unavailable) as error:
                 problem = str(error) or type(error).__name__
             if delays.seconds:
-                self._on_lost(f"connecting to {self.url} again: {problem}")
+                self.on_lost(f"connecting to {self.url} again: {problem}")
             await delays.wait()
 
     @asynccontextmanager

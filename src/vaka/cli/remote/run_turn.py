@@ -1,14 +1,11 @@
 """Run one turn of a session on a server: send the prompt, show the events, ask for decisions, stop on signals."""
 
 import asyncio
-import os
 from collections.abc import Mapping
 from contextlib import aclosing, nullcontext, suppress
 from typing import Any
 
-import click
 import msgspec
-from click.core import ParameterSource
 
 from vaka import __version__
 from vaka.cli import lazy
@@ -16,53 +13,24 @@ from vaka.cli.bootstrap import SignalHandler, can_ask, load_flag_settings, run_l
 from vaka.cli.build_agent import parse_model_options
 from vaka.cli.display.view import TICK_SECONDS
 from vaka.cli.errors import Quit, UsageError
-from vaka.cli.options import expand_path
 from vaka.cli.remote.client import ServerClient
+from vaka.cli.remote.flags import RUN_FLAGS, check_remote_flags, read_key
 from vaka.cli.remote.runtime import RemotePrompter, RemoteRuntime, RemoteSession
 from vaka.cli.render import typed_command
 from vaka.cli.strings import translate
 from vaka.cli.turn.input import read_prompt
 from vaka.cli.turn.report import Report, decision_hint
-from vaka.config.settings import API_KEY_VARIABLE
 from vaka.core.ports.store import PendingDecision
 from vaka.core.session.index_rows import find_asked_decisions, find_settled_decisions
 from vaka.core.types.control import ApprovalExpired, ApprovalRequested, ApprovalResolved, QuestionAnswered
-from vaka.core.types.errors import ConfigError, NotFound, VakaError
+from vaka.core.types.errors import NotFound, VakaError
 from vaka.core.types.event import Event
 from vaka.core.types.message import Stored, Text, replace_surrogates
 from vaka.core.types.progress import MessageCompleted, TurnStarted
 from vaka.runtime.options import UserInput
 
-REMOTE_FLAGS = frozenset({
-    "server_url", "api_key_file", "words", "output", "input", "agent", "model", "option", "attach", "session", "resume",
-    "ask", "file", "quiet", "verbose",
-})  # fmt: skip
-"""The flags that have a meaning for turns of a server."""
 _DECIDED = (ApprovalResolved, ApprovalExpired, QuestionAnswered)
 _REFUSAL = "no person can be asked here"
-
-
-def check_remote_flags(names: frozenset[str] = REMOTE_FLAGS) -> None:
-    """Raise ``UsageError`` for a flag on the command line that only a turn in this process would obey."""
-    context = click.get_current_context()
-    for parameter in context.command.params:
-        name = parameter.name or ""
-        if name not in names and context.get_parameter_source(name) is ParameterSource.COMMANDLINE:
-            flag = parameter.opts[0]
-            raise UsageError(f"{flag} does not go with --server: the server runs the turn; leave one of them out")
-
-
-def read_key(file: str | None) -> str:
-    """Return the key for the server, of a file or of the environment. Raises ``ConfigError``."""
-    if file is None:
-        return os.environ.get(API_KEY_VARIABLE, "").strip()
-    try:
-        key = expand_path(file).read_text(encoding="utf-8").strip()
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"--api-key-file {file}: {error}") from error
-    if not key or any(not char.isprintable() or char.isspace() for char in key):
-        raise ConfigError(f"--api-key-file {file}: expected one line with a key")
-    return key
 
 
 class RemoteTarget(msgspec.Struct, frozen=True, kw_only=True):
@@ -80,7 +48,7 @@ class RemoteTarget(msgspec.Struct, frozen=True, kw_only=True):
 
 def run_on_server(words: tuple[str, ...], flags: Mapping[str, Any], report: Report) -> int:
     """Run one turn on the server of the flags; return the exit code."""
-    check_remote_flags()
+    check_remote_flags(RUN_FLAGS)
     if flags["input"] != "text":
         raise UsageError("--input stream-json does not go with --server; the server has an API for programs")
     if flags["resume"] and (words or flags["attach"] or not flags["session"]):

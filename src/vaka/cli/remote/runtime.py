@@ -1,13 +1,13 @@
 """The sessions of a server with the methods that the terminal uses of a runtime and a session."""
 
 from collections.abc import AsyncGenerator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal, Unpack, cast
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Unpack, cast
 
 import msgspec
 
 from vaka.cli.remote.client import ServerClient, address_of
 from vaka.cli.turn.approval_prompt import DecisionPrompter
-from vaka.core.ports.store import PendingDecision, SessionInfo
+from vaka.core.ports.store import PendingDecision, SessionInfo, SessionPage, SessionQuery
 from vaka.core.types.control import ApprovalRequested, ApprovalResolved
 from vaka.core.types.errors import InvalidInput, NotFound
 from vaka.core.types.event import Event, decode
@@ -21,7 +21,70 @@ if TYPE_CHECKING:
     from vaka.runtime.runtime import Runtime
 
 _CONFLICTS: Mapping[str, str] = {"queue": "enqueue"}
-_PAGE = 200
+_PAGE, _EVENTS = 200, 1000
+
+
+class RemoteAgent(NamedTuple):
+    """What is known here about the agent of a session."""
+
+    name: str
+    model: None = None
+    tools: tuple[str, ...] = ()
+
+
+class RemoteSessions:
+    """The index of the sessions of a server."""
+
+    def __init__(self, client: ServerClient) -> None:
+        self._client = client
+
+    async def find(self, id: str) -> SessionInfo | None:
+        """Return the description of a session, ``None`` if there is none."""
+        try:
+            return _info_of(await self._client.get(address_of(id)))
+        except NotFound:
+            return None
+
+    async def list(self, query: SessionQuery) -> SessionPage:
+        """Return a page of sessions; a server does not select them by folder."""
+        page = await self._client.get("/sessions", q=query.text, limit=query.limit, cursor=query.after)
+        return SessionPage(sessions=tuple(map(_info_of, page["data"])), next=page["next_cursor"] or "")
+
+    async def delete(self, id: str) -> None:
+        await self._client.delete(address_of(id))
+
+
+class RemoteEvents:
+    """The logs of the sessions of a server."""
+
+    def __init__(self, client: ServerClient) -> None:
+        self._client = client
+
+    async def read(self, session: str, *, after: int = 0, upto: int | None = None) -> AsyncGenerator[Event]:
+        """Yield the stored events after a position, up to another one."""
+        more, place = True, address_of(session, "events")
+        while more:
+            page = await self._client.get(place, after=str(after), limit=_EVENTS)
+            for document in page["data"]:
+                event = _event_of(document)
+                after = event.seq
+                if upto is not None and after > upto:
+                    return
+                yield event
+            more = page["has_more"]
+
+
+class RemoteStore(NamedTuple):
+    """What the terminal reads of the store of a server."""
+
+    sessions: RemoteSessions
+    events: RemoteEvents
+
+
+class RemoteEnv(NamedTuple):
+    """The ids that inputs get."""
+
+    ids: RandomIds
 
 
 class RemoteRuntime:
@@ -31,12 +94,13 @@ class RemoteRuntime:
         """``agent``: that of new sessions, ``""`` for the default of the server."""
         self.client, self._agent = client, agent
         self.ids = RandomIds()
+        self.env, self.store = RemoteEnv(self.ids), RemoteStore(RemoteSessions(client), RemoteEvents(client))
         self._requests: dict[str, PendingDecision] = {}
         """The decisions that were open at the last look."""
 
     async def open(self, *, id: str = "") -> "RemoteSession":
         """Return a session; one that does not exist is created. Raises ``VakaError``."""
-        info = await self.find(id) if id else None
+        info = await self.store.sessions.find(id) if id else None
         if info is None:
             body = {name: value for name, value in {"id": id, "agent": self._agent}.items() if value}
             info = _info_of(await self.client.post("/sessions", body, key=self.ids.new_id("req")))
@@ -44,12 +108,9 @@ class RemoteRuntime:
             raise InvalidInput(f"session {id!r} belongs to agent {info.agent!r}, not to {self._agent!r}")
         return RemoteSession(self, info)
 
-    async def find(self, id: str) -> SessionInfo | None:
-        """Return the description of a session, ``None`` if there is none."""
-        try:
-            return _info_of(await self.client.get(address_of(id)))
-        except NotFound:
-            return None
+    def is_running(self, session: str) -> bool:
+        """Return ``False``: the turns of a server go on when this process ends."""
+        return False
 
     def follow(self, session: str, *, after: "Cursor | str | None" = None) -> AsyncGenerator[Event]:
         """Yield the events of a session after a cursor, then new ones, without end."""
@@ -99,11 +160,7 @@ class RemoteSession:
 
     def __init__(self, runtime: RemoteRuntime, info: SessionInfo) -> None:
         self.id, self.info, self._runtime = info.id, info, runtime
-        self._client = runtime.client
-
-    @property
-    def agent_name(self) -> str:
-        return self.info.agent
+        self._client, self.agent = runtime.client, RemoteAgent(info.agent)
 
     async def send(
         self, prompt: UserInput, *, on_busy: OnBusy = "queue", key: str = "", model: str = "",
@@ -138,12 +195,41 @@ class RemoteSession:
         """Stop a turn, or take its input back if none has begun."""
         await self._client.post(address_of(self.id, "turns", turn, "cancel"), {"note": note})
 
+    async def interrupt(self, note: str = "", *, by: str = "") -> None:
+        """Stop the running turn. Raises ``Busy`` if there is none."""
+        await self.cancel("current", note)
+
+    async def withdraw(self, key: str, *, by: str = "") -> bool:
+        """Take back a queued input; return ``False`` if a turn has taken it."""
+        turn = await self.find_turn(key)
+        if turn["id"]:
+            return False
+        await self.cancel(key, "")
+        return True
+
+    def resume(self) -> AsyncGenerator[Event]:
+        """Yield the events of the unfinished turn, which the server runs."""
+        return self.follow_turn("current")
+
+    async def fork(self) -> "RemoteSession":
+        """Return a copy of the session."""
+        copied = await self._client.post(address_of(self.id, "fork"), {}, key=self._runtime.ids.new_id("req"))
+        return RemoteSession(self._runtime, _info_of(copied))
+
+    async def rewind(self, to: "Cursor | str", *, interrupt: bool = False, files: bool = False) -> None:
+        """Continue from an earlier event."""
+        await self._client.post(address_of(self.id, "rewind"), {"to": str(to), "interrupt": interrupt, "files": files})
+
+    async def leave(self, reason: str = "", *, successor: "RemoteSession | None" = None) -> None:
+        """Do nothing: the server ends the sessions of its hooks itself."""
+
 
 class RemotePrompter(DecisionPrompter):
     """Prompts for the decisions of a session on a server."""
 
-    def __init__(self, runtime: RemoteRuntime, session: SessionId, face: "PromptFace") -> None:
-        super().__init__(cast("Runtime", runtime), session, face)  # it decides and lists, and does no more with it
+    def __init__(self, runtime: RemoteRuntime, session: str, face: "PromptFace") -> None:
+        # It lists and settles decisions, and does no more with the runtime.
+        super().__init__(cast("Runtime", runtime), SessionId(session), face)
 
     def _sandbox_text(self, body: ApprovalRequested) -> str:
         """Return nothing: the sandbox is that of the server."""
