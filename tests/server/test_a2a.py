@@ -3,6 +3,7 @@
 import asyncio
 import json
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import httpx2
@@ -111,6 +112,21 @@ async def test_input_that_is_required_continues_the_task(serve: Serve, scripted:
         assert ended["error"]["code"] == -32004
         assert (await rpc(client, "CancelTask", id=task))["error"]["code"] == -32002
         assert (await rpc(client, "SubscribeToTask", id=task))["error"]["code"] == -32004
+
+
+async def test_a_task_that_waits_is_continued_after_a_restart(serve: Serve, scripted: Scripted, tmp_path: Path) -> None:
+    agent = scripted(call("deploy", place="here"), say("Done."), call("deploy", place="there"), tools=[deploy])
+    store = f"sqlite:///{tmp_path}/vaka.db"
+    async with serve([agent], store=store, ask_for=["deploy"]) as served, client_of(served) as client:
+        task = (await rpc(client, "SendMessage", message=message("Go.", contextId="c")))["result"]["task"]["id"]
+    async with serve([agent], store=store, ask_for=["deploy"]) as served, client_of(served) as client:
+        done = (await rpc(client, "SendMessage", message=message("yes", "m-2", taskId=task)))["result"]["task"]
+        assert text_in(done) == "Done."
+        sent = await rpc(client, "SendMessage", message=message("More.", "m-3", contextId="c"))
+        task = sent["result"]["task"]["id"]
+    async with serve([agent], store=store, ask_for=["deploy"]) as served, client_of(served) as client:
+        cancelled = (await rpc(client, "CancelTask", id=task))["result"]
+        assert cancelled["status"]["state"] == "TASK_STATE_CANCELED"
 
 
 async def test_calls_of_the_client_and_questions_are_answered_with_data(serve: Serve, scripted: Scripted) -> None:

@@ -3,6 +3,7 @@
 import asyncio
 import json
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import httpx2
@@ -178,6 +179,26 @@ async def test_a_run_with_a_part_of_the_results_ends_with_the_calls_that_are_lef
         assert events[-1]["outcome"]["pendingToolCallIds"] == [second]
         failed = {"id": "r2", "role": "tool", "toolCallId": second, "content": "", "error": "no"}
         rest = await run(client, run_input(user("Go."), CALLING, result, failed, run="r-3", tools=tools))
+        assert text_of(rest) == "Both."
+
+
+async def test_what_a_run_waits_for_is_given_after_a_restart(serve: Serve, scripted: Scripted, tmp_path: Path) -> None:
+    calls = {"tool_calls": [{"name": "deploy", "arguments": {"place": "here"}}, {"name": "pick", "arguments": {}}]}
+    agent, store = scripted(calls, say("Both."), tools=[deploy]), f"sqlite:///{tmp_path}/vaka.db"
+    tools = [{"name": "pick", "description": "Pick."}]
+    async with serve([agent], store=store, ask_for=["deploy"]) as served, served.client() as client:
+        events = await run(client, run_input(user("Go."), tools=tools))
+        [interrupt] = events[-1]["outcome"]["interrupts"]
+        [picked] = [each["toolCallId"] for each in events if each.get("toolCallName") == "pick"]
+    async with serve([agent], store=store, ask_for=["deploy"]) as served, served.client() as client:
+        resume = [{"interruptId": interrupt["id"], "status": "resolved", "payload": True}]
+        events = await run(client, run_input(user("Go."), CALLING, run="r-2", tools=tools, resume=resume))
+        assert events[-1]["outcome"] == {"type": "success", "pendingToolCallIds": [picked]}
+    async with serve([agent], store=store, ask_for=["deploy"]) as served, served.client() as client:
+        waiting = await run(client, run_input(run="r-3"))
+        assert waiting[-1]["outcome"] == {"type": "success", "pendingToolCallIds": [picked]}
+        result = {"id": "r", "role": "tool", "toolCallId": picked, "content": "one"}
+        rest = await run(client, run_input(user("Go."), CALLING, result, run="r-4", tools=tools))
         assert text_of(rest) == "Both."
 
 

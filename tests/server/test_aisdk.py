@@ -3,6 +3,7 @@
 import asyncio
 import json
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import httpx2
@@ -141,6 +142,21 @@ async def test_the_client_runs_its_own_tools(serve: Serve, scripted: Scripted, g
         done = {**part, "state": "output-available", "output": {"color": "blue"}}
         rest = await send(client, chat(user("Paint."), assistant(done), **fields), (asked["toolCallId"],))
         assert text_in(rest) == "Blue it is."
+
+
+async def test_a_call_that_waits_is_shown_and_answered_after_a_restart(
+    serve: Serve, scripted: Scripted, tmp_path: Path
+) -> None:
+    agent, store = scripted(call("pick_color"), say("Blue it is.")), f"sqlite:///{tmp_path}/vaka.db"
+    fields: dict[str, Any] = {"tools": {"pick_color": {"description": "Ask for a color."}}}
+    async with serve([agent], store=store) as served, served.client() as client:
+        asked = find(await send(client, chat(user("Paint."), **fields)), "tool-input-available")["toolCallId"]
+    async with serve([agent], store=store) as served, served.client() as client:
+        again = chunks_of(await client.get("/ai-sdk/assistant/c-1/stream"))
+        assert find(again, "tool-input-available")["toolCallId"] == asked
+        part = {"type": "tool-pick_color", "toolCallId": asked, "input": {}, "state": "output-available"}
+        body = chat(user("Paint."), assistant({**part, "output": "blue"}), **fields)
+        assert text_in(await send(client, body, (asked,))) == "Blue it is."
 
 
 async def test_a_question_is_answered_in_the_body(serve: Serve, scripted: Scripted) -> None:

@@ -4,6 +4,7 @@ A chat request brings new messages, decisions and results of tools that the clie
 the session and returns the turn that follows from them; ``encode_turn`` writes its events until it ends or waits.
 """
 
+import logging
 from collections.abc import AsyncGenerator, Callable, Collection, Iterable, Sequence
 from typing import Any, Literal, Protocol, TypeAlias
 
@@ -24,6 +25,8 @@ from vaka.server.turn_events import TurnEvents
 from vaka.tools.client_tool import ClientTool
 from vaka.tools.validate import Validator
 from vaka.views.pending_decisions import Asked, PendingDecisions, decision_of
+
+_log = logging.getLogger("vaka.server")
 
 Decision: TypeAlias = control.ApprovalResolved | control.QuestionAnswered
 
@@ -59,7 +62,7 @@ class ChatTurn(msgspec.Struct, frozen=True, kw_only=True):
         if not self.events.waiting or 0 < seq <= self.seen:
             return False
         if 0 < seq <= self.head:
-            return any(decision_of(asked) in self.waiting_for for _, asked in self.events.pending.asked)
+            return all(decision_of(asked) in self.waiting_for for _, asked in self.events.pending.asked)
         return True
 
 
@@ -229,11 +232,14 @@ async def stop_turn(service: AgentService, principal: Principal, turn: ChatTurn)
     if service.draining:
         return
     session, events = turn.session, turn.events
-    if not events.turn and await session.withdraw(events.key, by=principal.id):
-        return
-    info = await service.find_session(principal, session.id)
-    if info.turn and events.turn in ("", info.turn):
-        await session.interrupt("the client has left", by=principal.id)
+    try:
+        if not events.turn and await session.withdraw(events.key, by=principal.id):
+            return
+        info = await service.find_session(principal, session.id)
+        if info.turn and events.turn in ("", info.turn):
+            await session.interrupt("the client has left", by=principal.id)
+    except (VakaError, Problem) as error:  # there is no client to tell
+        _log.warning("the turn of session %s could not be stopped: %s", session.id, error)
 
 
 def make_client_tools(agent: Agent, tools: Iterable[tuple[str, str, dict[str, Any] | None]]) -> list[ClientTool]:
