@@ -3,7 +3,7 @@ import { createElement } from "react";
 import { createRoot } from "react-dom/client";
 import { AgentClient } from "../dist/index.js";
 import { useSession } from "../dist/react.js";
-import { initialState, reduce } from "../dist/store.js";
+import { initialState, last, reduce } from "../dist/store.js";
 
 const client = new AgentClient({ retry: { random: () => 0 } });
 
@@ -39,10 +39,30 @@ globalThis.wakeUp = async (id, type) => {
   return types.at(-1);
 };
 
+/** Run a turn, and follow it over a socket at the same time; return what both have read. */
+globalThis.runOverSocket = async (apiKey) => {
+  const agents = new AgentClient({ apiKey, transport: "auto" });
+  await agents.sessions.create({ id: "socket", agent: "guide" });
+  const subscription = agents.session("socket").subscribe();
+  let followed = initialState("s");
+  const reading = (async () => {
+    for await (const event of subscription) {
+      followed = reduce(followed, event);
+      if (event.type === "turn.completed") break;
+    }
+  })();
+  let read = initialState("s");
+  for await (const event of agents.session("socket").run("Hi.")) read = reduce(read, event);
+  await reading;
+  agents.close();
+  const { cursor } = await agents.session("socket").get();
+  return { texts: [read, followed].map((state) => last(state.turns).text), same: followed.cursor === read.cursor && read.cursor === cursor };
+};
+
 const OPTIONS = { send: { model: "y" }, approve: { message: "y" } };
 
-function View() {
-  const session = useSession(client, "conversation~3000", { agent: "guide" });
+function View({ id }) {
+  const session = useSession(client, id, { agent: "guide" });
   const texts = session.messages.flatMap((message) => message.blocks.map((block) => block.text ?? `${block.name} ${block.status}`));
   return createElement(
     "main",
@@ -56,4 +76,5 @@ function View() {
   );
 }
 
-globalThis.show = () => createRoot(document.getElementById("view")).render(createElement(View));
+const root = createRoot(document.getElementById("view") ?? document.createElement("div"));
+globalThis.show = (id) => root.render(createElement(View, { id, key: id }));

@@ -30,9 +30,14 @@ const server = await serve(async (request, response) => {
     let body = "";
     for await (const chunk of request) body += chunk;
     requests.push([pathname, JSON.parse(body)]);
+    if (pathname.includes("/tools~later/")) streams.set("tools~later", streams.get("tools"));
     return json(response, { id: "copy" });
   }
   const id = decodeURIComponent(pathname.split("/")[4]);
+  if (id === "tools~later") {
+    if (!streams.has(id)) return response.writeHead(404, { "content-type": "application/json" }).end('{"code": "not_found"}');
+    return startStream(response).end(streamOf(streams.get(id)));
+  }
   const [name, cut] = id.split("~");
   const events = streams.get(name);
   const visit = (visits.get(id) ?? 0) + 1;
