@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import httpx2
@@ -12,7 +13,7 @@ from vaka.agents.react import Agent
 from vaka.core.ports.store import SessionQuery
 from vaka.core.types.message import text_of
 from vaka.server.settings import ServerSettings
-from vaka.testing import ScriptedModel, call, fail, say
+from vaka.testing import FakeClock, ScriptedModel, call, fail, say, stall
 
 Scripted = Callable[..., Agent]
 
@@ -277,3 +278,70 @@ async def test_a_feature_that_is_off_has_no_routes(serve: Serve, scripted: Scrip
     async with serve([scripted(say("Hi."))], settings=settings) as served, served.client() as client:
         for path in ("/v1/models", "/v1/chat/completions", "/v1/responses", "/v1/messages"):
             assert (await client.get(path)).status_code == 404
+
+
+async def test_tools_of_the_client_and_approvals_outlive_the_server(
+    serve: Serve, scripted: Scripted, tmp_path: Path
+) -> None:
+    store = f"sqlite:///{tmp_path}/vaka.db"
+    agent = scripted(call("pick"), call("deploy"), say("Done."), tools=[deploy])
+    messages, answer = list[Any](), dict[str, Any]()
+    for said in ({"role": "user", "content": "Go"}, None, {"role": "user", "content": "approve"}):
+        async with serve([agent], store=store, ask_for=["deploy"]) as served, served.client() as client:
+            chat = Chat(client, tools=[PICK])
+            chat.messages = messages
+            result = {"role": "tool", "tool_call_id": "call_1", "content": "red"}
+            answer = await chat.ask(said or result)
+            messages = chat.messages
+    assert answer["text"] == "Done."
+
+
+async def test_a_client_that_leaves_stops_its_turn_only_if_it_asks_for_it(serve: Serve, scripted: Scripted) -> None:
+    async with serve([scripted(stall())]) as served, served.client() as client:
+        body = {"model": "assistant:one", "messages": [{"role": "user", "content": "Hi"}], "stream": True}
+
+        async def leave(**headers: str) -> None:
+            async with client.stream("POST", "/v1/chat/completions", json=body, headers=headers) as stream:
+                assert stream.headers["x-vaka-session"] == "one"
+                if not headers:
+                    assert "assistant" in await anext(stream.aiter_lines())
+
+        await leave()
+        await leave(**{"x-vaka-on-disconnect": "cancel"})  # its input waits behind the turn of the first
+        seen: list[str] = []
+        async for event in served.service.runtime.follow("one"):
+            seen.append(event.type)
+            if event.type == "input.withdrawn":
+                break
+        assert "turn.interrupted" not in seen
+        session = await served.service.open_session(PRINCIPALS["alice"], "one")
+        await session.interrupt()
+        body["model"] = "assistant:two"
+        async with client.stream(
+            "POST", "/v1/chat/completions", json=body, headers={"x-vaka-on-disconnect": "cancel"}
+        ) as stream:
+            assert "assistant" in await anext(stream.aiter_lines())
+        async for event in served.service.runtime.follow("two"):
+            if event.type == "turn.interrupted":
+                break
+
+
+async def test_a_key_can_be_used_again_after_a_refused_request_and_after_two_days(
+    serve: Serve, scripted: Scripted
+) -> None:
+    clock = FakeClock()
+    async with serve([scripted(say("One."))], clock=clock) as served, served.client() as client:
+        headers = {"Idempotency-Key": "k"}
+
+        async def ask(text: str, **fields: Any) -> httpx2.Response:
+            body = {"model": "assistant", "messages": [{"role": "user", "content": text}], **fields}
+            return await client.post("/v1/chat/completions", json=body, headers=headers)
+
+        tool = {"type": "function", "function": {"name": "a tool"}}
+        assert (await ask("Hi", tools=[tool])).status_code == 400
+        first = await ask("Hello")
+        clock.advance(24 * 3600)
+        assert (await ask("Hello")).json() == first.json()
+        clock.advance(2 * 24 * 3600)
+        assert (await ask("Other")).json()["id"] != first.json()["id"]
+        assert len(await served.service.runtime.store.values.keys("server/requests/")) == 1

@@ -15,7 +15,7 @@ from vaka.core.types.ids import CallId, MessageId
 from vaka.core.types.message import AssistantMessage, ToolCall, ToolMessage, UserMessage, as_content
 from vaka.models.tokens import estimate_message_tokens, estimate_text_tokens
 from vaka.server.bodies import json_response, read_bytes
-from vaka.server.conversations import SESSION_HEADER, ConversationRequest, Conversations, routers_of
+from vaka.server.conversations import SESSION_HEADER, ConversationRequest, Conversations, routers_of, stop_on_disconnect
 from vaka.server.guard import Door, guard_route, principal_of
 from vaka.server.model_list import model_routes
 from vaka.server.principal import Principal
@@ -71,7 +71,10 @@ class Messages:
         headers = {SESSION_HEADER: answer.session.id}
         batches = self._encode(principal, asked, answer, given)
         if given.stream:
-            return EventStream(_write_frames(batches), self._service.streams, headers=headers, opening=b"")
+            leave = stop_on_disconnect(request, answer)
+            return EventStream(
+                _write_frames(batches), self._service.streams, headers=headers, opening=b"", on_disconnect=leave
+            )
         return await _join(batches, headers)
 
     async def count_tokens(self, request: Request) -> ASGIApp:

@@ -5,19 +5,22 @@ to a new one that begins with the conversation that it has sent.
 """
 
 import copy
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import aclosing
 from typing import Any, cast
 
 import msgspec
+from starlette.requests import HTTPConnection
 
 from vaka.agents.match.router import MatchAgent
 from vaka.agents.react import Agent, tool_name_of
 from vaka.core.loop.context import Turn
 from vaka.core.loop.middleware import Middleware
-from vaka.core.ports.store import PendingDecision
+from vaka.core.ports.env import format_timestamp
+from vaka.core.ports.store import KeyValueStore, PendingDecision
 from vaka.core.session.fanout import Follower
 from vaka.core.types.control import ApprovalRequested, QuestionAsked
+from vaka.core.types.errors import VakaError
 from vaka.core.types.event import Event
 from vaka.core.types.ids import Cursor, digest_of, parse_session_id
 from vaka.core.types.message import (
@@ -51,7 +54,10 @@ SESSION_HEADER = "x-vaka-session"
 CONVERSATION_PREFIX = "server/conversations/"
 """Keys with the session of a conversation, by the digest of its messages."""
 REQUEST_PREFIX = "server/requests/"
-"""Keys with the session and the turn of a request that has an idempotency key."""
+"""Keys with the session and the turn of a request that has an idempotency key; the day of the request follows."""
+DAY_SECONDS = 86_400
+DISCONNECT_HEADER = "x-vaka-on-disconnect"
+"""The header of a request whose turn is to be stopped when its client leaves: ``cancel``."""
 
 
 class ConversationRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -100,6 +106,8 @@ class Conversations:
 
     def __init__(self, service: AgentService) -> None:
         self._service = service
+        self._swept: dict[str, str] = {}
+        """The day on which the old requests of each namespace were removed last."""
 
     def find_model(self, model: str) -> tuple[Agent, str]:
         """Return the agent and the session that the name of a model stands for. Raises a ``Problem`` (404)."""
@@ -123,16 +131,20 @@ class Conversations:
 
     async def _start_once(
         self, principal: Principal, agent: Agent, request: ConversationRequest, session: str
-    ) -> RequestAnswer:  # fmt: skip
+    ) -> RequestAnswer:
         """Start or continue a turn, or return the answer of the request that had the same idempotency key."""
         runtime, id = await self._service.runtime_of(principal), digest_of([principal.id, request.key])
         fields = [request.model, request.history, request.content, request.results, request.replies]
         mark, values = digest_of(msgspec.to_builtins(fields)), runtime.store.values
-        stored = await values.get(f"{REQUEST_PREFIX}{id}")
+        now = runtime.env.clock.time()
+        today, yesterday = f"{REQUEST_PREFIX}{_day(now)}/{id}", f"{REQUEST_PREFIX}{_day(now - DAY_SECONDS)}/{id}"
+        name = yesterday if await values.get(yesterday) is not None else today
+        stored = await values.get(name)
         if stored is None:
             session = session or await self._find_session(principal, agent, request) or runtime.env.ids.new_id("ses")
             place = AnswerPlace(session=session, key=f"key_{id}")
-            stored = await values.put_if_absent(f"{REQUEST_PREFIX}{id}", _record(mark, place))
+            stored = await values.put_if_absent(name, _record(mark, place))
+            await self._remove_old_requests(values, principal.namespace, now)
         record = cast("Mapping[str, Any]", stored)
         if record["request"] != mark:
             detail = "the idempotency key belongs to another request; use a new key for each request"
@@ -140,9 +152,24 @@ class Conversations:
         place = msgspec.convert(record["place"], AnswerPlace)
         if record.get("started"):
             return await self.follow(principal, place, agent=_adapt_agent(agent, request))
-        answer = await self._continue(principal, agent, msgspec.structs.replace(request, key=place.key), place.session)
-        await values.put(f"{REQUEST_PREFIX}{id}", {**_record(mark, answer.place), "started": True})
+        keyed = msgspec.structs.replace(request, key=place.key)
+        try:
+            answer = await self._continue(principal, agent, keyed, place.session)
+        except (Problem, VakaError):
+            await values.put(name, None)  # the key can be used for a better request
+            raise
+        await values.put(name, {**_record(mark, answer.place), "started": True})
         return answer
+
+    async def _remove_old_requests(self, values: KeyValueStore, namespace: str, now: float) -> None:
+        """Remove what is stored of requests before yesterday, once a day."""
+        if self._swept.get(namespace) == _day(now):
+            return
+        self._swept[namespace] = _day(now)
+        oldest = f"{REQUEST_PREFIX}{_day(now - DAY_SECONDS)}"
+        for key in await values.keys(REQUEST_PREFIX):
+            if key < oldest:
+                await values.put(key, None)
 
     async def follow(self, principal: Principal, place: AnswerPlace, *, agent: Agent | None = None) -> RequestAnswer:
         """Return an answer again. Raises a ``Problem`` (404) if its session is gone."""
@@ -198,9 +225,9 @@ class Conversations:
         if not request.history or request.is_separate:
             return ""
         found = await runtime.store.values.get(conversation_key(principal, agent.name, request.history))
-        if not isinstance(found, dict):
+        if found is None:
             return ""
-        info = await runtime.store.sessions.find(parse_session_id(str(found["session"])))
+        info = await runtime.store.sessions.find(parse_session_id(cast("dict[str, str]", found)["session"]))
         return info.id if info is not None else ""
 
     async def _forget(self, principal: Principal, agent: Agent, request: ConversationRequest) -> None:
@@ -243,10 +270,12 @@ class Conversations:
             await self._forget(principal, agent, request)
             return await self._start_turn(principal, session, request, info.head)
         start = (await session.last_turn())[0].seq - 1
+        cursor = Cursor(0, start)  # a turn that no process runs goes on with the tools of this request
+        events = await self._service.attach_turn(principal, session, turn=info.turn, after=cursor)
         seqs = [event.seq for event in await self._decide(principal, request, session, rows)]
         await self._forget(principal, agent, request)
         place = AnswerPlace(session=info.id, turn=info.turn, start=start, after=min(seqs), decided=max(seqs))
-        return await self.follow(principal, place, agent=changed)
+        return RequestAnswer(session, events, place, runtime.store.blobs)
 
     async def _start_turn(
         self, principal: Principal, session: Session[Any], request: ConversationRequest, head: int
@@ -297,6 +326,23 @@ def _named_approval(reply: Reply, approvals: Sequence[str]) -> str:
     if reply.approval:
         return reply.approval if reply.approval in approvals else ""
     return approvals[0] if len(approvals) == 1 else ""
+
+
+def stop_on_disconnect(request: HTTPConnection, answer: RequestAnswer) -> Callable[[], Awaitable[None]] | None:
+    """Return what stops the turn of an answer when the client leaves, if the request asks for it."""
+    if request.headers.get(DISCONNECT_HEADER) != "cancel":
+        return None
+    return lambda: stop_answer(answer, answer.events.turn, "the client has left")
+
+
+async def stop_answer(answer: RequestAnswer, turn: str, note: str, *, by: str = "") -> None:
+    """Stop the turn of an answer, or withdraw its input if no turn has taken it."""
+    if turn or not await answer.session.withdraw(answer.place.key, by=by):
+        await answer.session.interrupt(note, by=by)
+
+
+def _day(now: float) -> str:
+    return format_timestamp(now)[:10]
 
 
 def _record(mark: str, place: AnswerPlace) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from starlette.types import ASGIApp
 from vaka.core.types.ids import CallId, MessageId
 from vaka.core.types.message import AssistantMessage, ToolCall, as_content
 from vaka.server.bodies import json_response, read_bytes
-from vaka.server.conversations import SESSION_HEADER, ConversationRequest, Conversations, routers_of
+from vaka.server.conversations import SESSION_HEADER, ConversationRequest, Conversations, routers_of, stop_on_disconnect
 from vaka.server.guard import Door, guard_route, principal_of
 from vaka.server.model_list import model_routes
 from vaka.server.openai_errors import error_response, failure_of
@@ -47,7 +47,10 @@ class ChatCompletions:
         headers = {SESSION_HEADER: answer.session.id}
         chunks = self._encode(principal, asked, answer, given)
         if given.stream:
-            return EventStream(_write_frames(chunks), self._service.streams, headers=headers, opening=b"")
+            leave = stop_on_disconnect(request, answer)
+            return EventStream(
+                _write_frames(chunks), self._service.streams, headers=headers, opening=b"", on_disconnect=leave
+            )
         return await _join(chunks, headers)
 
     async def _encode(

@@ -1,6 +1,6 @@
 """OpenAI's Responses API: agents as models."""
 
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator
 from contextlib import aclosing
 
 from starlette.requests import Request
@@ -9,13 +9,13 @@ from starlette.types import ASGIApp
 
 from vaka.core.types.errors import InvalidInput
 from vaka.server.bodies import json_response, read_bytes
-from vaka.server.conversations import SESSION_HEADER, routers_of
+from vaka.server.conversations import SESSION_HEADER, routers_of, stop_answer, stop_on_disconnect
 from vaka.server.guard import Door, guard_route, principal_of
 from vaka.server.openai_errors import error_response
 from vaka.server.responses_socket import ResponsesSocket
 from vaka.server.service import AgentService
 from vaka.server.sse import EventStream
-from vaka.server.stored_responses import RESPONSE_PREFIX, Responses, encoder_of, encoding_of
+from vaka.server.stored_responses import Responses, encoder_of, encoding_of
 from vaka.views.responses import ResponseEvent, resume_after, to_sse
 
 
@@ -32,16 +32,15 @@ class ResponseRoutes:
         opened = await self._responses.open(principal, body, key)
         headers = {SESSION_HEADER: opened.answer.session.id}
         if opened.is_streamed:
-            return self._stream(self._responses.read(principal, opened), headers)
+            leave = stop_on_disconnect(request, opened.answer)
+            frames = _write_frames(self._responses.read(principal, opened))
+            return EventStream(frames, self._service.streams, headers=headers, opening=b"", on_disconnect=leave)
         if opened.is_background:
             opened.is_read.set()
             return json_response(opened.document, headers=headers)
         async with aclosing(self._responses.read(principal, opened, live=False)) as batches:
             last = [events[-1] async for events in batches][-1]
         return json_response(last["response"], headers=headers)
-
-    def _stream(self, batches: AsyncGenerator[list[ResponseEvent]], headers: Mapping[str, str]) -> EventStream:
-        return EventStream(_write_frames(batches), self._service.streams, headers=headers, opening=b"")
 
     async def retrieve(self, request: Request) -> ASGIApp:
         """Return a response as it is now, or the events of it after a sequence number."""
@@ -55,8 +54,9 @@ class ResponseRoutes:
             raise InvalidInput(f"starting_after {after} is after the last event, which has number {state.last_number}")
         answer = await self._responses.conversations.follow(principal, stored.place)
         encoding = encoding_of(stored, encoder_of(stored, routers_of(answer.session.agent)))
-        batches = _skip_numbers(answer.encode(encoding), after)
-        return self._stream(batches, {SESSION_HEADER: answer.session.id})
+        frames = _write_frames(_skip_numbers(answer.encode(encoding), after))
+        headers = {SESSION_HEADER: answer.session.id}
+        return EventStream(frames, self._service.streams, headers=headers, opening=b"", resumable=True)
 
     async def cancel(self, request: Request) -> ASGIApp:
         """Stop the turn of a response, or withdraw its input, and return the response."""
@@ -66,8 +66,7 @@ class ResponseRoutes:
         if state.collector.ended:
             return json_response(state.document)
         answer = await self._responses.conversations.follow(principal, stored.place)
-        if state.collector.turn or not await answer.session.withdraw(stored.place.key, by=principal.id):
-            await answer.session.interrupt("cancelled by the client", by=principal.id)
+        await stop_answer(answer, state.collector.turn, "cancelled by the client", by=principal.id)
         async with answer.events as events:
             while not events.ended:
                 await events.next_batch()
@@ -77,8 +76,7 @@ class ResponseRoutes:
         """Forget a response. The session has its messages until it is deleted itself."""
         principal = principal_of(request)
         stored = await self._responses.find(principal, request.path_params["response"])
-        runtime = await self._service.runtime_of(principal)
-        await runtime.store.values.put(f"{RESPONSE_PREFIX}{stored.id}", None)
+        await self._responses.forget(principal, stored)
         return json_response({"id": stored.id, "object": "response", "deleted": True})
 
     async def list_input(self, request: Request) -> ASGIApp:

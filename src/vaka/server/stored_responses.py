@@ -4,6 +4,7 @@ A stored response is a place in the log of its session and what its request had 
 """
 
 import asyncio
+import base64
 import secrets
 from collections.abc import AsyncGenerator, Coroutine, Iterable, Mapping
 from contextlib import aclosing, suppress
@@ -13,7 +14,7 @@ import msgspec
 
 from vaka.core.messages.blobs import restore_content
 from vaka.core.ports.env import format_timestamp
-from vaka.core.ports.store import SessionQuery
+from vaka.core.ports.store import SessionQuery, session_values_prefix
 from vaka.core.types.control import InputAdded
 from vaka.core.types.errors import Busy, InvalidInput, NotFound
 from vaka.core.types.event import Event
@@ -30,7 +31,7 @@ from vaka.server.service import AgentService
 from vaka.views.responses import ResponseEncoder, ResponseEvent, empty_response
 from vaka.views.responses_requests import ResponsesRequest, input_item, parse_responses_request
 
-RESPONSE_PREFIX = "server/responses/"
+_TOKEN_LENGTH = 24
 EPHEMERAL_TAG = "ephemeral"
 """The tag of sessions that are deleted when their turn has ended."""
 _ENDS = ("response.completed", "response.incomplete", "response.failed")
@@ -122,7 +123,7 @@ class Responses:
         answer = await self.conversations.start(principal, request)
         runtime = await self.service.runtime_of(principal)
         stored = StoredResponse(
-            id=f"resp_{digest_of([principal.id, key])[:32]}" if key else f"resp_{secrets.token_hex(16)}",
+            id=make_id(answer.session.id, digest_of([principal.id, key]) if key else secrets.token_hex(16)),
             model=given.model, place=answer.place, created=int(runtime.env.clock.time()),
             client_tools=tuple(tool.name for tool in given.tools), items=_other_items(given),
             echo={**given.echo, "conversation": {"id": answer.session.id}},
@@ -139,7 +140,12 @@ class Responses:
         """Return the response with which the turn of another one goes on, after an input that has steered it."""
         echo = {**ended.stored.echo, "previous_response_id": ended.stored.id}
         stored = msgspec.structs.replace(
-            ended.stored, id=f"resp_{secrets.token_hex(16)}", place=answer.place, echo=echo, items=(), steered=""
+            ended.stored,
+            id=make_id(answer.session.id, secrets.token_hex(16)),
+            place=answer.place,
+            echo=echo,
+            items=(),
+            steered="",
         )
         opened = OpenResponse(stored, answer, msgspec.structs.replace(ended.request, session=answer.session.id))
         opened.is_stored = ended.is_stored
@@ -208,21 +214,24 @@ class Responses:
     async def save(self, principal: Principal, stored: StoredResponse) -> None:
         """Store a response."""
         runtime = await self.service.runtime_of(principal)
-        await runtime.store.values.put(f"{RESPONSE_PREFIX}{stored.id}", msgspec.to_builtins(stored))
+        await runtime.store.values.put(_key_of(stored.place.session, stored.id), msgspec.to_builtins(stored))
+
+    async def forget(self, principal: Principal, stored: StoredResponse) -> None:
+        """Remove a stored response. Its turn stays in the log of the session."""
+        runtime = await self.service.runtime_of(principal)
+        await runtime.store.values.put(_key_of(stored.place.session, stored.id), None)
 
     async def find(self, principal: Principal, id: str) -> StoredResponse:
         """Return a stored response that the caller may see. Raises a ``Problem`` (404)."""
-        runtime = await self.service.runtime_of(principal)
-        value = await runtime.store.values.get(f"{RESPONSE_PREFIX}{id}")
-        missing = Problem(404, "not_found", f"there is no response {id[:100]!r}")
-        if value is None:
-            raise missing
-        stored = msgspec.convert(value, StoredResponse)
         try:
-            await self.service.find_session(principal, stored.place.session)
-        except Problem:
-            raise missing from None
-        return stored
+            session = (await self.service.find_session(principal, _session_of(id))).id
+        except (Problem, InvalidInput):
+            raise _missing_response(id) from None
+        runtime = await self.service.runtime_of(principal)
+        value = await runtime.store.values.get(_key_of(session, id))
+        if value is None:
+            raise _missing_response(id)
+        return msgspec.convert(value, StoredResponse)
 
     async def describe(self, principal: Principal, stored: StoredResponse) -> "ResponseState":
         """Return a stored response as it is now."""
@@ -295,6 +304,29 @@ class Responses:
                     await runtime.store.sessions.delete(info.id)
             if len(page) < _LEFTOVER_PAGE:
                 return
+
+
+def make_id(session: str, token: str) -> str:
+    """Return the id of a response: it names the session, with which its data is deleted."""
+    name = base64.urlsafe_b64encode(session.encode("utf-8", "surrogatepass")).decode().rstrip("=")
+    return f"resp_{token[:_TOKEN_LENGTH]}{name}"
+
+
+def _session_of(id: str) -> str:
+    """Return the session of the id of a response; ``""`` for what is not such an id."""
+    name = id[len("resp_") + _TOKEN_LENGTH :]
+    try:
+        return base64.b64decode(name + "=" * (-len(name) % 4), b"-_", validate=True).decode("utf-8", "surrogatepass")
+    except ValueError:
+        return ""
+
+
+def _key_of(session: str, id: str) -> str:
+    return f"{session_values_prefix(session)}responses/{id}"
+
+
+def _missing_response(id: str) -> Problem:
+    return Problem(404, "not_found", f"there is no response {id[:100]!r}")
 
 
 def _takes_input(events: Iterable[Event], key: str) -> bool:

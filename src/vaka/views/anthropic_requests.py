@@ -174,15 +174,15 @@ def _read_system(system: str | Sequence[Mapping[str, Any]] | None) -> str:
 # ---------------------------------------------------------------------------------------------------------- messages
 
 
-def _blocks_of(content: Any) -> list[Mapping[str, Any]]:
+def _blocks_of(content: Any) -> list[dict[str, Any]]:
     """Return the blocks of the content of a message. Raises ``InvalidInput``."""
     if isinstance(content, str):
         return [{"type": "text", "text": content}]
-    if isinstance(content, list):
-        blocks: list[Any] = content
-        if all(isinstance(block, Mapping) for block in blocks):
-            return blocks
-    raise InvalidInput(f"the content of a message is a text or a list of blocks, not {content!r:.60}")
+    try:
+        return msgspec.convert(content, list[dict[str, Any]])
+    except msgspec.ValidationError as error:
+        message = f"the content of a message is a text or a list of blocks, not {content!r:.60}"
+        raise InvalidInput(message) from error
 
 
 def _end_history(history: list[Message], results: list[ToolResult], said: list[Part]) -> None:
