@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import httpx2
@@ -149,3 +150,25 @@ async def test_followers_of_a_deleted_session_end(serve: Serve, scripted: Script
             assert (await client.delete(f"{API}/sessions/s")).status_code == 204
             last = await frames.next()
             assert (last["type"], last["data"]) == ("stream.end", {"reason": "deleted"})
+
+
+async def test_a_session_is_followed_and_decided_at_another_process(
+    serve: Serve, scripted: Scripted, tmp_path: Path
+) -> None:
+    store = f"sqlite:///{tmp_path}/vaka.db"
+    agent = scripted(call("deploy"), say("Done."), tools=[deploy])
+    async with (
+        serve([agent], store=store, ask_for=["deploy"]) as one,
+        serve([scripted(tools=[deploy])], store=store, ask_for=["deploy"]) as other,
+        one.client() as here,
+        other.client() as there,
+    ):
+        turn = (await start(here)).json()
+        async with follow(there) as frames:
+            asked = (await frames.read_until("approval.requested"))[-1]
+            path = f"{API}/approvals/{asked['data']['approval']}/resolve"
+            assert (await there.post(path, json={"decision": "approve"})).status_code == 200
+            ended = (await frames.read_until("turn.completed"))[-1]
+            assert ended["data"]["text"] == "Done."
+        assert (await there.post(f"{API}/sessions/s/turns/{turn['id']}/wait")).json()["text"] == "Done."
+        assert (await there.get(f"{API}/sessions/s/turns")).json()["data"][0]["status"] == "completed"

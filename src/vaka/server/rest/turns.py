@@ -14,7 +14,7 @@ from starlette.types import ASGIApp
 
 from vaka.agents.react import Agent
 from vaka.core.ports.store import SessionInfo
-from vaka.core.types.errors import Closed, ConfigError, VakaError
+from vaka.core.types.errors import Busy, Closed, ConfigError, VakaError
 from vaka.core.types.ids import Cursor
 from vaka.runtime.runtime import Runtime
 from vaka.runtime.session import Session
@@ -151,9 +151,9 @@ async def _open_session(service: AgentService, principal: Principal, id: str, bo
 
 def _canceller(session: Session[Any], events: TurnEvents, principal: Principal) -> Callable[[], Awaitable[None]]:
     async def cancel() -> None:
-        if events.ended or (not events.turn and await session.withdraw(events.key, by=principal.id)):
-            return
-        await session.interrupt("the client has left", by=principal.id)
+        with suppress(Busy):  # another process has the queue that the input is in
+            if not events.ended and (events.turn or not await session.withdraw(events.key, by=principal.id)):
+                await session.interrupt("the client has left", by=principal.id)
 
     return cancel
 
