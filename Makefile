@@ -144,8 +144,9 @@ bench-check: setup ## Fail on counts that rose and ratios that got worse
 bench-counts: setup # Fail on counts that rose: what .ci/run checks, whatever the load
 	$(PY) -m bench.check --counts
 
-screenshots: setup ## Draw the pictures of docs/guides/chat.md again
+screenshots: setup ## Draw the pictures of docs/guides/chat.md and console.md again
 	$(PY) -m scripts.screenshots
+	$(PY) -m scripts.console_screenshots
 
 changelog: setup # Fold changes/ into CHANGELOG.md: make changelog VERSION=0.2.0
 	$(PY) -m scripts.changelog $(VERSION)

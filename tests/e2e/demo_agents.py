@@ -12,7 +12,7 @@ from vaka.testing import ScriptedModel, call, calls, fail, say
 
 ANSWER = """## Two ways to Hilo
 
-The **coast road** is longer, but open; the *saddle road* is closed at night[^1].
+The **coast road** is longer, but open; the *saddle road* is closed at night.
 
 1. Leave before six.
 2. Take water along: `2 l` for each person.

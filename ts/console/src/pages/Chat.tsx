@@ -89,14 +89,22 @@ function Conversation({ id }: { id: string }) {
   const [away, setAway] = useState(false);
   const running = state.status === "running" || state.status === "waiting" || state.status === "queued";
 
+  // Blocks get their height late, when they are drawn or opened: the end is followed until the reader scrolls up.
+  const content = useRef<HTMLDivElement>(null);
+  const lastTop = useRef(0);
   useLayoutEffect(() => {
-    const element = stream.current;
-    if (element && pinned.current) element.scrollTop = element.scrollHeight;
-  }, [state]);
+    const follow = () => { if (pinned.current && stream.current) stream.current.scrollTop = stream.current.scrollHeight; };
+    const observer = new ResizeObserver(follow);
+    if (content.current) observer.observe(content.current);
+    return () => observer.disconnect();
+  }, []);
+  useLayoutEffect(() => { if (pinned.current && stream.current) stream.current.scrollTop = stream.current.scrollHeight; }, [state]);
   useEffect(() => { void refreshSessions(); }, [state.status]);
   const onScroll = () => {
     const element = stream.current!;
-    pinned.current = element.scrollHeight - element.scrollTop - element.clientHeight < 60;
+    if (element.scrollHeight - element.scrollTop - element.clientHeight < 60) pinned.current = true;
+    else if (element.scrollTop < lastTop.current - 4) pinned.current = false;
+    lastTop.current = element.scrollTop;
     setAway(!pinned.current);
   };
   const toEnd = () => { pinned.current = true; setAway(false); if (stream.current) stream.current.scrollTop = stream.current.scrollHeight; };
@@ -117,10 +125,10 @@ function Conversation({ id }: { id: string }) {
       <section class="conversation" aria-label="Conversation">
         <div class="stream" ref={stream} onScroll={onScroll} tabIndex={0} role="log" aria-label="Transcript" aria-live="off">
           {error ? <Failure error={error} /> : (
-            <>
+            <div ref={content}>
               {earlier && <div class="row" style={{ justifyContent: "center", paddingTop: "12px" }}><button type="button" class="small" onClick={loadEarlier}>Show earlier turns</button></div>}
               {state.messages.size === 0 && state.seq > 0 && Object.keys(state.inputs).length === 0 ? <Empty icon="chat" title="Nothing was said here yet" command={`vaka run --session ${id} "Hello"`} /> : <Transcript state={state} onFork={fork} />}
-            </>
+            </div>
           )}
         </div>
         <Announcer state={state} />

@@ -81,7 +81,7 @@ export function SessionsPage() {
                 <div role="listitem" class={`session-row ${index === at ? "selected" : ""}`} onClick={(event) => { if (!(event.target as Element).closest("a, button")) navigate(path("sessions", session.id)); }}>
                     <span class="column" style={{ gap: 0 }}>
                       <a class="ellipsis plain-link" href={path("sessions", session.id)}>{session.title || session.id}</a>
-                      <span class="ellipsis faint small mono">{session.id}{session.origin ? ` ⑂ ${session.origin}` : ""}</span>
+                      <span class="ellipsis faint small mono">{session.id}{session.origin ? `, forked from ${session.origin}` : ""}</span>
                     </span>
                     <span><Status status={session.status} /></span>
                     <span class="wide ellipsis">{session.agent}</span>

@@ -1,8 +1,9 @@
 import { api } from "../api.ts";
 import { Empty, Failure, Loading, Status, useLoaded } from "../components/basics.tsx";
 import { Virtual } from "../components/Virtual.tsx";
-import { ago, compact, cost, duration } from "../format.ts";
+import { ago, compact, cost, duration, plural } from "../format.ts";
 import { navigate, path, route } from "../router.ts";
+import { recent } from "../shared.ts";
 import { TraceTab } from "./Session.tsx";
 
 /** The newest turns of all sessions, or one turn. */
@@ -26,8 +27,8 @@ function TraceList() {
           return (
             <div role="listitem" class="session-row" onClick={(event) => { if (!(event.target as Element).closest("a")) navigate(path("traces", trace.session, trace.id)); }}>
               <span class="column" style={{ gap: 0 }}>
-                <a class="ellipsis plain-link" href={path("traces", trace.session, trace.id)}>{trace.session}</a>
-                <span class="ellipsis faint small mono">{`${trace.agent} · ${trace.id} · ${trace.spans} spans`}</span>
+                <a class="ellipsis plain-link" href={path("traces", trace.session, trace.id)}>{recent.value.find((each) => each.id === trace.session)?.title || trace.session}</a>
+                <span class="ellipsis faint small mono">{`${trace.agent} · ${trace.session} · ${plural(trace.spans, "span")}`}</span>
               </span>
               <span><Status status={trace.status} /></span>
               <span class="wide number">{duration(trace.duration_ms)}{trace.ttft_ms ? <span class="faint">{` · ttft ${duration(trace.ttft_ms)}`}</span> : null}</span>

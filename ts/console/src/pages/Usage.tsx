@@ -81,7 +81,6 @@ function lastDays(days: number): string[] {
   return Array.from({ length: days }, (_, index) => new Date(today - (days - 1 - index) * 86_400_000).toISOString().slice(0, 10));
 }
 
-const WIDTH = 900;
 const HEIGHT = 200;
 const LEFT = 48;
 const BOTTOM = 22;
@@ -93,13 +92,15 @@ function Bars({ rows, days, measure, models }: { rows: UsageRow[]; days: number;
   const byDay = new Map<string, UsageRow[]>();
   for (const row of rows) byDay.set(row.day.slice(0, 10), [...(byDay.get(row.day.slice(0, 10)) ?? []), row]);
   const most = Math.max(1e-9, ...names.map((day) => (byDay.get(day) ?? []).reduce((sum, row) => sum + value(row), 0)));
-  const slot = (WIDTH - LEFT) / names.length;
+  const width = Math.max(240, Math.min(1100, innerWidth - 120));
+  const every = Math.ceil((names.length * 60) / width);
+  const slot = (width - LEFT) / names.length;
   const height = HEIGHT - BOTTOM - 10;
   return (
-    <svg class="chart" viewBox={`0 0 ${WIDTH} ${HEIGHT}`} role="img" aria-label={`${measure} of each of the last ${days} days, at most ${show(most)}; the table below has the numbers`}>
+    <svg class="chart" viewBox={`0 0 ${width} ${HEIGHT}`} role="img" aria-label={`${measure} of each of the last ${days} days, at most ${show(most)}; the table below has the numbers`}>
       {[0, 0.5, 1].map((part) => (
         <g key={part}>
-          <line x1={LEFT} x2={WIDTH} y1={10 + height * (1 - part)} y2={10 + height * (1 - part)} />
+          <line x1={LEFT} x2={width} y1={10 + height * (1 - part)} y2={10 + height * (1 - part)} />
           <text x={LEFT - 6} y={14 + height * (1 - part)} text-anchor="end">{show(most * part)}</text>
         </g>
       ))}
@@ -112,7 +113,7 @@ function Bars({ rows, days, measure, models }: { rows: UsageRow[]; days: number;
               top -= size;
               return <rect key={row.model} class={`b${models.indexOf(row.model) % 6}`} x={LEFT + index * slot + slot * 0.12} y={top} width={slot * 0.76} height={Math.max(0, size)} rx={1.5}><title>{`${day} ${row.model}: ${show(value(row))}`}</title></rect>;
             })}
-            {(index === 0 || index === names.length - 1 || index % Math.ceil(names.length / 6) === 0) && index % Math.ceil(names.length / 6) === 0 && <text x={LEFT + index * slot + slot / 2} y={HEIGHT - 6} text-anchor="middle">{day.slice(5)}</text>}
+            {index % every === 0 && <text x={LEFT + index * slot + slot / 2} y={HEIGHT - 6} text-anchor="middle">{day.slice(5)}</text>}
           </g>
         );
       })}

@@ -1,3 +1,4 @@
+import { Fragment } from "preact";
 import { useState } from "preact/hooks";
 import { api } from "../api.ts";
 import { CopyButton, Failure, Status, useLoaded } from "../components/basics.tsx";
@@ -50,10 +51,11 @@ function Summary({ span, trace, end }: { span: Span; trace: Trace; end: number }
         {span.tokens && <><dt>tokens</dt><dd>{`in ${count(span.tokens.input)} · out ${count(span.tokens.output)} · cached ${count(span.tokens.cached)} · reasoning ${count(span.tokens.reasoning)}`}</dd></>}
         {speed ? <><dt>speed</dt><dd>{`${speed.toFixed(1)} tokens/s`}</dd></> : null}
         {span.cost ? <><dt>cost</dt><dd>{cost(span.cost)}</dd></> : null}
+        {Object.entries(span.detail ?? {}).filter(([, value]) => isShort(value)).map(([name, value]) => <Fragment key={name}><dt>{name.replaceAll("_", " ")}</dt><dd class="mono">{String(value)}</dd></Fragment>)}
         <dt>cursor</dt>
         <dd><a href={`${pageOf("sessions", trace.session, "events")}?at=${span.cursor}`} class="mono">{span.cursor}</a>{span.end_cursor && ` to ${span.end_cursor}`}</dd>
       </dl>
-      {Object.entries(span.detail ?? {}).map(([name, value]) => (
+      {Object.entries(span.detail ?? {}).filter(([, value]) => !isShort(value)).map(([name, value]) => (
         <section key={name}>
           <h3>{name}</h3>
           <DetailValue name={name} value={value} tool={span.name} />
@@ -62,6 +64,8 @@ function Summary({ span, trace, end }: { span: Span; trace: Trace; end: number }
     </>
   );
 }
+
+const isShort = (value: unknown): boolean => (typeof value === "string" ? value.length <= 60 && !value.includes("\n") && !value.startsWith("{") : typeof value !== "object" || value === null);
 
 function DetailValue({ name, value, tool }: { name: string; value: unknown; tool: string }) {
   const parsed = name === "arguments" && typeof value === "string" ? parsedObject(value) : undefined;

@@ -108,7 +108,7 @@ function Facts({ trace }: { trace: Trace }) {
       <span><b>{count(tokens.total)}</b> tokens{cached}</span>
       <span class="wide">in <b>{count(tokens.input)}</b> · out <b>{count(tokens.output)}</b>{tokens.reasoning ? <> · reasoning <b>{count(tokens.reasoning)}</b></> : null}</span>
       <span><b>{cost(trace.cost)}</b></span>
-      <span>first token <b>{duration(trace.ttft_ms)}</b></span>
+      {trace.ttft_ms !== null && trace.ttft_ms !== undefined && <span>first token <b>{duration(trace.ttft_ms)}</b></span>}
       <span class="wide"><b>{count(trace.spans.length)}</b> spans</span>
     </div>
   );
