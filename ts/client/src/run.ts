@@ -2,7 +2,7 @@
 import type { Input, PendingDecision, Resolution, Resolved, Turn } from "./api.ts";
 import type { AgentClient } from "./client.ts";
 import { AgentError } from "./errors.ts";
-import type { AgentEvent, Json, JsonObject, Usage } from "./event.generated.ts";
+import type { AgentEvent, Json, JsonObject, MessageCompleted, Usage } from "./event.generated.ts";
 import type { Batch } from "./follow.ts";
 import { newKey, pathOf } from "./http.ts";
 import { Subscription } from "./subscription.ts";
@@ -26,6 +26,8 @@ export interface RunOptions {
 export interface RunResult {
   status: "completed" | "failed" | "cancelled" | "interrupted" | "withdrawn";
   text: string;
+  /** The last answer of the agent, with all its parts. */
+  message: MessageCompleted["content"];
   /** "end", or "limit" with the name of the limit. */
   stop: string;
   limit: string;
@@ -47,6 +49,7 @@ export class Run implements AsyncIterable<AgentEvent> {
   #turn = "";
   /** Whether `start` has stored the input. */
   #isStored = false;
+  #message: MessageCompleted["content"] = [];
   #result: RunResult | undefined;
   #reading: Promise<void> | undefined;
 
@@ -171,8 +174,11 @@ export class Run implements AsyncIterable<AgentEvent> {
 
   #note(event: AgentEvent): void {
     if (event.turn) this.#turn ||= event.turn;
-    const ended = { turnId: this.#turn, cursor: event.id ?? "", text: "", stop: "", limit: "", usage: {} };
+    const ended = { turnId: this.#turn, cursor: event.id ?? "", text: "", message: this.#message, stop: "", limit: "", usage: {} };
     switch (event.type) {
+      case "message.completed":
+        if (!event.path.length) this.#message = event.data.content;
+        return;
       case "turn.completed":
         this.#result = { ...ended, status: "completed", stop: "end", ...event.data };
         return;

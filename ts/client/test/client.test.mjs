@@ -166,8 +166,9 @@ test("a run starts when it is read, and its result is that of its turn", async (
   assert.deepEqual([method, url, headers["idempotency-key"], body], [
     "POST", "/api/v1/sessions/s/turns", "inp_1", { input: "Go.", agent: "guide", on_conflict: "reject", stream: true },
   ]);
-  const { status, text, stop, turnId, cursor } = await run.result();
+  const { status, text, message, stop, turnId, cursor } = await run.result();
   assert.deepEqual([status, text, stop, turnId, cursor], ["completed", "Grüße, 世界.", "end", "trn_1", "1.22"]);
+  assert.deepEqual(message, [{ type: "text", text }]);
   assert.equal(requests.length, 1);
 });
 
