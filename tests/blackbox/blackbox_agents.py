@@ -53,7 +53,8 @@ async def run_guide(name: str, url: str, monkeypatch: pytest.MonkeyPatch) -> str
     program = "\n".join(re.findall(r"^```py\n(.*?)^```$", text, re.MULTILINE | re.DOTALL))
     monkeypatch.setitem(os.environ, "VAKA_URL", url)
     monkeypatch.setitem(os.environ, "VAKA_KEY", "alice")
-    printed = io.StringIO()
+    printed, names = io.StringIO(), dict[str, Any]()
     with contextlib.redirect_stdout(printed):
-        await asyncio.to_thread(exec, compile(program, f"{name}.md", "exec"), {"__name__": "guide"})
+        await asyncio.to_thread(exec, compile(program, f"{name}.md", "exec"), names)
+    names["client"].close()
     return printed.getvalue()
