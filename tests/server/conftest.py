@@ -42,7 +42,7 @@ class KnownTokens:
         return principal
 
     async def is_valid(self, principal: Principal) -> bool:
-        return True
+        return principal in PRINCIPALS.values()
 
 
 class NoLimits:

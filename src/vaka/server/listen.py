@@ -17,6 +17,8 @@ from vaka.server.service import AgentService
 MAX_MESSAGE_BYTES = 2 * 1024 * 1024
 """The largest message of a WebSocket. Its protocols refuse smaller ones themselves, with a reason."""
 BACKLOG = 2048
+FAREWELL_SECONDS = 3.0
+"""Seconds that followers have to read why they end, when the server stops."""
 UNREAD_SECONDS = 90
 """Seconds after which the system ends a connection whose client takes nothing of what was sent, also a closed one."""
 
@@ -50,7 +52,10 @@ class StoppableServer(uvicorn.Server):
         super().__init__(config)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        for server in self.servers:
+            server.close()
         self._service.drain()
+        await self._service.streams.wait_for_followers(FAREWELL_SECONDS)  # uvicorn cuts WebSockets off
         await super().shutdown(sockets)
 
     @contextmanager

@@ -1,8 +1,8 @@
 """``EventStream``: a response of server-sent events that ends when its source or the client does."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
-from contextlib import aclosing, suppress
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Mapping
+from contextlib import aclosing, contextmanager, suppress
 from typing import Protocol
 
 from starlette.types import Receive, Scope, Send
@@ -46,6 +46,8 @@ class OpenStreams:
     def __init__(self, settings: ServerSettings) -> None:
         self.settings = settings
         self._open: set[OpenStream] = set()
+        self._closing = 0
+        self._changed: asyncio.Event | None = None
 
     def __len__(self) -> int:
         return len(self._open)
@@ -59,6 +61,29 @@ class OpenStreams:
 
     def remove(self, stream: OpenStream) -> None:
         self._open.discard(stream)
+        self._announce_change()
+
+    @contextmanager
+    def closing(self) -> Generator[None]:
+        """Count a stream that was removed and sends its last frames."""
+        self._closing += 1
+        try:
+            yield
+        finally:
+            self._closing -= 1
+            self._announce_change()
+
+    def _announce_change(self) -> None:
+        if self._changed is not None:
+            self._changed.set()
+
+    async def wait_for_followers(self, seconds: float) -> None:
+        """Wait until the streams that ``end_followers`` ends have sent their last frames, at most some seconds."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                while self._closing or any(stream.resumable for stream in self._open):
+                    self._changed = asyncio.Event()
+                    await self._changed.wait()
 
     def end_followers(self) -> None:
         """End the streams that a client opens again at its last cursor."""

@@ -6,10 +6,13 @@ import json
 import pytest
 from websockets.exceptions import InvalidStatus
 
-from tests.server.conftest import PRINCIPALS, Serve
+from tests.server.conftest import PRINCIPALS, Serve, Served
 from tests.server.test_app import Scripted
 from tests.server.ws.conftest import Connect
 from vaka.core.types.ids import SessionId
+from vaka.runtime.runtime import Runtime
+from vaka.server.app import open_service
+from vaka.server.listen import StoppableServer, open_socket
 from vaka.server.principal import Principal
 from vaka.server.settings import ServerSettings
 from vaka.testing import say
@@ -201,9 +204,39 @@ async def test_clients_that_vanish_leave_nothing_behind(
 
 
 async def test_a_token_that_is_revoked_ends_the_connection(serve: Serve, scripted: Scripted, client: Connect) -> None:
-    settings = ServerSettings(socket_heartbeat=0.05)
+    settings = ServerSettings(credential_seconds=0.05)
     PRINCIPALS["guest"] = Principal(id="guest", key="guest", scopes=frozenset({"runs:read"}))
     async with serve([scripted(say("Hi."))], settings=settings) as served, client(served, "guest") as socket:
         await socket.request("ping")
         del PRINCIPALS["guest"]
-        assert await socket.closed() == (4201, "a token is needed")
+        assert (await socket.closed())[0] == 4201
+
+
+async def test_a_server_that_is_stopped_says_so_before_it_closes_connections(
+    scripted: Scripted, client: Connect
+) -> None:
+    listener = open_socket("127.0.0.1", 0)
+    async with Runtime(store="memory:") as runtime:
+        service = await open_service(runtime, [scripted(say("Hi."))], insecure=True)
+        server = StoppableServer(service)
+        serving = asyncio.create_task(server.serve([listener]))
+        served = Served(service, listener.getsockname()[1])
+        async with client(served, "") as socket:
+            await socket.request("turn.start", session="demo", agent="assistant", input="Hi.")
+            await socket.request("subscribe", session="demo")
+            await socket.until("turn.completed")
+            server.should_exit = True
+            assert (await socket.control("drain"))["reconnect_after_ms"] > 0
+            assert (await socket.closed())[0] == 4200
+        await serving
+    listener.close()
+
+
+async def test_a_client_that_comes_while_the_server_stops_is_sent_on(
+    serve: Serve, scripted: Scripted, client: Connect
+) -> None:
+    async with serve([scripted(say("Hi."))]) as served:
+        served.service.drain()
+        async with client(served) as socket:
+            await socket.control("drain")
+            assert (await socket.closed())[0] == 4200

@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from typing import Any
+from typing import Any, cast
 
 import vaka
 from tests.server.conftest import PRINCIPALS, Serve
@@ -131,7 +131,7 @@ class UnreachableIndex:
 async def test_a_search_that_fails_is_made_again() -> None:
     store = MemoryStore()
     index = UnreachableIndex(store)
-    store.sessions = index  # stands in for the index of a database
+    cast("Any", store).sessions = index  # stands in for the index of a database
     agent = vaka.Agent("assistant", model=ScriptedModel(say("Yes.")))
     async with vaka.Runtime(store=store) as runtime:
         listening = Listening(runtime)

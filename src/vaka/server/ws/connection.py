@@ -87,8 +87,6 @@ class Connection:
         self._sending = 0.0
         """When the frame that is being sent was given to the connection; 0 while none is."""
         self._pings = 0
-        self._token: Credentials | None = None
-        """The token that must stay valid; tickets are valid once."""
 
     async def run(self) -> None:
         """Serve the client until one side ends the connection."""
@@ -98,13 +96,16 @@ class Connection:
         except Problem as problem:
             await _close(self._send, frames.CLOSE_OVERLOADED, problem.detail)
             return
+        if self._service.draining:
+            self.cut()
         try:
             code, reason = await self._serve()
         finally:
             streams.remove(self)
             await self._handlers.close()
         if code:
-            await _close(self._send, code, reason)
+            with streams.closing():
+                await _close(self._send, code, reason)
 
     async def _serve(self) -> tuple[int, str]:
         """Return the code and reason of the end; the code is 0 if the client has left."""
@@ -156,7 +157,6 @@ class Connection:
             self._service.guard.limiter.count_request(principal)
         except Problem as problem:
             raise ConnectionEnd(frames.CLOSE_QUOTA, problem.detail) from problem
-        self._token = credentials if credentials.kind == "bearer" else None
         return principal
 
     async def _authenticate(self, credentials: Credentials) -> Principal:
@@ -261,18 +261,6 @@ class Connection:
             if silent > self._pings:
                 self._pings = silent
                 self.queue.put(encode_control(frames.PingControl()), first=True)
-            if self._token is not None:
-                await self._check_token(self._token)
-
-    async def _check_token(self, token: Credentials) -> None:
-        """End the connection if the token was revoked or has expired; a client with a new one connects again."""
-        try:
-            await self._authenticate(token)
-        except ConnectionEnd as end:
-            if end.code == frames.CLOSE_UNAUTHENTICATED:
-                raise ConnectionEnd(frames.CLOSE_TOKEN_EXPIRED, end.reason) from end
-        except VakaError as error:  # it is checked again soon
-            _log.warning("the token of a WebSocket could not be checked: %s", error)
 
     def cut(self) -> None:
         """Tell the client to connect again, and close when it has read what is queued."""
