@@ -15,7 +15,7 @@ from vaka.core.types.ids import CallId, MessageId
 from vaka.core.types.message import AssistantMessage, ToolCall, ToolMessage, UserMessage, as_content
 from vaka.models.tokens import estimate_message_tokens, estimate_text_tokens
 from vaka.server.bodies import json_response, read_bytes
-from vaka.server.conversations import SESSION_HEADER, ConversationRequest, Conversations, routers_of, stop_on_disconnect
+from vaka.server.conversations import ConversationRequest, Conversations, routers_of, session_header, stop_on_disconnect
 from vaka.server.guard import Door, guard_route, principal_of
 from vaka.server.model_list import model_routes
 from vaka.server.principal import Principal
@@ -68,7 +68,7 @@ class Messages:
             key=request.headers.get("idempotency-key", ""),
         )  # fmt: skip
         answer = await self._conversations.start(principal, asked)
-        headers = {SESSION_HEADER: answer.session.id}
+        headers = session_header(answer.session.id)
         batches = self._encode(principal, asked, answer, given)
         if given.stream:
             leave = stop_on_disconnect(request, answer)

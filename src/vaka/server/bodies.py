@@ -12,16 +12,43 @@ from vaka.server.problems import Problem
 
 T = TypeVar("T")
 MAX_REPORTED_CHARS = 500
+MAX_DEPTH = 100
+_STRING = re.compile(rb'"(?:[^"\\]|\\.)*"', re.DOTALL)
+_BRACKETS = bytes.maketrans(b"{}", b"[]")
+_OTHER_BYTES = bytes(set(range(256)) - set(b"[]{}"))
 _NAMED_FIELD = re.compile(r"field `(.{1,100}?)`$")
 """The field that is unknown or missing, in a message of msgspec."""
 
 
 async def read_bytes(request: Request) -> bytes:
-    """Return the body of a request. Raises ``Problem`` when it is too large, too slow, or the client has left."""
+    """Return the body of a request, which is JSON.
+
+    Raises ``Problem`` when it is too large, too slow, too deep or not UTF-8, or when the client has left.
+    """
     try:
-        return await request.body()
+        body = await request.body()
     except ClientDisconnect as error:
         raise Problem(400, "disconnected", "the client left before the body had arrived") from error
+    check_json(body)
+    return body
+
+
+def check_json(data: bytes) -> None:
+    """Raise a ``Problem`` (400) for JSON that is not UTF-8 or too deep: what is stored must be readable everywhere."""
+    try:
+        data.isascii() or data.decode()
+    except UnicodeDecodeError as error:
+        raise Problem(400, "invalid_json", f"the body is not JSON: byte {error.start} is not UTF-8") from None
+    if data.count(b"[") + data.count(b"{") > MAX_DEPTH and _is_deep(data):
+        raise Problem(400, "invalid_json", f"the body has more than {MAX_DEPTH} objects and lists inside one another")
+
+
+def _is_deep(data: bytes) -> bool:
+    """Return whether brackets are left after the innermost pairs were removed as often as is allowed."""
+    brackets = _STRING.sub(b"", data).translate(_BRACKETS, _OTHER_BYTES)
+    for _ in range(MAX_DEPTH):
+        brackets = brackets.replace(b"[]", b"")
+    return bool(brackets)
 
 
 async def read_json(request: Request, type: type[T], *, empty: T | None = None) -> T:

@@ -8,6 +8,7 @@ import copy
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import aclosing
 from typing import Any, cast
+from urllib.parse import quote
 
 import msgspec
 from starlette.requests import HTTPConnection
@@ -50,7 +51,7 @@ from vaka.views.openai_requests import Reply, parse_reply
 from vaka.views.pending_decisions import Asked, PendingDecisions
 
 SESSION_HEADER = "x-vaka-session"
-"""The header of a response that names the session."""
+"""The header of a response with the id of the session, percent-encoded."""
 CONVERSATION_PREFIX = "server/conversations/"
 """Keys with the session of a conversation, by the digest of its messages."""
 REQUEST_PREFIX = "server/requests/"
@@ -58,6 +59,11 @@ REQUEST_PREFIX = "server/requests/"
 DAY_SECONDS = 86_400
 DISCONNECT_HEADER = "x-vaka-on-disconnect"
 """The header of a request whose turn is to be stopped when its client leaves: ``cancel``."""
+
+
+def session_header(session: str) -> dict[str, str]:
+    """Return the header that names a session."""
+    return {SESSION_HEADER: quote(session)}
 
 
 class ConversationRequest(msgspec.Struct, frozen=True, kw_only=True):

@@ -13,7 +13,7 @@ from starlette.types import ASGIApp
 from vaka.core.types.ids import CallId, MessageId
 from vaka.core.types.message import AssistantMessage, ToolCall, as_content
 from vaka.server.bodies import json_response, read_bytes
-from vaka.server.conversations import SESSION_HEADER, ConversationRequest, Conversations, routers_of, stop_on_disconnect
+from vaka.server.conversations import ConversationRequest, Conversations, routers_of, session_header, stop_on_disconnect
 from vaka.server.guard import Door, guard_route, principal_of
 from vaka.server.model_list import model_routes
 from vaka.server.openai_errors import error_response, failure_of
@@ -44,7 +44,7 @@ class ChatCompletions:
         principal, given = principal_of(request), parse_chat_request(await read_bytes(request))
         asked = _conversation_of(given, request.headers.get("idempotency-key", ""))
         answer = await self._conversations.start(principal, asked)
-        headers = {SESSION_HEADER: answer.session.id}
+        headers = session_header(answer.session.id)
         chunks = self._encode(principal, asked, answer, given)
         if given.stream:
             leave = stop_on_disconnect(request, answer)

@@ -9,7 +9,7 @@ from starlette.types import ASGIApp
 
 from vaka.core.types.errors import InvalidInput
 from vaka.server.bodies import json_response, read_bytes
-from vaka.server.conversations import SESSION_HEADER, routers_of, stop_answer, stop_on_disconnect
+from vaka.server.conversations import routers_of, session_header, stop_answer, stop_on_disconnect
 from vaka.server.guard import Door, guard_route, principal_of
 from vaka.server.openai_errors import error_response
 from vaka.server.responses_socket import ResponsesSocket
@@ -30,7 +30,7 @@ class ResponseRoutes:
         principal, body = principal_of(request), await read_bytes(request)
         key = request.headers.get("idempotency-key", "")
         opened = await self._responses.open(principal, body, key)
-        headers = {SESSION_HEADER: opened.answer.session.id}
+        headers = session_header(opened.answer.session.id)
         if opened.is_streamed:
             leave = stop_on_disconnect(request, opened.answer)
             frames = _write_frames(self._responses.read(principal, opened))
@@ -55,7 +55,7 @@ class ResponseRoutes:
         answer = await self._responses.conversations.follow(principal, stored.place)
         encoding = encoding_of(stored, encoder_of(stored, routers_of(answer.session.agent)))
         frames = _write_frames(_skip_numbers(answer.encode(encoding), after))
-        headers = {SESSION_HEADER: answer.session.id}
+        headers = session_header(answer.session.id)
         return EventStream(frames, self._service.streams, headers=headers, opening=b"", resumable=True)
 
     async def cancel(self, request: Request) -> ASGIApp:

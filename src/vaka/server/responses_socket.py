@@ -11,7 +11,7 @@ from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from vaka.core.types.errors import InvalidInput, VakaError
 from vaka.core.types.message import Content
-from vaka.server.bodies import decode_json
+from vaka.server.bodies import check_json, decode_json
 from vaka.server.guard import principal_of, request_id_of
 from vaka.server.openai_errors import error_object, error_response
 from vaka.server.principal import Principal
@@ -133,6 +133,7 @@ class SocketConnection:
             stream_id: str | None = None
             try:
                 data = message.get("bytes") or (message.get("text") or "").encode()
+                check_json(data)
                 frame = decode_json(data, dict[str, Any])
                 stream_id = frame["stream_id"] if isinstance(frame.get("stream_id"), str) else None
                 await self._take_frame(frame, stream_id)

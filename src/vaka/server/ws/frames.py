@@ -11,6 +11,8 @@ import msgspec
 
 from vaka.core.types.event import Channel, Event, encode_json
 from vaka.core.types.message import Audio, Document, Image, Text
+from vaka.server.bodies import check_json
+from vaka.server.problems import Problem
 
 SUBPROTOCOL = "agent.v1+json"
 PROTOCOL_VERSION = 1
@@ -402,8 +404,9 @@ class InvalidFrame(Exception):
 def parse_frame(text: str | bytes) -> ClientFrame:
     """Return the request that a frame contains. Raises ``InvalidFrame``."""
     try:
+        check_json(text if isinstance(text, bytes) else text.encode())
         return _decode_frame(text)
-    except (msgspec.MsgspecError, RecursionError, UnicodeError) as error:
+    except (msgspec.MsgspecError, RecursionError, UnicodeError, Problem) as error:
         raise _explain_frame(text, error) from error
 
 
