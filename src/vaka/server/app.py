@@ -18,6 +18,7 @@ from vaka.core.types.errors import VakaError
 from vaka.runtime.runtime import Runtime
 from vaka.server.auth.authenticator import open_authenticator
 from vaka.server.auth.jwt import JwtSettings
+from vaka.server.cors import AllowedOrigins
 from vaka.server.doors import doors_of
 from vaka.server.guard import Guard, RequestLimits, request_id_of
 from vaka.server.limits import RateLimiter
@@ -73,7 +74,7 @@ def create_app(service: AgentService) -> ASGIApp:
     for kind in (Problem, VakaError, HTTPException):
         app.add_exception_handler(kind, _handle_error)
     app.router.redirect_slashes = False
-    return RequestLimits(app, service.guard)
+    return AllowedOrigins(RequestLimits(app, service.guard), service.settings)
 
 
 async def _handle_error(request: Request, error: Exception) -> Response:
