@@ -1,11 +1,14 @@
 """Anthropic's own client against a server: messages, streams, tools of the client, approvals and errors."""
 
+import json
+from pathlib import Path
 from typing import Any
 
 import anthropic
 import pytest
 
 from tests.blackbox.blackbox_agents import make_agents, run_guide
+from tests.blackbox.js.node import needs_clients, run_script
 from tests.server.conftest import Served, serve_agents
 
 PICK: Any = {"name": "pick_color", "input_schema": {"type": "object", "properties": {"title": {"type": "string"}}}}
@@ -62,6 +65,16 @@ async def test_the_python_client_has_conversations() -> None:
         async with connect(served, "wrong") as stranger:
             with pytest.raises(anthropic.AuthenticationError):
                 await stranger.models.list()
+
+
+@needs_clients
+async def test_the_javascript_client_has_conversations() -> None:
+    async with serve_agents(make_agents(), ask_for=["deploy"]) as served:
+        printed = await run_script(Path(__file__).parent / "anthropic.mjs", served.url, "alice")
+        assert json.loads(printed) == {
+            "streamed": "Hello, ✓.", "call": [{"name": "pick_color", "input": {"title": "Wall"}}],
+            "painted": "Blue it is.", "deployed": "Done.", "error": [404, "not_found_error"],
+        }  # fmt: skip
 
 
 async def test_a_turn_that_fails_within_a_stream_is_raised() -> None:

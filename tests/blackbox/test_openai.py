@@ -129,6 +129,14 @@ async def test_the_javascript_client_has_chats_and_responses(tmp_path: Path) -> 
         assert await run_script(write_example("openai", tmp_path), env=env) == "Hello, ✓.\n"
 
 
+@needs_clients
+async def test_the_models_of_the_ai_sdk_run_agents() -> None:
+    async with serve_agents(make_agents()) as served:
+        printed = await run_script(Path(__file__).parent / "aisdk_models.mjs", served.url, "alice")
+        answers = ["Hello, ✓.", "Blue it is.", "blue for Wall"]
+        assert json.loads(printed) == {"responses": answers, "chat": answers, "compatible": answers}
+
+
 async def test_the_examples_of_the_guide_run(monkeypatch: pytest.MonkeyPatch) -> None:
     async with serve_agents(make_agents(), ask_for=["deploy"]) as served:
         assert (await run_guide("openai", served.url, monkeypatch)).splitlines() == [

@@ -11,9 +11,10 @@ import vaka
 from tests.server.conftest import PRINCIPALS, Serve, Served
 from vaka.agents.react import Agent
 from vaka.core.ports.store import SessionQuery
+from vaka.core.types.ids import parse_session_id
 from vaka.core.types.message import text_of
 from vaka.server.settings import ServerSettings
-from vaka.testing import FakeClock, ScriptedModel, call, fail, say, stall
+from vaka.testing import FakeClock, ScriptedModel, call, calls, fail, say, stall
 
 Scripted = Callable[..., Agent]
 
@@ -345,3 +346,29 @@ async def test_a_key_can_be_used_again_after_a_refused_request_and_after_two_day
         clock.advance(2 * 24 * 3600)
         assert (await ask("Other")).json()["id"] != first.json()["id"]
         assert len(await served.service.runtime.store.values.keys("server/requests/")) == 1
+
+
+async def test_several_approvals_are_decided_by_their_ids(serve: Serve, scripted: Scripted) -> None:
+    agent = scripted(calls(call("deploy"), call("deploy")), say("Done."), tools=[deploy])
+    async with serve([agent], ask_for=["deploy"]) as served, served.client() as client:
+        chat = Chat(client)
+        await chat.ask("Go")
+        first, second = [row.id for row in await served.service.runtime.decisions()]
+        assert (await chat.ask("approve"))["error"]["code"] == "decision_needed"
+        assert (await chat.ask(f"approve {first}x"))["error"]["code"] == "decision_needed"
+        one_left = await chat.ask(f"approve {first}")
+        assert f"'approve {second}'" in one_left["text"]
+        assert f"'approve {first}'" not in one_left["text"]
+        assert (await chat.ask("reject: not today"))["text"] == "Done."
+        opened = await served.service.open_session(PRINCIPALS["alice"], chat.session)
+        assert "not today" in str(await opened.messages())
+
+
+async def test_a_conversation_whose_session_is_gone_begins_again(serve: Serve, scripted: Scripted) -> None:
+    async with serve([scripted(say("Hello."), say("Again."))]) as served, served.client() as client:
+        chat = Chat(client)
+        await chat.ask("Hi")
+        session = chat.session
+        await served.service.runtime.store.sessions.delete(parse_session_id(session))
+        assert (await chat.ask("And?"))["text"] == "Hello."
+        assert chat.session != session

@@ -10,8 +10,9 @@ import pytest
 import vaka
 from tests.server.conftest import PRINCIPALS, Serve, Served
 from vaka.agents.react import Agent
-from vaka.core.ports.store import SessionQuery
-from vaka.testing import call, calls, fail, say, stall
+from vaka.core.ports.store import SessionQuery, session_values_prefix
+from vaka.core.types.ids import parse_session_id
+from vaka.testing import FakeClock, call, calls, fail, say, stall
 
 Scripted = Callable[..., Agent]
 Json = dict[str, Any]
@@ -235,6 +236,61 @@ async def test_a_turn_that_fails_is_a_failed_response(serve: Serve, scripted: Sc
         failed = await create(client, "Hi")
         assert failed["status"] == "failed"
         assert "no such thing" in failed["error"]["message"]
+
+
+async def test_a_queued_stream_ends_when_its_input_is_withdrawn(serve: Serve, scripted: Scripted) -> None:
+    async with serve([scripted(stall())]) as served, served.client() as client:
+        first = await create(client, "Go", background=True)
+        session = first["conversation"]["id"]
+        queued = await create(client, "Then", background=True, previous_response_id=first["id"])
+        body = {"model": "assistant", "input": "Last", "stream": True, "previous_response_id": queued["id"]}
+        async with client.stream("POST", "/v1/responses", json=body) as stream:
+            assert stream.headers["x-vaka-session"] == session
+            keys = await served.service.runtime.store.values.keys(session_values_prefix(session))
+            [last] = {key.rpartition("/")[2] for key in keys} - {first["id"], queued["id"]}
+            assert (await client.post(f"/v1/responses/{last}/cancel")).json()["status"] == "cancelled"
+            [event] = events_of("\n".join([line async for line in stream.aiter_lines()]))
+        assert (event["type"], event["response"]["status"]) == ("response.incomplete", "cancelled")
+        await client.post(f"/v1/responses/{queued['id']}/cancel")
+        await client.post(f"/v1/responses/{first['id']}/cancel")
+
+
+async def test_ephemeral_sessions_of_earlier_processes_are_deleted(serve: Serve, scripted: Scripted) -> None:
+    clock = FakeClock()
+    async with serve([scripted(say("Hi."))], clock=clock) as served, served.client() as client:
+        left = await served.service.create_session(PRINCIPALS["alice"], id="left", tags=["ephemeral"])
+        await served.service.create_session(PRINCIPALS["alice"], id="kept")
+        clock.advance(7200)
+        await served.service.create_session(PRINCIPALS["alice"], id="new", tags=["ephemeral"])
+        assert text_of(await create(client, "Hi", store=False)) == "Hi."
+        while len(await sessions_of(served)) > 2:  # they are deleted after the answer was sent
+            await client.get("/v1/models")
+        assert sorted(await sessions_of(served)) == ["kept", "new"]
+        assert left.id == "left"
+
+
+async def test_the_input_of_a_response_has_its_pictures_and_files(serve: Serve, scripted: Scripted) -> None:
+    parts: list[Json] = [
+        {"type": "input_text", "text": "Look"},
+        {"type": "input_image", "detail": "auto", "image_url": "data:image/png;base64,AAAA"},
+        {"type": "input_image", "detail": "auto", "image_url": "https://x.example/a.png"},
+        {"type": "input_file", "filename": "a.pdf", "file_data": "data:application/pdf;base64,AAAA"},
+        {"type": "input_file", "filename": "", "file_url": "https://x.example/a.pdf"},
+        {"type": "input_audio", "input_audio": {"data": "AAAA", "format": "wav"}},
+    ]
+    async with serve([scripted(say("Nice."))]) as served, served.client() as client:
+        response = await create(client, [{"role": "user", "content": parts}])
+        [item] = (await client.get(f"/v1/responses/{response['id']}/input_items")).json()["data"]
+        assert item["content"] == parts
+
+
+async def test_an_unknown_or_broken_id_is_not_found(serve: Serve, scripted: Scripted) -> None:
+    async with serve([scripted(say("Hi."))]) as served, served.client() as client:
+        known = (await create(client, "Hi"))["id"]
+        await served.service.runtime.store.sessions.delete(parse_session_id((await sessions_of(served))[0]))
+        for id in (known, "resp_x", "resp_" + "a" * 24 + "!!!!", "resp_" + "a" * 24 + "_w", "x" * 5000):
+            answer = await client.get(f"/v1/responses/{id}")
+            assert (answer.status_code, answer.json()["error"]["code"]) == (404, "not_found")
 
 
 @pytest.mark.parametrize(

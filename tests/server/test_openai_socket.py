@@ -16,7 +16,7 @@ from tests.server.conftest import Serve, Served
 from vaka.agents.react import Agent
 from vaka.server.principal import Principal
 from vaka.server.settings import ServerSettings
-from vaka.testing import call, calls, say
+from vaka.testing import call, calls, say, stall
 
 Scripted = Callable[..., Agent]
 Json = dict[str, Any]
@@ -213,3 +213,16 @@ async def test_a_connection_ends_when_its_credential_does(serve: Serve, scripted
         await served.service.streams.end_expired(is_valid)
         await socket.wait_closed()
         assert socket.close_code == 1008
+
+
+async def test_a_lane_has_a_limit_of_requests_that_wait(serve: Serve, scripted: Scripted) -> None:
+    async with serve([scripted(stall())]) as served, connect(served) as socket, served.client() as client:
+        body = {"type": "response.create", "model": "assistant", "input": "Hi"}
+        await socket.send(json.dumps(body))
+        [created] = await read_until(socket, "response.created")
+        for _ in range(65):
+            await socket.send(json.dumps(body))
+        error = (await read_until(socket, "error"))[-1]
+        assert (error["status"], error["error"]["code"]) == (429, "too_many_requests")
+        await socket.close()
+        await client.post(f"/v1/responses/{created['response']['id']}/cancel")

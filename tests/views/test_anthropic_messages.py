@@ -13,6 +13,7 @@ from tests.views import recorded_runs as runs
 from tests.views.test_openai_requests import VALUES
 from vaka.content import AssistantMessage, Document, Image, Text, ToolMessage, UserMessage
 from vaka.errors import InvalidInput
+from vaka.testing import ScriptedModel, call
 from vaka.views.anthropic_messages import MessagesEncoder, join_message
 from vaka.views.anthropic_requests import MessagesRequest, parse_messages_request
 
@@ -114,6 +115,18 @@ async def test_a_discarded_message_ends_its_block_and_a_failure_is_an_error() ->
     assert failed[-1]["type"] == "error"
     assert join_message(failed) == failed[-1]
     assert join_message([]) == {}
+
+
+async def test_a_limit_ends_the_message_and_broken_arguments_are_empty() -> None:
+    model = ScriptedModel(call("fly"), call("fly"))
+    events = await runs.record(vaka.Agent("guide", model=model, limits=vaka.Limits(max_steps=1)))
+    assert join_message(encode(events))["stop_reason"] == "max_tokens"
+    use = {"type": "tool_use", "id": "call_1", "name": "look", "input": {}}
+    broken = [
+        {"type": "message_start", "message": {"id": "m"}}, {"type": "content_block_start", "content_block": use},
+        {"type": "content_block_delta", "delta": {"type": "input_json_delta", "partial_json": "{"}},
+    ]  # fmt: skip
+    assert join_message(broken)["content"] == [use]
 
 
 def test_messages_of_a_request_are_history_and_what_is_new() -> None:
