@@ -10,7 +10,7 @@ import { at, last, push, replace, truncate, type List } from "./store/list.ts";
 import { reduceLive } from "./store/live.ts";
 import {
   elapsed, initialState, isEmpty, isOpen, newCall, newMessage, NO_USAGE, own, without, type Block, type DurableEventOf,
-  type ErrorEntry, type LiveEventOf, type NoticeBlock, type Part, type SessionState, type SessionStatus, type Stamp,
+  type ErrorEntry, type LiveEventOf, type NoticeBlock, type Part, type SessionState, type Stamp,
   type Totals, type TurnState, type TurnStatus,
 } from "./store/state.ts";
 import { textOf } from "./store/views.ts";
@@ -40,15 +40,13 @@ export function reduce(state: SessionState, event: AgentEvent): SessionState {
     seq: event.seq,
   };
   if (event.type !== "unknown") applyDurable(next, event as DurableEventOf);
-  next.status = statusOf(next);
+  const turn = last(next.turns);
+  const status = isEmpty(next.decisions) ? "running" : "waiting";
+  if (turn && isOpen(turn)) {
+    next.status = status;
+    if (turn.status !== status) updateTurn(next, { status });
+  } else next.status = isEmpty(next.inputs) ? (next.closed ? "closed" : "idle") : "queued";
   return next;
-}
-
-function statusOf(state: SessionState): SessionStatus {
-  const turn = last(state.turns);
-  if (turn && isOpen(turn)) return isEmpty(state.decisions) ? "running" : "waiting";
-  if (!isEmpty(state.inputs)) return "queued";
-  return state.closed ? "closed" : "idle";
 }
 
 function applyDurable(state: SessionState, event: DurableEventOf): void {
@@ -64,7 +62,7 @@ function applyDurable(state: SessionState, event: DurableEventOf): void {
       return startTurn(state, event);
     case "turn.resumed":
       state.live = state.output = {};
-      return updateTurn(state, { status: "running", stopping: false });
+      return updateTurn(state, { stopping: false });
     case "turn.completed":
       return endTurn(state, event, "completed", { stop: event.data.stop ?? "end", limit: event.data.limit ?? "" });
     case "turn.failed": {

@@ -82,11 +82,13 @@ test("a turn that waits has its decisions, and none when they are made", () => {
   const events = eventsOf("decisions");
   const lastAsked = events.findLastIndex((event) => ["approval.requested", "question.asked"].includes(event.type));
   const waiting = fold(events.slice(0, lastAsked + 1));
-  assert.equal(waiting.status, "waiting");
+  assert.deepEqual([waiting.status, at(waiting.turns, -1).status], ["waiting", "waiting"]);
   assert.deepEqual(openDecisions(waiting).map((open) => [open.kind, open.callId, open.path, open.question, open.options]).sort(), [
     ["approval", "call_1.1", ["agent-1"], "", []],
     ["question", "call_2", [], "East or west?", ["east", "west"]],
   ]);
+  const lastDecided = events.findLastIndex((event) => ["approval.resolved", "question.answered"].includes(event.type));
+  assert.equal(at(fold(events.slice(0, lastDecided + 1)).turns, -1).status, "running");
   assert.deepEqual(openDecisions(fold(events)), []);
 });
 
