@@ -170,6 +170,18 @@ test("deltas after a gap wait for a snapshot, and deltas of an ended message are
   assert.equal(reduce(over, live("text.delta", { message_id: "m9", block: 0, offset: 0, text: "late" })), over);
 });
 
+test("a message that was cut off by a crash gives way to the next one of its agent", () => {
+  const other = (offset, text) => delta(offset, text, { message_id: "m2" });
+  const child = { ...delta(0, "Ka", { message_id: "m3" }), path: ["agent-1"] };
+  const crashed = fold([delta(0, "Al"), child, other(0, "Aloha")], begun());
+  assert.deepEqual(liveMessages(crashed).map((message) => [message.id, ...blocks(message)]), [["m3", "Ka"], ["m2", "Aloha"]]);
+  assert.equal(reduce(crashed, delta(0, "Al")), crashed);
+  assert.equal(reduce(crashed, delta(2, "oha")), crashed);
+  const resumed = durable(5, "turn.resumed", { agent: "a" });
+  const whole = durable(6, "message.completed", { message_id: "m2", content: [{ type: "text", text: "Aloha" }] });
+  assert.deepEqual(fold([resumed, whole], crashed), fold([resumed, whole], begun()));
+});
+
 test("a running tool shows the end of what it prints, and none after its result", () => {
   const running = fold(
     [

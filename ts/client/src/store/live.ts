@@ -16,7 +16,7 @@ export function reduceLive(state: SessionState, event: LiveEventOf): SessionStat
   const of = event.type === "message.snapshot" ? event.data.of : event.type;
   if (of === "tool.output.delta") return addOutput(state, data as EventOf<"tool.output.delta">["data"], event.type !== of);
   const known = own(state.live, data.message_id);
-  if (!known && state.ended.includes(data.message_id)) return state;
+  if (known ? known.isOver : state.ended.includes(data.message_id)) return state;
   const message = known ?? newLiveMessage(event);
   if (event.type !== "message.started") return addText(state, message, event, of);
   const model = event.data.model ?? "";
@@ -45,12 +45,19 @@ const LIVE_BLOCKS: { [delta: string]: LiveBlock["type"] } = {
 
 function newLiveMessage(event: LiveEventOf & { data: { message_id: string } }): LiveMessage {
   const { path, turn, step, ts, data } = event;
-  return { id: data.message_id, path, turn, step, ts, model: "", blocks: {} };
+  return { id: data.message_id, path, turn, step, ts, model: "", blocks: {}, isOver: false };
 }
 
-const withLive = (state: SessionState, message: LiveMessage): SessionState => ({
-  ...state, live: { ...state.live, [message.id]: message },
-});
+/** The state with a live message. An agent writes one message at a time: a new one ends the others of its agent. */
+function withLive(state: SessionState, message: LiveMessage): SessionState {
+  const live = { ...state.live, [message.id]: message };
+  if (!own(state.live, message.id)) {
+    for (const other of Object.values(state.live)) {
+      if (other.path.join("/") === message.path.join("/")) live[other.id] = { ...other, blocks: {}, isOver: true };
+    }
+  }
+  return { ...state, live };
+}
 
 function addOutput(state: SessionState, data: EventOf<"tool.output.delta">["data"], isSnapshot: boolean): SessionState {
   const { message_id: call, block, offset = 0, text, stream = "stdout" } = data;

@@ -92,6 +92,8 @@ export interface LiveMessage {
   ts: string;
   model: string;
   blocks: { [block: string]: LiveBlock };
+  /** True when its agent has begun another message: the process that wrote this one was killed. */
+  isOver: boolean;
 }
 
 /** The end of what a running tool has printed. */

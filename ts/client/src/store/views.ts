@@ -4,7 +4,7 @@ import { newCall, own, type Block, type Decision, type LiveBlock, type Message, 
 
 /** The messages that are streamed now, as messages; they come after those of `messages`. */
 export function liveMessages(state: SessionState): Message[] {
-  return Object.values(state.live).map(({ blocks, ...message }) => ({
+  return Object.values(state.live).filter((message) => !message.isOver).map(({ blocks, isOver: _, ...message }) => ({
     ...message, role: "assistant", status: "streaming", seq: 0, cursor: "", stop: "", source: "",
     blocks: Object.keys(blocks).sort((a, b) => Number(a) - Number(b)).map((key) => streamedBlock(blocks[key]!)),
   }));
