@@ -9,6 +9,7 @@ import vaka
 from tests.server.conftest import PRINCIPALS, Serve
 from vaka.agents.react import Agent
 from vaka.core.types.ids import Cursor
+from vaka.server.principal import Principal
 from vaka.server.problems import Problem
 from vaka.server.service import PromptInput
 from vaka.server.settings import ServerSettings
@@ -102,3 +103,35 @@ async def test_sessions_of_other_tenants_and_owners_do_not_exist(serve: Serve, s
             with pytest.raises(Problem, match="there is no session 'mine'"):
                 await served.service.open_session(PRINCIPALS[other], "mine")
         assert (await served.service.create_session(PRINCIPALS["bob"], id="mine")).id == "mine"
+
+
+async def test_a_credential_may_run_some_turns_at_once(serve: Serve, scripted: Scripted) -> None:
+    agent = scripted(call("deploy"), say("Done."), tools=[deploy])
+    settings = ServerSettings(concurrent_turns=1, sweep_seconds=0)
+    async with serve([agent], settings=settings, ask_for=["deploy"]) as served, served.client() as client:
+        body = {"input": "Go.", "agent": "assistant"}
+        turn = (await client.post("/api/v1/sessions/first/turns", json=body)).json()
+        refused = await client.post("/api/v1/sessions/second/turns", json=body)
+        assert (refused.status_code, refused.json()["code"]) == (429, "too_many_turns")
+        [decision] = turn["decisions"]
+        path = f"/api/v1/approvals/{decision['id']}/resolve"
+        assert (await client.post(path, json={"decision": "approve"})).status_code == 200
+        await client.post(f"/api/v1/sessions/first/turns/{turn['id']}/wait")
+        await served.service.sweep()
+        assert (await client.post("/api/v1/sessions/second/turns", json=body)).json()["status"] == "waiting"
+
+
+async def test_a_rule_for_everyone_needs_an_administrator(serve: Serve, scripted: Scripted) -> None:
+    agent = scripted(call("deploy"), say("Done."), tools=[deploy])
+    async with serve([agent], ask_for=["deploy"]) as served:
+        service, alice = served.service, PRINCIPALS["alice"]
+        approver = Principal(id="eve", key="eve", scopes=frozenset({"runs:read", "approvals:write"}))
+        session = await service.create_session(alice)
+        async with await service.start_turn(alice, session, PromptInput(prompt="Go."), until_waiting=True) as events:
+            assert [event async for event in events][-1].type == "approval.requested"
+            [row] = await service.runtime.decisions()
+            for scope in ("project", "user"):
+                with pytest.raises(Problem, match="needs the scope admin"):
+                    await service.resolve(approver, row.id, approve=True, scope=scope)
+            event = await service.resolve(approver, row.id, approve=True)
+            assert event.type == "approval.resolved"

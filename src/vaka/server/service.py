@@ -80,8 +80,8 @@ class AgentService:
         self.draining = False
         self._make_runtime = make_runtime or self._copy_runtime
         self._runtimes: dict[str, Runtime] = {runtime.store.namespace: runtime}
-        self._turns: dict[str, set[tuple[str, str]]] = {}
-        """Namespace and session of the turns that each credential has started here; ended ones are removed late."""
+        self._turns: dict[tuple[str, str], set[str]] = {}
+        """The sessions whose turns each credential, of a namespace, has started here; ended ones are removed late."""
         self._failures: OrderedDict[tuple[str, str], int] = OrderedDict()
         """The sessions that could not be continued, and their heads at that time."""
 
@@ -257,14 +257,24 @@ class AgentService:
         return TurnEvents(runtime.hub, collector, after or Cursor(), follower, until_waiting=until_waiting)
 
     def _count_turn(self, principal: Principal, session: str) -> None:
-        limit = self.settings.concurrent_turns
-        turns = self._turns.setdefault(principal.key, set())
-        if limit and len(turns) >= limit:
-            turns.intersection_update({each for each in turns if self._runtimes[each[0]].is_running(each[1])})
-            if len(turns) >= limit:
-                detail = f"{limit} turns of this credential are running; wait for one of them to end"
-                raise Problem(429, "too_many_turns", detail, headers={"Retry-After": "1", "retry-after-ms": "1000"})
-        turns.add((principal.namespace, session))
+        limit, credential = self.settings.concurrent_turns, (principal.namespace, principal.key)
+        if not limit:
+            return
+        if len(self._turns.get(credential, ())) >= limit:
+            self._forget_ended_turns(credential)
+        turns = self._turns.setdefault(credential, set())
+        if len(turns) >= limit and session not in turns:
+            detail = f"{limit} turns of this credential are running; wait for one of them to end"
+            raise Problem(429, "too_many_turns", detail, headers={"Retry-After": "1", "retry-after-ms": "1000"})
+        turns.add(session)
+
+    def _forget_ended_turns(self, credential: tuple[str, str]) -> None:
+        runtime = self._runtimes[credential[0]]
+        running = {session for session in self._turns[credential] if runtime.is_running(session)}
+        if running:
+            self._turns[credential] = running
+        else:
+            del self._turns[credential]
 
     # -------------------------------------------------------------------------------------------------------- decisions
 
@@ -279,7 +289,12 @@ class AgentService:
     async def resolve(
         self, principal: Principal, approval: str, *, approve: bool, **details: Unpack[ApprovalAnswer]
     ) -> Event:
-        """Decide an approval, as ``Runtime.resolve`` does, and continue its turn."""
+        """Decide an approval, as ``Runtime.resolve`` does, and continue its turn.
+
+        Raises a ``Problem`` (403) for a rule that counts for other callers, too, unless the caller is an administrator.
+        """
+        if details.get("scope", "once") not in ("once", "session") and not principal.may("admin"):
+            raise Problem(403, "forbidden", "a rule for the project or the user needs the scope admin; use session")
         details["by"] = principal.id
         runtime = await self.runtime_of(principal)
         event = await runtime.resolve(approval, "approve" if approve else "reject", **details)
@@ -343,6 +358,8 @@ class AgentService:
         Only sessions with an owner count: those that a server has created, or has run a turn of. What a stopped command
         has left is its user's to resume.
         """
+        for credential in list(self._turns):
+            self._forget_ended_turns(credential)
         keys = await self.runtime.store.values.keys(NAMESPACE_PREFIX)
         count = 0
         for namespace in {"", *(key.removeprefix(NAMESPACE_PREFIX) for key in keys)}:
