@@ -98,7 +98,7 @@ async def test_each_session_has_the_settings_and_servers_of_its_own_folder(tmp_p
     shell.write_file("strict/.git/HEAD", "")
     shell.write_file("free/.git/HEAD", "")
     server = acp.schema.McpServerStdio(name="plain", command=sys.executable, args=[str(SERVER)], env=[])
-    async with start_agent(shell, "--allow", "mcp__plain__echo") as (editor, agent):
+    async with start_agent(shell, "--allow", "mcp__plain__echo", "--store", "sqlite:///own.db") as (editor, agent):
         await agent.initialize(protocol_version=acp.PROTOCOL_VERSION)
         strict = (await agent.new_session(cwd=f"{tmp_path}/strict", mcp_servers=[])).session_id
         free = (await agent.new_session(cwd=f"{tmp_path}/free", mcp_servers=[server])).session_id
@@ -114,5 +114,25 @@ async def test_each_session_has_the_settings_and_servers_of_its_own_folder(tmp_p
         assert [result.content[0].content.text for result in results] == ["paid 5", "hello"]
         with pytest.raises(acp.RequestError, match="there is no folder"):
             await agent.new_session(cwd=f"{tmp_path}/none", mcp_servers=[])
+        unusable = acp.schema.McpServerStdio(name="unset", command="${NO_SUCH}", args=[], env=[])
+        with pytest.raises(acp.RequestError, match=r"mcpServers: unset: .*NO_SUCH"):
+            await agent.new_session(cwd=f"{tmp_path}/free", mcp_servers=[unusable])
+        assert {row.session_id for row in (await agent.list_sessions()).sessions} == {strict, free}
         chosen = await agent.set_session_mode(session_id=free, mode_id="plan")
         assert chosen is not None
+    assert (tmp_path / "own.db").exists()
+
+
+def test_without_a_client_the_command_ends_or_says_what_it_needs(tmp_path: Path) -> None:
+    shell = Shell(tmp_path)
+    ended = shell.vaka("acp")
+    assert (ended.code, ended.out, ended.err) == (0, "", "")
+    closed = shell.bash("python -m vaka acp <&-")
+    assert (closed.code, closed.out) == (2, "")
+    assert "vaka acp reads messages from stdin, which is closed" in closed.err
+    screen = shell.terminal("acp")
+    screen.expect("an editor starts this command and writes to its stdin")
+    screen.send_line("no JSON")
+    screen.expect('"code":-32700')
+    screen.send_line("\x04")
+    assert screen.wait_exit() == 0

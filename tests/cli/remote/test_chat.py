@@ -29,6 +29,7 @@ def test_a_chat_shows_turns_asks_for_decisions_and_interrupts(served: ServerShel
         chat.expect("written to")
         chat.send(CTRL_D)
         chat.expect(f"continue with: vaka chat --server {served.url} --session ses_fork_")
+        assert chat.wait_exit() == 0
     assert "All done." in (served.folder / "chat.md").read_text()
 
 
@@ -46,6 +47,8 @@ def test_a_turn_of_a_chat_is_interrupted_and_the_session_is_shown_again(served: 
         chat.expect("interrupted at the terminal", times=2)
         chat.say("/clear")
         chat.expect("a new session:")
+        chat.send(CTRL_D)
+        assert chat.wait_exit() == 0
 
 
 def test_flags_of_local_turns_are_refused(served: ServerShell) -> None:

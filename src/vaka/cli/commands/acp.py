@@ -12,6 +12,7 @@ import click
 from vaka.agents.react import Agent
 from vaka.cli import lazy, options
 from vaka.cli.bootstrap import (
+    claude_files_of,
     config_context,
     create_default_store_folder,
     find_servers,
@@ -22,6 +23,7 @@ from vaka.cli.bootstrap import (
 )
 from vaka.cli.build_agent import apply_model_flags, load_agent_of_flags
 from vaka.cli.errors import UsageError
+from vaka.cli.settings_source import variables_of
 from vaka.cli.stdout import reserve_stdout
 from vaka.cli.turn.input import StdinReader
 from vaka.cli.turn.report import write_line_unblocked
@@ -99,6 +101,8 @@ class SettingsWorkspaces:
     def _make_workspace(self, flags: dict[str, Any], settings: Settings, agent: Agent) -> AcpWorkspace:
         ask, store = settings["ask"] or "wait", self._store_of(settings)
         runtime = runtime_from_settings(settings, agent, quiet=True, ask=ask, store=store)
+        # Settings files of the folders of other sessions may set the same variables of the process.
+        runtime.env.variables.update(variables_of(claude_files_of(settings)))
         has_project = runtime.options.project is not None
 
         def set_mode(mode: str) -> None:
