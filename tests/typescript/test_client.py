@@ -47,6 +47,12 @@ def test_every_entry_of_the_package_exists_with_its_types(client_package: Path) 
     assert "dependencies" not in manifest
     targets = [target for entry in manifest["exports"].values() for target in entry.values()]
     assert [target for target in targets if not (client_package / target).exists()] == []
+    script = client_package / "entries.mjs"
+    names = ["@vaka/client", "@vaka/client/store", "@vaka/client/react"]
+    script.write_text(
+        f"const names = {names};\nfor (const name of names) console.log(Object.keys(await import(name))[0]);"
+    )
+    assert run(NODE, script, cwd=client_package).split() == ["AgentClient", "OUTPUT_TAIL", "useSession"]
 
 
 def test_every_version_is_exact() -> None:

@@ -228,6 +228,104 @@ test("inputs that were refused are taken out of the conversation", () => {
   assert.deepEqual(at(failed.turns, -1).error, { code: "refused", message: "no" });
 });
 
+test("what happens between messages is a notice, with the data of its event", () => {
+  const state = fold(
+    [
+      durable(5, "handoff", { source: "a", target: "b" }, { turn: "" }),
+      durable(6, "context.compacted", { summary: "So far.", keep_from: 3 }),
+      durable(7, "agent.continued", { number: 1, text: "Go on." }),
+      durable(8, "output.rejected", { number: 1, feedback: "A number." }),
+      durable(9, "budget.warning", { budget: "cost", used: 8, limit: 10 }),
+      durable(10, "session.forked", { origin: "o", cursor: "1.9" }, { turn: "" }),
+      durable(11, "checkpoint.saved", { label: "for the model", number: 0 }),
+      durable(12, "error", { code: "hook_failed", message: "no" }),
+      durable(13, "custom.mine", { name: "mine", value: 1 }),
+    ],
+    begun(),
+  );
+  const notices = toArray(state.messages).slice(1).map((message) => [message.role, message.blocks[0].kind, message.blocks[0].text]);
+  assert.deepEqual(notices, [
+    ["notice", "handoff", "a hands over to b"],
+    ["notice", "context.compacted", "So far."],
+    ["notice", "agent.continued", "Go on."],
+    ["notice", "output.rejected", "A number."],
+    ["notice", "budget.warning", "8 of 10 (cost)"],
+    ["notice", "session.forked", "forked from o at 1.9"],
+  ]);
+  assert.deepEqual([state.agent, state.origin, state.checkpoints], ["b", { session: "o", cursor: "1.9" }, []]);
+  assert.deepEqual(toArray(state.errors).map((error) => [error.kind, error.code]), [["error", "hook_failed"]]);
+});
+
+test("a turn that is asked to stop says so until it has ended, with its open child agents", () => {
+  const asked = fold(
+    [
+      durable(5, "subagent.started", { call: "c1", agent: "scout", child: "agent-1" }),
+      durable(6, "interrupt.requested", { key: "i" }, { turn: "" }),
+    ],
+    begun(),
+  );
+  assert.equal(at(asked.turns, -1).stopping, true);
+  const ended = reduce(asked, durable(7, "turn.cancelled", { note: "left", text: "so far" }));
+  assert.deepEqual([at(ended.turns, -1).status, at(ended.turns, -1).text], ["cancelled", "so far"]);
+  assert.deepEqual(toArray(ended.subagents).map((child) => [child.path, child.status]), [[["agent-1"], "interrupted"]]);
+  assert.deepEqual([ended.openAgents, ended.status], [{}, "idle"]);
+});
+
+test("calls that a script makes stand beside the call that made them, and need no message", () => {
+  const called = (seq, id, message_id) => durable(seq, "tool.called", { call: { id, name: "look" }, message_id });
+  const state = fold([called(5, "call_1", "given"), called(6, "call_1.1", "none"), called(7, "call_2", "given")], begun());
+  assert.deepEqual(toArray(state.messages).slice(1).map((message) => [message.id, message.blocks.map((call) => [call.id, call.parent])]), [
+    ["given", [["call_1", ""], ["call_1.1", "call_1"], ["call_2", ""]]],
+  ]);
+});
+
+test("an approval that expires and a question that is answered leave their calls with what was decided", () => {
+  const call = { id: "c1", name: "deploy", arguments: { to: "prod" } };
+  const asked = fold(
+    [
+      durable(5, "message.completed", { message_id: "m1", content: [{ type: "call", id: "c1" }, { type: "call", id: "c2" }] }),
+      durable(6, "tool.called", { call, message_id: "m1" }),
+      durable(7, "tool.called", { call: { id: "c2", name: "ask" }, message_id: "m1" }),
+      durable(8, "approval.requested", { approval: "a1", call, digest: "", spec: "", rule: "deploy", scopes: ["session"], grant: "deploy(*)" }),
+      durable(9, "tool.started", { call: { id: "c2", name: "ask" }, key: "", effect: "resume" }),
+      durable(10, "question.asked", { question: "q1", text: "Where?", call: "c2" }),
+    ],
+    begun(),
+  );
+  const calls = (state) => at(state.messages, -1).blocks.map((block) => [block.status, block.decision?.decision ?? ""]);
+  assert.deepEqual(calls(asked), [["waiting", ""], ["waiting", ""]]);
+  const [approval] = openDecisions(asked);
+  assert.deepEqual([approval.rule, approval.grant, approval.scopes, approval.call], ["deploy", "deploy(*)", ["session"], call]);
+  const decided = fold(
+    [
+      durable(11, "approval.expired", { approval: "a1" }, { turn: "" }),
+      durable(12, "approval.resolved", { approval: "a1", decision: "approve" }, { turn: "" }),
+      durable(13, "question.answered", { question: "q1", answer: "here" }, { turn: "" }),
+      durable(14, "question.answered", { question: "q1", answer: "there" }, { turn: "" }),
+    ],
+    asked,
+  );
+  assert.deepEqual(calls(decided), [["pending", "expired"], ["running", ""]]);
+  const failed = reduce(decided, durable(15, "tool.failed", { result: { call: "c1", failed: true, reason: "expired" } }));
+  assert.equal(at(failed.messages, -1).blocks[0].durationMs, null);
+  assert.deepEqual([failed.status, decided.decisions], ["running", {}]);
+});
+
+test("the text of a large part is its preview, and media are blocks", () => {
+  const content = [{ type: "stored", blob: "d", size: 9, preview: "Long" }, { type: "image", url: "https://example.com/a.png" }];
+  const state = reduce(begun(), durable(5, "message.completed", { message_id: "m1", content }));
+  assert.deepEqual(at(state.messages, -1).blocks, content);
+  assert.equal(textOf(at(state.messages, -1).blocks), "Long");
+});
+
+test("a model writes the arguments of a call before the call has an id", () => {
+  const args = (offset, text) => live("tool.args.delta", { message_id: "m1", block: 1, offset, text, ...(offset ? {} : { name: "look" }) });
+  const [message] = liveMessages(fold([delta(0, "See:"), args(0, '{"at":'), args(6, "1}")], begun()));
+  assert.deepEqual(message.blocks.map((block) => [block.type, block.name, block.status, block.text ?? block.argumentsText]), [
+    ["text", undefined, undefined, "See:"], ["call", "look", "writing", '{"at":1}'],
+  ]);
+});
+
 test("a rewind may go back to what an earlier rewind has left", () => {
   const said = (seq, text) => durable(seq, "message.completed", { message_id: `m${seq}`, content: [{ type: "text", text }] });
   const back = (seq, to) => durable(seq, "session.reverted", { to }, { turn: "" });
