@@ -64,7 +64,7 @@ class OpenStreams:
         self._announce_change()
 
     @contextmanager
-    def closing(self) -> Generator[None]:
+    def count_closing(self) -> Generator[None]:
         """Count a stream that was removed and sends its last frames."""
         self._closing += 1
         try:

@@ -32,6 +32,12 @@ async def test_a_subscription_says_when_its_session_has_ended(
         await served.service.create_session(ALICE, id="one")
         one = await socket.request("subscribe", session="one", after="now")
         everything = await socket.request("subscribe", session="*")
+        two = await served.service.create_session(ALICE, id="two")
+        other = await socket.request("subscribe", session="two")
+        async with served.client() as http:
+            assert (await http.delete(f"/api/v1/sessions/{two.id}")).status_code == 204
+        deleted = await socket.control("ended")
+        assert (deleted["sub"], deleted["code"]) == (other["sub"], "deleted")
         await served.service.runtime.hub.close()
         ended = [await socket.control("ended"), await socket.control("ended")]
         assert {frame["sub"]: (frame["code"], frame["cursor"]) for frame in ended} == {
@@ -109,6 +115,19 @@ def _pass_a_millisecond(runtime: vaka.Runtime) -> None:
     start = int(runtime.env.clock.time() * 1000)
     while int(runtime.env.clock.time() * 1000) <= start:
         continue
+
+
+async def test_a_session_that_was_deleted_and_made_again_is_followed_again() -> None:
+    agent = vaka.Agent("assistant", model=ScriptedModel({"text": "Yes.", "repeat": True}))
+    async with vaka.Runtime(store="memory:") as runtime:
+        listening = Listening(runtime)
+        for text in ("One.", "Two."):
+            session = await runtime.open(agent, id="same")
+            await session.run(text)
+            assert await listening.next_input() == ("same", text)
+            await runtime.store.sessions.delete(session.id)
+            runtime.hub.end_followers(session.id)
+        await listening.close()
 
 
 class UnreachableIndex:

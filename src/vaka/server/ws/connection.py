@@ -104,7 +104,7 @@ class Connection:
             streams.remove(self)
             await self._handlers.close()
         if code:
-            with streams.closing():
+            with streams.count_closing():
                 await _close(self._send, code, reason)
 
     async def _serve(self) -> tuple[int, str]:

@@ -8,6 +8,7 @@ import msgspec
 
 from vaka.core.ports.env import format_milliseconds
 from vaka.core.ports.store import SessionInfo
+from vaka.core.types.errors import VakaError
 from vaka.core.types.ids import Cursor
 from vaka.runtime.options import ApprovalAnswer
 from vaka.server.event_filter import EventFilter
@@ -119,9 +120,9 @@ class RequestHandlers:
         self._tasks[sub] = asyncio.create_task(self._run_feed(sub, self.subscriptions[sub]))
 
     async def _run_feed(self, sub: str, feed: Feed) -> None:
-        error = await feed.run()
+        end = await feed.run()
         del self.subscriptions[sub], self._tasks[sub]
-        code, message = (error.code, str(error)) if error is not None else ("closed", "the session ended its streams")
+        code, message = (end.code, str(end)) if isinstance(end, VakaError) else (end, f"the session was {end}")
         ended = frames.SubscriptionEnded(sub=sub, cursor=feed.cursor, code=code, message=message)
         self._queue.put(encode_control(ended))
 

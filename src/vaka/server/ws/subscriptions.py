@@ -1,8 +1,10 @@
 """The subscriptions of a connection: one session, or every session of a namespace that changes."""
 
 import asyncio
+import logging
 from collections.abc import Callable
 from contextlib import aclosing
+from typing import Literal, TypeAlias
 
 from vaka.core.ports.env import format_milliseconds
 from vaka.core.ports.store import SessionInfo, SessionQuery, Store
@@ -16,6 +18,8 @@ from vaka.runtime.runtime import Runtime
 from vaka.server.event_filter import EventFilter
 from vaka.server.ws.outbound import OutboundQueue
 
+_log = logging.getLogger("vaka.server")
+
 POLL_SECONDS = 0.5
 """Seconds between two searches for sessions that have changed."""
 POLL_PAGE = 200
@@ -26,6 +30,10 @@ IDLE_SECONDS = 30.0
 TAIL_EVENTS = 64
 
 
+FeedEnd: TypeAlias = VakaError | Literal["idle", "closed", "deleted"]
+"""Why a feed has ended."""
+
+
 class SessionFeed:
     """Reads the events of one session into the queue of a connection, as fast as its client takes them."""
 
@@ -33,7 +41,7 @@ class SessionFeed:
         self, hub: FollowerHub, session: SessionId, after: Cursor, sub: str, chosen: EventFilter, queue: OutboundQueue
     ) -> None:
         self.session = session
-        self._hub, self._after, self._sub, self._queue = hub, after, sub, queue
+        self.hub, self._after, self._sub, self._queue = hub, after, sub, queue
         self._chosen = None if chosen.selects_all else chosen
         self._follower = Follower()
         self.seq, self.epoch = after.seq, after.epoch
@@ -43,13 +51,13 @@ class SessionFeed:
     def cursor(self) -> str:
         return str(Cursor(self.epoch, self.seq))
 
-    async def run(self, idle_seconds: float | None = None) -> VakaError | None:
-        """Read until the hub is closed or, with ``idle_seconds``, nothing has come for so long.
+    async def run(self, idle_seconds: float | None = None) -> FeedEnd:
+        """Read until the session is deleted, the hub is closed or, with ``idle_seconds``, nothing has come for so long.
 
-        Returns the error that cut the session off, if one did.
+        An error that cuts the session off is returned.
         """
         try:
-            async with Subscription(self._hub, self.session, self._after, self._follower) as reader:
+            async with Subscription(self.hub, self.session, self._after, self._follower) as reader:
                 while True:
                     await self._queue.relief()
                     async with asyncio.timeout(idle_seconds):
@@ -59,11 +67,13 @@ class SessionFeed:
                     for event in events:
                         await self._put(event)
         except TimeoutError:
-            return None
+            return "idle"
         except VakaError as error:
             return error
         cause = self._follower.error
-        return cause if isinstance(cause, VakaError) else None
+        if isinstance(cause, VakaError):
+            return cause
+        return "closed" if self.hub.closed.is_set() else "deleted"
 
     async def _put(self, event: Event) -> None:
         if event.seq:
@@ -105,7 +115,7 @@ class ChangedSessions:
             self._task = None
 
     async def _poll(self) -> None:
-        known: dict[SessionId, int] = {}
+        known: dict[SessionId, str] = {}
         since_ms = self._now_ms() - CLOCK_TOLERANCE_MS
         while True:
             started_ms = self._now_ms()
@@ -115,10 +125,10 @@ class ChangedSessions:
                 changed = None
             if changed is not None:
                 for info in changed:
-                    if known.get(info.id) != info.head:
+                    if known.get(info.id) != info.hash:
                         for watcher in list(self._watchers):
                             watcher(info)
-                known = {info.id: info.head for info in changed}
+                known = {info.id: info.hash for info in changed}
                 since_ms = started_ms - CLOCK_TOLERANCE_MS
             await asyncio.sleep(POLL_SECONDS)
 
@@ -184,10 +194,12 @@ class AllSessionsFeed:
             if after is None:
                 after = await self._last_before(info)
             feed = SessionFeed(self._hub, info.id, Cursor(0, after), self._sub, self._chosen, self._queue)
-            await feed.run(self._idle_seconds)
-            self._seqs[info.id] = feed.seq
-        except VakaError:  # it was deleted, or the store cannot be reached; its next change is found again
-            self._seqs.pop(info.id, None)
+            if await feed.run(self._idle_seconds) == "deleted":
+                self._seqs.pop(info.id, None)
+            else:
+                self._seqs[info.id] = feed.seq
+        except VakaError as error:  # its next change is found again
+            _log.warning("session %s cannot be followed: %s", info.id, error)
         finally:
             del self._feeds[info.id]
             latest = self._latest.pop(info.id, None)
@@ -208,7 +220,7 @@ class AllSessionsFeed:
             upto, size = start, size * 2
         return 0
 
-    async def run(self) -> VakaError | None:
+    async def run(self) -> FeedEnd:
         """Read until cancelled or until the hub is closed."""
         try:
             await self._hub.closed.wait()
@@ -218,4 +230,4 @@ class AllSessionsFeed:
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
-        return None
+        return "closed"
