@@ -259,6 +259,25 @@ def test_a_script_is_a_span_with_its_calls_below_it() -> None:
     assert trace.by_id["script:1.4"].detail == {"requests": 2}
 
 
+def test_what_a_child_has_open_ends_with_it() -> None:
+    child = ("agent-1",)
+    trace = the_trace(
+        fold(
+            (0, BEGIN),
+            (0, STEP),
+            (1, progress.ToolCalled(call=CALL, message_id=MessageId("m"))),
+            (2, progress.SubagentStarted(call=CALL.id, agent="scout", child="agent-1")),
+            (2, monitor.ScriptAnswered(number=0, name="start", digest=DIGEST), child),
+            (3, STEP, child),
+            (7, progress.SubagentCompleted(call=CALL.id, agent="scout", child="agent-1", failed=True, text="no")),
+            (9, progress.ToolCompleted(result=ToolResult(call=CALL.id))),
+        )
+    )
+    assert [(span.kind, span.end and span.end - trace.start, span.status) for span in trace.spans[3:]] == [
+        ("tool", 9, "ok"), ("subagent", 7, "error"), ("script", 7, "error"), ("step", 7, "error"), ("model", 7, "error"),
+    ]  # fmt: skip
+
+
 def test_events_of_turns_that_began_earlier_and_live_events_are_ignored() -> None:
     traces = fold((0, STEP), (1, progress.TurnCompleted(text="")))
     assert traces.traces == {}

@@ -351,13 +351,14 @@ def _add_subagent(trace: Trace, event: Event, body: progress.SubagentStarted | p
     id = f"agent:{'/'.join((*event.path, body.child))}"
     if isinstance(body, progress.SubagentStarted):
         parent = body.call if body.call in trace.by_id else trace.parent_at(event.path)
-        span = trace.add_span(event, "subagent", id, parent, body.agent)
-        span.path = (*event.path, body.child)
+        trace.add_span(event, "subagent", id, parent, body.agent).path = (*event.path, body.child)
         return
-    known = trace.by_id.get(id)
-    if known is not None:
-        failed = SpanError(code=body.reason or "failed", message=_shorten(body.text)) if body.failed else None
-        trace.close_span(known, event, failed)
+    failed = SpanError(code=body.reason or "failed", message=_shorten(body.text)) if body.failed else None
+    path = (*event.path, body.child)
+    inner = [spans.pop(path, None) for spans in (trace.models, trace.steps, trace.scripts)]
+    for span in (*inner, trace.by_id.get(id)):
+        if span is not None and span.end is None:
+            trace.close_span(span, event, failed)
 
 
 def _add_script(trace: Trace, event: Event, body: monitor.ScriptCalled | monitor.ScriptAnswered) -> None:
