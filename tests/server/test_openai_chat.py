@@ -108,6 +108,9 @@ async def test_the_client_runs_its_own_tools_within_the_same_turn(serve: Serve, 
         [made] = chat.messages[-1]["tool_calls"]
         last = await chat.ask({"role": "tool", "tool_call_id": made["id"], "content": "blue"})
         assert (last["text"], last["finish"]) == ("Red and blue.", "stop")
+        costs = [answer["usage"]["total_tokens"] for answer in (first, second, last)]
+        assert min(costs) > 0
+        assert sum(costs) == (await served.service.runtime.stats(chat.session)).usage.total
         assert await sessions_of(served) == 1
         unknown = await chat.ask({"role": "tool", "tool_call_id": "call_99", "content": "blue"})
         assert (unknown["status"], unknown["error"]["code"]) == (400, "nothing_waits")

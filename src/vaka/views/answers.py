@@ -110,7 +110,9 @@ class AnswerReader:
         self._path, self._routed = path, RoutedAgents(path, routers)
         self._decisions = PendingDecisions()
         self.usage = Usage()
-        """What the model calls of the turn cost that were read so far."""
+        """What the model calls of the answer cost that were read so far."""
+        self._earlier_usage = Usage()
+        """What those of earlier answers of the turn cost."""
         self._is_open = self._has_message = False
         self._ended_turn = ""
         self._calls: dict[CallId, ToolCall] = {}
@@ -141,6 +143,8 @@ class AnswerReader:
     def suspend(self) -> None:
         """Note that the answer ends here, although the turn has not ended: what follows begins another one."""
         self._is_open, self._message = False, None
+        self._earlier_usage += self.usage
+        self.usage = Usage()
 
     # ----------------------------------------------------------------------------------------------------- the course
 
@@ -149,7 +153,7 @@ class AnswerReader:
         if self._is_open or (event.turn == self._ended_turn and event.turn and not is_start):
             return []
         if is_start:
-            self.usage = Usage()
+            self.usage = self._earlier_usage = Usage()
             self._calls.clear()
         self._is_open, self._has_message = True, False
         return [AnswerBegan(event.turn, getattr(body, "agent", ""), event.ts, 0 if is_start else event.seq)]
@@ -188,7 +192,7 @@ class AnswerReader:
 
     def _read_end(self, event: Event, body: _TurnEnd) -> list[AnswerPart]:
         if not self._path:
-            self.usage = body.usage
+            self.usage = _subtract(body.usage, self._earlier_usage)
         match body:
             case progress.TurnCompleted(text=text, stop=stop, limit=limit):
                 return self._end(event, "limit" if stop == "limit" else "completed", text, limit)
@@ -260,6 +264,14 @@ class AnswerReader:
         begun = self._begin(event, body)
         call = body.call if isinstance(body, control.ApprovalRequested) else self._calls.get(body.call or CallId(""))
         return [*begun, DecisionAsked(body, call)] if self._is_open else []
+
+
+def _subtract(total: Usage, part: Usage) -> Usage:
+    return Usage(
+        input=max(total.input - part.input, 0), output=max(total.output - part.output, 0),
+        cache_read=max(total.cache_read - part.cache_read, 0), cache_write=max(total.cache_write - part.cache_write, 0),
+        reasoning=max(total.reasoning - part.reasoning, 0), cost=max(total.cost - part.cost, 0.0),
+    )  # fmt: skip
 
 
 def is_client_call(asked: Asked) -> bool:
