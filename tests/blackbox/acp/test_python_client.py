@@ -35,16 +35,30 @@ class Editor:
         outcome = acp.schema.AllowedOutcome(outcome="selected", option_id=self.choice)
         return acp.RequestPermissionResponse(outcome=outcome)
 
+    async def create_elicitation(self, message: str, mode: Any, **more: Any) -> Any:
+        self.asked.put_nowait((message, mode))
+        return acp.schema.AcceptElicitationResponse(action="accept", content={"answer": "blue"})
+
     def texts(self, kind: str = "agent_message_chunk") -> str:
         return "".join(update.content.text for update in self.updates if update.session_update == kind)
 
 
 @asynccontextmanager
-async def start_agent(shell: Shell, *words: str) -> AsyncGenerator[tuple[Editor, Any]]:
-    editor, command = Editor(), (*COMMAND, *words)
+async def start_agent(
+    shell: Shell, *words: str, command: tuple[str, ...] = COMMAND
+) -> AsyncGenerator[tuple[Editor, Any]]:
+    editor, command = Editor(), (*command, *words)
     env = measure_once(shell.env, command)
     async with acp.spawn_agent_process(
-        editor, sys.executable, "-m", "vaka", *command, env=env, cwd=shell.folder, transport_kwargs={"stderr": None}
+        editor,
+        sys.executable,
+        "-m",
+        "vaka",
+        *command,
+        env=env,
+        cwd=shell.folder,
+        transport_kwargs={"stderr": None},
+        use_unstable_protocol=True,
     ) as (agent, process):
         yield editor, agent
     assert await asyncio.wait_for(process.wait(), TIMEOUT) == 0
@@ -121,6 +135,30 @@ async def test_each_session_has_the_settings_and_servers_of_its_own_folder(tmp_p
         chosen = await agent.set_session_mode(session_id=free, mode_id="plan")
         assert chosen is not None
     assert (tmp_path / "own.db").exists()
+
+
+async def test_a_rule_is_stored_in_the_folder_of_the_session_and_a_question_is_a_form(tmp_path: Path) -> None:
+    shell = Shell(tmp_path)
+    shell.write_script(call_line("Write", file_path="a.txt", content="A"), call_line("colour"), say_line("Written."))
+    shell.write_file("project/.git/HEAD", "")
+    command = ("acp", "--tools", "agent.py", "--builtin-tools", "all", "--model", "scripted:script.jsonl")
+    async with start_agent(shell, command=command) as (editor, agent):
+        forms = acp.schema.ElicitationCapabilities(form=acp.schema.ElicitationFormCapabilities())
+        await agent.initialize(protocol_version=1, client_capabilities=acp.schema.ClientCapabilities(elicitation=forms))
+        session = (await agent.new_session(cwd=f"{tmp_path}/project", mcp_servers=[])).session_id
+        editor.choice = "approve_project"
+        assert (await agent.prompt(session_id=session, prompt=text("Write."))).stop_reason == "end_turn"
+        call, options = editor.asked.get_nowait()
+        assert options == ["approve", "approve_session", "approve_project", "approve_user", "reject"]
+        assert call.locations[0].path == f"{tmp_path}/project/a.txt"
+        message, form = editor.asked.get_nowait()
+        assert (message, form.requested_schema.properties["answer"].enum) == ("Which colour?", ["red", "blue"])
+        results = [update.content[-1] for update in editor.updates if getattr(update, "status", "") == "completed"]
+        assert results[-1].content.text == "colour blue"
+    assert (tmp_path / "project" / "a.txt").read_text() == "A"
+    assert [path.relative_to(tmp_path) for path in tmp_path.rglob("settings*.json")] == [
+        Path("project/.claude/settings.local.json")
+    ]
 
 
 def test_without_a_client_the_command_ends_or_says_what_it_needs(tmp_path: Path) -> None:
