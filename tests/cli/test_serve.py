@@ -3,12 +3,16 @@
 import os
 import signal
 import socket
+import subprocess
+from contextlib import suppress
 from pathlib import Path
 
 import httpx2
 import pytest
+from websockets.sync.client import connect
+from websockets.typing import Subprotocol
 
-from tests.cli.shell import Shell, measure_once, say_line
+from tests.cli.shell import AGENT_FILE, Shell, call_line, measure_once, say_line
 from tests.server_process import ServerProcess
 
 MODEL = ("--model", "scripted:script.jsonl")
@@ -83,3 +87,29 @@ def test_settings_of_the_file_count(server_shell: Shell) -> None:
         names = {"agents.example": 200, "other.example": 421}
         for name, status in names.items():
             assert httpx2.get(f"{server.url}/healthz", headers={"Host": name}).status_code == status
+
+
+def test_a_second_signal_waits_for_no_turn_and_nothing_logs_a_ticket(shell: Shell) -> None:
+    shell.write_script(call_line("hang"))
+    (shell.folder / "agent.py").write_text(AGENT_FILE)
+    (shell.folder / "vaka.toml").write_text("[server]\ndrain_seconds = 3600\n")
+    keys = [shell.vaka("keys", "create", *tenant).out.strip() for tenant in ((), ("--tenant", "other"))]
+    headers: dict[str, str] = {}
+    with start(shell, "--trust", "--agent", "agent.py", "--verbose") as server:
+        for key in keys:
+            headers["Authorization"] = f"Bearer {key}"
+            body = {"agent": "payer", "input": "Go.", "background": True}
+            turn = httpx2.post(f"{server.url}/api/v1/sessions/s/turns", json=body, headers=headers)
+            assert turn.json()["status"] == "running"
+        ticket = httpx2.post(f"{server.url}/api/v1/ws-tickets", headers=headers).json()["ticket"]
+        address = f"{server.url.replace('http', 'ws')}/api/v1/ws?ticket={ticket}"
+        with connect(address, subprotocols=[Subprotocol("agent.v1+json")]) as socket:
+            socket.send('{"id": 1, "method": "state.get", "params": {"session": "s"}}')
+            assert '"running"' in str(socket.recv())
+        while server.process.poll() is None:
+            server.process.send_signal(signal.SIGTERM)
+            with suppress(subprocess.TimeoutExpired):
+                server.process.wait(0.2)
+        code, errors = server.stop()
+    assert code in (143, -signal.SIGTERM)
+    assert ticket not in errors

@@ -19,6 +19,8 @@ MAX_MESSAGE_BYTES = 2 * 1024 * 1024
 BACKLOG = 2048
 FAREWELL_SECONDS = 3.0
 """Seconds that followers have to read why they end, when the server stops."""
+CLOSE_SECONDS = 1.0
+"""Seconds that the runtime gets to close even if there is no time left for turns."""
 UNREAD_SECONDS = 90
 """Seconds after which the system ends a connection whose client takes nothing of what was sent, also a closed one."""
 
@@ -44,10 +46,12 @@ class StoppableServer(uvicorn.Server):
         self._service = service
         self.signal = 0
         """The signal that stopped the server, 0 if none did."""
+        # uvicorn logs the addresses of WebSockets, with their tickets, at the level info
         config = uvicorn.Config(
             create_app(service), http=BoundedHttpProtocol, ws="websockets-sansio", ws_max_size=MAX_MESSAGE_BYTES,
-            ws_per_message_deflate=False, log_config=None, access_log=False, server_header=False, proxy_headers=False,
-            lifespan="on", timeout_graceful_shutdown=max(1, round(service.settings.drain_seconds)),
+            ws_per_message_deflate=False, log_config=None, log_level="warning", access_log=False, server_header=False,
+            proxy_headers=False, lifespan="on",
+            timeout_graceful_shutdown=max(1, round(service.settings.drain_seconds)),
         )  # fmt: skip
         super().__init__(config)
 
@@ -71,15 +75,18 @@ class StoppableServer(uvicorn.Server):
                 loop.remove_signal_handler(number)
 
     def _stop(self, number: int) -> None:
-        self.force_exit = self.should_exit
+        if self.should_exit:
+            self.force_exit = True
+            self._service.hurry()
         self.should_exit, self.signal = True, number
 
 
-async def close_in_time(runtime: Runtime, seconds: float) -> bool:
-    """Close a runtime when its running turns have ended; return whether they have within some seconds.
+async def close_in_time(runtime: Runtime, service: AgentService | None) -> bool:
+    """Close a runtime when its running turns have ended; return whether they have in the time that is left for that.
 
     Turns that have not are left as they are: the next start of the server continues them.
     """
     closing = asyncio.create_task(runtime.close())
-    done, _ = await asyncio.wait([closing], timeout=seconds)
+    left = service.drain_time_left() if service is not None else 0.0
+    done, _ = await asyncio.wait([closing], timeout=max(left, CLOSE_SECONDS))
     return bool(done)

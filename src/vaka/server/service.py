@@ -77,7 +77,7 @@ class AgentService:
         self.default_agent, self.describe_settings = default_agent, describe_settings
         self.streams, self.decision_feed = OpenStreams(self.settings), DecisionFeed()
         self._usage: dict[str, UsageTotals] = {}
-        self.draining = False
+        self.draining, self._drain_end, self._hurry = False, 0.0, asyncio.Event()
         self._make_runtime = make_runtime or self._copy_runtime
         self._runtimes: dict[str, Runtime] = {runtime.store.namespace: runtime}
         self._turns: dict[tuple[str, str], set[str]] = {}
@@ -98,15 +98,30 @@ class AgentService:
             for task in repeated:
                 task.cancel()
             await asyncio.wait(repeated)
-            tenants = [runtime for runtime in self._runtimes.values() if runtime is not self.runtime]
-            if tenants:
-                closing = [asyncio.create_task(runtime.close()) for runtime in tenants]
-                await asyncio.wait(closing, timeout=self.settings.drain_seconds)
+            await self._close_tenants()
+
+    async def _close_tenants(self) -> None:
+        tenants = [runtime for runtime in self._runtimes.values() if runtime is not self.runtime]
+        if tenants:
+            hurrying = asyncio.create_task(self._hurry.wait())
+            waited: list[asyncio.Future[Any]] = [hurrying, asyncio.gather(*(runtime.close() for runtime in tenants))]
+            await asyncio.wait(waited, timeout=self.drain_time_left(), return_when=asyncio.FIRST_COMPLETED)
+            hurrying.cancel()
 
     def drain(self) -> None:
         """Accept no more turns, and end the streams that clients open again at another process."""
-        self.draining = True
+        if not self.draining:
+            self.draining, self._drain_end = True, self.runtime.env.clock.monotonic() + self.settings.drain_seconds
         self.streams.end_followers()
+
+    def drain_time_left(self) -> float:
+        """Return the seconds that running turns still have to end, when the server stops."""
+        left = self._drain_end - self.runtime.env.clock.monotonic() if self.draining else self.settings.drain_seconds
+        return 0.0 if self._hurry.is_set() else max(left, 0.0)
+
+    def hurry(self) -> None:
+        """Wait no more for turns that run: the next start continues them."""
+        self._hurry.set()
 
     # ---------------------------------------------------------------------------------------------- runtimes and agents
 

@@ -206,6 +206,7 @@ async def _serve(agents: ServedAgents, table: ServerTable, flags: Mapping[str, A
     given = flags["worker_socket"]
     listener = open_socket(table.host, table.port) if given is None else take_socket(given)
     runtime = runtime_from_settings(settings, agents.governing, quiet=True, ask=settings["ask"] or "wait")
+    service: AgentService | None = None
     try:
         service = await open_service(
             runtime, agents, server_settings(table, settings["features"], ui=not flags["no_ui"]),
@@ -217,7 +218,7 @@ async def _serve(agents: ServedAgents, table: ServerTable, flags: Mapping[str, A
             await _announce(service, listener.getsockname()[:2], open_page=flags["open_page"])
         await server.serve([listener])
     finally:
-        ended = await close_in_time(runtime, table.drain_seconds)
+        ended = await close_in_time(runtime, service)
     if not ended:
         click.echo("turns are unfinished; they continue when the server starts again", err=True)
         sys.stderr.flush()
