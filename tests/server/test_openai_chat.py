@@ -1,5 +1,6 @@
 """Chat Completions over a real socket: sessions of stateless requests, tools, decisions and errors."""
 
+import asyncio
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -213,6 +214,8 @@ async def test_bad_requests_get_errors_that_say_what_to_do(serve: Serve, scripte
         ({"model": "unknown", "messages": hi}, 404, "model_not_found"),
         ({"model": ":x", "messages": hi}, 404, "model_not_found"),
         ({"model": "assistant", "messages": []}, 400, "invalid_input"),
+        ({"model": "assistant", "messages": [{"role": "user", "content": " "}]}, 400, "invalid_input"),
+        ({"model": "assistant:one", "messages": [{"role": "user", "content": ""}]}, 400, "invalid_input"),
         ({"model": "assistant", "messages": hi, "tools": [{"type": "web_search"}]}, 400, "invalid_input"),
         ({"model": "assistant", "messages": hi, "tools": [{"type": "function", "function": 5}]}, 400, "invalid_input"),
         ({"model": "assistant", "messages": hi, "tools": [PICK, PICK]}, 400, "invalid_input"),
@@ -375,3 +378,29 @@ async def test_a_conversation_whose_session_is_gone_begins_again(serve: Serve, s
         await served.service.runtime.store.sessions.delete(parse_session_id(session))
         assert (await chat.ask("And?"))["text"] == "Hello."
         assert chat.session != session
+
+
+async def test_two_equal_requests_at_once_do_not_share_a_session(serve: Serve, scripted: Scripted) -> None:
+    started, go_on = asyncio.Event(), asyncio.Event()
+
+    @vaka.tool
+    async def hold() -> str:
+        """Wait for the test."""
+        started.set()
+        await go_on.wait()
+        return "held"
+
+    agent = scripted(say("Hello."), call("hold"), say("Held."), tools=[hold])
+    async with serve([agent]) as served, served.client() as client:
+        chat = Chat(client)
+        await chat.ask("Hi")
+        body = {"model": "assistant", "messages": [*chat.messages, {"role": "user", "content": "Go"}]}
+        waiting = asyncio.create_task(client.post("/v1/chat/completions", json=body))
+        await started.wait()
+        other = await client.post("/v1/chat/completions", json=body)
+        assert other.json()["choices"][0]["message"]["content"] == "Hello."
+        assert other.headers["x-vaka-session"] != chat.session
+        go_on.set()
+        first = await waiting
+        assert first.json()["choices"][0]["message"]["content"] == "Held."
+        assert first.headers["x-vaka-session"] == chat.session

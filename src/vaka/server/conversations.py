@@ -21,7 +21,7 @@ from vaka.core.ports.env import format_timestamp
 from vaka.core.ports.store import KeyValueStore, PendingDecision
 from vaka.core.session.fanout import Follower
 from vaka.core.types.control import ApprovalRequested, QuestionAsked
-from vaka.core.types.errors import VakaError
+from vaka.core.types.errors import Busy, VakaError
 from vaka.core.types.event import Event
 from vaka.core.types.ids import Cursor, digest_of, parse_session_id
 from vaka.core.types.message import (
@@ -36,6 +36,7 @@ from vaka.core.types.message import (
 )
 from vaka.core.types.tool import ToolChoice, ToolSpec
 from vaka.runtime.genx_import import write_imported
+from vaka.runtime.options import OnBusy
 from vaka.runtime.session import Session
 from vaka.runtime.turn_stream import TurnCollector
 from vaka.server.principal import Principal
@@ -87,6 +88,11 @@ class ConversationRequest(msgspec.Struct, frozen=True, kw_only=True):
     """Whether the request gets a session of its own, although one has its conversation."""
     spoken_replies: bool = True
     """Whether a text such as ``approve`` decides an approval, because the protocol has no other way."""
+
+    @property
+    def has_content(self) -> bool:
+        """Whether the user says something."""
+        return any(not isinstance(part, Text) or part.text.strip() for part in self.content)
 
     @property
     def decisions(self) -> tuple[Reply, ...]:
@@ -244,7 +250,7 @@ class Conversations:
 
     async def _create(self, principal: Principal, agent: Agent, request: ConversationRequest, id: str) -> Session[Any]:
         """Return a new session that begins with the history of the request."""
-        if not request.content:
+        if not request.has_content:
             raise _nothing_waits(request)
         runtime = await self._service.runtime_of(principal)
         turns = ImportedTurns(agent.name, runtime.env.ids.new_id)
@@ -270,11 +276,8 @@ class Conversations:
             raise Problem(409, "other_agent", f"session {id!r} belongs to agent {info.agent!r}, not to {agent.name!r}")
         session = await runtime.open(changed, id=info.id)
         rows = await runtime.decisions(info.id) if info.pending else ()
-        if not rows and not request.content:
-            raise _nothing_waits(request)
         if not rows:
-            await self._forget(principal, agent, request)
-            return await self._start_turn(principal, session, request, info.head)
+            return await self._start_next(principal, agent, request, session, info.head)
         start = (await session.last_turn())[0].seq - 1
         cursor = Cursor(0, start)  # a turn that no process runs goes on with the tools of this request
         events = await self._service.attach_turn(principal, session, turn=info.turn, after=cursor)
@@ -283,10 +286,26 @@ class Conversations:
         place = AnswerPlace(session=info.id, turn=info.turn, start=start, after=min(seqs), decided=max(seqs))
         return RequestAnswer(session, events, place, runtime.store.blobs)
 
-    async def _start_turn(
-        self, principal: Principal, session: Session[Any], request: ConversationRequest, head: int
+    async def _start_next(
+        self, principal: Principal, agent: Agent, request: ConversationRequest, session: Session[Any], head: int
     ) -> RequestAnswer:
-        input = PromptInput(prompt=request.content, key=request.key, options=request.options)
+        """Start the next turn of a session; a conversation that another request has just continued is copied."""
+        if not request.has_content:
+            raise _nothing_waits(request)
+        if request.session or self.find_model(request.model)[1]:
+            return await self._start_turn(principal, session, request, head)
+        try:
+            answer = await self._start_turn(principal, session, request, head, on_busy="reject")
+        except Busy:
+            return await self._continue(principal, agent, request, "")
+        await self._forget(principal, agent, request)
+        return answer
+
+    async def _start_turn(
+        self, principal: Principal, session: Session[Any], request: ConversationRequest, head: int, *,
+        on_busy: OnBusy = "queue",
+    ) -> RequestAnswer:  # fmt: skip
+        input = PromptInput(prompt=request.content, key=request.key, options=request.options, on_busy=on_busy)
         events = await self._service.start_turn(principal, session, input, until_waiting=True)
         place = AnswerPlace(session=session.id, key=events.key, start=0 if request.key else head)
         blobs = (await self._service.runtime_of(principal)).store.blobs
@@ -315,7 +334,7 @@ class Conversations:
             if not questions or not text_of(request.content):
                 raise _still_waits(list(asked.values()))
             return [await service.answer(principal, questions[0], text_of(request.content))]
-        if request.content and (results or request.replies):
+        if request.has_content and (results or request.replies):
             await session.submit(request.content, Follower(), on_busy="steer")
         events = [
             await service.answer_call(principal, session.id, result.call, result, failed=result.failed)
@@ -407,6 +426,8 @@ def _adapt_agent(agent: Agent, request: ConversationRequest) -> Agent:
 
 
 def _nothing_waits(request: ConversationRequest) -> Problem:
+    if not request.results and not request.replies:
+        return Problem(400, "invalid_input", "the input is empty; write what to do")
     given = [result.call for result in request.results] + [reply.approval for reply in request.replies]
     detail = (
         f"no session with these messages waits for {', '.join(given)[:200]}; send the messages as they were received"
