@@ -1,6 +1,7 @@
 """A client of a server whose connections are cut: nothing is lost and nothing comes twice."""
 
 import asyncio
+import socket
 from collections.abc import AsyncGenerator
 from contextlib import aclosing, asynccontextmanager
 from typing import Any
@@ -172,3 +173,24 @@ async def test_a_queued_input_is_taken_back_and_a_running_turn_is_cancelled() ->
             assert [event.type async for event in events][-1] == "turn.interrupted"
         with pytest.raises(VakaError, match="no unfinished turn"):
             await session.interrupt()
+
+
+@pytest.mark.parametrize(
+    ("answer", "problem"),
+    [(b"HTTP/1.1 200 OK\r\ncontent-length: 6\r\n\r\n<html>", "does not answer as a server of vaka does"),
+     (b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{}", "does not describe a session"),
+     (b"HTTP/1.1 302 Found\r\nlocation: /x\r\ncontent-length: 0\r\n\r\n", "the server answers with status 302")],
+)  # fmt: skip
+async def test_another_program_at_the_address_is_recognized(answer: bytes, problem: str) -> None:
+    async def respond(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(answer)
+        await writer.drain()
+        writer.close()
+
+    server = await asyncio.start_server(respond, "localhost", 0, family=socket.AF_INET)
+    port = server.sockets[0].getsockname()[1]
+    async with ServerClient(f"http://localhost:{port}") as client:
+        with pytest.raises(InvalidInput, match=problem):
+            await RemoteRuntime(client).open(id="s")
+    server.close()

@@ -9,7 +9,8 @@ from tests.cli.shell import TIMEOUT, RunningCommand, measure_once
 
 
 def test_a_turn_prints_its_answer_and_the_session_goes_on(served: ServerShell) -> None:
-    first = served.on_server("Hi.", "--agent", "talker", "--session", "talk")
+    proxy = {"HTTP_PROXY": "http://127.0.0.1:1", "http_proxy": "http://127.0.0.1:1"}
+    first = served.on_server("Hi.", "--agent", "talker", "--session", "talk", **proxy)
     assert (first.code, first.out) == (0, "Hello.\n")
     assert f"continue with: vaka run --server {served.url} --session talk" in first.err
     second = served.on_server("And?", "--session", "talk", "--output", "json").json
@@ -112,6 +113,8 @@ def test_what_cannot_work_says_so_with_the_exit_code_of_its_kind(served: ServerS
         assert problem in result.err
     for url, code, problem in (
         ("ftp://host", 2, "expected an address such as"), ("http://k:v@host", 2, "not in the address"),
+        (f"{served.url}/console/login?x", 2, "expected an address such as"),
+        (f"{served.url}/docs", 2, "there is no"),
         ("http://127.0.0.1:1", 75, "the server http://127.0.0.1:1 cannot be reached"),
     ):  # fmt: skip
         result = served.vaka("run", "Hi.", "--server", url)

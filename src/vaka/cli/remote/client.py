@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import asynccontextmanager
+from ipaddress import ip_address
 from types import TracebackType
 from typing import Any, Self
 from urllib.parse import quote, urlsplit
@@ -47,8 +48,10 @@ class ServerClient:
             raise UsageError("--server: give the key as VAKA_API_KEY or with --api-key-file, not in the address")
         self.url, self.on_lost = url.rstrip("/").removesuffix(PREFIX), on_lost
         headers = {"Authorization": f"Bearer {key}"} if key else {}
-        timeout = httpx2.Timeout(None, connect=CONNECT_SECONDS)
-        self._http = httpx2.AsyncClient(base_url=self.url + PREFIX, headers=headers, timeout=timeout)
+        self._http = httpx2.AsyncClient(
+            base_url=self.url + PREFIX, headers=headers, timeout=httpx2.Timeout(None, connect=CONNECT_SECONDS),
+            trust_env=not _is_loopback(parts.hostname or ""),  # a proxy cannot reach this machine
+        )  # fmt: skip
 
     async def __aenter__(self) -> Self:
         return self
@@ -85,9 +88,15 @@ class ServerClient:
                     raise Unavailable(f"the server {self.url} cannot be reached: {problem}") from error
                 await delays.wait()
             else:
-                if answer.is_error:
+                if not answer.is_success:
                     raise problem_of(answer.status_code, answer.content)
-                return msgspec.json.decode(answer.content) if answer.content else None
+                return self._read_document(answer.content) if answer.content else None
+
+    def _read_document(self, content: bytes) -> Any:
+        try:
+            return msgspec.json.decode(content, type=dict[str, Any])
+        except (msgspec.MsgspecError, RecursionError) as error:
+            raise InvalidInput(f"{self.url} does not answer as a server of vaka does: {error}") from error
 
     async def follow(self, path: str, *, after: str = "", ends: bool = True) -> AsyncGenerator[Event]:
         """Yield the events of a stream after a cursor; a lost connection is made again at the last event.
@@ -118,7 +127,7 @@ class ServerClient:
         headers = {"Accept": "text/event-stream"} | ({"Last-Event-ID": cursor} if cursor else {})
         timeout = httpx2.Timeout(SILENCE_SECONDS, connect=CONNECT_SECONDS)
         async with self._http.stream("GET", path, headers=headers, timeout=timeout) as response:
-            if response.is_error:
+            if not response.is_success:
                 raise problem_of(response.status_code, await response.aread())
             yield response
 
@@ -135,6 +144,13 @@ class _Delays:
     async def wait(self) -> None:
         await asyncio.sleep(self.seconds)
         self.seconds = min(max(self.seconds * 2, FIRST_DELAY), LAST_DELAY)
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
 
 
 async def _read_events(response: httpx2.Response) -> AsyncGenerator[Event]:

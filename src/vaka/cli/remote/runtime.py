@@ -239,12 +239,31 @@ class RemotePrompter(DecisionPrompter):
         """Print nothing: the files are those of the server."""
 
 
-def _info_of(document: Mapping[str, Any]) -> SessionInfo:
-    cursor = Cursor.parse(document["cursor"])
-    fields = {name: document[name] for name in ("title", "agent", "turn", "inputs", "pending", "created", "updated")}
+class RemoteSessionRow(msgspec.Struct, frozen=True, kw_only=True):
+    """What the terminal reads of the description of a session."""
+
+    id: str
+    cursor: str
+    status: str = ""
+    title: str = ""
+    agent: str = ""
+    turn: str = ""
+    inputs: int = 0
+    pending: int = 0
+    created: str = ""
+    updated: str = ""
+
+
+def _info_of(document: Any) -> SessionInfo:
+    try:
+        row = msgspec.convert(document, RemoteSessionRow)
+    except msgspec.ValidationError as error:
+        raise InvalidInput(f"the server does not describe a session as one of vaka does: {error}") from error
+    cursor = Cursor.parse(row.cursor)
     return SessionInfo(
-        id=SessionId(document["id"]), head=cursor.seq, epoch=cursor.epoch or 1, closed=document["status"] == "closed",
-        live=bool(document["turn"]), **fields,
+        id=SessionId(row.id), head=cursor.seq, epoch=cursor.epoch or 1, title=row.title, agent=row.agent, turn=row.turn,
+        inputs=row.inputs, pending=row.pending, created=row.created, updated=row.updated,
+        closed=row.status == "closed", live=bool(row.turn),
     )  # fmt: skip
 
 
