@@ -274,8 +274,12 @@ def test_what_a_child_has_open_ends_with_it() -> None:
         )
     )
     assert [(span.kind, span.end and span.end - trace.start, span.status) for span in trace.spans[3:]] == [
-        ("tool", 9, "ok"), ("subagent", 7, "error"), ("script", 7, "error"), ("step", 7, "error"), ("model", 7, "error"),
-    ]  # fmt: skip
+        ("tool", 9, "ok"),
+        ("subagent", 7, "error"),
+        ("script", 7, "error"),
+        ("step", 7, "error"),
+        ("model", 7, "error"),
+    ]
 
 
 def test_events_of_turns_that_began_earlier_and_live_events_are_ignored() -> None:

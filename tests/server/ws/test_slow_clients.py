@@ -18,7 +18,7 @@ from vaka.server.ws.subscriptions import SessionFeed
 from vaka.testing import say
 
 ALICE = PRINCIPALS["alice"]
-EVENTS = 400
+EVENTS = 40
 
 
 async def wait_until(condition: Callable[[], bool]) -> None:
@@ -33,7 +33,7 @@ async def test_a_client_that_does_not_read_is_closed_and_resumes_at_its_cursor(
     async with serve([scripted(say("Hi."))], settings=settings) as served:
         session = await served.service.create_session(ALICE, id="long")
         for number in range(EVENTS):  # together more than the buffers of the sockets
-            await session.checkpoint(f"{number} {'x' * 30_000}")
+            await session.checkpoint(f"{number} {'x' * 300_000}")
         async with client(served) as socket:
             await socket.send("subscribe", session="long")
             await wait_until(lambda: len(served.service.streams) == 1)

@@ -120,7 +120,8 @@ class Connection:
             waited: list[asyncio.Future[Any]] = [*tasks, self._end]
             await asyncio.wait(waited, return_when=asyncio.FIRST_COMPLETED)
             await self._handlers.close()
-            if not sender.done() and (not reader.done() or reader.exception()):  # the client is still there
+            has_left = reader.done() and not reader.exception()
+            if not sender.done() and not watcher.done() and not has_left:  # the client reads what is queued
                 self.queue.finish()
                 await asyncio.wait([sender], timeout=CLOSE_SECONDS)
         finally:
