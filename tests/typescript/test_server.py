@@ -92,7 +92,7 @@ async def test_the_client_runs_decides_branches_and_survives_cuts(client_package
     assert found["rest"] == {
         "agents": ["decider", "finisher", "guide", "waiter", "worker"],
         "tools": ["choose", "deploy", "greet", "pick"], "executed": "Aloha, Ann.", "trace": ["turn", "step", "model"],
-        "me": "alice", "stats": True, "usage": True,
+        "me": "alice", "version": "vaka", "stats": True, "usage": True,
     }  # fmt: skip
     assert found["cut"] == [[True, True, 1]] * 5
     assert found["same"] == [[id, True, True] for id in ("talk", "decide", "cancel", "steer")]

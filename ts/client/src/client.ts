@@ -1,6 +1,7 @@
 import type {
-  Agent, ApprovalQuery, ApprovalsChanged, EventPage, EventQuery, Input, NewSession, Page, PageQuery, PendingDecision,
-  Resolution, Resolved, SavedCheckpoint, Session, SessionQuery, StoredMessage, Tool, ToolRun, Trace, TraceEntry, Turn,
+  Agent, ApprovalQuery, ApprovalsChanged, Caller, EventPage, EventQuery, ForkOptions, Input, NewSession, Page, PageQuery,
+  PendingDecision, Remember, Resolution, Resolved, SavedCheckpoint, Session, SessionChange, SessionQuery, Stats,
+  StoredMessage, Tool, ToolRun, Trace, TraceSummary, Turn, UsageRow,
 } from "./api.ts";
 import { toEvent } from "./events.ts";
 import type { AgentEvent, Json, JsonObject } from "./event.generated.ts";
@@ -44,17 +45,17 @@ export class AgentClient {
     create: (session: NewSession = {}) => this.#post<Session>("/sessions", session),
     list: (query: SessionQuery = {}) => this.#get<Page<Session>>("/sessions", query),
     get: (id: string) => this.#get<Session>(pathOf("sessions", id)),
-    update: (id: string, change: { title?: string; tags?: string[]; metadata?: JsonObject }) =>
+    update: (id: string, change: SessionChange) =>
       this.http.json<Session>("PATCH", pathOf("sessions", id), { body: change }),
     delete: (id: string) => this.http.json<void>("DELETE", pathOf("sessions", id)),
-    fork: (id: string, from: { at?: string; turn?: string; id?: string; title?: string } = {}) =>
+    fork: (id: string, from: ForkOptions = {}) =>
       this.#post<Session>(pathOf("sessions", id, "fork"), from),
     rewind: (id: string, to: string | number, options: { interrupt?: boolean; files?: boolean } = {}) =>
       this.#post<Session>(pathOf("sessions", id, "rewind"), { to, ...options }),
     close: (id: string) => this.#post<Session>(pathOf("sessions", id, "close"), {}),
     /** The stored events as JSON Lines. */
     export: async (id: string) => (await this.http.send("GET", pathOf("sessions", id, "export"))).text(),
-    stats: (id: string) => this.#get<JsonObject>(pathOf("sessions", id, "stats")),
+    stats: (id: string) => this.#get<Stats>(pathOf("sessions", id, "stats")),
     events: async (id: string, query: EventQuery & { limit?: number } = {}): Promise<EventPage> => {
       const page = await this.#get<EventPage>(pathOf("sessions", id, "events"), query);
       return { ...page, data: page.data.map(toEvent) };
@@ -89,10 +90,8 @@ export class AgentClient {
     count: async (query: ApprovalQuery = {}) => (await this.#get<{ count: number }>("/approvals/count", query)).count,
     get: (id: string) => this.#get<PendingDecision>(pathOf("approvals", id)),
     resolve: (id: string, resolution: Resolution) => this.#post<Resolved>(pathOf("approvals", id, "resolve"), resolution),
-    approve: (id: string, { edit, ...options }: { edit?: JsonObject; message?: string; remember?: Resolution["remember"] } = {}) =>
-      this.approvals.resolve(id, {
-        decision: edit ? "edit" : "approve", ...(edit ? { edited_args: edit } : {}), ...options,
-      } as Resolution),
+    approve: (id: string, { edit, ...options }: { edit?: JsonObject; message?: string; remember?: Remember } = {}) =>
+      this.approvals.resolve(id, edit ? { decision: "edit", edited_args: edit, ...options } : { decision: "approve", ...options }),
     reject: (id: string, message = "") => this.approvals.resolve(id, { decision: "reject", message }),
     answer: (id: string, answer: Json) => this.approvals.resolve(id, { decision: "answer", answer }),
     /** Yield the number and ids of the open approvals each time they change. */
@@ -102,7 +101,7 @@ export class AgentClient {
   readonly agents = {
     list: (query: PageQuery = {}) => this.#get<Page<Agent>>("/agents", query),
     get: (name: string) => this.#get<Agent>(pathOf("agents", name)),
-    reload: () => this.#post<JsonObject>("/agents/reload", {}),
+    reload: async () => (await this.#post<{ data: string[] }>("/agents/reload", {})).data,
   };
 
   readonly tools = {
@@ -114,22 +113,22 @@ export class AgentClient {
   };
 
   readonly traces = {
-    list: (query: PageQuery & { session?: string } = {}) => this.#get<Page<TraceEntry>>("/traces", query),
+    list: (query: PageQuery & { session?: string } = {}) => this.#get<Page<TraceSummary>>("/traces", query),
     /** The trace of a turn, or of a whole session. */
     get: (session: string, turn?: string) => this.#get<Trace>(pathOf("traces", session, ...(turn ? [turn] : []))),
   };
 
   readonly stats = {
-    get: () => this.#get<JsonObject>("/stats"),
+    get: () => this.#get<Stats>("/stats"),
     /** Usage per day and model. */
-    usage: (days?: number) => this.#get<JsonObject>("/usage", { days }),
+    usage: (days?: number) => this.#get<Page<UsageRow>>("/usage", { days }),
   };
 
-  me(): Promise<{ id: string; namespace: string; scopes: string[] }> {
+  me(): Promise<Caller> {
     return this.#get("/me");
   }
 
-  version(): Promise<JsonObject> {
+  version(): Promise<{ name: string; version: string }> {
     return this.#get("/version");
   }
 

@@ -1,4 +1,4 @@
-// Made from schema/events.schema.json by `python -m scripts.ts_events`.
+// Made from schema/events.schema.json by `python -m scripts.ts_types`.
 // A field with a default is optional: the server leaves a default out.
 
 export type Json = null | boolean | number | string | Json[] | { [key: string]: Json };

@@ -1,5 +1,5 @@
 import { useCallback, useEffect, useMemo, useState, useSyncExternalStore } from "react";
-import type { Input, Resolution } from "./api.ts";
+import type { Input, Remember } from "./api.ts";
 import type { AgentClient } from "./client.ts";
 import { AgentError, connectionError } from "./errors.ts";
 import type { Json, JsonObject } from "./event.generated.ts";
@@ -24,7 +24,7 @@ export interface UseSession {
   send(input: Input, options?: RunOptions): Promise<void>;
   stop(note?: string): Promise<void>;
   steer(input: Input): Promise<void>;
-  approve(id: string, options?: { edit?: JsonObject; message?: string; remember?: Resolution["remember"] }): Promise<void>;
+  approve(id: string, options?: { edit?: JsonObject; message?: string; remember?: Remember }): Promise<void>;
   reject(id: string, message?: string): Promise<void>;
   answer(id: string, answer: Json): Promise<void>;
   /** Copy the session, up to a cursor or checkpoint; resolves with the id of the copy. */

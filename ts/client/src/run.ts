@@ -1,5 +1,5 @@
 // One turn: from its input to its end, over as many connections as it takes.
-import type { Input, PendingDecision, Resolution, Resolved, Turn } from "./api.ts";
+import type { ClientTool, ConflictPolicy, Input, PendingDecision, Remember, Resolved, Turn } from "./api.ts";
 import type { AgentClient } from "./client.ts";
 import { AgentError } from "./errors.ts";
 import type { AgentEvent, Json, JsonObject, MessageCompleted, Usage } from "./event.generated.ts";
@@ -13,11 +13,11 @@ export interface RunOptions {
   model?: string;
   options?: JsonObject;
   /** What happens while another turn runs; the default is "enqueue". */
-  onConflict?: "reject" | "enqueue" | "interrupt" | "rollback" | "steer";
+  onConflict?: ConflictPolicy;
   onDisconnect?: "continue" | "cancel";
   ifNotExists?: "create" | "reject";
   /** Tools that the client runs; `answerCall` returns their results. */
-  clientTools?: JsonObject[];
+  clientTools?: ClientTool[];
   /** The same key again is the same input; by default each run has its own. */
   idempotencyKey?: string;
   signal?: AbortSignal;
@@ -127,7 +127,7 @@ export class Run implements AsyncIterable<AgentEvent> {
     return this.#client.http.json("POST", this.#path("turns", this.#turn || "current", "steer"), { body: { input } });
   }
 
-  approve(id: string, options: { edit?: JsonObject; message?: string; remember?: Resolution["remember"] } = {}): Promise<Resolved> {
+  approve(id: string, options: { edit?: JsonObject; message?: string; remember?: Remember } = {}): Promise<Resolved> {
     return this.#client.approvals.approve(id, options);
   }
 

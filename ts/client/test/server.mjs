@@ -107,7 +107,7 @@ async function rest() {
     agents: (await client.agents.list()).data.map((agent) => agent.name).sort(),
     tools: (await client.tools.list({ agent: "decider" })).data.map((tool) => tool.name).sort(),
     executed: (await client.tools.execute("greet", { name: "Ann" }, { agent: "decider" })).content[0].text,
-    trace: trace.spans.map((span) => span.kind), me: (await client.me()).id,
+    trace: trace.spans.map((span) => span.kind), me: (await client.me()).id, version: (await client.version()).name,
     stats: Object.keys(await client.stats.get()).length > 0, usage: Object.keys(await client.stats.usage(1)).length > 0,
   };
 }

@@ -1,21 +1,25 @@
-"""Write the TypeScript types of all events from their schema: python -m scripts.ts_events [--check]."""
+"""Write the TypeScript types of events and of the API from their schemas: python -m scripts.ts_types [--check]."""
 
 import argparse
 import json
+import re
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
-SCHEMA = ROOT / "schema" / "events.schema.json"
-FILE = ROOT / "ts" / "client" / "src" / "event.generated.ts"
+EVENTS = ROOT / "schema" / "events.schema.json"
+API = ROOT / "schema" / "openapi.json"
+SOURCE = ROOT / "ts" / "client" / "src"
 
 Schema = dict[str, Any]
 
+REFERENCE = re.compile(r'"#/components/schemas/(\w+)"')
 SCALARS = {"string": "string", "integer": "number", "number": "number", "boolean": "boolean", "null": "null"}
 
-HEAD = """\
-// Made from schema/events.schema.json by `python -m scripts.ts_events`.
+EVENTS_HEAD = """\
+// Made from schema/events.schema.json by `python -m scripts.ts_types`.
 // A field with a default is optional: the server leaves a default out.
 
 export type Json = null | boolean | number | string | Json[] | { [key: string]: Json };
@@ -62,6 +66,10 @@ export interface UnknownEvent extends Partial<Omit<Envelope<"unknown", Channel, 
 }
 """
 
+API_HEAD = """\
+// Made from schema/openapi.json by `python -m scripts.ts_types`.
+"""
+
 
 def comment(text: str, indent: str = "") -> str:
     """Return a documentation comment of the first line of ``text``; nothing without text."""
@@ -87,9 +95,11 @@ def type_of(schema: Schema) -> str:
     return SCALARS.get(kind or "", "Json")
 
 
-def interface_of(name: str, schema: Schema) -> str:
-    """Return the interface of an object of the schema."""
-    required = schema["required"]
+def interface_of(name: str, schema: Schema, *, defaults_sent: bool = False) -> str:
+    """Return the interface of an object of the schema; with ``defaults_sent``, fields with a default are there, too."""
+    required = set(schema["required"])
+    if defaults_sent:
+        required |= {key for key, field in schema["properties"].items() if "default" in field}
     fields = "".join(
         f"{comment(field.get('description', ''), '  ')}  {key}{'' if key in required else '?'}: {type_of(field)};\n"
         for key, field in schema["properties"].items()
@@ -106,9 +116,14 @@ def event_type(kind: str, schema: Schema) -> str:
     return f"{base}<{name}, {json.dumps(properties['channel']['const'])}, {type_of(properties['data'])}>"
 
 
-def render() -> str:
-    """Return the text of the file."""
-    definitions: Schema = json.loads(SCHEMA.read_text("utf-8"))["$defs"]
+def read_definitions() -> Schema:
+    definitions: Schema = json.loads(EVENTS.read_text("utf-8"))["$defs"]
+    return definitions
+
+
+def render_events() -> str:
+    """Return the text of the file of events."""
+    definitions = read_definitions()
     events: Schema = definitions.pop("events")
     kinds = {kind: schema for kind, schema in events.items() if kind != "unknown"}
     interfaces = [interface_of(name, schema) for name, schema in definitions.items()]
@@ -127,22 +142,55 @@ export type EventOf<Type extends keyof EventTypes> = EventTypes[Type];
 export const EVENT_TYPES: ReadonlySet<string> = new Set([
 {names}]);
 """
-    return "\n".join([HEAD, *interfaces, union])
+    return "\n".join([EVENTS_HEAD, *interfaces, union])
+
+
+def find_references(part: object, schemas: Schema) -> set[str]:
+    """Return the names of all objects that a part of the API document contains."""
+    found: set[str] = set()
+    new = set(REFERENCE.findall(json.dumps(part)))
+    while new:
+        name = new.pop()
+        if name not in found:
+            found.add(name)
+            new |= set(REFERENCE.findall(json.dumps(schemas[name])))
+    return found
+
+
+def render_api() -> str:
+    """Return the text of the file of the API. What events have, too, is imported."""
+    document: Schema = json.loads(API.read_text("utf-8"))
+    events, schemas = read_definitions(), document["components"]["schemas"]
+    shared = [
+        name for name, schema in schemas.items()
+        if name in events and schema["properties"].keys() == events[name]["properties"].keys()
+    ]  # fmt: skip
+    operations = [operation for path in document["paths"].values() for operation in path.values()]
+    sent = find_references([operation["responses"] for operation in operations], schemas)
+    own = {name: schema for name, schema in schemas.items() if name not in shared}
+    interfaces = [interface_of(name, schema, defaults_sent=name in sent) for name, schema in own.items()]
+    names = sorted({*shared, "Json", "JsonObject"})
+    used = [name for name in names if any(re.search(rf"\b{name}\b", text) for text in interfaces)]
+    head = f'{API_HEAD}import type {{ {", ".join(used)} }} from "./event.generated.ts";\n'
+    return "\n".join([head, *interfaces])
+
+
+FILES: dict[Path, Callable[[], str]] = {
+    SOURCE / "event.generated.ts": render_events, SOURCE / "api.generated.ts": render_api,
+}  # fmt: skip
 
 
 def main() -> int:
-    """Write the file, or with ``--check`` only print whether it is out of date."""
+    """Write the files, or with ``--check`` only print which are out of date."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--check", action="store_true", help="write nothing; exit with 1 when the file is out of date")
+    parser.add_argument("--check", action="store_true", help="write nothing; exit with 1 when a file is out of date")
     check: bool = parser.parse_args().check
-    text = render()
-    if FILE.exists() and FILE.read_text("utf-8") == text:
-        print("up to date")
-        return 0
-    if not check:
-        FILE.write_text(text, "utf-8")
-    print(f"{FILE.relative_to(ROOT)} {'is out of date' if check else 'written'}")
-    return 1 if check else 0
+    stale = [file for file, render in FILES.items() if not file.exists() or file.read_text("utf-8") != render()]
+    for file in stale:
+        print(f"{file.relative_to(ROOT)} {'is out of date' if check else 'written'}")
+        if not check:
+            file.write_text(FILES[file](), "utf-8")
+    return 1 if check and stale else 0
 
 
 if __name__ == "__main__":
