@@ -404,3 +404,25 @@ async def test_two_equal_requests_at_once_do_not_share_a_session(serve: Serve, s
         first = await waiting
         assert first.json()["choices"][0]["message"]["content"] == "Held."
         assert first.headers["x-vaka-session"] == chat.session
+
+
+async def test_a_conversation_goes_on_at_another_server_of_the_same_store(
+    serve: Serve, scripted: Scripted, tmp_path: Path
+) -> None:
+    store = f"sqlite:///{tmp_path}/vaka.db"
+    agent = scripted(call("pick"), call("deploy"), say("Done."), say("More."), tools=[deploy])
+    async with (
+        serve([agent], store=store, ask_for=["deploy"]) as first,
+        serve([agent], store=store, ask_for=["deploy"]) as second,
+        first.client() as one,
+        second.client() as other,
+    ):
+        chat = Chat(one, tools=[PICK])
+        await chat.ask("Go")
+        session, chat.client = chat.session, other
+        await chat.ask({"role": "tool", "tool_call_id": "call_1", "content": "red"})
+        chat.client = one
+        assert (await chat.ask("approve"))["text"] == "Done."
+        chat.client = other
+        assert (await chat.ask("And?"))["text"] == "More."
+        assert chat.session == session

@@ -1,5 +1,6 @@
 """The Responses API over a real socket: stored responses, resuming, decisions, branches and deletion."""
 
+import asyncio
 import json
 from collections.abc import Callable
 from typing import Any
@@ -314,3 +315,38 @@ async def test_bad_requests_get_errors(serve: Serve, scripted: Scripted, fields:
         answer = await client.post("/v1/responses", json=fields)
         assert (answer.status_code, answer.json()["error"]["code"]) == (status, code)
         assert await sessions_of(served) == []
+
+
+async def test_a_stream_that_was_cut_goes_on_live_at_the_next_event(serve: Serve, scripted: Scripted) -> None:
+    started, go_on = asyncio.Event(), asyncio.Event()
+
+    @vaka.tool
+    async def hold() -> str:
+        """Wait for the test."""
+        started.set()
+        await go_on.wait()
+        return "held"
+
+    agent = scripted(
+        {"text": "One moment.", "tool_calls": [{"name": "hold", "arguments": {}}]}, say("Held."), tools=[hold]
+    )
+    async with serve([agent]) as served, served.client() as client:
+        body = {"model": "assistant", "input": "Go", "stream": True, "background": True}
+        events: list[Json] = []
+        async with client.stream("POST", "/v1/responses", json=body) as stream:
+            async for line in stream.aiter_lines():
+                events += events_of(line)
+                if events and events[-1]["type"].endswith(".delta"):
+                    break
+        await started.wait()
+        id, after = events[0]["response"]["id"], events[-1]["sequence_number"]
+        running = (await client.get(f"/v1/responses/{id}")).json()
+        assert running["status"] == "in_progress"
+        address = f"/v1/responses/{id}?stream=true"
+        async with client.stream("GET", f"{address}&starting_after={after}") as stream:
+            async for line in stream.aiter_lines():
+                events += events_of(line)
+                if events[-1]["type"] == "response.mcp_call.in_progress":
+                    go_on.set()
+        assert events[-1]["response"]["output"][-1]["content"][0]["text"] == "Held."
+        assert join_deltas(events) == join_deltas(events_of((await client.get(address)).text))
