@@ -105,9 +105,9 @@ export class Run implements AsyncIterable<AgentEvent> {
     return turn;
   }
 
-  /** The outcome of the turn. Reads the turn to its end unless a loop does so already; then it waits for that loop. */
+  /** The outcome of the turn. Reads the turn to its end, or waits for the loop that reads it: do not await it in that loop. */
   async result(): Promise<RunResult> {
-    await this.#reading;
+    if (!this.#result) await this.#reading;
     if (!this.#result) for await (const _ of this) continue;
     if (!this.#result) throw new AgentError("the run was closed before its turn ended", { code: "closed" });
     return this.#result;

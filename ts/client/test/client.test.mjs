@@ -211,6 +211,20 @@ test("after break the rest of a run is read from where it was left", async () =>
   assert.equal((await run.result()).status, "interrupted");
 });
 
+test("the result of a run can be awaited beside the loop that reads it, and in the loop at its last event", async () => {
+  const client = connect((_, response) => startStream(response).end(streamOf(eventsOf("tools"))));
+  const run = client.session("s").run("Go.");
+  const texts = [];
+  const reading = (async () => {
+    for await (const event of run) if (event.type === "turn.completed") texts.push((await run.result()).text);
+  })();
+  await Promise.resolve();
+  texts.push((await run.result()).text);
+  await reading;
+  assert.deepEqual(texts, ["Grüße, 世界.", "Grüße, 世界."]);
+  assert.equal(requests.length, 1);
+});
+
 test("a run that was started without reading is followed by its key", async () => {
   const events = eventsOf("tools");
   const client = connect((request, response) => (request.method === "POST" ? reply(response, { id: "", key: "k" }, 202) : startStream(response).end(streamOf(events))));
