@@ -39,6 +39,7 @@ PARTS = {
     "serving-sse": "bench.serving:measure_sse_streams",
     "serving-ws": "bench.serving:measure_socket_streams",
     "serving-event": "bench.serving:measure_event_cost",
+    "console": "bench.console:measure_console",
     "searching": "bench.file_search:measure_search",
     "policy": "bench.policy:measure_policy",
     "redaction": "bench.redaction:measure_redaction",

@@ -86,7 +86,28 @@ async def test_a_running_turn_takes_more_messages_and_stops(server: ConsoleServe
         await page.get_by_label("Title of the session").fill("Tides of the week")
         await page.keyboard.press("Enter")
         await expect(page.get_by_role("heading", name="Tides of the week")).to_be_visible()
-        page.on("dialog", lambda dialog: dialog.accept())
+        console.check()
+
+
+async def test_a_page_out_of_sight_holds_no_stream_and_catches_up(
+    server: ConsoleServer, open_console: OpenConsole
+) -> None:
+    show = (
+        "hidden => { Object.defineProperty(document, 'hidden', {value: hidden, configurable: true});"
+        " document.dispatchEvent(new Event('visibilitychange')); }"
+    )
+    await server.run_turn("seen", "tides", background=True)
+    async with open_console(server) as console:
+        page = console.page
+        await console.open("/chat/seen")
+        answer = page.locator(".message.assistant .markdown")
+        await expect(answer).to_have_text(FIRST.strip())
+        await page.evaluate(show, True)
+        await asyncio.to_thread(server.gate.write_text, "go on")
+        await server.post("/sessions/seen/turns/current/wait")
+        await expect(answer).to_have_text(FIRST.strip())
+        await page.evaluate(show, False)
+        await expect(answer).to_have_text(WHOLE)
         console.check()
 
 

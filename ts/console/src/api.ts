@@ -54,6 +54,7 @@ export async function signOut(): Promise<void> {
 
 export interface NewTurn {
   input: string;
+  agent?: string;
   background?: boolean;
   on_conflict?: "enqueue" | "steer";
 }
@@ -89,7 +90,6 @@ const seqOf = (cursor: string): number => Number(cursor.split(".")[1] ?? 0);
 export const api = {
   sessions: (query: Record<string, string>) => get<Page<Session>>("/sessions", query),
   session: (id: string) => get<Session>(pathOf("sessions", id)),
-  createSession: (body: { agent: string; title?: string }) => post<Session>("/sessions", body),
   updateSession: (id: string, body: { title?: string; tags?: string[] }) => send<Session>("PATCH", pathOf("sessions", id), { body }),
   deleteSession: (id: string) => send<void>("DELETE", pathOf("sessions", id)),
   fork: (id: string, body: { at?: string; title?: string }) => post<Session>(pathOf("sessions", id, "fork"), body),

@@ -3,7 +3,7 @@ import { pathOf } from "@vaka/client/http.ts";
 import { SeenEvents } from "@vaka/client/seen_events.ts";
 import { type AgentEvent, initialState, reduce, type SessionState } from "@vaka/client/store.ts";
 import { type Signal, signal } from "@preact/signals";
-import { useEffect, useState } from "preact/hooks";
+import { useEffect, useMemo, useState } from "preact/hooks";
 import { api, http } from "./api.ts";
 import { openApprovals } from "./shared.ts";
 import type { Session } from "./types.ts";
@@ -56,15 +56,34 @@ export class LiveSession {
   readonly error = signal<Error | null>(null);
   private next: SessionState;
   private scheduled = false;
-  private readonly abort = new AbortController();
+  private closed = false;
+  private abort = new AbortController();
+  private seen = new SeenEvents("");
 
   constructor(readonly id: string) {
     this.next = initialState(id);
     this.state = signal(this.next);
   }
 
-  /** Follow after a cursor, "" for the whole log, until `close`. */
-  async follow(after: string): Promise<void> {
+  /** Follow after a cursor, "" for the whole log, until `pause` or `close`. */
+  start(after: string): void {
+    this.seen = new SeenEvents(after);
+    void this.follow();
+  }
+
+  /** End the connection of a page that is out of sight: a browser opens few connections to one server. */
+  pause(): void {
+    this.abort.abort();
+  }
+
+  /** Go on where `pause` ended. */
+  resume(): void {
+    if (!this.abort.signal.aborted || this.closed) return;
+    this.abort = new AbortController();
+    void this.follow();
+  }
+
+  private async follow(): Promise<void> {
     const { signal } = this.abort;
     const open = (cursor: string, signal: AbortSignal) => http.events("GET", pathOf("sessions", this.id, "events"), { query: { after: cursor || "0" }, signal });
     const onStatus = (status: ConnectionStatus, attempt: number) => {
@@ -73,7 +92,7 @@ export class LiveSession {
       showStatus({ of: this.id, cursor: this.next.cursor });
     };
     try {
-      for await (const event of follow(open, { seen: new SeenEvents(after), signal, onStatus })) this.apply(event);
+      for await (const event of follow(open, { seen: this.seen, signal, onStatus })) this.apply(event);
     } catch (error) {
       if (!signal.aborted) this.error.value = error as Error;
     }
@@ -90,22 +109,32 @@ export class LiveSession {
 
   private readonly show = (): void => {
     this.scheduled = false;
-    if (this.state.value === this.next || this.abort.signal.aborted) return;
+    if (this.state.value === this.next || this.closed) return;
     this.state.value = this.next;
     if (connection.value.of === this.id) setConnection({ cursor: this.next.cursor });
   };
 
   close(): void {
+    this.closed = true;
     this.abort.abort();
   }
 }
 
 const TURNS_SHOWN = 30;
 
+/** Sessions that this page has begun: their logs are followed from the start, without asking for their length first. */
+export const startsHere = new Set<string>();
+
 /** The cursor before the newest turns of a session, "" when all of them are shown. */
 async function startOf(id: string, turns: number): Promise<string> {
   const page = await api.turns(id, { limit: String(turns + 1) });
   return page.data.length > turns ? (page.data[turns]?.cursor ?? "") : "";
+}
+
+/** What the log says before the first turn that is shown comes from the index of sessions. */
+function withSession(state: SessionState, session: Session, partial: boolean): SessionState {
+  if (!partial) return state.agent ? state : { ...state, agent: session.agent };
+  return { ...state, agent: state.agent || session.agent, title: session.title, folder: state.folder || session.folder };
 }
 
 interface Followed {
@@ -128,22 +157,27 @@ export function useLiveSession(id: string): Followed {
     const current = new LiveSession(id);
     let open = true;
     setFailure(null);
-    Promise.all([api.session(id), startOf(id, turns)]).then(([found, after]) => {
+    const begin = startsHere.has(id) ? Promise.resolve([null, ""] as const) : Promise.all([api.session(id), startOf(id, turns)]);
+    begin.then(([found, after]) => {
       if (!open) return;
       setSession(found);
       setStart(after);
       setLive(current);
-      void current.follow(after);
+      current.start(after);
+      if (document.hidden) current.pause();
     }, (error: Error) => { if (open) setFailure(error); });
+    const onVisible = () => { if (document.hidden) current.pause(); else current.resume(); };
+    document.addEventListener("visibilitychange", onVisible);
     return () => {
       open = false;
+      document.removeEventListener("visibilitychange", onVisible);
       current.close();
       ofSession = null;
       showStatus({ of: "", cursor: "" });
     };
   }, [id, turns]);
   const state = live.state.value;
-  const shown = session && !state.agent ? { ...state, agent: session.agent } : state;
+  const shown = useMemo(() => (session ? withSession(state, session, start !== "") : state), [state, session, start]);
   return { state: shown, session, error: failure ?? live.error.value, earlier: start !== "", loadEarlier: () => setTurns(turns * 4) };
 }
 

@@ -15,7 +15,7 @@ import { SettingsPage } from "./pages/Settings.tsx";
 import { TracesPage } from "./pages/Traces.tsx";
 import { UsagePage } from "./pages/Usage.tsx";
 import { path, type Route, route, startRouter } from "./router.ts";
-import { recent, startRefreshing } from "./shared.ts";
+import { openApprovals, recent, startRefreshing } from "./shared.ts";
 import { PLACES, Shell } from "./shell.tsx";
 import { startTheme } from "./theme.ts";
 import { report } from "./toast.ts";
@@ -58,7 +58,8 @@ function Console() {
     return () => { document.removeEventListener("visibilitychange", onVisible); stop(); };
   }, []);
   const last = crumbs.at(-1);
-  useEffect(() => { document.title = `${typeof last === "string" ? last : "Chat"} · vaka`; }, [last]);
+  const open = openApprovals.value;
+  useEffect(() => { document.title = `${open ? `(${open}) ` : ""}${typeof last === "string" ? last : "Chat"} · vaka`; }, [last, open]);
   return <Shell crumbs={crumbs}><Page at={at} /></Shell>;
 }
 

@@ -7,7 +7,7 @@ import { Transcript } from "../components/Transcript.tsx";
 import { ago, compact, cost, count, plural } from "../format.ts";
 import { Icon } from "../icons.tsx";
 import { useShortcuts } from "../keys.ts";
-import { useLiveSession } from "../live.ts";
+import { startsHere, useLiveSession } from "../live.ts";
 import { navigate, path, route } from "../router.ts";
 import { agents, recent, refreshSessions } from "../shared.ts";
 import { report, toast } from "../toast.ts";
@@ -64,10 +64,12 @@ function NewConversation() {
   const name = agent || agents.value[0]?.name || "";
   const chosen = agents.value.find((each) => each.name === name);
   const start = async (input: string, key: string) => {
-    const session = await api.createSession({ agent: name });
-    await api.startTurn(session.id, { input, background: true }, key);
+    // One request makes the session and starts the turn; the id comes from here, so that sending again makes no second session.
+    const id = `chat-${new Date().toISOString().slice(0, 10).replaceAll("-", "")}-${key.slice(-8)}`;
+    await api.startTurn(id, { input, agent: name, background: true }, key);
+    startsHere.add(id);
     void refreshSessions();
-    navigate(path("chat", session.id));
+    navigate(path("chat", id));
   };
   return (
     <section class="conversation" aria-label="New chat">
@@ -135,7 +137,7 @@ function Conversation({ id }: { id: string }) {
         {away && <button type="button" class="to-bottom small" onClick={toEnd}><Icon name="down" />Newest</button>}
         <Composer draft={id} running={running} agent={state.agent || session?.agent || ""} onSend={send} onStop={stop} />
       </section>
-      <Inspector state={state} id={id} />
+      <Inspector state={state} id={id} partial={earlier} />
     </>
   );
 }
@@ -187,7 +189,7 @@ function Title({ id, title }: { id: string; title: string }) {
   );
 }
 
-function Inspector({ state, id }: { state: SessionState; id: string }) {
+function Inspector({ state, id, partial }: { state: SessionState; id: string; partial: boolean }) {
   const usage = state.usage;
   return (
     <aside class="inspector" aria-label="About this session">
@@ -202,7 +204,7 @@ function Inspector({ state, id }: { state: SessionState; id: string }) {
         </dl>
       </section>
       <section>
-        <h2>Tokens</h2>
+        <h2>{partial ? "Tokens of the turns shown" : "Tokens"}</h2>
         <dl class="facts">
           <dt>input</dt><dd class="number">{count(usage.input)}</dd>
           <dt>output</dt><dd class="number">{count(usage.output)}</dd>

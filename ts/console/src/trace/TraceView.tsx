@@ -1,5 +1,6 @@
-import { useMemo, useState } from "preact/hooks";
 import type { ComponentChildren } from "preact";
+import { memo } from "preact/compat";
+import { useMemo, useState } from "preact/hooks";
 import { Virtual } from "../components/Virtual.tsx";
 import { Empty, Status } from "../components/basics.tsx";
 import { compact, cost, count, duration } from "../format.ts";
@@ -172,7 +173,8 @@ interface SpanRowProps {
   onToggle: (row: Row) => void;
 }
 
-function SpanRow({ row, view, tree, range, selected, onSelect, onToggle }: SpanRowProps) {
+/** Drawn again only when something of it changes: while rows scroll, those that stay in sight cost nothing. */
+const SpanRow = memo(({ row, view, tree, range, selected, onSelect, onToggle }: SpanRowProps) => {
   const { span } = row;
   const took = endOf(span, tree.end) - span.start_ms;
   const path = pathOf(span);
@@ -210,7 +212,7 @@ function SpanRow({ row, view, tree, range, selected, onSelect, onToggle }: SpanR
       )}
     </div>
   );
-}
+});
 
 function Bar({ span, took, range }: { span: Span; took: number; range: Range }) {
   const width = range.end - range.start;
