@@ -96,7 +96,7 @@ async def test_a_page_out_of_sight_holds_no_stream_and_catches_up(
         "hidden => { Object.defineProperty(document, 'hidden', {value: hidden, configurable: true});"
         " document.dispatchEvent(new Event('visibilitychange')); }"
     )
-    await server.run_turn("seen", "tides", background=True)
+    turn = await server.run_turn("seen", "tides", background=True)
     async with open_console(server) as console:
         page = console.page
         await console.open("/chat/seen")
@@ -104,7 +104,7 @@ async def test_a_page_out_of_sight_holds_no_stream_and_catches_up(
         await expect(answer).to_have_text(FIRST.strip())
         await page.evaluate(show, True)
         await asyncio.to_thread(server.gate.write_text, "go on")
-        await server.post("/sessions/seen/turns/current/wait")
+        await server.post(f"/sessions/seen/turns/{turn['key']}/wait")
         await expect(answer).to_have_text(FIRST.strip())
         await page.evaluate(show, False)
         await expect(answer).to_have_text(WHOLE)
