@@ -9,7 +9,7 @@ import {
 import { at, last, push, replace, truncate, type List } from "./store/list.ts";
 import { reduceLive } from "./store/live.ts";
 import {
-  elapsed, initialState, isEmpty, isOpen, newCall, newMessage, NO_USAGE, own, without, type Block, type DurableEventOf,
+  elapsed, initialState, isEmpty, isOpen, newCall, newMessage, NO_USAGE, own, rememberEnd, without, type Block, type DurableEventOf,
   type ErrorEntry, type LiveEventOf, type NoticeBlock, type Part, type SessionState, type Stamp,
   type Totals, type TurnState, type TurnStatus,
 } from "./store/state.ts";
@@ -22,8 +22,6 @@ export { OUTPUT_TAIL } from "./store/live.ts";
 export { initialState } from "./store/state.ts";
 export { currentTurn, liveMessages, openDecisions, outputOf, textOf, transcript } from "./store/views.ts";
 
-/** Ended messages that are remembered, to ignore late deltas of them. */
-const REMEMBERED = 128;
 const TITLE_LENGTH = 80;
 
 /** Apply an event. The same event twice, or a snapshot after its deltas, changes nothing the second time. */
@@ -254,7 +252,7 @@ function completeMessage(state: SessionState, event: EventOf<"message.completed"
 /** Drop what was streamed of a message; deltas of it that arrive later are ignored. */
 function endMessage(state: SessionState, id: string): void {
   if (own(state.live, id)) state.live = without(state.live, id);
-  state.ended = [...state.ended.slice(1 - REMEMBERED), id];
+  rememberEnd(state, id);
 }
 
 /** Forget where the message of the last step of an agent is: all its calls have results. */

@@ -167,7 +167,16 @@ test("deltas after a gap wait for a snapshot, and deltas of an ended message are
   assert.equal(reduce(ended, delta(0, "Al")), ended);
   assert.equal(reduce(ended, live("message.started", { message_id: "m1" })), ended);
   const over = reduce(ended, durable(6, "turn.completed", { text: "Aloha!" }));
-  assert.equal(reduce(over, live("text.delta", { message_id: "m9", block: 0, offset: 0, text: "late" })), over);
+  const late = live("text.delta", { message_id: "m9", block: 0, offset: 0, text: "late" });
+  assert.equal(reduce(over, late), over);
+  assert.equal(reduce(over, live("tool.output.delta", { message_id: "c9", block: 0, offset: 0, text: "late" })), over);
+});
+
+test("live events of another process may come before the durable events that they follow", () => {
+  const over = reduce(begun(), durable(5, "turn.completed", { text: "" }));
+  const early = fold([{ ...delta(0, "Al"), turn: "t2" }, live("tool.output.delta", { message_id: "c1", block: 0, offset: 0, text: "one" }, { turn: "t2" })], over);
+  const begunNow = fold([durable(6, "turn.started", { agent: "a", inputs: [] }, { turn: "t2" }), { ...delta(2, "oha"), turn: "t2" }], early);
+  assert.deepEqual([liveMessages(begunNow).map(blocks), outputOf(begunNow, "c1").stdout], [[["Aloha"]], "one"]);
 });
 
 test("a message that was cut off by a crash gives way to the next one of its agent", () => {
@@ -204,6 +213,7 @@ test("a running tool shows the end of what it prints, and none after its result"
   const result = { call: "c1", content: [{ type: "text", text: "ok" }] };
   const ended = reduce(big, durable(8, "tool.completed", { result }, { ts: "2026-01-01T00:00:02.500Z" }));
   assert.deepEqual(ended.output, {});
+  assert.equal(reduce(ended, tail), ended);
   assert.equal(at(ended.messages, -1).blocks[0].durationMs, 2500);
 });
 

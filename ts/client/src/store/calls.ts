@@ -1,7 +1,7 @@
 // Tool calls, the decisions they wait for, and child agents.
 import type { EventOf, ToolCall } from "../event.generated.ts";
 import { at, push, replace } from "./list.ts";
-import { elapsed, newCall, newMessage, NO_USAGE, own, without, type CallBlock, type Decision, type SessionState } from "./state.ts";
+import { elapsed, newCall, newMessage, NO_USAGE, own, rememberEnd, without, type CallBlock, type Decision, type SessionState } from "./state.ts";
 
 export function addCall(state: SessionState, event: EventOf<"tool.called">): void {
   const { call, message_id } = event.data;
@@ -58,6 +58,7 @@ export function endCall(state: SessionState, event: EventOf<"tool.completed" | "
   });
   state.openCalls = without(state.openCalls, result.call);
   if (own(state.output, result.call)) state.output = without(state.output, result.call);
+  rememberEnd(state, result.call);
   dropDecisions(state, result.call);
 }
 

@@ -11,7 +11,7 @@ export function reduceLive(state: SessionState, event: LiveEventOf): SessionStat
   if (event.type === "stream.reset") return initialState(state.session);
   if (event.type === "stream.end") return state;
   const turn = last(state.turns);
-  if (turn && (turn.id !== event.turn || !isOpen(turn))) return state;
+  if (turn && turn.id === event.turn && !isOpen(turn)) return state; // another turn may have begun, whose start follows
   const { data } = event;
   const of = event.type === "message.snapshot" ? event.data.of : event.type;
   if (of === "tool.output.delta") return addOutput(state, data as EventOf<"tool.output.delta">["data"], event.type !== of);
@@ -61,7 +61,7 @@ function withLive(state: SessionState, message: LiveMessage): SessionState {
 
 function addOutput(state: SessionState, data: EventOf<"tool.output.delta">["data"], isSnapshot: boolean): SessionState {
   const { message_id: call, block, offset = 0, text, stream = "stdout" } = data;
-  if (!own(state.openCalls, call)) return state;
+  if (state.ended.includes(call)) return state;
   const blocks = own(state.output, call) ?? {};
   const old = blocks[block] ?? { stream, text: "", end: 0 };
   const isGap = offset > old.end;

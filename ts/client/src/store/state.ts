@@ -274,6 +274,13 @@ export function newCall(call: ToolCall): CallBlock {
   };
 }
 
+/** Ended messages and calls that are remembered, to ignore late deltas of them. */
+const REMEMBERED = 128;
+
+export function rememberEnd(state: SessionState, id: string): void {
+  state.ended = [...state.ended.slice(1 - REMEMBERED), id];
+}
+
 export function without<T>(record: { [key: string]: T }, key: string): { [key: string]: T } {
   const { [key]: _, ...rest } = record;
   return rest;
