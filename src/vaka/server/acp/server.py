@@ -101,13 +101,16 @@ class AcpServer:
             await asyncio.gather(*(self._leave(opened) for opened in self._sessions.values()))
 
     async def _leave(self, opened: _OpenSession) -> None:
-        workspace = opened.workspace
-        if workspace is not None and workspace.runtime.is_running(opened.id):
-            with suppress(VakaError):
-                if not await workspace.runtime.decisions(opened.id):
-                    session = await workspace.runtime.open(workspace.agent, id=opened.id)
-                    await session.interrupt(_GONE_NOTE, by=self._client.name)
-        await opened.close_runtime()
+        workspace, opened.workspace = opened.workspace, None
+        if workspace is None:
+            return
+        runtime = workspace.runtime
+        runs = runtime.is_running(opened.id)
+        with suppress(VakaError):
+            if runs and not await runtime.decisions(opened.id):
+                session = await runtime.open(workspace.agent, id=opened.id)
+                await session.interrupt(_GONE_NOTE, by=self._client.name)
+        await runtime.close(cancel=not runs)  # a turn that is about to start stays in the log as an input
 
     async def _handle(self, method: str, params: JsonObject) -> RpcReply | None:
         handler = self._methods.get(method)
@@ -238,7 +241,8 @@ class AcpServer:
         folder = os.path.realpath(folder) if folder else ""  # noqa: ASYNC240  # no longer than a stat
         store = self._workspaces.find_store(folder)
         page = await store.sessions.list(SessionQuery(folder=folder, limit=PAGE_SIZE, after=cursor))
-        rows = [_describe_row(info, folder) for info in page.sessions if not folder or info.folder in ("", folder)]
+        infos = [info for info in page.sessions if not info.id.startswith("_")]  # those of vaka itself
+        rows = [_describe_row(info, folder) for info in infos if not folder or info.folder in ("", folder)]
         return RpcReply({"sessions": rows, **({"nextCursor": page.next} if page.next else {})})
 
     async def _close_session(self, params: JsonObject) -> RpcReply:
