@@ -1,6 +1,8 @@
 """A client of the WebSocket, made of the ``websockets`` library."""
 
+import asyncio
 import json
+import socket
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any
@@ -18,8 +20,8 @@ Json = dict[str, Any]
 class SocketClient:
     """Sends requests and sorts what comes."""
 
-    def __init__(self, socket: ClientConnection) -> None:
-        self.socket = socket
+    def __init__(self, opened: ClientConnection) -> None:
+        self.socket = opened
         self.events: list[Json] = []
         """Every event so far, with its subscription as ``sub``."""
         self.controls: list[Json] = []
@@ -92,15 +94,21 @@ Connect = Callable[..., AbstractAsyncContextManager[SocketClient]]
 @asynccontextmanager
 async def connect_client(
     served: Served, token: str = "alice", *, query: str = "", protocols: Sequence[str] = ("agent.v1+json",),
-    headers: dict[str, str] | None = None, host: str = "127.0.0.1",
+    headers: dict[str, str] | None = None, host: str = "127.0.0.1", receive_buffer: int = 0,
 ) -> AsyncGenerator[SocketClient]:  # fmt: skip
     """Connect to a server; ``token`` is sent as a header unless it is empty."""
+    connection = socket.socket()
+    if receive_buffer:
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
+    connection.setblocking(False)
+    await asyncio.get_running_loop().sock_connect(connection, ("127.0.0.1", served.port))
     sent = ({"Authorization": f"Bearer {token}"} if token else {}) | (headers or {})
     async with connect(
         f"ws://{host}:{served.port}/api/v1/ws{query}", additional_headers=sent, compression=None, proxy=None,
-        subprotocols=[Subprotocol(name) for name in protocols] or None, host="127.0.0.1",
-    ) as socket:  # fmt: skip
-        yield SocketClient(socket)
+        subprotocols=[Subprotocol(name) for name in protocols] or None, sock=connection,
+        max_queue=1 if receive_buffer else 16,
+    ) as opened:  # fmt: skip
+        yield SocketClient(opened)
 
 
 @pytest.fixture

@@ -18,7 +18,7 @@ from vaka.server.ws.subscriptions import SessionFeed
 from vaka.testing import say
 
 ALICE = PRINCIPALS["alice"]
-EVENTS = 40
+EVENTS = 24
 
 
 async def wait_until(condition: Callable[[], bool]) -> None:
@@ -34,7 +34,7 @@ async def test_a_client_that_does_not_read_is_closed_and_resumes_at_its_cursor(
         session = await served.service.create_session(ALICE, id="long")
         for number in range(EVENTS):  # together more than the buffers of the sockets
             await session.checkpoint(f"{number} {'x' * 300_000}")
-        async with client(served) as socket:
+        async with client(served, receive_buffer=65_536) as socket:
             await socket.send("subscribe", session="long")
             await wait_until(lambda: len(served.service.streams) == 1)
             await wait_until(lambda: len(served.service.streams) == 0)  # the client has not read for too long
@@ -57,7 +57,7 @@ async def test_a_client_that_does_not_read_its_replies_is_closed(
 ) -> None:
     async with serve([scripted(say("Hi."))]) as served:
         await served.service.create_session(ALICE, id="large", metadata={"text": "x" * 15_000})
-        async with client(served) as socket:
+        async with client(served, receive_buffer=65_536) as socket:
             for _ in range(1000):
                 await socket.send("state.get", session="large")
             await wait_until(lambda: len(served.service.streams) == 0)
