@@ -132,6 +132,23 @@ test("a connection that is closed is opened again where it was, except after 44x
   }
 });
 
+test("a socket that is lost after any event is opened again without a gap or a repetition", async () => {
+  for (const name of ["conversation", "decisions", "retry"]) {
+    const events = eventsOf(name);
+    const whole = JSON.stringify(fold(events));
+    for (let sent = 0; sent < events.length - 1; sent += name === "conversation" ? 9 : 3) {
+      const client = connect({
+        subscribe: (send, params, socket) => {
+          if (subscriptions > 1) return resumed(events, params.after, sent).forEach(send);
+          events.slice(0, sent).forEach(send);
+          socket.terminate();
+        },
+      });
+      assert.equal(JSON.stringify(fold(await read(client))), whole, `${name}, lost after ${sent}`);
+    }
+  }
+});
+
 test("close codes say when to come back", () => {
   assert.deepEqual([4100, 4200, 4404, 1006].map((code) => [closeError(code, "").retryable, closeError(code, "", 700).retryAfterMs]), [
     [true, undefined], [true, 700], [false, undefined], [true, undefined],

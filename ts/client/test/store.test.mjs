@@ -123,6 +123,19 @@ test("an event twice, and a stream twice, change nothing the second time", () =>
   }
 });
 
+test("live events leave no trace: without them, or with some of them twice or missing, the state is the same", () => {
+  for (const name of NAMES) {
+    const events = eventsOf(name);
+    const whole = fold(events);
+    assert.deepEqual(fold(events.filter((event) => event.seq)), whole, name);
+    for (let seed = 1; seed <= 20; seed++) {
+      const random = (index) => ((seed * 7919 + index * 104729) % 1009) % 3; // 0: missing, 1: once, 2: twice
+      const some = events.flatMap((event, index) => (event.seq ? [event] : Array(random(index)).fill(event)));
+      assert.deepEqual(fold(some), whole, `${name}, seed ${seed}`);
+    }
+  }
+});
+
 test("the reducer changes no state it was given, and goes on from a state that was JSON", () => {
   for (const name of NAMES) {
     const events = eventsOf(name);
