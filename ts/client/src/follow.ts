@@ -60,6 +60,7 @@ export async function* follow(open: Source, options: FollowOptions = {}): AsyncG
       onStatus?.(attempt ? "reconnecting" : "connecting", attempt);
       let waitMs = 0;
       connection = new Connection(open, seen.cursor, retry.heartbeatMs);
+      const opened = Date.now();
       try {
         for (let batch = await connection.next(); batch; batch = await connection.next()) {
           onStatus?.("live", 0);
@@ -85,6 +86,7 @@ export async function* follow(open: Source, options: FollowOptions = {}): AsyncG
         connection.drop();
       }
       if (signal?.aborted) return;
+      if (Date.now() - opened > retry.maxMs) attempt = 0; // it worked: an idle session has no events that would show it
       attempt++;
       onStatus?.("reconnecting", attempt);
       await delay.wait(Math.max(waitMs, backoff(attempt, minMs, retry)));

@@ -311,3 +311,26 @@ test("the delay is that of Retry-After or of the stream, whichever the server ha
   assert.equal(opened.length, 3);
   assert.deepEqual(await reading, eventsOf("retry"));
 });
+
+test("a connection that was idle for long and then lost is tried again as if it were the first", async (context) => {
+  context.mock.timers.enable({ apis: ["setTimeout", "Date"] });
+  const attempts = [];
+  const source = async function* () {
+    yield { events: [] };
+    await new Promise((resolve) => setTimeout(resolve, 10_001));
+  };
+  const stop = new AbortController();
+  const onStatus = (status, attempt) => status === "reconnecting" && attempts.push(attempt);
+  const reading = (async () => {
+    for await (const _ of follow(source, { onStatus, signal: stop.signal, retry: { random: () => 1 } })) assert.fail("there are no events");
+  })();
+  for (let turn = 0; turn < 60; turn++) {
+    for (let tick = 0; tick < 20; tick++) await Promise.resolve();
+    context.mock.timers.tick(1000);
+  }
+  stop.abort();
+  for (let tick = 0; tick < 20; tick++) await Promise.resolve();
+  await reading;
+  assert.ok(attempts.length >= 4);
+  assert.deepEqual([...new Set(attempts)], [1]);
+});
