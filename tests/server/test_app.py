@@ -6,12 +6,15 @@ from pathlib import Path
 import pytest
 
 import vaka
-from tests.server.conftest import PRINCIPALS, Serve
+from tests.server.conftest import PRINCIPALS, KnownTokens, NoLimits, Serve
 from vaka.agents.react import Agent
+from vaka.core.types.errors import Suspended
 from vaka.core.types.ids import Cursor
+from vaka.runtime.runtime import Runtime
+from vaka.server.guard import Guard
 from vaka.server.principal import Principal
 from vaka.server.problems import Problem
-from vaka.server.service import PromptInput
+from vaka.server.service import AgentService, PromptInput
 from vaka.server.settings import ServerSettings
 from vaka.testing import call, say
 
@@ -135,3 +138,15 @@ async def test_a_rule_for_everyone_needs_an_administrator(serve: Serve, scripted
                     await service.resolve(approver, row.id, approve=True, scope=scope)
             event = await service.resolve(approver, row.id, approve=True)
             assert event.type == "approval.resolved"
+
+
+async def test_the_events_of_a_suspended_turn_end_and_cannot_be_read_further(scripted: Scripted) -> None:
+    agent, alice = scripted(call("deploy"), say("Done."), tools=[deploy]), PRINCIPALS["alice"]
+    async with Runtime(ask="suspend", ask_for=["deploy"]) as runtime:
+        service = AgentService(runtime, {"assistant": agent}, Guard(ServerSettings(), KnownTokens(), NoLimits()))
+        session = await service.create_session(alice)
+        async with await service.start_turn(alice, session, PromptInput(prompt="Go.")) as events:
+            assert [event async for event in events][-1].type == "approval.requested"
+            assert events.waiting
+            with pytest.raises(Suspended):
+                await events.next_batch()

@@ -218,6 +218,7 @@ async def test_a_response_that_is_not_stored_leaves_nothing(serve: Serve, script
         while len(await sessions_of(served)) > 1:  # the session is deleted after the answer was sent
             await client.get("/v1/models")
         assert await sessions_of(served) == [kept["conversation"]["id"]]
+        assert (await create(client, "Pick", tools=[PICK], store=False))["output"]  # it waits when the server stops
         refused = await create(client, "Hi", store=False, background=True, status=400)
         assert "background" in refused["error"]["message"]
 

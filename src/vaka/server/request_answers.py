@@ -87,12 +87,13 @@ class RequestAnswer:
         async with self.events as events:
             while not events.ended:
                 objects: list[dict[str, Any]] = []
-                for event in await events.next_batch():
+                batch = await events.next_batch()
+                for event in batch:
                     if (live or event.seq) and not encoding.ended:
                         objects += encoding.encode(await restore_event(self._blobs, event))
                 if events.waiting and not encoding.ended:
                     objects += encoding.wait()
                 if objects:
                     yield objects
-                if encoding.ended:
+                if encoding.ended or (events.waiting and not batch):  # in the second case the server stops
                     return

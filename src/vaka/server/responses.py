@@ -68,8 +68,8 @@ class ResponseRoutes:
         answer = await self._responses.conversations.follow(principal, stored.place)
         await stop_answer(answer, state.collector.turn, "cancelled by the client", by=principal.id)
         async with answer.events as events:
-            while not events.ended:
-                await events.next_batch()
+            async for _ in events:
+                continue
         return json_response((await self._responses.describe(principal, stored)).document)
 
     async def delete(self, request: Request) -> ASGIApp:

@@ -5,6 +5,7 @@ A stored response is a place in the log of its session and what its request had 
 
 import asyncio
 import base64
+import logging
 import secrets
 from collections.abc import AsyncGenerator, Coroutine, Iterable, Mapping
 from contextlib import aclosing, suppress
@@ -16,7 +17,7 @@ from vaka.core.messages.blobs import restore_content
 from vaka.core.ports.env import format_timestamp
 from vaka.core.ports.store import SessionQuery, session_values_prefix
 from vaka.core.types.control import InputAdded
-from vaka.core.types.errors import Busy, InvalidInput, NotFound
+from vaka.core.types.errors import Busy, InvalidInput, NotFound, VakaError
 from vaka.core.types.event import Event
 from vaka.core.types.ids import CallId, Cursor, MessageId, digest_of, parse_session_id
 from vaka.core.types.message import AssistantMessage, ToolCall, as_content, text_of
@@ -30,6 +31,8 @@ from vaka.server.request_answers import AnswerEncoding, AnswerPlace, RequestAnsw
 from vaka.server.service import AgentService
 from vaka.views.responses import ResponseEncoder, ResponseEvent, empty_response
 from vaka.views.responses_requests import ResponsesRequest, input_item, parse_responses_request
+
+_log = logging.getLogger("vaka.server")
 
 _TOKEN_LENGTH = 24
 EPHEMERAL_TAG = "ephemeral"
@@ -257,7 +260,13 @@ class Responses:
     # ----------------------------------------------------------------------------------------------- ephemeral sessions
 
     def _run(self, work: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.create_task(work)
+        async def run_logged() -> None:
+            try:
+                await work
+            except (Problem, VakaError) as error:
+                _log.info("an ephemeral session is deleted by a later process: %s", error)
+
+        task = asyncio.create_task(run_logged())
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
@@ -279,8 +288,10 @@ class Responses:
         try:
             again = await self.conversations.follow(principal, answer.place, agent=answer.session.agent)
             async with again.events as events:
-                while not events.ended:
-                    await events.next_batch()
+                async for _ in events:
+                    continue
+            if not events.ended:  # the server stops while the turn waits
+                return
             for opened in self._ephemeral[id]:
                 await opened.is_read.wait()
         finally:

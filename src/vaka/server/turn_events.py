@@ -51,7 +51,7 @@ class TurnEvents:
         self._subscription = Subscription(hub, collector.session, after, self._follower)
         self._decisions = PendingDecisions()
         self._unread: list[Event] = []
-        self.waiting = False
+        self.waiting = self._suspended = False
         """Whether the turn waits for decisions alone."""
 
     @property
@@ -105,9 +105,9 @@ class TurnEvents:
         return events
 
     def _end_reading(self) -> list[Event]:
-        """Note that a suspended turn waits; raise any other error that ended the driver of the turn."""
-        if isinstance(self._follower.error, Suspended):
-            self.waiting = True
+        """Note that a suspended turn waits, once; raise any other error that ended the driver of the turn."""
+        if isinstance(self._follower.error, Suspended) and not self._suspended:
+            self._suspended = self.waiting = True
             return []
         message = f"session {self.session!r} stopped before its turn had ended; the server continues it when it starts"
         raise self._follower.error or Closed(message)
