@@ -10,6 +10,8 @@ import { DecisionCard, type Pending } from "./DecisionCard.tsx";
 import { Markdown } from "./Markdown.tsx";
 import { ToolCard } from "./ToolCard.tsx";
 
+type Outputs = SessionState["output"];
+
 interface Group {
   turn: TurnState | undefined;
   messages: Message[];
@@ -52,7 +54,7 @@ export function Transcript({ state, passive, onFork }: Props) {
       {groups.map((group, index) => (
         <TurnView
           key={`${group.key}-${index}`} group={group} last={index === groups.length - 1} decisions={decisions} session={state.session} onFork={passive ? undefined : onFork}
-          outputs={group.turn && !group.turn.ended ? state.output : NO_OUTPUT} state={group.turn && !group.turn.ended ? state : null}
+          outputs={group.turn && !group.turn.ended ? state.output : NO_OUTPUT}
         />
       ))}
       {loose.map((pending) => <DecisionCard key={pending.id} pending={pending} />)}
@@ -61,7 +63,7 @@ export function Transcript({ state, passive, onFork }: Props) {
   );
 }
 
-const NO_OUTPUT = {};
+const NO_OUTPUT: Outputs = {};
 
 function isThinking(state: SessionState): boolean {
   return state.status === "running" && Object.values(state.live).every((message) => Object.keys(message.blocks).length === 0) && Object.keys(state.openCalls).length === 0;
@@ -84,15 +86,14 @@ interface TurnProps {
   last: boolean;
   decisions: Pending[];
   session: string;
-  outputs: object;
-  state: SessionState | null;
+  outputs: Outputs;
   onFork: ((cursor: string) => void) | undefined;
 }
 
-const TurnView = memo(({ group, last, decisions, session, state, onFork }: TurnProps) => (
+const TurnView = memo(({ group, last, decisions, session, outputs, onFork }: TurnProps) => (
   <section class={`turn ${last ? "last" : ""}`} data-turn={group.turn?.id}>
     {byAgent(group.messages).map(({ path: of, messages }) => {
-      const views = messages.map((message) => <MessageView key={message.id} message={message} decisions={decisions} state={state} />);
+      const views = messages.map((message) => <MessageView key={message.id} message={message} decisions={decisions} outputs={outputs} />);
       return of ? <div class="subagent" key={messages[0]!.id}><div class="row small kind-subagent"><Icon name="subagent" />{of}</div>{views}</div> : views;
     })}
     {group.turn && <TurnFoot turn={group.turn} waiting={!group.turn.ended && decisions.length > 0} session={session} text={() => group.messages.filter((each) => each.role === "assistant").map((each) => textOf(each.blocks)).filter(Boolean).join("\n\n")} onFork={onFork} />}
@@ -103,16 +104,20 @@ const TurnView = memo(({ group, last, decisions, session, state, onFork }: TurnP
 function isSameTurn(before: Readonly<TurnProps>, after: Readonly<TurnProps>): boolean {
   return before.last === after.last && before.group.turn === after.group.turn && before.decisions === after.decisions && before.outputs === after.outputs &&
     before.onFork === after.onFork && before.group.messages.length === after.group.messages.length &&
-    before.group.messages.every((message, index) => message === after.group.messages[index]) && (after.state === null || before.state?.live === after.state.live);
+    before.group.messages.every((message, index) => message === after.group.messages[index]);
 }
 
 interface MessageProps {
   message: Message;
   decisions: Pending[];
-  state: SessionState | null;
+  outputs: Outputs;
 }
 
-function MessageView({ message, decisions, state }: MessageProps) {
+/** While a message streams, the others of its turn stay as they are; only calls that run show what they print. */
+const MessageView = memo(MessageBody, (before, after) =>
+  before.message === after.message && before.decisions === after.decisions && (before.outputs === after.outputs || !after.message.blocks.some((block) => block.type === "call" && block.status === "running")));
+
+function MessageBody({ message, decisions, outputs }: MessageProps) {
   if (message.role === "notice") return <Notice message={message} />;
   if (message.role === "user" && message.path.length === 0) {
     return (
@@ -128,7 +133,7 @@ function MessageView({ message, decisions, state }: MessageProps) {
     <div class={`message ${message.path.length ? "" : message.role}`}>
       {message.path.length > 0 && message.role === "user" && <div class="who">asked</div>}
       <div class="column">
-        {message.blocks.map((block, index) => <BlockView key={index} block={block} live={streaming && index === message.blocks.length - 1} decisions={decisions} state={state} />)}
+        {message.blocks.map((block, index) => <BlockView key={index} block={block} live={streaming && index === message.blocks.length - 1} decisions={decisions} outputs={outputs} />)}
       </div>
       {message.status === "cut" && <div class="small faint">cut short</div>}
     </div>
@@ -139,10 +144,10 @@ interface BlockProps {
   block: Block;
   live: boolean;
   decisions: Pending[];
-  state: SessionState | null;
+  outputs: Outputs;
 }
 
-function BlockView({ block, live, decisions, state }: BlockProps) {
+function BlockView({ block, live, decisions, outputs }: BlockProps) {
   switch (block.type) {
     case "text":
       return block.text ? <div><Markdown text={block.text} />{live && <span class="cursor-block" />}</div> : null;
@@ -154,7 +159,7 @@ function BlockView({ block, live, decisions, state }: BlockProps) {
         </details>
       ) : null;
     case "call":
-      return <CallView call={block} decisions={decisions} state={state} />;
+      return <CallView call={block} decisions={decisions} outputs={outputs} />;
     case "notice":
       return <span class="muted small">{block.text}</span>;
     default:
@@ -162,9 +167,9 @@ function BlockView({ block, live, decisions, state }: BlockProps) {
   }
 }
 
-function CallView({ call, decisions, state }: { call: CallBlock; decisions: Pending[]; state: SessionState | null }) {
+function CallView({ call, decisions, outputs }: { call: CallBlock; decisions: Pending[]; outputs: Outputs }) {
   const open = decisions.filter((each) => call.id && each.callId === call.id);
-  const output = state && call.status === "running" ? outputOf(state, call.id) : null;
+  const output = call.status === "running" ? outputOf({ output: outputs } as SessionState, call.id) : null;
   return (
     <div class="column">
       <ToolCard call={call} output={output?.stdout || output?.stderr ? output : null} />
