@@ -111,6 +111,22 @@ async def test_a_page_out_of_sight_holds_no_stream_and_catches_up(
         console.check()
 
 
+async def test_a_long_session_begins_with_its_newest_turns(server: ConsoleServer, open_console: OpenConsole) -> None:
+    for number in range(33):
+        await server.run_turn("long", "broken", f"question {number}")
+    async with open_console(server) as console:
+        page = console.page
+        await console.open("/chat/long")
+        questions = page.locator(".message.user")
+        await expect(questions.last).to_have_text("question 32")
+        await expect(questions).to_have_count(30)
+        await page.get_by_role("button", name="Show earlier turns").click()
+        await expect(questions).to_have_count(33)
+        await expect(questions.first).to_have_text("question 0")
+        await expect(page.get_by_role("button", name="Show earlier turns")).to_have_count(0)
+        console.check()
+
+
 async def test_model_output_arguments_and_titles_are_shown_and_never_run(
     server: ConsoleServer, open_console: OpenConsole
 ) -> None:

@@ -121,12 +121,15 @@ export class LiveSession {
 }
 
 const TURNS_SHOWN = 30;
+/** The longest page of a list that the server gives; more turns than that are read as the whole log. */
+const LONGEST_PAGE = 200;
 
 /** Sessions that this page has begun: their logs are followed from the start, without asking for their length first. */
 export const startsHere = new Set<string>();
 
 /** The cursor before the newest turns of a session, "" when all of them are shown. */
 async function startOf(id: string, turns: number): Promise<string> {
+  if (turns >= LONGEST_PAGE) return "";
   const page = await api.turns(id, { limit: String(turns + 1) });
   return page.data.length > turns ? (page.data[turns]?.cursor ?? "") : "";
 }

@@ -100,7 +100,21 @@ function Conversation({ id }: { id: string }) {
     if (content.current) observer.observe(content.current);
     return () => observer.disconnect();
   }, []);
-  useLayoutEffect(() => { if (pinned.current && stream.current) stream.current.scrollTop = stream.current.scrollHeight; }, [state]);
+  // Earlier turns are put above what is in sight, which stays where it is.
+  const fromEnd = useRef(0);
+  useLayoutEffect(() => {
+    const element = stream.current;
+    if (!element) return;
+    if (fromEnd.current && state.messages.size) element.scrollTop = element.scrollHeight - fromEnd.current;
+    else if (pinned.current) element.scrollTop = element.scrollHeight;
+  }, [state]);
+  const showEarlier = () => {
+    const element = stream.current;
+    pinned.current = false;
+    fromEnd.current = element ? element.scrollHeight - element.scrollTop : 0;
+    setTimeout(() => { fromEnd.current = 0; }, 1000);
+    loadEarlier();
+  };
   useEffect(() => { void refreshSessions(); }, [state.status]);
   const onScroll = () => {
     const element = stream.current!;
@@ -128,7 +142,7 @@ function Conversation({ id }: { id: string }) {
         <div class="stream" ref={stream} onScroll={onScroll} tabIndex={0} role="log" aria-label="Transcript" aria-live="off">
           {error ? <Failure error={error} /> : (
             <div ref={content}>
-              {earlier && <div class="row" style={{ justifyContent: "center", paddingTop: "12px" }}><button type="button" class="small" onClick={loadEarlier}>Show earlier turns</button></div>}
+              {earlier && <div class="row" style={{ justifyContent: "center", paddingTop: "12px" }}><button type="button" class="small" onClick={showEarlier}>Show earlier turns</button></div>}
               {state.messages.size === 0 && state.seq > 0 && Object.keys(state.inputs).length === 0 ? <Empty icon="chat" title="Nothing was said here yet" command={`vaka run --session ${id} "Hello"`} /> : <Transcript state={state} onFork={fork} />}
             </div>
           )}
