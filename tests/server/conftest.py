@@ -1,7 +1,6 @@
 """A server in the loop of the test: a real socket, the scripted model, and callers by token."""
 
 import asyncio
-import socket
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any
@@ -15,6 +14,7 @@ from vaka.agents.react import Agent
 from vaka.runtime.runtime import Runtime
 from vaka.server.app import create_app
 from vaka.server.guard import Credentials, Guard
+from vaka.server.listen import open_socket
 from vaka.server.principal import SCOPES, Principal
 from vaka.server.problems import Problem
 from vaka.server.service import AgentService
@@ -71,7 +71,7 @@ async def serve_agents(
     agents: Sequence[Agent], *, settings: ServerSettings | None = None, store: str = "memory:", **options: Any
 ) -> AsyncGenerator[Served]:
     """Serve agents at a free port of 127.0.0.1 while the block runs."""
-    listener = socket.create_server(("127.0.0.1", 0))
+    listener = open_socket("127.0.0.1", 0)
     guard = Guard(settings or ServerSettings(), KnownTokens(), NoLimits())
     async with Runtime(store=store, ask="wait", **options) as runtime:
         service = AgentService(runtime, {agent.name: agent for agent in agents}, guard)

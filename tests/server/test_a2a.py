@@ -209,7 +209,7 @@ async def test_tasks_are_listed_in_pages(serve: Serve, scripted: Scripted) -> No
 
 async def test_cards_are_found_at_known_addresses(serve: Serve, scripted: Scripted) -> None:
     settings = ServerSettings(public_url="https://agents.example/")
-    agents = [scripted(say("Hello."), tools=[deploy]), scripted(say("Hi."), name="other", description="Another.")]
+    agents = [scripted(say("Hello."), tools=[deploy]), scripted(say("Hi."), name="the other", description="Another.")]
     async with serve(agents, settings=settings) as served, client_of(served, "reader") as client:
         found = await client.get("/.well-known/agent-card.json")
         card = found.json()
@@ -221,8 +221,9 @@ async def test_cards_are_found_at_known_addresses(serve: Serve, scripted: Script
             "/a2a/assistant/.well-known/agent-card.json", headers={"If-None-Match": found.headers["etag"]}
         )
         assert again.status_code == 304
-        other = (await client.get("/a2a/other/.well-known/agent-card.json")).json()
+        other = (await client.get("/a2a/the%20other/.well-known/agent-card.json")).json()
         assert other["description"] == "Another."
+        assert other["supportedInterfaces"][0]["url"] == "https://agents.example/a2a/the%20other"
         extended = (await client.get(f"{REST}/extendedAgentCard")).json()
         assert [skill["id"] for skill in extended["skills"]] == ["assistant", "deploy"]
         assert (await rpc(client, "GetExtendedAgentCard"))["result"] == extended

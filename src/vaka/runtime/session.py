@@ -24,7 +24,7 @@ from vaka.core.types.control import (
 )
 from vaka.core.types.errors import Busy, Closed, InvalidInput, TurnError
 from vaka.core.types.event import Event
-from vaka.core.types.ids import Cursor, SessionId
+from vaka.core.types.ids import JSON, Cursor, SessionId
 from vaka.core.types.keywords import suggest_keywords
 from vaka.core.types.message import Content, Message, Text, ToolCall, as_content
 from vaka.runtime import lazy
@@ -233,6 +233,13 @@ class Session(Generic[Deps]):
         return await restore_messages(
             self._runtime.store.blobs, self.agent.build_messages(opened.window.events_at(()), ())
         )
+
+    async def state_values(self) -> dict[str, JSON]:
+        """Return the values that tools have set with ``context.state``; a turn that runs in this process has them."""
+        driver = self._drivers.active.get(self.id)
+        if driver is not None and driver.log.head:
+            return dict(driver.log.state.values)
+        return (await reopen(self._runtime.store, self.id)).state.values
 
     async def is_finished(self) -> bool:
         """Return whether the agent has called one of its ``QuitTools``; it then rejects input with code ``closed``."""

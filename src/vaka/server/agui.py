@@ -13,10 +13,8 @@ from starlette.responses import Response
 
 from vaka import __version__
 from vaka.agents.react import Agent
-from vaka.core.session.snapshot import reopen
 from vaka.core.types.errors import InvalidInput
 from vaka.core.types.ids import JSON
-from vaka.runtime.session import Session
 from vaka.server.bodies import json_response, read_bytes
 from vaka.server.chat_turns import (
     Decision,
@@ -28,7 +26,6 @@ from vaka.server.chat_turns import (
     stop_turn,
 )
 from vaka.server.guard import Door, guard_route, principal_of
-from vaka.server.principal import Principal
 from vaka.server.problems import Problem, problem_response
 from vaka.server.service import AgentService
 from vaka.server.sse import EventStream
@@ -54,9 +51,9 @@ def door(service: AgentService) -> Door:
         session = await enter(
             principal, given.session, agent=agent.name, tools=tools, instructions=_instructions_of(given)
         )
-        state = await _state_of(service, principal, session, given.state)
         chat = TurnRequest(inputs=given.inputs, decisions=_decisions_of(given), results=given.results)
         turn = await open_turn(service, principal, session, chat, while_waiting="reject")
+        state = _merge_state(given.state, await session.state_values())
         answered = [result.call for result in given.results]
         encoder = AguiEncoder(run_id=given.run_id, state=state, answered=answered, routers=router_names(agent))
 
@@ -114,10 +111,8 @@ def _instructions_of(given: AguiInput) -> str:
     return "\n\n".join(parts)
 
 
-async def _state_of(service: AgentService, principal: Principal, session: Session[Any], given: JSON) -> JSON:
+def _merge_state(given: JSON, values: dict[str, JSON]) -> JSON:
     """Return the state that a run starts from: that of the client, with the values that tools have set."""
-    runtime = await service.runtime_of(principal)
-    values = (await reopen(runtime.store, session.id)).state.values
     shown = {key: value for key, value in values.items() if not key.startswith("$")}
     if given is None or isinstance(given, dict):
         return {**cast("dict[str, Any]", given or {}), **shown} or None

@@ -34,6 +34,7 @@ def open_socket(host: str, port: int) -> socket.socket:
         reason = error.strerror or error
         raise ConfigError(f"{host}:{port} cannot be listened on: {reason}; choose another --port or --host") from error
     listener.setblocking(False)
+    listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # inherited; asyncio does not set it here
     if hasattr(socket, "TCP_USER_TIMEOUT"):  # connections inherit it
         listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, UNREAD_SECONDS * 1000)
     return listener

@@ -4,6 +4,7 @@ import hashlib
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 from typing import Any, TypeAlias, TypeVar
+from urllib.parse import quote
 
 import msgspec
 from starlette.requests import Request
@@ -199,7 +200,7 @@ class _A2aServer:
 
     def _make_card(self, request: Request, agent: Agent, *, extended: bool = False) -> JsonObject:
         base = self._service.settings.public_url.rstrip("/") or str(request.base_url).rstrip("/")
-        address = f"{base}/a2a/{agent.name}"
+        address = f"{base}/a2a/{quote(agent.name, safe='')}"
         details: JsonObject = {
             "capabilities": {"streaming": True, "pushNotifications": False, "extendedAgentCard": True},
             "securitySchemes": {"bearer": {"httpAuthSecurityScheme": {"scheme": "Bearer"}}},
