@@ -124,3 +124,25 @@ async def test_deltas_that_a_slow_client_misses_come_as_a_snapshot() -> None:
         assert stored == list(range(1, stored[-1] + 1))
         reading.cancel()
         await asyncio.wait([reading])
+
+
+async def test_a_queue_of_few_frames_loses_neither_text_nor_stored_events() -> None:
+    model, queue = Dictated(), OutboundQueue(max_frames=5)
+    async with vaka.Runtime(store="memory:") as runtime:
+        session = await runtime.open(vaka.Agent("assistant", model=model), id="s")
+        await session.update(title="Slow")
+        feed = SessionFeed(runtime.hub, session.id, Cursor(), "s1", EventFilter(), queue)
+        reading = asyncio.create_task(feed.run())
+        await wait_until(lambda: len(queue) == 2)  # session.opened and session.updated
+        for piece in ("Hello ", "there."):
+            model.pieces.put_nowait(piece)
+        await session.send("Go.")
+        await wait_until(model.pieces.empty)
+        frames: list[dict[str, Any]] = []
+        while shown_text(frames) != "Hello there.":
+            frames.append(json.loads(await queue.take()))
+        stored = [frame["event"]["seq"] for frame in frames if "seq" in frame.get("event", {})]
+        assert stored == list(range(1, stored[-1] + 1))
+        model.pieces.put_nowait("")
+        reading.cancel()
+        await asyncio.wait([reading])

@@ -2,7 +2,11 @@
 
 import asyncio
 import json
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
 from typing import Any, cast
+
+import pytest
 
 import vaka
 from tests.server.conftest import PRINCIPALS, Serve
@@ -10,9 +14,11 @@ from tests.server.test_app import Scripted
 from tests.server.ws.conftest import Connect
 from vaka.core.ports.store import SessionInfo, SessionPage, SessionQuery
 from vaka.core.types.errors import Unavailable
+from vaka.core.types.event import Event
+from vaka.core.types.ids import Cursor, SessionId
 from vaka.server.event_filter import EventFilter
 from vaka.server.ws.outbound import OutboundQueue
-from vaka.server.ws.subscriptions import AllSessionsFeed, SessionChanges
+from vaka.server.ws.subscriptions import AllSessionsFeed, SessionChanges, SessionFeed
 from vaka.stores.memory import MemoryStore
 from vaka.testing import ScriptedModel, call, say
 
@@ -157,4 +163,38 @@ async def test_a_search_that_fails_is_made_again() -> None:
         await (await runtime.open(agent, id="one")).run("Hi.")
         assert await listening.next_input() == ("one", "Hi.")
         assert index.failures == 1
+        await listening.close()
+
+
+class UnreadableEvents:
+    """The logs of a store that cannot be read."""
+
+    def __init__(self, store: MemoryStore) -> None:
+        self._events = store.events
+
+    async def read(self, session: SessionId, *, after: int = 0, upto: int | None = None) -> AsyncGenerator[Event]:
+        async with aclosing(self._events.read(session, after=after, upto=upto)) as events:
+            async for event in events:
+                if event.seq:
+                    raise Unavailable("the store cannot be reached")
+                yield event
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._events, name)
+
+
+async def test_an_error_of_the_store_ends_a_feed_with_its_reason(caplog: pytest.LogCaptureFixture) -> None:
+    store, queue = MemoryStore(), OutboundQueue()
+    agent = vaka.Agent("assistant", model=ScriptedModel(say("Yes."), say("Yes.")))
+    async with vaka.Runtime(store=store) as runtime:
+        session = await runtime.open(agent, id="one")
+        await session.run("Hi.")
+        await asyncio.to_thread(_pass_a_millisecond, runtime)
+        cast("Any", store).events = UnreadableEvents(store)
+        end = await SessionFeed(runtime.hub, session.id, Cursor(), "s1", EventFilter(), queue).run()
+        assert isinstance(end, Unavailable)
+        listening = Listening(runtime)  # finds the session: it has changed a moment ago
+        while "cannot be followed" not in caplog.text:  # noqa: ASYNC110  # a feed of all sessions goes on
+            await asyncio.sleep(0)
+        assert not listening.task.done()
         await listening.close()
