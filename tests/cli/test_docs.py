@@ -61,7 +61,7 @@ def test_every_option_of_every_command_is_on_the_page() -> None:
         section = next(text for head, text in heads if f"`vaka {group}" in head)
         for path, command in commands_below(load(), (group,)):
             for param in command.params:
-                names = param.opts if isinstance(param, click.Option) else []
+                names = param.opts if isinstance(param, click.Option) and not param.hidden else []
                 patterns = [rf"(?<![\w-]){name}(?![\w-])" for name in names if name.startswith("--")]
                 if not all(re.search(pattern, f"{section}\n{common}") for pattern in patterns):
                     missing.append(f"vaka {' '.join(path)} {names[0]}")

@@ -87,6 +87,10 @@ def test_settings_of_the_file_count(server_shell: Shell) -> None:
         names = {"agents.example": 200, "other.example": 421}
         for name, status in names.items():
             assert httpx2.get(f"{server.url}/healthz", headers={"Host": name}).status_code == status
+        shown = httpx2.get(f"{server.url}/api/v1/debug/config").json()
+        [table] = [setting for setting in shown["data"] if setting["key"] == "server"]
+        assert table["value"] == {"hosts": ["agents.example"]}
+        assert table["origin"].endswith("vaka.toml:2")
 
 
 def test_a_second_signal_waits_for_no_turn_and_nothing_logs_a_ticket(shell: Shell) -> None:
