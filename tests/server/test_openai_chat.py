@@ -426,3 +426,30 @@ async def test_a_conversation_goes_on_at_another_server_of_the_same_store(
         chat.client = other
         assert (await chat.ask("And?"))["text"] == "More."
         assert chat.session == session
+
+
+async def test_streams_that_end_early_end_with_an_error(serve: Serve, scripted: Scripted) -> None:
+    started, go_on = asyncio.Event(), asyncio.Event()
+
+    @vaka.tool
+    async def hold() -> str:
+        """Wait for the test."""
+        started.set()
+        await go_on.wait()
+        return "held"
+
+    said = [{"role": "user", "content": "Hi"}]
+    chat, messages = {"messages": said}, {"messages": said, "max_tokens": 9}
+    for path, body in (("chat/completions", chat), ("responses", {"input": "Hi"}), ("messages", messages)):
+        agent = scripted(call("hold"), say("Held."), tools=[hold])
+        async with serve([agent]) as served, served.client() as client:
+            given = {"model": "assistant", "stream": True, **body}
+            async with client.stream("POST", f"/v1/{path}", json=given) as stream:
+                await started.wait()
+                await served.service.runtime.hub.close()
+                lines = [line async for line in stream.aiter_lines() if line.startswith("data: ")]
+            assert "stopped before its turn had ended" in lines[-1]
+            assert "error" in lines[-1]
+            go_on.set()
+        started.clear()
+        go_on.clear()

@@ -11,6 +11,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import ASGIApp
 
+from vaka.core.types.errors import VakaError
 from vaka.core.types.ids import CallId, MessageId
 from vaka.core.types.message import AssistantMessage, ToolCall, ToolMessage, UserMessage, as_content
 from vaka.models.tokens import estimate_message_tokens, estimate_text_tokens
@@ -109,9 +110,12 @@ def _message_of(events: list[MessageEvent]) -> AssistantMessage:
 
 
 async def _write_frames(batches: AsyncGenerator[list[MessageEvent]]) -> AsyncGenerator[bytes]:
-    async with aclosing(batches) as opened:
-        async for events in opened:
-            yield b"".join(map(to_sse, events))
+    try:
+        async with aclosing(batches) as opened:
+            async for events in opened:
+                yield b"".join(map(to_sse, events))
+    except VakaError as error:
+        yield to_sse(error_event("api_error", str(error)))
 
 
 async def _join(batches: AsyncGenerator[list[MessageEvent]], headers: Mapping[str, str]) -> Response:

@@ -10,14 +10,16 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import ASGIApp
 
+from vaka.core.types.errors import VakaError
 from vaka.core.types.ids import CallId, MessageId
 from vaka.core.types.message import AssistantMessage, ToolCall, as_content
 from vaka.server.bodies import json_response, read_bytes
 from vaka.server.conversations import ConversationRequest, Conversations, routers_of, session_header, stop_on_disconnect
 from vaka.server.guard import Door, guard_route, principal_of
 from vaka.server.model_list import model_routes
-from vaka.server.openai_errors import error_response, failure_of
+from vaka.server.openai_errors import error_object, error_response, failure_of
 from vaka.server.principal import Principal
+from vaka.server.problems import problem_of
 from vaka.server.request_answers import AnswerEncoding, RequestAnswer
 from vaka.server.service import AgentService
 from vaka.server.sse import EventStream
@@ -85,11 +87,16 @@ def _conversation_of(given: ChatRequest, key: str) -> ConversationRequest:
 
 
 async def _write_frames(batches: AsyncGenerator[list[ChatObject]]) -> AsyncGenerator[bytes]:
-    async with aclosing(batches) as opened:
-        async for chunks in opened:
-            yield b"".join(map(to_sse, chunks))
-            if any("error" in chunk for chunk in chunks):
-                return
+    """Yield the frames; a stream that ends early ends with an error, or clients would take it for complete."""
+    try:
+        async with aclosing(batches) as opened:
+            async for chunks in opened:
+                yield b"".join(map(to_sse, chunks))
+                if any("error" in chunk for chunk in chunks):
+                    return
+    except VakaError as error:
+        yield to_sse({"error": error_object(problem_of(error))})
+        return
     yield DONE
 
 

@@ -7,7 +7,7 @@ from starlette.requests import Request
 from starlette.routing import WebSocketRoute
 from starlette.types import ASGIApp
 
-from vaka.core.types.errors import InvalidInput
+from vaka.core.types.errors import InvalidInput, VakaError
 from vaka.server.bodies import json_response, read_bytes
 from vaka.server.conversations import routers_of, session_header, stop_answer, stop_on_disconnect
 from vaka.server.guard import Door, guard_route, principal_of
@@ -108,9 +108,15 @@ def door(service: AgentService) -> Door:
 
 
 async def _write_frames(batches: AsyncGenerator[list[ResponseEvent]]) -> AsyncGenerator[bytes]:
-    async with aclosing(batches) as opened:
-        async for events in opened:
-            yield b"".join(map(to_sse, events))
+    number = 0
+    try:
+        async with aclosing(batches) as opened:
+            async for events in opened:
+                number = events[-1]["sequence_number"]
+                yield b"".join(map(to_sse, events))
+    except VakaError as error:  # the client reads the rest with starting_after
+        fields = {"code": error.code, "message": str(error), "param": None}
+        yield to_sse({"type": "error", "sequence_number": number, **fields})
 
 
 async def _skip_numbers(
