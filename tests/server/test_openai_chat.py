@@ -10,6 +10,7 @@ import httpx2
 
 import vaka
 from tests.server.conftest import PRINCIPALS, Serve, Served
+from tests.views.recorded_runs import make_router
 from vaka.agents.react import Agent
 from vaka.core.ports.store import SessionQuery
 from vaka.core.types.ids import parse_session_id
@@ -453,3 +454,10 @@ async def test_streams_that_end_early_end_with_an_error(serve: Serve, scripted: 
             go_on.set()
         started.clear()
         go_on.clear()
+
+
+async def test_the_agents_of_a_router_answer_as_it(serve: Serve) -> None:
+    router = make_router()
+    async with serve([router]) as served, served.client() as client:
+        answer = await Chat(client, model=router.name).ask("Book a room and play music.")
+        assert (answer["text"], answer["finish"]) == ("Booked.\n\nPlaying.", "stop")
