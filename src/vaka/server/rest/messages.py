@@ -13,7 +13,7 @@ from vaka.core.messages.blobs import restore_content
 from vaka.core.ports.store import SessionInfo, Store
 from vaka.core.types.control import InputAdded, InputWithdrawn, SessionReverted
 from vaka.core.types.event import Event
-from vaka.core.types.ids import AgentPath, Cursor, MessageId
+from vaka.core.types.ids import AgentPath, MessageId
 from vaka.core.types.message import Content, ToolCall, text_of
 from vaka.core.types.progress import (
     MessageCompleted,
@@ -27,7 +27,7 @@ from vaka.server.bodies import json_response
 from vaka.server.problems import Problem
 from vaka.server.rest.documents import CallDocument, Page
 from vaka.server.rest.operation import Operation, read_query
-from vaka.server.rest.sessions import find_session, page_limit
+from vaka.server.rest.sessions import find_session, page_limit, page_position
 from vaka.server.rest.turn_log import READ_SPAN
 from vaka.server.service import AgentService
 
@@ -121,7 +121,7 @@ async def read_messages(service: AgentService, request: Request) -> Response:
     """Reads the events of the page, from the start of the log or from its end."""
     runtime, info = await find_session(service, request)
     query = read_query(request, ListMessages)
-    limit, path, at = page_limit(query.limit), _parse_path(query.path), Cursor.parse(query.cursor).seq
+    limit, path, at = page_limit(query.limit), _parse_path(query.path), page_position(info, query.cursor)
 
     def selects(event: Event) -> bool:
         return event.path == path and _is_message(event)
@@ -203,7 +203,7 @@ async def search_messages(service: AgentService, request: Request) -> Response:
     def selects(event: Event) -> bool:
         return event.path == path and _is_message(event) and wanted in _text_of(event).casefold()
 
-    at = Cursor.parse(query.cursor).seq
+    at = page_position(info, query.cursor)
     events, rest = await _read_backwards(runtime.store, info, at, page_limit(query.limit), selects, MAX_SEARCHED)
     return await _respond(runtime.store, info, events, rest, selects, newest_first=True)
 

@@ -10,7 +10,7 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
 from vaka.core.ports.store import SessionInfo, SessionQuery, SessionStatus, Store
-from vaka.core.types.ids import SessionId, parse_session_id
+from vaka.core.types.ids import Cursor, SessionId, parse_session_id
 from vaka.runtime.runtime import Runtime
 from vaka.server.bodies import json_response, read_json
 from vaka.server.guard import principal_of
@@ -93,6 +93,15 @@ def page_limit(limit: int) -> int:
     if not 1 <= limit <= MAX_PAGE:
         raise Problem(422, "invalid_query", f"limit {limit} must be 1 to {MAX_PAGE}", errors=[{"field": "limit"}])
     return limit
+
+
+def page_position(info: SessionInfo, cursor: str) -> int:
+    """Return the event at which a page of a log begins, 0 without a cursor. Raises a ``Problem`` for a foreign one."""
+    position = Cursor.parse(cursor)
+    if position.epoch not in (0, info.epoch) or position.seq > info.head + 1:
+        detail = f"cursor {cursor!r} is not of the log of session {info.id!r} as it is now; begin without a cursor"
+        raise Problem(410, "cursor_gone", detail)
+    return position.seq
 
 
 async def find_session(service: AgentService, request: Request) -> tuple[Runtime, SessionInfo]:

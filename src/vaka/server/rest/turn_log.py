@@ -89,7 +89,7 @@ async def list_turns(store: Store, info: SessionInfo, before: int, limit: int) -
     page (``before`` is 0) begins with the inputs that wait, which are in the folded state of the session.
     """
     records = await _read_queued(store, info) if not before and info.inputs else []
-    position, events = (before - 1 if before else info.head), dict[TurnId, list[Event]]()
+    position, events = (min(before - 1, info.head) if before else info.head), dict[TurnId, list[Event]]()
     while position > 0:
         after, jump = max(position - READ_SPAN, 0), -1
         async with aclosing(store.events.read(info.id, after=after, upto=position)) as stored:

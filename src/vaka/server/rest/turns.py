@@ -27,7 +27,7 @@ from vaka.server.rest.events import end_frame
 from vaka.server.rest.formats import EncodeEvents, StreamFormat, make_encoder
 from vaka.server.rest.idempotency import read_key
 from vaka.server.rest.operation import Operation, read_query, wants_stream
-from vaka.server.rest.sessions import check_new_id, find_session, page_limit, read_info, session_address
+from vaka.server.rest.sessions import check_new_id, find_session, page_limit, page_position, read_info, session_address
 from vaka.server.rest.turn_log import TurnRecord, describe_turn, find_turn, list_turns
 from vaka.server.service import AgentService, PromptInput
 from vaka.server.sse import EventStream, wait_disconnect
@@ -247,7 +247,7 @@ async def read_turns(service: AgentService, request: Request) -> Response:
     """Reads the log from its end back to the last turn of the page."""
     runtime, info = await find_session(service, request)
     query = read_query(request, ListTurns)
-    before = Cursor.parse(query.cursor).seq
+    before = page_position(info, query.cursor)
     records, next = await list_turns(runtime.store, info, before, page_limit(query.limit))
     agent = _agent_of(service, info)
     data = [await describe_turn(runtime.store, info, record, agent) for record in records]
