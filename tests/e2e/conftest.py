@@ -11,12 +11,14 @@ from typing import Any
 
 import httpx2
 import pytest
-from playwright.async_api import Browser, BrowserContext, Page, async_playwright
+from playwright.async_api import Browser, BrowserContext, Page, async_playwright, expect
 
 from tests.unmeasured import without_coverage
 
 ROOT = Path(__file__).parents[2]
 TOKEN = "alice"
+PATIENCE_MS = 30_000
+"""How long an expectation may take to come true; a busy machine is slow."""
 
 
 @pytest.fixture
@@ -24,6 +26,7 @@ async def browser() -> AsyncGenerator[Browser]:
     chromium = shutil.which("chromium")
     if chromium is None:
         pytest.skip("Chromium is not installed: scripts/system.sh chromium")
+    expect.set_options(timeout=PATIENCE_MS)
     async with async_playwright() as playwright:
         browser = await playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
         yield browser

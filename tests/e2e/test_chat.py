@@ -33,7 +33,7 @@ async def test_a_killed_server_and_a_reload_lose_and_repeat_nothing(
         await expect(pill).to_have_text(re.compile("reconnecting|offline"))
         await expect(answer).to_have_text(FIRST.strip())
         await server.start()
-        await expect(pill).to_have_text("live", timeout=30_000)
+        await expect(pill).to_have_text("live")
         await asyncio.to_thread(server.gate.write_text, "go on")
         await expect(answer).to_have_text(WHOLE)
         await expect(page.locator(".message.user")).to_have_count(1)
@@ -65,7 +65,7 @@ async def test_a_stream_is_drawn_as_the_whole_text_is_and_survives_an_offline_br
         await expect(page.locator(".pill")).to_have_text(re.compile("reconnecting|offline"))
         assert await page.evaluate(drawn) == streamed
         await page.context.set_offline(False)
-        await expect(page.locator(".pill")).to_have_text("live", timeout=30_000)
+        await expect(page.locator(".pill")).to_have_text("live")
         assert console.requests_elsewhere == []
 
 

@@ -67,8 +67,9 @@ export class BlockParser {
 
 const BlockView = memo(({ html }: { html: string }) => <div dangerouslySetInnerHTML={{ __html: html }} />);
 
-export const Markdown = memo(({ text }: { text: string }) => {
+/** `live` shows where the text grows. */
+export const Markdown = memo(({ text, live }: { text: string; live?: boolean }) => {
   const parser = useRef<BlockParser | null>(null);
   parser.current ??= new BlockParser();
-  return <div class="markdown">{parser.current.parse(text).map((block, index) => <BlockView key={index} html={block.html} />)}</div>;
+  return <div class={live ? "markdown live" : "markdown"}>{parser.current.parse(text).map((block, index) => <BlockView key={index} html={block.html} />)}</div>;
 });

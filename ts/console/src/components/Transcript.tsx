@@ -150,7 +150,7 @@ interface BlockProps {
 function BlockView({ block, live, decisions, outputs }: BlockProps) {
   switch (block.type) {
     case "text":
-      return block.text ? <div><Markdown text={block.text} />{live && <span class="cursor-block" />}</div> : null;
+      return block.text ? <Markdown text={block.text} live={live} /> : null;
     case "reasoning":
       return block.text ? (
         <details class="reasoning" open={live}>
