@@ -114,7 +114,7 @@ async def test_an_approval_is_resolved_and_the_turn_goes_on(serve: Serve, script
         assert state["session"]["status"] == "waiting"
         assert [(each["id"], each["call"]["name"]) for each in state["decisions"]] == [(asked, "deploy")]
         refused = await socket.refused("approval.resolve", id=asked, decision="edit")
-        assert (refused["code"], refused["retryable"]) == ("invalid_params", False)
+        assert (refused["code"], refused["retryable"]) == ("invalid_body", False)
         resolved = await socket.request(
             "approval.resolve", id=asked, decision="edit", edited_args={"target": "staging"}, message="Not yet."
         )
@@ -122,8 +122,10 @@ async def test_an_approval_is_resolved_and_the_turn_goes_on(serve: Serve, script
         events = await socket.until("turn.completed")
         results = [event["data"]["result"] for event in events if event["type"] == "tool.completed"]
         assert "deployed to staging" in str(results)
-        settled = await socket.request("approval.resolve", id=asked, decision="reject")  # the first decision counts
-        assert settled["event"]["data"]["decision"] == "approve"
+        again = {"id": asked, "decision": "edit", "edited_args": {"target": "staging"}}
+        assert (await socket.request("approval.resolve", **again))["event"] == resolved["event"]
+        conflict = await socket.refused("approval.resolve", id=asked, decision="reject")  # the first one counts
+        assert (conflict["data"]["status"], conflict["retryable"]) == (409, False)
 
 
 async def test_a_running_turn_is_steered_and_cancelled(serve: Serve, scripted: Scripted, client: Connect) -> None:

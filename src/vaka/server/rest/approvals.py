@@ -179,8 +179,13 @@ async def get_approval(service: AgentService, request: Request) -> Response:
 
 async def resolve_approval(service: AgentService, request: Request) -> Response:
     """Decides; the first decision counts, and another one after it is a conflict."""
-    body, principal = await read_json(request, ResolveApproval), principal_of(request)
-    id, runtime = request.path_params["approval"], await service.runtime_of(principal)
+    body, id = await read_json(request, ResolveApproval), request.path_params["approval"]
+    return _respond(id, await settle(service, principal_of(request), id, body))
+
+
+async def settle(service: AgentService, principal: Principal, id: str, body: ResolveApproval) -> Event:
+    """Make a decision and return its event. Raises a ``Problem``: 404, or 409 if another decision was made before."""
+    runtime = await service.runtime_of(principal)
     row = next((each for each in await runtime.decisions() if each.id == id), None)
     if row is None or not await service.may_see(principal, row.session):
         event = await _find_settlement(service, principal, id)
@@ -188,7 +193,7 @@ async def resolve_approval(service: AgentService, request: Request) -> Response:
         event = await _decide(service, principal, row, body)
         service.decision_feed.poke(runtime)
     _require_same(body, event)
-    return _respond(id, event)
+    return event
 
 
 async def _find_settlement(service: AgentService, principal: Principal, id: str) -> Event:

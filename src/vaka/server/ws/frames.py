@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any, Literal, TypeAlias
 
 import msgspec
+from msgspec import UNSET, UnsetType
 
 from vaka.core.types.event import Channel, Event, encode_json
 from vaka.core.types.message import Audio, Document, Image, Text
@@ -116,7 +117,7 @@ class ApprovalResolveParams(Params, frozen=True, kw_only=True):
     id: str
     decision: Literal["approve", "edit", "reject", "answer"]
     edited_args: dict[str, Any] | None = None
-    answer: Any = None
+    answer: Any | UnsetType = UNSET
     message: str = ""
     remember: Remember | None = None
 

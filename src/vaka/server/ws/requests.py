@@ -10,10 +10,10 @@ from vaka.core.ports.env import format_milliseconds
 from vaka.core.ports.store import SessionInfo
 from vaka.core.types.errors import VakaError
 from vaka.core.types.ids import Cursor
-from vaka.runtime.options import ApprovalAnswer
 from vaka.server.event_filter import EventFilter
 from vaka.server.principal import Principal
 from vaka.server.problems import Problem, not_found
+from vaka.server.rest.approvals import RememberDecision, ResolveApproval, settle
 from vaka.server.rest.documents import (
     DecisionDocument,
     SessionDocument,
@@ -208,23 +208,9 @@ class RequestHandlers:
         return session_document(await self._service.find_session(principal, copy))
 
     async def _resolve(self, principal: Principal, params: frames.ApprovalResolveParams) -> dict[str, Any]:
-        try:
-            await self._service.find_decision(principal, params.id)
-        except Problem:
-            if principal.own_sessions_only:  # the owner of a decision that was made already is not known
-                raise
-        if params.decision == "answer":
-            event = await self._service.answer(principal, params.id, params.answer)
-        else:
-            approve = params.decision != "reject"
-            event = await self._service.resolve(principal, params.id, approve=approve, **_details_of(params))
-        return {"id": params.id, "event": event}
-
-
-def _details_of(params: frames.ApprovalResolveParams) -> ApprovalAnswer:
-    if (params.decision == "edit") != (params.edited_args is not None):
-        raise Problem(422, "invalid_params", "edited_args belong to the decision edit, which needs them")
-    details = ApprovalAnswer(message=params.message, edit=params.edited_args)
-    if params.remember is not None:
-        details["scope"], details["rule"] = params.remember.scope, params.remember.rule
-    return details
+        wanted = params.remember
+        decision = ResolveApproval(
+            decision=params.decision, edited_args=params.edited_args, answer=params.answer, message=params.message,
+            remember=None if wanted is None else RememberDecision(scope=wanted.scope, rule=wanted.rule),
+        )  # fmt: skip
+        return {"id": params.id, "event": await settle(self._service, principal, params.id, decision)}
