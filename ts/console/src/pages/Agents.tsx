@@ -1,12 +1,12 @@
 import { useState } from "preact/hooks";
 import { api, type ToolRun } from "../api.ts";
 import { Empty, Failure, Loading, useLoaded } from "../components/basics.tsx";
-import { DecisionCard } from "../components/DecisionCard.tsx";
 import { JsonView } from "../components/JsonView.tsx";
 import { SchemaForm } from "../components/SchemaForm.tsx";
-import { pendingFromInbox } from "../decisions.ts";
+import { Transcript } from "../components/Transcript.tsx";
 import { cut, plural } from "../format.ts";
 import { Icon } from "../icons.tsx";
+import { useLiveSession } from "../live.ts";
 import { path, route } from "../router.ts";
 import { initial, type Schema } from "../schema.ts";
 import { refreshAgents } from "../shared.ts";
@@ -78,6 +78,12 @@ function AgentView({ name, tool }: { name: string; tool: string | undefined }) {
   );
 }
 
+/** A call that waits for a person, followed until it has its result. */
+function WaitingRun({ id }: { id: string }) {
+  const { state, error } = useLiveSession(id);
+  return error ? <Failure error={error} /> : <Transcript state={state} />;
+}
+
 function ToolForm({ tool, agent }: { tool: ToolInfo; agent: string }) {
   const schema = tool.parameters as Schema;
   const [value, setValue] = useState<Record<string, unknown>>(() => initial(schema));
@@ -96,8 +102,8 @@ function ToolForm({ tool, agent }: { tool: ToolInfo; agent: string }) {
       <SchemaForm schema={schema} value={value} onChange={(next, good) => { setValue(next); setValid(good); }} />
       <div class="row wrap"><button type="button" class="primary" disabled={busy || !valid} onClick={execute}><Icon name="play" />Run</button><span class="faint small">One governed call: rules, hooks and approvals apply.</span></div>
       {busy && <div class="row muted"><span class="spinner" />running</div>}
-      {run?.decision && <DecisionCard pending={pendingFromInbox(run.decision)} withSession />}
-      {run && (
+      {run?.status === "waiting" && <WaitingRun key={run.session} id={run.session} />}
+      {run && run.status !== "waiting" && (
         <div class="column">
           <div class="row wrap"><span class={`chip ${run.failed ? "error" : "ok"}`}>{run.status}</span><a class="mono small" href={path("sessions", run.session)}>{run.session}</a></div>
           <JsonView value={run.value ?? run.content} open={3} searchable />

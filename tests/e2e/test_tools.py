@@ -1,0 +1,40 @@
+"""Tools that are run from the forms of the console."""
+
+from playwright.async_api import expect
+
+from tests.e2e.conftest import ConsoleServer, OpenConsole
+
+
+async def test_a_tool_runs_from_the_form_of_its_schema_under_the_rules(
+    server: ConsoleServer, open_console: OpenConsole
+) -> None:
+    async with open_console(server) as console:
+        page = console.page
+        await console.open("/agents")
+        await page.get_by_role("link", name="guide").click()
+        await page.get_by_role("link", name="weather").click()
+        run = page.get_by_role("button", name="Run")
+        await expect(run).to_be_disabled()
+        await page.get_by_role("textbox", name="city").fill("Hilo")
+        await page.get_by_role("spinbutton", name="days").fill("3")
+        await run.click()
+        await expect(page.locator(".json").first).to_contain_text('"north-east"')
+
+        await page.get_by_role("button", name="JSON", exact=True).click()
+        arguments = page.get_by_label("Arguments as JSON")
+        await arguments.fill('{"city": ')
+        await expect(run).to_be_disabled()
+        await arguments.fill('{"city": "Atlantis"}')
+        await run.click()
+        await expect(page.locator(".json").first).to_contain_text("there is no Atlantis")
+
+        await console.open("/agents/operator/deploy")
+        await page.get_by_role("textbox", name="service").fill("roads")
+        await page.get_by_role("combobox", name="to").select_option(label="production")
+        await run.click()
+        card = page.locator("[data-decision]")
+        await expect(card).to_contain_text('"production"')
+        await card.get_by_role("button", name="Approve", exact=True).click()
+        await page.locator("details.tool summary").click()
+        await expect(page.locator("details.tool")).to_contain_text("roads runs on production with 2 replicas")
+        console.check()
