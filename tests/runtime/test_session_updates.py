@@ -9,7 +9,7 @@ import vaka
 from tests.runtime.runtime_fixtures import agent, check_log, read_log, runtime
 from vaka.core.ports.store import SessionInfo, SessionQuery
 from vaka.core.types.control import SessionUpdated
-from vaka.core.types.errors import Busy, InvalidInput, NotFound
+from vaka.core.types.errors import Busy, HeadMoved, InvalidInput, NotFound
 from vaka.core.types.ids import SessionId
 from vaka.stores.memory import MemoryStore
 from vaka.testing.models import ScriptedModel, call, say
@@ -122,3 +122,12 @@ async def test_a_description_that_cannot_be_indexed_is_refused(changes: dict[str
         with pytest.raises(NotFound):
             await rt.update_session(ID, title="x")
         assert await rt.store.sessions.find(ID) is None
+
+
+async def test_one_of_several_callers_creates_a_session() -> None:
+    greeter = agent(ScriptedModel(say("Hi.")))
+    async with runtime() as rt:
+        await (await rt.open(greeter, id=ID)).update(owner="alice", create=True)
+        with pytest.raises(HeadMoved, match="there is a session 's' already"):
+            await (await rt.open(greeter, id=ID)).update(owner="bob", create=True)
+        assert (await find(rt)).owner == "alice"

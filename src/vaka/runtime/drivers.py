@@ -28,7 +28,7 @@ from vaka.core.types.control import (
     SessionUpdated,
     SessionWorkspace,
 )
-from vaka.core.types.errors import Busy, Closed, ConflictError, NotFound, VakaError
+from vaka.core.types.errors import Busy, Closed, ConflictError, HeadMoved, NotFound, VakaError
 from vaka.core.types.event import Body, Event
 from vaka.core.types.ids import EventScope, SessionId
 from vaka.core.types.monitor import UsageRecorded
@@ -147,14 +147,16 @@ class SessionDrivers:
         await self.require_idle(session)
         return await write_event(self.store, session, self.secrets.redact_struct(body), self.timestamp())
 
-    async def update(self, session: SessionId, body: SessionUpdated, opened: SessionOpened | None = None) -> Event:
+    async def update(
+        self, session: SessionId, body: SessionUpdated, opened: SessionOpened | None = None, *, create: bool = False
+    ) -> Event:
         """Write a new description of a session, also while this process runs a turn of it.
 
         A session that does not exist begins with ``opened``; without it ``NotFound``. Raises ``Busy`` while another
-        process runs the session.
+        process runs the session, and with ``create`` ``HeadMoved`` for one that exists.
         """
         body = self.secrets.redact_struct(body)
-        while (driver := self.active.get(session)) is not None and await driver.wait_started():
+        while not create and (driver := self.active.get(session)) is not None and await driver.wait_started():
             if driver.waiting_for_claim:
                 raise Busy(f"session {session!r} is run by another process; update it there, or try again later")
             await driver.wait_written()
@@ -167,10 +169,14 @@ class SessionDrivers:
         def compose(now: OpenedSession) -> list[TimedEntry]:
             if now.last is None and opened is None:
                 raise NotFound(f"there is no session {session!r}")
+            if now.last is not None and create:
+                raise HeadMoved(f"there is a session {session!r} already")
             first = [opened] if now.last is None and opened is not None else []
             return [("", EventScope(), self.secrets.redact_struct(entry)) for entry in (*first, body)]
 
         async with self.edit_lock(session):
+            if create and session in self.active:
+                raise HeadMoved(f"there is a session {session!r} already")
             await self.require_idle(session)
             return (await append_entries(self.store, session, compose, self.timestamp()))[-1]
 

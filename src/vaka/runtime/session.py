@@ -271,7 +271,7 @@ class Session(Generic[Deps]):
     @suggest_keywords
     async def update(
         self, *, title: str | None = None, owner: str | None = None, tags: Sequence[str] | None = None,
-        metadata: Mapping[str, Any] | None = None, by: str = "",
+        metadata: Mapping[str, Any] | None = None, by: str = "", create: bool = False,
     ) -> Event:  # fmt: skip
         """Describe the session anew; a session that does not exist yet begins with it. ``None`` changes nothing.
 
@@ -281,6 +281,8 @@ class Session(Generic[Deps]):
             tags: All tags from now on, for ``SessionQuery(tag=…)``.
             metadata: The keys that change; the value ``None`` removes a key. Tools of later turns read the result.
             by: The name of the caller, for the log.
+            create: Only for a session that does not exist: of several callers one creates it, the others get
+                ``HeadMoved``.
 
         It works while this process runs a turn of the session, and raises ``Busy`` while another one does. A rewind
         keeps the description, and a fork has a copy.
@@ -289,7 +291,8 @@ class Session(Generic[Deps]):
             agent=self.agent.name, metadata=dict(self._metadata), workspace=self._drivers.workspace_of(self),
             run=self.run_settings,
         )  # fmt: skip
-        event = await self._drivers.update(self.id, make_update(title, owner, tags, metadata, by), opened)
+        body = make_update(title, owner, tags, metadata, by)
+        event = await self._drivers.update(self.id, body, opened, create=create)
         if metadata and self.metadata_known:
             self.set_metadata(merge_metadata(self._metadata, metadata))
         return event

@@ -21,7 +21,7 @@ from vaka.core.ports.env import format_timestamp
 from vaka.core.ports.store import KeyValueStore, PendingDecision
 from vaka.core.session.fanout import Follower
 from vaka.core.types.control import ApprovalRequested, QuestionAsked
-from vaka.core.types.errors import Busy, VakaError
+from vaka.core.types.errors import Busy, HeadMoved, VakaError
 from vaka.core.types.event import Event
 from vaka.core.types.ids import Cursor, digest_of, parse_session_id
 from vaka.core.types.message import (
@@ -118,6 +118,8 @@ class Conversations:
 
     def __init__(self, service: AgentService) -> None:
         self._service = service
+        self._starting: set[tuple[str, str, str]] = set()
+        """Namespace, caller and idempotency key of the requests whose turns are being started."""
         self._swept: dict[str, str] = {}
         """The day on which the old requests of each namespace were removed last."""
 
@@ -137,7 +139,15 @@ class Conversations:
         agent, named = self.find_model(request.model)
         session = request.session or named
         if request.key:
-            return await self._start_once(principal, agent, request, session)
+            starting = (principal.namespace, principal.id, request.key)
+            if starting in self._starting:
+                detail = "a request with this idempotency key is being started; try again"
+                raise Problem(409, "in_progress", detail, headers={"Retry-After": "1"})
+            self._starting.add(starting)
+            try:
+                return await self._start_once(principal, agent, request, session)
+            finally:
+                self._starting.discard(starting)
         session = session or await self._find_session(principal, agent, request)
         return await self._continue(principal, agent, request, session)
 
@@ -258,7 +268,7 @@ class Conversations:
             turns.add_message(message)
         turns.end_turn()
         session = await runtime.open(agent, id=id)
-        await session.update(owner=principal.id, by=principal.id)
+        await session.update(owner=principal.id, by=principal.id, create=True)
         if turns.entries:
             await write_imported(runtime, session, lambda _: turns.entries)
         return session
@@ -269,7 +279,10 @@ class Conversations:
         """Decide what a session waits for, or start a turn of it. A session that does not exist is created."""
         runtime, changed = await self._service.runtime_of(principal), _adapt_agent(agent, request)
         if not id or await runtime.store.sessions.find(parse_session_id(id)) is None:
-            session = await self._create(principal, changed, request, id)
+            try:
+                session = await self._create(principal, changed, request, id)
+            except HeadMoved:  # another request has just created it
+                return await self._continue(principal, agent, request, id)
             return await self._start_turn(principal, session, request, 0)
         info = await self._service.find_session(principal, id)
         if info.agent not in ("", agent.name):

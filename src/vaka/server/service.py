@@ -16,7 +16,7 @@ from vaka.core.loop.context import Turn
 from vaka.core.loop.middleware import Middleware
 from vaka.core.ports.store import PendingDecision, SessionInfo, SessionQuery
 from vaka.core.session.fanout import Follower
-from vaka.core.types.errors import Busy, ConfigError, InvalidInput, NotFound, VakaError
+from vaka.core.types.errors import Busy, ConfigError, HeadMoved, InvalidInput, NotFound, VakaError
 from vaka.core.types.event import Event
 from vaka.core.types.ids import JSON, Cursor, TurnId, parse_session_id
 from vaka.core.types.progress import GIVEN_CALLS
@@ -210,7 +210,11 @@ class AgentService:
         """
         runtime = await self.runtime_of(principal)
         if await runtime.store.sessions.find(parse_session_id(id)) is None:
-            await self.create_session(principal, agent=agent, id=id)
+            try:
+                await self.create_session(principal, agent=agent, id=id)
+            except Problem as problem:
+                if problem.code != "exists":  # another request has just created it
+                    raise
         return await self.open_session(principal, id, agent=agent, tools=tools, instructions=instructions)
 
     async def create_session(
@@ -222,7 +226,12 @@ class AgentService:
         if id and await runtime.store.sessions.find(parse_session_id(id)) is not None:
             raise Problem(409, "exists", f"there is a session {id!r} already; choose another id")
         session = await runtime.open(_extend(found, tools), id=id)
-        await session.update(title=title, owner=principal.id, tags=tags, metadata=metadata, by=principal.id)
+        try:
+            await session.update(
+                title=title, owner=principal.id, tags=tags, metadata=metadata, by=principal.id, create=True
+            )
+        except HeadMoved as error:  # another caller has just created it
+            raise Problem(409, "exists", f"there is a session {id!r} already; choose another id") from error
         return session
 
     # ------------------------------------------------------------------------------------------------------------ turns
