@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 
 import msgspec
 
-from vaka.agents.match.router import MatchAgent
+from vaka.agents.match.router import routers_of
 from vaka.agents.react import Agent
 from vaka.core.loop.context import Turn
 from vaka.core.loop.middleware import Middleware
@@ -177,7 +177,7 @@ class StreamingAgent:
         earlier, system, prompt = _read_messages(messages)
         session = await self._open(chosen, earlier, system)
         mode = "function_calling" if self.agent.tools else "direct"
-        encoder = LumosEncoder(self.config, routers=_names_of_routers(self.agent), streaming_mode=mode)
+        encoder = LumosEncoder(self.config, routers=routers_of(self.agent), streaming_mode=mode)
         parts = tuple(Text(text=message.content) for message in prompt)
         turn = session.stream(parts, key=chosen.run_id, model=chosen.model, options=chosen.model_options)
         async with turn:
@@ -223,13 +223,6 @@ class StreamingAgent:
     async def _wait_between_pieces(self) -> None:
         if self.config.text_delta_delay_ms:
             await self.runtime.env.clock.sleep(self.config.text_delta_delay_ms / 1000)
-
-
-def _names_of_routers(agent: Agent[Any]) -> set[str]:
-    """Return the names of an agent and of the agents of its routes that are routers."""
-    if not isinstance(agent, MatchAgent):
-        return set()
-    return {agent.name}.union(*(_names_of_routers(routed) for routed in agent.agents.values()))
 
 
 async def _call(callback: Callback, value: dict[str, Any]) -> None:

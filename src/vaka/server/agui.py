@@ -12,6 +12,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from vaka import __version__
+from vaka.agents.match.router import routers_of
 from vaka.agents.react import Agent
 from vaka.core.types.errors import InvalidInput
 from vaka.core.types.ids import JSON
@@ -22,7 +23,6 @@ from vaka.server.chat_turns import (
     encode_turn,
     make_client_tools,
     open_turn,
-    router_names,
     stop_turn,
 )
 from vaka.server.guard import Door, guard_route, principal_of
@@ -55,7 +55,7 @@ def door(service: AgentService) -> Door:
         turn = await open_turn(service, principal, session, chat, while_waiting="reject")
         state = _merge_state(given.state, await session.state_values())
         answered = [result.call for result in given.results]
-        encoder = AguiEncoder(run_id=given.run_id, state=state, answered=answered, routers=router_names(agent))
+        encoder = AguiEncoder(run_id=given.run_id, state=state, answered=answered, routers=routers_of(agent))
 
         async def leave() -> None:
             await stop_turn(service, principal, turn)

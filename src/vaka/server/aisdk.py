@@ -14,6 +14,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import ASGIApp
 
+from vaka.agents.match.router import routers_of
 from vaka.core.ports.store import SessionInfo, Store
 from vaka.core.types.control import InputAdded
 from vaka.core.types.ids import Cursor, parse_session_id
@@ -28,7 +29,6 @@ from vaka.server.chat_turns import (
     message_of,
     open_turn,
     rewritten_key,
-    router_names,
     stop_turn,
 )
 from vaka.server.guard import Door, guard_route, principal_of
@@ -91,7 +91,7 @@ class _Chats:
         chat = TurnRequest(inputs=inputs, decisions=(*given.approvals, *given.answers), results=given.results)
         turn = await open_turn(service, principal, session, chat, while_waiting="interrupt")
         names = [tool.spec.name for tool in (*agent.tools, *tools) if isinstance(tool, ClientTool)]
-        encoder = UiStreamEncoder(known_calls=given.known_calls, client_tools=names, routers=router_names(agent))
+        encoder = UiStreamEncoder(known_calls=given.known_calls, client_tools=names, routers=routers_of(agent))
         return self._stream(principal, turn, encoder, stops=options.on_disconnect == "cancel")
 
     async def resume_stream(self, request: Request) -> ASGIApp:
@@ -102,7 +102,7 @@ class _Chats:
             return Response(status_code=204)
         turn = await open_turn(service, principal, session, TurnRequest(), while_waiting="reject")
         names = [tool.spec.name for tool in session.agent.tools if isinstance(tool, ClientTool)]
-        encoder = UiStreamEncoder(client_tools=names, routers=router_names(session.agent))
+        encoder = UiStreamEncoder(client_tools=names, routers=routers_of(session.agent))
         return self._stream(principal, turn, encoder)
 
     async def stop_stream(self, request: Request) -> Response:

@@ -10,7 +10,6 @@ from typing import Any, Literal, Protocol, TypeAlias
 
 import msgspec
 
-from vaka.agents.match.router import MatchAgent
 from vaka.agents.react import Agent, tool_name_of
 from vaka.core.types import control, progress
 from vaka.core.types.errors import InvalidInput, VakaError
@@ -255,13 +254,6 @@ def make_client_tools(agent: Agent, tools: Iterable[tuple[str, str, dict[str, An
         Validator(tool.spec.parameters).compile()  # an invalid schema is an error of the request, not of the turn
         made[name] = tool
     return list(made.values())
-
-
-def router_names(agent: Agent) -> set[str]:
-    """Return the names of an agent and of the agents of its routes that are routers."""
-    if not isinstance(agent, MatchAgent):
-        return set()
-    return {agent.name}.union(*(router_names(routed) for routed in agent.agents.values()))
 
 
 def _list(ids: Iterable[str]) -> str:

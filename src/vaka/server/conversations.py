@@ -13,7 +13,6 @@ from urllib.parse import quote
 import msgspec
 from starlette.requests import HTTPConnection
 
-from vaka.agents.match.router import MatchAgent
 from vaka.agents.react import Agent, tool_name_of
 from vaka.core.loop.context import Turn
 from vaka.core.loop.middleware import Middleware
@@ -385,13 +384,6 @@ def _day(now: float) -> str:
 
 def _record(mark: str, place: AnswerPlace) -> dict[str, Any]:
     return {"request": mark, "place": msgspec.to_builtins(place)}
-
-
-def routers_of(agent: Agent) -> set[str]:
-    """Return the names of an agent and of the agents of its routes that are routers, for the encoders."""
-    if not isinstance(agent, MatchAgent):
-        return set()
-    return {agent.name}.union(*(routers_of(routed) for routed in agent.agents.values()))
 
 
 def conversation_key(principal: Principal, agent: str, messages: Iterable[Message]) -> str:

@@ -10,11 +10,12 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import ASGIApp
 
+from vaka.agents.match.router import routers_of
 from vaka.core.types.errors import VakaError
 from vaka.core.types.ids import CallId, MessageId
 from vaka.core.types.message import AssistantMessage, ToolCall, as_content
 from vaka.server.bodies import json_response, read_bytes
-from vaka.server.conversations import ConversationRequest, Conversations, routers_of, session_header, stop_on_disconnect
+from vaka.server.conversations import ConversationRequest, Conversations, session_header, stop_on_disconnect
 from vaka.server.guard import Door, guard_route, principal_of
 from vaka.server.model_list import model_routes
 from vaka.server.openai_errors import error_object, error_response, failure_of

@@ -7,9 +7,10 @@ from starlette.requests import Request
 from starlette.routing import WebSocketRoute
 from starlette.types import ASGIApp
 
+from vaka.agents.match.router import routers_of
 from vaka.core.types.errors import InvalidInput, VakaError
 from vaka.server.bodies import json_response, read_bytes
-from vaka.server.conversations import routers_of, session_header, stop_answer, stop_on_disconnect
+from vaka.server.conversations import session_header, stop_answer, stop_on_disconnect
 from vaka.server.guard import Door, guard_route, principal_of
 from vaka.server.openai_errors import error_response
 from vaka.server.responses_socket import ResponsesSocket

@@ -13,6 +13,7 @@ from typing import Any
 
 import msgspec
 
+from vaka.agents.match.router import routers_of
 from vaka.core.messages.blobs import restore_content
 from vaka.core.ports.env import format_timestamp
 from vaka.core.ports.store import SessionQuery, session_values_prefix
@@ -24,7 +25,7 @@ from vaka.core.types.message import AssistantMessage, ToolCall, as_content, text
 from vaka.core.types.progress import StepStarted, TurnStarted
 from vaka.runtime.session_edits import read_last_turn
 from vaka.runtime.turn_stream import TurnCollector
-from vaka.server.conversations import ConversationRequest, Conversations, routers_of
+from vaka.server.conversations import ConversationRequest, Conversations
 from vaka.server.principal import Principal
 from vaka.server.problems import Problem
 from vaka.server.request_answers import AnswerEncoding, AnswerPlace, RequestAnswer

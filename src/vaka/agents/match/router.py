@@ -487,3 +487,10 @@ def _has_script_ended(turn: Turn, path: AgentPath) -> bool:
     bodies = (event.data for event in _latest_events(turn, path))
     ends = (body.answer for body in bodies if isinstance(body, ScriptAnswered) and body.name == SCRIPT_END)
     return next(ends, None) not in OPEN_OUTCOMES
+
+
+def routers_of(agent: "Agent[Any]") -> set[str]:
+    """Return the names of an agent and of the agents of its routes that are routers, for the encoders of ``views``."""
+    if not isinstance(agent, MatchAgent):
+        return set()
+    return {agent.name}.union(*(routers_of(routed) for routed in agent.agents.values()))

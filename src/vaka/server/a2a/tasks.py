@@ -14,6 +14,7 @@ from typing import Any
 
 import msgspec
 
+from vaka.agents.match.router import routers_of
 from vaka.agents.react import Agent
 from vaka.core.ports.store import SessionInfo, SessionQuery, Store
 from vaka.core.types.control import ApprovalResolved, InputAdded, QuestionAnswered
@@ -22,7 +23,7 @@ from vaka.core.types.event import Event
 from vaka.core.types.ids import Cursor, SessionId, parse_session_id
 from vaka.core.types.message import ToolResult
 from vaka.core.types.progress import TurnStarted
-from vaka.server.chat_turns import ChatTurn, TurnRequest, open_turn, router_names
+from vaka.server.chat_turns import ChatTurn, TurnRequest, open_turn
 from vaka.server.principal import Principal
 from vaka.server.problems import Problem
 from vaka.server.rest.turn_log import TurnRecord, find_turn, list_turns
@@ -181,7 +182,7 @@ class A2aTasks:
     async def stream(self, agent: Agent, updates: TaskUpdates) -> AsyncGenerator[list[JsonObject]]:
         """Yield the stream responses of a task until it ends or waits."""
         turn, events = updates.turn, updates.turn.events
-        encoder = A2aEncoder(routers=router_names(agent), task_id=make_task_id)
+        encoder = A2aEncoder(routers=routers_of(agent), task_id=make_task_id)
         if updates.first is not None:
             yield [{"task": updates.first}]
         async with events:
@@ -298,7 +299,7 @@ class A2aTasks:
         return info, record
 
     def _task(self, agent: Agent, events: Sequence[Event]) -> JsonObject:
-        return task_of(events, routers=router_names(agent), task_id=make_task_id) or {}
+        return task_of(events, routers=routers_of(agent), task_id=make_task_id) or {}
 
 
 async def _inputs_of(store: Store, info: SessionInfo, record: TurnRecord) -> list[Event]:
