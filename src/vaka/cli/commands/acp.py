@@ -18,11 +18,11 @@ from vaka.cli.bootstrap import (
     find_servers,
     load_flag_settings,
     print_notes,
-    run_loop,
     runtime_from_settings,
 )
 from vaka.cli.build_agent import apply_model_flags, load_agent_of_flags
 from vaka.cli.errors import UsageError
+from vaka.cli.event_loop import run_loop
 from vaka.cli.settings_source import variables_of
 from vaka.cli.stdout import reserve_stdout
 from vaka.cli.turn.input import StdinReader

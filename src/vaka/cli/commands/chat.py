@@ -15,13 +15,13 @@ from vaka.cli.bootstrap import (
     claude_files_of,
     config_context,
     load_flag_settings,
-    run_loop,
     runtime_from_settings,
 )
 from vaka.cli.build_agent import apply_model_flags
 from vaka.cli.chat.type_ahead import TypeAhead
 from vaka.cli.display.turn_display import locale_has_unicode
 from vaka.cli.errors import Quit, UsageError
+from vaka.cli.event_loop import run_loop
 from vaka.cli.turn.run_turn import RunTarget, open_session
 from vaka.cli.turn.session_record import (
     Continuation,

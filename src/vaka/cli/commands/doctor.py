@@ -16,8 +16,9 @@ import msgspec
 
 from vaka import __version__
 from vaka.cli import options
-from vaka.cli.bootstrap import config_context, load_servers, run_loop, runtime_from_settings
+from vaka.cli.bootstrap import config_context, load_servers, runtime_from_settings
 from vaka.cli.errors import FAILED, Quit
+from vaka.cli.event_loop import run_loop
 from vaka.cli.render import print_json, print_table
 from vaka.config.documents import suggest
 from vaka.config.model_tables import hide_password

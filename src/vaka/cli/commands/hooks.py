@@ -13,10 +13,10 @@ from vaka.cli.bootstrap import (
     load_flag_settings,
     model_options,
     print_notes,
-    run_loop,
     world_options,
 )
 from vaka.cli.errors import Quit, UsageError
+from vaka.cli.event_loop import run_loop
 from vaka.cli.render import print_json, print_table
 from vaka.config.settings import Settings
 from vaka.core.types.ids import CallId, SessionId

@@ -11,10 +11,11 @@ import click
 import msgspec
 
 from vaka.cli import options
-from vaka.cli.bootstrap import config_context, has_terminal, model_options, run_loop, settings_from_flags
+from vaka.cli.bootstrap import config_context, has_terminal, model_options, settings_from_flags
 from vaka.cli.build_agent import LOCAL_MODEL
 from vaka.cli.commands.login import SUGGESTED_MODELS, provider_of_model
 from vaka.cli.errors import UsageError
+from vaka.cli.event_loop import run_loop
 from vaka.cli.render import as_printable
 from vaka.cli.strings import mark_translatable, translate
 from vaka.config.documents import replace_file, set_toml_key

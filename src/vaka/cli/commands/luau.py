@@ -11,10 +11,11 @@ from typing import Any, NamedTuple
 import click
 
 from vaka.cli import options
-from vaka.cli.bootstrap import current_user, model_options, run_loop, settings_from_flags
+from vaka.cli.bootstrap import current_user, model_options, settings_from_flags
 from vaka.cli.build_agent import is_project_script, library_folders_of
 from vaka.cli.commands.luau_packages import ScriptCommand
 from vaka.cli.errors import FAILED, Quit, UsageError, describe_error
+from vaka.cli.event_loop import run_loop
 from vaka.cli.render import as_printable, compact_json, print_json
 from vaka.cli.turn.input import BadInput, StdinReader, decode_json
 from vaka.config.settings import Settings

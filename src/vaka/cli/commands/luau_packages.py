@@ -6,8 +6,8 @@ from typing import Any
 import click
 
 from vaka.cli import options
-from vaka.cli.bootstrap import run_loop
 from vaka.cli.errors import UsageError
+from vaka.cli.event_loop import run_loop
 from vaka.cli.render import print_json, print_table
 from vaka.core.types.errors import NotFound
 from vaka.luau.packages.files import LOCK_FILE, PACKAGES_FOLDER, read_file

@@ -21,8 +21,9 @@ from vaka.agents.match.report import (
 )
 from vaka.agents.match.rules import MatchRule, check_rule, parse_rule
 from vaka.cli import options
-from vaka.cli.bootstrap import model_options, run_loop, settings_from_flags
+from vaka.cli.bootstrap import model_options, settings_from_flags
 from vaka.cli.errors import Quit, UsageError
+from vaka.cli.event_loop import run_loop
 from vaka.cli.render import StatusLine, as_printable, print_json, print_table, shorten
 from vaka.config.definitions.codecs import FORMATS, LocatedDocument, read_document
 from vaka.config.definitions.folder import iter_definitions

@@ -20,10 +20,10 @@ from vaka.cli.bootstrap import (
     load_flag_settings,
     load_servers,
     print_notes,
-    run_loop,
     world_options,
 )
 from vaka.cli.errors import FAILED, Quit, UsageError
+from vaka.cli.event_loop import run_loop
 from vaka.cli.render import as_printable, print_json, print_table
 from vaka.config.documents import parse_json, suggest
 from vaka.config.settings import Settings

@@ -9,8 +9,9 @@ import click
 import msgspec
 
 from vaka.cli import options
-from vaka.cli.bootstrap import model_options, run_loop, settings_from_flags
+from vaka.cli.bootstrap import model_options, settings_from_flags
 from vaka.cli.errors import OK, Quit, describe_error
+from vaka.cli.event_loop import run_loop
 from vaka.cli.render import StatusLine, as_printable, print_json, print_table, shorten
 from vaka.config.model_tables import hide_userinfo, is_base_url, is_loopback_url
 from vaka.config.settings import Settings, redact_setting

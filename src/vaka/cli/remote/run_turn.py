@@ -9,10 +9,11 @@ import msgspec
 
 from vaka import __version__
 from vaka.cli import lazy
-from vaka.cli.bootstrap import SignalHandler, can_ask, load_flag_settings, run_loop
+from vaka.cli.bootstrap import can_ask, load_flag_settings
 from vaka.cli.build_agent import parse_model_options
 from vaka.cli.display.view import TICK_SECONDS
 from vaka.cli.errors import Quit, UsageError
+from vaka.cli.event_loop import SignalHandler, run_loop
 from vaka.cli.remote.client import ServerClient
 from vaka.cli.remote.flags import RUN_FLAGS, check_remote_flags, read_key
 from vaka.cli.remote.runtime import RemotePrompter, RemoteRuntime, RemoteSession

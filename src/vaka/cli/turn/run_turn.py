@@ -9,9 +9,10 @@ import msgspec
 from vaka import __version__
 from vaka.agents.react import Agent
 from vaka.cli import lazy
-from vaka.cli.bootstrap import SignalHandler, can_ask, current_user, run_loop, runtime_from_settings
+from vaka.cli.bootstrap import can_ask, current_user, runtime_from_settings
 from vaka.cli.display.view import TICK_SECONDS
 from vaka.cli.errors import Quit
+from vaka.cli.event_loop import SignalHandler, run_loop
 from vaka.cli.render import as_printable, typed_command
 from vaka.cli.strings import translate
 from vaka.cli.turn.report import Report, decision_hint

@@ -21,10 +21,10 @@ from vaka.cli.bootstrap import (
     has_terminal,
     load_flag_settings,
     print_notes,
-    run_loop,
 )
 from vaka.cli.build_agent import MissingModel, load_agent_of_flags
 from vaka.cli.errors import UsageError
+from vaka.cli.event_loop import run_loop
 from vaka.cli.options import DEFINITION_SUFFIXES, expand_path
 from vaka.config.documents import is_inline_json
 from vaka.config.settings import Settings, absolute_store_url, trust_root_of

@@ -8,8 +8,9 @@ from typing import Annotated, Any, Literal, TypeAlias
 import msgspec
 
 from vaka.cli import lazy
-from vaka.cli.bootstrap import SignalHandler, current_user
+from vaka.cli.bootstrap import current_user
 from vaka.cli.errors import UsageError, describe_error
+from vaka.cli.event_loop import SignalHandler
 from vaka.cli.turn.input import StdinReader
 from vaka.cli.turn.report import Report
 from vaka.core.ports.store import PendingDecision
