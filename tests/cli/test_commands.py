@@ -7,7 +7,8 @@ from click.testing import CliRunner
 from inline_snapshot import snapshot
 
 from tests.cli.shell import Shell, call_line, say_line
-from vaka.cli.main import COMMANDS, cli
+from vaka.cli.command_table import COMMANDS
+from vaka.cli.main import cli
 
 
 def test_open_approvals_are_listed(shell: Shell) -> None:

@@ -8,7 +8,7 @@ import click
 import pytest
 
 from tests.cli.shell import Shell
-from vaka.cli.main import COMMANDS
+from vaka.cli.command_table import COMMANDS
 from vaka.config.setting_keys import SETTING_KEYS, read_settings_file
 
 DOCS = Path(__file__).parents[2] / "docs"

@@ -16,8 +16,9 @@ from tests.cli.chat.chat_in_process import chat_in_process
 from tests.cli.shell import Shell, call_line, say_line
 from vaka.agents.react import Agent
 from vaka.cli import lazy
+from vaka.cli.command_table import COMMANDS
 from vaka.cli.errors import describe_error
-from vaka.cli.main import COMMANDS, cli
+from vaka.cli.main import cli
 from vaka.mcp.definition import parse_servers
 from vaka.models.scripted import Scripted
 from vaka.runtime.runtime import Runtime

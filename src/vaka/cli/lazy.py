@@ -1,4 +1,4 @@
-"""Imports of commands, of Luau and of what only errors need, made on first use to keep start-up short."""
+"""Imports that only some commands and errors need, made on first use to keep start-up short."""
 
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
@@ -37,42 +37,6 @@ if TYPE_CHECKING:
     from vaka.runtime.structured_output import OutputSchema
 
 
-def run_command() -> click.Command:
-    from vaka.cli.commands.run import run
-
-    return run
-
-
-def chat_command() -> click.Command:
-    from vaka.cli.commands.chat import chat
-
-    return chat
-
-
-def sessions_command() -> click.Command:
-    from vaka.cli.commands.sessions import sessions
-
-    return sessions
-
-
-def trace_command() -> click.Command:
-    from vaka.cli.commands.trace import trace
-
-    return trace
-
-
-def approvals_command() -> click.Command:
-    from vaka.cli.commands.approvals import approvals
-
-    return approvals
-
-
-def keys_command() -> click.Command:
-    from vaka.cli.commands.keys import keys
-
-    return keys
-
-
 def is_definition(path: "Path") -> bool:
     from vaka.cli.definition_checks import is_definition
 
@@ -89,90 +53,6 @@ def definition_schema(kind: "DefinitionKind | None") -> "dict[str, Any]":
     from vaka.config.definitions.json_schema import definition_schema
 
     return definition_schema(kind)
-
-
-def luau_command() -> click.Command:
-    from vaka.cli.commands.luau import luau
-
-    return luau
-
-
-def match_command() -> click.Command:
-    from vaka.cli.commands.match import match
-
-    return match
-
-
-def models_command() -> click.Command:
-    from vaka.cli.commands.models import models
-
-    return models
-
-
-def tools_command() -> click.Command:
-    from vaka.cli.commands.tools import tools
-
-    return tools
-
-
-def permissions_command() -> click.Command:
-    from vaka.cli.commands.permissions import permissions
-
-    return permissions
-
-
-def hooks_command() -> click.Command:
-    from vaka.cli.commands.hooks import hooks
-
-    return hooks
-
-
-def serve_command() -> click.Command:
-    from vaka.runtime.lazy import explain_missing_extra
-
-    with explain_missing_extra():
-        from vaka.cli.commands.serve import serve
-
-    return serve
-
-
-def acp_command() -> click.Command:
-    from vaka.cli.commands.acp import acp
-
-    return acp
-
-
-def mcp_server_command() -> click.Command:
-    from vaka.runtime.lazy import explain_missing_extra
-
-    with explain_missing_extra():
-        from vaka.cli.commands.mcp_server import mcp_server
-
-    return mcp_server
-
-
-def skills_command() -> click.Command:
-    from vaka.cli.commands.components import skills
-
-    return skills
-
-
-def commands_command() -> click.Command:
-    from vaka.cli.commands.components import commands
-
-    return commands
-
-
-def agents_command() -> click.Command:
-    from vaka.cli.commands.components import agents
-
-    return agents
-
-
-def mcp_command() -> click.Command:
-    from vaka.cli.commands.mcp import mcp
-
-    return mcp
 
 
 def log_in_at_server() -> "Callable[[McpServer, LoginStore, Callable[[str], None], float], Awaitable[str]]":
@@ -302,36 +182,6 @@ def keys_in_files(environ: "Mapping[str, str]") -> list[str]:
     return stored_keys_of(environ).keys_in_files()
 
 
-def trust_command() -> click.Command:
-    from vaka.cli.commands.config import trust
-
-    return trust
-
-
-def config_command() -> click.Command:
-    from vaka.cli.commands.config import config
-
-    return config
-
-
-def init_command() -> click.Command:
-    from vaka.cli.commands.init import init
-
-    return init
-
-
-def login_command() -> click.Command:
-    from vaka.cli.commands.login import login
-
-    return login
-
-
-def logout_command() -> click.Command:
-    from vaka.cli.commands.login import logout
-
-    return logout
-
-
 def choose_first_model() -> str:
     from vaka.cli.commands.login import choose_first_model as choose
 
@@ -342,24 +192,6 @@ def ask_missing_key(model: str) -> None:
     from vaka.cli.commands.login import ask_missing_key as ask
 
     ask(model)
-
-
-def doctor_command() -> click.Command:
-    from vaka.cli.commands.doctor import doctor
-
-    return doctor
-
-
-def version_command() -> click.Command:
-    from vaka.cli.commands.version import version
-
-    return version
-
-
-def completion_command() -> click.Command:
-    from vaka.cli.commands.version import completion
-
-    return completion
 
 
 def cancelled_error() -> type[BaseException]:

@@ -12,41 +12,11 @@ import click
 
 from vaka import __version__
 from vaka.cli import lazy
+from vaka.cli.command_table import COMMANDS
 from vaka.cli.errors import CLOSED_PIPE, TERMINATED, USAGE, Quit, describe_error
 from vaka.cli.help import format_examples
 from vaka.cli.stdout import flush_stdout
 from vaka.core.types.errors import VakaError
-
-COMMANDS = {
-    "run": (lazy.run_command, "Run one turn: the result on stdout, progress on stderr."),
-    "chat": (lazy.chat_command, "Converse with an agent at the terminal."),
-    "serve": (lazy.serve_command, "Serve agents over HTTP: API, console and other protocols."),
-    "init": (lazy.init_command, "Write vaka.toml and an agent file into this folder."),
-    "sessions": (lazy.sessions_command, "List, show, export, fork, rewind, check and remove sessions."),
-    "trace": (lazy.trace_command, "Show turns as waterfalls of spans, or export them."),
-    "approvals": (lazy.approvals_command, "List, decide and answer what waits for a person."),
-    "luau": (lazy.luau_command, "Run a Luau script as a program, a tool or an agent."),
-    "match": (lazy.match_command, "Check rule files, and test rules with models or offline."),
-    "models": (lazy.models_command, "List models and keys, test a model, or serve the local one."),
-    "login": (lazy.login_command, "Store the key of a model provider, or list the stored ones."),
-    "logout": (lazy.logout_command, "Remove the stored key of a provider."),
-    "tools": (lazy.tools_command, "List tools, or make one governed call."),
-    "permissions": (lazy.permissions_command, "Check a call against the permission rules, or list the rules."),
-    "hooks": (lazy.hooks_command, "List the hooks of the settings, or run those of an event."),
-    "mcp": (lazy.mcp_command, "List, try, add and remove MCP servers, whose tools agents use."),
-    "mcp-server": (lazy.mcp_server_command, "Serve agents to MCP clients on stdin and stdout."),
-    "keys": (lazy.keys_command, "Create, list, revoke and rotate API keys of the server."),
-    "acp": (lazy.acp_command, "Serve an agent to an editor on stdin and stdout (Agent Client Protocol)."),
-    "skills": (lazy.skills_command, "List the skills of the project, of your home folder and of plugins."),
-    "commands": (lazy.commands_command, "List the slash commands of the same places."),
-    "agents": (lazy.agents_command, "List the agents of the same places."),
-    "trust": (lazy.trust_command, "Trust the settings of a folder, or not."),
-    "config": (lazy.config_command, "Show, change and check settings, with the origin of each."),
-    "doctor": (lazy.doctor_command, "Check the installation, the settings and the store."),
-    "completion": (lazy.completion_command, "Print the completion script of a shell."),
-    "version": (lazy.version_command, "Print versions."),
-}
-
 
 GC_THRESHOLD = 50_000
 """New objects before a search for garbage. Imports make many objects and no garbage; Python's own is 700."""
@@ -103,7 +73,7 @@ class _LazyGroup(click.Group):
 def cli(context: click.Context) -> None:
     """Durable agents: every step is recorded, nothing runs twice, and a person approves what needs approval."""
     if context.invoked_subcommand is None and sys.stdin.isatty() and sys.stdout.isatty():
-        context.invoke(lazy.chat_command())
+        context.invoke(COMMANDS["chat"][0]())
     elif context.invoked_subcommand is None:
         click.echo(context.get_help(), err=not sys.stdout.isatty())
         raise Quit(USAGE)

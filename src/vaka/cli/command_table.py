@@ -1,0 +1,205 @@
+"""The commands of ``vaka`` by name. Each is imported when it is used, to keep start-up short."""
+
+from collections.abc import Callable
+
+import click
+
+
+def _run() -> click.Command:
+    from vaka.cli.commands.run import run
+
+    return run
+
+
+def _chat() -> click.Command:
+    from vaka.cli.commands.chat import chat
+
+    return chat
+
+
+def _serve() -> click.Command:
+    from vaka.runtime.lazy import explain_missing_extra
+
+    with explain_missing_extra():
+        from vaka.cli.commands.serve import serve
+
+    return serve
+
+
+def _init() -> click.Command:
+    from vaka.cli.commands.init import init
+
+    return init
+
+
+def _sessions() -> click.Command:
+    from vaka.cli.commands.sessions import sessions
+
+    return sessions
+
+
+def _trace() -> click.Command:
+    from vaka.cli.commands.trace import trace
+
+    return trace
+
+
+def _approvals() -> click.Command:
+    from vaka.cli.commands.approvals import approvals
+
+    return approvals
+
+
+def _luau() -> click.Command:
+    from vaka.cli.commands.luau import luau
+
+    return luau
+
+
+def _match() -> click.Command:
+    from vaka.cli.commands.match import match
+
+    return match
+
+
+def _models() -> click.Command:
+    from vaka.cli.commands.models import models
+
+    return models
+
+
+def _login() -> click.Command:
+    from vaka.cli.commands.login import login
+
+    return login
+
+
+def _logout() -> click.Command:
+    from vaka.cli.commands.login import logout
+
+    return logout
+
+
+def _tools() -> click.Command:
+    from vaka.cli.commands.tools import tools
+
+    return tools
+
+
+def _permissions() -> click.Command:
+    from vaka.cli.commands.permissions import permissions
+
+    return permissions
+
+
+def _hooks() -> click.Command:
+    from vaka.cli.commands.hooks import hooks
+
+    return hooks
+
+
+def _mcp() -> click.Command:
+    from vaka.cli.commands.mcp import mcp
+
+    return mcp
+
+
+def _mcp_server() -> click.Command:
+    from vaka.runtime.lazy import explain_missing_extra
+
+    with explain_missing_extra():
+        from vaka.cli.commands.mcp_server import mcp_server
+
+    return mcp_server
+
+
+def _keys() -> click.Command:
+    from vaka.cli.commands.keys import keys
+
+    return keys
+
+
+def _acp() -> click.Command:
+    from vaka.cli.commands.acp import acp
+
+    return acp
+
+
+def _skills() -> click.Command:
+    from vaka.cli.commands.components import skills
+
+    return skills
+
+
+def _commands() -> click.Command:
+    from vaka.cli.commands.components import commands
+
+    return commands
+
+
+def _agents() -> click.Command:
+    from vaka.cli.commands.components import agents
+
+    return agents
+
+
+def _trust() -> click.Command:
+    from vaka.cli.commands.config import trust
+
+    return trust
+
+
+def _config() -> click.Command:
+    from vaka.cli.commands.config import config
+
+    return config
+
+
+def _doctor() -> click.Command:
+    from vaka.cli.commands.doctor import doctor
+
+    return doctor
+
+
+def _completion() -> click.Command:
+    from vaka.cli.commands.version import completion
+
+    return completion
+
+
+def _version() -> click.Command:
+    from vaka.cli.commands.version import version
+
+    return version
+
+
+COMMANDS: dict[str, tuple[Callable[[], click.Command], str]] = {
+    "run": (_run, "Run one turn: the result on stdout, progress on stderr."),
+    "chat": (_chat, "Converse with an agent at the terminal."),
+    "serve": (_serve, "Serve agents over HTTP: API, console and other protocols."),
+    "init": (_init, "Write vaka.toml and an agent file into this folder."),
+    "sessions": (_sessions, "List, show, export, fork, rewind, check and remove sessions."),
+    "trace": (_trace, "Show turns as waterfalls of spans, or export them."),
+    "approvals": (_approvals, "List, decide and answer what waits for a person."),
+    "luau": (_luau, "Run a Luau script as a program, a tool or an agent."),
+    "match": (_match, "Check rule files, and test rules with models or offline."),
+    "models": (_models, "List models and keys, test a model, or serve the local one."),
+    "login": (_login, "Store the key of a model provider, or list the stored ones."),
+    "logout": (_logout, "Remove the stored key of a provider."),
+    "tools": (_tools, "List tools, or make one governed call."),
+    "permissions": (_permissions, "Check a call against the permission rules, or list the rules."),
+    "hooks": (_hooks, "List the hooks of the settings, or run those of an event."),
+    "mcp": (_mcp, "List, try, add and remove MCP servers, whose tools agents use."),
+    "mcp-server": (_mcp_server, "Serve agents to MCP clients on stdin and stdout."),
+    "keys": (_keys, "Create, list, revoke and rotate API keys of the server."),
+    "acp": (_acp, "Serve an agent to an editor on stdin and stdout (Agent Client Protocol)."),
+    "skills": (_skills, "List the skills of the project, of your home folder and of plugins."),
+    "commands": (_commands, "List the slash commands of the same places."),
+    "agents": (_agents, "List the agents of the same places."),
+    "trust": (_trust, "Trust the settings of a folder, or not."),
+    "config": (_config, "Show, change and check settings, with the origin of each."),
+    "doctor": (_doctor, "Check the installation, the settings and the store."),
+    "completion": (_completion, "Print the completion script of a shell."),
+    "version": (_version, "Print versions."),
+}
+"""What imports each command, and its line of help."""
