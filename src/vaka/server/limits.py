@@ -81,7 +81,7 @@ class FailedAttempts:
         return len(self._buckets)
 
     def check(self, address: str) -> None:
-        """Raise ``Problem`` (429) for an address with too many failures; its credentials are not looked at."""
+        """Raise ``Problem`` (429) for an address with too many failures."""
         rate = self._per_minute / 60
         tokens = self._buckets.level(_network_of(address), rate, self._per_minute)
         if address and tokens < 1:

@@ -184,7 +184,7 @@ async def test_streams_and_sockets_of_a_revoked_key_end(server: AuthenticatedSer
         assert (await still_valid.get("/api/v1/sessions/demo")).status_code == 200
 
 
-async def test_many_wrong_tokens_from_one_address_are_refused_unread(server: AuthenticatedServer) -> None:
+async def test_many_wrong_tokens_from_one_address_have_to_wait(server: AuthenticatedServer) -> None:
     async with server.client({"Authorization": "Bearer ak_00000000_wrong"}) as attacker:
         statuses = {(await attacker.get("/api/v1/sessions")).status_code for _ in range(40)}
         assert statuses == {401, 429}

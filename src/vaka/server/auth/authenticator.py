@@ -48,10 +48,11 @@ class CredentialAuthenticator:
 
     @contextmanager
     def _count_failures(self, address: str) -> Generator[None]:
-        self._failures.check(address)
+        """Refuse wrong credentials. Right ones count always: clients may share an address, such as that of a proxy."""
         try:
             yield
         except CredentialRefused as refusal:
+            self._failures.check(address)
             self._failures.record(address)
             raise _unauthorized_problem(str(refusal)) from None
 
