@@ -11,6 +11,7 @@ import pytest
 
 import vaka
 from tests.server.conftest import PRINCIPALS, Serve, Served
+from tests.views.recorded_runs import make_router
 from vaka.agents.react import Agent
 from vaka.core.ports.tool import ToolContext
 from vaka.server.a2a.tasks import make_task_id, read_task_id
@@ -127,6 +128,27 @@ async def test_a_task_that_waits_is_continued_after_a_restart(serve: Serve, scri
     async with serve([agent], store=store, ask_for=["deploy"]) as served, client_of(served) as client:
         cancelled = (await rpc(client, "CancelTask", id=task))["result"]
         assert cancelled["status"]["state"] == "TASK_STATE_CANCELED"
+
+
+async def test_a_call_of_a_child_agent_requires_input(serve: Serve, scripted: Scripted) -> None:
+    own = {"agent": "operator"}
+    child = scripted(
+        {**call("deploy", place="here"), **own}, {**say("Deployed."), **own}, name="operator", tools=[deploy]
+    )
+    agent = scripted(call("operator", prompt="Deploy it."), say("All done."), tools=[child])
+    async with serve([agent], ask_for=["deploy"]) as served, client_of(served) as client:
+        task = (await rpc(client, "SendMessage", message=message("Go.")))["result"]["task"]
+        assert task["status"]["state"] == "TASK_STATE_INPUT_REQUIRED"
+        done = (await rpc(client, "SendMessage", message=message("yes", "m-2", taskId=task["id"])))["result"]["task"]
+        assert text_in(done) == "All done."
+
+
+async def test_the_agents_of_a_router_answer_as_it(serve: Serve) -> None:
+    router = make_router()
+    async with serve([router]) as served, client_of(served) as client:
+        sent = message("Book a room and play music.")
+        task = (await rpc(client, "SendMessage", f"/a2a/{router.name}", message=sent))["result"]["task"]
+        assert text_in(task) == "Booked.Playing."
 
 
 async def test_calls_of_the_client_and_questions_are_answered_with_data(serve: Serve, scripted: Scripted) -> None:

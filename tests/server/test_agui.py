@@ -12,6 +12,7 @@ from ag_ui.core import AgentCapabilities
 import vaka
 from tests.server.conftest import PRINCIPALS, Serve
 from tests.views.agui_streams import AguiStreamCheck
+from tests.views.recorded_runs import make_router
 from vaka.agents.react import Agent
 from vaka.core.ports.tool import ToolContext
 from vaka.core.types.message import UserMessage
@@ -199,6 +200,32 @@ async def test_what_a_run_waits_for_is_given_after_a_restart(serve: Serve, scrip
         result = {"id": "r", "role": "tool", "toolCallId": picked, "content": "one"}
         rest = await run(client, run_input(user("Go."), CALLING, result, run="r-4", tools=tools))
         assert text_of(rest) == "Both."
+
+
+async def test_a_call_of_a_child_agent_interrupts_the_run_and_goes_on(serve: Serve, scripted: Scripted) -> None:
+    own = {"agent": "operator"}
+    child = scripted(
+        {**call("deploy", place="here"), **own}, {**say("Deployed."), **own}, name="operator", tools=[deploy]
+    )
+    agent = scripted(call("operator", prompt="Deploy it."), say("All done."), tools=[child])
+    async with serve([agent], ask_for=["deploy"]) as served, served.client() as client:
+        events = await run(client, run_input(user("Go.")))
+        [interrupt] = events[-1]["outcome"]["interrupts"]
+        [suspended] = [event for event in events if event["type"] == "SUBAGENT_FINISHED"]
+        assert suspended["outcome"] == {"type": "suspended", "interruptIds": [interrupt["id"]]}
+        resume = [{"interruptId": interrupt["id"], "status": "resolved", "payload": True}]
+        rest = await run(client, run_input(user("Go."), CALLING, run="r-2", resume=resume))
+        [started] = [event for event in rest if event["type"] == "SUBAGENT_STARTED"]
+        assert started["name"] == "operator"
+        assert text_of([event for event in rest if "subagentRunId" not in event]) == "All done."
+
+
+async def test_the_agents_of_a_router_answer_as_it(serve: Serve) -> None:
+    router = make_router()
+    async with serve([router]) as served, served.client() as client:
+        events = await run(client, run_input(user("Book a room and play music.")), agent=router.name)
+        assert text_of(events) == "Booked.Playing."
+        assert not [event for event in events if "subagentRunId" in event]
 
 
 async def test_a_question_is_answered(serve: Serve, scripted: Scripted) -> None:

@@ -117,6 +117,30 @@ async def test_a_rejected_call_is_answered_by_the_model(serve: Serve, scripted: 
         assert text_in(rest) == "As you like."
 
 
+async def test_a_call_of_a_child_agent_is_approved_in_the_chat(serve: Serve, scripted: Scripted) -> None:
+    own = {"agent": "operator"}
+    child = scripted(
+        {**call("deploy", place="here"), **own}, {**say("Deployed."), **own}, name="operator", tools=[deploy]
+    )
+    agent = scripted(call("operator", prompt="Deploy it."), say("All done."), tools=[child])
+    async with serve([agent], ask_for=["deploy"]) as served, served.client() as client:
+        first = await send(client, chat(user("Go.")))
+        asked = find(first, "tool-approval-request")
+        calls = [chunk["toolCallId"] for chunk in first if chunk["type"] == "tool-input-available"]
+        outer, inner = calls
+        assert inner == asked["toolCallId"]
+        approval = {"id": asked["approvalId"], "approved": True}
+        parts = [
+            {"type": "dynamic-tool", "toolCallId": outer, "toolName": "operator", "state": "input-available"},
+            {"type": "dynamic-tool", "toolCallId": inner, "toolName": "deploy", "state": "approval-responded",
+             "approval": approval},
+        ]  # fmt: skip
+        rest = await send(client, chat(user("Go."), assistant(*parts)), (outer, inner))
+        outputs = {chunk["toolCallId"] for chunk in rest if chunk["type"] == "tool-output-available"}
+        assert outputs == {outer, inner}
+        assert text_in(rest) == "All done."
+
+
 async def test_a_new_message_replaces_a_call_that_waits(serve: Serve, scripted: Scripted) -> None:
     agent = scripted(call("deploy", place="here"), say("Something else."), tools=[deploy])
     async with serve([agent], ask_for=["deploy"]) as served, served.client() as client:
