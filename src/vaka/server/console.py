@@ -46,7 +46,7 @@ def read_files() -> Mapping[str, ConsoleFile]:
     """Return the built files by name. A hashed name never changes its content; the index is asked for each time."""
     folder = files("vaka.server").joinpath("console_assets")
     manifest = msgspec.json.decode(folder.joinpath("manifest.json").read_bytes(), type=dict[str, str])
-    found = {}
+    found: dict[str, ConsoleFile] = {}
     for name, digest in manifest.items():
         body = folder.joinpath(name).read_bytes()
         headers = {

@@ -37,7 +37,10 @@ export async function signIn(key?: string): Promise<boolean> {
     return true;
   } catch (error) {
     if (!(error instanceof AgentError) || (error.status !== 401 && error.status !== 403)) throw error;
-    if (key !== undefined) sessionStorage.removeItem(KEY);
+    // A key that was refused must not hide a login that is good.
+    const hadKey = sessionStorage.getItem(KEY) !== null;
+    sessionStorage.removeItem(KEY);
+    if (key === undefined && hadKey) return signIn();
     signedIn.value = false;
     return false;
   }

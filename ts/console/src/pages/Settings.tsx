@@ -53,6 +53,12 @@ function Health() {
   );
 }
 
+function SettingValue({ value }: { value: unknown }) {
+  if (value === null || value === undefined || value === "") return <span class="faint">not set</span>;
+  if (typeof value !== "object") return <>{String(value)}</>;
+  return Object.keys(value).length ? <JsonView value={value} open={0} /> : <span class="faint">{JSON.stringify(value)}</span>;
+}
+
 function Configuration() {
   const { data, error, reload } = useLoaded<Setting[]>(async () => { const found = await api.config(); return Array.isArray(found) ? found : found.data; }, []);
   const [find, setFind] = useState("");
@@ -69,7 +75,7 @@ function Configuration() {
             {shown.map((each) => (
               <tr key={each.key}>
                 <td class="mono" style={{ overflowWrap: "anywhere" }}>{each.key}</td>
-                <td class="mono" style={{ overflowWrap: "anywhere" }}>{typeof each.value === "object" && each.value !== null ? <JsonView value={each.value} open={0} /> : String(each.value)}</td>
+                <td class="mono" style={{ overflowWrap: "anywhere" }}><SettingValue value={each.value} /></td>
                 <td class="wide"><span class="chip">{each.layer}</span></td>
                 <td class="faint small wide" style={{ overflowWrap: "anywhere" }}>{each.origin}</td>
               </tr>
