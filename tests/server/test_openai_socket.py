@@ -14,9 +14,10 @@ from websockets.asyncio.client import ClientConnection
 import vaka
 from tests.server.conftest import Serve, Served
 from vaka.agents.react import Agent
+from vaka.server.limits import RateLimiter
 from vaka.server.principal import Principal
 from vaka.server.settings import ServerSettings
-from vaka.testing import call, calls, say, stall
+from vaka.testing import FakeClock, call, calls, say, stall
 
 Scripted = Callable[..., Agent]
 Json = dict[str, Any]
@@ -226,3 +227,13 @@ async def test_a_lane_has_a_limit_of_requests_that_wait(serve: Serve, scripted: 
         assert (error["status"], error["error"]["code"]) == (429, "too_many_requests")
         await socket.close()
         await client.post(f"/v1/responses/{created['response']['id']}/cancel")
+
+
+async def test_every_frame_counts_as_a_request(serve: Serve, scripted: Scripted) -> None:
+    async with serve([scripted(say("Hi."), say("Ho."))]) as served:
+        served.service.guard.limiter = RateLimiter(FakeClock(), requests_per_minute=5, burst=5)
+        async with connect(served) as socket:
+            for _ in range(5):
+                await socket.send('{"type": "response.create", "model": "none"}')
+            errors = [json.loads(await socket.recv()) for _ in range(5)]
+            assert sorted(error["status"] for error in errors) == [404, 404, 404, 404, 429]

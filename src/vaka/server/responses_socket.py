@@ -142,6 +142,7 @@ class SocketConnection:
 
     async def _take_frame(self, frame: dict[str, Any], stream_id: str | None) -> None:
         kind = frame.get("type")
+        self._service.guard.limiter.count_request(self.principal)
         if kind == "response.steer":
             await self._steer(frame)
         elif kind == "response.create":
