@@ -236,4 +236,4 @@ async def test_every_frame_counts_as_a_request(serve: Serve, scripted: Scripted)
             for _ in range(5):
                 await socket.send('{"type": "response.create", "model": "none"}')
             errors = [json.loads(await socket.recv()) for _ in range(5)]
-            assert sorted(error["status"] for error in errors) == [404, 404, 404, 404, 429]
+            assert sorted(error["status"] for error in errors) == [400, 400, 400, 400, 429]
