@@ -63,6 +63,12 @@ async def test_every_page_is_silent_accessible_and_fits(
                 problems.append(f"{path} is {width} px too wide")
             await page.evaluate(axe)
             problems += [f"{path}: {each}" for each in await violations_of(page)]
+        for keys, name in (("Control+k", "Search and commands"), ("Shift+?", "Keyboard shortcuts")):
+            await page.keyboard.press(keys)
+            await expect(page.get_by_role("dialog", name=name)).to_be_visible()
+            problems += [f"{name}: {each}" for each in await violations_of(page)]
+            await page.keyboard.press("Escape")
+            await expect(page.get_by_role("dialog", name=name)).to_have_count(0)
         assert "\n".join(problems) == ""
         console.check()
 
