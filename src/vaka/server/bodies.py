@@ -36,7 +36,8 @@ async def read_bytes(request: Request) -> bytes:
 def check_json(data: bytes) -> None:
     """Raise a ``Problem`` (400) for JSON that is not UTF-8 or too deep: what is stored must be readable everywhere."""
     try:
-        data.isascii() or data.decode()
+        if not data.isascii():
+            data.decode()
     except UnicodeDecodeError as error:
         raise Problem(400, "invalid_json", f"the body is not JSON: byte {error.start} is not UTF-8") from None
     if data.count(b"[") + data.count(b"{") > MAX_DEPTH and _is_deep(data):

@@ -146,7 +146,9 @@ class Follower:
 def merge_deltas(first: Event, second: Event) -> Event | None:
     """Return two adjacent deltas of one block as one; ``None`` if they are not, or if the first is long already."""
     old, new = first.data, second.data
-    if not isinstance(old, progress.DELTAS) or type(old) is not type(new) or len(old.text) > MAX_MERGED_CHARS:
+    if not isinstance(old, progress.DELTAS) or not isinstance(new, progress.DELTAS) or type(old) is not type(new):
+        return None
+    if len(old.text) > MAX_MERGED_CHARS:
         return None
     if (old.message_id, old.block) != (new.message_id, new.block):
         return None
