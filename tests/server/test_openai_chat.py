@@ -461,3 +461,21 @@ async def test_the_agents_of_a_router_answer_as_it(serve: Serve) -> None:
     async with serve([router]) as served, served.client() as client:
         answer = await Chat(client, model=router.name).ask("Book a room and play music.")
         assert (answer["text"], answer["finish"]) == ("Booked.\n\nPlaying.", "stop")
+
+
+async def test_an_old_conversation_begins_a_new_session_and_leaves_nothing_behind(
+    serve: Serve, scripted: Scripted
+) -> None:
+    clock, day = FakeClock(), 86_400
+    agent = scripted(say("Hello."), say("Fine."), say("Late."))
+    async with serve([agent], clock=clock) as served, served.client() as client:
+        chat = Chat(client)
+        await chat.ask("Hi.")
+        first = chat.session
+        clock.jump(30 * day)
+        await chat.ask("How are you?")
+        assert chat.session == first
+        clock.jump(61 * day)
+        await chat.ask("Are you there?")
+        assert chat.session != first
+        assert len(await served.service.runtime.store.values.keys("server/conversations/")) == 1

@@ -53,7 +53,9 @@ from vaka.views.pending_decisions import Asked, PendingDecisions
 SESSION_HEADER = "x-vaka-session"
 """The header of a response with the id of the session, percent-encoded."""
 CONVERSATION_PREFIX = "server/conversations/"
-"""Keys with the session of a conversation, by the digest of its messages."""
+"""Keys with the session of a conversation, by the period in which it was stored and the digest of its messages."""
+CONVERSATION_DAYS = 30
+"""The length of a period. A conversation is continued in its session for this time at least, later in a new one."""
 REQUEST_PREFIX = "server/requests/"
 """Keys with the session and the turn of a request that has an idempotency key; the day of the request follows."""
 DAY_SECONDS = 86_400
@@ -120,7 +122,7 @@ class Conversations:
         self._starting: set[tuple[str, str, str]] = set()
         """Namespace, caller and idempotency key of the requests whose turns are being started."""
         self._swept: dict[str, str] = {}
-        """The day on which the old requests of each namespace were removed last."""
+        """The day on which old requests and conversations of each namespace were removed last."""
 
     def find_model(self, model: str) -> tuple[Agent, str]:
         """Return the agent and the session that the name of a model stands for. Raises a ``Problem`` (404)."""
@@ -165,7 +167,7 @@ class Conversations:
             session = session or await self._find_session(principal, agent, request) or runtime.env.ids.new_id("ses")
             place = AnswerPlace(session=session, key=f"key_{id}")
             stored = await values.put_if_absent(name, _record(mark, place))
-            await self._remove_old_requests(values, principal.namespace, now)
+            await self._remove_old(values, principal.namespace, now)
         record = cast("Mapping[str, Any]", stored)
         if record["request"] != mark:
             detail = "the idempotency key belongs to another request; use a new key for each request"
@@ -182,15 +184,16 @@ class Conversations:
         await values.put(name, {**_record(mark, answer.place), "started": True})
         return answer
 
-    async def _remove_old_requests(self, values: KeyValueStore, namespace: str, now: float) -> None:
-        """Remove what is stored of requests before yesterday, once a day."""
+    async def _remove_old(self, values: KeyValueStore, namespace: str, now: float) -> None:
+        """Remove what is stored of requests before yesterday and of old conversations, once a day."""
         if self._swept.get(namespace) == _day(now):
             return
         self._swept[namespace] = _day(now)
-        oldest = f"{REQUEST_PREFIX}{_day(now - DAY_SECONDS)}"
-        for key in await values.keys(REQUEST_PREFIX):
-            if key < oldest:
-                await values.put(key, None)
+        oldest = {REQUEST_PREFIX: _day(now - DAY_SECONDS), CONVERSATION_PREFIX: _period(now, -1)}
+        for prefix, first in oldest.items():
+            for key in await values.keys(prefix):
+                if key < prefix + first:
+                    await values.put(key, None)
 
     async def follow(self, principal: Principal, place: AnswerPlace, *, agent: Agent | None = None) -> RequestAnswer:
         """Return an answer again. Raises a ``Problem`` (404) if its session is gone."""
@@ -231,8 +234,10 @@ class Conversations:
         if request.content:
             messages.append(UserMessage(content=request.content))
         runtime = await self._service.runtime_of(principal)
-        key = conversation_key(principal, agent.name, [*messages, said])
-        await runtime.store.values.put(key, {"session": answer.session.id})
+        now, values = runtime.env.clock.time(), runtime.store.values
+        digest = digest_conversation(principal, agent.name, [*messages, said])
+        await values.put(f"{CONVERSATION_PREFIX}{_period(now)}/{digest}", {"session": answer.session.id})
+        await self._remove_old(values, principal.namespace, now)
 
     # --------------------------------------------------------------------------------------------------------- sessions
 
@@ -245,17 +250,18 @@ class Conversations:
                 return (await self._service.find_session(principal, row.session)).id
         if not request.history or request.is_separate:
             return ""
-        found = await runtime.store.values.get(conversation_key(principal, agent.name, request.history))
-        if found is None:
-            return ""
-        info = await runtime.store.sessions.find(parse_session_id(cast("dict[str, str]", found)["session"]))
-        return info.id if info is not None else ""
+        for key in _conversation_keys(principal, agent.name, request.history, runtime.env.clock.time()):
+            if (found := await runtime.store.values.get(key)) is not None:
+                info = await runtime.store.sessions.find(parse_session_id(cast("dict[str, str]", found)["session"]))
+                return info.id if info is not None else ""
+        return ""
 
     async def _forget(self, principal: Principal, agent: Agent, request: ConversationRequest) -> None:
         """Let another request with the same messages begin a session of its own."""
         if request.history and not request.session:
             runtime = await self._service.runtime_of(principal)
-            await runtime.store.values.put(conversation_key(principal, agent.name, request.history), None)
+            for key in _conversation_keys(principal, agent.name, request.history, runtime.env.clock.time()):
+                await runtime.store.values.put(key, None)
 
     async def _create(self, principal: Principal, agent: Agent, request: ConversationRequest, id: str) -> Session[Any]:
         """Return a new session that begins with the history of the request."""
@@ -386,8 +392,19 @@ def _record(mark: str, place: AnswerPlace) -> dict[str, Any]:
     return {"request": mark, "place": msgspec.to_builtins(place)}
 
 
-def conversation_key(principal: Principal, agent: str, messages: Iterable[Message]) -> str:
-    """Return the key of a conversation, whatever blanks its messages have and in how many pieces they are sent."""
+def _period(now: float, shift: int = 0) -> str:
+    """Return the number of a period of ``CONVERSATION_DAYS`` days, in digits that sort by it."""
+    return f"{int(now // (CONVERSATION_DAYS * DAY_SECONDS)) + shift:06d}"
+
+
+def _conversation_keys(principal: Principal, agent: str, messages: Iterable[Message], now: float) -> list[str]:
+    """Return the keys at which a conversation may be stored."""
+    digest = digest_conversation(principal, agent, messages)
+    return [f"{CONVERSATION_PREFIX}{_period(now, shift)}/{digest}" for shift in (0, -1)]
+
+
+def digest_conversation(principal: Principal, agent: str, messages: Iterable[Message]) -> str:
+    """Return the digest of a conversation, whatever blanks its messages have and in how many pieces they are sent."""
     parts: list[list[Any]] = []
     for message in messages:
         role, text, others = _describe(message)
@@ -396,7 +413,7 @@ def conversation_key(principal: Principal, agent: str, messages: Iterable[Messag
             parts[-1][2] += others
         else:
             parts.append([role, text, others])
-    return f"{CONVERSATION_PREFIX}{digest_of([principal.id, agent, parts])}"
+    return digest_of([principal.id, agent, parts])
 
 
 def _describe(message: Message) -> tuple[str, str, list[Any]]:
