@@ -336,8 +336,8 @@ REFUSED: list[tuple[Any, int, str, str]] = [
     (run_input(user("Hi."), forwardedProps={"onDisconnect": "no"}), 400, "invalid_input", "onDisconnect"),
     (run_input(user("Hi."), resume=[{"interruptId": "apr_1", "status": "resolved", "payload": True}]), 404,
      "not_found", "apr_1"),
-    (run_input(user("Hi."), tools=[{"name": "a b", "description": ""}]), 400, "invalid_input", "name"),
-    (run_input(user("Hi."), tools=[{"name": "deploy", "description": ""}]), 400, "invalid_input", "deploy"),
+    (run_input(user("Hi."), tools=[{"name": "a b", "description": ""}]), 400, "invalid_tool", "name"),
+    (run_input(user("Hi."), tools=[{"name": "deploy", "description": ""}]), 400, "invalid_tool", "deploy"),
     (run_input(user("Hi."), tools=[{"name": "x", "parameters": {"type": "object", "properties": 1}}]), 400,
      "invalid_input", "JSON Schema"),
 ]  # fmt: skip

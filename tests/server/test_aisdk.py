@@ -292,7 +292,7 @@ REFUSED: list[tuple[Any, int, str, str]] = [
     (chat(user("Hi."), onDisconnect="no"), 422, "invalid_body", "onDisconnect"),
     (chat(user("Hi."), trigger="what"), 400, "invalid_input", "trigger"),
     (chat(user("Hi."), answers={"qst_1": "x"}), 404, "not_found", "qst_1"),
-    (chat(user("Hi."), tools={"deploy": {}}), 400, "invalid_input", "deploy"),
+    (chat(user("Hi."), tools={"deploy": {}}), 400, "invalid_tool", "deploy"),
 ]  # fmt: skip
 
 

@@ -21,12 +21,12 @@ from vaka.server.chat_turns import (
     Decision,
     TurnRequest,
     encode_turn,
-    make_client_tools,
     open_turn,
     stop_turn,
 )
 from vaka.server.guard import Door, guard_route, principal_of
 from vaka.server.problems import Problem, problem_response
+from vaka.server.request_agent import make_client_tools
 from vaka.server.service import AgentService
 from vaka.server.sse import EventStream
 from vaka.views.agui import PROTOCOL_VERSION, AguiEncoder, to_sse

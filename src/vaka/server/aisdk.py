@@ -25,7 +25,6 @@ from vaka.server.chat_turns import (
     ChatTurn,
     TurnRequest,
     encode_turn,
-    make_client_tools,
     message_of,
     open_turn,
     rewritten_key,
@@ -34,6 +33,7 @@ from vaka.server.chat_turns import (
 from vaka.server.guard import Door, guard_route, principal_of
 from vaka.server.principal import Principal
 from vaka.server.problems import Problem, not_found, problem_response
+from vaka.server.request_agent import make_client_tools
 from vaka.server.rest.turn_log import TurnRecord, list_turns, read_backwards
 from vaka.server.service import AgentService
 from vaka.server.sse import EventStream

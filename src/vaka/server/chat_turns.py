@@ -10,9 +10,8 @@ from typing import Any, Literal, Protocol, TypeAlias
 
 import msgspec
 
-from vaka.agents.react import Agent, tool_name_of
 from vaka.core.types import control, progress
-from vaka.core.types.errors import InvalidInput, VakaError
+from vaka.core.types.errors import VakaError
 from vaka.core.types.event import Event
 from vaka.core.types.ids import Cursor
 from vaka.core.types.message import ToolResult
@@ -21,8 +20,6 @@ from vaka.server.principal import Principal
 from vaka.server.problems import Problem, not_found
 from vaka.server.service import AgentService, PromptInput
 from vaka.server.turn_events import TurnEvents
-from vaka.tools.client_tool import ClientTool
-from vaka.tools.validate import Validator
 from vaka.views.pending_decisions import Asked, PendingDecisions, decision_of
 
 _log = logging.getLogger("vaka.server")
@@ -239,21 +236,6 @@ async def stop_turn(service: AgentService, principal: Principal, turn: ChatTurn)
             await session.interrupt("the client has left", by=principal.id)
     except (VakaError, Problem) as error:  # there is no client to tell
         _log.warning("the turn of session %s could not be stopped: %s", session.id, error)
-
-
-def make_client_tools(agent: Agent, tools: Iterable[tuple[str, str, dict[str, Any] | None]]) -> list[ClientTool]:
-    """Return tools that the client runs, from name, description and JSON Schema. Raises ``InvalidInput``."""
-    made: dict[str, ClientTool] = {}
-    own = {tool_name_of(tool) for tool in agent.tools}
-    for name, description, parameters in tools:
-        tool = ClientTool(name, description, parameters)
-        if tool.spec.name != name:
-            raise InvalidInput(f"tool {name[:80]!r}: the name may have letters, digits, '_' and '-' only")
-        if name in made or name in own:
-            raise InvalidInput(f"there is a tool {name!r} already; the tools of a client need other names")
-        Validator(tool.spec.parameters).compile()  # an invalid schema is an error of the request, not of the turn
-        made[name] = tool
-    return list(made.values())
 
 
 def _list(ids: Iterable[str]) -> str:

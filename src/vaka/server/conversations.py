@@ -13,9 +13,7 @@ from urllib.parse import quote
 import msgspec
 from starlette.requests import HTTPConnection
 
-from vaka.agents.react import Agent, tool_name_of
-from vaka.core.loop.context import Turn
-from vaka.core.loop.middleware import Middleware
+from vaka.agents.react import Agent
 from vaka.core.ports.env import format_timestamp
 from vaka.core.ports.store import KeyValueStore, PendingDecision
 from vaka.core.session.fanout import Follower
@@ -40,10 +38,10 @@ from vaka.runtime.session import Session
 from vaka.runtime.turn_stream import TurnCollector
 from vaka.server.principal import Principal
 from vaka.server.problems import Problem
+from vaka.server.request_agent import extend_agent, make_client_tools
 from vaka.server.request_answers import AnswerEncoding, AnswerPlace, RequestAnswer
 from vaka.server.service import AgentService, PromptInput
 from vaka.server.turn_events import DecisionCollector, restore_event
-from vaka.tools.client_tool import ClientTool
 from vaka.views.answers import is_client_call
 from vaka.views.genx_import import ImportedTurns
 from vaka.views.openai import describe_decision
@@ -101,17 +99,6 @@ class ConversationRequest(msgspec.Struct, frozen=True, kw_only=True):
         last = next((part.text for part in reversed(self.content) if isinstance(part, Text)), "")
         spoken = parse_reply(last) if self.spoken_replies and not self.replies else None
         return self.replies if spoken is None else (spoken,)
-
-
-class RequestInstructions(Middleware):
-    """Adds the instructions of a request to those of the agent."""
-
-    def __init__(self, text: str) -> None:
-        self._text = text
-
-    async def prompt_for_step(self, turn: Turn) -> str:
-        """Return the text that follows the instructions of the agent."""
-        return self._text
 
 
 class Conversations:
@@ -429,20 +416,10 @@ def _describe(message: Message) -> tuple[str, str, list[Any]]:
 
 def _adapt_agent(agent: Agent, request: ConversationRequest) -> Agent:
     """Return the agent with the tools, the tool choice and the instructions of a request."""
-    if not (request.tools or request.instructions or request.tool_choice != "auto"):
-        return agent
-    own, changed = {tool_name_of(tool) for tool in agent.tools}, copy.copy(agent)
-    tools: list[ClientTool] = []
-    for spec in request.tools:
-        tool = ClientTool(spec.name, spec.description, spec.parameters)
-        if spec.name in own or tool.spec.name != spec.name:
-            why = "the agent has a tool of that name" if spec.name in own else "a name has letters, digits, _ and -"
-            raise Problem(400, "invalid_tool", f"tool {spec.name[:80]!r} cannot be added: {why}; rename it")
-        tools.append(tool)
-    changed.tools = (*agent.tools, *tools)
-    if request.instructions:
-        changed.middleware = (*agent.middleware, RequestInstructions(request.instructions))
+    tools = make_client_tools(agent, [(spec.name, spec.description, spec.parameters) for spec in request.tools])
+    changed = extend_agent(agent, tools, request.instructions)
     if request.tool_choice != "auto":
+        changed = copy.copy(changed)
         changed.tool_choice = request.tool_choice
     return changed
 

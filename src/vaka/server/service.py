@@ -1,7 +1,6 @@
 """``AgentService``: the agents and sessions that a server offers, with a runtime for each tenant."""
 
 import asyncio
-import copy
 import logging
 from collections import OrderedDict
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
@@ -12,8 +11,6 @@ from typing import Any, Unpack
 import msgspec
 
 from vaka.agents.react import Agent, ToolLike
-from vaka.core.loop.context import Turn
-from vaka.core.loop.middleware import Middleware
 from vaka.core.ports.store import PendingDecision, SessionInfo, SessionQuery
 from vaka.core.session.fanout import Follower
 from vaka.core.types.errors import Busy, ConfigError, HeadMoved, InvalidInput, NotFound, VakaError
@@ -33,6 +30,7 @@ from vaka.server.decision_feed import DecisionFeed
 from vaka.server.guard import Guard
 from vaka.server.principal import Principal
 from vaka.server.problems import Problem, not_found
+from vaka.server.request_agent import extend_agent
 from vaka.server.sse import OpenStreams
 from vaka.server.turn_events import DecisionCollector, TurnEvents
 from vaka.server.usage_totals import UsageTotals
@@ -199,7 +197,7 @@ class AgentService:
         if agent and info.agent not in ("", agent):
             raise Problem(409, "other_agent", f"session {id!r} belongs to agent {info.agent!r}, not to {agent!r}")
         runtime = await self.runtime_of(principal)
-        return await runtime.open(_extend(self.find_agent(info.agent or agent), tools, instructions), id=info.id)
+        return await runtime.open(extend_agent(self.find_agent(info.agent or agent), tools, instructions), id=info.id)
 
     async def enter_session(
         self, principal: Principal, id: str, *, agent: str, tools: Sequence[ToolLike] = (), instructions: str = ""
@@ -225,7 +223,7 @@ class AgentService:
         runtime, found = await self.runtime_of(principal), self.find_agent(agent)
         if id and await runtime.store.sessions.find(parse_session_id(id)) is not None:
             raise Problem(409, "exists", f"there is a session {id!r} already; choose another id")
-        session = await runtime.open(_extend(found, tools), id=id)
+        session = await runtime.open(extend_agent(found, tools), id=id)
         try:
             await session.update(
                 title=title, owner=principal.id, tags=tags, metadata=metadata, by=principal.id, create=True
@@ -413,24 +411,3 @@ class AgentService:
                 self._failures.popitem(last=False)
             return False
         return True
-
-
-class _RequestInstructions(Middleware):
-    """Adds a text of a request to the system prompt."""
-
-    def __init__(self, text: str) -> None:
-        self._text = text
-
-    async def prompt_for_step(self, turn: Turn) -> str:
-        return self._text
-
-
-def _extend(agent: Agent, tools: Sequence[ToolLike], instructions: str = "") -> Agent:
-    """Return an agent with tools and a text of a request besides its own."""
-    if not tools and not instructions:
-        return agent
-    changed = copy.copy(agent)
-    changed.tools = (*agent.tools, *tools)
-    if instructions:
-        changed.use(_RequestInstructions(instructions))
-    return changed
