@@ -9,7 +9,7 @@ PROGRAM = """
 import sys
 from vaka.server.doors import doors_of
 list(doors_of(()))
-modules = {"vaka.server.agui", "vaka.server.aisdk", "vaka.server.chat_turns", "vaka.server.a2a"}
+modules = {f"vaka.server.{name}" for name in ("agui", "aisdk", "chat_turns", "a2a", "mcp")} | {"mcp"}
 modules |= {"vaka.server.openai_chat", "vaka.server.responses", "vaka.server.anthropic", "vaka.server.conversations"}
 print(*sorted(modules & sys.modules.keys()))
 list(doors_of(("agui",)))
