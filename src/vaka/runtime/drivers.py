@@ -119,9 +119,8 @@ class SessionDrivers:
 
     async def find_pending(self, decision: str) -> PendingDecision:
         """Return an open approval or question. Raises ``NotFound``."""
-        for pending in await self.store.sessions.decisions():
-            if pending.id == decision:
-                return pending
+        for pending in await self.store.sessions.decisions(id=decision):
+            return pending
         raise NotFound(f"there is no open decision {decision!r}; it may have been decided, or have expired")
 
     async def decide(

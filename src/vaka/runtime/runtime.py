@@ -274,9 +274,9 @@ class Runtime:
         """Return the usage of all sessions of the store and of this process's embedders, under the id ``_total``."""
         return await read_total_stats(self.store) + self.models.embedder_usage.stats
 
-    async def decisions(self, session: str | None = None) -> Sequence[PendingDecision]:
-        """Return the open approvals and questions of a session, or of all sessions, oldest first."""
-        return await self.store.sessions.decisions(parse_session_id(session) if session else None)
+    async def decisions(self, session: str | None = None, *, id: str | None = None) -> Sequence[PendingDecision]:
+        """Return the open approvals and questions of a session or of all, oldest first; with ``id``, only that one."""
+        return await self.store.sessions.decisions(parse_session_id(session) if session else None, id=id)
 
     def mcp_status(self) -> "tuple[McpStatus, ...]":
         """Return the state of the connection to each MCP server; they start with the first model call."""

@@ -232,8 +232,8 @@ class Conversations:
         """Return the session that a request continues; ``""`` for none."""
         runtime = await self._service.runtime_of(principal)
         named = {reply.approval for reply in request.decisions} - {""}
-        for row in await runtime.decisions() if named else ():
-            if row.id in named:
+        for id in named:
+            for row in await runtime.decisions(id=id):
                 return (await self._service.find_session(principal, row.session)).id
         if not request.history or request.is_separate:
             return ""

@@ -303,8 +303,8 @@ class AgentService:
     async def find_decision(self, principal: Principal, decision: str) -> PendingDecision:
         """Return an open approval or question that the caller may see. Raises a ``Problem`` with status 404."""
         runtime = await self.runtime_of(principal)
-        for row in await runtime.decisions():
-            if row.id == decision and await self.may_see(principal, row.session):
+        for row in await runtime.decisions(id=decision):
+            if await self.may_see(principal, row.session):
                 return row
         raise not_found(f"open decision {decision!r}; it may have been decided, or have expired")
 

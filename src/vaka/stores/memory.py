@@ -257,10 +257,11 @@ class MemorySessions(_MemoryPort):
         del self._shared.logs[key]
         self._shared.delete_session_values({key})
 
-    async def decisions(self, session: SessionId | None = None) -> Sequence[PendingDecision]:
+    async def decisions(self, session: SessionId | None = None, *, id: str | None = None) -> Sequence[PendingDecision]:
         logs = self._shared.logs.items()
         found = [log for (space, name), log in logs if space == self._namespace and session in {None, name}]
-        return sort_decisions(row for log in found for row in log.update_index().pending.values())
+        rows = (row for log in found for row in log.update_index().pending.values())
+        return sort_decisions(row for row in rows if id in {None, row.id})
 
     def _info_of(self, log: MemoryLog) -> SessionInfo:
         live = (self._namespace, log.id) in self._shared.claims

@@ -194,7 +194,7 @@ def _ends_turn(outcome: ResolveOutcome) -> bool:
 
 async def _resolve_one(runtime: Runtime, id: str, decision: str, answer_fields: dict[str, Any]) -> tuple[Event, bool]:
     """Resolve one approval; return the settling event, and whether it is the decision made here."""
-    pending = next((row.event.data for row in await runtime.decisions() if row.id == id), None)
+    pending = next((row.event.data for row in await runtime.decisions(id=id)), None)
     if isinstance(pending, ApprovalRequested) and is_expired(runtime.env.clock, pending):
         raise InvalidInput(f"{id} expired at {pending.expires} without a decision, so it is rejected")
     event = await runtime.resolve(id, decision, **answer_fields)  # type: ignore[arg-type]  # one of the two flags
@@ -226,7 +226,7 @@ def answer(question: str, answer: str, by: str, **flags: Any) -> None:
     value, by = _parse_answer(answer), replace_surrogates(by)
 
     async def work(runtime: Runtime) -> tuple[Event, bool]:
-        is_open = any(row.id == question for row in await runtime.decisions())
+        is_open = bool(await runtime.decisions(id=question))
         event = await runtime.answer(question, value, by=by)
         body = event.data
         return event, is_open and isinstance(body, QuestionAnswered) and (body.answer, body.by) == (value, by)

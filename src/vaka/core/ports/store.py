@@ -163,8 +163,8 @@ class SessionIndex(Protocol):
         """Delete a session, its data and values. ``Busy`` while it has a writer, ``NotFound`` when there is none."""
         ...
 
-    async def decisions(self, session: SessionId | None = None) -> Sequence[PendingDecision]:
-        """Return the open decisions of one session or of all, oldest first."""
+    async def decisions(self, session: SessionId | None = None, *, id: str | None = None) -> Sequence[PendingDecision]:
+        """Return the open decisions of one session or of all, oldest first; with ``id``, only those with this id."""
         ...
 
 

@@ -186,7 +186,7 @@ async def resolve_approval(service: AgentService, request: Request) -> Response:
 async def settle(service: AgentService, principal: Principal, id: str, body: ResolveApproval) -> Event:
     """Make a decision and return its event. Raises a ``Problem``: 404, or 409 if another decision was made before."""
     runtime = await service.runtime_of(principal)
-    row = next((each for each in await runtime.decisions() if each.id == id), None)
+    row = next(iter(await runtime.decisions(id=id)), None)
     if row is None or not await service.may_see(principal, row.session):
         event = await _find_settlement(service, principal, id)
     else:

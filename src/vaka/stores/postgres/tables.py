@@ -74,11 +74,13 @@ class PostgresSessions(PostgresPort):
             raise NotFound(f"there is no session {session!r}")
         raise Busy(f"session {session!r} has a writer")
 
-    async def decisions(self, session: SessionId | None = None) -> Sequence[PendingDecision]:
-        if session is None:
-            rows = await self._fetch(_SELECT_DECISIONS)
-        else:
-            rows = await self._fetch(f"{_SELECT_DECISIONS} and d.session = $2", encode_name(session))
+    async def decisions(self, session: SessionId | None = None, *, id: str | None = None) -> Sequence[PendingDecision]:
+        query, values = _SELECT_DECISIONS, list[bytes]()
+        if session is not None:
+            query, values = f"{query} and d.session = $2", [encode_name(session)]
+        if id is not None:
+            query, values = f"{query} and d.id = ${len(values) + 2}", [*values, digest_text(id)]
+        rows = await self._fetch(query, *values)
         return sort_decisions(
             pending
             for name, body in rows

@@ -16,6 +16,7 @@ from vaka.core.session.index_rows import find_asked_decisions, replace_fields
 from vaka.core.types.errors import Busy, Corrupt, NotFound
 from vaka.core.types.event import decode
 from vaka.core.types.ids import JSON, DecisionId, Digest, SessionId
+from vaka.core.types.message import replace_surrogates
 from vaka.stores.common import (
     check_blob,
     current_time,
@@ -68,11 +69,13 @@ class SqliteSessions(SqlitePort):
     async def delete(self, session: SessionId) -> None:
         await self._database.write(partial(self._delete_session, self._key(session)), rows=1)
 
-    async def decisions(self, session: SessionId | None = None) -> Sequence[PendingDecision]:
-        if session is None:
-            found = await self._fetch(_SELECT_DECISIONS)
-        else:
-            found = await self._fetch(f"{_SELECT_DECISIONS} and d.session = ?", session)
+    async def decisions(self, session: SessionId | None = None, *, id: str | None = None) -> Sequence[PendingDecision]:
+        query, values = _SELECT_DECISIONS, list[str]()
+        if session is not None:
+            query, values = f"{query} and d.session = ?", [session]
+        if id is not None:
+            query, values = f"{query} and d.decision = ?", [*values, replace_surrogates(id)]
+        found = await self._fetch(query, *values)
         return sort_decisions(_parse_decision(self._key(SessionId(name)), *record) for name, *record in found)
 
     def _info_of(self, row: SessionRow) -> SessionInfo:

@@ -234,6 +234,10 @@ class DecisionsContract:
         assert list(await other.sessions.decisions()) == rows
         assert list(await other.sessions.decisions(two.session)) == rows[:2]
         assert list(await other.sessions.decisions(SessionId("unknown"))) == []
+        assert list(await other.sessions.decisions(id="a2")) == rows[1:2]
+        assert list(await other.sessions.decisions(one.session, id="a1")) == rows[2:]
+        assert list(await other.sessions.decisions(two.session, id="a1")) == []
+        assert list(await other.sessions.decisions(id="unknown\udcff")) == []
 
     async def test_an_answer_settles_its_question_whether_offered_or_appended(self, store: Store, other: Store) -> None:
         log, term = await begin_session(
