@@ -172,8 +172,8 @@ class _Answers:
         for id in made - last.asked.keys():
             raise not_found(f"decision {id[:80]!r} in the last turn of the session; it waits for {_list(waiting)}")
         approvals = any(isinstance(decision, control.ApprovalResolved) for decision in request.decisions)
-        if approvals and not principal.may("approvals:write"):
-            raise Problem(403, "forbidden", "to decide about a call the credential needs the scope approvals:write")
+        if approvals:
+            principal.require("approvals:write", "a decision about a call")
         self.ids = made | {question for question, _ in self._results}
 
     async def apply(self, service: AgentService, session: Session[Any]) -> None:

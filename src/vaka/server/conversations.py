@@ -332,8 +332,8 @@ class Conversations:
         approvals = [id for id, body in asked.items() if isinstance(body, ApprovalRequested)]
         replies = [(_named_approval(reply, approvals), reply) for reply in request.decisions]
         replies = [(id, reply) for id, reply in replies if id]
-        if replies and not principal.may("approvals:write"):
-            raise Problem(403, "forbidden", "a decision about an approval needs the scope approvals:write")
+        if replies:
+            principal.require("approvals:write", "a decision about a call")
         questions = [id for id, body in asked.items() if id not in approvals and not is_client_call(body)]
         if not results and not replies:
             if not questions or not text_of(request.content):

@@ -134,8 +134,7 @@ class Guard:
         principal = await self.authenticator.authenticate(read_credentials(connection, changes=changes))
         connection.scope[PRINCIPAL_KEY] = principal
         headers = self.limiter.count_request(principal)
-        if not principal.may(scope):
-            raise Problem(403, "forbidden", f"this needs the scope {scope}, which the credential does not have")
+        principal.require(scope)
         return headers
 
 

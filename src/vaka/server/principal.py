@@ -2,6 +2,8 @@
 
 import msgspec
 
+from vaka.server.problems import Problem
+
 SCOPES = ("runs:read", "runs:write", "approvals:write", "tools:execute", "admin", "debug")
 """Every scope. ``admin`` includes the others."""
 
@@ -27,3 +29,8 @@ class Principal(msgspec.Struct, frozen=True, kw_only=True):
     def may(self, scope: str) -> bool:
         """Return whether the caller has a scope; ``""`` is no scope and every caller has it."""
         return not scope or scope in self.scopes or "admin" in self.scopes
+
+    def require(self, scope: str, action: str = "this") -> None:
+        """Raise a ``Problem`` (403) for a caller without a scope; ``action`` says what needs it."""
+        if not self.may(scope):
+            raise Problem(403, "forbidden", f"{action} needs the scope {scope}, which the credential does not have")

@@ -244,8 +244,8 @@ class AgentService:
         """
         if self.draining:
             raise Problem(503, "draining", "the server is stopping; try again", headers={"Retry-After": "1"})
-        if input.model == GIVEN_CALLS and not principal.may("tools:execute"):
-            raise Problem(403, "forbidden", f"the model {GIVEN_CALLS} needs the scope tools:execute")
+        if input.model == GIVEN_CALLS:
+            principal.require("tools:execute", f"the model {GIVEN_CALLS}")
         runtime = await self.runtime_of(principal)
         self._count_turn(principal, session.id)
         info = await runtime.store.sessions.find(session.id)

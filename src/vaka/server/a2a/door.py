@@ -87,8 +87,8 @@ class _A2aServer:
             id = given.id
             _check_version(request)
             principal = principal_of(request)
-            if given.method in _WRITING_METHODS and not principal.may("runs:write"):
-                raise Problem(403, "forbidden", "this needs the scope runs:write, which the credential does not have")
+            if given.method in _WRITING_METHODS:
+                principal.require("runs:write")
             updates = await self._open_stream(principal, agent, given)
             if updates is not None:
                 return self._event_stream(agent, updates, lambda result: _rpc_result(id, result), id)

@@ -78,8 +78,7 @@ class RequestHandlers:
             raise Problem(401, "unauthenticated", "send auth with a token first")
         if scope:
             self._service.guard.limiter.count_request(principal)
-        if not principal.may(scope):
-            raise Problem(403, "forbidden", f"this needs the scope {scope}, which the credential does not have")
+        principal.require(scope)
         return principal
 
     # -------------------------------------------------------------------------------------------------- subscriptions
