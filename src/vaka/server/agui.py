@@ -22,7 +22,6 @@ from vaka.server.chat_turns import (
     TurnRequest,
     encode_turn,
     open_turn,
-    stop_turn,
 )
 from vaka.server.guard import Door, guard_route, principal_of
 from vaka.server.problems import Problem, problem_response
@@ -58,7 +57,7 @@ def door(service: AgentService) -> Door:
         encoder = AguiEncoder(run_id=given.run_id, state=state, answered=answered, routers=routers_of(agent))
 
         async def leave() -> None:
-            await stop_turn(service, principal, turn)
+            await service.leave_turn(principal, session, turn.events)
 
         def make_error(reason: str) -> list[dict[str, Any]]:
             ids = {"threadId": given.session, "runId": given.run_id, "protocolVersion": PROTOCOL_VERSION}

@@ -28,7 +28,6 @@ from vaka.server.chat_turns import (
     message_of,
     open_turn,
     rewritten_key,
-    stop_turn,
 )
 from vaka.server.guard import Door, guard_route, principal_of
 from vaka.server.principal import Principal
@@ -109,7 +108,7 @@ class _Chats:
         """Stop the unfinished turn of a chat, if there is one."""
         session = await self._find_running(request)
         if session is not None:
-            await session.interrupt("stopped by the user", by=principal_of(request).id)
+            await self._service.stop_turn(principal_of(request), session, note="stopped by the user")
         return Response(status_code=204)
 
     async def _find_running(self, request: Request) -> Session[Any] | None:
@@ -126,7 +125,7 @@ class _Chats:
         self, principal: Principal, turn: ChatTurn, encoder: UiStreamEncoder, *, stops: bool = False
     ) -> EventStream:
         async def leave() -> None:
-            await stop_turn(self._service, principal, turn)
+            await self._service.leave_turn(principal, turn.session, turn.events)
 
         frames = _with_end(encode_turn(turn, encoder, to_sse, _error_chunks))
         on_disconnect = leave if stops else None

@@ -73,7 +73,7 @@ class Messages:
         headers = session_header(answer.session.id)
         batches = self._encode(principal, asked, answer, given)
         if given.stream:
-            leave = stop_on_disconnect(request, answer)
+            leave = stop_on_disconnect(self._service, request, answer)
             return EventStream(
                 _write_frames(batches), self._service.streams, headers=headers, opening=b"", on_disconnect=leave
             )

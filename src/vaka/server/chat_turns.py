@@ -4,7 +4,6 @@ A chat request brings new messages, decisions and results of tools that the clie
 the session and returns the turn that follows from them; ``encode_turn`` writes its events until it ends or waits.
 """
 
-import logging
 from collections.abc import AsyncGenerator, Callable, Collection, Iterable, Sequence
 from typing import Any, Literal, Protocol, TypeAlias
 
@@ -21,8 +20,6 @@ from vaka.server.problems import Problem, not_found
 from vaka.server.service import AgentService, PromptInput
 from vaka.server.turn_events import TurnEvents
 from vaka.views.pending_decisions import Asked, PendingDecisions, decision_of
-
-_log = logging.getLogger("vaka.server")
 
 Decision: TypeAlias = control.ApprovalResolved | control.QuestionAnswered
 
@@ -221,21 +218,6 @@ async def encode_turn(
     chunks = encoder.finish(reason) or (make_error(reason) if is_empty else [])
     if chunks:
         yield b"".join(map(to_sse, chunks))
-
-
-async def stop_turn(service: AgentService, principal: Principal, turn: ChatTurn) -> None:
-    """Stop a turn whose client has left, unless the server stops: then the turn goes on at the next start."""
-    if service.draining:
-        return
-    session, events = turn.session, turn.events
-    try:
-        if not events.turn and await session.withdraw(events.key, by=principal.id):
-            return
-        info = await service.find_session(principal, session.id)
-        if info.turn and events.turn in ("", info.turn):
-            await session.interrupt("the client has left", by=principal.id)
-    except (VakaError, Problem) as error:  # there is no client to tell
-        _log.warning("the turn of session %s could not be stopped: %s", session.id, error)
 
 
 def _list(ids: Iterable[str]) -> str:

@@ -36,6 +36,7 @@ from vaka.runtime.genx_import import write_imported
 from vaka.runtime.options import OnBusy
 from vaka.runtime.session import Session
 from vaka.runtime.turn_stream import TurnCollector
+from vaka.server.guard import principal_of
 from vaka.server.principal import Principal
 from vaka.server.problems import Problem
 from vaka.server.request_agent import extend_agent, make_client_tools
@@ -358,17 +359,13 @@ def _named_approval(reply: Reply, approvals: Sequence[str]) -> str:
     return approvals[0] if len(approvals) == 1 else ""
 
 
-def stop_on_disconnect(request: HTTPConnection, answer: RequestAnswer) -> Callable[[], Awaitable[None]] | None:
+def stop_on_disconnect(
+    service: AgentService, request: HTTPConnection, answer: RequestAnswer
+) -> Callable[[], Awaitable[None]] | None:
     """Return what stops the turn of an answer when the client leaves, if the request asks for it."""
     if request.headers.get(DISCONNECT_HEADER) != "cancel":
         return None
-    return lambda: stop_answer(answer, answer.events.turn, "the client has left")
-
-
-async def stop_answer(answer: RequestAnswer, turn: str, note: str, *, by: str = "") -> None:
-    """Stop the turn of an answer, or withdraw its input if no turn has taken it."""
-    if turn or not await answer.session.withdraw(answer.place.key, by=by):
-        await answer.session.interrupt(note, by=by)
+    return lambda: service.leave_turn(principal_of(request), answer.session, answer.events)
 
 
 def _day(now: float) -> str:

@@ -50,7 +50,7 @@ class ChatCompletions:
         headers = session_header(answer.session.id)
         chunks = self._encode(principal, asked, answer, given)
         if given.stream:
-            leave = stop_on_disconnect(request, answer)
+            leave = stop_on_disconnect(self._service, request, answer)
             return EventStream(
                 _write_frames(chunks), self._service.streams, headers=headers, opening=b"", on_disconnect=leave
             )

@@ -10,7 +10,7 @@ from starlette.types import ASGIApp
 from vaka.agents.match.router import routers_of
 from vaka.core.types.errors import InvalidInput, VakaError
 from vaka.server.bodies import json_response, read_bytes
-from vaka.server.conversations import session_header, stop_answer, stop_on_disconnect
+from vaka.server.conversations import session_header, stop_on_disconnect
 from vaka.server.guard import Door, guard_route, principal_of
 from vaka.server.openai_errors import error_response
 from vaka.server.responses_socket import ResponsesSocket
@@ -33,7 +33,7 @@ class ResponseRoutes:
         opened = await self._responses.open(principal, body, key)
         headers = session_header(opened.answer.session.id)
         if opened.is_streamed:
-            leave = stop_on_disconnect(request, opened.answer)
+            leave = stop_on_disconnect(self._service, request, opened.answer)
             frames = _write_frames(self._responses.read(principal, opened))
             return EventStream(frames, self._service.streams, headers=headers, opening=b"", on_disconnect=leave)
         if opened.is_background:
@@ -67,7 +67,8 @@ class ResponseRoutes:
         if state.collector.ended:
             return json_response(state.document)
         answer = await self._responses.conversations.follow(principal, stored.place)
-        await stop_answer(answer, state.collector.turn, "cancelled by the client", by=principal.id)
+        turn, key = state.collector.turn, answer.place.key
+        await self._service.stop_turn(principal, answer.session, turn=turn, key=key, note="cancelled by the client")
         async with answer.events as events:
             async for _ in events:
                 continue

@@ -4,7 +4,7 @@ import asyncio
 import logging
 from collections import OrderedDict
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from functools import cached_property
 from typing import Any, Unpack
 
@@ -41,6 +41,8 @@ NAMESPACE_PREFIX = "server/namespaces/"
 """Keys of the default namespace that name the tenants, so that their unfinished turns are found after a restart."""
 MAX_REMEMBERED_FAILURES = 10_000
 SWEEP_PAGE = 100
+STOP_SECONDS = 5.0
+"""Seconds that a turn which waits for decisions gets to stop."""
 
 
 class PromptInput(msgspec.Struct, frozen=True, kw_only=True):
@@ -277,6 +279,35 @@ class AgentService:
                 raise Problem(409, "no_turn", f"session {session.id!r} has no unfinished turn")
             collector.turn = TurnId(info.turn)
         return TurnEvents(runtime.hub, collector, after or Cursor(), follower, until_waiting=until_waiting)
+
+    async def stop_turn(
+        self, principal: Principal, session: Session[Any], *, turn: str = "", key: str = "", note: str = ""
+    ) -> None:
+        """Stop a turn, or withdraw its input if no turn has taken it; one that has ended stays as it is.
+
+        A turn that waits for decisions has ended when this returns.
+        """
+        if key and not turn and await session.withdraw(key, by=principal.id):
+            return
+        info = await self.find_session(principal, session.id)
+        if turn and turn != info.turn:
+            return
+        await session.interrupt(note, by=principal.id)
+        if info.pending:
+            events = await self.attach_turn(principal, session, turn=info.turn, after=Cursor(0, info.head))
+            with suppress(TimeoutError):
+                async with asyncio.timeout(STOP_SECONDS), events:
+                    while not events.ended:
+                        await events.next_batch()
+
+    async def leave_turn(self, principal: Principal, session: Session[Any], events: TurnEvents) -> None:
+        """Stop a turn whose client has left, unless the server stops: then the turn goes on at the next start."""
+        if self.draining or events.ended:
+            return
+        try:
+            await self.stop_turn(principal, session, turn=events.turn, key=events.key, note="the client has left")
+        except (VakaError, Problem) as error:  # there is no client to tell
+            _log.warning("the turn of session %s could not be stopped: %s", session.id, error)
 
     def _count_turn(self, principal: Principal, session: str) -> None:
         limit, credential = self.settings.concurrent_turns, (principal.namespace, principal.key)

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable
+from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
@@ -134,6 +135,17 @@ async def test_a_turn_that_needs_a_decision_returns_with_it(serve: Serve, script
         ended = (await client.post(f"{API}/sessions/s/turns/{turn['id']}/wait")).json()
         assert ended["status"] == "interrupted"
         assert ended["error"]["message"] == "Enough."
+
+
+async def test_a_turn_that_waited_before_a_restart_is_cancelled_at_once(
+    serve: Serve, scripted: Scripted, tmp_path: Path
+) -> None:
+    agent, store = scripted(call("deploy", place="there"), tools=[deploy]), f"sqlite:///{tmp_path}/vaka.db"
+    async with serve([agent], store=store, ask_for=["deploy"]) as served, served.client() as client:
+        turn = (await start(client)).json()
+    async with serve([agent], store=store, ask_for=["deploy"]) as served, served.client() as client:
+        stopped = await client.post(f"{API}/sessions/s/turns/{turn['id']}/cancel", json={"note": "Enough."})
+    assert (turn["status"], stopped.status_code, stopped.json()["status"]) == ("waiting", 202, "interrupted")
 
 
 async def test_a_turn_in_the_background_is_steered_and_another_input_waits_for_it(

@@ -4,6 +4,7 @@ import asyncio
 import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import suppress
+from functools import partial
 from typing import Any, Literal
 from urllib.parse import quote
 
@@ -14,7 +15,7 @@ from starlette.types import ASGIApp
 
 from vaka.agents.react import Agent
 from vaka.core.ports.store import SessionInfo
-from vaka.core.types.errors import Busy, Closed, ConfigError, VakaError
+from vaka.core.types.errors import Closed, ConfigError, VakaError
 from vaka.core.types.ids import Cursor
 from vaka.runtime.runtime import Runtime
 from vaka.runtime.session import Session
@@ -107,7 +108,7 @@ async def create_turn(service: AgentService, request: Request) -> ASGIApp:
     )
     stream = body.stream or (wants_stream(request) and not body.background)
     events = await service.start_turn(principal, session, prompt, until_waiting=not stream)
-    leave = _canceller(session, events, principal) if body.on_disconnect == "cancel" else None
+    leave = partial(service.leave_turn, principal, session, events) if body.on_disconnect == "cancel" else None
     if stream:
         frames = turn_frames(events, make_encoder(query.format, session.id, session.agent.name))
         headers = {"content-location": _turn_address(session.id, events.key)}
@@ -147,15 +148,6 @@ async def _open_session(service: AgentService, principal: Principal, id: str, bo
     with suppress(Problem):  # another request may have created it now
         return await service.create_session(principal, agent=body.agent, id=id, tools=tools)
     return await service.open_session(principal, id, agent=body.agent, tools=tools)
-
-
-def _canceller(session: Session[Any], events: TurnEvents, principal: Principal) -> Callable[[], Awaitable[None]]:
-    async def cancel() -> None:
-        with suppress(Busy):  # another process has the queue that the input is in
-            if not events.ended and (events.turn or not await session.withdraw(events.key, by=principal.id)):
-                await session.interrupt("the client has left", by=principal.id)
-
-    return cancel
 
 
 async def turn_frames(events: TurnEvents, encode: EncodeEvents) -> AsyncGenerator[bytes]:
@@ -298,12 +290,8 @@ async def cancel_turn(service: AgentService, request: Request) -> Response:
     body, principal = await read_json(request, CancelTurn, empty=CancelTurn()), principal_of(request)
     record = await _find(runtime, info, _turn_name(info, request.path_params["turn"]))
     session = await service.open_session(principal, info.id)
-    queued = not record.id and not record.withdrawn
-    running = (
-        record.id == info.turn if record.id else queued and not await session.withdraw(record.key, by=principal.id)
-    )
-    if running:
-        await session.interrupt(body.note, by=principal.id)
+    if not record.withdrawn:
+        await service.stop_turn(principal, session, turn=record.id, key=record.key, note=body.note)
     return await _respond(service, principal, session, record.id or record.key, 202)
 
 

@@ -196,7 +196,7 @@ class RequestHandlers:
             return frames.TurnCancelResult(session=session.id, cancelled="input")
         if not info.turn:
             raise Problem(409, "no_turn", f"session {session.id!r} has no unfinished turn")
-        await session.interrupt(params.note, by=principal.id)
+        await self._service.stop_turn(principal, session, turn=info.turn, note=params.note)
         return frames.TurnCancelResult(session=session.id, cancelled="turn")
 
     async def _fork(self, principal: Principal, params: frames.SessionForkParams) -> SessionDocument:
