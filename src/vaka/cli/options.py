@@ -200,7 +200,8 @@ policy_options = group_options(
     ),
     click.option(
         "--ask", type=setting_choice("ask"),
-        help="When a person must decide: wait (default at a terminal), suspend the turn, or deny (default elsewhere).",
+        help="When a person must decide: wait (default at a terminal and of servers), suspend the turn, or deny "
+        "(default elsewhere).",
     ),
     click.option("--ephemeral", is_flag=True, help="Store nothing: the session is in memory."),
 )  # fmt: skip

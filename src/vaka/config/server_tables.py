@@ -14,6 +14,8 @@ FEATURE_NAMES = (
 )  # fmt: skip
 """What a server offers besides its own API; all are on by default."""
 
+_HOST_NAME = re.compile(r"\*|[a-z0-9_.-]+|[0-9a-f:.]+")
+_ORIGIN = re.compile(r"\*|[a-z][a-z0-9+.-]*://[^/\sA-Z]+")
 _Positive: TypeAlias = Annotated[int, msgspec.Meta(ge=1)]
 _Count: TypeAlias = Annotated[int, msgspec.Meta(ge=0)]
 _Seconds: TypeAlias = Annotated[float, msgspec.Meta(gt=0)]
@@ -64,7 +66,18 @@ def check_server(value: object) -> dict[str, Any]:
         words, _, place = str(error).partition(" - at `$")
         at = [part for part in re.split(r"[.\[\]`]+", place) if part]
         raise InvalidTable(words[:1].lower() + words[1:], *at) from None
+    check_names(server)
     return {name: getattr(server, name) for name in table}
+
+
+def check_names(server: ServerTable) -> None:
+    """Check names that are compared with the headers of requests. Raises ``InvalidTable``."""
+    for name in server.hosts:
+        if not _HOST_NAME.fullmatch(name):
+            raise InvalidTable(f"expected a name such as agents.example.com, without port, not {name!r}", "hosts")
+    for origin in server.origins:
+        if not _ORIGIN.fullmatch(origin):
+            raise InvalidTable(f"expected an origin such as https://app.example.com, not {origin!r}", "origins")
 
 
 def check_features(value: object) -> dict[str, bool]:

@@ -118,7 +118,8 @@ class Guard:
             raise Problem(400, "bad_host", "a request has one Host header")
         host = _host_name(given[0]) if given else ""
         if "*" not in self.settings.hosts and host not in self.settings.hosts:
-            raise Problem(421, "bad_host", f"this server does not answer for host {host[:200]!r}; add it to hosts")
+            hint = "start it with --allow-hostname, or add the name to hosts of [server]"
+            raise Problem(421, "bad_host", f"this server does not answer for host {host[:200]!r}; {hint}")
 
     def check_origin(self, connection: HTTPConnection) -> None:
         """Refuse a page of an origin that is neither the server's own nor an allowed one."""
@@ -127,7 +128,8 @@ class Guard:
             return
         host = connection.headers.get("host", "").lower()
         if origin.lower() not in (f"http://{host}", f"https://{host}"):
-            raise Problem(403, "bad_origin", f"origin {origin[:200]!r} may not call this server; add it to origins")
+            hint = "start it with --origin, or add the address to origins of [server]"
+            raise Problem(403, "bad_origin", f"origin {origin[:200]!r} may not call this server; {hint}")
 
     async def admit(self, connection: HTTPConnection, scope: str, *, changes: bool) -> Mapping[str, str]:
         """Admit a request with a scope: set its principal and return headers for the response. Raises ``Problem``."""

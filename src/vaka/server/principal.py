@@ -33,4 +33,7 @@ class Principal(msgspec.Struct, frozen=True, kw_only=True):
     def require(self, scope: str, action: str = "this") -> None:
         """Raise a ``Problem`` (403) for a caller without a scope; ``action`` says what needs it."""
         if not self.may(scope):
-            raise Problem(403, "forbidden", f"{action} needs the scope {scope}, which the credential does not have")
+            hint = f"`vaka keys create --scope {scope}` makes a key with it"
+            raise Problem(
+                403, "forbidden", f"{action} needs the scope {scope}, which the credential does not have; {hint}"
+            )

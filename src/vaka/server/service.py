@@ -254,9 +254,14 @@ class AgentService:
         if info is None or not info.owner:  # the server continues unfinished turns of sessions that have an owner
             await session.update(owner=principal.id, by=principal.id)
         follower = Follower()
-        key, after = await session.submit(
-            input.prompt, follower, on_busy=input.on_busy, key=input.key, model=input.model, options=input.options
-        )
+        try:
+            key, after = await session.submit(
+                input.prompt, follower, on_busy=input.on_busy, key=input.key, model=input.model, options=input.options
+            )
+        except ConfigError as error:
+            if not input.model:
+                raise
+            raise Problem(422, error.code, str(error)) from error  # the caller has named the model
         collector = DecisionCollector(session.id, key=key)
         return TurnEvents(runtime.hub, collector, Cursor(0, after), follower, until_waiting=until_waiting)
 

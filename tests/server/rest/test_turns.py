@@ -216,6 +216,13 @@ async def test_a_turn_goes_on_when_its_client_leaves(serve: Serve, scripted: Scr
         assert (await client.post(f"{API}/sessions/s/turns/{turn}/wait")).json()["text"] == "Done."
 
 
+async def test_a_model_that_the_server_does_not_have_is_the_callers_mistake(serve: Serve, scripted: Scripted) -> None:
+    async with serve([scripted(say("Hi."))]) as served, served.client() as client:
+        refused = await start(client, model="anthropc/x")
+        assert (refused.status_code, refused.json()["code"]) == (422, "config")
+        assert refused.json()["detail"] == "model 'anthropc/x' is not known; did you mean 'anthropic/x'?"
+
+
 async def test_a_session_is_created_only_for_a_named_agent(serve: Serve, scripted: Scripted) -> None:
     async with serve([scripted(say("Hi."))]) as served, served.client() as client:
         assert (await client.post(f"{API}/sessions/s/turns", json={"input": "Go."})).status_code == 404

@@ -119,6 +119,10 @@ def _check_features() -> Iterator[Check]:
     definitions = "" if _is_installed("jq", "jinja2") else "pip install 'vaka[definitions]'"
     yield _feature("definitions", "jq and jinja2", definitions)
     yield _feature("MCP", "mcp", "" if _is_installed("mcp") else "pip install 'vaka[mcp]'")
+    server = (
+        "" if _is_installed("starlette", "uvicorn", "httptools", "websockets", "jwt") else "pip install 'vaka[server]'"
+    )
+    yield _feature("server", "starlette and uvicorn", server)
     yield _feature("PostgreSQL", "asyncpg", "" if _is_installed("asyncpg") else "pip install 'vaka[postgres]'")
 
 

@@ -20,9 +20,11 @@ from vaka.cli.build_agent import DEFAULT_AGENT, apply_model_flags, load_agent_of
 from vaka.cli.errors import INTERRUPTED, TERMINATED, Quit, UsageError
 from vaka.cli.serve_workers import WorkerSupervisor, take_socket
 from vaka.cli.stdout import echo, flush_stdout
-from vaka.config.server_tables import FEATURE_NAMES, JwtTable, ServerTable
+from vaka.config.model_tables import InvalidTable
+from vaka.config.server_tables import FEATURE_NAMES, JwtTable, ServerTable, check_names
 from vaka.config.settings import Settings, redact_setting
-from vaka.core.types.errors import ConfigError
+from vaka.core.types.errors import ConfigError, VakaError
+from vaka.runtime.runtime import Runtime
 from vaka.server.app import LOCAL_PRINCIPAL, open_service
 from vaka.server.auth.authenticator import CredentialAuthenticator
 from vaka.server.auth.jwt import JwtSettings
@@ -31,6 +33,8 @@ from vaka.server.service import AgentService
 from vaka.server.settings import MIB, ServerSettings
 
 LOCAL_NAMES = ("localhost", "127.0.0.1", "::1")
+ALL_ADDRESSES = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}  # noqa: S104  # compared, and not listened on
+"""The addresses that mean every one of the machine, each with one that a browser here reaches."""
 _DEFAULT_STORE_NOTE = (
     "a server with several workers needs a store that they share; use sqlite:///PATH or postgresql://…"
 )
@@ -68,7 +72,7 @@ _DEFAULT_STORE_NOTE = (
 @options.limit_options
 @options.store_options
 def serve(agents: tuple[str, ...], **flags: Any) -> None:
-    """Serve agents over HTTP: the API below /api/v1, the console at /, and other protocols.
+    """Serve agents over HTTP: the API below /api/v1, the console at /console, and other protocols.
 
     Requests need a token, which `vaka keys create` makes; the link that is printed logs a browser in, once. A turn goes
     on when its client leaves, and after a crash when the server starts again. Ctrl-C waits for running turns, a second
@@ -106,9 +110,15 @@ def _read_table(flags: Mapping[str, Any], settings: Settings) -> ServerTable:
     """Return ``[server]`` with the flags applied."""
     changes = {name: flags[name] for name in ("host", "port", "workers") if flags[name] is not None}
     table = msgspec.structs.replace(ServerTable(), **settings["server"] | changes)
-    return msgspec.structs.replace(
+    table = msgspec.structs.replace(
         table, hosts=(*table.hosts, *flags["allow_hostname"]), origins=(*table.origins, *flags["origin"])
     )
+    try:
+        check_names(table)
+    except InvalidTable as error:
+        flag = {"hosts": "--allow-hostname", "origins": "--origin"}[error.at[0]]
+        raise UsageError(str(error).replace(error.at[0], flag, 1)) from None
+    return table
 
 
 def _is_loopback(host: str) -> bool:
@@ -216,6 +226,7 @@ async def _serve(agents: ServedAgents, table: ServerTable, flags: Mapping[str, A
         server = StoppableServer(service)
         if given is None or flags["announce"]:
             await _announce(service, listener.getsockname()[:2], open_page=flags["open_page"])
+            _note_unusable_model(runtime, agents.governing)
         await server.serve([listener])
     finally:
         ended = await close_in_time(runtime, service)
@@ -231,7 +242,7 @@ async def _announce(service: AgentService, address: tuple[str, int], *, open_pag
     authenticator = service.guard.authenticator
     assert isinstance(authenticator, CredentialAuthenticator)  # noqa: S101  # open_service makes no other
     host, port = address
-    name = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(host, f"[{host}]" if ":" in host else host)  # noqa: S104  # shown
+    name = ALL_ADDRESSES.get(host, f"[{host}]" if ":" in host else host)
     url = f"http://{name}:{port}"
     echo(f"vaka serves {', '.join(service.agents)} at {url}")
     if "ui" in service.settings.features:
@@ -239,9 +250,21 @@ async def _announce(service: AgentService, address: tuple[str, int], *, open_pag
         echo(f"console: {link} (this link works once)")
         if open_page:
             webbrowser.open(link)
+    if {host, *service.settings.hosts} <= {*LOCAL_NAMES, *ALL_ADDRESSES} and host in ALL_ADDRESSES:
+        click.echo(
+            "note: requests of other machines are refused; allow the name they use with --allow-hostname", err=True
+        )
     if not _is_loopback(host) and not await authenticator.keys.list():
         click.echo("note: there is no API key yet; create one with `vaka keys create`", err=True)
     flush_stdout()
+
+
+def _note_unusable_model(runtime: Runtime, agent: Agent) -> None:
+    """Print why the turns of an agent would fail; the server starts, since a key or a file may be added later."""
+    try:
+        _ = runtime.models.default if agent.model is None else runtime.models.resolve(agent.model)
+    except VakaError as error:
+        click.echo(f"note: the turns of agent {agent.name} will fail: {error}", err=True)
 
 
 def _describe_settings(settings: Settings) -> list[dict[str, Any]]:

@@ -30,7 +30,7 @@ _ID_LENGTH = 8
 _ID_CHARS = string.ascii_lowercase + string.digits
 _FORMAT = re.compile(r"ak_([a-z0-9]{8})_([A-Za-z0-9_-]{43})", re.ASCII)
 _ID_FORMAT = re.compile(r"(?:ak_)?([a-z0-9]{8})(?:_[A-Za-z0-9_-]{43})?", re.ASCII)
-_UNKNOWN = "the API key is not valid; `vaka keys create` makes one"
+_UNKNOWN = "the API key is not one of this server; `vaka keys create` with the server's --store makes one"
 _NO_DIGEST = "0" * 64
 
 KeyStatus: TypeAlias = Literal["active", "expired", "revoked", "other pepper"]
