@@ -243,6 +243,9 @@ def test_completion_scripts_call_vaka(shell: Shell, name: str) -> None:
 def test_command_names_are_completed(shell: Shell) -> None:
     done = shell.bash("COMP_WORDS='vaka sess' COMP_CWORD=1 _VAKA_COMPLETE=bash_complete vaka")
     assert done.out == "plain,sessions\n"
+    absent = shell.write_file("absent/sitecustomize.py", "import sys\nsys.modules.update(mcp=None, starlette=None)\n")
+    done = shell.bash(f"COMP_WORDS='vaka ' COMP_CWORD=1 _VAKA_COMPLETE=bash_complete PYTHONPATH={absent.parent} vaka")
+    assert {"plain,serve", "plain,keys", "plain,acp", "plain,trace", "plain,mcp-server"} <= set(done.out.splitlines())
 
 
 def completions(shell: Shell, *words: str, begun: str = "") -> list[str]:

@@ -40,6 +40,13 @@ class _LazyGroup(click.Group):
             lazy.add_completers(command, (cmd_name,))
         return command
 
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[Any]:
+        """Offer the commands without importing them: the packages that one needs may be missing."""
+        from click.shell_completion import CompletionItem  # noqa: PLC0415  # only completion needs it
+
+        found = [CompletionItem(name, help=text) for name, (_, text) in COMMANDS.items() if name.startswith(incomplete)]
+        return [*found, *click.Command.shell_complete(self, ctx, incomplete)]
+
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:

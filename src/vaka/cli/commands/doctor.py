@@ -120,7 +120,9 @@ def _check_features() -> Iterator[Check]:
     yield _feature("definitions", "jq and jinja2", definitions)
     yield _feature("MCP", "mcp", "" if _is_installed("mcp") else "pip install 'vaka[mcp]'")
     server = (
-        "" if _is_installed("starlette", "uvicorn", "httptools", "websockets", "jwt") else "pip install 'vaka[server]'"
+        ""
+        if _is_installed("starlette", "uvicorn", "httptools", "websockets", "jwt", "mcp")
+        else "pip install 'vaka[server]'"
     )
     yield _feature("server", "starlette and uvicorn", server)
     yield _feature("PostgreSQL", "asyncpg", "" if _is_installed("asyncpg") else "pip install 'vaka[postgres]'")
