@@ -150,3 +150,16 @@ async def test_the_events_of_a_suspended_turn_end_and_cannot_be_read_further(scr
             assert events.waiting
             with pytest.raises(Suspended):
                 await events.next_batch()
+
+
+async def test_a_request_chooses_among_known_models_and_no_files(serve: Serve, scripted: Scripted) -> None:
+    async with serve([scripted(say("Hi."))]) as served, served.client() as client:
+        await client.post("/api/v1/sessions", json={"id": "s"})
+
+        async def status_of(model: str) -> tuple[int, str]:
+            answer = await client.post("/api/v1/sessions/s/turns", json={"input": "Hi.", "model": model})
+            return answer.status_code, answer.json()["code"]
+
+        assert await status_of("scripted:/etc/hostname") == (403, "forbidden")
+        assert await status_of("nothing") == (422, "config")
+        assert (await client.post("/api/v1/sessions/s/turns", json={"input": "Hi."})).json()["text"] == "Hi."

@@ -22,6 +22,7 @@ from vaka.models.given_calls import GivenCalls
 from vaka.runtime import lazy
 from vaka.runtime.agent_builder import AgentBuilder
 from vaka.runtime.client_calls import ClientResult
+from vaka.runtime.model_registry import SCRIPTED_PREFIX
 from vaka.runtime.options import ApprovalAnswer, OnBusy, UserInput
 from vaka.runtime.runtime import Runtime
 from vaka.runtime.session import Session
@@ -40,6 +41,7 @@ _log = logging.getLogger("vaka.server")
 NAMESPACE_PREFIX = "server/namespaces/"
 """Keys of the default namespace that name the tenants, so that their unfinished turns are found after a restart."""
 MAX_REMEMBERED_FAILURES = 10_000
+MAX_CHOSEN_MODELS = 200
 SWEEP_PAGE = 100
 STOP_SECONDS = 5.0
 """Seconds that a turn which waits for decisions gets to stop."""
@@ -82,6 +84,8 @@ class AgentService:
         self._runtimes: dict[str, Runtime] = {runtime.store.namespace: runtime}
         self._turns: dict[tuple[str, str], set[str]] = {}
         """The sessions whose turns each credential, of a namespace, has started here; ended ones are removed late."""
+        self._models: dict[str, set[str]] = {}
+        """The models that requests of each namespace have chosen."""
         self._failures: OrderedDict[tuple[str, str], int] = OrderedDict()
         """The sessions that could not be continued, and their heads at that time."""
 
@@ -246,8 +250,7 @@ class AgentService:
         """
         if self.draining:
             raise Problem(503, "draining", "the server is stopping; try again", headers={"Retry-After": "1"})
-        if input.model == GIVEN_CALLS:
-            principal.require("tools:execute", f"the model {GIVEN_CALLS}")
+        self._check_model(principal, input.model)
         runtime = await self.runtime_of(principal)
         self._count_turn(principal, session.id)
         info = await runtime.store.sessions.find(session.id)
@@ -262,6 +265,8 @@ class AgentService:
             if not input.model:
                 raise
             raise Problem(422, error.code, str(error)) from error  # the caller has named the model
+        if input.model:
+            self._models.setdefault(principal.namespace, set()).add(input.model)
         collector = DecisionCollector(session.id, key=key)
         return TurnEvents(runtime.hub, collector, Cursor(0, after), follower, until_waiting=until_waiting)
 
@@ -313,6 +318,16 @@ class AgentService:
             await self.stop_turn(principal, session, turn=events.turn, key=events.key, note="the client has left")
         except (VakaError, Problem) as error:  # there is no client to tell
             _log.warning("the turn of session %s could not be stopped: %s", session.id, error)
+
+    def _check_model(self, principal: Principal, model: str) -> None:
+        """Refuse a model that the caller may not choose. A model stays in memory once it was used."""
+        if model == GIVEN_CALLS:
+            principal.require("tools:execute", f"the model {GIVEN_CALLS}")
+        if model.startswith(SCRIPTED_PREFIX):
+            raise Problem(403, "forbidden", "a request cannot choose a model that is a file of the server")
+        used = self._models.get(principal.namespace, ())
+        if model and model not in used and len(used) >= MAX_CHOSEN_MODELS:
+            raise Problem(429, "too_many_models", f"requests have chosen {len(used)} models; choose one of them")
 
     def _count_turn(self, principal: Principal, session: str) -> None:
         limit, credential = self.settings.concurrent_turns, (principal.namespace, principal.key)
