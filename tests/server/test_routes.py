@@ -106,6 +106,22 @@ async def test_the_objects_of_others_are_like_those_that_do_not_exist(served: Se
         assert await _describe(alice) == before
 
 
+async def test_lists_have_no_objects_of_others(served: Served) -> None:
+    async with served.client() as alice:
+        mine = await _create_objects(alice)
+        hidden = [mine[name] for name in ("session", "turn", "approval", "response")]
+        for token in ("bob", "dave"):
+            async with served.client(token) as other:
+                for path, scopes in guarded_routes(served):
+                    names = set(re.findall(r"\{(\w+)", path))
+                    if "GET" in scopes and not names - PLACES and path != "/mcp":
+                        answer = await other.get(fill(path, mine), headers={"A2A-Version": "1.0"})
+                        assert answer.status_code in (200, 404), f"{path}: {answer.text}"
+                        assert not [id for id in hidden if id in answer.text], f"{path} as {token}"
+                stats = (await other.get("/api/v1/stats")).json()
+                assert stats["sessions"] == 0
+
+
 async def _create_objects(alice: httpx2.AsyncClient) -> dict[str, str]:
     """Return the values of parameters that name objects of Alice."""
     response = (await alice.post("/v1/responses", json={"model": "assistant", "input": "Hi."})).json()
