@@ -117,7 +117,7 @@ class _Chats:
         agent, chat = service.find_agent(request.path_params["agent"]), request.path_params["chat"]
         runtime = await service.runtime_of(principal)
         info = await runtime.store.sessions.find(parse_session_id(chat))
-        if info is None or not info.turn or (principal.own_sessions_only and info.owner != principal.id):
+        if info is None or not info.turn or not principal.may_see(info):
             return None
         return await service.open_session(principal, chat, agent=agent.name)
 

@@ -85,7 +85,7 @@ async def _handle_error(request: Request, error: Exception) -> Response:
         problem = Problem(error.status_code, code, detail, headers=error.headers)
     else:
         assert isinstance(error, Problem | VakaError)  # noqa: S101  # no other type is registered
-        problem = problem_of(error) if isinstance(error, VakaError) else error
+        problem = problem_of(error)
     return problem_response(problem, request_id_of(request))
 
 

@@ -15,6 +15,7 @@ from vaka.core.types.event import Event
 from vaka.core.types.ids import Cursor
 from vaka.core.types.message import ToolResult
 from vaka.runtime.session import Session
+from vaka.server.guard import require_scope
 from vaka.server.principal import Principal
 from vaka.server.problems import Problem, not_found
 from vaka.server.service import AgentService, PromptInput
@@ -170,7 +171,7 @@ class _Answers:
             raise not_found(f"decision {id[:80]!r} in the last turn of the session; it waits for {_list(waiting)}")
         approvals = any(isinstance(decision, control.ApprovalResolved) for decision in request.decisions)
         if approvals:
-            principal.require("approvals:write", "a decision about a call")
+            require_scope(principal, "approvals:write", "a decision about a call")
         self.ids = made | {question for question, _ in self._results}
 
     async def apply(self, service: AgentService, session: Session[Any]) -> None:

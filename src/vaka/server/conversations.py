@@ -36,7 +36,7 @@ from vaka.runtime.genx_import import write_imported
 from vaka.runtime.options import OnBusy
 from vaka.runtime.session import Session
 from vaka.runtime.turn_stream import TurnCollector
-from vaka.server.guard import principal_of
+from vaka.server.guard import principal_of, require_scope
 from vaka.server.principal import Principal
 from vaka.server.problems import Problem
 from vaka.server.request_agent import extend_agent, make_client_tools
@@ -334,7 +334,7 @@ class Conversations:
         replies = [(_named_approval(reply, approvals), reply) for reply in request.decisions]
         replies = [(id, reply) for id, reply in replies if id]
         if replies:
-            principal.require("approvals:write", "a decision about a call")
+            require_scope(principal, "approvals:write", "a decision about a call")
         questions = [id for id, body in asked.items() if id not in approvals and not is_client_call(body)]
         if not results and not replies:
             if not questions or not text_of(request.content):

@@ -72,6 +72,14 @@ def principal_of(connection: HTTPConnection) -> Principal:
     return principal
 
 
+def require_scope(principal: Principal, scope: str, action: str = "this") -> None:
+    """Raise a ``Problem`` (403) for a caller without a scope; ``action`` says what needs it."""
+    if not principal.may(scope):
+        hint = f"`vaka keys create --scope {scope}` makes a key with it"
+        detail = f"{action} needs the scope {scope}, which the credential does not have; {hint}"
+        raise Problem(403, "forbidden", detail)
+
+
 def request_id_of(connection: HTTPConnection) -> str:
     """Return the id of a request: its own ``X-Request-Id``, or a new one."""
     known: str | None = connection.scope.get(REQUEST_ID_KEY)
@@ -136,7 +144,7 @@ class Guard:
         principal = await self.authenticator.authenticate(read_credentials(connection, changes=changes))
         connection.scope[PRINCIPAL_KEY] = principal
         headers = self.limiter.count_request(principal)
-        principal.require(scope)
+        require_scope(principal, scope)
         return headers
 
 
@@ -178,8 +186,7 @@ class GuardedApp:
         except (Problem, VakaError) as error:
             if started:
                 raise
-            problem = error if isinstance(error, Problem) else problem_of(error)
-            await self._errors(problem, request_id)(scope, receive, send_with_headers)
+            await self._errors(problem_of(error), request_id)(scope, receive, send_with_headers)
 
 
 class _HandlerApp:

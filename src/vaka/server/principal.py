@@ -2,7 +2,7 @@
 
 import msgspec
 
-from vaka.server.problems import Problem
+from vaka.core.ports.store import SessionInfo
 
 SCOPES = ("runs:read", "runs:write", "approvals:write", "tools:execute", "admin", "debug")
 """Every scope. ``admin`` includes the others."""
@@ -30,10 +30,11 @@ class Principal(msgspec.Struct, frozen=True, kw_only=True):
         """Return whether the caller has a scope; ``""`` is no scope and every caller has it."""
         return not scope or scope in self.scopes or "admin" in self.scopes
 
-    def require(self, scope: str, action: str = "this") -> None:
-        """Raise a ``Problem`` (403) for a caller without a scope; ``action`` says what needs it."""
-        if not self.may(scope):
-            hint = f"`vaka keys create --scope {scope}` makes a key with it"
-            raise Problem(
-                403, "forbidden", f"{action} needs the scope {scope}, which the credential does not have; {hint}"
-            )
+    def may_see(self, info: SessionInfo) -> bool:
+        """Return whether a session of the caller's tenant exists for the caller."""
+        return not self.own_sessions_only or info.owner == self.id
+
+    @property
+    def visible_owner(self) -> str:
+        """The owner whose sessions alone the caller sees; ``""``: those of all owners."""
+        return self.id if self.own_sessions_only else ""

@@ -37,8 +37,10 @@ class Problem(Exception):
         return HTTPStatus(self.status).phrase
 
 
-def problem_of(error: VakaError) -> Problem:
-    """Return the problem that an error of the runtime is for the caller of a request."""
+def problem_of(error: Problem | VakaError) -> Problem:
+    """Return the problem that an error is for the caller of a request."""
+    if isinstance(error, Problem):
+        return error
     status = STATUS_OF_CODES.get(error.code, 500)
     retry = _RETRY_SECONDS.get(status) if error.code in ("busy", "unavailable", "closed", "rate_limited") else None
     return Problem(status, error.code, str(error), headers={"Retry-After": str(retry)} if retry else None)

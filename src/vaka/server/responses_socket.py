@@ -171,7 +171,7 @@ class SocketConnection:
         await self._socket.send_text(msgspec.json.encode({**event, **lane.fields}).decode())
 
     async def _send_error(self, error: Problem | VakaError, fields: Mapping[str, str]) -> None:
-        problem = error if isinstance(error, Problem) else problem_of(error)
+        problem = problem_of(error)
         event = {"type": "error", "status": problem.status, "error": error_object(problem), **fields}
         await self._socket.send_text(msgspec.json.encode(event).decode())
 

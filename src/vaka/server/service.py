@@ -28,7 +28,7 @@ from vaka.runtime.runtime import Runtime
 from vaka.runtime.session import Session
 from vaka.runtime.turn_stream import TurnCollector
 from vaka.server.decision_feed import DecisionFeed
-from vaka.server.guard import Guard
+from vaka.server.guard import Guard, require_scope
 from vaka.server.principal import Principal
 from vaka.server.problems import Problem, not_found
 from vaka.server.request_agent import extend_agent
@@ -176,7 +176,7 @@ class AgentService:
         """Return the index row of a session that the caller may see. Raises a ``Problem`` with status 404."""
         runtime = await self.runtime_of(principal)
         info = await runtime.store.sessions.find(parse_session_id(id))
-        if info is None or (principal.own_sessions_only and info.owner != principal.id):
+        if info is None or not principal.may_see(info):
             raise not_found(f"session {id!r}")
         return info
 
@@ -185,7 +185,7 @@ class AgentService:
         if not principal.own_sessions_only:
             return True
         info = await (await self.runtime_of(principal)).store.sessions.find(parse_session_id(session))
-        return info is not None and info.owner == principal.id
+        return info is not None and principal.may_see(info)
 
     async def open_session(
         self, principal: Principal, id: str, *, agent: str = "", tools: Sequence[ToolLike] = (), instructions: str = ""
@@ -322,7 +322,7 @@ class AgentService:
     def _check_model(self, principal: Principal, model: str) -> None:
         """Refuse a model that the caller may not choose. A model stays in memory once it was used."""
         if model == GIVEN_CALLS:
-            principal.require("tools:execute", f"the model {GIVEN_CALLS}")
+            require_scope(principal, "tools:execute", f"the model {GIVEN_CALLS}")
         if model.startswith(SCRIPTED_PREFIX):
             raise Problem(403, "forbidden", "a request cannot choose a model that is a file of the server")
         used = self._models.get(principal.namespace, ())

@@ -17,7 +17,7 @@ from vaka.core.types.errors import VakaError
 from vaka.server.a2a.errors import A2A_JSON, rest_error, rest_problem, rpc_error, rpc_problem
 from vaka.server.a2a.tasks import A2aTasks, ListParams, SendParams, TaskParams, TaskUpdates
 from vaka.server.bodies import decode_json, json_response, read_bytes
-from vaka.server.guard import Door, Handler, guard_route, principal_of
+from vaka.server.guard import Door, Handler, guard_route, principal_of, require_scope
 from vaka.server.principal import Principal
 from vaka.server.problems import Problem, problem_of
 from vaka.server.service import AgentService
@@ -88,14 +88,12 @@ class _A2aServer:
             _check_version(request)
             principal = principal_of(request)
             if given.method in _WRITING_METHODS:
-                principal.require("runs:write")
+                require_scope(principal, "runs:write")
             updates = await self._open_stream(principal, agent, given)
             if updates is not None:
                 return self._event_stream(agent, updates, lambda result: _rpc_result(id, result), id)
             return json_response(_rpc_result(id, await self._call_method(request, principal, agent, given)))
-        except Problem as problem:
-            return json_response(rpc_error(problem, id))
-        except VakaError as error:
+        except (Problem, VakaError) as error:
             return json_response(rpc_error(problem_of(error), id))
 
     async def _open_stream(self, principal: Principal, agent: Agent, given: _RpcRequest) -> TaskUpdates | None:

@@ -281,7 +281,7 @@ class A2aTasks:
         if params.context_id:
             return await self._service.find_session(principal, params.context_id), ""
         runtime = await self._service.runtime_of(principal)
-        owner = principal.id if principal.own_sessions_only else ""
+        owner = principal.visible_owner
         query = SessionQuery(agent=agent.name, owner=owner, limit=1, after=token.sessions)
         page = await runtime.store.sessions.list(query)
         return (page.sessions[0] if page.sessions else None), page.next
@@ -291,7 +291,7 @@ class A2aTasks:
         session, turn = read_task_id(task)
         runtime = await self._service.runtime_of(principal)
         info = await runtime.store.sessions.find(session)
-        if info is None or (principal.own_sessions_only and info.owner != principal.id) or info.agent != agent.name:
+        if info is None or not principal.may_see(info) or info.agent != agent.name:
             raise no_task(task)
         record = await find_turn(runtime.store, info, turn)
         if record is None or record.id != turn:

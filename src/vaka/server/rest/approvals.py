@@ -93,7 +93,7 @@ class _VisibleSessions:
     async def find(self, row: PendingDecision) -> SessionInfo | None:
         if row.session not in self._known:
             info = await self._runtime.store.sessions.find(row.session)
-            hidden = info is not None and self._principal.own_sessions_only and info.owner != self._principal.id
+            hidden = info is not None and not self._principal.may_see(info)
             self._known[row.session] = None if hidden else info
         return self._known[row.session]
 

@@ -146,7 +146,7 @@ async def _run(
     try:
         return await handler(service, request)
     except (Problem, VakaError) as error:
-        problem = error if isinstance(error, Problem) else problem_of(error)
+        problem = problem_of(error)
         if problem.status < 500:
             await values.put(place, None)
         raise

@@ -46,7 +46,7 @@ async def list_all(service: AgentService, request: Request) -> Response:
         info = await service.find_session(principal, query.session)
         found, rest = await list_traces(runtime.store, info, int(query.cursor[:18] or 0), limit)
         return _page_of([trace.summarize() for trace in found], str(rest) if rest else "")
-    owner = principal.id if principal.own_sessions_only else ""
+    owner = principal.visible_owner
     page = await runtime.store.sessions.list(SessionQuery(owner=owner, limit=limit, after=query.cursor))
     summaries: list[TraceSummary] = []
     for info in page.sessions:

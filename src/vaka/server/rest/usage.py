@@ -82,7 +82,7 @@ async def get_stats(service: AgentService, request: Request) -> Response:
     """Reads the logs of all sessions once, and then what is new in them."""
     principal = principal_of(request)
     totals = service.usage_of(await service.runtime_of(principal))
-    sessions = await totals.read(owner=principal.id if principal.own_sessions_only else "")
+    sessions = await totals.read(owner=principal.visible_owner)
     return json_response(_describe(sessions.values()))
 
 
@@ -99,7 +99,7 @@ async def get_usage(service: AgentService, request: Request) -> Response:
         raise Problem(422, "invalid_query", f"days must be 1 to {MAX_DAYS}", errors=[{"field": "days"}])
     runtime = await service.runtime_of(principal)
     first = format_timestamp(runtime.env.clock.time() - (days - 1) * DAY_SECONDS)[:10]
-    owner = principal.id if principal.own_sessions_only else ""
+    owner = principal.visible_owner
     sessions = await service.usage_of(runtime).read(since=f"{first}T00:00:00.000Z", owner=owner)
     sums: dict[tuple[str, str], UsageCount] = {}
     for counts in sessions.values():

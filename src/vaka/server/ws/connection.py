@@ -201,7 +201,7 @@ class Connection:
         try:
             result = await self._answer(frame)
         except (Problem, VakaError) as error:
-            problem = error if isinstance(error, Problem) else problem_of(error)
+            problem = problem_of(error)
             self.queue.put(encode_error(frame.id, _error_of(problem)))
             if isinstance(frame, frames.Subscribe) and problem.status == 404 and not self._handlers.subscriptions:
                 self._finish(frames.CLOSE_NO_SESSION, problem.detail)

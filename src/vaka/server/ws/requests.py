@@ -7,10 +7,10 @@ from typing import Any, TypeAlias
 import msgspec
 
 from vaka.core.ports.env import format_milliseconds
-from vaka.core.ports.store import SessionInfo
 from vaka.core.types.errors import VakaError
 from vaka.core.types.ids import Cursor
 from vaka.server.event_filter import EventFilter
+from vaka.server.guard import require_scope
 from vaka.server.principal import Principal
 from vaka.server.problems import Problem, not_found
 from vaka.server.rest.approvals import RememberDecision, ResolveApproval, settle
@@ -78,7 +78,7 @@ class RequestHandlers:
             raise Problem(401, "unauthenticated", "send auth with a token first")
         if scope:
             self._service.guard.limiter.count_request(principal)
-        principal.require(scope)
+        require_scope(principal, scope)
         return principal
 
     # -------------------------------------------------------------------------------------------------- subscriptions
@@ -106,12 +106,8 @@ class RequestHandlers:
         if after not in ("", "now"):
             raise Problem(422, "invalid_params", "a cursor belongs to one session; after must be now for all sessions")
         runtime = await self._service.runtime_of(principal)
-
-        def may_see(info: SessionInfo) -> bool:
-            return not principal.own_sessions_only or info.owner == principal.id
-
         changes = self._changes.of(runtime)
-        self.subscriptions[sub] = AllSessionsFeed(runtime.hub, changes, may_see, sub, chosen, self._queue)
+        self.subscriptions[sub] = AllSessionsFeed(runtime.hub, changes, principal.may_see, sub, chosen, self._queue)
         return frames.SubscribeResult(sub=sub, cursor="", replayed=0)
 
     def start(self, sub: str) -> None:
