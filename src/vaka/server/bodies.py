@@ -1,10 +1,11 @@
 """Bodies of requests and responses as JSON."""
 
 import re
-from collections.abc import Mapping
-from typing import Any, TypeVar
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeVar, get_args
 
 import msgspec
+from msgspec import StructMeta
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
@@ -18,6 +19,8 @@ _BRACKETS = bytes.maketrans(b"{}", b"[]")
 _OTHER_BYTES = bytes(set(range(256)) - set(b"[]{}"))
 _NAMED_FIELD = re.compile(r"field `(.{1,100}?)`$")
 """The field that is unknown or missing, in a message of msgspec."""
+_CHOICES = ("Object contains unknown field", "Invalid enum value")
+"""Messages of msgspec about a value that is not one of several."""
 
 
 async def read_bytes(request: Request) -> bytes:
@@ -68,18 +71,28 @@ def decode_json(body: bytes, type: type[T]) -> T:
     try:
         return msgspec.json.decode(body, type=type)
     except msgspec.ValidationError as error:
-        raise invalid_fields(error, "invalid_body", "the body is not valid") from error
+        raise invalid_fields(error, "invalid_body", "the body is not valid", type) from error
     except (msgspec.DecodeError, RecursionError) as error:
         raise Problem(400, "invalid_json", f"the body is not JSON: {str(error)[:MAX_REPORTED_CHARS]}") from error
 
 
-def invalid_fields(error: msgspec.ValidationError, code: str, what: str) -> Problem:
-    """Return the answer (422) for values that are not valid, with the field."""
+def invalid_fields(error: msgspec.ValidationError, code: str, what: str, type: object = None) -> Problem:
+    """Return the answer (422) for values that are not valid, with the field and what ``type`` expects there."""
     message, _, place = str(error).partition(" - at `")
+    expected = _expected_values(type, place.rstrip("`").removeprefix("$."))
+    hint = f"; expected {', '.join(expected)}" if expected and message.startswith(_CHOICES) else ""
     named = _NAMED_FIELD.search(message)
     field = place.rstrip("`").removeprefix("$") + (f".{named[1]}" if named else "")
-    errors = [{"field": field.removeprefix("."), "message": message[:MAX_REPORTED_CHARS]}]
-    return Problem(422, code, f"{what}: {str(error)[:MAX_REPORTED_CHARS]}", errors=errors)
+    errors = [{"field": field.removeprefix("."), "message": message[:MAX_REPORTED_CHARS] + hint}]
+    return Problem(422, code, f"{what}: {str(error)[:MAX_REPORTED_CHARS]}{hint}", errors=errors)
+
+
+def _expected_values(type: object, field: str) -> Sequence[str]:
+    """Return the values of a field that is a choice, or without a field the names of all fields."""
+    if not (isinstance(type, StructMeta) and issubclass(type, msgspec.Struct)):
+        return ()
+    fields = {each.encode_name: each.type for each in msgspec.structs.fields(type)}
+    return tuple(fields) if not field else [each for each in get_args(fields.get(field)) if isinstance(each, str)]
 
 
 def json_response(value: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:

@@ -244,6 +244,8 @@ async def test_inputs_that_are_not_valid_name_the_field(serve: Serve, scripted: 
         ):
             answer = await client.post(f"{API}/sessions/s/turns", json=body)
             assert (answer.status_code, answer.json()["errors"][0]["field"]) == (422, field)
+        fighting = await start(client, on_conflict="fight")
+        assert fighting.json()["detail"].endswith("; expected reject, enqueue, interrupt, rollback, steer")
         assert (await start(client, input="  ")).status_code == 400
         bad = await client.post(f"{API}/sessions/s/turns", content=b"{")
         assert (bad.status_code, bad.json()["code"]) == (400, "invalid_json")

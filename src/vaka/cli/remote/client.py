@@ -43,7 +43,7 @@ class ServerClient:
         """``on_lost`` is called with a note when a connection was lost and is made again."""
         parts = urlsplit(url)
         if parts.scheme not in ("http", "https") or not parts.netloc or parts.query or parts.fragment:
-            raise UsageError(f"--server {url}: expected an address such as http://127.0.0.1:8000")
+            raise UsageError(f"--server {url}: expected an address such as http://127.0.0.1:8321")
         if parts.password or parts.username:
             raise UsageError("--server: give the key as VAKA_API_KEY or with --api-key-file, not in the address")
         self.url, self.on_lost = url.rstrip("/").removesuffix(PREFIX), on_lost
@@ -85,7 +85,8 @@ class ServerClient:
                 attempts -= 1
                 if not attempts or isinstance(error, httpx2.ConnectError):
                     problem = str(error) or type(error).__name__
-                    raise Unavailable(f"the server {self.url} cannot be reached: {problem}") from error
+                    hint = "does `vaka serve` run there?"
+                    raise Unavailable(f"the server {self.url} cannot be reached: {problem}; {hint}") from error
                 await delays.wait()
             else:
                 if not answer.is_success:

@@ -68,7 +68,7 @@ def read_query(request: Request, type: type[T]) -> T:
     try:
         return msgspec.convert(dict(request.query_params), type, strict=False)
     except msgspec.ValidationError as error:
-        raise invalid_fields(error, "invalid_query", "the parameters of the address are not valid") from error
+        raise invalid_fields(error, "invalid_query", "the parameters of the address are not valid", type) from error
 
 
 def wants_stream(request: Request) -> bool:
