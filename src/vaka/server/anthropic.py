@@ -64,11 +64,7 @@ class Messages:
     async def create(self, request: Request) -> ASGIApp:
         """Return a message, or the stream of its events."""
         principal, given = principal_of(request), parse_messages_request(await read_bytes(request))
-        asked = ConversationRequest(
-            model=given.model, content=given.content, results=given.results, history=given.history,
-            instructions=given.instructions, tools=given.tools, tool_choice=given.tool_choice, options=given.options,
-            key=request.headers.get("idempotency-key", ""),
-        )  # fmt: skip
+        asked = ConversationRequest.of(given, key=request.headers.get("idempotency-key", ""))
         answer = await self._conversations.start(principal, asked)
         headers = session_header(answer.session.id)
         batches = self._encode(principal, asked, answer, given)

@@ -23,15 +23,12 @@ from vaka.core.types.event import Event
 from vaka.core.types.ids import Cursor, digest_of, parse_session_id
 from vaka.core.types.message import (
     AssistantMessage,
-    Content,
     Message,
     Text,
     ToolMessage,
-    ToolResult,
     UserMessage,
     text_of,
 )
-from vaka.core.types.tool import ToolChoice, ToolSpec
 from vaka.runtime.genx_import import write_imported
 from vaka.runtime.options import OnBusy
 from vaka.runtime.session import Session
@@ -46,7 +43,7 @@ from vaka.server.turn_events import DecisionCollector, restore_event
 from vaka.views.answers import is_client_call
 from vaka.views.genx_import import ImportedTurns
 from vaka.views.openai import describe_decision
-from vaka.views.openai_requests import Reply, parse_reply
+from vaka.views.openai_requests import ConversationInput, Reply, parse_reply
 from vaka.views.pending_decisions import Asked, PendingDecisions
 
 SESSION_HEADER = "x-vaka-session"
@@ -67,19 +64,9 @@ def session_header(session: str) -> dict[str, str]:
     return {SESSION_HEADER: quote(session)}
 
 
-class ConversationRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """A request of a client, in the terms of a session."""
+class ConversationRequest(ConversationInput, frozen=True, kw_only=True):
+    """A request of a client, and the session that it is for."""
 
-    model: str
-    """The agent, or ``agent:session``."""
-    content: Content
-    results: tuple[ToolResult, ...] = ()
-    replies: tuple[Reply, ...] = ()
-    history: tuple[Message, ...] = ()
-    instructions: str = ""
-    tools: tuple[ToolSpec, ...] = ()
-    tool_choice: ToolChoice = "auto"
-    options: Mapping[str, Any] = {}
     key: str = ""
     """The idempotency key of the client."""
     session: str = ""
@@ -88,6 +75,12 @@ class ConversationRequest(msgspec.Struct, frozen=True, kw_only=True):
     """Whether the request gets a session of its own, although one has its conversation."""
     spoken_replies: bool = True
     """Whether a text such as ``approve`` decides an approval, because the protocol has no other way."""
+
+    @classmethod
+    def of(cls, given: ConversationInput, **fields: Any) -> "ConversationRequest":
+        """Return a parsed request with the fields that are not part of its body."""
+        parsed = {name: getattr(given, name) for name in ConversationInput.__struct_fields__}
+        return cls(**parsed, **fields)
 
     @property
     def has_content(self) -> bool:

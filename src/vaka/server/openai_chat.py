@@ -45,7 +45,7 @@ class ChatCompletions:
     async def create(self, request: Request) -> ASGIApp:
         """Return a completion, or the stream of its chunks."""
         principal, given = principal_of(request), parse_chat_request(await read_bytes(request))
-        asked = _conversation_of(given, request.headers.get("idempotency-key", ""))
+        asked = ConversationRequest.of(given, key=request.headers.get("idempotency-key", ""))
         answer = await self._conversations.start(principal, asked)
         headers = session_header(answer.session.id)
         chunks = self._encode(principal, asked, answer, given)
@@ -77,14 +77,6 @@ class ChatCompletions:
                         said = AssistantMessage(id=MessageId(""), content=content, calls=tuple(calls))
                         await self._conversations.remember(principal, asked, answer, said)
                 yield chunks
-
-
-def _conversation_of(given: ChatRequest, key: str) -> ConversationRequest:
-    return ConversationRequest(
-        model=given.model, content=given.content, results=given.results, history=given.history,
-        instructions=given.instructions, tools=given.tools, tool_choice=given.tool_choice, options=given.options,
-        key=key,
-    )  # fmt: skip
 
 
 async def _write_frames(batches: AsyncGenerator[list[ChatObject]]) -> AsyncGenerator[bytes]:

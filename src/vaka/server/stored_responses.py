@@ -186,11 +186,7 @@ class Responses:
         if session and is_separate:
             runtime = await self.service.runtime_of(principal)
             session = await runtime.fork((await self.service.find_session(principal, session)).id)
-        return ConversationRequest(
-            model=given.model, content=given.content, results=given.results, replies=given.replies,
-            history=given.history, instructions=given.instructions, tools=given.tools, tool_choice=given.tool_choice,
-            options=given.options, key=key, session=session, is_separate=is_separate, spoken_replies=False,
-        )  # fmt: skip
+        return ConversationRequest.of(given, key=key, session=session, is_separate=is_separate, spoken_replies=False)
 
     async def _session_after(self, principal: Principal, id: str) -> str:
         """Return the session that a response ends, or a copy of its beginning if the session has gone on since."""

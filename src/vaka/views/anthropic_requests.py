@@ -9,7 +9,6 @@ from vaka.core.types.errors import InvalidInput
 from vaka.core.types.ids import CallId, MessageId
 from vaka.core.types.message import (
     AssistantMessage,
-    Content,
     Document,
     Image,
     Message,
@@ -21,27 +20,13 @@ from vaka.core.types.message import (
     UserMessage,
     as_content,
 )
-from vaka.core.types.tool import ToolChoice, ToolSpec
-from vaka.views.openai_requests import convert_body, convert_field, drop_none, parse_tools
+from vaka.core.types.tool import ToolChoice
+from vaka.views.openai_requests import ConversationInput, convert_body, convert_field, drop_none, parse_tools
 
 
-class MessagesRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """A request of the Messages API, in the terms of a session."""
+class MessagesRequest(ConversationInput, frozen=True, kw_only=True):
+    """A request of the Messages API."""
 
-    model: str
-    """The agent."""
-    content: Content
-    """The input: what the user says after the last message of the assistant."""
-    results: tuple[ToolResult, ...] = ()
-    """The results of calls that the client was asked to run, by the ids of the log."""
-    history: tuple[Message, ...] = ()
-    """The messages up to the last one of the assistant."""
-    instructions: str = ""
-    tools: tuple[ToolSpec, ...] = ()
-    """Tools whose calls the client runs."""
-    tool_choice: ToolChoice = "auto"
-    options: dict[str, Any] = {}
-    """Model options; ``output`` is the schema of ``output_config.format``."""
     stream: bool = False
     thinking: bool = False
     """Whether the client wants to see reasoning."""

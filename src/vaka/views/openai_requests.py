@@ -36,24 +36,31 @@ class Reply(msgspec.Struct, frozen=True):
     message: str = ""
 
 
-class ChatRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """A request of Chat Completions, in the terms of a session."""
+class ConversationInput(msgspec.Struct, frozen=True, kw_only=True):
+    """What a request with a whole conversation brings, in the terms of a session."""
 
     model: str
-    """The agent."""
+    """The agent, or ``agent:session``."""
     content: Content
-    """The input: the messages of the user after the last one of the assistant."""
+    """The input: what the user says after the last message of the assistant."""
     results: tuple[ToolResult, ...] = ()
     """The results of calls that the client was asked to run, by the ids of the log."""
+    replies: tuple[Reply, ...] = ()
+    """Decisions about approvals."""
     history: tuple[Message, ...] = ()
     """The messages up to the last one of the assistant."""
     instructions: str = ""
-    """The texts of the system and developer messages."""
+    """The texts of the system and of the developer."""
     tools: tuple[ToolSpec, ...] = ()
     """Tools whose calls the client runs."""
     tool_choice: ToolChoice = "auto"
     options: dict[str, Any] = {}
-    """Model options, such as ``temperature``; ``output`` is the schema of ``response_format``."""
+    """Model options, such as ``temperature``; ``output`` is the schema of the answer."""
+
+
+class ChatRequest(ConversationInput, frozen=True, kw_only=True):
+    """A request of Chat Completions."""
+
     stream: bool = False
     include_usage: bool = False
     metadata: dict[str, str] = {}

@@ -20,8 +20,8 @@ from vaka.core.types.message import (
     ToolResult,
     UserMessage,
 )
-from vaka.core.types.tool import ToolChoice, ToolSpec
 from vaka.views.openai_requests import (
+    ConversationInput,
     Reply,
     convert_body,
     convert_field,
@@ -38,25 +38,9 @@ SERVER_LABEL = "vaka"
 """The name under which the tools of an agent appear, as those of an MCP server."""
 
 
-class ResponsesRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """A request of the Responses API, in the terms of a session."""
+class ResponsesRequest(ConversationInput, frozen=True, kw_only=True):
+    """A request of the Responses API; ``history`` is empty with ``previous_response_id``."""
 
-    model: str
-    """The agent."""
-    content: Content
-    """The input: what the user says after the last item of the assistant."""
-    results: tuple[ToolResult, ...] = ()
-    """The results of calls that the client was asked to run, by the ids of the log."""
-    replies: tuple[Reply, ...] = ()
-    """Decisions about approvals."""
-    history: tuple[Message, ...] = ()
-    """The conversation up to the last item of the assistant; empty with ``previous_response_id``."""
-    instructions: str = ""
-    tools: tuple[ToolSpec, ...] = ()
-    """Tools whose calls the client runs."""
-    tool_choice: ToolChoice = "auto"
-    options: dict[str, Any] = {}
-    """Model options; ``output`` is the schema of ``text.format``."""
     stream: bool = False
     background: bool = False
     store: bool = True
