@@ -43,6 +43,12 @@ async def test_an_unknown_address_is_a_problem_with_the_id_of_the_request(serve:
         assert answer.headers["content-type"] == "application/problem+json"
         assert answer.json()["request_id"] == "mine-1"
         assert answer.json()["code"] == "not_found"
+        for path, meant in (
+            ("/chat/completions", "/v1/chat/completions"), ("/v1/v1/messages", "/v1/messages"),
+            ("/sessions", "/api/v1/sessions"), ("/api/v1/sessions/", "/api/v1/sessions"),
+        ):  # fmt: skip
+            detail = (await client.get(path)).json()["detail"]
+            assert detail == f"there is nothing at {path!r}; did you mean {meant!r}?"
 
 
 async def test_a_foreign_host_or_origin_is_refused(serve: Serve, scripted: Scripted) -> None:

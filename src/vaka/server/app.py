@@ -10,7 +10,7 @@ from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import BaseRoute
+from starlette.routing import BaseRoute, Match
 from starlette.types import ASGIApp
 
 from vaka.agents.react import Agent
@@ -77,11 +77,22 @@ def create_app(service: AgentService) -> ASGIApp:
     return AllowedOrigins(RequestLimits(app, service.guard), service.settings)
 
 
+def _describe_missing(request: Request) -> str:
+    """Return the message about an address that no route has, with one that has, if only its beginning or end differ."""
+    path = request.url.path
+    others = (path.rstrip("/"), f"/v1{path}", f"/api{path}", f"/api/v1{path}", path.replace("/v1/v1/", "/v1/", 1))
+    for other in others:
+        scope = {**request.scope, "path": other}
+        if other not in ("", path) and any(route.matches(scope)[0] is not Match.NONE for route in request.app.routes):
+            return f"there is nothing at {path[:200]!r}; did you mean {other[:200]!r}?"
+    return f"there is nothing at {path[:200]!r}"
+
+
 async def _handle_error(request: Request, error: Exception) -> Response:
     """Answer an error of a route that has no error shape, or of an address that no route has."""
     if isinstance(error, HTTPException):
         code = HTTPStatus(error.status_code).name.lower()
-        detail = f"there is nothing at {request.url.path[:200]!r}" if error.status_code == 404 else str(error.detail)
+        detail = _describe_missing(request) if error.status_code == 404 else str(error.detail)
         problem = Problem(error.status_code, code, detail, headers=error.headers)
     else:
         assert isinstance(error, Problem | VakaError)  # noqa: S101  # no other type is registered

@@ -180,7 +180,9 @@ class GuardedApp:
             needed = self.scopes.get("GET" if method == "HEAD" else method)
             if needed is None:
                 allow = {"Allow": ", ".join(self.scopes)}
-                raise Problem(405, "method_not_allowed", f"{method} is not possible here", headers=allow)
+                raise Problem(
+                    405, "method_not_allowed", f"{method} is not possible here, only {allow['Allow']}", headers=allow
+                )
             extra |= await self._guard.admit(connection, needed, changes=method not in ("GET", "HEAD"))
             await self._app(scope, receive, send_with_headers)
         except (Problem, VakaError) as error:
