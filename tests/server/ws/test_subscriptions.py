@@ -198,3 +198,28 @@ async def test_an_error_of_the_store_ends_a_feed_with_its_reason(caplog: pytest.
             await asyncio.sleep(0)
         assert not listening.task.done()
         await listening.close()
+
+
+async def test_one_subscription_of_a_connection_replays_at_a_time(serve: Serve, scripted: Scripted) -> None:
+    async with serve([scripted(say("Hi."))]) as served:
+        service, alice = served.service, PRINCIPALS["alice"]
+        session = await service.create_session(alice, id="s")
+        for number in range(20):
+            await session.update(title=f"title {number}")
+        head = (await service.find_session(alice, "s")).head
+        queue = OutboundQueue(max_frames=10)
+        hub = service.runtime.hub
+        feeds = [
+            SessionFeed(hub, session.id, Cursor(), f"s{number}", EventFilter(), queue, head=head) for number in (1, 2)
+        ]
+        tasks = [asyncio.create_task(feed.run()) for feed in feeds]
+        taken = [await queue.take()]
+        assert queue.pressure
+        assert feeds[1].seq == 0
+        while any(feed.seq < head for feed in feeds) or len(queue):
+            taken.append(await queue.take())
+        for task in tasks:
+            task.cancel()
+        await asyncio.wait(tasks)
+        subs = [frame[:9] for frame in taken if frame.startswith(b'{"sub"')]
+        assert subs == [b'{"sub":"s'] * 2 * head

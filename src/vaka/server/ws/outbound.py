@@ -43,6 +43,8 @@ class OutboundQueue:
         self._sending = ""
         self._frames: deque[_QueuedFrame] = deque()
         self._waiter: asyncio.Future[None] | None = None
+        self.replaying = asyncio.Lock()
+        """Held by the subscription that replays a log: each has some events in memory while the client reads slowly."""
         self._relief = asyncio.Event()
         self._relief.set()
 

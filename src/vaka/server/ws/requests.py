@@ -96,7 +96,7 @@ class RequestHandlers:
         runtime = await self._service.runtime_of(principal)
         after = Cursor(info.epoch, info.head) if params.after == "now" else Cursor.parse(params.after)
         known = after.epoch in (0, info.epoch) and after.seq <= info.head  # otherwise all events follow stream.reset
-        self.subscriptions[sub] = SessionFeed(runtime.hub, info.id, after, sub, chosen, self._queue)
+        self.subscriptions[sub] = SessionFeed(runtime.hub, info.id, after, sub, chosen, self._queue, head=info.head)
         replayed = info.head - after.seq if known else info.head
         return frames.SubscribeResult(sub=sub, cursor=cursor_of(info), replayed=replayed)
 

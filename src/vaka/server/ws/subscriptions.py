@@ -3,7 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Callable
-from contextlib import aclosing
+from contextlib import aclosing, nullcontext
 from typing import Literal, TypeAlias
 
 from vaka.core.ports.env import format_milliseconds
@@ -38,9 +38,11 @@ class SessionFeed:
     """Reads the events of one session into the queue of a connection, as fast as its client takes them."""
 
     def __init__(
-        self, hub: FollowerHub, session: SessionId, after: Cursor, sub: str, chosen: EventFilter, queue: OutboundQueue
-    ) -> None:
-        self.session = session
+        self, hub: FollowerHub, session: SessionId, after: Cursor, sub: str, chosen: EventFilter, queue: OutboundQueue,
+        *, head: int = 0,
+    ) -> None:  # fmt: skip
+        """``head``: up to this event the log is replayed, one feed of the connection at a time."""
+        self.session, self._head = session, head
         self.hub, self._after, self._sub, self._queue = hub, after, sub, queue
         self._chosen = None if chosen.selects_all else chosen
         self._follower = Follower()
@@ -59,13 +61,14 @@ class SessionFeed:
         try:
             async with Subscription(self.hub, self.session, self._after, self._follower) as reader:
                 while True:
-                    await self._queue.relief()
-                    async with asyncio.timeout(idle_seconds):
-                        events = await reader.next_batch()
-                    if not events:
-                        break
-                    for event in events:
-                        await self._put(event)
+                    async with self._queue.replaying if self.seq < self._head else nullcontext():
+                        await self._queue.relief()
+                        async with asyncio.timeout(idle_seconds):
+                            events = await reader.next_batch()
+                        if not events:
+                            break
+                        for event in events:
+                            await self._put(event)
         except TimeoutError:
             return "idle"
         except VakaError as error:
