@@ -52,7 +52,7 @@ async def run_guide(name: str, url: str, monkeypatch: pytest.MonkeyPatch) -> str
     text = (GUIDES / f"{name}.md").read_text(encoding="utf-8")
     program = "\n".join(re.findall(r"^```py\n(.*?)^```$", text, re.MULTILINE | re.DOTALL))
     monkeypatch.setitem(os.environ, "VAKA_URL", url)
-    monkeypatch.setitem(os.environ, "VAKA_KEY", "alice")
+    monkeypatch.setitem(os.environ, "VAKA_API_KEY", "alice")
     printed, names = io.StringIO(), dict[str, Any]()
     with contextlib.redirect_stdout(printed):
         await asyncio.to_thread(exec, compile(program, f"{name}.md", "exec"), names)

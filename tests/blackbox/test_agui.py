@@ -51,7 +51,7 @@ async def test_the_client_of_ag_ui_has_whole_conversations(tmp_path: Path) -> No
         }  # fmt: skip
         assert found["runTools"]["messages"][-2:] == [["tool", "blue"], ["assistant", "Blue it is."]]
         assert found["fail"] == {"status": 404, "code": "not_found"}
-        env = {"VAKA_URL": served.url, "VAKA_KEY": "alice"}
+        env = {"VAKA_URL": served.url, "VAKA_API_KEY": "alice"}
         assert await run_script(write_example("ag-ui", tmp_path), env=env) == "Deploy to here? yes\nDone.\n"
         async for event in served.service.runtime.follow(found["abort"]["thread"]):
             if event.type == "turn.interrupted":

@@ -69,7 +69,7 @@ async def test_the_chat_of_the_ai_sdk_has_whole_conversations(tmp_path: Path) ->
         }
         assert found["abort"]["status"] == "ready"
         assert found["fail"] == {"status": 404, "code": "not_found"}
-        env = {"VAKA_URL": served.url, "VAKA_KEY": "alice"}
+        env = {"VAKA_URL": served.url, "VAKA_API_KEY": "alice"}
         assert await run_script(write_example("ai-sdk", tmp_path), env=env) == "Deploy to here? yes\nDone.\n"
         async for event in served.service.runtime.follow(found["abort"]["chat"]):
             if event.type == "turn.interrupted":

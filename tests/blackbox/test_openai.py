@@ -125,7 +125,7 @@ async def test_the_javascript_client_has_chats_and_responses(tmp_path: Path) -> 
             "response": "Hello, ✓.", "resumed": "response.completed", "approved": "Done.", "cancelled": "cancelled",
             "error": {"status": 404, "code": "model_not_found"},
         }  # fmt: skip
-        env = {"VAKA_URL": served.url, "VAKA_KEY": "alice"}
+        env = {"VAKA_URL": served.url, "VAKA_API_KEY": "alice"}
         assert await run_script(write_example("openai", tmp_path), env=env) == "Hello, ✓.\n"
 
 

@@ -52,7 +52,7 @@ async def test_the_examples_run_and_have_no_type_errors(client_package: Path, tm
         vaka.Agent("deployer", model=deployer, tools=[deploy]),
     ]
     async with serve_agents(agents, ask_for=["deploy"]) as served:
-        printed = await run_script(program, env={"VAKA_URL": served.url, "VAKA_KEY": "alice"})
+        printed = await run_script(program, env={"VAKA_URL": served.url, "VAKA_API_KEY": "alice"})
     assert printed.splitlines() == [
         "At six.", "completed, 7 tokens, 7 characters",
         'deploy {"place":"production"}?', "done: call_1",

@@ -26,6 +26,8 @@ from vaka.config.setting_keys import (
 from vaka.core.types.errors import ConfigError, InvalidInput
 
 APP_NAME = "vaka"
+PEPPER_VARIABLE = "VAKA_SERVER_PEPPER"
+"""The variable with the pepper of the server's API keys."""
 API_KEY_VARIABLE = "VAKA_API_KEY"
 """The variable with the key for the server of ``--server``."""
 
@@ -268,7 +270,7 @@ def redact_setting(name: str, value: Any) -> Any:
 
 def unknown_variables(environ: Mapping[str, str]) -> Iterable[str]:
     """Return the ``VAKA_*`` variables that no setting has."""
-    known = {API_KEY_VARIABLE, *(key.variable for key in SETTING_KEYS.values())}
+    known = {API_KEY_VARIABLE, PEPPER_VARIABLE, *(key.variable for key in SETTING_KEYS.values())}
     return sorted(name for name in environ if name.startswith("VAKA_") and name not in known)
 
 

@@ -8,12 +8,13 @@ from typing import Any
 
 import pytest
 
+from vaka.config.settings import PEPPER_VARIABLE
 from vaka.core.ports.store import KeyValueStore, Store
 from vaka.core.types.errors import ConfigError, Corrupt, InvalidInput, NotFound, Unavailable
 from vaka.core.types.ids import JSON
 from vaka.server.auth.api_keys import KEYS_PREFIX, USAGE_PREFIX, ApiKeys, KeyOptions, open_api_keys
 from vaka.server.auth.errors import CredentialRefused
-from vaka.server.auth.pepper import PEPPER_KEY, PEPPER_VARIABLE, Pepper, load_pepper
+from vaka.server.auth.pepper import PEPPER_KEY, Pepper, load_pepper
 from vaka.server.auth.read_cache import ReadCache
 from vaka.server.principal import Principal
 from vaka.stores.memory import MemoryStore

@@ -24,7 +24,7 @@ def read_blocks(page: Path, language: str) -> list[str]:
 
 
 def environment_of(served: Served) -> Mapping[str, str]:
-    return {**os.environ, "VAKA_URL": served.url, "VAKA_KEY": "alice"}
+    return {**os.environ, "VAKA_URL": served.url, "VAKA_API_KEY": "alice"}
 
 
 async def run_program(served: Served, folder: Path, *command: str, input: str) -> str:

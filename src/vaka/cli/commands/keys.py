@@ -30,7 +30,7 @@ def keys() -> None:
 @keys.command(epilog=options.format_examples(
     "vaka keys create --name ci",
     "vaka keys create --name app --scope runs:read --scope runs:write --tenant acme --expires 90d",
-    "export VAKA_KEY=$(vaka keys create)",
+    "export VAKA_API_KEY=$(vaka keys create)",
 ))  # fmt: skip
 @click.option("--name", default="", help="What the key is for; shown by `vaka keys list`.")
 @click.option(

@@ -5,10 +5,10 @@ import hmac
 import secrets
 from collections.abc import Mapping
 
+from vaka.config.settings import PEPPER_VARIABLE
 from vaka.core.ports.store import KeyValueStore
 from vaka.core.types.errors import ConfigError, Corrupt
 
-PEPPER_VARIABLE = "VAKA_SERVER_PEPPER"
 PEPPER_KEY = "server/pepper"
 MIN_PEPPER_LENGTH = 16
 _FINGERPRINT_LENGTH = 8
