@@ -207,6 +207,13 @@ policy_options = group_options(
 )  # fmt: skip
 """The options of permissions and approvals."""
 
+served_agent_options = group_options(
+    click.option("--model", metavar="NAME", help="The model of agents that set none."),
+    click.option("--option", multiple=True, metavar="KEY=VALUE", help="A model option; may be repeated."),
+    prompt_options, plugin_option, server_options, world_options, policy_options, limit_options, store_options,
+)  # fmt: skip
+"""The options of commands that serve agents to other programs."""
+
 
 def expand_path(text: str) -> Path:
     return Path(text).expanduser()

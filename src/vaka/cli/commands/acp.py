@@ -40,15 +40,7 @@ from vaka.server.acp.workspaces import AcpPlace, AcpWorkspace
     "vaka acp", "vaka acp --model anthropic/claude-sonnet-5-5", "vaka acp --agent review.py --permission-mode plan",
 ))  # fmt: skip
 @options.agent_options
-@click.option("--model", metavar="NAME", help="The model of agents that set none.")
-@click.option("--option", multiple=True, metavar="KEY=VALUE", help="A model option; may be repeated.")
-@options.prompt_options
-@options.plugin_option
-@options.server_options
-@options.world_options
-@options.policy_options
-@options.limit_options
-@options.store_options
+@options.served_agent_options
 def acp(**flags: Any) -> None:
     """Serve an agent to an editor: stdin and stdout carry the Agent Client Protocol, stderr the rest.
 

@@ -54,15 +54,7 @@ _agents_option = click.option(
     "--expose", multiple=True, metavar="NAME",
     help="A tool of the first agent to offer beside the agents, under the same permission rules; may be repeated.",
 )  # fmt: skip
-@click.option("--model", metavar="NAME", help="The model of agents that set none.")
-@click.option("--option", multiple=True, metavar="KEY=VALUE", help="A model option; may be repeated.")
-@options.prompt_options
-@options.plugin_option
-@options.server_options
-@options.world_options
-@options.policy_options
-@options.limit_options
-@options.store_options
+@options.served_agent_options
 def mcp_server(agents: tuple[str, ...], expose: tuple[str, ...], **flags: Any) -> None:
     """Serve agents to MCP clients: stdin and stdout carry the protocol, stderr the rest.
 

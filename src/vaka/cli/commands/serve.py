@@ -62,15 +62,7 @@ _DEFAULT_STORE_NOTE = (
 @click.option("--worker-socket", type=int, hidden=True)
 @click.option("--announce", is_flag=True, hidden=True)
 @options.tool_options
-@click.option("--model", metavar="NAME", help="The model of agents that set none.")
-@click.option("--option", multiple=True, metavar="KEY=VALUE", help="A model option; may be repeated.")
-@options.prompt_options
-@options.plugin_option
-@options.server_options
-@options.world_options
-@options.policy_options
-@options.limit_options
-@options.store_options
+@options.served_agent_options
 def serve(agents: tuple[str, ...], **flags: Any) -> None:
     """Serve agents over HTTP: the API below /api/v1, the console at /console, and other protocols.
 
