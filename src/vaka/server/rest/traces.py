@@ -1,6 +1,5 @@
 """Traces of turns: time, tokens, cost and errors of each model call and tool call."""
 
-from functools import partial
 from typing import Literal
 
 import msgspec
@@ -10,10 +9,10 @@ from starlette.responses import Response
 from vaka.core.ports.store import SessionQuery
 from vaka.runtime.traces import list_traces, read_session_trace, read_trace
 from vaka.server.bodies import json_response
-from vaka.server.guard import Door, guard_route, principal_of
+from vaka.server.guard import Door, principal_of
 from vaka.server.problems import Problem
 from vaka.server.rest.documents import Page
-from vaka.server.rest.operation import PREFIX, Operation, read_query
+from vaka.server.rest.operation import Operation, operation_routes, read_query
 from vaka.server.rest.sessions import find_session, page_limit
 from vaka.server.service import AgentService
 from vaka.views.otlp import to_otlp
@@ -93,9 +92,4 @@ OPERATIONS = (
 
 def door(service: AgentService) -> Door:
     """Return the routes of traces."""
-    return Door(
-        [
-            guard_route(service.guard, PREFIX + each.path, {each.method: (each.scope, partial(each.handler, service))})
-            for each in OPERATIONS
-        ]
-    )
+    return Door(operation_routes(service, OPERATIONS))
