@@ -3,6 +3,7 @@
 import asyncio
 import shutil
 from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import httpx2
@@ -59,19 +60,33 @@ async def test_a_page_follows_a_turn_over_a_socket_with_a_ticket(browser: Browse
     assert "/api/v1/ws?ticket=" in sockets[0]
 
 
-async def test_streams_resume_and_the_hook_shows_them_in_a_browser(
-    browser: Browser, bundle: Path, client_package: Path
-) -> None:
-    server = await asyncio.create_subprocess_exec(
-        NODE,
-        client_package / "test" / "browser_server.mjs",
-        bundle,
-        stdout=asyncio.subprocess.PIPE,
-        env=without_coverage(),
-    )
+@asynccontextmanager
+async def serve_streams(bundle: Path) -> AsyncGenerator[str]:
+    """Serve the test page and the recorded streams; yield the address."""
+    script = bundle.parent / "test" / "browser_server.mjs"
+    pipe, env = asyncio.subprocess.PIPE, without_coverage()
+    server = await asyncio.create_subprocess_exec(NODE, script, bundle, stdout=pipe, env=env)
     try:
         assert server.stdout is not None
-        url = (await server.stdout.readline()).decode().strip()
+        yield (await server.stdout.readline()).decode().strip()
+    finally:
+        server.kill()
+        await server.wait()
+
+
+@pytest.mark.parametrize("step", [997, pytest.param(1, marks=[pytest.mark.exhaustive, pytest.mark.timeout(3000)])])
+async def test_a_stream_that_is_cut_at_any_byte_resumes_in_a_browser(browser: Browser, bundle: Path, step: int) -> None:
+    async with serve_streams(bundle) as url:
+        page = await browser.new_page()
+        await page.goto(url)
+        read = "(step) => fetch('/events').then((answer) => answer.json()).then((streams) => readEvery(streams, step))"
+        found = await page.evaluate(read, step)
+    assert found["failed"] == []
+    assert found["count"] > 100_000 // step
+
+
+async def test_streams_resume_and_the_hook_shows_them_in_a_browser(browser: Browser, bundle: Path) -> None:
+    async with serve_streams(bundle) as url:
         page = await browser.new_page()
         problems: list[str] = []
         page.on("pageerror", lambda error: problems.append(str(error)))
@@ -96,9 +111,6 @@ async def test_streams_resume_and_the_hook_shows_them_in_a_browser(
         assert problems == []
         async with httpx2.AsyncClient() as client:
             sent = (await client.get(f"{url}/requests")).json()
-    finally:
-        server.kill()
-        await server.wait()
     session = "/api/v1/sessions/conversation~3000"
     assert sent.pop()[0] == "/api/v1/sessions/tools~later/turns"
     assert sent == [

@@ -25,6 +25,7 @@ def test_the_client_passes_its_tests_in_the_oldest_supported_node(client_package
 
 
 @pytest.mark.exhaustive
+@pytest.mark.timeout(3000)
 def test_the_client_passes_its_tests_when_streams_are_cut_at_every_byte(client_package: Path) -> None:
     run_tests(NODE, client_package, {"VAKA_EXHAUSTIVE": "1"})
 

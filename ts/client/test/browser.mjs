@@ -4,6 +4,7 @@ import { createRoot } from "react-dom/client";
 import { AgentClient } from "../dist/index.js";
 import { useSession } from "../dist/react.js";
 import { initialState, last, reduce } from "../dist/store.js";
+import { fetchCutAt, streamOf } from "./replay.mjs";
 
 const client = new AgentClient({ retry: { random: () => 0 } });
 
@@ -22,6 +23,24 @@ globalThis.readCut = async (streams) => {
     for (const cut of cuts) {
       count++;
       if ((await read(`${name}~${cut}`)) !== whole) failed.push([name, cut]);
+    }
+  }
+  return { count, failed };
+};
+
+/** Read each stream cut at every `step`-th byte, without a network; return the cuts whose state differs. */
+globalThis.readEvery = async (streams, step) => {
+  const failed = [];
+  let count = 0;
+  for (const [name, events] of Object.entries(streams)) {
+    const bytes = streamOf(events);
+    const whole = JSON.stringify(events.reduce(reduce, initialState("s")));
+    for (let size = 0; size < bytes.length; size += step) {
+      count++;
+      const cut = new AgentClient({ retry: { random: () => 0 }, fetch: fetchCutAt(events, bytes, size) });
+      let state = initialState("s");
+      for await (const event of cut.session("s").subscribe()) state = reduce(state, event);
+      if (JSON.stringify(state) !== whole) failed.push([name, size]);
     }
   }
   return { count, failed };

@@ -1,7 +1,8 @@
 // Serves the page of the browser test and recorded streams: node browser_server.mjs BUNDLE. Prints its address.
 // The session NAME~BYTES is the stream NAME, whose first connection is cut after BYTES.
 import { readFileSync } from "node:fs";
-import { borders, countWhole, cursorOf, resumed, serve, startStream, streamOf } from "./replay.mjs";
+import { borders, countWhole, resumed, streamOf } from "./replay.mjs";
+import { cursorOf, serve, startStream } from "./replay_server.mjs";
 import { eventsOf, NAMES } from "./streams.mjs";
 
 const bundle = readFileSync(process.argv[2]);
@@ -17,8 +18,9 @@ const server = await serve(async (request, response) => {
   if (pathname === "/") return response.writeHead(200, { "content-type": "text/html" }).end(PAGE);
   if (pathname === "/bundle.js") return response.writeHead(200, { "content-type": "text/javascript" }).end(bundle);
   if (pathname === "/requests") return json(response, requests);
+  if (pathname === "/events") return json(response, Object.fromEntries(NAMES.map((name) => [name, eventsOf(name)])));
   if (pathname === "/streams") {
-    const step = Number(process.env.VAKA_EXHAUSTIVE ? 97 : 997);
+    const step = 997;
     const cuts = [...streams].map(([name, events]) => {
       const size = streamOf(events).length;
       const sampled = Array.from({ length: Math.ceil(size / step) }, (_, index) => index * step);

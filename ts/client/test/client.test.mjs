@@ -1,7 +1,8 @@
 import assert from "node:assert/strict";
 import { after, before, test } from "node:test";
 import { AgentClient } from "../dist/index.js";
-import { cursorOf, resumed, serve, startStream, streamOf } from "./replay.mjs";
+import { resumed, streamOf } from "./replay.mjs";
+import { cursorOf, serve, startStream } from "./replay_server.mjs";
 import { eventsOf, fold } from "./streams.mjs";
 
 const QUICK = { random: () => 0 };

@@ -1,7 +1,5 @@
-// A server that replays a recorded stream as the real one would: a client that comes back gets the durable events after
-// its cursor, one snapshot for each open block, and then what happens next. It also behaves as badly as proxies do.
-import { createServer } from "node:http";
-import { countPoints } from "../dist/code_points.js";
+// Replays a recorded stream as the server would: a client that comes back gets the durable events after its cursor, one
+// snapshot for each open block, and then what happens next.
 
 const encoder = new TextEncoder();
 
@@ -48,7 +46,15 @@ export function resumed(events, cursor, happened) {
   return [...missed, ...snapshotsOf(past), ...events.slice(happened)];
 }
 
-export const concat = (parts) => new Uint8Array(Buffer.concat(parts));
+export function concat(parts) {
+  const joined = new Uint8Array(parts.reduce((size, part) => size + part.length, 0));
+  let end = 0;
+  for (const part of parts) {
+    joined.set(part, end);
+    end += part.length;
+  }
+  return joined;
+}
 
 /** The stream of a client that connects anew, as bytes. */
 export const streamOf = (events) => concat([OPENING, ...events.map(frameOf)]);
@@ -71,23 +77,23 @@ export function borders(events) {
   return [0, end, ...events.map((event) => (end += frameOf(event).length))];
 }
 
-/** Start a server; `handle(request, response)` answers. Returns its address and how to stop it. */
-export async function serve(handle) {
-  const server = createServer(handle);
-  await new Promise((resolve) => server.listen(0, "127.0.0.1", resolve));
-  const close = () =>
-    new Promise((resolve) => {
-      server.closeAllConnections();
-      server.close(resolve);
+/** A `fetch` without a network, whose first answer fails after `size` bytes: fast enough to cut at every byte. */
+export function fetchCutAt(events, bytes, size) {
+  let count = 0;
+  return async (url, init) => {
+    const isFirst = ++count === 1;
+    const cursor = new Headers(init.headers).get("last-event-id") ?? new URL(url, "http://x").searchParams.get("after");
+    const happened = Math.min(countWhole(events, size), events.length - 1);
+    const sent = isFirst ? bytes.subarray(0, size) : streamOf(resumed(events, cursor, happened));
+    const left = sent.length ? [sent] : [];
+    const body = new ReadableStream({
+      pull(controller) {
+        if (left.length) controller.enqueue(left.pop());
+        else if (isFirst) controller.error(new TypeError("terminated"));
+        else controller.close();
+      },
     });
-  return { url: `http://127.0.0.1:${server.address().port}`, http: server, close };
+    return new Response(body, { headers: { "content-type": "text/event-stream" } });
+  };
 }
 
-export const startStream = (response) =>
-  response.writeHead(200, { "content-type": "text/event-stream", "access-control-allow-origin": "*" });
-
-/** The cursor that a request names. */
-export const cursorOf = (request) =>
-  request.headers["last-event-id"] ?? new URL(request.url, "http://x").searchParams.get("after") ?? "";
-
-export { countPoints, seqOf };

@@ -3,7 +3,8 @@ import { after, before, test } from "node:test";
 import { WebSocket, WebSocketServer } from "ws";
 import { AgentClient } from "../dist/index.js";
 import { closeError, MAX_QUEUED } from "../dist/socket.js";
-import { resumed, serve } from "./replay.mjs";
+import { resumed } from "./replay.mjs";
+import { serve } from "./replay_server.mjs";
 import { eventsOf, fold } from "./streams.mjs";
 
 const QUICK = { random: () => 0 };
