@@ -1,5 +1,6 @@
 """The tools of the agents: list them, and call one under the rules that hold for the agent."""
 
+from collections.abc import Iterator, Sequence
 from typing import Any, Literal, TypeAlias
 
 import msgspec
@@ -83,9 +84,8 @@ def tool_document(spec: ToolSpec, agents: list[str]) -> ToolDocument:
     )  # fmt: skip
 
 
-def _list_specs(service: AgentService, name: str) -> dict[str, tuple[ToolSpec, list[str]]]:
-    """Return the tools of an agent, or of all agents that can be built, each with the names of its agents."""
-    found: dict[str, tuple[ToolSpec, list[str]]] = {}
+def _read_agents(service: AgentService, name: str) -> Iterator[tuple[Agent, Sequence[ToolSpec]]]:
+    """Yield an agent, or all agents that can be built, each with its tools."""
     for each in [name] if name else list(service.agents):
         try:
             agent = service.find_agent(each)
@@ -94,6 +94,13 @@ def _list_specs(service: AgentService, name: str) -> dict[str, tuple[ToolSpec, l
             if name:
                 raise
             continue
+        yield agent, specs
+
+
+def _list_specs(service: AgentService, name: str) -> dict[str, tuple[ToolSpec, list[str]]]:
+    """Return the tools of an agent, or of all agents that can be built, each with the names of its agents."""
+    found: dict[str, tuple[ToolSpec, list[str]]] = {}
+    for agent, specs in _read_agents(service, name):
         for spec in specs:
             found.setdefault(spec.name, (spec, []))[1].append(agent.name)
     return found
@@ -118,10 +125,11 @@ async def get_tool(service: AgentService, request: Request) -> Response:
 
 def _caller_of(service: AgentService, name: str, tool: str) -> Agent:
     """Return an agent without its model, with the tool and the rules for it. Raises a ``Problem`` (404)."""
-    found = _list_specs(service, name).get(tool)
-    if found is None and not tool.startswith(MCP_PREFIX):  # servers list their tools when a turn runs
+    having = (agent for agent, specs in _read_agents(service, name) if any(spec.name == tool for spec in specs))
+    agent = next(having, None)
+    if agent is None and not tool.startswith(MCP_PREFIX):  # servers list their tools when a turn runs
         raise not_found(f"tool {tool!r}" + (f" of agent {name!r}" if name else ""))
-    agent = service.find_agent(found[1][0] if found is not None else name)
+    agent = agent or service.find_agent(name)
     return Agent(agent.name, tools=agent.tools, middleware=agent.middleware, limits=agent.limits)
 
 
