@@ -339,6 +339,8 @@ def test_a_part_of_a_table_is_read_and_written_by_its_dotted_name(shell: Shell) 
     shown = shell.vaka("config", "show", "--origin")
     assert re.search(r"^models\.fast +model = .*config\.toml:4$", shown.out, re.MULTILINE)
     assert "sk-12345678" not in shown.out + shell.vaka("config", "show", "--json").out
+    assert shell.vaka("config", "set", "server.hosts", "a.example, b.example").err.endswith("a.example, b.example\n")
+    assert shell.vaka("config", "set", "server.port", "90000").err.endswith("server.port: expected `int` <= 65535\n")
     wrong = shell.vaka("config", "set", "models.fast.retries", "many")
     assert (wrong.code, "models.fast.retries: expected `int | null`" in wrong.err) == (3, True)
     assert shell.vaka("config", "set", "--project", "models.fast.key", "sk-12345678").code == 3

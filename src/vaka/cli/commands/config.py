@@ -248,17 +248,21 @@ def _set_value(path: Path, setting: SettingKey, value: str) -> Any:
 
 
 def _set_table_part(path: Path, setting: SettingKey, at: tuple[str, ...], value: str) -> Any:
-    """Write a text as JSON if that is valid there, else as it is."""
+    """Write a text as JSON if that is valid there, else as it is; of a list, words separated by commas are enough."""
     try:
         decoded: Any = msgspec.json.decode(value)
     except msgspec.DecodeError:
         decoded = value
     try:
         write_setting(path, setting, decoded, at)
-    except ConfigError:
-        if isinstance(decoded, str | dict | list):
+    except ConfigError as error:
+        is_list = "expected `array`" in str(error)
+        if isinstance(decoded, str | dict | list) and not is_list:
             raise
-        write_setting(path, setting, value, at)
+        try:
+            write_setting(path, setting, [word.strip() for word in value.split(",")] if is_list else value, at)
+        except ConfigError as second:
+            raise (second if is_list else error) from None
     return _value_at(redact_setting(setting.name, read_settings_file(path)[setting.name].value), at[1:])
 
 
