@@ -11,7 +11,7 @@ from starlette.responses import Response
 
 from vaka.core.messages.blobs import restore_content
 from vaka.core.ports.store import SessionInfo, Store
-from vaka.core.types.control import InputAdded, InputWithdrawn, SessionReverted
+from vaka.core.types.control import InputAdded, InputWithdrawn
 from vaka.core.types.event import Event
 from vaka.core.types.ids import AgentPath, MessageId
 from vaka.core.types.message import Content, ToolCall, text_of
@@ -28,7 +28,7 @@ from vaka.server.problems import Problem
 from vaka.server.rest.documents import CallDocument, Page
 from vaka.server.rest.operation import Operation, read_query
 from vaka.server.rest.sessions import find_session, page_limit, page_position
-from vaka.server.rest.turn_log import READ_SPAN
+from vaka.server.rest.turn_log import read_kept_backwards
 from vaka.server.service import AgentService
 
 MessageRole: TypeAlias = Literal["user", "assistant", "tool"]
@@ -161,15 +161,8 @@ async def _read_backwards(
     """
     upto, found, first, kept = (before - 1 if before else info.head), 0, 0, list[Event]()
     lowest = max(upto - most, 0) if most else 0
-    while upto > lowest:
-        after = max(upto - READ_SPAN, lowest)
-        async with aclosing(store.events.read(info.id, after=after, upto=upto)) as events:
-            span = [event async for event in events]
-        upto = after
-        for event in reversed(span):
-            if isinstance(event.data, SessionReverted) and event.data.onward is None:
-                upto = event.data.to
-                break
+    async with aclosing(read_kept_backwards(store, info.id, upto, lowest)) as events:
+        async for event in events:
             if selects(event):
                 if found == limit:
                     return kept[::-1], first

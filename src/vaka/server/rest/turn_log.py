@@ -58,6 +58,20 @@ async def read_backwards(store: Store, session: SessionId, upto: int) -> AsyncGe
         upto = after
 
 
+async def read_kept_backwards(store: Store, session: SessionId, upto: int, lowest: int = 0) -> AsyncGenerator[Event]:
+    """Yield the events after ``lowest`` and up to one that no rewind has removed, the newest first."""
+    while upto > lowest:
+        after = max(upto - READ_SPAN, lowest)
+        async with aclosing(store.events.read(session, after=after, upto=upto)) as events:
+            span = [event async for event in events]
+        upto = after
+        for event in reversed(span):
+            if isinstance(event.data, SessionReverted) and event.data.onward is None:
+                upto = event.data.to
+                break
+            yield event
+
+
 async def find_turn(store: Store, info: SessionInfo, name: str) -> TurnRecord | None:
     """Return the turn with an id, or that answers the input with a key; an input alone if it waits or was withdrawn.
 
@@ -89,23 +103,15 @@ async def list_turns(store: Store, info: SessionInfo, before: int, limit: int) -
     page (``before`` is 0) begins with the inputs that wait, which are in the folded state of the session.
     """
     records = await _read_queued(store, info) if not before and info.inputs else []
-    position, events = (min(before - 1, info.head) if before else info.head), dict[TurnId, list[Event]]()
-    while position > 0:
-        after, jump = max(position - READ_SPAN, 0), -1
-        async with aclosing(store.events.read(info.id, after=after, upto=position)) as stored:
-            span = [event async for event in stored]
-        for event in reversed(span):
-            body = event.data
-            if isinstance(body, SessionReverted) and body.onward is None:
-                jump = body.to
-                break
+    upto, events = (min(before - 1, info.head) if before else info.head), dict[TurnId, list[Event]]()
+    async with aclosing(read_kept_backwards(store, info.id, upto)) as kept:
+        async for event in kept:
             if event.turn:
                 events.setdefault(event.turn, []).append(event)
-            if isinstance(body, TurnStarted) and not event.path:
+            if isinstance(event.data, TurnStarted) and not event.path:
                 records.append(_record(events.pop(event.turn)))
                 if len(records) >= limit:
                     return records, event.seq if event.seq > 1 else 0
-        position = after if jump < 0 else jump
     return records, 0
 
 
