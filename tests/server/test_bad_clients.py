@@ -3,12 +3,15 @@
 import asyncio
 import socket
 from collections.abc import AsyncGenerator, Callable
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 
 import pytest
 import uvicorn
 from starlette.types import Message
+from websockets.asyncio.client import ClientConnection, connect
+from websockets.exceptions import ConnectionClosed
+from websockets.typing import Subprotocol
 
 from tests.server.conftest import Serve
 from vaka.agents.react import Agent
@@ -155,3 +158,22 @@ async def test_every_websocket_is_refused_before_the_upgrade(path: str, serve: S
             writer.write(f"GET {path} HTTP/1.1\r\n{headers}\r\n{upgrade}\r\n{key}\r\n{token}\r\n\r\n".encode())
             assert (await reader.readline()).split()[1] == b"403"
             writer.close()
+
+
+async def test_clients_without_a_token_cannot_take_all_places(serve: Serve, scripted: Scripted) -> None:
+    settings = ServerSettings(max_streams=20, socket_auth_seconds=60)
+    async with serve([scripted(say("Hi."))], settings=settings) as served, AsyncExitStack() as stack:
+        address = f"{served.url.replace('http', 'ws')}/api/v1/ws"
+
+        async def open_socket(**headers: str) -> ClientConnection:
+            connecting = connect(address, subprotocols=[Subprotocol("agent.v1+json")], additional_headers=headers)
+            socket = await stack.enter_async_context(connecting)
+            await socket.send('{"id": 1, "method": "ping"}')
+            return socket
+
+        for _ in range(2):
+            assert "result" in str(await (await open_socket()).recv())
+        with pytest.raises(ConnectionClosed, match="have not authenticated yet"):
+            await (await open_socket()).recv()
+        for _ in range(3):
+            assert "result" in str(await (await open_socket(Authorization="Bearer alice")).recv())

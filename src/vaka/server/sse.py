@@ -46,6 +46,7 @@ class OpenStreams:
     def __init__(self, settings: ServerSettings) -> None:
         self.settings = settings
         self._open: set[OpenStream] = set()
+        self._unauthenticated: set[OpenStream] = set()
         self._closing = 0
         self._changed: asyncio.Event | None = None
 
@@ -57,10 +58,23 @@ class OpenStreams:
         if len(self._open) >= self.settings.max_streams:
             detail = f"{self.settings.max_streams} streams are open; try again later"
             raise Problem(503, "overloaded", detail, headers={"Retry-After": "2"})
+        if stream.principal is None:
+            self._add_unauthenticated(stream)
         self._open.add(stream)
+
+    def _add_unauthenticated(self, stream: OpenStream) -> None:
+        """Keep most places for callers that have authenticated."""
+        limit = max(self.settings.max_streams // 10, 1)
+        if len(self._unauthenticated) >= limit:
+            self._unauthenticated = {each for each in self._unauthenticated if each.principal is None}
+            if len(self._unauthenticated) >= limit:
+                detail = f"{limit} clients have not authenticated yet; try again later"
+                raise Problem(503, "overloaded", detail, headers={"Retry-After": "2"})
+        self._unauthenticated.add(stream)
 
     def remove(self, stream: OpenStream) -> None:
         self._open.discard(stream)
+        self._unauthenticated.discard(stream)
         self._announce_change()
 
     @contextmanager

@@ -92,7 +92,11 @@ class Connection:
         """Serve the client until one side ends the connection."""
         streams = self._service.streams
         try:
+            await self._authenticate_handshake()
             streams.add(self)
+        except ConnectionEnd as end:
+            await _close(self._send, end.code, end.reason)
+            return
         except Problem as problem:
             await _close(self._send, frames.CLOSE_OVERLOADED, problem.detail)
             return
@@ -109,10 +113,6 @@ class Connection:
 
     async def _serve(self) -> tuple[int, str]:
         """Return the code and reason of the end; the code is 0 if the client has left."""
-        try:
-            await self._authenticate_handshake()
-        except ConnectionEnd as end:
-            return end.code, end.reason
         reader, sender, watcher = tasks = [
             asyncio.create_task(work) for work in (self._read_frames(), self._send_frames(), self._watch())
         ]
