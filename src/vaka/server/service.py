@@ -57,6 +57,14 @@ class PromptInput(msgspec.Struct, frozen=True, kw_only=True):
     options: Mapping[str, Any] = {}
 
 
+def require_model(runtime: Runtime, agent: Agent) -> None:
+    """Raise why an agent has no usable model, if so: an input with a key would be stored, and its turn never begin."""
+    if type(agent) is Agent and not isinstance(agent.model, str):
+        _ = agent.model or runtime.models.default
+    elif isinstance(agent.model, str):
+        runtime.models.resolve(agent.model)
+
+
 class AgentService:
     """Runs the turns of every caller. ``run`` is entered while the server accepts requests."""
 
@@ -252,6 +260,8 @@ class AgentService:
             raise Problem(503, "draining", "the server is stopping; try again", headers={"Retry-After": "1"})
         self._check_model(principal, input.model)
         runtime = await self.runtime_of(principal)
+        if not input.model:
+            require_model(runtime, session.agent)
         self._count_turn(principal, session.id)
         info = await runtime.store.sessions.find(session.id)
         if info is None or not info.owner:  # the server continues unfinished turns of sessions that have an owner

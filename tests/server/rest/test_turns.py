@@ -223,6 +223,15 @@ async def test_a_model_that_the_server_does_not_have_is_the_callers_mistake(serv
         assert refused.json()["detail"] == "model 'anthropc/x' is not known; did you mean 'anthropic/x'?"
 
 
+async def test_an_input_for_an_agent_without_a_usable_model_is_refused_and_not_queued(serve: Serve) -> None:
+    async with serve([Agent("assistant", model="scripted:absent.jsonl")]) as served, served.client() as client:
+        address, body = f"{API}/sessions/s/turns", {"input": "Go.", "agent": "assistant", "background": True}
+        refused = await client.post(address, json=body, headers={"Idempotency-Key": "one"})
+        assert (refused.status_code, refused.json()["code"]) == (500, "config")
+        assert "absent.jsonl cannot be read" in refused.json()["detail"]
+        assert (await client.get(f"{API}/sessions/s")).json()["inputs"] == 0
+
+
 async def test_a_session_is_created_only_for_a_named_agent(serve: Serve, scripted: Scripted) -> None:
     async with serve([scripted(say("Hi."))]) as served, served.client() as client:
         assert (await client.post(f"{API}/sessions/s/turns", json={"input": "Go."})).status_code == 404

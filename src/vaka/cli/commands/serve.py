@@ -29,7 +29,7 @@ from vaka.server.app import LOCAL_PRINCIPAL, open_service
 from vaka.server.auth.authenticator import CredentialAuthenticator
 from vaka.server.auth.jwt import JwtSettings
 from vaka.server.listen import StoppableServer, close_in_time, open_socket
-from vaka.server.service import AgentService
+from vaka.server.service import AgentService, require_model
 from vaka.server.settings import MIB, ServerSettings
 
 LOCAL_NAMES = ("localhost", "127.0.0.1", "::1")
@@ -254,7 +254,7 @@ async def _announce(service: AgentService, address: tuple[str, int], *, open_pag
 def _note_unusable_model(runtime: Runtime, agent: Agent) -> None:
     """Print why the turns of an agent would fail; the server starts, since a key or a file may be added later."""
     try:
-        _ = runtime.models.default if agent.model is None else runtime.models.resolve(agent.model)
+        require_model(runtime, agent)
     except VakaError as error:
         click.echo(f"note: the turns of agent {agent.name} will fail: {error}", err=True)
 
