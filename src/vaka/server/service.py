@@ -260,8 +260,6 @@ class AgentService:
             raise Problem(503, "draining", "the server is stopping; try again", headers={"Retry-After": "1"})
         self._check_model(principal, input.model)
         runtime = await self.runtime_of(principal)
-        if not input.model:
-            require_model(runtime, session.agent)
         self._count_turn(principal, session.id)
         info = await runtime.store.sessions.find(session.id)
         if info is None or not info.owner:  # the server continues unfinished turns of sessions that have an owner

@@ -30,7 +30,7 @@ from vaka.server.rest.idempotency import read_key
 from vaka.server.rest.operation import Operation, read_query, wants_stream
 from vaka.server.rest.sessions import check_new_id, find_session, page_limit, page_position, read_info, session_address
 from vaka.server.rest.turn_log import TurnRecord, describe_turn, find_turn, list_turns
-from vaka.server.service import AgentService, PromptInput
+from vaka.server.service import AgentService, PromptInput, require_model
 from vaka.server.sse import EventStream, wait_disconnect
 from vaka.server.turn_events import TurnEvents
 from vaka.tools.client_tool import ClientTool
@@ -103,6 +103,8 @@ async def create_turn(service: AgentService, request: Request) -> ASGIApp:
     query, body = read_query(request, StreamTurn), await read_json(request, CreateTurn)
     principal, key = principal_of(request), read_key(request)
     session = await _open_session(service, principal, request.path_params["session"], body)
+    if not body.model:
+        require_model(await service.runtime_of(principal), session.agent)
     prompt = PromptInput(
         prompt=read_input(body.input), on_busy=body.on_conflict, key=key, model=body.model, options=body.options
     )
