@@ -65,7 +65,8 @@ class McpEndpoint:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         principal: Principal = scope[PRINCIPAL_KEY]
         manager = await self._find_manager(principal)
-        token = AccessToken(token="", client_id=principal.key, scopes=sorted(principal.scopes), subject=principal.id)
+        scopes = sorted(principal.scopes)
+        token = AccessToken(token=principal.key, client_id=principal.key, scopes=scopes, subject=principal.id)
         await manager.handle_request({**scope, "user": AuthenticatedUser(token)}, receive, send)
 
     async def _find_manager(self, principal: Principal) -> StreamableHTTPSessionManager:

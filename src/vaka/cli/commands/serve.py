@@ -33,7 +33,7 @@ from vaka.server.service import AgentService, require_model
 from vaka.server.settings import MIB, ServerSettings
 
 LOCAL_NAMES = ("localhost", "127.0.0.1", "::1")
-ALL_ADDRESSES = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}  # noqa: S104  # compared, and not listened on
+ALL_ADDRESSES = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}  # noqa: S104  # nosec B104  # compared, and not listened on
 """The addresses that mean every one of the machine, each with one that a browser here reaches."""
 _DEFAULT_STORE_NOTE = (
     "a server with several workers needs a store that they share; use sqlite:///PATH or postgresql://…"

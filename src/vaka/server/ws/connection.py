@@ -266,7 +266,7 @@ class Connection:
     def cut(self) -> None:
         """Tell the client to connect again, and close when it has read what is queued."""
         if not self._end.done():
-            delay = random.randint(*RECONNECT_MS)  # noqa: S311  # spreads clients, is not a secret
+            delay = random.randint(*RECONNECT_MS)  # noqa: S311  # nosec B311  # not a secret
             self.queue.put(encode_control(frames.DrainControl(reconnect_after_ms=delay)))
             self._finish(frames.CLOSE_DRAINING, "the server is stopping; connect again")
 
