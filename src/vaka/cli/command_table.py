@@ -203,3 +203,8 @@ COMMANDS: dict[str, tuple[Callable[[], click.Command], str]] = {
     "version": (_version, "Print versions."),
 }
 """What imports each command, and its line of help."""
+
+
+def format_examples(*lines: str) -> str:
+    """Return the epilog of a help text; click does not wrap its lines."""
+    return "\b\nExamples:\n" + "\n".join(f"  {line}" for line in lines)

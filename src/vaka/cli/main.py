@@ -12,9 +12,8 @@ import click
 
 from vaka import __version__
 from vaka.cli import lazy
-from vaka.cli.command_table import COMMANDS
+from vaka.cli.command_table import COMMANDS, format_examples
 from vaka.cli.errors import CLOSED_PIPE, TERMINATED, USAGE, Quit, describe_error
-from vaka.cli.help import format_examples
 from vaka.cli.stdout import flush_stdout
 from vaka.core.types.errors import VakaError
 

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 import click
 
 from vaka.cli import lazy
-from vaka.cli.help import format_examples as format_examples
+from vaka.cli.command_table import format_examples as format_examples
 from vaka.config.setting_keys import SETTING_KEYS, parse_seconds
 
 DEFINITION_SUFFIXES = (".yaml", ".yml", ".json", ".msgpack")
