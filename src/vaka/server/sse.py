@@ -161,14 +161,17 @@ class EventStream:
         self.principal = scope.get(PRINCIPAL_KEY)
         self._streams.add(self)
         try:
-            await self._send_all(receive, send)
+            await self._send_all(receive, send, with_body=scope.get("method") != "HEAD")
         finally:
             self._streams.remove(self)
             await self._frames.aclose()
 
-    async def _send_all(self, receive: Receive, send: Send) -> None:
+    async def _send_all(self, receive: Receive, send: Send, *, with_body: bool) -> None:
         raw = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in self.headers.items()]
         await send({"type": "http.response.start", "status": self.status_code, "headers": raw})
+        if not with_body:
+            await send({"type": "http.response.body", "body": b"", "more_body": False})
+            return
         if self._opening:
             await send({"type": "http.response.body", "body": self._opening, "more_body": True})
         tasks = [

@@ -172,3 +172,12 @@ async def test_a_session_is_followed_and_decided_at_another_process(
             assert ended["data"]["text"] == "Done."
         assert (await there.post(f"{API}/sessions/s/turns/{turn['id']}/wait")).json()["text"] == "Done."
         assert (await there.get(f"{API}/sessions/s/turns")).json()["data"][0]["status"] == "completed"
+
+
+async def test_the_head_of_a_stream_has_no_body(serve: Serve, scripted: Scripted) -> None:
+    async with serve([scripted(say("Hi."))]) as served, served.client() as client:
+        await client.post(f"{API}/sessions", json={"id": "s"})
+        head = await client.head(f"{API}/sessions/s/events", headers={"Accept": "text/event-stream"})
+        assert (head.status_code, head.content) == (200, b"")
+        assert head.headers["content-type"].startswith("text/event-stream")
+        assert len(served.service.streams) == 0

@@ -158,3 +158,17 @@ async def test_records_are_kept_for_a_day_and_then_removed(serve: Serve, scripte
         clock.jump(2 * day)
         assert (await post(client, "/sessions", {"title": "C"}, "k3")).status_code == 201
         assert len(await values.keys(PREFIX)) == 1
+
+
+async def test_a_refused_repetition_leaves_the_record_of_the_first_request(serve: Serve, scripted: Scripted) -> None:
+    async with serve([scripted(say("One."))]) as served, served.client() as client:
+        await post(client, "/sessions/s/turns", TURN)
+        await forget_responses(served)
+        served.service.draining = True
+        assert (await post(client, "/sessions/s/turns", TURN)).status_code == 503
+        served.service.draining = False
+        await client.delete(f"{API}/sessions/s")
+        served.service.agents = {}
+        assert (await post(client, "/sessions/s/turns", TURN)).status_code == 404
+        other = await post(client, "/sessions/s/turns", {**TURN, "input": "Stop."})
+        assert (other.status_code, other.json()["code"]) == (422, "key_reused")

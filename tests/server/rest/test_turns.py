@@ -232,6 +232,15 @@ async def test_an_input_for_an_agent_without_a_usable_model_is_refused_and_not_q
         assert (await client.get(f"{API}/sessions/s")).json()["inputs"] == 0
 
 
+@pytest.mark.parametrize("tool", [{"name": "deploy"}, {"name": "two words"}, {"name": "x", "parameters": {"type": 3}}])
+async def test_a_tool_of_the_client_that_cannot_be_added_is_refused_before_a_session_exists(
+    serve: Serve, scripted: Scripted, tool: dict[str, Any]
+) -> None:
+    async with serve([scripted(say("Hi."), tools=[deploy])]) as served, served.client() as client:
+        assert (await start(client, client_tools=[tool])).status_code == 400
+        assert (await client.get(f"{API}/sessions")).json()["data"] == []
+
+
 async def test_a_session_is_created_only_for_a_named_agent(serve: Serve, scripted: Scripted) -> None:
     async with serve([scripted(say("Hi."))]) as served, served.client() as client:
         assert (await client.post(f"{API}/sessions/s/turns", json={"input": "Go."})).status_code == 404

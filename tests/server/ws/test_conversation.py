@@ -180,3 +180,13 @@ async def test_all_sessions_that_change_are_followed_from_now_on(
         assert (await socket.request("unsubscribe", sub=everything["sub"]))["cursor"] == ""
         await served.service.create_session(PRINCIPALS["alice"], id="later")
         assert socket.events == []
+
+
+async def test_an_input_for_an_agent_without_a_usable_model_is_refused(serve: Serve, client: Connect) -> None:
+    agent = vaka.Agent("assistant", model="scripted:absent.jsonl")
+    async with serve([agent]) as served, client(served) as socket:
+        id = await socket.send("turn.start", session="demo", agent="assistant", input="Hi.", key="k1")
+        error = (await socket.reply(id))["error"]
+        assert (error["code"], "absent.jsonl cannot be read" in error["message"]) == ("config", True)
+        state = await socket.request("state.get", session="demo")
+        assert state["session"]["inputs"] == 0

@@ -107,7 +107,13 @@ class IdempotentRequests:
                 headers = {**known.headers, "Idempotent-Replayed": "true"}
                 return Response(known.body, known.status, headers, "application/json")
             request.scope[REPLAYED_KEY], request.scope[DERIVED_ID_KEY] = known is not None, name
-            response = await _run(handler, service, request, values, place)
+            try:
+                response = await handler(service, request)
+            except (Problem, VakaError) as error:
+                # A request that is refused leaves no record, so that its key can be used for a better one.
+                if known is None and problem_of(error).status < 500:
+                    await values.put(place, None)
+                raise
             if isinstance(response, Response) and len(response.body) <= MAX_STORED_BYTES:
                 await values.put(place, msgspec.to_builtins(_complete(record, response)))
             if known is not None and isinstance(response, Response | EventStream):
@@ -137,19 +143,6 @@ class IdempotentRequests:
         for key in await values.keys(PREFIX):
             if key < oldest:
                 await values.put(key, None)
-
-
-async def _run(
-    handler: RestHandler, service: AgentService, request: Request, values: KeyValueStore, place: str
-) -> ASGIApp:
-    """Run a request; one that is refused leaves no record, so that its key can be used for a better one."""
-    try:
-        return await handler(service, request)
-    except (Problem, VakaError) as error:
-        problem = problem_of(error)
-        if problem.status < 500:
-            await values.put(place, None)
-        raise
 
 
 def _complete(record: IdempotencyRecord, response: Response) -> IdempotencyRecord:

@@ -23,6 +23,7 @@ from vaka.server.bodies import json_response, read_json
 from vaka.server.guard import principal_of
 from vaka.server.principal import Principal
 from vaka.server.problems import Problem, not_found
+from vaka.server.request_agent import make_client_tools
 from vaka.server.rest.documents import InputPart, Page, TurnDocument
 from vaka.server.rest.events import end_frame
 from vaka.server.rest.formats import EncodeEvents, StreamFormat, make_encoder
@@ -33,7 +34,6 @@ from vaka.server.rest.turn_log import TurnRecord, describe_turn, find_turn, list
 from vaka.server.service import AgentService, PromptInput, require_model
 from vaka.server.sse import EventStream, wait_disconnect
 from vaka.server.turn_events import TurnEvents
-from vaka.tools.client_tool import ClientTool
 
 _log = logging.getLogger("vaka.server")
 
@@ -138,18 +138,20 @@ def read_input(input: str | list[InputPart]) -> str | list[Any]:
 
 
 async def _open_session(service: AgentService, principal: Principal, id: str, body: CreateTurn) -> Session[Any]:
-    """Return the session, which is created if the body names an agent and permits it."""
-    tools = [ClientTool(each.name, each.description, each.parameters) for each in body.client_tools]
+    """Return the session with the tools of the client; it is created if the body names an agent and permits it."""
+    specs = [(each.name, each.description, each.parameters) for each in body.client_tools]
     try:
-        return await service.open_session(principal, id, agent=body.agent, tools=tools)
+        session = await service.open_session(principal, id, agent=body.agent)
     except Problem as problem:
         if problem.code != "not_found" or not body.agent or body.if_not_exists == "reject":
             raise
-    service.find_agent(body.agent)
-    check_new_id(id)
-    with suppress(Problem):  # another request may have created it now
-        return await service.create_session(principal, agent=body.agent, id=id, tools=tools)
-    return await service.open_session(principal, id, agent=body.agent, tools=tools)
+        make_client_tools(service.find_agent(body.agent), specs)  # before the session exists
+        check_new_id(id)
+        with suppress(Problem):  # another request may have created it now
+            await service.create_session(principal, agent=body.agent, id=id)
+        session = await service.open_session(principal, id, agent=body.agent)
+    tools = make_client_tools(session.agent, specs)
+    return await service.open_session(principal, id, tools=tools) if tools else session
 
 
 async def turn_frames(events: TurnEvents, encode: EncodeEvents) -> AsyncGenerator[bytes]:

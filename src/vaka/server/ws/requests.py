@@ -21,7 +21,7 @@ from vaka.server.rest.documents import (
     decision_document,
     session_document,
 )
-from vaka.server.service import AgentService, PromptInput
+from vaka.server.service import AgentService, PromptInput, require_model
 from vaka.server.ws import frames
 from vaka.server.ws.frames import encode_control
 from vaka.server.ws.outbound import OutboundQueue
@@ -172,6 +172,8 @@ class RequestHandlers:
             if problem.status != 404 or starts is None or not starts.agent:
                 raise
             session = await self._service.create_session(principal, agent=starts.agent, id=params.session)
+        if starts is not None and not starts.model:
+            require_model(await self._service.runtime_of(principal), session.agent)
         info = await self._service.find_session(principal, session.id)
         content = params.input if isinstance(params.input, str) else tuple(params.input)
         prompt = PromptInput(
