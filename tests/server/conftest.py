@@ -14,6 +14,7 @@ from vaka.agents.react import Agent
 from vaka.runtime.runtime import Runtime
 from vaka.server.app import create_app
 from vaka.server.guard import Credentials, Guard
+from vaka.server.http_protocol import BoundedHttpProtocol
 from vaka.server.listen import open_socket
 from vaka.server.principal import SCOPES, Principal
 from vaka.server.problems import Problem
@@ -76,7 +77,12 @@ async def serve_agents(
     async with Runtime(store=store, ask="wait", **options) as runtime:
         service = AgentService(runtime, {agent.name: agent for agent in agents}, guard)
         config = uvicorn.Config(
-            create_app(service), log_config=None, loop="none", ws="websockets-sansio", ws_per_message_deflate=False
+            create_app(service),
+            http=BoundedHttpProtocol,
+            log_config=None,
+            loop="none",
+            ws="websockets-sansio",
+            ws_per_message_deflate=False,
         )
         server = uvicorn.Server(config)
         serving = asyncio.create_task(server.serve([listener]))

@@ -177,3 +177,13 @@ async def test_clients_without_a_token_cannot_take_all_places(serve: Serve, scri
             await (await open_socket()).recv()
         for _ in range(3):
             assert "result" in str(await (await open_socket(Authorization="Bearer alice")).recv())
+
+
+async def test_blanks_around_the_value_of_a_header_are_not_part_of_it(serve: Serve, scripted: Scripted) -> None:
+    async with serve([scripted(say("Hi."))]) as served:
+        reader, writer = await asyncio.open_connection("127.0.0.1", served.port)
+        head = f"GET /api/v1/me HTTP/1.1\r\nHost: 127.0.0.1:{served.port}\t \r\nAuthorization:  Bearer alice \t\r\n"
+        writer.write(f"{head}Connection: close\r\n\r\n".encode())
+        assert (await reader.read()).startswith(b"HTTP/1.1 200 ")
+        writer.close()
+        await writer.wait_closed()

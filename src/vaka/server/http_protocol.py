@@ -44,6 +44,9 @@ class BoundedHttpProtocol(HttpToolsProtocol):
         else:
             super().data_received(data)
 
+    def on_header(self, name: bytes, value: bytes) -> None:
+        super().on_header(name, value.strip(b" \t"))  # the parser leaves blanks at the end, which are not part of it
+
     def on_headers_complete(self) -> None:
         self._in_headers, self._header_bytes = False, 0
         self._stop_timer()

@@ -19,6 +19,7 @@ from vaka.mcp.transcripts import TranscriptResources
 from vaka.runtime.agent_builder import AgentBuilder
 from vaka.runtime.runtime import Runtime
 from vaka.runtime.served_agents import ServedAgent, ServedToolCall, ServedTurns
+from vaka.server.http_protocol import BoundedHttpProtocol
 from vaka.testing.models import ScriptedModel, say
 
 STATIC_TEXT = "This is the content of the static text resource."
@@ -175,7 +176,8 @@ async def serve() -> None:
         with socket.create_server(("127.0.0.1", 0)) as listening:
             sys.stdout.write(f"http://127.0.0.1:{listening.getsockname()[1]}/mcp\n")
             sys.stdout.flush()
-            await uvicorn.Server(uvicorn.Config(app, log_level="warning")).serve(sockets=[listening])
+            config = uvicorn.Config(app, log_level="warning", http=BoundedHttpProtocol)
+            await uvicorn.Server(config).serve(sockets=[listening])
 
 
 if __name__ == "__main__":
