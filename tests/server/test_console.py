@@ -37,8 +37,8 @@ async def test_the_index_is_asked_for_each_time_and_assets_are_kept_for_ever(ser
         unchanged = await client.get("/console/", headers={"If-None-Match": index.headers["etag"]})
         assert (unchanged.status_code, unchanged.content) == (304, b"")
 
-        names = [name for name in msgspec.json.decode((ASSETS / "manifest.json").read_bytes()) if name != "index.html"]
-        for name in names:
+        manifest = msgspec.json.decode((ASSETS / "manifest.json").read_bytes(), type=dict[str, str])
+        for name in [name for name in manifest if name.startswith("assets/")]:
             assert f"/console/{name}" in index.text
             asset = await client.get(f"/console/{name}")
             assert asset.headers["cache-control"] == "public, max-age=31536000, immutable"
@@ -50,6 +50,14 @@ async def test_the_index_is_asked_for_each_time_and_assets_are_kept_for_ever(ser
         assert (await client.get("/console/assets/..%2Fmanifest.json")).status_code == 404
         assert (await client.get("/console")).headers["location"] == "/console/"
         assert (await client.post("/console/")).status_code == 405
+
+
+async def test_the_licences_of_the_packages_in_the_bundle_go_with_it(serve: Serve) -> None:
+    packages = msgspec.json.decode((ROOT / "ts" / "console" / "package.json").read_bytes())["dependencies"]
+    async with serve([echo_agent()]) as server, server.client("") as client:
+        licenses = await client.get("/console/licenses.txt")
+        assert licenses.headers["content-type"] == "text/plain; charset=utf-8"
+        assert [name for name, version in packages.items() if f"\n{name} {version} (" not in licenses.text] == []
 
 
 async def test_the_index_has_no_inline_script_and_no_address_of_another_host(serve: Serve) -> None:

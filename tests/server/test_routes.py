@@ -20,7 +20,7 @@ Scripted = Callable[..., Agent]
 
 PUBLIC = {
     "/healthz", "/readyz", "/version", "/api/v1/healthz", "/api/v1/readyz", "/api/v1/version",
-    "/", "/console", "/console/assets/{name:path}", "/console/login", "/console/{page:path}",
+    "/", "/console", "/console/assets/{name:path}", "/console/licenses.txt", "/console/login", "/console/{page:path}",
 }  # fmt: skip
 """What a caller without a token may ask for: probes, and the files and the login of the console."""
 PLACES = {"agent", "tool", "model"}

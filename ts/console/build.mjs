@@ -38,9 +38,23 @@ async function bundle() {
   }
   const template = await readFile(join(here, "index.html"), "utf8");
   files.set("index.html", Buffer.from(template.replace("{{js}}", names.js).replace("{{css}}", names.css)));
+  files.set("licenses.txt", Buffer.from(await licensesOf(Object.keys(result.metafile.inputs))));
   const manifest = Object.fromEntries([...files].map(([name, body]) => [name, digest(body)]).sort());
   files.set("manifest.json", Buffer.from(`${JSON.stringify(manifest, null, 2)}\n`));
   return files;
+}
+
+/** The licences of the packages whose code is in the bundle, which require that their text goes with it. */
+async function licensesOf(inputs) {
+  const packages = new Set(inputs.map((path) => /(.*node_modules\/(?:@[^/]+\/)?[^/]+)\//.exec(path)?.[1]).filter(Boolean));
+  const texts = [];
+  for (const folder of [...packages].map((path) => join(here, path)).sort()) {
+    const { name, version, license } = JSON.parse(await readFile(join(folder, "package.json"), "utf8"));
+    const file = (await readdir(folder)).find((each) => /^licen[cs]e/i.test(each));
+    if (!file) throw new Error(`${name} has no text of its licence (${license})`);
+    texts.push(`${name} ${version} (${license})\n\n${(await readFile(join(folder, file), "utf8")).trim()}\n`);
+  }
+  return `The console contains code of these packages.\n\n${texts.join(`\n${"-".repeat(80)}\n\n`)}`;
 }
 
 function digest(body) {

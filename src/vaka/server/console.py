@@ -20,8 +20,10 @@ from vaka.server.service import AgentService
 
 ASSETS: Final = "assets/"
 INDEX: Final = "index.html"
+LICENSES: Final = "licenses.txt"
 _TYPES: Final[Mapping[str, str]] = {
     "js": "text/javascript; charset=utf-8", "css": "text/css; charset=utf-8", "html": "text/html; charset=utf-8",
+    "txt": "text/plain; charset=utf-8",
 }  # fmt: skip
 
 SECURITY_HEADERS: Final[Mapping[str, str]] = {
@@ -71,6 +73,9 @@ def door(service: AgentService) -> Door:
     async def index(request: Request) -> Response:
         return respond(request, console_files[INDEX])
 
+    async def licenses(request: Request) -> Response:
+        return respond(request, console_files[LICENSES])
+
     async def to_console(request: Request) -> Response:
         return RedirectResponse("/console/", headers=dict(SECURITY_HEADERS))
 
@@ -79,6 +84,7 @@ def door(service: AgentService) -> Door:
             Route("/", to_console, methods=["GET"]),
             Route("/console", to_console, methods=["GET"]),
             Route("/console/assets/{name:path}", asset, methods=["GET"]),
+            Route(f"/console/{LICENSES}", licenses, methods=["GET"]),
             *login_routes(service.guard),
             Route("/console/{page:path}", index, methods=["GET"]),
         ]

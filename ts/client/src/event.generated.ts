@@ -51,7 +51,7 @@ export interface AgentContinued {
   by?: string;
 }
 
-/** Nobody decided in time; the call is denied. */
+/** No decision came in time; the call is denied. */
 export interface ApprovalExpired {
   approval: string;
 }
@@ -142,7 +142,7 @@ export interface ContextCompacted {
   after?: number;
 }
 
-/** An event of somebody else's making; its type on the wire is `custom.<name>`. */
+/** An event that an application defines; its type on the wire is `custom.<name>`. */
 export interface Custom {
   name: string;
   value?: Json;

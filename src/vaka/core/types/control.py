@@ -108,7 +108,7 @@ class ApprovalResolved(Control, tag="approval.resolved"):
 
 
 class ApprovalExpired(Control, tag="approval.expired"):
-    """Nobody decided in time; the call is denied."""
+    """No decision came in time; the call is denied."""
 
     approval: DecisionId
 

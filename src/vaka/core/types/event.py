@@ -66,7 +66,7 @@ class Monitor(Body):
 
 
 class Custom(Monitor, tag="custom"):
-    """An event of somebody else's making; its type on the wire is ``custom.<name>``."""
+    """An event that an application defines; its type on the wire is ``custom.<name>``."""
 
     name: str
     value: Any = None
