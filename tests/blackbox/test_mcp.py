@@ -29,7 +29,7 @@ async def connect(served: Served, era: str, **options: Any) -> AsyncGenerator[Cl
 
 def data_of(result: types.CallToolResult) -> dict[str, Any]:
     assert result.structured_content is not None
-    return result.structured_content
+    return dict(result.structured_content)
 
 
 @each_era
