@@ -402,6 +402,7 @@ def _matches_query(info: SessionInfo, query: SessionQuery) -> bool:
         and (not query.folder or f"{info.folder or query.folder}/".startswith(f"{query.folder.rstrip('/')}/"))
         and (not query.owner or info.owner == query.owner)
         and (not query.tag or query.tag in info.tags)
+        and (not query.state or info.state == query.state)
         and info.id.startswith(query.prefix)
         and query.text.casefold() in info.title.casefold()
         and info.updated > query.updated_after

@@ -412,6 +412,7 @@ export interface SessionUpdated {
   owner?: string | null;
   tags?: string[] | null;
   metadata?: JsonObject | null;
+  state?: string | null;
   by?: string;
 }
 

@@ -12,6 +12,7 @@ from vaka.core.types.event import Event
 from vaka.core.types.ids import JSON, DecisionId, Digest, SessionId, Term
 
 SessionStatus: TypeAlias = Literal["idle", "queued", "running", "waiting", "closed"]
+"""What a session does, derived from its turns and inputs."""
 
 
 class SessionInfo(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -43,6 +44,10 @@ class SessionInfo(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     tags: tuple[str, ...] = ()
     metadata: dict[str, Any] = {}
     """Its metadata; empty when they have more than 16 KiB as JSON: those are only in the log."""
+    state: str = "active"
+    """The stage of its life that ``session.updated`` gave it: active, paused, ended, terminated or archived."""
+    version: int = 0
+    """The seq of the event that last changed title, owner, tags, metadata or state; 0 in rows of older versions."""
     live: bool = False
     """True while a process holds the session's claim. Not stored, but looked up on each read."""
 
@@ -79,6 +84,7 @@ class SessionQuery(msgspec.Struct, frozen=True, kw_only=True):
     owner: str = ""
     tag: str = ""
     """Sessions that have this tag."""
+    state: str = ""
     updated_after: str = ""
     updated_before: str = ""
     limit: int = 50

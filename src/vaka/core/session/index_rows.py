@@ -22,7 +22,7 @@ _WITH_CONTENT = {
     progress.ToolReturned, progress.ToolCompleted, progress.ToolFailed,
 }  # fmt: skip
 LABELLING_TYPES = (control.SessionOpened, control.SessionUpdated)
-"""The events that change owner, tags and metadata."""
+"""The events that change owner, tags, metadata, state and version."""
 _WITH_KEY_OR_BLOBS = _WITH_CONTENT | {
     progress.StepStarted, ScriptAnswered, progress.SubagentCompleted, control.InterruptRequested,
     control.ApprovalResolved, control.ApprovalExpired, control.QuestionAnswered, control.StateChanged,
@@ -43,7 +43,7 @@ def advance_row(info: SessionInfo, events: Sequence[Event]) -> SessionInfo:
         id=info.id, head=last.seq, hash=last.hash, epoch=last.epoch, term=info.term, title=row.title, agent=row.agent,
         turn=row.turn, inputs=row.inputs, pending=row.pending, closed=row.closed,
         created=info.created or events[0].ts, updated=last.ts, origin=row.origin, folder=row.folder,
-        owner=row.owner, tags=row.tags, metadata=row.metadata, live=info.live,
+        owner=row.owner, tags=row.tags, metadata=row.metadata, state=row.state, version=row.version, live=info.live,
     )  # fmt: skip
 
 
@@ -54,6 +54,7 @@ class _SessionRow:
         self.title, self.agent, self.turn, self.origin = info.title, info.agent, info.turn, info.origin
         self.inputs, self.pending, self.closed, self.folder = info.inputs, info.pending, info.closed, info.folder
         self.owner, self.tags, self.metadata = info.owner, info.tags, info.metadata
+        self.state, self.version = info.state, info.version
 
     def input_added(self, event: Event, body: control.InputAdded) -> None:
         self.inputs += 1
@@ -79,10 +80,16 @@ class _SessionRow:
         self.pending = max(self.pending - 1, 0)
 
     def session_opened(self, event: Event, body: control.SessionOpened) -> None:
-        self.agent = body.agent
-        self.session_updated(event, body)
+        self.agent, self.version = body.agent, event.seq
+        self._set_labels(body)
 
-    def session_updated(self, event: Event, body: control.SessionOpened | control.SessionUpdated) -> None:
+    def session_updated(self, event: Event, body: control.SessionUpdated) -> None:
+        if any(label is not None for label in (body.title, body.owner, body.tags, body.metadata, body.state)):
+            self.version = event.seq
+        self.state = body.state or self.state
+        self._set_labels(body)
+
+    def _set_labels(self, body: control.SessionOpened | control.SessionUpdated) -> None:
         if body.workspace is not None:
             self.folder = body.workspace.root
         if body.title is not None:

@@ -191,6 +191,7 @@ class SessionUpdated(Control, tag="session.updated"):
     tags: tuple[str, ...] | None = None  # all of them from now on
     metadata: dict[str, Any] | None = None
     """The keys that change; the value ``None`` removes a key."""
+    state: str | None = None  # such as ``paused``; a new session is ``active``
     by: str = ""
 
 
@@ -285,7 +286,6 @@ class StreamEnd(Control, tag="stream.end", durable=False):
 
 
 OfferedBody: TypeAlias = InputAdded | InterruptRequested | ApprovalResolved | QuestionAnswered
-
 
 _KEY_FIELDS: dict[type, str] = {
     InputAdded: "key", InterruptRequested: "key", ApprovalResolved: "approval", ApprovalExpired: "approval",

@@ -65,8 +65,8 @@ DIGEST_LENGTH = 64
 """Characters in the name of a blob; a longer text names none."""
 
 
-_PLAIN_COLUMNS = ("head", "hash", "epoch", "term", "inputs", "pending", "closed", "live")
-_TEXT_COLUMNS = ("id", "title", "agent", "turn", "created", "updated", "origin", "folder")
+_PLAIN_COLUMNS = ("head", "hash", "epoch", "term", "inputs", "pending", "closed", "live", "version")
+_TEXT_COLUMNS = ("id", "title", "agent", "turn", "created", "updated", "origin", "folder", "state")
 
 
 def info_of(row: "asyncpg.Record") -> SessionInfo:
@@ -79,10 +79,13 @@ def info_of(row: "asyncpg.Record") -> SessionInfo:
     return SessionInfo(**columns)
 
 
-def label_columns(info: SessionInfo) -> tuple[bytes, bytes, bytes]:
-    """Return the columns ``belongs_to``, ``tags`` and ``metadata`` of a session's row."""
+LABEL_COLUMNS = ("belongs_to", "tags", "metadata", "state")
+
+
+def label_columns(info: SessionInfo) -> tuple[bytes, bytes, bytes, bytes]:
+    """Return the ``LABEL_COLUMNS`` of a session's row."""
     metadata = msgspec.json.encode(info.metadata) if info.metadata else b""
-    return encode_text(info.owner), encode_text(join_tags(info.tags)), metadata
+    return encode_text(info.owner), encode_text(join_tags(info.tags)), metadata, encode_text(info.state)
 
 
 def encode_casefold(title: str) -> bytes:
@@ -91,11 +94,12 @@ def encode_casefold(title: str) -> bytes:
 
 
 def session_columns(info: SessionInfo) -> tuple[object, ...]:
-    """Return the columns of a session's row, from ``head`` to ``metadata``."""
+    """Return the columns of a session's row, from ``head`` to ``version``."""
     return (
         info.head, info.hash, info.epoch, encode_text(info.title), encode_casefold(info.title), encode_text(info.agent),
         encode_text(info.turn), info.inputs, info.pending, info.closed, encode_text(info.created),
         encode_text(info.updated), encode_text(info.origin), encode_text(info.folder), *label_columns(info),
+        info.version,
     )  # fmt: skip
 
 

@@ -39,13 +39,14 @@ _DELETE_INDEX_ROWS = (
 _DELETE_SESSION_ROW = "delete from vaka.sessions where namespace = $1 and id = $2"
 _UPSERT_SESSION_ROW = (
     "insert into vaka.sessions (namespace, id, head, hash, epoch, title, folded, agent, turn, inputs, pending, closed, "
-    "created, updated, origin, folder, belongs_to, tags, metadata, term) "
-    "values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20) "
+    "created, updated, origin, folder, belongs_to, tags, metadata, state, version, term) "
+    "values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22) "
     "on conflict (namespace, id) do update set head = excluded.head, hash = excluded.hash, epoch = excluded.epoch, "
     "title = excluded.title, folded = excluded.folded, agent = excluded.agent, turn = excluded.turn, "
     "inputs = excluded.inputs, pending = excluded.pending, closed = excluded.closed, created = excluded.created, "
     "updated = excluded.updated, origin = excluded.origin, folder = excluded.folder, "
-    "belongs_to = excluded.belongs_to, tags = excluded.tags, metadata = excluded.metadata"
+    "belongs_to = excluded.belongs_to, tags = excluded.tags, metadata = excluded.metadata, "
+    "state = excluded.state, version = excluded.version"
 )
 
 _INSERT_KEYS = (

@@ -105,6 +105,8 @@ def _list_statement(namespace: bytes, query: SessionQuery) -> tuple[str, list[ob
     add_condition("agent = {0}", encode_text(query.agent))
     add_condition("origin = {0}", encode_text(query.origin))
     add_condition("belongs_to = {0} and belongs_to <> ''", encode_text(query.owner))
+    active = query.state == "active"
+    add_condition("state = {0}" if active else "state = {0} and state <> 'active'", encode_text(query.state))
     add_condition("position({0}::bytea in tags) > 0", encode_text(tag_pattern(query.tag)))
     add_condition(
         "(folder in ('', {0}::bytea) or "

@@ -13,7 +13,14 @@ from vaka.core.types.errors import CannotOpen, Closed, Unavailable, VakaError
 from vaka.core.types.event import Event
 from vaka.stores import common
 from vaka.stores.postgres.database import PostgresConnection, PostgresDatabase, PostgresRecord, boot_time
-from vaka.stores.postgres.encoding import IndexEntries, PostgresKey, hex_bytes, hex_text, label_columns
+from vaka.stores.postgres.encoding import (
+    LABEL_COLUMNS,
+    IndexEntries,
+    PostgresKey,
+    hex_bytes,
+    hex_text,
+    label_columns,
+)
 from vaka.stores.postgres.heartbeat import Lease
 
 MAX_TRANSACTIONS = 4
@@ -164,8 +171,9 @@ def _encode_request(write: PendingWrite) -> dict[str, object]:
         "folder": hex_text(info.folder),
     }  # fmt: skip
     if any(type(event.data) in LABELLING_TYPES for event in write.events):
-        labels = zip(("belongs_to", "tags", "metadata"), label_columns(info), strict=True)
+        labels = zip(LABEL_COLUMNS, label_columns(info), strict=True)
         request |= {name: hex_bytes(value) for name, value in labels}
+        request["version"] = info.version
     if write.claim is not None:
         request["owner"], request["term"] = str(write.claim.owner), write.claim.term
     if write.key is not None:

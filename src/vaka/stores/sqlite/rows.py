@@ -25,7 +25,7 @@ _FIELDS = (
     "origin", "owner", "folder", "minute", "checksum",
 )  # fmt: skip
 
-_LABEL_FIELDS = ("belongs_to", "tags", "metadata")
+_LABEL_FIELDS = ("belongs_to", "tags", "metadata", "state", "version")
 """Columns that seldom change; an update of the others leaves them out."""
 
 COLUMNS = ", ".join((*_LABEL_FIELDS, *_FIELDS))
@@ -37,7 +37,7 @@ _SELECT_ROW = (
 )
 """The row of a session; a row of nulls when only its events are there."""
 
-_INSERT_ROW = f"insert or ignore into sessions ({COLUMNS}, namespace, session) values ({','.join('?' * 22)})"  # noqa: S608
+_INSERT_ROW = f"insert or ignore into sessions ({COLUMNS}, namespace, session) values ({','.join('?' * 24)})"  # noqa: S608
 
 _WORK_COLUMNS = ("turn", "inputs", "closed")
 """Columns of the index ``sessions_with_work``."""
@@ -54,9 +54,13 @@ _UPDATES = {
     (work, minute): _update_statement(work=work, minute=minute) for work in (True, False) for minute in (True, False)
 }
 
-_UPDATE_LABELS = "update sessions set belongs_to=?, tags=?, metadata=? where namespace=? and session=?"
+_UPDATE_LABELS = (
+    "update sessions set belongs_to=?, tags=?, metadata=?, state=?, version=? where namespace=? and session=?"
+)
 
 _NO_LABELS = ("", "", "")
+
+_NO_STATE = ("active", 0)
 
 _encode = msgspec.json.Encoder().encode
 
@@ -86,22 +90,24 @@ def _values_of(key: SqliteKey, info: SessionInfo, owner: str) -> tuple[Any, ...]
     return (*fields, minute_of(info.updated), _checksum_of(key, fields, _labels_of(info)))
 
 
-def _labels_of(info: SessionInfo) -> tuple[str, str, str]:
+def _labels_of(info: SessionInfo) -> tuple[str, str, str, str, int]:
     if not (info.owner or info.tags or info.metadata):
-        return _NO_LABELS
-    return info.owner, join_tags(info.tags), _encode(info.metadata).decode() if info.metadata else ""
+        return (*_NO_LABELS, info.state, info.version)
+    metadata = _encode(info.metadata).decode() if info.metadata else ""
+    return info.owner, join_tags(info.tags), metadata, info.state, info.version
 
 
 def _checksum_of(key: SqliteKey, fields: tuple[Any, ...], labels: tuple[Any, ...]) -> int:
     """Return the CRC-32 of a row; ``folder``, the last field, and labels count only if set: older rows have none."""
     fields = fields if fields[-1] else fields[:-1]
+    labels = labels[:3] if labels[3:] == _NO_STATE else labels
     return zlib.crc32(_encode((key, fields) if labels == _NO_LABELS else (key, fields, labels)))
 
 
 def parse_row(key: SqliteKey, record: tuple[Any, ...]) -> SessionRow:
     """Return the row of a session from its ``COLUMNS``; ``Corrupt`` when they were changed."""
     *_, minute, crc = record
-    labels, fields = record[:3], record[3:-2]
+    labels, fields = record[:5], record[5:-2]
     try:
         intact = _checksum_of(key, fields, labels) == crc and bytes not in map(type, record)
     except (msgspec.MsgspecError, TypeError, ValueError):
@@ -110,11 +116,12 @@ def parse_row(key: SqliteKey, record: tuple[Any, ...]) -> SessionRow:
         raise Corrupt(f"session {key[1]!r}: its index row is damaged; rebuild it with `vaka doctor --reindex`")
     head, hash, epoch, term, title, agent, turn, inputs, pending, closed, created, updated, *rest = fields
     origin, owner, folder = rest
-    belongs_to, tags, metadata = labels
+    belongs_to, tags, metadata, state, version = labels
     info = SessionInfo(
         id=key[1], head=head, hash=hash, epoch=epoch, term=term, title=title, agent=agent, turn=turn, inputs=inputs,
         pending=pending, closed=bool(closed), created=created, updated=updated, origin=origin, folder=folder,
         owner=belongs_to, tags=split_tags(tags), metadata=msgspec.json.decode(metadata) if metadata else {},
+        state=state, version=version,
     )  # fmt: skip
     return SessionRow(info, owner)
 
@@ -144,7 +151,7 @@ def update_row(connection: sqlite3.Connection, key: SqliteKey, info: SessionInfo
     statement = _UPDATES[work, minute_of(info.updated) != minute_of(was.updated)]
     values = (*_values_of(key, info, owner), *key, was.head, was.term, old.owner)
     changed = connection.execute(statement, values).rowcount == 1
-    if changed and (info.owner, info.tags, info.metadata) != (was.owner, was.tags, was.metadata):
+    if changed and info.version != was.version:
         connection.execute(_UPDATE_LABELS, (*_labels_of(info), *key))
     return changed
 

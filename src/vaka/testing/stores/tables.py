@@ -154,6 +154,24 @@ class ListContract:
         assert await _list_ids(store.with_namespace("tenant"), SessionQuery(owner="ann")) == []
         assert await _list_ids(store, SessionQuery(owner="bob", tag="b", text="MILK")) == ["updated"]
 
+    async def test_sessions_have_a_state_and_the_version_of_their_labels(self, store: Store) -> None:
+        opened, run = SessionOpened(title="Tea"), SessionUpdated(workspace=SessionWorkspace(root="/a"))
+        await write_session(store, "new", opened, input_added("coffee"), run, *turn_events(), at=1)
+        await write_session(store, "paused", opened, SessionUpdated(state="paused"), input_added("x"), at=2)
+        again = SessionUpdated(state="active", title="Milk")
+        await write_session(store, "again", opened, SessionUpdated(state="paused"), again, at=3)
+        await write_session(store, "archived", SessionUpdated(state="archived"), SessionUpdated(tags=("a",)), at=4)
+        states = {
+            "active": ["again", "new"], "paused": ["paused"], "archived": ["archived"], "ended": [], "act%'": [],
+        }  # fmt: skip
+        expected = {"new": ("active", 1), "paused": ("paused", 2), "again": ("active", 3), "archived": ("archived", 2)}
+        for _ in range(2):
+            assert {state: await _list_ids(store, SessionQuery(state=state)) for state in states} == states
+            found = (await store.sessions.list(SessionQuery())).sessions
+            assert {row.id: (row.state, row.version) for row in found} == expected
+            await store.reindex()
+        assert await _list_ids(store.with_namespace("tenant"), SessionQuery(state="paused")) == []
+
     async def test_metadata_too_large_for_the_index_are_left_out_of_it(self, store: Store) -> None:
         await write_session(store, "s", SessionOpened(metadata={"a": "x" * 20_000}, tags=("a\nb", "", "c")))
         found = await store.sessions.find(SessionId("s"))
