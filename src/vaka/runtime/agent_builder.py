@@ -12,8 +12,6 @@ from vaka.agents.react import Agent, AgentTool, ToolLike
 from vaka.agents.subagents import ChildAgent, SubAgents
 from vaka.core.loop.children.subagent import child_result, run_subagent
 from vaka.core.loop.context import Recipe, Turn
-from vaka.core.loop.dmail import TOOL_NAME as DMAIL_TOOL
-from vaka.core.loop.dmail import DMailDelivery
 from vaka.core.loop.middleware import Middleware
 from vaka.core.messages.prompt_parts import ModelSettings
 from vaka.core.ports.agent import AgentKind, AgentServices, BindableTool, RunnableAgent
@@ -36,6 +34,9 @@ if TYPE_CHECKING:
 
 TOOL_WHITELIST = "tool_whitelist"
 """The input option with the names of the tools its turn may use; it is not sent to the model."""
+
+DMAIL_TOOL = "DMail"
+"""The tool that sends a D-Mail; the prompt of an agent that has it names the checkpoints."""
 
 MAX_RECIPES = 512
 """The number of recipes that are cached."""
@@ -270,11 +271,11 @@ class _ChildTool:
 def _default_middleware(tools: Sequence[Tool]) -> tuple[Middleware, ...]:
     """Return the middleware that every agent gets, and that which its tools require."""
     if any(tool.spec.name == DMAIL_TOOL for tool in tools):
-        return (_INVALID_CALL_LIMIT, _DMAIL_DELIVERY)
+        return (_INVALID_CALL_LIMIT, lazy.dmail_delivery())
     return (_INVALID_CALL_LIMIT,)
 
 
-_INVALID_CALL_LIMIT, _DMAIL_DELIVERY = InvalidCallLimit(), DMailDelivery()
+_INVALID_CALL_LIMIT = InvalidCallLimit()
 
 
 def _recent_messages(agent: Agent) -> int | None:

@@ -1,7 +1,7 @@
 """Lazy imports: one small function for each part that most programs never load.
 
-This is the one place where imports stand inside functions: start-up stays cheap, the type checkers know every result,
-and an editor can jump to the definition.
+Imports stand inside functions only here and in ``lazy_models``: start-up stays cheap, the type checkers know every
+result, and an editor can jump to the definition.
 """
 
 import os
@@ -26,21 +26,18 @@ if TYPE_CHECKING:
     from vaka.core.session.redaction import SecretFinder
     from vaka.core.types.event import Event
     from vaka.core.types.ids import Cursor, SessionId
+    from vaka.core.types.message import ToolCall, Usage
     from vaka.core.types.monitor import ScriptAnswered
     from vaka.hooks.engine import HookEngine
     from vaka.luau.tool import LuauTool
     from vaka.mcp.definition import McpServer
-    from vaka.models.embedders import HashingEmbedder, MiniLMEmbedder
     from vaka.models.given_calls import GivenCalls
-    from vaka.models.local.model import LocalModel
-    from vaka.models.openai_embeddings import OpenAIEmbedder
     from vaka.models.scripted import Scripted
-    from vaka.models.text_calls.model import TextCalls
-    from vaka.models.transport.client import Account, ConnectionPool
     from vaka.models.wrappers.pool import ModelPool, SelectedModel
     from vaka.net.connector import Connector
     from vaka.runtime.agent_builder import AgentBuilder
     from vaka.runtime.agent_services import ServiceHost
+    from vaka.runtime.client_calls import ClientResult
     from vaka.runtime.drivers import SessionDrivers
     from vaka.runtime.file_rewind import FileRewind
     from vaka.runtime.hook_sources import ComponentUse
@@ -51,6 +48,7 @@ if TYPE_CHECKING:
     from vaka.runtime.options import ApprovalAnswer, Options
     from vaka.runtime.project_tools import ProjectTools
     from vaka.runtime.scripts import LuauAgent
+    from vaka.runtime.stats import SessionStats
     from vaka.runtime.structured_output import OutputSchema
     from vaka.runtime.task_tool import TaskTool
     from vaka.runtime.tool_world import WorldFactory
@@ -231,25 +229,6 @@ def select_servers(servers: "Sequence[McpServer]") -> "tuple[McpServer, ...]":
 # ------------------------------------------------------------------------------------------------------------- models
 
 
-def wire_adapter(wire: str) -> Any:
-    """Return the class that speaks a provider's wire; their constructors differ in keyword arguments."""
-    if wire == "chat":
-        from vaka.models.openai_chat.model import OpenAIChat
-
-        return OpenAIChat
-    if wire == "responses":
-        from vaka.models.openai_responses.model import OpenAIResponses
-
-        return OpenAIResponses
-    if wire == "anthropic":
-        from vaka.models.anthropic.model import Anthropic
-
-        return Anthropic
-    from vaka.models.gemini.model import Gemini
-
-    return Gemini
-
-
 def model_factory() -> "type[ModelFactory]":
     from vaka.runtime.model_factory import ModelFactory
 
@@ -284,12 +263,6 @@ def given_calls_model() -> "type[GivenCalls]":
     return GivenCalls
 
 
-def local_model() -> "type[LocalModel]":
-    from vaka.models.local.model import LocalModel
-
-    return LocalModel
-
-
 def missing_install_command() -> str:
     """Return the command that installs what the local model lacks, ``""`` when it lacks nothing."""
     from vaka.models.local.model import missing_install_command as missing
@@ -304,24 +277,6 @@ async def serve_local(host: str, port: int, **options: Any) -> None:
     await serve(host, port, **options)
 
 
-def connection_pool() -> "type[ConnectionPool]":
-    from vaka.models.transport.client import ConnectionPool
-
-    return ConnectionPool
-
-
-def account() -> "type[Account]":
-    from vaka.models.transport.client import Account
-
-    return Account
-
-
-def text_calls() -> "type[TextCalls]":
-    from vaka.models.text_calls.model import TextCalls
-
-    return TextCalls
-
-
 def model_pool() -> "type[ModelPool]":
     from vaka.models.wrappers.pool import ModelPool
 
@@ -332,24 +287,6 @@ def selected_model() -> "type[SelectedModel]":
     from vaka.models.wrappers.pool import SelectedModel
 
     return SelectedModel
-
-
-def hashing_embedder() -> "type[HashingEmbedder]":
-    from vaka.models.embedders import HashingEmbedder
-
-    return HashingEmbedder
-
-
-def minilm_embedder() -> "type[MiniLMEmbedder]":
-    from vaka.models.embedders import MiniLMEmbedder
-
-    return MiniLMEmbedder
-
-
-def openai_embedder() -> "type[OpenAIEmbedder]":
-    from vaka.models.openai_embeddings import OpenAIEmbedder
-
-    return OpenAIEmbedder
 
 
 def check_model_table(name: str, value: Mapping[str, Any]) -> dict[str, Any]:
@@ -410,6 +347,12 @@ def network_connector(trusted_hosts: tuple[str, ...]) -> "Connector":
     from vaka.net.rules import NetworkRules
 
     return Connector(NetworkRules(trusted=trusted_hosts))
+
+
+def dmail_delivery() -> "Middleware":
+    from vaka.core.loop.dmail import DELIVERY
+
+    return DELIVERY
 
 
 def luau_tool() -> "type[LuauTool]":
@@ -477,6 +420,32 @@ async def rewind_with_files(  # those of the function it loads
     from vaka.runtime.file_rewind import rewind_with_files as rewind
 
     return await rewind(store, files, session, to, timestamp, force=force)
+
+
+async def read_session_stats(store: "Store", session: "SessionId") -> "SessionStats":
+    from vaka.runtime.stats import read_session_stats as read
+
+    return await read(store, session)
+
+
+async def read_total_stats(store: "Store", embedders: "Mapping[str, tuple[int, Usage]]") -> "SessionStats":
+    from vaka.runtime.stats import read_total_stats as read
+
+    return await read(store, embedders)
+
+
+async def read_client_calls(store: "Store", session: "SessionId") -> "tuple[ToolCall, ...]":
+    from vaka.runtime.client_calls import read_client_calls as read
+
+    return await read(store, session)
+
+
+async def answer_call(
+    drivers: "SessionDrivers", session: "SessionId", call: str, result: "ClientResult", *, failed: bool, by: str
+) -> "Event":
+    from vaka.runtime.client_calls import answer_call as answer
+
+    return await answer(drivers, session, call, result, failed=failed, by=by)
 
 
 async def find_settlement(store: "Store", decision: str) -> "Event | None":

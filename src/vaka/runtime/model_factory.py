@@ -22,7 +22,7 @@ from vaka.models.options import read_options
 from vaka.models.wrappers.meter import LastCalls, MeteredModel, missing_price_message
 from vaka.models.wrappers.model_wrapper import TextOnly
 from vaka.models.wrappers.resilience import FallbackModel, RateLimitedModel, RetryingModel
-from vaka.runtime import lazy, providers
+from vaka.runtime import lazy_models, providers
 from vaka.runtime.model_registry import ModelConfig, UnavailableModel
 from vaka.runtime.providers import Provider
 
@@ -58,7 +58,7 @@ class ModelFactory:
     def http(self) -> Any:
         """The connection pool that all models share."""
         if self._http is None:
-            self._http = lazy.connection_pool()()
+            self._http = lazy_models.connection_pool()()
         return self._http
 
     async def close(self) -> None:
@@ -79,7 +79,7 @@ class ModelFactory:
         if name in self.load_definitions():
             return self._make_defined(self.load_definitions()[name])
         if name == LOCAL_MODEL:
-            local = lazy.local_model()(http=self.http, progress=self.config.progress)
+            local = lazy_models.local_model()(http=self.http, progress=self.config.progress)
             return self._wrap(local, ModelEntry(model=LOCAL_MODEL), _LOCAL_PROVIDER)
         head, _, model = name.partition("/")
         provider = providers.find(head) if model else None
@@ -100,9 +100,9 @@ class ModelFactory:
         """
         kind, _, size = name.partition(":")
         if kind == "hashing" and (size.isdecimal() or not size):
-            return lazy.hashing_embedder()(**({"size": int(size)} if size else {}))
+            return lazy_models.hashing_embedder()(**({"size": int(size)} if size else {}))
         if name == "minilm":
-            return lazy.minilm_embedder()()
+            return lazy_models.minilm_embedder()()
         head, _, model = name.partition("/")
         provider = providers.find(head) if model else None
         if provider is None or provider.wire not in ("chat", "responses"):
@@ -124,7 +124,7 @@ class ModelFactory:
             why = missing_price_message(name) if cost is None else ""
             await wait_until_affordable(msgspec.structs.replace(usage, cost=cost or 0.0), why)
 
-        remote = lazy.openai_embedder()(
+        remote = lazy_models.openai_embedder()(
             model, account, http=self.http, name=name, clock=self._clock, record=record_cost
         )
         remote.allow = check_budget
@@ -185,7 +185,7 @@ class ModelFactory:
             facts["profile"] = COMPATIBLE if compatible else provider.profile
         if resolved.bearer:
             facts["bearer"] = True
-        adapter: Model = lazy.wire_adapter(provider.wire)(model, account, http=self.http, name=name, **facts)
+        adapter: Model = lazy_models.wire_adapter(provider.wire)(model, account, http=self.http, name=name, **facts)
         return adapter
 
     def _make_account(self, provider: Provider, name: str, entry: ModelEntry) -> tuple[providers.ProviderAccount, Any]:
@@ -200,14 +200,14 @@ class ModelFactory:
             for value in (secret, secret.rpartition(" ")[2]):  # also the token after the word Bearer
                 if len(value) >= MIN_SECRET_LENGTH:  # a shorter key is a placeholder for a local server
                     self._secrets.add(value)
-        account = lazy.account()(
+        account = lazy_models.account()(
             base_url=resolved.base_url, key=resolved.key, headers=entry.headers, query=resolved.query
         )
         return resolved, account
 
     def _wrap(self, adapter: Model, entry: ModelEntry, provider: Provider) -> Model:
         """Wrap an adapter with text calls, rate limits, retries and metering, as the entry configures them."""
-        model: Model = lazy.text_calls()(adapter) if entry.text_calls else adapter
+        model: Model = lazy_models.text_calls()(adapter) if entry.text_calls else adapter
         bounds = (entry.concurrent, entry.requests_per_minute, entry.tokens_per_minute)
         if any(bound is not None for bound in bounds):
             model = RateLimitedModel(

@@ -5,14 +5,15 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from vaka.core.budget import record_usage
 from vaka.core.ports.env import Clock
 from vaka.core.ports.model import Chunk, Closeable, Embedder, Model, Prompt, StopChunk
 from vaka.core.session.redaction import Secrets
 from vaka.core.types.errors import ConfigError, VakaError
+from vaka.core.types.message import NO_USAGE, Usage
 from vaka.core.types.monitor import ModelSelected
 from vaka.core.types.progress import GIVEN_CALLS
 from vaka.runtime import lazy
-from vaka.runtime.stats import EmbedderUsage
 
 if TYPE_CHECKING:
     from vaka.config.model_tables import ModelEntry, PriceEntry
@@ -50,8 +51,8 @@ class ModelRegistry:
         self._secrets, self._clock = secrets if secrets is not None else Secrets(), clock
         self._models: dict[str, Model] = {}
         self._embedders: dict[str, Embedder] = {}
-        self.embedder_usage = EmbedderUsage()
-        """The usage of embedders outside of sessions."""
+        self.embedder_usage: dict[str, tuple[int, Usage]] = {}
+        """The number of calls of each embedder outside of sessions since the process started, and their usage."""
         self._resolving: list[str] = []
         self._default: Model | None = None
         self._factory: ModelFactory | None = None
@@ -136,8 +137,14 @@ class ModelRegistry:
     def embedder(self, name: str) -> Embedder:
         """Return the embedder of a name: ``hashing``, ``minilm``, or ``provider/model``."""
         if name not in self._embedders:
-            self._embedders[name] = self.factory.make_embedder(name, self.embedder_usage.add)
+            self._embedders[name] = self.factory.make_embedder(name, self._record_embedding)
         return self._embedders[name]
+
+    def _record_embedding(self, model: str, usage: Usage) -> None:
+        """Record one call of an embedder in the log of the current turn, or here outside of a turn."""
+        if not record_usage(model, usage):
+            count, total = self.embedder_usage.get(model, (0, NO_USAGE))
+            self.embedder_usage[model] = count + 1, total + usage
 
     async def close(self) -> None:
         """Close the models that the registry created; a model object passed in stays open."""

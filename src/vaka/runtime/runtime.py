@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import AsyncGenerator, Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Literal, Self, Unpack, cast
+from typing import TYPE_CHECKING, Any, Literal, Self, Unpack
 
 import msgspec
 
@@ -22,9 +22,9 @@ from vaka.core.types.ids import JSON, Cursor, DecisionId, SessionId, parse_sessi
 from vaka.core.types.keywords import suggest_keywords
 from vaka.runtime import lazy
 from vaka.runtime.agent_builder import AgentBuilder
-from vaka.runtime.client_calls import ClientResult, answer_call
 from vaka.runtime.clock import RandomIds, SystemClock
 from vaka.runtime.drivers import SessionDrivers
+from vaka.runtime.governance import Governance
 from vaka.runtime.model_registry import ModelRegistry
 from vaka.runtime.options import (
     ApprovalAnswer,
@@ -35,7 +35,6 @@ from vaka.runtime.options import (
 )
 from vaka.runtime.session import Session
 from vaka.runtime.session_edits import fork, make_update, rewind
-from vaka.runtime.stats import SessionStats, read_session_stats, read_total_stats
 from vaka.runtime.turn_stream import TurnStream
 from vaka.runtime.workspace import describe_folder, relocate_run, require_same_folder
 
@@ -54,17 +53,17 @@ if TYPE_CHECKING:
     from vaka.core.ports.tool import World
     from vaka.core.ports.transformer import TransformerFactory
     from vaka.hooks.definition import Hook
-    from vaka.hooks.engine import HookEngine, HookMiddleware
+    from vaka.hooks.engine import HookMiddleware
     from vaka.mcp.client import McpStatus
     from vaka.mcp.definition import McpServer
     from vaka.policy.decision import Mode
     from vaka.runtime.agent_services import ServiceHost
+    from vaka.runtime.client_calls import ClientResult
     from vaka.runtime.file_rewind import FileRewind
     from vaka.runtime.lazy import Durability
     from vaka.runtime.live_settings import LiveSettings, LoadedSettings, SettingsSource
-    from vaka.runtime.mcp_tools import McpTools
     from vaka.runtime.options import EntryPoint, ModeContext, PermissionRequestHandler, TokenStats
-    from vaka.runtime.project_tools import ProjectTools
+    from vaka.runtime.stats import SessionStats
     from vaka.runtime.tool_world import WorldFactory
     from vaka.tools.builtin.shell.supervisor import CommandOptions
 
@@ -183,30 +182,11 @@ class Runtime:
         self._builder = AgentBuilder(
             services=self._get_service_host, models=self.models, cache=options.default_enable_cache
         )
-        self._hooks: HookEngine | None = None
-        content: tuple[Middleware, ...] = ()
-        if options.project is not None:
-            content = lazy.project_middleware(options, self._builder, self.models, self.env.clock)
-        self._project = cast("ProjectTools", content[0]) if content else None
-        use = lazy.component_use(options, content)
-        if options.hooks or use is not None:
-            self._hooks, self._builder.governing = lazy.start_hooks(options, self.env, self.models, use)
-        self._builder.governing += content
-        self._mcp: McpTools | None = None
-        if options.mcp:
-            self._mcp = lazy.mcp_middleware(options, self.store, self.env, self.secrets.add)
-            self._builder.governing += (self._mcp,)
-            for value in self._mcp.secrets():
-                self.secrets.add(value)
+        self._governance = Governance(options, self.env, self._builder, self.models, self.store, self.secrets)
         self._default_agent = options.default_agent()
         self._closing: asyncio.Task[None] | None = None
         self._drivers = SessionDrivers(self.store, self.hub, self.env, self.secrets, self._builder, options)
-        self._connect_hooks()
-        if options.project is not None and options.project.settings:
-            self.follow_settings(lazy.project_settings(options))
-        programs = {"mcp": self._mcp, "hooks": self._hooks}
-        if options.sandbox == "on" or any(programs[kind] is not None for kind in options.sandboxed):
-            _ = self.env.world  # now, so that a missing sandbox fails before the first turn
+        self._governance.connect(self._drivers, self._replace_policy)
 
     async def __aenter__(self) -> Self:
         return self
@@ -266,13 +246,13 @@ class Runtime:
         cursor = after if isinstance(after, Cursor) else Cursor.parse(after)
         return self.hub.follow(parse_session_id(session), cursor)
 
-    async def stats(self, session: str) -> SessionStats:
+    async def stats(self, session: str) -> "SessionStats":
         """Return the usage of a session, summed over its model calls and its subagents. Raises ``NotFound``."""
-        return await read_session_stats(self.store, parse_session_id(session))
+        return await lazy.read_session_stats(self.store, parse_session_id(session))
 
-    async def total_stats(self) -> SessionStats:
+    async def total_stats(self) -> "SessionStats":
         """Return the usage of all sessions of the store and of this process's embedders, under the id ``_total``."""
-        return await read_total_stats(self.store) + self.models.embedder_usage.stats
+        return await lazy.read_total_stats(self.store, self.models.embedder_usage)
 
     async def decisions(self, session: str | None = None, *, id: str | None = None) -> Sequence[PendingDecision]:
         """Return the open approvals and questions of a session or of all, oldest first; with ``id``, only that one."""
@@ -280,7 +260,8 @@ class Runtime:
 
     def mcp_status(self) -> "tuple[McpStatus, ...]":
         """Return the state of the connection to each MCP server; they start with the first model call."""
-        return self._mcp.status() if self._mcp is not None else ()
+        mcp = self._governance.mcp
+        return mcp.status() if mcp is not None else ()
 
     async def resolve(
         self, approval: str, decision: Literal["approve", "reject"], **details: Unpack[ApprovalAnswer]
@@ -310,10 +291,10 @@ class Runtime:
         return await self._drivers.offer(pending.session, answered, question)
 
     async def answer_call(
-        self, session: str, call: str, result: ClientResult, *, failed: bool = False, by: str = ""
+        self, session: str, call: str, result: "ClientResult", *, failed: bool = False, by: str = ""
     ) -> Event:
         """Give the result of a call of a ``ClientTool``, as ``Session.answer_call`` does."""
-        return await answer_call(self._drivers, parse_session_id(session), call, result, failed=failed, by=by)
+        return await lazy.answer_call(self._drivers, parse_session_id(session), call, result, failed=failed, by=by)
 
     async def _find_settlement(self, decision: str, error: NotFound) -> Event:
         settled = await lazy.find_settlement(self.store, decision)
@@ -396,10 +377,7 @@ class Runtime:
 
     async def _close(self) -> None:
         await self._drivers.close()
-        if self._hooks is not None:
-            await self._hooks.close()
-        if self._mcp is not None:
-            await self._mcp.close()
+        await self._governance.close()
         for stray in self.env.stray_tasks:
             stray.cancel()
         await self.env.end_commands()
@@ -432,59 +410,17 @@ class Runtime:
         )
         self._world_factory = factory
         tasks = SharedValues(store, TASK_SESSION, clock, self.secrets) if store else None
-        hooks = self._hooks
+        hooks = self._governance.hooks
         has_variables = hooks is not None and hooks.handles("SessionStart")
         return factory.create_world(tasks, hooks.transcripts.read_env_files if hooks and has_variables else None)
 
     def follow_settings(self, source: "SettingsSource", loaded: "LoadedSettings | None" = None) -> "LiveSettings":
-        """Apply permissions, hooks, variables and servers of settings, and again before a turn if their files changed;
-        while a turn runs, only changes that restrict apply. ``loaded`` are settings that the options have already.
-        """
-        live = lazy.live_settings()(source, self.env, self._apply_settings, loaded)
-        self._builder.govern((*self._builder.governing, live))
-        self._builder.before_turn = live.refresh
-        return live
+        """Apply the settings of a source, and again before a turn if its files changed; see ``Governance``."""
+        return self._governance.follow_settings(source, loaded)
 
-    def _apply_settings(self, loaded: "LoadedSettings", policy: "Policy") -> None:
-        self.env.policy = policy
+    def _replace_policy(self, policy: "Policy") -> None:
         if self._world_factory is not None and self.env.world_created:
             self.env.world = self._world_factory.replace_policy(self.env.world, policy)
-        self.env.variables.clear()
-        self.env.variables.update(loaded.variables)
-        if self._project is not None and loaded.trusted is not None:
-            self._project.set_trust(loaded.trusted)
-        if loaded.hooks != (self._hooks.hooks if self._hooks is not None else ()):
-            self._replace_hooks(loaded.hooks)
-        if loaded.servers is not None:
-            self._replace_servers(loaded.servers)
-
-    def _replace_servers(self, servers: "tuple[McpServer, ...]") -> None:
-        selected = lazy.select_servers(servers)
-        if self._mcp is not None:
-            self._mcp.replace_servers(selected)
-        elif any(server.approved or server.required for server in selected):
-            options = msgspec.structs.replace(self.options, mcp=selected)
-            self._mcp = lazy.mcp_middleware(options, self.store, self.env, self.secrets.add)
-            self._builder.govern((*self._builder.governing, self._mcp))
-        for value in self._mcp.secrets() if self._mcp is not None else ():
-            self.secrets.add(value)
-
-    def _replace_hooks(self, hooks: "tuple[Hook, ...]") -> None:
-        if self._hooks is None:
-            options = msgspec.structs.replace(self.options, hooks=hooks)
-            self._hooks, middleware = lazy.start_hooks(options, self.env, self.models, None)
-        else:
-            self._hooks.replace_hooks(hooks)
-            middleware = lazy.hook_middleware(self._hooks)
-        self._builder.govern((*middleware, *(m for m in self._builder.governing if m.name != "hooks")))
-        self._connect_hooks()
-
-    def _connect_hooks(self) -> None:
-        if (hooks := self._hooks) is None:
-            return
-        self._drivers.on_session_end = hooks.end_session
-        if hooks.handles("ModelSelected", "MCPToolsChanged", "Notification"):
-            self._drivers.observers = [hooks.observe]
 
     @property
     def _files(self) -> Files:

@@ -29,12 +29,12 @@ from vaka.core.types.keywords import suggest_keywords
 from vaka.core.types.message import Content, Message, Text, ToolCall, as_content
 from vaka.runtime import lazy
 from vaka.runtime.agent_builder import output_schema_of
-from vaka.runtime.client_calls import ClientResult, answer_call, read_client_calls
 from vaka.runtime.options import OnBusy, Response, UserInput
 from vaka.runtime.session_edits import TimedEntry, append_entries, make_update, read_last_turn
 from vaka.runtime.turn_stream import TurnCollector, TurnReader, TurnStream
 
 if TYPE_CHECKING:
+    from vaka.runtime.client_calls import ClientResult
     from vaka.runtime.drivers import SessionDrivers
     from vaka.runtime.runtime import Runtime
 
@@ -206,10 +206,10 @@ class Session(Generic[Deps]):
 
     async def client_calls(self) -> tuple[ToolCall, ...]:
         """Return the calls of ``ClientTool`` tools that wait for a result, with their arguments, oldest first."""
-        return await read_client_calls(self._runtime.store, self.id)
+        return await lazy.read_client_calls(self._runtime.store, self.id)
 
     @suggest_keywords
-    async def answer_call(self, call: str, result: ClientResult, *, failed: bool = False, by: str = "") -> Event:
+    async def answer_call(self, call: str, result: "ClientResult", *, failed: bool = False, by: str = "") -> Event:
         """Give the result of a call of a ``ClientTool``, from any process; return the event that counts, the first.
 
         Args:
@@ -221,7 +221,7 @@ class Session(Generic[Deps]):
         A suspended turn goes on with ``resume``. The same result again returns the first event. Raises ``NotFound``
         for an unknown call, and ``InvalidInput`` for one that has another result already or no longer waits.
         """
-        return await answer_call(self._drivers, self.id, call, result, failed=failed, by=by)
+        return await lazy.answer_call(self._drivers, self.id, call, result, failed=failed, by=by)
 
     def follow(self, after: "Cursor | str | None" = None) -> AsyncGenerator[Event]:
         """Yield the stored events after a cursor, then new ones as they are written."""

@@ -1,11 +1,10 @@
 """Usage statistics of sessions: a fold over their ``usage`` events, one per model call."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from contextlib import aclosing
 
 import msgspec
 
-from vaka.core.budget import record_usage
 from vaka.core.ports.store import SessionQuery, Store
 from vaka.core.types.errors import NotFound
 from vaka.core.types.event import Event
@@ -77,20 +76,6 @@ class SessionStats(msgspec.Struct, frozen=True, kw_only=True):
         )  # fmt: skip
 
 
-class EmbedderUsage:
-    """The usage of embedders outside of turns since the process started; inside a turn the log records it."""
-
-    def __init__(self) -> None:
-        self.stats = SessionStats(session_id=TOTAL_ID)
-
-    def add(self, model: str, usage: Usage) -> None:
-        """Record one call in the log of the current turn, or here outside of a turn."""
-        if record_usage(model, usage):
-            return
-        one = ModelStats(usage=usage, request_count=1)
-        self.stats += SessionStats(session_id=TOTAL_ID, usage=usage, request_count=1, by_model={model: one})
-
-
 def sum_usage(session: str, events: Iterable[Event]) -> SessionStats:
     """Return the usage that the events of a session record. Pure."""
     stats = SessionStats(session_id=session)
@@ -113,9 +98,12 @@ async def read_session_stats(store: Store, session: SessionId) -> SessionStats:
         return sum_usage(session, [event async for event in events if isinstance(event.data, UsageRecorded)])
 
 
-async def read_total_stats(store: Store) -> SessionStats:
-    """Return the usage of all sessions of a store."""
+async def read_total_stats(store: Store, embedders: Mapping[str, tuple[int, Usage]]) -> SessionStats:
+    """Return the usage of all sessions of a store, and of embedders outside of sessions, by name."""
     total, after = SessionStats(session_id=TOTAL_ID), ""
+    for model, (count, usage) in embedders.items():
+        one = ModelStats(usage=usage, request_count=count)
+        total += SessionStats(session_id=TOTAL_ID, usage=usage, request_count=count, by_model={model: one})
     while True:
         page = await store.sessions.list(SessionQuery(limit=_PAGE_SIZE, after=after))
         for info in page.sessions:

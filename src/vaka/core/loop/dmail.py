@@ -12,8 +12,6 @@ from vaka.core.types.ids import CallId
 from vaka.core.types.message import Text, replace_surrogates
 from vaka.core.types.monitor import Logged
 
-TOOL_NAME = "DMail"
-"""The tool that sends a D-Mail; the prompt of an agent that has it names the checkpoints."""
 STATE_KEY = "mail.sent"
 
 
@@ -39,6 +37,9 @@ class DMailDelivery(Middleware):
             return ()
         await deliver_dmail(turn)
         return (_checkpoint_event(turn.state.marked),)
+
+
+DELIVERY = DMailDelivery()
 
 
 def send_dmail(context: ToolContext, message: str, checkpoint: int) -> str:

@@ -1,0 +1,122 @@
+"""What governs every agent of a runtime: hooks, the content of a project, MCP servers, and settings that may change."""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, cast
+
+import msgspec
+
+from vaka.core.ports.env import Env
+from vaka.core.ports.store import Store
+from vaka.core.session.redaction import Secrets
+from vaka.runtime import lazy
+from vaka.runtime.agent_builder import AgentBuilder
+from vaka.runtime.drivers import SessionDrivers
+from vaka.runtime.model_registry import ModelRegistry
+from vaka.runtime.options import Options
+
+if TYPE_CHECKING:
+    from vaka.core.loop.middleware import Middleware
+    from vaka.core.ports.policy import Policy
+    from vaka.hooks.definition import Hook
+    from vaka.hooks.engine import HookEngine
+    from vaka.mcp.definition import McpServer
+    from vaka.runtime.live_settings import LiveSettings, LoadedSettings, SettingsSource
+    from vaka.runtime.mcp_tools import McpTools
+    from vaka.runtime.project_tools import ProjectTools
+
+
+class Governance:
+    """Gives the builder the middleware of every agent, and replaces it when settings change."""
+
+    def __init__(
+        self, options: Options, env: Env, builder: AgentBuilder, models: ModelRegistry, store: Store, secrets: Secrets
+    ) -> None:
+        self._options, self._env, self._builder, self._models = options, env, builder, models
+        self._store, self._secrets = store, secrets
+        self._drivers: SessionDrivers | None = None
+        self._replace_policy: Callable[[Policy], None] | None = None
+        self.hooks: HookEngine | None = None
+        self.mcp: McpTools | None = None
+        content: tuple[Middleware, ...] = ()
+        if options.project is not None:
+            content = lazy.project_middleware(options, builder, models, env.clock)
+        self._project = cast("ProjectTools", content[0]) if content else None
+        use = lazy.component_use(options, content)
+        if options.hooks or use is not None:
+            self.hooks, builder.governing = lazy.start_hooks(options, env, models, use)
+        builder.governing += content
+        if options.mcp:
+            self.mcp = lazy.mcp_middleware(options, store, env, secrets.add)
+            builder.governing += (self.mcp,)
+            self._register_server_secrets()
+
+    def connect(self, drivers: SessionDrivers, replace_policy: "Callable[[Policy], None]") -> None:
+        """Send the ends of sessions and notices to the hooks, and follow the settings of the project."""
+        self._drivers, self._replace_policy = drivers, replace_policy
+        self._connect_hooks()
+        if self._options.project is not None and self._options.project.settings:
+            self.follow_settings(lazy.project_settings(self._options))
+        programs = {"mcp": self.mcp, "hooks": self.hooks}
+        if self._options.sandbox == "on" or any(programs[kind] is not None for kind in self._options.sandboxed):
+            _ = self._env.world  # now, so that a missing sandbox fails before the first turn
+
+    def follow_settings(self, source: "SettingsSource", loaded: "LoadedSettings | None" = None) -> "LiveSettings":
+        """Apply permissions, hooks, variables and servers of settings, and again before a turn if their files changed.
+
+        While a turn runs, only changes that restrict apply. ``loaded`` are settings that the options have already.
+        """
+        live = lazy.live_settings()(source, self._env, self._apply_settings, loaded)
+        self._builder.govern((*self._builder.governing, live))
+        self._builder.before_turn = live.refresh
+        return live
+
+    async def close(self) -> None:
+        """End the programs of hooks and the connections to servers."""
+        if self.hooks is not None:
+            await self.hooks.close()
+        if self.mcp is not None:
+            await self.mcp.close()
+
+    def _apply_settings(self, loaded: "LoadedSettings", policy: "Policy") -> None:
+        self._env.policy = policy
+        if self._replace_policy is not None:
+            self._replace_policy(policy)
+        self._env.variables.clear()
+        self._env.variables.update(loaded.variables)
+        if self._project is not None and loaded.trusted is not None:
+            self._project.set_trust(loaded.trusted)
+        if loaded.hooks != (self.hooks.hooks if self.hooks is not None else ()):
+            self._replace_hooks(loaded.hooks)
+        if loaded.servers is not None:
+            self._replace_servers(loaded.servers)
+
+    def _replace_servers(self, servers: "tuple[McpServer, ...]") -> None:
+        selected = lazy.select_servers(servers)
+        if self.mcp is not None:
+            self.mcp.replace_servers(selected)
+        elif any(server.approved or server.required for server in selected):
+            options = msgspec.structs.replace(self._options, mcp=selected)
+            self.mcp = lazy.mcp_middleware(options, self._store, self._env, self._secrets.add)
+            self._builder.govern((*self._builder.governing, self.mcp))
+        self._register_server_secrets()
+
+    def _register_server_secrets(self) -> None:
+        for value in self.mcp.secrets() if self.mcp is not None else ():
+            self._secrets.add(value)
+
+    def _replace_hooks(self, hooks: "tuple[Hook, ...]") -> None:
+        if self.hooks is None:
+            options = msgspec.structs.replace(self._options, hooks=hooks)
+            self.hooks, middleware = lazy.start_hooks(options, self._env, self._models, None)
+        else:
+            self.hooks.replace_hooks(hooks)
+            middleware = lazy.hook_middleware(self.hooks)
+        self._builder.govern((*middleware, *(m for m in self._builder.governing if m.name != "hooks")))
+        self._connect_hooks()
+
+    def _connect_hooks(self) -> None:
+        if self.hooks is None or self._drivers is None:
+            return
+        self._drivers.on_session_end = self.hooks.end_session
+        if self.hooks.handles("ModelSelected", "MCPToolsChanged", "Notification"):
+            self._drivers.observers = [self.hooks.observe]
