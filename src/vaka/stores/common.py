@@ -10,7 +10,7 @@ import base64
 import binascii
 import hashlib
 from bisect import bisect_left
-from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, Literal, TypeAlias, TypeVar, get_args
 
@@ -148,6 +148,19 @@ def split_tags(text: str) -> tuple[str, ...]:
 def tag_pattern(tag: str) -> str:
     """Return the part of joined tags that says a session has the tag; no tag has a line end."""
     return "\n\n" if "\n" in tag else tag and f"\n{tag}\n"
+
+
+def metadata_filter(query: SessionQuery) -> dict[str, str]:
+    """Return the values that metadata must have, each as JSON. Raises ``InvalidInput`` for lists and objects."""
+    for key, value in query.metadata.items():
+        if not isinstance(value, str | int | float) or "\0" in key:
+            raise InvalidInput(f"metadata {key[:60]!r} can be compared with a text, a number or a boolean only")
+    return {key: encode_value(key, value).decode() for key, value in query.metadata.items()}
+
+
+def has_metadata(metadata: Mapping[str, Any], wanted: Mapping[str, str]) -> bool:
+    """Return whether metadata have the values of ``metadata_filter``."""
+    return all(key in metadata and encode_value(key, metadata[key]).decode() == wanted[key] for key in wanted)
 
 
 T = TypeVar("T")

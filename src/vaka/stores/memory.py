@@ -32,6 +32,8 @@ from vaka.stores.common import (
     decision_changes,
     encode_present_value,
     encode_value,
+    has_metadata,
+    metadata_filter,
     page_of,
     parse_cursor,
     sort_decisions,
@@ -403,6 +405,7 @@ def _matches_query(info: SessionInfo, query: SessionQuery) -> bool:
         and (not query.owner or info.owner == query.owner)
         and (not query.tag or query.tag in info.tags)
         and (not query.state or info.state == query.state)
+        and has_metadata(info.metadata, metadata_filter(query))
         and info.id.startswith(query.prefix)
         and query.text.casefold() in info.title.casefold()
         and info.updated > query.updated_after

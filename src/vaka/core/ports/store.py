@@ -85,6 +85,8 @@ class SessionQuery(msgspec.Struct, frozen=True, kw_only=True):
     tag: str = ""
     """Sessions that have this tag."""
     state: str = ""
+    metadata: dict[str, Any] = {}
+    """Sessions whose metadata have all these keys with these values: texts, numbers or booleans."""
     updated_after: str = ""
     updated_before: str = ""
     limit: int = 50

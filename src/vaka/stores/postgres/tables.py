@@ -14,6 +14,7 @@ from vaka.stores.common import (
     check_blob,
     encode_present_value,
     encode_value,
+    metadata_filter,
     page_of,
     parse_cursor,
     sort_decisions,
@@ -53,6 +54,13 @@ _STATUS_CONDITIONS = {
     "running": "not closed and turn <> '' and pending = 0",
     "waiting": "not closed and turn <> '' and pending > 0",
 }
+
+
+# The server cannot look for a key in JSON with an escaped NUL, so another character replaces it on both sides.
+_HAS_METADATA = (
+    "(replace(convert_from(nullif(metadata, ''), 'UTF8'), '\\u0000', '\\ufffd')::json -> {0}::text)::text = "
+    "replace({1}::text, '\\u0000', '\\ufffd')"
+)
 
 
 class PostgresSessions(PostgresPort):
@@ -118,6 +126,9 @@ def _list_statement(namespace: bytes, query: SessionQuery) -> tuple[str, list[ob
     add_condition("id < {0}", prefix_end(prefix) or b"")
     add_condition("updated > {0}", encode_text(query.updated_after))
     add_condition("updated < {0}", encode_text(query.updated_before))
+    for key, value in metadata_filter(query).items():
+        arguments += [key, value]
+        conditions.append(_HAS_METADATA.format(f"${len(arguments) - 1}", f"${len(arguments)}"))
     if after is not None:
         arguments += [encode_text(after[0]), encode_text(after[1])]
         conditions.append(f"(updated, id) < (${len(arguments) - 1}, ${len(arguments)})")

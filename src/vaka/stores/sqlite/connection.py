@@ -9,6 +9,8 @@ import weakref
 from functools import cache
 from pathlib import Path
 
+import msgspec
+
 from vaka.core.ports.files import POSIX_LOCKED_FILES
 from vaka.core.types.errors import (
     Busy,
@@ -21,7 +23,7 @@ from vaka.core.types.errors import (
     Unavailable,
     VakaError,
 )
-from vaka.stores.common import Durability
+from vaka.stores.common import Durability, has_metadata
 
 _CORRUPT_CODES = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_FORMAT, sqlite3.SQLITE_CONSTRAINT}
 
@@ -187,6 +189,7 @@ def _open_connection(path: Path, durability: Durability, timeout: float) -> sqli
         connection.register_locks(path)
         connection.execute(f"pragma synchronous = {_SYNCHRONOUS[durability]}")
         connection.create_function("has", 2, _contains_casefold, deterministic=True)
+        connection.create_function("has_metadata", 2, _contains_metadata, deterministic=True)
     except BaseException:
         connection.close()
         raise
@@ -222,6 +225,10 @@ def _create_file(path: Path) -> None:
 
 def _contains_casefold(title: str, text: str) -> bool:
     return text.casefold() in title.casefold()
+
+
+def _contains_metadata(metadata: str, wanted: str) -> bool:
+    return bool(metadata) and has_metadata(msgspec.json.decode(metadata), msgspec.json.decode(wanted))
 
 
 def _configure_and_migrate(connection: sqlite3.Connection, path: Path) -> None:

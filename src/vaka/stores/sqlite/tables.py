@@ -22,6 +22,7 @@ from vaka.stores.common import (
     current_time,
     encode_present_value,
     encode_value,
+    metadata_filter,
     page_of,
     parse_cursor,
     sort_decisions,
@@ -61,8 +62,9 @@ class SqliteSessions(SqlitePort):
         def work(connection: sqlite3.Connection) -> list[Any]:
             return connection.execute(statement, values).fetchall()
 
-        # A title search reads all rows, which is too slow for the event loop.
-        found = await (self._database.run_in_thread(work) if query.text else self._database.read(work))
+        # A search in titles or metadata reads all rows, which is too slow for the event loop.
+        reads_all = query.text or query.metadata
+        found = await (self._database.run_in_thread(work) if reads_all else self._database.read(work))
         loaded = [rows.parse_row(self._key(session), tuple(record)) for session, *record in found]
         return page_of([self._info_of(row) for row in loaded], query)
 
@@ -98,6 +100,7 @@ def _list_statement(namespace: str, query: SessionQuery) -> tuple[str, list[obje
     """Return the statement for one page and one more row, with its values."""
     after, since, before = parse_cursor(query), query.updated_after, query.updated_before
     conditions, values = ["namespace = ?"], [namespace]
+    wanted = metadata_filter(query)
 
     def add(condition: str, *arguments: str) -> None:
         conditions.append(condition)
@@ -110,6 +113,7 @@ def _list_statement(namespace: str, query: SessionQuery) -> tuple[str, list[obje
     for condition, value in (
         ("agent = ?", query.agent), ("origin = ?", query.origin), ("has(title, ?)", query.text),
         ("belongs_to = ? and belongs_to <> ''", query.owner), ("instr(tags, ?) > 0", tag_pattern(query.tag)),
+        ("has_metadata(metadata, ?)", wanted and msgspec.json.encode(wanted).decode()),
         ("state = ?" if query.state == "active" else "state = ? and state <> 'active'", query.state),
     ):  # fmt: skip
         if value:

@@ -172,6 +172,26 @@ class ListContract:
             await store.reindex()
         assert await _list_ids(store.with_namespace("tenant"), SessionQuery(state="paused")) == []
 
+    async def test_sessions_are_found_by_their_metadata(self, store: Store) -> None:
+        rows: dict[str, dict[str, object]] = {
+            "a": {"n": 1, "it's \"%": "x'\\", "on": True}, "b": {"n": 1, "deep": {"on": True}},
+            "c": {"n": "1", "null": "a\0b", "on": 1}, "d": {},
+        }  # fmt: skip
+        for at, (name, metadata) in enumerate(rows.items()):
+            await write_session(store, name, SessionOpened(metadata=metadata, owner="ann"), at=at)
+        searches: tuple[tuple[dict[str, object], list[str]], ...] = (
+            ({"n": 1}, ["b", "a"]), ({"n": "1"}, ["c"]), ({"null": "a\0b"}, ["c"]), ({"n": 1.0}, []), ({"n": 2}, []),
+            ({"on": True}, ["a"]), ({"it's \"%": "x'\\", "n": 1}, ["a"]), ({"n": 1, "on": False}, []), ({"o": 1}, []),
+        )  # fmt: skip
+        for wanted, expected in searches:
+            assert await _list_ids(store, SessionQuery(metadata=wanted, owner="ann")) == expected, wanted
+        assert await _list_ids(store, SessionQuery(metadata={"n": 1}, limit=1)) == ["b"]
+        assert await _list_ids(store.with_namespace("tenant"), SessionQuery(metadata={"n": 1})) == []
+        wrong: tuple[dict[str, object], ...] = ({"n": None}, {"n": [1]}, {"n": {"on": True}}, {"\0": 1}, {"n": b""})
+        for bad in wrong:
+            with pytest.raises(InvalidInput, match="can be compared"):
+                await store.sessions.list(SessionQuery(metadata=bad))
+
     async def test_metadata_too_large_for_the_index_are_left_out_of_it(self, store: Store) -> None:
         await write_session(store, "s", SessionOpened(metadata={"a": "x" * 20_000}, tags=("a\nb", "", "c")))
         found = await store.sessions.find(SessionId("s"))
