@@ -11,7 +11,7 @@ import vaka
 from vaka.errors import InvalidInput, NotFound, TurnError
 from vaka.events import TextDelta
 from vaka.models import Scripted
-from vaka.runtime.options import RuntimeOptions
+from vaka.runtime.one_shot import RuntimeOptions
 from vaka.testing import FakeClock, ScriptedModel, call, say
 
 untyped: Any = vaka

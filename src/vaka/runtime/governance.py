@@ -61,10 +61,6 @@ class Governance:
             _ = self._env.world  # now, so that a missing sandbox fails before the first turn
 
     def follow_settings(self, source: "SettingsSource", loaded: "LoadedSettings | None" = None) -> "LiveSettings":
-        """Apply permissions, hooks, variables and servers of settings, and again before a turn if their files changed.
-
-        While a turn runs, only changes that restrict apply. ``loaded`` are settings that the options have already.
-        """
         live = lazy.live_settings()(source, self._env, self._apply_settings, loaded)
         self._builder.govern((*self._builder.governing, live))
         self._builder.before_turn = live.refresh

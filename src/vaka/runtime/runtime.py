@@ -415,7 +415,9 @@ class Runtime:
         return factory.create_world(tasks, hooks.transcripts.read_env_files if hooks and has_variables else None)
 
     def follow_settings(self, source: "SettingsSource", loaded: "LoadedSettings | None" = None) -> "LiveSettings":
-        """Apply the settings of a source, and again before a turn if its files changed; see ``Governance``."""
+        """Apply permissions, hooks, variables and servers of settings, and again before a turn if their files changed;
+        while a turn runs, only changes that restrict apply. ``loaded`` are settings that the options have already.
+        """
         return self._governance.follow_settings(source, loaded)
 
     def _replace_policy(self, policy: "Policy") -> None:
