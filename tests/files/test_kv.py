@@ -1,10 +1,12 @@
 """How files are stored in a key-value store, and how invalid records are handled."""
 
+import hashlib
+
 import pytest
 
-from vaka.core.ports.store import KeyValueStore
-from vaka.core.types.errors import Corrupt
-from vaka.core.types.ids import JSON
+from vaka.core.ports.values import KeyValueStore
+from vaka.core.types.errors import Corrupt, FileChanged
+from vaka.core.types.ids import JSON, Digest
 from vaka.files.kv import PART_BYTES, KeyValueFiles
 from vaka.stores.memory import MemoryStore
 
@@ -25,6 +27,9 @@ class CountingStore:
 
     async def put_if_absent(self, key: str, value: JSON) -> JSON:
         return await self.inner.put_if_absent(key, value)
+
+    async def compare_and_set(self, key: str, old: JSON, new: JSON, *, expires: str = "") -> bool:
+        return await self.inner.compare_and_set(key, old, new, expires=expires)
 
     async def keys(self, prefix: str = "") -> list[str]:
         return list(await self.inner.keys(prefix))
@@ -78,3 +83,32 @@ async def test_invalid_records_are_corrupt(values: CountingStore, stored: JSON) 
     await values.put("files/n/file", stored)
     with pytest.raises(Corrupt, match="file 'file'"):
         await KeyValueFiles(values).read("file")
+
+
+async def test_writers_of_two_processes_do_not_overwrite_what_they_have_not_read() -> None:
+    store = MemoryStore()
+    ours, theirs = (KeyValueFiles(handle.values) for handle in (store, store.open_handle()))
+    await ours.write("note", b"one")
+    read = await theirs.read("note")
+    known = Digest(hashlib.sha256(read.data).hexdigest())
+
+    class Late(CountingStore):
+        """Another process writes just before the first change."""
+
+        async def compare_and_set(self, key: str, old: JSON, new: JSON, *, expires: str = "") -> bool:
+            if "raced" not in self.requested_keys:
+                self.requested_keys.append("raced")
+                await ours.write("note", b"two" * PART_BYTES)
+            return await self.inner.compare_and_set(key, old, new, expires=expires)
+
+    for digest in (known, None):
+        if digest is None:
+            await ours.delete("note")
+        with pytest.raises(FileChanged):
+            await KeyValueFiles(Late(store.values)).write("note", b"x" * (PART_BYTES + 1), known=digest, new=not digest)
+        assert (await ours.read("note")).data == b"two" * PART_BYTES
+        assert len(await store.values.keys("files/d/")) == 3
+    await KeyValueFiles(Late(store.values)).write("note", b"last")
+    assert (await ours.read("note")).data == b"last"
+    await KeyValueFiles(Late(store.values)).delete("note")
+    assert await store.values.keys() == []

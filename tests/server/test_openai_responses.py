@@ -11,7 +11,8 @@ import pytest
 import vaka
 from tests.server.conftest import PRINCIPALS, Serve, Served
 from vaka.agents.react import Agent
-from vaka.core.ports.store import SessionQuery, session_values_prefix
+from vaka.core.ports.store import SessionQuery
+from vaka.core.ports.values import session_values_prefix
 from vaka.core.types.ids import parse_session_id
 from vaka.testing import FakeClock, call, calls, fail, say, stall
 

@@ -17,7 +17,7 @@ from collections.abc import Callable, Sequence
 import msgspec
 
 from vaka.core.ports.files import FileBytes, FileInfo
-from vaka.core.ports.store import KeyValueStore
+from vaka.core.ports.values import KeyValueStore
 from vaka.core.types.errors import Corrupt, FileError
 from vaka.core.types.ids import JSON, Digest
 from vaka.files import paths
@@ -42,8 +42,8 @@ class _FileRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
 class KeyValueFiles(WalkMethod):
     """Files in a ``KeyValueStore``, below a prefix.
 
-    A file is replaced in one put, so a reader sees the old or the new content, never a mixture. The store has no
-    compare-and-set: ``known`` and ``new`` are checked against writes through this object, not of other processes.
+    A file is replaced in one step, so a reader sees the old or the new content, never a mixture. ``known`` and ``new``
+    also hold against writers in other processes.
     """
 
     root = ""
@@ -101,28 +101,29 @@ class KeyValueFiles(WalkMethod):
         paths.check_write(path, known, new=new)
         parts = paths.parts_of(path)
         async with self._write_lock:
-            old = await self._load_record(parts)
-            if old is None and (not parts or await self._keys_beneath(parts)):
-                raise paths.not_a_file_error(path)
-            for depth in range(1, len(parts)):
-                if await self._load_record(parts[:depth]):
-                    raise paths.blocked_folder_error(paths.join_names(parts[:depth]))
-            paths.check_unchanged(path, old.digest if old else None, known, new=new)
+            old = await self._load_writable(path, parts, known, new=new)
             head = await self._store_parts(bytes(data))
-            await self._values.put(self._key_of(parts), msgspec.to_builtins(head))
-            await self._delete_parts(old)
+            value, key = msgspec.to_builtins(head), self._key_of(parts)
+            while not await self._values.compare_and_set(key, old, value):
+                try:
+                    old = await self._load_writable(path, parts, known, new=new)
+                except FileError:
+                    await self._delete_parts(head)
+                    raise
+            await self._delete_parts(_decode_record(path, old))
         return _info_of(paths.join_names(parts), head)
 
     async def delete(self, path: str) -> None:
         """Remove a file; a folder disappears with its last file."""
         parts = paths.deletable_parts_of(path)
         async with self._write_lock:
-            old = await self._load_record(parts)
-            if old is None:
-                await self.stat(path)
-                raise FileError(f"{paths.quote_path(path)}: the folder is not empty")
-            await self._values.put(self._key_of(parts), None)
-            await self._delete_parts(old)
+            key, old = self._key_of(parts), None
+            while old is None or not await self._values.compare_and_set(key, old, None):
+                old = await self._values.get(key)
+                if old is None:
+                    await self.stat(path)
+                    raise FileError(f"{paths.quote_path(path)}: the folder is not empty")
+            await self._delete_parts(_decode_record(path, old))
 
     async def remove_unused_parts(self) -> int:
         """Remove parts that no file uses, left by killed writers; only while no other process writes."""
@@ -136,6 +137,18 @@ class KeyValueFiles(WalkMethod):
             for key in unused:
                 await self._values.put(key, None)
         return len(unused)
+
+    async def _load_writable(self, path: str, parts: Sequence[str], known: Digest | None, *, new: bool) -> JSON:
+        """Return the stored value of a file that may be replaced, ``None`` where one may be made."""
+        value = await self._values.get(self._key_of(parts)) if parts else None
+        if value is None and (not parts or await self._keys_beneath(parts)):
+            raise paths.not_a_file_error(path)
+        for depth in range(1, len(parts)):
+            if await self._load_record(parts[:depth]):
+                raise paths.blocked_folder_error(paths.join_names(parts[:depth]))
+        old = _decode_record(path, value)
+        paths.check_unchanged(path, old.digest if old else None, known, new=new)
+        return value
 
     def _key_of(self, parts: Sequence[str]) -> str:
         return f"{self._prefix}n/{_encode_key(paths.join_names(parts))}"

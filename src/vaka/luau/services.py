@@ -12,9 +12,9 @@ from vaka.core.loop.children.script_journal import ScriptJournal, ScriptRequest
 from vaka.core.ports.agent import AgentServices, ToolArgumentParser
 from vaka.core.ports.model import Model
 from vaka.core.ports.net import Network
-from vaka.core.ports.store import KeyValueStore
 from vaka.core.ports.tool import Tool
 from vaka.core.ports.transformer import TransformerFactory
+from vaka.core.ports.values import KeyValueStore
 from vaka.core.types.errors import ScriptError
 from vaka.core.types.ids import JSON
 from vaka.core.types.monitor import UsageRecorded

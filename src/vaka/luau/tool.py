@@ -13,8 +13,8 @@ from vaka.core.loop.children.script_journal import ScriptJournal, ScriptRequest
 from vaka.core.loop.children.subagent import open_script_journal, record_script_end
 from vaka.core.loop.context import Turn
 from vaka.core.ports.agent import AgentServices
-from vaka.core.ports.store import session_values_prefix
 from vaka.core.ports.tool import ToolContext
+from vaka.core.ports.values import session_values_prefix
 from vaka.core.types.errors import InvalidInput, ScriptError
 from vaka.core.types.ids import JSON, AgentPath
 from vaka.core.types.keywords import suggest_keywords

@@ -7,9 +7,10 @@ from typing import Any, TypeVar
 from vaka.core.ports.agent import RunnableAgent, SharedService, ToolArgumentParser
 from vaka.core.ports.model import Model
 from vaka.core.ports.net import Network
-from vaka.core.ports.store import KeyValueStore, Store
+from vaka.core.ports.store import Store
 from vaka.core.ports.tool import Tool
 from vaka.core.ports.transformer import TransformerFactory
+from vaka.core.ports.values import KeyValueStore
 from vaka.core.types.errors import InvalidInput
 from vaka.core.types.ids import JSON
 from vaka.runtime import lazy

@@ -15,8 +15,8 @@ from vaka.core.loop.context import Turn
 from vaka.core.loop.middleware import Middleware
 from vaka.core.loop.tools.context import CallContext
 from vaka.core.ports.model import Model
-from vaka.core.ports.store import KeyValueStore
 from vaka.core.ports.tool import Tool, ToolContext
+from vaka.core.ports.values import KeyValueStore
 from vaka.core.session.redaction import MIN_SECRET_LENGTH
 from vaka.core.types.errors import ConfigError, InvalidInput, McpError
 from vaka.core.types.event import Body

@@ -15,7 +15,8 @@ from starlette.requests import HTTPConnection
 
 from vaka.agents.react import Agent
 from vaka.core.ports.env import format_timestamp
-from vaka.core.ports.store import KeyValueStore, PendingDecision
+from vaka.core.ports.store import PendingDecision
+from vaka.core.ports.values import KeyValueStore
 from vaka.core.session.fanout import Follower
 from vaka.core.types.control import ApprovalRequested, QuestionAsked
 from vaka.core.types.errors import Busy, HeadMoved, VakaError

@@ -16,7 +16,8 @@ import msgspec
 from vaka.agents.match.router import routers_of
 from vaka.core.messages.blobs import restore_content
 from vaka.core.ports.env import format_timestamp
-from vaka.core.ports.store import SessionQuery, session_values_prefix
+from vaka.core.ports.store import SessionQuery
+from vaka.core.ports.values import session_values_prefix
 from vaka.core.types.control import InputAdded
 from vaka.core.types.errors import Busy, InvalidInput, NotFound, VakaError
 from vaka.core.types.event import Event

@@ -10,15 +10,8 @@ from contextlib import aclosing
 import msgspec
 
 from vaka.core.ports import store
-from vaka.core.ports.store import (
-    GcResult,
-    PendingDecision,
-    Retention,
-    SessionInfo,
-    SessionPage,
-    SessionQuery,
-    session_values_prefix,
-)
+from vaka.core.ports.store import GcResult, PendingDecision, Retention, SessionInfo, SessionPage, SessionQuery
+from vaka.core.ports.values import KeyValueStore, session_values_prefix
 from vaka.core.session.hash_chain import seal
 from vaka.core.session.index_rows import advance_row, blobs_of, replace_fields, select_keyed_or_blob_events
 from vaka.core.types.control import key_of
@@ -99,6 +92,18 @@ class SharedMemory:
         self.claims: dict[MemoryKey, MemoryClaim] = {}
         self.blobs: dict[tuple[str, Digest], tuple[bytes, str]] = {}
         self.values: dict[tuple[str, str], bytes] = {}
+        self.expiries: dict[tuple[str, str], str] = {}
+        """When values expire, of those that do."""
+
+    def put_value(self, key: tuple[str, str], raw: bytes | None, expires: str = "") -> None:
+        """Store or remove a value and its time of expiry."""
+        self.expiries.pop(key, None)
+        if raw is None:
+            self.values.pop(key, None)
+            return
+        self.values[key] = raw
+        if expires:
+            self.expiries[key] = expires
 
     def delete_session_values(self, keys: Iterable[MemoryKey]) -> None:
         """Delete the values that belong to sessions."""
@@ -108,6 +113,7 @@ class SharedMemory:
             for key, value in self.values.items()
             if not any(key[0] == namespace and key[1].startswith(prefix) for namespace, prefix in prefixes)
         }
+        self.expiries = {key: expires for key, expires in self.expiries.items() if key in self.values}
 
     def wake(self, key: MemoryKey, head: int) -> None:
         """Wake the waits for a session in all handles."""
@@ -301,14 +307,18 @@ class MemoryValues(_MemoryPort):
         return None if raw is None else msgspec.json.decode(raw)
 
     async def put(self, key: str, value: JSON) -> None:
-        if value is None:
-            self._shared.values.pop((self._namespace, key), None)
-        else:
-            self._shared.values[self._namespace, key] = encode_value(key, value)
+        self._shared.put_value((self._namespace, key), None if value is None else encode_value(key, value))
 
     async def put_if_absent(self, key: str, value: JSON) -> JSON:
         raw = self._shared.values.setdefault((self._namespace, key), encode_present_value(key, value))
         return msgspec.json.decode(raw)
+
+    async def compare_and_set(self, key: str, old: JSON, new: JSON, *, expires: str = "") -> bool:
+        raw_old, raw_new = (None if value is None else encode_value(key, value) for value in (old, new))
+        name = (self._namespace, key)
+        if self._shared.values.get(name) == raw_old:
+            self._shared.put_value(name, raw_new, expires)
+        return self._shared.values.get(name) == raw_new
 
     async def keys(self, prefix: str = "") -> Sequence[str]:
         return sorted(key for space, key in self._shared.values if space == self._namespace and key.startswith(prefix))
@@ -343,7 +353,7 @@ class MemoryStore:
         self.sessions: store.SessionIndex = MemorySessions(self)
         self.snapshots: store.SnapshotStore = MemorySnapshots(self)
         self.blobs: store.BlobStore = MemoryBlobs(self)
-        self.values: store.KeyValueStore = MemoryValues(self)
+        self.values: KeyValueStore = MemoryValues(self)
         self.live: store.LiveChannel = MemoryLive(self)
 
     def with_namespace(self, namespace: str) -> "MemoryStore":
@@ -369,12 +379,20 @@ class MemoryStore:
             for key, (data, created) in shared.blobs.items()
             if key[0] == self.namespace and key[1] not in referenced and created < retention.blobs_before
         }
+        expired = [
+            key
+            for key, time in shared.expiries.items()
+            if key[0] == self.namespace and time < retention.expired_before
+        ]
+        size = sum(removed.values()) + sum(loose.values()) + sum(len(shared.values[key]) for key in expired)
         if not retention.dry_run:
+            for key in expired:
+                shared.put_value(key, None)
             shared.logs = {key: log for key, log in shared.logs.items() if key not in removed}
             shared.blobs = {key: blob for key, blob in shared.blobs.items() if key not in loose}
             shared.delete_session_values(removed)
-        size = sum(removed.values()) + sum(loose.values())
-        return GcResult(sessions=tuple(sorted(session for _, session in removed)), blobs=len(loose), bytes=size)
+        sessions = tuple(sorted(session for _, session in removed))
+        return GcResult(sessions=sessions, blobs=len(loose), values=len(expired), bytes=size)
 
     async def reindex(self) -> int:
         keys = [key for key in self.hub.shared.logs if key[0] == self.namespace]

@@ -38,6 +38,11 @@ class DictValues:
     async def put_if_absent(self, key: str, value: JSON) -> JSON:
         return self.entries.setdefault(key, value)
 
+    async def compare_and_set(self, key: str, old: JSON, new: JSON, *, expires: str = "") -> bool:
+        if self.entries.get(key) == old:
+            await self.put(key, new)
+        return bool(self.entries.get(key) == new)
+
     async def keys(self, prefix: str = "") -> Sequence[str]:
         return sorted(key for key in self.entries if key.startswith(prefix))
 

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from vaka.config.settings import PEPPER_VARIABLE
-from vaka.core.ports.store import KeyValueStore, Store
+from vaka.core.ports.store import Store
+from vaka.core.ports.values import KeyValueStore
 from vaka.core.types.errors import ConfigError, Corrupt, InvalidInput, NotFound, Unavailable
 from vaka.core.types.ids import JSON
 from vaka.server.auth.api_keys import KEYS_PREFIX, USAGE_PREFIX, ApiKeys, KeyOptions, open_api_keys
@@ -56,6 +57,9 @@ class CountedValues:
 
     async def put_if_absent(self, key: str, value: JSON) -> JSON:
         return await self._values.put_if_absent(key, value)
+
+    async def compare_and_set(self, key: str, old: JSON, new: JSON, *, expires: str = "") -> bool:
+        return await self._values.compare_and_set(key, old, new, expires=expires)
 
     async def keys(self, prefix: str = "") -> Any:
         return await self._values.keys(prefix)

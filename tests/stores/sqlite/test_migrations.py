@@ -34,7 +34,8 @@ def _copy_to_first_schema(path: Path, source: Path) -> None:
         connection.execute("pragma user_version = 1")
         connection.execute("attach ? as made", (str(source),))
         connection.execute(f"insert into sessions ({KEPT_COLUMNS}) select {KEPT_COLUMNS} from made.sessions")
-        for table in ("events", "decisions", "blobs", "snapshots", "pairs"):
+        connection.execute("insert into pairs select namespace, key, checksum, value from made.pairs")
+        for table in ("events", "decisions", "blobs", "snapshots"):
             connection.execute(f"insert into {table} select * from made.{table}")
         found = "select namespace, session, name, seq from made.names where kind = 'key'"
         connection.execute(f"insert into keys {found}")
@@ -54,6 +55,7 @@ async def test_data_of_the_first_schema_is_migrated(tmp_path: Path) -> None:
     store = SqliteStore(new, durability="process")
     digest = await store.blobs.put(b"a picture")
     loose = await store.blobs.put(b"unreferenced")
+    await store.values.put("settings", {"a": 1})
     seen = InputAdded(key="seen", content=(Image(blob=digest, media_type="image/png"),))
     await write_session(store, "s", input_added("one", "k1"), approval_requested("a1"), at=100)
     await write_session(store, "t", seen, at=60)
@@ -69,6 +71,7 @@ async def test_data_of_the_first_schema_is_migrated(tmp_path: Path) -> None:
     removed = await store.gc(Retention(idle_before=LATER, blobs_before=LATER))
     assert removed == GcResult(sessions=(SessionId("done"),), blobs=1, bytes=removed.bytes)
     assert await store.blobs.get(digest) == b"a picture"
+    assert await store.values.get("settings") == {"a": 1}
     assert loose not in [row[0] for row in _query_rows(old, "select digest from blobs")]
     assert await store.reindex() == 2
     await store.close()

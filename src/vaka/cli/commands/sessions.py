@@ -361,11 +361,16 @@ def fork(place: str, made: str, **flags: Any) -> None:
 @options.json_option
 @options.store_options
 def gc(older_than: float | None, dry_run: bool, **flags: Any) -> None:
-    """Remove large texts without a reference, and with --older-than old sessions. Unfinished work always stays."""
+    """Remove large texts without a reference, expired values, and with --older-than old sessions.
+
+    Unfinished work always stays.
+    """
     now = time.time()
     idle_before = "" if older_than is None else format_timestamp(now - older_than)
     blobs_before = format_timestamp(now - _BLOB_GRACE_SECONDS)
-    retention = Retention(idle_before=idle_before, blobs_before=blobs_before, dry_run=dry_run)
+    retention = Retention(
+        idle_before=idle_before, blobs_before=blobs_before, expired_before=format_timestamp(now), dry_run=dry_run
+    )
     removed = with_runtime(flags, lambda runtime: runtime.store.gc(retention))
     if flags["as_json"]:
         print_json({**msgspec.to_builtins(removed), "dry_run": dry_run})
@@ -373,7 +378,8 @@ def gc(older_than: float | None, dry_run: bool, **flags: Any) -> None:
     for id in removed.sessions:
         click.echo(as_printable(id))
     verb = "would remove" if dry_run else "removed"
-    click.echo(f"{verb} {len(removed.sessions)} sessions, {removed.blobs} blobs, {removed.bytes} bytes", err=True)
+    counts = f"{len(removed.sessions)} sessions, {removed.blobs} blobs, {removed.values} values, {removed.bytes} bytes"
+    click.echo(f"{verb} {counts}", err=True)
 
 
 @sessions.command(epilog=options.format_examples("vaka sessions delete demo --yes"))

@@ -29,8 +29,8 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar, runtime_che
 
 from vaka.core.ports.model import Model
 from vaka.core.ports.net import Network
-from vaka.core.ports.store import KeyValueStore
 from vaka.core.ports.tool import Tool, ToolContext
+from vaka.core.ports.values import KeyValueStore
 from vaka.core.types.ending import Ending
 from vaka.core.types.ids import JSON
 from vaka.core.types.message import Content

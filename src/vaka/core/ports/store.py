@@ -8,8 +8,9 @@ from typing import Any, Literal, Protocol, TypeAlias
 
 import msgspec
 
+from vaka.core.ports.values import KeyValueStore
 from vaka.core.types.event import Event
-from vaka.core.types.ids import JSON, DecisionId, Digest, SessionId, Term
+from vaka.core.types.ids import DecisionId, Digest, SessionId, Term
 
 SessionStatus: TypeAlias = Literal["idle", "queued", "running", "waiting", "closed"]
 """What a session does, derived from its turns and inputs."""
@@ -200,38 +201,6 @@ class BlobStore(Protocol):
         ...
 
 
-def session_values_prefix(session: str) -> str:
-    """Return the prefix of the keys of values that belong to a session: they are deleted with it.
-
-    The length makes prefixes unique: no session's prefix begins with that of another one.
-    """
-    return f"session/{len(session.encode('utf-8', 'surrogatepass'))}/{session}/"
-
-
-class KeyValueStore(Protocol):
-    """Small JSON values by name; see ``session_values_prefix`` for those of one session."""
-
-    async def get(self, key: str) -> JSON:
-        """Return the value, ``None`` when there is none."""
-        ...
-
-    async def put(self, key: str, value: JSON) -> None:
-        """Store the value, durable on return; ``None`` removes it."""
-        ...
-
-    async def put_if_absent(self, key: str, value: JSON) -> JSON:
-        """Store the value unless the key has one, durable on return; return the value that the key has then.
-
-        Of several callers at once one stores its value and all get that one. A caller that must know whether the value
-        is its own puts something unique into it. ``InvalidInput`` for ``None``.
-        """
-        ...
-
-    async def keys(self, prefix: str = "") -> Sequence[str]:
-        """Return the names that begin with ``prefix``, sorted."""
-        ...
-
-
 class LiveChannel(Protocol):
     """Sends the open blocks of a writer, which are not stored, to other processes, at most every 100 ms."""
 
@@ -255,6 +224,8 @@ class Retention(msgspec.Struct, frozen=True, kw_only=True):
     """Sessions that are idle or closed and have not changed since (RFC 3339); none when empty."""
     blobs_before: str = ""
     """Unreferenced blobs that are older than this."""
+    expired_before: str = ""
+    """Values whose time of expiry is before this; none when empty."""
     dry_run: bool = False
 
 
@@ -263,6 +234,8 @@ class GcResult(msgspec.Struct, frozen=True, kw_only=True):
 
     sessions: tuple[SessionId, ...] = ()
     blobs: int = 0
+    values: int = 0
+    """The number of expired values."""
     bytes: int = 0
 
 

@@ -4,7 +4,7 @@ import re
 from collections.abc import Mapping, Sequence
 
 from vaka.core.loop.children.script_journal import ScriptRequest
-from vaka.core.ports.store import KeyValueStore, session_values_prefix
+from vaka.core.ports.values import KeyValueStore, session_values_prefix
 from vaka.core.types.errors import ScriptError, VakaError
 from vaka.core.types.ids import JSON
 from vaka.luau.protocol import HostFunction, HostFunctions, as_count, as_string, as_table, pack, unpack

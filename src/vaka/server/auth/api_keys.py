@@ -11,7 +11,7 @@ from typing import Literal, TypeAlias
 import msgspec
 
 from vaka.core.ports.env import Clock, format_timestamp
-from vaka.core.ports.store import KeyValueStore
+from vaka.core.ports.values import KeyValueStore
 from vaka.core.types.errors import Corrupt, InvalidInput, NotFound, StoreError
 from vaka.core.types.ids import JSON
 from vaka.server.auth.errors import CredentialRefused

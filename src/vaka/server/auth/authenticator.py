@@ -5,7 +5,7 @@ from contextlib import contextmanager
 
 from vaka.core.ports.env import Clock
 from vaka.core.ports.net import Network
-from vaka.core.ports.store import KeyValueStore
+from vaka.core.ports.values import KeyValueStore
 from vaka.server.auth.api_keys import ApiKeys, is_api_key
 from vaka.server.auth.errors import CredentialRefused
 from vaka.server.auth.jwt import JwtSettings, JwtVerifier

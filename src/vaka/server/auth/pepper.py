@@ -6,7 +6,7 @@ import secrets
 from collections.abc import Mapping
 
 from vaka.config.settings import PEPPER_VARIABLE
-from vaka.core.ports.store import KeyValueStore
+from vaka.core.ports.values import KeyValueStore
 from vaka.core.types.errors import ConfigError, Corrupt
 
 PEPPER_KEY = "server/pepper"

@@ -13,7 +13,7 @@ from typing import Literal, TypeAlias
 import msgspec
 
 from vaka.core.ports.env import Clock
-from vaka.core.ports.store import KeyValueStore
+from vaka.core.ports.values import KeyValueStore
 from vaka.core.types.errors import Corrupt
 from vaka.server.auth.errors import CredentialRefused
 from vaka.server.auth.pepper import Pepper

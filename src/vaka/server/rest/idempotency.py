@@ -17,7 +17,7 @@ from starlette.responses import Response
 from starlette.types import ASGIApp
 
 from vaka.core.ports.env import format_timestamp
-from vaka.core.ports.store import KeyValueStore
+from vaka.core.ports.values import KeyValueStore
 from vaka.core.types.errors import VakaError
 from vaka.server.bodies import read_bytes
 from vaka.server.guard import principal_of

@@ -2,6 +2,7 @@
 
 from vaka.core.ports import store
 from vaka.core.ports.store import GcResult, Retention
+from vaka.core.ports.values import KeyValueStore
 from vaka.core.types.errors import ConfigError
 from vaka.stores.common import Durability
 from vaka.stores.postgres import maintenance
@@ -24,7 +25,7 @@ class PostgresNamespace:
         self.sessions: store.SessionIndex = PostgresSessions(*ports)
         self.snapshots: store.SnapshotStore = PostgresSnapshots(*ports)
         self.blobs: store.BlobStore = PostgresBlobs(*ports)
-        self.values: store.KeyValueStore = PostgresValues(*ports)
+        self.values: KeyValueStore = PostgresValues(*ports)
         self.live: store.LiveChannel = PostgresLive(*ports)
 
     def with_namespace(self, namespace: str) -> "PostgresNamespace":

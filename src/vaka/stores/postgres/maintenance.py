@@ -24,6 +24,13 @@ _DELETE_LOOSE_BLOBS = (
     "and b.put < $2) "
     "select count(*), coalesce(sum(size), 0)::bigint from loose"
 )
+_DELETE_EXPIRED_VALUES = (
+    "with expired as (select digest, length(body) as size from vaka.vals "
+    "where namespace = $1 and expires <> '' and expires < $2), "
+    "gone as (delete from vaka.vals v using expired where not $3 and v.namespace = $1 and v.digest = expired.digest "
+    "and v.expires <> '' and v.expires < $2) "
+    "select count(*), coalesce(sum(size), 0)::bigint from expired"
+)
 _SELECT_SESSION_IDS = (
     "select id from vaka.sessions where namespace = $1 union select session from vaka.events where namespace = $1"
 )
@@ -71,7 +78,7 @@ _INSERT_BLOB_NAMES = (
 async def collect_garbage(database: PostgresDatabase, namespace: bytes, retention: Retention) -> GcResult:
     """Remove idle sessions and unreferenced blobs; never a session with a writer, unfinished work or open decisions."""
     sessions: list[bytes] = []
-    blobs = size = 0
+    blobs = values = size = 0
     if retention.idle_before:
         before = encode_text(retention.idle_before)
         idle = await database.fetch(
@@ -85,9 +92,15 @@ async def collect_garbage(database: PostgresDatabase, namespace: bytes, retentio
         )
         blobs, more = rows[0]
         size += more
-    return GcResult(
-        sessions=tuple(SessionId(decode_text(session)) for session in sorted(sessions)), blobs=blobs, bytes=size
-    )
+    if retention.expired_before:
+        rows = await database.fetch(
+            _DELETE_EXPIRED_VALUES, namespace, encode_text(retention.expired_before), retention.dry_run,
+            timeout=STATEMENT_TIMEOUT,
+        )  # fmt: skip
+        values, more = rows[0]
+        size += more
+    found = tuple(SessionId(decode_text(session)) for session in sorted(sessions))
+    return GcResult(sessions=found, blobs=blobs, values=values, bytes=size)
 
 
 async def reindex(database: PostgresDatabase, namespace: bytes) -> int:

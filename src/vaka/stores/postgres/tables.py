@@ -163,8 +163,17 @@ _GET_VALUE = "select body from vaka.vals where namespace = $1 and digest = $2"
 
 _PUT_VALUE = (
     "insert into vaka.vals (namespace, digest, key, body) values ($1, $2, $3, $4) "
-    "on conflict (namespace, digest) do update set body = excluded.body"
+    "on conflict (namespace, digest) do update set body = excluded.body, expires = excluded.expires"
 )
+
+_INSERT_VALUE = (
+    "insert into vaka.vals (namespace, digest, key, body, expires) values ($1, $2, $3, $4, $5) "
+    "on conflict do nothing returning body"
+)
+_REPLACE_VALUE = (
+    "update vaka.vals set body = $4, expires = $5 where namespace = $1 and digest = $2 and body = $3 returning body"
+)
+_DELETE_EQUAL_VALUE = "delete from vaka.vals where namespace = $1 and digest = $2 and body = $3"
 
 # The update changes nothing: it locks the row of another transaction until that has ended, and returns its value.
 _PUT_VALUE_IF_ABSENT = (
@@ -227,6 +236,20 @@ class PostgresValues(PostgresPort):
         raw = encode_present_value(key, value)
         (row,) = await self._fetch(_PUT_VALUE_IF_ABSENT, digest_text(key), encode_text(key), raw)
         return _decode_body(key, row["body"])
+
+    async def compare_and_set(self, key: str, old: JSON, new: JSON, *, expires: str = "") -> bool:
+        digest, until = digest_text(key), encode_text(expires)
+        raw_old, raw_new = (None if value is None else encode_value(key, value) for value in (old, new))
+        if raw_new is None:
+            if raw_old is not None:
+                await self._fetch(_DELETE_EQUAL_VALUE, digest, raw_old)
+        elif raw_old is None:
+            if await self._fetch(_INSERT_VALUE, digest, encode_text(key), raw_new, until):
+                return True
+        elif await self._fetch(_REPLACE_VALUE, digest, raw_old, raw_new, until):
+            return True
+        row = await self._fetch_row(_GET_VALUE, digest)
+        return (None if row is None else row["body"]) == raw_new
 
     async def keys(self, prefix: str = "") -> Sequence[str]:
         first = encode_text(prefix)

@@ -4,6 +4,7 @@ from pathlib import Path
 
 from vaka.core.ports import store
 from vaka.core.ports.store import GcResult, Retention
+from vaka.core.ports.values import KeyValueStore
 from vaka.stores.common import Durability, check_durability
 from vaka.stores.sqlite.events import SqliteEvents
 from vaka.stores.sqlite.hub import SqliteHub, SqliteLive
@@ -30,7 +31,7 @@ class SqliteStore:
         self.sessions: store.SessionIndex = SqliteSessions(self)
         self.snapshots: store.SnapshotStore = SqliteSnapshots(self)
         self.blobs: store.BlobStore = SqliteBlobs(self)
-        self.values: store.KeyValueStore = SqliteValues(self)
+        self.values: KeyValueStore = SqliteValues(self)
         self.live: store.LiveChannel = SqliteLive(self)
         self._maintenance = SqliteMaintenance(self)
 

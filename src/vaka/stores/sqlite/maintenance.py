@@ -25,6 +25,10 @@ _SELECT_SESSION_IDS = (
 _SELECT_SIZE = "select coalesce(sum(length(body)), 0) from events where namespace = ? and session = ?"
 _SELECT_BLOBS = "select digest, length(data) from blobs where namespace = ? and created < ?"
 _SELECT_BLOB_NAMES = "select name, session from names where namespace = ? and kind = 'blob'"
+_SELECT_EXPIRED = (
+    "select count(*), coalesce(sum(length(value)), 0) from pairs where namespace = ? and expires <> '' and expires < ?"
+)
+_DELETE_EXPIRED = "delete from pairs where namespace = ? and expires <> '' and expires < ?"
 _DELETE_BLOB = "delete from blobs where namespace = ? and digest = ?"
 _THREAD_SIZE = 1 << 30
 """A size that sends work to the writer thread."""
@@ -35,6 +39,7 @@ class SqliteMaintenance(SqlitePort):
 
     async def gc(self, retention: Retention) -> GcResult:
         sessions = await self._remove_sessions(retention)
+        values, values_size = await self._remove_expired_values(retention)
         blobs = await self._database.run_in_thread(
             partial(self._unreferenced_blobs, before=retention.blobs_before, gone=set(sessions))
         )
@@ -44,7 +49,8 @@ class SqliteMaintenance(SqlitePort):
                     partial(self._delete_blobs, retention.blobs_before), size=_THREAD_SIZE
                 )
             await self._database.run_in_thread(_shrink_file)
-        return GcResult(sessions=tuple(sessions), blobs=len(blobs), bytes=sum(sessions.values()) + sum(blobs.values()))
+        size = sum(sessions.values()) + sum(blobs.values()) + values_size
+        return GcResult(sessions=tuple(sessions), blobs=len(blobs), values=values, bytes=size)
 
     async def reindex(self) -> int:
         """Rebuild every index row from the logs, one session after the other; ``Corrupt`` names the damaged ones."""
@@ -81,6 +87,18 @@ class SqliteMaintenance(SqlitePort):
         if not dry_run:
             rows.delete_session(connection, key)
         return size
+
+    async def _remove_expired_values(self, retention: Retention) -> tuple[int, int]:
+        """Remove expired values, or with ``dry_run`` only count them; return their number and size."""
+        key = (self._namespace, retention.expired_before)
+
+        def remove(connection: sqlite3.Connection) -> tuple[int, int]:
+            count, size = connection.execute(_SELECT_EXPIRED, key).fetchone()
+            if count and not retention.dry_run:
+                connection.execute(_DELETE_EXPIRED, key)
+            return count, size
+
+        return await (self._database.read(remove) if retention.dry_run else self._database.write(remove))
 
     def _unreferenced_blobs(self, connection: sqlite3.Connection, before: str, gone: Collection[str]) -> dict[str, int]:
         """Return the blobs that no session outside ``gone`` names, with their sizes."""

@@ -8,7 +8,8 @@ from typing import Any, NamedTuple, TypeAlias
 
 import msgspec
 
-from vaka.core.ports.store import SessionInfo, session_values_prefix
+from vaka.core.ports.store import SessionInfo
+from vaka.core.ports.values import session_values_prefix
 from vaka.core.session.hash_chain import HashChain, hash_of
 from vaka.core.session.index_rows import blobs_of, select_keyed_or_blob_events
 from vaka.core.types.control import key_of

@@ -193,6 +193,8 @@ class SqliteBlobs(SqlitePort):
 
 
 _SELECT_VALUE = "select checksum, value from pairs where namespace = ? and key = ?"
+_PUT_VALUE = "insert or replace into pairs (namespace, key, checksum, value, expires) values (?,?,?,?,?)"
+_DELETE_VALUE = "delete from pairs where namespace = ? and key = ?"
 
 
 class SqliteValues(SqlitePort):
@@ -202,13 +204,12 @@ class SqliteValues(SqlitePort):
 
     async def put(self, key: str, value: JSON) -> None:
         if value is None:
-            await self._write("delete from pairs where namespace = ? and key = ?", key)
+            await self._write(_DELETE_VALUE, key)
             return
         raw = encode_value(key, value)
-        statement = "insert or replace into pairs (namespace, key, checksum, value) values (?,?,?,?)"
 
         def put(connection: sqlite3.Connection) -> None:
-            connection.execute(statement, (self._namespace, key, checksum(self._namespace, key, raw), raw))
+            connection.execute(_PUT_VALUE, self._row_of(key, raw, ""))
 
         await self._database.write(put, size=len(raw))
 
@@ -223,6 +224,26 @@ class SqliteValues(SqlitePort):
 
         return self._decode(key, await self._database.write_again(put, size=len(raw)))
 
+    async def compare_and_set(self, key: str, old: JSON, new: JSON, *, expires: str = "") -> bool:
+        raw_old, raw_new = (None if value is None else encode_value(key, value) for value in (old, new))
+        name = (self._namespace, key)
+
+        def load(connection: sqlite3.Connection) -> bytes | None:
+            found = connection.execute(_SELECT_VALUE, name).fetchone()
+            return found[1] if found else None
+
+        def change(connection: sqlite3.Connection) -> bool:
+            stored = load(connection)
+            if stored != raw_old:
+                return stored == raw_new
+            if raw_new is None:
+                connection.execute(_DELETE_VALUE, name)
+            else:
+                connection.execute(_PUT_VALUE, self._row_of(key, raw_new, expires))
+            return True
+
+        return await self._database.write_again(change, size=len(raw_new or b""))
+
     async def keys(self, prefix: str = "") -> Sequence[str]:
         query = "select key from pairs where namespace = ? and key >= ? order by key"
 
@@ -232,6 +253,9 @@ class SqliteValues(SqlitePort):
                 return [key for (key,) in itertools.takewhile(lambda row: row[0].startswith(prefix), found)]
 
         return await self._database.read(list_keys)
+
+    def _row_of(self, key: str, raw: bytes, expires: str) -> tuple[object, ...]:
+        return self._namespace, key, checksum(self._namespace, key, raw), raw, expires
 
     def _decode(self, key: str, record: tuple[int, object]) -> JSON:
         crc, raw = record

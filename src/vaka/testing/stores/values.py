@@ -4,9 +4,11 @@
 
 import asyncio
 
+import msgspec
 import pytest
 
-from vaka.core.ports.store import Retention, Store, session_values_prefix
+from vaka.core.ports.store import GcResult, Retention, Store
+from vaka.core.ports.values import session_values_prefix
 from vaka.core.types.errors import InvalidInput
 from vaka.core.types.ids import SessionId
 from vaka.testing.stores.sealed_events import input_added, turn_events, write_session
@@ -53,6 +55,54 @@ class KeyValueContract:
             with pytest.raises(InvalidInput):
                 await store.values.put_if_absent("b", value)
         assert await store.values.keys() == ["a"]
+
+    async def test_a_value_is_replaced_only_if_it_is_the_expected_one(self, store: Store, other: Store) -> None:
+        change = store.values.compare_and_set
+        assert not await change("a", {"n": 0}, {"n": 1})
+        assert await change("a", None, {"n": 1})
+        assert not await change("a", None, {"n": 2})
+        assert not await other.values.compare_and_set("a", {"n": 2}, {"n": 3})
+        assert await other.values.compare_and_set("a", {"n": 1}, {"n": 2})
+        assert await change("a", {"n": 1}, {"n": 2})  # as after an answer that was lost
+        assert not await store.with_namespace("tenant").values.compare_and_set("a", {"n": 2}, {"n": 3})
+        assert not await change("a", {"n": 1}, None)
+        assert await store.values.get("a") == {"n": 2}
+        assert await change("a", {"n": 2}, None)
+        assert await change("a", None, None)
+        assert await store.values.keys() == []
+        with pytest.raises(InvalidInput):
+            await change("a", None, object())
+
+    async def test_no_change_of_concurrent_writers_is_lost(self, store: Store, other: Store) -> None:
+        async def add(handle: Store, name: str) -> None:
+            while True:
+                old = await handle.values.get("names")
+                if await handle.values.compare_and_set("names", old, [*(old or []), name]):
+                    return
+
+        names = [f"n{number}" for number in range(12)]
+        await asyncio.gather(*(add(handle, name) for handle, name in zip([store, other] * 6, names, strict=True)))
+        assert sorted(await store.values.get("names")) == sorted(names)
+
+    async def test_expired_values_are_removed_by_gc_and_no_others(self, store: Store, other: Store) -> None:
+        tenant = store.with_namespace("tenant")
+        for handle in (store, tenant):
+            for key, expires in (
+                ("never", ""),
+                ("soon", "2024-01-01T00:00:00.000Z"),
+                ("late", "2025-01-01T00:00:00.000Z"),
+            ):
+                assert await handle.values.compare_and_set(key, None, "text", expires=expires)
+            assert await handle.values.compare_and_set("put", None, 1, expires="2024-01-01T00:00:00.000Z")
+            await handle.values.put("put", 2)
+        due = Retention(expired_before="2024-06-01T00:00:00.000Z")
+        assert await other.gc(Retention()) == GcResult()
+        assert await other.gc(msgspec.structs.replace(due, dry_run=True)) == GcResult(values=1, bytes=6)
+        assert await store.values.keys() == ["late", "never", "put", "soon"]
+        assert await other.gc(due) == GcResult(values=1, bytes=6)
+        assert await other.gc(due) == GcResult()
+        assert await store.values.keys() == ["late", "never", "put"]
+        assert await tenant.values.keys() == ["late", "never", "put", "soon"]
 
     async def test_keys_are_listed_by_prefix_and_sorted(self, store: Store) -> None:
         for key in ("b/2", "a", "b/1", "b", "c", "b\U0010ffff", "B/3", "b/é"):

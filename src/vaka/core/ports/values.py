@@ -1,0 +1,47 @@
+"""The port of values: small JSON values beside the logs, in the same store."""
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from vaka.core.types.ids import JSON
+
+
+def session_values_prefix(session: str) -> str:
+    """Return the prefix of the keys of values that belong to a session: they are deleted with it.
+
+    The length makes prefixes unique: no session's prefix begins with that of another one.
+    """
+    return f"session/{len(session.encode('utf-8', 'surrogatepass'))}/{session}/"
+
+
+class KeyValueStore(Protocol):
+    """Small JSON values by name; see ``session_values_prefix`` for those of one session."""
+
+    async def get(self, key: str) -> JSON:
+        """Return the value, ``None`` when there is none."""
+        ...
+
+    async def put(self, key: str, value: JSON) -> None:
+        """Store the value, durable on return; ``None`` removes it."""
+        ...
+
+    async def put_if_absent(self, key: str, value: JSON) -> JSON:
+        """Store the value unless the key has one, durable on return; return the value that the key has then.
+
+        Of several callers at once one stores its value and all get that one. A caller that must know whether the value
+        is its own puts something unique into it. ``InvalidInput`` for ``None``.
+        """
+        ...
+
+    async def compare_and_set(self, key: str, old: JSON, new: JSON, *, expires: str = "") -> bool:
+        """Store ``new`` if the key has the value ``old``, durable on return; return whether the key has ``new`` then.
+
+        ``None`` stands for no value, on both sides. Of several callers at once with different new values, one gets
+        true. From ``expires`` on (RFC 3339, UTC) ``gc`` may remove the value; ``get`` does not look at it. ``put``
+        clears the time of expiry.
+        """
+        ...
+
+    async def keys(self, prefix: str = "") -> Sequence[str]:
+        """Return the names that begin with ``prefix``, sorted."""
+        ...
