@@ -14,7 +14,7 @@ from vaka.core.loop.children.subagent import child_result, run_subagent
 from vaka.core.loop.context import Recipe, Turn
 from vaka.core.loop.middleware import Middleware
 from vaka.core.messages.prompt_parts import ModelSettings
-from vaka.core.ports.agent import AgentKind, AgentServices, BindableTool, RunnableAgent
+from vaka.core.ports.agent import AgentKind, AgentServices, BindableTool, NeedsServices, RunnableAgent
 from vaka.core.ports.model import Model
 from vaka.core.ports.tool import Tool, ToolContext
 from vaka.core.types.control import InputAdded
@@ -131,7 +131,7 @@ class AgentBuilder:
         tools = [self._build_tool(tool_like, agent, model, allowed) for tool_like in agent.tools]
         recipe = Recipe(
             agent.name, model, instructions=agent.instructions, limits=agent.limits, tools=tools,
-            middleware=(*self._order_middleware(agent.middleware), *_default_middleware(tools)),
+            middleware=(*self._order_middleware(agent, model, allowed), *_default_middleware(tools)),
             settings=ModelSettings(tool_choice=agent.tool_choice, options=options, recent=_recent_messages(agent)),
         )  # fmt: skip
         recipe.check_output = schema.describe_errors if schema is not None else None
@@ -142,8 +142,12 @@ class AgentBuilder:
             recipe.tools = {name: tool for name, tool in recipe.tools.items() if name in allowed}
         return recipe
 
-    def _order_middleware(self, own: Sequence[Middleware]) -> list[Middleware]:
+    def _order_middleware(self, agent: Agent, model: Model, allowed: frozenset[str] | None) -> list[Middleware]:
         """Return the middleware of an agent; ``SubAgents`` first, so that its ``Task`` replaces that of a project."""
+        own: Sequence[Middleware] = agent.middleware
+        if any(isinstance(m, NeedsServices) for m in own):
+            services = self._make_services(agent, model, allowed)
+            own = [cast("Middleware", m.with_services(services)) if isinstance(m, NeedsServices) else m for m in own]
         if not any(isinstance(m, SubAgents) for m in own):
             return [*self.governing, *own]
         bound = [m.bind(self._task_tool_source) for m in own if isinstance(m, SubAgents)]
@@ -207,7 +211,7 @@ class AgentBuilder:
                 built_tools[id(tool_like)] = found
             return found[1]
 
-        services = self._services().make_services(find_model, find_agent, build_tool)
+        services = self._services().make_services(find_model, find_agent, build_tool, self._models.embedder)
         return services
 
     def _build_tool(

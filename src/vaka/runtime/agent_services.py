@@ -1,17 +1,17 @@
 """What the kinds of agents and of tools get from a runtime. Imported on first use."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from functools import cached_property
 from typing import Any, TypeVar
 
 from vaka.core.ports.agent import RunnableAgent, SharedService, ToolArgumentParser
-from vaka.core.ports.model import Model
+from vaka.core.ports.model import Embedder, Model
 from vaka.core.ports.net import Network
 from vaka.core.ports.store import Store
 from vaka.core.ports.tool import Tool
 from vaka.core.ports.transformer import TransformerFactory
 from vaka.core.ports.values import KeyValueStore
-from vaka.core.types.errors import InvalidInput
+from vaka.core.types.errors import ConfigError, InvalidInput
 from vaka.core.types.ids import JSON
 from vaka.runtime import lazy
 from vaka.runtime.options import Options
@@ -21,16 +21,19 @@ from vaka.tools.validate import Validator
 from vaka.transformers import builtin_transformers
 
 S = TypeVar("S", bound=SharedService)
+SubmitInput = Callable[[Any, str, str, str, str], Awaitable[None]]
+"""Stores an input of a session: the agent, the id of the session, the text, the key of the input, and the owner."""
 
 
 class ServiceHost:
     """The services of one runtime, each created on first use and closed with the runtime."""
 
-    def __init__(self, options: Options, store: Store) -> None:
+    def __init__(self, options: Options, store: Store, submit: SubmitInput | None = None) -> None:
         self.values = store.values
         self.env, self.transformers = dict(options.script_env), dict(options.transformers)
         self.user = str(options.mode.cli.get("user", "")) if options.mode is not None else ""
         self._network, self._trusted_hosts = options.network, options.trusted_hosts
+        self._submit = submit
         self._shared: dict[Callable[[], Any], Any] = {}
         self._owned: list[SharedService] = []
 
@@ -57,10 +60,16 @@ class ServiceHost:
 
     def make_services(
         self, find_model: Callable[[str], Model], find_agent: Callable[[str, JSON], RunnableAgent | None],
-        build_tool: Callable[[Any], Tool],
+        build_tool: Callable[[Any], Tool], find_embedder: Callable[[str], Embedder],
     ) -> "HostedServices":  # fmt: skip
         """Return the services of one agent."""
-        return HostedServices(self, find_model, find_agent, build_tool)
+        return HostedServices(self, find_model, find_agent, build_tool, find_embedder)
+
+    async def submit(self, agent: Any, session: str, prompt: str, key: str, owner: str) -> None:
+        """Store an input of a session of the runtime. Raises ``ConfigError`` without a runtime."""
+        if self._submit is None:
+            raise ConfigError("turns of other sessions need a runtime, and these services have none")
+        await self._submit(agent, session, prompt, key, owner)
 
     async def close(self) -> None:
         while self._owned:
@@ -73,10 +82,10 @@ class HostedServices:
     def __init__(
         self, host: ServiceHost, find_model: Callable[[str], Model],
         find_agent: Callable[[str, JSON], RunnableAgent | None],
-        build_tool: Callable[[Any], Tool],
+        build_tool: Callable[[Any], Tool], find_embedder: Callable[[str], Embedder],
     ) -> None:  # fmt: skip
         self._host, self._find_model, self._find_agent = host, find_model, find_agent
-        self._build_tool = build_tool
+        self._build_tool, self._find_embedder = build_tool, find_embedder
 
     @property
     def network(self) -> Network:
@@ -105,8 +114,14 @@ class HostedServices:
     def find_model(self, name: str) -> Model:
         return self._find_model(name)
 
+    def find_embedder(self, name: str) -> Embedder:
+        return self._find_embedder(name)
+
     def find_agent(self, name: str, config: JSON = None) -> RunnableAgent | None:
         return self._find_agent(name, config)
+
+    async def submit(self, agent: Any, session: str, prompt: str, *, key: str, owner: str = "") -> None:
+        await self._host.submit(agent, session, prompt, key, owner)
 
     def build_tool(self, tool: Any) -> Tool:
         return self._build_tool(tool)

@@ -433,5 +433,12 @@ class Runtime:
 
     def _get_service_host(self) -> "ServiceHost":
         if self._service_host is None:
-            self._service_host = lazy.service_host()(self.options, self.store)
+            self._service_host = lazy.service_host()(self.options, self.store, self._submit)
         return self._service_host
+
+    async def _submit(self, agent: Agent, session: str, prompt: str, key: str, owner: str) -> None:
+        """Store an input of a session, which gets an owner when it is new; its turn runs in the background."""
+        opened = await self.open(agent, id=session)
+        if owner and await self.store.sessions.find(opened.id) is None:
+            await opened.update(owner=owner)
+        await opened.send(prompt, key=key)

@@ -150,7 +150,9 @@ async def _run_script(file: Path, flags: dict[str, Any], settings: Settings, pro
         models = ModelRegistry(Options(**model_options(settings)).build_model_config())
         stack.push_async_callback(models.close)
         find_model = _model_finder(models, settings["model"], trusted=trusted)
-        services = make_script_services(HostedServices(host, find_model, lambda name, config: None, as_tool))
+        services = make_script_services(
+            HostedServices(host, find_model, lambda name, config: None, as_tool, models.embedder)
+        )
         output = _ScriptOutput(flags["mode"], verbose=flags["verbose"])
         script = StandaloneScript(
             program=program, services=replace(services, runner=runner), name=file.stem, model=settings["model"] or "",

@@ -27,7 +27,7 @@ What a body may rely on, and what is expected of it:
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar, runtime_checkable
 
-from vaka.core.ports.model import Model
+from vaka.core.ports.model import Embedder, Model
 from vaka.core.ports.net import Network
 from vaka.core.ports.tool import Tool, ToolContext
 from vaka.core.ports.values import KeyValueStore
@@ -103,8 +103,19 @@ class AgentServices(Protocol):
         """Return a model by name; ``default`` is the agent's own. Raises a ``VakaError`` when there is none."""
         ...
 
+    def find_embedder(self, name: str, /) -> Embedder:
+        """Return an embedder by name: ``hashing``, ``minilm``, or ``provider/model``. Raises ``ConfigError``."""
+        ...
+
     def find_agent(self, name: str, config: JSON = None, /) -> "RunnableAgent | None":
         """Return an agent as a tool that takes a ``prompt``: one of the agent's tools, or a new one from ``config``."""
+        ...
+
+    async def submit(self, agent: Any, session: str, prompt: str, /, *, key: str, owner: str = "") -> None:
+        """Store an input of another session, whose turn then runs in the background; a new session is created.
+
+        The same ``key`` again changes nothing. Raises ``Closed`` when the runtime is being closed.
+        """
         ...
 
     def build_tool(self, tool: Any, /) -> Tool:
@@ -149,6 +160,18 @@ class AgentKind(Protocol[T_contra]):
 
     def bind(self, services: AgentServices, /) -> AgentBody[T_contra]:
         """Return the body of the agent's turns."""
+        ...
+
+
+M_co = TypeVar("M_co", covariant=True)
+
+
+@runtime_checkable
+class NeedsServices(Protocol[M_co]):
+    """A middleware that needs services of the runtime. ``M_co`` is the middleware of the loop."""
+
+    def with_services(self, services: AgentServices, /) -> M_co:
+        """Return the middleware for one agent of a runtime; the original may be part of agents of other runtimes."""
         ...
 
 
