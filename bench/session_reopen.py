@@ -12,7 +12,8 @@ from vaka.core.ports.store import EventStore, SessionIndex, SessionInfo, Snapsho
 from vaka.core.session.fanout import Fanout
 from vaka.core.session.log import Log
 from vaka.core.session.snapshot import reopen
-from vaka.core.types.control import ContextCompacted, InputAdded
+from vaka.core.types.context import ContextCompacted
+from vaka.core.types.control import InputAdded
 from vaka.core.types.event import Body, Event
 from vaka.core.types.ids import EventScope, MessageId, SessionId, TurnId
 from vaka.core.types.message import Text

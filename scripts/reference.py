@@ -16,12 +16,12 @@ import vaka.errors as vaka_errors
 import vaka.events as vaka_events
 from vaka.config.claude_keys import CLAUDE_KEYS, EXPECTED_VALUES
 from vaka.config.definitions.json_schema import definition_schema
-from vaka.core.types import control, monitor, progress
+from vaka.core.types import context, control, monitor, progress
 from vaka.core.types.event import BODY_TYPES, Body
 
 REFERENCE = Path(__file__).parents[1] / "docs" / "reference"
 DEFINITIONS_HEAD = Path(__file__).with_name("definitions_head.md")
-MODULES = (progress, control, monitor)
+MODULES = (progress, control, context, monitor)
 CHANNELS = {
     "progress": "the course of a turn",
     "control": "inputs, decisions, and changes of a session",
@@ -179,8 +179,9 @@ def event_row(body: type[Body]) -> str:
     return f"| `{body.type}`{'' if body.durable else ' ·'} | {fields} | {first_paragraph_of(body.__doc__)} |"
 
 
-def _order_of(body: type[Body]) -> tuple[str, int]:
-    return body.channel, list(BODY_TYPES).index(body.type)
+def _order_of(body: type[Body]) -> tuple[int, int]:
+    module = next(at for at, module in enumerate(MODULES) if module.__name__ == body.__module__)
+    return module, list(BODY_TYPES).index(body.type)
 
 
 def claude_settings_page() -> str:

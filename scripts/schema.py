@@ -13,7 +13,7 @@ import msgspec
 from vaka.cli.turn.stream_input import InputLine
 from vaka.config.definitions.json_schema import definition_schema
 from vaka.config.definitions.references import KINDS
-from vaka.core.types import control, monitor, progress
+from vaka.core.types import context, control, monitor, progress
 from vaka.core.types.event import BODY_TYPES, VERSION, Body, Custom, Unknown
 from vaka.server.doors import native_operations
 from vaka.server.rest.openapi import make_openapi
@@ -25,7 +25,7 @@ ROOT = Path(__file__).resolve().parents[1]
 FOLDER = ROOT / "schema"
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 HOME = "vaka.core.types."
-MODULES = (progress, control, monitor)
+MODULES = (progress, control, context, monitor)
 
 Schema = dict[str, Any]
 
@@ -34,7 +34,7 @@ def list_bodies() -> list[type[Body]]:
     """Return every event body, by channel and then in order of definition."""
     order = {"progress": 0, "control": 1, "monitor": 2}
     known = [body for body in BODY_TYPES.values() if body is not Unknown and body.__module__.startswith(HOME)]
-    names = {name: at for module in MODULES for at, name in enumerate(vars(module))}
+    names = {name: at for at, name in enumerate(name for module in MODULES for name in vars(module))}
     return sorted(known, key=lambda body: (order[body.channel], names[body.__name__]))
 
 

@@ -1,10 +1,10 @@
 """Every event of a session's log. ``match event.data: case TextDelta(text=text)`` narrows its type."""
 
+from vaka.core.types.context import CheckpointSaved as CheckpointSaved
+from vaka.core.types.context import ContextCompacted as ContextCompacted
 from vaka.core.types.control import ApprovalExpired as ApprovalExpired
 from vaka.core.types.control import ApprovalRequested as ApprovalRequested
 from vaka.core.types.control import ApprovalResolved as ApprovalResolved
-from vaka.core.types.control import CheckpointSaved as CheckpointSaved
-from vaka.core.types.control import ContextCompacted as ContextCompacted
 from vaka.core.types.control import Handoff as Handoff
 from vaka.core.types.control import InputAdded as InputAdded
 from vaka.core.types.control import InputWithdrawn as InputWithdrawn

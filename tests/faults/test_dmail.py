@@ -7,7 +7,8 @@ from tests.faults.log_stores import LogStore
 from tests.faults.planned_deaths import check_each_death, resume_elsewhere, run_undisturbed, run_until_death
 from tests.faults.programs.run_dmail import MESSAGE
 from vaka.core.session.branches import live_events_of
-from vaka.core.types.control import CheckpointSaved, SessionReverted
+from vaka.core.types.context import CheckpointSaved
+from vaka.core.types.control import SessionReverted
 from vaka.core.types.event import Event
 from vaka.core.types.progress import TurnCompleted
 

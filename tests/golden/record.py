@@ -17,7 +17,8 @@ import vaka
 from vaka.core.messages.prompt import build_messages
 from vaka.core.session.snapshot import reopen
 from vaka.core.session.state import encode_state
-from vaka.core.types.control import ContextCompacted, StateChanged
+from vaka.core.types.context import ContextCompacted
+from vaka.core.types.control import StateChanged
 from vaka.core.types.errors import Suspended
 from vaka.core.types.event import Event, decode
 from vaka.core.types.ids import SessionId

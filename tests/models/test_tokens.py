@@ -1,5 +1,6 @@
 """The estimated size of a prompt."""
 
+from vaka.core.messages.tokens import estimate_message_tokens
 from vaka.core.ports.model import Prompt
 from vaka.core.types.ids import CallId, Digest, MessageId
 from vaka.core.types.message import (
@@ -17,7 +18,7 @@ from vaka.core.types.message import (
     UserMessage,
 )
 from vaka.core.types.tool import ToolSpec
-from vaka.models.tokens import estimate_message_tokens, estimate_prompt_tokens
+from vaka.models.tokens import estimate_prompt_tokens
 
 
 def test_the_size_of_a_prompt_is_about_a_token_for_four_characters() -> None:

@@ -1,6 +1,6 @@
 """Which events a filter selects."""
 
-from vaka.core.types import control, monitor, progress
+from vaka.core.types import context, control, monitor, progress
 from vaka.core.types.event import Body, Event
 from vaka.core.types.ids import MessageId, SessionId
 from vaka.server.event_filter import EventFilter
@@ -23,7 +23,7 @@ def test_channels_and_types_select_and_events_about_the_stream_always_pass() -> 
     chosen = EventFilter(channels=("progress",), types=("text.delta", "turn.completed"))
     bodies: list[Body] = [
         TEXT, SNAPSHOT, progress.TurnCompleted(text=""), progress.StepCompleted(number=1),
-        control.CheckpointSaved(label="x"), control.StreamReset(), control.StreamEnd(),
+        context.CheckpointSaved(label="x"), control.StreamReset(), control.StreamEnd(),
         monitor.Logged(level="info", message="x"),
     ]  # fmt: skip
     assert [body.type for body in bodies if chosen.selects(event(body))] == [

@@ -23,7 +23,7 @@ from tests.core.session.log_harness import (
     turn_completed,
     turn_started,
 )
-from vaka.core.types import control, monitor, progress
+from vaka.core.types import context, control, monitor, progress
 from vaka.core.types.event import Body, Event
 from vaka.core.types.ids import CallId, DecisionId, EventScope
 from vaka.core.types.message import Usage
@@ -135,12 +135,12 @@ def _story_replacing(what: type[Body], by: Callable[[Body], Body]) -> Callable[[
         _story_replacing(monitor.UsageRecorded, lambda _: monitor.UsageRecorded(model="m", usage=Usage(input=6))),
         _story_replacing(progress.TurnCompleted, lambda _: progress.TurnInterrupted(note="enough")),
         _story_replacing(control.StateChanged, lambda _: control.StateChanged(key="k", value=[2])),
-        lambda: [*make_story(), (EventScope(), control.CheckpointSaved(label="here"))],
+        lambda: [*make_story(), (EventScope(), context.CheckpointSaved(label="here"))],
         lambda: [*make_story(), (EventScope(), control.SessionClosed())],
         lambda: [*make_story(), (EventScope(), input_added("and then?", "more"))],
         lambda: [*make_story(), (EventScope(), input_added("next?", "more")), (scope_at("t2"), turn_started("more"))],
         lambda: [*make_story(), (EventScope(), control.Handoff(source="a", target="b"))],
-        lambda: [*make_story(), (EventScope(), control.ContextCompacted(summary="so far", keep_from=1))],
+        lambda: [*make_story(), (EventScope(), context.ContextCompacted(summary="so far", keep_from=1))],
     ],
 )  # fmt: skip
 async def test_a_different_event_changes_the_fingerprint(other: Callable[[], Story]) -> None:

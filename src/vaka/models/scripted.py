@@ -10,11 +10,11 @@ from typing import Annotated, Any, TypeAlias
 
 import msgspec
 
+from vaka.core.messages.tokens import estimate_text_tokens
 from vaka.core.ports.env import Clock
 from vaka.core.ports.model import CallChunk, Chunk, Prompt, ReasoningChunk, StopChunk, TextChunk, UsageChunk
 from vaka.core.types.errors import AuthenticationFailed, ConfigError, ModelError, ModelRefused, ModelUnavailable
 from vaka.core.types.message import AssistantMessage, Message, ToolMessage, Usage, UserMessage, text_of
-from vaka.models.tokens import estimate_text_tokens
 
 MAX_FILE_BYTES = 10 * 1024 * 1024
 MAX_PIECES = 20

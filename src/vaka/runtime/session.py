@@ -12,8 +12,8 @@ from vaka.core.ports.agent import AgentKind
 from vaka.core.session.fanout import Follower
 from vaka.core.session.index_rows import merge_metadata
 from vaka.core.session.snapshot import OpenedSession, reopen
+from vaka.core.types.context import CheckpointSaved
 from vaka.core.types.control import (
-    CheckpointSaved,
     InputAdded,
     InputPolicy,
     InputWithdrawn,

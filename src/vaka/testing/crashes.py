@@ -22,7 +22,7 @@ import msgspec
 from vaka.core.session.branches import live_events_of
 from vaka.core.session.fold import fold
 from vaka.core.session.state import SessionState
-from vaka.core.types import control, monitor, progress
+from vaka.core.types import context, control, monitor, progress
 from vaka.core.types.errors import ConfigError
 from vaka.core.types.event import Event
 from vaka.core.types.ids import AgentPath, CallId, digest_of
@@ -139,7 +139,7 @@ class _OutlineBuilder:
                 self._add_turn_end(event, body, code=body.code, message=body.message)
             case progress.TurnCancelled() | progress.TurnInterrupted():
                 self._add_turn_end(event, body, note=body.note)
-            case control.ContextCompacted():
+            case context.ContextCompacted():
                 self._add_fact(event, "compacted", summary=body.summary)
             case control.Handoff():
                 self._add_fact(event, "handoff", source=body.source, target=body.target)

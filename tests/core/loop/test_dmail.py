@@ -24,7 +24,8 @@ from tests.runtime.runtime_fixtures import (
 )
 from vaka.core.loop.dmail import STATE_KEY
 from vaka.core.session.snapshot import reopen
-from vaka.core.types.control import CheckpointSaved, SessionReverted
+from vaka.core.types.context import CheckpointSaved
+from vaka.core.types.control import SessionReverted
 from vaka.core.types.event import Event
 from vaka.core.types.ids import SessionId
 from vaka.core.types.message import Text, ToolMessage, UserMessage

@@ -8,7 +8,7 @@ import pytest
 import vaka
 from tests.runtime.runtime_fixtures import agent, collect_turn, last_body, read_log, runtime
 from vaka.core.ports.model import Chunk, Prompt, ReasoningChunk, StopChunk, TextChunk
-from vaka.core.types.control import ContextCompacted
+from vaka.core.types.context import ContextCompacted
 from vaka.core.types.message import AssistantMessage, Image, Reasoning, Text, UserMessage
 from vaka.stores.memory import MemoryStore
 from vaka.testing.models import FunctionModel, ScriptedModel, say

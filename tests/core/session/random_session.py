@@ -19,7 +19,7 @@ from tests.core.session.log_harness import (
 )
 from vaka.core.session.fold import results_for_open_calls
 from vaka.core.session.state import AgentProgress, OpenCall, SessionState, call_id, child_name
-from vaka.core.types import control, monitor, progress
+from vaka.core.types import context, control, monitor, progress
 from vaka.core.types.event import Body, Custom, Unknown
 from vaka.core.types.ids import AgentPath, DecisionId, EventScope, TurnId
 from vaka.core.types.message import Usage
@@ -73,12 +73,12 @@ class RandomSessionWriter:
         if state.open:
             return self._add_any_event(choice)
         keep_from = state.window + choice % (state.seq + 2 - state.window)
-        return [(EventScope(), control.ContextCompacted(summary="so far", keep_from=keep_from))]
+        return [(EventScope(), context.ContextCompacted(summary="so far", keep_from=keep_from))]
 
     def _add_any_event(self, choice: int) -> Entries:
         bodies: Sequence[Body] = (
             log_line("x" * (choice % 50)),
-            control.CheckpointSaved(label=f"here {choice % 3}"),
+            context.CheckpointSaved(label=f"here {choice % 3}"),
             control.StateChanged(key=f"k{choice % 3}", value=[None, {"n": choice}, "", 1.5][choice % 4]),
             control.InterruptRequested(key=self._new_id("int"), note="enough"),
             control.SessionClosed() if self._state().turn is None else log_line("open"),

@@ -35,6 +35,7 @@ from vaka.core.session.index_rows import (
 )
 from vaka.core.session.state import SessionState, call_id, child_name
 from vaka.core.types import control, monitor, progress
+from vaka.core.types.context import ContextCompacted, ShortenedCall
 from vaka.core.types.event import Body, Event
 from vaka.core.types.ids import CallId, DecisionId, Digest, EventScope, MessageId, TurnId
 from vaka.core.types.message import AssistantMessage, Image, Stored, Text, ToolResult, Usage
@@ -211,6 +212,9 @@ class TestIndexRows:
         for other in ({"was": "gone"}, {"was": 1}, "x", None):
             assert blobs_of(sealed_events(control.StateChanged(key=CHANGED_FILE_KEY, value=other))[0]) == []
         assert list(blobs_of(sealed_events(message)[0])) == [c, a, b]
+        short = ShortenedCall(call=CallId("call_1"), blobs=(c,), content=content)
+        compacted = ContextCompacted(summary="s", keep_from=1, opening=(content,), inputs=(content,), calls=(short,))
+        assert blobs_of(sealed_events(compacted)[0]) == [a, b, a, b, a, b, c]
         assert list(blobs_of(sealed_events(log_line("x"))[0])) == []
         assert list(blobs_of(sealed_events(turn_started())[0])) == []
 

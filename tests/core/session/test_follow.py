@@ -35,7 +35,7 @@ from vaka.core.session.fanout import (
 from vaka.core.session.follow import READ_BATCH, Subscription
 from vaka.core.session.hash_chain import seal_chain
 from vaka.core.session.log import Log
-from vaka.core.types import control, progress
+from vaka.core.types import context, control, progress
 from vaka.core.types.errors import Closed, Unavailable
 from vaka.core.types.event import Event
 from vaka.core.types.ids import Cursor, EventScope, MessageId, SessionId
@@ -403,7 +403,7 @@ class TestTwoProcesses:
 
     async def test_recent_events_with_a_gap_are_not_used(self) -> None:
         fanout = Fanout(S)
-        entries = [(EventScope(), control.CheckpointSaved(label=f"{number}")) for number in range(1, 7)]
+        entries = [(EventScope(), context.CheckpointSaved(label=f"{number}")) for number in range(1, 7)]
         events = seal_chain(S, None, entries, "2026-01-01T00:00:00.000Z")
         fanout.publish_durable(events[:2])
         assert fanout.recent_between(0, 2) == events[:2]

@@ -36,7 +36,7 @@ from vaka.core.session.fold import results_for_open_calls
 from vaka.core.session.hash_chain import HashChain, hash_of
 from vaka.core.session.log import Log
 from vaka.core.session.snapshot import reopen
-from vaka.core.types import control, progress
+from vaka.core.types import context, control, progress
 from vaka.core.types.errors import Busy, ConflictError, Corrupt, InvalidInput, LogError, NotFound
 from vaka.core.types.event import Body, Event, decode
 from vaka.core.types.ids import CallId, Cursor, EventScope, MessageId, SessionId
@@ -170,7 +170,7 @@ class TestRule3PairingIsAnInvariant:
             ([tool_called()], progress.TurnFailed(code="c", message="m")),
             ([tool_called()], progress.TurnCancelled()),
             ([tool_called()], progress.TurnInterrupted()),
-            ([tool_called()], control.ContextCompacted(summary="s", keep_from=1)),
+            ([tool_called()], context.ContextCompacted(summary="s", keep_from=1)),
             ([], turn_started("k")),
             ([turn_completed()], turn_completed()),
             ([turn_completed()], tool_called()),
@@ -380,7 +380,7 @@ class TestRule7RevertCompactAndForkAreEvents:
         harness = LogHarness()
         log = await harness.open()
         await write_simple_turn(log, 1)
-        await log.append(EventScope(), control.ContextCompacted(summary="short", keep_from=5))
+        await log.append(EventScope(), context.ContextCompacted(summary="short", keep_from=5))
         before = await harness.stored_events()
         await harness.release(log)
         await rewind_session(harness, 3)
@@ -429,7 +429,7 @@ class TestRule8ReopeningCostsTheTail:
         log = await harness.open()
         for number in range(1, 101):
             await write_simple_turn(log, number)
-        await log.append(EventScope(), control.ContextCompacted(summary="s" * 100, keep_from=log.head))
+        await log.append(EventScope(), context.ContextCompacted(summary="s" * 100, keep_from=log.head))
         events.rows = 0
         await assert_same_after_reopening(harness, log)
         assert events.rows < 300

@@ -35,7 +35,7 @@ from vaka.core.session.index_rows import rebuild_row
 from vaka.core.session.invariants import InvariantChecker
 from vaka.core.session.snapshot import reopen
 from vaka.core.session.state import SessionState, decode_state, encode_state
-from vaka.core.types import control, progress
+from vaka.core.types import context, control, progress
 from vaka.core.types.errors import LogError
 from vaka.core.types.event import Body, Event, decode
 from vaka.core.types.ids import AgentPath, Cursor, EventScope, SessionId
@@ -162,7 +162,7 @@ BODIES: st.SearchStrategy[Body] = st.one_of(
     st.just(progress.TurnInterrupted()),
     st.just(step_started()),
     st.just(log_line("x")),
-    st.just(control.ContextCompacted(summary="s", keep_from=1)),
+    st.just(context.ContextCompacted(summary="s", keep_from=1)),
     st.just(control.SessionReverted(to=0)),
 )
 

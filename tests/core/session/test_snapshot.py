@@ -27,7 +27,8 @@ from vaka.core.messages.prompt import Conversation, build_messages
 from vaka.core.session.hash_chain import seal, seal_chain
 from vaka.core.session.snapshot import SNAPSHOT_INTERVAL, reopen
 from vaka.core.session.state import FOLD_VERSION, SessionState, encode_state
-from vaka.core.types.control import CheckpointSaved, ContextCompacted, SessionClosed, SessionReverted, StateChanged
+from vaka.core.types.context import CheckpointSaved, ContextCompacted
+from vaka.core.types.control import SessionClosed, SessionReverted, StateChanged
 from vaka.core.types.errors import Corrupt, LogError
 from vaka.core.types.event import VERSION, Event
 from vaka.core.types.ids import CallId, EventScope, SessionId

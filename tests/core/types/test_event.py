@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from vaka.core.session.hash_chain import seal
-from vaka.core.types.control import CheckpointSaved, InputAdded, InterruptRequested, SessionClosed, StateChanged
+from vaka.core.types.context import CheckpointSaved
+from vaka.core.types.control import InputAdded, InterruptRequested, SessionClosed, StateChanged
 from vaka.core.types.errors import Corrupt, InvalidInput, LogError
 from vaka.core.types.event import VERSION, Custom, Event, Unknown, decode
 from vaka.core.types.ids import SessionId, TurnId, digest_of, parse_session_id

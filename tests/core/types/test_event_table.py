@@ -5,7 +5,7 @@ import inspect
 import pytest
 
 from vaka.core.session.hash_chain import seal
-from vaka.core.types import control, event, monitor, progress
+from vaka.core.types import context, control, event, monitor, progress
 from vaka.core.types.control import key_of
 from vaka.core.types.event import BODY_TYPES, Body, Channel, Control, Custom, Event, Monitor, Progress, Unknown
 
@@ -52,7 +52,7 @@ def test_every_event_type_is_in_the_table() -> None:
 
 
 def test_every_event_has_a_docstring_of_whole_sentences() -> None:
-    for module in (progress, control, monitor, event):
+    for module in (progress, control, context, monitor, event):
         for _, kind in inspect.getmembers(module, inspect.isclass):
             if issubclass(kind, Body):
                 assert kind.__doc__

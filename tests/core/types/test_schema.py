@@ -11,7 +11,7 @@ import pytest
 
 from scripts import schema
 from vaka.core.session.hash_chain import seal
-from vaka.core.types import control, monitor, progress
+from vaka.core.types import context, control, monitor, progress
 from vaka.core.types.event import Body, Custom, Event, Unknown
 from vaka.core.types.ids import CallId, DecisionId, Digest, MessageId, SessionId, TurnId
 from vaka.core.types.message import (
@@ -79,7 +79,7 @@ EXAMPLES: list[Body] = [
     control.SessionUpdated(workspace=control.SessionWorkspace(root="/w"), run=control.RunSettings(flags={"f": [1]})),
     control.SessionForked(origin="s", cursor="1.2"),
     control.SessionReverted(to=1, calls=2, reason="r"), control.SessionClosed(reason="r"),
-    control.ContextCompacted(summary="s", keep_from=1, before=2, after=3), control.CheckpointSaved(label="l"),
+    context.ContextCompacted(summary="s", keep_from=1, before=2, after=3), context.CheckpointSaved(label="l"),
     control.Handoff(source="a", target="b", reason="r"), control.StateChanged(key="k", value={"v": None}),
     control.StreamReset(reason="r"), control.StreamEnd(reason="r"),
     monitor.UsageRecorded(model="m", usage=USAGE, agent="a"),

@@ -134,12 +134,20 @@ export interface Citation {
   opaque?: Json;
 }
 
-/** From here on the model sees `summary` in place of what came before `keep_from`. */
+/** From here on the model sees `opening`, `summary` and `inputs` in place of what came before `keep_from`. */
 export interface ContextCompacted {
   summary: string;
   keep_from: number;
   before?: number;
   after?: number;
+  trigger?: "auto" | "manual";
+  instructions?: string;
+  model?: string;
+  opening?: ((Text | Image | Audio | Document | Stored | Reasoning | CallRef)[])[];
+  inputs?: ((Text | Image | Audio | Document | Stored | Reasoning | CallRef)[])[];
+  calls?: ShortenedCall[];
+  media_from?: number;
+  failure?: string;
 }
 
 /** An event that an application defines; its type on the wire is `custom.<name>`. */
@@ -425,6 +433,14 @@ export interface SessionWorkspace {
   host?: string;
 }
 
+/** A call and its result as the model sees them after a compaction; the events of the call have all of it. */
+export interface ShortenedCall {
+  call: string;
+  arguments?: JsonObject | null;
+  blobs?: string[];
+  content?: (Text | Image | Audio | Document | Stored | Reasoning | CallRef)[] | null;
+}
+
 /** A value the session keeps has changed. */
 export interface StateChanged {
   key: string;
@@ -684,12 +700,12 @@ export interface EventTypes {
   "session.forked": DurableEvent<"session.forked", "control", SessionForked>;
   "session.reverted": DurableEvent<"session.reverted", "control", SessionReverted>;
   "session.closed": DurableEvent<"session.closed", "control", SessionClosed>;
-  "context.compacted": DurableEvent<"context.compacted", "control", ContextCompacted>;
-  "checkpoint.saved": DurableEvent<"checkpoint.saved", "control", CheckpointSaved>;
   "handoff": DurableEvent<"handoff", "control", Handoff>;
   "state.changed": DurableEvent<"state.changed", "control", StateChanged>;
   "stream.reset": LiveEvent<"stream.reset", "control", StreamReset>;
   "stream.end": LiveEvent<"stream.end", "control", StreamEnd>;
+  "context.compacted": DurableEvent<"context.compacted", "control", ContextCompacted>;
+  "checkpoint.saved": DurableEvent<"checkpoint.saved", "control", CheckpointSaved>;
   "custom": DurableEvent<`custom.${string}`, "monitor", Custom>;
   "usage": DurableEvent<"usage", "monitor", UsageRecorded>;
   "model.selected": DurableEvent<"model.selected", "monitor", ModelSelected>;
@@ -749,12 +765,12 @@ export const EVENT_TYPES: ReadonlySet<string> = new Set([
   "session.forked",
   "session.reverted",
   "session.closed",
-  "context.compacted",
-  "checkpoint.saved",
   "handoff",
   "state.changed",
   "stream.reset",
   "stream.end",
+  "context.compacted",
+  "checkpoint.saved",
   "usage",
   "model.selected",
   "model.failed",

@@ -6,7 +6,8 @@ from vaka.core.loop.context import Turn
 from vaka.core.loop.middleware import Middleware
 from vaka.core.loop.tools.context import CallContext
 from vaka.core.ports.tool import ToolContext
-from vaka.core.types.control import CheckpointSaved, Onward, SessionReverted, StateChanged
+from vaka.core.types.context import CheckpointSaved
+from vaka.core.types.control import Onward, SessionReverted, StateChanged
 from vaka.core.types.errors import InvalidInput
 from vaka.core.types.ids import CallId
 from vaka.core.types.message import Text, replace_surrogates

@@ -4,15 +4,18 @@ The results of a message's calls directly follow it, in the order of the calls a
 were added meanwhile follow the results.
 """
 
+from bisect import bisect_left
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import msgspec
 
 from vaka.core.messages.blobs import names_blobs, restore_message
+from vaka.core.messages.compacted import CompactedHead, since_compaction
 from vaka.core.messages.recent import recent_positions
+from vaka.core.messages.tokens import tokens_of_message
 from vaka.core.ports.store import BlobStore
-from vaka.core.types import control, progress
+from vaka.core.types import context, control, progress
 from vaka.core.types.event import Body, Event
 from vaka.core.types.ids import AgentPath, CallId, TurnId
 from vaka.core.types.message import (
@@ -51,19 +54,6 @@ def turn_input_content(events: Iterable[Event], path: AgentPath, turn: TurnId) -
     return content
 
 
-def _since_compaction(events: list[Event], path: AgentPath) -> list[Event]:
-    for at in range(len(events) - 1, -1, -1):
-        body = events[at].data
-        if type(body) is control.ContextCompacted and events[at].path == path:
-            kept = [e for e in events if (e.seq >= body.keep_from and e is not events[at]) or _is_input(e)]
-            return [events[at], *kept]
-    return events
-
-
-def _is_input(event: Event) -> bool:
-    return isinstance(event.data, control.InputAdded)
-
-
 class Conversation:
     """The messages of the agent at ``path``, extended by each event; implements ``WindowView``."""
 
@@ -80,8 +70,17 @@ class Conversation:
         self._calls: list[ToolCall] = []
         self._results: dict[CallId, ToolResult] = {}
         self._turn_start = 0
+        self._seqs: list[int] = []
+        """The event that each message begins with; 0 for the messages of a compaction."""
+        self._answer_seq = 0
+        self._turns: list[int] = []
+        """The positions of the messages that begin a turn."""
+        self._totals = [0]
+        """The estimated tokens of the first messages, as far as they were counted."""
+        self.compacted: CompactedHead | None = None
+        """What its compactions show."""
         handlers, started = _HANDLERS, Conversation.subagent_started
-        for event in _since_compaction(list(events), path):  # ``add`` is inlined: a session may have thousands
+        for event in since_compaction(list(events), path):  # ``add`` is inlined: a session may have thousands
             body = event.data
             handler = handlers.get(type(body))
             if handler is not None and (event.path == path or handler is started):
@@ -121,6 +120,30 @@ class Conversation:
             self._loaded[position] = loaded
         return loaded
 
+    @property
+    def seqs(self) -> tuple[int, ...]:
+        """The event that each of ``messages`` begins with; a result has that of its call, a compaction has 0."""
+        return (*self._seqs, *[self._answer_seq] * len(self._open_answer()))
+
+    @property
+    def turn_positions(self) -> Sequence[int]:
+        """The positions of the messages that begin a turn."""
+        return self._turns
+
+    def estimate_tokens(self, reported: int = 0) -> int:
+        """Return the tokens of the messages that are newer than the answer whose usage event ``reported`` recorded.
+
+        The results of that answer's calls are newer. Each message is counted once; without ``reported`` all count.
+        """
+        totals, finished = self._totals, self._messages
+        while len(totals) <= len(finished):
+            totals.append(totals[-1] + tokens_of_message(finished[len(totals) - 1]))
+        first, answer = bisect_left(self._seqs, reported) if reported else 0, self._open_answer()
+        if first and isinstance(finished[first - 1], ToolMessage) and not (answer and self._answer_seq < reported):
+            first -= 1
+        newer = answer[1:] if answer and self._answer_seq < reported else answer
+        return totals[-1] - totals[first] + sum(map(tokens_of_message, newer))
+
     def forget_loaded(self) -> None:
         """Forget the content of blobs, so that the next prompt loads it again: a blob may be erased meanwhile."""
         self._loaded.clear()
@@ -150,51 +173,55 @@ class Conversation:
         """Begin a new answer."""
         self._finish_answer()
         self._answer = AssistantMessage(id=body.message_id, content=body.content, model=body.model, stop=body.stop)
+        self._answer_seq = event.seq
 
     def turn_started(self, event: Event, body: progress.TurnStarted) -> None:
         """Add the inputs of the turn, or the content that ``before_agent`` has put in their place."""
         self._finish_answer()
         self._turn_start = len(self._messages)
         content = self._take_inputs(body.inputs)
-        self._add_user_message(body.content if body.content is not None else content)
+        self._add_user_message(body.content if body.content is not None else content, event.seq, turn=True)
 
     def step_started(self, event: Event, body: progress.StepStarted) -> None:
         """Add the steered inputs that join the turn with this step."""
         self._finish_answer()
-        self._add_user_message(self._take_inputs(body.inputs))
+        self._add_user_message(self._take_inputs(body.inputs), event.seq)
 
     def output_rejected(self, event: Event, body: progress.OutputRejected) -> None:
         """Add the errors of the answer before it."""
         self._finish_answer()
-        self._add_user_message((Text(text=body.feedback),))
+        self._add_user_message((Text(text=body.feedback),), event.seq)
 
     def agent_continued(self, event: Event, body: progress.AgentContinued) -> None:
         """Add the text with which a middleware continues the agent."""
         self._finish_answer()
-        self._add_user_message((Text(text=body.text),))
+        self._add_user_message((Text(text=body.text),), event.seq)
 
     def subagent_started(self, event: Event, body: progress.SubagentStarted) -> None:
         """Add the input that the parent has given to this agent."""
         if (*event.path, body.child) == self.path:
             self._finish_answer()
-            self._add_user_message(body.content)
+            self._add_user_message(body.content, event.seq, turn=True)
 
     def turn_failed(self, event: Event, body: progress.TurnFailed) -> None:
         """Remove the messages of a turn whose input was rejected."""
         if body.withdrawn:
             self._finish_answer()
-            del self._messages[self._turn_start :]
+            del self._messages[self._turn_start :], self._seqs[self._turn_start :], self._totals[self._turn_start + 1 :]
+            self._turns = [position for position in self._turns if position < self._turn_start]
             self._with_blobs = [position for position in self._with_blobs if position < self._turn_start]
             self._loaded.clear()
 
-    def context_compacted(self, event: Event, body: control.ContextCompacted) -> None:
-        """Add the summary that replaces the messages before it."""
-        self._add_user_message((Text(text=body.summary),))
+    def context_compacted(self, event: Event, body: context.ContextCompacted) -> None:
+        """Add the messages that replace those before it, and note the calls that it shortens."""
+        self.compacted = (self.compacted or CompactedHead()).extend(body)
+        for content in self.compacted.messages if body.summary else ():
+            self._add_user_message(content, 0)
 
-    def checkpoint_saved(self, event: Event, body: control.CheckpointSaved) -> None:
+    def checkpoint_saved(self, event: Event, body: context.CheckpointSaved) -> None:
         """Add the text that names the checkpoint, and the D-Mail that was sent to it."""
         self._finish_answer()
-        self._add_user_message(body.told)
+        self._add_user_message(body.told, event.seq)
 
     def _open_answer(self) -> tuple[Message, ...]:
         """Return the current answer with those of its calls that have a result, and the results."""
@@ -204,6 +231,8 @@ class Conversation:
             results = self._results
             calls = tuple([call for call in self._calls if call.id in results]) if self._calls else ()
             if calls:
+                if self.compacted is not None:
+                    calls, results = self.compacted.shorten(calls, results, self._answer_seq)
                 answered = ToolMessage(results=tuple([results[call.id] for call in calls]))
                 self._answer_messages = (msgspec.structs.replace(self._answer, calls=calls), answered)
             else:
@@ -219,19 +248,23 @@ class Conversation:
     def _finish_answer(self) -> None:
         if self._answer is not None:
             for message in self._open_answer():
-                self._append(message)
+                self._append(message, self._answer_seq)
             self._answer = self._answer_messages = None
             if self._calls or self._results:
                 self._calls, self._results = [], {}
 
-    def _append(self, message: Message) -> None:
+    def _append(self, message: Message, seq: int) -> None:
+        self._seqs.append(seq)
         if names_blobs(message):
             self._with_blobs.append(len(self._messages))
         self._messages.append(message)
 
-    def _add_user_message(self, content: Content) -> None:
+    def _add_user_message(self, content: Content, seq: int, *, turn: bool = False) -> None:
         if content:
-            self._append(UserMessage(content=content))
+            if turn:
+                self._turns.append(len(self._messages))
+            shown = self.compacted.without_old_media(content, seq) if self.compacted is not None and seq else content
+            self._append(UserMessage(content=shown), seq)
 
     def _take_inputs(self, keys: Sequence[str]) -> Content:
         """Return the content of inputs, each once: in older logs a turn and its first step may both take an input."""
@@ -248,8 +281,8 @@ def _length_of(message: Message) -> int:
 
 _HANDLERS: dict[type[Body], Callable[[Conversation, Event, Any], None]] = {
     control.InputAdded: Conversation.input_added,
-    control.ContextCompacted: Conversation.context_compacted,
-    control.CheckpointSaved: Conversation.checkpoint_saved,
+    context.ContextCompacted: Conversation.context_compacted,
+    context.CheckpointSaved: Conversation.checkpoint_saved,
     progress.ToolCalled: Conversation.tool_called,
     progress.ToolCompleted: Conversation.tool_ended,
     progress.ToolFailed: Conversation.tool_ended,

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 import msgspec
 
 from vaka.core.session.state import SessionState
-from vaka.core.types import control, monitor, progress
+from vaka.core.types import context, control, monitor, progress
 from vaka.core.types.event import Event
 from vaka.core.types.ids import AgentPath, TurnId
 from vaka.core.types.message import text_of
@@ -22,7 +22,7 @@ OPEN_OUTCOMES = (None, "input", "closed")
 
 _SCRIPT_BODIES = {monitor.ScriptCalled, monitor.ScriptAnswered}
 _VISIBLE_BODIES = _SCRIPT_BODIES | {
-    control.InputAdded, control.ContextCompacted, control.CheckpointSaved, progress.TurnStarted, progress.TurnFailed,
+    control.InputAdded, context.ContextCompacted, context.CheckpointSaved, progress.TurnStarted, progress.TurnFailed,
     progress.StepStarted, progress.MessageCompleted, progress.ToolCalled, progress.ToolCompleted, progress.ToolFailed,
     progress.SubagentStarted, progress.SubagentCompleted, progress.OutputRejected,
     progress.AgentContinued,
@@ -31,7 +31,7 @@ _VISIBLE_BODIES = _SCRIPT_BODIES | {
 
 _STORED_BYTES, _SEQ = attrgetter("stored"), attrgetter("seq")
 _SPECIAL_BODIES = frozenset(
-    {progress.SubagentCompleted, monitor.ScriptAnswered, control.CheckpointSaved, progress.StepStarted}
+    {progress.SubagentCompleted, monitor.ScriptAnswered, context.CheckpointSaved, progress.StepStarted}
 )
 
 
@@ -129,7 +129,7 @@ class ContextWindow:
                 continue
             self.events.append(event)
             self.size += len(event.stored)
-            if kind is control.ContextCompacted:
+            if kind is context.ContextCompacted:
                 self._views.pop(event.path, None)
                 self._trim(state)
             elif event.path in self._views:
@@ -185,7 +185,7 @@ class ContextWindow:
                 if name == SCRIPT_END:
                     self._drop_script(event)
                 return name != SCRIPT_END
-            case control.CheckpointSaved(told=told):
+            case context.CheckpointSaved(told=told):
                 return bool(told)
             case _:
                 return True

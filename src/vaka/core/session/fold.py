@@ -11,13 +11,14 @@ from vaka.core.session.fold_inputs import take_inputs
 from vaka.core.session.state import (
     AgentProgress,
     OpenCall,
+    ReportedContext,
     RunningTurn,
     SessionState,
     agent_key,
     child_name,
     count_repeats,
 )
-from vaka.core.types import control, monitor, progress
+from vaka.core.types import context, control, monitor, progress
 from vaka.core.types.event import Body, Event
 from vaka.core.types.ids import AgentPath
 from vaka.core.types.message import FailureReason, ToolResult
@@ -41,7 +42,7 @@ def fold(state: SessionState, events: Iterable[Event]) -> SessionState:
 
 def _turn_started(state: SessionState, event: Event, body: progress.TurnStarted) -> None:
     state.agent = body.agent
-    state.turn = RunningTurn(id=event.turn, agent=body.agent)
+    state.turn = RunningTurn(id=event.turn, agent=body.agent, started=event.seq)
     state.lanes, state.marks = {"": AgentProgress(agent=body.agent)}, {}
     take_inputs(state, event.seq, body.inputs)
 
@@ -54,6 +55,8 @@ def _turn_resumed(state: SessionState, event: Event, body: progress.TurnResumed)
 def _turn_ended(state: SessionState, event: Event, body: object) -> None:
     state.turn = None
     state.lanes, state.open, state.decisions = {}, {}, {}
+    if len(state.contexts) > 1:  # conversations of children have ended
+        state.contexts = {key: known for key, known in state.contexts.items() if not key}
 
 
 def _step_started(state: SessionState, event: Event, body: progress.StepStarted) -> None:
@@ -102,6 +105,8 @@ def _usage_recorded(state: SessionState, event: Event, body: monitor.UsageRecord
         state.turn.usage = state.turn.usage + body.usage
     lane = _agent_progress(state, event.path)
     lane.usage = lane.usage + body.usage
+    if lane.phase == "answered" and not body.number and body.usage.total:  # a call of a tool has a number
+        state.contexts[agent_key(event.path)] = ReportedContext(body.usage.total, event.seq)
     for depth in range(1, len(event.path)):
         above = state.lanes.get(agent_key(event.path[:depth]))
         if above:
@@ -156,6 +161,7 @@ def _drop_children(state: SessionState, child: str) -> None:
         for key in [key for key in state.values if f"{key.partition('/')[2]}/".startswith(below)]:
             del state.values[key]
     state.lanes = lanes
+    state.contexts = {k: known for k, known in state.contexts.items() if k != child and not k.startswith(below)}
 
 
 def _subagent_started(state: SessionState, event: Event, body: progress.SubagentStarted) -> None:
@@ -220,13 +226,15 @@ def _session_closed(state: SessionState, event: Event, body: control.SessionClos
     state.closed = True
 
 
-def _context_compacted(state: SessionState, event: Event, body: control.ContextCompacted) -> None:
+def _context_compacted(state: SessionState, event: Event, body: context.ContextCompacted) -> None:
+    state.contexts.pop(agent_key(event.path), None)
     if not event.path:
-        state.window = body.keep_from
-        state.taken = {at: by for at, by in state.taken.items() if by >= body.keep_from}
+        state.window, started = body.keep_from, state.turn.started if state.turn else 0
+        state.early_turn = started if started < body.keep_from else 0
+        state.taken = {at: by for at, by in state.taken.items() if by >= body.keep_from or by == state.early_turn}
 
 
-def _checkpoint_saved(state: SessionState, event: Event, body: control.CheckpointSaved) -> None:
+def _checkpoint_saved(state: SessionState, event: Event, body: context.CheckpointSaved) -> None:
     if body.number is None:
         state.checkpoints[body.label] = event.seq
     else:
@@ -253,7 +261,7 @@ _HANDLERS: dict[type[Body], Callable[[SessionState, Event, Any], None]] = {
     control.SessionOpened: _session_opened, control.SessionUpdated: _session_updated,
     control.SessionForked: _session_forked,
     control.SessionReverted: _session_reverted, control.SessionClosed: _session_closed,
-    control.ContextCompacted: _context_compacted, control.CheckpointSaved: _checkpoint_saved,
+    context.ContextCompacted: _context_compacted, context.CheckpointSaved: _checkpoint_saved,
     control.StateChanged: _state_changed, **fold_approvals.HANDLERS, **fold_inputs.HANDLERS,
 }  # fmt: skip
 

@@ -8,6 +8,7 @@ import msgspec
 from vaka.core.ports.store import PendingDecision, SessionInfo
 from vaka.core.ports.tool import CHANGED_FILE_KEY
 from vaka.core.types import control, progress
+from vaka.core.types.context import ContextCompacted
 from vaka.core.types.event import Body, Event
 from vaka.core.types.ids import JSON, DecisionId, Digest, SessionId
 from vaka.core.types.message import Content, ToolResult, text_of
@@ -26,6 +27,7 @@ LABELLING_TYPES = (control.SessionOpened, control.SessionUpdated)
 _WITH_KEY_OR_BLOBS = _WITH_CONTENT | {
     progress.StepStarted, ScriptAnswered, progress.SubagentCompleted, control.InterruptRequested,
     control.ApprovalResolved, control.ApprovalExpired, control.QuestionAnswered, control.StateChanged,
+    ContextCompacted,
 }  # fmt: skip
 
 
@@ -179,6 +181,10 @@ def blobs_of(event: Event) -> list[Digest]:
         blobs += _result_blobs(body.answer)
     if kind is control.StateChanged and body.key == CHANGED_FILE_KEY:
         blobs.append(_copied_blob(body.value))
+    if kind is ContextCompacted:
+        contents = (*body.opening, *body.inputs, *(call.content or () for call in body.calls))
+        blobs += [getattr(part, "blob", None) for content in contents for part in content]
+        blobs += [digest for call in body.calls for digest in call.blobs]
     return [digest for digest in blobs if digest]
 
 

@@ -4,7 +4,7 @@ from collections.abc import Callable, Collection, Iterable
 from typing import Any
 
 from vaka.core.session.state import SessionState, call_id
-from vaka.core.types import control, monitor, progress
+from vaka.core.types import context, control, monitor, progress
 from vaka.core.types.errors import LogError
 from vaka.core.types.event import Body
 from vaka.core.types.ids import AgentPath, CallId, EventScope
@@ -69,11 +69,12 @@ class InvariantChecker:
         if not self.turn_running:
             raise _outside_turn(body)
 
-    def check_compacted(self, path: AgentPath, body: control.ContextCompacted) -> None:
-        """Compaction happens between steps, and the window only moves forward."""
+    def check_compacted(self, path: AgentPath, body: context.ContextCompacted) -> None:
+        """Compaction happens between steps, and the window only moves forward; without a summary it stays."""
         self._require_none_open(body, [call for call, owner in self.open_calls.items() if owner[: len(path)] == path])
-        if not self.state.window <= body.keep_from <= self.seq:
-            raise LogError(f"{body.type} keeps from {body.keep_from}, expected {self.state.window} to {self.seq}")
+        window, last = self.state.window, self.seq if body.summary else self.state.window
+        if not window <= body.keep_from <= last:
+            raise LogError(f"{body.type} keeps from {body.keep_from}, expected {window} to {last}")
 
     def check_reverted(self, path: AgentPath, body: control.SessionReverted) -> None:
         """A writer appends only the rewind of a turn by itself, without open calls; others need the log reopened."""
@@ -125,7 +126,7 @@ _CHECKS: dict[type[Body], Callable[[InvariantChecker, AgentPath, Any], None]] = 
     **dict.fromkeys((monitor.ScriptCalled, monitor.ScriptAnswered), InvariantChecker.check_in_turn),
     progress.TurnStarted: InvariantChecker.check_turn_started,
     **dict.fromkeys(progress.TURN_ENDS, InvariantChecker.check_turn_ended),
-    control.ContextCompacted: InvariantChecker.check_compacted,
+    context.ContextCompacted: InvariantChecker.check_compacted,
     control.InputWithdrawn: InvariantChecker.check_withdrawn,
     control.SessionReverted: InvariantChecker.check_reverted,
 }

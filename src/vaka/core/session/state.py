@@ -20,7 +20,7 @@ from vaka.core.types.message import FailureReason, Text, ToolCall, ToolResult, U
 from vaka.core.types.progress import SubagentCompleted
 from vaka.core.types.tool import Effect, Grant
 
-FOLD_VERSION = "6"
+FOLD_VERSION = "7"
 """The version of the fold. Raise it when the same events fold to another state: older snapshots are then ignored."""
 
 CallPhase: TypeAlias = Literal["called", "started", "returned"]
@@ -107,11 +107,21 @@ class AgentProgress(msgspec.Struct, omit_defaults=True):
     """The number of times that middleware continued the agent after its answer."""
 
 
+class ReportedContext(msgspec.Struct, omit_defaults=True):
+    """The size of a conversation as the provider reported it with an answer: the prompt and the answer together."""
+
+    tokens: int
+    seq: int
+    """The event that recorded it; messages after it are newer."""
+
+
 class RunningTurn(msgspec.Struct, omit_defaults=True):
     """The unfinished turn."""
 
     id: TurnId
     agent: str
+    started: int = 0
+    """The seq of its ``turn.started``."""
     interrupted: str | None = None
     """The note of an interrupt, once one is requested."""
     resumed: int = 0
@@ -153,6 +163,10 @@ class SessionState(msgspec.Struct, omit_defaults=True):
     usage: Usage = Usage()
     window: int = 1
     """The first event of the context window."""
+    early_turn: int = 0
+    """The ``turn.started`` of a turn that a compaction has cut: it is before the context window."""
+    contexts: dict[str, ReportedContext] = {}
+    """The reported sizes of the conversations since their last compaction, by the key of the agent."""
     taken: dict[int, int] = {}
     """The seq of each input in the context window, and of the turn or step that took it, which may be much later."""
     checkpoints: dict[str, int] = {}
@@ -193,9 +207,12 @@ class SessionState(msgspec.Struct, omit_defaults=True):
 
     @property
     def early_input_seqs(self) -> list[int]:
-        """The inputs before the context window that are still needed: those that wait, or were taken inside it."""
-        inputs = {*self.taken, *(queued.seq for queued in self.inputs.values())}
-        return sorted(seq for seq in inputs if seq < self.window)
+        """The events before the context window that are still needed.
+
+        These are the inputs that wait or were taken inside the window, and those of a turn that goes on inside it.
+        """
+        inputs = {*self.taken, *(queued.seq for queued in self.inputs.values()), self.early_turn}
+        return sorted(seq for seq in inputs if 0 < seq < self.window)
 
 
 _encoder = msgspec.json.Encoder()

@@ -239,25 +239,6 @@ class SessionClosed(Control, tag="session.closed"):
     reason: str = ""
 
 
-class ContextCompacted(Control, tag="context.compacted"):
-    """From here on the model sees ``summary`` in place of what came before ``keep_from``."""
-
-    summary: str
-    keep_from: int
-    before: int = 0
-    after: int = 0
-
-
-class CheckpointSaved(Control, tag="checkpoint.saved"):
-    """This place has a name to come back to."""
-
-    label: str
-    number: int | None = None
-    """The number of the checkpoint, if the model may go back to it; such checkpoints last until the next turn."""
-    told: Content = ()
-    """The text about it in the prompt."""
-
-
 class Handoff(Control, tag="handoff"):
     """Another agent takes the conversation over."""
 

@@ -1,8 +1,9 @@
 """The envelope of every event, and the bytes it is stored as.
 
-A *body* is the content of an event (``progress``, ``control`` and ``monitor`` define them all); its base class is its
-channel. An ``Event`` adds the session, agent, time and position in the log; its fields are those of the wire form, so
-that ``msgspec.json.encode(event)`` is the wire form. The bytes of a durable event are encoded, hashed and stored once.
+A *body* is the content of an event (``progress``, ``control``, ``context`` and ``monitor`` define them); its base class
+is its channel. An ``Event`` adds the session, agent, time and position in the log; its fields are those of the wire
+form, so that ``msgspec.json.encode(event)`` encodes it. The bytes of a durable event are encoded, hashed and stored
+once.
 """
 
 from collections.abc import Callable, Sequence

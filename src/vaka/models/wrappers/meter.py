@@ -8,6 +8,7 @@ from typing import Any, TypeAlias
 
 import msgspec
 
+from vaka.core.messages.tokens import encode_json, estimate_text_tokens
 from vaka.core.ports.model import (
     CallChunk,
     Chunk,
@@ -26,13 +27,7 @@ from vaka.core.types.message import Message, Usage
 from vaka.core.types.monitor import CacheBusted
 from vaka.models.catalog import PROVIDER_VENDORS, Price, PriceList
 from vaka.models.prefixes import PrefixMemo
-from vaka.models.tokens import (
-    TokenTotals,
-    encode_json,
-    estimate_instruction_tokens,
-    estimate_prompt_tokens,
-    estimate_text_tokens,
-)
+from vaka.models.tokens import TokenTotals, estimate_instruction_tokens, estimate_prompt_tokens
 from vaka.models.wrappers.model_wrapper import ModelWrapper
 
 CACHE_SECONDS = 300.0

@@ -1,0 +1,75 @@
+"""Estimates of the tokens of messages. Texts, reasoning, calls, results and media count."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from vaka.core.types.message import (
+    AssistantMessage,
+    Audio,
+    CallRef,
+    Content,
+    Document,
+    Image,
+    Message,
+    Reasoning,
+    Stored,
+    ToolCall,
+    ToolMessage,
+)
+
+BYTES_PER_TOKEN = 4
+MEDIA_TOKENS = 1600
+"""Tokens of an image or of audio."""
+DOCUMENT_TOKENS = 500
+"""Tokens of a document, besides one for each six characters of its base64."""
+
+
+def estimate_text_tokens(size: int) -> int:
+    """Return the tokens of a text of ``size`` bytes."""
+    return -(-size // BYTES_PER_TOKEN)
+
+
+def text_size(text: str) -> int:
+    """Return the bytes of a text; a character of Chinese or Japanese has three, and is about one token."""
+    return len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
+
+
+def estimate_message_tokens(messages: Sequence[Message]) -> int:
+    return sum(tokens_of_message(message) for message in messages)
+
+
+def tokens_of_message(message: Message) -> int:
+    if isinstance(message, ToolMessage):
+        return sum(tokens_of_content(result.content) for result in message.results)
+    calls = message.calls if isinstance(message, AssistantMessage) else ()
+    return tokens_of_content(message.content) + (sum(map(tokens_of_call, calls)) if calls else 0)
+
+
+def tokens_of_call(call: ToolCall) -> int:
+    return estimate_text_tokens(len(call.name) + (len(call.raw) or len(encode_json(call.arguments))))
+
+
+def tokens_of_content(content: Content) -> int:
+    tokens = size = 0
+    for part in content:
+        if isinstance(part, Image | Audio):
+            tokens += MEDIA_TOKENS
+        elif isinstance(part, Document):
+            tokens += len(part.data) // 6 + DOCUMENT_TOKENS
+        elif isinstance(part, Stored):
+            size += text_size(part.preview) if part.cut else part.size
+        elif isinstance(part, Reasoning):
+            size += text_size(part.text) or (len(encode_json(part.opaque)) if part.opaque is not None else 0)
+        elif not isinstance(part, CallRef):
+            size += text_size(part.text)
+    return tokens + estimate_text_tokens(size)
+
+
+def encode_json(value: Any) -> bytes:
+    """Return a value as JSON; nothing for one that cannot be encoded, which the request will report."""
+    try:
+        return msgspec.json.encode(value)
+    except (TypeError, ValueError, RecursionError):
+        return b""
