@@ -67,7 +67,7 @@ class SubAgents(Middleware):
         self.general_purpose = general_purpose
         self._find_tool: Callable[[], Tool] | None = None
 
-    def bind(self, find_tool: "Callable[[SubAgents], Callable[[], Tool]]") -> "SubAgents":
+    def bind_task_tool(self, find_tool: "Callable[[SubAgents], Callable[[], Tool]]") -> "SubAgents":
         """Return a copy for one runtime; the function it gives returns the tool for the next model call."""
         bound = copy.copy(self)
         bound._find_tool = find_tool(self)  # noqa: SLF001  # of the same class

@@ -3,14 +3,12 @@
 import copy
 from collections.abc import Callable, Sequence
 from difflib import get_close_matches
-from typing import TYPE_CHECKING, Annotated, Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
 
 import vaka.tools
 from vaka.agents.react import Agent, AgentTool, ToolLike
-from vaka.agents.subagents import ChildAgent, SubAgents
-from vaka.core.loop.children.subagent import child_result, run_subagent
 from vaka.core.loop.context import Recipe, Turn
 from vaka.core.loop.middleware import Middleware
 from vaka.core.messages.prompt_parts import ModelSettings
@@ -18,19 +16,18 @@ from vaka.core.ports.agent import AgentKind, AgentServices, BindableTool, NeedsS
 from vaka.core.ports.model import Model
 from vaka.core.ports.tool import Tool, ToolContext
 from vaka.core.types.control import InputAdded
-from vaka.core.types.ending import Ending
 from vaka.core.types.errors import ConfigError, InvalidInput, ModelRefused, VakaError
 from vaka.core.types.ids import JSON
-from vaka.core.types.message import Content, ToolResult, as_content
-from vaka.core.types.tool import InvalidArguments, ParsedArguments, ToolSpec
+from vaka.core.types.message import Content
+from vaka.core.types.tool import InvalidArguments, ToolSpec
 from vaka.middleware.tool_calls import InvalidCallLimit
 from vaka.runtime import lazy
 from vaka.runtime.model_registry import ModelConfig, ModelRegistry, UnavailableModel
 
 if TYPE_CHECKING:
+    from vaka.agents.subagents import ChildAgent, SubAgents
     from vaka.runtime.agent_services import ServiceHost
     from vaka.runtime.structured_output import OutputSchema
-    from vaka.tools.function import ToolReturn
 
 TOOL_WHITELIST = "tool_whitelist"
 """The input option with the names of the tools its turn may use; it is not sent to the model."""
@@ -148,12 +145,13 @@ class AgentBuilder:
         if any(isinstance(m, NeedsServices) for m in own):
             services = self._make_services(agent, model, allowed)
             own = [cast("Middleware", m.with_services(services)) if isinstance(m, NeedsServices) else m for m in own]
-        if not any(isinstance(m, SubAgents) for m in own):
+        if not any(hasattr(m, "bind_task_tool") for m in own):
             return [*self.governing, *own]
-        bound = [m.bind(self._task_tool_source) for m in own if isinstance(m, SubAgents)]
-        return [*bound, *self.governing, *(m for m in own if not isinstance(m, SubAgents))]
+        offering = [cast("SubAgents", m) for m in own if hasattr(m, "bind_task_tool")]
+        bound = [m.bind_task_tool(self._task_tool_source) for m in offering]
+        return [*bound, *self.governing, *(m for m in own if m not in offering)]
 
-    def _task_tool_source(self, subagents: SubAgents) -> Callable[[], Tool]:
+    def _task_tool_source(self, subagents: "SubAgents") -> Callable[[], Tool]:
         files: Sequence[ChildAgent] | None = None
         task: Tool | None = None
 
@@ -232,44 +230,13 @@ class AgentBuilder:
             return _SpecOnlyTool(bindable.spec)
         return bindable.bind(services or self._make_services(agent, model, allowed))
 
-    def _build_agent_tool(self, agent_tool: AgentTool, model: Model, allowed: frozenset[str] | None) -> "_ChildTool":
+    def _build_agent_tool(self, agent_tool: AgentTool, model: Model, allowed: frozenset[str] | None) -> RunnableAgent:
         def build_recipe() -> Recipe:
             if allowed is None:
                 return self.build_recipe(agent_tool.agent, model)
             return self._make_recipe(agent_tool.agent, model, allowed)
 
-        return _ChildTool(agent_tool, build_recipe)
-
-
-class _ChildTool:
-    """An agent as a tool of another one; implements ``RunnableAgent``."""
-
-    def __init__(self, agent_tool: AgentTool, build_recipe: Callable[[], Recipe]) -> None:
-        self._name, self._build_recipe = agent_tool.name, build_recipe
-        description = (
-            agent_tool.description or agent_tool.agent.description or f"Hand a task to the agent {self._name}."
-        )
-        self._function = vaka.tools.tool(self._answer, name=self._name, description=description, effect="resume")
-
-    @property
-    def spec(self) -> ToolSpec:
-        return self._function.spec
-
-    def parse(self, raw: "str | dict[str, Any]") -> ParsedArguments | InvalidArguments:
-        return self._function.parse(raw)
-
-    async def call(self, context: ToolContext, arguments: dict[str, Any]) -> "ToolReturn":
-        return await self._function.call(context, arguments)
-
-    async def run(self, context: ToolContext, content: Content) -> Ending:
-        return await run_subagent(context, self._build_recipe(), content)
-
-    async def _answer(
-        self, context: ToolContext, prompt: Annotated[str, "What the agent should do, in full."]
-    ) -> ToolResult:
-        if not prompt.strip():
-            raise InvalidInput(f"the prompt of the agent {self._name} is empty")
-        return child_result(context.call, self._name, await self.run(context, as_content(prompt)))
+        return lazy.child_tool()(agent_tool, build_recipe)
 
 
 def _default_middleware(tools: Sequence[Tool]) -> tuple[Middleware, ...]:

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from vaka.net.connector import Connector
     from vaka.runtime.agent_builder import AgentBuilder
     from vaka.runtime.agent_services import ServiceHost
+    from vaka.runtime.child_tool import ChildTool
     from vaka.runtime.client_calls import ClientResult
     from vaka.runtime.drivers import SessionDrivers
     from vaka.runtime.file_rewind import FileRewind
@@ -196,6 +197,12 @@ def project_middleware(
     more: list[Middleware] = [FileMemory(project)] if project.content.has_file_texts else []
     more += [AllowedTools(project.find_called)] if components.skills or components.commands else []
     return (project, *more)
+
+
+def child_tool() -> "type[ChildTool]":
+    from vaka.runtime.child_tool import ChildTool
+
+    return ChildTool
 
 
 def task_tool() -> "type[TaskTool]":

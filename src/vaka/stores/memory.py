@@ -380,9 +380,7 @@ class MemoryStore:
             if key[0] == self.namespace and key[1] not in referenced and created < retention.blobs_before
         }
         expired = [
-            key
-            for key, time in shared.expiries.items()
-            if key[0] == self.namespace and time < retention.expired_before
+            key for key, time in shared.expiries.items() if key[0] == self.namespace and time < retention.expired_before
         ]
         size = sum(removed.values()) + sum(loose.values()) + sum(len(shared.values[key]) for key in expired)
         if not retention.dry_run:
