@@ -1,5 +1,7 @@
 """Every error that vaka raises on purpose. ``vaka.core.types.errors`` draws the tree."""
 
+from vaka.core.types.errors import AccessDenied as AccessDenied
+from vaka.core.types.errors import AlreadyExists as AlreadyExists
 from vaka.core.types.errors import AuthenticationFailed as AuthenticationFailed
 from vaka.core.types.errors import BadRequest as BadRequest
 from vaka.core.types.errors import Busy as Busy
@@ -46,6 +48,8 @@ from vaka.core.types.errors import Unavailable as Unavailable
 from vaka.core.types.errors import VakaError as VakaError
 
 __all__ = [
+    "AccessDenied",
+    "AlreadyExists",
     "AuthenticationFailed",
     "BadRequest",
     "Busy",

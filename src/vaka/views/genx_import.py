@@ -1,6 +1,6 @@
 """Messages of a GenX state document as entries of a log: turns of the agent, and runs of a child of a router."""
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any, TypeAlias
 
 import msgspec
@@ -24,7 +24,7 @@ from vaka.core.types.message import (
 )
 from vaka.views.genx_state import GenxMessage
 
-LogEntry: TypeAlias = tuple[int, EventScope, Body]
+LogEntry: TypeAlias = tuple[float, EventScope, Body]
 """The Unix time of an entry in seconds (0: now), its scope and its body."""
 
 
@@ -37,7 +37,7 @@ class ImportedTurns:
         self._agent, self._new_id, self._calls, self._failed = agent, new_id, calls, frozenset(failed)
         self._path: AgentPath = ()
         self._turn: TurnId | None = None
-        self._step, self._time, self._text = 0, 0, ""
+        self._step, self._time, self._text = 0, 0.0, ""
         self._message: MessageId | None = None
         self._open: dict[str, CallId] = {}
 
@@ -55,14 +55,24 @@ class ImportedTurns:
         else:
             self._begin_step(_content_of(message.content))
 
-    def add_message(self, message: Message) -> None:
-        """Add the next message of a conversation that a client has sent. Raises ``InvalidInput`` as ``add`` does."""
+    def add_message(
+        self, message: Message, *, id: str = "", time: float = 0, metadata: Mapping[str, Any] | None = None
+    ) -> None:
+        """Add the next message of a conversation that a client has sent. Raises ``InvalidInput`` as ``add`` does.
+
+        Args:
+            message: The message; the results of a call directly follow it.
+            id: The key of an input or the id of an answer; default: a new one.
+            time: When it was said, in Unix seconds; default: as the message before.
+            metadata: Data of the client about an input or an answer.
+        """
+        self._time = time or self._time
         match message:
             case UserMessage(content=content):
                 self.end_turn()
-                self._begin_turn(content)
+                self._begin_turn(content, id, metadata)
             case AssistantMessage(content=content, calls=calls):
-                self._begin_step(content)
+                self._begin_step(content, id, metadata)
                 for call in calls:
                     self._add_call(call.id, call.name, call.arguments, call.raw)
             case ToolMessage(results=results):
@@ -82,23 +92,24 @@ class ImportedTurns:
         self._write(progress.TurnCompleted(text=self._text))
         self._turn, self._text = None, ""
 
-    def _begin_turn(self, content: Content = ()) -> None:
+    def _begin_turn(self, content: Content = (), key: str = "", metadata: Mapping[str, Any] | None = None) -> None:
         self._turn, self._step = TurnId(self._new_id("trn")), 0
         keys: tuple[str, ...] = ()
         if content:
-            keys = (self._new_id("inp"),)
-            added = InputAdded(key=keys[0], content=content, source="import")
+            keys = (key or self._new_id("inp"),)
+            added = InputAdded(key=keys[0], content=content, source="import", metadata=dict(metadata or {}))
             self.entries.append((self._time, EventScope(), added))
         self._write(progress.TurnStarted(agent=self._agent, inputs=keys))
 
-    def _begin_step(self, content: Content) -> None:
+    def _begin_step(self, content: Content, id: str = "", metadata: Mapping[str, Any] | None = None) -> None:
         if self._turn is None:
             self._begin_turn()
         self._end_step()
         self._step += 1
-        self._message, self._text = MessageId(self._new_id("msg")), text_of(content) or self._text
+        self._message, self._text = MessageId(id or self._new_id("msg")), text_of(content) or self._text
         self._write(progress.StepStarted(agent=self._agent, number=self._step, model=progress.GIVEN_CALLS))
-        self._write(progress.MessageCompleted(message_id=self._message, content=content))
+        completed = progress.MessageCompleted(message_id=self._message, content=content, metadata=dict(metadata or {}))
+        self._write(completed)
 
     def _end_step(self) -> None:
         if self._message is None:
@@ -171,7 +182,7 @@ class ImportedChild(ImportedTurns):
         self._write_for_router(progress.ToolCompleted(result=ToolResult(call=self._call.id)))
         self._turn, self._text, self._call = None, "", None
 
-    def _begin_turn(self, content: Content = ()) -> None:
+    def _begin_turn(self, content: Content = (), key: str = "", metadata: Mapping[str, Any] | None = None) -> None:
         self._router_calls += 1
         self._turn, self._step, self._calls = self._router_turn, 0, 0
         self._call = ToolCall(id=call_id((), self._router_calls), name=self._agent)

@@ -29,6 +29,8 @@ class InputAdded(Control, tag="input.added"):
     """The model that answers: a name or a tier; the agent's own model when empty."""
     options: dict[str, Any] = {}
     """Model options of this turn; they override those of the agent."""
+    metadata: dict[str, Any] = {}
+    """Data of the client about the message, for filters of message lists."""
 
 
 class InputWithdrawn(Control, tag="input.withdrawn"):

@@ -4,7 +4,9 @@
 
     VakaError  exit 1
     ├── InvalidInput  exit 2
+    │   ├── AlreadyExists
     │   └── NotFound
+    │       └── AccessDenied
     ├── ConfigError  exit 3
     ├── StoreError
     │   ├── ConflictError  exit 75
@@ -75,6 +77,14 @@ class InvalidInput(VakaError, code="invalid_input", exit_code=2):
 
 class NotFound(InvalidInput, code="not_found"):
     """There is no such session, approval, question, blob or tool."""
+
+
+class AccessDenied(NotFound):
+    """It belongs to another owner; over the network it is answered as if it did not exist."""
+
+
+class AlreadyExists(InvalidInput, code="exists"):
+    """Something with this id exists already: choose another id."""
 
 
 class ConfigError(VakaError, code="config", exit_code=3):

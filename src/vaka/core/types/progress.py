@@ -1,6 +1,6 @@
 """Progress events: turns, steps, messages and tool calls as they happen."""
 
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 from vaka.core.types.event import Progress
 from vaka.core.types.ids import JSON, CallId, Digest, MessageId, SessionId
@@ -168,6 +168,8 @@ class MessageCompleted(Progress, tag="message.completed"):
     system: Digest | None = None
     """Set together with ``tools`` when middleware changed the prompt that ``step.started`` names."""
     tools: Digest | None = None
+    metadata: dict[str, Any] = {}
+    """Data of the client about an answer that was imported."""
 
 
 class MessageDiscarded(Progress, tag="message.discarded"):

@@ -1,0 +1,195 @@
+"""Threads: a session as title, owner, metadata and state, with the transitions and limits of a conversation."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal, TypeAlias, get_args
+
+import msgspec
+
+from vaka.core.ports.store import SessionInfo
+from vaka.core.types.errors import InvalidInput
+from vaka.core.types.ids import CallId
+from vaka.core.types.message import Content, ToolCall
+
+ThreadState: TypeAlias = Literal["active", "paused", "ended", "terminated", "archived"]
+THREAD_STATES: tuple[ThreadState, ...] = get_args(ThreadState)
+MessageRole: TypeAlias = Literal["user", "assistant", "tool"]
+Priority: TypeAlias = Literal["low", "medium", "high", "critical"]
+
+TRANSITIONS: Mapping[str, frozenset[str]] = {
+    "active": frozenset({"paused", "ended", "terminated"}),
+    "paused": frozenset({"active", "ended", "terminated"}),
+    "ended": frozenset({"archived"}),
+    "terminated": frozenset({"archived"}),
+    "archived": frozenset(),
+}
+"""The states that may follow each state."""
+
+POLICY_KEY, CONTEXT_KEY = "thread.policy", "thread.context"
+"""The keys of the policy and the context in the metadata of a thread."""
+
+
+def check_transition(thread: str, state: str, next_state: str) -> None:
+    """Raise ``InvalidInput`` unless a thread may go from one state to another."""
+    if next_state not in THREAD_STATES:
+        raise InvalidInput(f"there is no state {next_state[:40]!r}; the states are {', '.join(THREAD_STATES)}")
+    allowed = TRANSITIONS.get(state, frozenset())
+    if next_state not in allowed:
+        names = ", ".join(name for name in THREAD_STATES if name in allowed) or "none"
+        raise InvalidInput(f"thread {thread!r} is {state}; it cannot become {next_state} (possible: {names})")
+
+
+class ThreadPolicy(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
+    """The limits of a conversation; ``None`` is no limit. They hold for threads that are created with a policy."""
+
+    idle_timeout: float | None = 1800
+    """Seconds without a change after which an active thread is paused."""
+    max_duration: float | None = 3600
+    """Seconds after its creation at which a thread is ended."""
+    max_messages: int | None = 100
+    """The number of messages at which a thread is ended."""
+    auto_archive: bool = False
+    """Whether a thread that ends by a limit is archived at once."""
+
+    def next_states(self, state: str, *, age: float, idle: float, messages: int) -> tuple[ThreadState, ...]:
+        """Return the states that a thread goes through now, by its age and idle time in seconds and its messages."""
+        ended: tuple[ThreadState, ...] = ("ended", "archived") if self.auto_archive else ("ended",)
+        if state not in ("active", "paused"):
+            return ()
+        if self.max_duration is not None and age >= self.max_duration:
+            return ended
+        if self.max_messages is not None and messages >= self.max_messages:
+            return ended
+        if state == "active" and self.idle_timeout is not None and idle >= self.idle_timeout:
+            return ("paused",)
+        return ()
+
+
+class ActionItem(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Something that is to be done."""
+
+    id: str
+    description: str
+    completed: bool = False
+    due: str = ""
+    priority: Priority = "medium"
+    assignee: str = ""
+
+
+class ThreadContext(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What a conversation is about. It is part of the thread's metadata."""
+
+    topic: str = ""
+    facts: tuple[str, ...] = ()
+    open_questions: tuple[str, ...] = ()
+    action_items: tuple[ActionItem, ...] = ()
+    preferences: dict[str, Any] = {}
+    tags: tuple[str, ...] = ()
+
+
+class Thread(msgspec.Struct, frozen=True, kw_only=True):
+    """A session as a thread."""
+
+    id: str
+    title: str
+    agent_id: str
+    resource_id: str
+    """The owner: a user, an organisation or a program."""
+    metadata: dict[str, Any]
+    state: str
+    version: int
+    """The number of the event that last changed title, owner, metadata or state."""
+    created_at: str
+    updated_at: str
+
+    def is_owned_by(self, resource_id: str) -> bool:
+        return bool(resource_id) and self.resource_id == resource_id
+
+    def belongs_to_agent(self, agent_id: str) -> bool:
+        return bool(agent_id) and self.agent_id == agent_id
+
+    @property
+    def policy(self) -> ThreadPolicy | None:
+        """Its limits; ``None`` without, and when the metadata has something else under this key."""
+        return _read_value(self.metadata.get(POLICY_KEY), ThreadPolicy)
+
+    @property
+    def context(self) -> ThreadContext:
+        return _read_value(self.metadata.get(CONTEXT_KEY), ThreadContext) or ThreadContext()
+
+
+def _read_value(value: Any, type: Any) -> Any:
+    try:
+        return None if value is None else msgspec.convert(value, type)
+    except msgspec.ValidationError:
+        return None
+
+
+def thread_of(info: SessionInfo) -> Thread:
+    """Return a session as a thread."""
+    visible = info.metadata
+    return Thread(
+        id=info.id, title=info.title, agent_id=info.agent, resource_id=info.owner, metadata=visible, state=info.state,
+        version=info.version, created_at=info.created, updated_at=info.updated,
+    )  # fmt: skip
+
+
+class ThreadPage(msgspec.Struct, frozen=True, kw_only=True):
+    """Threads, the one that changed last first, and the cursor of the next page (``""`` on the last)."""
+
+    threads: tuple[Thread, ...]
+    next_cursor: str = ""
+
+    @property
+    def has_more(self) -> bool:
+        return bool(self.next_cursor)
+
+
+class NewMessage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
+    """A message to add to a thread. The results of calls directly follow the answer that made the calls."""
+
+    role: MessageRole
+    content: "str | Content" = ""
+    id: str = ""
+    """An id of the client: the same id again adds nothing. Default: a new one."""
+    tool_calls: tuple[ToolCall, ...] = ()
+    """The calls of an answer."""
+    tool_call_id: str = ""
+    """The call whose result this is."""
+    failed: bool = False
+    """Whether the call failed, of a result."""
+    metadata: dict[str, Any] = {}
+    ts: str = ""
+    """When it was said (RFC 3339); default: now."""
+
+    @property
+    def calls(self) -> tuple[CallId, ...]:
+        return tuple(call.id for call in self.tool_calls)
+
+
+class AddedMessage(msgspec.Struct, frozen=True, kw_only=True):
+    """The id of a message that was added, or was there already."""
+
+    id: str
+    added: bool = True
+
+
+class DeletedMessages(msgspec.Struct, frozen=True, kw_only=True):
+    """How many messages were deleted; ``error_message`` names those that were not."""
+
+    affected_count: int
+    success: bool = True
+    error_message: str | None = None
+
+
+def parse_messages(messages: "Sequence[NewMessage | Mapping[str, Any]]") -> list[NewMessage]:
+    """Return messages that were given as data or as mappings. Raises ``InvalidInput`` with the number of the first bad one."""
+    parsed: list[NewMessage] = []
+    for number, message in enumerate(messages, 1):
+        if isinstance(message, NewMessage):
+            parsed.append(message)
+            continue
+        try:
+            parsed.append(msgspec.convert(message, NewMessage))
+        except msgspec.ValidationError as error:
+            raise InvalidInput(f"message {number} cannot be read: {error}; it needs 'role' and 'content'") from error
+    return parsed
