@@ -147,12 +147,14 @@ class SessionDrivers:
         return await write_event(self.store, session, self.secrets.redact_struct(body), self.timestamp())
 
     async def update(
-        self, session: SessionId, body: SessionUpdated, opened: SessionOpened | None = None, *, create: bool = False
-    ) -> Event:
+        self, session: SessionId, body: SessionUpdated, opened: SessionOpened | None = None, *, create: bool = False,
+        check: Callable[[], Awaitable[None]] | None = None,
+    ) -> Event:  # fmt: skip
         """Write a new description of a session, also while this process runs a turn of it.
 
         A session that does not exist begins with ``opened``; without it ``NotFound``. Raises ``Busy`` while another
-        process runs the session, and with ``create`` ``HeadMoved`` for one that exists.
+        process runs the session, and with ``create`` ``HeadMoved`` for one that exists. ``check`` may raise: no other
+        description is written between it and this one.
         """
         body = self.secrets.redact_struct(body)
         while not create and (driver := self.active.get(session)) is not None and await driver.wait_started():
@@ -160,8 +162,11 @@ class SessionDrivers:
                 raise Busy(f"session {session!r} is run by another process; update it there, or try again later")
             await driver.wait_written()
             if not driver.ending and not driver.log.released:
-                with suppress(ConflictError):  # the turn has ended meanwhile
-                    return (await driver.log.append(EventScope(), body))[-1]
+                async with self.edit_lock(session):
+                    if check is not None:
+                        await check()
+                    with suppress(ConflictError):  # the turn has ended meanwhile
+                        return (await driver.log.append(EventScope(), body))[-1]
             await driver.wait()
             await asyncio.sleep(0)
 
@@ -177,7 +182,8 @@ class SessionDrivers:
             if create and session in self.active:
                 raise HeadMoved(f"there is a session {session!r} already")
             await self.require_idle(session)
-            return (await append_entries(self.store, session, compose, self.timestamp()))[-1]
+            warm, now = self.warm_sessions, self.timestamp()
+            return (await append_entries(self.store, session, compose, now, warm, check))[-1]
 
     async def submit(
         self, session: "Session[Any]", added: InputAdded, follower: Follower, *, reject: bool, caller_key: bool

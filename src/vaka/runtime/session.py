@@ -325,7 +325,8 @@ class Session(Generic[Deps]):
 
         async with self._drivers.edit_lock(self.id):
             await self._drivers.require_idle(self.id)
-            return await append_entries(self._runtime.store, self.id, compose_redacted, self._drivers.timestamp())
+            warm, now = self._drivers.warm_sessions, self._drivers.timestamp()
+            return await append_entries(self._runtime.store, self.id, compose_redacted, now, warm)
 
     async def leave(self, reason: str = "other", *, successor: "Session[Any] | None" = None) -> None:
         """Run the ``SessionEnd`` hooks now; otherwise they run when the session or the runtime is closed.

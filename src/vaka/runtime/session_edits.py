@@ -4,15 +4,16 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import aclosing
 from itertools import groupby
 from operator import itemgetter
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import msgspec
 
 from vaka.core.ports.store import Store
 from vaka.core.session.branches import end_turn_entries, fork_entries, rewind_entries
+from vaka.core.session.fold import fold
 from vaka.core.session.hash_chain import seal_chain
 from vaka.core.session.index_rows import MAX_METADATA_BYTES
-from vaka.core.session.snapshot import OpenedSession, reopen
+from vaka.core.session.snapshot import OpenedSession, reopen, reopen_warm
 from vaka.core.session.state import SessionState
 from vaka.core.types.control import InputAdded, SessionReverted, SessionUpdated
 from vaka.core.types.errors import HeadMoved, InvalidInput, NotFound
@@ -20,6 +21,9 @@ from vaka.core.types.event import Body, Event
 from vaka.core.types.ids import Cursor, EventScope, SessionId
 from vaka.core.types.message import replace_surrogates
 from vaka.core.types.progress import TurnStarted
+
+if TYPE_CHECKING:
+    from vaka.runtime.session_driver import WarmSessions
 
 TimedEntry: TypeAlias = tuple[str, EventScope, Body]
 """The time of an event (``""``: now), its scope and its body."""
@@ -128,21 +132,25 @@ def _check_metadata(metadata: Mapping[str, Any]) -> None:
 
 
 async def append_entries(
-    store: Store, session: SessionId, compose: Callable[[OpenedSession], Sequence[TimedEntry]], timestamp: str
-) -> list[Event]:
+    store: Store, session: SessionId, compose: Callable[[OpenedSession], Sequence[TimedEntry]], timestamp: str,
+    warm: "WarmSessions | None" = None, check: Callable[[], Awaitable[None]] | None = None,
+) -> list[Event]:  # fmt: skip
     """Append the entries that ``compose`` returns for the current state, each at its time or at ``timestamp``.
 
-    A session that does not exist begins with them.
+    A session that does not exist begins with them. ``check`` is called when this process is the writer, and may raise.
+    With ``warm`` the session is not read again from the start of its window for each call.
     """
 
     async def seal(now: OpenedSession) -> list[Event]:
+        if check is not None:
+            await check()
         events: list[Event] = []
         for time, group in groupby(compose(now), key=itemgetter(0)):
             entries = [(scope, body) for _, scope, body in group]
             events += seal_chain(session, events[-1] if events else now.last, entries, time or timestamp)
         return events
 
-    return await _append_sealed(store, session, seal)
+    return await _append_sealed(store, session, seal, warm)
 
 
 async def _append_composed(
@@ -158,22 +166,46 @@ async def _append_composed(
 
 
 async def _append_sealed(
-    store: Store, session: SessionId, seal: Callable[[OpenedSession], Awaitable[list[Event]]]
+    store: Store,
+    session: SessionId,
+    seal: Callable[[OpenedSession], Awaitable[list[Event]]],
+    warm: "WarmSessions | None" = None,
 ) -> list[Event]:
     """Append the events that ``seal`` returns for the current state; retry when the head has moved."""
     term = await store.events.claim(session)
     try:
         while True:
-            now = await reopen(store, session)
+            now = await _read_session(store, session, warm)
             events = await seal(now)
             try:
                 await store.events.append(session, events, head=_head_of(now), term=term, release=True)
             except HeadMoved:
                 continue
-            return events
+            break
     except BaseException:
         await store.events.release(session, term)
         raise
+    if warm is not None:
+        await _hold(store, session, now, events, warm)
+    return events
+
+
+async def _read_session(store: Store, session: SessionId, warm: "WarmSessions | None") -> OpenedSession:
+    known = warm.take(session) if warm is not None else None
+    if known is not None:
+        known = await reopen_warm(store, session, known)
+    return known or await reopen(store, session)
+
+
+async def _hold(
+    store: Store, session: SessionId, now: OpenedSession, events: Sequence[Event], warm: "WarmSessions"
+) -> None:
+    """Hold a session for its next edit or turn, with the events that were appended to it."""
+    fold(now.state, events)
+    now.window.add(events, now.state)
+    now.tail.add(events)
+    await now.tail.save_if_due(store, session, now.state, events[-1].hash)
+    warm.put(session, now._replace(last=events[-1]))
 
 
 async def read_last_turn(store: Store, session: SessionId) -> tuple[Event, ...]:
