@@ -1,13 +1,12 @@
 """Threads: a session as title, owner, metadata and state, with the transitions and limits of a conversation."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal, TypeAlias, get_args
+from typing import Any, Literal, TypeAlias, TypeVar, get_args
 
 import msgspec
 
 from vaka.core.ports.store import SessionInfo
 from vaka.core.types.errors import InvalidInput
-from vaka.core.types.ids import CallId
 from vaka.core.types.message import Content, ToolCall
 
 ThreadState: TypeAlias = Literal["active", "paused", "ended", "terminated", "archived"]
@@ -23,6 +22,12 @@ TRANSITIONS: Mapping[str, frozenset[str]] = {
     "archived": frozenset(),
 }
 """The states that may follow each state."""
+
+T = TypeVar("T")
+
+MAX_ID_LENGTH = 200
+RESERVED_PREFIXES = ("apr_", "qst_", "int_", "call_")
+"""How the ids of decisions, interrupts and calls begin, which share the names of a session with its messages."""
 
 POLICY_KEY, CONTEXT_KEY = "thread.policy", "thread.context"
 """The keys of the policy and the context in the metadata of a thread."""
@@ -110,14 +115,15 @@ class Thread(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def policy(self) -> ThreadPolicy | None:
         """Its limits; ``None`` without, and when the metadata has something else under this key."""
-        return _read_value(self.metadata.get(POLICY_KEY), ThreadPolicy)
+        return read_value(self.metadata.get(POLICY_KEY), ThreadPolicy)
 
     @property
     def context(self) -> ThreadContext:
-        return _read_value(self.metadata.get(CONTEXT_KEY), ThreadContext) or ThreadContext()
+        return read_value(self.metadata.get(CONTEXT_KEY), ThreadContext) or ThreadContext()
 
 
-def _read_value(value: Any, type: Any) -> Any:
+def read_value(value: Any, type: type[T]) -> T | None:
+    """Return a value of metadata as data of a type; ``None`` when it is not."""
     try:
         return None if value is None else msgspec.convert(value, type)
     except msgspec.ValidationError:
@@ -126,10 +132,9 @@ def _read_value(value: Any, type: Any) -> Any:
 
 def thread_of(info: SessionInfo) -> Thread:
     """Return a session as a thread."""
-    visible = info.metadata
     return Thread(
-        id=info.id, title=info.title, agent_id=info.agent, resource_id=info.owner, metadata=visible, state=info.state,
-        version=info.version, created_at=info.created, updated_at=info.updated,
+        id=info.id, title=info.title, agent_id=info.agent, resource_id=info.owner, metadata=info.metadata,
+        state=info.state, version=info.version, created_at=info.created, updated_at=info.updated,
     )  # fmt: skip
 
 
@@ -161,10 +166,6 @@ class NewMessage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, 
     ts: str = ""
     """When it was said (RFC 3339); default: now."""
 
-    @property
-    def calls(self) -> tuple[CallId, ...]:
-        return tuple(call.id for call in self.tool_calls)
-
 
 class AddedMessage(msgspec.Struct, frozen=True, kw_only=True):
     """The id of a message that was added, or was there already."""
@@ -182,7 +183,7 @@ class DeletedMessages(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def parse_messages(messages: "Sequence[NewMessage | Mapping[str, Any]]") -> list[NewMessage]:
-    """Return messages that were given as data or as mappings. Raises ``InvalidInput`` with the number of the first bad one."""
+    """Return messages that were given as values or as mappings. Raises ``InvalidInput`` for the first bad one."""
     parsed: list[NewMessage] = []
     for number, message in enumerate(messages, 1):
         if isinstance(message, NewMessage):
@@ -193,3 +194,46 @@ def parse_messages(messages: "Sequence[NewMessage | Mapping[str, Any]]") -> list
         except msgspec.ValidationError as error:
             raise InvalidInput(f"message {number} cannot be read: {error}; it needs 'role' and 'content'") from error
     return parsed
+
+
+def check_messages(messages: Sequence[NewMessage]) -> None:
+    """Raise ``InvalidInput`` for a message whose fields do not fit its role, and for calls without their results."""
+    waiting: dict[str, int] = {}
+    for number, message in enumerate(messages, 1):
+        _check_fields(number, message)
+        if message.role == "tool":
+            if waiting.pop(message.tool_call_id, None) is None:
+                raise InvalidInput(
+                    f"message {number} is the result of call {message.tool_call_id[:80]!r}, which no answer directly "
+                    f"before it has made; add an answer, its calls and their results together"
+                )
+            continue
+        if waiting:
+            break
+        waiting = dict.fromkeys((call.id for call in message.tool_calls), number)
+        if len(waiting) != len(message.tool_calls) or "" in waiting:
+            raise InvalidInput(f"message {number} has calls without an id, or two with the same id")
+    for call, number in waiting.items():
+        raise InvalidInput(
+            f"the call {call[:80]!r} of message {number} has no result; the results of an answer's calls follow it"
+        )
+
+
+def _check_fields(number: int, message: NewMessage) -> None:
+    where = f"message {number} of role {message.role!r}"
+    if message.role != "assistant" and message.tool_calls:
+        raise InvalidInput(f"{where} has tool_calls; only an answer of the assistant has them")
+    if (message.role == "tool") != bool(message.tool_call_id):
+        raise InvalidInput(f"{where} must{' ' if message.role == 'tool' else ' not '}have a tool_call_id")
+    if message.role == "tool" and (message.id or message.metadata):
+        raise InvalidInput(f"{where} cannot have an id or metadata: it is known by its call")
+    if message.role != "tool" and not message.content and not message.tool_calls:
+        raise InvalidInput(f"{where} is empty; give it a content")
+    if message.id and (not message.id.isprintable() or len(message.id) > MAX_ID_LENGTH):
+        raise InvalidInput(
+            f"{where}: id {message.id[:40]!r} must be printable, with at most {MAX_ID_LENGTH} characters"
+        )
+    if message.id.startswith(RESERVED_PREFIXES):
+        raise InvalidInput(
+            f"{where}: id {message.id[:40]!r} begins with a reserved prefix: {', '.join(RESERVED_PREFIXES)}"
+        )

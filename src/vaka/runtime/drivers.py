@@ -170,7 +170,9 @@ class SessionDrivers:
             await driver.wait()
             await asyncio.sleep(0)
 
-        def compose(now: OpenedSession) -> list[TimedEntry]:
+        async def compose(now: OpenedSession) -> list[TimedEntry]:
+            if check is not None:
+                await check()
             if now.last is None and opened is None:
                 raise NotFound(f"there is no session {session!r}")
             if now.last is not None and create:
@@ -182,8 +184,7 @@ class SessionDrivers:
             if create and session in self.active:
                 raise HeadMoved(f"there is a session {session!r} already")
             await self.require_idle(session)
-            warm, now = self.warm_sessions, self.timestamp()
-            return (await append_entries(self.store, session, compose, now, warm, check))[-1]
+            return (await append_entries(self.store, session, compose, self.timestamp(), self.warm_sessions))[-1]
 
     async def submit(
         self, session: "Session[Any]", added: InputAdded, follower: Follower, *, reject: bool, caller_key: bool

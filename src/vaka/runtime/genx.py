@@ -313,7 +313,7 @@ class GenxRuntime:
         kind = state_class_of(agent)
         opening = self._make_opening(agent.name, kind.state_type, parent_state_id)
 
-        def compose(now: OpenedSession) -> list[tuple[str, EventScope, SessionOpened]]:
+        async def compose(now: OpenedSession) -> list[tuple[str, EventScope, SessionOpened]]:
             if now.last is not None:
                 raise InvalidInput(f'state "{session.id}" exists; use restore_agent')
             return [("", EventScope(), opening)]

@@ -1,6 +1,6 @@
 """Write messages and state documents of GenX to the log of a session."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import msgspec
@@ -13,10 +13,9 @@ from vaka.core.ports.env import format_timestamp
 from vaka.core.ports.store import BlobStore
 from vaka.core.session.invariants import InvariantChecker
 from vaka.core.session.redaction import Secrets
-from vaka.core.session.snapshot import OpenedSession, reopen
+from vaka.core.session.snapshot import OpenedSession
 from vaka.core.types import progress
 from vaka.core.types.control import InputAdded, StateChanged
-from vaka.core.types.errors import HeadMoved
 from vaka.core.types.event import Body
 from vaka.core.types.ids import JSON, EventScope
 from vaka.runtime.runtime import Runtime
@@ -74,29 +73,21 @@ async def write_imported(
 
     Raises ``LogError`` for entries that break an invariant of the log.
     """
+
+    async def compose_stored(now: OpenedSession) -> list[TimedEntry]:
+        return await store_entries(runtime, now, compose(now))
+
+    await session.append_entries(compose_stored)
+
+
+async def store_entries(runtime: Runtime, now: OpenedSession, entries: Sequence[LogEntry]) -> list[TimedEntry]:
+    """Return entries for the log of a session with their large texts stored as blobs. Raises ``LogError``."""
     blobs, secrets = runtime.store.blobs, runtime.secrets
-    while True:
-        opened = await reopen(runtime.store, session.id)
-        timed: list[TimedEntry] = []
-        for time, scope, body in compose(opened):
-            timed.append((format_timestamp(time) if time else "", scope, await _offload(blobs, secrets, body)))
-        InvariantChecker(opened.state).check([(scope, body) for _, scope, body in timed])
-        try:
-            await session.append_entries(_for_state(opened, timed))
-        except HeadMoved:
-            continue  # another edit came first
-        return
-
-
-def _for_state(opened: OpenedSession, entries: list[TimedEntry]) -> Callable[[OpenedSession], list[TimedEntry]]:
-    """Return a function that returns the entries if the session is still as it was, and else raises ``HeadMoved``."""
-
-    def compose(now: OpenedSession) -> list[TimedEntry]:
-        if now.state.seq != opened.state.seq:
-            raise HeadMoved("the session has changed since it was read")
-        return entries
-
-    return compose
+    timed: list[TimedEntry] = []
+    for time, scope, body in entries:
+        timed.append((format_timestamp(time) if time else "", scope, await _offload(blobs, secrets, body)))
+    InvariantChecker(now.state).check([(scope, body) for _, scope, body in timed])
+    return timed
 
 
 async def _offload(blobs: BlobStore, secrets: Secrets, body: Body) -> Body:

@@ -29,6 +29,7 @@ from vaka.core.types.message import AssistantMessage, Message, ToolMessage, User
 from vaka.runtime.genx_import import write_imported
 from vaka.runtime.runtime import Runtime
 from vaka.runtime.session import Session
+from vaka.runtime.session_edits import TimedEntry
 from vaka.views.genx import state_id_of
 from vaka.views.genx_import import ImportedTurns, LogEntry
 from vaka.views.genx_state import (
@@ -258,7 +259,11 @@ class AgentState:
 
     async def _set_value(self, key: str, value: JSON) -> None:
         change = StateChanged(key=key, value=value)
-        await self._session.append_entries(lambda _: [("", EventScope(), change)])
+
+        async def compose(_: OpenedSession) -> list[TimedEntry]:
+            return [("", EventScope(), change)]
+
+        await self._session.append_entries(compose)
 
 
 class ReActState(AgentState):

@@ -1,7 +1,7 @@
 """``Session``: the handle of one conversation. Run and stream turns, steer, interrupt, fork, rewind, close."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Generic
 
 import msgspec
@@ -30,7 +30,7 @@ from vaka.core.types.message import Content, Message, Text, ToolCall, as_content
 from vaka.runtime import lazy
 from vaka.runtime.agent_builder import output_schema_of
 from vaka.runtime.options import OnBusy, Response, UserInput
-from vaka.runtime.session_edits import TimedEntry, append_entries, make_update, read_last_turn
+from vaka.runtime.session_edits import ComposeEntries, TimedEntry, append_entries, make_update, read_last_turn
 from vaka.runtime.turn_stream import TurnCollector, TurnReader, TurnStream
 
 if TYPE_CHECKING:
@@ -313,15 +313,15 @@ class Session(Generic[Deps]):
         await self._drivers.leave_session(self.id, reason or "other")
         await self._runtime.env.end_commands(self.id)
 
-    async def append_entries(self, compose: Callable[[OpenedSession], Sequence[TimedEntry]]) -> list[Event]:
+    async def append_entries(self, compose: ComposeEntries) -> list[Event]:
         """Append the events that ``compose`` returns for the current state; the session exists afterwards.
 
         Raises ``Busy`` while a turn runs.
         """
         redact = self._drivers.secrets.redact_struct
 
-        def compose_redacted(now: OpenedSession) -> list[TimedEntry]:
-            return [(time, scope, redact(body)) for time, scope, body in compose(now)]
+        async def compose_redacted(now: OpenedSession) -> list[TimedEntry]:
+            return [(time, scope, redact(body)) for time, scope, body in await compose(now)]
 
         async with self._drivers.edit_lock(self.id):
             await self._drivers.require_idle(self.id)

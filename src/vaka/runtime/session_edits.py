@@ -28,6 +28,9 @@ if TYPE_CHECKING:
 TimedEntry: TypeAlias = tuple[str, EventScope, Body]
 """The time of an event (``""``: now), its scope and its body."""
 
+ComposeEntries: TypeAlias = Callable[[OpenedSession], Awaitable[Sequence[TimedEntry]]]
+"""Returns the entries to append to a session as it is."""
+
 _READ_SPAN = 256
 
 MAX_TITLE_LENGTH = 200
@@ -132,20 +135,21 @@ def _check_metadata(metadata: Mapping[str, Any]) -> None:
 
 
 async def append_entries(
-    store: Store, session: SessionId, compose: Callable[[OpenedSession], Sequence[TimedEntry]], timestamp: str,
-    warm: "WarmSessions | None" = None, check: Callable[[], Awaitable[None]] | None = None,
-) -> list[Event]:  # fmt: skip
+    store: Store,
+    session: SessionId,
+    compose: ComposeEntries,
+    timestamp: str,
+    warm: "WarmSessions | None" = None,
+) -> list[Event]:
     """Append the entries that ``compose`` returns for the current state, each at its time or at ``timestamp``.
 
-    A session that does not exist begins with them. ``check`` is called when this process is the writer, and may raise.
-    With ``warm`` the session is not read again from the start of its window for each call.
+    A session that does not exist begins with them. ``compose`` is called while this process is the writer. With
+    ``warm`` a session is not read again from the start of its window for each call.
     """
 
     async def seal(now: OpenedSession) -> list[Event]:
-        if check is not None:
-            await check()
         events: list[Event] = []
-        for time, group in groupby(compose(now), key=itemgetter(0)):
+        for time, group in groupby(await compose(now), key=itemgetter(0)):
             entries = [(scope, body) for _, scope, body in group]
             events += seal_chain(session, events[-1] if events else now.last, entries, time or timestamp)
         return events
@@ -185,7 +189,7 @@ async def _append_sealed(
     except BaseException:
         await store.events.release(session, term)
         raise
-    if warm is not None:
+    if warm is not None and events:
         await _hold(store, session, now, events, warm)
     return events
 

@@ -9,6 +9,7 @@ from vaka.core.ports.store import PendingDecision, SessionInfo, SessionStatus
 from vaka.core.types.control import ApprovalRequested, QuestionAsked
 from vaka.core.types.message import Audio, Document, Image, Text, ToolCall, Usage
 from vaka.server.problems import Problem
+from vaka.views.messages import CallDocument
 
 T = TypeVar("T")
 
@@ -80,14 +81,6 @@ def usage_document(usage: Usage) -> UsageDocument:
         input=usage.input, output=usage.output, cache_read=usage.cache_read, cache_write=usage.cache_write,
         reasoning=usage.reasoning, total=usage.total, cost=usage.cost,
     )  # fmt: skip
-
-
-class CallDocument(msgspec.Struct, frozen=True, kw_only=True):
-    """The tool call that a decision is about."""
-
-    id: str
-    name: str
-    arguments: dict[str, Any] = {}
 
 
 class DecisionDocument(msgspec.Struct, frozen=True, kw_only=True):

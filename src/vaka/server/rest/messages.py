@@ -1,37 +1,26 @@
 """The conversation of a session as messages, read from its log; and a search in it."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import aclosing
-from typing import Any, Literal, TypeAlias
+from typing import Literal, TypeAlias
 
 import msgspec
-from msgspec import UNSET, UnsetType
 from starlette.requests import Request
 from starlette.responses import Response
 
 from vaka.core.messages.blobs import restore_content
 from vaka.core.ports.store import SessionInfo, Store
-from vaka.core.types.control import InputAdded, InputWithdrawn
 from vaka.core.types.event import Event
-from vaka.core.types.ids import AgentPath, MessageId
-from vaka.core.types.message import Content, ToolCall, text_of
-from vaka.core.types.progress import (
-    MessageCompleted,
-    StepStarted,
-    ToolCalled,
-    ToolCompleted,
-    ToolFailed,
-    TurnStarted,
-)
+from vaka.core.types.ids import AgentPath
 from vaka.server.bodies import json_response
 from vaka.server.problems import Problem
-from vaka.server.rest.documents import CallDocument, Page
+from vaka.server.rest.documents import Page
 from vaka.server.rest.operation import Operation, read_query
 from vaka.server.rest.sessions import find_session, page_limit, page_position
 from vaka.server.rest.turn_log import read_kept_backwards
 from vaka.server.service import AgentService
+from vaka.views.messages import MessageContext, MessageDocument, is_message, message_text
 
-MessageRole: TypeAlias = Literal["user", "assistant", "tool"]
 Selects: TypeAlias = Callable[[Event], bool]
 
 MAX_SEARCHED = 10_000
@@ -57,66 +46,6 @@ class SearchMessages(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     path: str = ""
 
 
-class MessageDocument(msgspec.Struct, frozen=True, kw_only=True):
-    """A message: of the user, of a model with its tool calls, or the result of one call."""
-
-    id: str
-    role: MessageRole
-    content: Content
-    turn: str
-    cursor: str
-    ts: str
-    path: AgentPath
-    tool_calls: list[CallDocument] | UnsetType = UNSET
-    failed: bool | UnsetType = UNSET
-    """Whether the call failed, of a result; its ``id`` is that of the call."""
-
-
-def _is_message(event: Event) -> bool:
-    return isinstance(event.data, InputAdded | MessageCompleted | ToolCompleted | ToolFailed)
-
-
-class _Context:
-    """What events say about the messages before them: their calls, their turns, and which inputs were taken back."""
-
-    def __init__(self, events: Sequence[Event]) -> None:
-        self.calls: dict[MessageId, list[ToolCall]] = {}
-        self.turns: dict[str, str] = {}
-        self.withdrawn: set[str] = set()
-        for event in events:
-            match event.data:
-                case ToolCalled(call=call, message_id=message):
-                    self.calls.setdefault(message, []).append(call)
-                case TurnStarted(inputs=inputs) | StepStarted(inputs=inputs):
-                    self.turns.update(dict.fromkeys(inputs, event.turn))
-                case InputWithdrawn(input=key):
-                    self.withdrawn.add(key)
-                case _:
-                    continue
-
-    def describe(self, event: Event) -> MessageDocument | None:
-        """Return the message of an event; ``None`` for an input that was taken back."""
-        role: MessageRole
-        more: dict[str, Any] = {}
-        match event.data:
-            case InputAdded(key=key, content=content):
-                id, role, turn = key, "user", self.turns.get(key, "")
-                if key in self.withdrawn:
-                    return None
-            case MessageCompleted(message_id=message, content=content):
-                id, role, turn = message, "assistant", event.turn
-                if calls := self.calls.get(message):
-                    more["tool_calls"] = [CallDocument(id=c.id, name=c.name, arguments=c.arguments) for c in calls]
-            case ToolCompleted(result=result) | ToolFailed(result=result):
-                id, role, turn, content = result.call, "tool", event.turn, result.content
-                more["failed"] = result.failed
-            case _:
-                return None
-        return MessageDocument(
-            id=id, role=role, content=content, turn=turn, cursor=event.id, ts=event.ts, path=event.path, **more
-        )
-
-
 async def read_messages(service: AgentService, request: Request) -> Response:
     """Reads the events of the page, from the start of the log or from its end."""
     runtime, info = await find_session(service, request)
@@ -124,7 +53,7 @@ async def read_messages(service: AgentService, request: Request) -> Response:
     limit, path, at = page_limit(query.limit), _parse_path(query.path), page_position(info, query.cursor)
 
     def selects(event: Event) -> bool:
-        return event.path == path and _is_message(event)
+        return event.path == path and is_message(event)
 
     if query.order == "asc":
         events, rest = await _read_forwards(runtime.store, info, at, limit, selects)
@@ -174,7 +103,7 @@ async def _read_backwards(
 async def _respond(
     store: Store, info: SessionInfo, events: list[Event], rest: int, selects: Selects, *, newest_first: bool
 ) -> Response:
-    context, data = _Context(events), list[MessageDocument]()
+    context, data = MessageContext(events), list[MessageDocument]()
     for event in events:
         if selects(event) and (message := context.describe(event)) is not None:
             content = await restore_content(store.blobs, message.content)
@@ -194,21 +123,11 @@ async def search_messages(service: AgentService, request: Request) -> Response:
         raise Problem(422, "invalid_query", "q is empty; give a text to search for", errors=[{"field": "q"}])
 
     def selects(event: Event) -> bool:
-        return event.path == path and _is_message(event) and wanted in _text_of(event).casefold()
+        return event.path == path and is_message(event) and wanted in message_text(event).casefold()
 
     at = page_position(info, query.cursor)
     events, rest = await _read_backwards(runtime.store, info, at, page_limit(query.limit), selects, MAX_SEARCHED)
     return await _respond(runtime.store, info, events, rest, selects, newest_first=True)
-
-
-def _text_of(event: Event) -> str:
-    match event.data:
-        case InputAdded(content=content) | MessageCompleted(content=content):
-            return text_of(content)
-        case ToolCompleted(result=result) | ToolFailed(result=result):
-            return text_of(result.content)
-        case _:
-            return ""
 
 
 OPERATIONS = (
