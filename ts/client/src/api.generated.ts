@@ -17,7 +17,7 @@ export interface AgentNames {
   data: string[];
 }
 
-/** The tool call that a decision is about. */
+/** The tool call that a decision is about, or that a message has made. */
 export interface Call {
   id: string;
   name: string;
@@ -169,6 +169,7 @@ export interface Message {
   path: string[];
   tool_calls?: Call[];
   failed?: boolean;
+  metadata?: JsonObject;
 }
 
 /** A page of a list; `next_cursor` is the `cursor` of the next one. */

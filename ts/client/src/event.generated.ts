@@ -215,6 +215,7 @@ export interface InputAdded {
   source?: string;
   model?: string;
   options?: JsonObject;
+  metadata?: JsonObject;
 }
 
 /** An input that no turn had taken was taken back. It is not part of the conversation. */
@@ -253,6 +254,7 @@ export interface MessageCompleted {
   cut?: boolean;
   system?: string | null;
   tools?: string | null;
+  metadata?: JsonObject;
 }
 
 /** What was shown of this message does not count: the model is asked again. */
