@@ -52,6 +52,12 @@ class Price(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         """Return the cost in US dollars of one output token after ``input`` tokens."""
         return max(self.output, self.reasoning or 0.0) * self._factors(input)[1] / MILLION
 
+    def cache_miss_cost(self, usage: Usage) -> float:
+        """Return what a token that a call did not read from the cache costs more in US dollars: sent, or written."""
+        read = self.input if self.cache_read is None else self.cache_read
+        sent = self.input if self.cache_write is None or not usage.cache_write else self.cache_write
+        return max(sent - read, 0.0) * self._factors(usage.input)[0] / MILLION
+
     def _factors(self, input: int) -> tuple[float, float]:
         is_long = self.long is not None and input > self.long
         return (self.long_input, self.long_output) if is_long else (1.0, 1.0)

@@ -1,4 +1,4 @@
-"""Usage has its cost, prompts have an estimate, and a broken cache is reported."""
+"""Usage has its cost, and prompts have an estimate."""
 
 from collections.abc import AsyncGenerator
 from typing import Any
@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 import vaka
-from tests.runtime.runtime_fixtures import agent, read_log, runtime
+from tests.runtime.runtime_fixtures import agent, runtime
 from vaka.core.ports.model import (
     CallChunk,
     Chunk,
@@ -15,7 +15,6 @@ from vaka.core.ports.model import (
     CostEstimator,
     Estimate,
     Model,
-    NoticeChunk,
     Prompt,
     ReasoningChunk,
     RetryChunk,
@@ -25,11 +24,9 @@ from vaka.core.ports.model import (
 )
 from vaka.core.types.errors import ConfigError, ModelUnavailable, TurnError
 from vaka.core.types.message import Text, Usage, UserMessage
-from vaka.core.types.monitor import CacheBusted, UsageRecorded
 from vaka.core.types.tool import ToolSpec
 from vaka.models.catalog import FREE, Price, PriceList
 from vaka.models.wrappers.meter import LastCalls, MeteredModel
-from vaka.stores.memory import MemoryStore
 from vaka.testing.models import FunctionModel, ModelContract, ModelMaker, ScriptedModel, drain_stream, say, try_stream
 
 PRICES = PriceList({"mine/*": Price(input=1, output=10, cache_read=0.1, cache_write=2)})
@@ -79,11 +76,6 @@ async def cost_of(metered: MeteredModel) -> float:
     return usage.usage.cost
 
 
-async def notices_of(metered: MeteredModel, asked: Prompt) -> list[CacheBusted]:
-    chunks = await drain_stream(metered, asked)
-    return [chunk.event for chunk in chunks if isinstance(chunk, NoticeChunk) and isinstance(chunk.event, CacheBusted)]
-
-
 class TestMetered(ModelContract):
     @pytest.fixture
     def answering(self) -> ModelMaker:
@@ -125,7 +117,7 @@ async def test_other_chunks_pass_unchanged() -> None:
     inner = AnsweringModel(Usage(output=1_000_000))
     metered = MeteredModel(inner, PRICES)
     assert await drain_stream(metered) == [
-        TextChunk("Hi."), UsageChunk(Usage(output=1_000_000, cost=10.0)), StopChunk(),
+        TextChunk("Hi."), UsageChunk(Usage(output=1_000_000, cost=10.0), miss_price=0.9 / 1e6), StopChunk(),
     ]  # fmt: skip
     assert metered.name == "mine/x"
     assert isinstance(metered, Model)
@@ -189,7 +181,6 @@ async def test_a_prompt_outside_of_sessions_is_not_remembered() -> None:
     metered = MeteredModel(AnsweringModel(Usage(input=1000, cache_write=900)), PRICES)
     await drain_stream(metered, prompt_of("one", session=""))
     assert metered.estimate(prompt_of("one", session="")).usage.input == 1
-    assert await notices_of(metered, prompt_of("two", session="")) == []
 
 
 async def test_a_cut_answer_is_not_remembered() -> None:
@@ -199,55 +190,45 @@ async def test_a_cut_answer_is_not_remembered() -> None:
     assert metered.estimate(prompt_of("one")).usage.input == 1
 
 
-@pytest.mark.parametrize(
-    ("then", "part"),
-    [
-        (prompt_of("one", "two"), ""),
-        (prompt_of("one"), ""),
-        (prompt_of("uno", "two"), "messages"),
-        (prompt_of(), "messages"),
-        (prompt_of("one", system="Be brief."), "system"),
-        (prompt_of("one", tools=(ToolSpec(name="look"),)), "tools"),
-        (prompt_of("uno", system="Be brief.", tools=(ToolSpec(name="look"),)), "tools"),
-        (prompt_of("uno", session="another"), ""),
-        (prompt_of("uno", path=("child",)), ""),
-        (prompt_of("uno", agent="another"), ""),
-    ],
-)
-async def test_a_changed_cached_prefix_is_reported_with_its_tokens(then: Prompt, part: str) -> None:
-    metered = MeteredModel(AnsweringModel(Usage(input=100, cache_read=30, cache_write=40)), PRICES)
-    assert await notices_of(metered, prompt_of("one")) == []
-    assert await notices_of(metered, then) == ([CacheBusted(part=part, tokens=70)] if part else [])
-    assert await notices_of(metered, then) == []  # that is the beginning now
-
-
-async def test_a_changed_prefix_that_was_not_cached_is_not_reported() -> None:
-    metered = MeteredModel(AnsweringModel(Usage(input=100)), PRICES)
-    assert await notices_of(metered, prompt_of("one")) == []
-    assert await notices_of(metered, prompt_of("uno")) == []
-
-
-async def test_models_that_share_a_ledger_notice_a_change_of_the_model() -> None:
+async def test_a_call_of_another_model_does_not_help_to_estimate() -> None:
     ledger = LastCalls()
     usage = Usage(input=100, cache_write=90)
     one, two = (MeteredModel(AnsweringModel(usage, name=name), PRICES, ledger=ledger) for name in ("mine/x", "mine/y"))
-    assert await notices_of(one, prompt_of("one")) == []
-    assert await notices_of(two, prompt_of("one")) == [CacheBusted(part="model", tokens=90)]
+    await drain_stream(one, prompt_of("one"))
+    assert [model.estimate(prompt_of("one")).usage.input for model in (one, two)] == [100, 1]
 
 
 async def test_the_ledger_drops_the_least_recently_used_conversation() -> None:
     metered = MeteredModel(AnsweringModel(Usage(input=100, cache_write=90)), PRICES, ledger=LastCalls(kept=2))
     for session in ("a", "b", "a", "c"):
         await drain_stream(metered, prompt_of("one", session=session))
-    noticed = [bool(await notices_of(metered, prompt_of("uno", session=session))) for session in ("a", "c", "b")]
-    assert noticed == [True, True, False]
+    assert [metered.estimate(prompt_of("one", session=session)).usage.input for session in "acb"] == [100, 100, 1]
+
+
+@pytest.mark.parametrize(
+    ("usage", "price", "miss_price"),
+    [
+        (Usage(input=100), Price(input=1, output=0, cache_read=0.1, cache_write=2), 0.9),
+        (Usage(input=100, cache_write=9), Price(input=1, output=0, cache_read=0.1, cache_write=2), 1.9),
+        (Usage(input=100, cache_write=9), Price(input=1, output=0, cache_read=0.1), 0.9),
+        (Usage(input=100), Price(input=1, output=0), 0),
+        (Usage(input=100), Price(input=1, output=0, cache_read=2), 0),
+        (Usage(input=100), Price(input=1, output=0, cache_read=0.1, long=99, long_input=2), 1.8),
+        (Usage(input=100, cost=0.5), Price(input=1, output=0, cache_read=0.1), 0.9),
+    ],
+)
+async def test_usage_has_the_price_of_a_token_that_was_not_cached(
+    usage: Usage, price: Price, miss_price: float
+) -> None:
+    chunks = await drain_stream(MeteredModel(AnsweringModel(usage), PriceList({"mine/*": price})))
+    assert [chunk.miss_price for chunk in chunks if isinstance(chunk, UsageChunk)] == [pytest.approx(miss_price / 1e6)]
 
 
 async def test_a_prompt_that_cannot_be_encoded_is_left_to_the_inner_model() -> None:
     metered = MeteredModel(AnsweringModel(Usage(input=10, cache_write=5)), PRICES)
     odd = prompt_of("\ud800")
-    assert await notices_of(metered, odd) == []
-    assert await notices_of(metered, odd) == []
+    for _ in range(2):
+        assert len(await drain_stream(metered, odd)) == 3
     assert metered.estimate(odd).usage.input == 10
 
 
@@ -269,20 +250,6 @@ async def test_a_budget_in_money_needs_a_price_and_one_in_tokens_does_not() -> N
             await dear.run("Go.")
         tokens = await rt.open(agent(model, limits=vaka.Limits(max_tokens=10_000)), id="tokens")
         assert (await tokens.run("Go.")).text == "Hi."
-
-
-async def test_the_log_has_the_cost_and_the_cache_busted_event() -> None:
-    store = MemoryStore()
-    model = MeteredModel(AnsweringModel(Usage(input=1_000_000, cache_write=500_000), "x"), PRICES)
-    async with runtime(store) as rt:
-        await (await rt.open(agent(model, instructions="Be brief."), id="s")).run("One.")
-    async with runtime(store) as rt:
-        await (await rt.open(agent(model, instructions="Be long."), id="s")).run("Two.")
-    log = await read_log(store, "s")
-    costs = [event.data.usage.cost for event in log if isinstance(event.data, UsageRecorded)]
-    busted = [event.data for event in log if isinstance(event.data, CacheBusted)]
-    assert costs == [1.5, 1.5]
-    assert busted == [CacheBusted(part="system", tokens=500_000)]
 
 
 async def test_a_call_that_would_exceed_the_budget_is_not_made() -> None:

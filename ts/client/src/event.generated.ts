@@ -107,10 +107,18 @@ export interface BudgetWarning {
   limit: number;
 }
 
-/** The beginning of a prompt that was cached has changed. */
+/** A provider had cached the beginning of a conversation, and a model call did not read it from the cache. */
 export interface CacheBusted {
   part: string;
   tokens?: number;
+  cause?: "" | "compaction" | "expired" | "messages" | "model" | "system" | "tools";
+  added?: string[];
+  removed?: string[];
+  changed?: string[];
+  cost?: number;
+  idle?: number;
+  agent?: string;
+  model?: string;
 }
 
 /** The place of a tool call between the other parts of an answer; the call itself is in `tool.called`. */

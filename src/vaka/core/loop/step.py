@@ -10,6 +10,7 @@ from vaka.core.budget import Reservation, estimate_partial_usage
 from vaka.core.loop.context import Turn
 from vaka.core.messages.assemble import CallParser, MessageAssembly, match_call_refs
 from vaka.core.messages.blobs import DigestedText, offload, store_prompt_text
+from vaka.core.messages.cache_bust import report_cache_bust
 from vaka.core.messages.prompt import Conversation
 from vaka.core.messages.prompt_parts import ToolMenu
 from vaka.core.ports.model import NoticeChunk, Prompt, RetryChunk
@@ -50,7 +51,8 @@ async def call_model(turn: Turn) -> list[OpenCall]:
     value = await turn.middleware.before_model(turn, prompt) if "before_model" in turn.middleware.handled else prompt
     if isinstance(value, AssistantMessage):
         message = msgspec.structs.replace(value, id=MessageId(turn.env.ids.new_id("msg")))
-        return await _record_answer(turn, prompt, prompt, _call_parser(turn).parse_changed(message, ()), Usage())
+        message = _call_parser(turn).parse_changed(message, ())
+        return await _record_answer(turn, prompt, prompt, message, MessageAssembly(message.id, message.model))
     if turn.budget.is_limited:
         with turn.stop.cancellable():
             reservation = await turn.budget.reserve(turn.recipe.model, value)
@@ -68,7 +70,7 @@ async def _receive_answer(turn: Turn, planned: Prompt, reservation: Reservation)
     reservation.settle(assembly.usage)
     try:
         parser = _call_parser(turn)
-        message = assembly.build_message(parser, turn.recipe.model.name)
+        message = assembly.build_message(parser)
         if "after_model" in turn.middleware.handled:
             message = parser.parse_changed(await turn.middleware.after_model(turn, message), message.calls)
     except TurnStopped:
@@ -77,7 +79,7 @@ async def _receive_answer(turn: Turn, planned: Prompt, reservation: Reservation)
     except Exception as error:
         _discard_message(turn, assembly, reservation, str(error))
         raise
-    calls = await _record_answer(turn, planned, reservation.prompt, message, assembly.usage, assembly.first_ms)
+    calls = await _record_answer(turn, planned, reservation.prompt, message, assembly)
     if assembly.stop == "length" and not calls:
         raise TurnStopped("limit", "length")
     if message.stop == "refusal" and not calls:
@@ -126,10 +128,9 @@ async def _stream_message(turn: Turn, reservation: Reservation) -> MessageAssemb
 
 
 def _start_message(turn: Turn) -> MessageAssembly:
-    assembly = MessageAssembly(MessageId(turn.env.ids.new_id("msg")), turn.env.clock.monotonic())
-    started = progress.MessageStarted(message_id=assembly.message_id, model=turn.recipe.model.name)
-    turn.log.publish_live(turn.scope, started)
-    return assembly
+    id, model = MessageId(turn.env.ids.new_id("msg")), turn.recipe.model.name
+    turn.log.publish_live(turn.scope, progress.MessageStarted(message_id=id, model=model))
+    return MessageAssembly(id, model, turn.env.clock.monotonic())
 
 
 async def _restart_message(
@@ -148,9 +149,8 @@ async def _restart_message(
 def _record_failure(turn: Turn, assembly: MessageAssembly, reservation: Reservation, error: Exception) -> None:
     code, message = describe_failure(error)
     failed = monitor.ModelFailed(
-        model=assembly.model or turn.recipe.model.name, code=code, message=message, agent=turn.agent,
-        message_id=assembly.message_id,
-    )  # fmt: skip
+        model=assembly.model, code=code, message=message, agent=turn.agent, message_id=assembly.message_id
+    )
     turn.log.defer(turn.scope, failed)
     _discard_message(turn, assembly, reservation, message)
 
@@ -186,7 +186,7 @@ def _call_parser(turn: Turn) -> CallParser:
 
 
 async def _record_answer(
-    turn: Turn, planned: Prompt, sent: Prompt, message: AssistantMessage, usage: Usage, first_ms: int | None = None
+    turn: Turn, planned: Prompt, sent: Prompt, message: AssistantMessage, assembly: MessageAssembly
 ) -> list[OpenCall]:
     earlier_calls = turn.state.calls_made_by(turn.path)
     calls = [
@@ -199,9 +199,9 @@ async def _record_answer(
         system=await _store_text(turn, DigestedText(sent.system)) if sent.system != planned.system else None,
         tools=await _store_text(turn, ToolMenu(sent.tools).digested_text) if sent.tools != planned.tools else None,
     )  # fmt: skip
-    turn.log.defer(turn.scope, body, _usage_event(turn, usage, message.model, first_ms))
-    if not calls:
-        return []
+    used = _usage_event(turn, assembly.usage, message.model, assembly.first_ms)
+    turn.log.defer(turn.scope, body, used)
+    await report_cache_bust(turn.log, turn.scope, sent, body, used, assembly.miss_price)
     turn.log.defer(turn.scope, *[progress.ToolCalled(call=call, message_id=message.id) for call in calls])
     return [
         OpenCall(call=call, path=turn.path, message=message.id, step=turn.scope.step, number=number, streak=streak)

@@ -69,10 +69,12 @@ class _GrowingPart:
 class MessageAssembly:
     """One answer of a model while it is streamed."""
 
-    def __init__(self, message_id: MessageId, began: float = 0.0) -> None:
+    def __init__(self, message_id: MessageId, model: str = "", began: float = 0.0) -> None:
         self.message_id, self._began = message_id, began
         self.usage = Usage()
-        self.model = ""
+        self.model = model
+        """The model that was called, or the one that the stream names."""
+        self.miss_price = 0.0
         self.stop: str | None = None
         self.first_ms: int | None = None
         """Milliseconds until the first piece came."""
@@ -103,7 +105,7 @@ class MessageAssembly:
             case ReasoningChunk():
                 return self._add_reasoning(chunk)
             case UsageChunk():
-                self.usage, self.model = chunk.usage, chunk.model or self.model
+                self.usage, self.model, self.miss_price = chunk.usage, chunk.model or self.model, chunk.miss_price
             case StopChunk():
                 self.stop = chunk.reason
             case CitationChunk():
@@ -131,8 +133,8 @@ class MessageAssembly:
         """Return the parts that stay when the message was cut: no calls, no reasoning."""
         return tuple(part for part in self.parts() if not isinstance(part, RawToolCall | Reasoning))
 
-    def build_message(self, parser: "CallParser", model: str) -> AssistantMessage:
-        """Return the complete message; ``model`` is its model unless the stream has named another."""
+    def build_message(self, parser: "CallParser") -> AssistantMessage:
+        """Return the complete message."""
         content: list[Part] = []
         calls: list[ToolCall] = []
         for part in self.parts():
@@ -145,9 +147,8 @@ class MessageAssembly:
             else:
                 content.append(part)
         return AssistantMessage(
-            id=self.message_id, content=tuple(content), calls=tuple(calls), model=self.model or model,
-            stop=self.stop or "",
-        )  # fmt: skip
+            id=self.message_id, content=tuple(content), calls=tuple(calls), model=self.model, stop=self.stop or ""
+        )
 
     def _current_block(self, kind: str) -> _GrowingPart:
         if self._blocks:

@@ -79,6 +79,8 @@ class Conversation:
         """The estimated tokens of the first messages, as far as they were counted."""
         self.compacted: CompactedHead | None = None
         """What its compactions show."""
+        self.sent: tuple[Message, ...] | None = None
+        """The messages of the last model call of this process."""
         handlers, started = _HANDLERS, Conversation.subagent_started
         for event in since_compaction(list(events), path):  # ``add`` is inlined: a session may have thousands
             body = event.data

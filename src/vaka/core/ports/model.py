@@ -64,6 +64,8 @@ class UsageChunk(msgspec.Struct, frozen=True, gc=False):
 
     usage: Usage
     model: str = ""
+    miss_price: float = 0.0
+    """US dollars that a token of the prompt costs more when it is not read from the provider's cache; 0 if unknown."""
 
 
 class RetryChunk(msgspec.Struct, frozen=True, gc=False):

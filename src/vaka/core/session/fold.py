@@ -6,7 +6,7 @@ The state is small: open calls, grants, counters, and the start of the context w
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from vaka.core.session import fold_approvals, fold_inputs
+from vaka.core.session import fold_approvals, fold_cache, fold_inputs
 from vaka.core.session.fold_inputs import take_inputs
 from vaka.core.session.state import (
     AgentProgress,
@@ -57,11 +57,14 @@ def _turn_ended(state: SessionState, event: Event, body: object) -> None:
     state.lanes, state.open, state.decisions = {}, {}, {}
     if len(state.contexts) > 1:  # conversations of children have ended
         state.contexts = {key: known for key, known in state.contexts.items() if not key}
+    if len(state.caches) > 1:
+        state.caches = {key: cached for key, cached in state.caches.items() if not key}
 
 
 def _step_started(state: SessionState, event: Event, body: progress.StepStarted) -> None:
     lane = _agent_progress(state, event.path, body.agent)
     lane.step, lane.phase, lane.calls = body.number, "asking", 0
+    lane.system, lane.menu = body.system, body.tools
     if body.model != progress.GIVEN_CALLS:
         lane.number = state.models[body.agent] = state.models.get(body.agent, 0) + 1
     if state.turn and not event.path:
@@ -75,7 +78,9 @@ def _step_completed(state: SessionState, event: Event, body: progress.StepComple
 
 
 def _message_completed(state: SessionState, event: Event, body: progress.MessageCompleted) -> None:
-    _agent_progress(state, event.path).phase = "answered"
+    lane = _agent_progress(state, event.path)
+    lane.phase = "answered"
+    lane.system, lane.menu = body.system or lane.system, body.tools or lane.menu
 
 
 def _output_rejected(state: SessionState, event: Event, body: progress.OutputRejected) -> None:
@@ -112,6 +117,8 @@ def _usage_recorded(state: SessionState, event: Event, body: monitor.UsageRecord
         if above:
             above.below = above.below + body.usage
     state.count_model_call(body.agent, body.number, body.call)
+    if state.caches or body.usage.cache_read or body.usage.cache_write:
+        fold_cache.note_model_call(state, event, body, lane)
 
 
 def _tool_called(state: SessionState, event: Event, body: progress.ToolCalled) -> None:
@@ -162,6 +169,8 @@ def _drop_children(state: SessionState, child: str) -> None:
             del state.values[key]
     state.lanes = lanes
     state.contexts = {k: known for k, known in state.contexts.items() if k != child and not k.startswith(below)}
+    if state.caches:
+        fold_cache.drop_caches(state, child, below)
 
 
 def _subagent_started(state: SessionState, event: Event, body: progress.SubagentStarted) -> None:
@@ -196,6 +205,7 @@ def _session_updated(state: SessionState, event: Event, body: control.SessionUpd
 
 def _session_forked(state: SessionState, event: Event, body: control.SessionForked) -> None:
     state.grants = []  # a grant holds only in the session it was given in
+    state.caches = {}  # providers may keep a cache for each session
 
 
 def _session_reverted(state: SessionState, event: Event, body: control.SessionReverted) -> None:
@@ -228,6 +238,7 @@ def _session_closed(state: SessionState, event: Event, body: control.SessionClos
 
 def _context_compacted(state: SessionState, event: Event, body: context.ContextCompacted) -> None:
     state.contexts.pop(agent_key(event.path), None)
+    fold_cache.note_compaction(state, event.path)
     if not event.path:
         state.window, started = body.keep_from, state.turn.started if state.turn else 0
         state.early_turn = started if started < body.keep_from else 0

@@ -20,7 +20,7 @@ from vaka.core.types.message import FailureReason, Text, ToolCall, ToolResult, U
 from vaka.core.types.progress import SubagentCompleted
 from vaka.core.types.tool import Effect, Grant
 
-FOLD_VERSION = "7"
+FOLD_VERSION = "8"
 """The version of the fold. Raise it when the same events fold to another state: older snapshots are then ignored."""
 
 CallPhase: TypeAlias = Literal["called", "started", "returned"]
@@ -105,6 +105,23 @@ class AgentProgress(msgspec.Struct, omit_defaults=True):
     """The number of answers that did not fit the output type."""
     continued: int = 0
     """The number of times that middleware continued the agent after its answer."""
+    system: Digest | None = None
+    """The system prompt of the last model call."""
+    menu: Digest | None = None
+    """The tool list of the last model call."""
+
+
+class CachedPrompt(msgspec.Struct, omit_defaults=True):
+    """The last model call of a conversation, whose prompt a provider has cached."""
+
+    model: str
+    tokens: int
+    """The tokens in the cache."""
+    ts: str
+    system: Digest | None = None
+    tools: Digest | None = None
+    compacted: bool = False
+    """Whether the conversation was compacted since."""
 
 
 class ReportedContext(msgspec.Struct, omit_defaults=True):
@@ -175,6 +192,8 @@ class SessionState(msgspec.Struct, omit_defaults=True):
     marked: int = 0
     """The number of the next such checkpoint."""
     values: dict[str, Any] = {}
+    caches: dict[str, CachedPrompt] = {}
+    """What providers have cached, by the key of the agent."""
     closed: bool = False
     workspace: SessionWorkspace | None = None
     run: RunSettings | None = None

@@ -6,8 +6,8 @@ from vaka.core.types.event import Custom, Monitor
 from vaka.core.types.ids import JSON, CallId, Digest, MessageId
 from vaka.core.types.message import Usage
 
-__all__ = ["BudgetWarning", "CacheBusted", "Custom", "ErrorReported", "HookRan", "Logged", "McpChanged", "ModelFailed",
-           "ModelSelected", "Notice", "ScriptAnswered", "ScriptCalled", "UsageRecorded"]  # fmt: skip
+__all__ = ["BudgetWarning", "BustCause", "CacheBusted", "Custom", "ErrorReported", "HookRan", "Logged", "McpChanged",
+           "ModelFailed", "ModelSelected", "Notice", "ScriptAnswered", "ScriptCalled", "UsageRecorded"]  # fmt: skip
 
 
 class UsageRecorded(Monitor, tag="usage"):
@@ -65,11 +65,30 @@ class BudgetWarning(Monitor, tag="budget.warning"):
     limit: float
 
 
+BustCause: TypeAlias = Literal["", "model", "tools", "system", "compaction", "messages", "expired"]
+
+
 class CacheBusted(Monitor, tag="cache.busted"):
-    """The beginning of a prompt that was cached has changed."""
+    """A provider had cached the beginning of a conversation, and a model call did not read it from the cache."""
 
     part: str
+    """The first part of the prompt that changed: ``model``, ``tools``, ``system`` or ``messages``; ``""`` for none."""
     tokens: int = 0
+    """The tokens of the prompt that would have been read from the cache."""
+    cause: BustCause = ""
+    """The part, or ``compaction``, or ``expired``: the provider no longer had the prompt. Older logs have none."""
+    added: tuple[str, ...] = ()
+    """The names of the tools, or the model, that the prompt before did not have."""
+    removed: tuple[str, ...] = ()
+    """The names of the tools, or the model, that only the prompt before had."""
+    changed: tuple[str, ...] = ()
+    """The names of the tools with another description or other parameters."""
+    cost: float = 0.0
+    """What these tokens cost more than with the cache, in US dollars; 0 if the price is not known."""
+    idle: int = 0
+    """Seconds since the call before."""
+    agent: str = ""
+    model: str = ""
 
 
 class McpChanged(Monitor, tag="mcp.changed"):

@@ -1,4 +1,4 @@
-"""Add costs to the usage of a model, estimate a prompt before it is sent, and report a changed cached prefix."""
+"""Add costs to the usage of a model, and estimate a prompt before it is sent."""
 
 import time
 from collections import OrderedDict
@@ -14,7 +14,6 @@ from vaka.core.ports.model import (
     Chunk,
     Estimate,
     Model,
-    NoticeChunk,
     Prompt,
     ReasoningChunk,
     RetryChunk,
@@ -24,7 +23,6 @@ from vaka.core.ports.model import (
 )
 from vaka.core.types.errors import ConfigError, ModelError
 from vaka.core.types.message import Message, Usage
-from vaka.core.types.monitor import CacheBusted
 from vaka.models.catalog import PROVIDER_VENDORS, Price, PriceList
 from vaka.models.prefixes import PrefixMemo
 from vaka.models.tokens import TokenTotals, estimate_instruction_tokens, estimate_prompt_tokens
@@ -98,7 +96,7 @@ class LastCall(msgspec.Struct, frozen=True):
 
 
 class LastCalls:
-    """The last call of each conversation; share one to detect a change of the model within a conversation."""
+    """The last call of each conversation; models that share one estimate a prompt by the call of another."""
 
     def __init__(self, kept: int = MAX_CONVERSATIONS) -> None:
         self._calls: OrderedDict[_ConversationKey, LastCall] = OrderedDict()
@@ -124,7 +122,7 @@ class MeteredModel(ModelWrapper):
 
     ``model`` is the ``provider/model`` whose price applies, by default the name of the inner model; ``price`` replaces
     that of the list, ``bound`` is the output limit, if it is known. Usage that the inner model does not report is
-    estimated, so that budgets hold. A notice reports a changed prefix that the provider had cached.
+    estimated, so that budgets hold.
     """
 
     def __init__(
@@ -169,9 +167,6 @@ class MeteredModel(ModelWrapper):
         """Stream the inner model's answer, with costs."""
         last = self._ledger.last(prompt)
         now = self._fingerprint(prompt, last) if prompt.session else None
-        busted = self._detect_cache_bust(last, now)
-        if busted is not None:
-            yield NoticeChunk(busted)
         usage, written = Usage(), 0
         try:
             async with aclosing(self._inner.stream(prompt)) as chunks:
@@ -208,15 +203,6 @@ class MeteredModel(ModelWrapper):
         self._counted.put(prompt, kept)
         return fingerprint
 
-    def _detect_cache_bust(
-        self, last: LastCall | None, fingerprint: PromptFingerprint | None
-    ) -> CacheBusted | None:  # fmt: skip
-        if last is None or fingerprint is None:
-            return None
-        cached = last.usage.cache_read + last.usage.cache_write
-        part = last.changed_part(self.name, fingerprint) if cached else ""
-        return CacheBusted(part=part, tokens=cached) if part else None
-
     def _remember(self, prompt: Prompt, fingerprint: PromptFingerprint, usage: Usage) -> None:
         self._ledger.record(prompt, LastCall(
             model=self.name, tools=fingerprint.tools, system=fingerprint.system, messages=fingerprint.messages,
@@ -230,10 +216,12 @@ class MeteredModel(ModelWrapper):
 
     def _add_cost(self, chunk: Any) -> UsageChunk:
         usage: Usage = chunk.usage
-        price = None if usage.cost else self._find_price(chunk.model)
+        price = self._find_price(chunk.model)
         if price is None:
             return UsageChunk(usage, chunk.model)
-        return UsageChunk(msgspec.structs.replace(usage, cost=price.cost(usage)), chunk.model)
+        if not usage.cost:
+            usage = msgspec.structs.replace(usage, cost=price.cost(usage))
+        return UsageChunk(usage, chunk.model, price.cache_miss_cost(usage))
 
     def _find_price(self, reported: str) -> Price | None:
         """Return the price of the model that the provider reported, else of the one that was called."""

@@ -255,7 +255,7 @@ class FallbackModel:
                 async with aclosing(model.stream(with_call_number(prompt, number))) as chunks:
                     async for chunk in chunks:
                         if isinstance(chunk, UsageChunk) and not chunk.model:
-                            chunk = UsageChunk(chunk.usage, model.name)
+                            chunk = UsageChunk(chunk.usage, model.name, chunk.miss_price)
                         elif isinstance(chunk, RetryChunk):
                             number += 1
                         yield chunk
