@@ -6,6 +6,8 @@ No other program can change its bytes, so reading does not verify hashes.
 import hashlib
 from collections.abc import AsyncGenerator, Iterable, Sequence
 from contextlib import aclosing
+from functools import cached_property
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -32,6 +34,10 @@ from vaka.stores.common import (
     sort_decisions,
 )
 from vaka.stores.followers import BlockGetter, HeadWaiters, Mailboxes, SharedBlocks
+
+if TYPE_CHECKING:
+    from vaka.core.ports.vectors import VectorStore
+    from vaka.stores.memory_vectors import VectorTables
 
 MemoryKey = tuple[str, SessionId]
 
@@ -105,6 +111,12 @@ class SharedMemory:
         if expires:
             self.expiries[key] = expires
 
+    @cached_property
+    def vectors(self) -> "VectorTables":
+        from vaka.stores.memory_vectors import VectorTables  # noqa: PLC0415  # most programs store none
+
+        return VectorTables()
+
     def delete_session_values(self, keys: Iterable[MemoryKey]) -> None:
         """Delete the values that belong to sessions."""
         prefixes = {(namespace, session_values_prefix(session)) for namespace, session in keys}
@@ -155,7 +167,7 @@ class MemoryHub:
                 hub.mailboxes.put(key, event)
 
 
-class _MemoryPort:
+class MemoryPort:
     """Base of the ports of a store."""
 
     def __init__(self, owner: "MemoryStore") -> None:
@@ -168,7 +180,7 @@ class _MemoryPort:
         return self._hub.shared
 
 
-class MemoryEvents(_MemoryPort):
+class MemoryEvents(MemoryPort):
     async def claim(self, session: SessionId) -> Term:
         shared, key = self._shared, (self._namespace, session)
         if key in shared.claims:
@@ -243,7 +255,7 @@ class MemoryEvents(_MemoryPort):
         return False  # all handles on one memory are in one process
 
 
-class MemorySessions(_MemoryPort):
+class MemorySessions(MemoryPort):
     async def find(self, session: SessionId) -> SessionInfo | None:
         log = self._shared.logs.get((self._namespace, session))
         return self._info_of(log) if log else None
@@ -276,7 +288,7 @@ class MemorySessions(_MemoryPort):
         return replace_fields(log.info, live=True) if live else log.info
 
 
-class MemorySnapshots(_MemoryPort):
+class MemorySnapshots(MemoryPort):
     async def save(self, session: SessionId, *, seq: int, version: str, data: bytes) -> None:
         log = self._shared.logs.get((self._namespace, session))
         if log:
@@ -288,7 +300,7 @@ class MemorySnapshots(_MemoryPort):
         return max((item for item in states.items() if upto is None or item[0] <= upto), default=None)
 
 
-class MemoryBlobs(_MemoryPort):
+class MemoryBlobs(MemoryPort):
     async def put(self, data: bytes) -> Digest:
         digest = Digest(hashlib.sha256(data).hexdigest())
         self._shared.blobs[self._namespace, digest] = (bytes(data), current_time())
@@ -301,7 +313,7 @@ class MemoryBlobs(_MemoryPort):
         return entry[0]
 
 
-class MemoryValues(_MemoryPort):
+class MemoryValues(MemoryPort):
     async def get(self, key: str) -> JSON:
         raw = self._shared.values.get((self._namespace, key))
         return None if raw is None else msgspec.json.decode(raw)
@@ -324,7 +336,7 @@ class MemoryValues(_MemoryPort):
         return sorted(key for space, key in self._shared.values if space == self._namespace and key.startswith(prefix))
 
 
-class MemoryLive(_MemoryPort):
+class MemoryLive(MemoryPort):
     def share(self, session: SessionId, blocks: BlockGetter | None) -> None:
         self._hub.blocks.share((self._namespace, session), blocks)
 
@@ -355,6 +367,13 @@ class MemoryStore:
         self.blobs: store.BlobStore = MemoryBlobs(self)
         self.values: KeyValueStore = MemoryValues(self)
         self.live: store.LiveChannel = MemoryLive(self)
+
+    @cached_property
+    def vectors(self) -> "VectorStore":
+        """The vectors of the namespace."""
+        from vaka.stores.memory_vectors import MemoryVectors  # noqa: PLC0415  # most programs store none
+
+        return MemoryVectors(self)
 
     def with_namespace(self, namespace: str) -> "MemoryStore":
         """Return a handle on another namespace of the same memory."""

@@ -4,13 +4,16 @@ A ``Store`` is a handle on one namespace: its name is part of every key, so name
 """
 
 from collections.abc import AsyncGenerator, Callable, Sequence
-from typing import Any, Literal, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
 
 import msgspec
 
 from vaka.core.ports.values import KeyValueStore
 from vaka.core.types.event import Event
 from vaka.core.types.ids import DecisionId, Digest, SessionId, Term
+
+if TYPE_CHECKING:
+    from vaka.core.ports.vectors import VectorStore
 
 SessionStatus: TypeAlias = Literal["idle", "queued", "running", "waiting", "closed"]
 """What a session does, derived from its turns and inputs."""
@@ -251,6 +254,9 @@ class Store(Protocol):
     blobs: BlobStore
     values: KeyValueStore
     live: LiveChannel
+
+    @property
+    def vectors(self) -> "VectorStore": ...
 
     def with_namespace(self, namespace: str) -> "Store":
         """Return a handle on another namespace of the same database."""

@@ -1,5 +1,8 @@
 """The PostgreSQL store: one namespace of one database, shared by many processes and machines."""
 
+from functools import cached_property
+from typing import TYPE_CHECKING
+
 from vaka.core.ports import store
 from vaka.core.ports.store import GcResult, Retention
 from vaka.core.ports.values import KeyValueStore
@@ -12,12 +15,18 @@ from vaka.stores.postgres.events import PostgresEvents
 from vaka.stores.postgres.hub import PostgresHub, PostgresLive
 from vaka.stores.postgres.tables import PostgresBlobs, PostgresSessions, PostgresSnapshots, PostgresValues
 
+if TYPE_CHECKING:
+    from vaka.core.ports.vectors import VectorStore
+
+MAX_MATRIX_ROWS = 100_000
+"""Scopes with more vectors are not loaded into this process if the server has pgvector."""
+
 
 class PostgresNamespace:
     """One namespace, over connections shared with others."""
 
-    def __init__(self, hub: PostgresHub, namespace: str) -> None:
-        self._hub, self._namespace_bytes = hub, encode_name(namespace)
+    def __init__(self, hub: PostgresHub, namespace: str, max_matrix_rows: int = MAX_MATRIX_ROWS) -> None:
+        self._hub, self._namespace_bytes, self._max_matrix_rows = hub, encode_name(namespace), max_matrix_rows
         ports = self._namespace_bytes, hub
         self._events = PostgresEvents(*ports)
         self.namespace, self.url = namespace, hub.database.url
@@ -28,9 +37,16 @@ class PostgresNamespace:
         self.values: KeyValueStore = PostgresValues(*ports)
         self.live: store.LiveChannel = PostgresLive(*ports)
 
+    @cached_property
+    def vectors(self) -> "VectorStore":
+        """The vectors of the namespace."""
+        from vaka.stores.postgres.vectors import PostgresVectors  # noqa: PLC0415  # most programs store none
+
+        return PostgresVectors(self._namespace_bytes, self._hub, self._max_matrix_rows)
+
     def with_namespace(self, namespace: str) -> "PostgresNamespace":
         """Return a handle on another namespace of the same database; it lives as long as the store does."""
-        return PostgresNamespace(self._hub, namespace)
+        return PostgresNamespace(self._hub, namespace, self._max_matrix_rows)
 
     async def gc(self, retention: Retention) -> GcResult:
         """Remove what may go; never a session that has a writer, unfinished work or open decisions."""
@@ -50,7 +66,8 @@ class PostgresStore(PostgresNamespace):
 
     A claim is a lease of ``lease`` seconds on the server's clock, renewed while the process lives. ``durability``:
     ``"power"`` waits until an append is on the server's disk, ``"process"`` does not. A server out of reach is
-    tried again for ``patience`` seconds.
+    tried again for ``patience`` seconds. Scopes of more than ``max_matrix_rows`` vectors are searched on the server if
+    it has pgvector, others in this process.
     """
 
     def __init__(
@@ -61,10 +78,12 @@ class PostgresStore(PostgresNamespace):
         lease: float = 15.0,
         durability: Durability = "power",
         patience: float = 10.0,
+        max_matrix_rows: int = MAX_MATRIX_ROWS,
     ) -> None:
         if not 0.1 <= lease <= 3600:
             raise ConfigError(f"lease {lease!r} must be between 0.1 and 3600 seconds")
-        super().__init__(PostgresHub(PostgresDatabase(dsn, durability, patience), lease), namespace)
+        hub = PostgresHub(PostgresDatabase(dsn, durability, patience), lease)
+        super().__init__(hub, namespace, max_matrix_rows)
 
     async def close(self) -> None:
         """End all claims, also of the handles made by ``with_namespace``, and close the connections."""

@@ -1,6 +1,8 @@
 """The SQLite store: one namespace of one file."""
 
+from functools import cached_property
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from vaka.core.ports import store
 from vaka.core.ports.store import GcResult, Retention
@@ -10,6 +12,9 @@ from vaka.stores.sqlite.events import SqliteEvents
 from vaka.stores.sqlite.hub import SqliteHub, SqliteLive
 from vaka.stores.sqlite.maintenance import SqliteMaintenance
 from vaka.stores.sqlite.tables import SqliteBlobs, SqliteSessions, SqliteSnapshots, SqliteValues
+
+if TYPE_CHECKING:
+    from vaka.core.ports.vectors import VectorStore
 
 
 class SqliteStore:
@@ -34,6 +39,13 @@ class SqliteStore:
         self.values: KeyValueStore = SqliteValues(self)
         self.live: store.LiveChannel = SqliteLive(self)
         self._maintenance = SqliteMaintenance(self)
+
+    @cached_property
+    def vectors(self) -> "VectorStore":
+        """The vectors of the namespace."""
+        from vaka.stores.sqlite.vectors import SqliteVectors  # noqa: PLC0415  # most programs store none
+
+        return SqliteVectors(self)
 
     def with_namespace(self, namespace: str) -> "SqliteStore":
         """Return a handle on another namespace of the same file; it ends with this one."""

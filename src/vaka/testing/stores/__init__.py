@@ -18,6 +18,7 @@ from vaka.testing.stores.logs import ChainContract, ClaimsContract, LogContract
 from vaka.testing.stores.sealed_events import EventSealer
 from vaka.testing.stores.tables import BlobsContract, SessionsContract, SnapshotsContract
 from vaka.testing.stores.values import KeyValueContract
+from vaka.testing.stores.vectors import VectorsContract
 
 
 class EventStoreContract(ClaimsContract, LogContract, OffersContract, WaitContract):
@@ -25,12 +26,13 @@ class EventStoreContract(ClaimsContract, LogContract, OffersContract, WaitContra
 
 
 class StoreContract(
-    EventStoreContract, SessionsContract, SnapshotsContract, BlobsContract, KeyValueContract, LiveContract
-):
+    EventStoreContract, SessionsContract, SnapshotsContract, BlobsContract, KeyValueContract, LiveContract,
+    VectorsContract,
+):  # fmt: skip
     """The contract of a whole store."""
 
 
 __all__ = [
     "BlobsContract", "ChainContract", "EventSealer", "EventStoreContract", "KeyValueContract", "LiveContract",
-    "SessionsContract", "SnapshotsContract", "StoreContract",
+    "SessionsContract", "SnapshotsContract", "StoreContract", "VectorsContract",
 ]  # fmt: skip
