@@ -6,7 +6,7 @@ import pytest
 
 from vaka.core.types.errors import ConfigError
 from vaka.core.types.message import Usage
-from vaka.models.catalog import FREE, Price, PriceList, list_prices, output_limit_of
+from vaka.models.catalog import FREE, Price, PriceList, known_context_window, list_prices, output_limit_of
 from vaka.models.catalog import capabilities_of as facts
 
 PRICES = PriceList()
@@ -144,3 +144,13 @@ def test_an_unknown_model_has_no_output_limit(wire: str, model: str, most: int |
 @pytest.mark.parametrize("model", ["claude-opus-4-1", "claude-3-haiku-20240307", "glm-4.6"])
 def test_over_anthropic_messages_the_limit_is_the_one_that_is_sent(model: str) -> None:
     assert output_limit_of("anthropic", model) == facts(model).default_max_tokens
+
+
+def test_a_context_window_is_that_of_the_longest_id_that_matches() -> None:
+    known = {
+        "anthropic/claude-sonnet-4-5": 200_000, "anthropic/claude-sonnet-4-6-20260201": 1_000_000,
+        "openai/gpt-5-mini": 272_000, "gpt-4.1-nano": 1_047_576, "openai/o1-mini": 128_000, "o1": 200_000,
+        "google/gemini-2.5-pro": 1_048_576, "openrouter/anthropic/claude-opus-4-1": 200_000, "house-70b": None,
+        "openai/claude-opus-4-1": None,
+    }  # fmt: skip
+    assert {name: known_context_window(name) for name in known} == known

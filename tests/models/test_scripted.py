@@ -7,8 +7,17 @@ from typing import Any
 import msgspec
 import pytest
 
-from vaka.core.ports.model import CallChunk, Prompt, ReasoningChunk, StopChunk, TextChunk, UsageChunk
-from vaka.core.types.errors import ConfigError, ModelRefused, ModelUnavailable
+from vaka.core.ports.model import (
+    DEFAULT_CONTEXT_WINDOW,
+    CallChunk,
+    Prompt,
+    ReasoningChunk,
+    StopChunk,
+    TextChunk,
+    UsageChunk,
+    context_window_of,
+)
+from vaka.core.types.errors import ConfigError, ContextTooLong, ModelRefused, ModelUnavailable
 from vaka.core.types.ids import CallId, MessageId
 from vaka.core.types.message import AssistantMessage, Text, ToolCall, ToolMessage, ToolResult, Usage, UserMessage
 from vaka.core.types.tool import ToolSpec
@@ -386,3 +395,14 @@ def test_a_missing_empty_or_too_large_file_is_an_error(tmp_path: Path) -> None:
     path.write_bytes(b" " * (MAX_FILE_BYTES + 1))
     with pytest.raises(ConfigError, match="larger than 10 MB"):
         Scripted(path)
+
+
+async def test_a_line_with_a_context_window_limits_the_prompts_and_answers_no_call() -> None:
+    model = Scripted([{"context_window": 20}, {"text": "Yes.", "repeat": True}])
+    assert context_window_of(model) == 20
+    assert await answer_text(model) == "Yes."
+    with pytest.raises(ContextTooLong, match="the prompt has 25 tokens, the window of scripted 20"):
+        await drain_stream(model, prompt_of(system="x" * 100))
+    assert context_window_of(Scripted([{"text": "Yes."}])) == DEFAULT_CONTEXT_WINDOW
+    assert "must be alone in its line" in config_error_of({"context_window": 20, "text": "Yes."})
+    assert "context_window" in config_error_of({"context_window": 0})

@@ -37,7 +37,7 @@ def test_the_size_of_a_prompt_is_about_a_token_for_four_characters() -> None:
             ToolMessage(results=(result,)),
         ),
     )
-    assert estimate_prompt_tokens(prompt) == 2 + 100 + 5 + 3 + 11 + 1600 + 510 + 1600
+    assert estimate_prompt_tokens(prompt) == 2 + 100 + 5 + 3 + 13 + 1600 + 510 + 1600
     assert estimate_prompt_tokens(Prompt(messages=(), tools=(ToolSpec(name="look"),))) > 0
     assert estimate_prompt_tokens(Prompt(messages=())) == 0
 

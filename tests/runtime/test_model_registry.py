@@ -10,7 +10,7 @@ import pytest
 
 import vaka
 from tests.runtime.runtime_fixtures import collect_turn, read_log, runtime
-from vaka.core.ports.model import CostEstimator
+from vaka.core.ports.model import CostEstimator, context_window_of
 from vaka.core.types.errors import AuthenticationFailed, ConfigError, TurnError
 from vaka.core.types.message import Image
 from vaka.core.types.monitor import ModelFailed, ModelSelected
@@ -251,10 +251,11 @@ async def test_configured_models_have_options_headers_and_limits() -> None:
         entry = {
             "base_url": provider.url + "/v1", "wire": "chat", "model": "house-7b", "key_env": "HOUSE_KEY",
             "headers": {"x-team": "boats"}, "options": {"temperature": 0.5, "max_tokens": 100}, "concurrent": 1,
-            "price": {"input": 1_000_000, "output": 0},
+            "price": {"input": 1_000_000, "output": 0}, "context_window": 32_000,
         }  # fmt: skip
         options: dict[str, Any] = {"models": {"house": entry}, "environ": {"HOUSE_KEY": "house-key"}}
         async with runtime(**options) as rt:
+            assert context_window_of(rt.models.find("house")) == 32_000
             agent = vaka.Agent("a", model="house", options={"temperature": 0.25})
             response = await (await rt.open(agent)).run("Hello.")
     request = provider.requests[0]

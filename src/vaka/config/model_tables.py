@@ -125,6 +125,8 @@ class ModelEntry(_StrictTable, frozen=True, kw_only=True):
     """The number of requests in flight at most."""
     text_calls: bool = False
     """The model has no function calling: tools are described and called in plain text."""
+    context_window: _Positive | None = None
+    """The tokens that the model can read in one call; default: as is known of it, else 200,000."""
     price: PriceEntry | None = None
 
     def __repr__(self) -> str:

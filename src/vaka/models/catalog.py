@@ -1,4 +1,4 @@
-"""What is known of models: list prices, read from prices.csv, output limits, and what each Claude model can do."""
+"""What is known of models: list prices, context windows, output limits, and what each Claude model can do."""
 
 import re
 from collections.abc import Callable, Mapping
@@ -76,6 +76,22 @@ def list_prices() -> dict[str, dict[str, Price]]:
         fields = {name: value for name, value in zip(columns[2:], values, strict=False) if value}
         prices.setdefault(vendor, {})[model] = msgspec.convert(fields, Price, strict=False)
     return prices
+
+
+@cache
+def _known_windows() -> list[tuple[str, str, int]]:
+    """Return the vendor, the beginning of the id and the window of models, the longest id first."""
+    lines = Path(__file__).with_name("windows.csv").read_text("utf-8").splitlines()
+    _, *rows = (line.split(",") for line in lines if not line.startswith("#"))
+    return sorted(((vendor, model, int(tokens)) for vendor, model, tokens in rows), key=lambda row: -len(row[1]))
+
+
+def known_context_window(model: str) -> int | None:
+    """Return the tokens of the context window of ``provider/model`` or of a bare id, ``None`` if it is unknown."""
+    provider, id = model.split("/", 1) if "/" in model else ("", model)
+    vendor, id = PROVIDER_VENDORS.get(provider, ""), id.rpartition("/")[2]
+    known = (row for row in _known_windows() if id.startswith(row[1]) and vendor in ("", row[0]))
+    return next((tokens for _, _, tokens in known), None)
 
 
 PROVIDER_VENDORS = {

@@ -13,7 +13,14 @@ import msgspec
 from vaka.core.messages.tokens import estimate_text_tokens
 from vaka.core.ports.env import Clock
 from vaka.core.ports.model import CallChunk, Chunk, Prompt, ReasoningChunk, StopChunk, TextChunk, UsageChunk
-from vaka.core.types.errors import AuthenticationFailed, ConfigError, ModelError, ModelRefused, ModelUnavailable
+from vaka.core.types.errors import (
+    AuthenticationFailed,
+    ConfigError,
+    ContextTooLong,
+    ModelError,
+    ModelRefused,
+    ModelUnavailable,
+)
 from vaka.core.types.message import AssistantMessage, Message, ToolMessage, Usage, UserMessage, text_of
 
 MAX_FILE_BYTES = 10 * 1024 * 1024
@@ -75,6 +82,7 @@ class _Line(_LineStruct, frozen=True, kw_only=True):
     expect: _Expectation = _Expectation()
     repeat: bool = False
     agent: Annotated[str, msgspec.Meta(min_length=1)] | None = None
+    context_window: Annotated[int, msgspec.Meta(ge=1)] | None = None
 
     @property
     def has_answer(self) -> bool:
@@ -97,7 +105,8 @@ class Scripted:
     """A model whose n-th call in a session is answered by line n of a file, or of ``source`` as data.
 
     Lines with ``"agent"`` serve the agent of that name; the others serve the root agent. Raises ``ConfigError`` at
-    once when the lines are not well formed.
+    once when the lines are not well formed. A line with ``context_window`` alone sets the window of the model: a
+    longer prompt raises ``ContextTooLong``.
     """
 
     def __init__(
@@ -106,7 +115,9 @@ class Scripted:
     ) -> None:  # fmt: skip
         self.name, self._source = name, str(source) if isinstance(source, str | PathLike) else name
         lines = _read_file(Path(source)) if isinstance(source, str | PathLike) else enumerate(source, start=1)
-        self._lines_by_agent = _group_by_agent(_parse_line(line, f"{self._source}:{number}") for number, line in lines)
+        placed = [_parse_line(line, f"{self._source}:{number}") for number, line in lines]
+        self.context_window = next((one.line.context_window for one in placed if one.line.context_window), None)
+        self._lines_by_agent = _group_by_agent(one for one in placed if one.line.context_window is None)
         self._sleep: Callable[[float], Awaitable[None]] = clock.sleep if clock is not None else asyncio.sleep
         if isinstance(source, str | PathLike) and not self._lines_by_agent:
             raise ConfigError(f'{self._source}: no lines; write one for each model call, such as {{"text": "Hi."}}')
@@ -123,6 +134,8 @@ class Scripted:
         placed = self._line_for(prompt)
         line = placed.line
         _check_expectation(placed, prompt)
+        if self.context_window is not None and (tokens := _input_tokens(prompt)) > self.context_window:
+            raise ContextTooLong(f"the prompt has {tokens} tokens, the window of {self.name} {self.context_window}")
         for seconds in (line.delay, line.stall or 0.0):
             if seconds:
                 await self._sleep(seconds)
@@ -205,6 +218,8 @@ def _find_conflict(line: _Line) -> str:
         return "'text' and 'chunks' exclude each other; keep one"
     if line.cut_after is not None and line.text is None and line.chunks is None:
         return "'cut_after' needs 'chunks' to count"
+    if line.context_window is not None:
+        return "'context_window' must be alone in its line" if line.has_answer or line.error else ""
     if not line.has_answer and line.error is None and line.stall is None:
         return "the line has no answer; give it text, chunks, reasoning, tool_calls, error or stall"
     return ""
@@ -288,12 +303,15 @@ def _usage_of(line: _Line, prompt: Prompt) -> Usage:
     text = line.text if line.text is not None else "".join(line.chunks or ())
     calls = sum(len(call.name) + len(_arguments_json(call)) for call in line.tool_calls)
     reasoning = len(line.reasoning or "")
-    input = len(prompt.system) + sum(_characters_of(message) for message in prompt.messages)
-    input += sum(len(tool.name) + len(tool.description) for tool in prompt.tools)
     return Usage(
-        input=estimate_text_tokens(input), output=estimate_text_tokens(len(text) + calls + reasoning),
+        input=_input_tokens(prompt), output=estimate_text_tokens(len(text) + calls + reasoning),
         reasoning=estimate_text_tokens(reasoning),
     )  # fmt: skip
+
+
+def _input_tokens(prompt: Prompt) -> int:
+    input = len(prompt.system) + sum(_characters_of(message) for message in prompt.messages)
+    return estimate_text_tokens(input + sum(len(tool.name) + len(tool.description) for tool in prompt.tools))
 
 
 def _characters_of(message: Message) -> int:

@@ -219,9 +219,11 @@ class ModelFactory:
         model = RetryingModel(model, clock=self._clock, **attempts)
         price = entry.price or (FREE if provider.local else None)
         bound = output_limit_of(LOCAL_MODEL if provider is _LOCAL_PROVIDER else provider.wire, entry.model)
-        return self._track(self._add_meter(model, price, f"{provider.name}/{entry.model}", bound))
+        metered = self._add_meter(model, price, f"{provider.name}/{entry.model}", bound)
+        metered.context_window = entry.context_window or metered.context_window
+        return self._track(metered)
 
-    def _add_meter(self, model: Model, price: PriceEntry | Price | None, named: str, bound: int | None) -> Model:
+    def _add_meter(self, model: Model, price: PriceEntry | Price | None, named: str, bound: int | None) -> MeteredModel:
         if isinstance(price, PriceEntry):
             price = Price(**_price_fields(price))
         return MeteredModel(model, self._prices, model=named, price=price, bound=bound, ledger=self._ledger)
@@ -254,6 +256,7 @@ class PresetModel:
     ) -> None:
         """Set the options of every prompt, and those of prompts with an output schema."""
         self.options, self._structured_options, self._inner = options, structured_options or {}, inner
+        self.context_window: int | None = getattr(inner, "context_window", None)
         if isinstance(inner, CostEstimator):
             self.estimate = partial(self._estimate, inner)
 

@@ -69,9 +69,11 @@ class ScriptedModel(Scripted):
         agents: Mapping[str, Sequence[ScriptLine]] | None = None,
         name: str = "scripted",
         clock: Clock | None = None,
+        context_window: int | None = None,
     ) -> None:
         others = [line | {"agent": agent} for agent, lines in (agents or {}).items() for line in lines]
-        super().__init__([*answers, *others], name=name, clock=clock)
+        window = [{"context_window": context_window}] if context_window is not None else []
+        super().__init__([*window, *answers, *others], name=name, clock=clock)
         self.prompts: list[Prompt] = []
 
     def stream(self, prompt: Prompt) -> AsyncGenerator[Chunk]:

@@ -111,6 +111,16 @@ class Model(Protocol):
         ...
 
 
+DEFAULT_CONTEXT_WINDOW = 200_000
+"""The tokens of a context window that is not known."""
+
+
+def context_window_of(model: object) -> int:
+    """Return the tokens that a model can read in one call: its attribute ``context_window``, if it has one."""
+    window: int | None = getattr(model, "context_window", None)
+    return window or DEFAULT_CONTEXT_WINDOW
+
+
 class Estimate(msgspec.Struct, frozen=True, kw_only=True):
     """The least cost of a call: its prompt, and the price of each token of its answer."""
 

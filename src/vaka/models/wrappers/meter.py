@@ -23,7 +23,7 @@ from vaka.core.ports.model import (
 )
 from vaka.core.types.errors import ConfigError, ModelError
 from vaka.core.types.message import Message, Usage
-from vaka.models.catalog import PROVIDER_VENDORS, Price, PriceList
+from vaka.models.catalog import PROVIDER_VENDORS, Price, PriceList, known_context_window
 from vaka.models.prefixes import PrefixMemo
 from vaka.models.tokens import TokenTotals, estimate_instruction_tokens, estimate_prompt_tokens
 from vaka.models.wrappers.model_wrapper import ModelWrapper
@@ -132,6 +132,7 @@ class MeteredModel(ModelWrapper):
         super().__init__(inner)
         self._price_list, self._own_price, self._output_limit = prices, price, bound
         self._model = model or inner.name
+        self.context_window = self.context_window or known_context_window(self._model)
         self._ledger = ledger if ledger is not None else LastCalls()
         self._clock = clock
         self._counted = PrefixMemo(_MessageTotals)

@@ -17,10 +17,11 @@ from vaka.models.compatibility import HistoryAdapter, Media
 
 
 class ModelWrapper:
-    """A model around another: it has the inner model's name, closes it, and estimates costs if the inner model does."""
+    """A model around another: it has the inner model's name and window, closes it, and estimates costs if it does."""
 
     def __init__(self, inner: Model) -> None:
         self._inner = inner
+        self.context_window: int | None = getattr(inner, "context_window", None)
         if isinstance(inner, CostEstimator) and not isinstance(self, CostEstimator):
             # an attribute, so that other wrappers are not instances of CostEstimator
             self.estimate: Callable[[Prompt], Estimate] = inner.estimate

@@ -236,6 +236,7 @@ class FallbackModel:
             raise ConfigError("a fallback needs at least one model, got none")
         self._fallback_errors = tuple(on)
         self.name = name or self._models[0].name
+        self.context_window: int | None = getattr(self._models[0], "context_window", None)
         self._estimates = [model for model in self._models if isinstance(model, CostEstimator)]
         if self._estimates:
             self.estimate: Callable[[Prompt], Estimate] = self._highest_estimate
