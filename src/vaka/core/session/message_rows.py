@@ -1,0 +1,102 @@
+"""The rows of the message index, computed from the events. Pure."""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import msgspec
+
+from vaka.core.ports.messages import MessageRole, MessageRow
+from vaka.core.types import control, progress
+from vaka.core.types.event import Body, Event
+from vaka.core.types.ids import AgentPath, Digest
+from vaka.core.types.message import Content, Stored, Text, ToolCall, ToolResult, text_of
+
+MAX_INDEXED_CHARACTERS = 64 * 1024
+"""Characters of a message that a search finds."""
+
+MESSAGE_ROLES: dict[type[Body], MessageRole] = {
+    control.InputAdded: "user", progress.SubagentStarted: "user", progress.MessageCompleted: "assistant",
+    progress.ToolCalled: "call", progress.ToolCompleted: "tool", progress.ToolFailed: "tool",
+}  # fmt: skip
+"""The events that are messages. A child agent gets its task as the message of a user."""
+
+
+def select_messages(events: Iterable[Event]) -> list[Event]:
+    """Return the events that are messages."""
+    return [event for event in events if type(event.data) in MESSAGE_ROLES]
+
+
+def message_id_of(event: Event) -> str:
+    """Return the id of the message that an event is."""
+    body: Any = event.data
+    match MESSAGE_ROLES[type(event.data)]:
+        case "call":
+            return str(body.call.id)
+        case "tool":
+            return str(body.result.call)
+        case "assistant":
+            return str(body.message_id)
+        case _:
+            return str(body.key if isinstance(body, control.InputAdded) else body.child)
+
+
+def message_path_of(event: Event) -> AgentPath:
+    """Return the agent whose conversation the message is part of."""
+    body = event.data
+    return (*event.path, body.child) if isinstance(body, progress.SubagentStarted) else event.path
+
+
+def message_of(event: Event, *, name: str = "") -> MessageRow | None:
+    """Return the message that an event is, ``None`` when it is none; ``name`` is that of the tool of a result."""
+    role = MESSAGE_ROLES.get(type(event.data))
+    if role is None:
+        return None
+    body: Any = event.data
+    call: ToolCall | None = body.call if role == "call" else None
+    result: ToolResult | None = body.result if role == "tool" else None
+    content: Content = result.content if result else () if call else body.content
+    return MessageRow(
+        session=event.session, seq=event.seq, epoch=event.epoch, role=role, id=message_id_of(event), turn=event.turn,
+        path=message_path_of(event), ts=event.ts, name=call.name if call else name, content=content,
+        text=_arguments_text(call) if call else text_of(content), metadata=getattr(body, "metadata", None) or {},
+        failed=result is not None and result.failed,
+    )  # fmt: skip
+
+
+def without_content(message: MessageRow) -> MessageRow:
+    """Return a message without its text and content."""
+    return msgspec.structs.replace(message, text="", content=())
+
+
+def indexed_blobs_of(message: MessageRow) -> list[Digest]:
+    """Return the blobs whose text a search finds."""
+    return [part.blob for part in message.content if isinstance(part, Stored) and _is_text(part.media_type)]
+
+
+def searchable_text(message: MessageRow, blobs: Mapping[Digest, bytes]) -> str:
+    """Return the text that a search finds: with the name of the tool, and with the text of blobs that are given."""
+    texts = [message.name] if message.role == "call" else []
+    if not message.content:
+        texts.append(message.text)
+    for part in message.content:
+        if isinstance(part, Text):
+            texts.append(part.text)
+        elif isinstance(part, Stored):
+            data = blobs.get(part.blob)
+            begin = part.preview if data is None else data[: 4 * MAX_INDEXED_CHARACTERS].decode("utf-8", "replace")
+            texts.append(begin)
+    return "\n".join(texts)[:MAX_INDEXED_CHARACTERS]
+
+
+def _arguments_text(call: ToolCall) -> str:
+    """Return the arguments of a call as text: a line for each, strings as they are."""
+    if call.raw:
+        return call.raw
+    return "\n".join(
+        f"{key}: {value if isinstance(value, str) else msgspec.json.encode(value).decode()}"
+        for key, value in call.arguments.items()
+    )
+
+
+def _is_text(media_type: str) -> bool:
+    return media_type.startswith("text/") or media_type in {"application/json", "application/xml"}

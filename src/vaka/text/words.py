@@ -1,0 +1,90 @@
+"""Split text into the words that a search compares.
+
+Words are compared without case, accents and width. Scripts that are written without spaces (Chinese, Japanese, Thai)
+and Korean become overlapping pairs of characters, so that any part of such a text can be found; the last character of
+a run is a word, too, so that single characters are found as the beginning of a word.
+"""
+
+import re
+import unicodedata
+from collections.abc import Iterator
+
+MAX_WORD_LENGTH = 64
+"""Characters of a word that count."""
+
+_MARKS = (
+    "\u0300-\u036f\u0483-\u0489\u0591-\u05bd\u05bf\u05c1\u05c2\u05c4\u05c5\u05c7\u0610-\u061a\u064b-\u065f\u0670"
+    "\u06d6-\u06dc\u06df-\u06e4\u06e7\u06e8\u06ea-\u06ed\u0711\u0730-\u074a\u0900-\u0903\u093a-\u094f\u0951-\u0957"
+    "\u0962\u0963\u0981-\u0983\u09bc-\u09cd\u09d7\u0a01-\u0a03\u0a3c-\u0a51\u0a70\u0a71\u0a75\u0a81-\u0a83\u0abc-\u0acd"
+    "\u0b01-\u0b03\u0b3c-\u0b57\u0b82\u0bbe-\u0bcd\u0bd7\u0c00-\u0c04\u0c3c-\u0c56\u0c81-\u0c83\u0cbc-\u0cd6"
+    "\u0d00-\u0d03\u0d3b-\u0d4d\u0d57\u0d81-\u0d83\u0dca-\u0df3\u0e31\u0e34-\u0e3a\u0e47-\u0e4e\u0eb1\u0eb4-\u0ebc"
+    "\u0ec8-\u0ece\u0f18-\u0f19\u0f35\u0f37\u0f39\u0f3e\u0f3f\u0f71-\u0f84\u0f86\u0f87\u0f8d-\u0fbc\u102b-\u103e"
+    "\u1056-\u1059\u105e-\u1060\u1062-\u1064\u1067-\u106d\u1071-\u1074\u1082-\u108d\u17b4-\u17d3\u17dd\u1ab0-\u1ace"
+    "\u1b00-\u1b04\u1b34-\u1b44\u1dc0-\u1dff\u200c\u200d\u20d0-\u20f0\u302a-\u302f\u3099\u309a\ufe00-\ufe0f\ufe20-\ufe2f"
+)
+"""Combining marks, which Python's ``\\w`` leaves out, and the joiners that occur inside words."""
+
+_UNSPACED = (
+    "\u0e00-\u0eff\u1000-\u109f\u1100-\u11ff\u1780-\u17ff\u3005-\u3007\u3040-\u30ff\u3100-\u318f\u31a0-\u31bf"
+    "\u31f0-\u31ff\u3400-\u4dbf\u4e00-\u9fff\ua960-\ua97f\uac00-\ud7ff\uf900-\ufaff\U00020000-\U0003ffff"
+)
+"""Characters of scripts without spaces, and of Korean, whose words have endings."""
+
+_ASCII_WORD = re.compile(r"[a-z0-9]+")
+_RUN = re.compile(rf"[\w{_MARKS}]+")
+_PIECE = re.compile(rf"([{_UNSPACED}]+)|(?:(?![_{_UNSPACED}])[\w{_MARKS}])+")
+_ACCENTS = re.compile("[\u0300-\u036f\u200c\u200d\ufe00-\ufe0f]+")
+
+
+def fold_text(text: str) -> str:
+    """Return text without differences of case, accent and width."""
+    if text.isascii():
+        return text.lower()
+    folded = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", text).casefold())
+    if folded.isascii():
+        return folded
+    return unicodedata.normalize("NFC", _ACCENTS.sub("", unicodedata.normalize("NFD", folded)))
+
+
+def split_words(text: str) -> list[str]:
+    """Return the words of a text, in order."""
+    if text.isascii():
+        return [word[:MAX_WORD_LENGTH] for word in _ASCII_WORD.findall(text.lower())]
+    words: list[str] = []
+    for run in _RUN.findall(text):
+        folded = fold_text(run)
+        if folded.isascii():
+            words += [word[:MAX_WORD_LENGTH] for word in _ASCII_WORD.findall(folded)]
+        else:
+            words += [word for word, _, _ in _locate_in_run(folded)]
+    return words
+
+
+def locate_words(text: str) -> Iterator[tuple[str, int, int]]:
+    """Yield the words of a text, each with the offsets of its first character and of the one after its last.
+
+    A word that folding has made longer or shorter has the offsets of the characters around it, up to blanks.
+    """
+    for match in _RUN.finditer(text):
+        begin, end = match.span()
+        folded = fold_text(match.group())
+        same_length = len(folded) == end - begin
+        for word, first, after in _locate_in_run(folded):
+            yield (word, begin + first, begin + after) if same_length else (word, begin, end)
+
+
+def is_unspaced(word: str) -> bool:
+    """Return whether a word is a character, or a pair of them, of a script without spaces."""
+    match = _PIECE.match(word)
+    return match is not None and match[1] is not None
+
+
+def _locate_in_run(folded: str) -> Iterator[tuple[str, int, int]]:
+    for match in _PIECE.finditer(folded):
+        begin, end = match.span()
+        if match[1] is None:
+            yield match.group()[:MAX_WORD_LENGTH], begin, end
+        else:
+            for offset in range(begin, end):
+                after = min(offset + 2, end)
+                yield folded[offset:after], offset, after

@@ -1,0 +1,48 @@
+"""The words of texts, as a search compares them."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from vaka.text.words import MAX_WORD_LENGTH, locate_words, split_words
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("", []),
+        (" ,.!? \n_-", []),
+        ("The QUICK fox's 3.14", ["the", "quick", "fox", "s", "3", "14"]),
+        ("snake_case kebab-case", ["snake", "case", "kebab", "case"]),
+        ("Straße in MÜNCHEN, cafe\u0301", ["strasse", "in", "munchen", "cafe"]),
+        ("İstanbul ﬁne ½ x²", ["istanbul", "fine", "1", "2", "x2"]),
+        ("ｆｕｌｌ ｗｉｄｔｈ ｶﾇｰ", ["full", "width", "カヌ", "ヌー", "ー"]),
+        ("東京都へ", ["東京", "京都", "都へ", "へ"]),
+        ("港", ["港"]),
+        ("用iPhone手機", ["用", "iphone", "手機", "機"]),
+        ("카누 배", ["카누", "누", "배"]),
+        ("เรือ", ["เร", "รื", "ือ", "อ"]),
+        ("नमस्ते दुनिया", ["नमस्ते", "दुनिया"]),
+        ("Привет Ёж", ["привет", "еж"]),
+        ("x" * 100 + " é" + "y" * 100, ["x" * MAX_WORD_LENGTH, ("e" + "y" * 100)[:MAX_WORD_LENGTH]]),
+        ("\udcff\x00a\x00", ["a"]),
+        ("🛶👩‍👩‍👧 boat", ["boat"]),
+    ],
+)
+def test_a_text_is_split_into_words_without_case_accent_and_width(text: str, words: list[str]) -> None:
+    assert split_words(text) == words
+
+
+@given(st.text())
+def test_words_are_located_in_the_text_in_the_order_in_which_they_are_split(text: str) -> None:
+    located = list(locate_words(text))
+    assert [word for word, _, _ in located] == split_words(text)
+    assert all(0 <= first < after <= len(text) for _, first, after in located)
+
+
+@given(st.text())
+def test_words_have_no_characters_that_a_search_engine_interprets(text: str) -> None:
+    for word in split_words(text):
+        assert word
+        assert not set(word) & set(" _\"'*-:()&|!<>\\\x00\n\t")
+        assert word.encode()
