@@ -1,16 +1,19 @@
 """``UsageTotals``: the usage of a tenant's sessions by day, model and agent, of which each event is read once."""
 
 import asyncio
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from contextlib import aclosing
 from datetime import datetime, timedelta
 
 import msgspec
 
 from vaka.core.ports.store import SessionInfo, SessionQuery, Store
+from vaka.core.types.context import ContextCompacted
+from vaka.core.types.event import Event
 from vaka.core.types.ids import SessionId
 from vaka.core.types.message import Usage
-from vaka.core.types.monitor import UsageRecorded
+from vaka.core.types.monitor import CacheBusted, UsageRecorded
+from vaka.runtime.stats import CacheLoss, loss_by_cause, merge_sums
 
 PAGE_SIZE = 200
 CLOCK_SKEW = timedelta(minutes=1)
@@ -40,6 +43,19 @@ class SessionUsage:
     def __init__(self, info: SessionInfo) -> None:
         self.epoch, self.owner, self.head = info.epoch, info.owner, 0
         self.counts: dict[UsageKey, UsageCount] = {}
+        self.cache_busts: dict[str, CacheLoss] = {}
+        self.compactions = 0
+
+    def add(self, event: Event) -> None:
+        """Count the next event."""
+        body = event.data
+        if isinstance(body, UsageRecorded):
+            key = UsageKey(event.ts[:10], body.model, body.agent)
+            self.counts[key] = self.counts.get(key, UsageCount()) + UsageCount(body.usage, 1)
+        elif isinstance(body, CacheBusted):
+            self.cache_busts = merge_sums(self.cache_busts, loss_by_cause(body))
+        elif isinstance(body, ContextCompacted):
+            self.compactions += 1
 
 
 class UsageTotals:
@@ -57,7 +73,7 @@ class UsageTotals:
         """The time of the last change that was seen."""
         self._lock = asyncio.Lock()
 
-    async def read(self, since: str = "", owner: str = "") -> dict[SessionId, Mapping[UsageKey, UsageCount]]:
+    async def read(self, since: str = "", owner: str = "") -> dict[SessionId, SessionUsage]:
         """Return the usage of sessions that changed after a time (RFC 3339), of one owner or of all."""
         async with self._lock:
             if self._known_since is None or since < self._known_since:
@@ -65,12 +81,12 @@ class UsageTotals:
                 self._known_since = since
             else:
                 await self._update(self._seen)
-        return {id: each.counts for id, each in self._sessions.items() if owner in ("", each.owner)}
+        return {id: each for id, each in self._sessions.items() if owner in ("", each.owner)}
 
-    async def read_session(self, info: SessionInfo) -> Mapping[UsageKey, UsageCount]:
+    async def read_session(self, info: SessionInfo) -> SessionUsage:
         """Return the usage of one session."""
         async with self._lock:
-            return (await self._read_new(info)).counts
+            return await self._read_new(info)
 
     def forget(self, session: SessionId) -> None:
         """Drop a session that was deleted."""
@@ -97,10 +113,8 @@ class UsageTotals:
         if known.head < info.head:
             async with aclosing(self._store.events.read(info.id, after=known.head, upto=info.head)) as events:
                 async for event in events:
-                    body = event.data
-                    if isinstance(body, UsageRecorded) and event.session == info.id:  # not copied by a fork
-                        key = UsageKey(event.ts[:10], body.model, body.agent)
-                        known.counts[key] = known.counts.get(key, UsageCount()) + UsageCount(body.usage, 1)
+                    if event.session == info.id:  # not copied by a fork
+                        known.add(event)
             known.head = info.head
         return known
 

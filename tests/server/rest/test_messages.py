@@ -3,6 +3,8 @@
 from collections.abc import Callable
 from typing import Any
 
+import pytest
+
 from tests.server.conftest import Serve
 from tests.server.rest.test_turns import API, Gate, deploy, start
 from vaka.agents.react import Agent
@@ -82,6 +84,19 @@ async def test_a_checkpoint_is_saved_listed_and_restored(serve: Serve, scripted:
         for label in ("", "1st", "a/b", "x" * 101, "a\n"):
             answer = await client.post(f"{API}/sessions/s/checkpoints", json={"label": label})
             assert (answer.status_code, answer.json()["errors"][0]["field"]) == (422, "label")
+
+
+async def test_stats_have_what_prompt_caches_saved_and_lost(serve: Serve, scripted: Scripted) -> None:
+    cold, warm = ({"input": 100, "output": 1, "cache_read": read, "cache_write": 80 - read} for read in (0, 80))
+    lines = [say("One.", usage=cold), say("Two.", usage=warm), say("Three.", usage=cold)]
+    async with serve([scripted(*lines)]) as served, served.client() as client:
+        for _ in lines:
+            await start(client)
+        lost = {"count": 1, "tokens": 80, "cost": 0.0}
+        for path in ("/stats", "/sessions/s/stats"):
+            stats = (await client.get(f"{API}{path}")).json()
+            assert (stats["cache_busts"], stats["cache_loss"]) == ({"expired": lost}, lost)
+            assert (stats["cache_hit_ratio"], stats["compactions"]) == (pytest.approx(80 / 300), 0)
 
 
 async def test_usage_is_summed_by_session_day_and_model(serve: Serve, scripted: Scripted) -> None:

@@ -17,6 +17,13 @@ export interface AgentNames {
   data: string[];
 }
 
+/** The model calls that did not read what a provider had cached. */
+export interface CacheLoss {
+  count: number;
+  tokens: number;
+  cost: number;
+}
+
 /** The tool call that a decision is about, or that a message has made. */
 export interface Call {
   id: string;
@@ -355,6 +362,10 @@ export interface Stats {
   last_day: string;
   by_model: { [key: string]: CountedUsage };
   by_agent: { [key: string]: CountedUsage };
+  cache_hit_ratio: number;
+  cache_busts: { [key: string]: CacheLoss };
+  cache_loss: CacheLoss;
+  compactions: number;
 }
 
 /** An input that joins the running turn. */

@@ -2,7 +2,7 @@
 
 import sys
 import time
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
@@ -12,6 +12,7 @@ import msgspec
 
 from vaka.cli import lazy, options
 from vaka.cli.bootstrap import find_session, load_flag_settings, transcript_folder, with_runtime
+from vaka.cli.commands.session_stats import print_usage, stats
 from vaka.cli.errors import FAILED, Quit, UsageError
 from vaka.cli.render import Transcript, as_printable, compact_json, format_age, print_json, print_table, shorten
 from vaka.cli.turn.session_record import (
@@ -29,7 +30,6 @@ from vaka.core.types.event import Event
 from vaka.core.types.ids import AgentPath, Cursor, SessionId
 from vaka.core.types.progress import SubagentStarted
 from vaka.runtime.runtime import Runtime
-from vaka.runtime.stats import ModelStats, SessionStats
 
 if TYPE_CHECKING:
     from vaka.runtime.file_rewind import FileRewind
@@ -43,6 +43,9 @@ _BLOB_GRACE_SECONDS = 86400
 @click.group()
 def sessions() -> None:
     """List, show, export, fork, rewind, move, check and remove sessions."""
+
+
+sessions.add_command(stats)
 
 
 class LogCheck(msgspec.Struct, frozen=True, kw_only=True):
@@ -395,30 +398,6 @@ def delete(session: str, yes: bool, **flags: Any) -> None:
     with_runtime(flags, lambda runtime: runtime.store.sessions.delete(SessionId(session)))
     lazy.transcripts()(str(transcript_folder()), "").delete(SessionId(session))
     click.echo(f"deleted {as_printable(session)}", err=True)
-
-
-def print_usage(stats: SessionStats, *, as_json: bool) -> None:
-    """Print the usage of sessions by model and, where there are several, by agent; child agents have their own row."""
-    if as_json:
-        print_json(stats)
-        return
-    total = ("all", ModelStats(usage=stats.usage, request_count=stats.request_count))
-    _print_usage_table("MODEL", (*stats.by_model.items(), total))
-    if len(stats.by_agent) > 1:
-        click.echo()
-        _print_usage_table("AGENT", (*stats.by_agent.items(), total))
-
-
-def _print_usage_table(title: str, used_by: Sequence[tuple[str, ModelStats]]) -> None:
-    rows = [
-        (
-            name, str(used.request_count), str(used.usage.input), str(used.usage.cache_read),
-            str(used.usage.cache_write), str(used.usage.output), str(used.usage.reasoning),
-            f"{used.usage.cost:.6f}".rstrip("0").rstrip("."),
-        )
-        for name, used in used_by
-    ]  # fmt: skip
-    print_table((title, "CALLS", "INPUT", "CACHED", "CACHE WRITTEN", "OUTPUT", "REASONING", "US$"), rows)
 
 
 def _status_text(info: SessionInfo) -> str:

@@ -1,12 +1,14 @@
 """Tokens, cost and calls: of all sessions, per day and model, and of one session."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
+from functools import reduce
 
 import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
 from vaka.core.ports.env import format_timestamp
+from vaka.runtime.stats import CacheLoss, merge_sums
 from vaka.server.bodies import json_response
 from vaka.server.guard import principal_of
 from vaka.server.problems import Problem
@@ -14,7 +16,7 @@ from vaka.server.rest.documents import Page, UsageDocument, usage_document
 from vaka.server.rest.operation import Operation, read_query
 from vaka.server.rest.sessions import find_session
 from vaka.server.service import AgentService
-from vaka.server.usage_totals import UsageCount, UsageKey, sum_counts
+from vaka.server.usage_totals import SessionUsage, UsageCount, sum_counts
 
 MAX_DAYS = 3660
 DAY_SECONDS = 86_400
@@ -59,15 +61,23 @@ class StatsDocument(msgspec.Struct, frozen=True, kw_only=True):
     last_day: str
     by_model: dict[str, CountedUsage]
     by_agent: dict[str, CountedUsage]
+    cache_hit_ratio: float
+    """The part of the input that came from providers' caches."""
+    cache_busts: dict[str, CacheLoss]
+    """What was not read from providers' caches, by cause."""
+    cache_loss: CacheLoss
+    """The sum of all causes."""
+    compactions: int
 
 
 def _count_document(count: UsageCount) -> CountedUsage:
     return CountedUsage(usage=usage_document(count.usage), calls=count.calls)
 
 
-def _describe(sessions: Collection[Mapping[UsageKey, UsageCount]]) -> StatsDocument:
+def _describe(sessions: Collection[SessionUsage]) -> StatsDocument:
     """Return the sums over some sessions."""
-    rows = [row for counts in sessions for row in counts.items()]
+    rows = [row for session in sessions for row in session.counts.items()]
+    busts = reduce(merge_sums, [session.cache_busts for session in sessions], dict[str, CacheLoss]())
     total = sum((count for _, count in rows), UsageCount())
     days = [key.day for key, _ in rows]
     return StatsDocument(
@@ -75,6 +85,9 @@ def _describe(sessions: Collection[Mapping[UsageKey, UsageCount]]) -> StatsDocum
         first_day=min(days, default=""), last_day=max(days, default=""),
         by_model={name: _count_document(each) for name, each in sum_counts((key.model, n) for key, n in rows).items()},
         by_agent={name: _count_document(each) for name, each in sum_counts((key.agent, n) for key, n in rows).items()},
+        cache_hit_ratio=total.usage.cache_read / total.usage.input if total.usage.input else 0.0,
+        cache_busts=busts, cache_loss=sum(busts.values(), CacheLoss()),
+        compactions=sum(session.compactions for session in sessions),
     )  # fmt: skip
 
 
@@ -102,8 +115,8 @@ async def get_usage(service: AgentService, request: Request) -> Response:
     owner = principal.visible_owner
     sessions = await service.usage_of(runtime).read(since=f"{first}T00:00:00.000Z", owner=owner)
     sums: dict[tuple[str, str], UsageCount] = {}
-    for counts in sessions.values():
-        for key, count in counts.items():
+    for session in sessions.values():
+        for key, count in session.counts.items():
             if key.day >= first:
                 sums[key.day, key.model] = sums.get((key.day, key.model), UsageCount()) + count
     data = [
