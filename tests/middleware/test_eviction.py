@@ -6,9 +6,11 @@ from pathlib import Path
 import pytest
 
 import vaka
-from tests.runtime.runtime_fixtures import agent, read_log, results_by_call, runtime
+from tests.runtime.runtime_fixtures import agent, event_types, read_log, results_by_call, runtime
+from vaka.core.messages.blobs import restore_content
 from vaka.core.ports.tool import World
-from vaka.core.types.errors import ConfigError
+from vaka.core.types.control import InputAdded
+from vaka.core.types.errors import ConfigError, InvalidInput
 from vaka.core.types.ids import CallId
 from vaka.core.types.message import Image, Stored, Text, ToolMessage, ToolResult, UserMessage, text_of
 from vaka.files.workspace import Workspace
@@ -56,22 +58,29 @@ async def test_a_long_result_is_shown_in_part_and_can_be_read_by_its_digest(size
     assert SECRET.encode() not in b"".join([event.stored for event in await read_log(store, "s")])
 
 
-async def test_a_short_result_stays_whole_and_without_the_read_tool_it_is_not_mentioned() -> None:
+async def test_results_below_the_limit_and_those_without_a_limit_stay_whole() -> None:
     store = MemoryStore()
-    bot = agent(ScriptedModel(call("long"), say("done")), long_tool(100), middleware=[Eviction(2_000)])
-    big = agent(ScriptedModel(call("long"), say("done")), long_tool(9_000), middleware=[Eviction(2_000)])
-    async with runtime(store, permission_mode="bypassPermissions") as rt:
-        await (await rt.open(bot, id="s")).run("Go.")
-        await (await rt.open(big, id="b")).run("Go.")
-    assert "needle" in results_by_call(await read_log(store, "s"))["call_1"].text
-    assert "ask for less at a time" in results_by_call(await read_log(store, "b"))["call_1"].text
+    sizes = {"short": (100, Eviction(2_000)), "long": (60_000, Eviction(None)), "limits": (60_000, None)}
+    async with runtime(store) as rt:
+        for id, (size, eviction) in sizes.items():
+            model = ScriptedModel(call("long"), say("done"))
+            bot = agent(model, long_tool(size), middleware=[eviction] if eviction else [])
+            if eviction is None:
+                bot.limits = vaka.Limits(max_result_tokens=None)
+            await (await rt.open(bot, id=id)).run("Go.")
+            message = model.prompts[-1].messages[-1]
+            assert isinstance(message, ToolMessage)
+            assert "needle" in message.results[0].text
+            assert "state.changed" not in event_types(await read_log(store, id))
 
 
 def test_a_limit_below_the_preview_size_is_an_error() -> None:
-    with pytest.raises(ConfigError):
+    with pytest.raises(ConfigError, match="tokens must be at least 2000"):
         Eviction(100)
     with pytest.raises(ConfigError, match="input_tokens"):
         Eviction(input_tokens=100)
+    with pytest.raises(InvalidInput, match="max_result_tokens 100 must be at least 2000, or None"):
+        vaka.Limits(max_result_tokens=100)
 
 
 @vaka.tool(effect="read")
@@ -116,4 +125,7 @@ async def test_a_long_input_is_shown_in_part_and_can_be_read_by_its_digest(tmp_p
         assert text.endswith("y end")
         assert f"output:{digest}" in text
         assert len(text) < 7_000
-    assert "needle" in results_by_call(await read_log(store, "s"))["call_1"].text
+    log = await read_log(store, "s")
+    assert "needle" in results_by_call(log)["call_1"].text
+    [added] = [event.data for event in log if isinstance(event.data, InputAdded)]
+    assert (await restore_content(store.blobs, added.content)) == (Text(text=content),)

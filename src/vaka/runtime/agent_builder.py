@@ -11,6 +11,7 @@ import vaka.tools
 from vaka.agents.react import Agent, AgentTool, ToolLike
 from vaka.core.loop.context import Recipe, Turn
 from vaka.core.loop.middleware import Middleware
+from vaka.core.messages.eviction import READ_OUTPUT_TOOL, READ_TOOL, is_read_tool
 from vaka.core.messages.prompt_parts import ModelSettings
 from vaka.core.ports.agent import AgentKind, AgentServices, BindableTool, NeedsServices, RunnableAgent
 from vaka.core.ports.model import Model
@@ -18,8 +19,11 @@ from vaka.core.ports.tool import Tool, ToolContext
 from vaka.core.types.control import InputAdded
 from vaka.core.types.errors import ConfigError, InvalidInput, ModelRefused, VakaError
 from vaka.core.types.ids import JSON
+from vaka.core.types.limits import Limits
 from vaka.core.types.message import Content
+from vaka.core.types.progress import GIVEN_CALLS
 from vaka.core.types.tool import InvalidArguments, ToolSpec
+from vaka.middleware.eviction import Eviction
 from vaka.middleware.tool_calls import InvalidCallLimit
 from vaka.runtime import lazy
 from vaka.runtime.model_registry import ModelConfig, ModelRegistry, UnavailableModel
@@ -126,16 +130,18 @@ class AgentBuilder:
             **agent.options,
         }
         tools = [self._build_tool(tool_like, agent, model, allowed) for tool_like in agent.tools]
+        middleware = self._order_middleware(agent, model, allowed)
         recipe = Recipe(
-            agent.name, model, instructions=agent.instructions, limits=agent.limits, tools=tools,
-            middleware=(*self._order_middleware(agent, model, allowed), *_default_middleware(tools)),
+            agent.name, model, instructions=agent.instructions, limits=_limits_for(agent, model, middleware),
+            tools=tools, middleware=(*middleware, *_default_middleware(tools)),
             settings=ModelSettings(tool_choice=agent.tool_choice, options=options, recent=_recent_messages(agent)),
         )  # fmt: skip
+        recipe.reading_tools = _reading_tools
         recipe.check_output = schema.describe_errors if schema is not None else None
         recipe.run_override = kind.bind(self._make_services(agent, model, allowed)) if kind is not None else None
         _check_tool_choice(agent, recipe)
         if allowed is not None:
-            recipe.allowed = allowed
+            recipe.allowed = allowed | {READ_OUTPUT_TOOL}  # it reads only what the agent was given
             recipe.tools = {name: tool for name, tool in recipe.tools.items() if name in allowed}
         return recipe
 
@@ -247,6 +253,24 @@ def _default_middleware(tools: Sequence[Tool]) -> tuple[Middleware, ...]:
 
 
 _INVALID_CALL_LIMIT = InvalidCallLimit()
+
+
+def _reading_tools(turn: Turn) -> Sequence[Tool]:
+    """Return ``read_output`` for an agent that has no ``Read``, or may not use it."""
+    read = turn.recipe.tools.get(READ_TOOL)
+    can_read = read is not None and is_read_tool(read.spec) and turn.env.policy.visible(read.spec)
+    return () if can_read else (lazy.read_output_tool(),)
+
+
+def _limits_for(agent: Agent, model: Model, middleware: Sequence[Middleware]) -> Limits:
+    """Return the limits of an agent with the length of results that its ``Eviction`` sets.
+
+    The results of given calls are not for a model, so their length is not limited.
+    """
+    if model.name == GIVEN_CALLS:
+        return msgspec.structs.replace(agent.limits, max_result_tokens=None)
+    found = next((one for one in middleware if isinstance(one, Eviction)), None)
+    return msgspec.structs.replace(agent.limits, max_result_tokens=found.result_tokens) if found else agent.limits
 
 
 def _recent_messages(agent: Agent) -> int | None:

@@ -408,6 +408,12 @@ def http_tool() -> "type[HttpTool]":
     return HttpTool
 
 
+def read_output_tool() -> "Tool":
+    from vaka.tools.builtin.files.read_output import read_output
+
+    return read_output
+
+
 def output_schema(output: Any) -> "OutputSchema":
     """Return the schema of an agent's ``output``. Raises ``InvalidInput`` when JSON cannot express it."""
     from vaka.runtime.structured_output import schema_for

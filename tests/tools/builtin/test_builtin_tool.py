@@ -125,7 +125,7 @@ async def test_a_long_output_is_shown_in_part_and_read_again_by_its_name(tmp_pat
     )  # fmt: skip
     assert recited.text.startswith("line 1 of many\nline 2 of many")
     assert recited.text.endswith("line 3000 of many\n")
-    assert f"lines) left out; the whole is {name}: give Read that as file_path" in recited.text
+    assert f"lines) left out; the whole is {name}: give that to Read as file_path, or to read_output" in recited.text
     assert len(recited.text) < 5000
     assert (
         page.text

@@ -11,6 +11,7 @@ from vaka.core.decisions.wait import DecisionWaits
 from vaka.core.loop.middleware import Middleware, MiddlewareChain
 from vaka.core.messages.ask_model import ask_model
 from vaka.core.messages.blobs import DigestedText
+from vaka.core.messages.eviction import has_cut_texts
 from vaka.core.messages.output import OutputCheck
 from vaka.core.messages.prompt_parts import ModelSettings, PromptParts, ToolMenu
 from vaka.core.ports.env import Env
@@ -48,19 +49,18 @@ class Recipe:
         self.allowed: frozenset[str] | None = None
         """The names of the tools that middleware may add; ``None`` for all."""
         self.prompt_parts = PromptParts()
+        self.reading_tools: Callable[[Turn], Sequence[Tool]] = lambda _: ()
+        """Returns the tools that are added once a text of the conversation is shown in part."""
 
     async def system_text_for(self, turn: "Turn") -> DigestedText:
         """Return the system prompt of a turn. Raises ``InvalidInput`` when ``make_instructions`` returns no str."""
         if self.make_instructions is None:
             return self.system_text
         made = self.make_instructions(turn)
-        return DigestedText(_require_text(self.name, await made if inspect.isawaitable(made) else made))
-
-
-def _require_text(agent: str, instructions: object) -> str:
-    if not isinstance(instructions, str):
-        raise InvalidInput(f"the instructions of agent {agent!r} must be a str, not {type(instructions).__name__}")
-    return instructions
+        text: object = await made if inspect.isawaitable(made) else made
+        if not isinstance(text, str):
+            raise InvalidInput(f"the instructions of agent {self.name!r} must be a str, not {type(text).__name__}")
+        return DigestedText(text)
 
 
 def _tools_by_name(agent: str, given: Sequence[Tool]) -> dict[str, Tool]:
@@ -110,6 +110,7 @@ class Turn:
         self.instructions = self.system = recipe.system_text
         """The instructions and the whole system prompt, with their digests."""
         self._added_tools: tuple[Tool, ...] = ()
+        self.has_cut_texts = has_cut_texts(log, scope.path)
 
     @property
     def tool_menu(self) -> ToolMenu:
@@ -119,6 +120,7 @@ class Turn:
     async def load_sources(self) -> None:
         """Ask the middlewares for the tools and the text of the system prompt that they add to the next model call."""
         added, allowed = await self.middleware.tools_for_step(self), self.recipe.allowed
+        added += tuple(self.recipe.reading_tools(self)) if self.has_cut_texts else ()
         if added != self._added_tools:
             self._added_tools, self.tools = added, dict(self.recipe.tools)
             for tool in added:

@@ -190,8 +190,7 @@ class MiddlewareChain:
 
     async def prompt_for_step(self, turn: "Turn") -> str:
         """Return the texts of all middlewares, in their order."""
-        work = [(m, m.prompt_for_step(turn)) for m in self._by_point["prompt_for_step"]]
-        texts = [await self._run_one(m, turn, text, str) for m, text in work]
+        texts = [await self._run_one(m, turn, m.prompt_for_step(turn), str) for m in self._by_point["prompt_for_step"]]
         return "\n\n".join(text for text in texts if text)
 
     async def before_model(self, turn: "Turn", prompt: Prompt) -> Prompt | AssistantMessage:

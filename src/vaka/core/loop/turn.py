@@ -122,7 +122,7 @@ async def _run_steps(turn: Turn) -> Ending:
         turn.system = turn.instructions = await turn.recipe.system_text_for(turn)
     while True:
         turn.stop.check()
-        if turn.middleware.has_sources:
+        if turn.has_cut_texts or turn.middleware.has_sources:
             await turn.load_sources()
         if not answered:
             if (ending := _ending_of_rejection(turn)) is not None:

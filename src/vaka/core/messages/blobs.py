@@ -26,6 +26,7 @@ from vaka.core.types.message import (
     ToolMessage,
     ToolResult,
     replace_surrogates,
+    text_of,
 )
 
 BLOB_THRESHOLD = 32 * 1024
@@ -135,10 +136,12 @@ async def restore_result(blobs: BlobStore, result: ToolResult) -> ToolResult:
     restored = msgspec.structs.replace(result, content=await restore_content(blobs, result.content))
     if not result.value_in_content:
         return restored
+    whole = tuple(msgspec.structs.replace(p, cut=False) if isinstance(p, Stored) else p for p in result.content)
     try:
-        return msgspec.structs.replace(restored, value=msgspec.json.decode(restored.text))
+        value = msgspec.json.decode(text_of(await restore_content(blobs, whole)))
     except msgspec.DecodeError:
         return restored  # the blob was erased
+    return msgspec.structs.replace(restored, value=value)
 
 
 async def restore_messages(blobs: BlobStore, messages: tuple[Message, ...]) -> tuple[Message, ...]:

@@ -5,6 +5,9 @@ import msgspec
 from vaka.core.types.errors import InvalidInput
 from vaka.core.types.message import Usage
 
+MIN_RESULT_TOKENS = 2_000
+"""The part of a long result that is shown must be shorter than the result."""
+
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True):
     """Limits of one turn of one agent; ``None`` for no limit. The usage of its children counts, too."""
@@ -28,6 +31,9 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     """How many child agents one turn may start, at all depths together."""
     max_scripts: int = 1000
     """How many scripts the scripts of one turn may start by calling tools, at all depths together."""
+    max_result_tokens: int | None = 20_000
+    """The tokens of a tool's result that the model gets whole, estimated from its bytes; of a longer one it sees the
+    beginning and the end, and can read the rest."""
     middleware_timeout: float | None = None
     """Seconds one point of one middleware may take."""
     approval_ttl: float | None = 7 * 24 * 3600.0
@@ -49,6 +55,9 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
         for name in ("max_depth", "max_children", "max_scripts"):
             if getattr(self, name) < 0:
                 raise InvalidInput(f"{name} {getattr(self, name)!r} must be at least 0")
+        if self.max_result_tokens is not None and self.max_result_tokens < MIN_RESULT_TOKENS:
+            most = self.max_result_tokens
+            raise InvalidInput(f"max_result_tokens {most!r} must be at least {MIN_RESULT_TOKENS}, or None for no limit")
         if self.grant_ttl is not None and not self.grant_ttl > 0:
             raise InvalidInput(f"grant_ttl {self.grant_ttl!r} must be seconds above zero, or None for no end")
 

@@ -124,6 +124,8 @@ def _repair_value(item: Any, kinds: list[Any]) -> Any:
 
 
 OUTPUT_PREFIX = "output:"
+HOW_TO_READ = "give that to Read as file_path, or to read_output"
+"""An agent without Read gets ``read_output`` once a text is shown in part."""
 
 PREVIEW_HEAD, PREVIEW_TAIL = 2_000, 2_000
 """Characters shown of the beginning and of the end."""
@@ -151,6 +153,6 @@ async def store_output(
     left, end = len(text) - head - tail, len(text) - tail
     if left > 0:
         lines, name = text.count("\n", head, end), output_name_of(part.blob)
-        note = f"[… {left} characters ({lines} lines) left out; the whole is {name}: give Read that as file_path …]"
+        note = f"[… {left} characters ({lines} lines) left out; the whole is {name}: {HOW_TO_READ} …]"
         text = f"{text[:head]}\n{note}\n{text[end:]}"
     return msgspec.structs.replace(part, preview=text)

@@ -21,7 +21,7 @@ from vaka.core.ports.net import NetRequest, NetResponse, Network, SearchEngine, 
 from vaka.core.ports.tool import ToolContext
 from vaka.core.types.errors import ConfigError, InvalidInput, ModelError, NetworkUnreachable, NotFound
 from vaka.core.types.message import Document, Image, Part, Text, ToolResult, UserMessage, replace_surrogates
-from vaka.tools.builtin.builtin_tool import builtin_tool, output_name_of, text_result
+from vaka.tools.builtin.builtin_tool import HOW_TO_READ, builtin_tool, output_name_of, text_result
 from vaka.tools.builtin.files.file_content import PDF_TYPE, max_bytes_of, media_type_of
 from vaka.tools.builtin.html_markdown import html_to_markdown
 
@@ -287,7 +287,7 @@ async def _answer_parts(context: ToolContext, page: FetchedPage, prompt: str) ->
         return (Text(text=note + mark_as_data(page, page.text, "page")),)
     part = await context.store_text(page.text)
     name = output_name_of(part.blob)
-    rest = f"[the first {MAX_SHOWN_CHARACTERS} of {len(page.text)} characters; the whole is {name}: give Read that]"
+    rest = f"[the first {MAX_SHOWN_CHARACTERS} of {len(page.text)} characters; the whole is {name}: {HOW_TO_READ}]"
     preview = f"{note}{mark_as_data(page, page.text[:MAX_SHOWN_CHARACTERS], 'page')}\n{rest}"
     return (msgspec.structs.replace(part, preview=preview),)
 

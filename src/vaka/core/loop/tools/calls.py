@@ -11,6 +11,7 @@ from vaka.core.decisions.wait import DecisionPending
 from vaka.core.loop.context import Turn
 from vaka.core.loop.tools.prepare import prepare_call, validate_changed
 from vaka.core.loop.tools.run import run_after_tool, run_tool, tool_started_event
+from vaka.core.messages.eviction import limit_result
 from vaka.core.messages.tool_result import failed_result
 from vaka.core.session.state import OpenCall
 from vaka.core.session.stop import TurnStopped
@@ -38,12 +39,10 @@ class CallJob:
 async def run_calls(turn: Turn, calls: Sequence[OpenCall]) -> str:
     """Run every call to its result; return the name of the limit that one of them has reached, if any.
 
-    The last result is deferred to the next write, and so is one that ends the turn. Raises ``Suspended`` when a call
-    waits for a person.
+    The last result, and one that ends the turn, is deferred. Raises ``Suspended`` when a call waits for a person.
     """
     batch = CallBatch(turn)
-    first: list[Body] = []
-    last: list[Body] = []
+    first, last = list[Body](), list[Body]()
     jobs: list[CallJob] = []
     for open_call in calls:
         job = CallJob(msgspec.structs.replace(open_call))  # the fold changes the open calls of the state
@@ -51,7 +50,7 @@ async def run_calls(turn: Turn, calls: Sequence[OpenCall]) -> str:
         if end is None:
             jobs.append(job)
         else:
-            (last if batch.limit else first).append(result_event(end))
+            (last if batch.limit else first).append(result_event(await limit_result(turn, open_call.call.name, end)))
     await batch.run(jobs, first)
     turn.stop.check()
     if batch.awaited_decisions:
@@ -126,7 +125,7 @@ class CallBatch:
 
     async def _finish_job(self, job: CallJob) -> None:
         try:
-            result = await self._result_of(job)
+            result = await limit_result(self.turn, job.open_call.call.name, await self._result_of(job))
         except DecisionPending as pending:
             self.awaited_decisions.extend(pending.decisions)
             self._unfinished_count = -1  # the turn will suspend: no later write would take a deferred result

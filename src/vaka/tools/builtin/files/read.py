@@ -32,7 +32,7 @@ async def read(
 ) -> ToolResult:
     """Return a file."""
     if file_path.startswith(OUTPUT_PREFIX):
-        return await _read_output(context, file_path, offset, limit)
+        return await read_stored_text(context, file_path, LinePage(offset, limit))
     loaded = await file_content.load_named_file(context, file_path)
     kind = media_type_of(loaded.data)
     if kind:
@@ -55,8 +55,8 @@ async def read(
 class LinePage:
     """The lines shown of a text."""
 
-    def __init__(self, offset: int, limit: int) -> None:
-        self.offset, self.limit = offset, limit
+    def __init__(self, offset: int, limit: int, characters: int = MAX_CHARACTERS) -> None:
+        self.offset, self.limit, self._most = offset, limit, characters
         self.total_lines: int | None = None
         """The number of lines, if the whole text was read."""
         self.has_more = False
@@ -66,7 +66,7 @@ class LinePage:
 
     def add_line(self, number: int, line: str, *, partial: bool = False) -> bool:
         """Add a line, or the beginning of one; return false when the page is full."""
-        if len(self._lines) >= self.limit or self._size > MAX_CHARACTERS:
+        if len(self._lines) >= self.limit or self._size > self._most:
             self.has_more = True
             return False
         if len(line) > MAX_LINE_LENGTH:
@@ -146,11 +146,11 @@ def _read_notebook(context: ToolContext, loaded: file_content.LoadedFile, offset
     return ToolResult(call=context.call, content=tuple(page.parts), value=value)
 
 
-async def _read_output(context: ToolContext, name: str, offset: int, limit: int) -> ToolResult:
+async def read_stored_text(context: ToolContext, name: str, page: LinePage) -> ToolResult:
+    """Return a page of the text with the name ``output:<digest>``. Raises ``FileError`` for other names."""
     digest = output_digest_of(name)
     if digest is None:
         raise FileError(f"{name!r} is not an output; expected {OUTPUT_PREFIX} and 64 digits from 0 to f")
-    page = LinePage(offset, limit)
     try:
         text = await context.load_text(digest)
     except NotFound as error:

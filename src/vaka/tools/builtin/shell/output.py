@@ -17,7 +17,7 @@ from vaka.core.ports.tool import ToolContext
 from vaka.core.types.errors import InvalidInput, StoreError
 from vaka.core.types.message import Part, Text, replace_surrogates
 from vaka.tools.builtin import regex_worker
-from vaka.tools.builtin.builtin_tool import output_name_of, store_output
+from vaka.tools.builtin.builtin_tool import HOW_TO_READ, output_name_of, store_output
 
 MEMORY_BYTES = 256 * 1024
 """Bytes of one command kept in memory; only longer output is written to disk."""
@@ -213,7 +213,7 @@ async def _render_ends(context: ToolContext, spool: Spool) -> RenderedOutput:
     tail = (await context.load_text(last.blob))[-TAIL_CHARACTERS:]
     names = output_name_of(first.blob), output_name_of(last.blob)
     total, start = _format_size(spool.size + spool.lost_bytes), _format_size(first.size)
-    head_note = f"[… {total} were printed. The first {start} are {names[0]}, give Read that as file_path …]"
+    head_note = f"[… {total} were printed. The first {start} are {names[0]}: {HOW_TO_READ} …]"
     tail_note = f"[… the last {_format_size(last.size)} are {names[1]}{lost} …]"
     parts = (
         msgspec.structs.replace(first, preview=f"{head}\n{head_note}\n"),

@@ -1,0 +1,136 @@
+"""Results that are too long for the model: stored as a blob, shown in part, with the way to read the rest."""
+
+from typing import Protocol
+
+import msgspec
+
+from vaka.core.messages.blobs import offload_result
+from vaka.core.messages.prompt_parts import ToolMenu
+from vaka.core.session.log import Log
+from vaka.core.session.values import conversation_key
+from vaka.core.types.control import StateChanged
+from vaka.core.types.errors import NotFound
+from vaka.core.types.ids import AgentPath, EventScope
+from vaka.core.types.limits import Limits
+from vaka.core.types.message import Content, Part, Stored, Text, ToolResult
+from vaka.core.types.tool import ToolSpec
+
+BYTES_PER_TOKEN = 4
+"""An estimate."""
+HEAD_CHARS, TAIL_CHARS = 4_000, 2_000
+"""The characters that the model sees of the beginning and of the end."""
+READ_TOOL, READ_OUTPUT_TOOL = "Read", "read_output"
+"""The tools that read stored texts: the built-in one, and that of agents without it."""
+_STATE_NAME = "$stored_outputs"
+
+
+class TextOwner(Protocol):
+    """The part of a turn that is needed to store a text and to name the way to read it."""
+
+    has_cut_texts: bool
+    """Whether a text of the conversation is shown in part; from then on its agent has a tool to read it."""
+
+    @property
+    def log(self) -> Log: ...
+
+    @property
+    def scope(self) -> EventScope: ...
+
+    @property
+    def limits(self) -> Limits: ...
+
+    @property
+    def tool_menu(self) -> ToolMenu: ...
+
+
+def has_cut_texts(log: Log, path: AgentPath) -> bool:
+    """Whether the log says that a text of the conversation at ``path`` is shown in part."""
+    values = log.state.values
+    return bool(values) and conversation_key(log.window, path, _STATE_NAME) in values
+
+
+def is_read_tool(spec: ToolSpec) -> bool:
+    """Whether a tool is vaka's ``Read``, which opens stored texts; another tool may have that name."""
+    return spec.name == READ_TOOL and spec.layer == "builtin"
+
+
+async def limit_result(turn: TextOwner, tool: str, result: ToolResult) -> ToolResult:
+    """Return the result of a call as the model gets it: texts over ``max_result_tokens`` together are shown in part.
+
+    The results of the tools that read stored texts stay whole: those tools have limits of their own.
+    """
+    most = turn.limits.max_result_tokens
+    if most is not None and _exceeds(result.content, most * BYTES_PER_TOKEN) and not _is_reader(turn, tool):
+        result = await _shorten_result(turn, await offload_result(turn.log, result))
+    for part in result.content:
+        if type(part) is Stored and part.cut:
+            record_cut_text(turn)
+            break
+    return result
+
+
+def record_cut_text(turn: TextOwner) -> None:
+    """Write once that a text of the conversation is shown in part."""
+    turn.has_cut_texts, key = True, conversation_key(turn.log.window, turn.scope.path, _STATE_NAME)
+    if turn.log.get_value(key) is None:
+        turn.log.defer(turn.scope, StateChanged(key=key, value=True))
+
+
+def _is_reader(turn: TextOwner, tool: str) -> bool:
+    return tool == READ_OUTPUT_TOOL or (tool == READ_TOOL and any(map(is_read_tool, turn.tool_menu.specs)))
+
+
+def _exceeds(content: Content, most: int) -> bool:
+    """Whether the texts of a content have more than ``most`` bytes together."""
+    characters = sum(len(part.text) for part in content if type(part) is Text)
+    stored = sum(part.size for part in content if type(part) is Stored and not part.cut)
+    if 4 * characters + stored <= most:  # UTF-8 has at most 4 bytes for each
+        return False
+    return stored + sum(len(part.text.encode()) for part in content if type(part) is Text) > most
+
+
+async def _shorten_result(turn: TextOwner, result: ToolResult) -> ToolResult:
+    texts = [part for part in result.content if isinstance(part, Text) or (isinstance(part, Stored) and not part.cut)]
+    cut = await shorten_part(turn, texts[0] if len(texts) == 1 else await _join_texts(turn, texts))
+    first = result.content.index(texts[0])
+    others = tuple(part for part in result.content[first:] if part not in texts)
+    return msgspec.structs.replace(result, content=(*result.content[:first], cut, *others))
+
+
+async def _join_texts(turn: TextOwner, parts: list[Text | Stored]) -> Text:
+    """Return several texts as one; each begins on a new line."""
+    joined: list[str] = []
+    for part in parts:
+        text = await _text_of_part(turn, part)
+        if joined and not joined[-1].endswith("\n") and not text.startswith("\n"):
+            joined.append("\n")
+        joined.append(text)
+    return Text(text="".join(joined))
+
+
+async def shorten_part(turn: TextOwner, part: Text | Stored) -> Stored:
+    """Store a text, without secrets; the model gets its beginning, its end, and the way to read the rest."""
+    text = await _text_of_part(turn, part)
+    if isinstance(part, Stored):
+        stored = part
+    else:
+        data = text.encode()
+        stored = Stored(blob=await turn.log.store.blobs.put(data), size=len(data))
+    name = f"output:{stored.blob}"
+    can_read = any(map(is_read_tool, turn.tool_menu.specs))
+    how = f"give Read {name} as file_path" if can_read else f"call {READ_OUTPUT_TOOL} with {name}"
+    left_out, lines = len(text) - HEAD_CHARS - TAIL_CHARS, text.count("\n", HEAD_CHARS, -TAIL_CHARS)
+    notice = f"[… {left_out} characters ({lines} lines) left out; to see them {how} …]"
+    preview = f"{text[:HEAD_CHARS]}\n{notice}\n{text[-TAIL_CHARS:]}" if left_out > 0 else text
+    return msgspec.structs.replace(stored, cut=True, preview=preview)
+
+
+async def _text_of_part(turn: TextOwner, part: Part) -> str:
+    """Return the text of a part, without secrets."""
+    if isinstance(part, Text):
+        return turn.log.secrets.redact_struct(part).text
+    assert isinstance(part, Stored)  # noqa: S101  # other parts have no text
+    try:
+        return (await turn.log.store.blobs.get(part.blob)).decode("utf-8", "replace")
+    except NotFound:
+        return part.preview
