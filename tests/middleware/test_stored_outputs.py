@@ -8,6 +8,7 @@ import pytest
 import vaka
 from tests.runtime.runtime_fixtures import agent, check_log, event_types, read_log, results_by_call, runtime
 from vaka.core.messages.blobs import restore_result
+from vaka.core.ports.model import Prompt
 from vaka.core.ports.store import Store
 from vaka.core.types.control import QuestionAsked, StateChanged
 from vaka.core.types.ids import Digest, SessionId
@@ -39,10 +40,15 @@ def offered(model: ScriptedModel) -> list[list[str]]:
     return [[spec.name for spec in prompt.tools] for prompt in model.prompts]
 
 
+def results_of(prompt: Prompt) -> list[str]:
+    """Return the texts of the last results in a prompt."""
+    messages = [m for m in prompt.messages if isinstance(m, ToolMessage)]
+    return [result.text for result in messages[-1].results]
+
+
 def last_results(model: ScriptedModel) -> list[str]:
     """Return the texts of the last results that the model got."""
-    messages = [m for m in model.prompts[-1].messages if isinstance(m, ToolMessage)]
-    return [result.text for result in messages[-1].results]
+    return results_of(model.prompts[-1])
 
 
 async def read_digest(store: Store, session: str = "s", of_call: str = "call_1") -> Digest:
@@ -219,7 +225,16 @@ async def test_a_result_of_megabytes_costs_a_few_thousand_characters() -> None:
         """Return more than any window holds."""
         return "ü" * 3_000_000
 
-    model = ScriptedModel(call("dump"), say("done"))
+    @vaka.tool(effect="read")
+    async def page() -> str:
+        """Return more than a quarter of a small window."""
+        return "x" * 20_000
+
+    model = ScriptedModel(call("dump"), call("page"), say("done"), context_window=8_000)
+    wide = ScriptedModel(call("page"), say("done"))
     async with runtime() as rt:
-        await (await rt.open(agent(model, dump), id="s")).run("Go.")
-    assert len(last_results(model)[0]) < 7_000
+        await (await rt.open(agent(model, dump, page), id="s")).run("Go.")
+        await (await rt.open(agent(wide, page), id="wide")).run("Go.")
+    sizes = [len(text) for prompt in model.prompts[1:] for text in results_of(prompt)]
+    assert [size < 7_000 for size in sizes] == [True] * 2
+    assert last_results(wide) == ["x" * 20_000]

@@ -2,11 +2,8 @@
 
 from vaka.core.loop.context import Turn
 from vaka.core.loop.middleware import Middleware
-from vaka.core.messages.eviction import (
-    BYTES_PER_TOKEN,
-    record_cut_text,
-    shorten_part,
-)
+from vaka.core.messages.eviction import record_cut_text, shorten_part
+from vaka.core.messages.tokens import BYTES_PER_TOKEN
 from vaka.core.types.errors import ConfigError
 from vaka.core.types.limits import MIN_RESULT_TOKENS
 from vaka.core.types.message import Content, Part, Text

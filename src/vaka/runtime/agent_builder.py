@@ -14,12 +14,12 @@ from vaka.core.loop.middleware import Middleware
 from vaka.core.messages.eviction import READ_OUTPUT_TOOL, READ_TOOL, is_read_tool
 from vaka.core.messages.prompt_parts import ModelSettings
 from vaka.core.ports.agent import AgentKind, AgentServices, BindableTool, NeedsServices, RunnableAgent
-from vaka.core.ports.model import Model
+from vaka.core.ports.model import Model, context_window_of
 from vaka.core.ports.tool import Tool, ToolContext
 from vaka.core.types.control import InputAdded
 from vaka.core.types.errors import ConfigError, InvalidInput, ModelRefused, VakaError
 from vaka.core.types.ids import JSON
-from vaka.core.types.limits import Limits
+from vaka.core.types.limits import MIN_RESULT_TOKENS, Limits
 from vaka.core.types.message import Content
 from vaka.core.types.progress import GIVEN_CALLS
 from vaka.core.types.tool import InvalidArguments, ToolSpec
@@ -263,14 +263,19 @@ def _reading_tools(turn: Turn) -> Sequence[Tool]:
 
 
 def _limits_for(agent: Agent, model: Model, middleware: Sequence[Middleware]) -> Limits:
-    """Return the limits of an agent with the length of results that its ``Eviction`` sets.
+    """Return the limits of an agent with the length of results that its ``Eviction`` sets: at most a quarter window.
 
     The results of given calls are not for a model, so their length is not limited.
     """
-    if model.name == GIVEN_CALLS:
-        return msgspec.structs.replace(agent.limits, max_result_tokens=None)
     found = next((one for one in middleware if isinstance(one, Eviction)), None)
-    return msgspec.structs.replace(agent.limits, max_result_tokens=found.result_tokens) if found else agent.limits
+    tokens = agent.limits.max_result_tokens if found is None else found.result_tokens
+    if tokens is None or model.name == GIVEN_CALLS:
+        tokens = None
+    else:
+        tokens = min(tokens, max(context_window_of(model) // 4, MIN_RESULT_TOKENS))
+    if tokens == agent.limits.max_result_tokens:
+        return agent.limits
+    return msgspec.structs.replace(agent.limits, max_result_tokens=tokens)
 
 
 def _recent_messages(agent: Agent) -> int | None:

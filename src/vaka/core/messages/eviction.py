@@ -6,6 +6,7 @@ import msgspec
 
 from vaka.core.messages.blobs import offload_result
 from vaka.core.messages.prompt_parts import ToolMenu
+from vaka.core.messages.tokens import BYTES_PER_TOKEN
 from vaka.core.session.log import Log
 from vaka.core.session.values import conversation_key
 from vaka.core.types.control import StateChanged
@@ -15,8 +16,6 @@ from vaka.core.types.limits import Limits
 from vaka.core.types.message import Content, Part, Stored, Text, ToolResult
 from vaka.core.types.tool import ToolSpec
 
-BYTES_PER_TOKEN = 4
-"""An estimate."""
 HEAD_CHARS, TAIL_CHARS = 4_000, 2_000
 """The characters that the model sees of the beginning and of the end."""
 READ_TOOL, READ_OUTPUT_TOOL = "Read", "read_output"
