@@ -13,9 +13,9 @@ NAMES = [
     "Agent", "Allow", "Answer", "Ask", "Busy", "ClientTool", "Cursor", "Deny", "Event", "Image", "Limits", "LuauAgent",
     "LuauTool", "MatchAgent", "Middleware", "ModeContext", "Options", "PermissionRequest", "ProjectSource", "Prompt",
     "QuitTools", "Reject", "Request", "Response", "Route", "Runtime", "ScriptError", "ScriptLimits", "Session",
-    "StreamingAgent", "SubAgent", "SubAgents", "Suspended", "Text", "TokenStats", "ToolCall", "ToolContext",
-    "ToolResult", "Turn", "TurnError", "TurnStream", "VakaError", "__version__", "load_agents", "run", "run_sync",
-    "tool",
+    "StreamingAgent", "SubAgent", "SubAgents", "Suspended", "Text", "TextMemory", "TokenStats", "ToolCall",
+    "ToolContext", "ToolResult", "Turn", "TurnError", "TurnStream", "VakaError", "__version__", "load_agents", "run",
+    "run_sync", "tool",
 ]  # fmt: skip
 HEAVY = {"httpx2", "jsonschema_rs", "click", "yaml", "sqlite3", "asyncpg", "msgspec"}
 

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from vaka.core.types.tool import Deny as Deny
     from vaka.luau.program import ScriptLimits as ScriptLimits
     from vaka.luau.tool import LuauTool as LuauTool
+    from vaka.memory.text import TextMemory as TextMemory
     from vaka.runtime.agent_catalog import load_agents as load_agents
     from vaka.runtime.lumos import StreamingAgent as StreamingAgent
     from vaka.runtime.one_shot import run as run
@@ -90,6 +91,7 @@ _NAMES = {
     "SubAgents": "vaka.agents.subagents",
     "Suspended": "vaka.core.types.errors",
     "Text": "vaka.core.types.message",
+    "TextMemory": "vaka.memory.text",
     "TokenStats": "vaka.runtime.options",
     "ToolCall": "vaka.core.types.message",
     "ToolContext": "vaka.core.ports.tool",
@@ -140,6 +142,7 @@ __all__ = [
     "SubAgents",
     "Suspended",
     "Text",
+    "TextMemory",
     "TokenStats",
     "ToolCall",
     "ToolContext",

@@ -1,1 +1,1 @@
-"""What agents and programs keep and find again: threads, their states and contexts, and processors of messages."""
+"""What agents and programs keep and find again: threads, text, working and semantic memory."""

@@ -180,6 +180,8 @@ class AnthropicCapabilities(msgspec.Struct, frozen=True, kw_only=True):
     """Continues a conversation that ends with an assistant message."""
     has_output_format: bool = False
     """Accepts a JSON Schema for its answer."""
+    has_native_tools: bool = False
+    """Knows the client tools that the provider defines, such as the memory tool."""
 
     @property
     def always_thinks(self) -> bool:
@@ -219,6 +221,7 @@ _MODEL_NAMES = (
     re.compile(rf"claude-{_FAMILY}(?P<major>)(?P<minor>)"),
 )
 _NEWEST = (99, 0)
+_NATIVE_TOOLS_SINCE = (4, 0)
 
 
 def capabilities_of(model: str) -> AnthropicCapabilities:
@@ -227,7 +230,8 @@ def capabilities_of(model: str) -> AnthropicCapabilities:
         if name := pattern.search(model):
             version = (int(name["major"]), int(name["minor"] or 0)) if name["major"] else _NEWEST
             known = [facts for since, facts in _CAPABILITIES[name["family"]].items() if since <= version]
-            return known[-1] if known else AnthropicCapabilities()
+            facts = known[-1] if known else AnthropicCapabilities()
+            return replace(facts, has_native_tools=True) if version >= _NATIVE_TOOLS_SINCE else facts
     return AnthropicCapabilities()
 
 

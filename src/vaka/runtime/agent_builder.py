@@ -3,7 +3,7 @@
 import copy
 from collections.abc import Callable, Sequence
 from difflib import get_close_matches
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, Protocol, cast, runtime_checkable
 
 import msgspec
 
@@ -137,6 +137,7 @@ class AgentBuilder:
             settings=ModelSettings(tool_choice=agent.tool_choice, options=options, recent=_recent_messages(agent)),
         )  # fmt: skip
         recipe.reading_tools = _reading_tools
+        _add_opening_texts(recipe, middleware)
         recipe.check_output = schema.describe_errors if schema is not None else None
         recipe.run_override = kind.bind(self._make_services(agent, model, allowed)) if kind is not None else None
         _check_tool_choice(agent, recipe)
@@ -243,6 +244,26 @@ class AgentBuilder:
             return self._make_recipe(agent_tool.agent, model, allowed)
 
         return lazy.child_tool()(agent_tool, build_recipe)
+
+
+@runtime_checkable
+class WritesOpening(Protocol):
+    """A middleware whose text precedes the instructions. It is asked once a turn, so that the prompt stays the same."""
+
+    async def opening_text(self, turn: Turn) -> str: ...
+
+
+def _add_opening_texts(recipe: Recipe, middleware: Sequence[Middleware]) -> None:
+    """Put the texts of middleware before the instructions of a recipe."""
+    writers, plain = [m for m in middleware if isinstance(m, WritesOpening)], copy.copy(recipe)
+    if not writers:
+        return
+
+    async def make_instructions(turn: Turn) -> str:
+        texts = [await writer.opening_text(turn) for writer in writers]
+        return "\n\n".join(text for text in (*texts, (await plain.system_text_for(turn)).text) if text)
+
+    recipe.make_instructions = make_instructions
 
 
 def _default_middleware(tools: Sequence[Tool]) -> tuple[Middleware, ...]:

@@ -1,10 +1,11 @@
 """What the kinds of agents and of tools get from a runtime. Imported on first use."""
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import cached_property
 from typing import Any, TypeVar
 
 from vaka.core.ports.agent import RunnableAgent, SharedService, ToolArgumentParser
+from vaka.core.ports.files import Files
 from vaka.core.ports.model import Embedder, Model
 from vaka.core.ports.net import Network
 from vaka.core.ports.store import Store
@@ -125,6 +126,14 @@ class HostedServices:
 
     def build_tool(self, tool: Any) -> Tool:
         return self._build_tool(tool)
+
+    def open_value_files(self, values: KeyValueStore, prefix: str) -> Files:
+        return lazy.value_files()(values, prefix=prefix)
+
+    async def find_lines(self, files: Files, folder: str, pattern: str, limit: int) -> Sequence[tuple[str, int, str]]:
+        given = {"pattern": pattern, "path": folder, "output_mode": "content", "head_limit": limit}
+        found = await lazy.file_search()(files, given)
+        return [(match["file"], match["line"], match["match"]) for match in found.value.get("matches", ())]
 
     def argument_parser(self, schema: dict[str, Any]) -> ToolArgumentParser:
         return ArgumentReader(schema).read

@@ -5,7 +5,7 @@ result, and an editor can jump to the definition.
 """
 
 import os
-from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from vaka.core.types.ids import Cursor, SessionId
     from vaka.core.types.message import ToolCall, Usage
     from vaka.core.types.monitor import ScriptAnswered
+    from vaka.files.kv import KeyValueFiles
     from vaka.hooks.engine import HookEngine
     from vaka.luau.tool import LuauTool
     from vaka.mcp.definition import McpServer
@@ -53,6 +54,7 @@ if TYPE_CHECKING:
     from vaka.runtime.structured_output import OutputSchema
     from vaka.runtime.task_tool import TaskTool
     from vaka.runtime.tool_world import WorldFactory
+    from vaka.tools.builtin.search.grep import GrepResult
     from vaka.tools.kinds.composite import CompositeTool
     from vaka.tools.kinds.generator import GeneratorTool, TextProcessorTool
     from vaka.tools.kinds.http import HttpTool
@@ -476,3 +478,18 @@ async def resolve_approval(
     from vaka.runtime.resolve_approval import resolve_approval as resolve
 
     return await resolve(drivers, pending, decision, answer)
+
+
+# ------------------------------------------------------------------------------------------------------------- memory
+
+
+def value_files() -> "type[KeyValueFiles]":
+    from vaka.files.kv import KeyValueFiles
+
+    return KeyValueFiles
+
+
+def file_search() -> "Callable[[Files, dict[str, Any]], Awaitable[GrepResult]]":
+    from vaka.tools.builtin.search.grep import run_grep
+
+    return run_grep

@@ -259,6 +259,14 @@ def test_a_tool_without_a_type_takes_an_object() -> None:
     assert made["tools"] == [{"name": "look", "input_schema": {"type": "object", "properties": {}}}]
 
 
+def test_a_tool_of_the_provider_is_named_by_its_type_where_the_model_knows_it() -> None:
+    tools = (ToolSpec(name="memory", native={"anthropic": "memory_20250818"}), ToolSpec(name="look"))
+    for model, known in (("claude-sonnet-4-5", True), (NO_THINKING_MODEL, False), ("gateway-model", False)):
+        memory, look = request_body(model, prompt_of(tools=tools))["tools"]
+        assert (memory == {"type": "memory_20250818", "name": "memory"}) is known
+        assert "input_schema" in look
+
+
 def test_an_output_schema_is_native_where_the_model_supports_it() -> None:
     made = body_with_options(ALWAYS_THINKING_MODEL, output={"schema": SCHEMA, "name": "place"}, reasoning="low")
     assert made["output_config"] == {

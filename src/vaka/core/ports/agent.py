@@ -24,9 +24,10 @@ What a body may rely on, and what is expected of it:
   ends there.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar, runtime_checkable
 
+from vaka.core.ports.files import Files
 from vaka.core.ports.model import Embedder, Model
 from vaka.core.ports.net import Network
 from vaka.core.ports.tool import Tool, ToolContext
@@ -122,6 +123,19 @@ class AgentServices(Protocol):
         """Return what an agent may have as a tool, such as a function, another agent or a name, as a tool to call.
 
         Raises ``InvalidInput`` for an unknown name.
+        """
+        ...
+
+    def open_value_files(self, values: KeyValueStore, prefix: str, /) -> Files:
+        """Return a tree of files that is stored in values whose keys begin with ``prefix``."""
+        ...
+
+    async def find_lines(
+        self, files: Files, folder: str, pattern: str, limit: int, /
+    ) -> Sequence[tuple[str, int, str]]:
+        """Return path, number and text of the lines below a folder that match a regular expression, up to a limit.
+
+        A pattern that takes too long ends the search early. Raises ``InvalidInput`` for a pattern that is not valid.
         """
         ...
 

@@ -30,11 +30,16 @@ class ToolSpec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """True when ``parameters`` is also valid in OpenAI's strict dialect without loss."""
     layer: str = "code"
     """The origin of the tool, for the rules; ``code``: the program passed it to the agent."""
+    native: dict[str, str] = {}
+    """The type of the same tool where a provider has it built in, by provider: its models know the tool already."""
 
     @property
     def digest(self) -> Digest:
         """The digest of all fields, so that an approval does not outlive a change of the spec."""
-        return digest_of(msgspec.structs.asdict(self))  # an encoder would omit fields that are defaults
+        fields = msgspec.structs.asdict(self)  # an encoder would omit fields that are defaults
+        if not self.native:  # as before this field existed, so that older approvals hold
+            del fields["native"]
+        return digest_of(fields)
 
 
 class ParsedArguments(msgspec.Struct, frozen=True):

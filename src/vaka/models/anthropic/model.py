@@ -294,7 +294,7 @@ def to_request(
     marks = _plan_cache_marks(cache_ttl, bool(specs) + bool(system), limit)
     prefill = facts.can_prefill and not thinking.thinks
     messages = _write_messages(model, prompt, memo, prefill=prefill, marks=marks)
-    tools = [_tool_definition(spec) for spec in specs]
+    tools = [_tool_definition(spec, native=facts.has_native_tools) for spec in specs]
     _set_cache_marks([blocks[-1] for blocks in (tools, system) if blocks], marks.mark, marks.ends)
     user = asked.user or asked.metadata.get("user_id", "")
     body: dict[str, Any] = {
@@ -392,7 +392,9 @@ def _tool_choice(prompt: Prompt, asked: ModelOptions, answer: ToolSpec | None) -
     return {**choice, "disable_parallel_tool_use": True} if single and choice["type"] != "none" else choice
 
 
-def _tool_definition(spec: ToolSpec) -> dict[str, Any]:
+def _tool_definition(spec: ToolSpec, *, native: bool) -> dict[str, Any]:
+    if native and WIRE in spec.native:
+        return {"type": spec.native[WIRE], "name": spec.name}
     if not CALL_ID_PATTERN.fullmatch(spec.name):
         raise BadRequest(f"a tool cannot be called {spec.name!r}: expected up to 64 of A-Z, a-z, 0-9, _ and -")
     schema = spec.parameters if "type" in spec.parameters else {"type": "object", **spec.parameters}

@@ -1,0 +1,45 @@
+"""Whose memory a turn uses: the owner of its session."""
+
+import hashlib
+import string
+
+from vaka.core.loop.context import Turn
+from vaka.core.types.errors import ConfigError
+
+_OWNER_KEY = "memory.owner"
+_PLAIN = frozenset(string.ascii_lowercase + string.digits + "-_.@+")
+_MAX_NAME = 200
+
+
+async def find_owner(turn: Turn) -> str:
+    """Return the owner of the session of a turn, ``""`` for none. It is looked up once in a turn."""
+    owner: str | None = turn.values.get(_OWNER_KEY)
+    if owner is None:
+        row = await turn.log.store.sessions.find(turn.session)
+        owner = turn.values[_OWNER_KEY] = row.owner if row is not None else ""
+    return owner
+
+
+async def require_owner(turn: Turn, memory: str, otherwise: str) -> str:
+    """Return the owner of the session of a turn. Raises ``ConfigError``: memory is never shared by accident."""
+    owner = await find_owner(turn)
+    if not owner:
+        raise ConfigError(
+            f"{memory} belongs to the owner of a session, and session {turn.session!r} has none; set one with "
+            f"session.update(owner=…), or {otherwise}"
+        )
+    return owner
+
+
+def encode_name(name: str) -> str:
+    """Return a name as the name of one folder: different names stay different, also where case does not matter."""
+    encoded = "".join(letter if letter in _PLAIN else _escape(letter) for letter in name)
+    if encoded.startswith("."):
+        encoded = f"%2E{encoded[1:]}"
+    if not encoded or len(encoded) > _MAX_NAME:
+        return f"%%{hashlib.sha256(name.encode('utf-8', 'surrogatepass')).hexdigest()}"
+    return encoded
+
+
+def _escape(letter: str) -> str:
+    return "".join(f"%{byte:02X}" for byte in letter.encode("utf-8", "surrogatepass"))
