@@ -13,7 +13,7 @@ from vaka.core.messages.ask_model import ask_model
 from vaka.core.messages.blobs import DigestedText
 from vaka.core.messages.eviction import has_cut_texts
 from vaka.core.messages.output import OutputCheck
-from vaka.core.messages.prompt_parts import ModelSettings, PromptParts, ToolMenu
+from vaka.core.messages.prompt_parts import ModelSettings, PromptParts, ToolMenu, tools_by_name
 from vaka.core.ports.env import Env
 from vaka.core.ports.model import Model, Prompt
 from vaka.core.ports.tool import Tool
@@ -45,7 +45,7 @@ class Recipe:
         self.middleware = MiddlewareChain(middleware, self.limits.middleware_timeout)
         self.make_instructions = None if isinstance(instructions, str) else instructions
         self.system_text = DigestedText(instructions if isinstance(instructions, str) else "")
-        self.tools = _tools_by_name(name, [*tools, *(tool for m in middleware for tool in m.tools())])
+        self.tools = tools_by_name(name, [*tools, *(tool for m in middleware for tool in m.tools())])
         self.allowed: frozenset[str] | None = None
         """The names of the tools that middleware may add; ``None`` for all."""
         self.prompt_parts = PromptParts()
@@ -61,15 +61,6 @@ class Recipe:
         if not isinstance(text, str):
             raise InvalidInput(f"the instructions of agent {self.name!r} must be a str, not {type(text).__name__}")
         return DigestedText(text)
-
-
-def _tools_by_name(agent: str, given: Sequence[Tool]) -> dict[str, Tool]:
-    tools: dict[str, Tool] = {}
-    for tool in given:
-        if tool.spec.name in tools:
-            raise InvalidInput(f"agent {agent!r} has two tools named {tool.spec.name!r}")
-        tools[tool.spec.name] = tool
-    return tools
 
 
 class Turn:

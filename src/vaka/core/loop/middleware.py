@@ -8,7 +8,6 @@ becomes the result of the call: a tool does not run after a middleware has faile
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from contextlib import nullcontext
 from functools import cached_property
 from types import NoneType
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -18,6 +17,8 @@ import msgspec
 from vaka.core.messages.tool_result import as_result
 from vaka.core.ports.model import Prompt
 from vaka.core.ports.tool import Tool
+from vaka.core.session.stop import TimeExceeded, await_bounded
+from vaka.core.types.context import CompactionRequest, ContextCompacted
 from vaka.core.types.control import ApprovalRequested
 from vaka.core.types.ending import Answer, Outcome, Reject
 from vaka.core.types.errors import MIDDLEWARE_NOTE, InvalidInput, MiddlewareError
@@ -73,6 +74,17 @@ class Middleware:
         """See a step whose calls all have results; a returned text ends the turn, with that text as the limit."""
         return ""
 
+    async def context_too_long(self, turn: "Turn") -> Sequence[Body]:
+        """Act when the provider has refused the prompt for its length; after the events returned it is asked again."""
+        return ()
+
+    async def before_compaction(self, turn: "Turn", request: CompactionRequest) -> CompactionRequest:
+        """See and change the request to compact the context: its instructions, or ``skip`` with a reason."""
+        return request
+
+    async def after_compaction(self, turn: "Turn", event: ContextCompacted) -> None:
+        """See a compaction, before it is written."""
+
     async def tools_for_step(self, turn: "Turn") -> Sequence[Tool]:
         """Return tools that the agent has from its next model call on, besides its own; the same ones if none changed.
 
@@ -122,7 +134,8 @@ class Middleware:
 
 _POINTS = (
     "before_agent", "before_step", "tools_for_step", "prompt_for_step", "before_model", "after_model", "before_tool",
-    "before_approval", "after_tool", "after_step", "before_stop", "after_agent",
+    "before_approval", "after_tool", "after_step", "before_stop", "after_agent", "context_too_long",
+    "before_compaction", "after_compaction",
 )  # fmt: skip
 
 
@@ -167,12 +180,21 @@ class MiddlewareChain:
             content = value
         return content
 
-    async def before_step(self, turn: "Turn") -> list[Body]:
-        """Return the events of all middlewares. A stop does not cancel this point, because it may write to the log."""
+    async def collect_events(self, point: str, turn: "Turn") -> list[Body]:
+        """Return the events of all middlewares. A stop does not cancel the point, because it may write to the log."""
         events: list[Body] = []
-        for m in self._by_point["before_step"]:
-            events += await self._run_one(m, None, m.before_step(turn), tuple, list)
+        for m in self._by_point[point]:
+            events += await self._run_one(m, None, getattr(m, point)(turn), tuple, list)
         return events
+
+    async def before_compaction(self, turn: "Turn", request: CompactionRequest) -> CompactionRequest:
+        for m in self._by_point["before_compaction"]:
+            request = await self._run_one(m, turn, m.before_compaction(turn, request), CompactionRequest)
+        return request
+
+    async def after_compaction(self, turn: "Turn", event: ContextCompacted) -> None:
+        for m in self._by_point["after_compaction"]:
+            await self._run_one(m, None, m.after_compaction(turn, event), NoneType)
 
     async def after_step(self, turn: "Turn") -> str:
         """Run all middlewares; return the first limit."""
@@ -263,18 +285,9 @@ class MiddlewareChain:
 
         A stop of ``turn`` cancels the work; without ``turn`` it runs to its end.
         """
-        bound = asyncio.timeout(self._timeout) if self._timeout is not None else None
         try:
-            if turn is None and bound is None:
-                value = await work
-            else:
-                with turn.stop.cancellable() if turn else nullcontext():
-                    async with bound or nullcontext():
-                        value = await work
-        except TimeoutError as error:
-            if bound is None or not bound.expired():
-                error.add_note(f"{MIDDLEWARE_NOTE} {middleware.name!r}")
-                raise
+            value = await await_bounded(work, self._timeout, turn.stop if turn is not None else None)
+        except TimeExceeded as error:
             raise MiddlewareError(f"middleware {middleware.name!r} timed out after {self._timeout} s") from error
         except Exception as error:
             error.add_note(f"{MIDDLEWARE_NOTE} {middleware.name!r}")

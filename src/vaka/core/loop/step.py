@@ -17,7 +17,7 @@ from vaka.core.ports.model import NoticeChunk, Prompt, RetryChunk
 from vaka.core.session.state import OpenCall, call_id, count_repeats
 from vaka.core.session.stop import TurnStopped
 from vaka.core.types import monitor, progress
-from vaka.core.types.errors import ModelRefused, StreamCut, describe_failure
+from vaka.core.types.errors import ContextTooLong, ModelRefused, StreamCut, describe_failure
 from vaka.core.types.event import Body
 from vaka.core.types.ids import Digest, MessageId
 from vaka.core.types.message import AssistantMessage, Usage
@@ -45,8 +45,11 @@ async def begin_step(turn: Turn, events: Sequence[Body] = ()) -> None:
     await turn.log.append(turn.scope, *events, started)
 
 
-async def call_model(turn: Turn) -> list[OpenCall]:
-    """Call the model, defer its message to the next write, and return the calls it made."""
+async def call_model(turn: Turn, *, asked_again: bool = False) -> list[OpenCall]:
+    """Call the model, defer its message to the next write, and return the calls it made.
+
+    A prompt that the provider refuses for its length is sent again once, after a middleware has shortened it.
+    """
     prompt = await _build_prompt(turn)
     value = await turn.middleware.before_model(turn, prompt) if "before_model" in turn.middleware.handled else prompt
     if isinstance(value, AssistantMessage):
@@ -61,8 +64,14 @@ async def call_model(turn: Turn) -> list[OpenCall]:
         reservation = Reservation(value)
     try:
         return await _receive_answer(turn, prompt, reservation)
+    except ContextTooLong:
+        events = [] if asked_again else await turn.middleware.collect_events("context_too_long", turn)
+        if not events:
+            raise
+        await turn.log.append(turn.scope, *events)
     finally:
         reservation.release()
+    return await call_model(turn, asked_again=True)
 
 
 async def _receive_answer(turn: Turn, planned: Prompt, reservation: Reservation) -> list[OpenCall]:

@@ -128,7 +128,7 @@ async def _run_steps(turn: Turn) -> Ending:
             if (ending := _ending_of_rejection(turn)) is not None:
                 return ending
             if not asking:
-                events = await turn.middleware.before_step(turn) if "before_step" in turn.middleware.handled else ()
+                events = await turn.middleware.collect_events("before_step", turn)
                 if limit := "steps" if turn.limits.reached_steps(turn.scope.step) else turn.budget.exhausted_limit():
                     return Ending(text=turn.last_text, limit=limit)
                 await begin_step(turn, events)

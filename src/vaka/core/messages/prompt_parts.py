@@ -1,6 +1,6 @@
 """The tool menu and the system prompt of an agent: what did not change since the last prompt is the same object."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import msgspec
@@ -8,6 +8,7 @@ import msgspec
 from vaka.core.messages.blobs import DigestedText
 from vaka.core.ports.policy import Policy
 from vaka.core.ports.tool import Tool
+from vaka.core.types.errors import InvalidInput
 from vaka.core.types.tool import ToolChoice, ToolSpec
 
 
@@ -22,6 +23,16 @@ class ModelSettings(msgspec.Struct, frozen=True, kw_only=True):
     def tool_choice_after(self, tools: Mapping[str, int]) -> ToolChoice:
         """Return the choice after the calls that ``tools`` counts: a required call is required until one was made."""
         return self.tool_choice if self.tool_choice == "none" or not tools else "auto"
+
+
+def tools_by_name(agent: str, given: Iterable[Tool]) -> dict[str, Tool]:
+    """Return tools by their names. Raises ``InvalidInput`` when two have one name."""
+    tools: dict[str, Tool] = {}
+    for tool in given:
+        if tool.spec.name in tools:
+            raise InvalidInput(f"agent {agent!r} has two tools named {tool.spec.name!r}")
+        tools[tool.spec.name] = tool
+    return tools
 
 
 class ToolMenu:

@@ -19,6 +19,7 @@ from vaka.core.types.message import (
     ToolResult,
     replace_surrogates,
 )
+from vaka.core.types.progress import ToolCompleted, ToolFailed
 
 _SCALARS = frozenset[type]({int, float, bool, NoneType})
 _PARTS = (Text, Image, Audio, Document, Stored, Reasoning, CallRef)
@@ -77,3 +78,8 @@ def _clean_json(value: JSON) -> JSON:
     if hasattr(value, "items"):
         return {replace_surrogates(str(key)): _clean_json(item) for key, item in value.items()}
     return value
+
+
+def result_event(result: ToolResult) -> ToolCompleted | ToolFailed:
+    """Return the event with the result of a call."""
+    return ToolFailed(result=result) if result.failed else ToolCompleted(result=result)

@@ -239,6 +239,9 @@ def _session_closed(state: SessionState, event: Event, body: control.SessionClos
 def _context_compacted(state: SessionState, event: Event, body: context.ContextCompacted) -> None:
     state.contexts.pop(agent_key(event.path), None)
     fold_cache.note_compaction(state, event.path)
+    lane = state.lanes.get(agent_key(event.path))
+    if lane is not None and lane.phase == "asking":  # its prompt was too long: the next one is another model call
+        lane.number = state.models[lane.agent] = state.models.get(lane.agent, 0) + 1
     if not event.path:
         state.window, started = body.keep_from, state.turn.started if state.turn else 0
         state.early_turn = started if started < body.keep_from else 0

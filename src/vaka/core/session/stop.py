@@ -9,8 +9,11 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Generator
 from contextlib import contextmanager, nullcontext
+from contextvars import copy_context
 from types import CoroutineType, TracebackType
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, TypeVar
+
+_T = TypeVar("_T")
 
 MAX_STEP_SECONDS = 1.0
 """Seconds a tool may block the event loop before a warning is logged."""
@@ -143,6 +146,34 @@ class Timer:
 
 def _do_nothing() -> None:
     return
+
+
+class TimeExceeded(TimeoutError):
+    """The work was cancelled because its time was over."""
+
+
+async def await_bounded(work: Awaitable[_T], seconds: float | None, stop: StopSignal | None) -> _T:
+    """Await ``work``. Raises ``TimeExceeded`` after ``seconds``, and ``TurnStopped`` when ``stop`` is triggered."""
+    bound = asyncio.timeout(seconds) if seconds is not None else None
+    try:
+        with stop.cancellable() if stop is not None else nullcontext():
+            async with bound or nullcontext():
+                return await work
+    except TimeoutError as error:
+        if bound is None or not bound.expired():
+            raise
+        raise TimeExceeded from error
+
+
+def run_at_once(work: Coroutine[Any, Any, _T]) -> _T:
+    """Run a coroutine that never suspends, without a task, and return its result."""
+    try:
+        copy_context().run(work.send, None)
+    except StopIteration as end:
+        result: _T = end.value
+        return result
+    work.close()
+    raise RuntimeError("a tool that never suspends was suspended")
 
 
 def measure_steps(work: Awaitable[Any], on_blocked: Callable[[float], None]) -> Awaitable[Any]:

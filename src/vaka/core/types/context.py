@@ -1,15 +1,87 @@
-"""Events about what the model sees of a conversation: compactions of its context, and named checkpoints."""
+"""What the model sees of a conversation: the settings and the events of compactions, and named checkpoints."""
 
 from typing import Any, Literal, TypeAlias
 
 import msgspec
 
+from vaka.core.types.errors import InvalidInput
 from vaka.core.types.event import Control
 from vaka.core.types.ids import CallId, Digest
 from vaka.core.types.message import Content
 
 CompactionTrigger: TypeAlias = Literal["auto", "manual"]
 """The size of the context, or a caller."""
+
+
+class Compaction(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """When the context of an agent is compacted, and what is kept."""
+
+    enabled: bool = True
+    """``False``: never by itself. A caller may still compact a session."""
+    ratio: float = 0.85
+    """The part of the model's window from which on the context is compacted."""
+    reserved: int | None = None
+    """Tokens that must be free for the next answer; default: a quarter of the window, at most 50,000."""
+    keep_turns: int = 3
+    """The most turns at the end that are kept word for word. The last one is always kept, at least in part."""
+    keep_tokens: int = 20_000
+    """The most tokens of those turns; at most a quarter of the window."""
+    opening_messages: int = 1
+    """The number of first inputs that stay at the beginning."""
+    user_text_tokens: int = 4_000
+    """The most tokens of later inputs that are kept besides the summary; at most a tenth of the window."""
+    keep_media: int = 3
+    """The number of images, sounds and documents that stay; older ones become a note."""
+    summary_model: str = ""
+    """The model of summaries; default: that of the tier ``low``, or else the agent's own."""
+    fallback_model: str = ""
+    """The model of the attempts after the first; default: the agent's own."""
+    max_retries: int = 1
+    """How often a failed summary is asked for again."""
+    retry_delay: float = 0.0
+    """Seconds before it is asked for again."""
+    timeout: float = 120.0
+    """Seconds that one attempt may take."""
+    rollout_dir: str = ""
+    """A folder that gets a JSON file for each compaction."""
+
+    def __post_init__(self) -> None:
+        if not 0 < self.ratio <= 1:
+            raise InvalidInput(f"ratio {self.ratio!r} must be above 0 and at most 1, such as 0.85")
+        if self.keep_turns < 1:
+            raise InvalidInput(f"keep_turns {self.keep_turns!r} must be at least 1: the last turn is always kept")
+        for name in _COUNTS:
+            if (getattr(self, name) or 0) < 0:
+                raise InvalidInput(f"{name} {getattr(self, name)!r} must be at least 0")
+        if not self.timeout > 0:
+            raise InvalidInput(f"timeout {self.timeout!r} must be seconds above zero")
+
+    def is_due(self, tokens: int, window: int) -> bool:
+        """Return whether a context of so many tokens is to be compacted in a window of so many."""
+        return tokens >= self.ratio * window or tokens + self.reserved_in(window) >= window
+
+    def reserved_in(self, window: int) -> int:
+        """Return the tokens of a window that must be free for the next answer."""
+        return min(50_000 if self.reserved is None else self.reserved, window // 4 if self.reserved is None else window)
+
+
+_COUNTS = (
+    "reserved", "keep_tokens", "opening_messages", "user_text_tokens", "keep_media", "max_retries", "retry_delay",
+)  # fmt: skip
+
+
+class CompactionRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """A compaction that is about to happen, for ``before_compaction``."""
+
+    trigger: CompactionTrigger = "auto"
+    instructions: str = ""
+    """What the summary is to keep, besides what it keeps anyway."""
+    tokens: int = 0
+    """The tokens of the context, as estimated."""
+    window: int = 0
+    """The tokens that the model can read."""
+    skip: str = ""
+    """Why the context is not compacted; ``""``: it is."""
 
 
 class ShortenedCall(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

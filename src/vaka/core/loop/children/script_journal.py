@@ -7,8 +7,9 @@ from typing import Any, NamedTuple
 import msgspec
 
 from vaka.core.loop.context import Turn
-from vaka.core.loop.tools.calls import CallBatch, CallJob, result_event
+from vaka.core.loop.tools.calls import CallBatch, CallJob
 from vaka.core.messages.blobs import BLOB_THRESHOLD, restore_result
+from vaka.core.messages.tool_result import result_event
 from vaka.core.session.context_window import SCRIPT_END
 from vaka.core.session.state import OpenCall, call_id, child_name
 from vaka.core.session.stop import TurnStopped
@@ -288,8 +289,7 @@ def unfinished_script(events: Iterable[Event]) -> tuple[list[Event], JSON]:
 async def _run_script_call(turn: Turn, open_call: OpenCall, rename_event: Callable[[CallId], Body]) -> ToolResult:
     """Run one call of a script to its result, which is deferred to the next write. Raises ``DecisionPending``.
 
-    A ``read`` call need not be in the log before it runs: it has no effect that could be lost. ``rename_event`` returns
-    the event that gives the call another id.
+    A ``read`` call is not written before it runs: it has no effect. ``rename_event`` returns the event of another id.
     """
     batch = CallBatch(turn, rename_event)
     job = CallJob(msgspec.structs.replace(open_call, streak=1))  # the limit of repeated calls is for models only

@@ -12,14 +12,13 @@ from vaka.core.loop.context import Turn
 from vaka.core.loop.tools.prepare import prepare_call, validate_changed
 from vaka.core.loop.tools.run import run_after_tool, run_tool, tool_started_event
 from vaka.core.messages.eviction import limit_result
-from vaka.core.messages.tool_result import failed_result
+from vaka.core.messages.tool_result import failed_result, result_event
 from vaka.core.session.state import OpenCall
 from vaka.core.session.stop import TurnStopped
 from vaka.core.types.errors import Suspended, describe_failure
 from vaka.core.types.event import Body
 from vaka.core.types.ids import CallId, DecisionId
 from vaka.core.types.message import ToolResult
-from vaka.core.types.progress import ToolCompleted, ToolFailed
 from vaka.core.types.tool import Deny
 
 
@@ -251,8 +250,3 @@ class CallBatch:
             self.limit = "repeated_call"
         text = f"this is call {open_call.streak} in a row of {name} with the same arguments; do something else"
         return failed_result(open_call.call.id, "repeated", text)
-
-
-def result_event(result: ToolResult) -> Body:
-    """Return the event with the result of a call."""
-    return ToolFailed(result=result) if result.failed else ToolCompleted(result=result)

@@ -1,8 +1,6 @@
 """Run one tool within its timeout, cancel it on a stop, and return exactly one result."""
 
 import asyncio
-from collections.abc import Coroutine
-from contextvars import copy_context
 from typing import Any
 
 import msgspec
@@ -15,7 +13,7 @@ from vaka.core.messages.blobs import offload_result
 from vaka.core.messages.tool_result import as_result, failed_result
 from vaka.core.ports.env import format_timestamp
 from vaka.core.session.state import OpenCall
-from vaka.core.session.stop import TurnStopped, measure_steps
+from vaka.core.session.stop import TurnStopped, measure_steps, run_at_once
 from vaka.core.types.ids import CallId
 from vaka.core.types.message import FailureReason, Text, ToolCall, ToolResult
 from vaka.core.types.monitor import Logged
@@ -64,7 +62,10 @@ async def _run_until_done(turn: Turn, permitted: PermittedCall, context: CallCon
     call = permitted.call.id
     if getattr(permitted.tool, "never_suspends", False):
         turn.stop.check()
-        return _run_at_once(_call_tool(turn, permitted, context), call)
+        try:
+            return run_at_once(_call_tool(turn, permitted, context))
+        except asyncio.CancelledError:
+            return failed_result(call, "error", "the tool cancelled itself")
     done = context.done_future
     task = asyncio.create_task(_call_tool(turn, permitted, context))
     task.add_done_callback(context.finish)
@@ -89,19 +90,6 @@ async def _run_until_done(turn: Turn, permitted: PermittedCall, context: CallCon
     if task.cancelled():
         return failed_result(call, "error", "the tool cancelled itself")
     return task.result()
-
-
-def _run_at_once(work: Coroutine[Any, Any, ToolResult], call: CallId) -> ToolResult:
-    """Run a tool that never suspends, without a task and a timeout."""
-    try:
-        copy_context().run(work.send, None)
-    except StopIteration as end:
-        result: ToolResult = end.value
-        return result
-    except asyncio.CancelledError:
-        return failed_result(call, "error", "the tool cancelled itself")
-    work.close()
-    raise RuntimeError("a tool that never suspends was suspended")
 
 
 def _stopped_result(task: "asyncio.Task[ToolResult]", call: CallId, reason: FailureReason, text: str) -> ToolResult:
