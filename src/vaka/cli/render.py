@@ -16,7 +16,7 @@ import msgspec
 
 from vaka.cli.stdout import echo, own_stdout, result_width
 from vaka.cli.strings import translate
-from vaka.core.types import control, monitor, progress
+from vaka.core.types import context, control, monitor, progress
 from vaka.core.types.event import Body, Event
 from vaka.core.types.ids import AgentPath, CallId
 from vaka.core.types.message import ToolCall, text_of
@@ -105,6 +105,18 @@ def _in_parentheses(text: str) -> str:
     return f" ({text})" if text else ""
 
 
+def compaction_text(body: context.ContextCompacted) -> str:
+    """Return what a compaction did, with the tokens of the context before and after it."""
+    if body.failure:
+        text = translate("older messages left out: {why}", why=shorten(body.failure))
+    elif body.summary:
+        text = translate("older messages summarized")
+    else:
+        text = translate("long results of earlier calls shortened")
+    sizes = translate("{before} → {after} tokens", before=body.before, after=body.after) if body.before else ""
+    return f"{text}{_in_parentheses(sizes)}"
+
+
 _LINES: dict[type[Body], Callable[[Any], str]] = {
     progress.ToolStarted: lambda body: f"→ {call_text(body.call)}" + _in_parentheses(
         translate("attempt {number}", number=body.attempt) if body.attempt > 1 else ""
@@ -132,6 +144,7 @@ _LINES: dict[type[Body], Callable[[Any], str]] = {
     control.QuestionAnswered: lambda body: translate(
         "answered by {author}: {what}", author=author_of(body), what=body.question
     ),
+    context.ContextCompacted: compaction_text,
     control.SessionUpdated: lambda body: (
         translate("the session belongs to {folder}", folder=body.workspace.root) if body.workspace else ""
     ),

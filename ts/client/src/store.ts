@@ -150,7 +150,8 @@ function applySession(state: SessionState, event: Exclude<SessionEventOf, EventO
       state.checkpoints = [...state.checkpoints, { label: event.data.label, seq: event.seq, cursor: event.id, ts: event.ts }];
       return addNotice(state, event, event.data.label);
     case "context.compacted":
-      return addNotice(state, event, event.data.summary);
+      if (!event.path.length && state.context && event.data.after) state.context = { ...state.context, tokens: event.data.after };
+      return addNotice(state, event, event.data.summary || "long results of earlier calls are shown in part");
     case "agent.continued":
       return addNotice(state, event, event.data.text);
     case "output.rejected":

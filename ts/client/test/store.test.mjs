@@ -255,7 +255,7 @@ test("what happens between messages is a notice, with the data of its event", ()
   const state = fold(
     [
       durable(5, "handoff", { source: "a", target: "b" }, { turn: "" }),
-      durable(6, "context.compacted", { summary: "So far.", keep_from: 3 }),
+      durable(6, "context.compacted", { summary: "So far.", keep_from: 3, before: 900, after: 80 }),
       durable(7, "agent.continued", { number: 1, text: "Go on." }),
       durable(8, "output.rejected", { number: 1, feedback: "A number." }),
       durable(9, "budget.warning", { budget: "cost", used: 8, limit: 10 }),
@@ -277,6 +277,14 @@ test("what happens between messages is a notice, with the data of its event", ()
   ]);
   assert.deepEqual([state.agent, state.origin, state.checkpoints], ["b", { session: "o", cursor: "1.9" }, []]);
   assert.deepEqual(toArray(state.errors).map((error) => [error.kind, error.code]), [["error", "hook_failed"]]);
+});
+
+test("a compaction changes the size of the context, and says what it did", () => {
+  const used = fold([durable(5, "usage", { model: "m", usage: { input: 900, output: 10 } })], begun());
+  const child = reduce(used, durable(6, "context.compacted", { summary: "", keep_from: 1, before: 900, after: 70 }, { path: ["agent-1"] }));
+  const root = reduce(child, durable(7, "context.compacted", { summary: "", keep_from: 1, before: 900, after: 80 }));
+  assert.deepEqual([child.context.tokens, root.context.tokens], [900, 80]);
+  assert.equal(at(root.messages, -1).blocks[0].text, "long results of earlier calls are shown in part");
 });
 
 test("a turn that is asked to stop says so until it has ended, with its open child agents", () => {

@@ -22,7 +22,7 @@ from vaka.cli.display.plain_renderer import (
 from vaka.cli.display.running import RunningAgents, RunningCall
 from vaka.cli.render import as_printable, author_of, event_line, resolution_text, shorten, stop_word, width_of
 from vaka.cli.strings import translate
-from vaka.core.types import control, monitor, progress
+from vaka.core.types import context, control, monitor, progress
 from vaka.core.types.event import Event
 from vaka.core.types.ids import CallId, DecisionId, MessageId
 from vaka.core.types.message import Reasoning, Stored, ToolCall, Usage, text_of
@@ -43,7 +43,6 @@ TICK_SECONDS = 0.1
 SPINNER = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
 TODO_KEY = "todos"
 """The session value of the to-do list."""
-
 
 TextStream: TypeAlias = "MarkdownStream | PlainStream | LineStream"
 """Splits streamed text into the blocks that are shown."""
@@ -199,6 +198,7 @@ class SessionView:
             control.QuestionAnswered: self._on_decided,
             control.StateChanged: self._on_state_changed,
             control.SessionReverted: self._on_reverted,
+            context.ContextCompacted: self._on_compacted,
             control.SessionForked: self._on_forked,
             progress.TurnStarted: self._on_turn_started,
             progress.TurnResumed: self._on_turn_resumed,
@@ -474,6 +474,10 @@ class SessionView:
         text = translate("rewound to event {to}", to=body.to)
         reason = f": {body.reason}" if body.reason not in ("", f"back to {body.to}") else ""
         return self.renderer.note(f"{text}{reason}") + "\n"
+
+    def _on_compacted(self, event: Event, body: context.ContextCompacted) -> str:
+        self.context_tokens = self.context_tokens if event.path else body.after
+        return self._event_note(event)
 
     def _on_forked(self, event: Event, body: control.SessionForked) -> str:
         return self.renderer.note(translate("forked from {origin}", origin=f"{body.origin}@{body.cursor}")) + "\n"

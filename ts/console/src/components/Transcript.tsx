@@ -1,4 +1,4 @@
-import { type Block, type CallBlock, type Message, liveMessages, openDecisions, outputOf, type SessionState, textOf, toArray, type TurnState } from "@vaka/client/store.ts";
+import { type Block, type CallBlock, type EventOf, type Message, liveMessages, openDecisions, outputOf, type SessionState, textOf, toArray, type TurnState } from "@vaka/client/store.ts";
 import { memo } from "preact/compat";
 import { useMemo } from "preact/hooks";
 import { pendingOf } from "../decisions.ts";
@@ -197,7 +197,23 @@ function Parts({ blocks, plain }: { blocks: Block[]; plain?: boolean }) {
 function Notice({ message }: { message: Message }) {
   const block = message.blocks[0];
   if (block?.type !== "notice") return null;
+  if (block.kind === "context.compacted") return <Compaction text={block.text} data={block.data as unknown as EventOf<"context.compacted">["data"]} />;
   return <div class="row faint small"><Icon name="flag" /><span class="mono">{block.kind}</span><span class="grow" style={{ overflowWrap: "anywhere" }}>{block.text}</span></div>;
+}
+
+/** What the model sees from here on; everything above is still in the log. */
+function Compaction({ text, data }: { text: string; data: EventOf<"context.compacted">["data"] }) {
+  return (
+    <details class="fold faint small">
+      <summary>
+        <span class="caret"><Icon name="caret" /></span>
+        {`context compacted${data.trigger === "manual" ? " on request" : ""}`}
+        {data.before ? `: ${compact(data.before)} → ${compact(data.after ?? 0)} tokens` : ""}
+        {data.failure ? `, without a summary: ${data.failure}` : ""}
+      </summary>
+      <Markdown text={text} />
+    </details>
+  );
 }
 
 function TurnFoot({ turn, waiting, session, text, onFork }: { turn: TurnState; waiting: boolean; session: string; text: () => string; onFork: ((cursor: string) => void) | undefined }) {
