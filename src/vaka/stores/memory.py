@@ -367,13 +367,16 @@ class MemoryStore:
         self.blobs: store.BlobStore = MemoryBlobs(self)
         self.values: KeyValueStore = MemoryValues(self)
         self.live: store.LiveChannel = MemoryLive(self)
+        self._vectors: VectorStore | None = None
 
-    @cached_property
+    @property
     def vectors(self) -> "VectorStore":
         """The vectors of the namespace."""
-        from vaka.stores.memory_vectors import MemoryVectors  # noqa: PLC0415  # most programs store none
+        if self._vectors is None:
+            from vaka.stores.memory_vectors import MemoryVectors  # noqa: PLC0415  # most programs store none
 
-        return MemoryVectors(self)
+            self._vectors = MemoryVectors(self)
+        return self._vectors
 
     def with_namespace(self, namespace: str) -> "MemoryStore":
         """Return a handle on another namespace of the same memory."""

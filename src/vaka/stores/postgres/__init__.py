@@ -1,6 +1,5 @@
 """The PostgreSQL store: one namespace of one database, shared by many processes and machines."""
 
-from functools import cached_property
 from typing import TYPE_CHECKING
 
 from vaka.core.ports import store
@@ -36,13 +35,16 @@ class PostgresNamespace:
         self.blobs: store.BlobStore = PostgresBlobs(*ports)
         self.values: KeyValueStore = PostgresValues(*ports)
         self.live: store.LiveChannel = PostgresLive(*ports)
+        self._vectors: VectorStore | None = None
 
-    @cached_property
+    @property
     def vectors(self) -> "VectorStore":
         """The vectors of the namespace."""
-        from vaka.stores.postgres.vectors import PostgresVectors  # noqa: PLC0415  # most programs store none
+        if self._vectors is None:
+            from vaka.stores.postgres.vectors import PostgresVectors  # noqa: PLC0415  # most programs store none
 
-        return PostgresVectors(self._namespace_bytes, self._hub, self._max_matrix_rows)
+            self._vectors = PostgresVectors(self._namespace_bytes, self._hub, self._max_matrix_rows)
+        return self._vectors
 
     def with_namespace(self, namespace: str) -> "PostgresNamespace":
         """Return a handle on another namespace of the same database; it lives as long as the store does."""

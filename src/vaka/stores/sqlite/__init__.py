@@ -1,6 +1,5 @@
 """The SQLite store: one namespace of one file."""
 
-from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -38,14 +37,17 @@ class SqliteStore:
         self.blobs: store.BlobStore = SqliteBlobs(self)
         self.values: KeyValueStore = SqliteValues(self)
         self.live: store.LiveChannel = SqliteLive(self)
+        self._vectors: VectorStore | None = None
         self._maintenance = SqliteMaintenance(self)
 
-    @cached_property
+    @property
     def vectors(self) -> "VectorStore":
         """The vectors of the namespace."""
-        from vaka.stores.sqlite.vectors import SqliteVectors  # noqa: PLC0415  # most programs store none
+        if self._vectors is None:
+            from vaka.stores.sqlite.vectors import SqliteVectors  # noqa: PLC0415  # most programs store none
 
-        return SqliteVectors(self)
+            self._vectors = SqliteVectors(self)
+        return self._vectors
 
     def with_namespace(self, namespace: str) -> "SqliteStore":
         """Return a handle on another namespace of the same file; it ends with this one."""

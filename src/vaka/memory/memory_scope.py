@@ -1,0 +1,36 @@
+"""The scopes of semantic memory: of a user, a project, a resource, or of all."""
+
+import hashlib
+from typing import Literal, TypeAlias, get_args
+
+from vaka.core.types.errors import InvalidInput
+
+MemoryScope: TypeAlias = Literal["user", "project", "resource", "global"]
+MEMORY_SCOPES: tuple[MemoryScope, ...] = get_args(MemoryScope)
+
+_MAX_ID_BYTES = 200
+_PLAIN = frozenset("-_.@+: ")
+
+
+def memory_scope(scope: MemoryScope = "user", *, user: str = "", project: str = "", resource: str = "") -> str:
+    """Return the name of a scope in the store. Raises ``InvalidInput`` when it lacks an id: memory is not shared so.
+
+    A project or resource of a user is below the scope of that user, and is erased with it.
+    """
+    if scope not in MEMORY_SCOPES:
+        raise InvalidInput(f"scope {scope!r} must be one of {', '.join(MEMORY_SCOPES)}")
+    needed = {"user": user, "project": project, "resource": resource, "global": "-"}[scope]
+    if not needed:
+        raise InvalidInput(f"semantic memory of scope {scope!r} needs the id of the {scope}")
+    parts = [("users", user)] if scope != "global" else []
+    parts += [("projects", project)] if scope in ("project", "resource") else []
+    parts += [("resources", resource)] if scope == "resource" else []
+    return "/".join(f"{kind}/{encode_scope_id(id)}" for kind, id in parts if id)
+
+
+def encode_scope_id(id: str) -> str:
+    """Return an id as one part of the name of a scope; different ids stay different."""
+    escaped = "".join(char if char.isalnum() or char in _PLAIN else f"%{ord(char):x};" for char in id)
+    if len(escaped.encode()) <= _MAX_ID_BYTES:
+        return escaped
+    return f"%%{hashlib.sha256(id.encode('utf-8', 'surrogatepass')).hexdigest()}"
