@@ -105,7 +105,7 @@ def remove_source(provenance: Provenance, source: str, now: float) -> Provenance
     return _apply_change(provenance, now, sources=left, corroboration_count=max(provenance.corroboration_count - 1, 0))
 
 
-def mark_apply_change(provenance: Provenance, now: float) -> Provenance:
+def mark_changed(provenance: Provenance, now: float) -> Provenance:
     """Return the provenance of a memory whose content has changed now."""
     return _apply_change(provenance, now)
 
