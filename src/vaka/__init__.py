@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from vaka.luau.program import ScriptLimits as ScriptLimits
     from vaka.luau.tool import LuauTool as LuauTool
     from vaka.memory.text import TextMemory as TextMemory
+    from vaka.memory.working import WorkingMemory as WorkingMemory
     from vaka.runtime.agent_catalog import load_agents as load_agents
     from vaka.runtime.lumos import StreamingAgent as StreamingAgent
     from vaka.runtime.one_shot import run as run
@@ -100,6 +101,7 @@ _NAMES = {
     "TurnError": "vaka.core.types.errors",
     "TurnStream": "vaka.runtime.turn_stream",
     "VakaError": "vaka.core.types.errors",
+    "WorkingMemory": "vaka.memory.working",
     "load_agents": "vaka.runtime.agent_catalog",
     "run": "vaka.runtime.one_shot",
     "run_sync": "vaka.runtime.one_shot",
@@ -151,6 +153,7 @@ __all__ = [
     "TurnError",
     "TurnStream",
     "VakaError",
+    "WorkingMemory",
     "__version__",
     "load_agents",
     "run",

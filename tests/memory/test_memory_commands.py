@@ -7,7 +7,7 @@ import pytest
 import vaka
 from tests.memory.test_text_memory import ESCAPES, open_memory, run
 from vaka.files.memory import MemoryFiles
-from vaka.memory.commands import MAX_LINES
+from vaka.memory.text_commands import MAX_LINES
 from vaka.stores.memory import MemoryStore
 from vaka.testing.models import call
 

@@ -16,7 +16,7 @@ from vaka.core.ports.tool import Tool, ToolContext
 from vaka.core.types.errors import ConfigError, FileError, FileMissing, InvalidInput
 from vaka.core.types.message import ToolCall, ToolResult
 from vaka.core.types.tool import ToolSpec
-from vaka.memory import commands
+from vaka.memory import text_commands as commands
 from vaka.memory.memory_tool import MemoryTool, object_schema, text_result
 from vaka.memory.owner import encode_name, require_owner
 from vaka.memory.text_files import MAX_FILE_BYTES, ROOT, TextMemoryFiles, WriteJournal, check_names

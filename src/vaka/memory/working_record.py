@@ -1,0 +1,155 @@
+"""The stored record of a working memory: one value of the store, changed by compare-and-set."""
+
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from vaka.core.ports.env import format_timestamp
+from vaka.core.ports.values import KeyValueStore
+from vaka.core.types.errors import Corrupt, InvalidInput, VakaError
+from vaka.core.types.ids import JSON, digest_of
+
+MAX_BYTES = 64 * 1024
+_MAX_CALLS = 32
+"""The calls whose change the record remembers, so that a call that runs again changes nothing."""
+
+
+class MemoryMeta(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Whose memory it is, and when it was written."""
+
+    thread_id: str = ""
+    resource_id: str = ""
+    created_at: str = ""
+    updated_at: str = ""
+    expires_at: str = ""
+
+
+class WorkingMemoryRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The value that is stored."""
+
+    meta: MemoryMeta
+    content: str
+    calls: tuple[str, ...] = ()
+    """The keys of the last calls that have changed it."""
+
+
+class NotInMemory(VakaError, code="not_in_memory"):
+    """The text to replace is not in the working memory."""
+
+
+class StoredWorkingMemory:
+    """One working memory in the values of a store.
+
+    Every change is atomic, also between processes. ``call`` is the key of the tool call that makes a change: a second
+    change with the same key does nothing.
+    """
+
+    def __init__(  # noqa: PLR0913
+        self, values: KeyValueStore, key: str, ids: MemoryMeta, *, now: Callable[[], float],
+        ttl: float | None = None, find_problem: Callable[[str], str] = lambda _: "",
+        redact: Callable[[str], str] = str, max_bytes: int = MAX_BYTES,
+    ) -> None:  # fmt: skip
+        self._values, self._key, self._ids = values, key, ids
+        self._now, self._ttl, self._max_bytes = now, ttl, max_bytes
+        self._find_problem, self._redact = find_problem, redact
+
+    async def get(self) -> str:
+        """Return the content, ``""`` when there is none. An expired one is deleted. Raises ``Corrupt``."""
+        _, record = await self._load()
+        return record.content if record is not None else ""
+
+    async def read_meta(self) -> MemoryMeta | None:
+        """Return when it was written and when it expires, ``None`` when there is no content."""
+        _, record = await self._load()
+        return record.meta if record is not None else None
+
+    async def update(self, content: str, *, call: str = "") -> None:
+        """Replace the whole content. A damaged record is kept under another key. Raises ``InvalidInput``."""
+        if not content.strip():
+            raise InvalidInput("the new working memory is empty; give a content, or delete it")
+        try:
+            await self._change(lambda _: content, call)
+        except Corrupt:
+            await self._put_damaged_aside()
+            await self._change(lambda _: content, call)
+
+    async def append(self, text: str, *, call: str = "") -> None:
+        """Add a text after a blank line."""
+        if not text.strip():
+            raise InvalidInput("the text to append is empty")
+        await self._change(lambda old: f"{old.rstrip()}\n\n{text}" if old.strip() else text, call)
+
+    async def find_and_replace(self, search: str, text: str, *, call: str = "") -> None:
+        """Replace the first place with a text; an empty search, or an empty memory, appends. Raises ``NotInMemory``."""
+
+        def replace(old: str) -> str:
+            if search not in old:
+                raise NotInMemory(f"the working memory does not contain {search[:200]!r}")
+            return old.replace(search, text, 1)
+
+        if not search.strip() or not await self.get():
+            await self.append(text, call=call)
+        else:
+            await self._change(replace, call)
+
+    async def delete(self) -> bool:
+        """Delete the record; return whether there was one."""
+        while (value := await self._values.get(self._key)) is not None:
+            if await self._values.compare_and_set(self._key, value, None):
+                return True
+        return False
+
+    async def _change(self, make: Callable[[str], str], call: str) -> None:
+        while True:
+            value, record = await self._load()
+            calls = record.calls if record is not None else ()
+            if call and call in calls:
+                return
+            new = self._make_record(record, make(record.content if record is not None else ""), calls, call)
+            stored = await self._values.compare_and_set(
+                self._key, value, msgspec.to_builtins(new), expires=new.meta.expires_at
+            )
+            if stored:
+                return
+
+    def _make_record(
+        self, old: WorkingMemoryRecord | None, content: str, calls: tuple[str, ...], call: str
+    ) -> WorkingMemoryRecord:
+        content, now = self._redact(content), self._now()
+        size = len(content.encode("utf-8", "replace"))
+        if size > self._max_bytes:
+            raise InvalidInput(f"a working memory has at most {self._max_bytes} bytes, this one would have {size}")
+        if problem := self._find_problem(content):
+            raise InvalidInput(f"the working memory does not fit its schema: {problem}")
+        meta = msgspec.structs.replace(
+            self._ids,
+            created_at=old.meta.created_at if old is not None else format_timestamp(now),
+            updated_at=format_timestamp(now),
+            expires_at="" if self._ttl is None else format_timestamp(now + self._ttl),
+        )
+        return WorkingMemoryRecord(meta=meta, content=content, calls=(*calls, call)[-_MAX_CALLS:] if call else calls)
+
+    async def _load(self) -> tuple[JSON, WorkingMemoryRecord | None]:
+        """Return the stored value and its record; an expired value is removed."""
+        while True:
+            value = await self._values.get(self._key)
+            record = None if value is None else self._decode(value)
+            if record is None or not record.meta.expires_at or record.meta.expires_at > format_timestamp(self._now()):
+                return value, record
+            await self._values.compare_and_set(self._key, value, None)
+
+    def _decode(self, value: JSON) -> WorkingMemoryRecord:
+        try:
+            return msgspec.convert(value, WorkingMemoryRecord)
+        except msgspec.ValidationError as error:
+            raise Corrupt(f"the stored working memory {self._key!r} is damaged: {error}") from error
+
+    async def _put_damaged_aside(self) -> None:
+        try:
+            value: Any = await self._values.get(self._key)
+        except Corrupt:  # its bytes cannot be read
+            value = None
+        if value is not None:
+            await self._values.put_if_absent(f"{self._key}.damaged/{digest_of(value)[:16]}", value)
+        await self._values.put(self._key, None)
