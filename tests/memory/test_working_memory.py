@@ -122,7 +122,8 @@ async def test_a_change_with_the_key_of_a_call_happens_once() -> None:
 
 async def test_a_damaged_record_is_an_error_and_is_kept_when_the_memory_is_written_anew() -> None:
     store = MemoryStore()
-    for damaged in ([1], {"content": 3}, "text", {"meta": {}, "content": "x", "calls": [1]}):
+    records: list[Any] = [[1], {"content": 3}, "text", {"meta": {}, "content": "x", "calls": [1]}]
+    for damaged in records:
         await store.values.put("k", damaged)
         memory = open_record(store)
         for change in (memory.get(), memory.append("x"), memory.find_and_replace("a", "b")):
