@@ -38,8 +38,7 @@ async def test_stats_have_the_hit_ratio_the_losses_by_cause_and_the_compactions_
             session = await rt.open(bot, id="s")
             await session.run("What do you see? " * 20)
         stats = await rt.stats("s")
-        fork = await session.fork(id="f")
-        copied, total = await rt.stats(fork.id), await rt.total_stats()
+        copied, total = await rt.stats(await rt.fork("s", id="f")), await rt.total_stats()
     assert stats.request_count == 4
     assert {cause: loss.count for cause, loss in stats.cache_busts.items()} == {"compaction": 1, "system": 1}
     assert stats.compactions == 1

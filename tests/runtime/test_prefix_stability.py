@@ -1,0 +1,169 @@
+"""Each prompt of a conversation begins with the one before, whatever middleware is used, and in whichever process."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import msgspec
+from hypothesis import given
+from hypothesis import strategies as st
+
+import vaka
+import vaka.middleware
+from tests.runtime.runtime_fixtures import IDS, read_log
+from vaka.core.ports.model import Prompt
+from vaka.core.types.message import UserMessage, text_of
+from vaka.middleware import (
+    Approval,
+    CoolDown,
+    Eviction,
+    Logging,
+    PatchToolCalls,
+    RateLimit,
+    Redaction,
+    TodoList,
+    ToolRetry,
+)
+from vaka.stores.memory import MemoryStore
+from vaka.testing.clock import FakeClock
+from vaka.testing.models import FunctionModel, call, calls, say
+from vaka.tools.builtin import builtin_tools
+
+SECRET = "hunter2-hunter2"
+LONG = "A line of a long text. " * 4_000
+MIDDLEWARE: dict[str, Callable[[], vaka.Middleware]] = {
+    "Approval": lambda: Approval({"never": True}),
+    "CoolDown": lambda: CoolDown({"broken": 5.0}),
+    "Eviction": lambda: Eviction(3_000, input_tokens=3_000),
+    "Logging": lambda: Logging(lambda record: None, content=True),
+    "PatchToolCalls": PatchToolCalls,
+    "RateLimit": lambda: RateLimit(rate=100.0),
+    "Redaction": lambda: Redaction(personal=True),
+    "TodoList": lambda: TodoList(builtin_tools(["TodoWrite"])[0], every=2),
+    "ToolRetry": lambda: ToolRetry(times=1, pause=0.1),
+}
+"""Every middleware that comes with vaka; those of ``vaka.middleware`` that are not one are named below."""
+OTHER_NAMES = {"CoolDownRule", "Review", "token_pattern"}
+
+
+@vaka.tool(effect="read")
+async def look(at: str = "") -> str:
+    """Look at something."""
+    return f"grass {at}"
+
+
+@vaka.tool(effect="read")
+async def reveal() -> str:
+    """Return a secret, an address and characters that cannot be encoded."""
+    return f"{SECRET} kim@example.com \ud800 é"
+
+
+@vaka.tool(effect="read")
+async def much() -> list[str]:
+    """Return much."""
+    return [LONG, "end"]
+
+
+@vaka.tool(effect="read")
+async def broken() -> str:
+    """Fail."""
+    raise ValueError(f"no {SECRET}")
+
+
+TODOS = [{"content": "Look.", "status": "pending", "activeForm": "Looking"}]
+ANSWERS: dict[str, Any] = {
+    "look": call("look", at=f"the {SECRET}"),
+    "two": calls(call("look"), call("reveal")),
+    "much": call("much"),
+    "broken": call("broken"),
+    "unknown": call("fly", high=1.5),
+    "todos": call("TodoWrite", todos=TODOS),
+    "child": call("Task", description="See", prompt="Look there.", subagent_type="child"),
+    "thought": {"reasoning": f"Hm, {SECRET}.", **call("look")},
+}
+INPUTS = ["Well?", f"My key is {SECRET}.", LONG, "é\x00"]
+
+
+class PlannedTurn(msgspec.Struct, frozen=True):
+    """The input of a turn, what its model calls answer before the last one, and whether a new process begins."""
+
+    text: str
+    steps: tuple[str, ...]
+    restarts: bool
+
+
+TURNS = st.builds(
+    PlannedTurn, text=st.sampled_from(INPUTS),
+    steps=st.lists(st.sampled_from([*ANSWERS]), max_size=3).map(tuple), restarts=st.booleans(),
+)  # fmt: skip
+
+
+def make_agent(answer: Any, names: Sequence[str]) -> vaka.Agent:
+    """Return the agent as a new process makes it: all its objects are new."""
+    child = vaka.SubAgent(name="child", description="Sees.", instructions="See.", model=FunctionModel(answer))
+    middleware = [MIDDLEWARE[name]() for name in names]
+    return vaka.Agent(
+        "assistant", model=FunctionModel(answer), instructions=f"Be brief. Never say {SECRET}.",
+        tools=[look, reveal, much, broken], middleware=[vaka.SubAgents(child), *middleware],
+    )  # fmt: skip
+
+
+async def run_turns(turns: Sequence[PlannedTurn], names: Sequence[str]) -> list[Prompt]:
+    """Return the prompts of a conversation."""
+    store, clock, prompts = MemoryStore(), FakeClock(auto=True), list[Prompt]()
+    planned: list[str] = []
+
+    async def answer(prompt: Prompt) -> Any:
+        prompts.append(prompt)
+        if prompt.path:
+            return say(f"Seen by {prompt.path[-1]}, {SECRET}.")
+        return ANSWERS[planned.pop(0)] if planned else say(f"Yes, {SECRET}.")
+
+    runtime: Any = None
+    try:
+        for turn in turns:
+            if runtime is None or turn.restarts:
+                if runtime is not None:
+                    await runtime.close()
+                runtime = vaka.Runtime(
+                    store=store, ids=IDS, clock=clock, secrets=(SECRET,), permission_mode="bypassPermissions",
+                )  # fmt: skip
+            planned[:] = turn.steps
+            session = await runtime.open(make_agent(answer, names), id="s")
+            await session.run(turn.text)
+    finally:
+        if runtime is not None:
+            await runtime.close()
+    assert "cache.busted" not in [event.type for event in await read_log(store, "s")]
+    return prompts
+
+
+def check_prefixes(prompts: Sequence[Prompt]) -> None:
+    """Check that each prompt of an agent begins with its prompt before, byte by byte."""
+    before: dict[tuple[str, ...], Prompt] = {}
+    for prompt in prompts:
+        last = before.get(prompt.path)
+        before[prompt.path] = prompt
+        if last is None:
+            continue
+        assert prompt.system == last.system
+        assert msgspec.json.encode(prompt.tools) == msgspec.json.encode(last.tools)
+        messages = [msgspec.json.encode(message) for message in prompt.messages]
+        shown = last.messages[:-1] if _ends_with_reminder(last) else last.messages
+        assert messages[: len(shown)] == [msgspec.json.encode(message) for message in shown]
+
+
+def _ends_with_reminder(prompt: Prompt) -> bool:
+    """Whether the last message is one that only this prompt has."""
+    last = prompt.messages[-1]
+    return isinstance(last, UserMessage) and text_of(last.content).startswith("<system-reminder>")
+
+
+def test_every_middleware_of_vaka_is_part_of_these_tests() -> None:
+    assert {*MIDDLEWARE} == {*vaka.middleware.__all__} - OTHER_NAMES
+
+
+@given(st.lists(TURNS, min_size=2, max_size=4), st.lists(st.sampled_from([*MIDDLEWARE]), unique=True))
+async def test_a_prompt_begins_with_the_one_before_in_one_process_and_in_several(
+    turns: list[PlannedTurn], names: list[str]
+) -> None:
+    check_prefixes(await run_turns(turns, names))
