@@ -1,5 +1,7 @@
 """The requests of `vaka run` begin alike, from process to process, with a project's files, on every wire."""
 
+import re
+from itertools import pairwise
 from typing import Any
 
 import msgspec
@@ -14,11 +16,10 @@ FIELDS = {"anthropic": "messages", "openai-chat": "messages", "openai": "input",
 USAGE = {"input": 5000, "output": 10, "cache_read": 4000}
 
 
-def without_marks(value: Any) -> Any:
+def without_marks(body: object) -> dict[str, Any]:
     """Return a request without its cache marks, which move on from call to call."""
-    if isinstance(value, dict):
-        return {name: without_marks(one) for name, one in value.items() if name != "cache_control"}
-    return [without_marks(one) for one in value] if isinstance(value, list) else value
+    fields: dict[str, Any] = msgspec.json.decode(re.sub(rb',"cache_control":{[^}]*}', b"", msgspec.json.encode(body)))
+    return fields
 
 
 @pytest.mark.parametrize("provider_name", FIELDS)
@@ -37,5 +38,5 @@ async def test_a_request_begins_with_the_one_before_in_the_next_process_too(shel
     lists = [msgspec.json.encode(body.pop(FIELDS[provider_name])).rstrip(b']}"') for body in bodies]
     assert len(bodies) == 4
     assert all(body == bodies[0] for body in bodies)
-    assert all(later.startswith(before) for before, later in zip(lists, lists[1:], strict=False))
+    assert all(later.startswith(before) for before, later in pairwise(lists))
     assert "cache.busted" not in shell.vaka("sessions", "export", "s").out

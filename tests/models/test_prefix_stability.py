@@ -1,4 +1,4 @@
-"""The requests of a conversation that grows begin with the same bytes on every wire, so that providers can cache them."""
+"""The requests of a conversation that grows begin with the same bytes on every wire, which providers cache."""
 
 from itertools import pairwise
 from typing import Any
