@@ -87,12 +87,26 @@ def unknown_event_schema(known: list[type[Body]]) -> Schema:
     return {"title": "unknown", "description": "A type from another version: keep it, act on nothing.", **schema}
 
 
+def erased_event_schema() -> Schema:
+    """Return the schema of an event whose data were erased."""
+    schema = envelope_schema(durable=True)
+    del schema["properties"]["data"]
+    schema["properties"]["erased"] = {
+        "type": "string",
+        "pattern": "^[0-9a-f]{64}$",
+        "description": "SHA-256 of the bytes that were stored: it stays the hash of the event.",
+    }
+    schema |= {"required": list(schema["properties"]), "not": {"required": ["data"]}}
+    return {"title": "erased", "description": "What is left of an erased event of any type.", **schema}
+
+
 def events_schema() -> Schema:
     """Return the schema of every event."""
     known = list_bodies()
     _, components = msgspec.json.schema_components(known, ref_template="#/$defs/{name}")
     parts = {name: components[name] for name in sorted(components)}
-    kinds = {body.type: event_schema(body) for body in known} | {"unknown": unknown_event_schema(known)}
+    kinds = {body.type: event_schema(body) for body in known}
+    kinds |= {"unknown": unknown_event_schema(known), "erased": erased_event_schema()}
     return {
         "$schema": DIALECT,
         "title": "vaka event",

@@ -125,7 +125,7 @@ def render_events() -> str:
     """Return the text of the file of events."""
     definitions = read_definitions()
     events: Schema = definitions.pop("events")
-    kinds = {kind: schema for kind, schema in events.items() if kind != "unknown"}
+    kinds = {kind: schema for kind, schema in events.items() if kind not in {"unknown", "erased"}}
     interfaces = [interface_of(name, schema) for name, schema in definitions.items()]
     members = "".join(f"  {json.dumps(kind)}: {event_type(kind, schema)};\n" for kind, schema in kinds.items())
     names = "".join(f"  {json.dumps(kind)},\n" for kind in kinds if kind != "custom")

@@ -12,6 +12,7 @@ from vaka.core.types.errors import ConfigError as ConfigError
 from vaka.core.types.errors import ConflictError as ConflictError
 from vaka.core.types.errors import ContextTooLong as ContextTooLong
 from vaka.core.types.errors import Corrupt as Corrupt
+from vaka.core.types.errors import ErasedSession as ErasedSession
 from vaka.core.types.errors import FileChanged as FileChanged
 from vaka.core.types.errors import FileError as FileError
 from vaka.core.types.errors import FileMissing as FileMissing
@@ -60,6 +61,7 @@ __all__ = [
     "ConflictError",
     "ContextTooLong",
     "Corrupt",
+    "ErasedSession",
     "FileChanged",
     "FileError",
     "FileMissing",

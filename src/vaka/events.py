@@ -12,6 +12,7 @@ from vaka.core.types.control import InterruptRequested as InterruptRequested
 from vaka.core.types.control import QuestionAnswered as QuestionAnswered
 from vaka.core.types.control import QuestionAsked as QuestionAsked
 from vaka.core.types.control import SessionClosed as SessionClosed
+from vaka.core.types.control import SessionErased as SessionErased
 from vaka.core.types.control import SessionForked as SessionForked
 from vaka.core.types.control import SessionOpened as SessionOpened
 from vaka.core.types.control import SessionReverted as SessionReverted
@@ -100,6 +101,7 @@ __all__ = [
     "ScriptAnswered",
     "ScriptCalled",
     "SessionClosed",
+    "SessionErased",
     "SessionForked",
     "SessionOpened",
     "SessionReverted",

@@ -7,10 +7,10 @@ import pytest
 
 from vaka.core.ports.store import Store
 from vaka.stores.postgres import PostgresStore
-from vaka.testing.stores import ChainContract, StoreContract
+from vaka.testing.stores import ChainContract, ErasureChainContract, StoreContract
 
 
-class TestPostgres(StoreContract, ChainContract):
+class TestPostgres(StoreContract, ChainContract, ErasureChainContract):
     @pytest.fixture
     async def store(self, postgres_dsn: str) -> AsyncIterator[Store]:
         store = PostgresStore(postgres_dsn)

@@ -9,10 +9,10 @@ import pytest
 
 from vaka.core.ports.store import Store
 from vaka.stores.sqlite import SqliteStore
-from vaka.testing.stores import ChainContract, StoreContract
+from vaka.testing.stores import ChainContract, ErasureChainContract, StoreContract
 
 
-class TestSqlite(StoreContract, ChainContract):
+class TestSqlite(StoreContract, ChainContract, ErasureChainContract):
     @pytest.fixture
     async def store(self, tmp_path: Path) -> AsyncIterator[Store]:
         store = SqliteStore(tmp_path / "vaka.db", durability="process")

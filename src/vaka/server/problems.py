@@ -10,7 +10,7 @@ from starlette.responses import Response
 from vaka.core.types.errors import VakaError
 
 STATUS_OF_CODES: Mapping[str, int] = {
-    "invalid_input": 400, "not_found": 404, "exists": 409, "config": 500, "busy": 409, "conflict": 409,
+    "invalid_input": 400, "not_found": 404, "exists": 409, "erased": 410, "config": 500, "busy": 409, "conflict": 409,
     "head_moved": 409,
     "unavailable": 503, "closed": 503, "suspended": 409, "rejected": 409, "interrupted": 409, "cancelled": 409,
     "rate_limited": 503, "model_unavailable": 503, "stream_cut": 502, "model": 502, "model_refused": 502,

@@ -31,11 +31,13 @@ from vaka.stores.common import (
     metadata_filter,
     page_of,
     parse_cursor,
+    require_data,
     sort_decisions,
 )
 from vaka.stores.followers import BlockGetter, HeadWaiters, Mailboxes, SharedBlocks
 
 if TYPE_CHECKING:
+    from vaka.core.ports.erasure import EraseResult
     from vaka.core.ports.vectors import VectorStore
     from vaka.stores.memory_vectors import VectorTables
 
@@ -186,6 +188,8 @@ class MemoryEvents(MemoryPort):
         if key in shared.claims:
             raise Busy(f"session {session!r} has a writer")
         log = shared.logs.get(key)
+        if log:
+            require_data(log.info)
         term = Term(log.term + 1 if log else 1)
         if log:
             log.term = term
@@ -217,6 +221,7 @@ class MemoryEvents(MemoryPort):
         check_offer(event, key)
         if log is None:
             raise NotFound(f"there is no session {session!r}")
+        require_data(log.info)
         if key not in log.update_index().keys:
             log.events.append(seal(event, epoch=log.events[-1].epoch, seq=log.head + 1, prev=log.hash))
             self._shared.wake((self._namespace, session), log.head)
@@ -413,6 +418,12 @@ class MemoryStore:
             shared.delete_session_values(removed)
         sessions = tuple(sorted(session for _, session in removed))
         return GcResult(sessions=sessions, blobs=len(loose), values=len(expired), bytes=size)
+
+    async def erase(self, sessions: Sequence[SessionId], *, by: str = "") -> "EraseResult":
+        """Erase what sessions hold; their hashes stay."""
+        from vaka.stores.memory_erasure import erase_sessions  # noqa: PLC0415  # most programs erase nothing
+
+        return erase_sessions(self.hub.shared, self.namespace, sessions, by)
 
     async def reindex(self) -> int:
         keys = [key for key in self.hub.shared.logs if key[0] == self.namespace]

@@ -18,6 +18,7 @@ STORED: dict[Channel, str] = {
     "control": """
         input.added input.withdrawn interrupt.requested approval.requested approval.resolved approval.expired
         question.asked question.answered session.opened session.updated session.forked session.reverted session.closed
+        session.erased
         context.compacted checkpoint.saved handoff state.changed
     """,
     "monitor": """

@@ -10,6 +10,7 @@ import msgspec
 import pytest
 
 from scripts import schema
+from vaka.core.session.erasure import erase_event
 from vaka.core.session.hash_chain import seal
 from vaka.core.types import context, control, monitor, progress
 from vaka.core.types.event import Body, Custom, Event, Unknown
@@ -79,6 +80,7 @@ EXAMPLES: list[Body] = [
     control.SessionUpdated(workspace=control.SessionWorkspace(root="/w"), run=control.RunSettings(flags={"f": [1]})),
     control.SessionForked(origin="s", cursor="1.2"),
     control.SessionReverted(to=1, calls=2, reason="r"), control.SessionClosed(reason="r"),
+    control.SessionErased(events=3, blobs=1, by="b"),
     context.ContextCompacted(summary="s", keep_from=1, before=2, after=3), context.CheckpointSaved(label="l"),
     control.Handoff(source="a", target="b", reason="r"), control.StateChanged(key="k", value={"v": None}),
     control.StreamReset(reason="r"), control.StreamEnd(reason="r"),
@@ -144,6 +146,14 @@ def test_an_event_from_another_version_is_valid_as_unknown(validator: jsonschema
     event = wire(Unknown(name="from.tomorrow", raw=b'{"x":1}', of="control"))
     validator.validate(event)
     assert not validator.is_valid({**event, "type": "turn.started"})
+
+
+def test_an_erased_event_is_valid_without_its_data(validator: jsonschema.Draft202012Validator) -> None:
+    event = Event(data=progress.TurnQueued(input="k"), session=SessionId("s"), ts="2026-01-01T00:00:00.000Z")
+    erased = msgspec.json.decode(erase_event(seal(event, epoch=1, seq=1, prev="")).stored)
+    validator.validate(erased)
+    assert not validator.is_valid({**erased, "erased": "x"})
+    assert not validator.is_valid({**erased, "data": {}})
 
 
 @pytest.mark.parametrize(

@@ -396,6 +396,13 @@ export interface SessionClosed {
   reason?: string;
 }
 
+/** The data of the events before this one were erased; their hashes stay. Nothing is appended after it. */
+export interface SessionErased {
+  events: number;
+  blobs?: number;
+  by?: string;
+}
+
 /** This log began as a copy of another one, up to `cursor`. */
 export interface SessionForked {
   origin: string;
@@ -710,6 +717,7 @@ export interface EventTypes {
   "session.forked": DurableEvent<"session.forked", "control", SessionForked>;
   "session.reverted": DurableEvent<"session.reverted", "control", SessionReverted>;
   "session.closed": DurableEvent<"session.closed", "control", SessionClosed>;
+  "session.erased": DurableEvent<"session.erased", "control", SessionErased>;
   "handoff": DurableEvent<"handoff", "control", Handoff>;
   "state.changed": DurableEvent<"state.changed", "control", StateChanged>;
   "stream.reset": LiveEvent<"stream.reset", "control", StreamReset>;
@@ -775,6 +783,7 @@ export const EVENT_TYPES: ReadonlySet<string> = new Set([
   "session.forked",
   "session.reverted",
   "session.closed",
+  "session.erased",
   "handoff",
   "state.changed",
   "stream.reset",

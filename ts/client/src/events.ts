@@ -3,12 +3,13 @@ import { EVENT_TYPES, type AgentEvent, type KnownEvent, type UnknownEvent } from
 const isObject = (value: unknown): value is { [key: string]: unknown } =>
   typeof value === "object" && value !== null && !Array.isArray(value);
 
-/** The event that parsed JSON stands for. Never throws: what is not known comes as `{type: "unknown", raw}`. */
+/** The event that parsed JSON stands for. Never throws: what is not known, or was erased, comes as `{type: "unknown", raw}`. */
 export function toEvent(raw: unknown): AgentEvent {
   if (!isObject(raw)) return { type: "unknown", raw };
   const { type, data, path } = raw;
-  const isEnvelope = typeof type === "string" && isObject(data) && Array.isArray(path);
-  if (isEnvelope && (EVENT_TYPES.has(type) || type.startsWith("custom."))) return raw as unknown as KnownEvent;
+  const isErased = typeof raw.erased === "string" && data === undefined;
+  const isEnvelope = typeof type === "string" && (isObject(data) || isErased) && Array.isArray(path);
+  if (isEnvelope && !isErased && (EVENT_TYPES.has(type) || type.startsWith("custom."))) return raw as unknown as KnownEvent;
   return { ...(isEnvelope ? raw : {}), type: "unknown", raw } as UnknownEvent;
 }
 

@@ -142,6 +142,11 @@ function applySession(state: SessionState, event: Exclude<SessionEventOf, EventO
     case "session.closed":
       state.closed = true;
       return;
+    case "session.erased": {
+      const { session, cursor, epoch, seq, origin, usage, models } = state;
+      Object.assign(state, { ...initialState(session), cursor, epoch, seq, origin, usage, models, closed: true });
+      return;
+    }
     case "handoff":
       state.agent = event.data.target;
       return addNotice(state, event, `${event.data.source} hands over to ${event.data.target}`);

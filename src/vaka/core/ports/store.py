@@ -13,6 +13,7 @@ from vaka.core.types.event import Event
 from vaka.core.types.ids import DecisionId, Digest, SessionId, Term
 
 if TYPE_CHECKING:
+    from vaka.core.ports.erasure import EraseResult
     from vaka.core.ports.vectors import VectorStore
 
 SessionStatus: TypeAlias = Literal["idle", "queued", "running", "waiting", "closed"]
@@ -50,6 +51,8 @@ class SessionInfo(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     """Its metadata; empty when they have more than 16 KiB as JSON: those are only in the log."""
     state: str = "active"
     """The stage of its life that ``session.updated`` gave it: active, paused, ended, terminated or archived."""
+    erased: int = 0
+    """The seq of the ``session.erased`` event that lists what was erased; 0 if nothing was."""
     version: int = 0
     """The seq of the event that last changed title, owner, tags, metadata or state; 0 in rows of older versions."""
     live: bool = False
@@ -264,6 +267,14 @@ class Store(Protocol):
 
     async def gc(self, retention: Retention) -> GcResult:
         """Remove old data; never a session that has a writer, unfinished work or open decisions."""
+        ...
+
+    async def erase(self, sessions: Sequence[SessionId], *, by: str = "") -> "EraseResult":
+        """Erase what sessions hold, each in one transaction; one that is erased already stays as it is.
+
+        The data of events go, their hashes stay (``core.session.erasure``), and a ``session.erased`` ends the log.
+        Blobs that no other session refers to, snapshots, decisions, labels and values of the session are removed.
+        """
         ...
 
     async def reindex(self) -> int:

@@ -9,6 +9,7 @@ from msgspec import Raw
 from msgspec.structs import force_setattr
 
 from vaka.core.session.redaction import Secrets
+from vaka.core.types.control import SessionErased
 from vaka.core.types.errors import Corrupt, LogError
 from vaka.core.types.event import (
     VERSION,
@@ -124,8 +125,13 @@ def _seal_entries(
     return events
 
 
+_ERASED_TAIL = len(',"erased":""}') + 64
+
+
 def hash_of(stored: bytes) -> str:
-    """Return the hash of stored bytes: the ``prev`` of the next event."""
+    """Return the hash of a stored event: the ``prev`` of the next event."""
+    if b',"erased":"' in stored[-_ERASED_TAIL:]:
+        return decode(stored).hash
     return sha256(stored).hexdigest()
 
 
@@ -135,6 +141,8 @@ class HashChain:
     def __init__(self, session: SessionId, seq: int = 0, prev: str = "") -> None:
         self.session, self.seq = session, seq
         self.prev: str = prev
+        self.erased = 0
+        """The number of erased events among those read; ``check_erased`` checks it."""
 
     def check_next(self, seq: int, stored: bytes) -> Event:
         """Return the next event. Raises ``Corrupt`` if it is not the one that was written."""
@@ -144,7 +152,19 @@ class HashChain:
         if event.prev != self.prev:
             raise Corrupt(f"session {self.session!r}: event {seq} does not follow from event {self.seq}: bytes changed")
         self.seq, self.prev = seq, event.hash
+        if event.erased:
+            self.erased += 1
         return event
+
+    def check_erased(self, listing: Event | None) -> None:
+        """Raise ``Corrupt`` unless the ``session.erased`` of the log accounts for every erased event that was read."""
+        body = listing.data if listing is not None else None
+        if not isinstance(body, SessionErased):
+            raise Corrupt(
+                f"session {self.session!r}: data of events up to {self.seq} are missing, and no event says why"
+            )
+        if self.erased > body.events:
+            raise Corrupt(f"session {self.session!r}: {self.erased} events have no data, {body.events} were erased")
 
     def check_end(self, head: int, hash: str) -> None:
         """Raise ``Corrupt`` unless the chain ends at the head that the index has."""

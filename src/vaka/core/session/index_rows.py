@@ -22,7 +22,7 @@ _WITH_CONTENT = {
     control.InputAdded, progress.TurnStarted, progress.MessageCompleted, progress.SubagentStarted,
     progress.ToolReturned, progress.ToolCompleted, progress.ToolFailed,
 }  # fmt: skip
-LABELLING_TYPES = (control.SessionOpened, control.SessionUpdated)
+LABELLING_TYPES = (control.SessionOpened, control.SessionUpdated, control.SessionErased)
 """The events that change owner, tags, metadata, state and version."""
 _WITH_KEY_OR_BLOBS = _WITH_CONTENT | {
     progress.StepStarted, ScriptAnswered, progress.SubagentCompleted, control.InterruptRequested,
@@ -45,7 +45,8 @@ def advance_row(info: SessionInfo, events: Sequence[Event]) -> SessionInfo:
         id=info.id, head=last.seq, hash=last.hash, epoch=last.epoch, term=info.term, title=row.title, agent=row.agent,
         turn=row.turn, inputs=row.inputs, pending=row.pending, closed=row.closed,
         created=info.created or events[0].ts, updated=last.ts, origin=row.origin, folder=row.folder,
-        owner=row.owner, tags=row.tags, metadata=row.metadata, state=row.state, version=row.version, live=info.live,
+        owner=row.owner, tags=row.tags, metadata=row.metadata, state=row.state, version=row.version, erased=row.erased,
+        live=info.live,
     )  # fmt: skip
 
 
@@ -56,7 +57,7 @@ class _SessionRow:
         self.title, self.agent, self.turn, self.origin = info.title, info.agent, info.turn, info.origin
         self.inputs, self.pending, self.closed, self.folder = info.inputs, info.pending, info.closed, info.folder
         self.owner, self.tags, self.metadata = info.owner, info.tags, info.metadata
-        self.state, self.version = info.state, info.version
+        self.state, self.version, self.erased = info.state, info.version, info.erased
 
     def input_added(self, event: Event, body: control.InputAdded) -> None:
         self.inputs += 1
@@ -116,6 +117,13 @@ class _SessionRow:
     def session_closed(self, event: Event, body: control.SessionClosed) -> None:
         self.closed = True
 
+    def session_erased(self, event: Event, body: control.SessionErased) -> None:
+        """Leave what a row that is rebuilt from the erased log has."""
+        self.title, self.agent, self.folder, self.owner = "", "", "", ""
+        self.tags, self.metadata, self.state = (), {}, "terminated"
+        self.turn, self.inputs, self.pending, self.closed = "", 0, 0, True
+        self.version = self.erased = event.seq
+
 
 _HANDLERS: dict[type[Body], Callable[[_SessionRow, Event, Any], None]] = {
     control.InputAdded: _SessionRow.input_added, control.InputWithdrawn: _SessionRow.input_withdrawn,
@@ -127,6 +135,7 @@ _HANDLERS: dict[type[Body], Callable[[_SessionRow, Event, Any], None]] = {
     control.SessionOpened: _SessionRow.session_opened, control.SessionUpdated: _SessionRow.session_updated,
     control.SessionForked: _SessionRow.session_forked,
     control.SessionReverted: _SessionRow.session_reverted, control.SessionClosed: _SessionRow.session_closed,
+    control.SessionErased: _SessionRow.session_erased,
 }  # fmt: skip
 
 

@@ -241,6 +241,16 @@ class SessionClosed(Control, tag="session.closed"):
     reason: str = ""
 
 
+class SessionErased(Control, tag="session.erased"):
+    """The data of the events before this one were erased; their hashes stay. Nothing is appended after it."""
+
+    events: int
+    """The number of erased events. Events that hold numbers and ids only are kept."""
+    blobs: int = 0
+    """The number of blobs that were removed, because no other session refers to them."""
+    by: str = ""
+
+
 class Handoff(Control, tag="handoff"):
     """Another agent takes the conversation over."""
 

@@ -5,6 +5,7 @@
     VakaError  exit 1
     ├── InvalidInput  exit 2
     │   ├── AlreadyExists
+    │   ├── ErasedSession
     │   └── NotFound
     │       └── AccessDenied
     ├── ConfigError  exit 3
@@ -54,7 +55,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-EXIT_CODES: dict[str, int] = {}
+EXIT_CODES: dict[str, int] = {"error": 1}
 """The exit code of each error code, for a failure that is known only by the code in the log."""
 
 
@@ -85,6 +86,10 @@ class AccessDenied(NotFound):
 
 class AlreadyExists(InvalidInput, code="exists"):
     """Something with this id exists already: choose another id."""
+
+
+class ErasedSession(InvalidInput, code="erased"):
+    """The data of the session were erased; nothing can be appended to it."""
 
 
 class ConfigError(VakaError, code="config", exit_code=3):
@@ -279,9 +284,6 @@ class ReplayError(ScriptError, code="replay"):
 
 class Closed(VakaError, code="closed"):
     """The runtime, session or store was closed."""
-
-
-EXIT_CODES.setdefault(VakaError.code, VakaError.exit_code)
 
 
 MIDDLEWARE_NOTE = "middleware"

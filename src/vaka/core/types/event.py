@@ -11,7 +11,7 @@ from hashlib import sha256
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias, dataclass_transform
 
 import msgspec
-from msgspec import Raw
+from msgspec import UNSET, Raw, UnsetType
 from msgspec.structs import force_setattr
 
 from vaka.core.types.errors import Corrupt
@@ -74,7 +74,7 @@ class Custom(Monitor, tag="custom"):
 
 
 class Unknown(Body, tag="unknown"):
-    """An event of a type this code does not know, kept as it came."""
+    """An event of a type this code does not know, kept as it came; or an erased one, with no data left."""
 
     name: str
     raw: bytes
@@ -139,10 +139,12 @@ class Event(_Unencoded, msgspec.Struct, metaclass=_EventMeta, frozen=True, omit_
     """The type as it is stored: ``custom.<name>`` for a ``Custom``, the original one for an ``Unknown``."""
     data: Body = _GIVEN
     prev: str = _ABSENT
+    erased: str = ""
+    """Of an event whose data were erased: the SHA-256 of its original bytes, which stays its hash."""
     stored: ClassVar[bytes] = b""
     """The bytes of a durable event, not part of the wire form."""
     hash: ClassVar[str] = ""
-    """SHA-256 of the stored bytes: the ``prev`` of the event after this one."""
+    """SHA-256 of the bytes that were stored: the ``prev`` of the event after this one."""
 
     if TYPE_CHECKING:
 
@@ -194,7 +196,6 @@ class _VerbatimEvent(_DurableEvent, frozen=True, omit_defaults=True, gc=False):
     data = _Unencoded.__dict__["body"]
 
 
-_DurableEvent.__name__ = _VerbatimEvent.__name__ = "Event"  # what ``repr`` shows
 _new_live: Callable[..., Event] = msgspec.StructMeta.__call__.__get__(Event)
 new_durable: Callable[..., Event] = msgspec.StructMeta.__call__.__get__(_DurableEvent)
 new_verbatim: Callable[..., Event] = msgspec.StructMeta.__call__.__get__(_VerbatimEvent)
@@ -205,7 +206,7 @@ def set_unencoded(event: Event, data: Body, stored: bytes) -> Event:
     """Set the body and the stored bytes of a new event, and return it."""
     force_setattr(event, "data", data)
     force_setattr(event, "stored", stored)
-    force_setattr(event, "hash", sha256(stored).hexdigest() if stored else "")
+    force_setattr(event, "hash", event.erased or (sha256(stored).hexdigest() if stored else ""))
     return event
 
 
@@ -222,8 +223,9 @@ class _StoredEvent(_VerbatimEvent, frozen=True, omit_defaults=True, gc=False, kw
     path: AgentPath = msgspec.field(default_factory=lambda: ())
     channel: Channel  # pyright: ignore[reportGeneralTypeIssues]  # required
     type: str  # pyright: ignore[reportGeneralTypeIssues]  # required
-    data: Raw  # pyright: ignore[reportGeneralTypeIssues]  # required, and what is encoded
+    data: Raw | UnsetType = UNSET  # what is encoded; an erased event has none
     prev: str = _ABSENT
+    erased: str = ""
 
     def __getattr__(self, name: str) -> Any:
         """Return a value that is not set: the hash, or the body of an event that ``structs.replace`` has made."""
@@ -231,21 +233,25 @@ class _StoredEvent(_VerbatimEvent, frozen=True, omit_defaults=True, gc=False, kw
             return _encoded_data(self)
         if name != "hash":
             raise AttributeError(f"an event has no {name!r}")
-        value = sha256(self.stored).hexdigest()
+        value = self.erased or sha256(self.stored).hexdigest()
         force_setattr(self, name, value)
         return value
 
 
-_StoredEvent.__name__ = "Event"
+_DurableEvent.__name__ = _VerbatimEvent.__name__ = _StoredEvent.__name__ = "Event"  # what ``repr`` shows
 encode_json = msgspec.json.Encoder().encode
 _decode_envelope = msgspec.json.Decoder(_StoredEvent).decode
-_encoded_data: Callable[[Event], Raw] = Event.__dict__["data"].__get__
+_encoded_data: Callable[[Event], Any] = Event.__dict__["data"].__get__
 _set_encoded_data: Callable[[Event, Body], None] = Event.__dict__["data"].__set__
 _body_decoders: dict[str, Callable[[bytes | Raw], Body]] = {}
 
 
-def _decode_rare_body(event: Event, raw: Raw) -> Body:
-    """Return a body of a type that has no decoder yet, or of a newer version."""
+def _decode_rare_body(event: Event, raw: Any) -> Body:
+    """Return a body of a type that has no decoder yet, of a newer version, or of an erased event."""
+    if event.erased:
+        if raw is not UNSET:
+            raise ValueError("it is erased, yet it has data")
+        return Unknown(name=event.type, raw=b"", of=event.channel)
     known = BODY_TYPES.get("custom" if event.type.startswith("custom.") else event.type, Unknown)
     if known is not Unknown:
         decoder = msgspec.json.Decoder(known).decode
@@ -263,13 +269,14 @@ def decode(stored: bytes) -> Event:
     """Return the event these bytes encode. Raises ``Corrupt``."""
     try:
         event = _decode_envelope(stored)
-        seq, raw, decoder = event.seq, _encoded_data(event), _body_decoders.get(event.type)
+        seq, raw = event.seq, _encoded_data(event)
         if seq and (seq < 0 or event.id != f"1.{seq}"):
             epoch = int(event.id.partition(".")[0])
             if seq < 0 or epoch < 1 or event.id != f"{epoch}.{seq}":
                 raise ValueError(f"its id {event.id[:60]!r} is not that of event {seq}")
-        data = decoder(raw) if decoder is not None and event.v <= VERSION else _decode_rare_body(event, raw)
-    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+        decoder = _body_decoders.get(event.type) if event.v <= VERSION and not event.erased else None
+        data = decoder(raw) if decoder is not None else _decode_rare_body(event, raw)
+    except (msgspec.MsgspecError, TypeError, ValueError, RecursionError) as error:
         raise Corrupt(f"stored event cannot be decoded: {error}; it begins with {stored[:60]!r}") from error
     if Raw(encode_json(data)) == raw:  # encoders of other formats than JSON cannot encode raw bytes
         _set_encoded_data(event, data)
@@ -287,6 +294,6 @@ def decode_batch(rows: Sequence[bytes]) -> list[Event]:
             set_slot(event, "data", decoder_of(event.type)(raw_of(event)))
             set_slot(event, "stored", stored)
             events.append(event)
-    except (KeyError, msgspec.MsgspecError, ValueError, RecursionError):  # a rare body, or a damaged one
+    except (KeyError, TypeError, msgspec.MsgspecError, ValueError, RecursionError):  # a rare, erased or damaged body
         return [decode(stored) for stored in rows]
     return events

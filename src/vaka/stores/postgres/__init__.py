@@ -1,11 +1,13 @@
 """The PostgreSQL store: one namespace of one database, shared by many processes and machines."""
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from vaka.core.ports import store
 from vaka.core.ports.store import GcResult, Retention
 from vaka.core.ports.values import KeyValueStore
 from vaka.core.types.errors import ConfigError
+from vaka.core.types.ids import SessionId
 from vaka.stores.common import Durability
 from vaka.stores.postgres import maintenance
 from vaka.stores.postgres.database import PostgresDatabase
@@ -15,6 +17,7 @@ from vaka.stores.postgres.hub import PostgresHub, PostgresLive
 from vaka.stores.postgres.tables import PostgresBlobs, PostgresSessions, PostgresSnapshots, PostgresValues
 
 if TYPE_CHECKING:
+    from vaka.core.ports.erasure import EraseResult
     from vaka.core.ports.vectors import VectorStore
 
 MAX_MATRIX_ROWS = 100_000
@@ -53,6 +56,12 @@ class PostgresNamespace:
     async def gc(self, retention: Retention) -> GcResult:
         """Remove what may go; never a session that has a writer, unfinished work or open decisions."""
         return await maintenance.collect_garbage(self._hub.database, self._namespace_bytes, retention)
+
+    async def erase(self, sessions: Sequence[SessionId], *, by: str = "") -> "EraseResult":
+        """Erase what sessions hold; their hashes stay. PostgreSQL reuses the space of the deleted rows after VACUUM."""
+        from vaka.stores.postgres.erase import PostgresErasure  # noqa: PLC0415  # most programs erase nothing
+
+        return await PostgresErasure(self._namespace_bytes, self._hub).erase(sessions, by=by)
 
     async def reindex(self) -> int:
         """Rebuild every index row from the logs; return how many sessions there are."""

@@ -65,7 +65,7 @@ DIGEST_LENGTH = 64
 """Characters in the name of a blob; a longer text names none."""
 
 
-_PLAIN_COLUMNS = ("head", "hash", "epoch", "term", "inputs", "pending", "closed", "live", "version")
+_PLAIN_COLUMNS = ("head", "hash", "epoch", "term", "inputs", "pending", "closed", "live", "version", "erased")
 _TEXT_COLUMNS = ("id", "title", "agent", "turn", "created", "updated", "origin", "folder", "state")
 
 
@@ -94,12 +94,12 @@ def encode_casefold(title: str) -> bytes:
 
 
 def session_columns(info: SessionInfo) -> tuple[object, ...]:
-    """Return the columns of a session's row, from ``head`` to ``version``."""
+    """Return the columns of a session's row, from ``head`` to ``erased``."""
     return (
         info.head, info.hash, info.epoch, encode_text(info.title), encode_casefold(info.title), encode_text(info.agent),
         encode_text(info.turn), info.inputs, info.pending, info.closed, encode_text(info.created),
         encode_text(info.updated), encode_text(info.origin), encode_text(info.folder), *label_columns(info),
-        info.version,
+        info.version, info.erased,
     )  # fmt: skip
 
 

@@ -19,9 +19,9 @@ from vaka.core.types.errors import (
     Unavailable,
     VakaError,
 )
-from vaka.core.types.event import Event
+from vaka.core.types.event import Event, decode
 from vaka.core.types.ids import SessionId, Term
-from vaka.stores.common import check_batch, check_offer
+from vaka.stores.common import check_batch, check_offer, require_data
 from vaka.stores.postgres.database import PostgresRecord, boot_time
 from vaka.stores.postgres.encoding import PostgresKey, digest_text, encode_name, info_of, postgres_key
 from vaka.stores.postgres.heartbeat import Lease
@@ -49,6 +49,10 @@ _SELECT_NEXT_PAGE = (
 )
 _SELECT_EVENTS = (
     "select body from vaka.events where namespace = $1 and session = $2 and seq = any($3::bigint[]) order by seq"
+)
+_SELECT_ERASED = (
+    "select e.body from vaka.sessions s join vaka.events e on e.namespace = s.namespace and e.session = s.id "
+    "and e.seq = s.erased where s.namespace = $1 and s.id = $2"
 )
 _MAX_SEQ = 2**63 - 1
 
@@ -88,6 +92,9 @@ class PostgresEvents(PostgresPort):
             undo.add_done_callback(lambda _: self._undoing.pop(session, None))
             raise
         claim = _lease_of_claim(session, where, owner, sent, row)
+        if claim.info.erased:
+            await hub.delete_lease(where, owner)
+            require_data(claim.info)
         if not claim.tried and self._leases.get(session) is not ours:
             raise Busy(f"session {session!r} has a writer in this process")
         if ours is not None:
@@ -159,6 +166,7 @@ class PostgresEvents(PostgresPort):
         if row["known"]:
             return int(row["known"])
         info = info_of(row)
+        require_data(info)
         sealed = seal(event, epoch=info.epoch, seq=info.head + 1, prev=info.hash)
         write = PendingWrite(where, [sealed], base=info.head, info=advance_row(info, [sealed]))
         write.key, write.notice = key, self._hub.followers.head_message(where.key, sealed.seq)
@@ -171,7 +179,7 @@ class PostgresEvents(PostgresPort):
         end = min(rows[0]["head"], last) if rows else 0
         if end <= after:
             return
-        chain = HashChain(session)
+        chain, listing = HashChain(session), None
         page = [(row["seq"], row["body"]) for row in rows if row["seq"] is not None]
         if after:
             if not page or page[0][0] != after:
@@ -179,14 +187,25 @@ class PostgresEvents(PostgresPort):
             chain = HashChain(session, after, hash_of(page.pop(0)[1]))
         while page:
             for seq, body in page:
-                yield chain.check_next(seq, body)
+                event = chain.check_next(seq, body)
+                if event.erased:
+                    listing = listing or await self._read_listing(name)
+                    chain.check_erased(listing)
+                yield event
             page = []
             if chain.seq < end:
                 rest = await self._fetch(_SELECT_NEXT_PAGE, name, chain.seq, end, READ_PAGE_SIZE)
                 page = [tuple(row) for row in rest]
         if chain.seq < end and await self._fetch_row(_SELECT_HEAD, name) is None:
             raise NotFound(f"session {session!r} was deleted while it was read")
+        if chain.erased:
+            chain.check_erased(listing)
         chain.check_end(end, rows[0]["hash"] if end == rows[0]["head"] else chain.prev)
+
+    async def _read_listing(self, name: bytes) -> Event | None:
+        """Return the event that accounts for the erased events of a session."""
+        row = await self._fetch_row(_SELECT_ERASED, name)
+        return decode(row["body"]) if row is not None else None
 
     async def select(self, session: SessionId, seqs: Sequence[int], *, digest: str) -> Sequence[Event]:
         name, selected = encode_name(session), SelectedEvents(session, len(seqs), digest)

@@ -6,7 +6,7 @@ from vaka.core.ports.store import GcResult, Retention, SessionInfo
 from vaka.core.session.hash_chain import HashChain
 from vaka.core.session.index_rows import advance_row, replace_fields
 from vaka.core.types.errors import Corrupt, InvalidInput
-from vaka.core.types.event import Event
+from vaka.core.types.event import Event, decode
 from vaka.core.types.ids import SessionId
 from vaka.stores.postgres.database import PostgresConnection, PostgresDatabase
 from vaka.stores.postgres.encoding import IndexEntries, decode_text, encode_text, session_columns, transpose_rows
@@ -35,25 +35,26 @@ _SELECT_SESSION_IDS = (
     "select id from vaka.sessions where namespace = $1 union select session from vaka.events where namespace = $1"
 )
 _LOCK_SESSION = "select term from vaka.sessions where namespace = $1 and id = $2 for update"
-_SELECT_EVENTS = (
+SELECT_EVENTS = (
     "select seq, body from vaka.events where namespace = $1 and session = $2 and seq > $3 order by seq limit $4"
 )
-_DELETE_INDEX_ROWS = (
+SELECT_EVENT = "select body from vaka.events where namespace = $1 and session = $2 and seq = $3"
+DELETE_INDEX_ROWS = (
     "delete from vaka.keys where namespace = $1 and session = $2",
     "delete from vaka.decisions where namespace = $1 and session = $2",
     "delete from vaka.blob_refs where namespace = $1 and session = $2",
 )
 _DELETE_SESSION_ROW = "delete from vaka.sessions where namespace = $1 and id = $2"
-_UPSERT_SESSION_ROW = (
+UPSERT_SESSION_ROW = (
     "insert into vaka.sessions (namespace, id, head, hash, epoch, title, folded, agent, turn, inputs, pending, closed, "
-    "created, updated, origin, folder, belongs_to, tags, metadata, state, version, term) "
-    "values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22) "
+    "created, updated, origin, folder, belongs_to, tags, metadata, state, version, erased, term) values "
+    "($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22, $23) "
     "on conflict (namespace, id) do update set head = excluded.head, hash = excluded.hash, epoch = excluded.epoch, "
     "title = excluded.title, folded = excluded.folded, agent = excluded.agent, turn = excluded.turn, "
     "inputs = excluded.inputs, pending = excluded.pending, closed = excluded.closed, created = excluded.created, "
     "updated = excluded.updated, origin = excluded.origin, folder = excluded.folder, "
     "belongs_to = excluded.belongs_to, tags = excluded.tags, metadata = excluded.metadata, "
-    "state = excluded.state, version = excluded.version"
+    "state = excluded.state, version = excluded.version, erased = excluded.erased"
 )
 
 _INSERT_KEYS = (
@@ -125,18 +126,21 @@ async def _rebuild_session(connection: PostgresConnection, namespace: bytes, ses
     """Rebuild the rows of one session under its row lock; return whether it has a log."""
     name = SessionId(decode_text(session))
     term = await connection.fetchval(_LOCK_SESSION, namespace, session)
-    for statement in _DELETE_INDEX_ROWS:
+    for statement in DELETE_INDEX_ROWS:
         await connection.execute(statement, namespace, session)
     info, chain = SessionInfo(id=name), HashChain(name)
-    while rows := await connection.fetch(_SELECT_EVENTS, namespace, session, chain.seq, REINDEX_PAGE_SIZE):
+    while rows := await connection.fetch(SELECT_EVENTS, namespace, session, chain.seq, REINDEX_PAGE_SIZE):
         events = [chain.check_next(seq, body) for seq, body in rows]
         info = advance_row(info, events)
         await _insert_index_rows(connection, namespace, session, events)
+    if chain.erased:
+        body = await connection.fetchval(SELECT_EVENT, namespace, session, info.erased)
+        chain.check_erased(decode(body) if body is not None else None)
     if not info.head:
         await connection.execute(_DELETE_SESSION_ROW, namespace, session)
         return False
     await connection.execute(
-        _UPSERT_SESSION_ROW, namespace, session, *session_columns(replace_fields(info, live=False)), term or 1
+        UPSERT_SESSION_ROW, namespace, session, *session_columns(replace_fields(info, live=False)), term or 1
     )
     return True
 

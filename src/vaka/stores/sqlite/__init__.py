@@ -1,11 +1,13 @@
 """The SQLite store: one namespace of one file."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from vaka.core.ports import store
 from vaka.core.ports.store import GcResult, Retention
 from vaka.core.ports.values import KeyValueStore
+from vaka.core.types.ids import SessionId
 from vaka.stores.common import Durability, check_durability
 from vaka.stores.sqlite.events import SqliteEvents
 from vaka.stores.sqlite.hub import SqliteHub, SqliteLive
@@ -13,6 +15,7 @@ from vaka.stores.sqlite.maintenance import SqliteMaintenance
 from vaka.stores.sqlite.tables import SqliteBlobs, SqliteSessions, SqliteSnapshots, SqliteValues
 
 if TYPE_CHECKING:
+    from vaka.core.ports.erasure import EraseResult
     from vaka.core.ports.vectors import VectorStore
 
 
@@ -56,6 +59,12 @@ class SqliteStore:
     async def gc(self, retention: Retention) -> GcResult:
         """Remove idle sessions and unreferenced blobs; never a session with a writer or unfinished work."""
         return await self._maintenance.gc(retention)
+
+    async def erase(self, sessions: Sequence[SessionId], *, by: str = "") -> "EraseResult":
+        """Erase what sessions hold and overwrite its bytes in the file; their hashes stay."""
+        from vaka.stores.sqlite.erase import SqliteErasure  # noqa: PLC0415  # most programs erase nothing
+
+        return await SqliteErasure(self).erase(sessions, by=by)
 
     async def reindex(self) -> int:
         """Rebuild every index row from the logs."""

@@ -234,6 +234,7 @@ def _contains_metadata(metadata: str, wanted: str) -> bool:
 def _configure_and_migrate(connection: sqlite3.Connection, path: Path) -> None:
     connection.execute("pragma trusted_schema = off")
     connection.execute("pragma cell_size_check = on")
+    connection.execute("pragma secure_delete = fast")  # what is deleted is overwritten where that writes no more pages
     if _schema_version(connection, path) == 0:
         connection.execute("pragma auto_vacuum = incremental")
     if connection.execute("pragma journal_mode = wal").fetchone()[0] != "wal":

@@ -11,7 +11,7 @@ from vaka.core.session.index_rows import advance_row, replace_fields
 from vaka.core.types.errors import Busy, ConflictError, HeadMoved, NotFound, Unavailable
 from vaka.core.types.event import Event
 from vaka.core.types.ids import SessionId, Term
-from vaka.stores.common import check_batch, check_offer, split_seqs
+from vaka.stores.common import check_batch, check_offer, require_data, split_seqs
 from vaka.stores.sqlite import rows
 from vaka.stores.sqlite.database import FailedWork
 from vaka.stores.sqlite.hub import SqliteClaim, SqlitePort
@@ -138,6 +138,7 @@ class SqliteEvents(SqlitePort):
         row = rows.load_row(connection, key)
         if row is None:
             return None
+        require_data(row.info)
         me = self._hub.writer_lock.name
         if row.owner != me and self._hub.writer_lock.is_alive(row.owner):
             raise Busy(f"session {key[1]!r} has a writer in another process")
@@ -200,6 +201,7 @@ def _write_offer(
     row = rows.load_row(connection, key)
     if row is None:
         raise NotFound(f"there is no session {key[1]!r}")
+    require_data(row.info)
     seq = rows.seq_of(connection, key, name)
     if seq is not None:
         return seq, None

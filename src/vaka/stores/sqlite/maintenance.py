@@ -48,7 +48,7 @@ class SqliteMaintenance(SqlitePort):
                 blobs = await self._database.write(
                     partial(self._delete_blobs, retention.blobs_before), size=_THREAD_SIZE
                 )
-            await self._database.run_in_thread(_shrink_file)
+            await self._database.run_in_thread(shrink_file)
         size = sum(sessions.values()) + sum(blobs.values()) + values_size
         return GcResult(sessions=tuple(sessions), blobs=len(blobs), values=values, bytes=size)
 
@@ -116,9 +116,11 @@ class SqliteMaintenance(SqlitePort):
         return blobs
 
 
-def _shrink_file(connection: sqlite3.Connection) -> None:
+def shrink_file(connection: sqlite3.Connection) -> bool:
+    """Give unused pages back and empty the write-ahead log; false while another process reads an older state."""
     connection.executescript("pragma incremental_vacuum")  # execute would free one page only
-    connection.execute("pragma wal_checkpoint(truncate)").fetchall()
+    ((busy, _, _),) = connection.execute("pragma wal_checkpoint(truncate)").fetchall()
+    return not busy
 
 
 def _rebuild_index(key: SqliteKey, connection: sqlite3.Connection) -> bool:
@@ -134,6 +136,8 @@ def _rebuild_index(key: SqliteKey, connection: sqlite3.Connection) -> bool:
     while events := rows.read_chunk(connection, key, chain, (1 << 63) - 1):
         info = advance_row(info, events)
         rows.insert_index_rows(connection, key, events)
+    if chain.erased:
+        rows.check_erased(connection, key, chain, info.erased)
     if old.info.head:
         chain.check_end(old.info.head, old.info.hash)
     return chain.seq > 0 and rows.insert_row(connection, key, info, old.owner)

@@ -26,7 +26,7 @@ _FIELDS = (
     "origin", "owner", "folder", "minute", "checksum",
 )  # fmt: skip
 
-_LABEL_FIELDS = ("belongs_to", "tags", "metadata", "state", "version")
+_LABEL_FIELDS = ("belongs_to", "tags", "metadata", "state", "version", "erased")
 """Columns that seldom change; an update of the others leaves them out."""
 
 COLUMNS = ", ".join((*_LABEL_FIELDS, *_FIELDS))
@@ -38,7 +38,7 @@ _SELECT_ROW = (
 )
 """The row of a session; a row of nulls when only its events are there."""
 
-_INSERT_ROW = f"insert or ignore into sessions ({COLUMNS}, namespace, session) values ({','.join('?' * 24)})"  # noqa: S608
+_INSERT_ROW = f"insert or ignore into sessions ({COLUMNS}, namespace, session) values ({','.join('?' * 25)})"  # noqa: S608
 
 _WORK_COLUMNS = ("turn", "inputs", "closed")
 """Columns of the index ``sessions_with_work``."""
@@ -56,12 +56,12 @@ _UPDATES = {
 }
 
 _UPDATE_LABELS = (
-    "update sessions set belongs_to=?, tags=?, metadata=?, state=?, version=? where namespace=? and session=?"
+    "update sessions set belongs_to=?, tags=?, metadata=?, state=?, version=?, erased=? where namespace=? and session=?"
 )
 
 _NO_LABELS = ("", "", "")
 
-_NO_STATE = ("active", 0)
+_NO_STATE = ("active", 0, 0)
 
 _encode = msgspec.json.Encoder().encode
 
@@ -91,11 +91,11 @@ def _values_of(key: SqliteKey, info: SessionInfo, owner: str) -> tuple[Any, ...]
     return (*fields, minute_of(info.updated), _checksum_of(key, fields, _labels_of(info)))
 
 
-def _labels_of(info: SessionInfo) -> tuple[str, str, str, str, int]:
+def _labels_of(info: SessionInfo) -> tuple[str, str, str, str, int, int]:
     if not (info.owner or info.tags or info.metadata):
-        return (*_NO_LABELS, info.state, info.version)
+        return (*_NO_LABELS, info.state, info.version, info.erased)
     metadata = _encode(info.metadata).decode() if info.metadata else ""
-    return info.owner, join_tags(info.tags), metadata, info.state, info.version
+    return info.owner, join_tags(info.tags), metadata, info.state, info.version, info.erased
 
 
 def _checksum_of(key: SqliteKey, fields: tuple[Any, ...], labels: tuple[Any, ...]) -> int:
@@ -108,7 +108,7 @@ def _checksum_of(key: SqliteKey, fields: tuple[Any, ...], labels: tuple[Any, ...
 def parse_row(key: SqliteKey, record: tuple[Any, ...]) -> SessionRow:
     """Return the row of a session from its ``COLUMNS``; ``Corrupt`` when they were changed."""
     *_, minute, crc = record
-    labels, fields = record[:5], record[5:-2]
+    labels, fields = record[:6], record[6:-2]
     try:
         intact = _checksum_of(key, fields, labels) == crc and bytes not in map(type, record)
     except (msgspec.MsgspecError, TypeError, ValueError):
@@ -117,12 +117,12 @@ def parse_row(key: SqliteKey, record: tuple[Any, ...]) -> SessionRow:
         raise Corrupt(f"session {key[1]!r}: its index row is damaged; rebuild it with `vaka doctor --reindex`")
     head, hash, epoch, term, title, agent, turn, inputs, pending, closed, created, updated, *rest = fields
     origin, owner, folder = rest
-    belongs_to, tags, metadata, state, version = labels
+    belongs_to, tags, metadata, state, version, erased = labels
     info = SessionInfo(
         id=key[1], head=head, hash=hash, epoch=epoch, term=term, title=title, agent=agent, turn=turn, inputs=inputs,
         pending=pending, closed=bool(closed), created=created, updated=updated, origin=origin, folder=folder,
         owner=belongs_to, tags=split_tags(tags), metadata=msgspec.json.decode(metadata) if metadata else {},
-        state=state, version=version,
+        state=state, version=version, erased=erased,
     )  # fmt: skip
     return SessionRow(info, owner)
 
@@ -255,6 +255,11 @@ def delete_session(connection: sqlite3.Connection, key: SqliteKey) -> None:
     """Delete all rows of a session, and its values."""
     for table in SESSION_TABLES:
         connection.execute(f"delete from {table} where namespace = ? and session = ?", key)  # noqa: S608  # nosec B608  # constants
+    delete_session_values(connection, key)
+
+
+def delete_session_values(connection: sqlite3.Connection, key: SqliteKey) -> None:
+    """Delete the values that belong to a session."""
     prefix = session_values_prefix(key[1])
     end = prefix[:-1] + chr(ord(prefix[-1]) + 1)
     connection.execute("delete from pairs where namespace = ? and key >= ? and key < ?", (key[0], prefix, end))
@@ -301,6 +306,8 @@ def continue_read(connection: sqlite3.Connection, key: SqliteKey, reading: LogRe
     query = "select 1 from sessions where namespace=? and session=?"
     if not chunk and connection.execute(query, key).fetchone() is None:
         raise NotFound(f"session {key[1]!r} was deleted while it was read")
+    if chain.erased:
+        check_erased(connection, key, chain)
     events += chunk
     if reading.is_complete and reading.upto < reading.head:
         following = chain.seq + 1
@@ -308,6 +315,14 @@ def continue_read(connection: sqlite3.Connection, key: SqliteKey, reading: LogRe
     elif reading.is_complete or not chunk:
         chain.check_end(reading.head, reading.hash)
     return reading
+
+
+def check_erased(connection: sqlite3.Connection, key: SqliteKey, chain: HashChain, seq: int | None = None) -> None:
+    """Raise ``Corrupt`` unless the event that the session's row names, or ``seq``, accounts for erased events."""
+    if seq is None:
+        row = load_row(connection, key)
+        seq = row.info.erased if row is not None else 0
+    chain.check_erased(decode(load_body(connection, key, seq)) if seq else None)
 
 
 def read_chunk(connection: sqlite3.Connection, key: SqliteKey, chain: HashChain, upto: int) -> list[Event]:

@@ -10,9 +10,11 @@
         async def other(self, store: Store) -> AsyncIterator[Store]:
             '''A second handle on the same data and namespace, as another process has it.'''
 
-A store whose bytes other programs can change also takes ``ChainContract``, with a fixture ``tamper``.
+A store whose bytes other programs can change also takes ``ChainContract`` and ``ErasureChainContract``, with a fixture
+``tamper``.
 """
 
+from vaka.testing.stores.erasure import ErasureChainContract, ErasureContract
 from vaka.testing.stores.followers import LiveContract, OffersContract, WaitContract
 from vaka.testing.stores.logs import ChainContract, ClaimsContract, LogContract
 from vaka.testing.stores.sealed_events import EventSealer
@@ -27,12 +29,12 @@ class EventStoreContract(ClaimsContract, LogContract, OffersContract, WaitContra
 
 class StoreContract(
     EventStoreContract, SessionsContract, SnapshotsContract, BlobsContract, KeyValueContract, LiveContract,
-    VectorsContract,
+    VectorsContract, ErasureContract,
 ):  # fmt: skip
     """The contract of a whole store."""
 
 
 __all__ = [
-    "BlobsContract", "ChainContract", "EventSealer", "EventStoreContract", "KeyValueContract", "LiveContract",
-    "SessionsContract", "SnapshotsContract", "StoreContract", "VectorsContract",
+    "BlobsContract", "ChainContract", "ErasureChainContract", "ErasureContract", "EventSealer", "EventStoreContract",
+    "KeyValueContract", "LiveContract", "SessionsContract", "SnapshotsContract", "StoreContract", "VectorsContract",
 ]  # fmt: skip

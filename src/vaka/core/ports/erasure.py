@@ -1,0 +1,19 @@
+"""What an erasure has done."""
+
+import msgspec
+
+from vaka.core.types.ids import SessionId
+
+
+class EraseResult(msgspec.Struct, frozen=True, kw_only=True):
+    """What ``erase`` has done."""
+
+    sessions: tuple[SessionId, ...] = ()
+    """The sessions whose data it has erased."""
+    events: int = 0
+    blobs: int = 0
+    bytes: int = 0
+    failed: dict[SessionId, str] = {}
+    """The sessions that it could not erase, and why: they have a writer, are damaged or do not exist."""
+    overwritten: bool = True
+    """False if the database may still have copies of erased bytes in places that it no longer uses."""

@@ -1,0 +1,47 @@
+"""Erasing sessions of a store in memory."""
+
+from collections.abc import Sequence
+
+from msgspec.structs import replace
+
+from vaka.core.ports.erasure import EraseResult
+from vaka.core.session.erasure import erase_event, seal_erased
+from vaka.core.types.ids import SessionId
+from vaka.stores.common import current_time
+from vaka.stores.memory import MemoryKey, MemoryLog, SharedMemory
+
+
+def erase_sessions(shared: SharedMemory, namespace: str, sessions: Sequence[SessionId], by: str) -> EraseResult:
+    """Erase sessions of a namespace, but not those with a writer."""
+    result = EraseResult()
+    for session in dict.fromkeys(sessions):
+        key, log = (namespace, session), shared.logs.get((namespace, session))
+        if log is None or key in shared.claims:
+            problem = "has a writer; end its turn first" if log else "does not exist"
+            result = replace(result, failed={**result.failed, session: f"session {session!r} {problem}"})
+        elif not log.info.erased:
+            result = _erase_log(shared, key, log, by, result)
+    return result
+
+
+def _erase_log(shared: SharedMemory, key: MemoryKey, log: MemoryLog, by: str, result: EraseResult) -> EraseResult:
+    info = log.info
+    others = {
+        digest
+        for other, found in shared.logs.items()
+        if other[0] == key[0] and other != key
+        for digest in found.update_index().blobs
+    }
+    loose = [(key[0], digest) for digest in log.blobs - others if (key[0], digest) in shared.blobs]
+    size = sum(len(event.stored) for event in log.events) + sum(len(shared.blobs.pop(blob)[0]) for blob in loose)
+    stubs = [erase_event(event) for event in log.events]
+    count = sum(bool(event.erased) for event in stubs)
+    ended = MemoryLog(log.id, log.term)
+    ended.events = [*stubs, seal_erased(info, events=count, blobs=len(loose), by=by, ts=current_time())]
+    shared.logs[key] = ended
+    shared.delete_session_values({key})
+    shared.wake(key, ended.head)
+    return EraseResult(
+        sessions=(*result.sessions, log.id), events=result.events + count, blobs=result.blobs + len(loose),
+        bytes=result.bytes + size - sum(len(event.stored) for event in stubs), failed=result.failed,
+    )  # fmt: skip
