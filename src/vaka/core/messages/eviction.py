@@ -6,7 +6,7 @@ import msgspec
 
 from vaka.core.messages.blobs import offload_result
 from vaka.core.messages.prompt_parts import ToolMenu
-from vaka.core.messages.tokens import BYTES_PER_TOKEN
+from vaka.core.messages.tokens import BYTES_PER_TOKEN, text_size
 from vaka.core.session.log import Log
 from vaka.core.session.values import conversation_key
 from vaka.core.types.control import StateChanged
@@ -58,13 +58,16 @@ async def limit_result(turn: TextOwner, tool: str, result: ToolResult) -> ToolRe
 
     The results of the tools that read stored texts stay whole: those tools have limits of their own.
     """
-    most = turn.limits.max_result_tokens
-    if most is not None and _exceeds(result.content, most * BYTES_PER_TOKEN) and not _is_reader(turn, tool):
-        result = await _shorten_result(turn, await offload_result(turn.log, result))
+    most, size, is_cut = turn.limits.max_result_tokens, 0, False
     for part in result.content:
-        if type(part) is Stored and part.cut:
-            record_cut_text(turn)
-            break
+        if type(part) is Text:
+            size += 4 * len(part.text)  # UTF-8 has at most 4 bytes for each
+        elif type(part) is Stored:
+            size, is_cut = (size, True) if part.cut else (size + part.size, is_cut)
+    if most is not None and size > most * BYTES_PER_TOKEN and _exceeds(turn, tool, result.content):
+        result, is_cut = await _shorten_result(turn, await offload_result(turn.log, result)), True
+    if is_cut:
+        record_cut_text(turn)
     return result
 
 
@@ -75,17 +78,13 @@ def record_cut_text(turn: TextOwner) -> None:
         turn.log.defer(turn.scope, StateChanged(key=key, value=True))
 
 
-def _is_reader(turn: TextOwner, tool: str) -> bool:
-    return tool == READ_OUTPUT_TOOL or (tool == READ_TOOL and any(map(is_read_tool, turn.tool_menu.specs)))
-
-
-def _exceeds(content: Content, most: int) -> bool:
-    """Whether the texts of a content have more than ``most`` bytes together."""
-    characters = sum(len(part.text) for part in content if type(part) is Text)
-    stored = sum(part.size for part in content if type(part) is Stored and not part.cut)
-    if 4 * characters + stored <= most:  # UTF-8 has at most 4 bytes for each
+def _exceeds(turn: TextOwner, tool: str, content: Content) -> bool:
+    """Whether the texts of a result are too long together; those of the tools that read stored texts never are."""
+    if tool == READ_OUTPUT_TOOL or (tool == READ_TOOL and any(map(is_read_tool, turn.tool_menu.specs))):
         return False
-    return stored + sum(len(part.text.encode()) for part in content if type(part) is Text) > most
+    size = sum(part.size for part in content if isinstance(part, Stored) and not part.cut)
+    size += sum(text_size(part.text) for part in content if isinstance(part, Text))
+    return size > (turn.limits.max_result_tokens or 0) * BYTES_PER_TOKEN
 
 
 async def _shorten_result(turn: TextOwner, result: ToolResult) -> ToolResult:
