@@ -8,6 +8,8 @@ import pytest
 import vaka
 from tests.runtime.runtime_fixtures import read_log, results_by_call
 from tests.tools.builtin.harness import value_of
+from vaka.core.ports.files import FileBytes
+from vaka.core.types.errors import FileError
 from vaka.core.types.message import ToolResult
 from vaka.files.composite import CompositeFiles
 from vaka.files.disk import DiskFiles
@@ -93,3 +95,68 @@ async def test_commands_use_the_given_command_options(tmp_path: Path) -> None:
     )  # fmt: skip
     assert late.text.splitlines()[1].startswith("[it takes longer than 300 ms and goes on in the background as bash_1]")
     assert value_of(most)["timeout_ms"] == 1_000
+
+
+class WatchedFiles(MemoryFiles):
+    """Files that record which folders are listed and which files are read; ``failing`` ones cannot be used."""
+
+    def __init__(self, files: dict[str, bytes], *, failing: bool = False) -> None:
+        super().__init__(files)
+        self.used, self.failing = list[str](), failing
+
+    async def scan(self, folders: Any, *, details: bool, links: bool) -> Any:
+        self._record(*folders)
+        return await super().scan(folders, details=details, links=links)
+
+    async def read(self, path: str, *, start: int = 0, size: int | None = None) -> FileBytes:
+        self._record(path)
+        return await super().read(path, start=start, size=size)
+
+    def _record(self, *paths: str) -> None:
+        if self.failing:
+            raise FileError("the disk failed")
+        self.used += paths
+
+
+async def test_a_search_inside_of_a_prefix_uses_only_its_tree() -> None:
+    trees = {name: WatchedFiles({"n.md": b"about os\n"}) for name in ("default", "memories", "memoriesX")}
+    files = CompositeFiles(trees.pop("default"), trees)
+    made = [
+        call("Grep", pattern="os", path="memories"),
+        call("Glob", pattern="*.md", path="/memories"),
+        call("Glob", pattern="/memories/**/*.md"),
+        call("Read", file_path="/memories/n.md"),
+    ]
+    results = await run_tools(*made, files=files)
+    assert [result.failed for result in results] == [False] * 4
+    assert all("memories/n.md" in result.text for result in results[:3])
+    assert "about os" in results[3].text
+    assert trees["memories"].used
+    assert trees["memoriesX"].used == []
+
+
+async def test_the_limit_of_a_search_counts_the_matches_of_all_trees() -> None:
+    def tree() -> MemoryFiles:
+        return MemoryFiles({"n.md": b"os\nos\n"})
+
+    shared = tree()
+    files = CompositeFiles(tree(), {"a": shared, "b/c": shared})
+    grep, limited, glob = await run_tools(
+        call("Grep", pattern="os", output_mode="count"),
+        call("Grep", pattern="os", output_mode="content", head_limit=3),
+        call("Glob", pattern="**/*.md"),
+        files=files,
+    )
+    assert grep.text == "a/n.md: 2\nb/c/n.md: 2\nn.md: 2"  # the same tree under two prefixes
+    assert limited.text.splitlines()[:3] == ["a/n.md:1: os", "a/n.md:2: os", "b/c/n.md:1: os"]
+    assert value_of(limited)["truncated"] is True
+    assert sorted(glob.text.splitlines()) == ["a/n.md", "b/c/n.md", "n.md"]
+
+
+async def test_an_error_of_one_tree_is_part_of_the_result_of_a_search() -> None:
+    files = CompositeFiles(
+        MemoryFiles({"n.md": b"os\n"}),
+        {"broken": WatchedFiles({"x.md": b"os\n"}, failing=True), "whole": MemoryFiles()},
+    )
+    for result in await run_tools(call("Grep", pattern="os"), call("Glob", pattern="**/*.md"), files=files):
+        assert "the disk failed" in result.text
