@@ -10,7 +10,7 @@ import pytest
 import vaka
 
 NAMES = [
-    "Agent", "Allow", "Answer", "Ask", "Busy", "ClientTool", "Cursor", "Deny", "Event", "Image", "Limits", "LuauAgent",
+    "Agent", "Allow", "Answer", "Ask", "Busy", "ClientTool", "Cursor", "Deny", "Event", "FactExtraction", "Image", "Limits", "LuauAgent",
     "LuauTool", "MatchAgent", "Middleware", "ModeContext", "Options", "PermissionRequest", "ProjectSource", "Prompt",
     "QuitTools", "Reject", "Request", "Response", "Route", "Runtime", "ScriptError", "ScriptLimits", "Session",
     "StreamingAgent", "SubAgent", "SubAgents", "Suspended", "Text", "TextMemory", "TokenStats", "ToolCall",

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from vaka.core.types.tool import Deny as Deny
     from vaka.luau.program import ScriptLimits as ScriptLimits
     from vaka.luau.tool import LuauTool as LuauTool
+    from vaka.memory.facts import FactExtraction as FactExtraction
     from vaka.memory.text import TextMemory as TextMemory
     from vaka.memory.working import WorkingMemory as WorkingMemory
     from vaka.runtime.agent_catalog import load_agents as load_agents
@@ -67,6 +68,7 @@ _NAMES = {
     "Cursor": "vaka.core.types.ids",
     "Deny": "vaka.core.types.tool",
     "Event": "vaka.core.types.event",
+    "FactExtraction": "vaka.memory.facts",
     "Image": "vaka.core.types.message",
     "Limits": "vaka.core.types.limits",
     "LuauAgent": "vaka.runtime.scripts",
@@ -119,6 +121,7 @@ __all__ = [
     "Cursor",
     "Deny",
     "Event",
+    "FactExtraction",
     "Image",
     "Limits",
     "LuauAgent",

@@ -33,9 +33,7 @@ class MemoryTool:
 def text_result(context: ToolContext, text: str, *, failed: bool = False, value: JSON = None) -> ToolResult:
     """Return a result whose text the model reads as it is."""
     content = (Text(text=replace_surrogates(text)),)
-    return ToolResult(
-        call=context.call, content=content, value=value, failed=failed, reason="error" if failed else ""
-    )
+    return ToolResult(call=context.call, content=content, value=value, failed=failed, reason="error" if failed else "")
 
 
 def object_schema(required: tuple[str, ...], **properties: dict[str, Any]) -> dict[str, Any]:

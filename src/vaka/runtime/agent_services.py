@@ -4,6 +4,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import cached_property
 from typing import Any, TypeVar
 
+from vaka.agents.react import Agent
 from vaka.core.ports.agent import RunnableAgent, SharedService, ToolArgumentParser
 from vaka.core.ports.files import Files
 from vaka.core.ports.model import Embedder, Model
@@ -120,6 +121,9 @@ class HostedServices:
 
     def find_agent(self, name: str, config: JSON = None) -> RunnableAgent | None:
         return self._find_agent(name, config)
+
+    def make_agent(self, name: str, /, **options: Any) -> Agent:
+        return Agent(name, **options)
 
     async def submit(self, agent: Any, session: str, prompt: str, *, key: str, owner: str = "") -> None:
         await self._host.submit(agent, session, prompt, key, owner)

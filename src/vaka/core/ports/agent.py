@@ -112,6 +112,10 @@ class AgentServices(Protocol):
         """Return an agent as a tool that takes a ``prompt``: one of the agent's tools, or a new one from ``config``."""
         ...
 
+    def make_agent(self, name: str, /, **options: Any) -> Any:
+        """Return a new agent for ``submit``; ``options`` are those of ``vaka.Agent``."""
+        ...
+
     async def submit(self, agent: Any, session: str, prompt: str, /, *, key: str, owner: str = "") -> None:
         """Store an input of another session, whose turn then runs in the background; a new session is created.
 
