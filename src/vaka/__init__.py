@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from vaka.luau.program import ScriptLimits as ScriptLimits
     from vaka.luau.tool import LuauTool as LuauTool
     from vaka.memory.facts import FactExtraction as FactExtraction
+    from vaka.memory.recall import SemanticMemory as SemanticMemory
     from vaka.memory.text import TextMemory as TextMemory
     from vaka.memory.working import WorkingMemory as WorkingMemory
     from vaka.runtime.agent_catalog import load_agents as load_agents
@@ -88,6 +89,7 @@ _NAMES = {
     "Runtime": "vaka.runtime.runtime",
     "ScriptError": "vaka.core.types.errors",
     "ScriptLimits": "vaka.luau.program",
+    "SemanticMemory": "vaka.memory.recall",
     "Session": "vaka.runtime.session",
     "StreamingAgent": "vaka.runtime.lumos",
     "SubAgent": "vaka.agents.subagents",
@@ -141,6 +143,7 @@ __all__ = [
     "Runtime",
     "ScriptError",
     "ScriptLimits",
+    "SemanticMemory",
     "Session",
     "StreamingAgent",
     "SubAgent",

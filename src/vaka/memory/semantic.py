@@ -94,7 +94,7 @@ class ScopedMemory:
         if key and (known := await self._find(id)) is not None:
             return known
         parents = [await self.get(parent) for parent in dict.fromkeys(derived_from)]
-        text, now = self._check_text(text), self.current_time()
+        text, now = self.clean_text(text), self.current_time()
         vector = (await self._embed([text]))[0]
         if not parents and (same := await self._find_same(text, vector)) is not None:
             return await self._corroborate(same, name, is_explicit=source.is_explicit)
@@ -117,7 +117,7 @@ class ScopedMemory:
         self, id: str, text: str, *, source: str = "", is_explicit: bool | None = None, key: str = ""
     ) -> Memory:
         """Replace the text of a memory. The same ``key`` again changes nothing."""
-        text = self._check_text(text)
+        text = self.clean_text(text)
         vector = (await self._embed([text]))[0]
 
         def change(memory: Memory, now: float) -> Memory:
@@ -222,7 +222,7 @@ class ScopedMemory:
         that were merged into others. With ``mark`` the use of each result is recorded.
         """
         await self._check_embedder()
-        vector = (await self._embed([self._check_text(query)]))[0]
+        vector = (await self._embed([self.clean_text(query)]))[0]
         return await self.search_vector(
             vector, top_k=top_k, threshold=threshold, min_confidence=min_confidence, filter=filter, mark=mark
         )
@@ -329,10 +329,10 @@ class ScopedMemory:
             removal = plan_removal(memories, find_roots(memories), source, self.current_time())
             changed: list[Memory] = []
             for memory in removal.changed:
-                texts = [self._check_text(text) for text in removal.rewritten.get(memory.id, ())]
+                texts = [self.clean_text(text) for text in removal.rewritten.get(memory.id, ())]
                 if texts:
                     text = "\n".join(texts) if regenerate is None or len(texts) == 1 else await regenerate(texts)
-                    memory = msgspec.structs.replace(memory, text=self._check_text(text))
+                    memory = msgspec.structs.replace(memory, text=self.clean_text(text))
                 changed.append(memory)
             new = [memory for memory in changed if memory.text != memories[memory.id].text]
             vectors = await self._embed([memory.text for memory in new]) if new else []
@@ -384,7 +384,8 @@ class ScopedMemory:
             )
         self._embedder_checked = True
 
-    def _check_text(self, text: str) -> str:
+    def clean_text(self, text: str) -> str:
+        """Return a text without secrets. Raises ``InvalidInput`` when it is empty or too long."""
         clean: str = self._redact(text.strip())
         if not clean or len(clean) > MAX_TEXT_CHARS:
             raise InvalidInput(f"a memory has between 1 and {MAX_TEXT_CHARS} characters, not {len(clean)}")
