@@ -7,7 +7,7 @@ import hashlib
 from collections.abc import AsyncGenerator, Iterable, Sequence
 from contextlib import aclosing
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -38,6 +38,7 @@ from vaka.stores.followers import BlockGetter, HeadWaiters, Mailboxes, SharedBlo
 
 if TYPE_CHECKING:
     from vaka.core.ports.erasure import EraseResult
+    from vaka.core.ports.messages import MessageIndex
     from vaka.core.ports.vectors import VectorStore
     from vaka.stores.memory_vectors import VectorTables
 
@@ -55,6 +56,9 @@ class MemoryLog:
         self.keys: dict[str, int] = {}
         self.pending: dict[DecisionId, PendingDecision] = {}
         self.blobs: set[Digest] = set()
+        self.indexed = 0
+        """The number of events whose messages are in ``messages``."""
+        self.messages: list[Any] = []
 
     @property
     def head(self) -> int:
@@ -373,6 +377,7 @@ class MemoryStore:
         self.values: KeyValueStore = MemoryValues(self)
         self.live: store.LiveChannel = MemoryLive(self)
         self._vectors: VectorStore | None = None
+        self._messages: MessageIndex | None = None
 
     @property
     def vectors(self) -> "VectorStore":
@@ -382,6 +387,15 @@ class MemoryStore:
 
             self._vectors = MemoryVectors(self)
         return self._vectors
+
+    @property
+    def messages(self) -> "MessageIndex":
+        """The messages of the sessions."""
+        if self._messages is None:
+            from vaka.stores.memory_messages import MemoryMessages  # noqa: PLC0415  # most runs do not search
+
+            self._messages = MemoryMessages(self)
+        return self._messages
 
     def with_namespace(self, namespace: str) -> "MemoryStore":
         """Return a handle on another namespace of the same memory."""

@@ -14,6 +14,7 @@ from vaka.core.types.ids import DecisionId, Digest, SessionId, Term
 
 if TYPE_CHECKING:
     from vaka.core.ports.erasure import EraseResult
+    from vaka.core.ports.messages import MessageIndex
     from vaka.core.ports.vectors import VectorStore
 
 SessionStatus: TypeAlias = Literal["idle", "queued", "running", "waiting", "closed"]
@@ -132,8 +133,7 @@ class EventStore(Protocol):
     async def offer(self, session: SessionId, event: Event, *, key: str) -> int:
         """Seal and append one event without being the writer; return its seq.
 
-        The first event with a key wins; a second one returns the seq of the first and writes nothing. ``NotFound`` for
-        an unknown session.
+        The first event with a key wins; another one returns its seq and writes nothing. ``NotFound``: no such session.
         """
         ...
 
@@ -260,6 +260,9 @@ class Store(Protocol):
 
     @property
     def vectors(self) -> "VectorStore": ...
+
+    @property
+    def messages(self) -> "MessageIndex": ...
 
     def with_namespace(self, namespace: str) -> "Store":
         """Return a handle on another namespace of the same database."""

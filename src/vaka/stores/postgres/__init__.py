@@ -18,6 +18,7 @@ from vaka.stores.postgres.tables import PostgresBlobs, PostgresSessions, Postgre
 
 if TYPE_CHECKING:
     from vaka.core.ports.erasure import EraseResult
+    from vaka.core.ports.messages import MessageIndex
     from vaka.core.ports.vectors import VectorStore
 
 MAX_MATRIX_ROWS = 100_000
@@ -39,6 +40,7 @@ class PostgresNamespace:
         self.values: KeyValueStore = PostgresValues(*ports)
         self.live: store.LiveChannel = PostgresLive(*ports)
         self._vectors: VectorStore | None = None
+        self._messages: MessageIndex | None = None
 
     @property
     def vectors(self) -> "VectorStore":
@@ -48,6 +50,15 @@ class PostgresNamespace:
 
             self._vectors = PostgresVectors(self._namespace_bytes, self._hub, self._max_matrix_rows)
         return self._vectors
+
+    @property
+    def messages(self) -> "MessageIndex":
+        """The messages of the sessions."""
+        if self._messages is None:
+            from vaka.stores.postgres.messages import PostgresMessages  # noqa: PLC0415  # most programs do not search
+
+            self._messages = PostgresMessages(self._namespace_bytes, self._hub)
+        return self._messages
 
     def with_namespace(self, namespace: str) -> "PostgresNamespace":
         """Return a handle on another namespace of the same database; it lives as long as the store does."""

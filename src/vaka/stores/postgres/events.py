@@ -26,6 +26,7 @@ from vaka.stores.postgres.database import PostgresRecord, boot_time
 from vaka.stores.postgres.encoding import PostgresKey, digest_text, encode_name, info_of, postgres_key
 from vaka.stores.postgres.heartbeat import Lease
 from vaka.stores.postgres.hub import PostgresHub, PostgresPort
+from vaka.stores.postgres.message_rows import encode_messages
 from vaka.stores.postgres.writer import PendingWrite
 
 READ_PAGE_SIZE = 256
@@ -125,6 +126,7 @@ class PostgresEvents(PostgresPort):
             return head
         write = PendingWrite(claim.place, events, base=head, info=advance_row(claim.info, events))
         write.claim, write.release = claim, release
+        write.messages = await encode_messages(self._database.fetch, claim.place, events)
         if self._hub.followers.may_follow(claim.place.key):
             write.notice = self._hub.followers.head_message(claim.place.key, write.info.head)
         status, _ = await self._hub.writer.write(write)
@@ -169,6 +171,7 @@ class PostgresEvents(PostgresPort):
         require_data(info)
         sealed = seal(event, epoch=info.epoch, seq=info.head + 1, prev=info.hash)
         write = PendingWrite(where, [sealed], base=info.head, info=advance_row(info, [sealed]))
+        write.messages = await encode_messages(self._database.fetch, where, [sealed])
         write.key, write.notice = key, self._hub.followers.head_message(where.key, sealed.seq)
         status, seq = await self._hub.writer.write(write)
         return 0 if status in {"moved", "gone"} else seq

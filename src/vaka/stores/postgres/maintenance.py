@@ -9,7 +9,15 @@ from vaka.core.types.errors import Corrupt, InvalidInput
 from vaka.core.types.event import Event, decode
 from vaka.core.types.ids import SessionId
 from vaka.stores.postgres.database import PostgresConnection, PostgresDatabase
-from vaka.stores.postgres.encoding import IndexEntries, decode_text, encode_text, session_columns, transpose_rows
+from vaka.stores.postgres.encoding import (
+    IndexEntries,
+    decode_text,
+    encode_text,
+    postgres_key,
+    session_columns,
+    transpose_rows,
+)
+from vaka.stores.postgres.message_rows import insert_messages
 
 STATEMENT_TIMEOUT = 3600.0
 """Seconds that one of these statements may take."""
@@ -43,6 +51,8 @@ DELETE_INDEX_ROWS = (
     "delete from vaka.keys where namespace = $1 and session = $2",
     "delete from vaka.decisions where namespace = $1 and session = $2",
     "delete from vaka.blob_refs where namespace = $1 and session = $2",
+    "delete from vaka.messages where namespace = $1 and session = $2",
+    "delete from vaka.message_backlog where namespace = $1 and session = $2",
 )
 _DELETE_SESSION_ROW = "delete from vaka.sessions where namespace = $1 and id = $2"
 UPSERT_SESSION_ROW = (
@@ -156,6 +166,7 @@ async def _insert_index_rows(
         (_INSERT_BLOB_NAMES, [extras.blobs]),
     ):
         await connection.execute(statement, namespace, session, *columns)
+    await insert_messages(connection, postgres_key(namespace, decode_text(session)), events)
 
 
 def _parse_time(text: str) -> datetime:

@@ -29,19 +29,22 @@ MAX_SESSIONS, MAX_ROWS = 64, 512
 """Limits of one transaction."""
 
 _WRITE = "select * from vaka.write($1, $2, $3)"
+_WRITE_MESSAGES = "select * from vaka.write_messages($1, $2, $3, $4)"
 _encode_json = msgspec.json.Encoder().encode
 
 
 class PendingWrite:
     """Events for one session, right after ``base``: under a claim, or offered under ``key``."""
 
-    __slots__ = ("answer", "base", "claim", "events", "info", "key", "notice", "place", "release", "sent")
+    __slots__ = ("answer", "base", "claim", "events", "info", "key", "messages", "notice", "place", "release", "sent")
 
     def __init__(self, place: PostgresKey, events: Sequence[Event], *, base: int, info: SessionInfo) -> None:
         self.place, self.events, self.base, self.info = place, events, base, info
         self.claim: Lease | None = None
         self.key: bytes | None = None
         self.release = False
+        self.messages: Sequence[dict[str, object]] = ()
+        """The columns of the messages among the events."""
         self.notice: str | None = None
         self.sent = 0.0
         self.answer: asyncio.Future[tuple[str, int]] = asyncio.get_running_loop().create_future()
@@ -127,11 +130,12 @@ class GroupWriter:
             write.sent = sent
             if write.claim is not None:
                 write.claim.tried = True
+        statement = _WRITE if len(arguments) == 3 else _WRITE_MESSAGES
         if common.on_failpoint is None:
-            return await connection.fetch(_WRITE, *arguments)
+            return await connection.fetch(statement, *arguments)
         common.on_failpoint("append.before_begin")
         async with connection.transaction():
-            answers = await connection.fetch(_WRITE, *arguments)
+            answers = await connection.fetch(statement, *arguments)
             common.on_failpoint("append.after_rows")
         common.on_failpoint("append.after_commit")
         return answers
@@ -155,9 +159,14 @@ class GroupWriter:
 
 
 def _write_arguments(batch: list[PendingWrite], lease: float) -> list[object]:
-    """Return the arguments of ``vaka.write``; asyncpg encodes one JSON text faster than an array for each column."""
+    """Return the arguments of ``vaka.write``, and one more if there are messages.
+
+    asyncpg encodes one JSON text faster than an array for each column.
+    """
     bodies = [event.stored for write in batch for event in write.events]
-    return [_encode_json([_encode_request(write) for write in batch]).decode(), bodies, lease]
+    arguments: list[object] = [_encode_json([_encode_request(write) for write in batch]).decode(), bodies, lease]
+    messages = [{"request": number, **row} for number, write in enumerate(batch, 1) for row in write.messages]
+    return [*arguments, _encode_json(messages).decode()] if messages else arguments
 
 
 def _encode_request(write: PendingWrite) -> dict[str, object]:

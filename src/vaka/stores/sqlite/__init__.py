@@ -16,6 +16,7 @@ from vaka.stores.sqlite.tables import SqliteBlobs, SqliteSessions, SqliteSnapsho
 
 if TYPE_CHECKING:
     from vaka.core.ports.erasure import EraseResult
+    from vaka.core.ports.messages import MessageIndex
     from vaka.core.ports.vectors import VectorStore
 
 
@@ -41,6 +42,7 @@ class SqliteStore:
         self.values: KeyValueStore = SqliteValues(self)
         self.live: store.LiveChannel = SqliteLive(self)
         self._vectors: VectorStore | None = None
+        self._messages: MessageIndex | None = None
         self._maintenance = SqliteMaintenance(self)
 
     @property
@@ -51,6 +53,15 @@ class SqliteStore:
 
             self._vectors = SqliteVectors(self)
         return self._vectors
+
+    @property
+    def messages(self) -> "MessageIndex":
+        """The messages of the sessions."""
+        if self._messages is None:
+            from vaka.stores.sqlite.messages import SqliteMessages  # noqa: PLC0415  # most programs do not search
+
+            self._messages = SqliteMessages(self)
+        return self._messages
 
     def with_namespace(self, namespace: str) -> "SqliteStore":
         """Return a handle on another namespace of the same file; it ends with this one."""

@@ -91,6 +91,8 @@ class SqliteErasure(SqlitePort):
                 for digest in own:
                     size += sum(length for (length,) in connection.execute(_DELETE_BLOB, (key[0], digest)).fetchall())
                 infos[key] = _end_log(connection, key, log, len(own), by)
+            if infos:  # until its parts are merged, the word index has the words of deleted messages
+                connection.execute("insert into message_words (message_words) values ('optimize')").close()
             return _Batch(infos, failed, sum(log.events for log in logs.values()), len(blobs), size)
         finally:
             connection.execute("pragma secure_delete = fast").close()
@@ -179,5 +181,6 @@ def _end_log(connection: sqlite3.Connection, key: SqliteKey, log: _ErasedLog, bl
     for table in _ERASED_TABLES:
         connection.execute(f"delete from {table} where namespace = ? and session = ?", key)  # noqa: S608  # nosec B608  # constants
     rows.delete_session_values(connection, key)
+    rows.delete_messages(connection, key)
     rows.insert_events(connection, key, [event])
     return info

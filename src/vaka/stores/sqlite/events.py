@@ -171,7 +171,7 @@ class SqliteEvents(SqlitePort):
             self._check_claim(connection, key, claim, head)
             raise ConflictError(f"session {key[1]!r}: its index row was changed by another program")
         if events:
-            rows.insert_events(connection, key, events)
+            self._hub.count_messages(connection, rows.insert_events(connection, key, events))
         return after
 
     def _finish_append(self, key: SqliteKey, claim: SqliteClaim, news: int, release: bool, info: SessionInfo) -> None:
@@ -179,6 +179,7 @@ class SqliteEvents(SqlitePort):
         if release and self._hub.claims.get(key) is claim:
             del self._hub.claims[key]
         self._hub.notify_head(key, info.head)
+        self._hub.index_words()
 
     def _check_claim(
         self, connection: sqlite3.Connection, key: SqliteKey, claim: SqliteClaim, head: int

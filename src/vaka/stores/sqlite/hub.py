@@ -81,6 +81,30 @@ class SqliteHub:
         self._timer: asyncio.TimerHandle | None = None
         self._keys_to_poll: set[SqliteKey] = set()
         self._closed = False
+        self._waiting: int | None = None
+        """About how many messages wait for their words to be indexed; ``None`` until this handle has written one."""
+        self._indexing = False
+
+    def count_messages(self, connection: sqlite3.Connection, count: int) -> None:
+        """Count messages that this handle has inserted; the first time, also those that waited before."""
+        if count:
+            self._waiting = rows.count_waiting(connection) if self._waiting is None else self._waiting + count
+
+    def index_words(self) -> None:
+        """Begin to index the words of messages when a batch of them waits."""
+        if self._waiting is not None and self._waiting >= rows.WORDS_BATCH and not self._indexing:
+            self._waiting, self._indexing = 0, True
+            _ = self.tasks.start(self._index_words())
+
+    async def _index_words(self) -> None:
+        from vaka.stores.sqlite.message_words import index_batches  # noqa: PLC0415  # only one in many runs needs it
+
+        try:
+            await index_batches(self.database, rest=rows.WORDS_BATCH - 1)
+        except VakaError as error:  # the next batch tries again; a search reads the messages without it
+            _log.warning("the words of messages were not indexed: %s", error)
+        finally:
+            self._indexing = False
 
     async def start_owning(self) -> None:
         """Acquire the writer lock and listen on its socket, once, and again after its file was removed."""

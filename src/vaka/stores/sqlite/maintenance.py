@@ -54,6 +54,8 @@ class SqliteMaintenance(SqlitePort):
 
     async def reindex(self) -> int:
         """Rebuild every index row from the logs, one session after the other; ``Corrupt`` names the damaged ones."""
+        from vaka.stores.sqlite.message_words import index_batches  # noqa: PLC0415  # only here, and for a search
+
         names = await self._fetch(_SELECT_SESSION_IDS)
         damaged: list[str] = []
         count = 0
@@ -62,6 +64,7 @@ class SqliteMaintenance(SqlitePort):
                 count += await self._database.write(partial(_rebuild_index, self._key(name)), size=_THREAD_SIZE)
             except Corrupt as error:
                 damaged.append(str(error))
+        await index_batches(self._database)
         if damaged:
             raise Corrupt(f"{len(damaged)} of {len(names)} sessions cannot be indexed: {'; '.join(damaged[:20])}")
         return count
@@ -131,6 +134,7 @@ def _rebuild_index(key: SqliteKey, connection: sqlite3.Connection) -> bool:
     old = _previous_row(connection, key)
     info = SessionInfo(id=key[1], term=old.info.term)
     chain = HashChain(key[1])
+    rows.delete_messages(connection, key)
     for table in ("names", "decisions", "sessions"):
         connection.execute(f"delete from {table} where namespace = ? and session = ?", key)  # noqa: S608  # nosec B608  # constants
     while events := rows.read_chunk(connection, key, chain, (1 << 63) - 1):

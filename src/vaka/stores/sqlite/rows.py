@@ -12,10 +12,12 @@ from vaka.core.ports.store import SessionInfo
 from vaka.core.ports.values import session_values_prefix
 from vaka.core.session.hash_chain import HashChain, hash_of
 from vaka.core.session.index_rows import blobs_of, select_keyed_or_blob_events
-from vaka.core.types.control import key_of
+from vaka.core.session.message_rows import MESSAGE_ROLES, message_id_of, message_path_of, select_messages
+from vaka.core.types.control import InputAdded, key_of
 from vaka.core.types.errors import Corrupt, NotFound
 from vaka.core.types.event import Event, decode
 from vaka.core.types.ids import SessionId
+from vaka.core.types.progress import ToolCalled
 from vaka.stores.common import decision_changes, join_tags, split_tags
 
 SqliteKey: TypeAlias = tuple[str, SessionId]
@@ -177,21 +179,37 @@ _INSERT_NAME = "insert or ignore into names (namespace, session, kind, name, seq
 
 _SELECT_KEY = "select seq from names where namespace = ? and session = ? and kind = 'key' and name = ?"
 
+_INSERT_MESSAGE = (
+    "insert or ignore into messages (namespace, session, seq, role, ts, path, size, checksum) values (?,?,?,?,?,?,?,?)"
+)
+
 SESSION_TABLES = ("events", "names", "decisions", "snapshots", "sessions")
 """Tables with rows of a session."""
 
 
-def insert_events(connection: sqlite3.Connection, key: SqliteKey, events: Sequence[Event]) -> None:
-    """Insert events and their index rows, except the session's own row."""
+WORDS_BATCH = 512
+"""Messages whose words are indexed together. A search reads up to so many that are not indexed yet."""
+
+_COUNT_WAITING = "select ifnull((select max(number) from messages), 0) - (select indexed from message_progress)"
+
+
+def count_waiting(connection: sqlite3.Connection) -> int:
+    """Return about how many messages wait for their words to be indexed."""
+    count: int = connection.execute(_COUNT_WAITING).fetchone()[0]
+    return count
+
+
+def insert_events(connection: sqlite3.Connection, key: SqliteKey, events: Sequence[Event]) -> int:
+    """Insert events and their index rows, except the session's own row; return the number of messages."""
     connection.executemany(
         "insert into events (namespace, session, seq, body) values (?,?,?,?)",
         [(*key, event.seq, event.stored) for event in events],
     )
-    insert_index_rows(connection, key, events)
+    return insert_index_rows(connection, key, events)
 
 
-def insert_index_rows(connection: sqlite3.Connection, key: SqliteKey, events: Sequence[Event]) -> None:
-    """Insert the decisions, keys and named blobs of events."""
+def insert_index_rows(connection: sqlite3.Connection, key: SqliteKey, events: Sequence[Event]) -> int:
+    """Insert the decisions, keys, named blobs and messages of events; return the number of messages."""
     opened, settled, settles_all = decision_changes(key[1], events)
     if settles_all:
         connection.execute("delete from decisions where namespace = ? and session = ?", key)
@@ -208,8 +226,56 @@ def insert_index_rows(connection: sqlite3.Connection, key: SqliteKey, events: Se
         if name := key_of(event.data):
             names.append((*key, "key", name, event.seq))
         names += [(*key, "blob", digest, event.seq) for digest in blobs_of(event)]
+    messages = select_messages(events)
+    names += message_names(key, messages)
     if names:
         connection.executemany(_INSERT_NAME, names)
+    if messages:
+        insert_messages(connection, key, messages)
+    return len(messages)
+
+
+def message_names(key: SqliteKey, messages: Sequence[Event]) -> list[tuple[str, str, str, str, int]]:
+    """Return the rows of ``names`` by which messages are found; that of an input is its key."""
+    return [
+        (*key, "call" if type(event.data) is ToolCalled else "message", message_id_of(event), event.seq)
+        for event in messages
+        if type(event.data) is not InputAdded
+    ]
+
+
+def insert_messages(connection: sqlite3.Connection, key: SqliteKey, messages: Sequence[Event]) -> None:
+    """Insert the rows of events that are messages; their words follow later (``message_words``)."""
+    connection.executemany(
+        _INSERT_MESSAGE,
+        [
+            (
+                *key, event.seq, MESSAGE_ROLES[type(event.data)], event.ts, "/".join(message_path_of(event)),
+                len(event.stored), zlib.crc32(event.stored),
+            )
+            for event in messages
+        ],
+    )  # fmt: skip
+
+
+def insert_old_messages(connection: sqlite3.Connection, key: SqliteKey, messages: Sequence[Event]) -> None:
+    """Insert the rows and names of messages that were stored by an older version."""
+    connection.executemany(_INSERT_NAME, message_names(key, messages))
+    insert_messages(connection, key, messages)
+
+
+def delete_messages(connection: sqlite3.Connection, key: SqliteKey) -> None:
+    """Delete the message rows of a session, and their words."""
+    connection.execute(
+        "delete from message_words where rowid in (select number from messages where namespace = ? and session = ?)",
+        key,
+    )
+    for table in ("messages", "message_backlog"):
+        connection.execute(f"delete from {table} where namespace = ? and session = ?", key)  # noqa: S608  # nosec B608  # constants
+    # A new message may get the number of a deleted one.
+    connection.execute(
+        "update message_progress set indexed = min(indexed, (select ifnull(max(number), 0) from messages))"
+    )
 
 
 def seq_of(connection: sqlite3.Connection, key: SqliteKey, name: str) -> int | None:
@@ -253,6 +319,7 @@ def check_body(key: SqliteKey, seq: int, body: object) -> bytes:
 
 def delete_session(connection: sqlite3.Connection, key: SqliteKey) -> None:
     """Delete all rows of a session, and its values."""
+    delete_messages(connection, key)
     for table in SESSION_TABLES:
         connection.execute(f"delete from {table} where namespace = ? and session = ?", key)  # noqa: S608  # nosec B608  # constants
     delete_session_values(connection, key)

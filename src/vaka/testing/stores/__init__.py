@@ -17,6 +17,7 @@ A store whose bytes other programs can change also takes ``ChainContract`` and `
 from vaka.testing.stores.erasure import ErasureChainContract, ErasureContract
 from vaka.testing.stores.followers import LiveContract, OffersContract, WaitContract
 from vaka.testing.stores.logs import ChainContract, ClaimsContract, LogContract
+from vaka.testing.stores.messages import MessageListContract, MessageSearchContract
 from vaka.testing.stores.sealed_events import EventSealer
 from vaka.testing.stores.tables import BlobsContract, SessionsContract, SnapshotsContract
 from vaka.testing.stores.values import KeyValueContract
@@ -28,13 +29,14 @@ class EventStoreContract(ClaimsContract, LogContract, OffersContract, WaitContra
 
 
 class StoreContract(
-    EventStoreContract, SessionsContract, SnapshotsContract, BlobsContract, KeyValueContract, LiveContract,
-    VectorsContract, ErasureContract,
+    EventStoreContract, SessionsContract, MessageListContract, MessageSearchContract, SnapshotsContract, BlobsContract,
+    KeyValueContract, LiveContract, VectorsContract, ErasureContract,
 ):  # fmt: skip
     """The contract of a whole store."""
 
 
 __all__ = [
     "BlobsContract", "ChainContract", "ErasureChainContract", "ErasureContract", "EventSealer", "EventStoreContract",
-    "KeyValueContract", "LiveContract", "SessionsContract", "SnapshotsContract", "StoreContract", "VectorsContract",
+    "KeyValueContract", "LiveContract", "MessageListContract", "MessageSearchContract", "SessionsContract",
+    "SnapshotsContract", "StoreContract", "VectorsContract",
 ]  # fmt: skip

@@ -1,0 +1,238 @@
+"""What the message indexes of all stores share: filters, page cursors, and the ranking of hits in windows."""
+
+import base64
+import binascii
+import hashlib
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any, NamedTuple, get_args
+
+import msgspec
+
+from vaka.core.ports.messages import (
+    MAX_QUERY_LENGTH,
+    SEARCH_WINDOW,
+    MessageFilter,
+    MessagePage,
+    MessageQuery,
+    MessageRole,
+    MessageRow,
+    MessageSearch,
+    SearchHit,
+)
+from vaka.core.session.message_rows import searchable_text, without_content
+from vaka.core.types.errors import InvalidInput
+from vaka.core.types.ids import AgentPath, Digest
+from vaka.text.search import ParsedQuery, cut_snippet, parse_query
+from vaka.text.words import split_words
+
+LISTED_ROLES: tuple[MessageRole, ...] = ("user", "assistant", "tool")
+_DATE_LENGTH = len("2026-01-31")
+
+
+MAX_INDEXED_WORDS = 16_000
+"""Words of a message that a search finds; PostgreSQL knows the positions of so many."""
+
+
+def words_of(message: MessageRow, blobs: Mapping[Digest, bytes]) -> list[str]:
+    """Return the words by which a message is found."""
+    return split_words(searchable_text(message, blobs))[:MAX_INDEXED_WORDS]
+
+
+def scope_word(kind: str, *names: str) -> str:
+    """Return the word that stands for a namespace or a session in a word index; no text has such a word."""
+    parts = [name.encode("utf-8", "surrogatepass") for name in names]
+    digest = hashlib.blake2b(b"".join(len(part).to_bytes(8, "big") + part for part in parts), digest_size=8)
+    return f"_{kind}{digest.hexdigest()}"
+
+
+def encode_cursor(value: object) -> str:
+    """Return a position as an opaque text."""
+    return base64.urlsafe_b64encode(msgspec.json.encode(value)).decode()
+
+
+def decode_cursor(text: str, kind: Any) -> Any:
+    """Return the position that ``encode_cursor`` encoded; ``InvalidInput`` for any other text."""
+    try:
+        return msgspec.json.decode(base64.b64decode(text, altchars=b"-_", validate=True), type=kind)
+    except (binascii.Error, msgspec.MsgspecError, ValueError, RecursionError) as error:
+        raise InvalidInput(f"{text[:60]!r} is not the cursor of a page") from error
+
+
+def format_bound(text: str, *, until: bool = False) -> str:
+    """Return a time as it is stored; a date alone is the first moment of its day, or with ``until`` the last one."""
+    if not text:
+        return ""
+    try:
+        moment = datetime.fromisoformat(text)
+        if until and len(text) <= _DATE_LENGTH:
+            moment += timedelta(days=1, milliseconds=-1)
+        moment = (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).astimezone(UTC)
+    except (ValueError, OverflowError) as error:
+        raise InvalidInput(f"{text[:40]!r} is not a time such as 2026-01-31T12:00:00Z") from error
+    return f"{moment.strftime('%Y-%m-%dT%H:%M:%S')}.{moment.microsecond // 1000:03}Z"
+
+
+def path_key(path: AgentPath) -> str:
+    """Return a path as the text that a column has; ``""`` for the root."""
+    return "/".join(path)
+
+
+def roles_of(role: str, default: tuple[MessageRole, ...]) -> tuple[str, ...]:
+    """Return the roles that a filter selects; ``InvalidInput`` for a role that does not exist."""
+    if not role:
+        return default
+    known = role.strip().lower()
+    if known not in get_args(MessageRole):
+        raise InvalidInput(f"role {role[:40]!r} must be one of {', '.join(get_args(MessageRole))}")
+    return (known,)
+
+
+class RowConditions(NamedTuple):
+    """The part of a filter that the columns of an index decide, normalized."""
+
+    roles: tuple[str, ...]
+    since: str = ""
+    until: str = ""
+    path: str | None = None
+
+    def holds(self, message: MessageRow) -> bool:
+        return (
+            message.role in self.roles
+            and message.ts >= self.since
+            and (not self.until or message.ts <= self.until)
+            and self.path in {None, path_key(message.path)}
+        )
+
+
+def list_conditions(filter: MessageFilter) -> RowConditions:
+    """Return the conditions on columns of a list."""
+    path = None if filter.path is None else path_key(filter.path)
+    since, until = format_bound(filter.since), format_bound(filter.until, until=True)
+    return RowConditions(roles_of(filter.role, LISTED_ROLES), since, until, path)
+
+
+def search_conditions(query: MessageSearch) -> RowConditions:
+    """Return the conditions on columns of a search."""
+    path = None if query.path is None else path_key(query.path)
+    since, until = format_bound(query.since), format_bound(query.until, until=True)
+    return RowConditions(roles_of(query.role, get_args(MessageRole)), since, until, path)
+
+
+def needs_content(filter: MessageFilter) -> bool:
+    """Return whether a filter looks into the messages."""
+    return bool(filter.keywords or filter.metadata)
+
+
+def has_content(message: MessageRow, filter: MessageFilter) -> bool:
+    """Return whether a message has one of the keywords and all metadata of a filter."""
+    if filter.keywords:
+        text = message.text.casefold()
+        if not any(keyword.casefold() in text for keyword in filter.keywords):
+            return False
+    return all(key in message.metadata and message.metadata[key] == value for key, value in filter.metadata.items())
+
+
+class ListPosition(NamedTuple):
+    """Where a page of a list begins: right after ``seq``, in the direction of ``backward``."""
+
+    seq: int
+    backward: bool = False
+
+
+def parse_list_cursor(query: MessageQuery) -> ListPosition | None:
+    """Return the position of a page, ``None`` for the first one."""
+    if query.limit < 1:
+        raise InvalidInput(f"limit {query.limit} must be at least 1")
+    if not query.cursor:
+        return None
+    seq, backward = decode_cursor(query.cursor, tuple[int, bool])
+    if not 0 <= seq < 1 << 63:
+        raise InvalidInput(f"{query.cursor[:60]!r} is not the cursor of a page")
+    return ListPosition(seq, backward)
+
+
+def is_descending(query: MessageQuery, position: ListPosition | None) -> bool:
+    """Return whether the rows of a page are read from higher to lower seqs."""
+    return query.reverse != (position is not None and position.backward)
+
+
+def list_page(found: Sequence[MessageRow], query: MessageQuery, position: ListPosition | None) -> MessagePage:
+    """Return a page of the rows in the order they were read, of which there is one more if others follow."""
+    backward = position is not None and position.backward
+    rows = list(found[: query.limit])
+    more = len(found) > len(rows)
+    if backward:
+        rows.reverse()
+    if not query.include_content:
+        rows = [without_content(row) for row in rows]
+    has_next, has_prev = (True, more) if backward else (more, position is not None)
+    return MessagePage(
+        messages=tuple(rows),
+        next=encode_cursor((rows[-1].seq, False)) if rows and has_next else "",
+        prev=encode_cursor((rows[0].seq, True)) if rows and has_prev else "",
+    )
+
+
+class Candidate(NamedTuple):
+    """A message that matches: its place in the order of time, and its score."""
+
+    order: Any
+    score: float
+
+
+class SearchPosition(NamedTuple):
+    """Where a page of hits begins: in the window that ends at ``bound``, after the hit of ``score`` and ``order``."""
+
+    bound: Any = None
+    inclusive: bool = True
+    score: float | None = None
+    order: Any = None
+
+
+def parse_search(query: MessageSearch) -> tuple[ParsedQuery, SearchPosition]:
+    """Return the terms and the position of a search; ``InvalidInput`` for a text or limit out of bounds."""
+    if len(query.text) > MAX_QUERY_LENGTH:
+        raise InvalidInput(
+            f"the text of the search has {len(query.text)} characters; at most {MAX_QUERY_LENGTH} are allowed"
+        )
+    if query.limit < 1:
+        raise InvalidInput(f"limit {query.limit} must be at least 1")
+    position = SearchPosition()
+    if query.after:
+        position = SearchPosition(*decode_cursor(query.after, tuple[Any, bool, float | None, Any]))
+    return parse_query(query.text), position
+
+
+async def rank_candidates(
+    query: MessageSearch, position: SearchPosition, fetch: Callable[[Any, bool], Awaitable[Sequence[Candidate]]]
+) -> tuple[list[Candidate], str]:
+    """Return the candidates of one page, best first within their window, and the cursor of the next page.
+
+    ``fetch(bound, inclusive)`` returns the newest ``SEARCH_WINDOW`` matches up to a place in the order of time.
+    """
+    page: list[Candidate] = []
+    while True:
+        try:
+            window = await fetch(position.bound, position.inclusive)
+            ranked = sorted(window, key=lambda candidate: (candidate.score, candidate.order), reverse=True)
+            if position.score is not None:
+                ranked = [one for one in ranked if (one.score, one.order) < (position.score, position.order)]
+        except TypeError as error:  # a cursor of another store
+            raise InvalidInput(f"{query.after[:60]!r} is not the cursor of a page") from error
+        free = query.limit - len(page)
+        page += ranked[:free]
+        if len(ranked) > free:
+            bound = window[0].order if position.bound is None else position.bound
+            return page, encode_cursor((bound, position.inclusive, page[-1].score, page[-1].order))
+        if len(window) < SEARCH_WINDOW:
+            return page, ""
+        position = SearchPosition(window[-1].order, inclusive=False)
+        if len(page) == query.limit:
+            return page, encode_cursor(position)
+
+
+def make_hit(message: MessageRow, blobs: Mapping[Digest, bytes], terms: ParsedQuery, score: float) -> SearchHit:
+    """Return a message that was found, with the part of its text that matches."""
+    snippet, matches = cut_snippet(searchable_text(message, blobs), terms)
+    return SearchHit(message=without_content(message), snippet=snippet, matches=matches, score=score)

@@ -1,0 +1,104 @@
+"""Rows of the table of messages, with the words by which they are found."""
+
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from functools import lru_cache
+from typing import TypeAlias
+
+import msgspec
+
+from vaka.core.ports.messages import MessageRow
+from vaka.core.session.message_rows import indexed_blobs_of, message_of
+from vaka.core.types.event import Event
+from vaka.core.types.ids import Digest
+from vaka.stores.message_pages import path_key, scope_word, words_of
+from vaka.stores.postgres.database import PostgresConnection, PostgresRecord
+from vaka.stores.postgres.encoding import PostgresKey, decode_text, digest_text, encode_text, hex_bytes, hex_text
+from vaka.text.search import ParsedQuery, SearchTerm
+
+_INSERT_MESSAGES = (
+    "insert into vaka.messages (namespace, session, seq, role, ts, path, size, id, name, words) "
+    "select m.namespace, m.session, m.seq, m.role, m.ts, m.path, m.size, m.id, m.name, m.words::tsvector "
+    "from json_to_recordset($1) as m (namespace bytea, session bytea, seq bigint, role text, ts bytea, path bytea, "
+    "size integer, id bytea, name bytea, words text) order by m.seq on conflict do nothing"
+)
+
+
+_SELECT_BLOBS = "select digest, body from vaka.blobs where namespace = $1 and digest = any ($2::bytea[])"
+
+FetchRows: TypeAlias = Callable[..., Awaitable[list[PostgresRecord]]]
+"""Runs a statement with its arguments."""
+
+
+@lru_cache(maxsize=256)
+def _scopes_of(namespace: bytes, session: bytes) -> str:
+    space, name = decode_text(namespace), decode_text(session)
+    return f"'{scope_word('n', space)}' '{scope_word('s', space, name)}'"
+
+
+def messages_of(events: Iterable[Event]) -> list[tuple[MessageRow, int]]:
+    """Return the messages among events, with the sizes of their events."""
+    made = [(message_of(event), len(event.stored)) for event in events]
+    return [(message, size) for message, size in made if message is not None]
+
+
+def _encode_message(
+    place: PostgresKey, message: MessageRow, size: int, blobs: Mapping[Digest, bytes]
+) -> dict[str, object]:
+    """Return the columns of a message as PostgreSQL reads them from JSON."""
+    words = _encode_words(words_of(message, blobs))
+    return {
+        "namespace": hex_bytes(place.namespace), "session": hex_bytes(place.session), "seq": message.seq,
+        "role": message.role, "ts": hex_text(message.ts), "path": hex_text(path_key(message.path)), "size": size,
+        "id": hex_bytes(digest_text(message.id)), "name": hex_text(message.name),
+        "words": f"{_scopes_of(place.namespace, place.session)} {words}",
+    }  # fmt: skip
+
+
+def _encode_words(words: Sequence[str]) -> str:
+    """Return words with their positions as the text of a ``tsvector``; none of them has a character to escape."""
+    positions: dict[str, list[str]] = {}
+    for position, word in enumerate(words, 1):
+        positions.setdefault(word, []).append(str(position))
+    return " ".join([f"'{_encode_word(word)}':{','.join(places)}" for word, places in positions.items()])
+
+
+def _encode_word(word: str) -> str:
+    """Return a word in ASCII; the code of a beginning is the beginning of the code."""
+    if word.isascii():
+        return word
+    return "".join(character if character.isascii() else f"_{ord(character):06x}" for character in word)
+
+
+async def load_blobs(fetch: FetchRows, namespace: bytes, digests: Sequence[Digest]) -> dict[Digest, bytes]:
+    """Return the bytes of blobs, without those that are missing."""
+    if not digests:
+        return {}
+    found = await fetch(_SELECT_BLOBS, namespace, [encode_text(digest) for digest in digests])
+    return {Digest(decode_text(row["digest"])): row["body"] for row in found}
+
+
+async def encode_messages(fetch: FetchRows, place: PostgresKey, events: Iterable[Event]) -> list[dict[str, object]]:
+    """Return the columns of the messages among events, with the words of texts that are stored as blobs."""
+    messages = messages_of(events)
+    digests = [digest for message, _ in messages for digest in indexed_blobs_of(message)]
+    blobs = await load_blobs(fetch, place.namespace, digests)
+    return [_encode_message(place, message, size, blobs) for message, size in messages]
+
+
+async def insert_messages(connection: PostgresConnection, place: PostgresKey, events: Iterable[Event]) -> None:
+    """Insert the rows of the messages among events."""
+    if messages := await encode_messages(connection.fetch, place, events):
+        await connection.execute(_INSERT_MESSAGES, msgspec.json.encode(messages).decode())
+
+
+def encode_terms(terms: ParsedQuery) -> str:
+    """Return the terms of a query as the text of a ``tsquery``."""
+    required = " & ".join(map(_encode_term, terms.required))
+    if not terms.excluded:
+        return f"({required})"
+    return f"({required}) & !({' | '.join(map(_encode_term, terms.excluded))})"
+
+
+def _encode_term(term: SearchTerm) -> str:
+    words = " <-> ".join([f"'{_encode_word(word)}'" for word in term.words])
+    return f"({words}{':*' if term.prefix else ''})"

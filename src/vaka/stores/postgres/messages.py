@@ -1,0 +1,281 @@
+"""The messages of one namespace: list, find, count and search them."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
+from typing import Any
+
+from vaka.core.ports.messages import (
+    SEARCH_WINDOW,
+    MessagePage,
+    MessageQuery,
+    MessageRow,
+    MessageSearch,
+    MessageStats,
+    SearchPage,
+)
+from vaka.core.session.message_rows import indexed_blobs_of, message_of
+from vaka.core.types.errors import Corrupt, NotFound
+from vaka.core.types.event import Event, decode
+from vaka.core.types.ids import SessionId
+from vaka.stores.message_pages import (
+    LISTED_ROLES,
+    Candidate,
+    ListPosition,
+    RowConditions,
+    has_content,
+    is_descending,
+    list_conditions,
+    list_page,
+    make_hit,
+    needs_content,
+    parse_list_cursor,
+    parse_search,
+    rank_candidates,
+    scope_word,
+    search_conditions,
+)
+from vaka.stores.postgres.database import PostgresConnection, PostgresDatabase, PostgresRecord
+from vaka.stores.postgres.encoding import decode_text, digest_text, encode_name, encode_text, postgres_key
+from vaka.stores.postgres.hub import PostgresPort
+from vaka.stores.postgres.message_rows import encode_terms, insert_messages, load_blobs
+
+MAX_OWNED_SESSIONS = 64
+"""Sessions of an owner that are named in the query of the words; those of one with more are looked up in hits."""
+
+FILTER_CHUNK = 500
+"""Messages that are read at once to find those with a keyword."""
+
+BACKLOG_EVENTS = 1024
+"""Events of an older session that get message rows in one transaction."""
+
+_TOOL_NAME = (
+    "case when m.role = 'tool' then (select c.name from vaka.messages c where c.namespace = m.namespace "
+    "and c.session = m.session and c.id = m.id and c.role = 'call' limit 1) end as name"
+)
+_SELECT_ROWS = (
+    f"select m.session, m.seq, e.body, {_TOOL_NAME} from vaka.messages m left join vaka.events e "  # noqa: S608  # nosec B608  # constants
+    "on e.namespace = m.namespace and e.session = m.session and e.seq = m.seq where m.namespace = $1"
+)
+_SELECT_STATS = (
+    "select role, count(*) as count, sum(size)::bigint as size, min(seq) as first, max(seq) as last "
+    "from vaka.messages where namespace = $1 and session = $2 and role = any ($3::text[]) group by role"
+)
+_SELECT_TIMES = "select ts from vaka.messages where namespace = $1 and session = $2 and seq in ($3, $4) order by seq"
+_SELECT_SESSION = (
+    "select exists (select from vaka.message_backlog b where b.namespace = s.namespace and b.session = s.id) as waits "
+    "from vaka.sessions s where s.namespace = $1 and s.id = $2"
+)
+_SELECT_OWNED = "select id from vaka.sessions where namespace = $1 and belongs_to = $2 and belongs_to <> '' limit $3"
+_SELECT_HITS = (
+    f"select m.number, m.session, m.seq, e.body, {_TOOL_NAME} from vaka.messages m left join vaka.events e "  # noqa: S608  # nosec B608  # constants
+    "on e.namespace = m.namespace and e.session = m.session and e.seq = m.seq "
+    "where m.namespace = $1 and m.number = any ($2::bigint[])"
+)
+_SELECT_BACKLOG = (
+    "select b.session from vaka.message_backlog b left join vaka.sessions s on s.namespace = b.namespace "
+    "and s.id = b.session where b.namespace = $1 and ($2::bytea is null or b.session = $2) order by s.updated limit 1"
+)
+_LOCK_BACKLOG = "select seq from vaka.message_backlog where namespace = $1 and session = $2 for update"
+_SELECT_EVENTS = (
+    "select seq, body from vaka.events where namespace = $1 and session = $2 and seq > $3 order by seq limit $4"
+)
+_ADVANCE_BACKLOG = "update vaka.message_backlog set seq = $3 where namespace = $1 and session = $2"
+_END_BACKLOG = "delete from vaka.message_backlog where namespace = $1 and session = $2"
+
+
+class _Statement:
+    """Conditions on messages, and their arguments; the first argument is the namespace."""
+
+    def __init__(self, namespace: bytes, conditions: RowConditions) -> None:
+        self.arguments: list[object] = [namespace]
+        self.conditions: list[str] = []
+        self.add("m.role = any ({}::text[])", list(conditions.roles))
+        if conditions.since:
+            self.add("m.ts >= {}", encode_text(conditions.since))
+        if conditions.until:
+            self.add("m.ts <= {}", encode_text(conditions.until))
+        if conditions.path is not None:
+            self.add("m.path = {}", encode_text(conditions.path))
+
+    def add(self, condition: str, value: object) -> None:
+        self.arguments.append(value)
+        self.conditions.append(condition.format(f"${len(self.arguments)}"))
+
+    def copy(self) -> "_Statement":
+        copy = object.__new__(_Statement)
+        copy.arguments, copy.conditions = [*self.arguments], [*self.conditions]
+        return copy
+
+    @property
+    def sql(self) -> str:
+        return "".join(f" and {condition}" for condition in self.conditions)
+
+
+class PostgresMessages(PostgresPort):
+    async def list(self, session: SessionId, query: MessageQuery) -> MessagePage:
+        position = parse_list_cursor(query)
+        statement = _Statement(self._namespace, list_conditions(query.filter))
+        await self._check_session(session)
+        statement.add("m.session = {}", encode_name(session))
+        filtered = needs_content(query.filter)
+        limit = FILTER_CHUNK if filtered else query.limit + 1
+        descending = is_descending(query, position)
+        found: list[MessageRow] = []
+        place = position
+        while True:
+            chunk = await self._read_rows(statement, place, limit, descending)
+            found += [row for row in chunk if has_content(row, query.filter)] if filtered else chunk
+            if len(found) > query.limit or len(chunk) < limit:
+                return list_page(found, query, position)
+            place = ListPosition(chunk[-1].seq)
+
+    async def find(self, session: SessionId, id: str) -> MessageRow | None:
+        if not await self._exists(session):
+            return None
+        rows = await self._fetch(
+            f"{_SELECT_ROWS} and m.session = $2 and m.id = $3 and m.role <> 'call' order by m.seq limit 1",
+            encode_name(session), digest_text(id),
+        )  # fmt: skip
+        return _message_of(rows[0]) if rows else None
+
+    async def stats(self, session: SessionId) -> MessageStats:
+        await self._check_session(session)
+        name = encode_name(session)
+        found = {row["role"]: row for row in await self._fetch(_SELECT_STATS, name, [*LISTED_ROLES])}
+        if not found:
+            return MessageStats()
+        first, last = min(row["first"] for row in found.values()), max(row["last"] for row in found.values())
+        times = [decode_text(row["ts"]) for row in await self._fetch(_SELECT_TIMES, name, first, last)]
+        counts = {role: row["count"] for role, row in found.items()}
+        return MessageStats(
+            message_count=sum(counts.values()), user_message_count=counts.get("user", 0),
+            assistant_message_count=counts.get("assistant", 0), tool_message_count=counts.get("tool", 0),
+            first_message_at=times[0], last_message_at=times[-1], size_bytes=sum(row["size"] for row in found.values()),
+        )  # fmt: skip
+
+    async def search(self, query: MessageSearch) -> SearchPage:
+        terms, position = parse_search(query)
+        statement = _Statement(self._namespace, search_conditions(query))
+        if not terms.required:
+            return SearchPage()
+        await index_backlog(self._database, self._namespace)
+        scopes = await self._find_scopes(query, statement)
+        if not scopes:
+            return SearchPage()
+        words = encode_terms(terms)
+        statement.add("m.words @@ {}::tsquery", f"({' | '.join(scopes)}) & {words}")
+        statement.arguments.append(words)
+        rank = f"ts_rank(m.words, ${len(statement.arguments)}::tsquery, 1)"
+
+        async def fetch(bound: Any, inclusive: bool) -> Sequence[Candidate]:
+            one = statement.copy()
+            if bound is not None:
+                if type(bound) is not int:
+                    raise TypeError(bound)
+                one.add(f"m.number {'<=' if inclusive else '<'} {{}}", bound)
+            select = (
+                f"select m.number, m.words from vaka.messages m where m.namespace = $1{one.sql} "  # noqa: S608  # nosec B608  # constants
+                f"order by m.number desc limit {SEARCH_WINDOW}"
+            )
+            sql = f"select m.number, {rank} as score from ({select}) m order by m.number desc"  # noqa: S608  # nosec B608  # constants
+            return [Candidate(*row) for row in await self._database.fetch(sql, *one.arguments)]
+
+        page, following = await rank_candidates(query, position, fetch)
+        found = await self._fetch(_SELECT_HITS, [candidate.order for candidate in page])
+        rows = {row["number"]: _message_of(row) for row in found}
+        digests = [digest for message in rows.values() for digest in indexed_blobs_of(message)]
+        blobs = await load_blobs(self._database.fetch, self._namespace, digests)
+        hits = [make_hit(rows[number], blobs, terms, score) for number, score in page if number in rows]
+        return SearchPage(hits=tuple(hits), next=following)
+
+    async def _read_rows(
+        self, statement: _Statement, place: ListPosition | None, limit: int, descending: bool
+    ) -> Sequence[MessageRow]:
+        statement = statement.copy()
+        if place is not None:
+            statement.add(f"m.seq {'<' if descending else '>'} {{}}", place.seq)
+        order = "desc" if descending else "asc"
+        sql = f"{_SELECT_ROWS}{statement.sql} order by m.seq {order} limit {limit}"
+        return [_message_of(row) for row in await self._database.fetch(sql, *statement.arguments)]
+
+    async def _find_scopes(self, query: MessageSearch, statement: _Statement) -> Sequence[str]:
+        """Return the words of which a message must have one, and add the conditions that they do not cover."""
+        namespace = decode_text(self._namespace)
+        sessions: Sequence[str] | None = None
+        if query.agent:
+            statement.add(_session_condition("agent"), encode_text(query.agent))
+        if query.session:
+            sessions = [query.session]
+            statement.add("m.session = {}", encode_name(query.session))
+        if query.owner:
+            owner = encode_text(query.owner)
+            statement.add(_session_condition("belongs_to"), owner)
+            owned = await self._fetch(_SELECT_OWNED, owner, MAX_OWNED_SESSIONS + 1) if sessions is None else []
+            if sessions is None and len(owned) <= MAX_OWNED_SESSIONS:
+                sessions = [decode_text(row["id"]) for row in owned]
+        if sessions is None:
+            return [f"'{scope_word('n', namespace)}'"]
+        return [f"'{scope_word('s', namespace, session)}'" for session in sessions]
+
+    async def _exists(self, session: SessionId) -> bool:
+        """Return whether a session exists; one that was written before the index existed gets its rows now."""
+        row = await self._fetch_row(_SELECT_SESSION, encode_name(session))
+        if row is not None and row["waits"]:
+            await index_backlog(self._database, self._namespace, encode_name(session))
+        return row is not None
+
+    async def _check_session(self, session: SessionId) -> None:
+        if not await self._exists(session):
+            raise NotFound(f"there is no session {session!r}")
+
+
+def _session_condition(column: str) -> str:
+    return (
+        "exists (select from vaka.sessions s where s.namespace = m.namespace and s.id = m.session "  # nosec B608  # constants
+        f"and s.{column} = {{}})"
+    )
+
+
+def _message_of(row: PostgresRecord) -> MessageRow:
+    """Return the message of a row; ``Corrupt`` when its event is missing or is not a message."""
+    name = decode_text(row["name"]) if row["name"] else ""
+    message = message_of(decode(row["body"]), name=name) if row["body"] is not None else None
+    if message is None or message.seq != row["seq"]:
+        raise Corrupt(
+            f"session {decode_text(row['session'])!r}: event {row['seq']} or its row in the message index is damaged; "
+            "check the session with `vaka sessions verify`, or rebuild the index with `vaka doctor --reindex`"
+        )
+    return message
+
+
+async def index_backlog(database: PostgresDatabase, namespace: bytes, session: bytes | None = None) -> None:
+    """Insert the message rows of sessions that were written before the index existed: of one, or of all."""
+    while rows := await database.fetch(_SELECT_BACKLOG, namespace, session):
+        name: bytes = rows[0]["session"]
+
+        async def work(connection: PostgresConnection, name: bytes = name) -> None:
+            async with connection.transaction():
+                await _insert_backlog_rows(connection, namespace, name)
+
+        await database.run(work)
+
+
+async def _insert_backlog_rows(connection: PostgresConnection, namespace: bytes, session: bytes) -> None:
+    """Insert the message rows of the next events of a session of the backlog."""
+    after = await connection.fetchval(_LOCK_BACKLOG, namespace, session)
+    if after is None:  # another process was faster
+        return
+    found = await connection.fetch(_SELECT_EVENTS, namespace, session, after, BACKLOG_EVENTS)
+    events = _decode_intact([row["body"] for row in found])
+    await insert_messages(connection, postgres_key(namespace, decode_text(session)), events)
+    if len(found) == BACKLOG_EVENTS:
+        await connection.execute(_ADVANCE_BACKLOG, namespace, session, found[-1]["seq"])
+    else:
+        await connection.execute(_END_BACKLOG, namespace, session)
+
+
+def _decode_intact(bodies: Iterable[bytes]) -> Iterator[Event]:
+    """Yield the events that can be decoded; a damaged one has no row."""
+    for body in bodies:
+        with suppress(Corrupt):
+            yield decode(body)

@@ -1,0 +1,294 @@
+"""The messages of one namespace: list, find, count and search them."""
+
+import asyncio
+import sqlite3
+from collections.abc import Sequence
+from functools import partial
+from typing import Any, NamedTuple
+
+from vaka.core.ports.messages import (
+    SEARCH_WINDOW,
+    MessagePage,
+    MessageQuery,
+    MessageRow,
+    MessageSearch,
+    MessageStats,
+    SearchHit,
+    SearchPage,
+)
+from vaka.core.types.errors import Corrupt, NotFound
+from vaka.core.types.ids import SessionId
+from vaka.core.types.message import replace_surrogates
+from vaka.stores.message_pages import (
+    LISTED_ROLES,
+    Candidate,
+    ListPosition,
+    RowConditions,
+    has_content,
+    is_descending,
+    list_conditions,
+    list_page,
+    make_hit,
+    needs_content,
+    parse_list_cursor,
+    parse_search,
+    rank_candidates,
+    scope_word,
+    search_conditions,
+)
+from vaka.stores.sqlite import message_words, rows
+from vaka.stores.sqlite.hub import SqlitePort
+from vaka.stores.sqlite.message_words import WaitingMessage, load_blobs, load_message
+from vaka.stores.sqlite.rows import SqliteKey
+from vaka.text.search import ParsedQuery, SearchTerm, is_match, score_words
+
+MAX_OWNED_SESSIONS = 64
+"""Sessions of an owner that are named in the query of the word index; those of one with more are looked up in hits."""
+
+FILTER_CHUNK = 500
+"""Messages that are read at once to find those with a keyword."""
+
+_FROM_MESSAGES = (
+    "select m.seq, m.checksum, e.body from messages m left join events e on e.namespace = m.namespace "
+    "and e.session = m.session and e.seq = m.seq where m.namespace = ? and m.session = ?"
+)
+_SELECT_STATS = (
+    "select role, count(*), sum(size), min(seq), max(seq) from messages where namespace = ? and session = ? "
+    "group by role"
+)
+_SELECT_TIME = "select ts from messages where namespace = ? and session = ? and seq = ?"
+_SELECT_NAMED = (
+    "select min(seq) from names where namespace = ? and session = ? and name = ? and kind in ('key', 'message')"
+)
+_SELECT_OWNED = "select session from sessions where namespace = ? and belongs_to = ? and belongs_to <> '' limit ?"
+_SELECT_HIT = (
+    "select m.session, m.seq, m.checksum, e.body from messages m left join events e on e.namespace = m.namespace "
+    "and e.session = m.session and e.seq = m.seq where m.number = ? and m.namespace = ?"
+)
+
+
+class _Conditions(NamedTuple):
+    """Conditions on the rows of messages, and their values."""
+
+    texts: list[str]
+    values: list[object]
+
+    def add(self, text: str, *values: object) -> None:
+        self.texts.append(text)
+        self.values.extend(values)
+
+    @property
+    def sql(self) -> str:
+        return "".join(f" and {text}" for text in self.texts)
+
+
+def _row_conditions(conditions: RowConditions) -> _Conditions:
+    made = _Conditions([], [])
+    made.add(f"m.role in ({','.join('?' * len(conditions.roles))})", *conditions.roles)
+    if conditions.since:
+        made.add("m.ts >= ?", conditions.since)
+    if conditions.until:
+        made.add("m.ts <= ?", conditions.until)
+    if conditions.path is not None:
+        made.add("m.path = ?", replace_surrogates(conditions.path))
+    return made
+
+
+class SqliteMessages(SqlitePort):
+    async def list(self, session: SessionId, query: MessageQuery) -> MessagePage:
+        position, conditions = parse_list_cursor(query), _row_conditions(list_conditions(query.filter))
+        await self._check_session(session)
+        descending, filtered = is_descending(query, position), needs_content(query.filter)
+        limit = FILTER_CHUNK if filtered else query.limit + 1
+        found: list[MessageRow] = []
+        place = position
+        while True:
+            work = partial(_read_rows, self._key(session), conditions, place, limit, descending)
+            chunk = await self._database.read(work)
+            found += [row for row in chunk if has_content(row, query.filter)] if filtered else chunk
+            if len(found) > query.limit or len(chunk) < limit:
+                return list_page(found, query, position)
+            place = ListPosition(chunk[-1].seq)
+            await asyncio.sleep(0)
+
+    async def find(self, session: SessionId, id: str) -> MessageRow | None:
+        if await self._exists(session):
+            return await self._database.read(partial(_find_row, self._key(session), replace_surrogates(id)))
+        return None
+
+    async def stats(self, session: SessionId) -> MessageStats:
+        await self._check_session(session)
+        return await self._database.read(partial(_read_stats, self._key(session)))
+
+    async def search(self, query: MessageSearch) -> SearchPage:
+        terms, position = parse_search(query)
+        conditions = _row_conditions(search_conditions(query))
+        if not terms.required:
+            return SearchPage()
+        await message_words.index_backlog(self._database, self._namespace)
+        await message_words.index_batches(self._database, rest=rows.WORDS_BATCH)
+        scopes = await self._database.read(partial(self._find_scopes, query, conditions))
+        if not scopes:
+            return SearchPage()
+
+        async def fetch(bound: Any, inclusive: bool) -> Sequence[Candidate]:
+            if bound is not None and type(bound) is not int:
+                raise TypeError(bound)
+            work = partial(_find_candidates, terms, scopes, conditions, bound, inclusive)
+            return await self._database.run_in_thread(work)
+
+        page, following = await rank_candidates(query, position, fetch)
+        hits = await self._database.read(partial(_load_hits, self._namespace, terms, page))
+        return SearchPage(hits=tuple(hits), next=following)
+
+    def _find_scopes(
+        self, query: MessageSearch, conditions: _Conditions, connection: sqlite3.Connection
+    ) -> Sequence[str]:
+        """Return the words of ``scope`` of which a message must have one, and add conditions that they do not cover."""
+        namespace = self._namespace
+        conditions.add("m.namespace = ?", namespace)
+        if query.agent:
+            conditions.add(_session_condition("agent"), replace_surrogates(query.agent))
+        sessions = [query.session] if query.session else None
+        if query.session:
+            conditions.add("m.session = ?", replace_surrogates(query.session))
+        if query.owner:
+            owner = replace_surrogates(query.owner)
+            conditions.add(_session_condition("belongs_to"), owner)
+            if sessions is None:
+                statement = (
+                    "select session from sessions where namespace = ? and belongs_to = ? and belongs_to <> '' limit ?"
+                )
+                owned = connection.execute(statement, (namespace, owner, MAX_OWNED_SESSIONS + 1)).fetchall()
+                sessions = [session for (session,) in owned] if len(owned) <= MAX_OWNED_SESSIONS else None
+        if sessions is None:
+            return [scope_word("n", namespace)]
+        return [scope_word("s", namespace, session) for session in sessions]
+
+    async def _exists(self, session: SessionId) -> bool:
+        """Return whether a session exists; one that was written before the index existed gets its rows now."""
+        found = await self._fetch(
+            "select exists (select 1 from message_backlog b where b.namespace = s.namespace and b.session = s.session) "
+            "from sessions s where s.namespace = ? and s.session = ?",
+            replace_surrogates(session),
+        )
+        if found and found[0][0]:
+            await message_words.index_backlog(self._database, self._namespace, session)
+        return bool(found)
+
+    async def _check_session(self, session: SessionId) -> None:
+        if not await self._exists(session):
+            raise NotFound(f"there is no session {session!r}")
+
+
+def _session_condition(column: str) -> str:
+    return (
+        "exists (select 1 from sessions s where s.namespace = m.namespace and s.session = m.session "  # noqa: S608  # nosec B608  # constants
+        f"and s.{column} = ?)"
+    )
+
+
+def _read_rows(
+    key: SqliteKey, conditions: _Conditions, place: ListPosition | None, limit: int, descending: bool,
+    connection: sqlite3.Connection,
+) -> list[MessageRow]:  # fmt: skip
+    """Return the next messages after a place that the columns of the index select."""
+    query, values = f"{_FROM_MESSAGES}{conditions.sql}", [*key, *conditions.values]
+    if place is not None:
+        query, values = f"{query} and m.seq {'<' if descending else '>'} ?", [*values, place.seq]
+    query = f"{query} order by m.seq {'desc' if descending else 'asc'} limit ?"
+    found = connection.execute(query, [*values, limit]).fetchall()
+    return [load_message(connection, key, seq, checksum, body) for seq, checksum, body in found]
+
+
+def _find_row(key: SqliteKey, id: str, connection: sqlite3.Connection) -> MessageRow | None:
+    (seq,) = connection.execute(_SELECT_NAMED, (*key, id)).fetchone()
+    record = connection.execute(f"{_FROM_MESSAGES} and m.seq = ?", (*key, seq)).fetchone() if seq else None
+    if record is None:
+        return None
+    message = load_message(connection, key, *record)
+    if message.id != id:
+        raise Corrupt(f"session {key[1]!r}: the index names a wrong id for event {seq}; run `vaka doctor --reindex`")
+    return message
+
+
+def _read_stats(key: SqliteKey, connection: sqlite3.Connection) -> MessageStats:
+    found = {role: values for role, *values in connection.execute(_SELECT_STATS, key) if role in LISTED_ROLES}
+    if not found:
+        return MessageStats()
+    counts = {role: values[0] for role, values in found.items()}
+    first, last = min(values[2] for values in found.values()), max(values[3] for values in found.values())
+    times = [connection.execute(_SELECT_TIME, (*key, seq)).fetchone()[0] for seq in (first, last)]
+    return MessageStats(
+        message_count=sum(counts.values()), user_message_count=counts.get("user", 0),
+        assistant_message_count=counts.get("assistant", 0), tool_message_count=counts.get("tool", 0),
+        first_message_at=times[0], last_message_at=times[1], size_bytes=sum(values[1] for values in found.values()),
+    )  # fmt: skip
+
+
+def _match_expression(terms: ParsedQuery, scopes: Sequence[str]) -> str:
+    """Return a query for FTS5. Words have no characters that it interprets."""
+    required = " AND ".join(map(_term_expression, terms.required))
+    within = " OR ".join([f'"{scope}"' for scope in scopes])
+    expression = f"scope : ({within}) AND words : ({required})"
+    if terms.excluded:
+        expression = f"({expression}) NOT words : ({' OR '.join(map(_term_expression, terms.excluded))})"
+    return expression
+
+
+def _term_expression(term: SearchTerm) -> str:
+    return f'"{" ".join(term.words)}"{" *" if term.prefix else ""}'
+
+
+def _find_candidates(
+    terms: ParsedQuery, scopes: Sequence[str], conditions: _Conditions, bound: int | None, inclusive: bool,
+    connection: sqlite3.Connection,
+) -> list[Candidate]:  # fmt: skip
+    """Return the newest matches up to ``bound``: of the messages whose words are not indexed yet, then of others."""
+    connection.execute("begin")  # both from one snapshot
+    try:
+        return _find_in_snapshot(connection, terms, scopes, conditions, bound, inclusive)
+    finally:
+        if connection.in_transaction:
+            connection.execute("commit")
+
+
+def _find_in_snapshot(
+    connection: sqlite3.Connection, terms: ParsedQuery, scopes: Sequence[str], conditions: _Conditions,
+    bound: int | None, inclusive: bool,
+) -> list[Candidate]:  # fmt: skip
+    limit_sql, limit_values = ("", []) if bound is None else (f" {'<=' if inclusive else '<'} ?", [bound])
+    _, waiting = message_words.read_waiting(connection, -1)
+    found = [
+        Candidate(one.number, score_words(one.words, terms))
+        for one in reversed(waiting)
+        if (bound is None or one.number < bound or (inclusive and one.number == bound))
+        and not set(scopes).isdisjoint(one.scope.split())
+        and is_match(one.words, terms)
+        and _holds(connection, one, conditions)
+    ]
+    query = (
+        "select f.rowid, f.words from message_words f cross join messages m on m.number = f.rowid "  # noqa: S608  # nosec B608  # constants
+        f"where f.message_words match ?{conditions.sql}{limit_sql and f' and f.rowid{limit_sql}'} "
+        "order by f.rowid desc limit ?"
+    )
+    values = [_match_expression(terms, scopes), *conditions.values, *limit_values, SEARCH_WINDOW - len(found)]
+    found += [Candidate(number, score_words(words, terms)) for number, words in connection.execute(query, values)]
+    return found[:SEARCH_WINDOW]
+
+
+def _holds(connection: sqlite3.Connection, one: WaitingMessage, conditions: _Conditions) -> bool:
+    query = f"select 1 from messages m where m.number = ?{conditions.sql}"  # noqa: S608  # nosec B608  # constants
+    return connection.execute(query, (one.number, *conditions.values)).fetchone() is not None
+
+
+def _load_hits(
+    namespace: str, terms: ParsedQuery, page: Sequence[Candidate], connection: sqlite3.Connection
+) -> list[SearchHit]:
+    hits: list[SearchHit] = []
+    for number, score in page:
+        record = connection.execute(_SELECT_HIT, (number, namespace)).fetchone()
+        if record is not None:  # else it was deleted meanwhile
+            message = load_message(connection, (namespace, SessionId(record[0])), *record[1:])
+            hits.append(make_hit(message, load_blobs(connection, namespace, message), terms, score))
+    return hits
