@@ -68,3 +68,15 @@ def test_every_problem_of_settings_is_reported_with_a_near_name(shell: Shell) ->
 def test_native_names_of_tools_are_accepted_in_rules(shell: Shell) -> None:
     words = ("permissions", "check", "--tool", "Read", "--input", '{"file_path": "a"}', "--deny", "file_read")
     assert shell.vaka(*words).json["decision"] == "deny"
+
+
+def test_auto_compact_of_trusted_settings_counts_unless_vaka_says_otherwise(shell: Shell) -> None:
+    write_settings(shell, autoCompactEnabled=False)
+
+    def compaction(*words: str) -> str:
+        return str(shell.vaka("config", "get", "compaction", *words).out.strip())
+
+    assert compaction() == ""
+    assert compaction("--trust") == "enabled = false"
+    shell.write_file("vaka.toml", "[compaction]\nenabled = true\n")
+    assert compaction("--trust") == "enabled = true"

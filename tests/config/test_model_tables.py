@@ -360,3 +360,34 @@ def test_the_tables_of_the_guide_can_be_written(tmp_path: Path) -> None:
 def test_the_guide_has_every_option_of_a_model_and_every_field_of_an_entry() -> None:
     assert [name for name in ModelOptions.__struct_fields__ if f"`{name}`" not in GUIDE] == []
     assert [name for name in ModelEntry.__struct_fields__ if not re.search(rf"\b{name} = ", GUIDE)] == []
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("[compaction]\nrato = 0.5\n", "compaction: unknown key 'rato'; did you mean 'ratio'?"),
+        ("[compaction]\nratio = 2.0\n", "ratio 2.0 must be above 0 and at most 1, such as 0.85"),
+        ('[compaction]\nkeep_turns = "all"\n', "compaction.keep_turns: expected `int`, got `str`"),
+        ("[compaction]\nkeep_turns = 0\n", "keep_turns 0 must be at least 1: the last turn is always kept"),
+        ("compaction = true\n", "expected a table, not bool"),
+    ],
+)
+def test_a_wrong_table_of_compactions_is_an_error(tmp_path: Path, text: str, expected: str) -> None:
+    path = tmp_path / "vaka.toml"
+    path.write_text(text)
+    with pytest.raises(ConfigError) as caught:
+        read_settings_file(path)
+    assert expected in str(caught.value)
+
+
+def test_the_table_of_compactions_is_merged_and_needs_trust(tmp_path: Path) -> None:
+    (tmp_path / "project" / ".git").mkdir(parents=True)
+    place = ConfigContext(cwd=tmp_path / "project", home=tmp_path / "home", environ={})
+    place.user_file.parent.mkdir(parents=True)
+    place.user_file.write_text("[compaction]\nratio = 0.5\nkeep_turns = 7\n")
+    (place.cwd / "vaka.toml").write_text('[compaction]\nratio = 0.7\nrollout_dir = "/etc"\n')
+    guest = load_settings(place)
+    assert guest["compaction"] == {"ratio": 0.5, "keep_turns": 7}
+    assert any("compaction does not count: this folder is not trusted" in note for note in guest.notes)
+    trusted = load_settings(place, trust=True)["compaction"]
+    assert trusted == {"ratio": 0.7, "keep_turns": 7, "rollout_dir": "/etc"}

@@ -34,6 +34,7 @@ from vaka.config.claude_settings import (
     project_server_files,
     project_trust_places,
     sandboxed_programs,
+    settings_auto_compact,
     settings_env,
     settings_model,
     settings_sandbox,
@@ -112,6 +113,10 @@ def apply_claude_files(settings: Settings, files: Sequence[SettingsFile]) -> Non
     if model not in MODEL_TIERS.values() or model in settings["tiers"]:
         _apply_claude_value(settings, "model", model, origin, layer)
     _apply_claude_value(settings, "sandbox", *settings_sandbox(files))
+    enabled, origin, layer = settings_auto_compact(files)
+    if enabled is not None and ("enabled" not in settings["compaction"] or layer == MANAGED):
+        value = SettingValue({"enabled": enabled}, origin, cast("SettingLayer", layer))
+        settings.add(SETTING_KEYS["compaction"], value)
     for file in files:
         hosts = allowed_hosts_of(file)
         if hosts:

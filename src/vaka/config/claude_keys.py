@@ -50,6 +50,7 @@ _KEYS = (
     ClaudeKey("outputStyle", "text", "the output style at the end of the system prompt"),
     ClaudeKey("statusLine", "object", "a command that prints the status line of the chat; no templates", "trusted"),
     ClaudeKey("claudeMdExcludes", "texts", "memory files that are not read"),
+    ClaudeKey("autoCompactEnabled", "flag", "`false`: contexts are never compacted by themselves", "trusted"),
     ClaudeKey("hooks", "object", "commands at fixed points", "trusted"),
     ClaudeKey("disableAllHooks", "flag", "switches off all hooks but the managed ones", "trusted"),
     ClaudeKey("enabledPlugins", "object", "switches plugins on or off, by `name@marketplace`"),
@@ -103,7 +104,7 @@ _KEYS = (
     ),
     *_without_effect(
         "it is about another program", "any", "$schema", "agent", "allowManagedMcpServersOnly", "allowedHttpHookUrls",
-        "autoCompactEnabled", "autoMemoryDirectory", "autoMemoryEnabled", "autoScrollEnabled", "autoUpdates",
+        "autoMemoryDirectory", "autoMemoryEnabled", "autoScrollEnabled", "autoUpdates",
         "autoUpdatesChannel", "channelsEnabled", "companyAnnouncements", "defaultShell", "disableAutoMode",
         "editorMode", "fastModePerSessionOptIn", "feedbackSurveyRate", "feedbackSurveyState", "fileSuggestion",
         "httpHookAllowedEnvVars", "keybindings", "language", "minimumVersion", "plansDirectory",

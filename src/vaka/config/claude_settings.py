@@ -343,6 +343,15 @@ def settings_sandbox(files: Iterable[SettingsFile]) -> tuple[str, str, str]:
     return found
 
 
+def settings_auto_compact(files: Iterable[SettingsFile]) -> tuple[bool | None, str, str]:
+    """Return whether contexts are compacted by themselves, its origin and layer; ``None`` if no trusted file says."""
+    for file in reversed([*files]):
+        enabled: object = file.document.get("autoCompactEnabled")
+        if isinstance(enabled, bool) and file.trusted:
+            return enabled, file.locate(("autoCompactEnabled",)), file.layer
+    return None, "", ""
+
+
 def allowed_hosts_of(file: SettingsFile) -> tuple[str, ...]:
     """Return the hosts that commands may reach by a file, ``()`` if its folder is not trusted."""
     hosts = value_at(file.document, ALLOWED_HOSTS) if file.trusted else None

@@ -1,4 +1,4 @@
-"""The settings tables about models: entries, tiers, subagents, prices; and checks of base URLs."""
+"""The settings tables about models: entries, tiers, subagents, prices, compaction; and checks of base URLs."""
 
 import re
 from collections.abc import Callable, Iterable, Mapping
@@ -9,7 +9,8 @@ from urllib.parse import urlsplit
 import msgspec
 
 from vaka.config.documents import suggest
-from vaka.core.types.errors import ConfigError
+from vaka.core.types.context import Compaction
+from vaka.core.types.errors import ConfigError, InvalidInput
 from vaka.core.types.progress import GIVEN_CALLS
 
 EXPECTED_BASE_URL = (
@@ -162,8 +163,18 @@ def check_prices(value: object) -> dict[str, PriceEntry]:
     return {name: _convert_entry(entry, PriceEntry, name) for name, entry in _require_table(value).items()}
 
 
+def check_compaction(value: object) -> dict[str, Any]:
+    """Return ``[compaction]`` checked: the fields of ``Compaction`` that it sets. Raises ``InvalidTable``."""
+    try:
+        _convert_entry(value, Compaction)
+    except InvalidInput as error:
+        raise InvalidTable(str(error)) from error
+    return _require_table(value)
+
+
 TABLE_CHECKS: dict[str, Callable[[object], Mapping[str, Any]]] = {
     "models": check_models, "tiers": check_tiers, "subagents": check_subagents, "prices": check_prices,
+    "compaction": check_compaction,
 }  # fmt: skip
 """Each table, and the function that checks it."""
 
@@ -268,10 +279,10 @@ def _reject_fallback_cycles(entries: Mapping[str, ModelEntry]) -> None:
 _T = TypeVar("_T", bound=msgspec.Struct)
 
 
-def _convert_entry(value: object, kind: type[_T], name: str) -> _T:
-    for field in _require_table(value, name):
+def _convert_entry(value: object, kind: type[_T], *name: str) -> _T:
+    for field in _require_table(value, *name):
         if field not in kind.__struct_fields__:
-            raise InvalidTable(f"unknown key {field!r}; {suggest(field, kind.__struct_fields__)}", name)
+            raise InvalidTable(f"unknown key {field!r}; {suggest(field, kind.__struct_fields__)}", *name)
     try:
         return msgspec.convert(value, kind)
     except msgspec.ValidationError as error:
@@ -279,7 +290,7 @@ def _convert_entry(value: object, kind: type[_T], name: str) -> _T:
         at = [part for part in re.split(r"[.\[\]`]+", place) if part]
         missing = re.search(r"required field `(\w+)`", words)
         words = f"{missing[1]} is missing" if missing else words[:1].lower() + words[1:]
-        raise InvalidTable(words, name, *at) from None  # the original error may quote a key
+        raise InvalidTable(words, *name, *at) from None  # the original error may quote a key
 
 
 def _require_table(value: object, *at: str) -> dict[str, Any]:

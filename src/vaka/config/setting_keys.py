@@ -80,6 +80,7 @@ _ALL_KEYS = (
     SettingKey(name="tiers", kind="table", default={}),
     SettingKey(name="subagents", kind="table", default={}),
     SettingKey(name="prices", kind="table", default={}),
+    SettingKey(name="compaction", kind="table", default={}),
     SettingKey(name="server", kind="table", default={}),
     SettingKey(name="features", kind="table", default={}),
 )  # fmt: skip

@@ -135,8 +135,8 @@ SettingLayer: TypeAlias = Literal[
 
 _WIDENING_KEYS = frozenset({
     "add_dir", "allow", "allow_host", "command_cpu", "command_env", "command_file_size", "command_host",
-    "command_memory", "command_processes", "durability", "features", "model_files", "redact_patterns", "script_env",
-    "server", "snapshots", "store",
+    "command_memory", "command_processes", "compaction", "durability", "features", "model_files", "redact_patterns",
+    "script_env", "server", "snapshots", "store",
 })  # fmt: skip
 """Settings that permit more, store less, or open sessions in which another user has approved calls."""
 
