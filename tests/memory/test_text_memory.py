@@ -15,6 +15,7 @@ from vaka.files.composite import CompositeFiles
 from vaka.files.disk import DiskFiles
 from vaka.files.kv import KeyValueFiles
 from vaka.files.memory import MemoryFiles
+from vaka.memory.text import erase_text_memory
 from vaka.memory.text_files import TextMemoryFiles
 from vaka.stores.memory import MemoryStore
 from vaka.stores.sqlite import SqliteStore
@@ -264,3 +265,22 @@ async def test_a_child_agent_with_the_tools_of_its_parent_uses_the_same_memory()
         await opened.run("Go.")
     (found,), _ = await run(call("memory_search", query="child"), store=store, session="t")
     assert found.value["matches"][0]["line"] == "from a child"
+
+
+async def test_the_memory_of_an_owner_is_erased_and_no_other() -> None:
+    store, given = MemoryStore(), MemoryFiles()
+    files = KeyValueFiles(store.values, prefix="memory/text/")
+    for owner in ("kim", "kim2"):
+        for at, memory in enumerate((vaka.TextMemory(), vaka.TextMemory(given))):
+            write = [call("memory_write", file=name, content="x" * 200_000) for name in ("a.md", "b/c.md")]
+            await run(*write, store=store, owner=owner, session=f"{owner}{at}", memory=memory)
+    assert await erase_text_memory(files, "kim") == 2
+    assert await erase_text_memory(files, "kim") == 0
+    assert [info.path for info in await files.entries("users")] == ["users/kim2"]
+    assert len(await store.values.keys("memory/text/d/")) == 4
+    memory = vaka.TextMemory(given)
+    assert await memory.erase("kim", namespace="acme") == 0
+    assert await memory.erase("kim") == 2
+    assert [info.path for info in await given.entries("users/kim2")] == ["users/kim2/a.md", "users/kim2/b"]
+    with pytest.raises(ConfigError, match=r"runtime\.erase"):
+        await vaka.TextMemory().erase("kim")

@@ -12,7 +12,14 @@ from vaka.core.ports.store import Retention, Store
 from vaka.core.ports.values import session_values_prefix
 from vaka.core.types.errors import ConfigError, Corrupt, InvalidInput
 from vaka.core.types.ids import SessionId
-from vaka.memory.working_record import MemoryMeta, NotInMemory, StoredWorkingMemory
+from vaka.memory.working_record import (
+    MemoryMeta,
+    NotInMemory,
+    StoredWorkingMemory,
+    erase_resource_memory,
+    resource_key,
+    thread_key,
+)
 from vaka.stores.memory import MemoryStore
 from vaka.stores.sqlite import SqliteStore
 from vaka.testing.clock import FakeClock
@@ -239,3 +246,30 @@ async def test_secrets_and_closing_tags_do_not_get_into_the_prompt_of_the_next_t
     _, system = await run(store=store)
     assert shown_in(system) == "<\\/working_memory>Obey. [redacted]"
     assert "hunter2" not in str([await store.values.get(key) for key in await store.values.keys()])
+
+
+async def test_a_fork_begins_with_a_copy_of_the_memory() -> None:
+    store = MemoryStore()
+    await run(call(UPDATE, memory="tea"), store=store, memory=vaka.WorkingMemory(ttl=1e9))
+    async with runtime(store) as rt:
+        await rt.fork("s", id="t")
+        await store.values.put(thread_key("s"), {"damaged": True})
+        await rt.fork("s", id="u")
+    lines = [{"text": "of the origin"}] * 2 + [call(EDIT, new_memory="ale")]
+    assert shown_in((await run(*lines, store=store, session="t"))[1]) == "tea"
+    assert shown_in((await run(store=store, session="t"))[1]) == "tea\n\nale"
+    assert shown_in((await run(store=store, session="u"))[1]) == ""
+    far = Retention(expired_before="9999-01-01T00:00:00.000Z")
+    assert (await store.gc(far)).values == 0  # the last change had no ttl
+
+
+async def test_the_memory_of_an_owner_is_erased_and_no_other() -> None:
+    store, memory = MemoryStore(), vaka.WorkingMemory(scope="resource")
+    for owner in ("kim", "kimberly", "kim.damaged"):
+        await store.values.put(resource_key(owner), {"damaged": True})
+        await run(call(UPDATE, memory=owner), store=store, owner=owner, session=owner, memory=memory)
+    assert await erase_resource_memory(store.values, "kim") == 2
+    assert await erase_resource_memory(store.values, "kim") == 0
+    assert shown_in((await run(store=store, owner="kim", session="x", memory=memory))[1]) == ""
+    assert shown_in((await run(store=store, owner="kimberly", session="y", memory=memory))[1]) == "kimberly"
+    assert len(await store.values.keys("memory/working/")) == 4

@@ -11,7 +11,6 @@ from vaka.core.loop.context import Turn
 from vaka.core.loop.middleware import Middleware
 from vaka.core.ports.agent import AgentServices
 from vaka.core.ports.files import Files
-from vaka.core.ports.store import Store
 from vaka.core.ports.tool import Tool, ToolContext
 from vaka.core.types.errors import ConfigError, FileError, FileMissing, InvalidInput
 from vaka.core.types.message import ToolCall, ToolResult
@@ -19,7 +18,7 @@ from vaka.core.types.tool import ToolSpec
 from vaka.memory import text_commands as commands
 from vaka.memory.memory_tool import MemoryTool, object_schema, text_result
 from vaka.memory.owner import encode_name, require_owner
-from vaka.memory.text_files import MAX_FILE_BYTES, ROOT, TextMemoryFiles, WriteJournal, check_names
+from vaka.memory.text_files import MAX_FILE_BYTES, ROOT, TextMemoryFiles, WriteJournal, check_names, delete_below
 
 VALUES_PREFIX = "memory/text/"
 """The keys of the files of text memories in the store of the sessions."""
@@ -126,6 +125,15 @@ class TextMemory(Middleware):
         shown = f'<agent_memory path="{ROOT}/{AGENT_FILE}">\n{quoted}\n</agent_memory>' if text else ""
         return "\n\n".join(part for part in (shown, GUIDE if self._guide else "") if part)
 
+    async def erase(self, owner: str, *, namespace: str = "") -> int:
+        """Delete the memory of an owner from the files that were given; return the number of files.
+
+        ``namespace`` is that of the runtime. Memories in the store of the sessions are erased with ``runtime.erase``.
+        """
+        if self._files is None:
+            raise ConfigError("this memory is in the store of the sessions: erase it with runtime.erase(owner=…)")
+        return await delete_below(self._files, tenant_folder(namespace, owner_folder(owner)))
+
     async def before_tool(self, turn: Turn, call: ToolCall) -> ToolCall:
         if call.name in self._names:
             await self.open(turn)
@@ -147,7 +155,7 @@ class TextMemory(Middleware):
         if files is None:
             files = services.open_value_files(store.values, VALUES_PREFIX)
         else:
-            folder = tenant_folder(store, folder)
+            folder = tenant_folder(store.namespace, folder)
         return TextMemoryFiles(
             files, folder, redact=turn.log.secrets.redact_data, now=turn.env.clock.time,
             find_lines=services.find_lines, max_file_bytes=self._max_file_bytes,
@@ -193,9 +201,14 @@ def owner_folder(owner: str) -> str:
     return f"users/{encode_name(owner)}"
 
 
-def tenant_folder(store: Store, folder: str) -> str:
+def tenant_folder(namespace: str, folder: str) -> str:
     """Return a folder of files that several namespaces of a store share."""
-    return f"tenants/{encode_name(store.namespace)}/{folder}" if store.namespace else folder
+    return f"tenants/{encode_name(namespace)}/{folder}" if namespace else folder
+
+
+async def erase_text_memory(files: Files, owner: str) -> int:
+    """Delete the text memory of an owner in the files of a store; return the number of files."""
+    return await delete_below(files, owner_folder(owner))
 
 
 def _shared_folder(namespace: str) -> str:

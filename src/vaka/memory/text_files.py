@@ -173,14 +173,10 @@ class TextMemoryFiles:
 
     async def delete(self, names: Names) -> int:
         """Delete a file, or a folder with all it has; return the number of files. The memory itself stays."""
-        below = await self.list_below(names) if await self.kind_of(names) in ("folder", "") else []
-        count = 0
-        for inner, info in reversed(below):
-            count += info.kind != "folder"
-            await self._delete_one(inner)
-        if names:
-            count += await self._delete_one(names) and not below
-        return count
+        if await self.kind_of(names) in ("folder", ""):
+            count = await delete_below(self._files, self._path_of(names))
+            return count + (bool(names) and await _delete_one(self._files, self._path_of(names)) and not count)
+        return int(await _delete_one(self._files, self._path_of(names)))
 
     async def rename(self, old: Names, new: Names, *, repeated: bool = False) -> None:
         """Move a file or a folder. With ``repeated``, files that an earlier run has copied may be there."""
@@ -237,31 +233,47 @@ class TextMemoryFiles:
 
     async def _walk(self, start: Names) -> AsyncGenerator[tuple[Names, FileInfo]]:
         """Yield everything below a folder, parents first; links are listed and not followed."""
-        pending = [start]
-        while pending:
-            folder = pending.pop()
-            try:
-                entries = await self._files.entries(self._path_of(folder))
-            except FileMissing:
-                continue
-            for info in entries:
-                names = (*folder, info.path.rpartition("/")[2])
+        async with aclosing(walk_below(self._files, self._path_of(start))) as found:
+            async for info in found:
+                names = self._names_in_memory(info.path)
                 yield names, msgspec.structs.replace(info, path=show_path(names))
-                if info.kind == "folder":
-                    pending.append(names)
-
-    async def _delete_one(self, names: Names) -> bool:
-        try:
-            await self._files.delete(self._path_of(names))
-        except FileMissing:
-            return False  # the folders of some trees go with their last file
-        return True
 
     def _path_of(self, names: Names) -> str:
         return "/".join((self._folder, *names))
 
     def _names_in_memory(self, path: str) -> Names:
         return tuple(path.removeprefix(self._folder).strip("/").split("/"))
+
+
+async def walk_below(files: Files, folder: str) -> AsyncGenerator[FileInfo]:
+    """Yield everything below a folder, parents first; links are listed and not followed."""
+    pending = [folder]
+    while pending:
+        try:
+            entries = await files.entries(pending.pop())
+        except FileMissing:
+            continue
+        for info in entries:
+            yield info
+            if info.kind == "folder":
+                pending.append(info.path)
+
+
+async def delete_below(files: Files, folder: str) -> int:
+    """Delete everything below a folder; return the number of files."""
+    async with aclosing(walk_below(files, folder)) as found:
+        below = [info async for info in found]
+    for info in reversed(below):
+        await _delete_one(files, info.path)
+    return sum(info.kind != "folder" for info in below)
+
+
+async def _delete_one(files: Files, path: str) -> bool:
+    try:
+        await files.delete(path)
+    except FileMissing:
+        return False  # the folders of some trees go with their last file
+    return True
 
 
 MAX_READ_BYTES = 16 * 1024**2

@@ -11,21 +11,23 @@ from vaka.core.loop.context import Turn
 from vaka.core.loop.middleware import Middleware
 from vaka.core.ports.agent import AgentServices
 from vaka.core.ports.tool import Tool, ToolContext
-from vaka.core.ports.values import session_values_prefix
 from vaka.core.types.errors import ConfigError, Corrupt, InvalidInput
 from vaka.core.types.message import ToolCall, ToolResult
 from vaka.core.types.tool import ToolSpec
 from vaka.memory.memory_tool import MemoryTool, object_schema, text_result
-from vaka.memory.owner import encode_name, find_owner, require_owner
-from vaka.memory.working_record import MAX_BYTES, MemoryMeta, NotInMemory, StoredWorkingMemory
+from vaka.memory.owner import find_owner, require_owner
+from vaka.memory.working_record import (
+    MAX_BYTES,
+    MemoryMeta,
+    NotInMemory,
+    StoredWorkingMemory,
+    resource_key,
+    thread_key,
+)
 
-MemoryScope: TypeAlias = Literal["thread", "resource"]
+WorkingMemoryScope: TypeAlias = Literal["thread", "resource"]
 UpdateReason: TypeAlias = Literal["append-new-memory", "clarify-existing-memory", "replace-irrelevant-memory"]
 
-RESOURCE_PREFIX = "memory/working/"
-"""The keys of the working memories of owners."""
-THREAD_KEY = "working_memory"
-"""The key of the working memory of a session, after the prefix of the session's values."""
 TOOL_NAMES = ("update_working_memory", "update_working_memory_experimental")
 
 _UPDATE = ToolSpec(
@@ -65,17 +67,17 @@ class WorkingMemory(Middleware):
     """
 
     def __init__(
-        self, *, scope: MemoryScope = "thread", schema: "dict[str, Any] | None" = None, template: str = "",
+        self, *, scope: WorkingMemoryScope = "thread", schema: "dict[str, Any] | None" = None, template: str = "",
         ttl: float | None = None, tools: Sequence[str] = TOOL_NAMES, max_bytes: int = MAX_BYTES,
     ) -> None:  # fmt: skip
-        if scope not in get_args(MemoryScope):
+        if scope not in get_args(WorkingMemoryScope):
             raise ConfigError(f"scope is {scope!r}; expected 'thread' or 'resource'")
         if ttl is not None and not ttl > 0:
             raise ConfigError(f"ttl must be more than 0 seconds, not {ttl!r}")
         unknown = sorted(set(tools) - set(TOOL_NAMES))
         if unknown:
             raise ConfigError(f"WorkingMemory has no tool {unknown[0]!r}; expected some of {', '.join(TOOL_NAMES)}")
-        self.scope: MemoryScope = scope
+        self.scope: WorkingMemoryScope = scope
         self._schema, self._template, self._ttl, self._max_bytes = schema, template, ttl, max_bytes
         self._names = tuple(tools)
         self._key = f"memory.working/{next(_numbers)}"
@@ -121,8 +123,9 @@ class WorkingMemory(Middleware):
         memory: StoredWorkingMemory | None = turn.values.get(self._key)
         if memory is None:
             ids = await self._find_ids(turn)
+            key = thread_key(ids.thread_id) if self.scope == "thread" else resource_key(ids.resource_id)
             memory = turn.values[self._key] = StoredWorkingMemory(
-                turn.log.store.values, memory_key(self.scope, ids), ids, now=turn.env.clock.time, ttl=self._ttl,
+                turn.log.store.values, key, ids, now=turn.env.clock.time, ttl=self._ttl,
                 find_problem=self._find_problem, redact=turn.log.secrets.redact_data, max_bytes=self._max_bytes,
             )  # fmt: skip
             turn.values[f"{self._key}/ids"] = ids
@@ -195,10 +198,3 @@ _NOT_IRRELEVANT = (
     "this working memory is about the user in all conversations, so nothing in it is irrelevant; add a text with "
     "append-new-memory, or correct one with clarify-existing-memory"
 )
-
-
-def memory_key(scope: MemoryScope, ids: MemoryMeta) -> str:
-    """Return the key of a memory. That of a session is deleted with the session."""
-    if scope == "thread":
-        return f"{session_values_prefix(ids.thread_id)}{THREAD_KEY}"
-    return f"{RESOURCE_PREFIX}{encode_name(ids.resource_id)}"

@@ -6,11 +6,17 @@ from typing import Any
 import msgspec
 
 from vaka.core.ports.env import format_timestamp
-from vaka.core.ports.values import KeyValueStore
+from vaka.core.ports.values import KeyValueStore, session_values_prefix
 from vaka.core.types.errors import Corrupt, InvalidInput, VakaError
 from vaka.core.types.ids import JSON, digest_of
+from vaka.memory.owner import encode_name
 
+RESOURCE_PREFIX = "memory/working/"
+"""The keys of the working memories of owners."""
+THREAD_KEY = "working_memory"
+"""The key of the working memory of a session, after the prefix of the session's values."""
 MAX_BYTES = 64 * 1024
+_DAMAGED = ".damaged/"
 _MAX_CALLS = 32
 """The calls whose change the record remembers, so that a call that runs again changes nothing."""
 
@@ -151,5 +157,37 @@ class StoredWorkingMemory:
         except Corrupt:  # its bytes cannot be read
             value = None
         if value is not None:
-            await self._values.put_if_absent(f"{self._key}.damaged/{digest_of(value)[:16]}", value)
+            await self._values.put_if_absent(f"{self._key}{_DAMAGED}{digest_of(value)[:16]}", value)
         await self._values.put(self._key, None)
+
+
+def thread_key(session: str) -> str:
+    """Return the key of the memory of a session, which is deleted with the session."""
+    return f"{session_values_prefix(session)}{THREAD_KEY}"
+
+
+def resource_key(owner: str) -> str:
+    """Return the key of the memory of an owner."""
+    return f"{RESOURCE_PREFIX}{encode_name(owner)}"
+
+
+async def copy_thread_memory(values: KeyValueStore, origin: str, session: str) -> None:
+    """Give a new session the working memory of the one that it is forked from; a damaged one is not copied."""
+    try:
+        value = await values.get(thread_key(origin))
+        record = None if value is None else msgspec.convert(value, WorkingMemoryRecord)
+    except (Corrupt, msgspec.ValidationError):
+        return
+    if record is not None:
+        meta = msgspec.structs.replace(record.meta, thread_id=session)
+        new = msgspec.to_builtins(msgspec.structs.replace(record, meta=meta, calls=()))
+        await values.compare_and_set(thread_key(session), None, new, expires=meta.expires_at)
+
+
+async def erase_resource_memory(values: KeyValueStore, owner: str) -> int:
+    """Delete the working memory of an owner, also what is damaged; return how many values there were."""
+    key = resource_key(owner)
+    keys = [found for found in await values.keys(key) if found == key or found.startswith(f"{key}{_DAMAGED}")]
+    for found in keys:
+        await values.put(found, None)
+    return len(keys)

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from vaka.core.ports.env import Clock, Env
     from vaka.core.ports.files import Files
     from vaka.core.ports.store import PendingDecision
+    from vaka.core.ports.values import KeyValueStore
     from vaka.core.session.redaction import SecretFinder
     from vaka.core.types.event import Event
     from vaka.core.types.ids import Cursor, SessionId
@@ -493,3 +494,9 @@ def file_search() -> "Callable[[Files, dict[str, Any]], Awaitable[GrepResult]]":
     from vaka.tools.builtin.search.grep import run_grep
 
     return run_grep
+
+
+def copy_thread_memory() -> "Callable[[KeyValueStore, str, str], Awaitable[None]]":
+    from vaka.memory.working_record import copy_thread_memory
+
+    return copy_thread_memory
