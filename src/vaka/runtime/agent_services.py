@@ -15,7 +15,7 @@ from vaka.core.ports.transformer import TransformerFactory
 from vaka.core.ports.values import KeyValueStore
 from vaka.core.types.errors import ConfigError, InvalidInput
 from vaka.core.types.ids import JSON
-from vaka.runtime import lazy
+from vaka.runtime import lazy, lazy_memory
 from vaka.runtime.options import Options
 from vaka.tools.arguments import ArgumentReader
 from vaka.tools.schema.json_types import is_object
@@ -132,11 +132,11 @@ class HostedServices:
         return self._build_tool(tool)
 
     def open_value_files(self, values: KeyValueStore, prefix: str) -> Files:
-        return lazy.value_files()(values, prefix=prefix)
+        return lazy_memory.value_files()(values, prefix=prefix)
 
     async def find_lines(self, files: Files, folder: str, pattern: str, limit: int) -> Sequence[tuple[str, int, str]]:
         given = {"pattern": pattern, "path": folder, "output_mode": "content", "head_limit": limit}
-        found = await lazy.file_search()(files, given)
+        found = await lazy_memory.file_search()(files, given)
         return [(match["file"], match["line"], match["match"]) for match in found.value.get("matches", ())]
 
     def argument_parser(self, schema: dict[str, Any]) -> ToolArgumentParser:

@@ -1,11 +1,11 @@
 """Lazy imports: one small function for each part that most programs never load.
 
-Imports stand inside functions only here and in ``lazy_models``: start-up stays cheap, the type checkers know every
-result, and an editor can jump to the definition.
+Imports stand inside functions only here, in ``lazy_memory`` and in ``lazy_models``: start-up stays cheap, the type
+checkers know every result, and an editor can jump to the definition.
 """
 
 import os
-from collections.abc import Awaitable, Callable, Generator, Iterable, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast
@@ -23,13 +23,11 @@ if TYPE_CHECKING:
     from vaka.core.ports.env import Clock, Env
     from vaka.core.ports.files import Files
     from vaka.core.ports.store import PendingDecision
-    from vaka.core.ports.values import KeyValueStore
     from vaka.core.session.redaction import SecretFinder
     from vaka.core.types.event import Event
     from vaka.core.types.ids import Cursor, SessionId
     from vaka.core.types.message import ToolCall, Usage
     from vaka.core.types.monitor import ScriptAnswered
-    from vaka.files.kv import KeyValueFiles
     from vaka.hooks.engine import HookEngine
     from vaka.luau.tool import LuauTool
     from vaka.mcp.definition import McpServer
@@ -55,7 +53,6 @@ if TYPE_CHECKING:
     from vaka.runtime.structured_output import OutputSchema
     from vaka.runtime.task_tool import TaskTool
     from vaka.runtime.tool_world import WorldFactory
-    from vaka.tools.builtin.search.grep import GrepResult
     from vaka.tools.kinds.composite import CompositeTool
     from vaka.tools.kinds.generator import GeneratorTool, TextProcessorTool
     from vaka.tools.kinds.http import HttpTool
@@ -479,24 +476,3 @@ async def resolve_approval(
     from vaka.runtime.resolve_approval import resolve_approval as resolve
 
     return await resolve(drivers, pending, decision, answer)
-
-
-# ------------------------------------------------------------------------------------------------------------- memory
-
-
-def value_files() -> "type[KeyValueFiles]":
-    from vaka.files.kv import KeyValueFiles
-
-    return KeyValueFiles
-
-
-def file_search() -> "Callable[[Files, dict[str, Any]], Awaitable[GrepResult]]":
-    from vaka.tools.builtin.search.grep import run_grep
-
-    return run_grep
-
-
-def copy_thread_memory() -> "Callable[[KeyValueStore, str, str], Awaitable[None]]":
-    from vaka.memory.working_record import copy_thread_memory
-
-    return copy_thread_memory

@@ -21,7 +21,7 @@ from vaka.core.types.event import Body, Event
 from vaka.core.types.ids import Cursor, EventScope, SessionId
 from vaka.core.types.message import replace_surrogates
 from vaka.core.types.progress import TurnStarted
-from vaka.runtime import lazy
+from vaka.runtime import lazy_memory
 
 if TYPE_CHECKING:
     from vaka.runtime.session_driver import WarmSessions
@@ -53,7 +53,7 @@ async def fork(
     entries = fork_entries(prefix.state, origin, last.id if last else "1.0")
     term = await store.events.claim(new_session)
     try:
-        await lazy.copy_thread_memory()(store.values, origin, new_session)
+        await lazy_memory.copy_thread_memory()(store.values, origin, new_session)
         await store.events.append(
             new_session, [*copied, *seal_chain(new_session, last, entries, timestamp)], head=0, term=term, release=True
         )
