@@ -29,7 +29,7 @@ unexport PYTHONDONTWRITEBYTECODE
 unexport PYTHONWARNINGS
 
 .PHONY: help setup demo ts test test-all check rust lint format types mypy pyright imports gates coverage security bench bench-peers \
-	bench-growth bench-check bench-counts screenshots changelog clean system
+	bench-growth bench-memory bench-check bench-counts screenshots changelog clean system
 
 help: ## List the targets
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -137,6 +137,9 @@ bench-peers: setup ## Measure vaka, then each peer in an environment of its own
 bench-growth: setup ## Measure turns of long sessions, vaka and each peer, and draw bench/growth.svg
 	$(PY) -m scripts.bench_peers growth
 	$(PY) -m bench.plot
+
+bench-memory: setup ## Count the facts that summaries keep of a long conversation, vaka and peers
+	$(PY) -m scripts.bench_peers memory
 
 bench-check: setup ## Fail on counts that rose and ratios that got worse
 	$(PY) -m bench.check

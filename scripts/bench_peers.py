@@ -5,7 +5,8 @@ environment is ``.venv-peers/NAME``, made once for each text of the list. Argume
 all. ``bench/peers/vaka.py`` is one of them. They take turns, several rounds of it, so that a machine that gets busy
 meets all of them; what counts is the median of the rounds. Below each number stands how many times ours it is.
 
-``growth`` as the first argument measures the turns of long sessions instead, one round, each runtime with a store.
+``growth`` as the first argument measures the turns of long sessions instead, one round, each runtime with a store;
+``memory`` counts the facts of a long conversation that are left after its summaries.
 """
 
 import hashlib
@@ -20,6 +21,7 @@ from typing import Any
 
 from bench import machine
 from bench.measure import subprocess_environment as without_pyc_switch
+from bench.planted_facts import FACTS, PLACES, WINDOW
 from bench.row import format_grid, format_number
 
 Line = Mapping[str, Any]
@@ -102,6 +104,19 @@ def format_growth_table(found: Sequence[Line]) -> str:
     return format_grid(["", "a turn survives", *[f"turn {at:,}" for at in CHECKPOINTS], "last / first"], lines)
 
 
+def format_memory_table(found: Sequence[Line]) -> str:
+    """Return how many planted facts the last prompt has, most first, and where the kept ones were planted."""
+    lines = [
+        [
+            line["name"], f"{line['kept']}/{FACTS}", *[str(line["places"][place]) for place in sorted(set(PLACES))],
+            str(line["summaries"]), format_number(line["most_tokens"]),
+        ]
+        for line in sorted(found, key=lambda line: -line["kept"])
+    ]  # fmt: skip
+    heads = [f"of {place}s" for place in sorted(set(PLACES))]
+    return format_grid(["", "facts kept", *heads, "summaries", f"largest prompt, of {WINDOW:,}"], lines)
+
+
 def _cell_of(cost: float | None) -> str:
     return "–" if cost is None else format_number(cost)
 
@@ -127,25 +142,24 @@ def measure_in_rounds(
 
 def main() -> int:
     """Measure all peers and print one table; return 1 if any failed."""
-    growth = sys.argv[1:2] == ["growth"]
-    names = sys.argv[2:] if growth else sys.argv[1:]
+    what = sys.argv[1] if sys.argv[1:2] in (["growth"], ["memory"]) else ""
+    names = sys.argv[2:] if what else sys.argv[1:]
     chosen = [path for path in sorted(PEERS.glob("*.txt")) if not names or path.stem in names]
     if not chosen:
         print(f"no peers: {PEERS.relative_to(ROOT)} has no lists with these names")
         return 1
     pythons = {"vaka": Path(sys.executable), **{path.stem: ensure_environment(path) for path in chosen}}
     about, failed = machine.describe_machine(), set[str]()
-    if growth:
-        found = [rounds[0] for rounds in measure_in_rounds(pythons, failed, "growth", rounds=1)]
+    if what:
+        found = [rounds[0] for rounds in measure_in_rounds(pythons, failed, what, rounds=1)]
     else:
         found = [median_of_rounds(rounds) for rounds in measure_in_rounds(pythons, failed)]
     about["load after"] = machine.load_average()
     print("\n".join(f"{key:12} {value}" for key, value in about.items()))
-    print(f"\n{(format_growth_table if growth else format_peer_table)(found)}")
+    format_table = {"growth": format_growth_table, "memory": format_memory_table}.get(what, format_peer_table)
+    print(f"\n{format_table(found)}")
     RESULTS.mkdir(parents=True, exist_ok=True)
-    (RESULTS / ("growth.json" if growth else "peers.json")).write_text(
-        json.dumps({"machine": about, "rows": found}, indent=1)
-    )
+    (RESULTS / f"{what or 'peers'}.json").write_text(json.dumps({"machine": about, "rows": found}, indent=1))
     print(f"\npeers: {len(chosen)} run, {len(failed)} failed {' '.join(sorted(failed))}".rstrip())
     return 1 if failed else 0
 

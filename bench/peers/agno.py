@@ -1,7 +1,9 @@
 """agno without telemetry: single runs without a database, long sessions with SQLite."""
 # mypy: disable-error-code="import-not-found,misc"
 
+import json
 import os
+import tempfile
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -13,11 +15,13 @@ from typing import Any
 os.environ["AGNO_TELEMETRY"] = "false"
 
 from agno.agent import Agent  # reads the environment on import
+from agno.compaction import Compaction
 from agno.db.sqlite import SqliteDb
 from agno.models.base import Model
 from agno.models.response import ModelResponse
 
-from bench.peers.harness import Growth, Peer, SeenTurn, add, report
+from bench.peers.harness import Growth, Memory, Peer, SeenTurn, add, report
+from bench.planted_facts import WINDOW, ScriptedTalk
 
 FUNCTION = {"name": "add", "arguments": '{"a":1,"b":2}'}
 IDS = count(1)
@@ -93,7 +97,46 @@ async def take_turn(agent: Any) -> SeenTurn:
 
 
 NAME = f"agno {version('agno')}"
+@dataclass
+class Talking(Fake):
+    """Plays the scripted conversation, or its summary model."""
+
+    talk: Any = None
+    summarises: bool = False
+
+    def _answer(self, messages: list[Any]) -> Any:
+        calls = [str(call) for message in messages for call in message.tool_calls or ()]
+        shown = "\n".join([*[str(message.content) for message in messages], *calls])
+        if self.summarises:
+            return ModelResponse(role="assistant", content=self.talk.summarise(shown))
+        argument, answer = self.talk.reply(shown, has_result=messages[-1].role == "tool")
+        if not argument:
+            return ModelResponse(role="assistant", content=answer)
+        function = {"name": "look_up", "arguments": json.dumps({"query": argument})}
+        return ModelResponse(
+            role="assistant", tool_calls=[{"id": f"c{next(IDS)}", "type": "function", "function": function}]
+        )
+
+
+async def remember(talk: ScriptedTalk) -> None:
+    """Run the scripted conversation with compaction."""
+
+    def look_up(query: str) -> str:
+        """Look something up."""
+        return talk.look_up()
+
+    compaction = Compaction(model=Talking(talk=talk, summarises=True), compact_at_tokens=WINDOW * 85 // 100)
+    with tempfile.TemporaryDirectory(prefix="vaka-bench-") as folder:
+        agent = Agent(
+            model=Talking(talk=talk), tools=[look_up], db=SqliteDb(db_file=str(Path(folder) / "agno.db")),
+            session_id="s", add_history_to_context=True, compaction=compaction, telemetry=False,
+        )  # fmt: skip
+        for _ in talk.turns:
+            await agent.arun(talk.next_input())
+
+
 report(
     [Peer(NAME, "nothing", "from agno.agent import Agent", make, run)],
     [Growth(f"{NAME}, SqliteDb, history of all runs", "power", open_session, take_turn)],
+    [Memory(f"{NAME}, Compaction", remember)],
 )

@@ -20,6 +20,7 @@ from bench.measure import (
     time_in_sequence,
     time_process,
 )
+from bench.planted_facts import ScriptedTalk
 
 REPEATS, COUNT, CONCURRENT_RUNS = 3, 100, 100
 """Repeats in each round of ``scripts/bench_peers.py``."""
@@ -67,6 +68,13 @@ class Growth(NamedTuple):
     open: Callable[[Path], AbstractAsyncContextManager[Any]]
     turn: Callable[[Any], Awaitable[SeenTurn]]
     checkpoints: tuple[int, ...] = GROWTH_CHECKPOINTS
+
+
+class Memory(NamedTuple):
+    """How to run the scripted conversation of ``bench.planted_facts``, with the default summaries of a runtime."""
+
+    name: str
+    run: Callable[[ScriptedTalk], Awaitable[None]]
 
 
 async def _time_growth(growth: Growth, folder: Path) -> dict[int, float]:
@@ -120,10 +128,15 @@ async def _time_runs(peer: Peer) -> dict[str, float]:
     }
 
 
-def report(peers: Sequence[Peer], growths: Sequence[Growth]) -> None:
-    """Measure single runs, or with the argument ``growth`` long sessions; print a line of JSON for each."""
+def report(peers: Sequence[Peer], growths: Sequence[Growth], memories: Sequence[Memory] = ()) -> None:
+    """Measure single runs, with the argument ``growth`` long sessions, or with ``memory`` what summaries keep.
+
+    Print a line of JSON for each.
+    """
     if sys.argv[1:] == ["growth"]:
         _report_growths(growths)
+    elif sys.argv[1:] == ["memory"]:
+        _report_memories(memories)
     else:
         _report_peers(peers)
 
@@ -133,6 +146,13 @@ def _report_growths(growths: Sequence[Growth]) -> None:
         with tempfile.TemporaryDirectory(prefix="vaka-bench-", ignore_cleanup_errors=True) as folder:
             found = asyncio.run(_time_growth(growth, Path(folder)))
         print(json.dumps({"name": growth.name, "keeps": growth.keeps, "turns": found}), flush=True)
+
+
+def _report_memories(memories: Sequence[Memory]) -> None:
+    for memory in memories:
+        talk = ScriptedTalk()
+        asyncio.run(memory.run(talk))
+        print(json.dumps(talk.report(memory.name)), flush=True)
 
 
 def _report_peers(peers: Sequence[Peer]) -> None:
