@@ -5,7 +5,7 @@ import json
 import sys
 import tempfile
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -74,7 +74,7 @@ class Memory(NamedTuple):
     """How to run the scripted conversation of ``bench.planted_facts``, with the default summaries of a runtime."""
 
     name: str
-    run: Callable[[ScriptedTalk], Awaitable[None]]
+    run: Callable[[ScriptedTalk], Coroutine[Any, Any, None]]
 
 
 async def _time_growth(growth: Growth, folder: Path) -> dict[int, float]:

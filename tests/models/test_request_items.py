@@ -1,9 +1,11 @@
 """Requests of a conversation: old bytes and new bytes, equal to those of a conversation that is written at once."""
 
+import gc
 import re
 import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from itertools import pairwise
 from typing import Any
 
@@ -33,6 +35,7 @@ from vaka.core.types.message import (
     ToolResult,
     UserMessage,
 )
+from vaka.core.types.tool import ToolSpec
 from vaka.models.catalog import PriceList
 from vaka.models.compatibility import HistoryAdapter
 from vaka.models.prefixes import WINDOW
@@ -198,11 +201,13 @@ def count_calls(function: Callable[[], object]) -> int:
         calls += event in ("call", "c_call")
 
     before = sys.getprofile()
+    gc.disable()  # Hypothesis has callbacks that run with each collection
     sys.setprofile(count)
     try:
         function()
     finally:
         sys.setprofile(before)
+        gc.enable()
     return calls
 
 
@@ -233,6 +238,15 @@ def test_a_request_costs_only_its_new_messages(name: str) -> None:
 )
 def test_adapting_and_counting_cost_only_the_new_messages(new: Callable[[], Callable[[Prompt], object]]) -> None:
     assert calls_of_next(new(), 401) == calls_of_next(new(), 41)
+
+
+def test_an_unchanged_tool_list_is_not_counted_again() -> None:
+    tools = tuple(ToolSpec(name=f"tool_{number}", description="Do it.") for number in range(500))
+    metered = MeteredModel(ScriptedModel({"text": "Hi."}), PriceList({}))
+    for count in (TokenCounter().count, metered.estimate):
+        for end, list_, is_counted in ((1, tools, True), (5, tools, False), (5, tools[1:], True)):
+            prompt = Prompt(messages=conversation(end), tools=list_, session="s")
+            assert (count_calls(partial(count, prompt)) > 500) == is_counted
 
 
 def test_a_reminder_at_the_end_of_each_prompt_does_not_cost_the_old_messages() -> None:

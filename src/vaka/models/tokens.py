@@ -9,6 +9,7 @@ from vaka.core.messages.tokens import (
 )
 from vaka.core.ports.model import Prompt
 from vaka.core.types.message import Message
+from vaka.core.types.tool import ToolSpec
 from vaka.models.prefixes import PrefixMemo
 
 
@@ -18,8 +19,21 @@ def estimate_prompt_tokens(prompt: Prompt) -> int:
 
 def estimate_instruction_tokens(prompt: Prompt) -> int:
     """Return the tokens of a prompt without those of its messages."""
-    tools = sum(estimate_text_tokens(len(encode_json(tool))) for tool in prompt.tools)
-    return estimate_text_tokens(text_size(prompt.system)) + tools
+    return estimate_text_tokens(text_size(prompt.system)) + CountedTools(prompt.tools).tokens
+
+
+class CountedTools:
+    """A list of tools, with its hash and its tokens."""
+
+    def __init__(self, tools: tuple[ToolSpec, ...] = ()) -> None:
+        encoded = [encode_json(tool) for tool in tools]
+        self.tools = tools
+        self.hash = hash(tuple(encoded))
+        self.tokens = sum(estimate_text_tokens(len(data)) for data in encoded)
+
+    def count(self, tools: tuple[ToolSpec, ...]) -> "CountedTools":
+        """Return ``tools`` counted: the prompts of an agent mostly have the very same list."""
+        return self if tools is self.tools else CountedTools(tools)
 
 
 class TokenTotals:
@@ -46,10 +60,12 @@ class TokenCounter:
 
     def __init__(self) -> None:
         self._counted = PrefixMemo(TokenTotals)
+        self._tools = CountedTools()
 
     def count(self, prompt: Prompt) -> int:
         """Return ``estimate_prompt_tokens(prompt)``."""
         kept = self._counted.take(prompt)
         tokens = kept.fold.totals[-1]
         self._counted.put(prompt, kept)
-        return tokens + estimate_instruction_tokens(prompt)
+        self._tools = counted = self._tools.count(prompt.tools)
+        return tokens + estimate_text_tokens(text_size(prompt.system)) + counted.tokens

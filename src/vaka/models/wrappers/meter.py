@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 
 import msgspec
 
-from vaka.core.messages.tokens import encode_json, estimate_text_tokens
+from vaka.core.messages.tokens import encode_json, estimate_text_tokens, text_size
 from vaka.core.ports.model import (
     CallChunk,
     Chunk,
@@ -25,7 +25,7 @@ from vaka.core.types.errors import ConfigError, ModelError
 from vaka.core.types.message import Message, Usage
 from vaka.models.catalog import PROVIDER_VENDORS, Price, PriceList, known_context_window
 from vaka.models.prefixes import PrefixMemo
-from vaka.models.tokens import TokenTotals, estimate_instruction_tokens, estimate_prompt_tokens
+from vaka.models.tokens import CountedTools, TokenTotals, estimate_prompt_tokens
 from vaka.models.wrappers.model_wrapper import ModelWrapper
 
 CACHE_SECONDS = 300.0
@@ -136,6 +136,7 @@ class MeteredModel(ModelWrapper):
         self._ledger = ledger if ledger is not None else LastCalls()
         self._clock = clock
         self._counted = PrefixMemo(_MessageTotals)
+        self._tools = CountedTools()
 
     def price(self) -> Price:
         """Return the price of this model. Raises ``ConfigError`` with the setting to add if it is unknown."""
@@ -153,7 +154,7 @@ class MeteredModel(ModelWrapper):
             if self._clock() - last.at < CACHE_SECONDS:
                 cached = min(last.usage.cache_read + last.usage.cache_write, tokens)
         elif fingerprint is not None:
-            tokens = fingerprint.tokens + estimate_instruction_tokens(prompt)
+            tokens = fingerprint.tokens + estimate_text_tokens(text_size(prompt.system)) + self._tools.tokens
         else:
             tokens = estimate_prompt_tokens(prompt)
         usage, price = Usage(input=tokens, cache_read=cached), self._find_price("")
@@ -196,8 +197,9 @@ class MeteredModel(ModelWrapper):
         kept = self._counted.take(prompt)
         hashes, totals, count = kept.fold.hashes, kept.fold.totals, len(prompt.messages)
         before = last.count if last is not None and last.count <= count else None
+        self._tools = tools = self._tools.count(prompt.tools)
         fingerprint = PromptFingerprint(
-            tools=hash(encode_json(prompt.tools)), system=hash(prompt.system), messages=hashes[-1], count=count,
+            tools=tools.hash, system=hash(prompt.system), messages=hashes[-1], count=count,
             first=None if before is None else hashes[before], tokens=totals[-1],
             new_tokens=totals[-1] - totals[before or 0],
         )  # fmt: skip
