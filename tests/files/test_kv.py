@@ -112,3 +112,19 @@ async def test_writers_of_two_processes_do_not_overwrite_what_they_have_not_read
     assert (await ours.read("note")).data == b"last"
     await KeyValueFiles(Late(store.values)).delete("note")
     assert await store.values.keys() == []
+
+
+async def test_a_folder_is_erased_with_its_parts_and_its_damaged_files() -> None:
+    values = MemoryStore().values
+    files = KeyValueFiles(values)
+    for path in ("a/small.md", "a/b/large.md", "ab/other.md"):
+        await files.write(path, b"x" * (1 if "small" in path else PART_BYTES + 1))
+    await values.put("files/n/a/damaged.md", {"size": "large"})
+    keys = await values.keys()
+    assert await files.erase("a", dry_run=True) == 3
+    assert await values.keys() == keys
+    assert await files.erase("a") == 3
+    assert [key for key in await values.keys() if key.startswith("files/n/")] == ["files/n/ab/other.md"]
+    assert len(await values.keys()) == 3
+    assert (await files.read("ab/other.md")).data == b"x" * (PART_BYTES + 1)
+    assert await files.erase("a") == 0

@@ -15,7 +15,7 @@ from vaka.files.composite import CompositeFiles
 from vaka.files.disk import DiskFiles
 from vaka.files.kv import KeyValueFiles
 from vaka.files.memory import MemoryFiles
-from vaka.memory.text import erase_text_memory
+from vaka.memory.text import owner_folder
 from vaka.memory.text_files import TextMemoryFiles
 from vaka.stores.memory import MemoryStore
 from vaka.stores.sqlite import SqliteStore
@@ -274,8 +274,8 @@ async def test_the_memory_of_an_owner_is_erased_and_no_other() -> None:
         for at, memory in enumerate((vaka.TextMemory(), vaka.TextMemory(given))):
             write = [call("memory_write", file=name, content="x" * 200_000) for name in ("a.md", "b/c.md")]
             await run(*write, store=store, owner=owner, session=f"{owner}{at}", memory=memory)
-    assert await erase_text_memory(files, "kim") == 2
-    assert await erase_text_memory(files, "kim") == 0
+    assert await files.erase(owner_folder("kim")) == 2
+    assert await files.erase(owner_folder("kim")) == 0
     assert [info.path for info in await files.entries("users")] == ["users/kim2"]
     assert len(await store.values.keys("memory/text/d/")) == 4
     memory = vaka.TextMemory(given)

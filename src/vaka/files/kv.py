@@ -13,6 +13,7 @@ import hashlib
 import secrets
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 
 import msgspec
 
@@ -124,6 +125,21 @@ class KeyValueFiles(WalkMethod):
                     await self.stat(path)
                     raise FileError(f"{paths.quote_path(path)}: the folder is not empty")
             await self._delete_parts(_decode_record(path, old))
+
+    async def erase(self, folder: str, *, dry_run: bool = False) -> int:
+        """Delete a folder with all its files, damaged ones too, or with ``dry_run`` only count them; return how many.
+
+        The parts of a file go before its record, so that a second call completes one that was cut off.
+        """
+        parts = paths.deletable_parts_of(folder)
+        async with self._write_lock:
+            start = paths.child_path(self._key_of(parts), "")
+            keys = await self._values.keys(start)
+            for key in () if dry_run else keys:
+                with suppress(Corrupt):
+                    await self._delete_parts(_decode_record(key, await self._values.get(key)))
+                await self._values.put(key, None)
+        return len(keys)
 
     async def remove_unused_parts(self) -> int:
         """Remove parts that no file uses, left by killed writers; only while no other process writes."""

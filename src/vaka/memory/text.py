@@ -206,11 +206,6 @@ def tenant_folder(namespace: str, folder: str) -> str:
     return f"tenants/{encode_name(namespace)}/{folder}" if namespace else folder
 
 
-async def erase_text_memory(files: Files, owner: str) -> int:
-    """Delete the text memory of an owner in the files of a store; return the number of files."""
-    return await delete_below(files, owner_folder(owner))
-
-
 def _shared_folder(namespace: str) -> str:
     names = check_names(namespace, namespace)
     if namespace and not names:

@@ -184,10 +184,10 @@ async def copy_thread_memory(values: KeyValueStore, origin: str, session: str) -
         await values.compare_and_set(thread_key(session), None, new, expires=meta.expires_at)
 
 
-async def erase_resource_memory(values: KeyValueStore, owner: str) -> int:
-    """Delete the working memory of an owner, also what is damaged; return how many values there were."""
+async def erase_resource_memory(values: KeyValueStore, owner: str, *, dry_run: bool = False) -> int:
+    """Delete the working memory of an owner, also what is damaged, or only count it; return how many values it is."""
     key = resource_key(owner)
     keys = [found for found in await values.keys(key) if found == key or found.startswith(f"{key}{_DAMAGED}")]
-    for found in keys:
+    for found in () if dry_run else keys:
         await values.put(found, None)
     return len(keys)

@@ -59,6 +59,7 @@ if TYPE_CHECKING:
     from vaka.policy.decision import Mode
     from vaka.runtime.agent_services import ServiceHost
     from vaka.runtime.client_calls import ClientResult
+    from vaka.runtime.erase import ErasureReport
     from vaka.runtime.file_rewind import FileRewind
     from vaka.runtime.lazy import Durability
     from vaka.runtime.live_settings import LiveSettings, LoadedSettings, SettingsSource
@@ -331,6 +332,28 @@ class Runtime:
         """Return which files ``rewind`` with ``files`` would restore, and which changes would block it."""
         await self._require_folder(parse_session_id(session))
         return await lazy.preview_file_rewind(self.store, self._files, parse_session_id(session), to)
+
+    @suggest_keywords
+    async def erase(
+        self, session: str = "", *, owner: str = "", by: str = "", dry_run: bool = False
+    ) -> "ErasureReport":
+        """Erase what was said in a session, or everything that is stored of an owner. It cannot be undone.
+
+        Args:
+            session: The session. Its memory of the scope ``thread`` is erased with it, the memories of its owner stay.
+            owner: The owner: all their sessions, forks included, and their text, working and semantic memory.
+            by: The name of the caller, for the logs.
+            dry_run: Only report what would be erased.
+
+        The hashes of events stay, so that an erased log can be verified; it can be listed, exported and deleted, but
+        not continued. Sessions with a writer are reported in ``failed``; call it again when their turns have ended. A
+        second call also completes one that was cut off.
+        """
+        from vaka.runtime.erase import Erasure  # noqa: PLC0415  # most programs erase nothing
+
+        hooks, warm = self._governance.hooks, self._drivers.warm_sessions
+        erasure = Erasure(self.store, warm, self.options.transcript_folder, hooks.transcripts if hooks else None)
+        return await erasure.erase(session, owner, by=by, dry_run=dry_run)
 
     async def workspace(self, session: str) -> SessionWorkspace | None:
         """Return the folder that a session belongs to, ``None`` if it is not bound to one."""

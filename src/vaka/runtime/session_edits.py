@@ -12,7 +12,7 @@ from vaka.core.ports.store import Store
 from vaka.core.session.branches import end_turn_entries, fork_entries, rewind_entries
 from vaka.core.session.fold import fold
 from vaka.core.session.hash_chain import seal_chain
-from vaka.core.session.index_rows import MAX_METADATA_BYTES
+from vaka.core.session.index_rows import MAX_METADATA_BYTES, require_data
 from vaka.core.session.snapshot import OpenedSession, reopen, reopen_warm
 from vaka.core.session.state import SessionState
 from vaka.core.types.control import InputAdded, SessionReverted, SessionUpdated
@@ -246,6 +246,7 @@ async def resolve_seq(store: Store, session: SessionId, at: "Cursor | str | None
     info = await store.sessions.find(session)
     if info is None:
         raise NotFound(f"there is no session {session!r}")
+    require_data(info)
     if at is None:
         return info.head
     cursor = at if isinstance(at, Cursor) else await _resolve_label(store, session, at)

@@ -19,7 +19,7 @@ import msgspec
 from vaka.core.ports.store import PendingDecision, SessionInfo, SessionPage, SessionQuery
 from vaka.core.session.index_rows import find_asked_decisions, find_settled_decisions
 from vaka.core.types import control, progress
-from vaka.core.types.errors import ConfigError, Corrupt, ErasedSession, InvalidInput, LogError, NotFound
+from vaka.core.types.errors import ConfigError, Corrupt, InvalidInput, LogError, NotFound
 from vaka.core.types.event import Event
 from vaka.core.types.ids import JSON, DecisionId, Digest, SessionId
 
@@ -28,6 +28,13 @@ Durability: TypeAlias = Literal["power", "process"]
 
 on_failpoint: Callable[[str], None] | None = None
 """Called with the name of each failpoint; ``None`` in production. Only ``vaka.testing.crashes`` sets it."""
+
+
+def hit_failpoint(name: str) -> None:
+    """Pass a failpoint where a transaction does not run often."""
+    if on_failpoint is not None:
+        on_failpoint(name)
+
 
 _decode_cursor = msgspec.json.Decoder(tuple[str, str]).decode
 
@@ -67,14 +74,6 @@ def check_offer(event: Event, key: str) -> None:
     own_key = control.key_of(event.data)
     if not key or key != own_key:
         raise InvalidInput(f"{event.type} has the key {own_key!r} and cannot be offered under {key!r}")
-
-
-def require_data(info: SessionInfo) -> None:
-    """Raise ``ErasedSession`` for a session that was erased."""
-    if info.erased:
-        raise ErasedSession(
-            f"session {info.id!r} was erased: it can be listed, verified, exported and deleted; start another one"
-        )
 
 
 def decision_changes(

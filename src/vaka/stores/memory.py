@@ -15,7 +15,13 @@ from vaka.core.ports import store
 from vaka.core.ports.store import GcResult, PendingDecision, Retention, SessionInfo, SessionPage, SessionQuery
 from vaka.core.ports.values import KeyValueStore, session_values_prefix
 from vaka.core.session.hash_chain import seal
-from vaka.core.session.index_rows import advance_row, blobs_of, replace_fields, select_keyed_or_blob_events
+from vaka.core.session.index_rows import (
+    advance_row,
+    blobs_of,
+    replace_fields,
+    require_data,
+    select_keyed_or_blob_events,
+)
 from vaka.core.types.control import key_of
 from vaka.core.types.errors import Busy, Closed, ConflictError, Corrupt, HeadMoved, NotFound
 from vaka.core.types.event import Event
@@ -31,7 +37,6 @@ from vaka.stores.common import (
     metadata_filter,
     page_of,
     parse_cursor,
-    require_data,
     sort_decisions,
 )
 from vaka.stores.followers import BlockGetter, HeadWaiters, Mailboxes, SharedBlocks

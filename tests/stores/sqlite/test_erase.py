@@ -13,7 +13,7 @@ from vaka.stores.sqlite import SqliteStore
 from vaka.stores.sqlite.erase import SqliteErasure
 from vaka.testing.stores.sealed_events import approval_requested, input_added, read_log, turn_events, write_session
 
-SECRET = b"erase-this-text"
+SECRET = b"zanzibarquark"
 
 
 async def _fill(store: SqliteStore, name: str, word: str) -> None:
@@ -39,20 +39,31 @@ def _occurrences(path: Path, word: bytes) -> dict[str, int]:
     return {name: count for name, count in found.items() if count}
 
 
+async def _count_matches(path: Path) -> int:
+    """Return how many messages the word index finds."""
+    with closing(sqlite3.connect(path)) as connection:
+        query = "select count(*) from message_words where message_words match ?"
+        count: int = connection.execute(query, (SECRET.decode(),)).fetchone()[0]
+    return count
+
+
 async def test_no_byte_of_an_erased_session_stays_in_the_files(tmp_path: Path) -> None:
     path = tmp_path / "store" / "s.db"
     path.parent.mkdir()
     store = SqliteStore(path, durability="process")
     await _fill(store, "s", SECRET.decode())
     await _fill(store, "t", "of-another-session")
+    await store.reindex()
     kept = await read_log(store, "t")
     assert _occurrences(path, SECRET)
+    assert await _count_matches(path) > 100
 
     result = await store.erase([SessionId("s")])
 
     assert (result.sessions, result.blobs, result.overwritten) == (("s",), 1, True)
     assert _occurrences(path, SECRET) == {}
     assert await read_log(store, "t") == kept
+    assert await _count_matches(path) == 0
     assert await store.reindex() == 2
     await store.close()
     assert _occurrences(path, SECRET) == {}

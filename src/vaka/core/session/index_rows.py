@@ -9,6 +9,7 @@ from vaka.core.ports.store import PendingDecision, SessionInfo
 from vaka.core.ports.tool import CHANGED_FILE_KEY
 from vaka.core.types import control, progress
 from vaka.core.types.context import ContextCompacted
+from vaka.core.types.errors import ErasedSession
 from vaka.core.types.event import Body, Event
 from vaka.core.types.ids import JSON, DecisionId, Digest, SessionId
 from vaka.core.types.message import Content, ToolResult, text_of
@@ -227,3 +228,11 @@ def rebuild_row(session: SessionId, events: Sequence[Event]) -> SessionInfo:
 def replace_fields(info: SessionInfo, **changes: object) -> SessionInfo:
     """Return ``info`` with some fields changed."""
     return msgspec.structs.replace(info, **changes)
+
+
+def require_data(info: SessionInfo) -> None:
+    """Raise ``ErasedSession`` for a session that was erased."""
+    if info.erased:
+        raise ErasedSession(
+            f"session {info.id!r} was erased: it can be listed, verified, exported and deleted; start another one"
+        )

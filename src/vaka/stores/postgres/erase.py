@@ -9,7 +9,7 @@ from vaka.core.session.hash_chain import HashChain
 from vaka.core.session.index_rows import advance_row
 from vaka.core.types.errors import Busy, Corrupt, NotFound
 from vaka.core.types.ids import SessionId
-from vaka.stores.common import current_time
+from vaka.stores.common import current_time, hit_failpoint
 from vaka.stores.postgres.database import PostgresConnection
 from vaka.stores.postgres.encoding import PostgresKey, encode_text, info_of, postgres_key, session_columns
 from vaka.stores.postgres.hub import PostgresPort
@@ -72,10 +72,16 @@ class PostgresErasure(PostgresPort):
         where = postgres_key(self._namespace, session)
 
         async def work(connection: PostgresConnection) -> tuple[int, int, int]:
+            hit_failpoint("append.before_begin")
             async with connection.transaction():
-                return await self._erase_locked(connection, where, session, by)
+                erased = await self._erase_locked(connection, where, session, by)
+                hit_failpoint("append.after_rows")
+            hit_failpoint("append.after_commit")
+            return erased
 
-        return await self._database.run(work)
+        erased = await self._database.run(work)
+        hit_failpoint("append.before_ack")
+        return erased
 
     async def _erase_locked(
         self, connection: PostgresConnection, where: PostgresKey, session: SessionId, by: str

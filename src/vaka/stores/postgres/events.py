@@ -7,7 +7,7 @@ from uuid import UUID, uuid4
 
 from vaka.core.ports.store import SessionInfo
 from vaka.core.session.hash_chain import HashChain, SelectedEvents, hash_of, seal
-from vaka.core.session.index_rows import advance_row, replace_fields
+from vaka.core.session.index_rows import advance_row, replace_fields, require_data
 from vaka.core.types.errors import (
     Busy,
     Closed,
@@ -21,7 +21,7 @@ from vaka.core.types.errors import (
 )
 from vaka.core.types.event import Event, decode
 from vaka.core.types.ids import SessionId, Term
-from vaka.stores.common import check_batch, check_offer, require_data
+from vaka.stores.common import check_batch, check_offer
 from vaka.stores.postgres.database import PostgresRecord, boot_time
 from vaka.stores.postgres.encoding import PostgresKey, digest_text, encode_name, info_of, postgres_key
 from vaka.stores.postgres.heartbeat import Lease

@@ -64,13 +64,14 @@ class SqliteErasure(SqlitePort):
         for begin in range(0, len(unique), _BATCH_SIZE):
             keys = [self._key(session) for session in unique[begin : begin + _BATCH_SIZE]]
             batch = await self._database.write(
-                partial(self._erase_batch, keys, by), size=_THREAD_SIZE, on_commit=self._announce
+                partial(self._erase_batch, keys, by), size=_THREAD_SIZE, appends=True, on_commit=self._announce
             )
             result = EraseResult(
                 sessions=(*result.sessions, *(info.id for info in batch.infos.values())),
                 events=result.events + batch.events, blobs=result.blobs + batch.blobs,
                 bytes=result.bytes + batch.bytes, failed={**result.failed, **batch.failed},
             )  # fmt: skip
+        await self._database.write(_merge_words, size=_THREAD_SIZE)
         overwritten = await self._database.run_in_thread(partial(_overwrite, max_bytes=self._max_bytes))
         return replace(result, overwritten=overwritten)
 
@@ -91,8 +92,6 @@ class SqliteErasure(SqlitePort):
                 for digest in own:
                     size += sum(length for (length,) in connection.execute(_DELETE_BLOB, (key[0], digest)).fetchall())
                 infos[key] = _end_log(connection, key, log, len(own), by)
-            if infos:  # until its parts are merged, the word index has the words of deleted messages
-                connection.execute("insert into message_words (message_words) values ('optimize')").close()
             return _Batch(infos, failed, sum(log.events for log in logs.values()), len(blobs), size)
         finally:
             connection.execute("pragma secure_delete = fast").close()
@@ -136,6 +135,11 @@ class SqliteErasure(SqlitePort):
         if chain.erased:
             raise Corrupt(f"session {key[1]!r}: data of {chain.erased} events are missing, and no event says why")
         return _ErasedLog(row, count, size)
+
+
+def _merge_words(connection: sqlite3.Connection) -> None:
+    """Merge the parts of the word index: until then it has the words of deleted messages."""
+    connection.execute("insert into message_words (message_words) values ('optimize')").close()
 
 
 def _overwrite(connection: sqlite3.Connection, max_bytes: int) -> bool:

@@ -7,11 +7,11 @@ from functools import partial
 
 from vaka.core.ports.store import SessionInfo
 from vaka.core.session.hash_chain import SelectedEvents, seal
-from vaka.core.session.index_rows import advance_row, replace_fields
+from vaka.core.session.index_rows import advance_row, replace_fields, require_data
 from vaka.core.types.errors import Busy, ConflictError, HeadMoved, NotFound, Unavailable
 from vaka.core.types.event import Event
 from vaka.core.types.ids import SessionId, Term
-from vaka.stores.common import check_batch, check_offer, require_data, split_seqs
+from vaka.stores.common import check_batch, check_offer, split_seqs
 from vaka.stores.sqlite import rows
 from vaka.stores.sqlite.database import FailedWork
 from vaka.stores.sqlite.hub import SqliteClaim, SqlitePort

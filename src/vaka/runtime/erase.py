@@ -1,0 +1,144 @@
+"""Erase what is stored of an owner, or of one session."""
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import TypeAlias
+
+import msgspec
+from msgspec.structs import replace
+
+from vaka.core.ports.erasure import EraseResult
+from vaka.core.ports.store import SessionInfo, SessionQuery, Store
+from vaka.core.types.errors import InvalidInput, NotFound
+from vaka.core.types.ids import SessionId, parse_session_id
+from vaka.files.kv import KeyValueFiles
+from vaka.hooks.transcript import Transcripts
+from vaka.memory.memory_scope import memory_scope
+from vaka.memory.semantic import DEFAULT_COLLECTION
+from vaka.memory.text import VALUES_PREFIX, owner_folder
+from vaka.memory.working_record import erase_resource_memory
+from vaka.runtime.session_driver import WarmSessions
+
+MemoryEraser: TypeAlias = Callable[[Store, str, bool], Awaitable[int]]
+"""Erases what a memory keeps of an owner, or only counts it (``True``); returns the number of records."""
+
+_PAGE_SIZE = 200
+_MAX_ROUNDS = 5
+"""How often the sessions of an owner are looked for, as some may begin while others are erased."""
+
+
+class ErasureReport(msgspec.Struct, frozen=True, kw_only=True):
+    """What an erasure has removed, or with ``dry_run`` would remove."""
+
+    owner: str = ""
+    sessions: tuple[SessionId, ...] = ()
+    events: int = 0
+    """The number of events whose data were erased; with ``dry_run`` the number of all events."""
+    blobs: int = 0
+    bytes: int = 0
+    memories: dict[str, int] = {}
+    """The number of records of each kind of memory: ``text``, ``working`` and ``semantic``."""
+    failed: dict[SessionId, str] = {}
+    """The sessions that could not be erased, and why: erase again when the cause is gone."""
+    overwritten: bool = True
+    """False if the files of the database may still have copies of erased bytes in places that it no longer uses."""
+    dry_run: bool = False
+
+
+async def _erase_text(store: Store, owner: str, dry_run: bool) -> int:
+    return await KeyValueFiles(store.values, prefix=VALUES_PREFIX).erase(owner_folder(owner), dry_run=dry_run)
+
+
+async def _erase_working(store: Store, owner: str, dry_run: bool) -> int:
+    return await erase_resource_memory(store.values, owner, dry_run=dry_run)
+
+
+async def _erase_semantic(store: Store, owner: str, dry_run: bool) -> int:
+    scope = memory_scope("user", user=owner)
+    return await (_count_vectors(store, scope) if dry_run else store.vectors.erase(scope))
+
+
+async def _count_vectors(store: Store, scope: str) -> int:
+    """Return the number of memories of a scope and those below it, in the default collection."""
+    count = 0
+    for name in await store.vectors.scopes(DEFAULT_COLLECTION, scope):
+        after = ""
+        while page := await store.vectors.scan(DEFAULT_COLLECTION, name, after=after):
+            count, after = count + len(page), page[-1].id
+    return count
+
+
+MEMORY_ERASERS: Mapping[str, MemoryEraser] = {
+    "text": _erase_text, "working": _erase_working, "semantic": _erase_semantic,
+}  # fmt: skip
+"""The memories that belong to owners. A new one is added here."""
+
+
+class Erasure:
+    """Erases sessions and memories of a store, and what a process and a folder of transcripts keep of them."""
+
+    def __init__(
+        self, store: Store, warm: WarmSessions, transcript_folder: str = "", transcripts: Transcripts | None = None
+    ) -> None:
+        self._store, self._warm = store, warm
+        self._transcripts = transcripts or (Transcripts(transcript_folder, "") if transcript_folder else None)
+
+    async def erase(self, session: str, owner: str, *, by: str, dry_run: bool) -> ErasureReport:
+        """Erase a session or everything of an owner. Raises ``InvalidInput`` and, for a session, ``NotFound``."""
+        if bool(session) == bool(owner):
+            raise InvalidInput("name either a session or an owner to erase")
+        if owner:
+            return await (self._preview_owner(owner) if dry_run else self._erase_owner(owner, by))
+        info = await self._store.sessions.find(parse_session_id(session))
+        if info is None:
+            raise NotFound(f"there is no session {session!r}")
+        found = [] if info.erased else [info]
+        if dry_run:
+            return _preview(found)
+        return _add_result(ErasureReport(), await self._erase_sessions(found, by), {})
+
+    async def _erase_owner(self, owner: str, by: str) -> ErasureReport:
+        """Erase everything of an owner. Each step can be repeated: a second call completes one that was cut off."""
+        report = ErasureReport(owner=owner)
+        for number in range(_MAX_ROUNDS):
+            memories = {name: await erase(self._store, owner, False) for name, erase in MEMORY_ERASERS.items()}
+            found = [info for info in await _list_sessions(self._store, owner) if info.id not in report.failed]
+            if number and not found and not any(memories.values()):
+                break
+            report = _add_result(report, await self._erase_sessions(found, by), memories)
+        return report
+
+    async def _preview_owner(self, owner: str) -> ErasureReport:
+        memories = {name: await count(self._store, owner, True) for name, count in MEMORY_ERASERS.items()}
+        return replace(_preview(await _list_sessions(self._store, owner)), owner=owner, memories=memories)
+
+    async def _erase_sessions(self, found: Sequence[SessionInfo], by: str) -> EraseResult:
+        for info in found:  # first: the owner of an erased session is not known any more
+            self._warm.take(info.id)
+            if self._transcripts is not None:
+                self._transcripts.delete(info.id)
+        return await self._store.erase([info.id for info in found], by=by)
+
+
+def _preview(found: Sequence[SessionInfo]) -> ErasureReport:
+    events = sum(info.head for info in found)
+    return ErasureReport(sessions=tuple(info.id for info in found), events=events, dry_run=True)
+
+
+def _add_result(report: ErasureReport, result: EraseResult, memories: Mapping[str, int]) -> ErasureReport:
+    return ErasureReport(
+        owner=report.owner, sessions=(*report.sessions, *result.sessions), events=report.events + result.events,
+        blobs=report.blobs + result.blobs, bytes=report.bytes + result.bytes,
+        memories={name: report.memories.get(name, 0) + count for name, count in memories.items()},
+        failed={**report.failed, **result.failed}, overwritten=result.overwritten,
+    )  # fmt: skip
+
+
+async def _list_sessions(store: Store, owner: str) -> list[SessionInfo]:
+    found: list[SessionInfo] = []
+    after = ""
+    while True:
+        page = await store.sessions.list(SessionQuery(owner=owner, limit=_PAGE_SIZE, after=after))
+        found += page.sessions
+        after = page.next
+        if not after:
+            return found
