@@ -51,7 +51,7 @@ def test_making_an_agent_loads_no_model_store_or_schema_library() -> None:
     assert (HEAVY - {"msgspec"}) & modules("import vaka; vaka.Agent('a', tools=[])") == set()
 
 
-@pytest.mark.parametrize("face", ["files", "middleware", "models", "net", "policy", "sandbox", "tools"])
+@pytest.mark.parametrize("face", ["files", "memory", "middleware", "models", "net", "policy", "sandbox", "tools"])
 def test_every_name_of_a_lazy_module_can_be_imported(face: str) -> None:
     module = importlib.import_module(f"vaka.{face}")
     assert [name for name in module.__all__ if getattr(module, name) is None] == []

@@ -38,6 +38,12 @@ def _sessions() -> click.Command:
     return sessions
 
 
+def _threads() -> click.Command:
+    from vaka.cli.commands.threads import threads
+
+    return threads
+
+
 def _trace() -> click.Command:
     from vaka.cli.commands.trace import trace
 
@@ -179,6 +185,7 @@ COMMANDS: dict[str, tuple[Callable[[], click.Command], str]] = {
     "serve": (_serve, "Serve agents over HTTP: API, console and other protocols."),
     "init": (_init, "Write vaka.toml and an agent file into this folder."),
     "sessions": (_sessions, "List, show, export, fork, rewind, check and remove sessions."),
+    "threads": (_threads, "List, show, search, export and import conversations."),
     "trace": (_trace, "Show turns as waterfalls of spans, or export them."),
     "approvals": (_approvals, "List, decide and answer what waits for a person."),
     "luau": (_luau, "Run a Luau script as a program, a tool or an agent."),

@@ -103,7 +103,8 @@ def _complete_servers(context: click.Context, parameter: click.Parameter, begun:
 
 
 _COMPLETERS: dict[tuple[str, ...], Completer] = {
-    ("session",): _complete_sessions, ("place",): _complete_sessions, ("fork",): _complete_sessions,
+    ("session",): _complete_sessions, ("thread",): _complete_sessions, ("place",): _complete_sessions,
+    ("fork",): _complete_sessions,
     ("approvals",): _complete_approvals, ("question",): _complete_questions, ("agent",): _complete_agents,
     ("agents",): _complete_agents,
     ("model",): _complete_models, ("models", "test", "name"): _complete_models,

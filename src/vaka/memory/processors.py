@@ -1,4 +1,7 @@
-"""Processors of messages: they choose which of the earlier messages a model sees. A call never loses its result."""
+"""What a turn in a thread sees of it: options, and processors that choose among earlier messages.
+
+A call never loses its result.
+"""
 
 from collections.abc import Collection, Sequence
 from typing import Protocol
@@ -109,3 +112,45 @@ class MessageProcessing(Middleware):
         last = next((at for at in range(len(messages) - 1, -1, -1) if isinstance(messages[at], UserMessage)), 0)
         earlier = self.processor.process(messages[:last])
         return msgspec.structs.replace(prompt, messages=(*earlier, *messages[last:]))
+
+
+class ThreadOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """What a turn in a thread reads from it and writes to it."""
+
+    save_to_memory: bool = True
+    """Whether the input and its answer become part of the thread."""
+    load_context: bool = True
+    """Whether the model sees earlier messages of the thread."""
+    context_limit: int = 10
+    """The most earlier messages, the last ones."""
+    use_semantic_search: bool = False
+    """Whether ``semantic_memory`` adds what it finds; ``context_limit`` may then be 0."""
+    semantic_memory: Middleware | None = None
+    working_memory: Middleware | None = None
+    processors: tuple[MessageProcessor, ...] = ()
+    """Choose among the earlier messages, one after the other."""
+
+    def make_middleware(self) -> tuple[Middleware, ...]:
+        """Return what these options add to an agent. Raises ``InvalidInput``."""
+        if self.context_limit < 0:
+            raise InvalidInput(f"context_limit must be 0 or more messages, not {self.context_limit}")
+        if self.use_semantic_search and self.semantic_memory is None:
+            raise InvalidInput("use_semantic_search needs semantic_memory, such as SemanticMemory(…)")
+        added: list[Middleware] = [_RecentMessages(self.context_limit if self.load_context else 0)]
+        if self.processors:
+            added.append(MessageProcessing(Composite(*self.processors)))
+        if self.use_semantic_search and self.semantic_memory is not None:
+            added.append(self.semantic_memory)
+        if self.working_memory is not None:
+            added.append(self.working_memory)
+        return tuple(added)
+
+
+class _RecentMessages(Middleware):
+    """Shows the model the last messages of the conversation, and the input."""
+
+    inherited: tuple[str, ...] = ()
+
+    def __init__(self, earlier: int) -> None:
+        self.recent_messages = earlier + 1
+        """The most messages of a prompt. The runtime reads it, to choose them before their blobs are loaded."""

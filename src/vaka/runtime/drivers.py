@@ -286,6 +286,12 @@ class SessionDrivers:
             await driver.wait()
             await asyncio.sleep(0)
 
+    async def wait_idle(self, session: SessionId) -> None:
+        """Wait until this process runs no turn of a session."""
+        while driver := self.active.get(session):
+            await driver.wait()
+            await asyncio.sleep(0)
+
     async def interrupt_and_wait(self, session: SessionId) -> None:
         """Stop the turn of a session, in any process, and wait until its end is in the log.
 

@@ -16,7 +16,9 @@ from vaka.core.ports.model import Prompt
 from vaka.core.types.errors import InvalidInput, TurnError
 from vaka.core.types.ids import JSON, MessageId, parse_session_id
 from vaka.core.types.message import AssistantMessage, Message, Text, UserMessage, as_content
+from vaka.memory.processors import ThreadOptions
 from vaka.models.function_calls import parse_role
+from vaka.runtime.options import Response
 from vaka.runtime.runtime import Runtime
 from vaka.runtime.session import Session
 from vaka.views.lumos import LumosEncoder, LumosEvent, StreamingConfig
@@ -49,7 +51,8 @@ class GenerateOptions(msgspec.Struct, frozen=True, kw_only=True):
     context: tuple[LumosMessage, ...] = ()
     """Messages before those of the call."""
     context_window: int | None = None
-    """The number of earlier messages that the model sees, the last ones; not used for a thread that exists."""
+    """The number of earlier messages that the model sees, the last ones; for a thread that exists it is used by
+    ``generate_with_memory`` alone."""
     thread_id: str = ""
     """The session to continue; default: a new one."""
     resource_id: str = ""
@@ -207,6 +210,28 @@ class StreamingAgent:
         if on_finish is not None:
             await _call(on_finish, result)
         return result
+
+    async def generate_with_memory(
+        self, messages: MessagesLike, thread_id: str, options: "GenerateOptions | Mapping[str, Any] | None" = None, *,
+        memory: "ThreadOptions | None" = None,
+    ) -> Response:  # fmt: skip
+        """Run one turn in a thread that exists, as ``Threads.generate_with_memory`` does, and return its response.
+
+        ``context_window`` of the options is the number of earlier messages that the model sees unless ``memory`` is
+        given; a ``resource_id`` must be that of the thread. Raises ``InvalidInput`` for messages before those of the
+        user: the thread has them.
+        """
+        chosen = GenerateOptions.parse(options)
+        earlier, system, prompt = _read_messages(messages)
+        if earlier or chosen.context:
+            raise InvalidInput("give only the messages of the user to answer; the thread has those before them")
+        if memory is None and chosen.context_window is not None:
+            memory = ThreadOptions(context_limit=chosen.context_window)
+        return await self.runtime.threads.generate_with_memory(
+            chosen.apply_to(self.agent, system), thread_id, tuple(Text(text=each.content) for each in prompt), memory,
+            resource_id=chosen.resource_id or None, key=chosen.run_id, model=chosen.model,
+            options=chosen.model_options,
+        )  # fmt: skip
 
     async def _open(self, options: GenerateOptions, earlier: list[LumosMessage], system: list[str]) -> Session[Any]:
         agent = options.apply_to(self.agent, system)

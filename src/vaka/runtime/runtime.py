@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncGenerator, Sequence
+from functools import cached_property
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Self, Unpack
 
@@ -20,7 +21,7 @@ from vaka.core.types.errors import InvalidInput, NotFound
 from vaka.core.types.event import Event
 from vaka.core.types.ids import JSON, Cursor, DecisionId, SessionId, parse_session_id
 from vaka.core.types.keywords import suggest_keywords
-from vaka.runtime import lazy
+from vaka.runtime import lazy, lazy_memory
 from vaka.runtime.agent_builder import AgentBuilder
 from vaka.runtime.clock import RandomIds, SystemClock
 from vaka.runtime.drivers import SessionDrivers
@@ -34,7 +35,7 @@ from vaka.runtime.options import (
     policy_from_rules,
 )
 from vaka.runtime.session import Session
-from vaka.runtime.session_edits import fork, make_update, rewind
+from vaka.runtime.session_edits import check_version, fork, make_update, rewind
 from vaka.runtime.turn_stream import TurnStream
 from vaka.runtime.workspace import describe_folder, relocate_run, require_same_folder
 
@@ -65,6 +66,7 @@ if TYPE_CHECKING:
     from vaka.runtime.live_settings import LiveSettings, LoadedSettings, SettingsSource
     from vaka.runtime.options import EntryPoint, ModeContext, PermissionRequestHandler, TokenStats
     from vaka.runtime.stats import SessionStats
+    from vaka.runtime.threads import Threads
     from vaka.runtime.tool_world import WorldFactory
     from vaka.tools.builtin.shell.supervisor import CommandOptions
 
@@ -376,10 +378,19 @@ class Runtime:
     @suggest_keywords
     async def update_session(
         self, session: str, *, title: str | None = None, owner: str | None = None, tags: Sequence[str] | None = None,
-        metadata: "Mapping[str, Any] | None" = None, by: str = "",
+        metadata: "Mapping[str, Any] | None" = None, by: str = "", version: int | None = None,
     ) -> Event:  # fmt: skip
-        """Describe an existing session anew, as ``Session.update`` does. Raises ``NotFound``."""
-        return await self._drivers.update(parse_session_id(session), make_update(title, owner, tags, metadata, by))
+        """Describe an existing session anew, as ``Session.update`` does. Raises ``NotFound``.
+
+        With ``version`` it is changed only if that is still its ``SessionInfo.version``; otherwise ``HeadMoved``.
+        """
+        id, body = parse_session_id(session), make_update(title, owner, tags, metadata, by)
+        return await self._drivers.update(id, body, check=check_version(self.store, id, version))
+
+    @cached_property
+    def threads(self) -> "Threads":
+        """The sessions as threads of messages: create, list, search and continue them."""
+        return lazy_memory.threads(self, self._drivers)
 
     async def _require_folder(self, session: SessionId) -> None:
         """Raise ``InvalidInput`` if the files of a session are in another folder than those of this runtime."""

@@ -103,6 +103,20 @@ async def write_event_if(
     return bool(await _append_composed(store, session, compose, timestamp))
 
 
+def check_version(store: Store, session: SessionId, version: int | None) -> "Callable[[], Awaitable[None]] | None":
+    """Return a function that raises ``HeadMoved`` unless a session has a version; ``None`` without a version."""
+    if version is None:
+        return None
+
+    async def check() -> None:
+        info = await store.sessions.find(session)
+        if info is None or info.version != version:
+            now = info.version if info is not None else 0
+            raise HeadMoved(f"session {session!r} has version {now}, not {version}; read it and change it again")
+
+    return check
+
+
 def make_update(
     title: str | None, owner: str | None, tags: Sequence[str] | None, metadata: Mapping[str, Any] | None, by: str
 ) -> SessionUpdated:

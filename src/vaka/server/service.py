@@ -231,17 +231,15 @@ class AgentService:
 
     async def create_session(
         self, principal: Principal, *, agent: str = "", id: str = "", title: str | None = None,
-        tags: Sequence[str] | None = None, metadata: Mapping[str, Any] | None = None, tools: Sequence[ToolLike] = (),
+        tags: Sequence[str] | None = None, metadata: Mapping[str, Any] | None = None, owner: str = "",
     ) -> Session[Any]:  # fmt: skip
-        """Create a session that belongs to the caller. Raises a ``Problem`` when the id is taken (409)."""
+        """Create a session of the caller, or of ``owner``. Raises a ``Problem`` when the id is taken (409)."""
         runtime, found = await self.runtime_of(principal), self.find_agent(agent)
         if id and await runtime.store.sessions.find(parse_session_id(id)) is not None:
             raise Problem(409, "exists", f"there is a session {id!r} already; choose another id")
-        session = await runtime.open(extend_agent(found, tools), id=id)
+        session, owner = await runtime.open(found, id=id), owner or principal.id
         try:
-            await session.update(
-                title=title, owner=principal.id, tags=tags, metadata=metadata, by=principal.id, create=True
-            )
+            await session.update(title=title, owner=owner, tags=tags, metadata=metadata, by=principal.id, create=True)
         except HeadMoved as error:  # another caller has just created it
             raise Problem(409, "exists", f"there is a session {id!r} already; choose another id") from error
         return session

@@ -45,8 +45,8 @@ async def test_the_conversation_is_listed_as_messages_from_both_ends(serve: Serv
         assert [each["content"][0]["text"] for each in hits["data"]] == ["Done."]
         for text in ("", "?q=", "?q=%20", "?q=x&limit=0"):
             assert (await client.get(f"{API}/sessions/s/messages/search{text}")).status_code == 422
-        wrong = await client.post(f"{API}/sessions/s/messages", json={"content": "x"})
-        assert (wrong.status_code, wrong.headers["allow"]) == (405, "GET")
+        wrong = await client.put(f"{API}/sessions/s/messages", json={"content": "x"})
+        assert (wrong.status_code, wrong.headers["allow"]) == (405, "POST, GET")
 
 
 async def test_messages_leave_out_inputs_that_were_taken_back_and_what_a_rewind_removed(

@@ -1,6 +1,17 @@
 // Made from schema/openapi.json by `python -m scripts.ts_types`.
 import type { Audio, CallRef, Document, Image, Json, JsonObject, Reasoning, Stored, Text } from "./event.generated.ts";
 
+/** Messages that are added in one transaction; one whose id is there already adds nothing. */
+export interface AddMessages {
+  messages: NewMessage[];
+}
+
+/** The id of a message that was added, or was there already. */
+export interface AddedMessage {
+  id: string;
+  added: boolean;
+}
+
 /** An agent, as the server would run it now. */
 export interface Agent {
   name: string;
@@ -88,6 +99,7 @@ export interface CreateSession {
   title?: string | null;
   tags?: string[] | null;
   metadata?: JsonObject | null;
+  resource_id?: string;
 }
 
 /** The input of a turn, and how it is answered. */
@@ -165,6 +177,21 @@ export interface ForkSession {
   title?: string | null;
 }
 
+/** A message that was found, best first. */
+export interface Hit {
+  session: string;
+  id: string;
+  role: string;
+  turn: string;
+  cursor: string;
+  ts: string;
+  path: string[];
+  name: string;
+  snippet: string;
+  matches: number[][];
+  score: number;
+}
+
 /** A message: of the user, of a model with its tool calls, or the result of one call. */
 export interface Message {
   id: string;
@@ -177,6 +204,25 @@ export interface Message {
   tool_calls?: Call[];
   failed?: boolean;
   metadata?: JsonObject;
+}
+
+/** A message to add to a thread. The results of calls directly follow the answer that made the calls. */
+export interface NewMessage {
+  role: "assistant" | "tool" | "user";
+  content?: string | (Text | Image | Audio | Document | Stored | Reasoning | CallRef)[];
+  id?: string;
+  tool_calls?: ToolCall[];
+  tool_call_id?: string;
+  failed?: boolean;
+  metadata?: JsonObject;
+  ts?: string;
+}
+
+/** A page of a list; `next_cursor` is the `cursor` of the next one. */
+export interface PageOfAddedMessage {
+  data: AddedMessage[];
+  next_cursor: string | null;
+  has_more: boolean;
 }
 
 /** A page of a list; `next_cursor` is the `cursor` of the next one. */
@@ -196,6 +242,13 @@ export interface PageOfCheckpoint {
 /** A page of a list; `next_cursor` is the `cursor` of the next one. */
 export interface PageOfDecision {
   data: Decision[];
+  next_cursor: string | null;
+  has_more: boolean;
+}
+
+/** A page of a list; `next_cursor` is the `cursor` of the next one. */
+export interface PageOfHit {
+  data: Hit[];
   next_cursor: string | null;
   has_more: boolean;
 }
@@ -310,6 +363,8 @@ export interface Session {
   owner: string;
   tags: string[];
   metadata: JsonObject;
+  state: string;
+  version: number;
   created: string;
   updated: string;
   cursor: string;
@@ -318,6 +373,12 @@ export interface Session {
   pending: number;
   origin: string;
   folder: string;
+}
+
+/** The next state of a thread. */
+export interface SetState {
+  state: "active" | "archived" | "ended" | "paused" | "terminated";
+  version?: number | null;
 }
 
 /** A setting; secrets are redacted. `origin` is the file, variable or flag that sets it. */
@@ -371,6 +432,21 @@ export interface Stats {
 /** An input that joins the running turn. */
 export interface SteerTurn {
   input: string | (Text | Image | Audio | Document)[];
+}
+
+/** How much was said in a thread, and for how long. */
+export interface ThreadStats {
+  message_count: number;
+  user_message_count: number;
+  assistant_message_count: number;
+  tool_message_count: number;
+  created_at: string;
+  last_message_at: string;
+  size_bytes: number;
+  duration: number;
+  topic: string;
+  open_action_items: number;
+  completed_action_items: number;
 }
 
 /** A ticket. It works once, from the origin of the page that asked for it. */
@@ -467,6 +543,7 @@ export interface UpdateSession {
   title?: string | null;
   tags?: string[] | null;
   metadata?: JsonObject | null;
+  version?: number | null;
 }
 
 /** Tokens and cost of model calls; `total` is input and output together. */

@@ -37,6 +37,10 @@ class SessionDocument(msgspec.Struct, frozen=True, kw_only=True):
     owner: str
     tags: tuple[str, ...]
     metadata: dict[str, Any]
+    state: str
+    """Its state as a thread: active, paused, ended, terminated or archived."""
+    version: int
+    """Rises when title, owner, tags, metadata or state change."""
     created: str
     updated: str
     cursor: str
@@ -59,7 +63,8 @@ def cursor_of(info: SessionInfo) -> str:
 def session_document(info: SessionInfo) -> SessionDocument:
     return SessionDocument(
         id=info.id, agent=info.agent, title=info.title, status=info.status, owner=info.owner, tags=info.tags,
-        metadata=info.metadata, created=info.created, updated=info.updated, cursor=cursor_of(info), turn=info.turn,
+        metadata=info.metadata, state=info.state, version=info.version, created=info.created, updated=info.updated,
+        cursor=cursor_of(info), turn=info.turn,
         inputs=info.inputs, pending=info.pending, origin=info.origin, folder=info.folder,
     )  # fmt: skip
 

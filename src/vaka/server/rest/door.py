@@ -10,6 +10,7 @@ from vaka.server.rest import (
     events,
     messages,
     sessions,
+    threads,
     tickets,
     tools,
     turns,
@@ -20,7 +21,8 @@ from vaka.server.rest.operation import Operation, operation_routes
 from vaka.server.service import AgentService
 
 OPERATIONS: Sequence[Operation] = (
-    *turns.OPERATIONS, *events.OPERATIONS, *sessions.OPERATIONS, *messages.OPERATIONS, *checkpoints.OPERATIONS,
+    *threads.OPERATIONS, *turns.OPERATIONS, *events.OPERATIONS, *sessions.OPERATIONS, *messages.OPERATIONS,
+    *checkpoints.OPERATIONS,
     *approvals.OPERATIONS, *agents.OPERATIONS, *tools.OPERATIONS, *usage.OPERATIONS, *tickets.OPERATIONS,
 )  # fmt: skip
 """Every operation. Of two paths that match the same address, the more specific one comes first."""

@@ -2,13 +2,15 @@
 
 from collections.abc import Callable
 from contextlib import aclosing
-from typing import Literal, TypeAlias
+from typing import Literal, TypeAlias, cast
 
 import msgspec
+from msgspec import UNSET
 from starlette.requests import Request
 from starlette.responses import Response
 
 from vaka.core.messages.blobs import restore_content
+from vaka.core.ports.messages import MessageFilter, MessageQuery, MessageRow
 from vaka.core.ports.store import SessionInfo, Store
 from vaka.core.types.event import Event
 from vaka.core.types.ids import AgentPath
@@ -16,10 +18,10 @@ from vaka.server.bodies import json_response
 from vaka.server.problems import Problem
 from vaka.server.rest.documents import Page
 from vaka.server.rest.operation import Operation, read_query
-from vaka.server.rest.sessions import find_session, page_limit, page_position
+from vaka.server.rest.sessions import find_session, page_limit, page_position, parse_metadata
 from vaka.server.rest.turn_log import read_kept_backwards
 from vaka.server.service import AgentService
-from vaka.views.messages import MessageContext, MessageDocument, is_message, message_text
+from vaka.views.messages import MessageContext, MessageDocument, MessageRole, is_message, message_text
 
 Selects: TypeAlias = Callable[[Event], bool]
 
@@ -35,6 +37,24 @@ class ListMessages(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     order: Literal["asc", "desc"] = "asc"
     path: str = ""
     """The agent, as names separated by ``/``; default: the root."""
+    role: Literal["", "user", "assistant", "tool"] = ""
+    """With this and the following ones messages are chosen from the index, without their calls."""
+    since: str = ""
+    """The earliest time, inclusive."""
+    until: str = ""
+    """The latest time, inclusive."""
+    keyword: str = ""
+    """A text that is part of the message; of several, separated by commas, one of them. Case does not matter."""
+    metadata: str = ""
+    """Keys and values that their metadata have, as a JSON object."""
+    include_content: bool = True
+    resource_id: str = ""
+    """The owner that the session must have; otherwise the answer is 404."""
+
+    @property
+    def is_filtered(self) -> bool:
+        chosen = (self.role, self.since, self.until, self.keyword, self.metadata)
+        return any(chosen) or not self.include_content
 
 
 class SearchMessages(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -44,13 +64,18 @@ class SearchMessages(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     limit: int = 20
     cursor: str = ""
     path: str = ""
+    resource_id: str = ""
+    """The owner that the session must have; otherwise the answer is 404."""
 
 
 async def read_messages(service: AgentService, request: Request) -> Response:
     """Reads the events of the page, from the start of the log or from its end."""
     runtime, info = await find_session(service, request)
     query = read_query(request, ListMessages)
-    limit, path, at = page_limit(query.limit), _parse_path(query.path), page_position(info, query.cursor)
+    limit, path = page_limit(query.limit), _parse_path(query.path)
+    if query.is_filtered:
+        return await _read_filtered(runtime.store, info, query)
+    at = page_position(info, query.cursor)
 
     def selects(event: Event) -> bool:
         return event.path == path and is_message(event)
@@ -60,6 +85,31 @@ async def read_messages(service: AgentService, request: Request) -> Response:
     else:
         events, rest = await _read_backwards(runtime.store, info, at, limit, selects)
     return await _respond(runtime.store, info, events, rest, selects, newest_first=query.order == "desc")
+
+
+async def _read_filtered(store: Store, info: SessionInfo, query: ListMessages) -> Response:
+    """Read a page of the index."""
+    words = tuple(word for word in query.keyword.split(",") if word.strip())
+    chosen = MessageFilter(
+        role=query.role, since=query.since, until=query.until, keywords=words, metadata=parse_metadata(query.metadata),
+        path=_parse_path(query.path),
+    )  # fmt: skip
+    page = await store.messages.list(info.id, MessageQuery(
+        filter=chosen, limit=query.limit, cursor=query.cursor, reverse=query.order == "desc",
+        include_content=query.include_content,
+    ))  # fmt: skip
+    data = [await row_document(store, row) for row in page.messages]
+    return json_response(Page(data=data, next_cursor=page.next or None, has_more=page.has_more))
+
+
+async def row_document(store: Store, row: MessageRow) -> MessageDocument:
+    """Return the message of a row of the index, with the content of its blobs."""
+    return MessageDocument(
+        id=row.id, role=cast("MessageRole", row.role), turn=row.turn,
+        content=await restore_content(store.blobs, row.content),
+        cursor=row.cursor, ts=row.ts, path=row.path, failed=row.failed if row.role == "tool" else UNSET,
+        metadata=row.metadata or UNSET,
+    )  # fmt: skip
 
 
 def _parse_path(text: str) -> AgentPath:

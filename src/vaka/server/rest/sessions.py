@@ -11,6 +11,7 @@ from starlette.responses import Response, StreamingResponse
 
 from vaka.core.ports.store import SessionInfo, SessionQuery, SessionStatus, Store
 from vaka.core.types.ids import Cursor, SessionId, parse_session_id
+from vaka.memory.threads import ThreadState
 from vaka.runtime.runtime import Runtime
 from vaka.server.bodies import json_response, read_json
 from vaka.server.guard import principal_of
@@ -32,6 +33,11 @@ class ListSessions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     status: SessionStatus | None = None
     tag: str = ""
     owner: str = ""
+    resource_id: str = ""
+    """Another name of ``owner``."""
+    state: ThreadState | None = None
+    metadata: str = ""
+    """Keys and values that their metadata have, as a JSON object."""
     q: str = ""
     """A part of the title."""
     origin: str = ""
@@ -48,6 +54,8 @@ class CreateSession(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     title: str | None = None
     tags: list[str] | None = None
     metadata: dict[str, Any] | None = None
+    resource_id: str = ""
+    """The owner; default: the caller. A caller that sees only its own sessions may not name another one."""
 
 
 class UpdateSession(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -56,6 +64,8 @@ class UpdateSession(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     title: str | None = None
     tags: list[str] | None = None
     metadata: dict[str, Any] | None = None
+    version: int | None = None
+    """The version that the session must have; with another one the answer is 409."""
 
 
 class ForkSession(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -108,7 +118,18 @@ async def find_session(service: AgentService, request: Request) -> tuple[Runtime
     """Return the runtime and the index row of the session in the address. Raises a ``Problem`` with status 404."""
     principal = principal_of(request)
     info = await service.find_session(principal, request.path_params["session"])
+    if request.query_params.get("resource_id", info.owner) != info.owner:
+        raise not_found(f"session {info.id!r}")
     return await service.runtime_of(principal), info
+
+
+def parse_metadata(text: str) -> dict[str, Any]:
+    """Return the metadata of a filter, given as a JSON object. Raises a ``Problem`` with status 422."""
+    try:
+        return msgspec.json.decode(text, type=dict[str, Any]) if text else {}
+    except (msgspec.MsgspecError, RecursionError) as error:
+        detail = f"metadata must be a JSON object: {error}"
+        raise Problem(422, "invalid_query", detail, errors=[{"field": "metadata"}]) from error
 
 
 def session_address(id: str) -> str:
@@ -134,7 +155,9 @@ async def read_info(runtime: Runtime, session: str) -> SessionInfo:
 async def list_sessions(service: AgentService, request: Request) -> Response:
     """Reads one page of the index."""
     query, principal = read_query(request, ListSessions), principal_of(request)
-    owner = query.owner
+    owner = query.owner or query.resource_id
+    if query.resource_id not in ("", owner):
+        return json_response(Page[SessionDocument](data=[]))
     if principal.own_sessions_only:
         if owner not in ("", principal.id):
             return json_response(Page[SessionDocument](data=[]))
@@ -142,6 +165,7 @@ async def list_sessions(service: AgentService, request: Request) -> Response:
     runtime = await service.runtime_of(principal)
     selected = SessionQuery(
         agent=query.agent, status=query.status, tag=query.tag, owner=owner, text=query.q, origin=query.origin,
+        state=query.state or "", metadata=parse_metadata(query.metadata),
         limit=page_limit(query.limit), after=query.cursor,
     )  # fmt: skip
     page = await runtime.store.sessions.list(selected)
@@ -154,17 +178,20 @@ async def create_session(service: AgentService, request: Request) -> Response:
     check_new_id(body.id)
     runtime, id = await service.runtime_of(principal), body.id or derive_id(request, "ses")
     known = await runtime.store.sessions.find(parse_session_id(id)) if id and is_replay(request) else None
-    if known is not None and known.owner == principal.id:
+    if known is not None and known.owner == (body.resource_id or principal.id):
         return describe_session(known, 201)
+    if principal.own_sessions_only and body.resource_id not in ("", principal.id):
+        raise Problem(403, "forbidden", "a caller that sees only its own sessions creates no session for another owner")
     session = await service.create_session(
-        principal, agent=body.agent, id=id, title=body.title, tags=body.tags, metadata=body.metadata
-    )
+        principal, agent=body.agent, id=id, title=body.title, tags=body.tags, metadata=body.metadata,
+        owner=body.resource_id,
+    )  # fmt: skip
     return describe_session(await read_info(runtime, session.id), 201)
 
 
 def check_new_id(id: str) -> None:
     """Raise a ``Problem`` for an id that could not be part of an address."""
-    if "/" in id or id in (".", ".."):
+    if "/" in id or id in (".", "..", "search"):
         raise Problem(422, "invalid_body", f"id {id[:80]!r} cannot be part of an address", errors=[{"field": "id"}])
 
 
@@ -182,7 +209,9 @@ async def update_session(service: AgentService, request: Request) -> Response:
     if expected not in ("*", f'"{cursor_of(info)}"'):
         raise Problem(412, "changed", f"session {info.id!r} has changed since; its ETag is {cursor_of(info)!r}")
     by = principal_of(request).id
-    await runtime.update_session(info.id, title=body.title, tags=body.tags, metadata=body.metadata, by=by)
+    await runtime.update_session(
+        info.id, title=body.title, tags=body.tags, metadata=body.metadata, by=by, version=body.version
+    )
     return describe_session(await read_info(runtime, info.id))
 
 

@@ -1,0 +1,217 @@
+"""``vaka threads``: list, show, search, export and import conversations."""
+
+import sys
+from contextlib import aclosing
+from pathlib import Path
+from typing import Any
+
+import click
+import msgspec
+
+from vaka.cli import options
+from vaka.cli.bootstrap import with_runtime
+from vaka.cli.errors import UsageError
+from vaka.cli.render import as_printable, format_age, print_json, print_table, shorten
+from vaka.core.ports.messages import MessageFilter, MessagePage, MessageQuery, MessageSearch, SearchHit, SearchPage
+from vaka.memory.threads import THREAD_STATES, Thread, ThreadPage
+from vaka.runtime.runtime import Runtime
+from vaka.runtime.threads import ThreadStats
+
+_ROLES = ("user", "assistant", "tool")
+_OWNER_HELP = "The owner that it must belong to; a thread of another owner is not found."
+
+
+@click.group()
+def threads() -> None:
+    """List, show, search, export and import conversations."""
+
+
+def _parse_pairs(pairs: tuple[str, ...]) -> dict[str, Any]:
+    """Return ``KEY=VALUE`` texts as metadata; a value that is JSON is used as such."""
+    found: dict[str, Any] = {}
+    for pair in pairs:
+        key, separator, value = pair.partition("=")
+        if not key or not separator:
+            raise UsageError(f"--metadata {pair!r} must be KEY=VALUE")
+        try:
+            found[key] = msgspec.json.decode(value)
+        except msgspec.DecodeError:
+            found[key] = value
+    return found
+
+
+_metadata_option = click.option(
+    "--metadata", "pairs", metavar="KEY=VALUE", multiple=True, help="Only those with this metadata; may be repeated."
+)
+
+
+@threads.command(
+    "list", epilog=options.format_examples("vaka threads list --owner kim", "vaka threads list --state paused --json")
+)
+@click.option("--owner", default="", help="Only those of this owner.")
+@click.option("--agent", default="", help="Only those of this agent.")
+@click.option("--state", type=click.Choice(THREAD_STATES), default=None, help="Only those in this state.")
+@click.option("--text", default="", help="Only those with this text in the title.")
+@_metadata_option
+@click.option("--limit", type=click.IntRange(1, 1000), default=50, show_default=True, help="How many at a time.")
+@click.option("--after", default="", metavar="CURSOR", help="Continue after a page: its `next_cursor`.")
+@options.json_option
+@options.store_options
+def list_(owner: str, agent: str, state: str | None, pairs: tuple[str, ...], **flags: Any) -> None:
+    """List threads of every project, the last changed first."""
+
+    async def work(runtime: Runtime) -> ThreadPage:
+        return await runtime.threads.list(
+            resource_id=owner, agent_id=agent, state=state or "", metadata=_parse_pairs(pairs), text=flags["text"],
+            limit=flags["limit"], cursor=flags["after"],
+        )  # fmt: skip
+
+    page = with_runtime(flags, work)
+    if flags["as_json"]:
+        print_json({"threads": page.threads, "next_cursor": page.next_cursor or None})
+        return
+    rows = [
+        (each.id, each.state, each.resource_id, each.agent_id, format_age(each.updated_at), shorten(each.title, 80))
+        for each in page.threads
+    ]
+    print_table(("ID", "STATE", "OWNER", "AGENT", "AGE", "TITLE"), rows)
+    if page.next_cursor:
+        click.echo(f"more: vaka threads list --after {page.next_cursor}", err=True)
+
+
+@threads.command(epilog=options.format_examples(
+    "vaka threads show demo", "vaka threads show demo --newest --limit 5", "vaka threads show demo --role user --json"
+))  # fmt: skip
+@click.argument("thread", metavar="ID")
+@click.option("--owner", default=None, help=_OWNER_HELP)
+@click.option("--role", type=click.Choice(_ROLES), default=None, help="Only messages of this role.")
+@click.option(
+    "--keyword", "keywords", multiple=True, help="Only messages with this text; of several, with one of them."
+)
+@click.option(
+    "--since", default="", metavar="TIME", help="Only messages from this time on, such as 2026-01-31T12:00:00Z."
+)
+@click.option("--until", default="", metavar="TIME", help="Only messages up to this time.")
+@_metadata_option
+@click.option("--newest", is_flag=True, help="The newest message first.")
+@click.option("--limit", type=click.IntRange(1, 1000), default=50, show_default=True, help="How many at a time.")
+@click.option("--after", default="", metavar="CURSOR", help="Continue after a page: its `next`.")
+@options.json_option
+@options.store_options
+def show(thread: str, owner: str | None, **flags: Any) -> None:
+    """Show a thread, how much was said in it, and its messages."""
+    selected = MessageFilter(
+        role=flags["role"] or "", since=flags["since"], until=flags["until"], keywords=flags["keywords"],
+        metadata=_parse_pairs(flags["pairs"]),
+    )  # fmt: skip
+    query = MessageQuery(filter=selected, limit=flags["limit"], cursor=flags["after"], reverse=flags["newest"])
+
+    async def work(runtime: Runtime) -> tuple[Thread, ThreadStats, MessagePage]:
+        found, stats = runtime.threads.get(thread, resource_id=owner), runtime.threads.stats(thread, resource_id=owner)
+        return await found, await stats, await runtime.threads.get_messages(thread, query, resource_id=owner)
+
+    found, stats, page = with_runtime(flags, work)
+    if flags["as_json"]:
+        print_json({"thread": found, "stats": stats, "messages": page.messages, "next": page.next or None})
+        return
+    click.echo(f"{as_printable(found.id)}  {found.state}  {shorten(found.title, 80)}", err=True)
+    said = f"{stats.message_count} messages, {stats.user_message_count} of the user"
+    click.echo(f"{said}; version {found.version}, owner {as_printable(found.resource_id) or '-'}", err=True)
+    for message in page.messages:
+        who = f"{message.role} {message.name}".strip()
+        click.echo(f"{message.cursor}  {message.ts}  {as_printable(who, lines=False)}: {as_printable(message.text)}")
+    if page.next:
+        click.echo(f"more: --after {page.next}", err=True)
+
+
+@threads.command(epilog=options.format_examples(
+    'vaka threads search "broken pump"', "vaka threads search rechnung* --owner kim", "vaka threads search 会议 --json"
+))  # fmt: skip
+@click.argument("text", nargs=-1, required=True)
+@click.option("--thread", "session", default="", metavar="ID", help="Only messages of this thread.")
+@click.option("--owner", default="", help="Only messages of threads of this owner.")
+@click.option("--agent", default="", help="Only messages of threads of this agent.")
+@click.option("--role", type=click.Choice(_ROLES), default=None, help="Only messages of this role.")
+@click.option("--since", default="", metavar="TIME", help="Only messages from this time on.")
+@click.option("--until", default="", metavar="TIME", help="Only messages up to this time.")
+@click.option("--limit", type=click.IntRange(1, 200), default=20, show_default=True, help="How many at a time.")
+@click.option("--after", default="", metavar="CURSOR", help="Continue after a page: its `next`.")
+@options.json_option
+@options.store_options
+def search(text: tuple[str, ...], role: str | None, **flags: Any) -> None:
+    """Search what was said in all threads, the best match first.
+
+    All words must occur. "a phrase" must occur as it is, begin* stands for all words that begin so, and -word must not
+    occur; write -- before a text that begins with it.
+    """
+    names = ("session", "owner", "agent", "since", "until", "limit", "after")
+    query = MessageSearch(text=" ".join(text), role=role or "", **{name: flags[name] for name in names})
+
+    async def work(runtime: Runtime) -> SearchPage:
+        return await runtime.threads.search(query)
+
+    page = with_runtime(flags, work)
+    if flags["as_json"]:
+        print_json({"hits": page.hits, "next": page.next or None})
+        return
+    for hit in page.hits:
+        place = f"{hit.message.session}@{hit.message.cursor}"
+        click.echo(f"{as_printable(place)}  {hit.message.role}: {_mark_matches(hit)}")
+    if not page.hits:
+        click.echo("nothing was found", err=True)
+    if page.next:
+        click.echo(f"more: --after {page.next}", err=True)
+
+
+def _mark_matches(hit: SearchHit) -> str:
+    """Return a snippet on one line; a terminal shows what was found in bold."""
+    parts, at = list[str](), 0
+    for start, end in hit.matches:
+        parts += [_one_line(hit.snippet[at:start]), click.style(_one_line(hit.snippet[start:end]), bold=True)]
+        at = end
+    return "".join([*parts, _one_line(hit.snippet[at:])])
+
+
+def _one_line(text: str) -> str:
+    return as_printable(text.replace("\n", " ").replace("\t", " "), lines=False)
+
+
+@threads.command(epilog=options.format_examples("vaka threads export demo > demo.jsonl"))
+@click.argument("thread", metavar="ID")
+@click.option("--owner", default=None, help=_OWNER_HELP)
+@options.store_options
+def export(thread: str, owner: str | None, **flags: Any) -> None:
+    """Write a thread and its messages to stdout, one JSON document on each line."""
+    output = sys.stdout.buffer
+
+    async def work(runtime: Runtime) -> None:
+        async with aclosing(runtime.threads.export(thread, resource_id=owner)) as lines:
+            async for line in lines:
+                output.write(line)
+
+    with_runtime(flags, work)
+    output.flush()
+
+
+@threads.command(
+    "import", epilog=options.format_examples("vaka threads import demo.jsonl", "vaka threads import - --owner kim")
+)
+@click.argument("file", type=click.Path(exists=True, dir_okay=False, allow_dash=True, path_type=Path))
+@click.option("--id", default="", help="The id of the thread; default: that of the file.")
+@click.option("--owner", default=None, help="The owner; default: that of the file.")
+@options.json_option
+@options.store_options
+def import_(file: Path, id: str, owner: str | None, **flags: Any) -> None:
+    """Create a thread from an export. Messages that it has already are not added twice."""
+
+    async def work(runtime: Runtime) -> Thread:
+        if str(file) == "-":
+            return await runtime.threads.import_lines(sys.stdin.buffer, id=id, resource_id=owner)
+        with file.open("rb") as lines:
+            return await runtime.threads.import_lines(lines, id=id, resource_id=owner)
+
+    thread = with_runtime(flags, work)
+    if flags["as_json"]:
+        print_json(thread)
+    else:
+        click.echo(as_printable(thread.id))

@@ -1,0 +1,105 @@
+"""Run a turn in a thread: with some of its messages as context, and kept in it or not."""
+
+import copy
+from collections.abc import Mapping
+from contextlib import aclosing, suppress
+from typing import TYPE_CHECKING, Any, TypedDict
+
+import msgspec
+
+from vaka.agents.react import Agent
+from vaka.core.types.control import InputAdded
+from vaka.core.types.errors import Busy, Cancelled, Interrupted, Suspended, TurnError
+from vaka.core.types.ids import Cursor
+from vaka.core.types.message import AssistantMessage, CallRef, Message
+from vaka.core.types.progress import ToolStarted, TurnStarted
+from vaka.memory.processors import Composite, MessageLimit, ThreadOptions
+from vaka.runtime.genx_import import write_imported
+from vaka.runtime.options import Response, UserInput
+from vaka.runtime.session import Session
+from vaka.views.genx_import import ImportedTurns
+
+if TYPE_CHECKING:
+    from vaka.runtime.runtime import Runtime
+
+
+def apply_options(agent: Agent[Any], options: ThreadOptions) -> Agent[Any]:
+    """Return the agent with what options add to it. Raises ``InvalidInput``."""
+    changed = copy.copy(agent)
+    changed.middleware = (*agent.middleware, *options.make_middleware())
+    return changed
+
+
+class TurnKeywords(TypedDict, total=False):
+    """Parameters of ``Session.run`` for a turn in a thread."""
+
+    key: str
+    """Makes the call safe to repeat."""
+    model: str
+    """The model or tier that answers this turn only."""
+    options: Mapping[str, Any] | None
+    """Options of the model for this turn only."""
+
+
+async def run_in_thread(
+    runtime: "Runtime", session: Session[Any], prompt: UserInput, keywords: TurnKeywords
+) -> Response:
+    """Run a turn of the thread itself.
+
+    A turn that fails before it has called a tool is rewound: the thread has both sides of an exchange or neither.
+    """
+    try:
+        return await session.run(prompt, **keywords)
+    except (Suspended, Interrupted, Cancelled):
+        raise
+    except TurnError as error:
+        if isinstance(error.result, Response):
+            with suppress(Busy):  # the next turn has begun
+                await _take_back(runtime, session, error.result.turn_id)
+        raise
+
+
+async def _take_back(runtime: "Runtime", session: Session[Any], turn: str) -> None:
+    events = await session.last_turn()
+    first = events[0] if events else None
+    if first is None or first.turn != turn or not isinstance(first.data, TurnStarted):
+        return
+    if any(isinstance(event.data, ToolStarted) for event in events):
+        return
+    before = first.seq - 1 - len(first.data.inputs)
+    async with aclosing(runtime.store.events.read(session.id, after=before, upto=first.seq - 1)) as read:
+        inputs = [event.data.key async for event in read if isinstance(event.data, InputAdded)]
+    if before > 0 and tuple(inputs) == first.data.inputs:
+        await runtime.rewind(session.id, Cursor(first.epoch, before))
+
+
+async def run_beside_thread(
+    runtime: "Runtime", session: Session[Any], options: ThreadOptions, prompt: UserInput, keywords: TurnKeywords
+) -> Response:
+    """Run a turn in a session of its own, which begins with the context and is deleted when the turn has ended."""
+    messages = await session.messages() if options.load_context else ()
+    chosen = Composite(*options.processors, MessageLimit(options.context_limit)).process(messages)
+    turns = ImportedTurns(session.agent.name, runtime.env.ids.new_id)
+    for message in chosen:
+        turns.add_message(_without_references(message))
+    turns.end_turn()
+    beside = await runtime.open(session.agent)
+    if turns.entries:
+        await write_imported(runtime, beside, lambda _: turns.entries)
+    try:
+        response = await beside.run(prompt, **keywords)
+    except Suspended:  # it goes on there
+        raise
+    except TurnError:
+        await runtime.store.sessions.delete(beside.id)
+        raise
+    await runtime.store.sessions.delete(beside.id)
+    return response
+
+
+def _without_references(message: Message) -> Message:
+    """Return a message without the places of its calls, which get other ids."""
+    if not isinstance(message, AssistantMessage):
+        return message
+    content = tuple(part for part in message.content if not isinstance(part, CallRef))
+    return msgspec.structs.replace(message, content=content)

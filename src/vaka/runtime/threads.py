@@ -1,0 +1,431 @@
+"""``Threads``: sessions as threads of messages with owner, metadata, state and version."""
+
+import asyncio
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import aclosing
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, Unpack
+from weakref import WeakValueDictionary
+
+import msgspec
+
+from vaka.agents.react import Agent
+from vaka.core.ports.messages import MessagePage, MessageQuery, MessageSearch, MessageStats, SearchPage
+from vaka.core.ports.store import SessionInfo, SessionQuery
+from vaka.core.session.snapshot import OpenedSession
+from vaka.core.types.control import SessionOpened, SessionUpdated
+from vaka.core.types.errors import AccessDenied, AlreadyExists, HeadMoved, InvalidInput, NotFound
+from vaka.core.types.ids import CallId, MessageId, SessionId, parse_session_id
+from vaka.core.types.message import AssistantMessage, Message, ToolMessage, ToolResult, UserMessage, as_content
+from vaka.memory.processors import ThreadOptions
+from vaka.memory.threads import (
+    CONTEXT_KEY,
+    POLICY_KEY,
+    THREAD_STATES,
+    AddedMessage,
+    NewMessage,
+    Thread,
+    ThreadContext,
+    ThreadPage,
+    ThreadPolicy,
+    ThreadState,
+    check_messages,
+    check_transition,
+    parse_messages,
+    thread_of,
+)
+from vaka.runtime.genx_import import store_entries
+from vaka.runtime.options import Response, UserInput
+from vaka.runtime.session import Session
+from vaka.runtime.session_edits import TimedEntry, check_version, make_update
+from vaka.runtime.thread_files import ThreadLines, ThreadReader, export_lines
+from vaka.runtime.thread_turns import TurnKeywords, apply_options, run_beside_thread, run_in_thread
+from vaka.views.genx_import import ImportedTurns
+
+if TYPE_CHECKING:
+    from vaka.runtime.drivers import SessionDrivers
+    from vaka.runtime.runtime import Runtime
+
+SWEEP_PAGE = 200
+
+
+class ThreadStats(msgspec.Struct, frozen=True, kw_only=True):
+    """How much was said in a thread, and for how long."""
+
+    message_count: int
+    user_message_count: int
+    assistant_message_count: int
+    tool_message_count: int
+    created_at: str
+    last_message_at: str
+    size_bytes: int
+    duration: float
+    """Seconds from the creation to the last message."""
+    topic: str
+    open_action_items: int
+    completed_action_items: int
+
+
+class Threads:
+    """The threads of a runtime's store. ``runtime.threads`` is one.
+
+    Every session is a thread. Where a ``resource_id`` is given, ``AccessDenied`` is raised for a thread of another
+    owner.
+    """
+
+    def __init__(self, runtime: "Runtime", drivers: "SessionDrivers") -> None:
+        self._runtime, self._drivers, self._store = runtime, drivers, runtime.store
+        self._turn_locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+
+    async def create(
+        self, *, id: str = "", title: str = "", agent_id: str = "", resource_id: str = "",
+        metadata: Mapping[str, Any] | None = None, policy: ThreadPolicy | None = None,
+    ) -> Thread:  # fmt: skip
+        """Create a thread. Raises ``AlreadyExists`` for an id that is taken.
+
+        Args:
+            id: The id; default: a new one.
+            title: The title; without one it is the beginning of the first message, at most 80 characters.
+            agent_id: The name of the agent that answers in it.
+            resource_id: The owner: a user, an organisation or a program.
+            metadata: Plain data.
+            policy: Limits of its time and messages; without them it stays active until its state is set.
+        """
+        session = parse_session_id(id or self._runtime.env.ids.new_id("thr"))
+        described = {**(metadata or {}), **({POLICY_KEY: msgspec.to_builtins(policy)} if policy is not None else {})}
+        body = make_update(title, resource_id, None, described, "")
+        try:
+            await self._drivers.update(session, body, SessionOpened(agent=agent_id), create=True)
+        except HeadMoved as error:
+            raise AlreadyExists(f"there is a thread {id!r} already; choose another id") from error
+        return thread_of(await self._find(session))
+
+    async def get(self, thread_id: str, *, resource_id: str | None = None) -> Thread:
+        """Return a thread; its state is the one that its policy gives it now. Raises ``NotFound``."""
+        thread = self._check_owner(thread_of(await self._find(thread_id)), resource_id)
+        states = await self._due_states(thread)
+        return msgspec.structs.replace(thread, state=states[-1]) if states else thread
+
+    async def list(
+        self, *, resource_id: str = "", agent_id: str = "", state: str = "",
+        metadata: Mapping[str, Any] | None = None, text: str = "", limit: int = 50, cursor: str = "",
+    ) -> ThreadPage:  # fmt: skip
+        """Return a page of threads, the one that changed last first.
+
+        Args:
+            resource_id: Only threads of this owner.
+            agent_id: Only threads of this agent.
+            state: Only threads in this state.
+            metadata: Only threads whose metadata have these keys and values.
+            text: Only threads with this text in the title.
+            limit: The most threads of the page.
+            cursor: The ``next_cursor`` of the page before.
+        """
+        query = SessionQuery(
+            owner=resource_id, agent=agent_id, state=state, metadata=dict(metadata or {}), text=text, limit=limit,
+            after=cursor,
+        )  # fmt: skip
+        page = await self._store.sessions.list(query)
+        return ThreadPage(threads=tuple(map(thread_of, page.sessions)), next_cursor=page.next)
+
+    async def update(
+        self, thread_id: str, *, title: str | None = None, metadata: Mapping[str, Any] | None = None,
+        version: int | None = None, resource_id: str | None = None, by: str = "",
+    ) -> Thread:  # fmt: skip
+        """Change title and metadata. The given keys of the metadata replace the stored ones; ``None`` removes a key.
+
+        With ``version`` the change is made only if that is still the version of the thread; otherwise ``HeadMoved``.
+        """
+        session = (await self._find_owned(thread_id, resource_id)).id
+        await self._runtime.update_session(session, title=title, metadata=metadata, by=by, version=version)
+        return thread_of(await self._find(session))
+
+    async def set_context(
+        self, thread_id: str, context: ThreadContext, *, version: int | None = None, resource_id: str | None = None
+    ) -> Thread:
+        """Store what the conversation is about; ``Thread.context`` returns it."""
+        value = msgspec.to_builtins(context) or None
+        return await self.update(thread_id, metadata={CONTEXT_KEY: value}, version=version, resource_id=resource_id)
+
+    async def delete(self, thread_id: str, *, resource_id: str | None = None) -> None:
+        """Delete a thread with its log. Raises ``Busy`` while a turn runs."""
+        session = SessionId((await self._find_owned(thread_id, resource_id)).id)
+        await self._store.sessions.delete(session)
+        self._runtime.hub.end_followers(session)
+
+    async def set_state(
+        self, thread_id: str, state: ThreadState, *, version: int | None = None, resource_id: str | None = None,
+        by: str = "",
+    ) -> Thread:  # fmt: skip
+        """Change the state. Raises ``InvalidInput`` for a transition that does not exist.
+
+        An active thread may be paused, ended or terminated; a paused one may become active again, ended or terminated;
+        an ended or terminated one may be archived.
+        """
+        session = (await self._find_owned(thread_id, resource_id)).id
+        await self._write_state(session, state, version, by)
+        return thread_of(await self._find(session))
+
+    async def apply_policies(self) -> int:
+        """Pause, end and archive the threads whose policy says so now; return how many states have changed."""
+        changed = 0
+        for state in ("active", "paused"):
+            cursor: str | None = ""
+            while cursor is not None:
+                page = await self.list(state=state, limit=SWEEP_PAGE, cursor=cursor)
+                for thread in page.threads:
+                    changed += await self._apply_policy(thread)
+                cursor = page.next_cursor or None
+        return changed
+
+    async def add_message(
+        self, thread_id: str, message: "NewMessage | Mapping[str, Any]", *, resource_id: str | None = None
+    ) -> AddedMessage:
+        """Add one message; see ``append_many``."""
+        return (await self.append_many(thread_id, [message], resource_id=resource_id))[0]
+
+    async def append_many(
+        self, thread_id: str, messages: "Sequence[NewMessage | Mapping[str, Any]]", *, resource_id: str | None = None
+    ) -> tuple[AddedMessage, ...]:
+        """Add messages in one transaction and return their ids; one whose id is in the thread already adds nothing.
+
+        The calls of an answer and their results are added together. Raises ``Busy`` while a turn runs, and
+        ``InvalidInput`` for messages that cannot be used and a thread that is not active; nothing is added then.
+        """
+        given = parse_messages(messages)
+        check_messages(given)
+        thread = await self._find_active(thread_id, resource_id)
+        added = await self._append(thread, given) if given else ()
+        await self._apply_policy(thread)
+        return added
+
+    async def get_messages(
+        self, thread_id: str, query: MessageQuery | None = None, *, missing_ok: bool = False,
+        resource_id: str | None = None,
+    ) -> MessagePage:  # fmt: skip
+        """Return a page of messages, by default the first 50. The filter is applied before order and limit.
+
+        An unknown thread raises ``NotFound``; with ``missing_ok`` its page is empty.
+        """
+        if missing_ok and await self._store.sessions.find(parse_session_id(thread_id)) is None:
+            return MessagePage()
+        thread = await self._find_owned(thread_id, resource_id)
+        return await self._store.messages.list(SessionId(thread.id), query or MessageQuery())
+
+    async def search(self, query: "MessageSearch | str", *, resource_id: str | None = None) -> SearchPage:
+        """Search the messages of all threads, or of those that the query names; with ``resource_id`` of that owner."""
+        search = MessageSearch(text=query) if isinstance(query, str) else query
+        if resource_id is not None:
+            if search.owner not in ("", resource_id):
+                raise AccessDenied(f"owner {resource_id!r} cannot search the threads of another owner")
+            search = msgspec.structs.replace(search, owner=resource_id)
+        return await self._store.messages.search(search)
+
+    async def stats(self, thread_id: str, *, resource_id: str | None = None) -> ThreadStats:
+        """Return how much was said in a thread. Raises ``NotFound``."""
+        thread = await self._find_owned(thread_id, resource_id)
+        counts, items = await self._count(thread), thread.context.action_items
+        said = counts.last_message_at
+        return ThreadStats(
+            message_count=counts.message_count, user_message_count=counts.user_message_count,
+            assistant_message_count=counts.assistant_message_count, tool_message_count=counts.tool_message_count,
+            created_at=thread.created_at, last_message_at=said, size_bytes=counts.size_bytes,
+            duration=max(_seconds(said) - _seconds(thread.created_at), 0.0) if said else 0.0,
+            topic=thread.context.topic, open_action_items=sum(not item.completed for item in items),
+            completed_action_items=sum(item.completed for item in items),
+        )  # fmt: skip
+
+    async def generate_with_memory(
+        self, agent: Agent[Any], thread_id: str, prompt: UserInput,
+        memory: "ThreadOptions | Mapping[str, Any] | None" = None, *, resource_id: str | None = None,
+        **keywords: Unpack[TurnKeywords],
+    ) -> Response:  # fmt: skip
+        """Run a turn in a thread with its last messages as context, and return the response.
+
+        Input, calls and answer become one turn of the thread; a turn that fails before it has called a tool leaves
+        nothing in the conversation. Raises as ``Session.run`` does, and ``InvalidInput`` for a thread that is not
+        active.
+
+        Args:
+            agent: The agent that answers.
+            thread_id: The thread; it must exist.
+            prompt: A text, or parts such as ``Image``.
+            memory: What the model sees of the thread, and whether the turn becomes part of it.
+            resource_id: The owner that the thread must have.
+            keywords: ``key``, ``model`` and ``options`` as for ``Session.run``.
+        """
+        chosen = _parse_options(memory)
+        changed, thread = apply_options(agent, chosen), await self._find_active(thread_id, resource_id)
+        session = await self._runtime.open(changed, id=thread.id)
+        if not chosen.save_to_memory:
+            return await run_beside_thread(self._runtime, session, chosen, prompt, keywords)
+        lock = self._turn_locks.setdefault(thread.id, asyncio.Lock())
+        async with lock:  # a turn that joins a running one would be answered by the agent of that
+            await self._drivers.wait_idle(session.id)
+            response = await run_in_thread(self._runtime, session, prompt, keywords)
+        await self._apply_policy(await self._find_owned(thread.id, None))
+        return response
+
+    async def export(self, thread_id: str, *, resource_id: str | None = None) -> AsyncGenerator[bytes]:
+        """Yield a thread as JSON lines: the thread, then each message of the conversation with its content."""
+        thread = await self._find_owned(thread_id, resource_id)
+        async with aclosing(export_lines(self._store, thread)) as lines:
+            async for line in lines:
+                yield line
+
+    async def import_lines(self, lines: "ThreadLines", *, id: str = "", resource_id: str | None = None) -> Thread:
+        """Create a thread from the lines of an export, and return it.
+
+        Args:
+            lines: The lines of the export.
+            id: The id of the thread; default: that of the export.
+            resource_id: The owner; default: that of the export.
+
+        Messages are added in batches. A thread that exists gets the messages that it does not have, so an import that
+        was interrupted is repeated to finish it. Raises ``InvalidInput`` for a line that cannot be used, and
+        ``AccessDenied`` for a thread of another owner.
+        """
+        reader = ThreadReader(lines)
+        head = await reader.read_thread()
+        name, owner = id or head.id, head.resource_id if resource_id is None else resource_id
+        try:
+            thread = await self.create(
+                id=name, title=head.title, agent_id=head.agent_id, resource_id=owner, metadata=head.metadata
+            )
+        except AlreadyExists:
+            thread = await self._find_owned(name, owner)
+        async with aclosing(reader.read_batches()) as batches:
+            async for batch in batches:
+                check_messages(batch)
+                await self._append(thread, batch)
+        if head.state in THREAD_STATES and head.state != thread.state:
+            await self._drivers.update(SessionId(thread.id), SessionUpdated(state=head.state, by="import"))
+        return thread_of(await self._find(thread.id))
+
+    # ---------------------------------------------------------------------------------------------------------- threads
+
+    async def _find(self, thread_id: str) -> SessionInfo:
+        info = await self._store.sessions.find(parse_session_id(thread_id))
+        if info is None:
+            raise NotFound(f"there is no thread {thread_id!r}")
+        return info
+
+    async def _find_owned(self, thread_id: str, resource_id: str | None) -> Thread:
+        return self._check_owner(thread_of(await self._find(thread_id)), resource_id)
+
+    def _check_owner(self, thread: Thread, resource_id: str | None) -> Thread:
+        if resource_id is not None and thread.resource_id != resource_id:
+            raise AccessDenied(f"there is no thread {thread.id!r} of owner {resource_id!r}")
+        return thread
+
+    async def _find_active(self, thread_id: str, resource_id: str | None) -> Thread:
+        """Return a thread that takes messages now. Raises ``InvalidInput``."""
+        thread = await self._find_owned(thread_id, resource_id)
+        if await self._apply_policy(thread):
+            thread = thread_of(await self._find(thread.id))
+        if thread.state != "active":
+            hint = "set its state to 'active'" if thread.state == "paused" else "create another thread"
+            raise InvalidInput(f"thread {thread.id!r} is {thread.state} and takes no messages; {hint}")
+        return thread
+
+    # ------------------------------------------------------------------------------------------------ states and limits
+
+    async def _write_state(self, session: str, state: str, version: int | None = None, by: str = "") -> None:
+        expected = check_version(self._store, SessionId(session), version)
+
+        async def check() -> None:
+            if expected is not None:
+                await expected()
+            check_transition(session, (await self._find(session)).state, state)
+
+        await self._drivers.update(SessionId(session), SessionUpdated(state=state, by=by), check=check)
+
+    async def _due_states(self, thread: Thread) -> tuple[ThreadState, ...]:
+        """Return the states that a thread goes through now, by its policy."""
+        policy = thread.policy
+        if policy is None or thread.state not in ("active", "paused"):
+            return ()
+        now = self._runtime.env.clock.time()
+        messages = (await self._count(thread)).message_count if policy.max_messages is not None else 0
+        age, idle = now - _seconds(thread.created_at), now - _seconds(thread.updated_at)
+        return policy.next_states(thread.state, age=age, idle=idle, messages=messages)
+
+    async def _apply_policy(self, thread: Thread) -> int:
+        """Write the states that the policy of a thread gives it now; return how many."""
+        states = await self._due_states(thread)
+        for state in states:
+            await self._write_state(thread.id, state, by="policy")
+        return len(states)
+
+    async def _count(self, thread: Thread) -> MessageStats:
+        return await self._store.messages.stats(SessionId(thread.id))
+
+    # --------------------------------------------------------------------------------------------------------- messages
+
+    async def _append(self, thread: Thread, messages: Sequence[NewMessage]) -> tuple[AddedMessage, ...]:
+        added: list[AddedMessage] = []
+
+        async def compose(now: OpenedSession) -> list[TimedEntry]:
+            if now.last is None:
+                raise NotFound(f"there is no thread {thread.id!r} any more: it was deleted at this moment")
+            turns = ImportedTurns(thread.agent_id, self._runtime.env.ids.new_id, now.state.calls)
+            added[:] = await self._import(SessionId(thread.id), turns, messages)
+            turns.end_turn()
+            return await store_entries(self._runtime, now, turns.entries)
+
+        session = Session(
+            self._runtime, self._drivers, Agent(thread.agent_id or "agent"), SessionId(thread.id), {}
+        )  # no turn runs: its agent is not used
+        await session.append_entries(compose)
+        return tuple(added)
+
+    async def _import(
+        self, session: SessionId, turns: ImportedTurns, messages: Sequence[NewMessage]
+    ) -> Sequence[AddedMessage]:
+        """Add the messages whose ids are new; return the ids of all. The results of a known answer are known too."""
+        added: dict[str, AddedMessage] = {}
+        results: list[AddedMessage] = []
+        is_known = False
+        for message in messages:
+            time = _seconds(message.ts)
+            if message.role == "tool":
+                if not is_known:
+                    turns.add_message(_to_message(message), time=time)
+                results.append(AddedMessage(id=message.tool_call_id, added=not is_known))
+                continue
+            id = message.id or self._runtime.env.ids.new_id("inp" if message.role == "user" else "msg")
+            is_known = id in added or (bool(message.id) and await self._store.messages.find(session, id) is not None)
+            if not is_known:
+                turns.add_message(_to_message(message), id=id, time=time, metadata=message.metadata)
+            added[id] = AddedMessage(id=id, added=not is_known)
+            results.append(added[id])
+        return results
+
+
+def _parse_options(options: "ThreadOptions | Mapping[str, Any] | None") -> ThreadOptions:
+    if isinstance(options, ThreadOptions):
+        return options
+    given = dict(options or {})
+    unknown = next((name for name in given if name not in ThreadOptions.__struct_fields__), None)
+    if unknown is not None:
+        names = ", ".join(ThreadOptions.__struct_fields__)
+        raise InvalidInput(f"there is no option {unknown!r}; the options are {names}")
+    return ThreadOptions(**given)
+
+
+def _to_message(message: NewMessage) -> Message:
+    content = as_content(message.content) if message.content else ()
+    if message.role == "user":
+        return UserMessage(content=content)
+    if message.role == "assistant":
+        return AssistantMessage(id=MessageId(""), content=content, calls=message.tool_calls)
+    result = ToolResult(call=CallId(message.tool_call_id), content=content, failed=message.failed)
+    return ToolMessage(results=(result,))
+
+
+def _seconds(ts: str) -> float:
+    """Return a time as Unix seconds, 0 for ``""``. Raises ``InvalidInput``."""
+    try:
+        return datetime.fromisoformat(ts).timestamp() if ts else 0.0
+    except ValueError as error:
+        raise InvalidInput(f"the time {ts[:40]!r} must be RFC 3339, such as 2026-01-31T12:00:00Z") from error

@@ -1,0 +1,90 @@
+"""``vaka threads``: conversations from a shell."""
+
+import json
+
+import pytest
+
+from tests.cli.shell import Shell, say_line
+
+LINES = [
+    {
+        "type": "thread", "id": "pumps", "title": "Pumpen", "agent_id": "helper", "resource_id": "kim",
+        "metadata": {"n": 1},
+    },
+    {
+        "type": "message", "role": "user", "id": "u1", "content": [{"type": "text", "text": "Die Pumpe ist kaputt."}],
+        "metadata": {"channel": "mail"}, "ts": "2026-01-31T12:00:00.000Z",
+    },
+    {
+        "type": "message", "role": "assistant", "id": "a1", "ts": "2026-01-31T12:00:05.000Z",
+        "content": [{"type": "text", "text": "Viele Grüße,\n会议取消了。"}],
+    },
+]  # fmt: skip
+
+
+@pytest.fixture
+def kept(shell: Shell) -> Shell:
+    """A store with a thread that was imported, and a session that was run."""
+    shell.write_file("pumps.jsonl", "".join(json.dumps(line) + "\n" for line in LINES))
+    assert shell.vaka("threads", "import", "pumps.jsonl").out == "pumps\n"
+    shell.write_script(say_line("Hello \x1b[31mthere."), name="hello.jsonl")
+    shell.vaka("run", "Greet me.", "--session", "greeting", "--model", "scripted:hello.jsonl")
+    return shell
+
+
+def test_threads_are_listed_by_owner_state_and_metadata_and_shown(kept: Shell) -> None:
+    def ids(*words: str) -> list[str]:
+        return [row["id"] for row in kept.vaka("threads", "list", "--json", *words).json["threads"]]
+
+    assert ids() == ["greeting", "pumps"]
+    assert ids("--owner", "kim", "--state", "active", "--metadata", "n=1") == ["pumps"]
+    assert ids("--metadata", "n=2") == ids("--state", "paused") == ids("--agent", "other") == []
+    first = kept.vaka("threads", "list", "--json", "--limit", "1").json
+    assert ids("--limit", "1", "--after", first["next_cursor"]) == ["pumps"]
+    table = kept.vaka("threads", "list", "--limit", "1")
+    assert table.out.splitlines()[1].split()[:2] == ["greeting", "active"]
+    assert "more: vaka threads list --after " in table.err
+    shown = kept.vaka("threads", "show", "pumps", "--owner", "kim", "--newest", "--limit", "1")
+    assert shown.out.endswith("assistant: Viele Grüße,\n会议取消了。\n")
+    assert "2 messages, 1 of the user" in shown.err
+    assert "more: --after " in shown.err
+    document = kept.vaka("threads", "show", "pumps", "--role", "user", "--keyword", "PUMPE", "--json").json
+    assert [message["id"] for message in document["messages"]] == ["u1"]
+    assert document["stats"]["message_count"] == 2
+    assert kept.vaka("threads", "show", "pumps", "--metadata", "channel=fax", "--json").json["messages"] == []
+    assert "\x1b" not in kept.vaka("threads", "show", "greeting").out
+    for words in (("show", "missing"), ("show", "pumps", "--owner", "lee"), ("list", "--metadata", "n")):
+        assert kept.vaka("threads", *words).code == 2
+
+
+def test_what_was_said_is_found_in_every_thread(kept: Shell) -> None:
+    def found(*words: str) -> list[tuple[str, str]]:
+        hits = kept.vaka("threads", "search", "--json", *words).json["hits"]
+        return [(hit["message"]["session"], hit["message"]["role"]) for hit in hits]
+
+    assert found("pumpe") == [("pumps", "user")]
+    assert found("取消") == found("GRUSSE", "--owner", "kim") == [("pumps", "assistant")]
+    assert found("greet", "--role", "user") == [("greeting", "user")]
+    assert found("grusse", "--owner", "lee") == found("--", "kaputt", "-pumpe") == []
+    lines = kept.vaka("threads", "search", "viele gr*", "--thread", "pumps").out.splitlines()
+    assert [line.split("  ", 1)[1] for line in lines] == ["assistant: Viele Grüße, 会议取消了。"]
+    nothing = kept.vaka("threads", "search", '"unclosed (AND')
+    assert (nothing.code, nothing.out, nothing.err) == (0, "", "nothing was found\n")
+
+
+def test_a_thread_is_exported_and_imported_under_another_name(kept: Shell) -> None:
+    kept.write_file("copy.jsonl", kept.vaka("threads", "export", "pumps").out)
+    made = kept.vaka("threads", "import", "copy.jsonl", "--id", "copy", "--owner", "lee", "--json").json
+    assert (made["id"], made["resource_id"], made["title"]) == ("copy", "lee", "Pumpen")
+    again = kept.bash("vaka threads import - --id copy --owner lee < copy.jsonl", fork=True)
+    assert (again.code, again.out) == (0, "copy\n")
+    exported, copied = (kept.vaka("threads", "export", id).lines for id in ("pumps", "copy"))
+    assert [without_turn(line) for line in exported[1:]] == [without_turn(line) for line in copied[1:]]
+    kept.write_file("broken.jsonl", '{"type":"thread","id":"x"}\n{"type":"message"}\n')
+    broken = kept.vaka("threads", "import", "broken.jsonl")
+    assert (broken.code, "line 2 is not a line of an exported thread" in broken.err) == (2, True)
+    assert kept.vaka("threads", "import", "copy.jsonl", "--id", "copy", "--owner", "kim").code == 2
+
+
+def without_turn(line: dict[str, object]) -> dict[str, object]:
+    return {name: value for name, value in line.items() if name != "turn"}
