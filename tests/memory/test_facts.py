@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncGenerator
+from typing import Any
 
 import pytest
 
@@ -11,11 +12,15 @@ from vaka.core.ports.model import Chunk, Prompt, StopChunk, TextChunk
 from vaka.core.types.control import StateChanged
 from vaka.core.types.errors import ConfigError
 from vaka.core.types.ids import SessionId
-from vaka.core.types.message import UserMessage, text_of
+from vaka.core.types.message import ToolMessage, UserMessage, text_of
 from vaka.core.types.monitor import ErrorReported
 from vaka.core.types.progress import ToolFailed
+from vaka.memory.memory_scope import memory_scope
+from vaka.memory.semantic import ScopedMemory
+from vaka.models.embedders import HashingEmbedder
+from vaka.runtime.clock import SystemClock
 from vaka.stores.memory import MemoryStore
-from vaka.testing.models import ScriptedModel, call, say
+from vaka.testing.models import FunctionModel, ScriptedModel, call, say
 
 NOTE = {"file": "agent.md", "title": "Facts", "content": "Mara lives in Tromsø."}
 
@@ -49,6 +54,39 @@ async def test_a_fact_of_one_session_is_known_in_the_next_one_of_the_owner() -> 
     info = await store.sessions.find(SessionId("facts.monday"))
     assert info is not None
     assert info.owner == "mara"
+
+
+async def test_facts_are_added_corrected_and_forgotten_with_the_session_as_their_source() -> None:
+    store, memory = MemoryStore(), vaka.SemanticMemory()
+    ids: list[str] = []
+
+    async def extract(prompt: Prompt) -> dict[str, Any]:
+        text = exchange_of(prompt)
+        found = [part for part in text.split() if part.startswith("[mem_")]
+        ids.extend(part.strip("[]") for part in found)
+        if isinstance(prompt.messages[-1], ToolMessage):
+            return say("done")
+        if "now" in text:
+            return call("memory_update", id=ids[0], text="The office is in Bremen.")
+        if "Forget" in text:
+            return call("memory_forget", id=ids[0])
+        return call("memory_add", text="The office is in Hamburg.")
+
+    answering = agent(
+        ScriptedModel(say("Noted."), say("Noted."), say("Done.")),
+        middleware=[memory, vaka.FactExtraction(memory, model=FunctionModel(extract))],
+    )
+    known: list[list[tuple[str, tuple[str, ...], str]]] = []
+    for prompt in ("The office is in Hamburg.", "The office is in Bremen now.", "Forget where the office is."):
+        async with runtime(store=store) as rt:
+            await ask(rt, answering, "s", prompt)
+        kept = ScopedMemory(store, HashingEmbedder(), memory_scope("user", user="mara"), clock=SystemClock())
+        known.append([(m.text, m.sources, m.provenance.source_type) async for m in kept.scan()])
+    assert known == [
+        [("The office is in Hamburg.", ("session/s",), "user_input")],
+        [("The office is in Bremen.", ("session/s",), "user_input")],
+        [],
+    ]
 
 
 class SlowModel:

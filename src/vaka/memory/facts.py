@@ -17,11 +17,11 @@ from vaka.core.types.ids import JSON
 from vaka.core.types.message import AssistantMessage, Content, Message, UserMessage, text_of
 from vaka.core.types.monitor import ErrorReported
 from vaka.memory.owner import find_owner
+from vaka.memory.recall import without_recalled
+from vaka.memory.semantic_tools import SOURCE_SESSION
 
 AGENT_NAME = "facts"
 TIERS = ("low", "mid", "high")
-SOURCE_KEY = "memory.source"
-"""The name in ``turn.values`` of the session in which the facts were said; memories get it as their source."""
 MAX_CHARS = 16_000
 """The most characters of one side of a turn that the model reads."""
 MAX_PENDING = 20
@@ -93,7 +93,7 @@ class FactExtraction(Middleware):
             return services.find_model("default")
 
     async def before_agent(self, turn: Turn, content: Content) -> Content | Answer | Reject:
-        turn.values[_INPUT_KEY] = text_of(content)
+        turn.values[_INPUT_KEY] = text_of(without_recalled(content))
         return content
 
     async def after_agent(self, turn: Turn, outcome: Outcome) -> Outcome:
@@ -139,7 +139,7 @@ class _FactSource(Middleware):
     """More than one extraction needs; without it the prompt would grow with the number of exchanges."""
 
     async def before_agent(self, turn: Turn, content: Content) -> Content | Answer | Reject:
-        turn.values[SOURCE_KEY] = parse_source(text_of(content))
+        turn.values[SOURCE_SESSION] = parse_source(text_of(content))
         return content
 
     async def before_model(self, turn: Turn, prompt: Prompt) -> Prompt | AssistantMessage:

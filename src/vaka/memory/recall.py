@@ -72,8 +72,7 @@ class SemanticMemory(Middleware):
         return () if self._services is None else make_tools(self._names, self._services, self._memory_of)
 
     async def before_agent(self, turn: Turn, content: Content) -> Content:
-        own = tuple(part for part in content if not (isinstance(part, Text) and part.text.startswith(OPENING_TAG)))
-        query = text_of(own).strip()[:MAX_TEXT_CHARS]
+        query = text_of(without_recalled(content)).strip()[:MAX_TEXT_CHARS]
         turn.values[f"{self._key}.input"] = query
         memory = await self.open(turn)
         if not self._top_k or not query or _is_resumed(turn):
@@ -154,6 +153,11 @@ class SemanticMemory(Middleware):
         if memory is None:
             raise ConfigError("the tools of SemanticMemory work in turns of an agent that has it as middleware")
         return memory
+
+
+def without_recalled(content: Content) -> Content:
+    """Return an input without the memories that follow it."""
+    return tuple(part for part in content if not (isinstance(part, Text) and part.text.startswith(OPENING_TAG)))
 
 
 def _is_resumed(turn: Turn) -> bool:

@@ -16,6 +16,8 @@ from vaka.memory.provenance import SOURCE_TYPES
 from vaka.memory.semantic import MemorySource, ScopedMemory
 
 MAX_RESULTS = 50
+SOURCE_SESSION = "memory.source_session"
+"""The name in ``turn.values`` of the session in which a person said what the turn remembers, if it is another one."""
 
 _ID = {"type": "string", "description": "The id of the memory, as memory_recall shows it."}
 
@@ -111,9 +113,8 @@ async def _recall(memory: ScopedMemory, context: ToolContext, given: dict[str, A
 
 async def _add(memory: ScopedMemory, context: ToolContext, given: dict[str, Any]) -> ToolResult:
     explicit = bool(given.get("explicit"))
-    source = MemorySource(
-        type="user_input" if explicit else "agent", name=session_source(context.session), is_explicit=explicit
-    )
+    of_person = explicit or SOURCE_SESSION in context.values
+    source = MemorySource(type="user_input" if of_person else "agent", name=_source_of(context), is_explicit=explicit)
     made = await memory.add(
         given["text"], source, tags=given.get("tags", ()), derived_from=given.get("derived_from", ()), key=context.key
     )
@@ -121,7 +122,7 @@ async def _add(memory: ScopedMemory, context: ToolContext, given: dict[str, Any]
 
 
 async def _update(memory: ScopedMemory, context: ToolContext, given: dict[str, Any]) -> ToolResult:
-    changed = await memory.update(given["id"], given["text"], source=session_source(context.session), key=context.key)
+    changed = await memory.update(given["id"], given["text"], source=_source_of(context), key=context.key)
     return text_result(context, f"Changed {changed.id}.", value={"id": changed.id})
 
 
@@ -134,6 +135,10 @@ async def _forget(memory: ScopedMemory, context: ToolContext, given: dict[str, A
         return text_result(context, f"Forgot {given['id']}.")  # the attempt before a crash has deleted it
     deleted = ", ".join(removal.deleted)
     return text_result(context, f"Forgot {deleted}.", value={"deleted": list(removal.deleted)})
+
+
+def _source_of(context: ToolContext) -> str:
+    return session_source(context.values.get(SOURCE_SESSION, context.session))
 
 
 def session_source(session: str) -> str:
