@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from vaka.core.loop.middleware import Middleware as Middleware
     from vaka.core.ports.model import Prompt as Prompt
     from vaka.core.ports.tool import ToolContext as ToolContext
+    from vaka.core.types.context import Compaction as Compaction
     from vaka.core.types.ending import Answer as Answer
     from vaka.core.types.ending import Reject as Reject
     from vaka.core.types.errors import Busy as Busy
@@ -66,6 +67,7 @@ _NAMES = {
     "Ask": "vaka.core.types.tool",
     "Busy": "vaka.core.types.errors",
     "ClientTool": "vaka.tools.client_tool",
+    "Compaction": "vaka.core.types.context",
     "Cursor": "vaka.core.types.ids",
     "Deny": "vaka.core.types.tool",
     "Event": "vaka.core.types.event",
@@ -120,6 +122,7 @@ __all__ = [
     "Ask",
     "Busy",
     "ClientTool",
+    "Compaction",
     "Cursor",
     "Deny",
     "Event",

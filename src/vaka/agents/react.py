@@ -11,6 +11,7 @@ from vaka.core.messages.prompt import build_messages
 from vaka.core.ports.agent import BindableTool
 from vaka.core.ports.model import Model
 from vaka.core.ports.tool import Tool
+from vaka.core.types.context import Compaction
 from vaka.core.types.event import Event
 from vaka.core.types.ids import AgentPath
 from vaka.core.types.keywords import suggest_keywords
@@ -57,6 +58,7 @@ class Agent(Generic[Deps]):
     """The definition of an agent. Cheap to make, safe to share between sessions."""
 
     __slots__ = (
+        "compaction",
         "description",
         "instructions",
         "limits",
@@ -84,6 +86,7 @@ class Agent(Generic[Deps]):
         tool_choice: ToolChoice = "auto",
         options: Mapping[str, Any] | None = None,
         output: Any = None,
+        compaction: "Compaction | bool | None" = None,
     ) -> None:
         """Define an agent.
 
@@ -99,6 +102,8 @@ class Agent(Generic[Deps]):
             tool_choice: ``auto``, ``none``, ``required`` or the name of the tool that must be called first.
             options: Options of the model, such as ``temperature``.
             output: The type or JSON Schema of the answer; the value is then ``Response.output``.
+            compaction: When the context is compacted and what is kept; ``False``: never by itself; default: as the
+                runtime does.
 
         Raises:
             TypeError: An argument is unknown or of the wrong kind.
@@ -118,6 +123,9 @@ class Agent(Generic[Deps]):
         self.tool_choice: ToolChoice = _require(tool_choice, str, "tool_choice", "a str")
         self.options: Mapping[str, Any] = {} if options is None else _require(options, Mapping, "options", "a mapping")
         self.output = output
+        self.compaction = Compaction(enabled=compaction) if isinstance(compaction, bool) else compaction
+        if self.compaction is not None and not isinstance(self.compaction, Compaction):
+            raise _wrong_kind("compaction", "a Compaction or a bool", compaction)
         self.origin: AgentOrigin | None = None
 
     def use(self, *middleware: Middleware) -> None:

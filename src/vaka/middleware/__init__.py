@@ -15,18 +15,19 @@ if TYPE_CHECKING:
     from vaka.middleware.tool_calls import PatchToolCalls as PatchToolCalls
     from vaka.middleware.tool_calls import Review as Review
     from vaka.middleware.tool_calls import ToolRetry as ToolRetry
+    from vaka.middleware.trimming import Trimming as Trimming
     from vaka.middleware.turn_log import Logging as Logging
 
 _MODULES = {
     "Approval": "tool_calls", "CoolDown": "tool_calls", "CoolDownRule": "tool_calls", "Eviction": "eviction",
     "Logging": "turn_log", "PatchToolCalls": "tool_calls", "RateLimit": "rate_limit", "Redaction": "redaction",
-    "Review": "tool_calls", "TodoList": "todo_list", "ToolRetry": "tool_calls",
+    "Review": "tool_calls", "TodoList": "todo_list", "ToolRetry": "tool_calls", "Trimming": "trimming",
     "token_pattern": "redaction",  # nosec B105: the name of a function and of its module
 }  # fmt: skip
 
 __all__ = [
     "Approval", "CoolDown", "CoolDownRule", "Eviction", "Logging", "PatchToolCalls", "RateLimit", "Redaction", "Review",
-    "TodoList", "ToolRetry", "token_pattern",
+    "TodoList", "ToolRetry", "Trimming", "token_pattern",
 ]  # fmt: skip
 
 

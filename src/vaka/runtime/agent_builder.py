@@ -3,6 +3,7 @@
 import copy
 from collections.abc import Callable, Sequence
 from difflib import get_close_matches
+from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol, cast, runtime_checkable
 
 import msgspec
@@ -16,6 +17,7 @@ from vaka.core.messages.prompt_parts import ModelSettings
 from vaka.core.ports.agent import AgentKind, AgentServices, BindableTool, NeedsServices, RunnableAgent
 from vaka.core.ports.model import Model, context_window_of
 from vaka.core.ports.tool import Tool, ToolContext
+from vaka.core.types.context import Compaction
 from vaka.core.types.control import InputAdded
 from vaka.core.types.errors import ConfigError, InvalidInput, ModelRefused, VakaError
 from vaka.core.types.ids import JSON
@@ -23,13 +25,14 @@ from vaka.core.types.limits import MIN_RESULT_TOKENS, Limits
 from vaka.core.types.message import Content
 from vaka.core.types.progress import GIVEN_CALLS
 from vaka.core.types.tool import InvalidArguments, ToolSpec
-from vaka.middleware.eviction import Eviction
+from vaka.middleware.compaction import ContextCompaction
 from vaka.middleware.tool_calls import InvalidCallLimit
 from vaka.runtime import lazy
 from vaka.runtime.model_registry import ModelConfig, ModelRegistry, UnavailableModel
 
 if TYPE_CHECKING:
     from vaka.agents.subagents import ChildAgent, SubAgents
+    from vaka.middleware.compactor import Compactor
     from vaka.runtime.agent_services import ServiceHost
     from vaka.runtime.structured_output import OutputSchema
 
@@ -48,11 +51,12 @@ class AgentBuilder:
 
     def __init__(
         self, default: "Model | str | None" = None, services: "Callable[[], ServiceHost] | None" = None,
-        models: ModelRegistry | None = None, *, cache: bool | None = None,
+        models: ModelRegistry | None = None, *, cache: bool | None = None, compaction: Compaction | None = None,
     ) -> None:  # fmt: skip
         """Create a builder with a default model or a registry; ``cache`` is the default of that model option."""
         self._models, self._services = models or ModelRegistry(ModelConfig(default=default)), services
         self._default_options: dict[str, Any] = {} if cache is None else {"cache": cache}
+        self._compaction = compaction or Compaction()
         self._recipes: dict[Agent, tuple[Any, Recipe]] = {}
         self.governing: tuple[Middleware, ...] = ()
         """Middleware of every agent, before its own."""
@@ -102,7 +106,7 @@ class AgentBuilder:
         """Return the recipe of ``agent``; ``model`` is the model of the parent, for a subagent that sets none."""
         state = (
             agent.name, agent.model, agent.instructions, agent.tools, agent.middleware, agent.limits,
-            agent.tool_choice, agent.options, agent.output, model,
+            agent.tool_choice, agent.options, agent.output, agent.compaction, model,
         )  # fmt: skip
         cached = self._recipes.get(agent)
         if cached is not None and cached[0] == state:
@@ -133,7 +137,7 @@ class AgentBuilder:
         middleware = self._order_middleware(agent, model, allowed)
         recipe = Recipe(
             agent.name, model, instructions=agent.instructions, limits=_limits_for(agent, model, middleware),
-            tools=tools, middleware=(*middleware, *_default_middleware(tools)),
+            tools=tools, middleware=(*middleware, *_default_middleware(tools), *self._compaction_for(agent, model)),
             settings=ModelSettings(tool_choice=agent.tool_choice, options=options, recent=_recent_messages(agent)),
         )  # fmt: skip
         recipe.reading_tools = _reading_tools
@@ -145,6 +149,24 @@ class AgentBuilder:
             recipe.allowed = allowed | {READ_OUTPUT_TOOL}  # it reads only what the agent was given
             recipe.tools = {name: tool for name, tool in recipe.tools.items() if name in allowed}
         return recipe
+
+    def _compaction_for(self, agent: Agent, model: Model) -> tuple[Middleware, ...]:
+        """Return the middleware that compacts the context of an agent, unless it has one of its own or is a script."""
+        settings = agent.compaction or self._compaction
+        is_own = any(isinstance(m, ContextCompaction) for m in agent.middleware)
+        if not settings.enabled or is_own or isinstance(agent, AgentKind):
+            return ()
+        return (ContextCompaction(settings, partial(self.make_compactor, agent, model)),)
+
+    def make_compactor(self, agent: Agent, model: Model) -> "Compactor":
+        """Return what compacts the context of an agent that has a model."""
+        settings, find = agent.compaction or self._compaction, self._models.find
+        own: Callable[[], Model] = lambda: model  # noqa: E731  # one of several sources of a model
+        first = partial(find, settings.summary_model) if settings.summary_model else own
+        if not settings.summary_model and "low" in self._models.config.tiers:
+            first = partial(find, "low")
+        others = partial(find, settings.fallback_model) if settings.fallback_model else own
+        return lazy.compactor()(settings, [first, *[others] * settings.max_retries])
 
     def _order_middleware(self, agent: Agent, model: Model, allowed: frozenset[str] | None) -> list[Middleware]:
         """Return the middleware of an agent; ``SubAgents`` first, so that its ``Task`` replaces that of a project."""
@@ -288,8 +310,8 @@ def _limits_for(agent: Agent, model: Model, middleware: Sequence[Middleware]) ->
 
     The results of given calls are not for a model, so their length is not limited.
     """
-    found = next((one for one in middleware if isinstance(one, Eviction)), None)
-    tokens = agent.limits.max_result_tokens if found is None else found.result_tokens
+    set_by: list[int | None] = [one.result_tokens for one in middleware if hasattr(one, "result_tokens")]
+    tokens = set_by[0] if set_by else agent.limits.max_result_tokens
     if tokens is None or model.name == GIVEN_CALLS:
         tokens = None
     else:

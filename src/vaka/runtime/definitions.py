@@ -47,7 +47,7 @@ from vaka.config.definitions.tools import (
 from vaka.core.loop.middleware import Middleware
 from vaka.core.types.errors import ConfigError, InvalidInput, NotFound, ScriptError
 from vaka.core.types.tool import UNTRUSTED_LAYER
-from vaka.runtime import lazy
+from vaka.runtime import lazy, lazy_kinds
 from vaka.runtime.model_registry import SCRIPTED_PREFIX
 from vaka.runtime.project_agents import ToolFilter
 from vaka.runtime.task_tool import matches_tool
@@ -219,7 +219,7 @@ class DefinitionBuilder:
                 del common["instructions"]
                 if common["model"] == OFFLINE_MODEL:
                     common |= {"model": None, "matcher": "offline"}
-                return lazy.match_agent(
+                return lazy_kinds.match_agent(
                     definition.name, [self._rule_of(slot) for slot in definition.rules],
                     [(route.rules, self._agent_of(route.agent)) for route in definition.route],
                     default=None if definition.default.is_empty else self._agent_of(definition.default),
@@ -354,7 +354,7 @@ class DefinitionBuilder:
                 return self._make_model_tool(definition)
             case CompositeToolDefinition():
                 steps = [(step.id, self._tool_of(step.tool), step.input_jq) for step in definition.steps]
-                return lazy.composite_tool(
+                return lazy_kinds.composite_tool(
                     definition.name, steps, description=definition.description, mode=definition.mode, layer=self._layer
                 )
             case _:
@@ -370,7 +370,7 @@ class DefinitionBuilder:
             if name := found[1] or found[2]:
                 self._require_variable(name, "a request")
         timeout: dict[str, Any] = {"timeout": definition.timeout} if definition.timeout is not None else {}
-        return lazy.http_tool()(
+        return lazy_kinds.http_tool()(
             definition.name, endpoint=definition.endpoint, description=definition.description, method=definition.method,
             params=definition.params, query=definition.query, headers=definition.headers, auth=fields,
             req_body_jq=definition.req_body_jq, resp_body_jq=definition.resp_body_jq,
@@ -386,10 +386,10 @@ class DefinitionBuilder:
             "output_schema": definition.output_schema, "prompt": definition.prompt, "layer": self._layer,
         }  # fmt: skip
         if isinstance(definition, TextProcessorDefinition):
-            return lazy.text_processor_tool()(definition.name, output_mode=definition.output_mode, **common)
+            return lazy_kinds.text_processor_tool()(definition.name, output_mode=definition.output_mode, **common)
         layers, _ = self._layers_of(definition, definition.context_layers)
         context = join_layers(layers, self._sources.variables)
-        return lazy.generator_tool()(definition.name, mode=definition.mode, context=[context], **common)
+        return lazy_kinds.generator_tool()(definition.name, mode=definition.mode, context=[context], **common)
 
 
 def _names_server_tool(value: object) -> bool:

@@ -16,9 +16,7 @@ from vaka.core.ports.tool import Tool
 from vaka.core.types.errors import ConfigError
 
 if TYPE_CHECKING:
-    from vaka.agents.match.router import MatchAgent
     from vaka.agents.quit_tools import FoldedLog
-    from vaka.agents.react import Agent, ToolLike
     from vaka.core.loop.middleware import Middleware
     from vaka.core.ports.env import Clock, Env
     from vaka.core.ports.files import Files
@@ -31,6 +29,7 @@ if TYPE_CHECKING:
     from vaka.hooks.engine import HookEngine
     from vaka.luau.tool import LuauTool
     from vaka.mcp.definition import McpServer
+    from vaka.middleware.compactor import Compactor
     from vaka.models.given_calls import GivenCalls
     from vaka.models.scripted import Scripted
     from vaka.models.wrappers.pool import ModelPool, SelectedModel
@@ -53,9 +52,6 @@ if TYPE_CHECKING:
     from vaka.runtime.structured_output import OutputSchema
     from vaka.runtime.task_tool import TaskTool
     from vaka.runtime.tool_world import WorldFactory
-    from vaka.tools.kinds.composite import CompositeTool
-    from vaka.tools.kinds.generator import GeneratorTool, TextProcessorTool
-    from vaka.tools.kinds.http import HttpTool
 
 Durability: TypeAlias = Literal["power", "process"]
 
@@ -374,38 +370,10 @@ def luau_agent() -> "type[LuauAgent]":
     return LuauAgent
 
 
-def generator_tool() -> "type[GeneratorTool]":
-    from vaka.tools.kinds.generator import GeneratorTool
+def compactor() -> "type[Compactor]":
+    from vaka.middleware.compactor import Compactor
 
-    return GeneratorTool
-
-
-def text_processor_tool() -> "type[TextProcessorTool]":
-    from vaka.tools.kinds.generator import TextProcessorTool
-
-    return TextProcessorTool
-
-
-def match_agent(
-    name: str, rules: "Sequence[Mapping[str, Any]]", routes: "Sequence[tuple[Sequence[str], Agent]]", **more: Any
-) -> "MatchAgent":
-    """Return a router of the documents of its rules, and of routes: names of rules and an agent."""
-    from vaka.agents.match.router import MatchAgent, Route
-
-    return MatchAgent(name, rules=rules, routes=[Route(*route) for route in routes], **more)
-
-
-def composite_tool(name: str, steps: "Sequence[tuple[str, ToolLike, str]]", **options: Any) -> "CompositeTool":
-    """Return a composite tool of the ids, tools and jq expressions of its steps."""
-    from vaka.tools.kinds.composite import CompositeTool, ToolStep
-
-    return CompositeTool(name, steps=[ToolStep(*step) for step in steps], **options)
-
-
-def http_tool() -> "type[HttpTool]":
-    from vaka.tools.kinds.http import HttpTool
-
-    return HttpTool
+    return Compactor
 
 
 def read_output_tool() -> "Tool":

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from vaka.core.ports.sandbox import ResourceLimits, Sandbox
     from vaka.core.ports.store import Store
     from vaka.core.ports.transformer import TransformerFactory
+    from vaka.core.types.context import Compaction
     from vaka.hooks.definition import Hook
     from vaka.hooks.engine import HookMiddleware
     from vaka.mcp.definition import McpServer
@@ -46,6 +47,7 @@ class RuntimeOptions(TypedDict, total=False):
     model_pool: "Mapping[str, Model | str]"
     subagent_model_mapping: "Mapping[str, str]"
     default_enable_cache: "bool | None"
+    compaction: "Compaction"
     models: "Mapping[str, ModelEntry | Mapping[str, Any]]"
     model_files: "Sequence[str]"
     prices: "Mapping[str, PriceEntry | Mapping[str, Any]]"

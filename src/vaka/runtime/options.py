@@ -16,6 +16,7 @@ from vaka.core.ports.net import Network, SearchEngine
 from vaka.core.ports.policy import Policy
 from vaka.core.ports.sandbox import ResourceLimits, Sandbox
 from vaka.core.ports.store import Store
+from vaka.core.types.context import Compaction
 from vaka.core.types.control import ApprovalScope
 from vaka.core.types.errors import ConfigError
 from vaka.core.types.limits import Limits
@@ -131,6 +132,8 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     """The tier of subagents that set no model, by the name of the agent in lower case."""
     default_enable_cache: bool | None = None
     """Whether prompts are marked for the provider's cache; default: as the adapter of the provider does."""
+    compaction: Compaction = Compaction()
+    """When the contexts of agents that do not say it themselves are compacted, and what is kept."""
     models: "Mapping[str, ModelEntry | Mapping[str, Any]]" = {}
     """Models under names that you choose; each has the fields of ``[models.NAME]`` in a settings file."""
     model_files: tuple[str, ...] = ()

@@ -53,6 +53,7 @@ if TYPE_CHECKING:
     from vaka.core.ports.sandbox import ResourceLimits, Sandbox
     from vaka.core.ports.tool import World
     from vaka.core.ports.transformer import TransformerFactory
+    from vaka.core.types.context import Compaction
     from vaka.hooks.definition import Hook
     from vaka.hooks.engine import HookMiddleware
     from vaka.mcp.client import McpStatus
@@ -104,6 +105,7 @@ class Runtime:
         model_pool: "Mapping[str, Model | str]" = _UNSET,
         subagent_model_mapping: "Mapping[str, str]" = _UNSET,
         default_enable_cache: "bool | None" = _UNSET,
+        compaction: "Compaction" = _UNSET,
         models: "Mapping[str, ModelEntry | Mapping[str, Any]]" = _UNSET,
         model_files: "Sequence[str]" = _UNSET,
         prices: "Mapping[str, PriceEntry | Mapping[str, Any]]" = _UNSET,
@@ -183,7 +185,10 @@ class Runtime:
         self.env.make_world = self._create_world
         self.models = ModelRegistry(options.build_model_config(), self.secrets, self.env.clock)
         self._builder = AgentBuilder(
-            services=self._get_service_host, models=self.models, cache=options.default_enable_cache
+            services=self._get_service_host,
+            models=self.models,
+            cache=options.default_enable_cache,
+            compaction=options.compaction,
         )
         self._governance = Governance(options, self.env, self._builder, self.models, self.store, self.secrets)
         self._default_agent = options.default_agent()

@@ -86,7 +86,7 @@ async def test_the_prompt_is_opening_summary_kept_inputs_and_the_tail() -> None:
     assert texts_of(live.messages()) == texts_of(read.messages()) == seen
     assert all(isinstance(message, UserMessage) for message in read.messages()[:3])
     assert read.seqs[:3] == (0, 0, 0)
-    assert read.turn_positions == [3, 5]
+    assert (read.turns, read.inputs) == ([3, 5], [3, 5])
     assert read.compacted is not None
     assert read.compacted.opening == (text("question 1"),)
 

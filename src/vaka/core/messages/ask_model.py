@@ -109,6 +109,8 @@ class _ModelQuestion:
             raise StreamCut(f"the answer of {name} was cut: it ended without its end marker")
         if self._stop == "refusal":
             raise ModelRefused(f"{name} refused to answer")
+        if self._stop == "calls" and not self._reservation.prompt.tools:
+            raise ModelError(f"{name} called a tool, although it was given none")
         if self._stop == "length":
             raise Truncated(f"the answer of {name} reached its length limit before it was whole")
         return "".join(self._text_parts)

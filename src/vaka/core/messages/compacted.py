@@ -41,17 +41,18 @@ class CompactedHead:
 
     def __init__(self) -> None:
         self.opening: tuple[Content, ...] = ()
+        self.summary = ""
         self.messages: list[Content] = []
         self.calls: dict[CallId, ShortenedCall] = {}
-        self._media_from = 0
+        self.media_from = 0
 
     def extend(self, body: ContextCompacted) -> "CompactedHead":
         """Add the next compaction."""
         if body.summary:
-            self.opening = body.opening
+            self.opening, self.summary = body.opening, body.summary
             self.messages = [*body.opening, (Text(text=body.summary),), *body.inputs]
         self.calls.update((call.call, call) for call in body.calls)
-        self._media_from = max(self._media_from, body.media_from)
+        self.media_from = max(self.media_from, body.media_from)
         return self
 
     def shorten(
@@ -70,9 +71,9 @@ class CompactedHead:
 
     def without_old_media(self, content: Content, seq: int) -> Content:
         """Return the content of a message that begins with event ``seq``; old media become a note."""
-        if seq >= self._media_from or not any(isinstance(part, _MEDIA) for part in content):
+        if seq >= self.media_from or not any(isinstance(part, _MEDIA) for part in content):
             return content
-        return tuple([_media_note(part) if isinstance(part, _MEDIA) else part for part in content])
+        return tuple([media_note(part) if isinstance(part, _MEDIA) else part for part in content])
 
     def _shorten_arguments(self, call: ToolCall) -> ToolCall:
         short = self.calls.get(call.id)
@@ -81,6 +82,7 @@ class CompactedHead:
         return msgspec.structs.replace(call, arguments=short.arguments, raw="", repaired="")
 
 
-def _media_note(part: Image | Audio | Document) -> Text:
+def media_note(part: Image | Audio | Document) -> Text:
+    """Return the text that stands for media in an older message."""
     name = f" {part.name}" if isinstance(part, Document) and part.name else ""
     return Text(text=f"[{type(part).__name__.lower()}{name} left out: it was shown earlier in the conversation]")

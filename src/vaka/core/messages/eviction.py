@@ -106,7 +106,7 @@ async def _join_texts(turn: TextOwner, parts: list[Text | Stored]) -> Text:
     return Text(text="".join(joined))
 
 
-async def shorten_part(turn: TextOwner, part: Text | Stored) -> Stored:
+async def shorten_part(turn: TextOwner, part: Text | Stored, head: int = HEAD_CHARS, tail: int = TAIL_CHARS) -> Stored:
     """Store a text, without secrets; the model gets its beginning, its end, and the way to read the rest."""
     text = await _text_of_part(turn, part)
     if isinstance(part, Stored):
@@ -117,9 +117,9 @@ async def shorten_part(turn: TextOwner, part: Text | Stored) -> Stored:
     name = f"output:{stored.blob}"
     can_read = any(map(is_read_tool, turn.tool_menu.specs))
     how = f"give Read {name} as file_path" if can_read else f"call {READ_OUTPUT_TOOL} with {name}"
-    left_out, lines = len(text) - HEAD_CHARS - TAIL_CHARS, text.count("\n", HEAD_CHARS, -TAIL_CHARS)
+    left_out, lines = len(text) - head - tail, text.count("\n", head, len(text) - tail)
     notice = f"[… {left_out} characters ({lines} lines) left out; to see them {how} …]"
-    preview = f"{text[:HEAD_CHARS]}\n{notice}\n{text[-TAIL_CHARS:]}" if left_out > 0 else text
+    preview = f"{text[:head]}\n{notice}\n{text[len(text) - tail :]}" if left_out > 0 else text
     return msgspec.structs.replace(stored, cut=True, preview=preview)
 
 

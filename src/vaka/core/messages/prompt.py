@@ -73,8 +73,10 @@ class Conversation:
         self._seqs: list[int] = []
         """The event that each message begins with; 0 for the messages of a compaction."""
         self._answer_seq = 0
-        self._turns: list[int] = []
+        self.turns: list[int] = []
         """The positions of the messages that begin a turn."""
+        self.inputs: list[int] = []
+        """The positions of the messages that are inputs."""
         self._totals = [0]
         """The estimated tokens of the first messages, as far as they were counted."""
         self.compacted: CompactedHead | None = None
@@ -127,11 +129,6 @@ class Conversation:
         """The event that each of ``messages`` begins with; a result has that of its call, a compaction has 0."""
         return (*self._seqs, *[self._answer_seq] * len(self._open_answer()))
 
-    @property
-    def turn_positions(self) -> Sequence[int]:
-        """The positions of the messages that begin a turn."""
-        return self._turns
-
     def estimate_tokens(self, reported: int = 0) -> int:
         """Return the tokens of the messages that are newer than the answer whose usage event ``reported`` recorded.
 
@@ -182,12 +179,12 @@ class Conversation:
         self._finish_answer()
         self._turn_start = len(self._messages)
         content = self._take_inputs(body.inputs)
-        self._add_user_message(body.content if body.content is not None else content, event.seq, turn=True)
+        self._add_user_message(body.content if body.content is not None else content, event.seq, turn=True, input=True)
 
     def step_started(self, event: Event, body: progress.StepStarted) -> None:
         """Add the steered inputs that join the turn with this step."""
         self._finish_answer()
-        self._add_user_message(self._take_inputs(body.inputs), event.seq)
+        self._add_user_message(self._take_inputs(body.inputs), event.seq, input=True)
 
     def output_rejected(self, event: Event, body: progress.OutputRejected) -> None:
         """Add the errors of the answer before it."""
@@ -203,14 +200,15 @@ class Conversation:
         """Add the input that the parent has given to this agent."""
         if (*event.path, body.child) == self.path:
             self._finish_answer()
-            self._add_user_message(body.content, event.seq, turn=True)
+            self._add_user_message(body.content, event.seq, turn=True, input=True)
 
     def turn_failed(self, event: Event, body: progress.TurnFailed) -> None:
         """Remove the messages of a turn whose input was rejected."""
         if body.withdrawn:
             self._finish_answer()
             del self._messages[self._turn_start :], self._seqs[self._turn_start :], self._totals[self._turn_start + 1 :]
-            self._turns = [position for position in self._turns if position < self._turn_start]
+            self.turns = [position for position in self.turns if position < self._turn_start]
+            self.inputs = [position for position in self.inputs if position < self._turn_start]
             self._with_blobs = [position for position in self._with_blobs if position < self._turn_start]
             self._loaded.clear()
 
@@ -261,10 +259,10 @@ class Conversation:
             self._with_blobs.append(len(self._messages))
         self._messages.append(message)
 
-    def _add_user_message(self, content: Content, seq: int, *, turn: bool = False) -> None:
+    def _add_user_message(self, content: Content, seq: int, *, turn: bool = False, input: bool = False) -> None:
         if content:
-            if turn:
-                self._turns.append(len(self._messages))
+            self.turns += [len(self._messages)] if turn else ()
+            self.inputs += [len(self._messages)] if input else ()
             shown = self.compacted.without_old_media(content, seq) if self.compacted is not None and seq else content
             self._append(UserMessage(content=shown), seq)
 

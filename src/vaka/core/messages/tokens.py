@@ -5,6 +5,10 @@ from typing import Any
 
 import msgspec
 
+from vaka.core.types import progress
+from vaka.core.types.control import InputAdded
+from vaka.core.types.event import Body
+from vaka.core.types.ids import AgentPath, EventScope
 from vaka.core.types.message import (
     AssistantMessage,
     Audio,
@@ -73,3 +77,18 @@ def encode_json(value: Any) -> bytes:
         return msgspec.json.encode(value)
     except (TypeError, ValueError, RecursionError):
         return b""
+
+
+def tokens_of_body(path: AgentPath, scope: EventScope, body: Body) -> int:
+    """Return the tokens that an event adds to the prompts of the agent at ``path``."""
+    if isinstance(body, progress.SubagentStarted):
+        return tokens_of_content(body.content) if (*scope.path, body.child) == path else 0
+    if scope.path != path:
+        return 0
+    if isinstance(body, progress.ToolCompleted | progress.ToolFailed):
+        return tokens_of_content(body.result.content)
+    if isinstance(body, InputAdded | progress.MessageCompleted):
+        return tokens_of_content(body.content)
+    if isinstance(body, progress.ToolCalled):
+        return tokens_of_call(body.call)
+    return estimate_text_tokens(text_size(body.feedback)) if isinstance(body, progress.OutputRejected) else 0

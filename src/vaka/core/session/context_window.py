@@ -30,9 +30,7 @@ _VISIBLE_BODIES = _SCRIPT_BODIES | {
 
 
 _STORED_BYTES, _SEQ = attrgetter("stored"), attrgetter("seq")
-_SPECIAL_BODIES = frozenset(
-    {progress.SubagentCompleted, monitor.ScriptAnswered, context.CheckpointSaved, progress.StepStarted}
-)
+_SPECIAL_BODIES = {progress.SubagentCompleted, monitor.ScriptAnswered, context.CheckpointSaved, progress.StepStarted}
 
 
 class WindowView(Protocol):
@@ -152,7 +150,8 @@ class ContextWindow:
     def _begin_child(self, event: Event, body: Any) -> None:
         """Note the start of a child. The view of the conversation that it continues becomes its own."""
         path, earlier = self._note_start(event, body)
-        view = (self._views.pop(earlier, None) if earlier else None) or self._views.get(path)
+        own, continued = self._views.pop(path, None), self._views.pop(earlier, None) if earlier else None
+        view = continued if earlier else own  # its own is of a conversation without the one that it continues
         if view is not None:
             self._views[path], view.path = view, path
             view.add(event)

@@ -1,0 +1,68 @@
+"""Compaction by itself: before each step the size of the context is looked at, and shortened when it is too large.
+
+The part that shortens is loaded when it is first needed; see ``compactor``.
+"""
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Protocol
+
+from vaka.core.loop.context import Turn
+from vaka.core.loop.middleware import Middleware
+from vaka.core.messages.prompt import Conversation
+from vaka.core.messages.tokens import estimate_text_tokens, text_size, tokens_of_body
+from vaka.core.ports.model import context_window_of
+from vaka.core.session.state import agent_key
+from vaka.core.types.context import Compaction
+from vaka.core.types.event import Body
+
+
+class ContextShortener(Protocol):
+    """Shortens the context of an agent; ``Compactor`` implements it."""
+
+    async def shorten(self, turn: Turn, *, refused: bool = False) -> Sequence[Body]:
+        """Return the events of a compaction, none if nothing can be left out.
+
+        ``refused``: the provider has refused the prompt for its length, so the window is smaller than it is known.
+        """
+        ...
+
+
+class ContextCompaction(Middleware):
+    """Compacts the context of an agent between steps, when it is too large for the next model call."""
+
+    inherited = ()
+
+    def __init__(self, settings: Compaction, make_shortener: Callable[[], ContextShortener]) -> None:
+        self.settings, self._make_shortener = settings, make_shortener
+
+    async def before_step(self, turn: Turn) -> Sequence[Body]:
+        window = context_window_of(turn.recipe.model)
+        if not self.settings.is_due(context_tokens(turn), window):
+            return ()
+        return await self._make_shortener().shorten(turn)
+
+    async def context_too_long(self, turn: Turn) -> Sequence[Body]:
+        return await self._make_shortener().shorten(turn, refused=True)
+
+
+def conversation_of(turn: Turn) -> Conversation:
+    """Return the conversation of the turn's agent, as far as it is in the log."""
+    return turn.log.window.view(turn.path, partial(Conversation, turn.path))
+
+
+def context_tokens(turn: Turn) -> int:
+    """Return the tokens of the next prompt: those the provider has reported, and an estimate of what is newer."""
+    conversation, known = conversation_of(turn), turn.state.contexts.get(agent_key(turn.path))
+    deferred = turn.log.deferred
+    pending = sum(tokens_of_body(turn.path, scope, body) for scope, body in deferred) if deferred else 0
+    if known is None:
+        return instruction_tokens(turn) + conversation.estimate_tokens() + pending
+    return known.tokens + conversation.estimate_tokens(known.seq) + pending
+
+
+def instruction_tokens(turn: Turn) -> int:
+    """Return the estimated tokens of the system prompt and the tools."""
+    return estimate_text_tokens(text_size(turn.system.text)) + estimate_text_tokens(
+        len(turn.tool_menu.digested_text.text)
+    )

@@ -1,0 +1,286 @@
+"""What a compaction keeps and what it leaves out, computed from a conversation. Pure.
+
+A conversation is cut between turns, or inside its last turn between steps; a call and its result are never separated.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import accumulate
+from typing import Any
+
+import msgspec
+
+from vaka.core.messages.prompt import Conversation
+from vaka.core.messages.tokens import text_size, tokens_of_content, tokens_of_message
+from vaka.core.types.context import Compaction, CompactionTrigger, ShortenedCall
+from vaka.core.types.ids import CallId
+from vaka.core.types.message import (
+    AssistantMessage,
+    Audio,
+    Content,
+    Document,
+    Image,
+    Stored,
+    Text,
+    ToolCall,
+    ToolMessage,
+    ToolResult,
+)
+
+LONG_TEXT = 2_000
+"""Characters; longer texts of old calls and results are shown in part."""
+REFERENCE_TARGET = 0.7
+"""Shortening calls is enough if the context then has at most this part of the limit."""
+SUMMARY_TARGET = 0.6
+"""The part of the limit that a context may have after a compaction with a summary."""
+MAX_SUMMARY_TOKENS = 4_000
+
+
+class Strictness(msgspec.Struct, frozen=True):
+    """How much of the end of a conversation is kept."""
+
+    turns: int
+    tokens: int
+    user_tokens: int
+    shorten_tail: bool = False
+    """Whether the long calls of the tail are shown in part."""
+    cut_inputs: bool = False
+    """Whether the last input and the opening are shown in part, if they are long."""
+
+
+class LongCall(msgspec.Struct, frozen=True):
+    """A call whose arguments or result have long texts."""
+
+    call: ToolCall
+    result: ToolResult
+    length: int
+    """The characters from which on a text is long."""
+    saved: int
+    """The tokens that are saved when they are shown in part."""
+
+
+class Plan(msgspec.Struct, frozen=True, kw_only=True):
+    """One way to compact a conversation."""
+
+    cut: int
+    """The position of the first message that stays."""
+    keep_from: int
+    """The event that the message begins with; 0 when no message stays."""
+    opening: tuple[Content, ...]
+    inputs: tuple[Content, ...]
+    long_calls: tuple[LongCall, ...]
+    carried_calls: tuple[ShortenedCall, ...]
+    """The calls of the tail that an earlier compaction has shortened."""
+    media_from: int
+    tokens: int
+    """The estimated tokens of the messages after it, without a summary."""
+    cut_inputs: bool = False
+    longest_input: int = 0
+    """The characters that an input may have; longer ones are shown in part."""
+
+    @property
+    def has_summary(self) -> bool:
+        """Whether messages are replaced; otherwise all stay, and some are shown in part."""
+        return self.cut > 0
+
+    @property
+    def left_out(self) -> int:
+        """The number of messages that are not kept."""
+        return max(self.cut - len(self.opening) - len(self.inputs), 0)
+
+
+class ConversationPlanner:
+    """Plans compactions of one conversation.
+
+    ``limit`` is the size that makes a compaction necessary, ``instructions`` are the tokens of the prompt besides the
+    messages, ``readable_tokens`` what the model of the agent can read.
+    """
+
+    def __init__(
+        self, conversation: Conversation, settings: Compaction, *, limit: int, instructions: int, readable_tokens: int
+    ) -> None:
+        self.readable_tokens = readable_tokens
+        self.messages, self.seqs = conversation.messages(), conversation.seqs
+        self._turns, self._inputs = conversation.turns, conversation.inputs
+        self._settings, self.limit, self._instructions = settings, limit, instructions
+        self.compacted = conversation.compacted
+        self.head = sum(1 for seq in self.seqs if not seq)
+        """The number of messages that the last compaction has put at the beginning."""
+        self._totals = [0, *accumulate(map(tokens_of_message, self.messages))]
+        self.tokens = self._totals[-1]
+
+    def tokens_of(self, position: int) -> int:
+        """Return the estimated tokens of a message."""
+        return self._totals[position + 1] - self._totals[position]
+
+    @property
+    def summary_tokens(self) -> int:
+        """The tokens that a summary may have."""
+        return max(min(MAX_SUMMARY_TOKENS, self.limit // 8), 64)
+
+    def plan_references(self) -> Plan | None:
+        """Return a plan that only shortens old calls and media; ``None`` if that does not save enough."""
+        cut = self._find_cut(self._strictness("auto")[0])
+        long_calls = tuple(self._find_long_calls(self.head, cut, LONG_TEXT))
+        plan = self._only_references(long_calls)
+        return plan if long_calls and self._instructions + plan.tokens <= REFERENCE_TARGET * self.limit else None
+
+    def _only_references(self, long_calls: tuple[LongCall, ...]) -> Plan:
+        return Plan(
+            cut=0, keep_from=0, opening=(), inputs=(), long_calls=long_calls, carried_calls=(),
+            media_from=self._media_from(), tokens=self.tokens - sum(call.saved for call in long_calls),
+        )  # fmt: skip
+
+    def plan_summary(self, trigger: CompactionTrigger) -> Plan | None:
+        """Return the first plan that leaves enough room, else the strictest; ``None`` if nothing can be left out."""
+        plan = None
+        for strictness in self._strictness(trigger):
+            found = self._plan_with(strictness)
+            plan = found or plan
+            if found and self._instructions + found.tokens + self.summary_tokens <= SUMMARY_TARGET * self.limit:
+                break
+        return plan
+
+    def _strictness(self, trigger: CompactionTrigger) -> list[Strictness]:
+        settings, quarter = self._settings, self.limit // 4
+        turns, tokens = settings.keep_turns if trigger == "auto" else 1, min(settings.keep_tokens, quarter)
+        user_tokens = min(settings.user_text_tokens, self.limit // 10)
+        return [
+            Strictness(turns, tokens, user_tokens),
+            Strictness(turns, tokens, user_tokens, shorten_tail=True),
+            Strictness(1, tokens // 2, user_tokens // 2, shorten_tail=True),
+            Strictness(1, 0, 0, shorten_tail=True, cut_inputs=True),
+        ]
+
+    def _plan_with(self, strictness: Strictness) -> Plan | None:
+        cut, longest = self._find_cut(strictness), max(self.limit // 10, 100) * 4
+        if strictness.cut_inputs:
+            cut = self._cut_after_long_input(cut, longest)
+        long_calls: tuple[LongCall, ...] = ()
+        if strictness.shorten_tail:
+            length = LONG_TEXT if not strictness.cut_inputs else min(LONG_TEXT, self.limit // 2)
+            long_calls = tuple(self._find_long_calls(cut, len(self.messages), length))
+        if cut <= self.head:
+            return self._only_references(long_calls) if long_calls else None
+        opening, first = self._find_opening(cut)
+        inputs = self._find_inputs(cut, first, strictness.user_tokens)
+        saved = sum(call.saved for call in long_calls)
+        kept = sum(
+            min(tokens_of_content(content), longest // 4 if strictness.cut_inputs else self.limit)
+            for content in (*opening, *inputs)
+        )
+        return Plan(
+            cut=cut, keep_from=self.seqs[cut] if cut < len(self.seqs) else 0, opening=opening, inputs=inputs,
+            long_calls=long_calls, carried_calls=self._carried_calls(cut), media_from=self._media_from(),
+            tokens=kept + self.tokens - self._totals[cut] - saved, cut_inputs=strictness.cut_inputs,
+            longest_input=longest,
+        )  # fmt: skip
+
+    def _find_cut(self, strictness: Strictness) -> int:
+        """Return the position of the first message that stays: a whole turn, or a step of the last one."""
+        turns = [position for position in self._turns if position >= self.head]
+        for position in turns[-strictness.turns :]:
+            if self._tokens_from(position) <= strictness.tokens:
+                return position
+        last = turns[-1] if turns else self.head - 1
+        steps = [at for at in range(last + 1, len(self.messages)) if type(self.messages[at]) is not ToolMessage]
+        for position in steps:
+            if self._tokens_from(position) <= strictness.tokens:
+                return position
+        return steps[-1] if steps else max(last, 0)
+
+    def _cut_after_long_input(self, cut: int, longest: int) -> int:
+        """Return the position after a long input that would stay: a message of the tail cannot be shown in part."""
+        kept = [at for at in self._inputs if at >= cut]
+        long = [at for at in kept if tokens_of_message(self.messages[at]) * 4 > longest]
+        if not long:
+            return cut
+        after = long[-1] + 1
+        while after < len(self.messages) and type(self.messages[after]) is ToolMessage:
+            after += 1
+        return after
+
+    def _tokens_from(self, position: int) -> int:
+        return self.tokens - self._totals[position]
+
+    def _find_opening(self, cut: int) -> tuple[tuple[Content, ...], int]:
+        """Return the first inputs, and the position of the first message after them."""
+        if self.compacted is not None and self.head:
+            return self.compacted.opening, len(self.compacted.opening) + 1
+        last = self._inputs[-1] if self._inputs and self._inputs[-1] < cut else cut  # it stays behind the summary
+        positions = [at for at in self._inputs[: self._settings.opening_messages] if at < last]
+        return self._contents(positions), positions[-1] + 1 if positions else 0
+
+    def _find_inputs(self, cut: int, first: int, most: int) -> tuple[Content, ...]:
+        """Return the inputs before ``cut`` that are kept, the newest ones; the last one of all in any case."""
+        earlier = [*range(first, self.head), *(at for at in self._inputs if max(first, self.head) <= at < cut)]
+        found: list[int] = []
+        tokens = 0
+        for position in reversed(earlier):
+            tokens += tokens_of_message(self.messages[position])
+            is_last = not found and not any(at >= cut for at in self._inputs)
+            if tokens > most and not is_last:
+                break
+            found.insert(0, position)
+        return self._contents(found)
+
+    def _contents(self, positions: Sequence[int]) -> tuple[Content, ...]:
+        found = [self.messages[position] for position in positions]
+        return tuple(message.content for message in found if not isinstance(message, ToolMessage))
+
+    def _find_long_calls(self, start: int, end: int, length: int) -> Iterator[LongCall]:
+        for at in range(start, end):
+            message = self.messages[at]
+            answered = self.messages[at + 1] if at + 1 < len(self.messages) else None
+            if not isinstance(message, AssistantMessage) or not isinstance(answered, ToolMessage):
+                continue
+            known = self.compacted.calls if self.compacted is not None else {}
+            for call, result in zip(message.calls, answered.results, strict=True):
+                if call.id in known:
+                    continue
+                saved = sum(len(text) - length // 4 for text in long_texts(call.arguments, length))
+                saved += sum(text_size_of(part) - length // 2 for part in result.content if is_long(part, length))
+                if saved > 0:
+                    yield LongCall(call, result, length, saved // 4)
+
+    def _carried_calls(self, cut: int) -> tuple[ShortenedCall, ...]:
+        known: Mapping[CallId, ShortenedCall] = self.compacted.calls if self.compacted is not None else {}
+        tail = [message for message in self.messages[cut:] if isinstance(message, AssistantMessage)]
+        return tuple(known[call.id] for message in tail for call in message.calls if call.id in known)
+
+    def _media_from(self) -> int:
+        """Return the event before which media are left out; 0 if all stay."""
+        left = self._settings.keep_media
+        for at in range(len(self.messages) - 1, self.head - 1, -1):
+            left -= sum(1 for part in _parts_of(self.messages[at]) if isinstance(part, Image | Audio | Document))
+            if left < 0:  # those that an earlier compaction has left out are not counted: they are notes
+                return self.seqs[at] + 1
+        return self.compacted.media_from if self.compacted is not None else 0
+
+
+def _parts_of(message: Any) -> Content:
+    if isinstance(message, ToolMessage):
+        return tuple(part for result in message.results for part in result.content)
+    content: Content = message.content
+    return content
+
+
+def is_long(part: object, length: int) -> bool:
+    """Return whether a part is a text with more than ``length`` characters."""
+    return isinstance(part, Text | Stored) and text_size_of(part) > length
+
+
+def text_size_of(part: object) -> int:
+    """Return the bytes of a text as the model sees it, 0 for other parts."""
+    if isinstance(part, Stored):
+        return text_size(part.preview) if part.cut else part.size
+    return text_size(part.text) if isinstance(part, Text) else 0
+
+
+def long_texts(value: Any, length: int) -> Iterator[str]:
+    """Yield the texts in a JSON value that have more than ``length`` characters."""
+    if isinstance(value, str):
+        if len(value) > length:
+            yield value
+    elif isinstance(value, Mapping | list | tuple):
+        for item in value.values() if isinstance(value, Mapping) else value:
+            yield from long_texts(item, length)

@@ -1,0 +1,237 @@
+"""Compact the context of an agent: first references in place of long old calls, then a summary of what came before.
+
+The events are returned, not written. The summary is asked for before: a process that is killed meanwhile has written
+nothing, and asks again.
+"""
+
+import asyncio
+import json
+import os
+import re
+import secrets
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, cast
+
+from vaka.core.loop.context import Turn
+from vaka.core.messages.blobs import restore_message
+from vaka.core.messages.compacted import media_note
+from vaka.core.messages.eviction import record_cut_text, shorten_part
+from vaka.core.messages.tokens import BYTES_PER_TOKEN, estimate_text_tokens, text_size
+from vaka.core.ports.env import format_timestamp
+from vaka.core.ports.model import Model, context_window_of
+from vaka.core.session.stop import TimeExceeded, TurnStopped, await_bounded
+from vaka.core.types.context import Compaction, CompactionRequest, CompactionTrigger, ContextCompacted, ShortenedCall
+from vaka.core.types.errors import ConfigError, ContextTooLong, ModelError, describe_failure
+from vaka.core.types.event import Body
+from vaka.core.types.ids import Digest
+from vaka.core.types.message import Audio, Content, Document, Image, Message, Part, Stored, Text, UserMessage
+from vaka.core.types.monitor import Logged
+from vaka.middleware.compaction import context_tokens, conversation_of, instruction_tokens
+from vaka.middleware.compaction_plan import ConversationPlanner, LongCall, Plan, is_long
+from vaka.middleware.summary import BadSummary, read_summary, summary_prompt
+
+ModelSource = Callable[[], Model]
+"""Returns a model. Raises a ``VakaError`` when it is not available."""
+
+SUMMARY_HEADING = "Summary of the conversation so far. The messages before it were removed to save space.\n\n"
+_LEFT_OUT = (
+    "[{count} earlier messages of this conversation were left out to save space, without a summary: {reason}. "
+    "The messages after this one are unchanged.]"
+)
+_SHOWN_IN_PART = "[The message after this one is too long for the context and is shown in part.]"
+_SKIPPED = "compaction.skipped"
+
+
+class Compactor:
+    """Compacts conversations as its settings say; ``sources`` are the models to ask for a summary, in order."""
+
+    def __init__(self, settings: Compaction, sources: Sequence[ModelSource]) -> None:
+        self._settings, self._sources = settings, sources
+
+    async def shorten(self, turn: Turn, *, refused: bool = False) -> Sequence[Body]:
+        """Compact the context because of its size; see ``ContextShortener``."""
+        return await self.compact(turn, "auto", refused=refused)
+
+    async def compact(
+        self, turn: Turn, trigger: CompactionTrigger, instructions: str = "", *, refused: bool = False
+    ) -> Sequence[Body]:
+        """Return the events of a compaction, none if nothing can be left out or a middleware has skipped it."""
+        if turn.log.deferred:
+            await turn.log.append(turn.scope)  # a compaction names events by their position in the log
+        window, before = context_window_of(turn.recipe.model), context_tokens(turn)
+        planner = self._make_planner(turn, window, before, refused=refused)
+        plan = planner.plan_references() if trigger == "auto" and not refused else None
+        plan = plan or planner.plan_summary(trigger)
+        if plan is None:
+            return ()
+        request = CompactionRequest(trigger=trigger, instructions=instructions, tokens=before, window=window)
+        request = await turn.middleware.before_compaction(turn, request)
+        if request.skip:
+            return self._note_skip(turn, request.skip)
+        event, notes = await self._make_event(turn, planner, plan, request)
+        await turn.middleware.after_compaction(turn, event)
+        if self._settings.rollout_dir:
+            notes = [*notes, *await self._write_rollout(turn, planner, plan, event)]
+        return [event, *notes]
+
+    def _make_planner(self, turn: Turn, window: int, before: int, *, refused: bool) -> ConversationPlanner:
+        settings, instructions = self._settings, instruction_tokens(turn)
+        conversation = conversation_of(turn)
+        estimated = instructions + conversation.estimate_tokens()
+        # The provider may count more tokens than the estimate; the limits are then lower by that factor.
+        scale = min(max(before / max(estimated, 1), 1.0), 4.0)
+        limit = min(settings.ratio * window, window - settings.reserved_in(window)) / scale
+        limit = max(int(min(limit, estimated / 2) if refused else limit), 1)
+        readable = estimated if refused else window
+        return ConversationPlanner(
+            conversation, settings, limit=limit, instructions=instructions, readable_tokens=readable
+        )
+
+    def _note_skip(self, turn: Turn, reason: str) -> Sequence[Body]:
+        if turn.values.get(_SKIPPED):
+            return ()
+        turn.values[_SKIPPED] = True
+        return [Logged(level="info", message=f"the context was not compacted: {reason}")]
+
+    async def _make_event(
+        self, turn: Turn, planner: ConversationPlanner, plan: Plan, request: CompactionRequest
+    ) -> tuple[ContextCompacted, list[Body]]:
+        summary, model, failure = "", "", ""
+        if plan.has_summary:
+            summary, model, failure = await self._summarize(turn, planner, plan, request.instructions)
+        calls = [await _shorten_call(turn, long) for long in plan.long_calls]
+        opening = tuple([await self._keep_input(turn, content, plan) for content in plan.opening])
+        last = len(plan.inputs) - 1
+        inputs = tuple([await self._keep_input(turn, c, plan, media=at == last) for at, c in enumerate(plan.inputs)])
+        if calls or any(isinstance(part, Stored) and part.cut for content in (*opening, *inputs) for part in content):
+            record_cut_text(turn)
+            await turn.log.append(turn.scope)
+            await turn.load_sources()  # the next prompt has the tool that reads them
+        after = instruction_tokens(turn) + plan.tokens + estimate_text_tokens(text_size(summary))
+        event = ContextCompacted(
+            summary=summary, keep_from=(plan.keep_from or turn.log.head + 1) if plan.has_summary else turn.state.window,
+            before=request.tokens, after=after, trigger=request.trigger, instructions=request.instructions,
+            model=model, opening=opening, inputs=inputs, calls=(*plan.carried_calls, *calls),
+            media_from=plan.media_from, failure=failure,
+        )  # fmt: skip
+        if not failure:
+            return event, []
+        text = f"the context was compacted without a summary, because no model wrote one: {failure}"
+        return event, [Logged(level="warning", message=text)]
+
+    async def _summarize(
+        self, turn: Turn, planner: ConversationPlanner, plan: Plan, instructions: str
+    ) -> tuple[str, str, str]:
+        """Return the summary, the model that wrote it, and why none did; then the summary says what was left out."""
+        if not plan.left_out:
+            return _SHOWN_IN_PART, "", ""
+        removed = planner.messages[: plan.cut]
+        messages = [await _restore_input(turn, message) for message in removed]
+        source_tokens = sum(planner.tokens_of(at) for at in range(plan.cut))
+        failures: list[str] = []
+        room = planner.readable_tokens
+        for number, source in enumerate(self._sources):
+            if number and self._settings.retry_delay:
+                await await_bounded(turn.env.clock.sleep(self._settings.retry_delay), None, turn.stop)
+            try:
+                model = source()
+                tokens = planner.summary_tokens
+                prompt = summary_prompt(messages, min(context_window_of(model), room), tokens, instructions)
+                answer = await await_bounded(turn.ask_model(model, prompt), self._settings.timeout, turn.stop)
+                text = _clip(read_summary(answer, source_tokens), planner.limit // 3)
+                return SUMMARY_HEADING + text, model.name, ""
+            except (ModelError, ConfigError, BadSummary, TimeExceeded, TurnStopped) as error:
+                if turn.stop.reason is not None:
+                    raise
+                room = room // 2 if isinstance(error, ContextTooLong) else room
+                failures.append(_describe(error, self._settings.timeout))
+        reason = "; ".join(dict.fromkeys(failures)) or "summaries are turned off"
+        notice = _LEFT_OUT.format(count=plan.cut - planner.head, reason=reason)
+        return _clip("\n\n".join([notice, *_earlier_summary(planner)]), planner.limit // 3), "", "; ".join(failures)
+
+    async def _keep_input(self, turn: Turn, content: Content, plan: Plan, *, media: bool = False) -> Content:
+        """Return the content of a kept input; a long text is shown in part, and media become a note."""
+        parts: list[Part] = []
+        for part in content:
+            if plan.cut_inputs and isinstance(part, Text | Stored) and is_long(part, plan.longest_input):
+                parts.append(await shorten_part(turn, part, plan.longest_input // 2, plan.longest_input // 4))
+            else:
+                parts.append(media_note(part) if isinstance(part, Image | Audio | Document) and not media else part)
+        return tuple(parts)
+
+    async def _write_rollout(
+        self, turn: Turn, planner: ConversationPlanner, plan: Plan, event: ContextCompacted
+    ) -> list[Body]:
+        """Write a file about the compaction; an error becomes an event."""
+        record = {
+            "session_id": turn.session, "timestamp": format_timestamp(turn.env.clock.time()), "summary": event.summary,
+            "original_messages": len(planner.messages), "preserved_messages": len(planner.messages) - plan.cut,
+            "estimated_tokens_before": event.before, "estimated_tokens_after": event.after, "trigger": event.trigger,
+        }  # fmt: skip
+        text = turn.log.secrets.redact_data(json.dumps(record, ensure_ascii=False))
+        name = f"{turn.session}_{record['timestamp']}".replace("-", "").replace(":", "")
+        try:
+            await asyncio.to_thread(_write_file, Path(self._settings.rollout_dir), name, text)
+        except OSError as error:
+            text = f"the compaction is not in {self._settings.rollout_dir}: {error.strerror or error}"
+            return [Logged(level="warning", message=text)]
+        return []
+
+
+def _write_file(folder: Path, name: str, data: str) -> None:
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    safe = re.sub(r"[^A-Za-z0-9._-]", "_", name)[-150:]
+    target = folder / f"{safe}_{secrets.token_hex(4)}_compact.json"
+    temporary = target.with_suffix(".tmp")
+    with os.fdopen(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as file:
+        file.write(data)
+    temporary.replace(target)
+
+
+async def _restore_input(turn: Turn, message: Message) -> Message:
+    return await restore_message(turn.log.store.blobs, message) if isinstance(message, UserMessage) else message
+
+
+def _earlier_summary(planner: ConversationPlanner) -> list[str]:
+    """Return the summary of the last compaction, which is not lost when a new one fails."""
+    known = planner.compacted
+    return [known.summary.removeprefix(SUMMARY_HEADING)] if known is not None and known.summary else []
+
+
+def _describe(error: BaseException, timeout: float) -> str:
+    if isinstance(error, TimeExceeded):
+        return f"no answer within {timeout:g} s"
+    return describe_failure(error)[1] if isinstance(error, Exception) else str(error)
+
+
+def _clip(text: str, tokens: int) -> str:
+    most = max(tokens, 64) * BYTES_PER_TOKEN
+    return text if text_size(text) <= most else f"{text.encode()[:most].decode('utf-8', 'ignore')}\n[…]"
+
+
+async def _shorten_call(turn: Turn, long: LongCall) -> ShortenedCall:
+    blobs: list[Digest] = []
+
+    async def shorten_value(value: Any) -> Any:
+        if isinstance(value, str) and len(value) > long.length:
+            stored = await shorten_part(turn, Text(text=value), long.length // 8, long.length // 8)
+            blobs.append(stored.blob)
+            return stored.preview
+        if isinstance(value, Mapping):
+            items = cast("Mapping[str, Any]", value)
+            return {key: await shorten_value(item) for key, item in items.items()}
+        return [await shorten_value(item) for item in value] if isinstance(value, list) else value
+
+    arguments: dict[str, Any] = await shorten_value(long.call.arguments)
+    content = tuple([await _shorten_part(turn, part, long.length) for part in long.result.content])
+    return ShortenedCall(
+        call=long.call.id, arguments=arguments if blobs else None, blobs=tuple(blobs),
+        content=content if content != long.result.content else None,
+    )  # fmt: skip
+
+
+async def _shorten_part(turn: Turn, part: Part, length: int) -> Part:
+    if isinstance(part, Text | Stored) and is_long(part, length):
+        return await shorten_part(turn, part, length // 3, length // 6)
+    return part
