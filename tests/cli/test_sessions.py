@@ -153,11 +153,17 @@ def test_a_changed_byte_is_found(kept: Shell) -> None:
     assert kept.vaka("sessions", "show", "sums").code == 1
 
 
-def test_old_sessions_are_collected(kept: Shell) -> None:
+def test_old_sessions_and_expired_values_are_collected(kept: Shell) -> None:
+    database = sqlite3.connect(kept.folder / "data/vaka/vaka.db")
+    with database:
+        insert = "insert into pairs (namespace, key, checksum, value, expires) values ('', ?, 0, x'31', ?)"
+        database.executemany(insert, [("old", "2020-01-01T00:00:00.000Z"), ("new", "9999-01-01T00:00:00.000Z")])
+    database.close()
     dry = kept.vaka("sessions", "gc", "--older-than", "0s", "--dry-run")
     assert (dry.out.split(), "would remove 2 sessions" in dry.err) == (["greeting", "sums"], True)
-    assert kept.vaka("sessions", "gc", "--older-than", "30d", "--json").json["sessions"] == []
-    assert kept.vaka("sessions", "gc", "--json").json == {"dry_run": False, "sessions": [], "blobs": 0, "bytes": 0}
+    assert kept.vaka("sessions", "gc", "--older-than", "30d", "--dry-run", "--json").json["values"] == 1
+    collected = {"dry_run": False, "sessions": [], "blobs": 0, "values": 1, "bytes": 1}
+    assert kept.vaka("sessions", "gc", "--json").json == collected
     assert "removed 2 sessions" in kept.vaka("sessions", "gc", "--older-than", "0s").err
     assert kept.vaka("sessions", "list", "--json").json["sessions"] == []
 

@@ -16,7 +16,7 @@ from vaka.files.disk import DiskFiles
 from vaka.files.kv import KeyValueFiles
 from vaka.files.memory import MemoryFiles
 from vaka.memory.text import owner_folder
-from vaka.memory.text_files import TextMemoryFiles
+from vaka.memory.text_files import MAX_FILES, TextMemoryFiles
 from vaka.stores.memory import MemoryStore
 from vaka.stores.sqlite import SqliteStore
 from vaka.testing.models import ScriptedModel, call, say
@@ -179,7 +179,15 @@ async def test_what_one_session_writes_another_session_of_the_same_owner_reads(t
 
 async def test_owners_and_namespaces_have_memories_of_their_own() -> None:
     store, numbers = MemoryStore(), itertools.count()
-    owners = [("", "kim"), ("", "Kim"), ("acme", "kim"), ("acme", "../kim"), ("", "users/kim"), ("", ".kim"), ("", "é")]
+    owners = [
+        ("", "kim"),
+        ("", "Kim"),
+        ("acme", "kim"),
+        ("acme", "../kim"),
+        ("", "users/kim"),
+        ("", ".kim"),
+        ("", "é" * 90),
+    ]
     for files in (None, MemoryFiles()):
         for command in ("memory_write", "memory_search"):
             for at, (namespace, owner) in enumerate(owners):
@@ -205,6 +213,16 @@ async def test_a_session_without_owner_needs_a_namespace() -> None:
     for options in wrong:
         with pytest.raises(vaka.VakaError):
             vaka.TextMemory(**options)
+
+
+async def test_a_memory_with_the_most_files_takes_no_new_one() -> None:
+    files = MemoryFiles({f"users/kim/{number}.md": b"x" for number in range(MAX_FILES)})
+    results, _ = await run(
+        call("memory_write", file="new.md", content="x"), call("memory_write", file="0.md", content="x"),
+        memory=vaka.TextMemory(files),
+    )  # fmt: skip
+    assert [result.failed for result in results] == [True, False]
+    assert f"the memory has {MAX_FILES} files" in results[0].text
 
 
 async def test_the_system_prompt_stays_the_same_within_a_turn_and_changes_with_the_next() -> None:

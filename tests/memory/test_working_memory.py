@@ -1,6 +1,8 @@
 """Working memory: a text that the model sees in every turn, for each session or for each owner."""
 
 import asyncio
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -142,6 +144,23 @@ async def test_a_damaged_record_is_an_error_and_is_kept_when_the_memory_is_writt
     kept = [await store.values.get(key) for key in await store.values.keys("k.damaged/")]
     assert len(kept) == 4
     assert [1] in kept
+
+
+async def test_a_value_whose_bytes_are_damaged_can_be_written_anew(tmp_path: Path) -> None:
+    store = SqliteStore(tmp_path / "v.db", durability="process")
+    memory = open_record(store)
+    await memory.update("old")
+    with closing(sqlite3.connect(tmp_path / "v.db")) as database, database:
+        database.execute("update pairs set value = x'7b7d'")
+    with pytest.raises(Corrupt):
+        await memory.get()
+    await memory.update("new")
+    assert await memory.get() == "new"
+    await store.close()
+
+
+async def test_an_agent_without_a_runtime_has_no_memory_tools() -> None:
+    assert vaka.WorkingMemory().tools() == vaka.TextMemory().tools() == ()
 
 
 # -------------------------------------------------------------------------------------------------------- middleware
