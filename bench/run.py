@@ -53,6 +53,7 @@ PARTS = {
     "match": "bench.offline_match:measure_matching",
     "definitions": "bench.definitions:measure_definitions",
     "routing": "bench.routing:measure_routing",
+    "fact-extraction": "bench.fact_extraction:measure_extraction",
 }
 
 

@@ -97,6 +97,8 @@ async def take_turn(agent: Any) -> SeenTurn:
 
 
 NAME = f"agno {version('agno')}"
+
+
 @dataclass
 class Talking(Fake):
     """Plays the scripted conversation, or its summary model."""
