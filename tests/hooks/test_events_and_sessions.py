@@ -22,7 +22,7 @@ from vaka.hooks.transcript import Transcripts
 from vaka.stores.memory import MemoryStore
 from vaka.testing.models import ScriptedModel, call, calls, say
 
-LATER_EVENTS = ("PreCompact", "ContextCompacted")
+LATER_EVENTS = ("PreCompact", "ContextCompacted", "PostCompact")
 """Events of compaction, which fire where a conversation is compacted."""
 
 

@@ -55,6 +55,7 @@ from vaka.core.ports.env import AskMode
 from vaka.core.ports.sandbox import ResourceLimits
 from vaka.core.ports.store import SessionInfo, Store
 from vaka.core.session.redaction import MIN_SECRET_LENGTH
+from vaka.core.types.context import Compaction
 from vaka.core.types.errors import ConfigError, NotFound
 from vaka.core.types.ids import parse_session_id
 from vaka.policy.decision import parse_mode
@@ -360,6 +361,7 @@ def model_options(settings: Settings, *, quiet: bool = False) -> dict[str, Any]:
     return {
         "model": settings["model"] or None, "models": settings["models"], "model_pool": settings["tiers"],
         "subagent_model_mapping": settings["subagents"], "prices": settings["prices"], "retries": settings["retries"],
+        "compaction": Compaction(**settings["compaction"]),
         "model_files": settings["model_files"], "progress": None if quiet else StatusLine(),
     }  # fmt: skip
 

@@ -16,8 +16,8 @@ _STATUS_HINTS = {
     126: " (the program cannot be run; `chmod +x` makes a script executable)",
     127: " (there is no such program, or the first line of the script names none, also when it ends with CRLF)",
 }
-CONTEXT_EVENTS = ("UserPromptSubmit", "SessionStart")
-"""The events whose hooks add what they print, without JSON, to the conversation."""
+CONTEXT_EVENTS = ("UserPromptSubmit", "SessionStart", "PreCompact")
+"""The events whose hooks add what they print, without JSON, to the conversation, or to what a summary must keep."""
 
 
 class HookDecision(msgspec.Struct, frozen=True, kw_only=True):

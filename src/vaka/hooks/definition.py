@@ -13,14 +13,14 @@ from vaka.matching.mcp_names import cut_name_of
 
 EVENTS = (
     "PreToolUse", "PostToolUse", "PostToolUseFailure", "PermissionRequest", "UserPromptSubmit", "SessionStart",
-    "SessionEnd", "Stop", "SubagentStart", "SubagentStop", "PreCompact", "ContextCompacted", "Notification",
-    "TokenUsage", "ModelSelected", "MCPToolsChanged",
+    "SessionEnd", "Stop", "SubagentStart", "SubagentStop", "PreCompact", "ContextCompacted", "PostCompact",
+    "Notification", "TokenUsage", "ModelSelected", "MCPToolsChanged",
 )  # fmt: skip
 """The events at which hooks run."""
 
 OTHER_EVENTS = frozenset(
     ("ConfigChange", "CwdChanged", "Elicitation", "ElicitationResult", "FileChanged", "InstructionsLoaded",
-     "MessageDisplay", "PermissionDenied", "PostCompact", "PostToolBatch", "Setup", "StopFailure", "TaskCompleted",
+     "MessageDisplay", "PermissionDenied", "PostToolBatch", "Setup", "StopFailure", "TaskCompleted",
      "TaskCreated", "TeammateIdle", "UserPromptExpansion", "WorktreeCreate", "WorktreeRemove")
 )  # fmt: skip
 """Events of Claude Code that do not happen in vaka; their hooks are listed and never run."""
@@ -28,8 +28,8 @@ OTHER_EVENTS = frozenset(
 MATCHER_FIELDS: Mapping[str, str] = {
     "PreToolUse": "tool_name", "PostToolUse": "tool_name", "PostToolUseFailure": "tool_name",
     "PermissionRequest": "tool_name", "SessionStart": "source", "SessionEnd": "reason",
-    "Notification": "notification_type", "PreCompact": "trigger", "SubagentStart": "agent_type",
-    "SubagentStop": "agent_type",
+    "Notification": "notification_type", "SubagentStart": "agent_type", "SubagentStop": "agent_type",
+    **dict.fromkeys(("PreCompact", "ContextCompacted", "PostCompact"), "trigger"),
 }  # fmt: skip
 """The field of the payload that a matcher is compared with; the matcher of any other event is ignored."""
 

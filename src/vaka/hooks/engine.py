@@ -13,6 +13,7 @@ import msgspec
 
 from vaka.core.loop.context import Turn
 from vaka.core.ports.model import Model, Prompt
+from vaka.core.types.context import ContextCompacted
 from vaka.core.types.control import QuestionAsked
 from vaka.core.types.errors import InvalidInput, VakaError
 from vaka.core.types.event import Event
@@ -31,6 +32,7 @@ MAX_RECORDED_OUTPUT = 2000
 ENDING_AT_ONCE = 16
 """Sessions whose ``SessionEnd`` hooks run at the same time when a runtime is closed."""
 STOP_EVENTS = ("Stop", "SubagentStop")
+COMPACTED_EVENTS = ("ContextCompacted", "PostCompact")
 UNWAITED_EVENTS = ("Notification",)
 """Events whose hooks nothing waits for: a person is asked while they run."""
 
@@ -98,6 +100,11 @@ class HookEngine:
     def handles(self, *events: str) -> bool:
         """Return whether there is a hook for one of the events."""
         return any(event in self._events for event in events)
+
+    @property
+    def handles_stored_events(self) -> bool:
+        """Whether ``observe`` must be called with the events that logs have stored."""
+        return self.handles("ModelSelected", "MCPToolsChanged", "Notification", *COMPACTED_EVENTS)
 
     @property
     def needs_sessions(self) -> bool:
@@ -174,6 +181,13 @@ class HookEngine:
         source = "resume" if turn.state.usage.total or turn.state.calls else "startup"
         if turn.session == self._cleared:
             source, self._cleared = "clear", None
+        return await self._fire_start(turn, source)
+
+    async def start_again(self, turn: Turn) -> HookDecision:
+        """Fire ``SessionStart`` after a summary has taken the place of older messages."""
+        return await self._fire_start(turn, "compact") if turn.session in self._sessions else HookDecision()
+
+    async def _fire_start(self, turn: Turn, source: str) -> HookDecision:
         fields = {"source": source, "model": turn.recipe.model.name, "agent_type": turn.agent}
         return await self.fire("SessionStart", fields, session=turn.session, turn=turn)
 
@@ -211,6 +225,9 @@ class HookEngine:
         for event in events:
             fields: dict[str, Any]
             match event.data:
+                case ContextCompacted() as body:
+                    self._observe_compaction(event.session, body)
+                    continue
                 case ModelSelected(model=model, tier=tier, reason=reason):
                     name, fields = "ModelSelected", {"model": model, "model_tier": tier, "reason": reason}
                 case McpChanged(server=server, change=change, detail=detail):
@@ -223,6 +240,17 @@ class HookEngine:
                     continue
             if self.handles(name):
                 self._spawn(self.fire(name, fields, session=event.session))
+
+    def _observe_compaction(self, session: SessionId, body: ContextCompacted) -> None:
+        """Fire both names of the event: that of vaka, and that of Claude Code."""
+        fields = {
+            "trigger": body.trigger, "custom_instructions": body.instructions, "summary": body.summary,
+            "compact_summary": body.summary, "estimated_tokens_before": body.before,
+            "estimated_tokens_after": body.after,
+        }  # fmt: skip
+        for name in COMPACTED_EVENTS:
+            if self.handles(name):
+                self._spawn(self.fire(name, fields, session=session))
 
     def _spawn(self, work: Awaitable[object]) -> None:
         """Run work that nothing waits for; ``close`` does."""

@@ -11,6 +11,7 @@ from vaka.core.loop.middleware import Middleware
 from vaka.core.ports.policy import GrantingPolicy
 from vaka.core.session.state import agent_key
 from vaka.core.session.stop import TurnStopped
+from vaka.core.types.context import CompactionRequest, ContextCompacted
 from vaka.core.types.control import ApprovalRequested
 from vaka.core.types.ending import Answer, Outcome, Reject
 from vaka.core.types.message import Content, Text, ToolCall, ToolResult, text_of
@@ -23,6 +24,8 @@ from vaka.hooks.payload import call_fields, tool_response
 RULE_NAME = "hook:pre_tool_use"
 """The rule that an approval is bound to when a hook asks."""
 
+_REFUSED_COMPACTION = "hooks.refused_compaction"
+
 _POINT_EVENTS: dict[str, tuple[str, ...]] = {
     "before_agent": ("SessionStart", "SessionEnd", "UserPromptSubmit", "SubagentStart"),
     "before_tool": ("PreToolUse", "PostToolUse", "PostToolUseFailure"),
@@ -30,6 +33,8 @@ _POINT_EVENTS: dict[str, tuple[str, ...]] = {
     "after_tool": ("PostToolUse", "PostToolUseFailure"),
     "before_stop": ("Stop", "SubagentStop"),
     "after_agent": ("TokenUsage",),
+    "before_compaction": ("PreCompact",),
+    "after_compaction": ("SessionStart",),
 }
 """The points of a turn, and the events that fire there."""
 
@@ -160,6 +165,30 @@ class _HookPoints:
         used = turn.budget.used
         await self._fire(turn, "TokenUsage", msgspec.to_builtins(used) | {"total_tokens": used.total})
         return outcome
+
+    async def before_compaction(self, turn: Turn, request: CompactionRequest) -> CompactionRequest:
+        """Let hooks add instructions, or prevent the compaction: never more than that."""
+        fields = {
+            "trigger": request.trigger, "custom_instructions": request.instructions,
+            "estimated_tokens": request.tokens, "token_limit": request.window,
+        }  # fmt: skip
+        refused: str = turn.values.get(_REFUSED_COMPACTION, "") if request.trigger == "auto" else ""
+        decision = HookDecision() if refused else await self._fire(turn, "PreCompact", fields)
+        if decision.blocks or decision.stops:
+            refused = decision.reason or decision.stop_reason or "a hook of PreCompact refused it"
+            turn.values[_REFUSED_COMPACTION] = refused  # the context is too large at each later step of the turn, too
+        if refused:
+            return msgspec.structs.replace(request, skip=refused)
+        instructions = "\n\n".join(text for text in (request.instructions, *decision.context) if text)
+        return msgspec.structs.replace(request, instructions=instructions)
+
+    async def after_compaction(self, turn: Turn, event: ContextCompacted) -> None:
+        """Begin the session again for its hooks: the text that they added to a prompt may be part of the summary."""
+        if turn.path or not event.summary:
+            return
+        begun = await self._engine.start_again(turn)
+        self._log_messages(turn, "SessionStart", begun)
+        self._engine.keep_context(turn.session, begun.context)
 
     async def _fire(self, turn: Turn, event: str, fields: dict[str, Any], call: ToolCall | None = None) -> HookDecision:
         if not self._engine.handles(event):

@@ -114,5 +114,5 @@ class Governance:
         if self.hooks is None or self._drivers is None:
             return
         self._drivers.on_session_end = self.hooks.end_session
-        if self.hooks.handles("ModelSelected", "MCPToolsChanged", "Notification"):
+        if self.hooks.handles_stored_events:
             self._drivers.observers = [self.hooks.observe]
