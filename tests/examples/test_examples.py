@@ -30,6 +30,10 @@ EXPECTED = {
         "by agent: {'captain': 544, 'explore': 53, 'plan': 79, 'review': 64}",
         "a request for the low tier: Good morning.",
     ),
+    "14-memory": (
+        "tom: What do you know about my boat?", "  Nice to meet you.",
+        "  I know this about you: I sail a small boat in Tromsø.",
+    ),
     "30-multi-skill-assistant": (
         "  [weather]", "It rains in Hilo until evening.", "Your notes: buy an umbrella.", "Kona has sun all day.",
         "Noted: visit Kona.", "  [talk]", "Good evening, and fair winds!",
