@@ -135,8 +135,10 @@ class ConversationPlanner:
         plan = None
         for strictness in self._strictness(trigger):
             found = self._plan_with(strictness)
-            plan = found or plan
-            if found and self._instructions + found.tokens + self.summary_tokens <= SUMMARY_TARGET * self.limit:
+            if found is None or found.tokens >= self.tokens:  # it leaves nothing out
+                continue
+            plan = found
+            if self._instructions + found.tokens + self.summary_tokens <= SUMMARY_TARGET * self.limit:
                 break
         return plan
 

@@ -48,6 +48,8 @@ class Compactor:
 
     def __init__(self, settings: Compaction, sources: Sequence[ModelSource]) -> None:
         self._settings, self._sources = settings, sources
+        self.skipped = ""
+        """Why a middleware has skipped the last compaction."""
 
     async def shorten(self, turn: Turn, *, refused: bool = False) -> Sequence[Body]:
         """Compact the context because of its size; see ``ContextShortener``."""
@@ -89,6 +91,7 @@ class Compactor:
         )
 
     def _note_skip(self, turn: Turn, reason: str) -> Sequence[Body]:
+        self.skipped = reason
         if turn.values.get(_SKIPPED):
             return ()
         turn.values[_SKIPPED] = True
@@ -107,7 +110,8 @@ class Compactor:
         if calls or any(isinstance(part, Stored) and part.cut for content in (*opening, *inputs) for part in content):
             record_cut_text(turn)
             await turn.log.append(turn.scope)
-            await turn.load_sources()  # the next prompt has the tool that reads them
+            if turn.state.turn is not None:
+                await turn.load_sources()  # the next prompt has the tool that reads them
         after = instruction_tokens(turn) + plan.tokens + estimate_text_tokens(text_size(summary))
         event = ContextCompacted(
             summary=summary, keep_from=(plan.keep_from or turn.log.head + 1) if plan.has_summary else turn.state.window,

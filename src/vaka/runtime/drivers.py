@@ -292,7 +292,7 @@ class SessionDrivers:
             await driver.wait()
             await asyncio.sleep(0)
 
-    async def interrupt_and_wait(self, session: SessionId) -> None:
+    async def interrupt_and_wait(self, session: SessionId, note: str = "rewound") -> None:
         """Stop the turn of a session, in any process, and wait until its end is in the log.
 
         Raises ``Busy`` when the turn has not ended within ``INTERRUPT_TIMEOUT``.
@@ -301,7 +301,7 @@ class SessionDrivers:
         if info is None or not info.live:
             return
         key = self.env.ids.new_id("int")
-        await self.offer(session, InterruptRequested(key=key, note="rewound"), key)
+        await self.offer(session, InterruptRequested(key=key, note=note), key)
         head = info.head
         try:
             async with asyncio.timeout(INTERRUPT_TIMEOUT):

@@ -48,6 +48,8 @@ if TYPE_CHECKING:
     from vaka.runtime.options import ApprovalAnswer, Options
     from vaka.runtime.project_tools import ProjectTools
     from vaka.runtime.scripts import LuauAgent
+    from vaka.runtime.session import Session
+    from vaka.runtime.session_compaction import CompactionResult
     from vaka.runtime.stats import SessionStats
     from vaka.runtime.structured_output import OutputSchema
     from vaka.runtime.task_tool import TaskTool
@@ -368,6 +370,14 @@ def luau_agent() -> "type[LuauAgent]":
     from vaka.runtime.scripts import LuauAgent
 
     return LuauAgent
+
+
+async def compact_session(
+    session: "Session[Any]", drivers: "SessionDrivers", instructions: str, *, interrupt: bool
+) -> "CompactionResult":
+    from vaka.runtime.session_compaction import compact_session
+
+    return await compact_session(session, drivers, instructions, interrupt=interrupt)
 
 
 def compactor() -> "type[Compactor]":

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from vaka.runtime.client_calls import ClientResult
     from vaka.runtime.drivers import SessionDrivers
     from vaka.runtime.runtime import Runtime
+    from vaka.runtime.session_compaction import CompactionResult
 
 
 _CONFLICT_POLICIES: dict[str, InputPolicy] = {
@@ -267,6 +268,18 @@ class Session(Generic[Deps]):
         """Store a label for the current position and return the position."""
         event = await self._drivers.write(self.id, CheckpointSaved(label=label))
         return Cursor(event.epoch, event.seq)
+
+    async def compact(self, instructions: str = "", *, interrupt: bool = False) -> "CompactionResult":
+        """Replace the older part of the context by a summary now, and return how many tokens it has had and has.
+
+        Args:
+            instructions: What the summary is to keep in particular.
+            interrupt: Stop a running turn first; otherwise it raises ``Busy``.
+
+        The last turn stays word for word. The log keeps all messages, and a fork or rewind to a place before the
+        compaction has them again.
+        """
+        return await lazy.compact_session(self, self._drivers, instructions, interrupt=interrupt)
 
     @suggest_keywords
     async def update(
