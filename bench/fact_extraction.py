@@ -67,12 +67,12 @@ class RuleModel:
         said = "".join(_PERSON.findall(text))
         recalled = dict(_RECALLED.findall(text))
         if re.search(r"\bforget\b", said, re.IGNORECASE):
-            return [_call("memory_forget", id=id) for id in _related(said, recalled)[:1]]
+            return [_call("memory_forget", id=id) for id in _find_related(said, recalled)[:1]]
         calls: list[dict[str, Any]] = []
         for sentence in (match.group().strip() for match in _SENTENCE.finditer(said)):
             if not _OF_PERSON.search(sentence) or _NO_FACT.search(sentence):
                 continue
-            related = _related(sentence, recalled) if _CHANGED.search(said) else []
+            related = _find_related(sentence, recalled) if _CHANGED.search(said) else []
             fact = re.sub(r", not [^.,]*", "", sentence)
             calls.append(
                 _call("memory_update", id=related[0], text=fact) if related else _call("memory_add", text=fact)
@@ -84,7 +84,7 @@ def _call(name: str, **arguments: str) -> dict[str, Any]:
     return {"name": name, "arguments": arguments}
 
 
-def _related(text: str, recalled: dict[str, str]) -> list[str]:
+def _find_related(text: str, recalled: dict[str, str]) -> list[str]:
     """Return the ids of recalled memories that share two words with a text, the most similar first."""
     words = _words(text)
     shared = {id: len(words & _words(known)) for id, known in recalled.items()}
