@@ -29,6 +29,8 @@ PARTS = {
     "crowd-memory": "bench.concurrent_sessions:measure_in_memory",
     "crowd-sqlite": "bench.concurrent_sessions:measure_in_sqlite",
     "growth": "bench.growth:measure_growth",
+    "compaction": "bench.compaction:measure_compaction",
+    "memory": "bench.compaction:measure_memory",
     "reopen": "bench.session_reopen:measure_reopen",
     "delta": "bench.delta_cost:measure_delta_stream",
     "requests": "bench.requests:measure_requests",

@@ -9,7 +9,8 @@ from typing import Any
 import vaka
 from bench import stores
 from bench.agents import AddingModel
-from bench.peers.harness import GROWTH_CHECKPOINTS, Growth, Peer, SeenTurn, add, report
+from bench.compaction import run_talk
+from bench.peers.harness import GROWTH_CHECKPOINTS, Growth, Memory, Peer, SeenTurn, add, report
 from bench.startup import USE_STATEMENT
 
 MODEL = AddingModel()
@@ -51,4 +52,8 @@ def make_growth(kind: stores.StoreKind) -> Growth:
 
 
 with stores.temporary_folder() as folder:
-    report([make_peer(kind, folder) for kind in stores.LOCAL], [make_growth(kind) for kind in stores.LOCAL])
+    report(
+        [make_peer(kind, folder) for kind in stores.LOCAL],
+        [make_growth(kind) for kind in stores.LOCAL],
+        [Memory(f"vaka {version('vaka')}", run_talk)],
+    )

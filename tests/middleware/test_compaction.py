@@ -94,6 +94,23 @@ async def test_a_long_conversation_stays_within_the_window_and_keeps_opening_sum
     assert all(estimate_message_tokens(prompt.messages) < WINDOW for prompt in asked)
 
 
+async def test_a_later_summary_follows_the_earlier_one_until_both_are_too_long() -> None:
+    lines = [say(f"## Facts\nThe code of gate {number} is {number * 111}. {LINE}\n## Now") for number in range(1, 40)]
+    model = ScriptedModel(say("Yes. " + LINE * 10, repeat=True), agents=summaries(*lines), context_window=WINDOW)
+    store = MemoryStore()
+    async with runtime(store) as rt:
+        await talk(rt, agent(model), 40)
+    first, second, *others = [one.summary for one in compactions(await read_log(store, "s"))]
+    assert first.endswith(f"\n\n## Facts\nThe code of gate 1 is 111. {LINE}\n## Now")
+    assert second == f"{first}\n\n# Later\n## Facts\nThe code of gate 2 is 222. {LINE}"
+    merged = next(at for at, text in enumerate(others, start=3) if "gate 1 is" not in text)
+    assert merged > 4
+    assert others[merged - 3].endswith(f"\n\n## Facts\nThe code of gate {merged} is {merged * 111}. {LINE}\n## Now")
+    requests = [text_of(prompt.messages[0].content) for prompt in model.prompts if prompt.agent == "compaction"]  # type: ignore[union-attr]  # a user message
+    kept = ["keeps the summary at the beginning" in text for text in requests]
+    assert (kept[0], kept[1], kept[merged - 1]) == (False, True, False)
+
+
 async def test_the_compaction_is_written_with_the_step_and_the_originals_stay_and_can_be_forked() -> None:
     model = ScriptedModel(say(LINE * 10, repeat=True), agents=summaries(), context_window=WINDOW)
     store = MemoryStore()

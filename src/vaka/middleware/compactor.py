@@ -29,7 +29,7 @@ from vaka.core.types.message import Audio, Content, Document, Image, Message, Pa
 from vaka.core.types.monitor import Logged
 from vaka.middleware.compaction import context_tokens, conversation_of, instruction_tokens
 from vaka.middleware.compaction_plan import ConversationPlanner, LongCall, Plan, is_long
-from vaka.middleware.summary import BadSummary, read_summary, summary_prompt
+from vaka.middleware.summary import BadSummary, join_summaries, read_summary, summary_prompt
 
 ModelSource = Callable[[], Model]
 """Returns a model. Raises a ``VakaError`` when it is not available."""
@@ -134,17 +134,20 @@ class Compactor:
         messages = [await _restore_input(turn, message) for message in removed]
         source_tokens = sum(planner.tokens_of(at) for at in range(plan.cut))
         failures: list[str] = []
-        room = planner.readable_tokens
+        room, tokens, earlier = planner.readable_tokens, planner.summary_tokens, _earlier_summary(planner)
+        # A summary of a summary loses facts each time, so an earlier one stays while there is room for two.
+        extends = bool(earlier) and not instructions and estimate_text_tokens(text_size(earlier)) <= tokens
         for number, source in enumerate(self._sources):
             if number and self._settings.retry_delay:
                 await await_bounded(turn.env.clock.sleep(self._settings.retry_delay), None, turn.stop)
             try:
                 model = source()
-                tokens = planner.summary_tokens
-                prompt = summary_prompt(messages, min(context_window_of(model), room), tokens, instructions)
+                readable = min(context_window_of(model), room)
+                prompt = summary_prompt(messages, readable, tokens, instructions, extends=extends)
                 answer = await await_bounded(turn.ask_model(model, prompt), self._settings.timeout, turn.stop)
-                text = _clip(read_summary(answer, source_tokens), planner.limit // 3)
-                return SUMMARY_HEADING + text, model.name, ""
+                text = read_summary(answer, source_tokens)
+                text = join_summaries(earlier, text) if extends else text
+                return SUMMARY_HEADING + _clip(text, planner.limit // 3), model.name, ""
             except (ModelError, ConfigError, BadSummary, TimeExceeded, TurnStopped) as error:
                 if turn.stop.reason is not None:
                     raise
@@ -152,7 +155,7 @@ class Compactor:
                 failures.append(_describe(error, self._settings.timeout))
         reason = "; ".join(dict.fromkeys(failures)) or "summaries are turned off"
         notice = _LEFT_OUT.format(count=plan.cut - planner.head, reason=reason)
-        return _clip("\n\n".join([notice, *_earlier_summary(planner)]), planner.limit // 3), "", "; ".join(failures)
+        return _clip("\n\n".join(filter(None, [notice, earlier])), planner.limit // 3), "", "; ".join(failures)
 
     async def _keep_input(self, turn: Turn, content: Content, plan: Plan, *, media: bool = False) -> Content:
         """Return the content of a kept input; a long text is shown in part, and media become a note."""
@@ -197,10 +200,10 @@ async def _restore_input(turn: Turn, message: Message) -> Message:
     return await restore_message(turn.log.store.blobs, message) if isinstance(message, UserMessage) else message
 
 
-def _earlier_summary(planner: ConversationPlanner) -> list[str]:
-    """Return the summary of the last compaction, which is not lost when a new one fails."""
+def _earlier_summary(planner: ConversationPlanner) -> str:
+    """Return the summary of the last compaction, which is not lost when a new one fails; ``""`` for none."""
     known = planner.compacted
-    return [known.summary.removeprefix(SUMMARY_HEADING)] if known is not None and known.summary else []
+    return known.summary.removeprefix(SUMMARY_HEADING) if known is not None else ""
 
 
 def _describe(error: BaseException, timeout: float) -> str:

@@ -41,7 +41,13 @@ Be complete about facts and short about talk. You may think first, inside <analy
 """
 
 _REQUEST = "Write the summary now, with at most {words} words."
+_EARLIER = (
+    "The agent keeps the summary at the beginning of the conversation, word for word. Leave out what it has, and write "
+    "what is new, or no longer true."
+)
 _INSTRUCTIONS = "The user asks to keep in particular: {text}"
+
+LATER_HEADING = "# Later"
 
 _ANALYSIS = re.compile(r"<analysis>.*?(?:</analysis>|\Z)", re.DOTALL | re.IGNORECASE)
 _SUMMARY = re.compile(r"<summary>(.*?)(?:</summary>|\Z)", re.DOTALL | re.IGNORECASE)
@@ -55,10 +61,17 @@ class BadSummary(ValueError):
     """The answer of a model is not a summary."""
 
 
-def summary_prompt(messages: Sequence[Message], window: int, tokens: int, instructions: str) -> Prompt:
-    """Return the prompt for a summary of at most ``tokens`` tokens; it fits into ``window``."""
+def summary_prompt(
+    messages: Sequence[Message], window: int, tokens: int, instructions: str, *, extends: bool = False
+) -> Prompt:
+    """Return the prompt for a summary of at most ``tokens`` tokens; it fits into ``window``.
+
+    ``extends``: the messages begin with a summary that is kept, and the new one follows it.
+    """
     transcript = make_transcript(messages, max(window * 7 // 10 - estimate_text_tokens(len(_SYSTEM)), 200))
     parts = [f"<conversation>\n{transcript}\n</conversation>"]
+    if extends:
+        parts.append(_EARLIER)
     if instructions:
         parts.append(_INSTRUCTIONS.format(text=instructions))
     parts.append(_REQUEST.format(words=max(tokens * 3 // 5, 40)))
@@ -128,3 +141,15 @@ def read_summary(answer: str, source_tokens: int) -> str:
     if size > source_tokens:
         raise BadSummary(f"the summary has {size} tokens, what it summarises {source_tokens}")
     return summary
+
+
+def join_summaries(earlier: str, later: str) -> str:
+    """Return an earlier summary, and the lines and sections of a later one that are new."""
+    known = {"", *[line.strip() for line in earlier.splitlines()]}
+    added: list[str] = []
+    for line in [*later.splitlines(), "#"]:
+        if line.startswith("#") and added and added[-1].startswith("#"):
+            added.pop()  # the section before has nothing new
+        if line.startswith("#") or line.strip() not in known:
+            added.append(line)
+    return "\n".join([earlier, "", LATER_HEADING, *added[:-1]]) if added[:-1] else earlier
