@@ -259,7 +259,7 @@ async def test_secrets_are_not_stored_in_the_memory() -> None:
         assert b"[redacted]" in (await files.read(f"users/kim/{name}")).data
 
 
-async def test_a_regular_expression_that_never_ends_or_is_invalid_fails_only_its_call() -> None:
+async def test_a_search_or_note_that_is_not_valid_fails_only_its_call() -> None:
     results, _ = await run(
         call("memory_write", file="p/n.md", content="tea 12\ncoffee", title="T"),
         call("memory_search", query=r"tea \d+", regex=True), call("memory_search", query="(", regex=True),

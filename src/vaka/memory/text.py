@@ -89,7 +89,7 @@ class TextMemory(Middleware):
             raise ConfigError("TextMemory follows no links: give it DiskFiles(…, strict=True)")
         if max_file_bytes < 1:
             raise ConfigError(f"max_file_bytes must be at least 1, not {max_file_bytes!r}")
-        self._shared = _shared_folder(namespace)
+        self._shared = memory_folder("", namespace) if namespace else ""
         self._files, self._max_file_bytes = files, max_file_bytes
         self._guide, self._names = guide, tuple(tools)
         self._memory_spec = _MEMORY if native else msgspec.structs.replace(_MEMORY, native={})
@@ -196,6 +196,11 @@ class TextMemory(Middleware):
         return text_result(context, f"Written to {info.path}.", value={"path": info.path, "size": info.size})
 
 
+def memory_folder(owner: str, namespace: str = "") -> str:
+    """Return the folder of the memory of an owner, or of a shared one. Raises ``ConfigError`` for a bad namespace."""
+    return _shared_folder(namespace) if namespace else owner_folder(owner)
+
+
 def owner_folder(owner: str) -> str:
     """Return the folder of the memory of an owner."""
     return f"users/{encode_name(owner)}"
@@ -207,7 +212,10 @@ def tenant_folder(namespace: str, folder: str) -> str:
 
 
 def _shared_folder(namespace: str) -> str:
-    names = check_names(namespace, namespace)
-    if namespace and not names:
-        raise ConfigError(f"the namespace {namespace!r} names no folder")
-    return "/".join(("shared", *map(encode_name, names))) if names else ""
+    try:
+        names = check_names(namespace, namespace)
+    except FileError as error:
+        raise ConfigError(f"the namespace {namespace!r} of a text memory: {error}") from error
+    if not names:
+        raise ConfigError(f"the namespace {namespace!r} of a text memory names no folder")
+    return "/".join(("shared", *map(encode_name, names)))

@@ -21,6 +21,7 @@ from vaka.memory.working_record import (
     MemoryMeta,
     NotInMemory,
     StoredWorkingMemory,
+    find_content_problem,
     resource_key,
     thread_key,
 )
@@ -138,16 +139,8 @@ class WorkingMemory(Middleware):
         return MemoryMeta(thread_id=turn.session, resource_id=owner)
 
     def _find_problem(self, content: str) -> str:
-        schema, services = self._schema, self._services
-        if schema is None or services is None:
-            return ""
-        value: Any = content
-        if schema.get("type") != "string":
-            try:
-                value = msgspec.json.decode(content)
-            except msgspec.DecodeError as error:
-                return f"it is not JSON: {error}"
-        return services.find_schema_problem(schema, value)
+        services = self._services
+        return "" if services is None else find_content_problem(self._schema, services.find_schema_problem, content)
 
     def _describe(self) -> str:
         about = " about this conversation" if self.scope == "thread" else " about the user, in all conversations"

@@ -161,6 +161,21 @@ class StoredWorkingMemory:
         await self._values.put(self._key, None)
 
 
+def find_content_problem(
+    schema: "dict[str, Any] | None", find_schema_problem: Callable[[JSON, JSON], str], content: str
+) -> str:
+    """Return why a content does not fit a schema, ``""`` if it does: it is JSON, or of the type ``string`` a text."""
+    if schema is None:
+        return ""
+    value: Any = content
+    if schema.get("type") != "string":
+        try:
+            value = msgspec.json.decode(content)
+        except msgspec.DecodeError as error:
+            return f"it is not JSON: {error}"
+    return find_schema_problem(schema, value)
+
+
 def thread_key(session: str) -> str:
     """Return the key of the memory of a session, which is deleted with the session."""
     return f"{session_values_prefix(session)}{THREAD_KEY}"

@@ -27,6 +27,31 @@ SubmitInput = Callable[[Any, str, str, str, str], Awaitable[None]]
 """Stores an input of a session: the agent, the id of the session, the text, the key of the input, and the owner."""
 
 
+SEARCH_SECONDS = 20.0
+"""The longest search of a memory with a regular expression."""
+
+
+async def find_lines(
+    files: Files, folder: str, pattern: str, limit: int, *, seconds: float = SEARCH_SECONDS
+) -> Sequence[tuple[str, int, str]]:
+    """Return path, number and text of the lines below a folder that match a regular expression, up to a limit.
+
+    Raises ``InvalidInput`` for a pattern that is not valid, or takes too long.
+    """
+    given = {"pattern": pattern, "path": folder, "output_mode": "content", "head_limit": limit}
+    found = await lazy_memory.search_files(files, given, seconds=seconds)
+    if found.value.get("timed_out"):
+        raise InvalidInput(f"the search for {pattern[:200]!r} took too long; use a simpler pattern")
+    return [(match["file"], match["line"], match["match"]) for match in found.value.get("matches", ())]
+
+
+def find_schema_problem(schema: JSON, value: JSON) -> str:
+    """Return why a value does not fit a schema. Raises ``InvalidInput`` for a schema that is not an object."""
+    if not is_object(schema):
+        raise InvalidInput(f"a JSON Schema must be a table, not {schema!r}")
+    return "; ".join(Validator(schema).find_faults(value))
+
+
 class ServiceHost:
     """The services of one runtime, each created on first use and closed with the runtime."""
 
@@ -135,18 +160,13 @@ class HostedServices:
         return lazy_memory.value_files()(values, prefix=prefix)
 
     async def find_lines(self, files: Files, folder: str, pattern: str, limit: int) -> Sequence[tuple[str, int, str]]:
-        given = {"pattern": pattern, "path": folder, "output_mode": "content", "head_limit": limit}
-        found = await lazy_memory.file_search()(files, given)
-        return [(match["file"], match["line"], match["match"]) for match in found.value.get("matches", ())]
+        return await find_lines(files, folder, pattern, limit)
 
     def argument_parser(self, schema: dict[str, Any]) -> ToolArgumentParser:
         return ArgumentReader(schema).read
 
     def find_schema_problem(self, schema: JSON, value: JSON) -> str:
-        """Return why a value does not fit. Raises ``InvalidInput`` for a schema that is not an object."""
-        if not is_object(schema):
-            raise InvalidInput(f"a JSON Schema must be a table, not {schema!r}")
-        return "; ".join(Validator(schema).find_faults(value))
+        return find_schema_problem(schema, value)
 
     def share(self, make: Callable[[], S]) -> S:
         return self._host.share(make)

@@ -4,10 +4,14 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from vaka.core.ports.env import Clock
     from vaka.core.ports.files import Files
+    from vaka.core.ports.store import Store
     from vaka.core.ports.values import KeyValueStore
+    from vaka.core.session.redaction import Secrets
     from vaka.files.kv import KeyValueFiles
     from vaka.runtime.drivers import SessionDrivers
+    from vaka.runtime.memories import Memories
     from vaka.runtime.runtime import Runtime
     from vaka.runtime.threads import Threads
     from vaka.tools.builtin.search.grep import GrepResult
@@ -19,16 +23,22 @@ def value_files() -> "type[KeyValueFiles]":
     return KeyValueFiles
 
 
-def file_search() -> "Callable[[Files, dict[str, Any]], Awaitable[GrepResult]]":
+async def search_files(files: "Files", given: dict[str, Any], *, seconds: float) -> "GrepResult":
     from vaka.tools.builtin.search.grep import run_grep
 
-    return run_grep
+    return await run_grep(files, given, seconds=seconds)
 
 
 def copy_thread_memory() -> "Callable[[KeyValueStore, str, str], Awaitable[None]]":
     from vaka.memory.working_record import copy_thread_memory
 
     return copy_thread_memory
+
+
+def memories(store: "Store", clock: "Clock", secrets: "Secrets") -> "Memories":
+    from vaka.runtime.memories import Memories as Loaded
+
+    return Loaded(store, clock, secrets)
 
 
 def threads(runtime: "Runtime", drivers: "SessionDrivers") -> "Threads":

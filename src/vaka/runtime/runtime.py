@@ -65,6 +65,7 @@ if TYPE_CHECKING:
     from vaka.runtime.file_rewind import FileRewind
     from vaka.runtime.lazy import Durability
     from vaka.runtime.live_settings import LiveSettings, LoadedSettings, SettingsSource
+    from vaka.runtime.memories import Memories
     from vaka.runtime.options import EntryPoint, ModeContext, PermissionRequestHandler, TokenStats
     from vaka.runtime.stats import SessionStats
     from vaka.runtime.threads import Threads
@@ -391,6 +392,11 @@ class Runtime:
         """
         id, body = parse_session_id(session), make_update(title, owner, tags, metadata, by)
         return await self._drivers.update(id, body, check=check_version(self.store, id, version))
+
+    @cached_property
+    def memories(self) -> "Memories":
+        """The text and working memories of owners and sessions, to read and change them from a program."""
+        return lazy_memory.memories(self.store, self.env.clock, self.secrets)
 
     @cached_property
     def threads(self) -> "Threads":

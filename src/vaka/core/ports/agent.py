@@ -139,7 +139,7 @@ class AgentServices(Protocol):
     ) -> Sequence[tuple[str, int, str]]:
         """Return path, number and text of the lines below a folder that match a regular expression, up to a limit.
 
-        A pattern that takes too long ends the search early. Raises ``InvalidInput`` for a pattern that is not valid.
+        Raises ``InvalidInput`` for a pattern that is not valid, or takes too long.
         """
         ...
 

@@ -1,0 +1,58 @@
+"""The memories of a store for programs: the same that ``TextMemory`` and ``WorkingMemory`` give to agents."""
+
+from functools import partial
+from typing import Any
+
+from vaka.core.ports.env import Clock
+from vaka.core.ports.files import Files
+from vaka.core.ports.store import Store
+from vaka.core.session.redaction import Secrets
+from vaka.core.types.errors import InvalidInput
+from vaka.core.types.ids import parse_session_id
+from vaka.files.kv import KeyValueFiles
+from vaka.memory.text import VALUES_PREFIX, memory_folder, tenant_folder
+from vaka.memory.text_files import TextMemoryFiles
+from vaka.memory.working_record import (
+    MemoryMeta,
+    StoredWorkingMemory,
+    find_content_problem,
+    resource_key,
+    thread_key,
+)
+from vaka.runtime.agent_services import find_lines, find_schema_problem
+
+
+class Memories:
+    """Opens the memories of owners and sessions. What is written is redacted as in a log."""
+
+    def __init__(self, store: Store, clock: Clock, secrets: Secrets) -> None:
+        self._store, self._clock, self._secrets = store, clock, secrets
+
+    def text(self, *, owner: str = "", namespace: str = "", files: Files | None = None) -> TextMemoryFiles:
+        """Return the text memory of an owner, or the shared one of ``TextMemory(namespace=…)``.
+
+        ``files`` are those that were given to ``TextMemory``; by default the memory is in the store.
+        """
+        if bool(owner) == bool(namespace):
+            raise InvalidInput("name either the owner or the namespace of a text memory")
+        folder = memory_folder(owner, namespace)
+        if files is None:
+            files = KeyValueFiles(self._store.values, prefix=VALUES_PREFIX)
+        else:
+            folder = tenant_folder(self._store.namespace, folder)
+        return TextMemoryFiles(
+            files, folder, redact=self._secrets.redact_data, now=self._clock.time, find_lines=find_lines
+        )
+
+    def working(
+        self, *, session: str = "", owner: str = "", schema: "dict[str, Any] | None" = None, ttl: float | None = None
+    ) -> StoredWorkingMemory:
+        """Return the working memory of a session or of an owner; ``schema`` and ``ttl`` as in ``WorkingMemory``."""
+        if bool(session) == bool(owner):
+            raise InvalidInput("name either the session or the owner of a working memory")
+        key = thread_key(parse_session_id(session)) if session else resource_key(owner)
+        check = partial(find_content_problem, schema, find_schema_problem)
+        return StoredWorkingMemory(
+            self._store.values, key, MemoryMeta(thread_id=session, resource_id=owner), now=self._clock.time, ttl=ttl,
+            find_problem=check, redact=self._secrets.redact_data,
+        )  # fmt: skip
