@@ -21,15 +21,15 @@ async def test_a_program_reads_what_an_agent_wrote_and_the_agent_what_the_progra
     store = MemoryStore()
     await run_text(call("memory_write", file="notes.md", content="tea 12", title="T"), store=store)
     async with runtime(store, secrets=["hunter2-hunter2"]) as rt:
-        memory = rt.memories.text(owner="kim")
+        memory = rt.memories.open_text(owner="kim")
         assert await memory.read_file("notes.md") == "## T\n\ntea 12\n"
         await memory.append_note("agent.md", "key hunter2-hunter2", title="K")
         found = await memory.search(r"tea \d+", regex=True)
         assert [match.line for match in found.matches] == ["tea 12"]
-        assert await rt.memories.text(owner="lee").list_files() == []
-        assert await rt.memories.text(namespace="team").list_files() == []
-        await rt.memories.working(session="w").update("Likes tea.")
-        await rt.memories.working(owner="kim").update("Speaks German.")
+        assert await rt.memories.open_text(owner="lee").list_files() == []
+        assert await rt.memories.open_text(namespace="team").list_files() == []
+        await rt.memories.open_working(session="w").update("Likes tea.")
+        await rt.memories.open_working(owner="kim").update("Speaks German.")
     _, model = await run_text(store=store, session="t")
     assert "key [redacted]" in model.prompts[0].system
     assert shown_in((await run_working(store=store, session="w"))[1]) == "Likes tea."
@@ -42,7 +42,7 @@ async def test_a_memory_in_given_files_is_opened_with_them(tmp_path: Path) -> No
     write = call("memory_write", file="n.md", content="x", title="T")
     await run_text(write, store=store, memory=vaka.TextMemory(files))
     async with runtime(store) as rt:
-        assert await rt.memories.text(owner="kim", files=files).read_file("n.md") == "## T\n\nx\n"
+        assert await rt.memories.open_text(owner="kim", files=files).read_file("n.md") == "## T\n\nx\n"
 
 
 async def test_a_memory_belongs_to_exactly_one() -> None:
@@ -50,13 +50,13 @@ async def test_a_memory_belongs_to_exactly_one() -> None:
     async with runtime() as rt:
         for owner, other in (("", ""), ("kim", "x")):
             with pytest.raises(InvalidInput):
-                rt.memories.text(owner=owner, namespace=other)
+                rt.memories.open_text(owner=owner, namespace=other)
             with pytest.raises(InvalidInput):
-                rt.memories.working(owner=owner, session=other)
+                rt.memories.open_working(owner=owner, session=other)
         for namespace in ("../x", "/"):
             with pytest.raises(ConfigError):
-                rt.memories.text(namespace=namespace)
-        memory = rt.memories.working(owner="kim", schema=schema, ttl=60)
+                rt.memories.open_text(namespace=namespace)
+        memory = rt.memories.open_working(owner="kim", schema=schema, ttl=60)
         with pytest.raises(InvalidInput, match="name"):
             await memory.update("{}")
         await memory.update('{"name": "Kim"}')

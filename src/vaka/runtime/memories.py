@@ -28,7 +28,7 @@ class Memories:
     def __init__(self, store: Store, clock: Clock, secrets: Secrets) -> None:
         self._store, self._clock, self._secrets = store, clock, secrets
 
-    def text(self, *, owner: str = "", namespace: str = "", files: Files | None = None) -> TextMemoryFiles:
+    def open_text(self, *, owner: str = "", namespace: str = "", files: Files | None = None) -> TextMemoryFiles:
         """Return the text memory of an owner, or the shared one of ``TextMemory(namespace=…)``.
 
         ``files`` are those that were given to ``TextMemory``; by default the memory is in the store.
@@ -44,7 +44,7 @@ class Memories:
             files, folder, redact=self._secrets.redact_data, now=self._clock.time, find_lines=find_lines
         )
 
-    def working(
+    def open_working(
         self, *, session: str = "", owner: str = "", schema: "dict[str, Any] | None" = None, ttl: float | None = None
     ) -> StoredWorkingMemory:
         """Return the working memory of a session or of an owner; ``schema`` and ``ttl`` as in ``WorkingMemory``."""
