@@ -88,3 +88,32 @@ def test_a_thread_is_exported_and_imported_under_another_name(kept: Shell) -> No
 
 def without_turn(line: dict[str, object]) -> dict[str, object]:
     return {name: value for name, value in line.items() if name != "turn"}
+
+
+def test_a_thread_and_everything_of_an_owner_are_erased_and_still_verified(kept: Shell) -> None:
+    head = kept.vaka("sessions", "verify", "greeting", "--json").json["hash"]
+    for words in ((), ("greeting", "--owner", "kim"), ("greeting",)):
+        refused = kept.vaka("threads", "erase", *words)
+        assert (refused.code, refused.out) == (2, "")
+    assert kept.vaka("threads", "erase", "none", "--yes").code == 2
+    dry = kept.vaka("threads", "erase", "--owner", "kim", "--dry-run")
+    assert (dry.out, "would erase 1 threads" in dry.err) == ("pumps\n", True)
+    done = kept.vaka("threads", "erase", "--owner", "kim", "--yes")
+    assert (done.code, done.out) == (0, "pumps\n")
+    assert "erased 1 threads" in done.err
+    assert kept.vaka("threads", "list", "--owner", "kim", "--json").json["threads"] == []
+    assert kept.vaka("threads", "search", "Pumpe").out == ""
+    report = kept.vaka("threads", "erase", "greeting", "--yes", "--json").json
+    assert (report["sessions"], report["overwritten"]) == (["greeting"], True)
+    assert kept.vaka("threads", "erase", "greeting", "--yes").out == ""
+
+    check = kept.vaka("sessions", "verify", "greeting", "--expect", head)
+    assert (check.code, f"{report['events']} events erased)" in check.out) == (0, True)
+    assert kept.vaka("sessions", "list", "--json").json["sessions"][0]["erased"] > 0
+    assert kept.vaka("sessions", "list").out.count("  erased ") == 2
+    assert kept.vaka("sessions", "show", "greeting").out.splitlines()[-1] == f"  {report['events']} events were erased"
+    exported = kept.vaka("sessions", "export", "greeting").out
+    assert "Hello" not in exported
+    refused = kept.vaka("run", "Again.", "--session", "greeting", "--model", "scripted:hello.jsonl")
+    assert (refused.code, "was erased" in refused.err) == (2, True)
+    assert kept.vaka("sessions", "delete", "greeting", "--yes").code == 0

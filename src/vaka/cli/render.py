@@ -145,6 +145,7 @@ _LINES: dict[type[Body], Callable[[Any], str]] = {
         "answered by {author}: {what}", author=author_of(body), what=body.question
     ),
     context.ContextCompacted: compaction_text,
+    control.SessionErased: lambda body: translate("{count} events were erased", count=body.events),
     control.SessionUpdated: lambda body: (
         translate("the session belongs to {folder}", folder=body.workspace.root) if body.workspace else ""
     ),

@@ -57,6 +57,8 @@ class LogCheck(msgspec.Struct, frozen=True, kw_only=True):
     hash: str = ""
     expected_at: int | None = None
     """The event whose hash was expected."""
+    erased: int = 0
+    """The number of events whose data were erased."""
     error: str | None = None
 
 
@@ -104,12 +106,13 @@ async def _selected_sessions(runtime: Runtime, session: str | None) -> AsyncGene
 
 
 async def _verify_log(runtime: Runtime, info: SessionInfo, expect: str | None) -> LogCheck:
-    head, hash, at = 0, "", None
+    head, hash, at, erased = 0, "", None, 0
     try:
         async with aclosing(runtime.store.events.read(info.id, upto=info.head)) as events:
             async for event in events:
                 head, hash = event.seq, event.hash
                 at = head if hash == expect else at
+                erased += bool(event.erased)
                 if head % _PROGRESS_INTERVAL == 0:
                     click.echo(f"{info.id}: {head} of {info.head} events", err=True)
     except Corrupt as corrupt:
@@ -119,7 +122,9 @@ async def _verify_log(runtime: Runtime, info: SessionInfo, expect: str | None) -
         error = f"the log ends at {head} ({hash}), the index says {info.head} ({info.hash})"
     elif expect is not None and at is None:
         error = f"no event has the hash {expect}; the head is {hash}"
-    return LogCheck(session_id=info.id, ok=error is None, head=head, hash=hash, expected_at=at, error=error)
+    return LogCheck(
+        session_id=info.id, ok=error is None, head=head, hash=hash, expected_at=at, erased=erased, error=error
+    )
 
 
 def _print_check(check: LogCheck, *, as_json: bool) -> None:
@@ -127,6 +132,7 @@ def _print_check(check: LogCheck, *, as_json: bool) -> None:
         print_json(check)
         return
     where = f" (expected hash at {check.expected_at})" if check.expected_at else ""
+    where += f" ({check.erased} events erased)" if check.erased else ""
     state = f"ok{where}" if check.ok else f"NOT OK: {check.error}"
     click.echo(f"{as_printable(check.session_id)}  {check.head}  {check.hash}  {state}")
 
@@ -403,6 +409,8 @@ def delete(session: str, yes: bool, **flags: Any) -> None:
 def _status_text(info: SessionInfo) -> str:
     if info.live:
         return f"{info.status}*"
+    if info.erased:
+        return "erased"
     return "unfinished" if info.status == "running" else info.status
 
 

@@ -1,4 +1,4 @@
-"""``vaka threads``: list, show, search, export and import conversations."""
+"""``vaka threads``: list, show, search, export, import and erase conversations."""
 
 import sys
 from contextlib import aclosing
@@ -10,10 +10,11 @@ import msgspec
 
 from vaka.cli import options
 from vaka.cli.bootstrap import with_runtime
-from vaka.cli.errors import UsageError
+from vaka.cli.errors import FAILED, Quit, UsageError
 from vaka.cli.render import as_printable, format_age, print_json, print_table, shorten
 from vaka.core.ports.messages import MessageFilter, MessagePage, MessageQuery, MessageSearch, SearchHit, SearchPage
 from vaka.memory.threads import THREAD_STATES, Thread, ThreadPage
+from vaka.runtime.erase import ErasureReport
 from vaka.runtime.runtime import Runtime
 from vaka.runtime.threads import ThreadStats
 
@@ -23,7 +24,7 @@ _OWNER_HELP = "The owner that it must belong to; a thread of another owner is no
 
 @click.group()
 def threads() -> None:
-    """List, show, search, export and import conversations."""
+    """List, show, search, export, import and erase conversations."""
 
 
 def _parse_pairs(pairs: tuple[str, ...]) -> dict[str, Any]:
@@ -215,3 +216,47 @@ def import_(file: Path, id: str, owner: str | None, **flags: Any) -> None:
         print_json(thread)
     else:
         click.echo(as_printable(thread.id))
+
+
+@threads.command(epilog=options.format_examples(
+    "vaka threads erase demo", "vaka threads erase --owner kim --dry-run", "vaka threads erase --owner kim --yes"
+))  # fmt: skip
+@click.argument("thread", metavar="[ID]", default="")
+@click.option("--owner", default="", help="Everything of this owner: all threads and memories.")
+@click.option("--dry-run", is_flag=True, help="Only print what would be erased.")
+@click.option("--yes", "-y", is_flag=True, help="Do not ask.")
+@options.json_option
+@options.store_options
+def erase(thread: str, owner: str, dry_run: bool, yes: bool, **flags: Any) -> None:
+    """Erase what was said in a thread, or everything that is stored of an owner. It cannot be undone.
+
+    The hashes of the events stay, so that `vaka sessions verify` still proves that the log is complete. Exit code 1
+    when a thread could not be erased; erase again then.
+    """
+    if bool(thread) == bool(owner):
+        raise UsageError("name one thread, or --owner")
+    if not (yes or dry_run):
+        if not sys.stdin.isatty():
+            raise UsageError("erasing cannot be undone; add --yes to do it without a terminal")
+        what = f"everything of the owner {as_printable(owner)}" if owner else f"thread {as_printable(thread)}"
+        click.confirm(f"Erase {what} for good?", abort=True, err=True)
+    report = with_runtime(flags, lambda runtime: runtime.erase(thread, owner=owner, dry_run=dry_run))
+    if flags["as_json"]:
+        print_json(report)
+    else:
+        _print_erasure(report)
+    if report.failed:
+        raise Quit(FAILED)
+
+
+def _print_erasure(report: ErasureReport) -> None:
+    for id in report.sessions:
+        click.echo(as_printable(id))
+    for id, problem in report.failed.items():
+        click.echo(f"not erased: {as_printable(id)}: {as_printable(problem)}", err=True)
+    verb = "would erase" if report.dry_run else "erased"
+    memories = "".join(f", {count} of {kind} memory" for kind, count in report.memories.items())
+    counts = f"{len(report.sessions)} threads, {report.events} events, {report.blobs} blobs"
+    click.echo(f"{verb} {counts}{memories}", err=True)
+    if not report.overwritten:
+        click.echo("files of the database may still have old copies until it is vacuumed; see the guide", err=True)
