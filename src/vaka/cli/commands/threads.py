@@ -255,7 +255,7 @@ def _print_erasure(report: ErasureReport) -> None:
     for id, problem in report.failed.items():
         click.echo(f"not erased: {as_printable(id)}: {as_printable(problem)}", err=True)
     verb = "would erase" if report.dry_run else "erased"
-    memories = "".join(f", {count} of {kind} memory" for kind, count in report.memories.items())
+    memories = "".join(f", {count} records of {kind} memory" for kind, count in report.memories.items() if count)
     counts = f"{len(report.sessions)} threads, {report.events} events, {report.blobs} blobs"
     click.echo(f"{verb} {counts}{memories}", err=True)
     if not report.overwritten:
