@@ -22,6 +22,7 @@ from vaka.middleware import (
     Redaction,
     TodoList,
     ToolRetry,
+    Trimming,
 )
 from vaka.stores.memory import MemoryStore
 from vaka.testing.clock import FakeClock
@@ -40,6 +41,7 @@ MIDDLEWARE: dict[str, Callable[[], vaka.Middleware]] = {
     "Redaction": lambda: Redaction(personal=True),
     "TodoList": lambda: TodoList(builtin_tools(["TodoWrite"])[0], every=2),
     "ToolRetry": lambda: ToolRetry(times=1, pause=0.1),
+    "Trimming": Trimming,
 }
 """Every middleware that comes with vaka; those of ``vaka.middleware`` that are not one are named below."""
 OTHER_NAMES = {"CoolDownRule", "Review", "token_pattern"}
