@@ -39,9 +39,11 @@ MIDDLEWARE: dict[str, Callable[[], vaka.Middleware]] = {
     "PatchToolCalls": PatchToolCalls,
     "RateLimit": lambda: RateLimit(rate=100.0),
     "Redaction": lambda: Redaction(personal=True),
+    "TextMemory": lambda: vaka.TextMemory(namespace="team"),
     "TodoList": lambda: TodoList(builtin_tools(["TodoWrite"])[0], every=2),
     "ToolRetry": lambda: ToolRetry(times=1, pause=0.1),
     "Trimming": Trimming,
+    "WorkingMemory": vaka.WorkingMemory,
 }
 """Every middleware that comes with vaka; those of ``vaka.middleware`` that are not one are named below."""
 OTHER_NAMES = {"CoolDownRule", "Review", "token_pattern"}
@@ -163,7 +165,7 @@ def _ends_with_reminder(prompt: Prompt) -> bool:
 
 
 def test_every_middleware_of_vaka_is_part_of_these_tests() -> None:
-    assert {*MIDDLEWARE} == {*vaka.middleware.__all__} - OTHER_NAMES
+    assert {*MIDDLEWARE} == {*vaka.middleware.__all__, "TextMemory", "WorkingMemory"} - OTHER_NAMES
 
 
 @given(st.lists(TURNS, min_size=2, max_size=4), st.lists(st.sampled_from([*MIDDLEWARE]), unique=True))
