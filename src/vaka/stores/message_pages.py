@@ -4,7 +4,9 @@ import base64
 import binascii
 import hashlib
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
+from functools import lru_cache
 from typing import Any, NamedTuple, get_args
 
 import msgspec
@@ -21,7 +23,8 @@ from vaka.core.ports.messages import (
     SearchHit,
 )
 from vaka.core.session.message_rows import searchable_text, without_content
-from vaka.core.types.errors import InvalidInput
+from vaka.core.types.errors import Corrupt, InvalidInput
+from vaka.core.types.event import Event, decode, decode_batch
 from vaka.core.types.ids import AgentPath, Digest
 from vaka.text.search import ParsedQuery, cut_snippet, parse_query
 from vaka.text.words import split_words
@@ -39,11 +42,27 @@ def words_of(message: MessageRow, blobs: Mapping[Digest, bytes]) -> list[str]:
     return split_words(searchable_text(message, blobs))[:MAX_INDEXED_WORDS]
 
 
+@lru_cache(maxsize=1024)
 def scope_word(kind: str, *names: str) -> str:
     """Return the word that stands for a namespace or a session in a word index; no text has such a word."""
     parts = [name.encode("utf-8", "surrogatepass") for name in names]
     digest = hashlib.blake2b(b"".join(len(part).to_bytes(8, "big") + part for part in parts), digest_size=8)
     return f"_{kind}{digest.hexdigest()}"
+
+
+def decode_intact(bodies: Sequence[object]) -> list[Event | None]:
+    """Return the events that these stored bytes encode; ``None`` in the place of one that is missing or damaged."""
+    stored = [body for body in bodies if isinstance(body, bytes)]
+    if len(stored) == len(bodies):
+        with suppress(Corrupt):
+            return [*decode_batch(stored)]
+    events: list[Event | None] = []
+    for body in bodies:
+        event = None
+        with suppress(Corrupt):
+            event = decode(body) if isinstance(body, bytes) else None
+        events.append(event)
+    return events
 
 
 def encode_cursor(value: object) -> str:
@@ -95,6 +114,10 @@ class RowConditions(NamedTuple):
     since: str = ""
     until: str = ""
     path: str | None = None
+
+    @property
+    def has_all_roles(self) -> bool:
+        return len(self.roles) == len(get_args(MessageRole))
 
     def holds(self, message: MessageRow) -> bool:
         return (

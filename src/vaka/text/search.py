@@ -1,6 +1,7 @@
 """Search queries: parse what a person typed, match and score texts, and cut snippets."""
 
 import re
+from collections import deque
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -84,6 +85,7 @@ SNIPPET_LENGTH = 240
 _BEFORE = 60
 """Characters before the first match."""
 _ELLIPSIS = "…"
+_BREAKS = dict.fromkeys(map(ord, "\n\r\t\v\f"), " ")
 
 
 def cut_snippet(text: str, query: ParsedQuery) -> tuple[str, tuple[tuple[int, int], ...]]:
@@ -92,27 +94,25 @@ def cut_snippet(text: str, query: ParsedQuery) -> tuple[str, tuple[tuple[int, in
     begin = max(spans[0][0] - _BEFORE, 0) if spans else 0
     end = min(begin + SNIPPET_LENGTH, len(text))
     lead = _ELLIPSIS if begin else ""
-    part = "".join(" " if character in "\n\r\t\v\f" else character for character in text[begin:end])
     shift = len(lead) - begin
     matches = tuple((first + shift, min(after, end) + shift) for first, after in spans if first < end)
-    return f"{lead}{part}{_ELLIPSIS if end < len(text) else ''}", matches
+    return f"{lead}{text[begin:end].translate(_BREAKS)}{_ELLIPSIS if end < len(text) else ''}", matches
 
 
 def _find_matches(text: str, query: ParsedQuery) -> list[tuple[int, int]]:
-    """Return the offsets of the matches in a text, in order; overlapping ones are merged."""
-    located = list(locate_words(text))
+    """Return the offsets of the matches near the first one, in order; overlapping ones are merged."""
+    longest = max((len(term.words) for term in query.required), default=1)
+    recent: deque[tuple[str, int, int]] = deque(maxlen=longest)
     found: list[tuple[int, int]] = []
-    for term in query.required:
-        *head, last = term.words
-        length = len(term.words)
-        for place in range(len(located) - length + 1):
-            word = located[place + length - 1][0]
-            if (word.startswith(last) if term.prefix else word == last) and all(
-                located[place + offset][0] == other for offset, other in enumerate(head)
-            ):
-                end = located[place + length - 1]
-                after = end[1] + len(last) if term.prefix and is_unspaced(last) else end[2]
-                found.append((located[place][1], after))
+    for word in locate_words(text):
+        recent.append(word)
+        for term in query.required:
+            if _ends_with(recent, term):
+                last = term.words[-1]
+                after = word[1] + len(last) if term.prefix and is_unspaced(last) else word[2]
+                found.append((recent[-len(term.words)][1], after))
+        if found and word[1] > found[0][0] + SNIPPET_LENGTH:
+            break
     merged: list[tuple[int, int]] = []
     for first, after in sorted(found):
         if merged and first < merged[-1][1]:
@@ -120,3 +120,13 @@ def _find_matches(text: str, query: ParsedQuery) -> list[tuple[int, int]]:
         else:
             merged.append((first, after))
     return merged
+
+
+def _ends_with(recent: Sequence[tuple[str, int, int]], term: SearchTerm) -> bool:
+    """Return whether the last words are those of a term."""
+    *head, last = term.words
+    word = recent[-1][0]
+    if not (word.startswith(last) if term.prefix else word == last):
+        return False
+    begin = len(recent) - len(term.words)
+    return begin >= 0 and all(recent[begin + offset][0] == other for offset, other in enumerate(head))

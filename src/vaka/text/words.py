@@ -30,6 +30,8 @@ _UNSPACED = (
 )
 """Characters of scripts without spaces, and of Korean, whose words have endings."""
 
+_ASCII = {code: chr(code).lower() if chr(code).isalnum() else " " for code in range(128)}
+"""Replaces capital letters, and what is not part of a word, in ASCII text."""
 _ASCII_WORD = re.compile(r"[a-z0-9]+")
 _RUN = re.compile(rf"[\w{_MARKS}]+")
 _PIECE = re.compile(rf"([{_UNSPACED}]+)|(?:(?![_{_UNSPACED}])[\w{_MARKS}])+")
@@ -49,14 +51,18 @@ def fold_text(text: str) -> str:
 def split_words(text: str) -> list[str]:
     """Return the words of a text, in order."""
     if text.isascii():
-        return [word[:MAX_WORD_LENGTH] for word in _ASCII_WORD.findall(text.lower())]
+        return _split_ascii(text)
     words: list[str] = []
     for run in _RUN.findall(text):
         folded = fold_text(run)
-        if folded.isascii():
-            words += [word[:MAX_WORD_LENGTH] for word in _ASCII_WORD.findall(folded)]
-        else:
-            words += [word for word, _, _ in _locate_in_run(folded)]
+        words += _split_ascii(folded) if folded.isascii() else [word for word, _, _ in _locate_in_run(folded)]
+    return words
+
+
+def _split_ascii(text: str) -> list[str]:
+    words = text.translate(_ASCII).split()
+    if words and max(map(len, words)) > MAX_WORD_LENGTH:
+        return [word[:MAX_WORD_LENGTH] for word in words]
     return words
 
 
@@ -65,6 +71,10 @@ def locate_words(text: str) -> Iterator[tuple[str, int, int]]:
 
     A word that folding has made longer or shorter has the offsets of the characters around it, up to blanks.
     """
+    if text.isascii():
+        for match in _ASCII_WORD.finditer(text.lower()):
+            yield match.group()[:MAX_WORD_LENGTH], match.start(), match.end()
+        return
     for match in _RUN.finditer(text):
         begin, end = match.span()
         folded = fold_text(match.group())

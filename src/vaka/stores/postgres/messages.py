@@ -1,7 +1,6 @@
 """The messages of one namespace: list, find, count and search them."""
 
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import suppress
+from collections.abc import Sequence
 from typing import Any
 
 from vaka.core.ports.messages import (
@@ -15,13 +14,14 @@ from vaka.core.ports.messages import (
 )
 from vaka.core.session.message_rows import indexed_blobs_of, message_of
 from vaka.core.types.errors import Corrupt, NotFound
-from vaka.core.types.event import Event, decode
+from vaka.core.types.event import decode
 from vaka.core.types.ids import SessionId
 from vaka.stores.message_pages import (
     LISTED_ROLES,
     Candidate,
     ListPosition,
     RowConditions,
+    decode_intact,
     has_content,
     is_descending,
     list_conditions,
@@ -89,7 +89,8 @@ class _Statement:
     def __init__(self, namespace: bytes, conditions: RowConditions) -> None:
         self.arguments: list[object] = [namespace]
         self.conditions: list[str] = []
-        self.add("m.role = any ({}::text[])", list(conditions.roles))
+        if not conditions.has_all_roles:
+            self.add("m.role = any ({}::text[])", list(conditions.roles))
         if conditions.since:
             self.add("m.ts >= {}", encode_text(conditions.since))
         if conditions.until:
@@ -162,10 +163,10 @@ class PostgresMessages(PostgresPort):
         scopes = await self._find_scopes(query, statement)
         if not scopes:
             return SearchPage()
+        # As constants, so that the server plans each search by how often its words occur. They have no dollar sign.
         words = encode_terms(terms)
-        statement.add("m.words @@ {}::tsquery", f"({' | '.join(scopes)}) & {words}")
-        statement.arguments.append(words)
-        rank = f"ts_rank(m.words, ${len(statement.arguments)}::tsquery, 1)"
+        statement.conditions.append(f"m.words @@ $q$({' | '.join(scopes)}) & {words}$q$::tsquery")
+        rank = f"ts_rank(m.words, $q${words}$q$::tsquery, 1)"
 
         async def fetch(bound: Any, inclusive: bool) -> Sequence[Candidate]:
             one = statement.copy()
@@ -266,16 +267,9 @@ async def _insert_backlog_rows(connection: PostgresConnection, namespace: bytes,
     if after is None:  # another process was faster
         return
     found = await connection.fetch(_SELECT_EVENTS, namespace, session, after, BACKLOG_EVENTS)
-    events = _decode_intact([row["body"] for row in found])
+    events = [event for event in decode_intact([row["body"] for row in found]) if event]
     await insert_messages(connection, postgres_key(namespace, decode_text(session)), events)
     if len(found) == BACKLOG_EVENTS:
         await connection.execute(_ADVANCE_BACKLOG, namespace, session, found[-1]["seq"])
     else:
         await connection.execute(_END_BACKLOG, namespace, session)
-
-
-def _decode_intact(bodies: Iterable[bytes]) -> Iterator[Event]:
-    """Yield the events that can be decoded; a damaged one has no row."""
-    for body in bodies:
-        with suppress(Corrupt):
-            yield decode(body)

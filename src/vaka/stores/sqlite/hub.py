@@ -7,7 +7,7 @@ from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
 from functools import partial
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from vaka.core.ports.store import SessionInfo
 from vaka.core.types.errors import Closed, Corrupt, StoreError, VakaError
@@ -20,6 +20,9 @@ from vaka.stores.sqlite.database import SqliteDatabase
 from vaka.stores.sqlite.rows import SessionRow, SqliteKey
 from vaka.stores.sqlite.sockets import FollowerConnection, SocketClient, SocketServer
 from vaka.stores.sqlite.writer_lock import WriterLock
+
+if TYPE_CHECKING:
+    from vaka.stores.sqlite.message_words import WaitingWords
 
 POLL_INTERVAL = 1.0
 """Seconds between polls of the awaited heads, in case a socket message is lost."""
@@ -84,6 +87,17 @@ class SqliteHub:
         self._waiting: int | None = None
         """About how many messages wait for their words to be indexed; ``None`` until this handle has written one."""
         self._indexing = False
+        self._index_lock = asyncio.Lock()
+        self._waiting_words: WaitingWords | None = None
+
+    @property
+    def waiting_words(self) -> "WaitingWords":
+        """The messages that wait for their words to be indexed, as searches need them."""
+        if self._waiting_words is None:
+            from vaka.stores.sqlite.message_words import WaitingWords  # noqa: PLC0415  # most programs do not search
+
+            self._waiting_words = WaitingWords()
+        return self._waiting_words
 
     def count_messages(self, connection: sqlite3.Connection, count: int) -> None:
         """Count messages that this handle has inserted; the first time, also those that waited before."""
@@ -96,13 +110,22 @@ class SqliteHub:
             self._waiting, self._indexing = 0, True
             _ = self.tasks.start(self._index_words())
 
-    async def _index_words(self) -> None:
+    async def index_until(self, rest: int) -> None:
+        """Index the words of messages until at most ``rest`` wait.
+
+        A file that cannot be written stays as it is: a search reads the messages that wait.
+        """
         from vaka.stores.sqlite.message_words import index_batches  # noqa: PLC0415  # only one in many runs needs it
 
+        async with self._index_lock:
+            try:
+                await index_batches(self.database, rest=rest)
+            except StoreError as error:
+                _log.warning("the words of messages were not indexed: %s", error)
+
+    async def _index_words(self) -> None:
         try:
-            await index_batches(self.database, rest=rows.WORDS_BATCH - 1)
-        except VakaError as error:  # the next batch tries again; a search reads the messages without it
-            _log.warning("the words of messages were not indexed: %s", error)
+            await self.index_until(rows.WORDS_BATCH - 1)
         finally:
             self._indexing = False
 

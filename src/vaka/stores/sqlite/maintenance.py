@@ -54,8 +54,6 @@ class SqliteMaintenance(SqlitePort):
 
     async def reindex(self) -> int:
         """Rebuild every index row from the logs, one session after the other; ``Corrupt`` names the damaged ones."""
-        from vaka.stores.sqlite.message_words import index_batches  # noqa: PLC0415  # only here, and for a search
-
         names = await self._fetch(_SELECT_SESSION_IDS)
         damaged: list[str] = []
         count = 0
@@ -64,7 +62,7 @@ class SqliteMaintenance(SqlitePort):
                 count += await self._database.write(partial(_rebuild_index, self._key(name)), size=_THREAD_SIZE)
             except Corrupt as error:
                 damaged.append(str(error))
-        await index_batches(self._database)
+        await self._hub.index_until(0)
         if damaged:
             raise Corrupt(f"{len(damaged)} of {len(names)} sessions cannot be indexed: {'; '.join(damaged[:20])}")
         return count

@@ -2,18 +2,19 @@
 
 import sqlite3
 import zlib
-from collections.abc import Iterable, Iterator
-from contextlib import suppress
+from collections.abc import Sequence
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
+
+import msgspec
 
 from vaka.core.ports.messages import MessageRow
 from vaka.core.session.hash_chain import hash_of
 from vaka.core.session.message_rows import indexed_blobs_of, message_of, select_messages
 from vaka.core.types.errors import Corrupt
-from vaka.core.types.event import Event, decode
+from vaka.core.types.event import decode, decode_batch
 from vaka.core.types.ids import Digest
-from vaka.stores.message_pages import scope_word, words_of
+from vaka.stores.message_pages import decode_intact, scope_word, words_of
 from vaka.stores.sqlite import rows
 from vaka.stores.sqlite.database import SqliteDatabase
 from vaka.stores.sqlite.rows import SqliteKey
@@ -29,6 +30,13 @@ _SELECT_WAITING = (
     "select m.number, m.checksum, m.namespace, m.session, m.seq, e.body from messages m left join events e "
     "on e.namespace = m.namespace and e.session = m.session and e.seq = m.seq where m.number > ? order by m.number "
     "limit ?"
+)
+_SELECT_WAITING_CHECKSUMS = (
+    "select number, checksum from messages where number > (select indexed from message_progress) order by number"
+)
+_SELECT_CALL = (
+    "select e.body from names n join events e on e.namespace = n.namespace and e.session = n.session "
+    "and e.seq = n.seq where n.namespace = ? and n.session = ? and n.kind = 'call' and n.name = ?"
 )
 _SELECT_CHECKSUMS = "select number, checksum from messages where number > ? and number <= ?"
 _INSERT_WORDS = "insert into message_words (rowid, scope, words) values (?,?,?)"
@@ -51,29 +59,48 @@ class WaitingMessage(NamedTuple):
 def read_waiting(connection: sqlite3.Connection, limit: int) -> tuple[int, list[WaitingMessage]]:
     """Return the number of the last message that is indexed, and the next ones with their words."""
     indexed: int = connection.execute("select indexed from message_progress").fetchone()[0]
-    return indexed, [
-        WaitingMessage(
-            number, checksum, f"{scope_word('n', namespace)} {scope_word('s', namespace, session)}",
-            _words_of(connection, (namespace, session), seq, checksum, body),
-        )
-        for number, checksum, namespace, session, seq, body in connection.execute(
-            _SELECT_WAITING, (indexed, limit)
-        ).fetchall()
-    ]  # fmt: skip
+    found = connection.execute(_SELECT_WAITING, (indexed, limit)).fetchall()
+    return indexed, split_messages(connection, found)
 
 
-def _words_of(connection: sqlite3.Connection, key: SqliteKey, seq: int, checksum: int, body: object) -> str:
-    try:
-        message = load_message(connection, key, seq, checksum, body)
-    except Corrupt:  # listing the session reports it
-        return ""
-    return join_words(words_of(message, load_blobs(connection, key[0], message)))
+class WaitingWords:
+    """The messages that wait for their words to be indexed, split once for all searches of a handle."""
+
+    def __init__(self) -> None:
+        self._known: dict[int, WaitingMessage] = {}
+
+    def read(self, connection: sqlite3.Connection) -> list[WaitingMessage]:
+        """Return the messages that wait, newest first."""
+        found: dict[int, int] = dict(connection.execute(_SELECT_WAITING_CHECKSUMS).fetchall())
+        known = {number: one for number, one in self._known.items() if found.get(number) == one.checksum}
+        missing = [number for number in found if number not in known]
+        if missing:
+            records = connection.execute(_SELECT_WAITING, (missing[0] - 1, len(found))).fetchall()
+            new = split_messages(connection, [record for record in records if record[0] not in known])
+            known |= {one.number: one for one in new}
+        self._known = known
+        return sorted(known.values(), reverse=True)
+
+
+def split_messages(connection: sqlite3.Connection, found: Sequence[tuple[Any, ...]]) -> list[WaitingMessage]:
+    """Return the messages of ``_SELECT_WAITING`` with their words; a damaged one has none: listing it reports that."""
+    intact = [
+        body if isinstance(body, bytes) and zlib.crc32(body) == checksum else None for _, checksum, *_, body in found
+    ]
+    waiting: list[WaitingMessage] = []
+    for (number, checksum, namespace, session, *_), event in zip(found, decode_intact(intact), strict=True):
+        message = message_of(event) if event is not None else None
+        words = words_of(message, load_blobs(connection, namespace, message)) if message else ()
+        scope = f"{scope_word('n', namespace)} {scope_word('s', namespace, session)}"
+        waiting.append(WaitingMessage(number, checksum, scope, join_words(words)))
+    return waiting
 
 
 def load_message(connection: sqlite3.Connection, key: SqliteKey, seq: int, checksum: int, body: object) -> MessageRow:
     """Return the message that a stored event is; ``Corrupt`` when it is not the one that its row was made of."""
     stored = rows.check_body(key, seq, body)
-    message = message_of(decode(stored)) if zlib.crc32(stored) == checksum else None
+    (event,) = decode_batch([stored]) if zlib.crc32(stored) == checksum else (None,)
+    message = message_of(event) if event is not None else None
     if message is None or (message.session, message.seq) != (key[1], seq):
         raise Corrupt(
             f"session {key[1]!r}: event {seq} or its row in the message index is damaged; check the session with "
@@ -81,13 +108,9 @@ def load_message(connection: sqlite3.Connection, key: SqliteKey, seq: int, check
         )
     if message.role != "tool":
         return message
-    found = connection.execute(
-        "select e.body from names n join events e on e.namespace = n.namespace and e.session = n.session "
-        "and e.seq = n.seq where n.namespace = ? and n.session = ? and n.kind = 'call' and n.name = ?",
-        (*key, message.id),
-    ).fetchone()
+    found = connection.execute(_SELECT_CALL, (*key, message.id)).fetchone()
     call = message_of(decode(rows.check_body(key, seq, found[0]))) if found else None
-    return message_of(decode(stored), name=call.name if call else "") or message
+    return msgspec.structs.replace(message, name=call.name) if call else message
 
 
 def load_blobs(connection: sqlite3.Connection, namespace: str, message: MessageRow) -> dict[Digest, bytes]:
@@ -112,9 +135,13 @@ async def index_waiting(database: SqliteDatabase) -> bool:
 
 
 async def index_batches(database: SqliteDatabase, *, rest: int = 0) -> None:
-    """Index batches until at most ``rest`` messages wait, or other processes index them."""
-    while await database.read(rows.count_waiting) > rest and await index_waiting(database):
-        pass
+    """Index batches until at most ``rest`` messages wait, or no process makes progress."""
+    waiting = await database.read(rows.count_waiting)
+    while waiting > rest:
+        indexed = await index_waiting(database)
+        before, waiting = waiting, await database.read(rows.count_waiting)
+        if not indexed and waiting >= before:
+            return
 
 
 def _insert_words(indexed: int, batch: list[WaitingMessage], connection: sqlite3.Connection) -> bool:
@@ -150,16 +177,11 @@ def _insert_backlog_rows(key: SqliteKey, connection: sqlite3.Connection) -> None
     if record is None:
         return
     found = connection.execute(_SELECT_EVENTS, (*key, record[0], BACKLOG_EVENTS)).fetchall()
-    rows.insert_old_messages(connection, key, select_messages(_decode_all(body for _, body in found)))
+    rows.insert_old_messages(
+        connection, key, select_messages(event for event in decode_intact([body for _, body in found]) if event)
+    )
     if len(found) == BACKLOG_EVENTS:
         statement = "update message_backlog set seq = ? where namespace = ? and session = ?"
         connection.execute(statement, (found[-1][0], *key))
     else:
         connection.execute("delete from message_backlog where namespace = ? and session = ?", key)
-
-
-def _decode_all(bodies: Iterable[object]) -> Iterator[Event]:
-    for body in bodies:
-        if isinstance(body, bytes):
-            with suppress(Corrupt):
-                yield decode(body)

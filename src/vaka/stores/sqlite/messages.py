@@ -61,6 +61,10 @@ _SELECT_NAMED = (
     "select min(seq) from names where namespace = ? and session = ? and name = ? and kind in ('key', 'message')"
 )
 _SELECT_OWNED = "select session from sessions where namespace = ? and belongs_to = ? and belongs_to <> '' limit ?"
+_SELECT_MATCHES = (
+    "select f.rowid, f.words from message_words f cross join messages m on m.number = f.rowid "
+    "where f.message_words match ?{} order by f.rowid desc limit ?"
+)
 _SELECT_HIT = (
     "select m.session, m.seq, m.checksum, e.body from messages m left join events e on e.namespace = m.namespace "
     "and e.session = m.session and e.seq = m.seq where m.number = ? and m.namespace = ?"
@@ -77,6 +81,10 @@ class _Conditions(NamedTuple):
         self.texts.append(text)
         self.values.extend(values)
 
+    def also(self, text: str, *values: object) -> "_Conditions":
+        """Return these conditions and one more."""
+        return _Conditions([*self.texts, text], [*self.values, *values])
+
     @property
     def sql(self) -> str:
         return "".join(f" and {text}" for text in self.texts)
@@ -84,7 +92,8 @@ class _Conditions(NamedTuple):
 
 def _row_conditions(conditions: RowConditions) -> _Conditions:
     made = _Conditions([], [])
-    made.add(f"m.role in ({','.join('?' * len(conditions.roles))})", *conditions.roles)
+    if not conditions.has_all_roles:
+        made.add(f"m.role in ({','.join('?' * len(conditions.roles))})", *conditions.roles)
     if conditions.since:
         made.add("m.ts >= ?", conditions.since)
     if conditions.until:
@@ -126,7 +135,7 @@ class SqliteMessages(SqlitePort):
         if not terms.required:
             return SearchPage()
         await message_words.index_backlog(self._database, self._namespace)
-        await message_words.index_batches(self._database, rest=rows.WORDS_BATCH)
+        await self._hub.index_until(rows.WORDS_BATCH)
         scopes = await self._database.read(partial(self._find_scopes, query, conditions))
         if not scopes:
             return SearchPage()
@@ -134,7 +143,7 @@ class SqliteMessages(SqlitePort):
         async def fetch(bound: Any, inclusive: bool) -> Sequence[Candidate]:
             if bound is not None and type(bound) is not int:
                 raise TypeError(bound)
-            work = partial(_find_candidates, terms, scopes, conditions, bound, inclusive)
+            work = partial(self._find_candidates, terms, scopes, conditions, bound, inclusive)
             return await self._database.run_in_thread(work)
 
         page, following = await rank_candidates(query, position, fetch)
@@ -164,6 +173,39 @@ class SqliteMessages(SqlitePort):
         if sessions is None:
             return [scope_word("n", namespace)]
         return [scope_word("s", namespace, session) for session in sessions]
+
+    def _find_candidates(
+        self,
+        terms: ParsedQuery,
+        scopes: Sequence[str],
+        conditions: _Conditions,
+        bound: int | None,
+        inclusive: bool,
+        connection: sqlite3.Connection,
+    ) -> Sequence[Candidate]:
+        """Return the newest matches up to ``bound``: first of the messages whose words are not indexed yet."""
+        connection.execute("begin")  # both from one snapshot
+        try:
+            waiting = self._hub.waiting_words.read(connection)
+            within = [one for one in waiting if bound is None or one.number < bound + inclusive]
+            found = [
+                Candidate(one.number, score_words(one.words, terms))
+                for one in within
+                if not set(scopes).isdisjoint(one.scope.split())
+                and is_match(one.words, terms)
+                and _holds(connection, one, conditions)
+            ]
+            if bound is not None:
+                conditions = conditions.also("f.rowid < ?", bound + inclusive)
+            query = _SELECT_MATCHES.format(conditions.sql)
+            values = (_match_expression(terms, scopes), *conditions.values, max(SEARCH_WINDOW - len(found), 0))
+            found += [
+                Candidate(number, score_words(words, terms)) for number, words in connection.execute(query, values)
+            ]
+            return found[:SEARCH_WINDOW]
+        finally:
+            if connection.in_transaction:
+                connection.execute("commit")
 
     async def _exists(self, session: SessionId) -> bool:
         """Return whether a session exists; one that was written before the index existed gets its rows now."""
@@ -238,43 +280,6 @@ def _match_expression(terms: ParsedQuery, scopes: Sequence[str]) -> str:
 
 def _term_expression(term: SearchTerm) -> str:
     return f'"{" ".join(term.words)}"{" *" if term.prefix else ""}'
-
-
-def _find_candidates(
-    terms: ParsedQuery, scopes: Sequence[str], conditions: _Conditions, bound: int | None, inclusive: bool,
-    connection: sqlite3.Connection,
-) -> list[Candidate]:  # fmt: skip
-    """Return the newest matches up to ``bound``: of the messages whose words are not indexed yet, then of others."""
-    connection.execute("begin")  # both from one snapshot
-    try:
-        return _find_in_snapshot(connection, terms, scopes, conditions, bound, inclusive)
-    finally:
-        if connection.in_transaction:
-            connection.execute("commit")
-
-
-def _find_in_snapshot(
-    connection: sqlite3.Connection, terms: ParsedQuery, scopes: Sequence[str], conditions: _Conditions,
-    bound: int | None, inclusive: bool,
-) -> list[Candidate]:  # fmt: skip
-    limit_sql, limit_values = ("", []) if bound is None else (f" {'<=' if inclusive else '<'} ?", [bound])
-    _, waiting = message_words.read_waiting(connection, -1)
-    found = [
-        Candidate(one.number, score_words(one.words, terms))
-        for one in reversed(waiting)
-        if (bound is None or one.number < bound or (inclusive and one.number == bound))
-        and not set(scopes).isdisjoint(one.scope.split())
-        and is_match(one.words, terms)
-        and _holds(connection, one, conditions)
-    ]
-    query = (
-        "select f.rowid, f.words from message_words f cross join messages m on m.number = f.rowid "  # noqa: S608  # nosec B608  # constants
-        f"where f.message_words match ?{conditions.sql}{limit_sql and f' and f.rowid{limit_sql}'} "
-        "order by f.rowid desc limit ?"
-    )
-    values = [_match_expression(terms, scopes), *conditions.values, *limit_values, SEARCH_WINDOW - len(found)]
-    found += [Candidate(number, score_words(words, terms)) for number, words in connection.execute(query, values)]
-    return found[:SEARCH_WINDOW]
 
 
 def _holds(connection: sqlite3.Connection, one: WaitingMessage, conditions: _Conditions) -> bool:

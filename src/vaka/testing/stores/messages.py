@@ -162,7 +162,7 @@ class MessageListContract:
 
     async def test_filters_narrow_together_before_order_and_limit(self, store: Store) -> None:
         log = await write_conversation(store, at=10)
-        rows = [
+        rows: list[tuple[MessageFilter, list[str]]] = [
             (MessageFilter(role="USER"), ["k1"]),
             (MessageFilter(role="assistant"), ["m1", "m2"]),
             (MessageFilter(keywords=("HARBOUR", "file")), ["call_1", "call_2", "m2"]),

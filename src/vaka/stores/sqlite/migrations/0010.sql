@@ -14,8 +14,11 @@ create table messages (
 
 create unique index messages_by_seq on messages (namespace, session, seq, role, size);
 
--- scope: words for the namespace and the session; words: as vaka.text splits the message. ``rowid`` is messages.number
-create virtual table message_words using fts5 (scope, words, tokenize = "ascii tokenchars '_'", columnsize = 0);
+-- scope: words for the namespace and the session; words: as vaka.text splits the message. ``rowid`` is messages.number. Single
+-- characters of scripts without spaces are searched as prefixes of one character.
+create virtual table message_words using fts5 (
+    scope, words, tokenize = "ascii tokenchars '_'", prefix = '1', columnsize = 0
+);
 
 -- indexed: the last message whose words are in message_words
 create table message_progress (indexed integer not null);
