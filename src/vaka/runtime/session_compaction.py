@@ -1,5 +1,6 @@
 """Compact the context of a session between its turns, because a caller asks for it. Imported on first use."""
 
+import asyncio
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -56,6 +57,7 @@ async def compact_session(
     if interrupt:
         await drivers.interrupt_and_wait(id, "compacted")
     async with drivers.edit_lock(id):
+        await _wait_for_release(drivers, id)
         await drivers.require_idle(id)
         term = await drivers.store.events.claim(id)
         log = Log(drivers.store, id, drivers.hub.attach_writer(id), drivers.env.clock, drivers.secrets)
@@ -68,6 +70,16 @@ async def compact_session(
             if not log.released or not log.head:
                 await drivers.store.events.release(id, term)
             drivers.hub.detach_writer(id)
+
+
+async def _wait_for_release(drivers: "SessionDrivers", session: SessionId) -> None:
+    """Wait for a driver that has no turn to run any more and is about to release the session."""
+    driver = drivers.active.get(session)
+    if driver is None or not await driver.wait_started() or driver.waiting_for_claim:
+        return
+    if driver.next_turn == ("", "") and not driver.turn_opening and not driver.new_inputs:
+        await driver.wait()
+        await asyncio.sleep(0)
 
 
 def _require_between_turns(session: SessionId, opened: OpenedSession) -> None:
