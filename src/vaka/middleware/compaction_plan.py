@@ -33,6 +33,8 @@ REFERENCE_TARGET = 0.7
 SUMMARY_TARGET = 0.6
 """The part of the limit that a context may have after a compaction with a summary."""
 MAX_SUMMARY_TOKENS = 4_000
+INPUT_OVERHEAD = 10
+"""Tokens that each kept input counts besides its text, so that thousands of short ones are not kept."""
 
 
 class Strictness(msgspec.Struct, frozen=True):
@@ -218,7 +220,7 @@ class ConversationPlanner:
         found: list[int] = []
         tokens = 0
         for position in reversed(earlier):
-            tokens += tokens_of_message(self.messages[position])
+            tokens += tokens_of_message(self.messages[position]) + INPUT_OVERHEAD
             is_last = not found and not any(at >= cut for at in self._inputs)
             if tokens > most and not is_last:
                 break
