@@ -1,5 +1,6 @@
 """Turns in threads with some of their messages as context, processors of messages, and threads as JSON lines."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import aclosing
 from typing import Any
@@ -22,7 +23,7 @@ from vaka.core.types.message import (
     UserMessage,
     text_of,
 )
-from vaka.errors import AccessDenied, InvalidInput, NotFound, TurnError
+from vaka.errors import AccessDenied, Busy, InvalidInput, NotFound, TurnError
 from vaka.memory import Composite, Deduplication, MessageLimit, RoleFilter, ThreadOptions, ThreadPolicy
 from vaka.models.scripted import ScriptLine
 from vaka.runtime.runtime import Runtime
@@ -284,3 +285,55 @@ async def test_an_import_that_was_interrupted_is_finished_by_another_one(runtime
 async def test_lines_that_are_not_of_a_thread_are_refused(runtime: Runtime, lines: list[bytes], error: str) -> None:
     with pytest.raises(InvalidInput, match=error):
         await runtime.threads.import_lines(lines)
+
+
+async def test_deleting_a_message_keeps_later_turns_with_their_calls_and_session_values(runtime: Runtime) -> None:
+    async def remember(context: vaka.ToolContext, what: str) -> str:
+        """Remember."""
+        context.state.set("what", what)
+        context.state.set("old", None)
+        return f"kept {what} " + "x" * 40_000
+
+    lines = (say("One."), call("remember", what="boat"), say("Two."), say("Three."))
+    model = Answers(*lines)
+    agent = vaka.Agent("helper", model=model, tools=[remember])
+    await runtime.threads.create(id="t")
+    session = await runtime.open(agent, id="t")
+    await session.run("My name is Kim.", key="name")
+    await session.run("Remember the boat.")
+    assert (await runtime.threads.delete_messages("t", ["name"])).affected_count == 1
+    assert await session.state_values() == {"what": "boat"}
+    await session.run("And?")
+    assert texts_of(model.prompts[-1]) == ["One.", "Remember the boat.", "", "result", "Two.", "And?"]
+    results = [message for message in model.prompts[-1].messages if isinstance(message, ToolMessage)]
+    assert len(results[0].results[0].text) > 40_000
+    events = [event async for event in runtime.store.events.read(session.id)]
+    assert any(b"Kim" in event.stored for event in events)
+    assert (await runtime.threads.delete_messages("t", [])).success
+
+
+async def test_messages_of_an_unfinished_turn_are_not_deleted(runtime: Runtime) -> None:
+    entered, leave = asyncio.Event(), asyncio.Event()
+
+    async def wait() -> str:
+        """Wait."""
+        entered.set()
+        await leave.wait()
+        return "done"
+
+    agent = vaka.Agent("helper", model=Answers(say("One."), call("wait"), say("Two.")), tools=[wait])
+    await runtime.threads.create(id="t")
+    session = await runtime.open(agent, id="t")
+    await session.run("First.", key="first")
+    turn = asyncio.create_task(session.run("Second."))
+    await entered.wait()
+    for refused in (
+        runtime.threads.delete_messages("t", ["first"]),
+        runtime.threads.add_message("t", {"role": "user", "content": "x"}),
+    ):
+        with pytest.raises(Busy):
+            await refused
+    assert (await runtime.threads.update("t", title="While it runs")).title == "While it runs"
+    leave.set()
+    assert (await turn).text == "Two."
+    assert (await runtime.threads.delete_messages("t", ["first"])).affected_count == 1

@@ -12,7 +12,7 @@ from tests.runtime.runtime_fixtures import IDS
 from vaka.core.ports.messages import MessageFilter, MessageQuery, MessageRow, MessageSearch
 from vaka.core.ports.store import Store
 from vaka.core.types.ids import SessionId
-from vaka.core.types.message import AssistantMessage
+from vaka.core.types.message import AssistantMessage, Message, Text, ToolMessage
 from vaka.errors import AccessDenied, AlreadyExists, HeadMoved, InvalidInput, NotFound
 from vaka.memory.threads import ActionItem, NewMessage, ThreadContext, ThreadPolicy, ThreadState
 from vaka.runtime.runtime import Runtime
@@ -341,3 +341,61 @@ async def test_namespaces_have_their_own_threads(store: Store) -> None:
         assert (await two.threads.search("secret")).hits == ()
         await two.threads.create(id="t")
         assert (await two.threads.stats("t")).message_count == 0
+
+
+async def test_deleted_messages_are_gone_from_the_conversation_lists_and_searches(
+    threads: Threads, runtime: Runtime, store: Store
+) -> None:
+    await threads.create(id="t", agent_id="helper", metadata={"mine": 1})
+    await threads.append_many("t", [
+        {"role": "user", "content": "My pump is broken.", "id": "u1", "metadata": {"channel": "mail"}},
+        {"role": "assistant", "content": "Which one?", "id": "a1"},
+        {"role": "user", "content": "Secret one.", "id": "u2"},
+        CALL, RESULT, {"role": "assistant", "content": "It is the valve.", "id": "a3"},
+    ])  # fmt: skip
+    done = await threads.delete_messages("t", ["u2", "missing", "a1"])
+    assert (done.affected_count, done.success, done.error_message) == (2, False, "there is no message 'missing'")
+    rest = [
+        ("user", "My pump is broken."), ("assistant", "Let me look."), ("tool", "A valve."),
+        ("assistant", "It is the valve."),
+    ]  # fmt: skip
+    page = await threads.get_messages("t")
+    assert shown(page.messages) == rest
+    assert (page.messages[0].id, page.messages[0].metadata) == ("u1", {"channel": "mail"})
+    assert (await threads.search("secret")).hits == ()
+    hits = (await threads.search("valve")).hits
+    assert {hit.message.seq for hit in hits} == {row.seq for row in page.messages[2:]}
+    stats = await threads.stats("t")
+    assert (stats.message_count, stats.user_message_count, stats.tool_message_count) == (4, 1, 1)
+    session = await runtime.open(vaka.Agent("helper"), id="t")
+    assert [text for message in await session.messages() for text in texts_of(message)] == [text for _, text in rest]
+    for reverse in (False, True):
+        found, cursor = list[str](), ""
+        while True:
+            part = await threads.get_messages("t", MessageQuery(limit=1, cursor=cursor, reverse=reverse))
+            found += [row.text for row in part.messages]
+            cursor = part.next
+            if not cursor:
+                break
+        assert found == [text for _, text in (reversed(rest) if reverse else rest)]
+        before = await threads.get_messages("t", MessageQuery(limit=3, cursor=part.prev, reverse=reverse))
+        assert [row.text for row in before.messages] == found[:3]
+    again = await threads.delete_messages("t", [page.messages[2].id, "u1"])
+    assert (again.affected_count, again.success) == (2, True)
+    assert shown((await threads.get_messages("t")).messages) == [
+        ("assistant", "Let me look."), ("tool", "This result was deleted."), ("assistant", "It is the valve."),
+    ]  # fmt: skip
+    assert (await threads.delete_messages("t", ["u1"])).affected_count == 0
+    assert (await threads.add_message("t", {"role": "user", "content": "again", "id": "u1"})).added is False
+    assert (await threads.stats("t")).message_count == 3
+    assert (await threads.get("t")).metadata["mine"] == 1
+    assert await store.reindex() == 1
+    assert len((await threads.get_messages("t")).messages) == 3
+    copy = await threads.import_lines([line async for line in threads.export("t")], id="copy")
+    assert (await threads.get_messages(copy.id)).messages[0].text == "Let me look."
+
+
+def texts_of(message: Message) -> list[str]:
+    if isinstance(message, ToolMessage):
+        return [result.text for result in message.results]
+    return ["".join(part.text for part in message.content if isinstance(part, Text))]

@@ -29,8 +29,8 @@ MAX_ID_LENGTH = 200
 RESERVED_PREFIXES = ("apr_", "qst_", "int_", "call_")
 """How the ids of decisions, interrupts and calls begin, which share the names of a session with its messages."""
 
-POLICY_KEY, CONTEXT_KEY = "thread.policy", "thread.context"
-"""The keys of the policy and the context in the metadata of a thread."""
+POLICY_KEY, CONTEXT_KEY, HIDDEN_KEY = "thread.policy", "thread.context", "thread.hidden"
+"""The keys of the policy, the context and the deleted messages in the metadata of a thread."""
 
 
 def check_transition(thread: str, state: str, next_state: str) -> None:
@@ -91,6 +91,16 @@ class ThreadContext(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     tags: tuple[str, ...] = ()
 
 
+class HiddenMessages(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Events whose messages are not listed any more, from ``first`` to ``last``; and how many messages they are."""
+
+    first: int
+    last: int
+    user: int = 0
+    assistant: int = 0
+    tool: int = 0
+
+
 class Thread(msgspec.Struct, frozen=True, kw_only=True):
     """A session as a thread."""
 
@@ -116,6 +126,11 @@ class Thread(msgspec.Struct, frozen=True, kw_only=True):
     def policy(self) -> ThreadPolicy | None:
         """Its limits; ``None`` without, and when the metadata has something else under this key."""
         return read_value(self.metadata.get(POLICY_KEY), ThreadPolicy)
+
+    @property
+    def hidden(self) -> tuple[HiddenMessages, ...]:
+        """The parts of its log whose messages were deleted or follow again."""
+        return read_value(self.metadata.get(HIDDEN_KEY), tuple[HiddenMessages, ...]) or ()
 
     @property
     def context(self) -> ThreadContext:

@@ -14,6 +14,7 @@ from vaka.core.ports.store import BlobStore
 from vaka.core.session.invariants import InvariantChecker
 from vaka.core.session.redaction import Secrets
 from vaka.core.session.snapshot import OpenedSession
+from vaka.core.session.state import SessionState
 from vaka.core.types import progress
 from vaka.core.types.control import InputAdded, StateChanged
 from vaka.core.types.event import Body
@@ -75,18 +76,18 @@ async def write_imported(
     """
 
     async def compose_stored(now: OpenedSession) -> list[TimedEntry]:
-        return await store_entries(runtime, now, compose(now))
+        return await store_entries(runtime, now.state, compose(now))
 
     await session.append_entries(compose_stored)
 
 
-async def store_entries(runtime: Runtime, now: OpenedSession, entries: Sequence[LogEntry]) -> list[TimedEntry]:
-    """Return entries for the log of a session with their large texts stored as blobs. Raises ``LogError``."""
+async def store_entries(runtime: Runtime, state: SessionState, entries: Sequence[LogEntry]) -> list[TimedEntry]:
+    """Return entries that follow a state with their large texts stored as blobs. Raises ``LogError``."""
     blobs, secrets = runtime.store.blobs, runtime.secrets
     timed: list[TimedEntry] = []
     for time, scope, body in entries:
         timed.append((format_timestamp(time) if time else "", scope, await _offload(blobs, secrets, body)))
-    InvariantChecker(now.state).check([(scope, body) for _, scope, body in timed])
+    InvariantChecker(state).check([(scope, body) for _, scope, body in timed])
     return timed
 
 

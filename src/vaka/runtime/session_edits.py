@@ -1,6 +1,6 @@
 """Fork, rewind and single writes to a session that no driver runs; look-up of positions in its log."""
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import aclosing
 from itertools import groupby
 from operator import itemgetter
@@ -205,7 +205,7 @@ async def _append_sealed(
     except BaseException:
         await store.events.release(session, term)
         raise
-    if warm is not None and events:
+    if warm is not None and events and not any(isinstance(event.data, SessionReverted) for event in events):
         await _hold(store, session, now, events, warm)
     return events
 
@@ -253,6 +253,20 @@ async def _read_live_events(store: Store, session: SessionId, after: int) -> lis
                 kept = [old for old in kept if old.seq <= to or (on and isinstance(old.data, InputAdded))]
             kept.append(event)
     return kept
+
+
+async def read_kept_backwards(store: Store, session: SessionId, upto: int, lowest: int = 0) -> AsyncGenerator[Event]:
+    """Yield the events after ``lowest`` and up to one that no rewind has removed, the newest first."""
+    while upto > lowest:
+        after = max(upto - _READ_SPAN, lowest)
+        async with aclosing(store.events.read(session, after=after, upto=upto)) as events:
+            span = [event async for event in events]
+        upto = after
+        for event in reversed(span):
+            if isinstance(event.data, SessionReverted) and event.data.onward is None:
+                upto = event.data.to
+                break
+            yield event
 
 
 async def resolve_seq(store: Store, session: SessionId, at: "Cursor | str | None") -> int:

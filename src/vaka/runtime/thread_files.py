@@ -15,7 +15,7 @@ from vaka.core.types.event import Event
 from vaka.core.types.ids import CallId, SessionId
 from vaka.core.types.message import CallRef, Content, ToolCall
 from vaka.core.types.progress import TURN_ENDS
-from vaka.memory.threads import MessageRole, NewMessage, Thread
+from vaka.memory.threads import HIDDEN_KEY, MessageRole, NewMessage, Thread
 from vaka.views.messages import CallDocument, MessageContext, is_message
 
 IMPORT_BATCH = 200
@@ -91,9 +91,10 @@ async def export_lines(store: Store, thread: Thread) -> AsyncGenerator[bytes]:
             if isinstance(event.data, SessionReverted):
                 reverts.append((head, event.data))
     live = _LiveRanges(reverts, head)
+    metadata = {key: value for key, value in thread.metadata.items() if key != HIDDEN_KEY}
     yield _encode_line(ExportedThread(
-        id=thread.id, title=thread.title, agent_id=thread.agent_id, resource_id=thread.resource_id,
-        metadata=thread.metadata, state=thread.state, created_at=thread.created_at, updated_at=thread.updated_at,
+        id=thread.id, title=thread.title, agent_id=thread.agent_id, resource_id=thread.resource_id, metadata=metadata,
+        state=thread.state, created_at=thread.created_at, updated_at=thread.updated_at,
     ))  # fmt: skip
     part: list[Event] = []
     async with aclosing(store.events.read(session, upto=head)) as events:

@@ -23,6 +23,7 @@ from vaka.memory.threads import (
     POLICY_KEY,
     THREAD_STATES,
     AddedMessage,
+    DeletedMessages,
     NewMessage,
     Thread,
     ThreadContext,
@@ -37,7 +38,8 @@ from vaka.memory.threads import (
 from vaka.runtime.genx_import import store_entries
 from vaka.runtime.options import Response, UserInput
 from vaka.runtime.session import Session
-from vaka.runtime.session_edits import TimedEntry, check_version, make_update
+from vaka.runtime.session_edits import ComposeEntries, TimedEntry, check_version, make_update
+from vaka.runtime.thread_deletion import compose_deletion, count_visible, is_hidden, list_visible
 from vaka.runtime.thread_files import ThreadLines, ThreadReader, export_lines
 from vaka.runtime.thread_turns import TurnKeywords, apply_options, run_beside_thread, run_in_thread
 from vaka.views.genx_import import ImportedTurns
@@ -210,7 +212,35 @@ class Threads:
         if missing_ok and await self._store.sessions.find(parse_session_id(thread_id)) is None:
             return MessagePage()
         thread = await self._find_owned(thread_id, resource_id)
-        return await self._store.messages.list(SessionId(thread.id), query or MessageQuery())
+        return await list_visible(self._store, thread, query or MessageQuery())
+
+    async def delete_messages(
+        self, thread_id: str, ids: Sequence[str], *, resource_id: str | None = None
+    ) -> DeletedMessages:
+        """Delete messages: models, lists and searches do not see them any more.
+
+        The conversation is rewound to before the first of them, and the other messages follow again, in one
+        transaction; the log keeps every event until the thread is erased. The results of the calls of an answer are
+        deleted with it; of the result of a call, only its content. Raises ``Busy`` while a turn runs.
+        """
+        thread = await self._find_owned(thread_id, resource_id)
+        deleted: frozenset[str] = frozenset()
+
+        async def compose(now: OpenedSession) -> list[TimedEntry]:
+            nonlocal deleted
+            turns = ImportedTurns(thread.agent_id, self._runtime.env.ids.new_id, now.state.calls)
+            current = thread_of(await self._find(thread.id))
+            deletion = await compose_deletion(self._store, current, now, ids, turns)
+            if deletion is None:
+                return []
+            deleted = deletion.found
+            rewind = [("", scope, body) for _, scope, body in deletion.rewind]
+            return [*rewind, *await store_entries(self._runtime, deletion.state, deletion.following)]
+
+        await self._edit(thread, compose)
+        missing = [id for id in ids if id not in deleted]
+        error = f"there is no message {missing[0][:80]!r}" if missing else None
+        return DeletedMessages(affected_count=len(deleted), success=not missing, error_message=error)
 
     async def search(self, query: "MessageSearch | str", *, resource_id: str | None = None) -> SearchPage:
         """Search the messages of all threads, or of those that the query names; with ``resource_id`` of that owner."""
@@ -219,7 +249,12 @@ class Threads:
             if search.owner not in ("", resource_id):
                 raise AccessDenied(f"owner {resource_id!r} cannot search the threads of another owner")
             search = msgspec.structs.replace(search, owner=resource_id)
-        return await self._store.messages.search(search)
+        page = await self._store.messages.search(search)
+        found = {hit.message.session for hit in page.hits}
+        infos = [await self._store.sessions.find(session) for session in found]
+        hidden = {info.id: thread_of(info).hidden for info in infos if info is not None}
+        hits = tuple(hit for hit in page.hits if not is_hidden(hidden.get(hit.message.session, ()), hit.message.seq))
+        return msgspec.structs.replace(page, hits=hits)
 
     async def stats(self, thread_id: str, *, resource_id: str | None = None) -> ThreadStats:
         """Return how much was said in a thread. Raises ``NotFound``."""
@@ -358,7 +393,7 @@ class Threads:
         return len(states)
 
     async def _count(self, thread: Thread) -> MessageStats:
-        return await self._store.messages.stats(SessionId(thread.id))
+        return count_visible(await self._store.messages.stats(SessionId(thread.id)), thread.hidden)
 
     # --------------------------------------------------------------------------------------------------------- messages
 
@@ -371,13 +406,15 @@ class Threads:
             turns = ImportedTurns(thread.agent_id, self._runtime.env.ids.new_id, now.state.calls)
             added[:] = await self._import(SessionId(thread.id), turns, messages)
             turns.end_turn()
-            return await store_entries(self._runtime, now, turns.entries)
+            return await store_entries(self._runtime, now.state, turns.entries)
 
-        session = Session(
-            self._runtime, self._drivers, Agent(thread.agent_id or "agent"), SessionId(thread.id), {}
-        )  # no turn runs: its agent is not used
-        await session.append_entries(compose)
+        await self._edit(thread, compose)
         return tuple(added)
+
+    async def _edit(self, thread: Thread, compose: ComposeEntries) -> None:
+        agent: Agent[Any] = Agent(thread.agent_id or "agent")  # it is not used: no turn runs
+        session = Session(self._runtime, self._drivers, agent, SessionId(thread.id), {})
+        await session.append_entries(compose)
 
     async def _import(
         self, session: SessionId, turns: ImportedTurns, messages: Sequence[NewMessage]

@@ -94,6 +94,19 @@ class MessageContext:
         )
 
 
+def message_id(event: Event) -> str:
+    """Return the id of the message of an event, ``""`` when it has none."""
+    match event.data:
+        case InputAdded(key=key):
+            return key
+        case MessageCompleted(message_id=id):
+            return id
+        case ToolCompleted(result=result) | ToolFailed(result=result):
+            return result.call
+        case _:
+            return ""
+
+
 def message_text(event: Event) -> str:
     """Return the text of the message of an event; large texts may be cut."""
     match event.data:

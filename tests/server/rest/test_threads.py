@@ -53,6 +53,13 @@ async def test_messages_are_added_once_listed_counted_and_found(serve: Serve, sc
         assert [(hit["session"], hit["id"], hit["role"]) for hit in hits] == [("t", "u2", "user")]
         start_at, end_at = hits[0]["matches"][0]
         assert hits[0]["snippet"][start_at:end_at] == "Grüße"
+        gone = await client.request("DELETE", f"{API}/threads/t/messages", json={"ids": ["a1", "none"]})
+        assert (gone.status_code, gone.json()["affected_count"], gone.json()["success"]) == (200, 1, False)
+        del spoken[1]
+        for query in ({}, {"until": "2100-01-01T00:00:00Z"}):
+            assert await texts(**query) == spoken
+        assert await texts(order="desc") == spoken[::-1]
+        assert (await client.get(f"{API}/threads/t/messages/search?q=which")).json()["data"] == []
         found = await client.get(f"{API}/sessions", params={"metadata": '{"topic":"water"}', "state": "active"})
         assert [each["id"] for each in found.json()["data"]] == ["t"]
 

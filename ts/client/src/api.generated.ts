@@ -143,6 +143,18 @@ export interface DecisionCount {
   count: number;
 }
 
+/** The messages to delete, by their ids. */
+export interface DeleteMessages {
+  ids: string[];
+}
+
+/** How many messages were deleted; `error_message` names those that were not. */
+export interface DeletedMessages {
+  affected_count: number;
+  success: boolean;
+  error_message: string | null;
+}
+
 /** Why a turn has no answer. */
 export interface Error {
   code: string;

@@ -14,12 +14,15 @@ from vaka.core.ports.messages import MessageFilter, MessageQuery, MessageRow
 from vaka.core.ports.store import SessionInfo, Store
 from vaka.core.types.event import Event
 from vaka.core.types.ids import AgentPath
+from vaka.memory.threads import thread_of
+from vaka.runtime.runtime import Runtime
+from vaka.runtime.session_edits import read_kept_backwards
+from vaka.runtime.thread_deletion import is_hidden
 from vaka.server.bodies import json_response
 from vaka.server.problems import Problem
 from vaka.server.rest.documents import Page
 from vaka.server.rest.operation import Operation, read_query
 from vaka.server.rest.sessions import find_session, page_limit, page_position, parse_metadata
-from vaka.server.rest.turn_log import read_kept_backwards
 from vaka.server.service import AgentService
 from vaka.views.messages import MessageContext, MessageDocument, MessageRole, is_message, message_text
 
@@ -74,11 +77,11 @@ async def read_messages(service: AgentService, request: Request) -> Response:
     query = read_query(request, ListMessages)
     limit, path = page_limit(query.limit), _parse_path(query.path)
     if query.is_filtered:
-        return await _read_filtered(runtime.store, info, query)
-    at = page_position(info, query.cursor)
+        return await _read_filtered(runtime, info, query)
+    at, hidden = page_position(info, query.cursor), thread_of(info).hidden
 
     def selects(event: Event) -> bool:
-        return event.path == path and is_message(event)
+        return event.path == path and is_message(event) and not is_hidden(hidden, event.seq)
 
     if query.order == "asc":
         events, rest = await _read_forwards(runtime.store, info, at, limit, selects)
@@ -87,18 +90,18 @@ async def read_messages(service: AgentService, request: Request) -> Response:
     return await _respond(runtime.store, info, events, rest, selects, newest_first=query.order == "desc")
 
 
-async def _read_filtered(store: Store, info: SessionInfo, query: ListMessages) -> Response:
+async def _read_filtered(runtime: Runtime, info: SessionInfo, query: ListMessages) -> Response:
     """Read a page of the index."""
     words = tuple(word for word in query.keyword.split(",") if word.strip())
     chosen = MessageFilter(
         role=query.role, since=query.since, until=query.until, keywords=words, metadata=parse_metadata(query.metadata),
         path=_parse_path(query.path),
     )  # fmt: skip
-    page = await store.messages.list(info.id, MessageQuery(
+    page = await runtime.threads.get_messages(info.id, MessageQuery(
         filter=chosen, limit=query.limit, cursor=query.cursor, reverse=query.order == "desc",
         include_content=query.include_content,
     ))  # fmt: skip
-    data = [await row_document(store, row) for row in page.messages]
+    data = [await row_document(runtime.store, row) for row in page.messages]
     return json_response(Page(data=data, next_cursor=page.next or None, has_more=page.has_more))
 
 
@@ -168,12 +171,14 @@ async def search_messages(service: AgentService, request: Request) -> Response:
     """Reads the log from its end until the page is full, at most ``MAX_SEARCHED`` events."""
     runtime, info = await find_session(service, request)
     query = read_query(request, SearchMessages)
-    wanted, path = query.q.casefold(), _parse_path(query.path)
+    wanted, path, hidden = query.q.casefold(), _parse_path(query.path), thread_of(info).hidden
     if not wanted.strip():
         raise Problem(422, "invalid_query", "q is empty; give a text to search for", errors=[{"field": "q"}])
 
     def selects(event: Event) -> bool:
-        return event.path == path and is_message(event) and wanted in message_text(event).casefold()
+        if event.path != path or not is_message(event) or is_hidden(hidden, event.seq):
+            return False
+        return wanted in message_text(event).casefold()
 
     at = page_position(info, query.cursor)
     events, rest = await _read_backwards(runtime.store, info, at, page_limit(query.limit), selects, MAX_SEARCHED)

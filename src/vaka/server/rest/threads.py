@@ -8,7 +8,7 @@ from starlette.responses import Response
 
 from vaka.core.ports.messages import MessageSearch, SearchHit
 from vaka.core.types.errors import InvalidInput
-from vaka.memory.threads import AddedMessage, NewMessage, ThreadState, check_transition
+from vaka.memory.threads import AddedMessage, DeletedMessages, NewMessage, ThreadState, check_transition
 from vaka.runtime.threads import ThreadStats
 from vaka.server.bodies import json_response, read_json
 from vaka.server.guard import principal_of
@@ -60,6 +60,12 @@ class AddMessages(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     messages: list[NewMessage]
 
 
+class DeleteMessages(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The messages to delete, by their ids."""
+
+    ids: list[str]
+
+
 class SetState(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The next state of a thread."""
 
@@ -108,6 +114,13 @@ async def add_messages(service: AgentService, request: Request) -> Response:
     return json_response(Page(data=list(added)), 201)
 
 
+async def delete_messages(service: AgentService, request: Request) -> Response:
+    """Rewinds the conversation to before the first of them; the others follow again."""
+    runtime, info = await find_session(service, request)
+    body: DeleteMessages = await read_json(request, DeleteMessages)
+    return json_response(await runtime.threads.delete_messages(info.id, body.ids))
+
+
 async def count_messages(service: AgentService, request: Request) -> Response:
     read_query(request, OwnerQuery)
     runtime, info = await find_session(service, request)
@@ -137,6 +150,10 @@ OPERATIONS = (
     Operation(
         method="POST", path=f"{_PATH}/messages", scope="runs:write", handler=add_messages,
         summary="Add messages without running a turn", body=AddMessages, result=_ADDED, status=201, idempotent=True,
+    ),
+    Operation(
+        method="DELETE", path=f"{_PATH}/messages", scope="runs:write", handler=delete_messages,
+        summary="Delete messages from the conversation", body=DeleteMessages, result=DeletedMessages,
     ),
     Operation(
         method="GET", path=f"{_PATH}/messages/stats", scope="runs:read", handler=count_messages,

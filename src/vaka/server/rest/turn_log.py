@@ -10,13 +10,14 @@ from msgspec import UNSET, UnsetType
 from vaka.agents.react import Agent
 from vaka.core.ports.store import SessionInfo, Store
 from vaka.core.session.snapshot import reopen
-from vaka.core.types.control import InputAdded, SessionReverted
+from vaka.core.types.control import InputAdded
 from vaka.core.types.errors import TurnError
 from vaka.core.types.event import Event
 from vaka.core.types.ids import SessionId, TurnId
 from vaka.core.types.progress import StepStarted, TurnStarted
 from vaka.runtime.agent_builder import output_schema_of
 from vaka.runtime.options import Response
+from vaka.runtime.session_edits import read_kept_backwards
 from vaka.runtime.turn_stream import TurnCollector
 from vaka.server.rest.documents import (
     ErrorDocument,
@@ -56,20 +57,6 @@ async def read_backwards(store: Store, session: SessionId, upto: int) -> AsyncGe
             span = [event async for event in events]
         yield span
         upto = after
-
-
-async def read_kept_backwards(store: Store, session: SessionId, upto: int, lowest: int = 0) -> AsyncGenerator[Event]:
-    """Yield the events after ``lowest`` and up to one that no rewind has removed, the newest first."""
-    while upto > lowest:
-        after = max(upto - READ_SPAN, lowest)
-        async with aclosing(store.events.read(session, after=after, upto=upto)) as events:
-            span = [event async for event in events]
-        upto = after
-        for event in reversed(span):
-            if isinstance(event.data, SessionReverted) and event.data.onward is None:
-                upto = event.data.to
-                break
-            yield event
 
 
 async def find_turn(store: Store, info: SessionInfo, name: str) -> TurnRecord | None:

@@ -1,0 +1,219 @@
+"""Delete messages from the conversation of a thread: it is rewound to before them, and the others follow again.
+
+The log keeps every event. Lists and searches leave out the part that was rewound, whose place is in the metadata.
+"""
+
+from collections.abc import Collection, Iterable, Sequence
+from contextlib import aclosing
+from datetime import datetime
+from typing import NamedTuple
+
+import msgspec
+
+from vaka.core.ports.messages import MessageFilter, MessagePage, MessageQuery, MessageStats
+from vaka.core.ports.store import Store
+from vaka.core.session.branches import rewind_entries
+from vaka.core.session.snapshot import OpenedSession, reopen
+from vaka.core.session.state import SessionState
+from vaka.core.types.control import SessionUpdated, StateChanged
+from vaka.core.types.errors import Busy, InvalidInput
+from vaka.core.types.event import Body, Event
+from vaka.core.types.ids import CallId, EventScope, MessageId, SessionId
+from vaka.core.types.message import (
+    AssistantMessage,
+    CallRef,
+    Message,
+    Text,
+    ToolCall,
+    ToolMessage,
+    ToolResult,
+    UserMessage,
+)
+from vaka.core.types.progress import TURN_ENDS
+from vaka.memory.threads import HIDDEN_KEY, HiddenMessages, Thread
+from vaka.runtime.session_edits import read_kept_backwards
+from vaka.stores.message_pages import parse_list_cursor
+from vaka.views.genx_import import ImportedTurns, LogEntry
+from vaka.views.messages import MessageContext, MessageDocument, is_message, message_id
+
+MAX_FOLLOWING = 10_000
+"""Messages that may follow the first deleted one: they are written again."""
+_COUNT_PAGE = 1000
+_DELETED_RESULT = (Text(text="This result was deleted."),)
+
+
+class Deletion(NamedTuple):
+    """The ids of the messages that are deleted, and the entries that do so."""
+
+    found: frozenset[str]
+    rewind: list[LogEntry]
+    following: list[LogEntry]
+    state: SessionState
+    """The state between the two."""
+
+
+class _Tail(NamedTuple):
+    """The end of a live branch: its events after ``to``, and the ids to delete that are among them."""
+
+    to: int
+    events: list[Event]
+    found: frozenset[str]
+
+
+async def compose_deletion(
+    store: Store, thread: Thread, now: OpenedSession, ids: Collection[str], turns: ImportedTurns
+) -> Deletion | None:
+    """Return what deletes messages of a thread as it is now, ``None`` when it has none of them.
+
+    ``turns`` makes the turns of the messages that follow. Raises ``Busy`` for a thread with unfinished work, and
+    ``InvalidInput`` when too many messages follow.
+    """
+    session, state = SessionId(thread.id), now.state
+    if state.turn is not None or state.inputs:
+        raise Busy(f"thread {thread.id!r} has an unfinished turn or a queued input; finish or interrupt it first")
+    known = [row for row in [await store.messages.find(session, id) for id in ids] if row is not None]
+    if not known:
+        return None
+    tail = await _read_tail(
+        store, session, state.seq, frozenset(row.id for row in known), min(row.seq for row in known)
+    )
+    if not tail.found:
+        return None
+    prefix = (await reopen(store, session, upto=tail.to)).state
+    for document, message in _following_messages(tail):
+        time = datetime.fromisoformat(document.ts).timestamp()
+        turns.add_message(message, id=document.id, time=time, metadata=document.metadata or None)
+    turns.end_turn()
+    hidden = await _hide(store, thread, tail.to, state.seq + 1)
+    rewind = [*rewind_entries(prefix, state, "messages were deleted"), (EventScope(), hidden), *_values(prefix, state)]
+    prefix.calls = state.calls
+    return Deletion(tail.found, [(0.0, scope, body) for scope, body in rewind], turns.entries, prefix)
+
+
+async def _read_tail(store: Store, session: SessionId, head: int, ids: frozenset[str], lowest: int) -> _Tail:
+    """Read the log backwards to the end of the turn before the first message to delete, or to the start.
+
+    None of the messages is before the event ``lowest``.
+    """
+    events: list[Event] = []
+    found: set[str] = set()
+    count = 0
+    async with aclosing(read_kept_backwards(store, session, head)) as read:
+        async for event in read:
+            if event.path:
+                continue
+            if isinstance(event.data, TURN_ENDS) and (found == ids or event.seq < lowest):
+                return _Tail(event.seq, events[::-1], frozenset(found))
+            if event.seq == 1:
+                break
+            events.append(event)
+            count += is_message(event)
+            found |= ids & {message_id(event)}
+            if count > MAX_FOLLOWING:
+                raise InvalidInput(
+                    f"more than {MAX_FOLLOWING} messages follow the first one to delete; delete the thread, or import "
+                    f"its export without the messages as another thread"
+                )
+    return _Tail(1, events[::-1], frozenset(found))
+
+
+def _following_messages(tail: _Tail) -> Iterable[tuple[MessageDocument, Message]]:
+    """Yield the messages that are not deleted, each answer with the results of its calls."""
+    context = MessageContext(tail.events)
+    described = [context.describe(event) for event in tail.events if is_message(event)]
+    results = {each.id: each for each in described if each is not None and each.role == "tool"}
+    for each in described:
+        if each is None or each.id in tail.found or each.role == "tool" or not each.turn:
+            continue
+        if each.role == "user":
+            yield each, UserMessage(content=each.content)
+            continue
+        calls = tuple(
+            ToolCall(id=CallId(call.id), name=call.name, arguments=call.arguments) for call in each.tool_calls or ()
+        )
+        content = tuple(part for part in each.content if not isinstance(part, CallRef))
+        yield each, AssistantMessage(id=MessageId(each.id), content=content, calls=calls)
+        answered = [results[call.id] for call in calls if call.id in results]
+        if answered:
+            yield answered[-1], ToolMessage(results=tuple(_result_of(result, tail.found) for result in answered))
+
+
+def _result_of(document: MessageDocument, deleted: frozenset[str]) -> ToolResult:
+    content = _DELETED_RESULT if document.id in deleted else document.content
+    return ToolResult(call=CallId(document.id), content=content, failed=bool(document.failed))
+
+
+def _values(prefix: SessionState, now: SessionState) -> list[tuple[EventScope, Body]]:
+    """Return the entries that set the session values again that a rewind takes back."""
+    changed = {key: value for key, value in now.values.items() if prefix.values.get(key) != value}
+    removed = dict.fromkeys(key for key in prefix.values if key not in now.values)
+    return [(EventScope(), StateChanged(key=key, value=value)) for key, value in {**changed, **removed}.items()]
+
+
+async def _hide(store: Store, thread: Thread, to: int, last: int) -> SessionUpdated:
+    """Return the change of the metadata that hides the messages after an event."""
+    counts = {"user": 0, "assistant": 0, "tool": 0}
+    query = MessageQuery(filter=MessageFilter(path=None), limit=_COUNT_PAGE, reverse=True, include_content=False)
+    more = True
+    while more:
+        page = await store.messages.list(SessionId(thread.id), query)
+        for row in page.messages:
+            counts[row.role] += row.seq > to
+        more = page.has_more and page.messages[-1].seq > to
+        query = msgspec.structs.replace(query, cursor=page.next)
+    before = [part for part in thread.hidden if part.last <= to]
+    hidden = [*before, HiddenMessages(first=to + 1, last=last, **counts)]
+    return SessionUpdated(metadata={HIDDEN_KEY: msgspec.to_builtins(hidden)})
+
+
+def is_hidden(hidden: Sequence[HiddenMessages], seq: int) -> bool:
+    """Return whether the message of an event is in a part that is not listed."""
+    return any(part.first <= seq <= part.last for part in hidden)
+
+
+async def list_visible(store: Store, thread: Thread, query: MessageQuery) -> MessagePage:
+    """Return a page of the messages that are not hidden."""
+    session, hidden = SessionId(thread.id), thread.hidden
+    page = await store.messages.list(session, query)
+    if not hidden:
+        return page
+    position = parse_list_cursor(query)
+    backward = position is not None and position.backward
+    shown = [row for row in page.messages if not is_hidden(hidden, row.seq)]
+    first, last = page.prev, page.next
+    while len(shown) < query.limit and (cursor := first if backward else last):
+        wanted = msgspec.structs.replace(query, limit=query.limit - len(shown), cursor=cursor)
+        page = await store.messages.list(session, wanted)
+        rows = [row for row in page.messages if not is_hidden(hidden, row.seq)]
+        shown = [*rows, *shown] if backward else [*shown, *rows]
+        first, last = (page.prev, last) if backward else (first, page.next)
+    rest = first if backward else last
+    if rest and not await _has_visible(store, session, msgspec.structs.replace(query, cursor=rest), hidden):
+        first, last = ("", last) if backward else (first, "")
+    return MessagePage(messages=tuple(shown), next=last, prev=first)
+
+
+async def _has_visible(store: Store, session: SessionId, query: MessageQuery, hidden: Sequence[HiddenMessages]) -> bool:
+    """Return whether a message that is not hidden follows the cursor of a query, in the direction of the cursor."""
+    position = parse_list_cursor(query)
+    backward = position is not None and position.backward
+    query = msgspec.structs.replace(query, limit=_COUNT_PAGE, include_content=False)
+    while True:
+        page = await store.messages.list(session, query)
+        if not all(is_hidden(hidden, row.seq) for row in page.messages):
+            return True
+        cursor = page.prev if backward else page.next
+        if not cursor:
+            return False
+        query = msgspec.structs.replace(query, cursor=cursor)
+
+
+def count_visible(stats: MessageStats, hidden: Sequence[HiddenMessages]) -> MessageStats:
+    """Return the counts of a thread without its hidden messages; their bytes are still stored, and count."""
+    user, assistant, tool = (sum(getattr(part, role) for part in hidden) for role in ("user", "assistant", "tool"))
+    return msgspec.structs.replace(
+        stats, message_count=stats.message_count - user - assistant - tool,
+        user_message_count=stats.user_message_count - user,
+        assistant_message_count=stats.assistant_message_count - assistant,
+        tool_message_count=stats.tool_message_count - tool,
+    )  # fmt: skip
