@@ -102,7 +102,7 @@ async def _read_tail(store: Store, session: SessionId, head: int, ids: frozenset
         async for event in read:
             if event.path:
                 continue
-            if isinstance(event.data, TURN_ENDS) and (found == ids or event.seq < lowest):
+            if isinstance(event.data, TURN_ENDS) and (len(found) == len(ids) or event.seq < lowest):
                 return _Tail(event.seq, events[::-1], frozenset(found))
             if event.seq == 1:
                 break
