@@ -10,12 +10,13 @@ import pytest
 import vaka
 
 NAMES = [
-    "Agent", "Allow", "Answer", "Ask", "Busy", "ClientTool", "Compaction", "Cursor", "Deny", "Event", "FactExtraction",
-    "Image", "Limits", "LuauAgent", "LuauTool", "MatchAgent", "Middleware", "ModeContext", "Options",
-    "PermissionRequest", "ProjectSource", "Prompt", "QuitTools", "Reject", "Request", "Response", "Route", "Runtime",
-    "ScriptError", "ScriptLimits", "SemanticMemory", "Session", "StreamingAgent", "SubAgent", "SubAgents", "Suspended",
-    "Text", "TextMemory", "TokenStats", "ToolCall", "ToolContext", "ToolResult", "Turn", "TurnError", "TurnStream",
-    "VakaError", "WorkingMemory", "__version__", "load_agents", "run", "run_sync", "tool",
+    "Agent", "Allow", "Answer", "Ask", "Busy", "ClientTool", "Compaction", "Cursor", "Deny", "Event",
+    "FactExtraction", "Image", "Limits", "LuauAgent", "LuauTool", "MatchAgent", "MemoryConsolidation", "Middleware",
+    "ModeContext", "Options", "PermissionRequest", "ProjectSource", "Prompt", "QuitTools", "Reject", "Request",
+    "Response", "Route", "Runtime", "ScriptError", "ScriptLimits", "SemanticMemory", "Session", "StreamingAgent",
+    "SubAgent", "SubAgents", "Suspended", "Text", "TextMemory", "TokenStats", "ToolCall", "ToolContext",
+    "ToolResult", "Turn", "TurnError", "TurnStream", "VakaError", "WorkingMemory", "__version__", "load_agents",
+    "run", "run_sync", "tool",
 ]  # fmt: skip
 HEAVY = {"httpx2", "jsonschema_rs", "click", "yaml", "sqlite3", "asyncpg", "msgspec"}
 

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from vaka.core.types.tool import Deny as Deny
     from vaka.luau.program import ScriptLimits as ScriptLimits
     from vaka.luau.tool import LuauTool as LuauTool
+    from vaka.memory.consolidation import MemoryConsolidation as MemoryConsolidation
     from vaka.memory.facts import FactExtraction as FactExtraction
     from vaka.memory.recall import SemanticMemory as SemanticMemory
     from vaka.memory.text import TextMemory as TextMemory
@@ -77,6 +78,7 @@ _NAMES = {
     "LuauAgent": "vaka.runtime.scripts",
     "LuauTool": "vaka.luau.tool",
     "MatchAgent": "vaka.agents.match.router",
+    "MemoryConsolidation": "vaka.memory.consolidation",
     "Middleware": "vaka.core.loop.middleware",
     "ModeContext": "vaka.runtime.options",
     "Options": "vaka.runtime.options",
@@ -132,6 +134,7 @@ __all__ = [
     "LuauAgent",
     "LuauTool",
     "MatchAgent",
+    "MemoryConsolidation",
     "Middleware",
     "ModeContext",
     "Options",

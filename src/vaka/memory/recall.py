@@ -69,7 +69,7 @@ class SemanticMemory(Middleware):
         return bound
 
     def tools(self) -> Sequence[Tool]:
-        return () if self._services is None else make_tools(self._names, self._services, self._memory_of)
+        return () if self._services is None else make_tools(self._names, self._services, self.memory_of)
 
     async def before_agent(self, turn: Turn, content: Content) -> Content:
         query = text_of(without_recalled(content)).strip()[:MAX_TEXT_CHARS]
@@ -148,7 +148,8 @@ class SemanticMemory(Middleware):
         text = "\n".join(lines).replace("</recalled_memories", "<\\/recalled_memories")
         return f"{OPENING_TAG}\n{_HEAD}\n{text}\n{CLOSING_TAG}" if lines else ""
 
-    def _memory_of(self, context: ToolContext) -> ScopedMemory:
+    def memory_of(self, context: ToolContext) -> ScopedMemory:
+        """Return the memory of a running call. Raises ``ConfigError`` outside of a turn that has opened it."""
         memory: ScopedMemory | None = context.values.get(self._key)
         if memory is None:
             raise ConfigError("the tools of SemanticMemory work in turns of an agent that has it as middleware")

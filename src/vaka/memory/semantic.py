@@ -155,7 +155,8 @@ class ScopedMemory:
 
     async def delete(self, id: str) -> Removal:
         """Delete a memory; those made from it are made again from what remains, or deleted if nothing does."""
-        if not (await self.get(id)).has_derived:
+        memory = await self.get(id)
+        if not memory.has_derived and not memory.derived_from:
             await self._store.vectors.delete(self.collection, self.scope, [id])
             return Removal(deleted=(id,))
         return await self._remove(lambda memories: {id} & memories.keys(), "")

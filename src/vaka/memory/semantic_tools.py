@@ -63,7 +63,7 @@ FORGET = ToolSpec(
 )  # fmt: skip
 TOOL_NAMES = (RECALL.name, ADD.name, UPDATE.name, FORGET.name)
 
-_FAILURES = (InvalidInput, ConflictError, ModelError, ConfigError)
+FAILURES = (InvalidInput, ConflictError, ModelError, ConfigError)
 _ToolFunction = Callable[[ScopedMemory, ToolContext, dict[str, Any]], Awaitable[ToolResult]]
 
 
@@ -80,7 +80,7 @@ def make_tools(
         async def run(context: ToolContext, given: dict[str, Any]) -> ToolResult:
             try:
                 return await function(find_memory(context), context, given)
-            except _FAILURES as error:
+            except FAILURES as error:
                 return text_result(context, str(error), failed=True)
 
         return MemoryTool(spec, services, run)

@@ -200,13 +200,18 @@ def _record_deletions(connection: sqlite3.Connection, key: ScopeKey, numbers: Se
 
 
 def _erase(namespace: str, scope: str, connection: sqlite3.Connection) -> int:
-    count = 0
-    for collection, name in connection.execute(_SELECT_ERASED, (namespace, scope, f"{scope}/", f"{scope}0")).fetchall():
-        key = (namespace, collection, name)
-        numbers = [number for (number,) in connection.execute(_DELETE_SCOPE, key).fetchall()]
-        _record_deletions(connection, key, numbers)
-        count += len(numbers)
-    return count
+    connection.execute("pragma secure_delete = on").close()
+    try:
+        found = connection.execute(_SELECT_ERASED, (namespace, scope, f"{scope}/", f"{scope}0")).fetchall()
+        return sum(_delete_scope(connection, (namespace, *place)) for place in found)
+    finally:
+        connection.execute("pragma secure_delete = fast").close()
+
+
+def _delete_scope(connection: sqlite3.Connection, key: ScopeKey) -> int:
+    numbers = [number for (number,) in connection.execute(_DELETE_SCOPE, key).fetchall()]
+    _record_deletions(connection, key, numbers)
+    return len(numbers)
 
 
 def _read_changes(key: ScopeKey, after: int, connection: sqlite3.Connection) -> MatrixChanges:
