@@ -31,7 +31,7 @@ from tests.core.session.log_harness import (
 from tests.core.session.random_session import RandomSessionWriter
 from vaka.core.session.fold import fold
 from vaka.core.session.hash_chain import HashChain, seal
-from vaka.core.session.index_rows import rebuild_row
+from vaka.core.session.index_rows import rebuild_row, replace_fields
 from vaka.core.session.invariants import InvariantChecker
 from vaka.core.session.snapshot import reopen
 from vaka.core.session.state import SessionState, decode_state, encode_state
@@ -85,6 +85,33 @@ def test_folding_in_any_parts_gives_the_same_state(numbers: list[int]) -> None:
         assert info.inputs == len(state.inputs)
         assert info.turn == (state.turn.id if state.turn else "")
         assert info.closed == state.closed
+
+    run_async(body())
+
+
+@given(choices)
+def test_an_erased_session_keeps_its_hashes_and_can_be_read_and_followed(numbers: list[int]) -> None:
+    async def body() -> None:
+        harness = LogHarness()
+        events = await write_random_session(harness, numbers)
+        await harness.store.erase([S])
+        stubs = await harness.stored_events()
+        assert [event.hash for event in stubs[:-1]] == [event.hash for event in events]
+        chain = HashChain(S)
+        assert [decode(chain.check_next(stub.seq, stub.stored).stored) for stub in stubs] == stubs
+        chain.check_erased(stubs[-1])
+        info, opened = await harness.store.sessions.find(S), await reopen(harness.store, S)
+        assert info is not None
+        assert replace_fields(info, term=0) == rebuild_row(S, stubs)
+        assert (
+            (info.closed, info.turn, info.inputs)
+            == (opened.state.closed, "", len(opened.state.inputs))
+            == (True, "", 0)
+        )
+        assert (opened.state.turn, opened.state.open, opened.state.decisions) == (None, {}, {})
+        assert opened.state.usage == fold(SessionState(), events).usage
+        followed = await harness.follow(len(stubs), Cursor(1, 0))
+        assert [event.stored for event in followed] == [stub.stored for stub in stubs]
 
     run_async(body())
 

@@ -1,6 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { at, createStore, initialState, liveMessages, openDecisions, outputOf, OUTPUT_TAIL, pages, reduce, textOf, toArray, transcript } from "../dist/store.js";
+import { toEvent } from "../dist/events.js";
 import { emptyList, push, replace, truncate } from "../dist/store/list.js";
 import { resumed } from "./replay.mjs";
 import { eventsOf, fold, NAMES } from "./streams.mjs";
@@ -457,4 +458,14 @@ test("a store calls its listeners for changes alone, until they leave", () => {
   leave();
   store.apply(second);
   assert.deepEqual([calls, store.state.seq], [1, 2]);
+});
+
+test("an erased session has nothing that was said, and its erased events change nothing", () => {
+  const state = reduce(begun(), durable(5, "session.erased", { events: 4 }, { channel: "control" }));
+  assert.deepEqual(toArray(state.messages), []);
+  assert.deepEqual([state.agent, state.title, state.seq, state.cursor, state.status], ["", "", 5, "1.5", "closed"]);
+  const { data: _, ...stub } = durable(1, "input.added", {}, { erased: "0".repeat(64) });
+  const event = toEvent(stub);
+  assert.deepEqual([event.type, event.seq, event.raw.type], ["unknown", 1, "input.added"]);
+  assert.deepEqual([reduce(initialState("s"), event).seq, toEvent({ ...stub, erased: 5 }).seq], [1, undefined]);
 });

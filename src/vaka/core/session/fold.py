@@ -232,7 +232,7 @@ def _continue_turn(state: SessionState, onward: control.Onward) -> None:
     state.grants = list(onward.grants)
 
 
-def _session_closed(state: SessionState, event: Event, body: control.SessionClosed) -> None:
+def _session_closed(state: SessionState, event: Event, body: control.SessionClosed | control.SessionErased) -> None:
     state.closed = True
 
 
@@ -275,6 +275,7 @@ _HANDLERS: dict[type[Body], Callable[[SessionState, Event, Any], None]] = {
     control.SessionOpened: _session_opened, control.SessionUpdated: _session_updated,
     control.SessionForked: _session_forked,
     control.SessionReverted: _session_reverted, control.SessionClosed: _session_closed,
+    control.SessionErased: _session_closed,
     context.ContextCompacted: _context_compacted, context.CheckpointSaved: _checkpoint_saved,
     control.StateChanged: _state_changed, **fold_approvals.HANDLERS, **fold_inputs.HANDLERS,
 }  # fmt: skip

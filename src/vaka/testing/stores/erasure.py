@@ -2,12 +2,14 @@
 
 # ruff: noqa: S101  # a contract suite is made of asserts
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from typing import TypeAlias
 
 import pytest
 
 from vaka.core.ports.erasure import EraseResult
+from vaka.core.ports.messages import MessageQuery, MessageSearch
 from vaka.core.ports.store import SessionQuery, Store
 from vaka.core.ports.values import session_values_prefix
 from vaka.core.session.erasure import erase_event
@@ -67,6 +69,7 @@ class ErasureContract:
         await write_session(store, "t", StepStarted(agent="x", number=1, system=kept_blob), input_added("mine"))
         await store.values.put(f"{session_values_prefix('t')}note", "mine")
         head = await find_session(store)
+        assert len((await store.messages.search(MessageSearch(text="private"))).hits) == 1
 
         result = await other.erase([SESSION, SESSION], by="ops")
 
@@ -98,6 +101,14 @@ class ErasureContract:
         with pytest.raises(NotFound):
             await store.blobs.get(log.events[1].data.content[0].blob)  # type: ignore[attr-defined]  # an image
         assert (await find_session(store, "t")).title == "mine"
+        for _ in range(2):
+            assert (await other.messages.search(MessageSearch(text="private"))).hits == ()
+            assert (await other.messages.list(SESSION, MessageQuery())).messages == ()
+            assert await other.messages.find(SESSION, "k2") is None
+            assert [hit.message.session for hit in (await other.messages.search(MessageSearch(text="mine"))).hits] == [
+                "t"
+            ]
+            await store.reindex()
 
     async def test_an_erased_session_cannot_be_written_and_can_be_deleted(self, store: Store, other: Store) -> None:
         await _write_private_session(store)
@@ -133,6 +144,24 @@ class ErasureContract:
         assert await tenant.blobs.get(await tenant.blobs.put(b"shared")) == b"shared"
         await busy.append_to(store, term, input_added("more", "k9"), release=True)
         assert (await other.erase([busy.session])).sessions == ("busy",)
+
+    async def test_a_session_that_is_being_claimed_is_erased_before_or_not_at_all(
+        self, store: Store, other: Store
+    ) -> None:
+        for number in range(20):
+            log = await write_session(store, f"s{number}")
+            claim, erasure = asyncio.create_task(store.events.claim(log.session)), other.erase([log.session])
+            for _ in range(number % 5):
+                await asyncio.sleep(0)
+            result = await erasure
+            try:
+                term = await claim
+            except ErasedSession:
+                assert result.sessions == (log.session,)
+            else:
+                assert log.session in result.failed
+                await log.append_to(store, term, input_added("more", "k2"), release=True)
+            assert (await find_session(store, log.session)).head == 2
 
     async def test_a_reader_that_began_before_the_erasure_reads_on(self, store: Store, other: Store) -> None:
         log = await write_session(store, "s", *(input_added("x" * 9000, str(n)) for n in range(600)))
