@@ -1,6 +1,7 @@
 """The messages of one namespace: list, find, count and search them."""
 
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
 
 from vaka.core.ports.messages import (
@@ -183,7 +184,10 @@ class PostgresMessages(PostgresPort):
 
         page, following = await rank_candidates(query, position, fetch)
         found = await self._fetch(_SELECT_HITS, [candidate.order for candidate in page])
-        rows = {row["number"]: _message_of(row) for row in found}
+        rows: dict[int, MessageRow] = {}
+        for row in found:
+            with suppress(Corrupt):  # listing the session reports it
+                rows[row["number"]] = _message_of(row)
         digests = [digest for message in rows.values() for digest in indexed_blobs_of(message)]
         blobs = await load_blobs(self._database.fetch, self._namespace, digests)
         hits = [make_hit(rows[number], blobs, terms, score) for number, score in page if number in rows]

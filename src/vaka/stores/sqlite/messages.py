@@ -3,6 +3,7 @@
 import asyncio
 import sqlite3
 from collections.abc import Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -293,7 +294,9 @@ def _load_hits(
     hits: list[SearchHit] = []
     for number, score in page:
         record = connection.execute(_SELECT_HIT, (number, namespace)).fetchone()
-        if record is not None:  # else it was deleted meanwhile
+        if record is None:  # deleted meanwhile
+            continue
+        with suppress(Corrupt):  # listing the session reports it
             message = load_message(connection, (namespace, SessionId(record[0])), *record[1:])
             hits.append(make_hit(message, load_blobs(connection, namespace, message), terms, score))
     return hits

@@ -9,6 +9,7 @@ import pytest
 
 from vaka.core.ports.messages import (
     MAX_QUERY_LENGTH,
+    SEARCH_WINDOW,
     MessageFilter,
     MessageQuery,
     MessageRow,
@@ -345,6 +346,15 @@ class MessageSearchContract:
         await write_session(store, "t", input_added("canoe"), at=9)
         rest = await store.messages.search(MessageSearch(text="canoe", limit=50, after=first.next))
         assert [*first.hits, *rest.hits] == whole
+
+    async def test_of_many_hits_the_newest_window_comes_first(self, store: Store) -> None:
+        bodies: list[Body] = [input_added("canoe " * (n % 2 + 1) + "x", f"k{n}") for n in range(SEARCH_WINDOW + 30)]
+        await write_session(store, "s", *bodies)
+        hits = await search_all(store, "canoe", 400)
+        assert len({hit.message.id for hit in hits}) == len(hits) == len(bodies)
+        assert {hit.message.id for hit in hits[SEARCH_WINDOW:]} == {f"k{n}" for n in range(30)}
+        assert [int(hit.message.id[1:]) % 2 for hit in hits[:SEARCH_WINDOW]] == [1] * 500 + [0] * 500
+        assert await search_all(store, "canoe", SEARCH_WINDOW) == hits
 
     async def test_namespaces_find_their_own(self, store: Store) -> None:
         await write_session(store, "mine", input_added("a red canoe"))
