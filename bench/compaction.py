@@ -14,7 +14,7 @@ from vaka.core.types.message import AssistantMessage, Message, ToolMessage, Usag
 
 BEST_PEER = 26
 """The facts that the best of the peers keeps; ``make bench-memory`` measures them."""
-SUMMARY_AGENT = "compaction"
+SUMMARY_AGENT = "summary"
 """The name under which summaries are asked for."""
 CHECKPOINTS = (10, 100, 1_000, 5_000)
 QUICK_CHECKPOINTS = (10, 100, 1_000)

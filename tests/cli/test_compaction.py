@@ -5,7 +5,7 @@ from tests.cli.shell import Shell, say_line
 WORDS = "word " * 700
 LINES = (
     {"context_window": 4_000}, *[say_line(f"Answer {number}.") for number in range(9)],
-    *[say_line("<summary>It was about boats.</summary>") | {"agent": "compaction"}] * 9,
+    *[say_line("<summary>It was about boats.</summary>") | {"agent": "summary"}] * 9,
 )  # fmt: skip
 
 

@@ -38,7 +38,7 @@ class WatchedModel(FunctionModel):
 
     async def _answer(self, prompt: Prompt) -> ScriptLine:
         self.largest = max(self.largest, estimate_message_tokens(prompt.messages))
-        if prompt.agent == "compaction":
+        if prompt.agent == "summary":
             self.summaries += 1
             return say(f"<summary>Summary {self.summaries}.</summary>")
         last = prompt.messages[-1]

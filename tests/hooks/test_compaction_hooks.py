@@ -22,7 +22,7 @@ def long_model(turns: int) -> ScriptedModel:
     """Return a model whose window a few turns of ``WORDS`` fill."""
     summaries = [say(f"<summary>Summary {number}.</summary>") for number in range(turns)]
     return ScriptedModel(
-        *[say(f"Answer {n}.") for n in range(turns)], agents={"compaction": summaries}, context_window=6_000
+        *[say(f"Answer {n}.") for n in range(turns)], agents={"summary": summaries}, context_window=6_000
     )
 
 
@@ -71,7 +71,7 @@ async def test_hooks_see_a_compaction_before_and_after_and_add_instructions(tmp_
     sources = [payload["source"] for payload in read_payloads(tmp_path, "SessionStart")]
     assert sources == ["startup", *["compact"] * sum(bool(body.summary) for body in done)]
     assert not (tmp_path / "manual").exists()
-    summary_prompts = [p for p in model.prompts if p.agent == "compaction"]
+    summary_prompts = [p for p in model.prompts if p.agent == "summary"]
     assert "Keep the names of ships." in str(summary_prompts[0].messages)
 
 

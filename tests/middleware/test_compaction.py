@@ -28,7 +28,7 @@ LINE = "The quick brown fox jumps over the lazy dog. "
 
 
 def summaries(*lines: Any) -> dict[str, Sequence[Any]]:
-    return {"compaction": lines or (say("<analysis>hm</analysis><summary>They talk.</summary>", repeat=True),)}
+    return {"summary": lines or (say("<analysis>hm</analysis><summary>They talk.</summary>", repeat=True),)}
 
 
 def bodies(events: Sequence[Event], kind: type[B]) -> list[B]:
@@ -44,7 +44,7 @@ def texts(prompt: Prompt) -> list[str]:
 
 
 def own_prompts(model: ScriptedModel) -> list[Prompt]:
-    return [prompt for prompt in model.prompts if prompt.agent != "compaction"]
+    return [prompt for prompt in model.prompts if prompt.agent != "summary"]
 
 
 def check_pairs(messages: Sequence[Message]) -> None:
@@ -87,7 +87,7 @@ async def test_a_long_conversation_stays_within_the_window_and_keeps_opening_sum
     assert last[-1].startswith("question 30: ")
     assert all(isinstance(m, UserMessage) for m in own_prompts(model)[-1].messages[:2])
     check_pairs(seen)
-    asked = [prompt for prompt in model.prompts if prompt.agent == "compaction"]
+    asked = [prompt for prompt in model.prompts if prompt.agent == "summary"]
     assert len(asked) == len(done)
     assert all(prompt.tools == () and len(prompt.messages) == 1 for prompt in asked)
     assert "They talk." in text_of(asked[1].messages[0].content)  # type: ignore[union-attr]  # a user message
@@ -106,7 +106,7 @@ async def test_a_later_summary_follows_the_earlier_one_until_both_are_too_long()
     merged = next(at for at, text in enumerate(others, start=3) if "gate 1 is" not in text)
     assert merged > 4
     assert others[merged - 3].endswith(f"\n\n## Facts\nThe code of gate {merged} is {merged * 111}. {LINE}\n## Now")
-    requests = [text_of(prompt.messages[0].content) for prompt in model.prompts if prompt.agent == "compaction"]  # type: ignore[union-attr]  # a user message
+    requests = [text_of(prompt.messages[0].content) for prompt in model.prompts if prompt.agent == "summary"]  # type: ignore[union-attr]  # a user message
     kept = ["keeps the summary at the beginning" in text for text in requests]
     assert (kept[0], kept[1], kept[merged - 1]) == (False, True, False)
 
@@ -282,7 +282,7 @@ async def test_middleware_sees_changes_and_skips_compactions() -> None:
     assert seen[0][2] == WINDOW
     assert seen[1] == done
     assert done.instructions == "the colour of the boat"
-    asked = next(prompt for prompt in model.prompts if prompt.agent == "compaction")
+    asked = next(prompt for prompt in model.prompts if prompt.agent == "summary")
     assert "keep in particular: the colour of the boat" in texts(asked)[0]
 
 
@@ -364,7 +364,7 @@ async def test_an_interrupt_during_a_summary_ends_the_turn_and_nothing_is_compac
     reached = asyncio.Event()
 
     async def answer(prompt: Prompt) -> Any:
-        if prompt.agent == "compaction":
+        if prompt.agent == "summary":
             reached.set()
             await asyncio.Event().wait()
         return say(LINE * 10)

@@ -16,7 +16,7 @@ from vaka.stores.memory import MemoryStore
 from vaka.testing import FunctionModel, ScriptedModel, call, fail, say
 
 LINE = "The quick brown fox jumps over the lazy dog. "
-SUMMARY = {"compaction": [say("<summary>The boat is red.</summary>", repeat=True)]}
+SUMMARY = {"summary": [say("<summary>The boat is red.</summary>", repeat=True)]}
 
 
 async def talk(session: vaka.Session, turns: int) -> None:
@@ -46,10 +46,10 @@ async def test_a_session_is_compacted_between_turns_with_instructions() -> None:
         assert shown[0].startswith("question 1 ")
         assert shown[1].endswith("The boat is red.")
         assert shown[-2].startswith("question 5 ")
-        asked = next(prompt for prompt in model.prompts if prompt.agent == "compaction")
+        asked = next(prompt for prompt in model.prompts if prompt.agent == "summary")
         assert "keep in particular: the colour of the boat" in text_of(asked.messages[0].content)  # type: ignore[union-attr]
         stats = await rt.stats("s")
-        assert (stats.request_count, stats.compactions, stats.by_agent["compaction"].request_count) == (6, 1, 1)
+        assert (stats.request_count, stats.compactions, stats.by_agent["summary"].request_count) == (6, 1, 1)
         assert (await session.run("and now?")).text
         assert (await seen_by(session))[-2] == "and now?"
     check_log(await read_log(store, "s"))
@@ -78,7 +78,7 @@ async def test_a_running_turn_is_busy_unless_it_is_interrupted() -> None:
         if "wait" in text_of(prompt.messages[-1].content):  # type: ignore[union-attr]  # a user message
             waiting.set()
             await asyncio.Event().wait()
-        return say("<summary>Short.</summary>" if prompt.agent == "compaction" else LINE * 5)
+        return say("<summary>Short.</summary>" if prompt.agent == "summary" else LINE * 5)
 
     async with runtime() as rt:
         session = await rt.open(agent(FunctionModel(answer)), id="s")
@@ -96,7 +96,7 @@ async def test_an_input_that_comes_during_the_summary_is_answered_after_it() -> 
     asked, go_on = asyncio.Event(), asyncio.Event()
 
     async def answer(prompt: Prompt) -> Any:
-        if prompt.agent == "compaction":
+        if prompt.agent == "summary":
             asked.set()
             await go_on.wait()
             return say("<summary>Short.</summary>")
@@ -121,7 +121,7 @@ async def test_an_input_that_comes_during_the_summary_is_answered_after_it() -> 
 
 
 async def test_a_failed_summary_is_reported_and_a_skipped_one_says_why() -> None:
-    model = ScriptedModel(say(LINE * 5, repeat=True), agents={"compaction": [{**fail(500, "down"), "repeat": True}]})
+    model = ScriptedModel(say(LINE * 5, repeat=True), agents={"summary": [{**fail(500, "down"), "repeat": True}]})
     async with runtime() as rt:
         session = await rt.open(agent(model), id="s")
         await talk(session, 4)

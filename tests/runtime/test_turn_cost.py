@@ -22,7 +22,7 @@ async def read_page() -> str:
 
 
 async def answer(prompt: Prompt) -> Any:
-    if prompt.agent == "compaction":
+    if prompt.agent == "summary":
         return say("a word " * 100)
     return say("done") if isinstance(prompt.messages[-1], ToolMessage) else call("read_page")
 

@@ -9,7 +9,7 @@ from vaka.core.messages.tokens import estimate_text_tokens, text_size
 from vaka.core.ports.model import Prompt
 from vaka.core.types.message import AssistantMessage, Message, Text, ToolMessage, UserMessage, text_of
 
-AGENT_NAME = "compaction"
+AGENT_NAME = "summary"
 """The name under which model calls for summaries are recorded."""
 
 _SYSTEM = """\

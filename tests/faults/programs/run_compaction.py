@@ -29,7 +29,7 @@ async def look(what: str) -> str:
 
 def make_agent() -> Agent:
     lines = [line for n in range(TURNS) for line in (call("look", what=f"no{n} " + "x" * 2_500), say(WORDS * 10))]
-    model = ScriptedModel(*lines, agents={"compaction": [say(SUMMARY, repeat=True)]}, context_window=5_000)
+    model = ScriptedModel(*lines, agents={"summary": [say(SUMMARY, repeat=True)]}, context_window=5_000)
     return Agent("observer", model=model, tools=[look], compaction=Compaction(keep_tokens=400))
 
 
