@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from vaka.core.ports.env import Clock
     from vaka.core.ports.files import Files
+    from vaka.core.ports.model import Embedder
     from vaka.core.ports.store import Store
     from vaka.core.ports.values import KeyValueStore
     from vaka.core.session.redaction import Secrets
@@ -35,10 +36,12 @@ def copy_thread_memory() -> "Callable[[KeyValueStore, str, str], Awaitable[None]
     return copy_thread_memory
 
 
-def memories(store: "Store", clock: "Clock", secrets: "Secrets") -> "Memories":
+def memories(
+    store: "Store", clock: "Clock", secrets: "Secrets", find_embedder: "Callable[[str], Embedder]"
+) -> "Memories":
     from vaka.runtime.memories import Memories as Loaded
 
-    return Loaded(store, clock, secrets)
+    return Loaded(store, clock, secrets, find_embedder)
 
 
 def threads(runtime: "Runtime", drivers: "SessionDrivers") -> "Threads":

@@ -1,15 +1,19 @@
-"""The memories of a store for programs: the same that ``TextMemory`` and ``WorkingMemory`` give to agents."""
+"""The memories of a store for programs: the same that ``TextMemory`` and the others give to agents."""
 
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
 from vaka.core.ports.env import Clock
 from vaka.core.ports.files import Files
+from vaka.core.ports.model import Embedder
 from vaka.core.ports.store import Store
 from vaka.core.session.redaction import Secrets
 from vaka.core.types.errors import InvalidInput
 from vaka.core.types.ids import parse_session_id
 from vaka.files.kv import KeyValueFiles
+from vaka.memory.memory_scope import MemoryScope, memory_scope
+from vaka.memory.semantic import DEFAULT_COLLECTION, ScopedMemory
 from vaka.memory.text import VALUES_PREFIX, memory_folder, tenant_folder
 from vaka.memory.text_files import TextMemoryFiles
 from vaka.memory.working_record import (
@@ -25,8 +29,8 @@ from vaka.runtime.agent_services import find_lines, find_schema_problem
 class Memories:
     """Opens the memories of owners and sessions. What is written is redacted as in a log."""
 
-    def __init__(self, store: Store, clock: Clock, secrets: Secrets) -> None:
-        self._store, self._clock, self._secrets = store, clock, secrets
+    def __init__(self, store: Store, clock: Clock, secrets: Secrets, find_embedder: Callable[[str], Embedder]) -> None:
+        self._store, self._clock, self._secrets, self._find_embedder = store, clock, secrets, find_embedder
 
     def open_text(self, *, owner: str = "", namespace: str = "", files: Files | None = None) -> TextMemoryFiles:
         """Return the text memory of an owner, or the shared one of ``TextMemory(namespace=…)``.
@@ -56,3 +60,14 @@ class Memories:
             self._store.values, key, MemoryMeta(thread_id=session, resource_id=owner), now=self._clock.time, ttl=ttl,
             find_problem=check, redact=self._secrets.redact_data,
         )  # fmt: skip
+
+    def open_semantic(
+        self, scope: MemoryScope = "user", *, owner: str = "", project: str = "", resource: str = "",
+        embedder: str | Embedder = "hashing", collection: str = DEFAULT_COLLECTION,
+    ) -> ScopedMemory:  # fmt: skip
+        """Return the semantic memory of a scope; the options are those of ``SemanticMemory``."""
+        found = self._find_embedder(embedder) if isinstance(embedder, str) else embedder
+        name = memory_scope(scope, user=owner, project=project, resource=resource)
+        return ScopedMemory(
+            self._store, found, name, clock=self._clock, collection=collection, redact=self._secrets.redact_data
+        )

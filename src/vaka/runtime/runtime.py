@@ -395,8 +395,8 @@ class Runtime:
 
     @cached_property
     def memories(self) -> "Memories":
-        """The text and working memories of owners and sessions, to read and change them from a program."""
-        return lazy_memory.memories(self.store, self.env.clock, self.secrets)
+        """The memories of owners and sessions, to read and change them from a program."""
+        return lazy_memory.memories(self.store, self.env.clock, self.secrets, self.models.embedder)
 
     @cached_property
     def threads(self) -> "Threads":

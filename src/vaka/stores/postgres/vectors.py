@@ -238,7 +238,10 @@ class PostgresVectors(PostgresPort):
         return await self._search.rank(self, key, query, count)
 
     async def _rank_on_server(self, key: ScopeKey, query: bytes, count: int) -> list[tuple[int, float]]:
-        """Let pgvector compare the vectors; it uses an index on ``vector::vector(<dimension>)`` if there is one."""
+        """Let pgvector compare the vectors; it uses an index on ``vector::vector(<dimension>)`` if there is one.
+
+        Such an index has the condition on the length: a collection of another length has its own.
+        """
         row = await self._fetch_row(_SELECT_STATE, *self._place(*key[1:])[1:])
         dimension = 0 if row is None else int(row["dimension"])
         if dimension * 4 != len(query):
@@ -247,7 +250,7 @@ class PostgresVectors(PostgresPort):
         distance = f"vector::{kind} operator({self._pgvector}.<=>) $4::real[]::{kind}"
         statement = (
             f"select number, 1 - ({distance}) as similarity from vaka.vectors where {_IN_SCOPE} "  # noqa: S608  # nosec B608  # no text of users
-            f"order by {distance} limit $5"
+            f"and array_length(vector, 1) = {dimension} order by {distance} limit $5"
         )
         rows = await self._fetch(statement, *self._place(*key[1:])[1:], decode_vector(query), count)
         return [(row["number"], row["similarity"]) for row in rows]
