@@ -1,5 +1,7 @@
 """Compactions on the command line: their settings, what a run shows of them, and ``vaka sessions compact``."""
 
+import json
+
 from tests.cli.shell import Shell, say_line
 
 WORDS = "word " * 700
@@ -30,3 +32,31 @@ def test_a_run_shows_that_older_messages_were_summarized(shell: Shell) -> None:
 def test_auto_compact_of_claude_settings_switches_it_off(shell: Shell) -> None:
     shell.write_file("home/.claude/settings.json", '{"autoCompactEnabled": false}')
     assert not any("summarized" in say(shell, number) for number in range(3))
+
+
+def test_a_session_is_compacted_on_request_with_the_agent_of_its_last_run(shell: Shell) -> None:
+    hook = {"hooks": [{"type": "command", "command": "test ! -e no || { echo 'Not today.' >&2; exit 2; }"}]}
+    shell.write_file("home/.claude/settings.json", json.dumps({"hooks": {"PreCompact": [hook]}}))
+    nothing = shell.vaka("sessions", "compact", "s")
+    assert (nothing.code, "there is no session 's'" in nothing.err) == (2, True)
+    for number in range(2):
+        say(shell, number)
+    shell.write_file("no", "")
+    refused = shell.vaka("sessions", "compact", "s")
+    assert (refused.code, refused.out) == (1, "not compacted: Not today.\n")
+    (shell.folder / "no").unlink()
+    done = shell.vaka("sessions", "compact", "s", "--instructions", "Keep the boats.", "--json")
+    assert done.code == 0, done.err
+    fields = done.json
+    assert (fields["session_id"], fields["compacted"], fields["skipped"]) == ("s", True, "")
+    assert fields["after"] < fields["before"]
+    assert "It was about boats." in fields["summary"]
+    again = shell.vaka("sessions", "compact", "s")
+    assert again.code == 0, again.err
+    say(shell, 2)
+    log = [json.loads(line) for line in shell.vaka("sessions", "export", "s").out.splitlines()]
+    [event, *_] = [line["data"] for line in log if line["type"] == "context.compacted"]
+    assert (event["trigger"], event["instructions"]) == ("manual", "Keep the boats.")
+    assert shell.vaka("sessions", "verify", "s").code == 0
+    memory = shell.vaka("sessions", "compact", "s", "--store", "memory:")
+    assert (memory.code, "end with their process" in memory.err) == (2, True)

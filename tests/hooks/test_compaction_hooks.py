@@ -87,6 +87,24 @@ async def test_a_hook_prevents_the_compaction_and_not_the_turn(tmp_path: Path, c
     assert runs == 1
 
 
+async def test_hooks_of_a_compaction_on_request_get_its_trigger_and_instructions(tmp_path: Path) -> None:
+    names = ("PreCompact", "PostCompact")
+    hooks = [Hook(event=name, matcher="manual", command=f"cat >> {name}; echo >> {name}") for name in names]
+    hooks.append(Hook(event="PostCompact", matcher="auto", command="touch auto"))
+    store, model = MemoryStore(), ScriptedModel(*[say(WORDS)] * 2, agents={"compaction": [say("Done.")]})
+    async with runtime(store, hooks=hooks, cwd=str(tmp_path)) as rt:
+        session = await rt.open(agent(model), id="s")
+        for _ in range(2):
+            await session.run("Go.")
+        assert (await session.compact("Keep the ships.")).summary
+    check_log(await read_log(store, "s"))
+    payloads = [read_payloads(tmp_path, name) for name in names]
+    assert [[p["trigger"], p["custom_instructions"]] for several in payloads for p in several] == [
+        ["manual", "Keep the ships."]
+    ] * 2
+    assert not (tmp_path / "auto").exists()
+
+
 async def test_a_failing_hook_does_not_prevent_the_compaction(tmp_path: Path) -> None:
     _, log = await converse(tmp_path, Hook(event="PreCompact", command="exit 3"))
     assert compactions(log)

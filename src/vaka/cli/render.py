@@ -117,6 +117,15 @@ def compaction_text(body: context.ContextCompacted) -> str:
     return f"{text}{_in_parentheses(sizes)}"
 
 
+def result_of_compaction(event: Event | None, skipped: str) -> str:
+    """Return the result of a compaction that a person asked for; ``skipped`` is why there is no ``event``."""
+    if event is not None and isinstance(event.data, context.ContextCompacted):
+        return compaction_text(event.data)
+    if skipped:
+        return translate("not compacted: {why}", why=shorten(skipped))
+    return translate("there is nothing to summarize yet")
+
+
 _LINES: dict[type[Body], Callable[[Any], str]] = {
     progress.ToolStarted: lambda body: f"→ {call_text(body.call)}" + _in_parentheses(
         translate("attempt {number}", number=body.attempt) if body.attempt > 1 else ""

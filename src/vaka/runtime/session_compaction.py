@@ -65,6 +65,7 @@ async def compact_session(
             opened = await reopen(drivers.store, id)
             _require_between_turns(id, opened)
             log.begin_writing(term, opened)
+            log.listeners += drivers.observers
             return await _compact(session, drivers, log, text)
         finally:
             if not log.released or not log.head:

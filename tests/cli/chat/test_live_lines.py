@@ -4,10 +4,12 @@ import asyncio
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from tests.cli.chat.chat_in_process import chat_in_process
-from vaka import Agent, Runtime, tool
+from vaka import Agent, Middleware, Runtime, tool
+from vaka.core.types.context import CompactionRequest, ContextCompacted
 from vaka.core.types.message import UserMessage, text_of
 from vaka.models.scripted import Scripted
 
@@ -89,3 +91,28 @@ async def test_a_queued_input_is_taken_back_and_edited() -> None:
         await chat.expect("Two.")
         messages = await chat.chat.session.messages()
     assert [text_of(m.content) for m in messages if isinstance(m, UserMessage)] == ["Wait.", "Then sail home."]
+
+
+async def test_older_messages_are_summarized_on_request() -> None:
+    async def careful(turn: Any, request: CompactionRequest) -> CompactionRequest:
+        return msgspec.structs.replace(request, skip="Not now." if request.instructions == "never" else "")
+
+    lines: list[dict[str, Any]] = [
+        {"text": "One. " * 400}, {"text": "Two. " * 400}, {"agent": "compaction", "text": "<summary>Sums.</summary>"}
+    ]  # fmt: skip
+    middleware = [Middleware.from_functions("careful", before_compaction=careful)]
+    agent: Agent[Any] = Agent("clerk", model=Scripted(lines), middleware=middleware)
+    async with Runtime(agent=agent) as runtime, chat_in_process(runtime) as chat:
+        await chat.say("/compact")
+        await chat.expect("there is nothing to summarize yet")
+        for prompt in ("First.", "Second."):
+            await chat.say(prompt)
+            await chat.expect("Esc interrupts", gone=True)
+        await chat.expect("Two.")
+        await chat.say("/compact never")
+        await chat.expect("not compacted: Not now.")
+        await chat.say("/compact Keep the sums.")
+        await chat.expect("older messages summarized (")
+        events = [event.data async for event in runtime.store.events.read(chat.chat.session.id)]
+    [done] = [body for body in events if isinstance(body, ContextCompacted)]
+    assert (done.trigger, done.instructions) == ("manual", "Keep the sums.")

@@ -146,6 +146,8 @@ async def test_the_sessions_of_a_server_are_listed_changed_and_deleted() -> None
         copied = await session.fork()
         page = await runtime.store.sessions.list(SessionQuery(limit=10))
         assert {info.id for info in page.sessions} == {"s", copied.id}
+        compacted = await session.compact("Keep all.")
+        assert (compacted.event, compacted.skipped) == (None, "")  # there is nothing to leave out
         await session.rewind("1", interrupt=True)
         stored = [event async for event in runtime.store.events.read("s")]
         assert stored[-1].type == "session.reverted"

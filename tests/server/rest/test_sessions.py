@@ -5,7 +5,7 @@ from collections.abc import Callable
 from tests.server.conftest import Serve
 from tests.server.rest.test_turns import API, Gate, deploy, start
 from vaka.agents.react import Agent
-from vaka.testing import call, say
+from vaka.testing import ScriptedModel, call, say
 
 Scripted = Callable[..., Agent]
 
@@ -90,13 +90,35 @@ async def test_a_session_is_forked_and_rewound(serve: Serve, scripted: Scripted)
         assert (await client.post(f"{API}/sessions/s/rewind", json={"to": "1.900"})).status_code == 400
 
 
+async def test_older_messages_are_summarized_on_request(serve: Serve) -> None:
+    summaries = [say("<summary>It was about boats.</summary>")] * 2
+    model = ScriptedModel(*[say("word " * 2_000)] * 3, agents={"compaction": summaries})
+    async with serve([Agent("assistant", model=model)]) as served, served.client() as client:
+        for _ in range(2):
+            await start(client)
+        done = (await client.post(f"{API}/sessions/s/compact", json={"instructions": "Keep the boats."})).json()
+        assert (done["session"], done["compacted"], done["skipped"]) == ("s", True, "")
+        assert done["after"] < done["before"]
+        assert "It was about boats." in done["summary"]
+        events = (await client.get(f"{API}/sessions/s/events", params={"types": "context.compacted"})).json()["data"]
+        assert [(event["id"], event["data"]["instructions"]) for event in events] == [
+            (done["cursor"], "Keep the boats.")
+        ]
+        assert (await start(client)).json()["status"] == "completed"
+        wrong = await client.post(f"{API}/sessions/s/compact", json={"instruction": "x"})
+        assert wrong.status_code == 422
+        assert (await client.post(f"{API}/sessions/none/compact")).status_code == 404
+        async with served.client("carol") as carol:
+            assert (await carol.post(f"{API}/sessions/s/compact")).status_code in (403, 404)
+
+
 async def test_a_busy_session_is_not_closed_deleted_or_rewound(serve: Serve, scripted: Scripted) -> None:
     gate = Gate()
     async with serve([scripted(call("hold"), say("Hi."), tools=[gate.tool])]) as served, served.client() as client:
         await start(client, background=True)
         await gate.entered.wait()
         for method, path, body in (
-            ("POST", "/close", {}), ("DELETE", "", None), ("POST", "/rewind", {"to": "1.1"}),
+            ("POST", "/close", {}), ("DELETE", "", None), ("POST", "/rewind", {"to": "1.1"}), ("POST", "/compact", {}),
         ):  # fmt: skip
             answer = await client.request(method, f"{API}/sessions/s{path}", json=body)
             assert (answer.status_code, answer.json()["code"]) == (409, "busy")

@@ -79,6 +79,23 @@ export interface CloseSession {
   reason?: string;
 }
 
+/** How the older messages of a session are summarized. */
+export interface CompactSession {
+  instructions?: string;
+  interrupt?: boolean;
+}
+
+/** What a compaction has done. */
+export interface Compaction {
+  session: string;
+  compacted: boolean;
+  before: number;
+  after: number;
+  summary: string;
+  cursor: string;
+  skipped: string;
+}
+
 /** The open streams and sockets of this process. */
 export interface Connections {
   open: number;

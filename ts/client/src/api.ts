@@ -6,7 +6,7 @@ import type {
 import type { AgentEvent } from "./event.generated.ts";
 
 export type {
-  Agent, Caller, ProblemDetails, Session, Span, Stats, Tool, Trace, TraceSummary, TraceTokens, Turn, UsageRow,
+  Agent, Caller, Compaction, ProblemDetails, Session, Span, Stats, Tool, Trace, TraceSummary, TraceTokens, Turn, UsageRow,
 } from "./api.generated.ts";
 
 export type NewSession = CreateSession;

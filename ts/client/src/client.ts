@@ -1,5 +1,5 @@
 import type {
-  Agent, ApprovalQuery, ApprovalsChanged, Caller, EventPage, EventQuery, ForkOptions, Input, NewSession, Page, PageQuery,
+  Agent, ApprovalQuery, ApprovalsChanged, Caller, Compaction, EventPage, EventQuery, ForkOptions, Input, NewSession, Page, PageQuery,
   PendingDecision, Remember, Resolution, Resolved, SavedCheckpoint, Session, SessionChange, SessionQuery, Stats,
   StoredMessage, Tool, ToolRun, Trace, TraceSummary, Turn, UsageRow,
 } from "./api.ts";
@@ -52,6 +52,9 @@ export class AgentClient {
       this.#post<Session>(pathOf("sessions", id, "fork"), from),
     rewind: (id: string, to: string | number, options: { interrupt?: boolean; files?: boolean } = {}) =>
       this.#post<Session>(pathOf("sessions", id, "rewind"), { to, ...options }),
+    /** Have a model summarize the older messages; the log keeps them. */
+    compact: (id: string, options: { instructions?: string; interrupt?: boolean } = {}) =>
+      this.#post<Compaction>(pathOf("sessions", id, "compact"), options),
     close: (id: string) => this.#post<Session>(pathOf("sessions", id, "close"), {}),
     /** The stored events as JSON Lines. */
     export: async (id: string) => (await this.http.send("GET", pathOf("sessions", id, "export"))).text(),

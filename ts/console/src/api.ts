@@ -95,6 +95,7 @@ export const api = {
   session: (id: string) => get<Session>(pathOf("sessions", id)),
   updateSession: (id: string, body: { title?: string; tags?: string[] }) => send<Session>("PATCH", pathOf("sessions", id), { body }),
   deleteSession: (id: string) => send<void>("DELETE", pathOf("sessions", id)),
+  compact: (id: string) => post<{ compacted: boolean; skipped: string }>(pathOf("sessions", id, "compact")),
   fork: (id: string, body: { at?: string; title?: string }) => post<Session>(pathOf("sessions", id, "fork"), body),
   export: async (id: string): Promise<string> => (await http.send("GET", pathOf("sessions", id, "export"))).text(),
 

@@ -17,7 +17,7 @@ from vaka.cli.display.rich_renderer import THEMES
 from vaka.cli.display.view import todo_lines
 from vaka.cli.errors import UsageError
 from vaka.cli.options import expand_path
-from vaka.cli.render import Transcript, as_printable
+from vaka.cli.render import Transcript, as_printable, result_of_compaction
 from vaka.cli.strings import translate
 from vaka.config.setting_keys import SETTING_KEYS
 from vaka.core.ports.store import SessionInfo
@@ -51,6 +51,7 @@ class SlashCommands:
             "rewind": (self._rewind, translate("SEQ: take back everything after an event; files stay")),
             "diff": (self._diff, translate("the changes that the last turns made to files")),
             "context": (self._context, translate("what fills the context window")),
+            "compact": (self._compact, translate("[TEXT]: summarize older messages; TEXT is what to keep")),
             "usage": (self._usage, translate("tokens by model")),
             "cost": (self._usage, translate("tokens by model")),
             "approvals": (self._approvals, translate("answer open approvals and questions")),
@@ -210,6 +211,16 @@ class SlashCommands:
         ]  # fmt: skip
         text = translate("{tokens} tokens in the last request and its answer", tokens=format_tokens(used))
         self._show(text, f"  {bar[:width]}", *rows)
+
+    async def _compact(self, argument: str) -> None:
+        """Summarize the older messages; the chat shows the event as it follows the session."""
+        if await self._chat.runtime.store.sessions.find(self._chat.session.id) is None:
+            self._show(result_of_compaction(None, ""))
+            return
+        self._show(translate("summarizing older messages …"))
+        done = await self._chat.session.compact(argument)
+        if done.event is None:
+            self._show(result_of_compaction(None, done.skipped))
 
     async def _prompt_sizes(self) -> dict[str, int]:
         """Return the characters of the system prompt and of the tools, as the last step sent them."""

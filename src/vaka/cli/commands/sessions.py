@@ -1,4 +1,4 @@
-"""``vaka sessions``: list, show, export, fork, rewind, move, verify, delete and garbage-collect session logs."""
+"""``vaka sessions``: list, show, export, fork, rewind, compact, move, verify, delete and garbage-collect sessions."""
 
 import sys
 import time
@@ -12,6 +12,7 @@ import msgspec
 
 from vaka.cli import lazy, options
 from vaka.cli.bootstrap import find_session, load_flag_settings, transcript_folder, with_runtime
+from vaka.cli.commands.session_compact import compact
 from vaka.cli.commands.session_stats import print_usage, stats
 from vaka.cli.errors import FAILED, Quit, UsageError
 from vaka.cli.render import Transcript, as_printable, compact_json, format_age, print_json, print_table, shorten
@@ -42,10 +43,11 @@ _BLOB_GRACE_SECONDS = 86400
 
 @click.group()
 def sessions() -> None:
-    """List, show, export, fork, rewind, move, check and remove sessions."""
+    """List, show, export, fork, rewind, compact, move, check and remove sessions."""
 
 
 sessions.add_command(stats)
+sessions.add_command(compact)
 
 
 class LogCheck(msgspec.Struct, frozen=True, kw_only=True):

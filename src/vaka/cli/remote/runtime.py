@@ -155,6 +155,14 @@ class RemoteRuntime:
         return _event_of(result["event"])
 
 
+class RemoteCompaction(NamedTuple):
+    """The result of a compaction."""
+
+    event: str | None
+    """The cursor of ``context.compacted``; the chat shows the event as it follows the session."""
+    skipped: str
+
+
 class RemoteSession:
     """One session of a server."""
 
@@ -219,6 +227,12 @@ class RemoteSession:
     async def rewind(self, to: "Cursor | str", *, interrupt: bool = False, files: bool = False) -> None:
         """Continue from an earlier event."""
         await self._client.post(address_of(self.id, "rewind"), {"to": str(to), "interrupt": interrupt, "files": files})
+
+    async def compact(self, instructions: str = "", *, interrupt: bool = False) -> "RemoteCompaction":
+        """Summarize older messages; the server writes the event."""
+        body = {"instructions": instructions, "interrupt": interrupt}
+        done = await self._client.post(address_of(self.id, "compact"), body)
+        return RemoteCompaction(done["cursor"] if done["compacted"] else None, done["skipped"])
 
     async def leave(self, reason: str = "", *, successor: "RemoteSession | None" = None) -> None:
         """Do nothing: the server ends the sessions of its hooks itself."""

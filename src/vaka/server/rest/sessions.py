@@ -1,4 +1,4 @@
-"""Sessions: create, list, describe, fork, rewind, close, export and delete them."""
+"""Sessions: create, list, describe, fork, rewind, compact, close, export and delete them."""
 
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
@@ -90,6 +90,32 @@ class RewindSession(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     """Restore the files that tools have changed since."""
     force: bool = False
     """Restore also files that another program has changed since."""
+
+
+class CompactSession(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How the older messages of a session are summarized."""
+
+    instructions: str = ""
+    """What the summary must keep."""
+    interrupt: bool = False
+    """Stop a running turn first."""
+
+
+class CompactionDocument(msgspec.Struct, frozen=True, kw_only=True):
+    """What a compaction has done."""
+
+    session: str
+    compacted: bool
+    """``false``: there was nothing to leave out, or a hook or middleware has skipped it."""
+    before: int
+    """The tokens of the context before, as estimated."""
+    after: int
+    summary: str = ""
+    """The summary that the model sees from now on in place of older messages."""
+    cursor: str = ""
+    """The position of ``context.compacted``."""
+    skipped: str = ""
+    """Why it was skipped."""
 
 
 class CloseSession(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -255,6 +281,19 @@ async def rewind_session(service: AgentService, request: Request) -> Response:
     return describe_session(await read_info(runtime, info.id))
 
 
+async def compact_session(service: AgentService, request: Request) -> Response:
+    """Returns when a model has written the summary. The messages stay in the log."""
+    _, info = await find_session(service, request)
+    body = await read_json(request, CompactSession, empty=CompactSession())
+    session = await service.open_session(principal_of(request), info.id)
+    done = await session.compact(body.instructions, interrupt=body.interrupt)
+    document = CompactionDocument(
+        session=info.id, compacted=done.event is not None, before=done.before, after=done.after, summary=done.summary,
+        cursor=done.event.id if done.event is not None else "", skipped=done.skipped,
+    )  # fmt: skip
+    return json_response(document)
+
+
 async def close_session(service: AgentService, request: Request) -> Response:
     runtime, info = await find_session(service, request)
     body = await read_json(request, CloseSession, empty=CloseSession())
@@ -309,6 +348,10 @@ OPERATIONS = (
     Operation(
         method="POST", path="/sessions/{session}/rewind", scope="runs:write", handler=rewind_session,
         summary="Continue a session from an earlier position", body=RewindSession, result=SessionDocument,
+    ),
+    Operation(
+        method="POST", path="/sessions/{session}/compact", scope="runs:write", handler=compact_session,
+        summary="Summarize the older messages of a session", body=CompactSession, result=CompactionDocument,
     ),
     Operation(
         method="POST", path="/sessions/{session}/close", scope="runs:write", handler=close_session,

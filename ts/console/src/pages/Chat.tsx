@@ -167,6 +167,12 @@ export function forker(id: string): (cursor: string) => void {
   };
 }
 
+/** Have a model summarize the older messages; the transcript shows what came of it. */
+async function compactNow(id: string): Promise<void> {
+  toast("Summarizing");
+  await api.compact(id).then((done) => { if (!done.compacted) toast(done.skipped || "There is nothing to summarize yet"); }, report);
+}
+
 /** Tell a screen reader what changed, at most once for each message and decision. */
 function Announcer({ state }: { state: SessionState }) {
   const turn = last(state.turns);
@@ -241,6 +247,7 @@ function Inspector({ state, id, partial }: { state: SessionState; id: string; pa
         <a href={path("sessions", id, "events")}>Events</a>
         <a href={path("sessions", id, "replay")}>Replay</a>
         <a href={`${path("compare")}?a=${encodeURIComponent(state.origin?.session ?? id)}&b=${encodeURIComponent(state.origin ? id : "")}`}>Compare</a>
+        {state.context && state.status === "idle" && <button type="button" class="link" onClick={() => void compactNow(id)}>Summarize older messages</button>}
         <button type="button" class="link" onClick={() => api.export(id).then((text) => download(`${id}.jsonl`, text), report)}>Export JSONL</button>
       </section>
       {state.errors.size > 0 && <section><h2 class="is-error">Errors</h2><p class="small">{last(state.errors)?.message}</p></section>}

@@ -1,0 +1,66 @@
+"""``vaka sessions compact``: summarize the older messages of a session, so that its next turns cost less."""
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from vaka.cli import options
+from vaka.cli.bootstrap import load_flag_settings, runtime_from_settings
+from vaka.cli.errors import FAILED, Quit, UsageError
+from vaka.cli.event_loop import run_loop
+from vaka.cli.render import as_printable, print_json, result_of_compaction
+from vaka.cli.turn.session_record import continue_session, explain_recorded_flags, find_record, load_continued
+from vaka.core.types.errors import NotFound
+
+if TYPE_CHECKING:
+    from vaka.runtime.session_compaction import CompactionResult
+
+_OTHER_FLAGS = dict.fromkeys((
+    "instructions", "system_prompt", "append_system_prompt", "no_base_prompt", "permission_mode", "sandbox",
+    "max_steps", "timeout", "max_budget_usd", "max_tokens", "settings", "ask", "strict_mcp_config",
+)) | dict.fromkeys((
+    "option", "allow", "confirm", "deny", "builtin_tools", "add_dir", "command_host", "command_env", "plugin_dir",
+    "mcp_config",
+), ())  # fmt: skip
+"""Flags of a run that this command does not have; those of the last run of the session apply."""
+
+
+@click.command(epilog=options.format_examples(
+    "vaka sessions compact demo", 'vaka sessions compact demo --instructions "Keep the names of all tables."'
+))  # fmt: skip
+@click.argument("session", metavar="ID")
+@click.option("--instructions", "wanted", default="", metavar="TEXT", help="What the summary must keep.")
+@click.option("--interrupt", is_flag=True, help="Stop a running turn first.")
+@options.agent_options
+@click.option("--model", metavar="NAME", help="The model of the agent; default: that of the last run.")
+@options.json_option
+@options.store_options
+def compact(session: str, wanted: str, interrupt: bool, as_json: bool, **flags: Any) -> None:
+    """Summarize the older messages of a session: the model sees the summary, and the log keeps everything.
+
+    The session must be idle; exit code 75 otherwise.
+    """
+    flags = {**_OTHER_FLAGS, **flags}
+    settings = load_flag_settings(flags)
+    if settings["store"] == "memory:":
+        raise UsageError("sessions in memory: end with their process; give --store")
+    record = find_record(settings, session)
+    if record is None:
+        raise NotFound(f"there is no session {session!r}; `vaka sessions list` shows them")
+    continued = continue_session(record, flags, settings)
+    with explain_recorded_flags(continued):
+        continued, agent = load_continued(continued, lambda note: click.echo(as_printable(note), err=True))
+
+        async def work() -> "CompactionResult":
+            async with runtime_from_settings(continued.settings, agent, quiet=True, ask="deny") as runtime:
+                opened = await runtime.open(id=record.id)
+                return await opened.compact(wanted, interrupt=interrupt)
+
+        done = run_loop(work())
+    if as_json:
+        fields = {"compacted": done.event is not None, "before": done.before, "after": done.after}
+        print_json({"session_id": record.id, **fields, "summary": done.summary, "skipped": done.skipped})
+    else:
+        click.echo(result_of_compaction(done.event, done.skipped))
+    if done.skipped:
+        raise Quit(FAILED)
