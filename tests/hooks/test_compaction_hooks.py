@@ -91,7 +91,7 @@ async def test_hooks_of_a_compaction_on_request_get_its_trigger_and_instructions
     names = ("PreCompact", "PostCompact")
     hooks = [Hook(event=name, matcher="manual", command=f"cat >> {name}; echo >> {name}") for name in names]
     hooks.append(Hook(event="PostCompact", matcher="auto", command="touch auto"))
-    store, model = MemoryStore(), ScriptedModel(*[say(WORDS)] * 2, agents={"compaction": [say("Done.")]})
+    store, model = MemoryStore(), ScriptedModel(*[say(WORDS)] * 2, agents={"summary": [say("Done.")]})
     async with runtime(store, hooks=hooks, cwd=str(tmp_path)) as rt:
         session = await rt.open(agent(model), id="s")
         for _ in range(2):

@@ -98,7 +98,7 @@ async def test_older_messages_are_summarized_on_request() -> None:
         return msgspec.structs.replace(request, skip="Not now." if request.instructions == "never" else "")
 
     lines: list[dict[str, Any]] = [
-        {"text": "One. " * 400}, {"text": "Two. " * 400}, {"agent": "compaction", "text": "<summary>Sums.</summary>"}
+        {"text": "One. " * 400}, {"text": "Two. " * 400}, {"agent": "summary", "text": "<summary>Sums.</summary>"}
     ]  # fmt: skip
     middleware = [Middleware.from_functions("careful", before_compaction=careful)]
     agent: Agent[Any] = Agent("clerk", model=Scripted(lines), middleware=middleware)

@@ -92,7 +92,7 @@ async def test_a_session_is_forked_and_rewound(serve: Serve, scripted: Scripted)
 
 async def test_older_messages_are_summarized_on_request(serve: Serve) -> None:
     summaries = [say("<summary>It was about boats.</summary>")] * 2
-    model = ScriptedModel(*[say("word " * 2_000)] * 3, agents={"compaction": summaries})
+    model = ScriptedModel(*[say("word " * 2_000)] * 3, agents={"summary": summaries})
     async with serve([Agent("assistant", model=model)]) as served, served.client() as client:
         for _ in range(2):
             await start(client)
