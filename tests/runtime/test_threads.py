@@ -13,7 +13,7 @@ from vaka.core.ports.messages import MessageFilter, MessageQuery, MessageRow, Me
 from vaka.core.ports.store import Store
 from vaka.core.types.ids import SessionId
 from vaka.core.types.message import AssistantMessage, Message, Text, ToolMessage
-from vaka.errors import AccessDenied, AlreadyExists, HeadMoved, InvalidInput, NotFound
+from vaka.errors import AccessDenied, AlreadyExists, Busy, HeadMoved, InvalidInput, NotFound
 from vaka.memory.threads import ActionItem, NewMessage, ThreadContext, ThreadPolicy, ThreadState
 from vaka.runtime.runtime import Runtime
 from vaka.runtime.threads import Threads
@@ -399,3 +399,21 @@ def texts_of(message: Message) -> list[str]:
     if isinstance(message, ToolMessage):
         return [result.text for result in message.results]
     return ["".join(part.text for part in message.content if isinstance(part, Text))]
+
+
+async def test_processes_add_messages_to_one_thread_at_the_same_time(tmp_path: Path) -> None:
+    stores = [SqliteStore(tmp_path / "vaka.db", durability="process") for _ in range(3)]
+    runtimes = [vaka.Runtime(store=each) for each in stores]
+    await runtimes[0].threads.create(id="t")
+    await asyncio.gather(*(
+        each.threads.add_message("t", {"role": "user", "content": f"{n}", "id": f"{n % 20}"})
+        for n in range(40) for each in runtimes
+    ))  # fmt: skip
+    assert (await runtimes[0].threads.stats("t")).message_count == 20
+    held = await stores[0].events.claim(SessionId("t"))
+    with pytest.raises(Busy):
+        await runtimes[1].threads.set_state("t", "paused")
+    await stores[0].events.release(SessionId("t"), held)
+    assert (await runtimes[1].threads.set_state("t", "paused")).state == "paused"
+    for each in (*runtimes, *stores):
+        await each.close()

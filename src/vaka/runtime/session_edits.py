@@ -1,7 +1,8 @@
 """Fork, rewind and single writes to a session that no driver runs; look-up of positions in its log."""
 
+import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from itertools import groupby
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -16,9 +17,9 @@ from vaka.core.session.index_rows import MAX_METADATA_BYTES, require_data
 from vaka.core.session.snapshot import OpenedSession, reopen, reopen_warm
 from vaka.core.session.state import SessionState
 from vaka.core.types.control import InputAdded, SessionReverted, SessionUpdated
-from vaka.core.types.errors import HeadMoved, InvalidInput, NotFound
+from vaka.core.types.errors import Busy, HeadMoved, InvalidInput, NotFound
 from vaka.core.types.event import Body, Event
-from vaka.core.types.ids import Cursor, EventScope, SessionId
+from vaka.core.types.ids import Cursor, EventScope, SessionId, Term
 from vaka.core.types.message import replace_surrogates
 from vaka.core.types.progress import TurnStarted
 from vaka.runtime import lazy_memory
@@ -33,6 +34,10 @@ ComposeEntries: TypeAlias = Callable[[OpenedSession], Awaitable[Sequence[TimedEn
 """Returns the entries to append to a session as it is."""
 
 _READ_SPAN = 256
+
+EDIT_SECONDS = 1.0
+"""Seconds that an edit waits for one of another process."""
+_EDIT_POLL_SECONDS = 0.05
 
 MAX_TITLE_LENGTH = 200
 MAX_TAGS = 64
@@ -192,7 +197,7 @@ async def _append_sealed(
     warm: "WarmSessions | None" = None,
 ) -> list[Event]:
     """Append the events that ``seal`` returns for the current state; retry when the head has moved."""
-    term = await store.events.claim(session)
+    term = await (store.events.claim(session) if warm is None else _claim_soon(store, session))
     try:
         while True:
             now = await _read_session(store, session, warm)
@@ -208,6 +213,21 @@ async def _append_sealed(
     if warm is not None and events and not any(isinstance(event.data, SessionReverted) for event in events):
         await _hold(store, session, now, events, warm)
     return events
+
+
+async def _claim_soon(store: Store, session: SessionId) -> Term:
+    """Claim a session; wait a second for another process that edits it. Raises ``Busy`` while one runs a turn."""
+    deadline = asyncio.get_running_loop().time() + EDIT_SECONDS
+    while True:
+        try:
+            return await store.events.claim(session)
+        except Busy:
+            info = await store.sessions.find(session)
+            if info is None or info.turn or info.inputs or asyncio.get_running_loop().time() > deadline:
+                raise
+            with suppress(TimeoutError):  # an edit that writes nothing moves no head
+                async with asyncio.timeout(_EDIT_POLL_SECONDS):
+                    await store.events.wait(session, after=info.head)
 
 
 async def _read_session(store: Store, session: SessionId, warm: "WarmSessions | None") -> OpenedSession:
