@@ -184,6 +184,26 @@ async def test_a_failed_call_and_an_answer_of_a_middleware_leave_the_cache_as_it
     assert [busted.cause for busted in await talk.busts()] == ["system"]
 
 
+async def test_calls_of_a_middleware_and_calls_that_cache_nothing_are_not_compared() -> None:
+    cached, plain = ({"input": 1000, "output": 1, "cache_read": tokens} for tokens in (900, 0))
+    asked = Prompt(messages=(UserMessage(content=(Text(text="Aside."),)),), agent="aside")
+    aside = ScriptedModel(agents={"aside": [say("Hm.", usage=cached)] * 9})
+
+    async def ask_aside(turn: Any, message: AssistantMessage) -> AssistantMessage:
+        assert await turn.ask_model(aside, asked) == "Hm."
+        return message
+
+    model = ScriptedModel(*[say("Yes.", usage=usage) for usage in (cached, cached, plain, plain, cached)])
+    store = MemoryStore()
+    middleware = [vaka.Middleware.from_functions("aside", after_model=ask_aside)]
+    async with runtime(store) as rt:
+        session = await rt.open(agent(model, middleware=middleware), id="s")
+        for _ in range(5):
+            await session.run("Well?")
+    busts = [event.data for event in await read_log(store, "s") if isinstance(event.data, CacheBusted)]
+    assert [(busted.cause, busted.tokens, busted.cost) for busted in busts] == [("expired", 900, 0.0)]
+
+
 async def answer_at_once(turn: Any, prompt: Prompt) -> AssistantMessage:
     return AssistantMessage(id=MessageId(""), content=(Text(text="No."),), model="none", stop="end")
 

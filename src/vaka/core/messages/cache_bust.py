@@ -98,11 +98,9 @@ async def _changed_names(blobs: BlobStore, before: CachedPrompt, now: CachedProm
 
 
 async def _tools_by_name(blobs: BlobStore, digest: Digest | None) -> Mapping[str, Any] | None:
-    """Return the tools of a stored menu, ``None`` if the blob was erased or cannot be read."""
-    if digest is None:
-        return {}
+    """Return the tools of a stored menu, ``None`` if there is no blob of it, or it cannot be read."""
     try:
-        tools = msgspec.json.decode(await blobs.get(digest), type=list[dict[str, Any]])
+        tools = msgspec.json.decode(await blobs.get(digest or Digest("")), type=list[dict[str, Any]])
     except (NotFound, msgspec.MsgspecError):
         return None
     return {str(tool.get("name")): tool for tool in tools}
