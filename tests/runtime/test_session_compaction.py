@@ -47,7 +47,7 @@ async def test_a_session_is_compacted_between_turns_with_instructions() -> None:
         assert shown[1].endswith("The boat is red.")
         assert shown[-2].startswith("question 5 ")
         asked = next(prompt for prompt in model.prompts if prompt.agent == "summary")
-        assert "keep in particular: the colour of the boat" in text_of(asked.messages[0].content)  # type: ignore[union-attr]
+        assert "keep in particular: the colour of the boat" in text_of(asked.messages[0].content)  # type: ignore[union-attr]  # a user message
         stats = await rt.stats("s")
         assert (stats.request_count, stats.compactions, stats.by_agent["summary"].request_count) == (6, 1, 1)
         assert (await session.run("and now?")).text
@@ -169,3 +169,30 @@ async def test_a_turn_that_waits_for_a_person_must_end_first() -> None:
         with pytest.raises(Busy, match="has an unfinished turn; resume it or interrupt it first"):
             await session.compact()
         assert "context.compacted" not in [event.type for event in await read_log(store, "s")]
+
+
+async def test_of_two_writers_one_compacts_and_the_other_gets_busy(tmp_path: Path) -> None:
+    asked, go_on = asyncio.Event(), asyncio.Event()
+
+    async def answer(prompt: Prompt) -> Any:
+        if prompt.agent == "summary":
+            asked.set()
+            await go_on.wait()
+            return say("<summary>Short.</summary>")
+        return say(LINE * 5)
+
+    url = f"sqlite:///{tmp_path / 'vaka.db'}"
+    async with vaka.Runtime(store=url) as one, vaka.Runtime(store=url) as two:
+        here = await one.open(agent(FunctionModel(answer)), id="s")
+        there = await two.open(agent(FunctionModel(answer)), id="s")
+        await talk(here, 3)
+        compacting = asyncio.create_task(here.compact())
+        await asked.wait()
+        with pytest.raises(Busy):
+            await there.compact()
+        go_on.set()
+        assert (await compacting).event is not None
+        assert (await there.run("and now?")).text
+        assert (await seen_by(there))[1].endswith("Short.")
+        types = [event.type async for event in one.store.events.read(here.id)]
+        assert types.count("context.compacted") == 1

@@ -252,11 +252,13 @@ class ConversationPlanner:
         return tuple(known[call.id] for message in tail for call in message.calls if call.id in known)
 
     def _media_from(self) -> int:
-        """Return the event before which media are left out; 0 if all stay."""
-        left = self._settings.keep_media
-        for at in range(len(self.messages) - 1, self.head - 1, -1):
-            left -= sum(1 for part in _parts_of(self.messages[at]) if isinstance(part, Image | Audio | Document))
-            if left < 0:  # those that an earlier compaction has left out are not counted: they are notes
+        """Return the event before which media are left out; 0 if all stay. Those that no answer has seen yet stay."""
+        left, messages = self._settings.keep_media, self.messages
+        answers = (at for at in range(len(messages) - 1, -1, -1) if isinstance(messages[at], AssistantMessage))
+        seen = next(answers, 0)
+        for at in range(len(messages) - 1, self.head - 1, -1):
+            left -= sum(1 for part in _parts_of(messages[at]) if isinstance(part, Image | Audio | Document))
+            if left < 0 and at < seen:  # those that an earlier compaction has left out are not counted: they are notes
                 return self.seqs[at] + 1
         return self.compacted.media_from if self.compacted is not None else 0
 
@@ -282,9 +284,8 @@ def text_size_of(part: object) -> int:
 
 def long_texts(value: Any, length: int) -> Iterator[str]:
     """Yield the texts in a JSON value that have more than ``length`` characters."""
-    if isinstance(value, str):
-        if len(value) > length:
-            yield value
-    elif isinstance(value, Mapping | list | tuple):
-        for item in value.values() if isinstance(value, Mapping) else value:
-            yield from long_texts(item, length)
+    kind: Any = value.__class__
+    if kind is str and len(value) > length:
+        yield value
+    for item in value.values() if kind is dict else value if kind is list else ():
+        yield from long_texts(item, length)

@@ -9,9 +9,9 @@ import json
 import os
 import re
 import secrets
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 from vaka.core.loop.context import Turn
 from vaka.core.messages.blobs import restore_message
@@ -135,6 +135,7 @@ class Compactor:
         source_tokens = sum(planner.tokens_of(at) for at in range(plan.cut))
         failures: list[str] = []
         room, tokens, earlier = planner.readable_tokens, planner.summary_tokens, _earlier_summary(planner)
+        timeout = self._attempt_seconds(turn)
         # A summary of a summary loses facts each time, so an earlier one stays while there is room for two.
         extends = bool(earlier) and not instructions and estimate_text_tokens(text_size(earlier)) <= tokens
         for number, source in enumerate(self._sources):
@@ -144,7 +145,7 @@ class Compactor:
                 model = source()
                 readable = min(context_window_of(model), room)
                 prompt = summary_prompt(messages, readable, tokens, instructions, extends=extends)
-                answer = await await_bounded(turn.ask_model(model, prompt), self._settings.timeout, turn.stop)
+                answer = await await_bounded(turn.ask_model(model, prompt), timeout, turn.stop)
                 text = read_summary(answer, source_tokens)
                 text = join_summaries(earlier, text) if extends else text
                 return SUMMARY_HEADING + _clip(text, planner.limit // 3), model.name, ""
@@ -152,10 +153,15 @@ class Compactor:
                 if turn.stop.reason is not None:
                     raise
                 room = room // 2 if isinstance(error, ContextTooLong) else room
-                failures.append(_describe(error, self._settings.timeout))
+                failures.append(_describe(error, timeout))
         reason = "; ".join(dict.fromkeys(failures)) or "summaries are turned off"
         notice = _LEFT_OUT.format(count=plan.cut - planner.head, reason=reason)
         return _clip("\n\n".join(filter(None, [notice, earlier])), planner.limit // 3), "", "; ".join(failures)
+
+    def _attempt_seconds(self, turn: Turn) -> float:
+        """Return the seconds of one attempt; all of them end before the time of a middleware does."""
+        most, attempts = turn.limits.middleware_timeout, max(len(self._sources), 1)
+        return self._settings.timeout if most is None else min(self._settings.timeout, most * 0.8 / attempts)
 
     async def _keep_input(self, turn: Turn, content: Content, plan: Plan, *, media: bool = False) -> Content:
         """Return the content of a kept input; a long text is shown in part, and media become a note."""
@@ -221,14 +227,14 @@ async def _shorten_call(turn: Turn, long: LongCall) -> ShortenedCall:
     blobs: list[Digest] = []
 
     async def shorten_value(value: Any) -> Any:
-        if isinstance(value, str) and len(value) > long.length:
+        kind: Any = value.__class__
+        if kind is str and len(value) > long.length:
             stored = await shorten_part(turn, Text(text=value), long.length // 8, long.length // 8)
             blobs.append(stored.blob)
             return stored.preview
-        if isinstance(value, Mapping):
-            items = cast("Mapping[str, Any]", value)
-            return {key: await shorten_value(item) for key, item in items.items()}
-        return [await shorten_value(item) for item in value] if isinstance(value, list) else value
+        if kind is dict:
+            return {key: await shorten_value(item) for key, item in value.items()}
+        return [await shorten_value(item) for item in value] if kind is list else value
 
     arguments: dict[str, Any] = await shorten_value(long.call.arguments)
     content = tuple([await _shorten_part(turn, part, long.length) for part in long.result.content])

@@ -97,13 +97,13 @@ def _size(lines: Sequence[str]) -> int:
 
 def _drop_old(entries: Sequence[tuple[str, str]], lines: list[str], tokens: int) -> list[str]:
     """Leave out the oldest entries, those of the user last."""
-    size = _size(lines)
+    size = sum(text_size(line) + 1 for line in lines)
     for droppable in ({"assistant", "call", "result"}, {"user"}):
         for at, (kind, _) in enumerate(entries):
-            if size <= tokens:
+            if estimate_text_tokens(size) <= tokens:
                 break
-            if kind in droppable and lines[at]:
-                size -= estimate_text_tokens(text_size(lines[at]) + 1)
+            if kind in droppable:
+                size -= text_size(lines[at]) + 1
                 lines[at] = ""
     return ["[…]", *(line for line in lines if line)]
 
