@@ -83,3 +83,13 @@ async def test_an_old_snapshot_of_another_connection_keeps_the_bytes_until_the_n
     assert (await store.erase([])).overwritten
     assert _occurrences(path, SECRET) == {}
     await store.close()
+
+
+async def test_an_erasure_of_many_events_takes_several_transactions(tmp_path: Path) -> None:
+    store = SqliteStore(tmp_path / "s.db", durability="process")
+    names = [SessionId(f"s{number}") for number in range(5)]
+    for name in names:
+        await write_session(store, name, input_added("a", "1"), input_added("b", "2"))
+    result = await SqliteErasure(store, batch_events=3).erase(names)
+    assert (set(result.sessions), result.events, result.failed) == ({*names}, 10, {})
+    await store.close()

@@ -5,7 +5,7 @@ import msgspec
 from vaka.core.ports.store import SessionInfo
 from vaka.core.session.hash_chain import Position, seal_chain
 from vaka.core.types.control import SessionErased, SessionForked
-from vaka.core.types.event import Event, decode, encode_json, new_verbatim
+from vaka.core.types.event import Event, Unknown, encode_json, new_verbatim, set_unencoded
 from vaka.core.types.ids import NO_SCOPE
 from vaka.core.types.monitor import UsageRecorded
 from vaka.core.types.progress import StepCompleted
@@ -22,7 +22,7 @@ def erase_event(event: Event) -> Event:
         event.v, event.seq, event.id, event.ts, event.session, event.turn, event.step, event.path, event.channel,
         event.type, msgspec.UNSET, event.prev, event.hash,
     )  # fmt: skip
-    return decode(encode_json(stub))
+    return set_unencoded(stub, Unknown(name=event.type, raw=b"", of=event.channel), encode_json(stub))
 
 
 def seal_erased(info: SessionInfo, *, events: int, blobs: int, by: str, ts: str) -> Event:

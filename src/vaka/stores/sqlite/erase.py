@@ -21,10 +21,12 @@ from vaka.stores.sqlite.hub import OpenSqliteStore, SqlitePort
 from vaka.stores.sqlite.maintenance import shrink_file
 from vaka.stores.sqlite.rows import SessionRow, SqliteKey
 
-MAX_VACUUM_BYTES = 1 << 30
-"""Files up to this size are written anew within seconds; other writers wait meanwhile."""
-_BATCH_SIZE = 32
+MAX_VACUUM_BYTES = 256 * 1024 * 1024
+"""Files up to this size are written anew in a few seconds, for which other writers wait."""
+_BATCH_SESSIONS = 32
 """Sessions of one transaction: each transaction reads once which blobs all other sessions refer to."""
+BATCH_EVENTS = 20_000
+"""Events after which a transaction erases no further session: other writers wait for its end."""
 _THREAD_SIZE = 1 << 30
 """A size that sends work to the writer thread."""
 _ERASED_TABLES = ("names", "decisions", "snapshots")
@@ -45,6 +47,8 @@ class _ErasedLog(NamedTuple):
 class _Batch(NamedTuple):
     """The outcome of one transaction."""
 
+    seen: int
+    """The number of sessions that it looked at."""
     infos: dict[SqliteKey, SessionInfo]
     failed: dict[SessionId, str]
     events: int
@@ -55,17 +59,20 @@ class _Batch(NamedTuple):
 class SqliteErasure(SqlitePort):
     """Erases sessions of one namespace. A file of more than ``max_bytes`` is not written anew afterwards."""
 
-    def __init__(self, store: OpenSqliteStore, max_bytes: int = MAX_VACUUM_BYTES) -> None:
+    def __init__(
+        self, store: OpenSqliteStore, *, max_bytes: int = MAX_VACUUM_BYTES, batch_events: int = BATCH_EVENTS
+    ) -> None:
         super().__init__(store)
-        self._max_bytes = max_bytes
+        self._max_bytes, self._batch_events = max_bytes, batch_events
 
     async def erase(self, sessions: Sequence[SessionId], *, by: str = "") -> EraseResult:
         result, unique = EraseResult(), list(dict.fromkeys(sessions))
-        for begin in range(0, len(unique), _BATCH_SIZE):
-            keys = [self._key(session) for session in unique[begin : begin + _BATCH_SIZE]]
+        while unique:
+            keys = [self._key(session) for session in unique[:_BATCH_SESSIONS]]
             batch = await self._database.write(
                 partial(self._erase_batch, keys, by), size=_THREAD_SIZE, appends=True, on_commit=self._announce
             )
+            unique = unique[batch.seen :]
             result = EraseResult(
                 sessions=(*result.sessions, *(info.id for info in batch.infos.values())),
                 events=result.events + batch.events, blobs=result.blobs + batch.blobs,
@@ -83,7 +90,7 @@ class SqliteErasure(SqlitePort):
     def _erase_batch(self, keys: Sequence[SqliteKey], by: str, connection: sqlite3.Connection) -> _Batch:
         connection.execute("pragma secure_delete = on").close()
         try:
-            logs, failed = self._erase_logs(connection, keys)
+            seen, logs, failed = self._erase_logs(connection, keys)
             blobs = _find_blobs(connection, self._namespace, [key[1] for key in logs])
             infos: dict[SqliteKey, SessionInfo] = {}
             size = sum(log.bytes for log in logs.values())
@@ -92,17 +99,19 @@ class SqliteErasure(SqlitePort):
                 for digest in own:
                     size += sum(length for (length,) in connection.execute(_DELETE_BLOB, (key[0], digest)).fetchall())
                 infos[key] = _end_log(connection, key, log, len(own), by)
-            return _Batch(infos, failed, sum(log.events for log in logs.values()), len(blobs), size)
+            return _Batch(seen, infos, failed, sum(log.events for log in logs.values()), len(blobs), size)
         finally:
             connection.execute("pragma secure_delete = fast").close()
 
     def _erase_logs(
         self, connection: sqlite3.Connection, keys: Sequence[SqliteKey]
-    ) -> tuple[dict[SqliteKey, _ErasedLog], dict[SessionId, str]]:
-        """Erase the events of sessions; return those that were erased now, and why others could not be."""
+    ) -> tuple[int, dict[SqliteKey, _ErasedLog], dict[SessionId, str]]:
+        """Erase the events of the first sessions; return how many, those erased now, and why others could not be."""
         logs: dict[SqliteKey, _ErasedLog] = {}
         failed: dict[SessionId, str] = {}
+        seen = 0
         for key in keys:
+            seen += 1
             connection.execute("savepoint session")
             try:
                 log = self._erase_log(connection, key)
@@ -114,7 +123,9 @@ class SqliteErasure(SqlitePort):
                     logs[key] = log
             finally:
                 connection.execute("release session")
-        return logs, failed
+            if sum(log.events for log in logs.values()) >= self._batch_events:
+                break
+        return seen, logs, failed
 
     def _erase_log(self, connection: sqlite3.Connection, key: SqliteKey) -> _ErasedLog | None:
         row = rows.load_row(connection, key)
