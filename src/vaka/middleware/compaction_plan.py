@@ -33,6 +33,8 @@ REFERENCE_TARGET = 0.7
 SUMMARY_TARGET = 0.6
 """The part of the limit that a context may have after a compaction with a summary."""
 MAX_SUMMARY_TOKENS = 4_000
+LEAST_SAVED_TOKENS = 64
+"""A compaction that leaves out less is not worth a summary, which has some tokens itself."""
 INPUT_OVERHEAD = 10
 """Tokens that each kept input counts besides its text, so that thousands of short ones are not kept."""
 
@@ -137,8 +139,8 @@ class ConversationPlanner:
         plan = None
         for strictness in self._strictness(trigger):
             found = self._plan_with(strictness)
-            if found is None or found.tokens >= self.tokens:  # it leaves nothing out
-                continue
+            if found is None or self.tokens - found.tokens < min(LEAST_SAVED_TOKENS, self.limit // 16 + 1):
+                continue  # a summary has more tokens than it leaves out
             plan = found
             if self._instructions + found.tokens + self.summary_tokens <= SUMMARY_TARGET * self.limit:
                 break

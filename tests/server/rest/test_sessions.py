@@ -104,6 +104,8 @@ async def test_older_messages_are_summarized_on_request(serve: Serve) -> None:
         assert [(event["id"], event["data"]["instructions"]) for event in events] == [
             (done["cursor"], "Keep the boats.")
         ]
+        again = (await client.post(f"{API}/sessions/s/compact")).json()
+        assert (again["compacted"], again["before"]) == (False, again["after"])  # no model is asked a second time
         assert (await start(client)).json()["status"] == "completed"
         wrong = await client.post(f"{API}/sessions/s/compact", json={"instruction": "x"})
         assert wrong.status_code == 422
