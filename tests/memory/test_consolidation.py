@@ -87,7 +87,7 @@ async def test_revoking_a_source_makes_a_merged_memory_again_without_it() -> Non
 
 async def run_turn(store: MemoryStore, model: ScriptedModel, clock: FakeClock, session: str, **options: Any) -> None:
     memory = vaka.SemanticMemory(tools=())
-    tidy = vaka.MemoryConsolidation(memory, model=model, min_memories=4, batch_size=3, **options)
+    tidy = vaka.MemoryConsolidation(memory, model=model, **{"min_memories": 4, "batch_size": 3, **options})
     async with runtime(store, clock=clock) as rt:
         opened = await rt.open(agent(ScriptedModel(say("Hello.")), middleware=[memory, tidy]), id=session)
         await opened.update(owner="kim")
@@ -114,7 +114,6 @@ async def test_a_model_merges_memories_in_a_session_of_its_own_once_a_day() -> N
         call("memory_merge", ids=[known[text] for text in BOATS], text="The boat of Kim lies in Kona, before in Hilo"),
         call("memory_merge", ids=["mem_x", "mem_y"], text="x"),
         *(call("memory_similar", cursor=cursor) for cursor in pages), call("memory_similar", cursor="~"), say("done"),
-        say("nothing to do"),
     )  # fmt: skip
     await run_turn(store, model, clock, "one")
     await run_turn(store, model, clock, "two")
@@ -131,12 +130,26 @@ async def test_a_model_merges_memories_in_a_session_of_its_own_once_a_day() -> N
     assert len(await memory.load_all()) == len(ids) + 2
     state = await store.values.get(state_key(memory))
     assert state["finished_at"] == state["begun_at"] > 0
-    asked = len(model.prompts)
+    later = ScriptedModel(say("nothing to do"))
+    await store.erase([session.id])  # a later run is a session of its own
     clock.advance(DAY)
-    await run_turn(store, model, clock, "three")
-    (only,) = [one for one in model.prompts[asked].messages if isinstance(one, UserMessage)]
+    await run_turn(store, later, clock, "three")
+    (prompt,) = later.prompts
+    (only,) = [one for one in prompt.messages if isinstance(one, UserMessage)]
     assert text_of(only.content).startswith("Tidy up the memories changed since ")
-    assert len(model.prompts) == asked + 1
+
+
+async def test_a_long_stretch_without_groups_is_looked_at_in_several_calls() -> None:
+    store, clock = MemoryStore(), FakeClock(auto=True)
+    memory = memory_of(store, clock)
+    await add_all(memory, *(chr(0x4E00 + 100 * number) for number in range(30)))
+    first = (await memory.page(limit=20))[-1].id
+    model = ScriptedModel(call("memory_similar"), call("memory_similar", cursor=first), say("done"))
+    await run_turn(store, model, clock, "s", batch_size=1, min_memories=2)
+    (session,) = [info for info in (await store.sessions.list(SessionQuery())).sessions if info.id != "s"]
+    one, last = results_by_call(await read_log(store, session.id)).values()
+    assert one.text == f"There are no groups in this part.\n\ncursor: {first}"
+    assert last.text == "There are no more groups."
 
 
 async def test_few_memories_and_failures_leave_everything_as_it_is() -> None:

@@ -15,6 +15,7 @@ from vaka.core.types.ids import SessionId
 from vaka.core.types.message import ToolMessage, UserMessage, text_of
 from vaka.core.types.monitor import ErrorReported
 from vaka.core.types.progress import ToolFailed
+from vaka.memory.background import background_session
 from vaka.memory.memory_scope import memory_scope
 from vaka.memory.semantic import ScopedMemory
 from vaka.models.embedders import HashingEmbedder
@@ -51,9 +52,64 @@ async def test_a_fact_of_one_session_is_known_in_the_next_one_of_the_owner() -> 
     async with runtime(store=store) as rt:
         await ask(rt, agent(later, middleware=[vaka.TextMemory()]), "tuesday", "Where do I live?")
     assert "Mara lives in Tromsø." in later.prompts[0].system
-    info = await store.sessions.find(SessionId("facts.monday"))
+    info = await store.sessions.find(SessionId(background_session("facts", "monday", "mara")))
     assert info is not None
     assert info.owner == "mara"
+
+
+async def test_facts_belong_to_the_owner_at_the_time_of_the_turn() -> None:
+    store = MemoryStore()
+
+    async def extract(prompt: Prompt) -> dict[str, Any]:
+        if isinstance(prompt.messages[-1], ToolMessage):
+            return say("done")
+        return call("memory_write", file="agent.md" if "Tromsø" in exchange_of(prompt) else "b.md", content="x")
+
+    facts = FunctionModel(extract)
+    answering = agent(
+        ScriptedModel(*[say("Ok.") for _ in range(5)]),
+        middleware=[vaka.FactExtraction(vaka.TextMemory(), model=facts)],
+    )
+    async with runtime(store=store) as rt:
+        opened = await rt.open(answering, id="s")
+        await opened.update(owner="mara")
+        await opened.send("I live in Tromsø.")  # is submitted with the next turn, after the owner has changed
+    async with runtime(store=store) as rt:
+        opened = await rt.open(answering, id="s")
+        await opened.update(owner="ben")
+        await opened.run("I am Ben.")
+    async with runtime(store=store) as rt:
+        listed = {
+            owner: [info.path for info in await rt.memories.open_text(owner=owner).list_files()]
+            for owner in ("mara", "ben")
+        }
+    assert listed == {"mara": ["/memories/agent.md"], "ben": ["/memories/b.md"]}
+
+
+async def test_an_exchange_is_not_given_to_a_session_of_another_owner() -> None:
+    store, taken = MemoryStore(), background_session("facts", "s", "mara")
+    facts = ScriptedModel()
+    answering = agent(
+        ScriptedModel(say("Ok."), say("Ok.")), middleware=[vaka.FactExtraction(vaka.TextMemory(), model=facts)]
+    )
+    async with runtime(store=store) as rt:
+        await (await rt.open(answering, id=taken)).update(owner="eve")
+        assert (await ask(rt, answering, "s", "I live in Tromsø.")).text == "Ok."
+    assert facts.prompts == []
+    assert "Tromsø" not in repr(await read_log(store, taken))
+    errors = [event.data for event in await read_log(store, "s") if isinstance(event.data, ErrorReported)]
+    assert ["another owner" in error.message for error in errors] == [True]
+
+
+async def test_the_longest_session_id_and_a_secret_at_the_place_of_a_cut_do_no_harm() -> None:
+    store, secret, session = MemoryStore(), "hunter2-is-my-word", "s" * 200
+    facts = ScriptedModel(say("done"))
+    extraction = vaka.FactExtraction(vaka.TextMemory(), model=facts, max_chars=30)
+    async with runtime(store=store, secrets=[secret]) as rt:
+        await ask(rt, agent(ScriptedModel(say("Ok.")), middleware=[extraction]), session, f"My password: {secret}")
+    text = exchange_of(facts.prompts[0])
+    assert f"session {session}\n<person>\nMy password: " in text
+    assert "hunter2" not in text
 
 
 async def test_facts_are_added_corrected_and_forgotten_with_the_session_as_their_source() -> None:
@@ -126,9 +182,17 @@ async def test_calls_of_the_extraction_are_governed_and_a_failure_of_its_model_h
     async with runtime(store=store, deny=["memory_write"]) as rt:
         assert (await ask(rt, answering, "s", "I live in Tromsø.")).text == "One."
         assert (await ask(rt, answering, "s", "And I sail.")).text == "Two."  # the script of ``facts`` has ended
-    denied = [event.data for event in await read_log(store, "facts.s") if isinstance(event.data, ToolFailed)]
+    denied = [
+        event.data
+        for event in await read_log(store, background_session("facts", "s", "mara"))
+        if isinstance(event.data, ToolFailed)
+    ]
     assert [body.result.reason for body in denied] == ["denied"]
-    ends = [event.type for event in await read_log(store, "facts.s") if event.type.startswith("turn.")]
+    ends = [
+        event.type
+        for event in await read_log(store, background_session("facts", "s", "mara"))
+        if event.type.startswith("turn.")
+    ]
     assert ends == ["turn.started", "turn.completed", "turn.started", "turn.failed"]
 
 

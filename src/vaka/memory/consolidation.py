@@ -11,15 +11,18 @@ from vaka.core.loop.context import Turn
 from vaka.core.loop.middleware import Middleware
 from vaka.core.ports.agent import AgentServices
 from vaka.core.ports.env import format_timestamp
-from vaka.core.ports.model import Model, Prompt
+from vaka.core.ports.model import Model
 from vaka.core.ports.tool import Tool, ToolContext
 from vaka.core.types.ending import Outcome
 from vaka.core.types.errors import ConfigError, ConflictError, InvalidInput, StoreError, VakaError, describe_failure
-from vaka.core.types.message import ToolCall, ToolResult, UserMessage
+from vaka.core.types.message import ToolCall, ToolResult
 from vaka.core.types.monitor import ErrorReported
 from vaka.core.types.tool import ToolSpec
+from vaka.memory.background import digest_name, find_background_model
 from vaka.memory.memory_record import Memory
+from vaka.memory.memory_scope import is_owned_scope
 from vaka.memory.memory_tool import MemoryTool, object_schema, text_result
+from vaka.memory.owner import find_owner
 from vaka.memory.provenance import DAY, Provenance
 from vaka.memory.recall import SemanticMemory
 from vaka.memory.semantic import ScopedMemory
@@ -29,7 +32,8 @@ AGENT_NAME = "consolidation"
 REDUNDANT_SIMILARITY, CONFLICT_SIMILARITY = 0.85, 0.75
 MIN_MEMORIES, BATCH_SIZE = 10, 50
 MAX_GROUP = 8
-_TIERS = ("low", "mid", "high")
+MAX_PAGES = 20
+"""Pages without a group that one call of memory_similar looks at."""
 
 INSTRUCTIONS = """\
 You tidy up a memory. Call memory_similar; it shows groups of memories that are near each other in meaning. For each \
@@ -151,10 +155,10 @@ class ConsolidationState(msgspec.Struct, frozen=True, kw_only=True):
 class MemoryConsolidation(Middleware):
     """Every ``every`` seconds, after a turn, lets a model merge the memories of ``memory`` in the background.
 
-    It works in the session ``consolidation.<digest of the scope>`` of the same owner, with tool calls like any other,
-    and goes on from its log after a crash. Of several processes one begins. Scopes with less than ``min_memories``
-    memories are left alone. ``model`` is a model, a name or a tier. The project and the resource of ``memory`` must be
-    given to it, as the background session has no metadata.
+    Each run is a session ``consolidation.<digest of the scope>.<time>`` of the same owner, with tool calls like any
+    other, and goes on from its log after a crash. Of several processes one begins. Scopes with less than
+    ``min_memories`` memories are left alone. ``model`` is a model, a name or a tier. The project and the resource of
+    ``memory`` must be given to it, as the background session has no metadata.
     """
 
     admits_steering = True
@@ -179,7 +183,7 @@ class MemoryConsolidation(Middleware):
         bound._services = services  # noqa: SLF001  # of the same class
         bound._memory = self._memory.with_services(services)  # noqa: SLF001
         bound._agent = services.make_agent(  # noqa: SLF001
-            AGENT_NAME, model=_find_model(services, self._model), instructions=self._instructions,
+            AGENT_NAME, model=find_background_model(services, self._model), instructions=self._instructions,
             middleware=[_MergeTools(self._memory, self._batch_size)],
         )  # fmt: skip
         return bound
@@ -203,16 +207,15 @@ class MemoryConsolidation(Middleware):
         key, values = state_key(memory), memory.store.values
         old = await values.get(key)
         state = _parse_state(old)
-        if now - state.begun_at < self._every or len(await memory.page(limit=self._least)) < self._least:
+        if 0 <= now - state.begun_at < self._every or len(await memory.page(limit=self._least)) < self._least:
             return
         new = msgspec.to_builtins(msgspec.structs.replace(state, begun_at=now))
         if await values.compare_and_set(key, old, new):  # of several processes one begins
-            row = await memory.store.sessions.find(turn.session)
-            session = f"consolidation.{_scope_digest(memory)}"
+            session = f"{AGENT_NAME}.{_scope_digest(memory)}.{now:.0f}"
             prompt = f"Tidy up the memories changed since {format_timestamp(state.finished_at)}."
-            owner = row.owner if row is not None else ""
+            owner = await find_owner(turn) if is_owned_scope(memory.scope) else ""
             try:
-                await services.submit(self._agent, session, prompt, key=f"{session}/{now}", owner=owner)
+                await services.submit(self._agent, session, prompt, key=session, owner=owner)
             except VakaError:
                 await values.compare_and_set(key, new, old)
                 raise
@@ -234,11 +237,6 @@ class _MergeTools(Middleware):
             return ()
         return (MemoryTool(_SIMILAR, self._services, self._similar), MemoryTool(_MERGE, self._services, self._merge))
 
-    async def before_model(self, turn: Turn, prompt: Prompt) -> Prompt:
-        """Leave out earlier runs: the prompt would grow with their number."""
-        inputs = [at for at, message in enumerate(prompt.messages) if isinstance(message, UserMessage)]
-        return msgspec.structs.replace(prompt, messages=prompt.messages[inputs[-1] :])
-
     async def before_tool(self, turn: Turn, call: ToolCall) -> ToolCall:
         await self._memory.open(turn)
         return call
@@ -248,17 +246,18 @@ class _MergeTools(Middleware):
         key, after = state_key(memory), given.get("cursor", "")
         state = _parse_state(await memory.store.values.get(key))
         groups: tuple[MemoryGroup, ...] = ()
-        while not groups:
+        for _ in range(MAX_PAGES):
             page = await find_groups(memory, after=after, since=state.finished_at, limit=self._batch_size)
             groups, after = page.groups, page.next
-            if not after:
+            if groups or not after:
                 break
-        if not groups:
+        if not groups and not after:
             done = ConsolidationState(begun_at=state.begun_at, finished_at=state.begun_at)
             await memory.store.values.put(key, msgspec.to_builtins(done))
             return text_result(context, "There are no more groups.")
         more = f"cursor: {after}" if after else f"cursor: {_LAST_CURSOR}"
-        return text_result(context, "\n\n".join((*map(_describe_group, groups), more)))
+        shown = [_describe_group(group) for group in groups] or ["There are no groups in this part."]
+        return text_result(context, "\n\n".join((*shown, more)))
 
     async def _merge(self, context: ToolContext, given: dict[str, Any]) -> ToolResult:
         try:
@@ -278,7 +277,7 @@ def state_key(memory: ScopedMemory) -> str:
 
 
 def _scope_digest(memory: ScopedMemory) -> str:
-    return hashlib.sha256(f"{memory.collection}\0{memory.scope}".encode()).hexdigest()[:16]
+    return digest_name(f"{memory.collection}\0{memory.scope}")
 
 
 def _parse_state(value: Any) -> ConsolidationState:
@@ -291,15 +290,3 @@ def _parse_state(value: Any) -> ConsolidationState:
 def _describe_group(group: MemoryGroup) -> str:
     what = "These seem to say the same:" if group.redundant else "These are related, and may contradict each other:"
     return "\n".join((what, *(f"- {describe_memory(one)}" for one in group.memories)))
-
-
-def _find_model(services: AgentServices, model: "Model | str") -> Model:
-    """Return the model; without a tier of its own the runtime uses its default, or else that of the agent."""
-    if not isinstance(model, str):
-        return model
-    try:
-        return services.find_model(model)
-    except ConfigError:
-        if model not in _TIERS:
-            raise
-        return services.find_model("default")

@@ -16,12 +16,12 @@ from vaka.core.types.errors import ConfigError, InvalidInput, StoreError, VakaEr
 from vaka.core.types.ids import JSON
 from vaka.core.types.message import AssistantMessage, Content, Message, UserMessage, text_of
 from vaka.core.types.monitor import ErrorReported
+from vaka.memory.background import background_session, find_background_model
 from vaka.memory.owner import find_owner
 from vaka.memory.recall import without_recalled
 from vaka.memory.semantic_tools import SOURCE_SESSION
 
 AGENT_NAME = "facts"
-TIERS = ("low", "mid", "high")
 MAX_CHARS = 16_000
 """The most characters of one side of a turn that the model reads."""
 MAX_PENDING = 20
@@ -45,6 +45,8 @@ class PendingExchange(msgspec.Struct, frozen=True, kw_only=True):
     """One turn whose facts are to be extracted."""
 
     turn: str
+    owner: str
+    """The owner of the session at that time: the facts are theirs."""
     user: str
     assistant: str
 
@@ -52,7 +54,7 @@ class PendingExchange(msgspec.Struct, frozen=True, kw_only=True):
 class FactExtraction(Middleware):
     """After each answered turn, lets a model change ``memory`` by what was said.
 
-    The model works in the background, in the session ``facts.<id>`` of the same owner: the answer does not wait for
+    The model works in the background, in a session ``facts.<id>.<digest of the owner>``: the answer does not wait for
     it, its tool calls pass permissions, approvals and hooks as all calls do, and each turn is extracted once, also
     after a crash. ``memory`` is the middleware with the tools, such as ``SemanticMemory`` or ``TextMemory``; ``model``
     is a model, a name or a tier. Only turns of the agent itself count, not those of its child agents.
@@ -76,21 +78,10 @@ class FactExtraction(Middleware):
         bound = copy.copy(self)
         bound._services = services  # noqa: SLF001  # of the same class
         bound._agent = services.make_agent(  # noqa: SLF001
-            AGENT_NAME, model=self._find_model(services), instructions=self._instructions,
+            AGENT_NAME, model=find_background_model(services, self._model), instructions=self._instructions,
             middleware=[_FactSource(), self._memory],
         )  # fmt: skip
         return bound
-
-    def _find_model(self, services: AgentServices) -> Model:
-        """Return the model; without a tier of its own the runtime uses its default, or else that of the agent."""
-        if not isinstance(self._model, str):
-            return self._model
-        try:
-            return services.find_model(self._model)
-        except ConfigError:
-            if self._model not in TIERS:
-                raise
-            return services.find_model("default")
 
     async def before_agent(self, turn: Turn, content: Content) -> Content | Answer | Reject:
         turn.values[_INPUT_KEY] = text_of(without_recalled(content))
@@ -100,7 +91,10 @@ class FactExtraction(Middleware):
         said = turn.values.get(_INPUT_KEY, "")
         if turn.path or outcome.stop != "completed" or not said.strip():
             return outcome
-        exchange = PendingExchange(turn=turn.id, user=self._cut(said), assistant=self._cut(outcome.text))
+        exchange = PendingExchange(
+            turn=turn.id, owner=await find_owner(turn), user=self._cut(turn, said),
+            assistant=self._cut(turn, outcome.text),
+        )  # fmt: skip
         waiting = [*_parse_pending(turn.get_state(_PENDING_KEY)), exchange]
         left = await self._submit(turn, waiting)
         if left or len(waiting) > 1:
@@ -115,10 +109,10 @@ class FactExtraction(Middleware):
             raise ConfigError("FactExtraction needs the services of a runtime: give it to an Agent as middleware")
         left = list(waiting)
         try:
-            owner = await find_owner(turn)
             while left:
-                prompt = format_exchange(turn.session, left[0])
-                await services.submit(self._agent, f"facts.{turn.session}", prompt, key=left[0].turn, owner=owner)
+                first, prompt = left[0], format_exchange(turn.session, left[0])
+                session = background_session(AGENT_NAME, turn.session, first.owner)
+                await services.submit(self._agent, session, prompt, key=first.turn, owner=first.owner)
                 left.pop(0)
         except StoreError:
             raise
@@ -128,7 +122,8 @@ class FactExtraction(Middleware):
             turn.log.defer(turn.scope, report)
         return left
 
-    def _cut(self, text: str) -> str:
+    def _cut(self, turn: Turn, text: str) -> str:
+        text = turn.log.secrets.redact_data(text)  # first: half of a secret would not be recognised
         return text if len(text) <= self._max_chars else f"{text[: self._max_chars]}\n[cut here]"
 
 

@@ -28,6 +28,11 @@ def memory_scope(scope: MemoryScope = "user", *, user: str = "", project: str = 
     return "/".join(f"{kind}/{encode_scope_id(id)}" for kind, id in parts if id)
 
 
+def is_owned_scope(name: str) -> bool:
+    """Whether the memories of a scope belong to one user, and are erased with them."""
+    return name.startswith("users/")
+
+
 def encode_scope_id(id: str) -> str:
     """Return an id as one part of the name of a scope; different ids stay different."""
     escaped = "".join(char if char.isalnum() or char in _PLAIN else f"%{ord(char):x};" for char in id)

@@ -17,7 +17,7 @@ from vaka.core.session.redaction import Secrets
 from vaka.core.session.snapshot import reopen
 from vaka.core.session.values import SharedValues
 from vaka.core.types.control import QuestionAnswered, RunSettings, SessionUpdated, SessionWorkspace
-from vaka.core.types.errors import InvalidInput, NotFound
+from vaka.core.types.errors import AccessDenied, InvalidInput, NotFound
 from vaka.core.types.event import Event
 from vaka.core.types.ids import JSON, Cursor, DecisionId, SessionId, parse_session_id
 from vaka.core.types.keywords import suggest_keywords
@@ -484,6 +484,9 @@ class Runtime:
     async def _submit(self, agent: Agent, session: str, prompt: str, key: str, owner: str) -> None:
         """Store an input of a session, which gets an owner when it is new; its turn runs in the background."""
         opened = await self.open(agent, id=session)
-        if owner and await self.store.sessions.find(opened.id) is None:
+        info = await self.store.sessions.find(opened.id)
+        if info is not None and info.owner != owner:
+            raise AccessDenied(f"session {session!r} has another owner than {owner!r}")
+        if owner and info is None:
             await opened.update(owner=owner)
         await opened.send(prompt, key=key)
