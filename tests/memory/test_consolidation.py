@@ -173,3 +173,34 @@ async def test_few_memories_and_failures_leave_everything_as_it_is() -> None:
     for options in wrong:
         with pytest.raises(ConfigError):
             vaka.MemoryConsolidation(vaka.SemanticMemory(), **options)
+
+
+async def test_an_erased_owner_who_goes_on_gets_another_background_session() -> None:
+    store, clock = MemoryStore(), FakeClock(auto=True)
+    model = ScriptedModel(call("memory_similar", cursor="~"), say("done"))
+    await add_all(memory_of(store, clock), *TEA, *BOATS)
+    await run_turn(store, model, clock, "one")
+    async with runtime(store, clock=clock) as rt:
+        await rt.erase(owner="kim")
+    clock.advance(DAY)
+    await add_all(memory_of(store, clock), *TEA, *BOATS)
+    again = ScriptedModel(call("memory_similar", cursor="~"), say("done"))
+    await run_turn(store, again, clock, "two")
+    assert len(again.prompts) == 2
+
+
+async def test_a_tier_that_the_runtime_does_not_have_is_the_model_of_the_agent() -> None:
+    store, memory = MemoryStore(), vaka.SemanticMemory(tools=())
+    await add_all(memory_of(store), *TEA)
+    tidy = vaka.MemoryConsolidation(memory, min_memories=2)
+    lines = {"consolidation": [call("memory_similar", cursor="~"), say("done")]}
+    model = ScriptedModel(say("Hello."), agents=lines)
+    async with runtime(store) as rt:
+        opened = await rt.open(agent(model, middleware=[memory, tidy]), id="s")
+        await opened.update(owner="kim")
+        await opened.run("Hi.")
+    assert len(model.prompts) == 3
+    wrong = vaka.MemoryConsolidation(memory, model="no/such")
+    async with runtime(store) as rt:
+        with pytest.raises(vaka.VakaError, match="no/such"):
+            await (await rt.open(agent(ScriptedModel(say("x")), middleware=[memory, wrong]), id="t")).run("Hi.")

@@ -302,3 +302,54 @@ async def test_a_damaged_memory_is_named_and_can_be_deleted(tmp_path: Path) -> N
     await store.vectors.delete(memory.collection, memory.scope, [bad.id])
     assert [one.memory.id for one in await memory.search("tea")] == [good.id]
     await store.close()
+
+
+async def test_writers_at_the_same_time_lose_nothing(tmp_path: Path) -> None:
+    stores = [SqliteStore(tmp_path / "vaka.db", durability="process") for _ in range(2)]
+    clock = FakeClock()
+    one, other = (open_memory(store, clock) for store in stores)
+    both = await asyncio.gather(one.add("Ann likes tea", key="call/1"), other.add("Ann likes tea", key="call/1"))
+    assert both[0].id == both[1].id
+    parent = (await one.add("Ann has a canoe", MemorySource(name="s1"))).id
+    made, *_ = await asyncio.gather(
+        one.add("Ann can go out to sea", derived_from=[parent]),
+        *(other.corroborate(parent, f"s/{number}") for number in range(3)),
+    )
+    stored = await other.get(parent)
+    assert (stored.has_derived, stored.provenance.corroboration_count) == (True, 3)
+    clock.advance(DAY)
+    _, _, removal = await asyncio.gather(
+        other.update_metadata(parent, {"colour": "red"}), other.search("canoe"), one.revoke_data_source("s1")
+    )
+    assert removal.deleted == ()
+    stored = await other.get(parent)
+    assert (stored.metadata, "s1" in stored.sources) == ({"colour": "red"}, False)
+    assert "s1" not in (await one.get(made.id)).sources
+    for store in stores:
+        await store.close()
+
+
+async def test_thousands_of_memories_are_read_in_pages(store: Store) -> None:
+    clock = FakeClock()
+    memory = open_memory(store, clock)
+    records = [
+        VectorRecord(id=f"mem_{number:04}", vector=(1.0, number), metadata={"provenance": {
+            "source_type": "agent", "confidence": 0.6, "created_at": clock.time(), "updated_at": clock.time(),
+        }})
+        for number in range(600)
+    ]  # fmt: skip
+    await store.vectors.upsert(memory.collection, memory.scope, records)
+    assert [one.id async for one in memory.scan()] == [record.id for record in records]
+    clock.advance(90 * DAY)
+    assert len(await memory.prune()) == 600
+    assert await memory.load_all() == {}
+
+
+async def test_an_embedder_that_returns_too_few_vectors_is_an_error() -> None:
+    class Careless:
+        async def embed(self, texts: Sequence[str]) -> list[list[float]]:
+            return []
+
+    memory = ScopedMemory(MemoryStore(), Careless(), "users/ann", clock=FakeClock())
+    with pytest.raises(ConfigError, match="0 vectors for 1 texts"):
+        await memory.add("x")

@@ -93,25 +93,33 @@ class ScopedMemory:
         id = f"mem_{_digest(self.scope, key) if key else uuid.uuid4().hex[:24]}"
         if key and (known := await self._find(id)) is not None:
             return known
-        parents = [await self.get(parent) for parent in dict.fromkeys(derived_from)]
         text, now = self.clean_text(text), self.current_time()
         vector = (await self._embed([text]))[0]
-        if not parents and (same := await self._find_same(text, vector)) is not None:
+        if not derived_from and (same := await self._find_same(text, vector)) is not None:
             return await self._corroborate(same, name, is_explicit=source.is_explicit)
-        sources = [*([name] if name else []), *(name for parent in parents for name in parent.sources)]
-        made = Memory(
-            id=id, text=text, metadata=self._check_metadata(metadata or {}), derived_from=tuple(p.id for p in parents),
-            provenance=Provenance(
-                source_type=source.type, confidence=base, sources=tuple(dict.fromkeys(sources)), created_at=now,
-                updated_at=now, is_explicit=source.is_explicit, tags=tuple(dict.fromkeys(self._redact(list(tags)))),
-            ),
+        provenance = Provenance(
+            source_type=source.type, confidence=base, sources=(name,) if name else (), created_at=now, updated_at=now,
+            is_explicit=source.is_explicit, tags=tuple(dict.fromkeys(self._redact(list(tags)))),
         )  # fmt: skip
-        marked = [msgspec.structs.replace(parent, has_derived=True) for parent in parents]
-        if await self.write([made, *marked], {made.id: vector}):
-            return msgspec.structs.replace(made, revision=1)
-        if (known := await self._find(id)) is not None:
-            return known  # another call with the same key was faster
-        raise ConflictError("a memory that this one is made from is being changed by another process; try again")
+        made = Memory(id=id, text=text, metadata=self._check_metadata(metadata or {}), provenance=provenance)
+        return await self._insert(made, vector, derived_from)
+
+    async def _insert(self, made: Memory, vector: Sequence[float], derived_from: Sequence[str]) -> Memory:
+        """Store a memory, and mark those that it is made from; again when another process has changed one of these."""
+        own = made.sources
+        for _ in range(MAX_ATTEMPTS):
+            parents = [await self.get(parent) for parent in dict.fromkeys(derived_from)]
+            sources = dict.fromkeys((*own, *(name for parent in parents for name in parent.sources)))
+            made = msgspec.structs.replace(
+                made, derived_from=tuple(parent.id for parent in parents),
+                provenance=msgspec.structs.replace(made.provenance, sources=tuple(sources)),
+            )  # fmt: skip
+            marked = [msgspec.structs.replace(parent, has_derived=True) for parent in parents]
+            if await self.write([made, *marked], {made.id: vector}):
+                return msgspec.structs.replace(made, revision=1)
+            if (known := await self._find(made.id)) is not None:
+                return known  # another call with the same key was faster
+        raise ConflictError("a memory that this one is made from is being changed by other processes; try again")
 
     async def update(
         self, id: str, text: str, *, source: str = "", is_explicit: bool | None = None, key: str = ""
