@@ -16,6 +16,11 @@ from vaka.core.session.state import agent_key
 from vaka.core.types.context import Compaction
 from vaka.core.types.event import Body
 
+MAX_FIXED_PART = 0.7
+"""The part of the limit that instructions and tools may have; above it there is hardly room for messages."""
+FULL_PART = 0.95
+"""The part of the window at which it counts as full."""
+
 
 class ContextShortener(Protocol):
     """Shortens the context of an agent; ``Compactor`` implements it."""
@@ -37,10 +42,18 @@ class ContextCompaction(Middleware):
         self.settings, self._make_shortener = settings, make_shortener
 
     async def before_step(self, turn: Turn) -> Sequence[Body]:
-        window = context_window_of(turn.recipe.model)
-        if not self.settings.is_due(context_tokens(turn), window):
+        window, tokens = context_window_of(turn.recipe.model), context_tokens(turn)
+        if not self.settings.is_due(tokens, window) or self._has_no_room(turn, tokens, window):
             return ()
         return await self._make_shortener().shorten(turn)
+
+    def _has_no_room(self, turn: Turn, tokens: int, window: int) -> bool:
+        """Return whether the instructions and tools fill the context, so that a compaction would follow each step.
+
+        It then waits until the window is full.
+        """
+        fixed = instruction_tokens(turn)
+        return fixed > MAX_FIXED_PART * self.settings.limit_in(window) and tokens < FULL_PART * window
 
     async def context_too_long(self, turn: Turn) -> Sequence[Body]:
         return await self._make_shortener().shorten(turn, refused=True)

@@ -83,7 +83,7 @@ class Compactor:
         estimated = instructions + conversation.estimate_tokens()
         # The provider may count more tokens than the estimate; the limits are then lower by that factor.
         scale = min(max(before / max(estimated, 1), 1.0), 4.0)
-        limit = min(settings.ratio * window, window - settings.reserved_in(window)) / scale
+        limit = settings.limit_in(window) / scale
         limit = max(int(min(limit, estimated / 2) if refused else limit), 1)
         readable = estimated if refused else window
         return ConversationPlanner(
@@ -161,7 +161,7 @@ class Compactor:
     def _attempt_seconds(self, turn: Turn) -> float:
         """Return the seconds of one attempt; all of them end before the time of a middleware does."""
         most, attempts = turn.limits.middleware_timeout, max(len(self._sources), 1)
-        return self._settings.timeout if most is None else min(self._settings.timeout, most * 0.8 / attempts)
+        return self._settings.timeout if most is None else min(self._settings.timeout, most / 2 / attempts)
 
     async def _keep_input(self, turn: Turn, content: Content, plan: Plan, *, media: bool = False) -> Content:
         """Return the content of a kept input; a long text is shown in part, and media become a note."""

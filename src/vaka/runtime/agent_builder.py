@@ -154,7 +154,7 @@ class AgentBuilder:
         """Return the middleware that compacts the context of an agent, unless it has one of its own or is a script."""
         settings = agent.compaction or self._compaction
         is_own = any(isinstance(m, ContextCompaction) for m in agent.middleware)
-        if not settings.enabled or is_own or isinstance(agent, AgentKind):
+        if not settings.enabled or is_own or isinstance(agent, AgentKind) or model.name == GIVEN_CALLS:
             return ()
         return (ContextCompaction(settings, partial(self.make_compactor, agent, model)),)
 

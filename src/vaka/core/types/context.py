@@ -58,7 +58,11 @@ class Compaction(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
     def is_due(self, tokens: int, window: int) -> bool:
         """Return whether a context of so many tokens is to be compacted in a window of so many."""
-        return tokens >= self.ratio * window or tokens + self.reserved_in(window) >= window
+        return tokens >= self.limit_in(window)
+
+    def limit_in(self, window: int) -> float:
+        """Return the tokens from which on a context is to be compacted in a window."""
+        return min(self.ratio * window, window - self.reserved_in(window))
 
     def reserved_in(self, window: int) -> int:
         """Return the tokens of a window that must be free for the next answer."""
