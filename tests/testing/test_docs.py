@@ -38,5 +38,5 @@ def test_the_page_names_every_key() -> None:
     keys = set(re.findall(r"^\| `(\w+)` \|", PAGE.read_text(encoding="utf-8"), re.MULTILINE))
     assert keys == {
         "stall", "reasoning", "text", "chunks", "tool_calls", "error", "cut_after", "delay", "usage", "stop", "expect",
-        "agent", "repeat", "last_user_contains", "tools_include", "messages_at_least",
+        "agent", "repeat", "last_user_contains", "tools_include", "messages_at_least", "context_window",
     }  # fmt: skip

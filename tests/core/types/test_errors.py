@@ -39,7 +39,8 @@ def test_each_error_code_is_one_word_and_has_its_exit_code() -> None:
     for kind in kinds:
         assert re.fullmatch(r"[a-z_]+", kind.code)
         assert EXIT_CODES[kind.code] == kind.exit_code
-    assert len({kind.code for kind in kinds}) == len(kinds)
+    unique = [kind for kind in kinds if kind is not errors.AccessDenied]  # the code does not tell it exists
+    assert len({kind.code for kind in unique}) == len(unique)
 
 
 @pytest.mark.parametrize(("code", "exit_code"), [("", 1), ("model", 6), ("busy", 75), ("not a code", 1)])
