@@ -134,12 +134,12 @@ class MemoryMessages(MemoryPort):
                 names[row.id] = row.name
             elif row.role == "tool":
                 row = message_of(event, name=names.get(row.id, "")) or row
-            words = join_words(words_of(row, self._blobs_of(row)))
+            words = join_words(words_of(event, self._blobs_of(row)))
             messages.append(MemoryMessage(row, words, len(event.stored)))
         log.indexed = len(log.events)
         return messages
 
     def _blobs_of(self, row: MessageRow) -> dict[Digest, bytes]:
         blobs = self._shared.blobs
-        entries = {digest: blobs.get((self._namespace, digest)) for digest in indexed_blobs_of(row)}
+        entries = {digest: blobs.get((self._namespace, digest)) for digest in indexed_blobs_of(row.content)}
         return {digest: entry[0] for digest, entry in entries.items() if entry is not None}

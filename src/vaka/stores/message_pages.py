@@ -22,7 +22,7 @@ from vaka.core.ports.messages import (
     MessageSearch,
     SearchHit,
 )
-from vaka.core.session.message_rows import searchable_text, without_content
+from vaka.core.session.message_rows import searchable_text, searchable_text_of, without_content
 from vaka.core.types.errors import Corrupt, InvalidInput
 from vaka.core.types.event import Event, decode, decode_batch
 from vaka.core.types.ids import AgentPath, Digest
@@ -37,9 +37,9 @@ MAX_INDEXED_WORDS = 16_000
 """Words of a message that a search finds; PostgreSQL knows the positions of so many."""
 
 
-def words_of(message: MessageRow, blobs: Mapping[Digest, bytes]) -> list[str]:
-    """Return the words by which a message is found."""
-    return split_words(searchable_text(message, blobs))[:MAX_INDEXED_WORDS]
+def words_of(event: Event, blobs: Mapping[Digest, bytes]) -> list[str]:
+    """Return the words by which the message is found that an event is."""
+    return split_words(searchable_text_of(event, blobs))[:MAX_INDEXED_WORDS]
 
 
 @lru_cache(maxsize=1024)

@@ -92,7 +92,6 @@ async def test_sessions_of_an_older_file_are_indexed_when_they_are_needed(store:
         path,
         "delete from messages",
         "delete from message_words",
-        "delete from names where kind in ('message', 'call')",
         "update events set body = x'00' where session = 'damaged' and seq = 1",
         "insert into message_backlog select namespace, session, 0 from sessions",
     )
@@ -142,9 +141,8 @@ async def test_damage_in_messages_that_wait_for_their_words_does_not_end_a_searc
     await write_conversation(store)
     _execute(path, "update events set body = x'00' where session = 's' and seq = 7")
     assert await find_sessions(store, "harbour") == ["s"]
-    _execute(path, "update names set seq = 5 where kind = 'message' and name = 'm1'")
-    with pytest.raises(Corrupt, match="wrong id"):
-        await store.messages.find(S, "m1")
+    with pytest.raises(Corrupt, match="damaged"):
+        await store.messages.find(S, "m2")
 
 
 async def test_a_search_reads_messages_whose_words_cannot_be_written(
@@ -179,7 +177,7 @@ async def test_the_words_of_an_erased_session_leave_the_file(store: SqliteStore,
 
 async def test_a_result_without_its_call_has_no_name(store: SqliteStore, path: Path) -> None:
     await write_session(store, "s", tool_called("call_1", "Grep"), tool_result("call_1", "found"))
-    _execute(path, "delete from names where kind = 'call'")
+    _execute(path, "delete from messages where role = 'call'")
     (row,) = (await store.messages.list(S, MessageQuery())).messages
     assert (row.id, row.name) == ("call_1", "")
 

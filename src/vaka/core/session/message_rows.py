@@ -1,6 +1,7 @@
 """The rows of the message index, computed from the events. Pure."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from operator import attrgetter
 from typing import Any
 
 import msgspec
@@ -26,18 +27,16 @@ def select_messages(events: Iterable[Event]) -> list[Event]:
     return [event for event in events if type(event.data) in MESSAGE_ROLES]
 
 
+_IDS: dict[type[Body], Callable[[Body], str]] = {
+    control.InputAdded: attrgetter("key"), progress.SubagentStarted: attrgetter("child"),
+    progress.MessageCompleted: attrgetter("message_id"), progress.ToolCalled: attrgetter("call.id"),
+    progress.ToolCompleted: attrgetter("result.call"), progress.ToolFailed: attrgetter("result.call"),
+}  # fmt: skip
+
+
 def message_id_of(event: Event) -> str:
     """Return the id of the message that an event is."""
-    body: Any = event.data
-    match MESSAGE_ROLES[type(event.data)]:
-        case "call":
-            return str(body.call.id)
-        case "tool":
-            return str(body.result.call)
-        case "assistant":
-            return str(body.message_id)
-        case _:
-            return str(body.key if isinstance(body, control.InputAdded) else body.child)
+    return _IDS[type(event.data)](event.data)
 
 
 def message_path_of(event: Event) -> AgentPath:
@@ -54,7 +53,7 @@ def message_of(event: Event, *, name: str = "") -> MessageRow | None:
     body: Any = event.data
     call: ToolCall | None = body.call if role == "call" else None
     result: ToolResult | None = body.result if role == "tool" else None
-    content: Content = result.content if result else () if call else body.content
+    content = content_of(event)
     return MessageRow(
         session=event.session, seq=event.seq, epoch=event.epoch, role=role, id=message_id_of(event), turn=event.turn,
         path=message_path_of(event), ts=event.ts, name=call.name if call else name, content=content,
@@ -68,20 +67,44 @@ def without_content(message: MessageRow) -> MessageRow:
     return msgspec.structs.replace(message, text="", content=())
 
 
-def indexed_blobs_of(message: MessageRow) -> list[Digest]:
+def content_of(event: Event) -> Content:
+    """Return the content of the message that an event is; a call has none."""
+    body: Any = event.data
+    match MESSAGE_ROLES[type(event.data)]:
+        case "call":
+            return ()
+        case "tool":
+            return body.result.content  # type: ignore[no-any-return]  # the body of a result
+        case _:
+            return body.content  # type: ignore[no-any-return]  # the body of a message
+
+
+def indexed_blobs_of(content: Content) -> list[Digest]:
     """Return the blobs whose text a search finds."""
-    return [part.blob for part in message.content if isinstance(part, Stored) and _is_text(part.media_type)]
+    return [part.blob for part in content if type(part) is Stored and _is_text(part.media_type)]
 
 
 def searchable_text(message: MessageRow, blobs: Mapping[Digest, bytes]) -> str:
     """Return the text that a search finds: with the name of the tool, and with the text of blobs that are given."""
-    texts = [message.name] if message.role == "call" else []
-    if not message.content:
-        texts.append(message.text)
-    for part in message.content:
-        if isinstance(part, Text):
+    if message.role == "call":
+        return f"{message.name}\n{message.text}"[:MAX_INDEXED_CHARACTERS]
+    return _join_texts(message.content, blobs)
+
+
+def searchable_text_of(event: Event, blobs: Mapping[Digest, bytes]) -> str:
+    """Return the ``searchable_text`` of the message that an event is."""
+    body = event.data
+    if type(body) is progress.ToolCalled:
+        return f"{body.call.name}\n{_arguments_text(body.call)}"[:MAX_INDEXED_CHARACTERS]
+    return _join_texts(content_of(event), blobs)
+
+
+def _join_texts(content: Content, blobs: Mapping[Digest, bytes]) -> str:
+    texts: list[str] = []
+    for part in content:
+        if type(part) is Text:
             texts.append(part.text)
-        elif isinstance(part, Stored):
+        elif type(part) is Stored:
             data = blobs.get(part.blob)
             begin = part.preview if data is None else data[: 4 * MAX_INDEXED_CHARACTERS].decode("utf-8", "replace")
             texts.append(begin)

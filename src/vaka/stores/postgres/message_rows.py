@@ -6,10 +6,17 @@ from typing import TypeAlias
 
 import msgspec
 
-from vaka.core.ports.messages import MessageRow
-from vaka.core.session.message_rows import indexed_blobs_of, message_of
+from vaka.core.session.message_rows import (
+    MESSAGE_ROLES,
+    content_of,
+    indexed_blobs_of,
+    message_id_of,
+    message_path_of,
+    select_messages,
+)
 from vaka.core.types.event import Event
 from vaka.core.types.ids import Digest
+from vaka.core.types.progress import ToolCalled
 from vaka.stores.message_pages import path_key, scope_word, words_of
 from vaka.stores.postgres.database import PostgresConnection, PostgresRecord
 from vaka.stores.postgres.encoding import PostgresKey, decode_text, digest_text, encode_text, hex_bytes, hex_text
@@ -35,21 +42,15 @@ def _scopes_of(namespace: bytes, session: bytes) -> str:
     return f"'{scope_word('n', space)}' '{scope_word('s', space, name)}'"
 
 
-def messages_of(events: Iterable[Event]) -> list[tuple[MessageRow, int]]:
-    """Return the messages among events, with the sizes of their events."""
-    made = [(message_of(event), len(event.stored)) for event in events]
-    return [(message, size) for message, size in made if message is not None]
-
-
-def _encode_message(
-    place: PostgresKey, message: MessageRow, size: int, blobs: Mapping[Digest, bytes]
-) -> dict[str, object]:
+def _encode_message(place: PostgresKey, event: Event, blobs: Mapping[Digest, bytes]) -> dict[str, object]:
     """Return the columns of a message as PostgreSQL reads them from JSON."""
-    words = _encode_words(words_of(message, blobs))
+    body = event.data
+    words = _encode_words(words_of(event, blobs))
     return {
-        "namespace": hex_bytes(place.namespace), "session": hex_bytes(place.session), "seq": message.seq,
-        "role": message.role, "ts": hex_text(message.ts), "path": hex_text(path_key(message.path)), "size": size,
-        "id": hex_bytes(digest_text(message.id)), "name": hex_text(message.name),
+        "namespace": hex_bytes(place.namespace), "session": hex_bytes(place.session), "seq": event.seq,
+        "role": MESSAGE_ROLES[type(body)], "ts": hex_text(event.ts), "path": hex_text(path_key(message_path_of(event))),
+        "size": len(event.stored), "id": hex_bytes(digest_text(message_id_of(event))),
+        "name": hex_text(body.call.name if isinstance(body, ToolCalled) else ""),
         "words": f"{_scopes_of(place.namespace, place.session)} {words}",
     }  # fmt: skip
 
@@ -79,10 +80,10 @@ async def load_blobs(fetch: FetchRows, namespace: bytes, digests: Sequence[Diges
 
 async def encode_messages(fetch: FetchRows, place: PostgresKey, events: Iterable[Event]) -> list[dict[str, object]]:
     """Return the columns of the messages among events, with the words of texts that are stored as blobs."""
-    messages = messages_of(events)
-    digests = [digest for message, _ in messages for digest in indexed_blobs_of(message)]
-    blobs = await load_blobs(fetch, place.namespace, digests)
-    return [_encode_message(place, message, size, blobs) for message, size in messages]
+    messages = select_messages(events)
+    digests = [digest for event in messages for digest in indexed_blobs_of(content_of(event))]
+    blobs = await load_blobs(fetch, place.namespace, digests) if digests else {}
+    return [_encode_message(place, event, blobs) for event in messages]
 
 
 async def insert_messages(connection: PostgresConnection, place: PostgresKey, events: Iterable[Event]) -> None:

@@ -188,7 +188,7 @@ class PostgresMessages(PostgresPort):
         for row in found:
             with suppress(Corrupt):  # listing the session reports it
                 rows[row["number"]] = _message_of(row)
-        digests = [digest for message in rows.values() for digest in indexed_blobs_of(message)]
+        digests = [digest for message in rows.values() for digest in indexed_blobs_of(message.content)]
         blobs = await load_blobs(self._database.fetch, self._namespace, digests)
         hits = [make_hit(rows[number], blobs, terms, score) for number, score in page if number in rows]
         return SearchPage(hits=tuple(hits), next=following)

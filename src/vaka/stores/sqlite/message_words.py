@@ -1,8 +1,10 @@
 """The word index of messages: it follows the message rows in batches."""
 
+import asyncio
 import sqlite3
 import zlib
 from collections.abc import Sequence
+from contextlib import closing
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -10,10 +12,17 @@ import msgspec
 
 from vaka.core.ports.messages import MessageRow
 from vaka.core.session.hash_chain import hash_of
-from vaka.core.session.message_rows import indexed_blobs_of, message_of, select_messages
+from vaka.core.session.message_rows import (
+    MESSAGE_ROLES,
+    content_of,
+    indexed_blobs_of,
+    message_of,
+    select_messages,
+)
 from vaka.core.types.errors import Corrupt
 from vaka.core.types.event import decode, decode_batch
 from vaka.core.types.ids import Digest
+from vaka.core.types.message import Content
 from vaka.stores.message_pages import decode_intact, scope_word, words_of
 from vaka.stores.sqlite import rows
 from vaka.stores.sqlite.database import SqliteDatabase
@@ -22,6 +31,12 @@ from vaka.text.search import join_words
 
 BACKLOG_EVENTS = 2048
 """Events of an older session that get message rows in one transaction."""
+
+SLICE_ROWS, SLICE_BYTES = 32, 64 * 1024
+"""Limits of the messages whose words are split at once."""
+
+BATCH_BYTES = 4 << 20
+"""A batch of more words ends early. One of more than a megabyte is inserted in the writer thread."""
 
 _THREAD_SIZE = 1 << 30
 """A size that sends work to the writer thread."""
@@ -35,9 +50,11 @@ _SELECT_WAITING_CHECKSUMS = (
     "select number, checksum from messages where number > (select indexed from message_progress) order by number"
 )
 _SELECT_CALL = (
-    "select e.body from names n join events e on e.namespace = n.namespace and e.session = n.session "
-    "and e.seq = n.seq where n.namespace = ? and n.session = ? and n.kind = 'call' and n.name = ?"
+    "select e.body from events e where e.namespace = ?1 and e.session = ?2 and e.seq = (select m.seq from messages m "
+    "where m.namespace = ?1 and m.session = ?2 and m.seq < ?3 and m.role = 'call' and m.id = ?4 "
+    "order by m.seq desc limit 1)"
 )
+"""The call of a result: it is one of the last calls before it."""
 _SELECT_CHECKSUMS = "select number, checksum from messages where number > ? and number <= ?"
 _INSERT_WORDS = "insert into message_words (rowid, scope, words) values (?,?,?)"
 _SELECT_EVENTS = "select seq, body from events where namespace = ? and session = ? and seq > ? order by seq limit ?"
@@ -56,11 +73,23 @@ class WaitingMessage(NamedTuple):
     words: str
 
 
-def read_waiting(connection: sqlite3.Connection, limit: int) -> tuple[int, list[WaitingMessage]]:
-    """Return the number of the last message that is indexed, and the next ones with their words."""
+def read_indexed(connection: sqlite3.Connection) -> int:
+    """Return the number of the last message whose words are indexed."""
     indexed: int = connection.execute("select indexed from message_progress").fetchone()[0]
-    found = connection.execute(_SELECT_WAITING, (indexed, limit)).fetchall()
-    return indexed, split_messages(connection, found)
+    return indexed
+
+
+def read_waiting(after: int, connection: sqlite3.Connection) -> list[WaitingMessage]:
+    """Return the next messages after a number, with their words: so few that it takes less than a millisecond."""
+    found: list[Any] = []
+    size = 0
+    with closing(connection.execute(_SELECT_WAITING, (after, SLICE_ROWS))) as records:
+        for record in records:
+            found.append(record)
+            size += len(record[-1] or b"")
+            if size > SLICE_BYTES:
+                break
+    return split_messages(connection, found)
 
 
 class WaitingWords:
@@ -89,8 +118,9 @@ def split_messages(connection: sqlite3.Connection, found: Sequence[tuple[Any, ..
     ]
     waiting: list[WaitingMessage] = []
     for (number, checksum, namespace, session, *_), event in zip(found, decode_intact(intact), strict=True):
-        message = message_of(event) if event is not None else None
-        words = words_of(message, load_blobs(connection, namespace, message)) if message else ()
+        words: Sequence[str] = ()
+        if event is not None and type(event.data) in MESSAGE_ROLES:
+            words = words_of(event, load_blobs(connection, namespace, content_of(event)))
         scope = f"{scope_word('n', namespace)} {scope_word('s', namespace, session)}"
         waiting.append(WaitingMessage(number, checksum, scope, join_words(words)))
     return waiting
@@ -108,15 +138,15 @@ def load_message(connection: sqlite3.Connection, key: SqliteKey, seq: int, check
         )
     if message.role != "tool":
         return message
-    found = connection.execute(_SELECT_CALL, (*key, message.id)).fetchone()
+    found = connection.execute(_SELECT_CALL, (*key, seq, message.id)).fetchone()
     call = message_of(decode(rows.check_body(key, seq, found[0]))) if found else None
     return msgspec.structs.replace(message, name=call.name) if call else message
 
 
-def load_blobs(connection: sqlite3.Connection, namespace: str, message: MessageRow) -> dict[Digest, bytes]:
+def load_blobs(connection: sqlite3.Connection, namespace: str, content: Content) -> dict[Digest, bytes]:
     """Return the texts of a message that are stored as blobs; without those that are missing or damaged."""
     found: dict[Digest, bytes] = {}
-    for digest in indexed_blobs_of(message):
+    for digest in indexed_blobs_of(content):
         record = connection.execute(
             "select data from blobs where namespace = ? and digest = ?", (namespace, digest)
         ).fetchone()
@@ -128,10 +158,19 @@ def load_blobs(connection: sqlite3.Connection, namespace: str, message: MessageR
 async def index_waiting(database: SqliteDatabase) -> bool:
     """Index the words of one batch of messages; false when there is none left, or other processes do so.
 
-    The words are split before the transaction begins, so that it is short.
+    The words are split before the transaction begins, in slices between which other tasks run. In the writer thread
+    they would cost three times as much: both threads would wait for the interpreter's lock.
     """
-    indexed, batch = await database.run_in_thread(partial(read_waiting, limit=rows.WORDS_BATCH))
-    return bool(batch) and await database.write(partial(_insert_words, indexed, batch), size=_THREAD_SIZE)
+    indexed = after = await database.read(read_indexed)
+    batch: list[WaitingMessage] = []
+    size = 0
+    while len(batch) < rows.WORDS_BATCH and size < BATCH_BYTES:
+        if not (found := await database.read(partial(read_waiting, after))):
+            break
+        batch += found[: rows.WORDS_BATCH - len(batch)]
+        size, after = sum(len(one.words) for one in batch), batch[-1].number
+        await asyncio.sleep(0)
+    return bool(batch) and await database.write(partial(_insert_words, indexed, batch), size=size)
 
 
 async def index_batches(database: SqliteDatabase, *, rest: int = 0) -> None:
@@ -177,7 +216,7 @@ def _insert_backlog_rows(key: SqliteKey, connection: sqlite3.Connection) -> None
     if record is None:
         return
     found = connection.execute(_SELECT_EVENTS, (*key, record[0], BACKLOG_EVENTS)).fetchall()
-    rows.insert_old_messages(
+    rows.insert_messages(
         connection, key, select_messages(event for event in decode_intact([body for _, body in found]) if event)
     )
     if len(found) == BACKLOG_EVENTS:

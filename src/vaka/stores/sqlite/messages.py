@@ -2,10 +2,10 @@
 
 import asyncio
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from vaka.core.ports.messages import (
     SEARCH_WINDOW,
@@ -49,6 +49,11 @@ MAX_OWNED_SESSIONS = 64
 FILTER_CHUNK = 500
 """Messages that are read at once to find those with a keyword."""
 
+LONG_SESSION = 50_000
+"""Events of a session whose index takes milliseconds to read."""
+
+T = TypeVar("T")
+
 _FROM_MESSAGES = (
     "select m.seq, m.checksum, e.body from messages m left join events e on e.namespace = m.namespace "
     "and e.session = m.session and e.seq = m.seq where m.namespace = ? and m.session = ?"
@@ -58,8 +63,10 @@ _SELECT_STATS = (
     "group by role"
 )
 _SELECT_TIME = "select ts from messages where namespace = ? and session = ? and seq = ?"
-_SELECT_NAMED = (
-    "select min(seq) from names where namespace = ? and session = ? and name = ? and kind in ('key', 'message')"
+_SELECT_NAMED = "select min(seq) from messages where namespace = ? and session = ? and role <> 'call' and id = ?"
+_SELECT_HEAD = (
+    "select s.head, exists (select 1 from message_backlog b where b.namespace = s.namespace and b.session = s.session) "
+    "from sessions s where s.namespace = ? and s.session = ?"
 )
 _SELECT_OWNED = "select session from sessions where namespace = ? and belongs_to = ? and belongs_to <> '' limit ?"
 _SELECT_MATCHES = (
@@ -122,13 +129,13 @@ class SqliteMessages(SqlitePort):
             await asyncio.sleep(0)
 
     async def find(self, session: SessionId, id: str) -> MessageRow | None:
-        if await self._exists(session):
-            return await self._database.read(partial(_find_row, self._key(session), replace_surrogates(id)))
-        return None
+        head = await self._head_of(session)
+        work = partial(_find_row, self._key(session), replace_surrogates(id))
+        return await self._read(work, head) if head else None
 
     async def stats(self, session: SessionId) -> MessageStats:
-        await self._check_session(session)
-        return await self._database.read(partial(_read_stats, self._key(session)))
+        head = await self._check_session(session)
+        return await self._read(partial(_read_stats, self._key(session)), head)
 
     async def search(self, query: MessageSearch) -> SearchPage:
         terms, position = parse_search(query)
@@ -208,20 +215,26 @@ class SqliteMessages(SqlitePort):
             if connection.in_transaction:
                 connection.execute("commit")
 
-    async def _exists(self, session: SessionId) -> bool:
-        """Return whether a session exists; one that was written before the index existed gets its rows now."""
-        found = await self._fetch(
-            "select exists (select 1 from message_backlog b where b.namespace = s.namespace and b.session = s.session) "
-            "from sessions s where s.namespace = ? and s.session = ?",
-            replace_surrogates(session),
-        )
-        if found and found[0][0]:
-            await message_words.index_backlog(self._database, self._namespace, session)
-        return bool(found)
+    async def _read(self, work: Callable[[sqlite3.Connection], T], head: int) -> T:
+        """Return the result of work that reads the index of a whole session: of a long one in the writer thread."""
+        return await (self._database.run_in_thread(work) if head > LONG_SESSION else self._database.read(work))
 
-    async def _check_session(self, session: SessionId) -> None:
-        if not await self._exists(session):
+    async def _head_of(self, session: SessionId) -> int:
+        """Return the head of a session, 0 when there is none.
+
+        One that was written before the index existed gets its message rows now.
+        """
+        found = await self._fetch(_SELECT_HEAD, replace_surrogates(session))
+        if found and found[0][1]:
+            await message_words.index_backlog(self._database, self._namespace, session)
+        head: int = found[0][0] if found else 0
+        return head
+
+    async def _check_session(self, session: SessionId) -> int:
+        head = await self._head_of(session)
+        if not head:
             raise NotFound(f"there is no session {session!r}")
+        return head
 
 
 def _session_condition(column: str) -> str:
@@ -249,10 +262,7 @@ def _find_row(key: SqliteKey, id: str, connection: sqlite3.Connection) -> Messag
     record = connection.execute(f"{_FROM_MESSAGES} and m.seq = ?", (*key, seq)).fetchone() if seq else None
     if record is None:
         return None
-    message = load_message(connection, key, *record)
-    if message.id != id:
-        raise Corrupt(f"session {key[1]!r}: the index names a wrong id for event {seq}; run `vaka doctor --reindex`")
-    return message
+    return load_message(connection, key, *record)
 
 
 def _read_stats(key: SqliteKey, connection: sqlite3.Connection) -> MessageStats:
@@ -298,5 +308,5 @@ def _load_hits(
             continue
         with suppress(Corrupt):  # listing the session reports it
             message = load_message(connection, (namespace, SessionId(record[0])), *record[1:])
-            hits.append(make_hit(message, load_blobs(connection, namespace, message), terms, score))
+            hits.append(make_hit(message, load_blobs(connection, namespace, message.content), terms, score))
     return hits

@@ -13,11 +13,10 @@ from vaka.core.ports.values import session_values_prefix
 from vaka.core.session.hash_chain import HashChain, hash_of
 from vaka.core.session.index_rows import blobs_of, select_keyed_or_blob_events
 from vaka.core.session.message_rows import MESSAGE_ROLES, message_id_of, message_path_of, select_messages
-from vaka.core.types.control import InputAdded, key_of
+from vaka.core.types.control import key_of
 from vaka.core.types.errors import Corrupt, NotFound
 from vaka.core.types.event import Event, decode
 from vaka.core.types.ids import SessionId
-from vaka.core.types.progress import ToolCalled
 from vaka.stores.common import decision_changes, join_tags, split_tags
 
 SqliteKey: TypeAlias = tuple[str, SessionId]
@@ -180,7 +179,8 @@ _INSERT_NAME = "insert or ignore into names (namespace, session, kind, name, seq
 _SELECT_KEY = "select seq from names where namespace = ? and session = ? and kind = 'key' and name = ?"
 
 _INSERT_MESSAGE = (
-    "insert or ignore into messages (namespace, session, seq, role, ts, path, size, checksum) values (?,?,?,?,?,?,?,?)"
+    "insert or ignore into messages (namespace, session, seq, role, id, ts, path, size, checksum) "
+    "values (?,?,?,?,?,?,?,?,?)"
 )
 
 SESSION_TABLES = ("events", "names", "decisions", "snapshots", "sessions")
@@ -226,42 +226,24 @@ def insert_index_rows(connection: sqlite3.Connection, key: SqliteKey, events: Se
         if name := key_of(event.data):
             names.append((*key, "key", name, event.seq))
         names += [(*key, "blob", digest, event.seq) for digest in blobs_of(event)]
-    messages = select_messages(events)
-    names += message_names(key, messages)
     if names:
         connection.executemany(_INSERT_NAME, names)
-    if messages:
+    if messages := select_messages(events):
         insert_messages(connection, key, messages)
     return len(messages)
 
 
-def message_names(key: SqliteKey, messages: Sequence[Event]) -> list[tuple[str, str, str, str, int]]:
-    """Return the rows of ``names`` by which messages are found; that of an input is its key."""
-    return [
-        (*key, "call" if type(event.data) is ToolCalled else "message", message_id_of(event), event.seq)
-        for event in messages
-        if type(event.data) is not InputAdded
-    ]
-
-
 def insert_messages(connection: sqlite3.Connection, key: SqliteKey, messages: Sequence[Event]) -> None:
     """Insert the rows of events that are messages; their words follow later (``message_words``)."""
-    connection.executemany(
-        _INSERT_MESSAGE,
-        [
-            (
-                *key, event.seq, MESSAGE_ROLES[type(event.data)], event.ts, "/".join(message_path_of(event)),
-                len(event.stored), zlib.crc32(event.stored),
-            )
-            for event in messages
-        ],
-    )  # fmt: skip
-
-
-def insert_old_messages(connection: sqlite3.Connection, key: SqliteKey, messages: Sequence[Event]) -> None:
-    """Insert the rows and names of messages that were stored by an older version."""
-    connection.executemany(_INSERT_NAME, message_names(key, messages))
-    insert_messages(connection, key, messages)
+    namespace, session = key
+    found = [
+        (
+            namespace, session, event.seq, MESSAGE_ROLES[type(event.data)], message_id_of(event), event.ts,
+            "/".join(message_path_of(event)), len(event.stored), zlib.crc32(event.stored),
+        )
+        for event in messages
+    ]  # fmt: skip
+    connection.executemany(_INSERT_MESSAGE, found)
 
 
 def delete_messages(connection: sqlite3.Connection, key: SqliteKey) -> None:

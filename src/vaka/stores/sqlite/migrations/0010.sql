@@ -6,13 +6,15 @@ create table messages (
     session text not null,
     seq integer not null,
     role text not null,
+    id text not null,
     ts text not null,
     path text not null, -- the agent, its parts joined by '/'
     size integer not null, -- bytes of the event
     checksum integer not null -- CRC-32 of the event
 );
 
-create unique index messages_by_seq on messages (namespace, session, seq, role, size);
+-- Listing, finding and counting the messages of a session read this index alone.
+create unique index messages_by_seq on messages (namespace, session, seq, role, size, id);
 
 -- scope: words for the namespace and the session; words: as vaka.text splits the message. ``rowid`` is messages.number. Single
 -- characters of scripts without spaces are searched as prefixes of one character.
