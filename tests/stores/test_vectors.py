@@ -86,7 +86,7 @@ class OneRow:
 
 async def test_matrices_beyond_the_limit_are_dropped_the_least_recently_used_first() -> None:
     source, query = OneRow(1000), encode_vector([1.0] * 1000)
-    search = ExactSearch(max_bytes=600_000)  # two of them
+    search = ExactSearch(max_bytes=150_000)  # two of them
     for scope in ("a", "b", "a", "c", "a"):
         assert [number for number, _ in await search.rank(source, ("", "c", scope), query, 1)] == [1]
     assert source.loads == 3
@@ -112,3 +112,16 @@ async def test_without_numpy_the_error_names_the_extra(monkeypatch: pytest.Monke
     monkeypatch.delitem(sys.modules, "vaka.stores.vector_matrix", raising=False)
     with pytest.raises(ConfigError, match=r"vaka\[embeddings\]"):
         await store.vectors.query("c", "s", QUERY)
+
+
+async def test_namespaces_of_one_database_share_the_matrices_and_not_the_rows(tmp_path: Path) -> None:
+    store = SqliteStore(tmp_path / "vaka.db", durability="process")
+    for number in range(3):
+        tenant = store.with_namespace(f"tenant {number}")
+        await tenant.vectors.upsert("c", "s", [VectorRecord(id=f"r{number}", vector=(1.0, float(number)))])
+    for _ in range(2):
+        for number in range(3):
+            (match,) = await store.with_namespace(f"tenant {number}").vectors.query("c", "s", QUERY)
+            assert match.record.id == f"r{number}"
+        assert await store.vectors.query("c", "s", QUERY) == []
+    await store.close()

@@ -385,7 +385,8 @@ class ScopedMemory:
         if self._embedder_checked:
             return
         name = str(getattr(self._embedder, "name", type(self._embedder).__name__))
-        used = await self._store.values.put_if_absent(f"memory/semantic/{self.collection}/embedder", name)
+        key, values = f"memory/semantic/{self.collection}/embedder", self._store.values
+        used = await values.get(key) or await values.put_if_absent(key, name)
         if used != name:
             raise ConfigError(
                 f"the memories in {self.collection!r} were made with the embedder {used!r}, not {name!r}; use that "

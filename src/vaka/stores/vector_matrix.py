@@ -10,7 +10,7 @@ from vaka.stores.vectors import MatrixRow, damaged_record
 
 _Floats: TypeAlias = npt.NDArray[np.float32]
 
-FIRST_CAPACITY = 64
+FIRST_CAPACITY = 16
 BATCH_ROWS = 2_048
 
 

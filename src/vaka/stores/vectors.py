@@ -8,6 +8,7 @@ from array import array
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias
+from weakref import WeakKeyDictionary
 
 import msgspec
 
@@ -23,7 +24,7 @@ MAX_NAME_BYTES = {"collection": 100, "scope": 800, "id": 300}
 """Together with the name of a namespace they fit into an index entry of PostgreSQL."""
 MAX_DIMENSION = 16_384
 MAX_CACHED_BYTES = 512 << 20
-"""Bytes of the matrices that a handle keeps; the one in use is kept whatever its size."""
+"""Bytes of the matrices of one database that a process keeps; the last one used is kept whatever its size."""
 RETAINED_CHANGES = 10_000
 """The deletions of so many writes to a scope are kept; a matrix that is further behind is loaded again."""
 LOAD_ROWS = 2_048
@@ -246,7 +247,7 @@ class ExactSearch:
     """Searches matrices of vectors, one for each scope in use; a query reads only what has changed since the last."""
 
     def __init__(self, max_bytes: int = MAX_CACHED_BYTES) -> None:
-        self._max_bytes = max_bytes
+        self._max_bytes, self._bytes = max_bytes, 0
         self._matrices: OrderedDict[ScopeKey, _CachedMatrix] = OrderedDict()
 
     async def rank(self, source: MatrixSource, key: ScopeKey, query: bytes, count: int) -> list[tuple[int, float]]:
@@ -254,8 +255,10 @@ class ExactSearch:
         cached = self._matrices.setdefault(key, _CachedMatrix())
         self._matrices.move_to_end(key)
         async with cached.lock:
-            matrix = await self._follow(source, key, cached, query)
-            self._evict(keep=key)
+            try:
+                matrix = await self._follow(source, key, cached, query)
+            finally:
+                self._account(key, cached)
             if matrix is None:
                 return []
             if matrix.size * matrix.dimension < THREAD_NUMBERS:
@@ -286,22 +289,34 @@ class ExactSearch:
         cached.matrix = matrix
         return matrix
 
-    def _evict(self, keep: ScopeKey) -> None:
-        total = sum(cached.size for cached in self._matrices.values())
-        for key in list(self._matrices):
-            if total <= self._max_bytes or key == keep:
-                return
-            total -= self._matrices.pop(key).size
+    def _account(self, key: ScopeKey, cached: "_CachedMatrix") -> None:
+        """Count the bytes of a matrix, and drop the least recently used ones beyond the limit."""
+        if self._matrices.get(key) is not cached:
+            return  # another query has dropped it
+        size = cached.matrix.nbytes if cached.matrix is not None else 0
+        self._bytes += size - cached.size
+        cached.size = size
+        if not size:
+            del self._matrices[key]
+        while self._bytes > self._max_bytes and len(self._matrices) > 1:
+            _, dropped = self._matrices.popitem(last=False)
+            self._bytes -= dropped.size
 
 
 class _CachedMatrix:
     def __init__(self) -> None:
         self.matrix: VectorMatrix | None = None
+        self.size = 0
+        """The bytes that were counted."""
         self.lock = asyncio.Lock()
 
-    @property
-    def size(self) -> int:
-        return self.matrix.nbytes if self.matrix is not None else 0
+
+_searches: "WeakKeyDictionary[Any, ExactSearch]" = WeakKeyDictionary()
+
+
+def search_of(hub: object) -> ExactSearch:
+    """Return the search that all namespaces of one database share, so that they share its limit."""
+    return _searches.setdefault(hub, ExactSearch())
 
 
 def new_matrix(dimension: int) -> "VectorMatrix":

@@ -12,7 +12,6 @@ from vaka.stores.postgres.hub import PostgresHub, PostgresPort
 from vaka.stores.vectors import (
     LOAD_ROWS,
     RETAINED_CHANGES,
-    ExactSearch,
     MatrixChanges,
     MatrixRow,
     ScopeKey,
@@ -28,6 +27,7 @@ from vaka.stores.vectors import (
     find_nearest,
     matches_filter,
     may_write,
+    search_of,
 )
 
 SCAN_ROWS = 256
@@ -111,7 +111,7 @@ class PostgresVectors(PostgresPort):
     def __init__(self, namespace: bytes, hub: PostgresHub, max_matrix_rows: int) -> None:
         super().__init__(namespace, hub)
         self._max_matrix_rows = max_matrix_rows
-        self._search = ExactSearch()
+        self._search = search_of(hub)
         self._pgvector: str | None = None
         """The schema of pgvector, ``""`` when the server does not have it; ``None`` before the first query."""
 
@@ -141,7 +141,7 @@ class PostgresVectors(PostgresPort):
         return await self._database.run(work)
 
     async def query(self, collection: str, scope: str, query: VectorQuery) -> Sequence[VectorMatch]:
-        key = ("", *check_place(collection, scope))
+        key = (decode_text(self._namespace), *check_place(collection, scope))
         return await find_nearest(query, partial(self._rank, key), partial(self._read_records, key))
 
     async def get(

@@ -13,7 +13,6 @@ from vaka.stores.sqlite.hub import OpenSqliteStore, SqlitePort
 from vaka.stores.vectors import (
     LOAD_ROWS,
     RETAINED_CHANGES,
-    ExactSearch,
     MatrixChanges,
     MatrixRow,
     ScopeKey,
@@ -29,6 +28,7 @@ from vaka.stores.vectors import (
     matches_filter,
     may_write,
     record_checksum,
+    search_of,
 )
 
 SCAN_ROWS = 256
@@ -81,7 +81,7 @@ class SqliteVectors(SqlitePort):
 
     def __init__(self, store: OpenSqliteStore) -> None:
         super().__init__(store)
-        self._search = ExactSearch()
+        self._search = search_of(self._hub)
 
     async def upsert(
         self, collection: str, scope: str, records: Sequence[VectorRecord], *, delete: Sequence[str] = ()
