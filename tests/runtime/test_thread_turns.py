@@ -23,7 +23,7 @@ from vaka.core.types.message import (
     UserMessage,
     text_of,
 )
-from vaka.errors import AccessDenied, Busy, InvalidInput, NotFound, TurnError
+from vaka.errors import AccessDenied, Busy, Interrupted, InvalidInput, NotFound, Suspended, TurnError
 from vaka.memory import Composite, Deduplication, MessageLimit, RoleFilter, ThreadOptions, ThreadPolicy
 from vaka.models.scripted import ScriptLine
 from vaka.runtime.runtime import Runtime
@@ -337,3 +337,36 @@ async def test_messages_of_an_unfinished_turn_are_not_deleted(runtime: Runtime) 
     leave.set()
     assert (await turn).text == "Two."
     assert (await runtime.threads.delete_messages("t", ["first"])).affected_count == 1
+
+
+async def test_a_turn_that_waits_or_is_interrupted_stays_in_the_thread() -> None:
+    def pay() -> str:
+        """Pay."""
+        return "paid"
+
+    agent = vaka.Agent("helper", model=Answers(*[call("pay")] * 2), tools=[pay])
+    async with vaka.Runtime(store=MemoryStore(), ids=IDS, ask="suspend", ask_for=["pay"]) as runtime:
+        threads = runtime.threads
+        await threads.create(id="t")
+        for memory in (None, ThreadOptions(save_to_memory=False)):
+            with pytest.raises(Suspended):
+                await threads.generate_with_memory(agent, "t", "Pay.", memory)
+        assert len((await threads.list()).threads) == 2  # the turn beside the thread goes on in its own session
+        session = await runtime.open(agent, id="t")
+        await session.interrupt()
+        with pytest.raises(Interrupted):
+            await session.resume().wait()
+        assert [row.role for row in (await threads.get_messages("t")).messages] == ["user", "assistant", "tool"]
+
+
+async def test_the_conversation_of_a_child_is_not_part_of_an_export_and_dies_with_the_answer(runtime: Runtime) -> None:
+    child = vaka.Agent("child", model=Answers(say("From the child.")), description="Knows.")
+    agent = vaka.Agent("helper", model=Answers(call("child", prompt="Ask."), say("One.")), tools=[child])
+    await runtime.threads.create(id="t")
+    await (await runtime.open(agent, id="t")).run("Go.", key="go")
+    lines = [msgspec.json.decode(line) for line in await export(runtime, "t")]
+    assert [line.get("role") for line in lines] == [None, "user", "assistant", "tool", "assistant"]
+    rows = (await runtime.threads.get_messages("t")).messages
+    assert (await runtime.threads.delete_messages("t", [rows[1].id])).affected_count == 1
+    assert await said(runtime) == ["Go.", "One."]
+    assert (await runtime.threads.stats("t")).message_count == 2

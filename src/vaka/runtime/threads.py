@@ -49,6 +49,8 @@ if TYPE_CHECKING:
     from vaka.runtime.runtime import Runtime
 
 SWEEP_PAGE = 200
+MEASURED_MESSAGES = 200
+"""The last messages whose answers are measured."""
 
 
 class ThreadStats(msgspec.Struct, frozen=True, kw_only=True):
@@ -63,6 +65,8 @@ class ThreadStats(msgspec.Struct, frozen=True, kw_only=True):
     size_bytes: int
     duration: float
     """Seconds from the creation to the last message."""
+    average_response_seconds: float | None
+    """How long the answers of the last messages took, on average; ``None`` without one."""
     topic: str
     open_action_items: int
     completed_action_items: int
@@ -266,9 +270,22 @@ class Threads:
             assistant_message_count=counts.assistant_message_count, tool_message_count=counts.tool_message_count,
             created_at=thread.created_at, last_message_at=said, size_bytes=counts.size_bytes,
             duration=max(_seconds(said) - _seconds(thread.created_at), 0.0) if said else 0.0,
+            average_response_seconds=await self._measure_responses(thread),
             topic=thread.context.topic, open_action_items=sum(not item.completed for item in items),
             completed_action_items=sum(item.completed for item in items),
         )  # fmt: skip
+
+    async def _measure_responses(self, thread: Thread) -> float | None:
+        """Return the average time from a message of the user to the next answer, of the last messages."""
+        query = MessageQuery(limit=MEASURED_MESSAGES, reverse=True, include_content=False)
+        asked, times = "", list[float]()
+        for row in reversed((await list_visible(self._store, thread, query)).messages):
+            if row.role == "user":
+                asked = row.ts
+            elif row.role == "assistant" and asked:
+                times.append(max(_seconds(row.ts) - _seconds(asked), 0.0))
+                asked = ""
+        return sum(times) / len(times) if times else None
 
     async def generate_with_memory(
         self, agent: Agent[Any], thread_id: str, prompt: UserInput,

@@ -473,6 +473,7 @@ export interface ThreadStats {
   last_message_at: string;
   size_bytes: number;
   duration: number;
+  average_response_seconds: number | null;
   topic: string;
   open_action_items: number;
   completed_action_items: number;
