@@ -415,5 +415,7 @@ async def test_processes_add_messages_to_one_thread_at_the_same_time(tmp_path: P
         await runtimes[1].threads.set_state("t", "paused")
     await stores[0].events.release(SessionId("t"), held)
     assert (await runtimes[1].threads.set_state("t", "paused")).state == "paused"
-    for each in (*runtimes, *stores):
+    for each in runtimes:
         await each.close()
+    for store in stores:
+        await store.close()
