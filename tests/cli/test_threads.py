@@ -109,8 +109,11 @@ def test_a_thread_and_everything_of_an_owner_are_erased_and_still_verified(kept:
 
     check = kept.vaka("sessions", "verify", "greeting", "--expect", head)
     assert (check.code, f"{report['events']} events erased)" in check.out) == (0, True)
-    assert kept.vaka("sessions", "list", "--json").json["sessions"][0]["erased"] > 0
-    assert kept.vaka("sessions", "list").out.count("  erased ") == 2
+    assert kept.vaka("sessions", "list", "--all", "--json").json["sessions"][0]["erased"] > 0
+    assert kept.vaka("sessions", "list", "--all").out.count("  erased ") == 2
+    assert kept.vaka("sessions", "list", "--json").json["sessions"] == []
+    last = kept.vaka("run", "Again.", "--last", "--all", "--model", "scripted:hello.jsonl")
+    assert (last.code, "there is no session yet" in last.err) == (2, True)
     assert kept.vaka("sessions", "show", "greeting").out.splitlines()[-1] == f"  {report['events']} events were erased"
     exported = kept.vaka("sessions", "export", "greeting").out
     assert "Hello" not in exported

@@ -214,7 +214,7 @@ class SessionPicker:
         self._next = page.next or None
 
     def _is_listed(self, info: SessionInfo) -> bool:
-        return self._project is None or self._is_of_project(info.folder)
+        return not info.erased and (self._project is None or self._is_of_project(info.folder))
 
     def _check_project(self, folder: str) -> bool:
         return is_of_project(SessionInfo(id=SessionId(""), folder=folder), self._project)

@@ -149,7 +149,7 @@ async def _last_session(store: Store, project: Path | None) -> str:
     while True:
         page = await store.sessions.list(project_query(project, limit=_PAGE_SIZE, after=after))
         for info in page.sessions:
-            if is_of_project(info, project):
+            if not info.erased and is_of_project(info, project):
                 return info.id
         after = page.next
         if after:
@@ -169,8 +169,10 @@ def project_query(project: Path | None, **fields: Any) -> SessionQuery:
 
 
 def is_of_project(info: SessionInfo, project: Path | None) -> bool:
-    """Return whether a session belongs to a project, or to no folder."""
-    return project is None or not info.folder or trust_root_of(Path(info.folder)) == project
+    """Return whether a session belongs to a project, or to no folder; the folder of an erased one is not known."""
+    if project is None or info.erased:
+        return project is None
+    return not info.folder or trust_root_of(Path(info.folder)) == project
 
 
 def continue_session(

@@ -241,7 +241,9 @@ class AcpServer:
         folder = os.path.realpath(folder) if folder else ""  # noqa: ASYNC240  # no longer than a stat
         store = self._workspaces.find_store(folder)
         page = await store.sessions.list(SessionQuery(folder=folder, limit=PAGE_SIZE, after=cursor))
-        infos = [info for info in page.sessions if not info.id.startswith("_")]  # those of vaka itself
+        infos = [
+            info for info in page.sessions if not info.erased and not info.id.startswith("_")
+        ]  # "_": of vaka itself
         rows = [_describe_row(info, folder) for info in infos if not folder or info.folder in ("", folder)]
         return RpcReply({"sessions": rows, **({"nextCursor": page.next} if page.next else {})})
 
