@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import msgspec
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import vaka
@@ -30,7 +30,7 @@ from vaka.testing.models import FunctionModel, call, calls, say
 from vaka.tools.builtin import builtin_tools
 
 SECRET = "hunter2-hunter2"
-LONG = "A line of a long text. " * 4_000
+LONG = "A line of a long text. " * 2_000
 MIDDLEWARE: dict[str, Callable[[], vaka.Middleware]] = {
     "Approval": lambda: Approval({"never": True}),
     "CoolDown": lambda: CoolDown({"broken": 5.0}),
@@ -45,8 +45,14 @@ MIDDLEWARE: dict[str, Callable[[], vaka.Middleware]] = {
     "Trimming": Trimming,
     "WorkingMemory": vaka.WorkingMemory,
 }
-"""Every middleware that comes with vaka; those of ``vaka.middleware`` that are not one are named below."""
+"""Every middleware of ``vaka.middleware``."""
 OTHER_NAMES = {"CoolDownRule", "Review", "token_pattern"}
+"""The names there that are not a middleware."""
+MEMORIES: dict[str, Callable[[], vaka.Middleware]] = {
+    "TextMemory": lambda: vaka.TextMemory(namespace="shared"),
+    "WorkingMemory": lambda: vaka.WorkingMemory(template="name:"),
+    "SemanticMemory": lambda: vaka.SemanticMemory("global", messages=True),
+}
 
 
 @vaka.tool(effect="read")
@@ -84,7 +90,7 @@ ANSWERS: dict[str, Any] = {
     "child": call("Task", description="See", prompt="Look there.", subagent_type="child"),
     "thought": {"reasoning": f"Hm, {SECRET}.", **call("look")},
 }
-INPUTS = ["Well?", f"My key is {SECRET}.", LONG, "é\x00"]
+INPUTS = {"short": "Well?", "secret": f"My key is {SECRET}.", "long": LONG, "odd": "é\x00"}
 
 
 class PlannedTurn(msgspec.Struct, frozen=True):
@@ -96,7 +102,7 @@ class PlannedTurn(msgspec.Struct, frozen=True):
 
 
 TURNS = st.builds(
-    PlannedTurn, text=st.sampled_from(INPUTS),
+    PlannedTurn, text=st.sampled_from([*INPUTS]),
     steps=st.lists(st.sampled_from([*ANSWERS]), max_size=3).map(tuple), restarts=st.booleans(),
 )  # fmt: skip
 
@@ -104,7 +110,7 @@ TURNS = st.builds(
 def make_agent(answer: Any, names: Sequence[str]) -> vaka.Agent:
     """Return the agent as a new process makes it: all its objects are new."""
     child = vaka.SubAgent(name="child", description="Sees.", instructions="See.", model=FunctionModel(answer))
-    middleware = [MIDDLEWARE[name]() for name in names]
+    middleware = [(MIDDLEWARE | MEMORIES)[name]() for name in names]
     return vaka.Agent(
         "assistant", model=FunctionModel(answer), instructions=f"Be brief. Never say {SECRET}.",
         tools=[look, reveal, much, broken], middleware=[vaka.SubAgents(child), *middleware],
@@ -133,7 +139,7 @@ async def run_turns(turns: Sequence[PlannedTurn], names: Sequence[str]) -> list[
                 )  # fmt: skip
             planned[:] = turn.steps
             session = await runtime.open(make_agent(answer, names), id="s")
-            await session.run(turn.text)
+            await session.run(INPUTS[turn.text])
     finally:
         if runtime is not None:
             await runtime.close()
@@ -168,7 +174,8 @@ def test_every_middleware_of_vaka_is_part_of_these_tests() -> None:
     assert {*MIDDLEWARE} == {*vaka.middleware.__all__, "TextMemory", "WorkingMemory"} - OTHER_NAMES
 
 
-@given(st.lists(TURNS, min_size=2, max_size=4), st.lists(st.sampled_from([*MIDDLEWARE]), unique=True))
+@settings(max_examples=min(settings().max_examples, 200))  # each of them is several turns
+@given(st.lists(TURNS, min_size=2, max_size=4), st.lists(st.sampled_from([*MIDDLEWARE, *MEMORIES]), unique=True))
 async def test_a_prompt_begins_with_the_one_before_in_one_process_and_in_several(
     turns: list[PlannedTurn], names: list[str]
 ) -> None:
