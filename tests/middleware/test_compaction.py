@@ -133,12 +133,12 @@ def texts_of_messages(messages: Sequence[Message]) -> list[str]:
 
 
 async def test_long_old_calls_become_references_before_a_summary_is_asked_for() -> None:
-    async def look(what: str) -> str:
+    async def look(what: str, notes: list[str]) -> str:
         """Look at something."""
         return f"{what[:5]} " + "result " * 500
 
-    answers = [call("look", what=f"n{number} " + "x" * 3_000) for number in range(1, 6)]
-    model = ScriptedModel(*answers, say("Done.", repeat=True), context_window=9_000)
+    answers = [call("look", what=f"n{number} " + "x" * 3_000, notes=["y" * 3_000, "short"]) for number in range(1, 6)]
+    model = ScriptedModel(*answers, say("Done.", repeat=True), context_window=15_000)
     store = MemoryStore()
     who = agent(model, look, compaction=Compaction(keep_tokens=2_000))
     async with runtime(store) as rt:
@@ -154,6 +154,8 @@ async def test_long_old_calls_become_references_before_a_summary_is_asked_for() 
     calls = [one for m in prompt.messages if isinstance(m, AssistantMessage) for one in m.calls]
     assert len(calls) == 5
     assert "left out; to see them call read_output with output:" in calls[0].arguments["what"]
+    assert "left out; to see them" in calls[0].arguments["notes"][0]
+    assert calls[0].arguments["notes"][1] == "short"
     assert calls[-1].arguments["what"] == "n5 " + "x" * 3_000
     assert "read_output" in [tool.name for tool in prompt.tools]
     digest = first.calls[0].blobs[0]
@@ -227,7 +229,7 @@ async def test_a_failed_summary_is_asked_for_again_from_the_fallback_model() -> 
     backup = ScriptedModel(agents=summaries(), name="backup")
     model = ScriptedModel(say(LINE * 10, repeat=True), context_window=WINDOW)
     store = MemoryStore()
-    settings = Compaction(max_retries=2, fallback_model="high")
+    settings = Compaction(max_retries=2, fallback_model="high", retry_delay=0.001)
     async with runtime(store, model_pool={"low": low, "high": backup}, compaction=settings) as rt:
         await talk(rt, agent(model), 6)
     [done, *_] = compactions(await read_log(store, "s"))
