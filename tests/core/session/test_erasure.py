@@ -87,3 +87,18 @@ def test_a_chain_needs_an_event_that_accounts_for_its_stubs() -> None:
             chain.check_erased(listing)
     with pytest.raises(Corrupt, match="4 events have no data, 3 were erased"):
         chain.check_erased(seal_erased(info, events=3, blobs=0, by="", ts=TS))
+
+
+STORED_STUB = (
+    b'{"v":1,"seq":1,"id":"1.1","ts":"2026-01-01T00:00:00.000Z","session":"s","turn":"t","step":2,"path":["agent-1"],'
+    b'"channel":"progress","type":"message.completed","prev":"",'
+    b'"erased":"%s"}'
+)
+
+
+def test_the_stored_form_of_an_erased_event_does_not_change() -> None:
+    event = make_log()[0]
+    assert erase_event(event).stored == STORED_STUB % event.hash.encode()
+    stub = decode(STORED_STUB % event.hash.encode())
+    assert (stub.hash, stub.erased, stub.type) == (event.hash, event.hash, "message.completed")
+    assert hash_of(event.stored) == event.hash, "a text that looks like a stub is not one"
