@@ -110,7 +110,7 @@ def make_guide() -> Agent:
         call("scout", prompt="How is Kona?") | usage(),
         {"chunks": pieces(ANSWER), "reasoning": "Now the answer.", **usage(output=940, cost=0.04)},
         say("You are welcome. 🌺", **usage()),
-        agents={"scout": scouting},
+        agents={"scout": scouting, "summary": [say("<summary>There are two roads to Hilo.</summary>", **usage())]},
     )
     scout = vaka.Agent("scout", description="Looks at one place.", model=model, tools=[weather])
     return vaka.Agent(

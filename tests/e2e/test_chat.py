@@ -66,6 +66,11 @@ async def test_a_stream_is_drawn_as_the_whole_text_is_and_survives_an_offline_br
         assert await page.evaluate(drawn) == streamed
         await page.context.set_offline(False)
         await expect(page.locator(".pill")).to_have_text("live")
+
+        await page.get_by_role("button", name="Summarize older messages").click()
+        compaction = page.locator("details", has_text="context compacted on request")
+        await compaction.locator("summary").click()
+        await expect(compaction).to_contain_text("There are two roads to Hilo.")
         assert console.requests_elsewhere == []
 
 
