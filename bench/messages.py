@@ -8,7 +8,8 @@ from bisect import bisect
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple
+from types import ModuleType
+from typing import NamedTuple
 
 import asyncpg
 
@@ -148,6 +149,7 @@ class ThreadTimes(NamedTuple):
     adds: list[float]
     operations: dict[str, list[float]]
     searches: dict[str, list[float]]
+    priority: str
 
 
 async def time_store(url: str, kind: stores.StoreKind, total: int, count: int, analyze: str = "") -> ThreadTimes:
@@ -165,9 +167,11 @@ async def time_store(url: str, kind: stores.StoreKind, total: int, count: int, a
                 await asyncio.sleep(0)
             return taken
 
-        found = await asyncio.gather(*map(add_often, writers[:WRITERS]))
-        operations = await time_operations(store, vocabulary, count, total // THREADS)
-        return ThreadTimes(sum(found, []), operations, await time_searches(store, vocabulary, max(count // 10, 20)))
+        with raised_priority() as priority:
+            found = await asyncio.gather(*map(add_often, writers[:WRITERS]))
+            operations = await time_operations(store, vocabulary, count, total // THREADS)
+            searches = await time_searches(store, vocabulary, max(count // 10, 20))
+        return ThreadTimes([*itertools.chain(*found)], operations, searches, priority)
     finally:
         await store.close()
 
@@ -182,20 +186,20 @@ def measure_threads(quick: bool) -> list[Row]:
     """Measure SQLite in both durabilities, and PostgreSQL."""
     total, count = (10_000, 200) if quick else (100_000, 2000)
     rows: list[Row] = []
-    with stores.temporary_folder() as home, raised_priority() as priority:
+    with stores.temporary_folder() as home:
         for kind in (stores.PROCESS, stores.POWER):
             url = stores.store_url_of(kind, home)
-            rows += _rows_of(kind, asyncio.run(time_store(url, kind, total, count)), total, priority)
+            rows += _rows_of(kind, asyncio.run(time_store(url, kind, total, count)), total)
         with stores.run_postgres() as dsn:
             kind = stores.POSTGRES
             if dsn is None:
                 return [*rows, kind.missing_row("threads")]
             found = asyncio.run(time_store(dsn, kind, total, count, "analyze vaka.messages"))
-            return rows + _rows_of(kind, found, total, priority)
+            return rows + _rows_of(kind, found, total)
 
 
-def _rows_of(kind: stores.StoreKind, found: ThreadTimes, total: int, priority: str) -> list[Row]:
-    note = f"{total:,} messages in {THREADS} threads; {priority}"
+def _rows_of(kind: stores.StoreKind, found: ThreadTimes, total: int) -> list[Row]:
+    note = f"{total:,} messages in {THREADS} threads; {found.priority}"
     adds = percentile(found.adds, 0.99) * 1e3
     name = f"add a message p99, {WRITERS} writers"
     rows = [kind.row(name, adds, "ms", target=OPERATION_TARGET_MS, note=note)]
@@ -209,17 +213,21 @@ def _rows_of(kind: stores.StoreKind, found: ThreadTimes, total: int, priority: s
 @contextmanager
 def without_index() -> Iterator[None]:
     """Run the block with stores that write no message rows."""
-    kept: tuple[Any, Any] = sqlite_rows.select_messages, postgres_events.encode_messages
 
     async def encode_nothing(*_: object) -> list[dict[str, object]]:
         return []
 
-    sqlite_rows.select_messages = lambda _: []
-    postgres_events.encode_messages = encode_nothing
+    patches: list[tuple[ModuleType, str, object]] = [
+        (sqlite_rows, "select_messages", lambda _: []), (postgres_events, "encode_messages", encode_nothing),
+    ]  # fmt: skip
+    kept = [getattr(module, name) for module, name, _ in patches]
+    for module, name, value in patches:
+        setattr(module, name, value)
     try:
         yield
     finally:
-        sqlite_rows.select_messages, postgres_events.encode_messages = kept
+        for (module, name, _), value in zip(patches, kept, strict=True):
+            setattr(module, name, value)
 
 
 async def compare_runs(kind: stores.StoreKind, home: Path, dsn: str | None, repeats: int, count: int) -> list[float]:
@@ -275,13 +283,13 @@ def measure_long_thread(quick: bool) -> list[Row]:
     """Measure one thread of a million messages, in a SQLite file."""
     total = 20_000 if quick else 1_000_000
     kind = stores.PROCESS
-    with stores.temporary_folder() as home, raised_priority() as priority:
-        return asyncio.run(_measure_long_thread(stores.store_url_of(kind, home), kind, total, priority))
+    with stores.temporary_folder() as home:
+        return asyncio.run(_measure_long_thread(stores.store_url_of(kind, home), kind, total))
 
 
-async def _measure_long_thread(url: str, kind: stores.StoreKind, total: int, priority: str) -> list[Row]:
+async def _measure_long_thread(url: str, kind: stores.StoreKind, total: int) -> list[Row]:
     store, vocabulary = lazy.open_store(url, durability=kind.durability), Vocabulary()
-    note = f"{total:,} messages in one thread; {priority}"
+    note = f"{total:,} messages in one thread"
     try:
         (writer,) = await fill_store(store, 1, total, vocabulary)
         operations: dict[str, tuple[Callable[[], Awaitable[object]], float, int]] = {

@@ -125,7 +125,7 @@ class SqliteHub:
 
     async def _index_words(self) -> None:
         try:
-            await self.index_until(rows.WORDS_BATCH - 1)
+            await self.index_until(rows.WORDS_BATCH // 4)
         finally:
             self._indexing = False
 

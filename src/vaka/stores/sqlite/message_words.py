@@ -35,8 +35,11 @@ BACKLOG_EVENTS = 2048
 SLICE_ROWS, SLICE_BYTES = 32, 64 * 1024
 """Limits of the messages whose words are split at once."""
 
-BATCH_BYTES = 4 << 20
-"""A batch of more words ends early. One of more than a megabyte is inserted in the writer thread."""
+BATCH_ROWS, BATCH_BYTES = 128, 4 << 20
+"""Limits of the messages whose words are inserted in one transaction: it takes about two milliseconds.
+
+A batch of more than a megabyte is inserted in the writer thread.
+"""
 
 _THREAD_SIZE = 1 << 30
 """A size that sends work to the writer thread."""
@@ -164,10 +167,10 @@ async def index_waiting(database: SqliteDatabase) -> bool:
     indexed = after = await database.read(read_indexed)
     batch: list[WaitingMessage] = []
     size = 0
-    while len(batch) < rows.WORDS_BATCH and size < BATCH_BYTES:
+    while len(batch) < BATCH_ROWS and size < BATCH_BYTES:
         if not (found := await database.read(partial(read_waiting, after))):
             break
-        batch += found[: rows.WORDS_BATCH - len(batch)]
+        batch += found
         size, after = sum(len(one.words) for one in batch), batch[-1].number
         await asyncio.sleep(0)
     return bool(batch) and await database.write(partial(_insert_words, indexed, batch), size=size)

@@ -188,7 +188,7 @@ SESSION_TABLES = ("events", "names", "decisions", "snapshots", "sessions")
 
 
 WORDS_BATCH = 512
-"""Messages whose words are indexed together. A search reads up to so many that are not indexed yet."""
+"""When so many messages wait, their words are indexed. A search reads those that wait."""
 
 _COUNT_WAITING = "select ifnull((select max(number) from messages), 0) - (select indexed from message_progress)"
 
