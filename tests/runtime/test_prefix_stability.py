@@ -12,6 +12,7 @@ import vaka.middleware
 from tests.runtime.runtime_fixtures import IDS, read_log
 from vaka.core.ports.model import Prompt
 from vaka.core.types.message import UserMessage, text_of
+from vaka.memory.semantic import ScopedMemory
 from vaka.middleware import (
     Approval,
     CoolDown,
@@ -24,6 +25,7 @@ from vaka.middleware import (
     ToolRetry,
     Trimming,
 )
+from vaka.models.embedders import HashingEmbedder
 from vaka.stores.memory import MemoryStore
 from vaka.testing.clock import FakeClock
 from vaka.testing.models import FunctionModel, call, calls, say
@@ -39,6 +41,7 @@ MIDDLEWARE: dict[str, Callable[[], vaka.Middleware]] = {
     "PatchToolCalls": PatchToolCalls,
     "RateLimit": lambda: RateLimit(rate=100.0),
     "Redaction": lambda: Redaction(personal=True),
+    "SemanticMemory": lambda: vaka.SemanticMemory("global", threshold=-1.0, min_confidence=0.0),
     "TextMemory": lambda: vaka.TextMemory(namespace="team"),
     "TodoList": lambda: TodoList(builtin_tools(["TodoWrite"])[0], every=2),
     "ToolRetry": lambda: ToolRetry(times=1, pause=0.1),
@@ -121,6 +124,7 @@ async def run_turns(turns: Sequence[PlannedTurn], names: Sequence[str]) -> list[
     """Return the prompts of a conversation."""
     store, clock, prompts = MemoryStore(), FakeClock(auto=True), list[Prompt]()
     planned: list[str] = []
+    await ScopedMemory(store, HashingEmbedder(), "", clock=clock).add("Grass is green.")  # what SemanticMemory recalls
 
     async def answer(prompt: Prompt) -> Any:
         prompts.append(prompt)
@@ -171,7 +175,7 @@ def _ends_with_reminder(prompt: Prompt) -> bool:
 
 
 def test_every_middleware_of_vaka_is_part_of_these_tests() -> None:
-    assert {*MIDDLEWARE} == {*vaka.middleware.__all__, "TextMemory", "WorkingMemory"} - OTHER_NAMES
+    assert {*MIDDLEWARE} == {*vaka.middleware.__all__, "SemanticMemory", "TextMemory", "WorkingMemory"} - OTHER_NAMES
 
 
 @settings(max_examples=min(settings().max_examples, 200))  # each of them is several turns

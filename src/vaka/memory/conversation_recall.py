@@ -20,6 +20,7 @@ from vaka.memory.semantic_tools import session_source
 NEARBY_EVENTS = 100
 """Events that are read before and after a message to find its neighbours."""
 MAX_LINE_CHARS = 600
+_COMPARED_CHARS = 200
 
 
 class SpokenText(msgspec.Struct, frozen=True):
@@ -68,22 +69,19 @@ async def recall_passages(
     """Return the passages of other sessions that are nearest in meaning; those of deleted sessions are removed."""
     found = await memory.search(query, top_k=2 * top_k, threshold=threshold, mark=False)
     passages: list[RecalledPassage] = []
-    seen: set[tuple[str, str]] = set()
     for one in found:
         origin = str(one.memory.metadata.get("session", ""))
-        turn = str(one.memory.metadata.get("turn", ""))
-        if origin == session or (origin, turn) in seen or len(passages) == top_k:
+        if origin == session or len(passages) == top_k or any(_is_in(one, passage) for passage in passages):
             continue
         if await memory.store.sessions.find(SessionId(origin)) is None:
             await memory.store.vectors.delete(memory.collection, memory.scope, [one.memory.id])
             continue
-        seen.add((origin, turn))
-        passages.append(await _read_passage(memory.store, one, origin, turn, around))
+        passages.append(await _read_passage(memory.store, one, origin, around))
     return passages
 
 
-async def _read_passage(store: Store, found: FoundMemory, session: str, turn: str, around: int) -> RecalledPassage:
-    hit = SpokenText(str(found.memory.metadata.get("role", "")), found.memory.text)
+async def _read_passage(store: Store, found: FoundMemory, session: str, around: int) -> RecalledPassage:
+    hit = _spoken_by(found)
     if not around:
         return RecalledPassage(session, (hit,))
     seq = int(found.memory.metadata.get("seq", 0))
@@ -95,12 +93,28 @@ async def _read_passage(store: Store, found: FoundMemory, session: str, turn: st
             spoken = _spoken_text(event)
             if spoken is None:
                 continue
-            if spoken.role == hit.role and spoken.text[:200] == hit.text[:200]:
+            if _is_same(spoken, hit):
                 at = len(lines)
             lines.append(spoken)
     if at is None:
         return RecalledPassage(session, (hit,))
     return RecalledPassage(session, tuple(lines[max(at - around, 0) : at + around + 1]))
+
+
+def _spoken_by(found: FoundMemory) -> SpokenText:
+    return SpokenText(str(found.memory.metadata.get("role", "")), found.memory.text)
+
+
+def _is_in(found: FoundMemory, passage: RecalledPassage) -> bool:
+    """Whether a passage has the message that was found."""
+    hit = _spoken_by(found)
+    same_session = found.memory.metadata.get("session") == passage.session
+    return same_session and any(_is_same(line, hit) for line in passage.lines)
+
+
+def _is_same(line: SpokenText, other: SpokenText) -> bool:
+    """Whether two are one message; a stored one may be cut at its end."""
+    return line.role == other.role and line.text.strip()[:_COMPARED_CHARS] == other.text[:_COMPARED_CHARS]
 
 
 def _spoken_text(event: Event) -> SpokenText | None:

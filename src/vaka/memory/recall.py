@@ -41,7 +41,7 @@ class SemanticMemory(Middleware):
 
     def __init__(  # noqa: PLR0913  # a public constructor spells out every option
         self, scope: MemoryScope = "user", *, embedder: str | Embedder = "hashing", project: str = "",
-        resource: str = "", collection: str = DEFAULT_COLLECTION, top_k: int = 5, threshold: float = 0.2,
+        resource: str = "", collection: str = DEFAULT_COLLECTION, top_k: int = 5, threshold: float = 0.15,
         min_confidence: float = 0.2, messages: bool = False, around: int = 1, tools: Sequence[str] = TOOL_NAMES,
     ) -> None:  # fmt: skip
         if scope not in MEMORY_SCOPES:
