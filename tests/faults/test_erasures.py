@@ -53,7 +53,7 @@ async def check_death(home: LogStore, spawn: StartProgram, death: str, count: in
     home.death_count += 1
 
     store = open_store(plan)
-    whole = []
+    whole: list[str] = []
     for name in logs:
         events = await read_events(store, name)
         assert [event.hash for event in events][: len(logs[name])] == [event.hash for event in logs[name]]
