@@ -34,6 +34,7 @@ PARTS = {
     "message-index": "bench.messages:measure_upkeep",
     "threads": "bench.messages:measure_threads",
     "long-thread": "bench.messages:measure_long_thread",
+    "thread-operations": "bench.threads:measure_operations",
     "reopen": "bench.session_reopen:measure_reopen",
     "delta": "bench.delta_cost:measure_delta_stream",
     "requests": "bench.requests:measure_requests",

@@ -13,7 +13,7 @@ from vaka.core.ports.messages import MessageFilter, MessageQuery, MessageRow, Me
 from vaka.core.ports.store import Store
 from vaka.core.types.ids import SessionId
 from vaka.core.types.message import AssistantMessage, Message, Text, ToolMessage
-from vaka.errors import AccessDenied, AlreadyExists, Busy, HeadMoved, InvalidInput, NotFound
+from vaka.errors import AccessDenied, AlreadyExists, Busy, HeadMoved, InvalidInput, NotFound, VakaError
 from vaka.memory.threads import ActionItem, NewMessage, ThreadContext, ThreadPolicy, ThreadState
 from vaka.runtime.runtime import Runtime
 from vaka.runtime.threads import Threads
@@ -419,3 +419,26 @@ async def test_processes_add_messages_to_one_thread_at_the_same_time(tmp_path: P
         await each.close()
     for store in stores:
         await store.close()
+
+
+async def test_an_erased_thread_can_be_listed_and_deleted_but_not_changed(threads: Threads, runtime: Runtime) -> None:
+    await threads.create(id="t", resource_id="kim", metadata={"a": 1})
+    await threads.append_many("t", [{"role": "user", "content": "My secret.", "id": "u"}, CALL, RESULT])
+    await threads.delete_messages("t", ["u"])
+    await runtime.erase(owner="kim")
+    erased = await threads.get("t")
+    assert (erased.title, erased.resource_id, erased.metadata) == ("", "", {})
+    assert (await threads.get_messages("t")).messages == ()
+    assert (await threads.search("secret")).hits == ()
+    assert [line async for line in threads.export("t")][1:] == []
+    with pytest.raises(InvalidInput, match="takes no messages"):
+        await threads.add_message("t", {"role": "user", "content": "x"})
+    for refused in (
+        threads.update("t", title="x"),
+        threads.set_state("t", "archived"),
+        threads.delete_messages("t", ["u"]),
+    ):
+        with pytest.raises(VakaError, match="was erased"):
+            await refused
+    await threads.delete("t")
+    assert (await threads.list()).threads == ()
