@@ -176,8 +176,23 @@ async def fork(rt: vaka.Runtime) -> str:
     return copy.id
 
 
+async def compaction(rt: vaka.Runtime) -> str:
+    """Compactions by size: first references for long calls, then summaries, also inside a turn; then one by hand."""
+    long = ["look " * 600 for _ in range(3)]
+    lines = [line for at in (*long, *long) for line in (call("look", at=at), say(f"I saw {len(at)} letters."))]
+    summary = {"summary": [say("<summary>They looked at long things.</summary>", repeat=True)]}
+    model = ScriptedModel(*lines, agents=summary, context_window=5_000)
+    who = vaka.Agent("assistant", model=model, tools=[look], compaction=vaka.Compaction(keep_tokens=300))
+    session = await rt.open(who, id="compaction")
+    for number in range(1, 7):
+        await session.run(f"Look at number {number}.")
+    await session.compact("the letters")
+    return session.id
+
+
 SCENARIOS: dict[str, Callable[[vaka.Runtime], Awaitable[str]]] = {
     "tools": tools, "approval": approval, "grants": grants, "child": child, "branches": branches, "fork": fork,
+    "compaction": compaction,
 }  # fmt: skip
 
 
