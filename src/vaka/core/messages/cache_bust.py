@@ -33,9 +33,12 @@ async def report_cache_bust(
     ``answer`` and ``used`` are its events, of which the state does not know yet. The state has the call before, so
     this costs nothing that grows with the conversation.
     """
+    caches = log.state.caches
+    if not caches and not used.usage.cache_read and not used.usage.cache_write:
+        return
     conversation = log.window.view(scope.path, partial(Conversation, scope.path))
     before, conversation.sent = conversation.sent, sent.messages
-    cached = log.state.caches.get("/".join(scope.path)) if log.state.caches else None
+    cached = caches.get("/".join(scope.path))
     lost = min(cached.tokens, used.usage.input) - used.usage.cache_read if cached is not None else 0
     if cached is None or lost <= cached.tokens * TOLERATED_LOSS:
         return

@@ -12,13 +12,13 @@ from vaka.core.types.ids import AgentPath, EventScope
 from vaka.core.types.message import (
     AssistantMessage,
     Audio,
-    CallRef,
     Content,
     Document,
     Image,
     Message,
     Reasoning,
     Stored,
+    Text,
     ToolCall,
     ToolMessage,
 )
@@ -58,7 +58,9 @@ def tokens_of_call(call: ToolCall) -> int:
 def tokens_of_content(content: Content) -> int:
     tokens = size = 0
     for part in content:
-        if isinstance(part, Image | Audio):
+        if type(part) is Text:  # most parts are, and this runs before each step
+            size += text_size(part.text)
+        elif isinstance(part, Image | Audio):
             tokens += MEDIA_TOKENS
         elif isinstance(part, Document):
             tokens += len(part.data) // 6 + DOCUMENT_TOKENS
@@ -66,8 +68,6 @@ def tokens_of_content(content: Content) -> int:
             size += text_size(part.preview) if part.cut else part.size
         elif isinstance(part, Reasoning):
             size += text_size(part.text) or (len(encode_json(part.opaque)) if part.opaque is not None else 0)
-        elif not isinstance(part, CallRef):
-            size += text_size(part.text)
     return tokens + estimate_text_tokens(size)
 
 
@@ -79,8 +79,16 @@ def encode_json(value: Any) -> bytes:
         return b""
 
 
+_PROMPT_BODIES = frozenset[type]({
+    progress.SubagentStarted, progress.ToolCompleted, progress.ToolFailed, InputAdded, progress.MessageCompleted,
+    progress.ToolCalled, progress.OutputRejected,
+})  # fmt: skip
+
+
 def tokens_of_body(path: AgentPath, scope: EventScope, body: Body) -> int:
     """Return the tokens that an event adds to the prompts of the agent at ``path``."""
+    if type(body) not in _PROMPT_BODIES:
+        return 0
     if isinstance(body, progress.SubagentStarted):
         return tokens_of_content(body.content) if (*scope.path, body.child) == path else 0
     if scope.path != path:
