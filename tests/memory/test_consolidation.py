@@ -87,7 +87,8 @@ async def test_revoking_a_source_makes_a_merged_memory_again_without_it() -> Non
 
 async def run_turn(store: MemoryStore, model: ScriptedModel, clock: FakeClock, session: str, **options: Any) -> None:
     memory = vaka.SemanticMemory(tools=())
-    tidy = vaka.MemoryConsolidation(memory, model=model, **{"min_memories": 4, "batch_size": 3, **options})
+    options = {"min_memories": 4, "batch_size": 3, **options}
+    tidy = vaka.MemoryConsolidation(memory, model=model, **options)
     async with runtime(store, clock=clock) as rt:
         opened = await rt.open(agent(ScriptedModel(say("Hello.")), middleware=[memory, tidy]), id=session)
         await opened.update(owner="kim")

@@ -14,7 +14,7 @@ from vaka.core.types.message import text_of
 from vaka.core.types.progress import MessageCompleted
 from vaka.memory.memory_record import FoundMemory, Memory
 from vaka.memory.provenance import Provenance, SourceType, initial_confidence
-from vaka.memory.semantic import MAX_TEXT_CHARS, ScopedMemory
+from vaka.memory.semantic import ScopedMemory
 from vaka.memory.semantic_tools import session_source
 
 NEARBY_EVENTS = 100
@@ -41,20 +41,21 @@ async def store_messages(
     memory: ScopedMemory, session: str, turn: str, head: int, messages: Sequence[SpokenText]
 ) -> None:
     """Store the messages of a turn, which is about at event ``head`` of the log; once for each turn and role."""
-    now, kept = memory.current_time(), [message for message in messages if message.text.strip()]
-    if not kept:
+    now = memory.current_time()
+    cut = [SpokenText(message.role, memory.cut_text(message.text)) for message in messages]
+    made = [_to_memory(session, turn, head, message, now) for message in cut if message.text]
+    if not made:
         return
-    made = [_to_memory(memory, session, turn, head, message, now) for message in kept]
     vectors = await memory.embed([one.text for one in made])
     for one, vector in zip(made, vectors, strict=True):
         await memory.write([one], {one.id: vector})  # false when it is stored already
 
 
-def _to_memory(memory: ScopedMemory, session: str, turn: str, head: int, message: SpokenText, now: float) -> Memory:
+def _to_memory(session: str, turn: str, head: int, message: SpokenText, now: float) -> Memory:
     digest = hashlib.sha256(f"{session}\0{turn}\0{message.role}".encode()).hexdigest()[:32]
     source_type: SourceType = "user_input" if message.role == "user" else "agent"
     return Memory(
-        id=f"msg_{digest}", text=memory.clean_text(message.text[:MAX_TEXT_CHARS]),
+        id=f"msg_{digest}", text=message.text,
         metadata={"session": session, "turn": turn, "role": message.role, "seq": head},
         provenance=Provenance(
             source_type=source_type, confidence=initial_confidence(source_type), sources=(session_source(session),),

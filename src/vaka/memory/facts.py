@@ -17,6 +17,7 @@ from vaka.core.types.ids import JSON
 from vaka.core.types.message import AssistantMessage, Content, Message, UserMessage, text_of
 from vaka.core.types.monitor import ErrorReported
 from vaka.memory.background import background_session, find_background_model
+from vaka.memory.enclosed_text import enclose_text
 from vaka.memory.owner import find_owner
 from vaka.memory.recall import without_recalled
 from vaka.memory.semantic_tools import SOURCE_SESSION
@@ -144,9 +145,8 @@ class _FactSource(Middleware):
 
 def format_exchange(session: str, exchange: PendingExchange) -> str:
     """Return the input of one extraction; its first line names the session."""
-    user = exchange.user.replace("</person", "<\\/person")
-    assistant = exchange.assistant.replace("</assistant", "<\\/assistant")
-    return f"session {session}\n<person>\n{user}\n</person>\n<assistant>\n{assistant}\n</assistant>"
+    said, answered = enclose_text("person", exchange.user), enclose_text("assistant", exchange.assistant)
+    return f"session {session}\n{said}\n{answered}"
 
 
 def _is_input(message: Message) -> bool:

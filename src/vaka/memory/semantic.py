@@ -376,8 +376,8 @@ class ScopedMemory:
 
     async def _embed(self, texts: Sequence[str]) -> list[list[float]]:
         vectors = await self._embedder.embed(texts)
-        if len(vectors) != len(texts):
-            raise ConfigError(f"the embedder returned {len(vectors)} vectors for {len(texts)} texts")
+        if len(vectors) != len(texts) or not all(vectors):
+            raise InvalidInput(f"the embedder returned {sum(map(bool, vectors))} vectors for {len(texts)} texts")
         return vectors
 
     async def _check_embedder(self) -> None:
@@ -400,6 +400,11 @@ class ScopedMemory:
         if not clean or len(clean) > MAX_TEXT_CHARS:
             raise InvalidInput(f"a memory has between 1 and {MAX_TEXT_CHARS} characters, not {len(clean)}")
         return clean
+
+    def cut_text(self, text: str) -> str:
+        """Return as much of a text as a memory may have, without secrets; ``""`` when there is nothing."""
+        clean: str = self._redact(text.strip())  # first: half of a secret would not be recognised
+        return clean[:MAX_TEXT_CHARS].strip()
 
     def _check_metadata(self, metadata: Mapping[str, JSON]) -> dict[str, Any]:
         try:

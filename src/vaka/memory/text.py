@@ -16,6 +16,7 @@ from vaka.core.types.errors import ConfigError, FileError, FileMissing, InvalidI
 from vaka.core.types.message import ToolCall, ToolResult
 from vaka.core.types.tool import ToolSpec
 from vaka.memory import text_commands as commands
+from vaka.memory.enclosed_text import enclose_text
 from vaka.memory.memory_tool import MemoryTool, object_schema, text_result
 from vaka.memory.owner import encode_name, require_owner
 from vaka.memory.text_files import MAX_FILE_BYTES, ROOT, TextMemoryFiles, WriteJournal, check_names, delete_below
@@ -121,8 +122,7 @@ class TextMemory(Middleware):
             text = ""
         if len(text) > MAX_INJECTED_CHARS:
             text = f"{text[:MAX_INJECTED_CHARS]}\n[cut here; {ROOT}/{AGENT_FILE} has {len(text)} characters]"
-        quoted = text.replace("</agent_memory", "<\\/agent_memory")
-        shown = f'<agent_memory path="{ROOT}/{AGENT_FILE}">\n{quoted}\n</agent_memory>' if text else ""
+        shown = enclose_text("agent_memory", text, f' path="{ROOT}/{AGENT_FILE}"') if text else ""
         return "\n\n".join(part for part in (shown, GUIDE if self._guide else "") if part)
 
     async def erase(self, owner: str, *, namespace: str = "") -> int:

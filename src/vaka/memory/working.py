@@ -14,6 +14,7 @@ from vaka.core.ports.tool import Tool, ToolContext
 from vaka.core.types.errors import ConfigError, Corrupt, InvalidInput
 from vaka.core.types.message import ToolCall, ToolResult
 from vaka.core.types.tool import ToolSpec
+from vaka.memory.enclosed_text import enclose_text
 from vaka.memory.memory_tool import MemoryTool, object_schema, text_result
 from vaka.memory.owner import find_owner, require_owner
 from vaka.memory.working_record import (
@@ -111,8 +112,7 @@ class WorkingMemory(Middleware):
             content = await memory.get()
         except Corrupt:
             content = f"[The stored memory is damaged and not shown. {TOOL_NAMES[0]} writes a new one.]"
-        quoted = (content or self._template).replace("</working_memory", "<\\/working_memory")
-        return f"<working_memory>\n{quoted}\n</working_memory>\n\n{self._describe()}"
+        return f"{enclose_text('working_memory', content or self._template)}\n\n{self._describe()}"
 
     async def before_tool(self, turn: Turn, call: ToolCall) -> ToolCall:
         if call.name in self._names:

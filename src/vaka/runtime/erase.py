@@ -13,7 +13,6 @@ from vaka.core.types.ids import SessionId, parse_session_id
 from vaka.files.kv import KeyValueFiles
 from vaka.hooks.transcript import Transcripts
 from vaka.memory.memory_scope import memory_scope
-from vaka.memory.semantic import DEFAULT_COLLECTION
 from vaka.memory.text import VALUES_PREFIX, owner_folder
 from vaka.memory.working_record import erase_resource_memory
 from vaka.runtime.session_driver import WarmSessions
@@ -53,18 +52,7 @@ async def _erase_working(store: Store, owner: str, dry_run: bool) -> int:
 
 
 async def _erase_semantic(store: Store, owner: str, dry_run: bool) -> int:
-    scope = memory_scope("user", user=owner)
-    return await (_count_vectors(store, scope) if dry_run else store.vectors.erase(scope))
-
-
-async def _count_vectors(store: Store, scope: str) -> int:
-    """Return the number of memories of a scope and those below it, in the default collection."""
-    count = 0
-    for name in await store.vectors.scopes(DEFAULT_COLLECTION, scope):
-        after = ""
-        while page := await store.vectors.scan(DEFAULT_COLLECTION, name, after=after):
-            count, after = count + len(page), page[-1].id
-    return count
+    return await store.vectors.erase(memory_scope("user", user=owner), dry_run=dry_run)
 
 
 MEMORY_ERASERS: Mapping[str, MemoryEraser] = {

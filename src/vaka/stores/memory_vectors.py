@@ -135,13 +135,14 @@ class MemoryVectors(MemoryPort):
             if (space, name) == (namespace, collection) and rows.rows and _is_under(scope, under)
         )
 
-    async def erase(self, scope: str) -> int:
+    async def erase(self, scope: str, *, dry_run: bool = False) -> int:
         check_erased_scope(scope)
-        return sum(
-            rows.remove(list(rows.numbers))
-            for (space, _, name), rows in self._shared.vectors.scopes.items()
-            if space == self._namespace and _is_under(name, scope)
-        )
+        scopes = self._shared.vectors.scopes
+        erased = [key for key in scopes if key[0] == self._namespace and _is_under(key[2], scope)]
+        count = sum(len(scopes[key].rows) for key in erased)
+        for key in () if dry_run else erased:
+            del scopes[key]
+        return count
 
     def _key(self, collection: str, scope: str) -> ScopeKey:
         return self._namespace, *check_place(collection, scope)

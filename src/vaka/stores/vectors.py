@@ -3,6 +3,7 @@
 import asyncio
 import math
 import sys
+import time
 import zlib
 from array import array
 from collections import OrderedDict
@@ -168,6 +169,16 @@ def dimension_error(collection: str, dimension: int, got: int) -> InvalidInput:
     )
 
 
+def first_change() -> int:
+    """Return the number of the first write to a scope: higher than those of one that had its name and was erased."""
+    return time.time_ns() // 1000
+
+
+def is_far_behind(change: int, after: int) -> bool:
+    """Whether the changes of a scope after ``after`` are not known any more: it is old, or of an erased scope."""
+    return after < 0 or not 0 <= change - after <= RETAINED_CHANGES
+
+
 def matches_filter(metadata: Mapping[str, Any], filter: Mapping[str, JSON]) -> bool:
     """Whether metadata have all values of a filter; a list has each of its items."""
     for key, value in filter.items():
@@ -276,6 +287,8 @@ class ExactSearch:
         if changes.dimension * 4 != len(query):
             cached.matrix = matrix
             raise dimension_error(key[1], changes.dimension, len(query) // 4)
+        if not changes.change:
+            return None  # nothing was ever written to the scope
         while matrix is None or not changes.complete:
             matrix = new_matrix(changes.dimension)
             matrix.change, last = changes.change, (-1, -1)

@@ -81,9 +81,9 @@ class VectorStore(Protocol):
         """Return the scopes that have records: ``under`` and those below it (``under/…``), all for ``""``; sorted."""
         ...
 
-    async def erase(self, scope: str) -> int:
-        """Delete the records of a scope and of those below it (``scope/…``) in every collection; return how many.
+    async def erase(self, scope: str, *, dry_run: bool = False) -> int:
+        """Delete a scope and those below it (``scope/…``) in every collection; return the number of their records.
 
-        ``InvalidInput`` for ``""``, which would be all of them.
+        ``dry_run`` only counts them. ``InvalidInput`` for ``""``, which would be all scopes.
         """
         ...

@@ -25,6 +25,8 @@ from vaka.stores.vectors import (
     dimension_error,
     dimension_of,
     find_nearest,
+    first_change,
+    is_far_behind,
     matches_filter,
     may_write,
     search_of,
@@ -38,7 +40,7 @@ _ARRAY_HEADER = 20
 _IN_SCOPE = "namespace = $1 and collection = $2 and scope = $3"
 _UNDER = "(scope = {0} or (scope >= {0} || '/'::bytea and scope < {0} || '0'::bytea))"
 _NEXT_CHANGE = (
-    "insert into vaka.vector_scopes as s (namespace, collection, scope, change, size) values ($1, $2, $3, 1, 0) "
+    "insert into vaka.vector_scopes as s (namespace, collection, scope, change, size) values ($1, $2, $3, $4, 0) "
     "on conflict (namespace, collection, scope) do update set change = s.change + 1 returning change"
 )
 _RESIZE = f"update vaka.vector_scopes set size = size + $4 where {_IN_SCOPE}"  # noqa: S608  # nosec B608  # constants
@@ -58,7 +60,6 @@ _UPDATE_RECORD = (
     f"update vaka.vectors set text = $5, metadata = $6, version = version + 1 where {_IN_SCOPE} and id = $4"  # noqa: S608  # nosec B608  # constants
 )
 _DELETE_VECTORS = f"delete from vaka.vectors where {_IN_SCOPE} and id = any ($4::bytea[]) returning number"  # noqa: S608  # nosec B608  # constants
-_DELETE_SCOPE = f"delete from vaka.vectors where {_IN_SCOPE} returning number"  # noqa: S608  # nosec B608  # constants
 _INSERT_DELETIONS = (
     "insert into vaka.vector_deletions (namespace, collection, scope, change, number) "
     "select $1, $2, $3, $4, number from unnest($5::bigint[]) as number"
@@ -92,7 +93,7 @@ _SELECT_SCOPES = (
     f"and ($3::bytea = ''::bytea or {_UNDER.format('$3::bytea')}) order by scope"
 )
 _SELECT_ERASED = (
-    f"select collection, scope from vaka.vector_scopes where namespace = $1 and {_UNDER.format('$2::bytea')} "  # noqa: S608  # nosec B608  # constants
+    f"select collection, scope, size from vaka.vector_scopes where namespace = $1 and {_UNDER.format('$2::bytea')} "  # noqa: S608  # nosec B608  # constants
     "order by collection, scope for update"
 )
 _SELECT_PGVECTOR = (
@@ -135,7 +136,7 @@ class PostgresVectors(PostgresPort):
 
         async def work(connection: PostgresConnection) -> int:
             async with connection.transaction():
-                change = await connection.fetchval(_NEXT_CHANGE, *place)
+                change = await connection.fetchval(_NEXT_CHANGE, *place, first_change())
                 return await _delete(connection, place, change, ids)
 
         return await self._database.run(work)
@@ -171,18 +172,17 @@ class PostgresVectors(PostgresPort):
         place = self._place(collection, under)
         return [decode_text(row["scope"]) for row in await self._fetch(_SELECT_SCOPES, *place[1:])]
 
-    async def erase(self, scope: str) -> int:
+    async def erase(self, scope: str, *, dry_run: bool = False) -> int:
         name = encode_text(check_erased_scope(scope))
 
         async def work(connection: PostgresConnection) -> int:
             async with connection.transaction():
-                count = 0
-                for collection, below in await connection.fetch(_SELECT_ERASED, self._namespace, name):
-                    place = (self._namespace, collection, below)
-                    change = await connection.fetchval(_NEXT_CHANGE, *place)
-                    numbers = [row["number"] for row in await connection.fetch(_DELETE_SCOPE, *place)]
-                    count += await _record_deletions(connection, place, change, numbers)
-                return count
+                found = await connection.fetch(_SELECT_ERASED, self._namespace, name)
+                for collection, below, _ in () if dry_run else found:
+                    for table in ("vectors", "vector_deletions", "vector_scopes"):
+                        statement = f"delete from vaka.{table} where {_IN_SCOPE}"  # noqa: S608  # nosec B608  # constants
+                        await connection.execute(statement, self._namespace, collection, below)
+                return sum(row["size"] for row in found)
 
         return await self._database.run(work)
 
@@ -190,7 +190,7 @@ class PostgresVectors(PostgresPort):
         place = self._place(*key[1:])
         state = await self._fetch_row(_SELECT_STATE, *place[1:])
         change, dimension = (state["change"], state["dimension"]) if state is not None else (0, 0)
-        if after < 0 or change - after > RETAINED_CHANGES:
+        if is_far_behind(change, after):
             return MatrixChanges(change, dimension, complete=False)
         if change == after:
             return MatrixChanges(change, dimension)
@@ -208,7 +208,9 @@ class PostgresVectors(PostgresPort):
         self, connection: PostgresConnection, collection: str, place: tuple[bytes, bytes, bytes],
         records: Sequence[StoredVector], delete: Sequence[str],
     ) -> None:  # fmt: skip
-        change = await connection.fetchval(_NEXT_CHANGE, *place)  # locks the scope until the transaction ends
+        change = await connection.fetchval(
+            _NEXT_CHANGE, *place, first_change()
+        )  # locks the scope until the transaction ends
         if dimension := dimension_of(records):
             await connection.execute(_INSERT_COLLECTION, *place[:2], dimension)
         check_dimension(collection, await connection.fetchval(_SELECT_DIMENSION, *place[:2]), records)

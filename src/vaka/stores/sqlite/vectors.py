@@ -1,5 +1,6 @@
 """Vectors in SQLite: exact search in matrices that follow the writes of all processes."""
 
+import itertools
 import sqlite3
 import zlib
 from collections.abc import Mapping, Sequence
@@ -25,6 +26,8 @@ from vaka.stores.vectors import (
     decode_record,
     dimension_of,
     find_nearest,
+    first_change,
+    is_far_behind,
     matches_filter,
     may_write,
     record_checksum,
@@ -39,7 +42,7 @@ _IN_SCOPE = "namespace = ? and collection = ? and scope = ?"
 _SELECT_DIMENSION = "select dimension from vector_collections where namespace = ? and collection = ?"
 _INSERT_COLLECTION = "insert or ignore into vector_collections (namespace, collection, dimension) values (?,?,?)"
 _NEXT_CHANGE = (
-    "insert into vector_scopes (namespace, collection, scope, change) values (?,?,?,1) "
+    "insert into vector_scopes (namespace, collection, scope, change) values (?,?,?,?) "
     "on conflict (namespace, collection, scope) do update set change = change + 1 returning change"
 )
 _SELECT_CHANGE = f"select change from vector_scopes where {_IN_SCOPE}"  # noqa: S608  # nosec B608  # constants
@@ -73,7 +76,7 @@ _SELECT_SCOPES = (
     "where v.namespace = s.namespace and v.collection = s.collection and v.scope = s.scope) order by scope"
 )
 _SELECT_ERASED = f"select collection, scope from vector_scopes where {_UNDER}"  # noqa: S608  # nosec B608  # constants
-_DELETE_SCOPE = f"delete from vectors where {_IN_SCOPE} returning number"  # noqa: S608  # nosec B608  # constants
+_COUNT_RECORDS = f"select count(*) from vectors where {_IN_SCOPE}"  # noqa: S608  # nosec B608  # constants
 
 
 class SqliteVectors(SqlitePort):
@@ -131,8 +134,11 @@ class SqliteVectors(SqlitePort):
         found = await self._fetch(_SELECT_SCOPES, *check_place(collection, under))
         return [scope for (scope,) in found]
 
-    async def erase(self, scope: str) -> int:
-        return await self._database.write(partial(_erase, self._namespace, check_erased_scope(scope)))
+    async def erase(self, scope: str, *, dry_run: bool = False) -> int:
+        place = (self._namespace, check_erased_scope(scope))
+        if dry_run:
+            return await self._database.run_in_thread(partial(_count_erased, *place))
+        return await self._database.write(partial(_erase, *place))
 
     async def read_changes(self, key: ScopeKey, after: int) -> MatrixChanges:
         return await self._database.read(partial(_read_changes, key, after))
@@ -182,7 +188,9 @@ def _upsert(
 
 
 def _next_change(connection: sqlite3.Connection, key: ScopeKey) -> int:
-    (change,) = connection.execute(_NEXT_CHANGE, key).fetchall()[0]  # fetchone would leave the statement open
+    (change,) = connection.execute(_NEXT_CHANGE, (*key, first_change())).fetchall()[
+        0
+    ]  # fetchone would leave the statement open
     return int(change)
 
 
@@ -202,16 +210,23 @@ def _record_deletions(connection: sqlite3.Connection, key: ScopeKey, numbers: Se
 def _erase(namespace: str, scope: str, connection: sqlite3.Connection) -> int:
     connection.execute("pragma secure_delete = on").close()
     try:
-        found = connection.execute(_SELECT_ERASED, (namespace, scope, f"{scope}/", f"{scope}0")).fetchall()
-        return sum(_delete_scope(connection, (namespace, *place)) for place in found)
+        erased = _find_erased(namespace, scope, connection)
+        for key, table in itertools.product(erased, ("vectors", "vector_deletions", "vector_scopes")):
+            connection.execute(f"delete from {table} where {_IN_SCOPE}", key).close()  # noqa: S608  # nosec B608  # constants
+        return sum(erased.values())
     finally:
         connection.execute("pragma secure_delete = fast").close()
 
 
-def _delete_scope(connection: sqlite3.Connection, key: ScopeKey) -> int:
-    numbers = [number for (number,) in connection.execute(_DELETE_SCOPE, key).fetchall()]
-    _record_deletions(connection, key, numbers)
-    return len(numbers)
+def _count_erased(namespace: str, scope: str, connection: sqlite3.Connection) -> int:
+    return sum(_find_erased(namespace, scope, connection).values())
+
+
+def _find_erased(namespace: str, scope: str, connection: sqlite3.Connection) -> dict[ScopeKey, int]:
+    """Return a scope and those below it, in every collection, with the numbers of their records."""
+    found = connection.execute(_SELECT_ERASED, (namespace, scope, f"{scope}/", f"{scope}0")).fetchall()
+    keys = [(namespace, *place) for place in found]
+    return {key: connection.execute(_COUNT_RECORDS, key).fetchone()[0] for key in keys}
 
 
 def _read_changes(key: ScopeKey, after: int, connection: sqlite3.Connection) -> MatrixChanges:
@@ -220,7 +235,7 @@ def _read_changes(key: ScopeKey, after: int, connection: sqlite3.Connection) -> 
         dimension = connection.execute(_SELECT_DIMENSION, key[:2]).fetchone()
         found = connection.execute(_SELECT_CHANGE, key).fetchone()
         change, length = found[0] if found else 0, dimension[0] if dimension else 0
-        if after < 0 or change - after > RETAINED_CHANGES:
+        if is_far_behind(change, after):
             return MatrixChanges(change, length, complete=False)
         if change == after:
             return MatrixChanges(change, length)

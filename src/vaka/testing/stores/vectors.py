@@ -169,12 +169,16 @@ class VectorsContract:
                 await store.vectors.upsert(collection, scope, [record("x", 1)])
         assert await store.vectors.scopes("c", "users/a") == ["users/a", "users/a/projects/p"]
         assert await nearest(other, "users/a", 1) == ["x"]
+        assert await store.vectors.erase("users/a", dry_run=True) == 4
         assert await store.vectors.erase("users/a") == 4
         assert await store.vectors.erase("users/a") == 0
         for collection in ("c", "d"):
             assert await other.vectors.scopes(collection) == ["", "users", "users/a0", "users/ab", "users/b"]
-        assert await nearest(other, "users/a", 1) == []
         assert await nearest(other, "", 1) == ["x"]
+        await store.vectors.upsert("c", "users/a", [record("y", 1)])
+        assert await nearest(other, "users/a", 1) == ["y"]
+        await store.vectors.erase("users/a")
+        assert await nearest(other, "users/a", 1) == []
 
     async def test_namespaces_have_their_own_vectors(self, store: Store, other: Store) -> None:
         tenant = store.with_namespace("tenant")
