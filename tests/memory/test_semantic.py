@@ -351,5 +351,5 @@ async def test_an_embedder_that_returns_too_few_vectors_is_an_error() -> None:
             return []
 
     memory = ScopedMemory(MemoryStore(), Careless(), "users/ann", clock=FakeClock())
-    with pytest.raises(ConfigError, match="0 vectors for 1 texts"):
+    with pytest.raises(InvalidInput, match="0 vectors for 1 texts"):
         await memory.add("x")
