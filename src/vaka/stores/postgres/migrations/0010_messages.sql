@@ -12,7 +12,7 @@ create table vaka.messages (
     id bytea not null, -- its SHA-256
     name bytea not null, -- the tool of a call
     words tsvector not null,
-    primary key (namespace, session, seq)
+    primary key (namespace, session, seq) include (role, size)
 );
 
 create index messages_by_id on vaka.messages (namespace, session, id);
