@@ -219,6 +219,19 @@ async def test_a_turn_with_a_list_of_tools_may_read_what_was_left_out() -> None:
     assert offered(model) == [["report"], ["report", "read_output"]]
 
 
+async def test_a_child_with_a_list_of_tools_may_read_what_was_left_out() -> None:
+    model = ScriptedModel(
+        call("Task", description="Report.", prompt="Go.", subagent_type="reporter"), say("done"),
+        agents={"reporter": [call("report"), say("long")]},
+    )  # fmt: skip
+    reporter = vaka.SubAgent(name="reporter", description="Reports.", instructions="Report.", allowed_tools=["report"])
+    async with runtime() as rt:
+        session = await rt.open(agent(model, report, table, middleware=[vaka.SubAgents(reporter)]), id="s")
+        await session.run("Go.")
+    of_child = [[spec.name for spec in prompt.tools] for prompt in model.prompts if prompt.agent == "reporter"]
+    assert of_child == [["report"], ["report", "read_output"]]
+
+
 async def test_a_result_of_megabytes_costs_a_few_thousand_characters() -> None:
     @vaka.tool(effect="read")
     async def dump() -> str:

@@ -12,7 +12,7 @@ import vaka.tools
 from vaka.agents.react import Agent, AgentTool, ToolLike
 from vaka.core.loop.context import Recipe, Turn
 from vaka.core.loop.middleware import Middleware
-from vaka.core.messages.eviction import READ_OUTPUT_TOOL, READ_TOOL, is_read_tool
+from vaka.core.messages.eviction import READ_TOOL, is_read_tool
 from vaka.core.messages.prompt_parts import ModelSettings
 from vaka.core.ports.agent import AgentKind, AgentServices, BindableTool, NeedsServices, RunnableAgent
 from vaka.core.ports.model import Model, context_window_of
@@ -146,7 +146,7 @@ class AgentBuilder:
         recipe.run_override = kind.bind(self._make_services(agent, model, allowed)) if kind is not None else None
         _check_tool_choice(agent, recipe)
         if allowed is not None:
-            recipe.allowed = allowed | {READ_OUTPUT_TOOL}  # it reads only what the agent was given
+            recipe.allowed = allowed
             recipe.tools = {name: tool for name, tool in recipe.tools.items() if name in allowed}
         return recipe
 

@@ -111,12 +111,12 @@ class Turn:
     async def load_sources(self) -> None:
         """Ask the middlewares for the tools and the text of the system prompt that they add to the next model call."""
         added, allowed = await self.middleware.tools_for_step(self), self.recipe.allowed
+        added = added if allowed is None else tuple(tool for tool in added if tool.spec.name in allowed)
         added += tuple(self.recipe.reading_tools(self)) if self.has_cut_texts else ()
         if added != self._added_tools:
             self._added_tools, self.tools = added, dict(self.recipe.tools)
             for tool in added:
-                if allowed is None or tool.spec.name in allowed:
-                    self.tools.setdefault(tool.spec.name, tool)
+                self.tools.setdefault(tool.spec.name, tool)
         self.system = self.recipe.prompt_parts.system(self.instructions, await self.middleware.prompt_for_step(self))
 
     @property
