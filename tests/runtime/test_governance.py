@@ -154,7 +154,7 @@ def test_the_guide_says_truly_which_middleware_governs() -> None:
     text = (ROOT / "docs/guides/middleware.md").read_text("utf-8")
     points = dict(re.findall(r"^\| `(\w+)\(turn.*\| (yes|no) \|$", text, re.MULTILINE))
     assert points == {name: "yes" if name in vaka.Middleware.inherited else "no" for name in points}
-    assert len(points) == 15
+    assert len(points) == 16
     stated = {
         name: kind.startswith("yes") for name, kind in re.findall(r"^\| `(\w+)\(.*?`  ?\| (yes|no)", text, re.MULTILINE)
     }
