@@ -55,7 +55,8 @@ class VectorMatrix:
         """Return the numbers and cosine similarities of the nearest rows; of equal ones the lowest number first."""
         vector = np.frombuffer(query, "<f4").astype(np.float64)
         vector /= np.linalg.norm(vector)
-        similarities: Any = self._vectors[: self.size] @ vector.astype(np.float32)
+        # Not ``@``: the threads of BLAS spin on every core, and the slowest of them is waited for.
+        similarities: Any = np.einsum("ij,j->i", self._vectors[: self.size], vector.astype(np.float32))
         numbers = self._numbers[: self.size]
         if count < self.size:
             least = np.partition(similarities, self.size - count)[self.size - count]
