@@ -160,7 +160,7 @@ def test_the_guide_says_truly_which_middleware_governs() -> None:
     }
     for name in ("Approval", "CoolDown", "Eviction", "Logging", "PatchToolCalls", "RateLimit", "TodoList", "ToolRetry"):
         kind = getattr(vaka.middleware, name)
-        own = [point for point in points if getattr(kind, point) is not getattr(vaka.Middleware, point)]
+        own = [at for at in points if getattr(kind, at, None) is not getattr(vaka.Middleware, at, None)]
         assert stated[name] == bool(set(own) & set(kind.inherited)), name
 
 
