@@ -55,6 +55,16 @@ async def test_a_session_is_compacted_between_turns_with_instructions() -> None:
     check_log(await read_log(store, "s"))
 
 
+async def test_the_sizes_before_and_after_are_of_one_scale_when_the_provider_counts_less() -> None:
+    counted = say(LINE * 5, usage={"input": 300, "output": 50}, repeat=True)
+    async with runtime() as rt:
+        answering = agent(ScriptedModel(counted, agents=SUMMARY), instructions="Be brief. " * 2_000)
+        session = await rt.open(answering, id="s")
+        await talk(session, 5)
+        result = await session.compact()
+    assert 0 < result.after < result.before < 1_000
+
+
 async def test_nothing_is_written_when_there_is_nothing_to_leave_out() -> None:
     store = MemoryStore()
     async with runtime(store) as rt:

@@ -112,7 +112,10 @@ class Compactor:
             await turn.log.append(turn.scope)
             if turn.state.turn is not None:
                 await turn.load_sources()  # the next prompt has the tool that reads them
-        after = instruction_tokens(turn) + plan.tokens + estimate_text_tokens(text_size(summary))
+        instructions = instruction_tokens(turn)
+        # The provider's count and the estimate differ by some factor, which holds for what is left, too.
+        factor = request.tokens / max(instructions + planner.tokens, 1)
+        after = round(factor * (instructions + plan.tokens + estimate_text_tokens(text_size(summary))))
         event = ContextCompacted(
             summary=summary, keep_from=(plan.keep_from or turn.log.head + 1) if plan.has_summary else turn.state.window,
             before=request.tokens, after=after, trigger=request.trigger, instructions=request.instructions,
