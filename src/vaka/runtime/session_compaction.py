@@ -1,6 +1,7 @@
 """Compact the context of a session between its turns, because a caller asks for it. Imported on first use."""
 
 import asyncio
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -11,7 +12,7 @@ from vaka.core.session.log import Log
 from vaka.core.session.snapshot import OpenedSession, reopen
 from vaka.core.session.stop import StopSignal
 from vaka.core.types.context import ContextCompacted
-from vaka.core.types.errors import Busy, InvalidInput, NotFound, TooNew
+from vaka.core.types.errors import Busy, InvalidInput, NotFound, TooNew, VakaError
 from vaka.core.types.event import VERSION, Event
 from vaka.core.types.ids import EventScope, SessionId
 from vaka.core.types.message import replace_surrogates
@@ -69,7 +70,8 @@ async def compact_session(
             return await _compact(session, drivers, log, text)
         finally:
             if not log.released or not log.head:
-                await drivers.store.events.release(id, term)
+                with suppress(VakaError):
+                    await drivers.store.events.release(id, term)
             drivers.hub.detach_writer(id)
 
 
