@@ -1,10 +1,11 @@
 """``vaka threads``: conversations from a shell."""
 
 import json
+from typing import Any
 
 import pytest
 
-from tests.cli.shell import Shell, say_line
+from tests.cli.shell import CommandResult, Shell, say_line
 
 LINES = [
     {
@@ -120,3 +121,35 @@ def test_a_thread_and_everything_of_an_owner_are_erased_and_still_verified(kept:
     refused = kept.vaka("run", "Again.", "--session", "greeting", "--model", "scripted:hello.jsonl")
     assert (refused.code, "was erased" in refused.err) == (2, True)
     assert kept.vaka("sessions", "delete", "greeting", "--yes").code == 0
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "postgres"])
+def test_threads_and_messages_are_created_changed_and_deleted(
+    shell: Shell, kind: str, request: pytest.FixtureRequest
+) -> None:
+    store = ("--store", request.getfixturevalue("postgres_dsn")) if kind == "postgres" else ()
+
+    def threads(*words: str, **more: Any) -> CommandResult:
+        return shell.vaka("threads", *words, *store, **more)
+
+    assert threads("create", "--id", "t", "--title", "Pumps", "--owner", "kim", "--metadata", "n=1").out == "t\n"
+    assert threads("create", "--id", "t").code == 2
+    assert threads("add", "t", "My pump is broken.", "--id", "m1", "--metadata", "channel=mail").out == "m1\n"
+    assert threads("add", "t", "Again.", "--id", "m1", "--json").json == {"id": "m1", "added": False}
+    assert threads("add", "t", "--role", "assistant", "--id", "m2", input=b"Which one?\n").out == "m2\n"
+    changed = threads("update", "t", "--title", "Valves", "--metadata", "n=null", "--state", "paused", "--json").json
+    assert (changed["title"], changed["metadata"], changed["state"]) == ("Valves", {}, "paused")
+    assert threads("update", "t", "--title", "x", "--version", "1").code == 75
+    assert threads("update", "t", "--state", "archived").code == 2
+    version = str(changed["version"])
+    ended = threads("update", "t", "--title", "Z", "--state", "ended", "--version", version, "--json").json
+    assert (ended["title"], ended["state"]) == ("Z", "ended")
+    assert threads("update", "t").code == 2
+    assert threads("add", "t", "late").code == 2
+    assert threads("delete", "t", "--message", "m1").code == 2
+    gone = threads("delete", "t", "--message", "m1", "--message", "none", "--yes")
+    assert (gone.code, gone.err) == (1, "deleted 1 messages of t\nthere is no message 'none'\n")
+    assert [each["id"] for each in threads("show", "t", "--json").json["messages"]] == ["m2"]
+    assert threads("delete", "t", "--owner", "lee", "--yes").code == 2
+    assert threads("delete", "t", "--yes").err == "deleted t\n"
+    assert threads("show", "t").code == 2

@@ -185,7 +185,7 @@ COMMANDS: dict[str, tuple[Callable[[], click.Command], str]] = {
     "serve": (_serve, "Serve agents over HTTP: API, console and other protocols."),
     "init": (_init, "Write vaka.toml and an agent file into this folder."),
     "sessions": (_sessions, "List, show, export, fork, rewind, check and remove sessions."),
-    "threads": (_threads, "List, show, search, export, import and erase conversations."),
+    "threads": (_threads, "Create, list, show, search, change, export, import and erase conversations."),
     "trace": (_trace, "Show turns as waterfalls of spans, or export them."),
     "approvals": (_approvals, "List, decide and answer what waits for a person."),
     "luau": (_luau, "Run a Luau script as a program, a tool or an agent."),

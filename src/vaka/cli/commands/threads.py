@@ -1,4 +1,4 @@
-"""``vaka threads``: list, show, search, export, import and erase conversations."""
+"""``vaka threads``: create, list, show, search, change, export, import and erase conversations."""
 
 import sys
 from contextlib import aclosing
@@ -13,7 +13,7 @@ from vaka.cli.bootstrap import with_runtime
 from vaka.cli.errors import FAILED, Quit, UsageError
 from vaka.cli.render import as_printable, format_age, print_json, print_table, shorten
 from vaka.core.ports.messages import MessageFilter, MessagePage, MessageQuery, MessageSearch, SearchHit, SearchPage
-from vaka.memory.threads import THREAD_STATES, Thread, ThreadPage
+from vaka.memory.threads import THREAD_STATES, AddedMessage, DeletedMessages, Thread, ThreadPage, ThreadState
 from vaka.runtime.erase import ErasureReport
 from vaka.runtime.runtime import Runtime
 from vaka.runtime.threads import ThreadStats
@@ -24,7 +24,7 @@ _OWNER_HELP = "The owner that it must belong to; a thread of another owner is no
 
 @click.group()
 def threads() -> None:
-    """List, show, search, export, import and erase conversations."""
+    """Create, list, show, search, change, export, import and erase conversations."""
 
 
 def _parse_pairs(pairs: tuple[str, ...]) -> dict[str, Any]:
@@ -211,11 +211,121 @@ def import_(file: Path, id: str, owner: str | None, **flags: Any) -> None:
         with file.open("rb") as lines:
             return await runtime.threads.import_lines(lines, id=id, resource_id=owner)
 
-    thread = with_runtime(flags, work)
+    _print_thread(with_runtime(flags, work), flags)
+
+
+@threads.command(epilog=options.format_examples(
+    "vaka threads create --title Pumps --owner kim", "vaka threads create --id demo --metadata topic=water"
+))  # fmt: skip
+@click.option("--id", default="", help="The id; default: a new one.")
+@click.option("--title", default="", help="The title; default: the beginning of the first message.")
+@click.option("--owner", default="", help="The owner.")
+@click.option("--agent", default="", help="The agent that answers in it.")
+@click.option("--metadata", "pairs", metavar="KEY=VALUE", multiple=True, help="Metadata; may be repeated.")
+@options.json_option
+@options.store_options
+def create(id: str, title: str, owner: str, agent: str, **flags: Any) -> None:
+    """Create an empty thread and print its id."""
+    metadata = _parse_pairs(flags["pairs"])
+
+    async def work(runtime: Runtime) -> Thread:
+        return await runtime.threads.create(id=id, title=title, agent_id=agent, resource_id=owner, metadata=metadata)
+
+    _print_thread(with_runtime(flags, work), flags)
+
+
+def _print_thread(thread: Thread, flags: dict[str, Any]) -> None:
     if flags["as_json"]:
         print_json(thread)
     else:
         click.echo(as_printable(thread.id))
+
+
+@threads.command(epilog=options.format_examples(
+    "vaka threads update demo --title Pumps", "vaka threads update demo --state paused --version 12"
+))  # fmt: skip
+@click.argument("thread", metavar="ID")
+@click.option("--title", default=None, help="The new title.")
+@click.option("--state", type=click.Choice(THREAD_STATES), default=None, help="The new state.")
+@click.option("--metadata", "pairs", metavar="KEY=VALUE", multiple=True, help="Metadata to change; null removes a key.")
+@click.option("--version", type=int, default=None, help="Only if this is still its version (exit code 75 otherwise).")
+@click.option("--owner", default=None, help=_OWNER_HELP)
+@options.json_option
+@options.store_options
+def update(thread: str, title: str | None, state: ThreadState | None, version: int | None, **flags: Any) -> None:
+    """Change title, metadata and state of a thread."""
+    metadata, owner = _parse_pairs(flags["pairs"]), flags["owner"]
+    if title is None and state is None and not metadata:
+        raise UsageError("nothing to update: give --title, --metadata or --state")
+
+    async def work(runtime: Runtime) -> Thread:
+        expected = version
+        if title is not None or metadata:
+            found = await runtime.threads.update(
+                thread, title=title, metadata=metadata, version=expected, resource_id=owner
+            )
+            expected = found.version if expected is not None else None
+        if state is not None:
+            await runtime.threads.set_state(thread, state, version=expected, resource_id=owner)
+        return await runtime.threads.get(thread)
+
+    _print_thread(with_runtime(flags, work), flags)
+
+
+@threads.command(epilog=options.format_examples(
+    'vaka threads add demo "My pump is broken." --id mail-17', "vaka threads add demo --role assistant < answer.txt"
+))  # fmt: skip
+@click.argument("thread", metavar="ID")
+@click.argument("text", default="-")
+@click.option("--role", type=click.Choice(_ROLES[:2]), default="user", show_default=True, help="Who said it.")
+@click.option("--id", default="", help="The id of the message: the same id again adds nothing.")
+@click.option("--metadata", "pairs", metavar="KEY=VALUE", multiple=True, help="Metadata of the message.")
+@click.option("--owner", default=None, help=_OWNER_HELP)
+@options.json_option
+@options.store_options
+def add(thread: str, text: str, role: str, id: str, **flags: Any) -> None:
+    """Add a message without running a turn, and print its id. Without a text, or with -, it is read from stdin."""
+    content = text if text != "-" else sys.stdin.read()
+    message = {"role": role, "content": content, "id": id, "metadata": _parse_pairs(flags["pairs"])}
+
+    async def work(runtime: Runtime) -> AddedMessage:
+        return await runtime.threads.add_message(thread, message, resource_id=flags["owner"])
+
+    added = with_runtime(flags, work)
+    if flags["as_json"]:
+        print_json(added)
+    else:
+        click.echo(as_printable(added.id))
+
+
+@threads.command(epilog=options.format_examples(
+    "vaka threads delete demo --yes", "vaka threads delete demo --message mail-17 --message mail-18 --yes"
+))  # fmt: skip
+@click.argument("thread", metavar="ID")
+@click.option("--message", "ids", metavar="ID", multiple=True, help="Only this message of the conversation.")
+@click.option("--owner", default=None, help=_OWNER_HELP)
+@click.option("--yes", "-y", is_flag=True, help="Do not ask.")
+@options.store_options
+def delete(thread: str, ids: tuple[str, ...], owner: str | None, yes: bool, **flags: Any) -> None:
+    """Delete a thread with its log, or messages of its conversation. Exit code 1 when a message is not there."""
+    what = f"{len(ids)} messages of thread" if ids else "thread"
+    if not yes:
+        if not sys.stdin.isatty():
+            raise UsageError("deleting cannot be undone; add --yes to do it without a terminal")
+        click.confirm(f"Delete {what} {as_printable(thread)} for good?", abort=True, err=True)
+
+    async def work(runtime: Runtime) -> DeletedMessages | None:
+        if ids:
+            return await runtime.threads.delete_messages(thread, ids, resource_id=owner)
+        await runtime.threads.delete(thread, resource_id=owner)
+        return None
+
+    deleted = with_runtime(flags, work)
+    count = f"{deleted.affected_count} messages of " if deleted is not None else ""
+    click.echo(f"deleted {count}{as_printable(thread)}", err=True)
+    if deleted is not None and not deleted.success:
+        click.echo(as_printable(deleted.error_message or ""), err=True)
+        raise Quit(FAILED)
 
 
 @threads.command(epilog=options.format_examples(
