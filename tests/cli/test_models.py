@@ -195,23 +195,6 @@ async def test_a_session_changes_its_model_from_run_to_run_and_usage_has_both(sh
     assert stats["usage"]["cost"] > 0
 
 
-async def test_stats_show_what_the_prompt_cache_saved_and_lost(shell: Shell) -> None:
-    usage = {"input": 5000, "output": 10, "cache_write": 4000}
-    async with FakeProvider(answer("One.", usage=usage), answer("Two.", usage=usage)) as provider:
-        for model in ("claude-sonnet-5", "claude-opus-5-5"):
-            await run_vaka(shell, provider, "run", "Hi.", "--model", f"anthropic/{model}", "--session", "s")
-    shown = shell.vaka("sessions", "stats", "s").out.split("\n\n")[1].splitlines()
-    assert shown[0] == "cache: 0.0% of the input was read from it"
-    assert [line.split()[:3] for line in shown[2:4]] == [["model", "1", "4000"], ["all", "1", "4000"]]
-    assert shown[4] == "compactions: 0"
-    one, every = (shell.vaka("sessions", "stats", *session, "--json").json for session in (["s"], []))
-    assert one["cache_loss"] == every["cache_loss"] == one["cache_busts"]["model"]
-    assert one["cache_loss"]["cost"] > 0
-    assert (one["cache_hit_ratio"], one["compactions"], every["session_id"]) == (0.0, 0, "_total")
-    missing = shell.vaka("sessions", "stats", "nothing")
-    assert (missing.code, "nothing" in missing.err) == (2, True)
-
-
 async def test_options_and_a_tool_that_must_be_called_reach_the_provider(shell: Shell) -> None:
     lines = ({"tool_calls": [{"name": "add", "arguments": {"a": 1, "b": 2}}]}, answer("3."))
     words = (

@@ -117,6 +117,19 @@ def compaction_text(body: context.ContextCompacted) -> str:
     return f"{text}{_in_parentheses(sizes)}"
 
 
+def cache_text(body: monitor.CacheBusted) -> str:
+    """Return what made a prompt cache useless; nothing for a loss that is expected, as after a long pause."""
+    parts = {
+        "tools": translate("the tools have changed"), "system": translate("the system prompt has changed"),
+        "messages": translate("old messages have changed"),
+    }  # fmt: skip
+    if body.cause not in parts:
+        return ""
+    names = [*[f"+{name}" for name in body.added], *[f"-{name}" for name in body.removed], *body.changed]
+    text = f"{parts[body.cause]}{_in_parentheses(shorten(', '.join(names)))}"
+    return translate("{tokens} tokens were not read from the prompt cache: {why}", tokens=body.tokens, why=text)
+
+
 def result_of_compaction(event: Event | None, skipped: str) -> str:
     """Return the result of a compaction that a person asked for; ``skipped`` is why there is no ``event``."""
     if event is not None and isinstance(event.data, context.ContextCompacted):
@@ -154,6 +167,7 @@ _LINES: dict[type[Body], Callable[[Any], str]] = {
         "answered by {author}: {what}", author=author_of(body), what=body.question
     ),
     context.ContextCompacted: compaction_text,
+    monitor.CacheBusted: cache_text,
     control.SessionErased: lambda body: translate("{count} events were erased", count=body.events),
     control.SessionUpdated: lambda body: (
         translate("the session belongs to {folder}", folder=body.workspace.root) if body.workspace else ""
