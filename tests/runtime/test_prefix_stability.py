@@ -184,3 +184,39 @@ async def test_a_prompt_begins_with_the_one_before_in_one_process_and_in_several
     turns: list[PlannedTurn], names: list[str]
 ) -> None:
     check_prefixes(await run_turns(turns, names))
+
+
+async def test_a_turn_that_goes_on_after_a_restart_keeps_its_system_prompt() -> None:
+    @vaka.tool(effect="once")
+    async def pay() -> str:
+        """Pay."""
+        return "paid"
+
+    for instructions in ("Help.", ""):
+        store, prompts = MemoryStore(), list[Prompt]()
+        lines = [call("update_working_memory", memory="Help."), call("pay"), say("Done."), say("Yes.")]
+
+        async def answer(prompt: Prompt, seen: list[Prompt] = prompts, lines: list[Any] = lines) -> Any:
+            seen.append(prompt)
+            return lines.pop(0)
+
+        asked = vaka.Agent(
+            "a", model=FunctionModel(answer), instructions=instructions, tools=[pay],
+            middleware=[vaka.TextMemory(), vaka.WorkingMemory()],
+        )  # fmt: skip
+        async with vaka.Runtime(store=store, ask_for=("pay",)) as runtime:
+            session = await runtime.open(asked, id="s")
+            await session.update(owner="kim")
+            async for event in session.stream("Pay."):
+                if event.type == "approval.requested":
+                    break
+        async with vaka.Runtime(store=store.open_handle(), ask_for=("pay",)) as runtime:
+            await runtime.memories.open_text(owner="kim").append_note("agent.md", "Likes tea.")
+            [pending] = await runtime.decisions()
+            await runtime.resolve(pending.id, "approve")
+            session = await runtime.open(asked, id="s")
+            assert [event async for event in session.resume()][-1].type == "turn.completed"
+            await session.run("Ok?")
+        assert [prompt.system for prompt in prompts[1:3]] == [prompts[0].system] * 2
+        assert "Likes tea." in prompts[3].system  # the next turn sees both changes
+        assert "<working_memory>\nHelp.\n" in prompts[3].system

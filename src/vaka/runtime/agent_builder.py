@@ -2,6 +2,7 @@
 
 import copy
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from difflib import get_close_matches
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol, cast, runtime_checkable
@@ -19,7 +20,7 @@ from vaka.core.ports.model import Model, context_window_of
 from vaka.core.ports.tool import Tool, ToolContext
 from vaka.core.types.context import Compaction
 from vaka.core.types.control import InputAdded
-from vaka.core.types.errors import ConfigError, InvalidInput, ModelRefused, VakaError
+from vaka.core.types.errors import ConfigError, Corrupt, InvalidInput, ModelRefused, NotFound, VakaError
 from vaka.core.types.ids import JSON
 from vaka.core.types.limits import MIN_RESULT_TOKENS, Limits
 from vaka.core.types.message import Content
@@ -282,10 +283,27 @@ def _add_opening_texts(recipe: Recipe, middleware: Sequence[Middleware]) -> None
         return
 
     async def make_instructions(turn: Turn) -> str:
-        texts = [await writer.opening_text(turn) for writer in writers]
-        return "\n\n".join(text for text in (*texts, (await plain.system_text_for(turn)).text) if text)
+        instructions = (await plain.system_text_for(turn)).text
+        texts = [await _load_opening_text(turn, instructions)]
+        if not texts[0]:
+            texts = [await writer.opening_text(turn) for writer in writers]
+        return "\n\n".join(text for text in (*texts, instructions) if text)
 
     recipe.make_instructions = make_instructions
+
+
+async def _load_opening_text(turn: Turn, instructions: str) -> str:
+    """Return what preceded the instructions before the turn was interrupted: what they are read from may have changed.
+
+    ``""`` for a turn that begins now, or was begun with other instructions.
+    """
+    started = turn.agent_progress.planned_system
+    if started is None or not (instructions or not turn.middleware.has_sources):
+        return ""
+    with suppress(Corrupt, NotFound):
+        text = (await turn.log.store.blobs.get(started)).decode()
+        return text.rpartition(f"\n\n{instructions}")[0] if instructions else text
+    return ""
 
 
 def _default_middleware(tools: Sequence[Tool]) -> tuple[Middleware, ...]:

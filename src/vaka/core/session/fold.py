@@ -64,7 +64,8 @@ def _turn_ended(state: SessionState, event: Event, body: object) -> None:
 def _step_started(state: SessionState, event: Event, body: progress.StepStarted) -> None:
     lane = _agent_progress(state, event.path, body.agent)
     lane.step, lane.phase, lane.calls = body.number, "asking", 0
-    lane.system, lane.menu = body.system, body.tools
+    lane.planned_system = lane.system = body.system
+    lane.menu = body.tools
     if body.model != progress.GIVEN_CALLS:
         lane.number = state.models[body.agent] = state.models.get(body.agent, 0) + 1
     if state.turn and not event.path:

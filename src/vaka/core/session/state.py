@@ -20,7 +20,7 @@ from vaka.core.types.message import FailureReason, Text, ToolCall, ToolResult, U
 from vaka.core.types.progress import SubagentCompleted
 from vaka.core.types.tool import Effect, Grant
 
-FOLD_VERSION = "8"
+FOLD_VERSION = "9"
 """The version of the fold. Raise it when the same events fold to another state: older snapshots are then ignored."""
 
 CallPhase: TypeAlias = Literal["called", "started", "returned"]
@@ -105,6 +105,8 @@ class AgentProgress(msgspec.Struct, omit_defaults=True):
     """The number of answers that did not fit the output type."""
     continued: int = 0
     """The number of times that middleware continued the agent after its answer."""
+    planned_system: Digest | None = None
+    """The system prompt with which the last step began, before middleware changed it."""
     system: Digest | None = None
     """The system prompt of the last model call."""
     menu: Digest | None = None
