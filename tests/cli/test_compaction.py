@@ -1,8 +1,9 @@
 """Compactions on the command line: their settings, what a run shows of them, and ``vaka sessions compact``."""
 
 import json
+from typing import Any
 
-from tests.cli.shell import Shell, say_line
+from tests.cli.shell import CommandResult, Shell, call_line, say_line
 
 WORDS = "word " * 700
 LINES = (
@@ -27,6 +28,26 @@ def test_a_run_shows_that_older_messages_were_summarized(shell: Shell) -> None:
     shown = shell.vaka("sessions", "show", "s").out
     assert "older messages summarized (" in shown
     assert "tokens)" in shown
+
+
+def test_the_length_of_results_is_a_setting(shell: Shell) -> None:
+    shell.write_file(
+        "long.py", "import vaka\n\n\n@vaka.tool\ndef long() -> str:\n    'Return much.'\n    return 'x' * 30_000\n"
+    )
+    script = shell.write_script(call_line("long"), say_line("Done."))
+    command = ("run", "Go.", "--model", script, "--tools", "long.py", "--output", "stream-json")
+
+    def result(done: CommandResult) -> dict[str, Any]:
+        [ended] = [line for line in done.lines if line["type"] == "tool.completed"]
+        part: dict[str, Any] = ended["data"]["result"]["content"][0]
+        return part
+
+    assert result(shell.vaka(*command))["type"] == "text"
+    cut = result(shell.vaka(*command, VAKA_MAX_RESULT_TOKENS="2000"))
+    assert (cut["type"], cut["cut"]) == ("stored", True)
+    assert "to see them call read_output with output:" in cut["preview"]
+    wrong = shell.vaka(*command, VAKA_MAX_RESULT_TOKENS="20")
+    assert (wrong.code, "must be at least 2000" in wrong.err) == (2, True)
 
 
 def test_auto_compact_of_claude_settings_switches_it_off(shell: Shell) -> None:

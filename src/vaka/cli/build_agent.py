@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 
 LIMIT_SETTINGS = {
     "max_steps": "max_steps", "timeout": "timeout", "max_budget_usd": "max_cost", "max_tokens": "max_tokens",
+    "max_result_tokens": "max_result_tokens",
 }  # fmt: skip
 """Settings, and the fields of an agent's limits that they set."""
 

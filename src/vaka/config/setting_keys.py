@@ -69,6 +69,7 @@ _ALL_KEYS = (
     SettingKey(name="timeout", kind="seconds"),
     SettingKey(name="max_budget_usd", kind="number"),
     SettingKey(name="max_tokens", kind="whole"),
+    SettingKey(name="max_result_tokens", kind="whole"),
     SettingKey(name="output", default="text", choices=("text", "json", "stream-json")),
     SettingKey(name="theme", default="auto", choices=("auto", "dark", "light", "none")),
     SettingKey(name="plain", default="off", choices=("on", "off")),
