@@ -8,7 +8,8 @@ import vaka
 from tests.views.recorded_runs import make_router
 from vaka.content import AssistantMessage, ToolMessage
 from vaka.core.types.ids import MessageId
-from vaka.errors import InvalidInput, TurnError
+from vaka.errors import AccessDenied, InvalidInput, TurnError
+from vaka.memory import ThreadOptions
 from vaka.runtime.lumos import GenerateOptions
 from vaka.stores.memory import MemoryStore
 from vaka.testing import FakeClock, FakeIds, ScriptedModel, call, fail, say
@@ -162,3 +163,23 @@ async def test_messages_and_options_that_cannot_be_used_are_refused(messages: An
     async with vaka.Runtime() as runtime:
         with pytest.raises(InvalidInput, match=problem):
             await execute(runtime, vaka.Agent("guide", model=ScriptedModel(say("x"))), messages, options)
+
+
+async def test_a_turn_in_a_thread_uses_its_last_messages_and_checks_its_owner() -> None:
+    model = ScriptedModel(say("Red."), say("Blue."))
+    async with vaka.Runtime(store=MemoryStore()) as runtime:
+        streaming = vaka.StreamingAgent(runtime, vaka.Agent("guide", model=model))
+        await runtime.threads.create(id="t", resource_id="kim")
+        said = [{"role": "user", "content": "My boat is red."}, {"role": "assistant", "content": "Noted."}]
+        await runtime.threads.append_many("t", [*said, *said])
+        question = [{"role": "system", "content": "Be short."}, {"role": "user", "content": "Which colour?"}]
+        response = await streaming.generate_with_memory(question, "t", {"resource_id": "kim", "context_window": 2})
+        assert response.text == "Red."
+        assert texts_of(model.prompts[0]) == ["My boat is red.", "Noted.", "Which colour?"]
+        assert model.prompts[0].system == "Be short."
+        await streaming.generate_with_memory("And now?", "t", memory=ThreadOptions(load_context=False))
+        assert texts_of(model.prompts[1]) == ["And now?"]
+        with pytest.raises(InvalidInput, match="the thread has those before them"):
+            await streaming.generate_with_memory(LONG, "t")
+        with pytest.raises(AccessDenied):
+            await streaming.generate_with_memory("Which?", "t", {"resource_id": "lee"})

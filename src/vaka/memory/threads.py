@@ -244,6 +244,10 @@ def _check_fields(number: int, message: NewMessage) -> None:
         raise InvalidInput(f"{where} cannot have an id or metadata: it is known by its call")
     if message.role != "tool" and not message.content and not message.tool_calls:
         raise InvalidInput(f"{where} is empty; give it a content")
+    try:
+        msgspec.json.encode((message.metadata, message.tool_calls, message.tool_call_id))
+    except (TypeError, ValueError, OverflowError, RecursionError) as error:
+        raise InvalidInput(f"{where}: metadata and calls cannot be written as JSON: {error}") from error
     if message.id and (not message.id.isprintable() or len(message.id) > MAX_ID_LENGTH):
         raise InvalidInput(
             f"{where}: id {message.id[:40]!r} must be printable, with at most {MAX_ID_LENGTH} characters"

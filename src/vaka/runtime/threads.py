@@ -131,6 +131,7 @@ class Threads:
             owner=resource_id, agent=agent_id, state=state, metadata=dict(metadata or {}), text=text, limit=limit,
             after=cursor,
         )  # fmt: skip
+        _check_texts(query)
         page = await self._store.sessions.list(query)
         return ThreadPage(threads=tuple(map(thread_of, page.sessions)), next_cursor=page.next)
 
@@ -216,6 +217,7 @@ class Threads:
         if missing_ok and await self._store.sessions.find(parse_session_id(thread_id)) is None:
             return MessagePage()
         thread = await self._find_owned(thread_id, resource_id)
+        _check_texts(query)
         return await list_visible(self._store, thread, query or MessageQuery())
 
     async def delete_messages(
@@ -253,6 +255,7 @@ class Threads:
             if search.owner not in ("", resource_id):
                 raise AccessDenied(f"owner {resource_id!r} cannot search the threads of another owner")
             search = msgspec.structs.replace(search, owner=resource_id)
+        _check_texts(search)
         page = await self._store.messages.search(search)
         found = {hit.message.session for hit in page.hits}
         infos = [await self._store.sessions.find(session) for session in found]
@@ -475,6 +478,14 @@ def _to_message(message: NewMessage) -> Message:
         return AssistantMessage(id=MessageId(""), content=content, calls=message.tool_calls)
     result = ToolResult(call=CallId(message.tool_call_id), content=content, failed=message.failed)
     return ToolMessage(results=(result,))
+
+
+def _check_texts(query: Any) -> None:
+    """Raise ``InvalidInput`` for a query with a text that no store can have."""
+    try:
+        msgspec.json.encode(query)
+    except (TypeError, ValueError, OverflowError, RecursionError) as error:
+        raise InvalidInput(f"the query cannot be written as JSON: {error}") from error
 
 
 def _seconds(ts: str) -> float:
