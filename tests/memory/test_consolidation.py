@@ -1,5 +1,7 @@
 """Consolidation: groups of near memories, merging that keeps the originals, and the background session."""
 
+import asyncio
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,6 +18,7 @@ from vaka.memory.provenance import DAY
 from vaka.memory.semantic import MemorySource, ScopedMemory
 from vaka.models.embedders import HashingEmbedder
 from vaka.stores.memory import MemoryStore
+from vaka.stores.sqlite import SqliteStore
 from vaka.testing.clock import FakeClock
 from vaka.testing.models import ScriptedModel, call, say
 
@@ -205,3 +208,19 @@ async def test_a_tier_that_the_runtime_does_not_have_is_the_model_of_the_agent()
     async with runtime(store) as rt:
         with pytest.raises(vaka.VakaError, match="no/such"):
             await (await rt.open(agent(ScriptedModel(say("x")), middleware=[memory, wrong]), id="t")).run("Hi.")
+
+
+async def test_of_two_merges_at_the_same_time_one_happens(tmp_path: Path) -> None:
+    stores = [SqliteStore(tmp_path / "vaka.db", durability="process") for _ in range(2)]
+    one, other = map(memory_of, stores)
+    ids = await add_all(one, *TEA)
+    for memory in (one, other):
+        await memory.search("tea", mark=False)
+    results = await asyncio.gather(
+        *(merge_memories(memory, ids, "Kim drinks tea", key=f"call/{memory is one}") for memory in (one, other)),
+        return_exceptions=True,
+    )
+    assert sorted(type(result).__name__ for result in results) == ["ConflictError", "Memory"]
+    assert len([memory async for memory in other.scan() if not memory.superseded_by]) == 1
+    for store in stores:
+        await store.close()

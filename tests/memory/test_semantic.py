@@ -353,3 +353,18 @@ async def test_an_embedder_that_returns_too_few_vectors_is_an_error() -> None:
     memory = ScopedMemory(MemoryStore(), Careless(), "users/ann", clock=FakeClock())
     with pytest.raises(InvalidInput, match="0 vectors for 1 texts"):
         await memory.add("x")
+
+
+async def test_two_searches_at_the_same_time_record_one_use_and_overwrite_nothing(tmp_path: Path) -> None:
+    stores = [SqliteStore(tmp_path / "vaka.db", durability="process") for _ in range(2)]
+    clock = FakeClock()
+    one, other = (open_memory(store, clock) for store in stores)
+    ids = [(await one.add(text)).id for text in ("Ann likes tea", "Ann likes green tea")]
+    for memory in (one, other):
+        assert len(await memory.search("tea", mark=False)) == 2
+    await asyncio.gather(one.search("tea"), other.search("tea"), other.corroborate(ids[0], "s/2"))
+    stored = [await one.get(id) for id in ids]
+    assert [memory.provenance.last_accessed_at for memory in stored] == [clock.time()] * 2
+    assert (stored[0].sources, stored[0].provenance.corroboration_count) == (("s/2",), 1)
+    for store in stores:
+        await store.close()

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 import vaka
@@ -147,6 +148,26 @@ async def test_the_messages_of_earlier_sessions_are_recalled_with_those_around_t
     alone = vaka.SemanticMemory(messages=True, around=0, tools=())
     _, model = await run(store=store, memory=alone, prompts=["About the harbour of Hilo"], session="fourth")
     assert "In session second:\nuser: Tell me about the harbour of Hilo.\n" in user_texts(model)[0]
+
+
+async def test_a_message_that_is_not_in_the_log_any_more_is_recalled_alone() -> None:
+    store, memory = MemoryStore(), vaka.SemanticMemory(messages=True, tools=())
+    await run(say("Boats."), store=store, memory=memory, prompts=["What is in the harbour of Hilo?"], session="first")
+    messages = memory_of(store, collection="memories.messages")
+    for one in (await messages.load_all()).values():
+        moved = msgspec.structs.replace(one, metadata={**one.metadata, "seq": 10_000})
+        assert await messages.write([moved], {})
+    child = vaka.SubAgent(name="child", description="Sees.", instructions="See.", model=ScriptedModel(say("Seen.")))
+    model = ScriptedModel(call("Task", subagent_type="child", description="x", prompt="Look!"), say(""))
+    async with runtime(store) as rt:
+        team = vaka.Agent("team", model=model, middleware=[memory, vaka.SubAgents(child)])
+        opened = await rt.open(team, id="second")
+        await opened.update(owner="kim")
+        await opened.run("Tell me about the harbour of Hilo.")
+    assert "In session first:\nuser: What is in the harbour of Hilo?\n</recalled" in user_texts(model)[0]
+    _, model = await run(store=store, memory=memory, prompts=["Tell me about the harbour of Hilo!"], session="third")
+    assert "Look!" not in user_texts(model)[0]
+    assert "Seen." not in user_texts(model)[0]
 
 
 async def test_scopes_are_those_of_the_session_and_a_missing_one_is_an_error_with_advice() -> None:
