@@ -10,10 +10,11 @@ from typing import Any
 import pytest
 
 from vaka.core.ports.messages import MessageQuery, MessageSearch
-from vaka.core.types.control import SessionOpened
+from vaka.core.types.control import InputAdded, SessionOpened
 from vaka.core.types.errors import Corrupt
 from vaka.core.types.event import Body, Custom
 from vaka.core.types.ids import SessionId
+from vaka.core.types.message import Stored
 from vaka.stores.sqlite import SqliteStore, rows
 from vaka.testing.stores.messages import (
     answer_message,
@@ -190,3 +191,45 @@ async def test_a_search_among_many_sessions_of_an_owner_finds_them(store: Sqlite
     assert await find_sessions(store, "canoe 7", owner="ann") == ["s7"]
     found = await store.messages.search(MessageSearch(text="canoe", owner="bob"))
     assert [hit.message.session for hit in found.hits] == ["other"]
+
+
+@pytest.mark.parametrize(
+    ("damage", "breaks"),
+    [
+        ("update message_words_data set block = x'00' where id > 10", True),
+        ("delete from message_progress", True),
+        ("update message_progress set indexed = 0", False),
+    ],
+)
+async def test_reindexing_repairs_the_word_index(store: SqliteStore, path: Path, damage: str, breaks: bool) -> None:
+    await write_conversation(store)
+    await write_conversation(store.with_namespace("tenant"))
+    await store.hub.index_until(0)
+    before = await search_all(store, "canoe", 10)
+    await store.close()
+    _execute(path, damage)
+    again = SqliteStore(path, durability="process")
+    if breaks:
+        with pytest.raises(Corrupt):
+            await find_sessions(again, "canoe")
+    assert await again.reindex() == 1
+    assert await search_all(again, "canoe", 10) == before
+    assert await search_all(again.with_namespace("tenant"), "canoe", 10) == before
+    await again.close()
+
+
+async def test_long_messages_are_indexed_in_smaller_slices(store: SqliteStore, path: Path) -> None:
+    texts = [f"word{n} " + "filler " * 5000 for n in range(40)]
+    await write_session(store, "s", *[input_added(text, f"k{n}") for n, text in enumerate(texts)])
+    await store.hub.index_until(0)
+    assert _execute(path, "select count(*) from message_words") == [(40,)]
+    assert await find_sessions(store, "word39 filler") == ["s"]
+
+
+async def test_a_text_in_a_damaged_blob_is_found_by_its_preview(store: SqliteStore, path: Path) -> None:
+    digest = await store.blobs.put(b"It begins here, and has a needle.")
+    part = Stored(blob=digest, size=33, preview="It begins")
+    await write_session(store, "s", InputAdded(key="k", content=(part,)))
+    _execute(path, "update blobs set data = x'00'")
+    assert await find_sessions(store, "begins") == ["s"]
+    assert await find_sessions(store, "needle") == []

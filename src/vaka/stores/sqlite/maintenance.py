@@ -54,6 +54,9 @@ class SqliteMaintenance(SqlitePort):
 
     async def reindex(self) -> int:
         """Rebuild every index row from the logs, one session after the other; ``Corrupt`` names the damaged ones."""
+        from vaka.stores.sqlite.message_words import repair_words  # noqa: PLC0415  # only for this, and for a search
+
+        await self._database.write(repair_words, size=_THREAD_SIZE)
         names = await self._fetch(_SELECT_SESSION_IDS)
         damaged: list[str] = []
         count = 0

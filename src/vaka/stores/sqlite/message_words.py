@@ -49,9 +49,7 @@ _SELECT_WAITING = (
     "on e.namespace = m.namespace and e.session = m.session and e.seq = m.seq where m.number > ? order by m.number "
     "limit ?"
 )
-_SELECT_WAITING_CHECKSUMS = (
-    "select number, checksum from messages where number > (select indexed from message_progress) order by number"
-)
+_SELECT_WAITING_CHECKSUMS = "select number, checksum from messages where number > ? order by number"
 _SELECT_CALL = (
     "select e.body from events e where e.namespace = ?1 and e.session = ?2 and e.seq = (select m.seq from messages m "
     "where m.namespace = ?1 and m.session = ?2 and m.seq < ?3 and m.role = 'call' and m.id = ?4 "
@@ -59,7 +57,7 @@ _SELECT_CALL = (
 )
 """The call of a result: it is one of the last calls before it."""
 _SELECT_CHECKSUMS = "select number, checksum from messages where number > ? and number <= ?"
-_INSERT_WORDS = "insert into message_words (rowid, scope, words) values (?,?,?)"
+_INSERT_WORDS = "insert or replace into message_words (rowid, scope, words) values (?,?,?)"
 _SELECT_EVENTS = "select seq, body from events where namespace = ? and session = ? and seq > ? order by seq limit ?"
 _SELECT_BACKLOG = (
     "select b.namespace, b.session from message_backlog b left join sessions s "
@@ -78,8 +76,21 @@ class WaitingMessage(NamedTuple):
 
 def read_indexed(connection: sqlite3.Connection) -> int:
     """Return the number of the last message whose words are indexed."""
-    indexed: int = connection.execute("select indexed from message_progress").fetchone()[0]
-    return indexed
+    record = connection.execute("select indexed from message_progress").fetchone()
+    if record is None or not isinstance(record[0], int):
+        raise Corrupt("the progress of the message index is damaged; rebuild it with `vaka doctor --reindex`")
+    return record[0]
+
+
+def repair_words(connection: sqlite3.Connection) -> None:
+    """Rebuild the word index if it is damaged, and restore its progress."""
+    if connection.execute("select 1 from message_progress where typeof(indexed) = 'integer'").fetchone() is None:
+        connection.execute("delete from message_progress")
+        connection.execute("insert into message_progress values (0)")
+    try:
+        connection.execute("insert into message_words (message_words) values ('integrity-check')")
+    except sqlite3.DatabaseError:
+        connection.execute("insert into message_words (message_words) values ('rebuild')")
 
 
 def read_waiting(after: int, connection: sqlite3.Connection) -> list[WaitingMessage]:
@@ -103,7 +114,8 @@ class WaitingWords:
 
     def read(self, connection: sqlite3.Connection) -> list[WaitingMessage]:
         """Return the messages that wait, newest first."""
-        found: dict[int, int] = dict(connection.execute(_SELECT_WAITING_CHECKSUMS).fetchall())
+        indexed = read_indexed(connection)
+        found: dict[int, int] = dict(connection.execute(_SELECT_WAITING_CHECKSUMS, (indexed,)).fetchall())
         known = {number: one for number, one in self._known.items() if found.get(number) == one.checksum}
         missing = [number for number in found if number not in known]
         if missing:
@@ -190,8 +202,8 @@ def _insert_words(indexed: int, batch: list[WaitingMessage], connection: sqlite3
     """Insert the words of messages that still exist; nothing when others have been indexed or inserted meanwhile."""
     words = {one.number: one for one in batch}
     found = dict(connection.execute(_SELECT_CHECKSUMS, (indexed, batch[-1].number)))
-    is_current = connection.execute("select indexed from message_progress").fetchone() == (indexed,)
-    if not is_current or any(number not in words or words[number].checksum != crc for number, crc in found.items()):
+    is_known = all(number in words and words[number].checksum == checksum for number, checksum in found.items())
+    if read_indexed(connection) != indexed or not is_known:
         return False
     connection.executemany(_INSERT_WORDS, [(one.number, one.scope, one.words) for one in batch if one.number in found])
     connection.execute("update message_progress set indexed = ?", (max(found, default=indexed),))

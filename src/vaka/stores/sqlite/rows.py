@@ -190,7 +190,7 @@ SESSION_TABLES = ("events", "names", "decisions", "snapshots", "sessions")
 WORDS_BATCH = 512
 """When so many messages wait, their words are indexed. A search reads those that wait."""
 
-_COUNT_WAITING = "select ifnull((select max(number) from messages), 0) - (select indexed from message_progress)"
+_COUNT_WAITING = "select ifnull((select max(number) from messages) - (select indexed from message_progress), 0)"
 
 
 def count_waiting(connection: sqlite3.Connection) -> int:

@@ -2,6 +2,7 @@
 
 # ruff: noqa: S101  # a contract suite is made of asserts
 
+import base64
 from typing import Any
 
 import msgspec
@@ -185,6 +186,15 @@ class MessageListContract:
         page = await store.messages.list(SESSION, newest)
         assert ([row.id for row in page.messages], page.has_more) == (["m2"], True)
 
+    async def test_a_keyword_is_found_far_from_the_end(self, store: Store) -> None:
+        bodies: list[Body] = [input_added(f"number {n}", f"k{n}") for n in range(1100)]
+        await write_session(store, "s", *bodies)
+        rare = MessageQuery(filter=MessageFilter(keywords=("number 1050", "NUMBER 3 ")), limit=1)
+        assert await list_texts(store, rare) == ["number 1050"]
+        many = MessageQuery(filter=MessageFilter(keywords=("number 10",)), limit=2, reverse=True)
+        page = await store.messages.list(SESSION, many)
+        assert ([row.text for row in page.messages], page.has_more) == (["number 1099", "number 1098"], True)
+
     async def test_messages_of_child_agents_are_listed_on_request(self, store: Store) -> None:
         started = SubagentStarted(call=CallId("call_1"), agent="x", child="agent-1", content=(Text(text="Count."),))
         await write_session(store, "s", input_added("Ask a child."), started)
@@ -293,6 +303,9 @@ class MessageSearchContract:
         found = {text: (await store.messages.search(MessageSearch(text=text))).hits for text in ("grep", "moored")}
         assert [(hit.message.role, hit.message.id) for hit in found["grep"]] == [("call", "call_1")]
         assert [(hit.message.role, hit.message.name) for hit in found["moored"]] == [("tool", "Grep")]
+        broken = ToolCall(id=CallId("call_9"), name="Write", raw='{"text": "unfinished sympho')
+        await write_session(store, "t", ToolCalled(call=broken, message_id=MessageId("m")))
+        assert await find_sessions(store, "write sympho") == ["t"]
 
     async def test_the_text_of_a_blob_is_found(self, store: Store) -> None:
         data = ("It begins here. " + "filler " * 3000 + "The Needle is far inside.").encode()
@@ -346,6 +359,17 @@ class MessageSearchContract:
         await write_session(store, "t", input_added("canoe"), at=9)
         rest = await store.messages.search(MessageSearch(text="canoe", limit=50, after=first.next))
         assert [*first.hits, *rest.hits] == whole
+
+    async def test_a_cursor_of_another_store_is_refused(self, store: Store) -> None:
+        await write_session(store, "s", input_added("canoe"))
+        refused = 0
+        for place in (5, ["2026-01-01T00:00:00.000Z", "s", 1]):
+            after = base64.urlsafe_b64encode(msgspec.json.encode([place, True, 0.9, place])).decode()
+            try:
+                await store.messages.search(MessageSearch(text="canoe", after=after))
+            except InvalidInput:
+                refused += 1
+        assert refused == 1
 
     async def test_of_many_hits_the_newest_window_comes_first(self, store: Store) -> None:
         bodies: list[Body] = [input_added("canoe " * (n % 2 + 1) + "x", f"k{n}") for n in range(SEARCH_WINDOW + 30)]
