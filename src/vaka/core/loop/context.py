@@ -3,7 +3,7 @@
 import inspect
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, cast
 
 from vaka.core.budget import Budget
 from vaka.core.decisions.permission import Permissions
@@ -57,7 +57,7 @@ class Recipe:
         if self.make_instructions is None:
             return self.system_text
         made = self.make_instructions(turn)
-        text: object = await made if inspect.isawaitable(made) else made
+        text = cast("object", await made if inspect.isawaitable(made) else made)
         if not isinstance(text, str):
             raise InvalidInput(f"the instructions of agent {self.name!r} must be a str, not {type(text).__name__}")
         return DigestedText(text)
