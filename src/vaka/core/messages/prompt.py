@@ -146,6 +146,7 @@ class Conversation:
     def forget_loaded(self) -> None:
         """Forget the content of blobs, so that the next prompt loads it again: a blob may be erased meanwhile."""
         self._loaded.clear()
+        self.sent = None if self._with_blobs else self.sent
 
     def add(self, event: Event) -> None:
         """Handle the next event of the log; ``subagent.started`` is written under the path of the parent."""
