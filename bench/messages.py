@@ -201,7 +201,7 @@ def measure_threads(quick: bool) -> list[Row]:
             kind = stores.POSTGRES
             if dsn is None:
                 return [*rows, kind.missing_row("threads")]
-            found = asyncio.run(time_store(dsn, kind, total, count, "analyze vaka.messages"))
+            found = asyncio.run(time_store(dsn, kind, total, count, "vacuum (analyze) vaka.messages"))
             return rows + _rows_of(kind, found, total)
 
 

@@ -32,7 +32,7 @@ from vaka.text.search import join_words
 BACKLOG_EVENTS = 2048
 """Events of an older session that get message rows in one transaction."""
 
-SLICE_ROWS, SLICE_BYTES = 32, 64 * 1024
+SLICE_ROWS, SLICE_BYTES = 64, 64 * 1024
 """Limits of the messages whose words are split at once."""
 
 BATCH_ROWS, BATCH_BYTES = 128, 4 << 20

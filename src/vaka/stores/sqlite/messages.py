@@ -21,7 +21,6 @@ from vaka.core.types.errors import Corrupt, NotFound
 from vaka.core.types.ids import SessionId
 from vaka.core.types.message import replace_surrogates
 from vaka.stores.message_pages import (
-    LISTED_ROLES,
     Candidate,
     ListPosition,
     RowConditions,
@@ -59,8 +58,10 @@ _FROM_MESSAGES = (
     "and e.session = m.session and e.seq = m.seq where m.namespace = ? and m.session = ?"
 )
 _SELECT_STATS = (
-    "select role, count(*), sum(size), min(seq), max(seq) from messages where namespace = ? and session = ? "
-    "group by role"
+    "select count(*) filter (where role = 'user'), count(*) filter (where role = 'assistant'), "
+    "count(*) filter (where role = 'tool'), min(seq) filter (where role <> 'call'), "
+    "max(seq) filter (where role <> 'call'), total(size) filter (where role <> 'call') "
+    "from messages where namespace = ? and session = ?"
 )
 _SELECT_TIME = "select ts from messages where namespace = ? and session = ? and seq = ?"
 _SELECT_NAMED = "select min(seq) from messages where namespace = ? and session = ? and role <> 'call' and id = ?"
@@ -266,16 +267,13 @@ def _find_row(key: SqliteKey, id: str, connection: sqlite3.Connection) -> Messag
 
 
 def _read_stats(key: SqliteKey, connection: sqlite3.Connection) -> MessageStats:
-    found = {role: values for role, *values in connection.execute(_SELECT_STATS, key) if role in LISTED_ROLES}
-    if not found:
+    *counts, first, last, size = connection.execute(_SELECT_STATS, key).fetchone()
+    if first is None:
         return MessageStats()
-    counts = {role: values[0] for role, values in found.items()}
-    first, last = min(values[2] for values in found.values()), max(values[3] for values in found.values())
     times = [connection.execute(_SELECT_TIME, (*key, seq)).fetchone()[0] for seq in (first, last)]
     return MessageStats(
-        message_count=sum(counts.values()), user_message_count=counts.get("user", 0),
-        assistant_message_count=counts.get("assistant", 0), tool_message_count=counts.get("tool", 0),
-        first_message_at=times[0], last_message_at=times[1], size_bytes=sum(values[1] for values in found.values()),
+        message_count=sum(counts), user_message_count=counts[0], assistant_message_count=counts[1],
+        tool_message_count=counts[2], first_message_at=times[0], last_message_at=times[1], size_bytes=int(size),
     )  # fmt: skip
 
 
