@@ -34,6 +34,7 @@ from vaka.runtime.model_registry import ModelConfig, ModelRegistry, UnavailableM
 if TYPE_CHECKING:
     from vaka.agents.subagents import ChildAgent, SubAgents
     from vaka.middleware.compactor import Compactor
+    from vaka.middleware.eviction import Eviction
     from vaka.runtime.agent_services import ServiceHost
     from vaka.runtime.structured_output import OutputSchema
 
@@ -328,8 +329,8 @@ def _limits_for(agent: Agent, model: Model, middleware: Sequence[Middleware]) ->
 
     The results of given calls are not for a model, so their length is not limited.
     """
-    set_by: list[int | None] = [one.result_tokens for one in middleware if hasattr(one, "result_tokens")]
-    tokens = set_by[0] if set_by else agent.limits.max_result_tokens
+    found = next((cast("Eviction", one) for one in middleware if hasattr(one, "result_tokens")), None)
+    tokens = agent.limits.max_result_tokens if found is None else found.result_tokens
     if tokens is None or model.name == GIVEN_CALLS:
         tokens = None
     else:
