@@ -150,6 +150,26 @@ async def test_the_messages_of_earlier_sessions_are_recalled_with_those_around_t
     assert "In session second:\nuser: Tell me about the harbour of Hilo.\n" in user_texts(model)[0]
 
 
+async def test_a_model_that_sees_few_messages_of_a_thread_gets_those_that_fit() -> None:
+    store = MemoryStore()
+    memory = vaka.SemanticMemory(messages="all", around=0, top_k=1, tools=())
+    talk = [say("It is a fish."), *(say(f"Number {number}.") for number in range(4)), say("A fish.")]
+    model = ScriptedModel(*talk)
+    async with runtime(store) as rt:
+        thread = await rt.threads.create(title="Hints", resource_id="kim")
+        prompts = [
+            "What is the hint for my password?",
+            *(f"Count to {number}." for number in range(4)),
+            "My password hint?",
+        ]
+        for prompt in prompts:
+            options = {"context_limit": 2, "use_semantic_search": True, "semantic_memory": memory}
+            await rt.threads.generate_with_memory(agent(model), thread.id, prompt, options)
+    shown = user_texts(model)
+    assert len(shown) == 2
+    assert "user: What is the hint for my password?" in shown[-1]
+
+
 async def test_a_message_that_is_not_in_the_log_any_more_is_recalled_alone() -> None:
     store, memory = MemoryStore(), vaka.SemanticMemory(messages=True, tools=())
     await run(say("Boats."), store=store, memory=memory, prompts=["What is in the harbour of Hilo?"], session="first")

@@ -67,7 +67,7 @@ def _to_memory(session: str, turn: str, head: int, message: SpokenText, now: flo
 async def recall_passages(
     memory: ScopedMemory, query: str, *, session: str, top_k: int, threshold: float, around: int
 ) -> list[RecalledPassage]:
-    """Return the passages of other sessions that are nearest in meaning; those of deleted sessions are removed."""
+    """Return the passages nearest in meaning, but for those of ``session``; those of deleted sessions are removed."""
     found = await memory.search(query, top_k=2 * top_k, threshold=threshold, mark=False)
     passages: list[RecalledPassage] = []
     for one in found:

@@ -3,6 +3,7 @@
 import copy
 import itertools
 from collections.abc import Sequence
+from typing import Literal
 
 from vaka.core.loop.context import Turn
 from vaka.core.loop.middleware import Middleware
@@ -36,7 +37,8 @@ class SemanticMemory(Middleware):
     ``Embedder`` or its name: ``hashing``, ``minilm``, ``provider/model``. At the start of a turn up to ``top_k``
     memories with at least the similarity ``threshold`` and the confidence ``min_confidence`` follow the input; they are
     part of the log, so the prompt keeps its prefix. ``messages`` also remembers what was said in each turn, and recalls
-    it with ``around`` messages before and after each hit. ``tools`` are the names of the tools it offers.
+    it in other sessions, with ``"all"`` in the same one too, with ``around`` messages before and after each hit.
+    ``tools`` are the names of the tools it offers.
     """
 
     inherited = ()
@@ -45,7 +47,8 @@ class SemanticMemory(Middleware):
     def __init__(  # noqa: PLR0913  # a public constructor spells out every option
         self, scope: MemoryScope = "user", *, embedder: str | Embedder = "hashing", project: str = "",
         resource: str = "", collection: str = DEFAULT_COLLECTION, top_k: int = 5, threshold: float = 0.15,
-        min_confidence: float = 0.2, messages: bool = False, around: int = 1, tools: Sequence[str] = TOOL_NAMES,
+        min_confidence: float = 0.2, messages: "bool | Literal['all']" = False, around: int = 1,
+        tools: Sequence[str] = TOOL_NAMES,
     ) -> None:  # fmt: skip
         if scope not in MEMORY_SCOPES:
             raise ConfigError(f"SemanticMemory has no scope {scope!r}; expected one of {', '.join(MEMORY_SCOPES)}")
@@ -144,8 +147,8 @@ class SemanticMemory(Middleware):
         lines = [f"- {describe_memory(one.memory)}" for one in found]
         if self._messages:
             passages = await recall_passages(
-                self._message_memory(memory, turn), query, session=turn.session, top_k=self._top_k,
-                threshold=self._threshold, around=self._around,
+                self._message_memory(memory, turn), query, session="" if self._messages == "all" else turn.session,
+                top_k=self._top_k, threshold=self._threshold, around=self._around,
             )  # fmt: skip
             lines += [describe_passage(passage) for passage in passages]
         return enclose_text(TAG, "\n".join((_HEAD, *lines))) if lines else ""
