@@ -44,6 +44,7 @@ test("each method sends the request that the server documents", async () => {
   await client.sessions.delete("s");
   await client.sessions.fork("s", { at: "1.4" });
   await client.sessions.rewind("s", "label", { interrupt: true });
+  await client.sessions.compact("s", { instructions: "Keep the names." });
   await client.sessions.close("s");
   await client.sessions.export("s");
   await client.sessions.stats("s");
@@ -91,6 +92,7 @@ test("each method sends the request that the server documents", async () => {
     ["DELETE /sessions/s"],
     ["POST /sessions/s/fork", { at: "1.4" }],
     ["POST /sessions/s/rewind", { to: "label", interrupt: true }],
+    ["POST /sessions/s/compact", { instructions: "Keep the names." }],
     ["POST /sessions/s/close", {}],
     ["GET /sessions/s/export"],
     ["GET /sessions/s/stats"],
