@@ -289,23 +289,36 @@ async def test_middleware_sees_changes_and_skips_compactions() -> None:
     assert "keep in particular: the colour of the boat" in texts(asked)[0]
 
 
-async def test_a_skipped_compaction_is_logged_once_in_a_turn() -> None:
-    async def before(turn: Any, request: CompactionRequest) -> CompactionRequest:
-        return CompactionRequest(trigger=request.trigger, skip="not now")
+async def test_a_skipped_compaction_is_logged_once_in_a_turn_and_not_asked_about_in_each_step() -> None:
+    asked: list[int] = []
 
-    model = ScriptedModel(say(LINE * 2, repeat=True), context_window=WINDOW)
+    async def before(turn: Any, request: CompactionRequest) -> CompactionRequest:
+        asked.append(request.tokens)
+        return CompactionRequest(skip="not now")
+
+    async def look(what: int) -> str:
+        """Look at something."""
+        return "sea"
+
+    steps = [call("look", what=number) for number in range(20)]
+    model = ScriptedModel(
+        say(LINE * 25), say(LINE * 25), say(LINE * 25), *steps, say("Done.", repeat=True), context_window=WINDOW
+    )
     store = MemoryStore()
-    who = agent(
-        model, middleware=[vaka.Middleware.from_functions("no", before_compaction=before)],
-        compaction=Compaction(ratio=0.2),
-    )  # fmt: skip
+    no = vaka.Middleware.from_functions("no", before_compaction=before)
     async with runtime(store) as rt:
-        await talk(rt, who, 5)
-    events = await read_log(store, "s")
-    assert compactions(events) == []
-    logged = [body.message for body in bodies(events, Logged)]
-    assert logged
-    assert set(logged) == {"the context was not compacted: not now"}
+        session = await talk(rt, agent(model, look, middleware=[no]), 3)
+        asked.clear()
+        assert (await session.run("Look.")).text == "Done."
+        events = await read_log(store, "s")
+        assert compactions(events) == []
+        assert 0 < len(asked) < 10
+        logged = [body.message for body in bodies(events, Logged)]
+        assert set(logged) == {"the context was not compacted: not now"}
+        with pytest.raises(TurnError, match="the window of scripted 2000"):
+            await session.run(LINE * 200)
+    failed = [body for body in bodies(await read_log(store, "s"), ModelFailed) if body.code == "context_too_long"]
+    assert len(failed) == 1  # the same prompt is not sent again
 
 
 async def test_child_agents_compact_their_own_conversations() -> None:

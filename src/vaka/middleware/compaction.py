@@ -13,7 +13,7 @@ from vaka.core.messages.prompt import Conversation
 from vaka.core.messages.tokens import estimate_text_tokens, text_size, tokens_of_body
 from vaka.core.ports.model import context_window_of
 from vaka.core.session.state import agent_key
-from vaka.core.types.context import Compaction
+from vaka.core.types.context import Compaction, ContextCompacted
 from vaka.core.types.event import Body
 
 MAX_FIXED_PART = 0.7
@@ -56,7 +56,11 @@ class ContextCompaction(Middleware):
         return fixed > MAX_FIXED_PART * self.settings.limit_in(window) and tokens < FULL_PART * window
 
     async def context_too_long(self, turn: Turn) -> Sequence[Body]:
-        return await self._make_shortener().shorten(turn, refused=True)
+        events = await self._make_shortener().shorten(turn, refused=True)
+        if any(isinstance(event, ContextCompacted) for event in events):
+            return events
+        turn.log.defer(turn.scope, *events)  # nothing is shorter: the prompt must not be sent again
+        return ()
 
 
 def conversation_of(turn: Turn) -> Conversation:

@@ -13,6 +13,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from vaka.core.loop.context import Turn
 from vaka.core.messages.blobs import restore_message
 from vaka.core.messages.compacted import media_note
@@ -40,7 +42,9 @@ _LEFT_OUT = (
     "The messages after this one are unchanged.]"
 )
 _SHOWN_IN_PART = "[The message after this one is too long for the context and is shown in part.]"
-_SKIPPED = "compaction.skipped"
+SKIP_PART = 0.05
+"""The part of the window by which a context must grow before a skipped compaction is asked about again in its turn."""
+_ASK_AGAIN_AT = "compaction.ask_again_at"
 
 
 class Compactor:
@@ -62,15 +66,18 @@ class Compactor:
         if turn.log.deferred:
             await turn.log.append(turn.scope)  # a compaction names events by their position in the log
         window, before = context_window_of(turn.recipe.model), context_tokens(turn)
+        if trigger == "auto" and not refused and before < turn.values.get(_ASK_AGAIN_AT, 0):
+            return ()
         planner = self._make_planner(turn, window, before, refused=refused)
         plan = planner.plan_references() if trigger == "auto" and not refused else None
         plan = plan or planner.plan_summary(trigger)
         if plan is None:
             return ()
         request = CompactionRequest(trigger=trigger, instructions=instructions, tokens=before, window=window)
-        request = await turn.middleware.before_compaction(turn, request)
-        if request.skip:
-            return self._note_skip(turn, request.skip)
+        wanted = await turn.middleware.before_compaction(turn, request)
+        if wanted.skip:
+            return self._note_skip(turn, wanted.skip, before + int(SKIP_PART * window))
+        request = msgspec.structs.replace(request, instructions=wanted.instructions)
         event, notes = await self._make_event(turn, planner, plan, request)
         await turn.middleware.after_compaction(turn, event)
         if self._settings.rollout_dir:
@@ -90,11 +97,11 @@ class Compactor:
             conversation, settings, limit=limit, instructions=instructions, readable_tokens=readable
         )
 
-    def _note_skip(self, turn: Turn, reason: str) -> Sequence[Body]:
-        self.skipped = reason
-        if turn.values.get(_SKIPPED):
+    def _note_skip(self, turn: Turn, reason: str, ask_again_at: int) -> Sequence[Body]:
+        self.skipped, is_first = reason, _ASK_AGAIN_AT not in turn.values
+        turn.values[_ASK_AGAIN_AT] = ask_again_at
+        if not is_first:
             return ()
-        turn.values[_SKIPPED] = True
         return [Logged(level="info", message=f"the context was not compacted: {reason}")]
 
     async def _make_event(
