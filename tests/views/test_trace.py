@@ -9,6 +9,7 @@ import pytest
 
 from vaka.core.session.hash_chain import seal
 from vaka.core.types import control, monitor, progress
+from vaka.core.types.context import ContextCompacted
 from vaka.core.types.event import Body, Event, decode
 from vaka.core.types.ids import AgentPath, CallId, DecisionId, Digest, MessageId, SessionId, TurnId
 from vaka.core.types.message import Text, ToolCall, ToolResult, Usage
@@ -257,6 +258,12 @@ def test_a_script_is_a_span_with_its_calls_below_it() -> None:
     ]
     assert trace.usage.input == 7
     assert trace.by_id["script:1.4"].detail == {"requests": 2}
+
+
+def test_a_compaction_is_a_span_with_the_sizes_of_the_context() -> None:
+    compacted = ContextCompacted(summary="So far.", keep_from=1, before=900, after=80, model="small")
+    trace = the_trace(fold((0, BEGIN), (6, compacted), (8, STEP), (9, ANSWER)))
+    assert tree(trace)[1] == "  compaction 900 → 80 tokens ok"
 
 
 def test_what_a_child_has_open_ends_with_it() -> None:

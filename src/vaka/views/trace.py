@@ -12,11 +12,12 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from vaka.core.types import control, monitor, progress
+from vaka.core.types.context import ContextCompacted
 from vaka.core.types.event import Body, Event
 from vaka.core.types.ids import AgentPath
 from vaka.core.types.message import ToolCall, Usage
 
-SpanKind: TypeAlias = Literal["turn", "step", "model", "tool", "subagent", "script", "approval", "hook"]
+SpanKind: TypeAlias = Literal["turn", "step", "model", "tool", "subagent", "script", "approval", "hook", "compaction"]
 SpanStatus: TypeAlias = Literal["ok", "error", "running", "waiting"]
 
 MAX_DETAIL_CHARS = 300
@@ -393,6 +394,9 @@ def _add_hook(trace: Trace, event: Event, body: monitor.HookRan) -> None:
 
 def _add_call(trace: Trace, event: Event, body: Body) -> None:
     match body:
+        case ContextCompacted(before=before, after=after):
+            parent, name = trace.parent_at(event.path), f"{before} → {after} tokens"
+            trace.close_span(trace.add_span(event, "compaction", f"compaction:{event.id}", parent, name), event)
         case progress.ToolCalled(call=call):
             called = trace.add_span(event, "tool", call.id, trace.parent_at(event.path), call.name)
             called.detail = {"arguments": _arguments_of(call)}

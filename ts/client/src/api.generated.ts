@@ -422,7 +422,7 @@ export interface Setting {
 export interface Span {
   id: string;
   parent: string;
-  kind: "approval" | "hook" | "model" | "script" | "step" | "subagent" | "tool" | "turn";
+  kind: "approval" | "compaction" | "hook" | "model" | "script" | "step" | "subagent" | "tool" | "turn";
   name: string;
   path: string[];
   start_ms: number;

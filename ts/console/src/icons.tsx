@@ -63,5 +63,5 @@ export function Mark() {
 }
 
 export const KIND_ICONS: Record<string, IconName> = {
-  turn: "turn", step: "step", model: "model", tool: "tool", subagent: "subagent", script: "script", approval: "clock", hook: "hook",
+  turn: "turn", step: "step", model: "model", tool: "tool", subagent: "subagent", script: "script", approval: "clock", hook: "hook", compaction: "flag",
 };
