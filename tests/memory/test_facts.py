@@ -9,13 +9,14 @@ import pytest
 import vaka
 from tests.runtime.runtime_fixtures import agent, read_log, runtime
 from vaka.core.ports.model import Chunk, Prompt, StopChunk, TextChunk
+from vaka.core.ports.store import SessionQuery
 from vaka.core.types.control import StateChanged
 from vaka.core.types.errors import ConfigError
 from vaka.core.types.ids import SessionId
 from vaka.core.types.message import ToolMessage, UserMessage, text_of
 from vaka.core.types.monitor import ErrorReported
 from vaka.core.types.progress import ToolFailed
-from vaka.memory.background import background_session
+from vaka.memory.background import facts_session
 from vaka.memory.memory_scope import memory_scope
 from vaka.memory.semantic import ScopedMemory
 from vaka.models.embedders import HashingEmbedder
@@ -52,7 +53,7 @@ async def test_a_fact_of_one_session_is_known_in_the_next_one_of_the_owner() -> 
     async with runtime(store=store) as rt:
         await ask(rt, agent(later, middleware=[vaka.TextMemory()]), "tuesday", "Where do I live?")
     assert "Mara lives in Tromsø." in later.prompts[0].system
-    info = await store.sessions.find(SessionId(background_session("facts", "monday", "mara")))
+    info = await store.sessions.find(SessionId(facts_session("monday", "mara")))
     assert info is not None
     assert info.owner == "mara"
 
@@ -87,7 +88,7 @@ async def test_facts_belong_to_the_owner_at_the_time_of_the_turn() -> None:
 
 
 async def test_an_exchange_is_not_given_to_a_session_of_another_owner() -> None:
-    store, taken = MemoryStore(), background_session("facts", "s", "mara")
+    store, taken = MemoryStore(), facts_session("s", "mara")
     facts = ScriptedModel()
     answering = agent(
         ScriptedModel(say("Ok."), say("Ok.")), middleware=[vaka.FactExtraction(vaka.TextMemory(), model=facts)]
@@ -99,6 +100,28 @@ async def test_an_exchange_is_not_given_to_a_session_of_another_owner() -> None:
     assert "Tromsø" not in repr(await read_log(store, taken))
     errors = [event.data for event in await read_log(store, "s") if isinstance(event.data, ErrorReported)]
     assert ["another owner" in error.message for error in errors] == [True]
+
+
+async def test_copies_of_what_was_said_are_deleted_and_erased_with_the_session() -> None:
+    store = MemoryStore()
+    answering = agent(
+        ScriptedModel(say("Ok."), say("Ok.")),
+        middleware=[vaka.FactExtraction(vaka.TextMemory(), model=ScriptedModel(say("done")))],
+    )
+    async with runtime(store=store) as rt:
+        for session in ("a", "a.b", "c"):
+            await ask(rt, answering, session, f"I sail {session}.")
+        opened = await rt.open(answering, id="a")
+        await opened.update(owner="ben")
+        await opened.run("And I row.")
+        stranger = facts_session("a", "stranger")
+        await (await rt.open(answering, id=stranger)).update(owner="mara")
+    async with runtime(store=store) as rt:
+        await rt.threads.delete("a")
+        report = await rt.erase("c")
+        assert report.sessions == ("c", facts_session("c", "mara"))
+        left = [info.id for info in (await store.sessions.list(SessionQuery())).sessions if not info.erased]
+        assert sorted(left) == sorted(["a.b", facts_session("a.b", "mara"), stranger])
 
 
 async def test_the_longest_session_id_and_a_secret_at_the_place_of_a_cut_do_no_harm() -> None:
@@ -183,16 +206,10 @@ async def test_calls_of_the_extraction_are_governed_and_a_failure_of_its_model_h
         assert (await ask(rt, answering, "s", "I live in Tromsø.")).text == "One."
         assert (await ask(rt, answering, "s", "And I sail.")).text == "Two."  # the script of ``facts`` has ended
     denied = [
-        event.data
-        for event in await read_log(store, background_session("facts", "s", "mara"))
-        if isinstance(event.data, ToolFailed)
+        event.data for event in await read_log(store, facts_session("s", "mara")) if isinstance(event.data, ToolFailed)
     ]
     assert [body.result.reason for body in denied] == ["denied"]
-    ends = [
-        event.type
-        for event in await read_log(store, background_session("facts", "s", "mara"))
-        if event.type.startswith("turn.")
-    ]
+    ends = [event.type for event in await read_log(store, facts_session("s", "mara")) if event.type.startswith("turn.")]
     assert ends == ["turn.started", "turn.completed", "turn.started", "turn.failed"]
 
 

@@ -190,6 +190,24 @@ async def test_a_message_that_is_not_in_the_log_any_more_is_recalled_alone() -> 
     assert "Seen." not in user_texts(model)[0]
 
 
+async def test_the_messages_around_a_hit_are_those_of_its_owner_alone() -> None:
+    store, memory = MemoryStore(), vaka.SemanticMemory(messages=True, around=2, tools=())
+    asked = "Where is the harbour of Hilo?"
+    await run(say("There."), store=store, memory=memory, prompts=[asked], session="first")
+    await run(say("x"), say("Yes."), store=store, memory=memory, prompts=["Mine!"], session="first", owner="bob")
+    _, model = await run(store=store, memory=memory, prompts=[asked], session="second")
+    assert f"In session first:\nuser: {asked}" in user_texts(model)[0]
+    assert "Mine!" not in user_texts(model)[0]
+    async with runtime(store) as rt:
+        assert (await rt.erase("second", dry_run=True)).memories == {"semantic": 2}
+        assert (await rt.erase("second")).memories == {"semantic": 2}
+        await store.erase([SessionId("first")])  # by a program that does not know of memories
+    _, model = await run(store=store, memory=memory, prompts=[asked], session="third")
+    assert user_texts(model) == [asked]
+    left = [one.metadata["session"] async for one in memory_of(store, collection="memories.messages").scan()]
+    assert set(left) == {"third"}
+
+
 async def test_scopes_are_those_of_the_session_and_a_missing_one_is_an_error_with_advice() -> None:
     store = MemoryStore()
     cases: list[tuple[vaka.SemanticMemory, str, str]] = [

@@ -1,19 +1,33 @@
 """Background sessions, in which a model works on a memory: their ids, and their model."""
 
 import hashlib
+from collections.abc import Sequence
 
 from vaka.core.ports.agent import AgentServices
 from vaka.core.ports.model import Model
+from vaka.core.ports.store import SessionInfo, SessionQuery, Store
 from vaka.core.types.errors import ConfigError
 
 TIERS = ("low", "mid", "high")
+MAX_OWNERS = 200
+"""The most owners of one session whose background sessions are found."""
 _MAX_NAME = 150
 
 
-def background_session(kind: str, session: str, owner: str) -> str:
-    """Return the id of the background session of a session. Each owner that a session had has one of their own."""
+def facts_session(session: str, owner: str) -> str:
+    """Return the id of the session that extracts facts from another one: each owner that this one had has their own."""
+    return f"{_facts_prefix(session)}{digest_name(owner)}"
+
+
+async def list_facts_sessions(store: Store, session: str) -> Sequence[SessionInfo]:
+    """Return the sessions that have extracted facts from another one: they have copies of what was said in it."""
+    page = await store.sessions.list(SessionQuery(prefix=_facts_prefix(session), limit=MAX_OWNERS))
+    return [info for info in page.sessions if info.id == facts_session(session, info.owner)]
+
+
+def _facts_prefix(session: str) -> str:
     name = session if len(session) <= _MAX_NAME else f"{session[:_MAX_NAME]}~{digest_name(session)}"
-    return f"{kind}.{name}.{digest_name(owner)}"
+    return f"facts.{name}."
 
 
 def digest_name(name: str) -> str:

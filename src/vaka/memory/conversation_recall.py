@@ -6,15 +6,16 @@ from contextlib import aclosing
 
 import msgspec
 
-from vaka.core.ports.store import Store
+from vaka.core.ports.store import SessionInfo, Store
 from vaka.core.types.control import InputAdded
 from vaka.core.types.event import Event
 from vaka.core.types.ids import SessionId
 from vaka.core.types.message import text_of
 from vaka.core.types.progress import MessageCompleted
-from vaka.memory.memory_record import FoundMemory, Memory
+from vaka.memory.memory_record import FoundMemory, Memory, stored_filter
+from vaka.memory.memory_scope import is_below, is_owned_scope, memory_scope
 from vaka.memory.provenance import Provenance, SourceType, initial_confidence
-from vaka.memory.semantic import ScopedMemory
+from vaka.memory.semantic import DEFAULT_COLLECTION, ScopedMemory
 from vaka.memory.semantic_tools import session_source
 
 NEARBY_EVENTS = 100
@@ -74,11 +75,41 @@ async def recall_passages(
         origin = str(one.memory.metadata.get("session", ""))
         if origin == session or len(passages) == top_k or any(_is_in(one, passage) for passage in passages):
             continue
-        if await memory.store.sessions.find(SessionId(origin)) is None:
+        info = await memory.store.sessions.find(SessionId(origin))
+        if info is None or info.erased:
             await memory.store.vectors.delete(memory.collection, memory.scope, [one.memory.id])
             continue
-        passages.append(await _read_passage(memory.store, one, origin, around))
+        # The messages around it belong to the owner that the session has now.
+        passages.append(await _read_passage(memory.store, one, origin, around if may_see(memory.scope, info) else 0))
     return passages
+
+
+def may_see(scope: str, info: SessionInfo) -> bool:
+    """Whether a session belongs to the owner of a scope; scopes of no owner are shared by all."""
+    if not is_owned_scope(scope):
+        return True
+    return bool(info.owner) and is_below(scope, memory_scope(user=info.owner))
+
+
+async def erase_messages(store: Store, owner: str, session: str, *, dry_run: bool = False) -> int:
+    """Delete the messages of a session from the memories of its owner, or only count them; return how many.
+
+    Those in collections with another name than the default stay until they are recalled.
+    """
+    count, collection = 0, messages_collection(DEFAULT_COLLECTION)
+    chosen = stored_filter({"session": session})
+    for scope in await store.vectors.scopes(collection, memory_scope(user=owner)) if owner else ():
+        after = ""
+        while page := await store.vectors.scan(collection, scope, filter=chosen, after=after):
+            count, after = count + len(page), page[-1].id
+            if not dry_run:
+                await store.vectors.delete(collection, scope, [record.id for record in page])
+    return count
+
+
+def messages_collection(collection: str) -> str:
+    """Return the collection of the messages of conversations beside that of memories."""
+    return f"{collection}.messages"
 
 
 async def _read_passage(store: Store, found: FoundMemory, session: str, around: int) -> RecalledPassage:

@@ -16,7 +16,7 @@ from vaka.core.types.errors import ConfigError, InvalidInput, StoreError, VakaEr
 from vaka.core.types.ids import JSON
 from vaka.core.types.message import AssistantMessage, Content, Message, UserMessage, text_of
 from vaka.core.types.monitor import ErrorReported
-from vaka.memory.background import background_session, find_background_model
+from vaka.memory.background import facts_session, find_background_model
 from vaka.memory.enclosed_text import enclose_text
 from vaka.memory.owner import find_owner
 from vaka.memory.recall import without_recalled
@@ -112,7 +112,7 @@ class FactExtraction(Middleware):
         try:
             while left:
                 first, prompt = left[0], format_exchange(turn.session, left[0])
-                session = background_session(AGENT_NAME, turn.session, first.owner)
+                session = facts_session(turn.session, first.owner)
                 await services.submit(self._agent, session, prompt, key=first.turn, owner=first.owner)
                 left.pop(0)
         except StoreError:

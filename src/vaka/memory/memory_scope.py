@@ -33,6 +33,11 @@ def is_owned_scope(name: str) -> bool:
     return name.startswith("users/")
 
 
+def is_below(name: str, above: str) -> bool:
+    """Whether a scope is another one, or below it."""
+    return name == above or name.startswith(f"{above}/")
+
+
 def encode_scope_id(id: str) -> str:
     """Return an id as one part of the name of a scope; different ids stay different."""
     escaped = "".join(char if char.isalnum() or char in _PLAIN else f"%{ord(char):x};" for char in id)

@@ -15,7 +15,13 @@ from vaka.core.types.ending import Outcome
 from vaka.core.types.errors import ConfigError, InvalidInput, ModelError, StoreError
 from vaka.core.types.message import Content, Text, ToolCall, text_of
 from vaka.core.types.monitor import ErrorReported
-from vaka.memory.conversation_recall import SpokenText, describe_passage, recall_passages, store_messages
+from vaka.memory.conversation_recall import (
+    SpokenText,
+    describe_passage,
+    messages_collection,
+    recall_passages,
+    store_messages,
+)
 from vaka.memory.enclosed_text import enclose_text
 from vaka.memory.memory_scope import MEMORY_SCOPES, MemoryScope, memory_scope
 from vaka.memory.owner import find_owner
@@ -138,7 +144,7 @@ class SemanticMemory(Middleware):
         )  # fmt: skip
 
     def _message_memory(self, memory: ScopedMemory, turn: Turn) -> ScopedMemory:
-        return self._open_collection(turn, memory.scope, f"{self._collection}.messages")
+        return self._open_collection(turn, memory.scope, messages_collection(self._collection))
 
     async def _recall(self, turn: Turn, memory: ScopedMemory, query: str) -> str:
         found = await memory.search(

@@ -12,6 +12,8 @@ from vaka.core.types.errors import InvalidInput, NotFound
 from vaka.core.types.ids import SessionId, parse_session_id
 from vaka.files.kv import KeyValueFiles
 from vaka.hooks.transcript import Transcripts
+from vaka.memory.background import list_facts_sessions
+from vaka.memory.conversation_recall import erase_messages
 from vaka.memory.memory_scope import memory_scope
 from vaka.memory.text import VALUES_PREFIX, owner_folder
 from vaka.memory.working_record import erase_resource_memory
@@ -79,10 +81,12 @@ class Erasure:
         info = await self._store.sessions.find(parse_session_id(session))
         if info is None:
             raise NotFound(f"there is no session {session!r}")
-        found = [] if info.erased else [info]
+        found = [one for one in (info, *await list_facts_sessions(self._store, info.id)) if not one.erased]
+        messages = await erase_messages(self._store, info.owner, info.id, dry_run=dry_run)
+        memories = {"semantic": messages} if messages else {}
         if dry_run:
-            return _preview(found)
-        return _add_result(ErasureReport(), await self._erase_sessions(found, by), {})
+            return replace(_preview(found), memories=memories)
+        return _add_result(ErasureReport(), await self._erase_sessions(found, by), memories)
 
     async def _erase_owner(self, owner: str, by: str) -> ErasureReport:
         """Erase everything of an owner. Each step can be repeated: a second call completes one that was cut off."""

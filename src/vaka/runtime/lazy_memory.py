@@ -1,13 +1,13 @@
 """Lazy imports of threads, and of the parts that memories need."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from vaka.core.ports.env import Clock
     from vaka.core.ports.files import Files
     from vaka.core.ports.model import Embedder
-    from vaka.core.ports.store import Store
+    from vaka.core.ports.store import SessionInfo, Store
     from vaka.core.ports.values import KeyValueStore
     from vaka.core.session.redaction import Secrets
     from vaka.files.kv import KeyValueFiles
@@ -28,6 +28,12 @@ async def search_files(files: "Files", given: dict[str, Any], *, seconds: float)
     from vaka.tools.builtin.search.grep import run_grep
 
     return await run_grep(files, given, seconds=seconds)
+
+
+async def list_facts_sessions(store: "Store", session: str) -> "Sequence[SessionInfo]":
+    from vaka.memory.background import list_facts_sessions
+
+    return await list_facts_sessions(store, session)
 
 
 def copy_thread_memory() -> "Callable[[KeyValueStore, str, str], Awaitable[None]]":

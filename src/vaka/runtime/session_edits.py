@@ -67,6 +67,13 @@ async def fork(
         raise
 
 
+async def delete_session(store: Store, session: SessionId) -> None:
+    """Delete a session, and those with copies of what was said in it. Raises ``NotFound`` and ``Busy``."""
+    for info in await lazy_memory.list_facts_sessions(store, session):
+        await store.sessions.delete(info.id)
+    await store.sessions.delete(session)
+
+
 async def rewind(
     store: Store, session: SessionId, to: "Cursor | str", timestamp: str, extra_bodies: Sequence[Body] = ()
 ) -> Event:

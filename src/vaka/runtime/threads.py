@@ -38,7 +38,7 @@ from vaka.memory.threads import (
 from vaka.runtime.genx_import import store_entries
 from vaka.runtime.options import Response, UserInput
 from vaka.runtime.session import Session
-from vaka.runtime.session_edits import ComposeEntries, TimedEntry, check_version, make_update
+from vaka.runtime.session_edits import ComposeEntries, TimedEntry, check_version, delete_session, make_update
 from vaka.runtime.thread_deletion import compose_deletion, count_visible, is_hidden, list_visible
 from vaka.runtime.thread_files import ThreadLines, ThreadReader, export_lines
 from vaka.runtime.thread_turns import TurnKeywords, apply_options, run_beside_thread, run_in_thread
@@ -157,7 +157,7 @@ class Threads:
     async def delete(self, thread_id: str, *, resource_id: str | None = None) -> None:
         """Delete a thread with its log. Raises ``Busy`` while a turn runs."""
         session = SessionId((await self._find_owned(thread_id, resource_id)).id)
-        await self._store.sessions.delete(session)
+        await delete_session(self._store, session)
         self._runtime.hub.end_followers(session)
 
     async def set_state(

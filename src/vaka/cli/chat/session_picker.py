@@ -24,6 +24,7 @@ from vaka.core.types.ids import SessionId
 from vaka.core.types.message import text_of
 from vaka.core.types.monitor import UsageRecorded
 from vaka.core.types.progress import GIVEN_CALLS, MessageCompleted, TurnStarted
+from vaka.runtime.session_edits import delete_session
 
 PAGE_SIZE = 50
 MAX_ROWS = 12
@@ -148,7 +149,7 @@ class SessionPicker:
         if await self._screen.ask(question, "yn") != "y":
             return
         try:
-            await self._store.sessions.delete(info.id)
+            await delete_session(self._store, info.id)
         except VakaError as error:
             self._message = describe_error(error).message
             return

@@ -31,6 +31,7 @@ from vaka.core.types.event import Event
 from vaka.core.types.ids import AgentPath, Cursor, SessionId
 from vaka.core.types.progress import SubagentStarted
 from vaka.runtime.runtime import Runtime
+from vaka.runtime.session_edits import delete_session
 
 if TYPE_CHECKING:
     from vaka.runtime.file_rewind import FileRewind
@@ -403,7 +404,7 @@ def delete(session: str, yes: bool, **flags: Any) -> None:
         if not sys.stdin.isatty():
             raise UsageError("deleting cannot be undone; add --yes to do it without a terminal")
         click.confirm(f"Delete session {as_printable(session)} for good?", abort=True, err=True)
-    with_runtime(flags, lambda runtime: runtime.store.sessions.delete(SessionId(session)))
+    with_runtime(flags, lambda runtime: delete_session(runtime.store, SessionId(session)))
     lazy.transcripts()(str(transcript_folder()), "").delete(SessionId(session))
     click.echo(f"deleted {as_printable(session)}", err=True)
 

@@ -16,6 +16,7 @@ from vaka.core.types.ids import SessionId, parse_session_id
 from vaka.core.types.message import Content
 from vaka.core.types.progress import StepStarted, TurnStarted
 from vaka.runtime.clock import RandomIds
+from vaka.runtime.session_edits import delete_session
 from vaka.runtime.workspace import describe_folder, require_same_folder
 from vaka.server.acp.turns import CANCEL_NOTE, Client, PendingPrompt, TurnDecisions
 from vaka.server.acp.workspaces import (
@@ -259,7 +260,7 @@ class AcpServer:
         if opened is not None:
             await self._end_session(opened)
         with suppress(NotFound):  # nothing is stored before the first prompt, and a repeated request changes nothing
-            await store.sessions.delete(id)
+            await delete_session(store, id)
         return RpcReply({})
 
     async def _end_session(self, opened: _OpenSession) -> None:

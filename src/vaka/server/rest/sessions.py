@@ -12,6 +12,7 @@ from starlette.responses import Response, StreamingResponse
 from vaka.core.ports.store import SessionInfo, SessionQuery, SessionStatus, Store
 from vaka.core.types.ids import Cursor, SessionId, parse_session_id
 from vaka.memory.threads import ThreadState
+from vaka.runtime import session_edits
 from vaka.runtime.runtime import Runtime
 from vaka.server.bodies import json_response, read_json
 from vaka.server.guard import principal_of
@@ -243,7 +244,7 @@ async def update_session(service: AgentService, request: Request) -> Response:
 
 async def delete_session(service: AgentService, request: Request) -> Response:
     runtime, info = await find_session(service, request)
-    await runtime.store.sessions.delete(info.id)
+    await session_edits.delete_session(runtime.store, info.id)
     runtime.hub.end_followers(info.id)
     service.usage_of(runtime).forget(info.id)
     return Response(status_code=204)
