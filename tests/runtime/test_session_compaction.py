@@ -206,3 +206,35 @@ async def test_of_two_writers_one_compacts_and_the_other_gets_busy(tmp_path: Pat
         assert (await seen_by(there))[1].endswith("Short.")
         types = [event.type async for event in one.store.events.read(here.id)]
         assert types.count("context.compacted") == 1
+
+
+async def test_a_compacted_child_goes_on_with_its_summary_after_its_parent_was_compacted() -> None:
+    @vaka.tool(effect="read")
+    async def look(at: int) -> str:
+        """Look at something."""
+        return LINE * 20
+
+    child = [*[call("look", at=number) for number in range(10)], say("I saw all."), say("I remember.")]
+    model = ScriptedModel(
+        call("Task", prompt="Look ten times.", subagent_type="runner"), say("one"), say(LINE * 20), say(LINE),
+        call("Task", prompt="What did you see?", resume="agent-1"), say("five"),
+        agents={"runner": child, **SUMMARY}, context_window=2_000,
+    )  # fmt: skip
+    store = MemoryStore()
+    runner = vaka.SubAgents(vaka.SubAgent(name="runner", instructions="You run.", tools=[look]))
+    async with runtime(store) as rt:
+        session = await rt.open(agent(model, middleware=[runner]), id="s")
+        for prompt in ("Go.", "Two.", "Three."):
+            await session.run(prompt)
+        assert (await session.compact()).event is not None
+        assert (await session.run("Ask again.")).text == "five"
+    log = await read_log(store, "s")
+    paths = [event.path for event in log if event.type == "context.compacted"]
+    assert paths[0] == ("agent-1",)
+    assert paths[-1] == ()
+    [asked] = [prompt for prompt in model.prompts if prompt.path == ("agent-2",)]
+    shown = [text_of(m.content) for m in asked.messages if not isinstance(m, ToolMessage)]
+    assert any(text.endswith("The boat is red.") for text in shown)
+    assert "Look ten times." in shown
+    assert shown[-1] == "What did you see?"
+    check_log(log)
