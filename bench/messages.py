@@ -5,7 +5,7 @@ import itertools
 import random
 import time
 from bisect import bisect
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Generator
 from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
@@ -218,14 +218,17 @@ def _rows_of(kind: stores.StoreKind, found: ThreadTimes, total: int) -> list[Row
 
 
 @contextmanager
-def without_index() -> Iterator[None]:
+def without_index() -> Generator[None]:
     """Run the block with stores that write no message rows."""
+
+    def select_nothing(_: object) -> list[Event]:
+        return []
 
     async def encode_nothing(*_: object) -> list[dict[str, object]]:
         return []
 
     patches: list[tuple[ModuleType, str, object]] = [
-        (sqlite_rows, "select_messages", lambda _: []), (postgres_events, "encode_messages", encode_nothing),
+        (sqlite_rows, "select_messages", select_nothing), (postgres_events, "encode_messages", encode_nothing),
     ]  # fmt: skip
     kept = [getattr(module, name) for module, name, _ in patches]
     for module, name, value in patches:

@@ -45,7 +45,8 @@ def _make_inputs(count: int) -> list[Body]:
 async def test_words_are_indexed_in_batches_after_the_commit(store: SqliteStore, path: Path) -> None:
     await write_session(store, "s", *_make_inputs(rows.WORDS_BATCH + 40))
     await write_session(store, "t", input_added("one more canoe"))
-    await store.close()  # waits for the batch
+    await store.hub.tasks.wait()
+    await store.close()
     assert _execute(path, "select indexed from message_progress") == [(rows.WORDS_BATCH,)]
     assert _execute(path, "select count(*) from message_words") == [(rows.WORDS_BATCH,)]
     again = SqliteStore(path, durability="process")
@@ -53,8 +54,19 @@ async def test_words_are_indexed_in_batches_after_the_commit(store: SqliteStore,
     assert await find_sessions(again, '"number 3"') == ["s"]
     for n in range(12):  # a process that writes few messages indexes those of others
         await write_session(again, f"u{n}", *_make_inputs(40))
+    await again.hub.tasks.wait()
     await again.close()
     assert _execute(path, "select indexed from message_progress") == [(2 * rows.WORDS_BATCH,)]
+
+
+async def test_closing_a_store_does_not_wait_for_all_words(store: SqliteStore, path: Path) -> None:
+    await write_session(store, "s", *_make_inputs(4 * rows.WORDS_BATCH))
+    await store.close()
+    ((indexed,),) = _execute(path, "select indexed from message_progress")
+    assert indexed < 2 * rows.WORDS_BATCH
+    again = SqliteStore(path, durability="process")
+    assert len(await search_all(again, "canoe", 3000)) == 4 * rows.WORDS_BATCH
+    await again.close()
 
 
 async def test_two_processes_index_each_message_once(store: SqliteStore, path: Path) -> None:

@@ -70,13 +70,9 @@ def without_content(message: MessageRow) -> MessageRow:
 def content_of(event: Event) -> Content:
     """Return the content of the message that an event is; a call has none."""
     body: Any = event.data
-    match MESSAGE_ROLES[type(event.data)]:
-        case "call":
-            return ()
-        case "tool":
-            return body.result.content  # type: ignore[no-any-return]  # the body of a result
-        case _:
-            return body.content  # type: ignore[no-any-return]  # the body of a message
+    role = MESSAGE_ROLES[type(event.data)]
+    content: Content = body.result.content if role == "tool" else () if role == "call" else body.content
+    return content
 
 
 def indexed_blobs_of(content: Content) -> list[Digest]:

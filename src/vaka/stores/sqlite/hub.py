@@ -113,13 +113,14 @@ class SqliteHub:
     async def index_until(self, rest: int) -> None:
         """Index the words of messages until at most ``rest`` wait.
 
-        A file that cannot be written stays as it is: a search reads the messages that wait.
+        A file that cannot be written stays as it is, and so do messages that wait when the store closes: a search
+        reads them.
         """
         from vaka.stores.sqlite.message_words import index_batches  # noqa: PLC0415  # only one in many runs needs it
 
         async with self._index_lock:
             try:
-                await index_batches(self.database, rest=rest)
+                await index_batches(self.database, rest, lambda: self._closed)
             except StoreError as error:
                 _log.warning("the words of messages were not indexed: %s", error)
 

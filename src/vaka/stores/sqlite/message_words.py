@@ -3,7 +3,7 @@
 import asyncio
 import sqlite3
 import zlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from functools import partial
 from typing import Any, NamedTuple
@@ -188,10 +188,10 @@ async def index_waiting(database: SqliteDatabase) -> bool:
     return bool(batch) and await database.write(partial(_insert_words, indexed, batch), size=size)
 
 
-async def index_batches(database: SqliteDatabase, *, rest: int = 0) -> None:
-    """Index batches until at most ``rest`` messages wait, or no process makes progress."""
+async def index_batches(database: SqliteDatabase, rest: int, is_closing: Callable[[], bool]) -> None:
+    """Index batches until at most ``rest`` messages wait, the store closes, or no process makes progress."""
     waiting = await database.read(rows.count_waiting)
-    while waiting > rest:
+    while waiting > rest and not is_closing():
         indexed = await index_waiting(database)
         before, waiting = waiting, await database.read(rows.count_waiting)
         if not indexed and waiting >= before:
