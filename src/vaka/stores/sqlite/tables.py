@@ -113,7 +113,7 @@ def _list_statement(namespace: str, query: SessionQuery) -> tuple[str, list[obje
     for condition, value in (
         ("agent = ?", query.agent), ("origin = ?", query.origin), ("has(title, ?)", query.text),
         ("belongs_to = ? and belongs_to <> ''", query.owner), ("instr(tags, ?) > 0", tag_pattern(query.tag)),
-        ("has_metadata(metadata, ?)", wanted and msgspec.json.encode(wanted).decode()),
+        ("has_metadata(metadata, ?)", msgspec.json.encode(wanted).decode() if wanted else ""),
         ("state = ?" if query.state == "active" else "state = ? and state <> 'active'", query.state),
     ):  # fmt: skip
         if value:
