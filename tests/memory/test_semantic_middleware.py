@@ -213,7 +213,7 @@ async def test_scopes_are_those_of_the_session_and_a_missing_one_is_an_error_wit
     cases: list[tuple[vaka.SemanticMemory, str, str]] = [
         (vaka.SemanticMemory("global"), "", ""), (vaka.SemanticMemory("project", project="p"), "", "projects/p"),
         (vaka.SemanticMemory("project", project="p"), "kim", "users/kim/projects/p"),
-        (vaka.SemanticMemory("resource", resource="r/1"), "kim", "users/kim/resources/r%2f;1"),
+        (vaka.SemanticMemory("resource", resource="r/1"), "kim", "users/kim/resources/r%2F1"),
     ]  # fmt: skip
     for number, (memory, owner, scope) in enumerate(cases):
         text = f"fact {number}"

@@ -127,6 +127,11 @@ async def test_a_change_with_the_key_of_a_call_happens_once() -> None:
         await memory.append("one", call="s/call_1")
         await memory.append("two", call="s/call_2")
     assert await memory.get() == "one\n\ntwo"
+    for _ in range(2):  # the second finds an empty memory, and its own key
+        await memory.find_and_replace("one\n\ntwo", "", call="s/call_3")
+    assert await memory.get() == ""
+    with pytest.raises(NotInMemory):
+        await memory.find_and_replace("one", "")
 
 
 async def test_a_damaged_record_is_an_error_and_is_kept_when_the_memory_is_written_anew() -> None:

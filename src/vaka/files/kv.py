@@ -3,7 +3,7 @@
 ::
 
     files/n/<path>          {"size", "modified", "digest", "data"} or {…, "parts", "id"}
-    files/d/<id>/<number>   a part of the bytes, as base64
+    files/d/<id>/<number>   a part of the bytes, as base64; the id begins with the path
 """
 
 import asyncio
@@ -103,7 +103,7 @@ class KeyValueFiles(WalkMethod):
         parts = paths.parts_of(path)
         async with self._write_lock:
             old = await self._load_writable(path, parts, known, new=new)
-            head = await self._store_parts(bytes(data))
+            head = await self._store_parts(parts, bytes(data))
             value, key = msgspec.to_builtins(head), self._key_of(parts)
             while not await self._values.compare_and_set(key, old, value):
                 try:
@@ -129,15 +129,19 @@ class KeyValueFiles(WalkMethod):
     async def erase(self, folder: str, *, dry_run: bool = False) -> int:
         """Delete a folder with all its files, damaged ones too, or with ``dry_run`` only count them; return how many.
 
-        The parts of a file go before its record, so that a second call completes one that was cut off.
+        The parts of a file go before its record, so that a second call completes one that was cut off. Parts that were
+        left by killed writers go too.
         """
         parts = paths.deletable_parts_of(folder)
         async with self._write_lock:
-            start = paths.child_path(self._key_of(parts), "")
-            keys = await self._values.keys(start)
-            for key in () if dry_run else keys:
+            keys = await self._values.keys(paths.child_path(self._key_of(parts), ""))
+            if dry_run:
+                return len(keys)
+            for key in keys:
                 with suppress(Corrupt):
                     await self._delete_parts(_decode_record(key, await self._values.get(key)))
+                await self._values.put(key, None)
+            for key in await self._values.keys(f"{self._prefix}d/{_encode_key(paths.join_names(parts))}/"):
                 await self._values.put(key, None)
         return len(keys)
 
@@ -149,7 +153,7 @@ class KeyValueFiles(WalkMethod):
                 head = _decode_record(key, await self._values.get(key))
                 used.add(head.id if head else "")
             start = f"{self._prefix}d/"
-            unused = [key for key in await self._values.keys(start) if key[len(start) :].partition("/")[0] not in used]
+            unused = [key for key in await self._values.keys(start) if key[len(start) :].rpartition("/")[0] not in used]
             for key in unused:
                 await self._values.put(key, None)
         return len(unused)
@@ -180,14 +184,15 @@ class KeyValueFiles(WalkMethod):
         start = paths.child_path(self._key_of(parts), "") if parts else f"{self._prefix}n/"
         return [key[len(start) :] for key in await self._values.keys(start)]
 
-    async def _store_parts(self, data: bytes) -> _FileRecord:
+    async def _store_parts(self, parts: Sequence[str], data: bytes) -> _FileRecord:
         """Store the parts of a large file; return the record for its path."""
         digest = Digest(hashlib.sha256(data).hexdigest())
         head = _FileRecord(size=len(data), modified=self._now(), digest=digest)
         if len(data) <= PART_BYTES:
             return msgspec.structs.replace(head, data=base64.b64encode(data).decode())
         pieces = [data[at : at + PART_BYTES] for at in range(0, len(data), PART_BYTES)]
-        head = msgspec.structs.replace(head, parts=len(pieces), id=secrets.token_hex(16))
+        id = f"{_encode_key(paths.join_names(parts))}/{secrets.token_hex(16)}"
+        head = msgspec.structs.replace(head, parts=len(pieces), id=id)
         for number, piece in enumerate(pieces):
             await self._values.put(self._part_key_of(head, number), base64.b64encode(piece).decode())
         return head

@@ -1,15 +1,12 @@
 """The scopes of semantic memory: of a user, a project, a resource, or of all."""
 
-import hashlib
 from typing import Literal, TypeAlias, get_args
 
 from vaka.core.types.errors import InvalidInput
+from vaka.memory.owner import encode_name
 
 MemoryScope: TypeAlias = Literal["user", "project", "resource", "global"]
 MEMORY_SCOPES: tuple[MemoryScope, ...] = get_args(MemoryScope)
-
-_MAX_ID_BYTES = 200
-_PLAIN = frozenset("-_.@+: ")
 
 
 def memory_scope(scope: MemoryScope = "user", *, user: str = "", project: str = "", resource: str = "") -> str:
@@ -25,7 +22,7 @@ def memory_scope(scope: MemoryScope = "user", *, user: str = "", project: str = 
     parts = [("users", user)] if scope != "global" else []
     parts += [("projects", project)] if scope in ("project", "resource") else []
     parts += [("resources", resource)] if scope == "resource" else []
-    return "/".join(f"{kind}/{encode_scope_id(id)}" for kind, id in parts if id)
+    return "/".join(f"{kind}/{encode_name(id)}" for kind, id in parts if id)
 
 
 def is_owned_scope(name: str) -> bool:
@@ -36,11 +33,3 @@ def is_owned_scope(name: str) -> bool:
 def is_below(name: str, above: str) -> bool:
     """Whether a scope is another one, or below it."""
     return name == above or name.startswith(f"{above}/")
-
-
-def encode_scope_id(id: str) -> str:
-    """Return an id as one part of the name of a scope; different ids stay different."""
-    escaped = "".join(char if char.isalnum() or char in _PLAIN else f"%{ord(char):x};" for char in id)
-    if len(escaped.encode()) <= _MAX_ID_BYTES:
-        return escaped
-    return f"%%{hashlib.sha256(id.encode('utf-8', 'surrogatepass')).hexdigest()}"

@@ -90,14 +90,16 @@ class StoredWorkingMemory:
         """Replace the first place with a text; an empty search, or an empty memory, appends. Raises ``NotInMemory``."""
 
         def replace(old: str) -> str:
+            if not old.strip() and text.strip():
+                return text
             if search not in old:
                 raise NotInMemory(f"the working memory does not contain {search[:200]!r}")
             return old.replace(search, text, 1)
 
-        if not search.strip() or not await self.get():
-            await self.append(text, call=call)
-        else:
+        if search.strip():
             await self._change(replace, call)
+        else:
+            await self.append(text, call=call)
 
     async def delete(self) -> bool:
         """Delete the record; return whether there was one."""
