@@ -36,7 +36,7 @@ from vaka.runtime import lazy
 from vaka.runtime.agent_builder import AgentBuilder
 from vaka.runtime.options import ApprovalAnswer, Options, PermissionRequest, PermissionRequestHandler, TokenStats
 from vaka.runtime.session_driver import SessionDriver, SyncStarter, WarmSessions
-from vaka.runtime.session_edits import TimedEntry, append_entries, write_event, write_event_if
+from vaka.runtime.session_edits import EditCaches, TimedEntry, append_entries, write_event, write_event_if
 from vaka.runtime.turn_stream import TurnCollector
 from vaka.runtime.workspace import describe_workspace, require_unchanged, works_in_folder
 
@@ -68,6 +68,7 @@ class SessionDrivers:
         self._options = options
         self._tasks: set[asyncio.Task[None]] = set()
         self._sync_starter, self.warm_sessions = SyncStarter(), WarmSessions()
+        self.edit_caches = EditCaches(self.warm_sessions, WarmSessions())
         self._edit_locks: WeakValueDictionary[SessionId, asyncio.Lock] = WeakValueDictionary()
         self._closed = self._cancelling = False
 
@@ -97,7 +98,8 @@ class SessionDrivers:
             await asyncio.gather(*(driver.wait() for driver in drivers))
             await asyncio.sleep(0)
         self._sync_starter.close()
-        self.warm_sessions.clear()
+        for cache in self.edit_caches:
+            cache.clear()
 
     async def leave_session(self, session: SessionId, reason: str, successor: SessionId | None = None) -> None:
         """Run what is to run when this process leaves a session, such as hooks."""
@@ -184,7 +186,7 @@ class SessionDrivers:
             if create and session in self.active:
                 raise HeadMoved(f"there is a session {session!r} already")
             await self.require_idle(session)
-            return (await append_entries(self.store, session, compose, self.timestamp(), self.warm_sessions))[-1]
+            return (await append_entries(self.store, session, compose, self.timestamp(), self.edit_caches))[-1]
 
     async def submit(
         self, session: "Session[Any]", added: InputAdded, follower: Follower, *, reject: bool, caller_key: bool

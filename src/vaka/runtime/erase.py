@@ -17,7 +17,7 @@ from vaka.memory.conversation_recall import erase_messages
 from vaka.memory.memory_scope import memory_scope
 from vaka.memory.text import VALUES_PREFIX, owner_folder
 from vaka.memory.working_record import erase_resource_memory
-from vaka.runtime.session_driver import WarmSessions
+from vaka.runtime.session_edits import EditCaches
 
 MemoryEraser: TypeAlias = Callable[[Store, str, bool], Awaitable[int]]
 """Erases what a memory keeps of an owner, or only counts it (``True``); returns the number of records."""
@@ -67,9 +67,9 @@ class Erasure:
     """Erases sessions and memories of a store, and what a process and a folder of transcripts keep of them."""
 
     def __init__(
-        self, store: Store, warm: WarmSessions, transcript_folder: str = "", transcripts: Transcripts | None = None
+        self, store: Store, caches: EditCaches, transcript_folder: str = "", transcripts: Transcripts | None = None
     ) -> None:
-        self._store, self._warm = store, warm
+        self._store, self._caches = store, caches
         self._transcripts = transcripts or (Transcripts(transcript_folder, "") if transcript_folder else None)
 
     async def erase(self, session: str, owner: str, *, by: str, dry_run: bool) -> ErasureReport:
@@ -105,7 +105,8 @@ class Erasure:
 
     async def _erase_sessions(self, found: Sequence[SessionInfo], by: str) -> EraseResult:
         for info in found:  # first: the owner of an erased session is not known any more
-            self._warm.take(info.id)
+            for cache in self._caches:
+                cache.take(info.id)
             if self._transcripts is not None:
                 self._transcripts.delete(info.id)
         return await self._store.erase([info.id for info in found], by=by)

@@ -359,8 +359,8 @@ class Runtime:
         """
         from vaka.runtime.erase import Erasure  # noqa: PLC0415  # most programs erase nothing
 
-        hooks, warm = self._governance.hooks, self._drivers.warm_sessions
-        erasure = Erasure(self.store, warm, self.options.transcript_folder, hooks.transcripts if hooks else None)
+        hooks, caches = self._governance.hooks, self._drivers.edit_caches
+        erasure = Erasure(self.store, caches, self.options.transcript_folder, hooks.transcripts if hooks else None)
         return await erasure.erase(session, owner, by=by, dry_run=dry_run)
 
     async def workspace(self, session: str) -> SessionWorkspace | None:

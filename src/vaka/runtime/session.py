@@ -338,8 +338,8 @@ class Session(Generic[Deps]):
 
         async with self._drivers.edit_lock(self.id):
             await self._drivers.require_idle(self.id)
-            warm, now = self._drivers.warm_sessions, self._drivers.timestamp()
-            return await append_entries(self._runtime.store, self.id, compose_redacted, now, warm)
+            caches, now = self._drivers.edit_caches, self._drivers.timestamp()
+            return await append_entries(self._runtime.store, self.id, compose_redacted, now, caches)
 
     async def leave(self, reason: str = "other", *, successor: "Session[Any] | None" = None) -> None:
         """Run the ``SessionEnd`` hooks now; otherwise they run when the session or the runtime is closed.

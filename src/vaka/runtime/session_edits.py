@@ -5,12 +5,13 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequen
 from contextlib import aclosing, suppress
 from itertools import groupby
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import msgspec
 
 from vaka.core.ports.store import Store
 from vaka.core.session.branches import end_turn_entries, fork_entries, rewind_entries
+from vaka.core.session.context_window import ContextWindow
 from vaka.core.session.fold import fold
 from vaka.core.session.hash_chain import seal_chain
 from vaka.core.session.index_rows import MAX_METADATA_BYTES, require_data
@@ -167,12 +168,12 @@ async def append_entries(
     session: SessionId,
     compose: ComposeEntries,
     timestamp: str,
-    warm: "WarmSessions | None" = None,
+    caches: "EditCaches | None" = None,
 ) -> list[Event]:
     """Append the entries that ``compose`` returns for the current state, each at its time or at ``timestamp``.
 
     A session that does not exist begins with them. ``compose`` is called while this process is the writer. With
-    ``warm`` a session is not read again from the start of its window for each call.
+    ``caches`` a session is not read again for each call, and its context window may be empty.
     """
 
     async def seal(now: OpenedSession) -> list[Event]:
@@ -182,7 +183,7 @@ async def append_entries(
             events += seal_chain(session, events[-1] if events else now.last, entries, time or timestamp)
         return events
 
-    return await _append_sealed(store, session, seal, warm)
+    return await _append_sealed(store, session, seal, caches)
 
 
 async def _append_composed(
@@ -201,13 +202,13 @@ async def _append_sealed(
     store: Store,
     session: SessionId,
     seal: Callable[[OpenedSession], Awaitable[list[Event]]],
-    warm: "WarmSessions | None" = None,
+    caches: "EditCaches | None" = None,
 ) -> list[Event]:
     """Append the events that ``seal`` returns for the current state; retry when the head has moved."""
-    term = await (store.events.claim(session) if warm is None else _claim_soon(store, session))
+    term = await (store.events.claim(session) if caches is None else _claim_soon(store, session))
     try:
         while True:
-            now = await _read_session(store, session, warm)
+            now = await (reopen(store, session) if caches is None else caches.read(store, session))
             events = await seal(now)
             try:
                 await store.events.append(session, events, head=_head_of(now), term=term, release=True)
@@ -217,8 +218,8 @@ async def _append_sealed(
     except BaseException:
         await store.events.release(session, term)
         raise
-    if warm is not None and events and not any(isinstance(event.data, SessionReverted) for event in events):
-        await _hold(store, session, now, events, warm)
+    if caches is not None and events and not any(isinstance(event.data, SessionReverted) for event in events):
+        await caches.hold(store, session, now, events)
     return events
 
 
@@ -237,22 +238,33 @@ async def _claim_soon(store: Store, session: SessionId) -> Term:
                     await store.events.wait(session, after=info.head)
 
 
-async def _read_session(store: Store, session: SessionId, warm: "WarmSessions | None") -> OpenedSession:
-    known = warm.take(session) if warm is not None else None
-    if known is not None:
-        known = await reopen_warm(store, session, known)
-    return known or await reopen(store, session)
+class EditCaches(NamedTuple):
+    """The sessions that this process has run or edited, so that their next edit reads only what is new."""
 
+    warm: "WarmSessions"
+    """With their context windows, for turns as well."""
+    states: "WarmSessions"
+    """Without context windows: an edit of a long conversation does not need it."""
 
-async def _hold(
-    store: Store, session: SessionId, now: OpenedSession, events: Sequence[Event], warm: "WarmSessions"
-) -> None:
-    """Hold a session for its next edit or turn, with the events that were appended to it."""
-    fold(now.state, events)
-    now.window.add(events, now.state)
-    now.tail.add(events)
-    await now.tail.save_if_due(store, session, now.state, events[-1].hash)
-    warm.put(session, now._replace(last=events[-1]))
+    async def read(self, store: Store, session: SessionId) -> OpenedSession:
+        """Return a session as it is now; one that is not held is read without its context window."""
+        for cache in self:
+            known = cache.take(session)
+            known = await reopen_warm(store, session, known) if known is not None else None
+            if known is not None:
+                return known
+        return await reopen(store, session, with_window=False)
+
+    async def hold(self, store: Store, session: SessionId, now: OpenedSession, events: Sequence[Event]) -> None:
+        """Hold a session for its next edit or turn, with the events that were appended to it."""
+        fold(now.state, events)
+        now.window.add(events, now.state)
+        now.tail.add(events)
+        await now.tail.save_if_due(store, session, now.state, events[-1].hash)
+        if now.tail.has_window:
+            self.warm.put(session, now._replace(last=events[-1]))
+        else:
+            self.states.put(session, now._replace(last=events[-1], window=ContextWindow((), now.state)))
 
 
 async def read_last_turn(store: Store, session: SessionId) -> tuple[Event, ...]:

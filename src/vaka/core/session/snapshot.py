@@ -65,8 +65,13 @@ def _needs_whole_log(event: Event, last: Event) -> bool:
     return isinstance(event.data, SessionReverted) or event.epoch != last.epoch or event.v > VERSION
 
 
-async def reopen(store: Store, session: SessionId, *, upto: int | None = None) -> OpenedSession:
-    """Read a session, up to an event, from its last valid snapshot on."""
+async def reopen(
+    store: Store, session: SessionId, *, upto: int | None = None, with_window: bool = True
+) -> OpenedSession:
+    """Read a session, up to an event, from its last valid snapshot on.
+
+    Without its context window, which is empty then, it costs little however long the conversation is.
+    """
     if await store.sessions.find(session) is None:
         return empty_session()
     limit = upto
@@ -89,15 +94,19 @@ async def reopen(store: Store, session: SessionId, *, upto: int | None = None) -
     if last is not None:
         state.seq, state.epoch = last.seq, last.epoch
     older: Sequence[Event] = ()
-    if state.window == begin and snapshot.window is not None:
+    if not with_window:
+        window = ContextWindow((), state)
+    elif state.window == begin and snapshot.window is not None:
         visible = await store.events.select(session, snapshot.window.seqs, digest=snapshot.window.digest)
         window = ContextWindow(tail, state, visible=visible)
-    else:  # the index is of a window that begins earlier
+    else:  # the index is of a window that begins earlier, or the snapshot has none
         older = await _read_before_snapshot(store, session, state, base)
         window = ContextWindow([*older, *tail], state)
     too_new = max([0, *(event.v for event in (*older, *events) if event.v > VERSION)])
-    snapshot_tail = SnapshotTail(window, (last.seq if last is not None else 0) - base, snapshot.size)
-    return OpenedSession(state, window, last, snapshot_tail, too_new)
+    count = (last.seq if last is not None else 0) - base
+    return OpenedSession(
+        state, window, last, SnapshotTail(window if with_window else None, count, snapshot.size), too_new
+    )
 
 
 async def _read_events(store: Store, session: SessionId, after: int, upto: int | None) -> list[Event]:
@@ -138,7 +147,7 @@ class _LoadedSnapshot(NamedTuple):
 
 
 _decode_snapshot = msgspec.json.Decoder(_StoredSnapshot).decode
-_decode_index = msgspec.json.Decoder(WindowIndex).decode
+_decode_index = msgspec.json.Decoder(WindowIndex | None).decode
 
 
 async def _load_snapshot(store: Store, session: SessionId, upto: int | None) -> _LoadedSnapshot:
@@ -163,8 +172,8 @@ def _decode_checked(seq: int, data: bytes) -> _LoadedSnapshot:
     return _LoadedSnapshot(state, _decode_index(stored.window), stored.hash, len(data))
 
 
-def _encode_snapshot(state: SessionState, window: ContextWindow, hash: str) -> bytes:
-    index = msgspec.json.encode(window.index())
+def _encode_snapshot(state: SessionState, window: ContextWindow | None, hash: str) -> bytes:
+    index = msgspec.json.encode(window.index() if window is not None else None)
     stored = _StoredSnapshot(VERSION, hash, "", msgspec.Raw(encode_state(state)), msgspec.Raw(index))
     stored.sum = _checksum(stored)
     return msgspec.json.encode(stored)
@@ -181,11 +190,16 @@ _STORED_BYTES = attrgetter("stored")
 class SnapshotTail:
     """Counts the events and bytes after the last snapshot."""
 
-    def __init__(self, window: ContextWindow, events: int = 0, last_size: int = 0) -> None:
+    def __init__(self, window: ContextWindow | None, events: int = 0, last_size: int = 0) -> None:
+        """Without a window the snapshots have no index of one, and the next ``reopen`` reads its events."""
         self._window = window
         self._events, self._size, self._last_size = events, last_size + 1, last_size
         self.is_due = events > SNAPSHOT_INTERVAL
         """Whether a snapshot may be due; its exact size is known only when it is encoded."""
+
+    @property
+    def has_window(self) -> bool:
+        return self._window is not None
 
     def add(self, events: Sequence[Event]) -> None:
         self._events += len(events)
