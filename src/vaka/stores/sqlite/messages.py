@@ -64,6 +64,7 @@ _SELECT_STATS = (
     "from messages where namespace = ? and session = ?"
 )
 _SELECT_TIME = "select ts from messages where namespace = ? and session = ? and seq = ?"
+_SELECT_KEY = "select seq from names where namespace = ? and session = ? and kind = 'key' and name = ?"
 _SELECT_NAMED = "select min(seq) from messages where namespace = ? and session = ? and role <> 'call' and id = ?"
 _SELECT_HEAD = (
     "select s.head, exists (select 1 from message_backlog b where b.namespace = s.namespace and b.session = s.session) "
@@ -259,11 +260,13 @@ def _read_rows(
 
 
 def _find_row(key: SqliteKey, id: str, connection: sqlite3.Connection) -> MessageRow | None:
-    (seq,) = connection.execute(_SELECT_NAMED, (*key, id)).fetchone()
-    record = connection.execute(f"{_FROM_MESSAGES} and m.seq = ?", (*key, seq)).fetchone() if seq else None
-    if record is None:
-        return None
-    return load_message(connection, key, *record)
+    """Return the message with an id: of an input by its key, of another one from the index of the session."""
+    for query in (_SELECT_KEY, _SELECT_NAMED):
+        found = connection.execute(query, (*key, id)).fetchone()
+        record = connection.execute(f"{_FROM_MESSAGES} and m.seq = ?", (*key, found[0])).fetchone() if found else None
+        if record is not None:
+            return load_message(connection, key, *record)
+    return None
 
 
 def _read_stats(key: SqliteKey, connection: sqlite3.Connection) -> MessageStats:
