@@ -67,7 +67,9 @@ _SELECT_CHANGED = f"{_SELECT_ROWS} and change > ? limit ?"
 _SELECT_NEXT_ROWS = f"{_SELECT_ROWS} and (change, number) > (?, ?) order by change, number limit ?"
 _RECORD_COLUMNS = "number, id, text, metadata, checksum, vector, vector_checksum, version"
 _SELECT_BY_ID = f"select {_RECORD_COLUMNS} from vectors where {_IN_SCOPE} and id = ?"  # noqa: S608  # nosec B608  # constants
-_SELECT_BY_NUMBER = f"select {_RECORD_COLUMNS} from vectors where {_IN_SCOPE} and number in "  # noqa: S608  # nosec B608  # constants
+_SELECT_BY_NUMBER = (
+    f"select number, id, text, metadata, checksum, null, 0, version from vectors where {_IN_SCOPE} and number in "  # noqa: S608  # nosec B608  # constants
+)
 _SELECT_PAGE = f"select {_RECORD_COLUMNS} from vectors where {_IN_SCOPE} and id > ? order by id limit ?"  # noqa: S608  # nosec B608  # constants
 _UNDER = "namespace = ? and (scope = ? or (scope >= ? and scope < ?))"
 _SELECT_SCOPES = (
@@ -152,10 +154,10 @@ class SqliteVectors(SqlitePort):
 
     async def _read_records(self, key: ScopeKey, numbers: Sequence[int]) -> Mapping[int, VectorRecord]:
         records: dict[int, VectorRecord] = {}
+        # A filter that few records match reads very many, which is too slow for the event loop.
+        read = self._database.read if len(numbers) <= MAX_NUMBERS else self._database.run_in_thread
         for first in range(0, len(numbers), MAX_NUMBERS):
-            part = numbers[first : first + MAX_NUMBERS]
-            rows = await self._fetch(f"{_SELECT_BY_NUMBER}({','.join('?' * len(part))})", *key[1:], *part)
-            records |= {row[0]: _parse_record(row) for row in rows}
+            records |= await read(partial(_read_records, key, numbers[first : first + MAX_NUMBERS]))
         return records
 
     def _scope_key(self, collection: str, scope: str) -> ScopeKey:
@@ -247,6 +249,11 @@ def _read_changes(key: ScopeKey, after: int, connection: sqlite3.Connection) -> 
     finally:
         if connection.in_transaction:
             connection.execute("commit")
+
+
+def _read_records(key: ScopeKey, numbers: Sequence[int], connection: sqlite3.Connection) -> dict[int, VectorRecord]:
+    statement = f"{_SELECT_BY_NUMBER}({','.join('?' * len(numbers))})"
+    return {row[0]: _parse_record(row) for row in connection.execute(statement, (*key, *numbers)).fetchall()}
 
 
 def _parse_row(row: tuple[Any, ...]) -> MatrixRow:
