@@ -124,8 +124,8 @@ class Agent(Generic[Deps]):
         self.options: Mapping[str, Any] = {} if options is None else _require(options, Mapping, "options", "a mapping")
         self.output = output
         self.compaction = Compaction(enabled=compaction) if isinstance(compaction, bool) else compaction
-        if self.compaction is not None and not isinstance(self.compaction, Compaction):
-            raise _wrong_kind("compaction", "a Compaction or a bool", compaction)
+        if self.compaction is not None:
+            _require(self.compaction, Compaction, "compaction", "a Compaction or a bool")
         self.origin: AgentOrigin | None = None
 
     def use(self, *middleware: Middleware) -> None:

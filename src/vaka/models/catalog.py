@@ -220,8 +220,8 @@ _MODEL_NAMES = (
     re.compile(rf"claude-{_VERSION}-{_FAMILY}"),
     re.compile(rf"claude-{_FAMILY}(?P<major>)(?P<minor>)"),
 )
-_NEWEST = (99, 0)
-_NATIVE_TOOLS_SINCE = (4, 0)
+_NEWEST: tuple[int, int] = (99, 0)
+_NATIVE_TOOLS_SINCE: tuple[int, int] = (4, 0)
 
 
 def capabilities_of(model: str) -> AnthropicCapabilities:

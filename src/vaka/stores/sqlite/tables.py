@@ -110,12 +110,13 @@ def _list_statement(namespace: str, query: SessionQuery) -> tuple[str, list[obje
         add(_STATUS_CONDITIONS[query.status])
     if query.prefix:
         add("session >= ? and session < ?", query.prefix, f"{query.prefix}\U0010ffff")
-    for condition, value in (
+    texts: tuple[tuple[str, str], ...] = (
         ("agent = ?", query.agent), ("origin = ?", query.origin), ("has(title, ?)", query.text),
         ("belongs_to = ? and belongs_to <> ''", query.owner), ("instr(tags, ?) > 0", tag_pattern(query.tag)),
         ("has_metadata(metadata, ?)", msgspec.json.encode(wanted).decode() if wanted else ""),
         ("state = ?" if query.state == "active" else "state = ? and state <> 'active'", query.state),
-    ):  # fmt: skip
+    )  # fmt: skip
+    for condition, value in texts:
         if value:
             add(condition, value)
     if query.folder:
