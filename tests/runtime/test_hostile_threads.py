@@ -1,8 +1,6 @@
 """Hostile text in ids, filters, searches and metadata of threads: a clear error or an empty result, on every store."""
 
-from collections.abc import AsyncIterator
 from functools import partial
-from pathlib import Path
 from typing import Any, cast
 
 import pytest
@@ -11,9 +9,6 @@ import vaka
 from vaka.core.ports.messages import MessageFilter, MessageQuery, MessageSearch
 from vaka.core.ports.store import Store
 from vaka.errors import InvalidInput, VakaError
-from vaka.stores.memory import MemoryStore
-from vaka.stores.postgres import PostgresStore
-from vaka.stores.sqlite import SqliteStore
 
 TEXTS = (
     "\x00",
@@ -30,15 +25,9 @@ TEXTS = (
 )
 
 
-@pytest.fixture(params=["memory", "sqlite", "postgres"])
-async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Store]:
-    made: Store = MemoryStore()
-    if request.param == "sqlite":
-        made = SqliteStore(tmp_path / "vaka.db", durability="process")
-    elif request.param == "postgres":
-        made = PostgresStore(request.getfixturevalue("postgres_dsn"))
-    yield made
-    await made.close()
+@pytest.fixture
+def store(every_store: Store) -> Store:
+    return every_store
 
 
 async def test_hostile_texts_find_nothing_and_change_nothing(store: Store) -> None:

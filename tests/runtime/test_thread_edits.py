@@ -1,0 +1,93 @@
+"""Edits of threads by several processes, and of threads with many messages."""
+
+import asyncio
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+import vaka
+from tests.runtime.test_threads import texts_of
+from vaka.core.ports.store import Store
+from vaka.core.types.event import Event
+from vaka.core.types.ids import SessionId
+from vaka.errors import Busy
+from vaka.stores.sqlite import SqliteStore
+from vaka.testing.models import ScriptedModel, say
+
+
+async def test_processes_add_messages_to_one_thread_at_the_same_time(tmp_path: Path) -> None:
+    stores = [SqliteStore(tmp_path / "vaka.db", durability="process") for _ in range(3)]
+    runtimes = [vaka.Runtime(store=each) for each in stores]
+    await runtimes[0].threads.create(id="t")
+    await asyncio.gather(*(
+        each.threads.add_message("t", {"role": "user", "content": f"{n}", "id": f"{n % 20}"})
+        for n in range(40) for each in runtimes
+    ))  # fmt: skip
+    assert (await runtimes[0].threads.stats("t")).message_count == 20
+    held = await stores[0].events.claim(SessionId("t"))
+    with pytest.raises(Busy):
+        await runtimes[1].threads.set_state("t", "paused")
+    await stores[0].events.release(SessionId("t"), held)
+    assert (await runtimes[1].threads.set_state("t", "paused")).state == "paused"
+    for each in runtimes:
+        await each.close()
+    for store in stores:
+        await store.close()
+
+
+class CountedEvents:
+    """An event store that counts the events that are read."""
+
+    def __init__(self, inner: Any) -> None:
+        self._inner, self.count = inner, 0
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
+
+    async def read(self, session: SessionId, *, after: int = 0, upto: int | None = None) -> AsyncGenerator[Event]:
+        async with aclosing(self._inner.read(session, after=after, upto=upto)) as events:
+            async for event in events:
+                self.count += 1
+                yield event
+
+    async def select(self, session: SessionId, seqs: Sequence[int], *, digest: str) -> Sequence[Event]:
+        self.count += len(seqs)
+        return cast("Sequence[Event]", await self._inner.select(session, seqs, digest=digest))
+
+
+async def test_an_edit_of_a_long_thread_does_not_read_its_conversation(every_store: Store) -> None:
+    store = every_store
+    texts = [f"message {n}" for n in range(2000)]
+    async with vaka.Runtime(store=store) as runtime:
+        await runtime.threads.create(id="t", agent_id="helper")
+        for begun in range(0, 2000, 100):
+            part = [{"role": "user", "content": text} for text in texts[begun : begun + 100]]
+            await runtime.threads.append_many("t", part)
+    counted = CountedEvents(store.events)
+    cast("Any", store).events = counted
+    async with vaka.Runtime(store=store) as runtime:
+        counts: list[int] = []
+        for number in range(3):
+            texts.append(f"late {number}")
+            await runtime.threads.add_message("t", {"role": "user", "content": texts[-1]})
+            await runtime.threads.update("t", title=f"title {number}")
+            counts.append(counted.count)
+        assert counts[0] < 2000  # events after the last snapshot; each message is three events
+        assert counts[1] == counts[2] == counts[0]
+        texts += [f"many {n}" for n in range(300)]
+        await runtime.threads.append_many("t", [{"role": "user", "content": text} for text in texts[-300:]])
+    async with vaka.Runtime(store=store) as runtime:
+        counted.count = 0
+        await runtime.threads.update("t", title="read from the last snapshot")
+        assert counted.count < 600
+        session = await runtime.open(vaka.Agent("helper", model=ScriptedModel(say("Yes."))), id="t")
+        assert [text for message in await session.messages() for text in texts_of(message)] == texts
+        await session.run("All of it?")
+        await runtime.threads.add_message("t", {"role": "user", "content": "And more."})
+        copy = await session.fork()
+        for each in (session, copy):
+            read = [text for message in await each.messages() for text in texts_of(message)]
+            assert read == [*texts, "All of it?", "Yes.", "And more."]
