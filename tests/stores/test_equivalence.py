@@ -7,6 +7,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from vaka.core.ports.messages import MessageQuery, MessageSearch
 from vaka.core.ports.store import Retention, SessionQuery, Store
 from vaka.core.types.control import SessionClosed, SessionReverted
 from vaka.core.types.errors import VakaError
@@ -44,7 +45,7 @@ class RandomWork:
             await write_session(self.handles[0], name)
         works: list[Callable[[int, SessionId], Awaitable[object]]] = [
             self.claim, self.append, self.append, self.append, self.offer, self.offer, self.release, self.look,
-            self.list, self.delete, self.gc, self.values,
+            self.list, self.delete, self.gc, self.values, self.messages,
         ]  # fmt: skip
         outcomes: list[tuple[str, object]] = []
         for _ in range(steps):
@@ -123,6 +124,14 @@ class RandomWork:
     async def gc(self, side: int, name: SessionId) -> object:
         before = format_time(self.at - 30)
         return await self.handles[side].gc(Retention(idle_before=before, dry_run=self.random.random() < 0.5))
+
+    async def messages(self, side: int, name: SessionId) -> object:
+        messages = self.handles[side].messages
+        text = self.random.choice(["1*", "2*", "hello", "anew"])
+        hits = (await messages.search(MessageSearch(text=text, limit=100))).hits
+        listed = await messages.list(name, MessageQuery(limit=self.random.randrange(1, 9), reverse=True))
+        found = await messages.find(name, self.random.choice("klmnop"))
+        return sorted((hit.message.session, hit.message.seq, hit.score) for hit in hits), listed, found
 
     async def values(self, side: int, name: SessionId) -> object:
         values = self.handles[side].values

@@ -145,8 +145,20 @@ async def locked_out(store: SqliteStore, *_: str) -> None:
             print_line(type(error).__name__, "Permission denied" in str(error))
 
 
+async def index(store: SqliteStore, count: str) -> None:
+    """Write ``count`` messages, then index their words again and again."""
+    log, term = await begin_session(store, "s")
+    await log.append_to(store, term, *[input_added(f"canoe {n}", f"k{n}") for n in range(int(count))])
+    print_line("written")
+    while True:
+        await store.hub.index_until(0)
+        print_line("indexed")
+        await store.reindex()
+
+
 COMMANDS: dict[str, Callable[..., Awaitable[None]]] = {
-    command.__name__: command for command in (hold, write, contend, begin, share, watch, offer, limited, locked_out)
+    command.__name__: command
+    for command in (hold, write, contend, begin, share, watch, offer, limited, locked_out, index)
 }
 
 

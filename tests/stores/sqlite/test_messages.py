@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from tests.stores.sqlite.conftest import Spawn
 from vaka.core.ports.messages import MessageQuery, MessageSearch
 from vaka.core.types.control import InputAdded, SessionOpened
 from vaka.core.types.errors import Corrupt
@@ -76,6 +77,22 @@ async def test_two_processes_index_each_message_once(store: SqliteStore, path: P
     await other.close()
     assert len(await search_all(store, "canoe", 500)) == 300
     assert _execute(path, "select indexed, (select count(*) from message_words) from message_progress") == [(300, 300)]
+
+
+@pytest.mark.parametrize("lines", [1, 2, 3])
+async def test_a_process_that_is_killed_while_it_indexes_leaves_every_message_findable_once(
+    path: Path, spawn: Spawn, lines: int
+) -> None:
+    child = await spawn("index", 700)
+    assert [await child.read_line() for _ in range(lines)] == ["written", "indexed", "indexed"][:lines]
+    await child.kill()
+    store = SqliteStore(path, durability="process")
+    assert len(await search_all(store, "canoe", 1000)) == 700
+    assert len(await list_texts(store, MessageQuery(limit=1000))) == 701
+    await store.hub.index_until(0)
+    assert len(await search_all(store, "canoe", 1000)) == 700
+    assert _execute(path, "select count(*) from message_words") == [(701,)]
+    await store.close()
 
 
 async def test_numbers_of_deleted_messages_are_used_again(store: SqliteStore, path: Path) -> None:
