@@ -15,7 +15,7 @@ from vaka.core.types.event import Event
 from vaka.core.types.ids import SessionId
 from vaka.errors import Busy
 from vaka.stores.sqlite import SqliteStore
-from vaka.testing.models import ScriptedModel, say
+from vaka.testing.models import ScriptedModel, call, say
 
 
 async def test_processes_add_messages_to_one_thread_at_the_same_time(tmp_path: Path) -> None:
@@ -91,3 +91,27 @@ async def test_an_edit_of_a_long_thread_does_not_read_its_conversation(every_sto
         for each in (session, copy):
             read = [text for message in await each.messages() for text in texts_of(message)]
             assert read == [*texts, "All of it?", "Yes.", "And more."]
+
+
+async def test_an_edit_follows_the_turns_of_another_process(tmp_path: Path) -> None:
+    stores = [SqliteStore(tmp_path / "vaka.db", durability="process") for _ in range(2)]
+    child = vaka.Agent("child", model=ScriptedModel(agents={"child": [say("From the child.")]}), description="Knows.")
+    lines = (call("child", prompt="Ask."), say("One."), say("A summary of the conversation."), say("Two."))
+    agent = vaka.Agent("helper", model=ScriptedModel(*lines), tools=[child])
+    async with vaka.Runtime(store=stores[0]) as writer:
+        await writer.threads.create(id="t")
+    async with vaka.Runtime(store=stores[0]) as editor, vaka.Runtime(store=stores[1]) as other:
+        await editor.threads.add_message("t", {"role": "user", "content": "Before."})
+        session = await other.open(agent, id="t")
+        await session.run("Go.")
+        await session.compact()
+        await editor.threads.add_message("t", {"role": "user", "content": "Between."})
+        place = await session.checkpoint("here")
+        await session.run("Rewound.")
+        await session.rewind(place)
+        await editor.threads.add_message("t", {"role": "user", "content": "After."})
+        shown = [text for message in await session.messages() for text in texts_of(message)]
+        assert shown[-2:] == ["Between.", "After."]
+        assert "Rewound." not in shown
+    for each in stores:
+        await each.close()
