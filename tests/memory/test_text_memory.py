@@ -247,11 +247,16 @@ async def test_agent_md_cannot_close_its_tag_and_is_cut_when_it_is_long() -> Non
 
 async def test_secrets_are_not_stored_in_the_memory() -> None:
     store = MemoryStore()
-    await run(
+    results, _ = await run(
         call("memory_write", file="n.md", content="key: hunter2-hunter2"),
         call("memory", command="create", path="/memories/k", file_text="hunter2-hunter2"),
+        call("memory_write", file="hunter2-hunter2.md", content="x"),
+        call("memory", command="create", path="/memories/hunter2-hunter2/x", file_text="x"),
+        call("memory", command="rename", old_path="/memories/k", new_path="/memories/hunter2-hunter2"),
         store=store, secrets=["hunter2-hunter2"],
     )  # fmt: skip
+    assert [result.failed for result in results] == [False, False, True, True, True]
+    assert "hunter2" not in repr(await store.values.keys())
     values = [await store.values.get(key) for key in await store.values.keys("memory/")]
     assert len(values) == 2
     files = KeyValueFiles(store.values, prefix="memory/text/")

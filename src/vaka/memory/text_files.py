@@ -127,7 +127,7 @@ class TextMemoryFiles:
 
         ``make`` gets ``None`` when there is no file. With ``journal`` a text that an earlier run has written stays.
         """
-        path = self._path_of(names)
+        path = self._writable_path(names)
         try:
             while True:
                 data = await self.load(names)
@@ -187,7 +187,7 @@ class TextMemoryFiles:
             data = await self.load(names)
             target = (*new, *names[len(old) :])
             if data is not None and not (repeated and await self.load(target) == data):
-                await self._files.write(self._path_of(target), data, new=True)
+                await self._files.write(self._writable_path(target), data, new=True)
         await self.delete(old)
 
     def _format_note(self, content: str, title: str) -> str:
@@ -237,6 +237,11 @@ class TextMemoryFiles:
             async for info in found:
                 names = self._names_in_memory(info.path)
                 yield names, msgspec.structs.replace(info, path=show_path(names))
+
+    def _writable_path(self, names: Names) -> str:
+        if self._redact(show_path(names)) != show_path(names):
+            raise FileRefused("the name of a file of the memory contains a secret; choose another one")
+        return self._path_of(names)
 
     def _path_of(self, names: Names) -> str:
         return "/".join((self._folder, *names))
@@ -292,7 +297,7 @@ def check_names(path: str, rest: str) -> Names:
     for name in names:
         if any(_is_refused(spelling) for spelling in _spellings(name)):
             raise FileRefused(
-                f"{path!r} is not allowed: a path of the memory has no '..', backslash or control character"
+                f"{path[:200]!r} is not allowed: a path of the memory has no '..', backslash or control character"
             )
         if len(name.encode("utf-8", "surrogatepass")) > MAX_NAME_BYTES:
             raise FileRefused(f"{path[:100]!r}… has a name of more than {MAX_NAME_BYTES} bytes")
