@@ -25,7 +25,7 @@ from tests.core.session.log_harness import (
 )
 from vaka.core.messages.prompt import Conversation, build_messages
 from vaka.core.session.hash_chain import seal, seal_chain
-from vaka.core.session.snapshot import SNAPSHOT_INTERVAL, reopen
+from vaka.core.session.snapshot import SNAPSHOT_INTERVAL, SnapshotTail, reopen
 from vaka.core.session.state import FOLD_VERSION, SessionState, encode_state
 from vaka.core.types.context import CheckpointSaved, ContextCompacted
 from vaka.core.types.control import SessionClosed, SessionReverted, StateChanged
@@ -425,3 +425,24 @@ async def test_an_event_of_a_newer_version_is_reported() -> None:
 async def test_a_session_without_events_is_empty() -> None:
     opened = await reopen(LogHarness().store, S)
     assert (opened.last, opened.window.events, opened.state.seq) == (None, [], 0)
+
+
+async def test_a_snapshot_without_a_window_gives_the_same_session() -> None:
+    harness = LogHarness()
+    log = await harness.open()
+    for number in range(1, 4):
+        await write_simple_turn(log, number)
+    await log.append(EventScope(), release=True)
+    whole = await reopen(harness.store, S)
+    bare = await reopen(harness.store, S, with_window=False)
+    assert bare.window.events == []
+    assert not bare.tail.has_window
+    assert (encode_state(bare.state), bare.last) == (encode_state(whole.state), whole.last)
+    tail = SnapshotTail(None, SNAPSHOT_INTERVAL)
+    tail.add([event async for event in harness.store.events.read(S)])
+    assert whole.last is not None
+    await tail.save_if_due(harness.store, S, bare.state, whole.last.hash)
+    assert await snapshot_seqs(harness) == [whole.last.seq]
+    again = await reopen(harness.store, S)
+    assert build_messages(again.window.events_at(())) == build_messages(whole.window.events_at(()))
+    assert encode_state(again.state) == encode_state(whole.state)
