@@ -142,7 +142,10 @@ async def test_the_messages_of_earlier_sessions_are_recalled_with_those_around_t
     )
     assert passage in text
     assert text.count("In session") == 1
-    await store.sessions.delete(SessionId("first"))
+    async with runtime(store) as rt:
+        await rt.threads.delete("first")
+    kept = [one.metadata["session"] async for one in memory_of(store, collection="memories.messages").scan()]
+    assert set(kept) == {"second"}
     _, model = await run(store=store, memory=memory, prompts=["Tell me about the harbour of Hilo."], session="third")
     assert "In session first" not in user_texts(model)[0]
     alone = vaka.SemanticMemory(messages=True, around=0, tools=())

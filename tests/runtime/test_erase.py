@@ -1,5 +1,7 @@
 """``Runtime.erase`` removes everything that is stored of an owner, and nothing of anybody else."""
 
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +17,7 @@ from vaka.memory.memory_scope import memory_scope
 from vaka.memory.owner import encode_name
 from vaka.memory.semantic import DEFAULT_COLLECTION
 from vaka.runtime.erase import ErasureReport
+from vaka.runtime.session_edits import delete_session
 from vaka.stores.memory import MemoryStore
 from vaka.stores.sqlite import SqliteStore
 from vaka.testing.models import ScriptedModel, call
@@ -116,6 +119,17 @@ async def test_one_session_is_erased_and_the_memory_of_its_owner_stays() -> None
                 await rt.erase(**wrong)
         with pytest.raises(NotFound):
             await rt.erase("none")
+
+
+async def test_a_session_whose_row_is_damaged_is_deleted(tmp_path: Path) -> None:
+    store = SqliteStore(tmp_path / "vaka.db")
+    async with runtime(store) as rt:
+        await _talk(rt, "ann", "a1")
+    with closing(sqlite3.connect(tmp_path / "vaka.db")) as connection, connection:
+        connection.execute("update sessions set title = 'changed'")
+    await delete_session(store, SessionId("a1"))
+    assert await read_log(store, "a1") == []
+    await store.close()
 
 
 async def test_a_session_with_a_writer_is_reported_and_erased_by_the_next_call() -> None:

@@ -36,6 +36,12 @@ async def list_facts_sessions(store: "Store", session: str) -> "Sequence[Session
     return await list_facts_sessions(store, session)
 
 
+async def erase_messages(store: "Store", owner: str, session: str) -> int:
+    from vaka.memory.conversation_recall import erase_messages
+
+    return await erase_messages(store, owner, session)
+
+
 def copy_thread_memory() -> "Callable[[KeyValueStore, str, str], Awaitable[None]]":
     from vaka.memory.working_record import copy_thread_memory
 

@@ -18,7 +18,7 @@ from vaka.core.session.index_rows import MAX_METADATA_BYTES, require_data
 from vaka.core.session.snapshot import OpenedSession, reopen, reopen_warm
 from vaka.core.session.state import SessionState
 from vaka.core.types.control import InputAdded, SessionReverted, SessionUpdated
-from vaka.core.types.errors import Busy, HeadMoved, InvalidInput, NotFound
+from vaka.core.types.errors import Busy, Corrupt, HeadMoved, InvalidInput, NotFound
 from vaka.core.types.event import Body, Event
 from vaka.core.types.ids import Cursor, EventScope, SessionId, Term
 from vaka.core.types.message import replace_surrogates
@@ -70,9 +70,14 @@ async def fork(
 
 async def delete_session(store: Store, session: SessionId) -> None:
     """Delete a session, and those with copies of what was said in it. Raises ``NotFound`` and ``Busy``."""
-    for info in await lazy_memory.list_facts_sessions(store, session):
-        await store.sessions.delete(info.id)
+    info = None
+    with suppress(Corrupt):  # a session whose row is damaged can be deleted too
+        info = await store.sessions.find(session)
+        for copied in await lazy_memory.list_facts_sessions(store, session):
+            await store.sessions.delete(copied.id)
     await store.sessions.delete(session)
+    if info is not None:
+        await lazy_memory.erase_messages(store, info.owner, session)
 
 
 async def rewind(
