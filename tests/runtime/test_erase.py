@@ -122,7 +122,7 @@ async def test_one_session_is_erased_and_the_memory_of_its_owner_stays() -> None
 
 
 async def test_a_session_whose_row_is_damaged_is_deleted(tmp_path: Path) -> None:
-    store = SqliteStore(tmp_path / "vaka.db")
+    store: Any = SqliteStore(tmp_path / "vaka.db")
     async with runtime(store) as rt:
         await _talk(rt, "ann", "a1")
     with closing(sqlite3.connect(tmp_path / "vaka.db")) as connection, connection:
