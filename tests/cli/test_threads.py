@@ -69,6 +69,11 @@ def test_what_was_said_is_found_in_every_thread(kept: Shell) -> None:
     assert found("grusse", "--owner", "lee") == found("--", "kaputt", "-pumpe") == []
     lines = kept.vaka("threads", "search", "viele gr*", "--thread", "pumps").out.splitlines()
     assert [line.split("  ", 1)[1] for line in lines] == ["assistant: Viele Grüße, 会议取消了。"]
+    unknown = kept.vaka("threads", "search", "pumpe", "--thread", "pump")
+    assert (unknown.code, "`vaka threads list` shows those of this store" in unknown.err) == (2, True)
+    for text in ("-pumpe", "", "()"):
+        refused = kept.vaka("threads", "search", "--", text)
+        assert (refused.code, "no word that must occur" in refused.err) == (2, True)
     nothing = kept.vaka("threads", "search", '"unclosed (AND')
     assert (nothing.code, nothing.out, nothing.err) == (0, "", "nothing was found\n")
 
@@ -84,7 +89,11 @@ def test_a_thread_is_exported_and_imported_under_another_name(kept: Shell) -> No
     kept.write_file("broken.jsonl", '{"type":"thread","id":"x"}\n{"type":"message"}\n')
     broken = kept.vaka("threads", "import", "broken.jsonl")
     assert (broken.code, "line 2 is not a line of an exported thread" in broken.err) == (2, True)
-    assert kept.vaka("threads", "import", "copy.jsonl", "--id", "copy", "--owner", "kim").code == 2
+    other = kept.vaka("threads", "import", "copy.jsonl", "--id", "copy", "--owner", "kim")
+    assert (other.code, "of another owner already; import this one under another id" in other.err) == (2, True)
+    kept.write_file("text.jsonl", '{"type":"thread","id":"y"}\n{"type":"message","role":"user","content":"Plain."}\n')
+    assert kept.vaka("threads", "import", "text.jsonl").out == "y\n"
+    assert kept.vaka("threads", "export", "y").lines[1]["content"] == [{"type": "text", "text": "Plain."}]
 
 
 def without_turn(line: dict[str, object]) -> dict[str, object]:
@@ -98,10 +107,10 @@ def test_a_thread_and_everything_of_an_owner_are_erased_and_still_verified(kept:
         assert (refused.code, refused.out) == (2, "")
     assert kept.vaka("threads", "erase", "none", "--yes").code == 2
     dry = kept.vaka("threads", "erase", "--owner", "kim", "--dry-run")
-    assert (dry.out, "would erase 1 threads" in dry.err) == ("pumps\n", True)
+    assert (dry.out, "would erase 1 thread, at most " in dry.err) == ("pumps\n", True)
     done = kept.vaka("threads", "erase", "--owner", "kim", "--yes")
     assert (done.code, done.out) == (0, "pumps\n")
-    assert "erased 1 threads" in done.err
+    assert "erased 1 thread, " in done.err
     assert kept.vaka("threads", "list", "--owner", "kim", "--json").json["threads"] == []
     assert kept.vaka("threads", "search", "Pumpe").out == ""
     report = kept.vaka("threads", "erase", "greeting", "--yes", "--json").json

@@ -15,6 +15,7 @@ from vaka.core.types.message import AssistantMessage, Message, Text, ToolMessage
 from vaka.errors import AccessDenied, AlreadyExists, HeadMoved, InvalidInput, NotFound, VakaError
 from vaka.memory.threads import ActionItem, NewMessage, ThreadContext, ThreadPolicy, ThreadState
 from vaka.runtime.runtime import Runtime
+from vaka.runtime.thread_deletion import MAX_HIDDEN_PARTS
 from vaka.runtime.threads import Threads
 from vaka.stores.memory import MemoryStore
 from vaka.testing.clock import FakeClock
@@ -166,6 +167,38 @@ async def test_a_policy_pauses_ends_and_archives_a_thread(threads: Threads, cloc
     assert {each.id: each.state for each in (await threads.list()).threads} == {
         "plain": "active", "idle": "paused", "old": "archived", "full": "ended",
     }  # fmt: skip
+
+
+async def test_metadata_that_do_not_fit_are_refused_and_the_stored_ones_stay(threads: Threads) -> None:
+    await threads.create(id="t", metadata={"a": "x" * 9_000})
+    with pytest.raises(InvalidInput, match="would have 18015 bytes as JSON; at most 16384 are allowed: remove a key"):
+        await threads.update("t", metadata={"b": "y" * 9_000})
+    assert list((await threads.get("t")).metadata) == ["a"]
+    assert list((await threads.update("t", metadata={"a": None, "b": "y" * 9_000})).metadata) == ["b"]
+
+
+async def test_messages_that_were_deleted_one_by_one_stay_deleted(threads: Threads) -> None:
+    roles = ("user", "assistant")
+    given = [{"role": roles[n % 2], "content": f"text {n}", "id": f"m{n}"} for n in range(48)]
+    await threads.create(id="t", metadata={"mine": 1})
+    await threads.append_many("t", given)
+    for n in range(1, 48, 2):
+        assert (await threads.delete_messages("t", [f"m{n}"])).success
+    thread = await threads.get("t")
+    assert [row.id for row in (await threads.get_messages("t")).messages] == [f"m{n}" for n in range(0, 48, 2)]
+    assert (thread.metadata["mine"], len(thread.hidden) <= MAX_HIDDEN_PARTS) == (1, True)
+    first = await threads.search("text")
+    rest = await threads.search(MessageSearch(text="text", after=first.next))
+    assert ((await threads.stats("t")).message_count, len(first.hits), rest.next) == (24, 20, "")
+    found = [hit.message.id for hit in (*first.hits, *rest.hits)]
+    assert sorted(found) == sorted(f"m{n}" for n in range(0, 48, 2))
+    with pytest.raises(InvalidInput, match=r"'thread.hidden' of the metadata is reserved"):
+        await threads.update("t", metadata={"thread.hidden": None})
+    await threads.create(id="full", metadata={"mine": "x" * 16_340})
+    await threads.append_many("full", given)
+    with pytest.raises(InvalidInput, match="the metadata of session 'full' would have"):
+        await threads.delete_messages("full", ["m0"])
+    assert (await threads.stats("full")).message_count == 48
 
 
 async def test_the_context_of_a_thread_is_part_of_its_metadata(threads: Threads) -> None:

@@ -6,6 +6,7 @@ from typing import Any, Literal, TypeAlias, TypeVar, get_args
 import msgspec
 
 from vaka.core.ports.store import SessionInfo
+from vaka.core.session.index_rows import HIDDEN_KEY
 from vaka.core.types.errors import InvalidInput
 from vaka.core.types.message import Content, ToolCall
 
@@ -29,8 +30,8 @@ MAX_ID_LENGTH = 200
 RESERVED_PREFIXES = ("apr_", "qst_", "int_", "call_")
 """How the ids of decisions, interrupts and calls begin, which share the names of a session with its messages."""
 
-POLICY_KEY, CONTEXT_KEY, HIDDEN_KEY = "thread.policy", "thread.context", "thread.hidden"
-"""The keys of the policy, the context and the deleted messages in the metadata of a thread."""
+POLICY_KEY, CONTEXT_KEY = "thread.policy", "thread.context"
+"""The keys of the policy and the context in the metadata of a thread."""
 
 
 def check_transition(thread: str, state: str, next_state: str) -> None:

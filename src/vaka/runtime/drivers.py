@@ -36,7 +36,7 @@ from vaka.runtime import lazy
 from vaka.runtime.agent_builder import AgentBuilder
 from vaka.runtime.options import ApprovalAnswer, Options, PermissionRequest, PermissionRequestHandler, TokenStats
 from vaka.runtime.session_driver import SessionDriver, SyncStarter, WarmSessions
-from vaka.runtime.session_edits import EditCaches, TimedEntry, append_entries, write_event, write_event_if
+from vaka.runtime.session_edits import EditCaches, TimedEntry, append_entries, check_update, write_event, write_event_if
 from vaka.runtime.turn_stream import TurnCollector
 from vaka.runtime.workspace import describe_workspace, require_unchanged, works_in_folder
 
@@ -165,16 +165,14 @@ class SessionDrivers:
             await driver.wait_written()
             if not driver.ending and not driver.log.released:
                 async with self.edit_lock(session):
-                    if check is not None:
-                        await check()
+                    await check_update(self.store, session, body, check)
                     with suppress(ConflictError):  # the turn has ended meanwhile
                         return (await driver.log.append(EventScope(), body))[-1]
             await driver.wait()
             await asyncio.sleep(0)
 
         async def compose(now: OpenedSession) -> list[TimedEntry]:
-            if check is not None:
-                await check()
+            await check_update(self.store, session, body, check)
             if now.last is None and opened is None:
                 raise NotFound(f"there is no session {session!r}")
             if now.last is not None and create:

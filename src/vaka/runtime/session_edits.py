@@ -14,7 +14,7 @@ from vaka.core.session.branches import end_turn_entries, fork_entries, rewind_en
 from vaka.core.session.context_window import ContextWindow
 from vaka.core.session.fold import fold
 from vaka.core.session.hash_chain import seal_chain
-from vaka.core.session.index_rows import MAX_METADATA_BYTES, require_data
+from vaka.core.session.index_rows import HIDDEN_KEY, MAX_METADATA_BYTES, merge_metadata, require_data
 from vaka.core.session.snapshot import OpenedSession, reopen, reopen_warm
 from vaka.core.session.state import SessionState
 from vaka.core.types.control import InputAdded, SessionReverted, SessionUpdated
@@ -156,7 +156,30 @@ def make_update(
     if title is None and owner is None and kept is None and not metadata:
         raise InvalidInput("nothing to update: give a title, an owner, tags or metadata")
     _check_metadata(metadata or {})
+    if metadata and HIDDEN_KEY in metadata:
+        raise InvalidInput(f"the key {HIDDEN_KEY!r} of the metadata is reserved for deleted messages; leave it out")
     return SessionUpdated(title=title, owner=owner, tags=kept, metadata=dict(metadata) if metadata else None, by=by)
+
+
+async def check_update(
+    store: Store, session: SessionId, body: SessionUpdated, check: "Callable[[], Awaitable[None]] | None"
+) -> None:
+    """Raise what ``check`` raises, and ``InvalidInput`` for metadata that the session cannot hold."""
+    if check is not None:
+        await check()
+    if body.metadata:
+        await check_merged_metadata(store, session, body.metadata)
+
+
+async def check_merged_metadata(store: Store, session: SessionId, changes: Mapping[str, Any]) -> None:
+    """Raise ``InvalidInput`` if a session cannot hold changes of its metadata together with the rest of them."""
+    info = await store.sessions.find(session)
+    size = len(msgspec.json.encode(merge_metadata(info.metadata if info is not None else {}, changes)))
+    if size > MAX_METADATA_BYTES:
+        raise InvalidInput(
+            f"the metadata of session {session!r} would have {size} bytes as JSON; at most {MAX_METADATA_BYTES} are "
+            f"allowed: remove a key by setting it to null"
+        )
 
 
 def _check_metadata(metadata: Mapping[str, Any]) -> None:

@@ -10,9 +10,18 @@ from typing import NamedTuple
 
 import msgspec
 
-from vaka.core.ports.messages import MessageFilter, MessagePage, MessageQuery, MessageStats
+from vaka.core.ports.messages import (
+    MessageFilter,
+    MessagePage,
+    MessageQuery,
+    MessageSearch,
+    MessageStats,
+    SearchHit,
+    SearchPage,
+)
 from vaka.core.ports.store import Store
 from vaka.core.session.branches import rewind_entries
+from vaka.core.session.index_rows import HIDDEN_KEY
 from vaka.core.session.snapshot import OpenedSession, reopen
 from vaka.core.session.state import SessionState
 from vaka.core.types.control import SessionUpdated, StateChanged
@@ -30,15 +39,19 @@ from vaka.core.types.message import (
     UserMessage,
 )
 from vaka.core.types.progress import TURN_ENDS
-from vaka.memory.threads import HIDDEN_KEY, HiddenMessages, Thread
-from vaka.runtime.session_edits import read_kept_backwards
+from vaka.memory.threads import HiddenMessages, Thread, thread_of
+from vaka.runtime.session_edits import check_merged_metadata, read_kept_backwards
 from vaka.stores.message_pages import parse_list_cursor
 from vaka.views.genx_import import ImportedTurns, LogEntry
 from vaka.views.messages import MessageContext, MessageDocument, is_message, message_id
 
 MAX_FOLLOWING = 10_000
 """Messages that may follow the first deleted one: they are written again."""
+MAX_HIDDEN_PARTS = 20
+"""Parts of the log that are hidden; with more, the later half becomes one part."""
 _COUNT_PAGE = 1000
+_SEARCH_PAGE, _SEARCH_ROUNDS = 200, 20
+"""What a search reads further, and how often, for a page that hidden messages have made shorter."""
 _DELETED_RESULT = (Text(text="This result was deleted."),)
 
 
@@ -74,9 +87,10 @@ async def compose_deletion(
     known = [row for row in [await store.messages.find(session, id) for id in ids] if row is not None]
     if not known:
         return None
-    tail = await _read_tail(
-        store, session, state.seq, frozenset(row.id for row in known), min(row.seq for row in known)
-    )
+    hidden = thread.hidden
+    below = hidden[len(hidden) // 2].first if len(hidden) >= MAX_HIDDEN_PARTS else state.seq + 1
+    lowest = min(row.seq for row in known)
+    tail = await _read_tail(store, session, state.seq, frozenset(row.id for row in known), lowest, below)
     if not tail.found:
         return None
     prefix = (await reopen(store, session, upto=tail.to)).state
@@ -84,16 +98,18 @@ async def compose_deletion(
         time = datetime.fromisoformat(document.ts).timestamp()
         turns.add_message(message, id=document.id, time=time, metadata=document.metadata or None)
     turns.end_turn()
-    hidden = await _hide(store, thread, tail.to, state.seq + 1)
-    rewind = [*rewind_entries(prefix, state, "messages were deleted"), (EventScope(), hidden), *_values(prefix, state)]
+    update = await _hide(store, thread, tail.to, state.seq + 1)
+    rewind = [*rewind_entries(prefix, state, "messages were deleted"), (EventScope(), update), *_values(prefix, state)]
     prefix.calls = state.calls
     return Deletion(tail.found, [(0.0, scope, body) for scope, body in rewind], turns.entries, prefix)
 
 
-async def _read_tail(store: Store, session: SessionId, head: int, ids: frozenset[str], lowest: int) -> _Tail:
+async def _read_tail(
+    store: Store, session: SessionId, head: int, ids: frozenset[str], lowest: int, below: int
+) -> _Tail:
     """Read the log backwards to the end of the turn before the first message to delete, or to the start.
 
-    None of the messages is before the event ``lowest``.
+    None of the messages is before the event ``lowest``. The part begins before the event ``below``.
     """
     events: list[Event] = []
     found: set[str] = set()
@@ -102,7 +118,8 @@ async def _read_tail(store: Store, session: SessionId, head: int, ids: frozenset
         async for event in read:
             if event.path:
                 continue
-            if isinstance(event.data, TURN_ENDS) and (len(found) == len(ids) or event.seq < lowest):
+            is_complete = event.seq < below and (len(found) == len(ids) or event.seq < lowest)
+            if is_complete and isinstance(event.data, TURN_ENDS):
                 return _Tail(event.seq, events[::-1], frozenset(found))
             if event.seq == 1:
                 break
@@ -163,12 +180,43 @@ async def _hide(store: Store, thread: Thread, to: int, last: int) -> SessionUpda
         query = msgspec.structs.replace(query, cursor=page.next)
     before = [part for part in thread.hidden if part.last <= to]
     hidden = [*before, HiddenMessages(first=to + 1, last=last, **counts)]
-    return SessionUpdated(metadata={HIDDEN_KEY: msgspec.to_builtins(hidden)})
+    changes = {HIDDEN_KEY: msgspec.to_builtins(hidden)}
+    await check_merged_metadata(store, SessionId(thread.id), changes)
+    return SessionUpdated(metadata=changes)
 
 
 def is_hidden(hidden: Sequence[HiddenMessages], seq: int) -> bool:
     """Return whether the message of an event is in a part that is not listed."""
     return any(part.first <= seq <= part.last for part in hidden)
+
+
+async def search_visible(store: Store, search: MessageSearch) -> SearchPage:
+    """Return a page of the messages that a search finds and that are not hidden.
+
+    After very many hidden ones it has fewer than its limit, and ``next``.
+    """
+    page = await store.messages.search(search)
+    visible = await _drop_hidden(store, page.hits)
+    hits = list(visible)
+    for _ in range(_SEARCH_ROUNDS):
+        missing = search.limit - len(hits)
+        if not page.next or not missing:
+            break
+        more = msgspec.structs.replace(search, after=page.next, limit=_SEARCH_PAGE)
+        page = await store.messages.search(more)
+        visible = await _drop_hidden(store, page.hits)
+        if len(visible) > missing:
+            visible = visible[:missing]
+            limit = page.hits.index(visible[-1]) + 1
+            page = await store.messages.search(msgspec.structs.replace(more, limit=limit))  # for its cursor
+        hits += visible
+    return msgspec.structs.replace(page, hits=tuple(hits))
+
+
+async def _drop_hidden(store: Store, hits: Sequence[SearchHit]) -> Sequence[SearchHit]:
+    infos = [await store.sessions.find(session) for session in {hit.message.session for hit in hits}]
+    hidden = {info.id: thread_of(info).hidden for info in infos if info is not None}
+    return [hit for hit in hits if not is_hidden(hidden.get(hit.message.session, ()), hit.message.seq)]
 
 
 async def list_visible(store: Store, thread: Thread, query: MessageQuery) -> MessagePage:

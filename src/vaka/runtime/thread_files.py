@@ -9,13 +9,14 @@ import msgspec
 
 from vaka.core.messages.blobs import restore_content
 from vaka.core.ports.store import Store
+from vaka.core.session.index_rows import HIDDEN_KEY
 from vaka.core.types.control import InputAdded, SessionReverted
 from vaka.core.types.errors import InvalidInput
 from vaka.core.types.event import Event
 from vaka.core.types.ids import CallId, SessionId
 from vaka.core.types.message import CallRef, Content, ToolCall
 from vaka.core.types.progress import TURN_ENDS
-from vaka.memory.threads import HIDDEN_KEY, MessageRole, NewMessage, Thread
+from vaka.memory.threads import MessageRole, NewMessage, Thread
 from vaka.views.messages import CallDocument, MessageContext, is_message
 
 IMPORT_BATCH = 200
@@ -41,7 +42,8 @@ class ExportedMessage(msgspec.Struct, frozen=True, kw_only=True, tag="message", 
     """Each further line: one message, with the content of its blobs."""
 
     role: MessageRole
-    content: Content = ()
+    content: Content | str = ()
+    """An export has parts; a text alone can be imported too."""
     id: str = ""
     """Its id; that of the call for a result."""
     tool_calls: tuple[CallDocument, ...] = ()

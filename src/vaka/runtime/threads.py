@@ -39,7 +39,7 @@ from vaka.runtime.genx_import import store_entries
 from vaka.runtime.options import Response, UserInput
 from vaka.runtime.session import Session
 from vaka.runtime.session_edits import ComposeEntries, TimedEntry, check_version, delete_session, make_update
-from vaka.runtime.thread_deletion import compose_deletion, count_visible, is_hidden, list_visible
+from vaka.runtime.thread_deletion import compose_deletion, count_visible, list_visible, search_visible
 from vaka.runtime.thread_files import ThreadLines, ThreadReader, export_lines
 from vaka.runtime.thread_turns import TurnKeywords, apply_options, run_beside_thread, run_in_thread
 from vaka.views.genx_import import ImportedTurns
@@ -256,12 +256,7 @@ class Threads:
                 raise AccessDenied(f"owner {resource_id!r} cannot search the threads of another owner")
             search = msgspec.structs.replace(search, owner=resource_id)
         _check_texts(search)
-        page = await self._store.messages.search(search)
-        found = {hit.message.session for hit in page.hits}
-        infos = [await self._store.sessions.find(session) for session in found]
-        hidden = {info.id: thread_of(info).hidden for info in infos if info is not None}
-        hits = tuple(hit for hit in page.hits if not is_hidden(hidden.get(hit.message.session, ()), hit.message.seq))
-        return msgspec.structs.replace(page, hits=hits)
+        return await search_visible(self._store, search)
 
     async def stats(self, thread_id: str, *, resource_id: str | None = None) -> ThreadStats:
         """Return how much was said in a thread. Raises ``NotFound``."""
@@ -272,7 +267,7 @@ class Threads:
             message_count=counts.message_count, user_message_count=counts.user_message_count,
             assistant_message_count=counts.assistant_message_count, tool_message_count=counts.tool_message_count,
             created_at=thread.created_at, last_message_at=said, size_bytes=counts.size_bytes,
-            duration=max(_seconds(said) - _seconds(thread.created_at), 0.0) if said else 0.0,
+            duration=round(max(_seconds(said) - _seconds(thread.created_at), 0.0), 3) if said else 0.0,
             average_response_seconds=await self._measure_responses(thread),
             topic=thread.context.topic, open_action_items=sum(not item.completed for item in items),
             completed_action_items=sum(item.completed for item in items),
@@ -288,7 +283,7 @@ class Threads:
             elif row.role == "assistant" and asked:
                 times.append(max(_seconds(row.ts) - _seconds(asked), 0.0))
                 asked = ""
-        return sum(times) / len(times) if times else None
+        return round(sum(times) / len(times), 3) if times else None
 
     async def generate_with_memory(
         self, agent: Agent[Any], thread_id: str, prompt: UserInput,
@@ -348,7 +343,12 @@ class Threads:
                 id=name, title=head.title, agent_id=head.agent_id, resource_id=owner, metadata=head.metadata
             )
         except AlreadyExists:
-            thread = await self._find_owned(name, owner)
+            thread = thread_of(await self._find(name))
+            if thread.resource_id != owner:
+                raise AccessDenied(
+                    f"there is a thread {name!r} of another owner already; import this one under another id, or name "
+                    "that owner"
+                ) from None
         async with aclosing(reader.read_batches()) as batches:
             async for batch in batches:
                 check_messages(batch)

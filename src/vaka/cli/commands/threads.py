@@ -1,9 +1,10 @@
 """``vaka threads``: create, list, show, search, change, export, import and erase conversations."""
 
 import sys
+from collections.abc import Callable, Coroutine
 from contextlib import aclosing
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import click
 import msgspec
@@ -13,10 +14,14 @@ from vaka.cli.bootstrap import with_runtime
 from vaka.cli.errors import FAILED, Quit, UsageError
 from vaka.cli.render import as_printable, format_age, print_json, print_table, shorten
 from vaka.core.ports.messages import MessageFilter, MessagePage, MessageQuery, MessageSearch, SearchHit, SearchPage
+from vaka.core.types.errors import NotFound
 from vaka.memory.threads import THREAD_STATES, AddedMessage, DeletedMessages, Thread, ThreadPage, ThreadState
 from vaka.runtime.erase import ErasureReport
 from vaka.runtime.runtime import Runtime
 from vaka.runtime.threads import ThreadStats
+from vaka.text.search import parse_query
+
+T = TypeVar("T")
 
 _ROLES = ("user", "assistant", "tool")
 _OWNER_HELP = "The owner that it must belong to; a thread of another owner is not found."
@@ -25,6 +30,14 @@ _OWNER_HELP = "The owner that it must belong to; a thread of another owner is no
 @click.group()
 def threads() -> None:
     """Create, list, show, search, change, export, import and erase conversations."""
+
+
+def _with_store(flags: dict[str, Any], work: Callable[[Runtime], Coroutine[Any, Any, T]]) -> T:
+    """Run ``work`` as ``with_runtime`` does; an error about an unknown thread says how to find the others."""
+    try:
+        return with_runtime(flags, work)
+    except NotFound as error:
+        raise NotFound(f"{error}; `vaka threads list` shows those of this store") from error
 
 
 def _parse_pairs(pairs: tuple[str, ...]) -> dict[str, Any]:
@@ -67,7 +80,7 @@ def list_(owner: str, agent: str, state: str | None, pairs: tuple[str, ...], **f
             limit=flags["limit"], cursor=flags["after"],
         )  # fmt: skip
 
-    page = with_runtime(flags, work)
+    page = _with_store(flags, work)
     if flags["as_json"]:
         print_json({"threads": page.threads, "next_cursor": page.next_cursor or None})
         return
@@ -111,7 +124,7 @@ def show(thread: str, owner: str | None, **flags: Any) -> None:
         found, stats = runtime.threads.get(thread, resource_id=owner), runtime.threads.stats(thread, resource_id=owner)
         return await found, await stats, await runtime.threads.get_messages(thread, query, resource_id=owner)
 
-    found, stats, page = with_runtime(flags, work)
+    found, stats, page = _with_store(flags, work)
     if flags["as_json"]:
         print_json({"thread": found, "stats": stats, "messages": page.messages, "next": page.next or None})
         return
@@ -147,11 +160,15 @@ def search(text: tuple[str, ...], role: str | None, **flags: Any) -> None:
     """
     names = ("session", "owner", "agent", "since", "until", "limit", "after")
     query = MessageSearch(text=" ".join(text), role=role or "", **{name: flags[name] for name in names})
+    if not parse_query(query.text).required:
+        raise UsageError("the text has no word that must occur; name one before those that must not: pump -old")
 
     async def work(runtime: Runtime) -> SearchPage:
+        if query.session:
+            await runtime.threads.get(query.session)
         return await runtime.threads.search(query)
 
-    page = with_runtime(flags, work)
+    page = _with_store(flags, work)
     if flags["as_json"]:
         print_json({"hits": page.hits, "next": page.next or None})
         return
@@ -190,7 +207,7 @@ def export(thread: str, owner: str | None, **flags: Any) -> None:
             async for line in lines:
                 output.write(line)
 
-    with_runtime(flags, work)
+    _with_store(flags, work)
     output.flush()
 
 
@@ -211,7 +228,7 @@ def import_(file: Path, id: str, owner: str | None, **flags: Any) -> None:
         with file.open("rb") as lines:
             return await runtime.threads.import_lines(lines, id=id, resource_id=owner)
 
-    _print_thread(with_runtime(flags, work), flags)
+    _print_thread(_with_store(flags, work), flags)
 
 
 @threads.command(epilog=options.format_examples(
@@ -231,7 +248,7 @@ def create(id: str, title: str, owner: str, agent: str, **flags: Any) -> None:
     async def work(runtime: Runtime) -> Thread:
         return await runtime.threads.create(id=id, title=title, agent_id=agent, resource_id=owner, metadata=metadata)
 
-    _print_thread(with_runtime(flags, work), flags)
+    _print_thread(_with_store(flags, work), flags)
 
 
 def _print_thread(thread: Thread, flags: dict[str, Any]) -> None:
@@ -269,7 +286,7 @@ def update(thread: str, title: str | None, state: ThreadState | None, version: i
             await runtime.threads.set_state(thread, state, version=expected, resource_id=owner)
         return await runtime.threads.get(thread)
 
-    _print_thread(with_runtime(flags, work), flags)
+    _print_thread(_with_store(flags, work), flags)
 
 
 @threads.command(epilog=options.format_examples(
@@ -291,7 +308,7 @@ def add(thread: str, text: str, role: str, id: str, **flags: Any) -> None:
     async def work(runtime: Runtime) -> AddedMessage:
         return await runtime.threads.add_message(thread, message, resource_id=flags["owner"])
 
-    added = with_runtime(flags, work)
+    added = _with_store(flags, work)
     if flags["as_json"]:
         print_json(added)
     else:
@@ -320,7 +337,7 @@ def delete(thread: str, ids: tuple[str, ...], owner: str | None, yes: bool, **fl
         await runtime.threads.delete(thread, resource_id=owner)
         return None
 
-    deleted = with_runtime(flags, work)
+    deleted = _with_store(flags, work)
     count = f"{deleted.affected_count} messages of " if deleted is not None else ""
     click.echo(f"deleted {count}{as_printable(thread)}", err=True)
     if deleted is not None and not deleted.success:
@@ -350,7 +367,7 @@ def erase(thread: str, owner: str, dry_run: bool, yes: bool, **flags: Any) -> No
             raise UsageError("erasing cannot be undone; add --yes to do it without a terminal")
         what = f"everything of the owner {as_printable(owner)}" if owner else f"thread {as_printable(thread)}"
         click.confirm(f"Erase {what} for good?", abort=True, err=True)
-    report = with_runtime(flags, lambda runtime: runtime.erase(thread, owner=owner, dry_run=dry_run))
+    report = _with_store(flags, lambda runtime: runtime.erase(thread, owner=owner, dry_run=dry_run))
     if flags["as_json"]:
         print_json(report)
     else:
@@ -364,9 +381,12 @@ def _print_erasure(report: ErasureReport) -> None:
         click.echo(as_printable(id))
     for id, problem in report.failed.items():
         click.echo(f"not erased: {as_printable(id)}: {as_printable(problem)}", err=True)
-    verb = "would erase" if report.dry_run else "erased"
+    # How many of the events have contents is known when they are erased.
+    verb, events = ("would erase", "at most {} events") if report.dry_run else ("erased", "{} events")
     memories = "".join(f", {count} records of {kind} memory" for kind, count in report.memories.items() if count)
-    counts = f"{len(report.sessions)} threads, {report.events} events, {report.blobs} blobs"
-    click.echo(f"{verb} {counts}{memories}", err=True)
+    count = len(report.sessions)
+    blobs = "" if report.dry_run else f", {report.blobs} blobs"
+    said = f"{verb} {count} thread{'' if count == 1 else 's'}, {events.format(report.events)}{blobs}{memories}"
+    click.echo(said, err=True)
     if not report.overwritten:
         click.echo("files of the database may still have old copies until it is vacuumed; see the guide", err=True)

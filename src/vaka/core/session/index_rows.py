@@ -18,6 +18,8 @@ from vaka.core.types.monitor import ScriptAnswered
 TITLE_LENGTH = 80
 MAX_METADATA_BYTES = 16 * 1024
 """The size of the metadata in a row, in bytes of JSON."""
+HIDDEN_KEY = "thread.hidden"
+"""The key of the deleted messages in the metadata. Only a deletion writes it."""
 _DIGEST_LENGTH = 64
 _WITH_CONTENT = {
     control.InputAdded, progress.TurnStarted, progress.MessageCompleted, progress.SubagentStarted,
@@ -104,7 +106,8 @@ class _SessionRow:
             self.tags = tuple(tag for tag in body.tags if tag and "\n" not in tag)  # a line each in the index
         if body.metadata:
             merged = merge_metadata(self.metadata, body.metadata)
-            self.metadata = merged if len(msgspec.json.encode(merged)) <= MAX_METADATA_BYTES else {}
+            if len(msgspec.json.encode(merged)) <= MAX_METADATA_BYTES:
+                self.metadata = merged
 
     def session_forked(self, event: Event, body: control.SessionForked) -> None:
         self.origin = body.origin

@@ -6,6 +6,7 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from vaka.core.ports.store import PendingDecision, SessionInfo, SessionStatus
+from vaka.core.session.index_rows import HIDDEN_KEY
 from vaka.core.types.control import ApprovalRequested, QuestionAsked
 from vaka.core.types.message import Audio, Document, Image, Text, ToolCall, Usage
 from vaka.server.problems import Problem
@@ -61,9 +62,10 @@ def cursor_of(info: SessionInfo) -> str:
 
 
 def session_document(info: SessionInfo) -> SessionDocument:
+    metadata = {key: value for key, value in info.metadata.items() if key != HIDDEN_KEY}
     return SessionDocument(
         id=info.id, agent=info.agent, title=info.title, status=info.status, owner=info.owner, tags=info.tags,
-        metadata=info.metadata, state=info.state, version=info.version, created=info.created, updated=info.updated,
+        metadata=metadata, state=info.state, version=info.version, created=info.created, updated=info.updated,
         cursor=cursor_of(info), turn=info.turn,
         inputs=info.inputs, pending=info.pending, origin=info.origin, folder=info.folder,
     )  # fmt: skip
