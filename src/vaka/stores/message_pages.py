@@ -45,8 +45,13 @@ def words_of(event: Event, blobs: Mapping[Digest, bytes]) -> list[str]:
 @lru_cache(maxsize=1024)
 def scope_word(kind: str, *names: str) -> str:
     """Return the word that stands for a namespace or a session in a word index; no text has such a word."""
+    return name_word(kind, *names)
+
+
+def name_word(kind: str, *names: str) -> str:
+    """Return a word that stands for names."""
     parts = [name.encode("utf-8", "surrogatepass") for name in names]
-    digest = hashlib.blake2b(b"".join(len(part).to_bytes(8, "big") + part for part in parts), digest_size=8)
+    digest = hashlib.blake2b(b"".join([len(part).to_bytes(8, "big") + part for part in parts]), digest_size=8)
     return f"_{kind}{digest.hexdigest()}"
 
 

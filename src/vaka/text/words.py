@@ -35,6 +35,7 @@ _ASCII = {code: chr(code).lower() if chr(code).isalnum() else " " for code in ra
 _ASCII_WORD = re.compile(r"[a-z0-9]+")
 _RUN = re.compile(rf"[\w{_MARKS}]+")
 _PIECE = re.compile(rf"([{_UNSPACED}]+)|(?:(?![_{_UNSPACED}])[\w{_MARKS}])+")
+_UNSPACED_CHARACTER = re.compile(f"[{_UNSPACED}]")
 _ACCENTS = re.compile("[\u0300-\u036f\u200c\u200d\ufe00-\ufe0f]+")
 
 
@@ -81,6 +82,11 @@ def locate_words(text: str) -> Iterator[tuple[str, int, int]]:
         same_length = len(folded) == end - begin
         for word, first, after in _locate_in_run(folded):
             yield (word, begin + first, begin + after) if same_length else (word, begin, end)
+
+
+def unspaced_characters(words: str) -> str:
+    """Return the characters of scripts without spaces that occur in words, each once, joined by blanks."""
+    return "" if words.isascii() else " ".join(sorted(set(_UNSPACED_CHARACTER.findall(words))))
 
 
 def is_unspaced(word: str) -> bool:

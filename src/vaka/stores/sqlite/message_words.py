@@ -23,11 +23,12 @@ from vaka.core.types.errors import Corrupt
 from vaka.core.types.event import decode, decode_batch
 from vaka.core.types.ids import Digest
 from vaka.core.types.message import Content
-from vaka.stores.message_pages import decode_intact, scope_word, words_of
+from vaka.stores.message_pages import decode_intact, name_word, scope_word, words_of
 from vaka.stores.sqlite import rows
 from vaka.stores.sqlite.database import SqliteDatabase
 from vaka.stores.sqlite.rows import SqliteKey
 from vaka.text.search import join_words
+from vaka.text.words import unspaced_characters
 
 BACKLOG_EVENTS = 2048
 """Events of an older session that get message rows in one transaction."""
@@ -45,7 +46,7 @@ _THREAD_SIZE = 1 << 30
 """A size that sends work to the writer thread."""
 
 _SELECT_WAITING = (
-    "select m.number, m.checksum, m.namespace, m.session, m.seq, e.body from messages m left join events e "
+    "select m.number, m.checksum, m.namespace, m.session, m.id, e.body from messages m left join events e "
     "on e.namespace = m.namespace and e.session = m.session and e.seq = m.seq where m.number > ? order by m.number "
     "limit ?"
 )
@@ -57,7 +58,7 @@ _SELECT_CALL = (
 )
 """The call of a result: it is one of the last calls before it."""
 _SELECT_CHECKSUMS = "select number, checksum from messages where number > ? and number <= ?"
-_INSERT_WORDS = "insert or replace into message_words (rowid, scope, words) values (?,?,?)"
+_INSERT_WORDS = "insert or replace into message_words (rowid, scope, words, characters) values (?,?,?,?)"
 _SELECT_EVENTS = "select seq, body from events where namespace = ? and session = ? and seq > ? order by seq limit ?"
 _SELECT_BACKLOG = (
     "select b.namespace, b.session from message_backlog b left join sessions s "
@@ -132,11 +133,12 @@ def split_messages(connection: sqlite3.Connection, found: Sequence[tuple[Any, ..
         body if isinstance(body, bytes) and zlib.crc32(body) == checksum else None for _, checksum, *_, body in found
     ]
     waiting: list[WaitingMessage] = []
-    for (number, checksum, namespace, session, *_), event in zip(found, decode_intact(intact), strict=True):
+    for (number, checksum, namespace, session, id, _), event in zip(found, decode_intact(intact), strict=True):
         words: Sequence[str] = ()
         if event is not None and type(event.data) in MESSAGE_ROLES:
             words = words_of(event, load_blobs(connection, namespace, content_of(event)))
-        scope = f"{scope_word('n', namespace)} {scope_word('s', namespace, session)}"
+        within = f"{scope_word('n', namespace)} {scope_word('s', namespace, session)}"
+        scope = f"{within} {name_word('i', namespace, session, id)}"
         waiting.append(WaitingMessage(number, checksum, scope, join_words(words)))
     return waiting
 
@@ -205,7 +207,10 @@ def _insert_words(indexed: int, batch: list[WaitingMessage], connection: sqlite3
     is_known = all(number in words and words[number].checksum == checksum for number, checksum in found.items())
     if read_indexed(connection) != indexed or not is_known:
         return False
-    connection.executemany(_INSERT_WORDS, [(one.number, one.scope, one.words) for one in batch if one.number in found])
+    connection.executemany(
+        _INSERT_WORDS,
+        [(one.number, one.scope, one.words, unspaced_characters(one.words)) for one in batch if one.number in found],
+    )
     connection.execute("update message_progress set indexed = ?", (max(found, default=indexed),))
     return True
 

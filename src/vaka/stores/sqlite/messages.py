@@ -2,10 +2,10 @@
 
 import asyncio
 import sqlite3
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from functools import partial
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 from vaka.core.ports.messages import (
     SEARCH_WINDOW,
@@ -29,6 +29,7 @@ from vaka.stores.message_pages import (
     list_conditions,
     list_page,
     make_hit,
+    name_word,
     needs_content,
     parse_list_cursor,
     parse_search,
@@ -41,6 +42,7 @@ from vaka.stores.sqlite.hub import SqlitePort
 from vaka.stores.sqlite.message_words import WaitingMessage, load_blobs, load_message
 from vaka.stores.sqlite.rows import SqliteKey
 from vaka.text.search import ParsedQuery, SearchTerm, is_match, score_words
+from vaka.text.words import is_unspaced
 
 MAX_OWNED_SESSIONS = 64
 """Sessions of an owner that are named in the query of the word index; those of one with more are looked up in hits."""
@@ -50,8 +52,6 @@ FILTER_CHUNK = 500
 
 LONG_SESSION = 50_000
 """Events of a session whose index takes milliseconds to read."""
-
-T = TypeVar("T")
 
 _FROM_MESSAGES = (
     "select m.seq, m.checksum, e.body from messages m left join events e on e.namespace = m.namespace "
@@ -65,7 +65,13 @@ _SELECT_STATS = (
 )
 _SELECT_TIME = "select ts from messages where namespace = ? and session = ? and seq = ?"
 _SELECT_KEY = "select seq from names where namespace = ? and session = ? and kind = 'key' and name = ?"
-_SELECT_NAMED = "select min(seq) from messages where namespace = ? and session = ? and role <> 'call' and id = ?"
+_SELECT_WAITING = (
+    "select min(seq) from messages where number > ? and namespace = ? and session = ? and id = ? and role <> 'call'"
+)
+_SELECT_NAMED = (
+    "select min(m.seq) from message_words f cross join messages m on m.number = f.rowid where f.message_words match ? "
+    "and m.namespace = ? and m.session = ? and m.id = ? and m.role <> 'call'"
+)
 _SELECT_HEAD = (
     "select s.head, exists (select 1 from message_backlog b where b.namespace = s.namespace and b.session = s.session) "
     "from sessions s where s.namespace = ? and s.session = ?"
@@ -131,13 +137,14 @@ class SqliteMessages(SqlitePort):
             await asyncio.sleep(0)
 
     async def find(self, session: SessionId, id: str) -> MessageRow | None:
-        head = await self._head_of(session)
-        work = partial(_find_row, self._key(session), replace_surrogates(id))
-        return await self._read(work, head) if head else None
+        if await self._head_of(session):
+            return await self._database.read(partial(_find_row, self._key(session), replace_surrogates(id)))
+        return None
 
     async def stats(self, session: SessionId) -> MessageStats:
         head = await self._check_session(session)
-        return await self._read(partial(_read_stats, self._key(session)), head)
+        work = partial(_read_stats, self._key(session))
+        return await (self._database.run_in_thread(work) if head > LONG_SESSION else self._database.read(work))
 
     async def search(self, query: MessageSearch) -> SearchPage:
         terms, position = parse_search(query)
@@ -217,10 +224,6 @@ class SqliteMessages(SqlitePort):
             if connection.in_transaction:
                 connection.execute("commit")
 
-    async def _read(self, work: Callable[[sqlite3.Connection], T], head: int) -> T:
-        """Return the result of work that reads the index of a whole session: of a long one in the writer thread."""
-        return await (self._database.run_in_thread(work) if head > LONG_SESSION else self._database.read(work))
-
     async def _head_of(self, session: SessionId) -> int:
         """Return the head of a session, 0 when there is none.
 
@@ -260,9 +263,14 @@ def _read_rows(
 
 
 def _find_row(key: SqliteKey, id: str, connection: sqlite3.Connection) -> MessageRow | None:
-    """Return the message with an id: of an input by its key, of another one from the index of the session."""
-    for query in (_SELECT_KEY, _SELECT_NAMED):
-        found = connection.execute(query, (*key, id)).fetchone()
+    """Return the message with an id: an input by its key, others by the word index or among those that wait for it."""
+    lookups: tuple[tuple[str, tuple[object, ...]], ...] = (
+        (_SELECT_KEY, (*key, id)),
+        (_SELECT_WAITING, (message_words.read_indexed(connection), *key, id)),
+        (_SELECT_NAMED, (f'scope : "{name_word("i", *key, id)}"', *key, id)),
+    )
+    for query, values in lookups:
+        found = connection.execute(query, values).fetchone()
         record = connection.execute(f"{_FROM_MESSAGES} and m.seq = ?", (*key, found[0])).fetchone() if found else None
         if record is not None:
             return load_message(connection, key, *record)
@@ -282,16 +290,17 @@ def _read_stats(key: SqliteKey, connection: sqlite3.Connection) -> MessageStats:
 
 def _match_expression(terms: ParsedQuery, scopes: Sequence[str]) -> str:
     """Return a query for FTS5. Words have no characters that it interprets."""
-    required = " AND ".join(map(_term_expression, terms.required))
     within = " OR ".join([f'"{scope}"' for scope in scopes])
-    expression = f"scope : ({within}) AND words : ({required})"
+    expression = " AND ".join([f"scope : ({within})", *map(_term_expression, terms.required)])
     if terms.excluded:
-        expression = f"({expression}) NOT words : ({' OR '.join(map(_term_expression, terms.excluded))})"
+        expression = f"({expression}) NOT ({' OR '.join(map(_term_expression, terms.excluded))})"
     return expression
 
 
 def _term_expression(term: SearchTerm) -> str:
-    return f'"{" ".join(term.words)}"{" *" if term.prefix else ""}'
+    if term.prefix and len(term.words) == 1 and len(term.words[0]) == 1 and is_unspaced(term.words[0]):
+        return f'characters : "{term.words[0]}"'
+    return f'words : "{" ".join(term.words)}"{" *" if term.prefix else ""}'
 
 
 def _holds(connection: sqlite3.Connection, one: WaitingMessage, conditions: _Conditions) -> bool:

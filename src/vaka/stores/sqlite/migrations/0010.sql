@@ -13,13 +13,12 @@ create table messages (
     checksum integer not null -- CRC-32 of the event
 );
 
--- Listing, finding and counting the messages of a session read this index alone.
-create unique index messages_by_seq on messages (namespace, session, seq, role, size, id);
+create unique index messages_by_seq on messages (namespace, session, seq, role, size);
 
--- scope: words for the namespace and the session; words: as vaka.text splits the message. ``rowid`` is messages.number. Single
--- characters of scripts without spaces are searched as prefixes of one character.
+-- scope: words for the namespace, the session and the id; words: as vaka.text splits the message; characters: those of scripts
+-- without spaces, which are searched alone, too. ``rowid`` is messages.number.
 create virtual table message_words using fts5 (
-    scope, words, tokenize = "ascii tokenchars '_'", prefix = '1', columnsize = 0
+    scope, words, characters, tokenize = "ascii tokenchars '_'", columnsize = 0
 );
 
 -- indexed: the last message whose words are in message_words
