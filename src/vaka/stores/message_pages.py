@@ -3,10 +3,12 @@
 import base64
 import binascii
 import hashlib
+from bisect import bisect_right
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
+from itertools import accumulate
 from typing import Any, NamedTuple, get_args
 
 import msgspec
@@ -22,7 +24,12 @@ from vaka.core.ports.messages import (
     MessageSearch,
     SearchHit,
 )
-from vaka.core.session.message_rows import searchable_text, searchable_text_of, without_content
+from vaka.core.session.message_rows import (
+    MAX_INDEXED_CHARACTERS,
+    searchable_text,
+    searchable_text_of,
+    without_content,
+)
 from vaka.core.types.errors import Corrupt, InvalidInput
 from vaka.core.types.event import Event, decode, decode_batch
 from vaka.core.types.ids import AgentPath, Digest
@@ -35,11 +42,16 @@ _DATE_LENGTH = len("2026-01-31")
 
 MAX_INDEXED_WORDS = 16_000
 """Words of a message that a search finds; PostgreSQL knows the positions of so many."""
+MAX_WORD_CHARACTERS = 2 * MAX_INDEXED_CHARACTERS
+"""Characters of all words of a message: folding makes words longer, and a row of PostgreSQL has a megabyte of them."""
 
 
 def words_of(event: Event, blobs: Mapping[Digest, bytes]) -> list[str]:
     """Return the words by which the message is found that an event is."""
-    return split_words(searchable_text_of(event, blobs))[:MAX_INDEXED_WORDS]
+    words = split_words(searchable_text_of(event, blobs))[:MAX_INDEXED_WORDS]
+    if sum(map(len, words)) <= MAX_WORD_CHARACTERS:
+        return words
+    return words[: bisect_right([*accumulate(map(len, words))], MAX_WORD_CHARACTERS)]
 
 
 @lru_cache(maxsize=1024)
@@ -94,7 +106,7 @@ def format_bound(text: str, *, until: bool = False) -> str:
         moment = (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).astimezone(UTC)
     except (ValueError, OverflowError) as error:
         raise InvalidInput(f"{text[:40]!r} is not a time such as 2026-01-31T12:00:00Z") from error
-    return f"{moment.strftime('%Y-%m-%dT%H:%M:%S')}.{moment.microsecond // 1000:03}Z"
+    return f"{moment.replace(tzinfo=None).isoformat(timespec='milliseconds')}Z"
 
 
 def path_key(path: AgentPath) -> str:

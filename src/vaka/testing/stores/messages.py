@@ -175,6 +175,8 @@ class MessageListContract:
             (MessageFilter(since=log.events[5].ts, until=log.events[6].ts), ["call_2", "m2"]),
             (MessageFilter(since=log.events[6].ts[:-1] + "+00:00"), ["m2"]),
             (MessageFilter(until="2020-01-01"), []),
+            (MessageFilter(until="0999-12-31"), []),
+            (MessageFilter(since="0999-12-31", role="user"), ["k1"]),
             (MessageFilter(until=log.events[0].ts[:10]), ["k1", "m1", "call_1", "call_2", "m2"]),
             (MessageFilter(path=("agent-1",)), []),
             (MessageFilter(metadata={"a": 1}), []),
@@ -278,6 +280,12 @@ class MessageSearchContract:
             await find_sessions(store, "x" * (MAX_QUERY_LENGTH + 1))
         long = " ".join(f"w{n}" for n in range(200))[:MAX_QUERY_LENGTH]
         assert await find_sessions(store, long) == []
+
+    async def test_a_text_that_folding_makes_longer_is_stored_and_found(self, store: Store) -> None:
+        ligatures = [chr(0xFDF0 + n) for n in range(9)]  # each is three or four letters
+        words = ["".join(ligatures[n // 9**place % 9] for place in range(4)) * 4 for n in range(3800)]
+        await write_session(store, "s", input_added("canoe " + " ".join(words)))
+        assert await find_sessions(store, f"canoe {words[7]}") == ["s"]
 
     async def test_a_hit_names_its_event_and_shows_where_it_matches(self, store: Store) -> None:
         long = "x " * 500 + "the\ncanoe is\there, a Canoe!" + " y" * 500
