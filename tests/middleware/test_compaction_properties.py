@@ -63,7 +63,10 @@ class RandomTalk:
         self._check(prompt)
         if dice < 0.5:
             return say(self._words(4_000))
-        made = [call("look", at=self._words(3_000), number=self.random.random()) for _ in range(1 + (dice > 0.8))]
+        made = [
+            call("look", at=self._words(3_000), number=self.random.random())
+            for _ in range(1 + (dice > 0.8) + 6 * (dice > 0.95))
+        ]
         return calls(*made)
 
     def _check(self, prompt: Prompt) -> None:

@@ -28,6 +28,10 @@ from vaka.core.types.message import (
 
 LONG_TEXT = 2_000
 """Characters; longer texts of old calls and results are shown in part."""
+NOTICE_SIZE = 160
+"""Characters that name the rest of a text that is shown in part."""
+LEAST_LONG_TEXT = 400
+"""Characters; shorter texts are never shown in part, because that would save nothing."""
 REFERENCE_TARGET = 0.7
 """Shortening calls is enough if the context then has at most this part of the limit."""
 SUMMARY_TARGET = 0.6
@@ -163,8 +167,10 @@ class ConversationPlanner:
             cut = self._cut_after_long_input(cut, longest)
         long_calls: tuple[LongCall, ...] = ()
         if strictness.shorten_tail:
-            length = LONG_TEXT if not strictness.cut_inputs else min(LONG_TEXT, self.limit // 2)
+            length = self._longest_text(cut) if strictness.cut_inputs else LONG_TEXT
             long_calls = tuple(self._find_long_calls(cut, len(self.messages), length))
+        if strictness.cut_inputs and self._exceeds_limit(cut, long_calls):
+            cut, long_calls = len(self.messages), ()
         if cut <= self.head:
             return self._only_references(long_calls) if long_calls else None
         opening, first = self._find_opening(cut)
@@ -180,6 +186,16 @@ class ConversationPlanner:
             tokens=kept + self.tokens - self._totals[cut] - saved, cut_inputs=strictness.cut_inputs,
             longest_input=longest,
         )  # fmt: skip
+
+    def _longest_text(self, cut: int) -> int:
+        """Return the characters from which on a text of the tail is long: the calls of a step share the window."""
+        calls = sum(len(m.calls) for m in self.messages[cut:] if isinstance(m, AssistantMessage))
+        return min(LONG_TEXT, self.limit // 2, self.limit // max(calls, 1))
+
+    def _exceeds_limit(self, cut: int, long_calls: Sequence[LongCall]) -> bool:
+        """Return whether even the last step is too large, although its texts are shown in part."""
+        room = max(self.limit - self._instructions, self.limit // 2)
+        return self._tokens_from(cut) - sum(call.saved for call in long_calls) > room
 
     def _find_cut(self, strictness: Strictness) -> int:
         """Return the position of the first message that stays: a whole turn, or a step of the last one."""
@@ -243,8 +259,9 @@ class ConversationPlanner:
             for call, result in zip(message.calls, answered.results, strict=True):
                 if call.id in known:
                     continue
-                saved = sum(len(text) - length // 4 for text in long_texts(call.arguments, length))
-                saved += sum(text_size_of(part) - length // 2 for part in result.content if is_long(part, length))
+                saved = sum(len(text) - length // 4 - NOTICE_SIZE for text in long_texts(call.arguments, length))
+                sizes = [text_size_of(part) for part in result.content if is_long(part, length)]
+                saved += sum(size - length // 2 - NOTICE_SIZE for size in sizes)
                 if saved > 0:
                     yield LongCall(call, result, length, saved // 4)
 
@@ -274,7 +291,7 @@ def _parts_of(message: Any) -> Content:
 
 def is_long(part: object, length: int) -> bool:
     """Return whether a part is a text with more than ``length`` characters."""
-    return isinstance(part, Text | Stored) and text_size_of(part) > length
+    return isinstance(part, Text | Stored) and text_size_of(part) > max(length, LEAST_LONG_TEXT)
 
 
 def text_size_of(part: object) -> int:
@@ -287,7 +304,7 @@ def text_size_of(part: object) -> int:
 def long_texts(value: Any, length: int) -> Iterator[str]:
     """Yield the texts in a JSON value that have more than ``length`` characters."""
     kind: Any = value.__class__
-    if kind is str and len(value) > length:
+    if kind is str and len(value) > max(length, LEAST_LONG_TEXT):
         yield value
     for item in value.values() if kind is dict else value if kind is list else ():
         yield from long_texts(item, length)

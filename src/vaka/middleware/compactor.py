@@ -30,7 +30,7 @@ from vaka.core.types.ids import Digest
 from vaka.core.types.message import Audio, Content, Document, Image, Message, Part, Stored, Text, UserMessage
 from vaka.core.types.monitor import Logged
 from vaka.middleware.compaction import context_tokens, conversation_of, instruction_tokens
-from vaka.middleware.compaction_plan import ConversationPlanner, LongCall, Plan, is_long
+from vaka.middleware.compaction_plan import LEAST_LONG_TEXT, ConversationPlanner, LongCall, Plan, is_long
 from vaka.middleware.summary import BadSummary, join_summaries, read_summary, summary_prompt
 
 ModelSource = Callable[[], Model]
@@ -238,7 +238,7 @@ async def _shorten_call(turn: Turn, long: LongCall) -> ShortenedCall:
 
     async def shorten_value(value: Any) -> Any:
         kind: Any = value.__class__
-        if kind is str and len(value) > long.length:
+        if kind is str and len(value) > max(long.length, LEAST_LONG_TEXT):
             stored = await shorten_part(turn, Text(text=value), long.length // 8, long.length // 8)
             blobs.append(stored.blob)
             return stored.preview
