@@ -8,6 +8,7 @@ import pytest
 
 import vaka
 from tests.runtime.runtime_fixtures import agent, read_log, runtime
+from vaka.cli.turn.session_record import is_of_project
 from vaka.core.ports.model import Chunk, Prompt, StopChunk, TextChunk
 from vaka.core.ports.store import SessionQuery
 from vaka.core.types.control import StateChanged
@@ -56,6 +57,10 @@ async def test_a_fact_of_one_session_is_known_in_the_next_one_of_the_owner() -> 
     info = await store.sessions.find(SessionId(facts_session("monday", "mara")))
     assert info is not None
     assert info.owner == "mara"
+    assert not is_of_project(info, None)  # ``--last`` does not continue it
+    async with runtime(store=store) as rt:
+        page = await rt.threads.list(resource_id="mara")
+    assert sorted(thread.id for thread in page.threads) == ["monday", "tuesday"]
 
 
 async def test_facts_belong_to_the_owner_at_the_time_of_the_turn() -> None:

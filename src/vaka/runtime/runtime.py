@@ -11,7 +11,7 @@ import msgspec
 from vaka.agents.react import Agent, Deps
 from vaka.core.ports.env import Env
 from vaka.core.ports.files import Files
-from vaka.core.ports.store import PendingDecision, Store
+from vaka.core.ports.store import BACKGROUND_TAG, PendingDecision, Store
 from vaka.core.session.follow import FollowerHub
 from vaka.core.session.redaction import Secrets
 from vaka.core.session.snapshot import reopen
@@ -487,6 +487,6 @@ class Runtime:
         info = await self.store.sessions.find(opened.id)
         if info is not None and info.owner != owner:
             raise AccessDenied(f"session {session!r} has another owner than {owner!r}")
-        if owner and info is None:
-            await opened.update(owner=owner)
+        if info is None:
+            await opened.update(owner=owner or None, tags=[BACKGROUND_TAG])
         await opened.send(prompt, key=key)

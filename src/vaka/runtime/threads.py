@@ -11,7 +11,7 @@ import msgspec
 
 from vaka.agents.react import Agent
 from vaka.core.ports.messages import MessagePage, MessageQuery, MessageSearch, MessageStats, SearchPage
-from vaka.core.ports.store import SessionInfo, SessionQuery
+from vaka.core.ports.store import BACKGROUND_TAG, SessionInfo, SessionQuery
 from vaka.core.session.snapshot import OpenedSession
 from vaka.core.types.control import SessionOpened, SessionUpdated
 from vaka.core.types.errors import AccessDenied, AlreadyExists, HeadMoved, InvalidInput, NotFound
@@ -116,7 +116,7 @@ class Threads:
         self, *, resource_id: str = "", agent_id: str = "", state: str = "",
         metadata: Mapping[str, Any] | None = None, text: str = "", limit: int = 50, cursor: str = "",
     ) -> ThreadPage:  # fmt: skip
-        """Return a page of threads, the one that changed last first.
+        """Return a page of threads, the one that changed last first. A page may have fewer than ``limit``.
 
         Args:
             resource_id: Only threads of this owner.
@@ -133,7 +133,8 @@ class Threads:
         )  # fmt: skip
         _check_texts(query)
         page = await self._store.sessions.list(query)
-        return ThreadPage(threads=tuple(map(thread_of, page.sessions)), next_cursor=page.next)
+        threads = tuple(thread_of(info) for info in page.sessions if BACKGROUND_TAG not in info.tags)
+        return ThreadPage(threads=threads, next_cursor=page.next)
 
     async def update(
         self, thread_id: str, *, title: str | None = None, metadata: Mapping[str, Any] | None = None,

@@ -28,7 +28,7 @@ from vaka.cli.event_loop import run_loop
 from vaka.cli.options import DEFINITION_SUFFIXES, expand_path
 from vaka.config.documents import is_inline_json
 from vaka.config.settings import Settings, absolute_store_url, trust_root_of
-from vaka.core.ports.store import SessionInfo, SessionQuery, Store
+from vaka.core.ports.store import BACKGROUND_TAG, SessionInfo, SessionQuery, Store
 from vaka.core.session.snapshot import reopen
 from vaka.core.types.control import RunSettings, SessionWorkspace
 from vaka.core.types.errors import ConfigError, InvalidInput, NotFound
@@ -169,7 +169,12 @@ def project_query(project: Path | None, **fields: Any) -> SessionQuery:
 
 
 def is_of_project(info: SessionInfo, project: Path | None) -> bool:
-    """Return whether a session belongs to a project, or to no folder; the folder of an erased one is not known."""
+    """Return whether a session belongs to a project, or to no folder; the folder of an erased one is not known.
+
+    Sessions in the background do not.
+    """
+    if BACKGROUND_TAG in info.tags:
+        return False
     if project is None or info.erased:
         return project is None
     return not info.folder or trust_root_of(Path(info.folder)) == project

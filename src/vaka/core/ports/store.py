@@ -21,6 +21,10 @@ SessionStatus: TypeAlias = Literal["idle", "queued", "running", "waiting", "clos
 """What a session does, derived from its turns and inputs."""
 
 
+BACKGROUND_TAG = "background"
+"""The tag of sessions in which agents work on memories; lists of conversations leave them out."""
+
+
 class SessionInfo(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The index row of a session for listings and queues, derived from its log (``core.session.index_rows``)."""
 
