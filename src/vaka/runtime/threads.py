@@ -81,6 +81,8 @@ class Threads:
 
     def __init__(self, runtime: "Runtime", drivers: "SessionDrivers") -> None:
         self._runtime, self._drivers, self._store = runtime, drivers, runtime.store
+        self._agent: Agent[Any] = Agent("threads")
+        """That of edits, which run no turn."""
         self._turn_locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
     async def create(
@@ -433,8 +435,7 @@ class Threads:
         return tuple(added)
 
     async def _edit(self, thread: Thread, compose: ComposeEntries) -> None:
-        agent: Agent[Any] = Agent(thread.agent_id or "agent")  # it is not used: no turn runs
-        session = Session(self._runtime, self._drivers, agent, SessionId(thread.id), {})
+        session = Session(self._runtime, self._drivers, self._agent, SessionId(thread.id), {})
         await session.append_entries(compose)
 
     async def _import(
