@@ -127,13 +127,13 @@ class MemoryMessages(MemoryPort):
             return messages
         names = {message.row.id: message.row.name for message in messages if message.row.role == "call"}
         for event in log.events[log.indexed :]:
-            row = message_of(event)
+            row = message_of(log.id, event)
             if row is None:
                 continue
             if row.role == "call":
                 names[row.id] = row.name
             elif row.role == "tool":
-                row = message_of(event, name=names.get(row.id, "")) or row
+                row = message_of(log.id, event, name=names.get(row.id, "")) or row
             words = join_words(words_of(event, self._blobs_of(row)))
             messages.append(MemoryMessage(row, words, len(event.stored)))
         log.indexed = len(log.events)

@@ -9,7 +9,7 @@ import msgspec
 from vaka.core.ports.messages import MessageRole, MessageRow
 from vaka.core.types import control, progress
 from vaka.core.types.event import Body, Event
-from vaka.core.types.ids import AgentPath, Digest
+from vaka.core.types.ids import AgentPath, Digest, SessionId
 from vaka.core.types.message import Content, Stored, Text, ToolCall, ToolResult, text_of
 
 MAX_INDEXED_CHARACTERS = 64 * 1024
@@ -45,8 +45,11 @@ def message_path_of(event: Event) -> AgentPath:
     return (*event.path, body.child) if isinstance(body, progress.SubagentStarted) else event.path
 
 
-def message_of(event: Event, *, name: str = "") -> MessageRow | None:
-    """Return the message that an event is, ``None`` when it is none; ``name`` is that of the tool of a result."""
+def message_of(session: SessionId, event: Event, *, name: str = "") -> MessageRow | None:
+    """Return the message that an event of a session is, ``None`` when it is none; ``name`` is the tool of a result.
+
+    The session is not always the one that the event names: a fork begins with copied events.
+    """
     role = MESSAGE_ROLES.get(type(event.data))
     if role is None:
         return None
@@ -55,7 +58,7 @@ def message_of(event: Event, *, name: str = "") -> MessageRow | None:
     result: ToolResult | None = body.result if role == "tool" else None
     content = content_of(event)
     return MessageRow(
-        session=event.session, seq=event.seq, epoch=event.epoch, role=role, id=message_id_of(event), turn=event.turn,
+        session=session, seq=event.seq, epoch=event.epoch, role=role, id=message_id_of(event), turn=event.turn,
         path=message_path_of(event), ts=event.ts, name=call.name if call else name, content=content,
         text=_arguments_text(call) if call else text_of(content), metadata=getattr(body, "metadata", None) or {},
         failed=result is not None and result.failed,

@@ -243,11 +243,11 @@ def _session_condition(column: str) -> str:
 
 def _message_of(row: PostgresRecord) -> MessageRow:
     """Return the message of a row; ``Corrupt`` when its event is missing or is not a message."""
-    name = decode_text(row["name"]) if row["name"] else ""
-    message = message_of(decode(row["body"]), name=name) if row["body"] is not None else None
+    name, session = decode_text(row["name"]) if row["name"] else "", SessionId(decode_text(row["session"]))
+    message = message_of(session, decode(row["body"]), name=name) if row["body"] is not None else None
     if message is None or message.seq != row["seq"]:
         raise Corrupt(
-            f"session {decode_text(row['session'])!r}: event {row['seq']} or its row in the message index is damaged; "
+            f"session {session!r}: event {row['seq']} or its row in the message index is damaged; "
             "check the session with `vaka sessions verify`, or rebuild the index with `vaka doctor --reindex`"
         )
     return message

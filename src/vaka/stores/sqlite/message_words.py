@@ -23,6 +23,7 @@ from vaka.core.types.errors import Corrupt
 from vaka.core.types.event import decode, decode_batch
 from vaka.core.types.ids import Digest
 from vaka.core.types.message import Content
+from vaka.core.types.progress import ToolCalled
 from vaka.stores.message_pages import decode_intact, name_word, scope_word, words_of
 from vaka.stores.sqlite import rows
 from vaka.stores.sqlite.database import SqliteDatabase
@@ -147,8 +148,8 @@ def load_message(connection: sqlite3.Connection, key: SqliteKey, seq: int, check
     """Return the message that a stored event is; ``Corrupt`` when it is not the one that its row was made of."""
     stored = rows.check_body(key, seq, body)
     (event,) = decode_batch([stored]) if zlib.crc32(stored) == checksum else (None,)
-    message = message_of(event) if event is not None else None
-    if message is None or (message.session, message.seq) != (key[1], seq):
+    message = message_of(key[1], event) if event is not None else None
+    if message is None or message.seq != seq:
         raise Corrupt(
             f"session {key[1]!r}: event {seq} or its row in the message index is damaged; check the session with "
             "`vaka sessions verify`, or rebuild the index with `vaka doctor --reindex`"
@@ -156,8 +157,8 @@ def load_message(connection: sqlite3.Connection, key: SqliteKey, seq: int, check
     if message.role != "tool":
         return message
     found = connection.execute(_SELECT_CALL, (*key, seq, message.id)).fetchone()
-    call = message_of(decode(rows.check_body(key, seq, found[0]))) if found else None
-    return msgspec.structs.replace(message, name=call.name) if call else message
+    call = decode(rows.check_body(key, seq, found[0])).data if found else None
+    return msgspec.structs.replace(message, name=call.call.name) if isinstance(call, ToolCalled) else message
 
 
 def load_blobs(connection: sqlite3.Connection, namespace: str, content: Content) -> dict[Digest, bytes]:

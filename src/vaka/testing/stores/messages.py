@@ -42,6 +42,7 @@ from vaka.testing.stores.sealed_events import (
 )
 
 SESSION = SessionId("s")
+ALL = MessageQuery()
 
 
 def answer_message(id: str, text: str) -> MessageCompleted:
@@ -396,6 +397,22 @@ class MessageSearchContract:
         assert await find_sessions(tenant, "canoe") == ["theirs"]
         assert await find_sessions(tenant, "red") == []
         assert await find_sessions(tenant, "canoe", session="mine") == []
+
+    async def test_copied_messages_belong_to_the_fork(self, store: Store) -> None:
+        log = await write_conversation(store)
+        fork = SessionId("fork")
+        term = await store.events.claim(fork)
+        await store.events.append(fork, log.events, head=0, term=term, release=True)
+        rows = (await store.messages.list(fork, ALL)).messages
+        assert [(row.session, row.id) for row in rows] == [
+            ("fork", id) for id in ("k1", "m1", "call_1", "call_2", "m2")
+        ]
+        assert [row.name for row in rows] == [row.name for row in (await store.messages.list(SESSION, ALL)).messages]
+        found = await store.messages.find(fork, "m2")
+        assert found is not None and found.session == "fork"
+        assert sorted(await find_sessions(store, "harbour", role="tool")) == ["fork", "s"]
+        await store.sessions.delete(SESSION)
+        assert await find_sessions(store, "harbour", role="tool") == ["fork"]
 
     async def test_deleted_sessions_are_not_found(self, store: Store) -> None:
         await write_conversation(store)
