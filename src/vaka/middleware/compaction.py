@@ -37,6 +37,8 @@ class ContextCompaction(Middleware):
     """Compacts the context of an agent between steps, when it is too large for the next model call."""
 
     inherited = ()
+    asks_models = True
+    """Whether a model writes the summaries."""
 
     def __init__(self, settings: Compaction, make_shortener: Callable[[], ContextShortener]) -> None:
         self.settings, self._make_shortener = settings, make_shortener

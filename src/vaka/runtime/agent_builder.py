@@ -162,6 +162,9 @@ class AgentBuilder:
 
     def make_compactor(self, agent: Agent, model: Model) -> "Compactor":
         """Return what compacts the context of an agent that has a model."""
+        middleware = next((m for m in agent.middleware if isinstance(m, ContextCompaction)), None)
+        if middleware is not None and not middleware.asks_models:
+            return lazy.compactor()(middleware.settings, ())
         settings, find = agent.compaction or self._compaction, self._models.find
         own: Callable[[], Model] = lambda: model  # noqa: E731  # one of several sources of a model
         first = partial(find, settings.summary_model) if settings.summary_model else own

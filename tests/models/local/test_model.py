@@ -159,8 +159,10 @@ async def test_a_call_cut_by_the_length_limit_stops_with_length(wire: LocalWire)
 
 @wires
 async def test_a_too_long_conversation_is_context_too_long(wire: LocalWire) -> None:
+    local = LocalModel(wire=wire)
+    assert local.context_window == 8192  # contexts are compacted before
     with pytest.raises(ContextTooLong, match="8192"):
-        await collect_stream(LocalModel(wire=wire), prompt_of("word " * 9000))
+        await collect_stream(local, prompt_of("word " * 9000))
 
 
 @wires

@@ -96,6 +96,7 @@ class LocalModel:
         self._wire: LocalWire = wire
         self._launch_spec = _build_launch_spec(settings, LOOPBACK, 0, "")
         self.name, self._http, self._progress = name, http, progress
+        self.context_window = settings.context
         self._connection: _LocalConnection | None = None
         self._history = HistoryAdapter(name, "", lambda part: _refuse_media(name, part))
 
