@@ -195,7 +195,10 @@ def test_two_processes_on_one_session_take_turns(shell: Shell) -> None:
     second.read_until("input.added")
     busy = shell.run("--resume", "--session", "s")
     assert (busy.code, shell.vaka("sessions", "rewind", "s", "1").code) == (75, 75)
-    assert shell.vaka("sessions", "delete", "s", "--yes").code == 75
+    deleted = shell.vaka("sessions", "delete", "s", "--yes")
+    assert (deleted.code, "end its turn first" in deleted.err) == (75, True)
+    compacted = shell.vaka("sessions", "compact", "s")
+    assert (compacted.code, "add --interrupt to stop its turn" in compacted.err) == (75, True)
     pipe.write_text("open")
     texts = [running.wait_result().lines[-1]["text"] for running in (first, second)]
     assert texts == ["First.", "Second."]

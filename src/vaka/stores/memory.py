@@ -287,7 +287,7 @@ class MemorySessions(MemoryPort):
         if key not in self._shared.logs:
             raise NotFound(f"there is no session {session!r}")
         if key in self._shared.claims:
-            raise Busy(f"session {session!r} has a writer")
+            raise Busy(f"session {session!r} has a writer; end its turn first")
         del self._shared.logs[key]
         self._shared.delete_session_values({key})
 

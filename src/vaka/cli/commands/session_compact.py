@@ -10,7 +10,7 @@ from vaka.cli.errors import FAILED, Quit, UsageError
 from vaka.cli.event_loop import run_loop
 from vaka.cli.render import as_printable, print_json, result_of_compaction
 from vaka.cli.turn.session_record import continue_session, explain_recorded_flags, find_record, load_continued
-from vaka.core.types.errors import NotFound
+from vaka.core.types.errors import Busy, NotFound
 
 if TYPE_CHECKING:
     from vaka.runtime.session_compaction import CompactionResult
@@ -54,7 +54,10 @@ def compact(session: str, wanted: str, interrupt: bool, as_json: bool, **flags: 
         async def work() -> "CompactionResult":
             async with runtime_from_settings(continued.settings, agent, quiet=True, ask="deny") as runtime:
                 opened = await runtime.open(id=record.id)
-                return await opened.compact(wanted, interrupt=interrupt)
+                try:
+                    return await opened.compact(wanted, interrupt=interrupt)
+                except Busy as error:
+                    raise Busy(str(error) if interrupt else f"{error}; add --interrupt to stop its turn") from error
 
         done = run_loop(work())
     if as_json:

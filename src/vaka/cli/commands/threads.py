@@ -129,7 +129,8 @@ def show(thread: str, owner: str | None, **flags: Any) -> None:
         print_json({"thread": found, "stats": stats, "messages": page.messages, "next": page.next or None})
         return
     click.echo(f"{as_printable(found.id)}  {found.state}  {shorten(found.title, 80)}", err=True)
-    said = f"{stats.message_count} messages, {stats.user_message_count} of the user"
+    number = stats.message_count
+    said = f"{number} message{'' if number == 1 else 's'}, {stats.user_message_count} of the user"
     click.echo(f"{said}; version {found.version}, owner {as_printable(found.resource_id) or '-'}", err=True)
     for message in page.messages:
         who = f"{message.role} {message.name}".strip()

@@ -80,7 +80,7 @@ class PostgresSessions(PostgresPort):
             return
         if await self._fetch_row(_SESSION_EXISTS, name) is None:
             raise NotFound(f"there is no session {session!r}")
-        raise Busy(f"session {session!r} has a writer")
+        raise Busy(f"session {session!r} has a writer; end its turn first")
 
     async def decisions(self, session: SessionId | None = None, *, id: str | None = None) -> Sequence[PendingDecision]:
         query, values = _SELECT_DECISIONS, list[bytes]()

@@ -92,7 +92,7 @@ class SqliteSessions(SqlitePort):
             if connection.execute(query, key).fetchone() is None:
                 raise NotFound(f"there is no session {key[1]!r}")
         elif self._hub.is_written_by(key, str(record[0])):
-            raise Busy(f"session {key[1]!r} has a writer")
+            raise Busy(f"session {key[1]!r} has a writer; end its turn first")
         rows.delete_session(connection, key)
 
 
