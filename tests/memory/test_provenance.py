@@ -5,6 +5,7 @@ import pytest
 from vaka.core.types.errors import InvalidInput
 from vaka.memory.provenance import (
     DAY,
+    MAX_SOURCES,
     Provenance,
     SourceType,
     add_source,
@@ -80,3 +81,12 @@ def test_explicit_memories_are_pruned_later_and_bootstrapped_ones_never() -> Non
     assert not may_prune(made(is_explicit=True), NOW + 62 * DAY)
     assert may_prune(made(is_explicit=True), NOW + 64 * DAY)
     assert not may_prune(made("bootstrapped", 0.01), NOW + 9000 * DAY)
+
+
+def test_a_fact_that_every_session_repeats_keeps_its_last_sources() -> None:
+    known = Provenance(source_type="user_input", confidence=0.7, created_at=0.0, updated_at=0.0)
+    for number in range(MAX_SOURCES + 10):
+        known = corroborate(known, f"session/{number}", float(number))
+    assert len(known.sources) == MAX_SOURCES
+    assert known.sources[-1] == f"session/{MAX_SOURCES + 9}"
+    assert (known.corroboration_count, known.updated_at) == (MAX_SOURCES + 10, float(MAX_SOURCES + 9))

@@ -71,6 +71,16 @@ async def test_what_fits_the_input_follows_it_and_the_input_in_the_log_stays_as_
     assert text_of(added.content) == "Where is the red canoe of Kim?"
 
 
+async def test_long_memories_follow_an_input_in_part_and_large_tags_are_refused() -> None:
+    store = MemoryStore()
+    await memory_of(store).add("canoe " * 3_000)
+    lines = [call("memory_recall", query="canoe"), call("memory_add", text="x", tags=["t" * 1_000_000]), say("ok")]
+    (recalled, refused), model = await run(*lines, store=store, prompts=["canoe canoe"])
+    assert len(user_texts(model, 0)[0]) < 2_500
+    assert (len(recalled.text) > 17_000, refused.failed) == (True, True)
+    assert "at most 65536 bytes" in refused.text
+
+
 async def test_the_prompt_of_later_turns_begins_with_that_of_earlier_ones() -> None:
     store = MemoryStore()
     await memory_of(store).add("Kim likes green tea")

@@ -23,7 +23,7 @@ from vaka.memory.memory_record import Memory
 from vaka.memory.memory_scope import is_owned_scope
 from vaka.memory.memory_tool import MemoryTool, object_schema, text_result
 from vaka.memory.owner import find_owner
-from vaka.memory.provenance import DAY, Provenance
+from vaka.memory.provenance import DAY, MAX_SOURCES, Provenance
 from vaka.memory.recall import SemanticMemory
 from vaka.memory.semantic import ScopedMemory
 from vaka.memory.semantic_tools import FAILURES, describe_memory
@@ -133,7 +133,7 @@ async def merge_memories(memory: ScopedMemory, ids: Sequence[str], text: str, *,
 def _merge_provenance(members: Sequence[Provenance], now: float) -> Provenance:
     first = members[0].source_type
     same_type = all(one.source_type == first for one in members)
-    sources = tuple(dict.fromkeys(name for one in members for name in one.sources))
+    sources = tuple(dict.fromkeys(name for one in members for name in one.sources))[-MAX_SOURCES:]
     return Provenance(
         source_type=first if same_type else "agent", sources=sources, created_at=now,
         confidence=max(one.confidence for one in members), updated_at=max(one.updated_at for one in members),

@@ -19,6 +19,8 @@ RECENCY_WINDOW, RECENCY_BONUS = 30 * DAY, 0.3 * 0.1
 PRUNE_THRESHOLD, EXPLICIT_FACTOR = 0.20, 0.7
 """A memory below the threshold may be pruned; one that a person stated explicitly, below this part of it."""
 
+MAX_SOURCES = 100
+"""The most sources that a memory has: a fact that every session repeats does not grow for ever."""
 _INITIAL_CONFIDENCE: dict[SourceType, float] = {
     "bootstrapped": 0.95, "user_input": 0.70, "agent": 0.60, "tool_output": 0.50,
 }  # fmt: skip
@@ -81,10 +83,10 @@ def may_prune(provenance: Provenance, now: float, threshold: float = PRUNE_THRES
 
 
 def add_source(provenance: Provenance, source: str, now: float) -> Provenance:
-    """Return the provenance with one more source; unchanged when it has the source."""
+    """Return the provenance with one more source, up to the last ``MAX_SOURCES``; unchanged when it has the source."""
     if not source or source in provenance.sources:
         return provenance
-    return _apply_change(provenance, now, sources=(*provenance.sources, source))
+    return _apply_change(provenance, now, sources=(*provenance.sources, source)[-MAX_SOURCES:])
 
 
 def corroborate(provenance: Provenance, source: str, now: float) -> Provenance:

@@ -22,6 +22,7 @@ from vaka.memory.provenance import Provenance, SourceType
 
 DEFAULT_COLLECTION = "memories"
 MAX_TEXT_CHARS = 20_000
+MAX_METADATA_BYTES = 64 * 1024
 SAME_SIMILARITY = 0.995
 """The similarity from which on two memories with equal words are one."""
 ACCESS_INTERVAL = 3600.0
@@ -112,7 +113,7 @@ class ScopedMemory:
             sources = dict.fromkeys((*own, *(name for parent in parents for name in parent.sources)))
             made = msgspec.structs.replace(
                 made, derived_from=tuple(parent.id for parent in parents),
-                provenance=msgspec.structs.replace(made.provenance, sources=tuple(sources)),
+                provenance=msgspec.structs.replace(made.provenance, sources=tuple(sources)[: origin.MAX_SOURCES]),
             )  # fmt: skip
             marked = [msgspec.structs.replace(parent, has_derived=True) for parent in parents]
             if await self.write([made, *marked], {made.id: vector}):
@@ -293,6 +294,9 @@ class ScopedMemory:
         """
         await self._check_embedder()
         records = [to_record(memory, vectors.get(memory.id, ())) for memory in memories]
+        for record in records:
+            if len(msgspec.json.encode(record.metadata)) > MAX_METADATA_BYTES:
+                raise InvalidInput(f"tags, sources and metadata of a memory have at most {MAX_METADATA_BYTES} bytes")
         return await self._store.vectors.upsert(self.collection, self.scope, records, delete=delete)
 
     async def embed(self, texts: Sequence[str]) -> list[list[float]]:

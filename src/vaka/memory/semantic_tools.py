@@ -88,10 +88,11 @@ def make_tools(
     return [make(*functions[name]) for name in names]
 
 
-def describe_memory(memory: Memory) -> str:
-    """Return a memory as one line for the model."""
-    day = format_timestamp(memory.provenance.updated_at)[:10]
-    return f"[{memory.id}] {' '.join(memory.text.split())} ({memory.provenance.source_type}, {day})"
+def describe_memory(memory: Memory, max_chars: int | None = None) -> str:
+    """Return a memory as one line for the model; of a longer text the first ``max_chars`` characters."""
+    day, text = format_timestamp(memory.provenance.updated_at)[:10], " ".join(memory.text.split())
+    shown = text if max_chars is None or len(text) <= max_chars else f"{text[:max_chars]}…"
+    return f"[{memory.id}] {shown} ({memory.provenance.source_type}, {day})"
 
 
 def _to_value(found: FoundMemory) -> JSON:
