@@ -3,6 +3,7 @@
 from functools import partial
 from typing import Any, cast
 
+import msgspec
 import pytest
 
 import vaka
@@ -103,3 +104,26 @@ async def test_hostile_messages_and_labels_are_kept_as_they_are(store: Store) ->
             copy = await threads.import_lines(exported, id=f"copy{number}")
             assert [each.text for each in (await threads.get_messages(copy.id)).messages] == [row.text]
         assert len((await threads.search("end")).hits) > 0
+
+
+async def test_parts_that_cannot_be_stored_are_refused(store: Store) -> None:
+    bad: list[tuple[dict[str, Any], str]] = [
+        ({"content": [{"type": "document", "blob": "0" * 64}]}, "names a blob"),
+        ({"content": [{"type": "image", "data": "é!" * 9}]}, "not base64"),
+        ({"content": [{"type": "image", "data": "abc"}]}, "not base64"),
+        ({"content": "a", "ts": "9999-12-31T23:59:59-23:00"}, "RFC 3339"),
+        ({"content": "a", "ts": "0001-01-01T00:00:00+23:00"}, "RFC 3339"),
+    ]
+    async with vaka.Runtime(store=store) as runtime:
+        threads = runtime.threads
+        await threads.create(id="ann", resource_id="ann")
+        await threads.add_message("ann", {"role": "user", "content": "canoe " * 50_000})
+        (row,) = (await threads.get_messages("ann")).messages
+        bad.append(({"content": msgspec.to_builtins(row.content)}, "names a blob"))
+        await threads.create(id="bob", resource_id="bob")
+        for message, problem in bad:
+            with pytest.raises(InvalidInput, match=problem):
+                await threads.add_message("bob", {"role": "user", **message})
+        assert (await threads.get_messages("bob")).messages == ()
+        await threads.add_message("bob", {"role": "user", "content": "a", "ts": "2026-01-31T12:00:00"})
+        assert [each.ts for each in (await threads.get_messages("bob")).messages] == ["2026-01-31T12:00:00.000Z"]

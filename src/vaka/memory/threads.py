@@ -1,5 +1,7 @@
 """Threads: a session as title, owner, metadata and state, with the transitions and limits of a conversation."""
 
+import base64
+import binascii
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, TypeAlias, TypeVar, get_args
 
@@ -249,6 +251,8 @@ def _check_fields(number: int, message: NewMessage) -> None:
         msgspec.json.encode((message.metadata, message.tool_calls, message.tool_call_id))
     except (TypeError, ValueError, OverflowError, RecursionError) as error:
         raise InvalidInput(f"{where}: metadata and calls cannot be written as JSON: {error}") from error
+    if not isinstance(message.content, str):
+        _check_parts(where, message.content)
     if message.id and (not message.id.isprintable() or len(message.id) > MAX_ID_LENGTH):
         raise InvalidInput(
             f"{where}: id {message.id[:40]!r} must be printable, with at most {MAX_ID_LENGTH} characters"
@@ -257,3 +261,14 @@ def _check_fields(number: int, message: NewMessage) -> None:
         raise InvalidInput(
             f"{where}: id {message.id[:40]!r} begins with a reserved prefix: {', '.join(RESERVED_PREFIXES)}"
         )
+
+
+def _check_parts(where: str, content: Content) -> None:
+    """Raise ``InvalidInput`` for a part that names a blob, which may be of another owner, or is not base64."""
+    for part in content:
+        if getattr(part, "blob", None) is not None:
+            raise InvalidInput(f"{where} has a part that names a blob; give its text or data instead")
+        try:
+            base64.b64decode(getattr(part, "data", ""), validate=True)
+        except (binascii.Error, ValueError) as error:
+            raise InvalidInput(f"{where} has a part whose data are not base64: {error}") from error

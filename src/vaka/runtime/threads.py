@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Unpack
 from weakref import WeakValueDictionary
 
@@ -493,6 +493,7 @@ def _check_texts(query: Any) -> None:
 def _seconds(ts: str) -> float:
     """Return a time as Unix seconds, 0 for ``""``. Raises ``InvalidInput``."""
     try:
-        return datetime.fromisoformat(ts).timestamp() if ts else 0.0
-    except ValueError as error:
+        moment = datetime.fromisoformat(ts or "1970-01-01")
+        return moment.replace(tzinfo=moment.tzinfo or UTC).astimezone(UTC).timestamp()
+    except (ValueError, OverflowError) as error:
         raise InvalidInput(f"the time {ts[:40]!r} must be RFC 3339, such as 2026-01-31T12:00:00Z") from error

@@ -409,7 +409,8 @@ class MessageSearchContract:
         ]
         assert [row.name for row in rows] == [row.name for row in (await store.messages.list(SESSION, ALL)).messages]
         found = await store.messages.find(fork, "m2")
-        assert found is not None and found.session == "fork"
+        assert found is not None
+        assert found.session == "fork"
         assert sorted(await find_sessions(store, "harbour", role="tool")) == ["fork", "s"]
         await store.sessions.delete(SESSION)
         assert await find_sessions(store, "harbour", role="tool") == ["fork"]
