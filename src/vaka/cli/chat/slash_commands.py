@@ -83,7 +83,8 @@ class SlashCommands:
         name = begun[0] if len(begun) == 1 and name else name
         if name not in self._commands:
             near = fuzzy_sort(name, self._commands)
-            raise UsageError(f"there is no command /{name}{f'; did you mean /{near[0]}?' if near else ''} See /help")
+            hint = f"did you mean /{near[0]}? See /help" if near else "see /help"
+            raise UsageError(f"there is no command /{name}; {hint}")
         self._has_shown = False
         await self._commands[name][0](argument.strip())
         self._chat.screen.print("\n" if self._has_shown else "")

@@ -129,8 +129,7 @@ def show(thread: str, owner: str | None, **flags: Any) -> None:
         print_json({"thread": found, "stats": stats, "messages": page.messages, "next": page.next or None})
         return
     click.echo(f"{as_printable(found.id)}  {found.state}  {shorten(found.title, 80)}", err=True)
-    number = stats.message_count
-    said = f"{number} message{'' if number == 1 else 's'}, {stats.user_message_count} of the user"
+    said = f"{_count_things(stats.message_count, 'message')}, {stats.user_message_count} of the user"
     click.echo(f"{said}; version {found.version}, owner {as_printable(found.resource_id) or '-'}", err=True)
     for message in page.messages:
         who = f"{message.role} {message.name}".strip()
@@ -377,6 +376,10 @@ def erase(thread: str, owner: str, dry_run: bool, yes: bool, **flags: Any) -> No
         raise Quit(FAILED)
 
 
+def _count_things(count: int, one: str, several: str = "") -> str:
+    return f"{count} {one if count == 1 else several or f'{one}s'}"
+
+
 def _print_erasure(report: ErasureReport) -> None:
     for id in report.sessions:
         click.echo(as_printable(id))
@@ -384,10 +387,13 @@ def _print_erasure(report: ErasureReport) -> None:
         click.echo(f"not erased: {as_printable(id)}: {as_printable(problem)}", err=True)
     # How many of the events have contents is known when they are erased.
     verb, events = ("would erase", "at most {} events") if report.dry_run else ("erased", "{} events")
-    memories = "".join(f", {count} records of {kind} memory" for kind, count in report.memories.items() if count)
-    count = len(report.sessions)
-    blobs = "" if report.dry_run else f", {report.blobs} blobs"
-    said = f"{verb} {count} thread{'' if count == 1 else 's'}, {events.format(report.events)}{blobs}{memories}"
-    click.echo(said, err=True)
+    parts = [_count_things(len(report.sessions), "thread"), events.format(report.events)]
+    parts += [] if report.dry_run else [_count_things(report.blobs, "blob")]
+    parts += [
+        _count_things(count, f"record of {kind} memory", f"records of {kind} memory")
+        for kind, count in report.memories.items()
+        if count
+    ]
+    click.echo(f"{verb} {', '.join(parts)}", err=True)
     if not report.overwritten:
         click.echo("files of the database may still have old copies until it is vacuumed; see the guide", err=True)

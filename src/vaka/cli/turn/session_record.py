@@ -191,7 +191,7 @@ def continue_session(
         return Continuation(record=None, flags=dict(flags), settings=settings)
     notes: list[str] = []
     if record.workspace is None:
-        notes.append(f"session {record.id} has no record of a folder (a program created it); it works here")
+        notes.append(f"session {record.id} has no folder yet; it works here")
     before, project = Path.cwd(), trust_root_of(Path.cwd())
     flags = enter_folder(record, flags, settings)
     if Path.cwd() != before:
