@@ -6,6 +6,8 @@ import pytest
 
 import vaka
 from tests.memory.test_text_memory import ESCAPES, open_memory, run
+from vaka.core.ports.files import FileInfo
+from vaka.core.types.ids import Digest
 from vaka.files.memory import MemoryFiles
 from vaka.memory.text_commands import MAX_LINES
 from vaka.stores.memory import MemoryStore
@@ -238,3 +240,25 @@ async def test_missing_arguments_and_files_with_too_many_lines_are_errors() -> N
         "File /memories/long exceeds maximum line limit of 999,999 lines.",
         "Error: /memories/picture is not a text in UTF-8",
     ]
+
+
+class BusyFiles(MemoryFiles):
+    """Files that another writer changes while a folder is copied."""
+
+    async def write(self, path: str, data: bytes, *, known: Digest | None = None, new: bool = False) -> FileInfo:
+        info = await super().write(path, data, known=known, new=new)
+        if path == "users/kim/b/note.md" and new:
+            await super().write("users/kim/a/note.md", b"changed")
+            await super().write("users/kim/a/later.md", b"later")
+        return info
+
+
+async def test_a_rename_loses_nothing_that_another_writer_writes_meanwhile() -> None:
+    files = BusyFiles()
+    await files.write("users/kim/a/note.md", b"first")
+    ((done, _),) = await run_commands(
+        {"command": "rename", "old_path": "/memories/a", "new_path": "/memories/b"}, files=files
+    )
+    assert done
+    assert (await files.read("users/kim/b/note.md")).data == b"changed"
+    assert [info.path for info in await files.entries("users/kim/a")] == ["users/kim/a/later.md"]

@@ -3,7 +3,7 @@
 import hashlib
 import unicodedata
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from datetime import UTC, datetime
 from urllib.parse import unquote
 
@@ -180,15 +180,26 @@ class TextMemoryFiles:
 
     async def rename(self, old: Names, new: Names, *, repeated: bool = False) -> None:
         """Move a file or a folder. With ``repeated``, files that an earlier run has copied may be there."""
-        moved = [old]
-        if await self.kind_of(old) == "folder":
-            moved = [names for names, info in await self.list_below(old) if info.kind != "folder"]
-        for names in moved:
-            data = await self.load(names)
-            target = (*new, *names[len(old) :])
-            if data is not None and not (repeated and await self.load(target) == data):
-                await self._files.write(self._writable_path(target), data, new=True)
-        await self.delete(old)
+        if await self.kind_of(old) != "folder":
+            await self._move_file(old, new, repeated=repeated)
+            return
+        below = await self.list_below(old)
+        for names in [names for names, info in below if info.kind != "folder"]:
+            await self._move_file(names, (*new, *names[len(old) :]), repeated=repeated)
+        for names in [*reversed([names for names, info in below if info.kind == "folder"]), old]:
+            with suppress(FileError):  # another writer has made a file in it
+                await _delete_one(self._files, self._path_of(names))
+
+    async def _move_file(self, old: Names, new: Names, *, repeated: bool) -> None:
+        """Copy a file until the copy is what the file has, as another writer may change it, and delete it."""
+        copied = await self.load(new) if repeated else None
+        if copied != await self.load(old):
+            copied = None
+        while (data := await self.load(old)) is not None and data != copied:
+            known = None if copied is None else _digest_of(copied)
+            await self._files.write(self._writable_path(new), data, known=known, new=copied is None)
+            copied = data
+        await _delete_one(self._files, self._path_of(old))
 
     def _format_note(self, content: str, title: str) -> str:
         if not content.strip():
