@@ -60,3 +60,17 @@ async def test_trimming_asks_no_model_for_a_summary_when_a_caller_compacts() -> 
     assert done.after < done.before
     assert "without a summary: summaries are turned off" in done.summary
     assert len(model.prompts) == 6
+
+
+async def test_only_the_messages_that_the_model_sees_count() -> None:
+    model = ScriptedModel(say("Yes.", repeat=True), agents=summaries(), context_window=2_000)
+    async with runtime(MemoryStore()) as rt:
+        who = agent(model)
+        thread = await rt.threads.create(agent_id=who.name)
+        said = [{"role": role, "content": f"{role} {LINE * 5}"} for role in ("user", "assistant")] * 60
+        await rt.threads.append_many(thread.id, said)
+        for prompt in ("Hello.", f"Once more: {LINE * 1_000}"):
+            await rt.threads.generate_with_memory(who, thread.id, prompt, {"context_limit": 4})
+            await rt.threads.append_many(thread.id, said)
+    assert [(prompt.agent, len(prompt.messages)) for prompt in model.prompts][:1] == [(who.name, 5)]
+    assert [prompt.agent for prompt in model.prompts][1:] == ["summary", who.name]  # the input is too long itself

@@ -10,7 +10,7 @@ from typing import Protocol
 from vaka.core.loop.context import Turn
 from vaka.core.loop.middleware import Middleware
 from vaka.core.messages.prompt import Conversation
-from vaka.core.messages.tokens import estimate_text_tokens, text_size, tokens_of_body
+from vaka.core.messages.tokens import estimate_message_tokens, estimate_text_tokens, text_size, tokens_of_body
 from vaka.core.ports.model import context_window_of
 from vaka.core.session.state import agent_key
 from vaka.core.types.context import Compaction, ContextCompacted
@@ -71,10 +71,16 @@ def conversation_of(turn: Turn) -> Conversation:
 
 
 def context_tokens(turn: Turn) -> int:
-    """Return the tokens of the next prompt: those the provider has reported, and an estimate of what is newer."""
+    """Return the tokens of the next prompt: those the provider has reported, and an estimate of what is newer.
+
+    If the model sees only the last messages, it is an estimate of these.
+    """
     conversation, known = conversation_of(turn), turn.state.contexts.get(agent_key(turn.path))
     deferred = turn.log.deferred
     pending = sum(tokens_of_body(turn.path, scope, body) for scope, body in deferred) if deferred else 0
+    if (recent := turn.recipe.settings.recent) is not None:
+        shown = [message for _, message in conversation.choose_recent(recent)]
+        return instruction_tokens(turn) + estimate_message_tokens(shown) + pending
     if known is None:
         return instruction_tokens(turn) + conversation.estimate_tokens() + pending
     return known.tokens + conversation.estimate_tokens(known.seq) + pending

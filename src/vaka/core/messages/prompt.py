@@ -98,7 +98,8 @@ class Conversation:
         """Return all messages, or at most ``recent`` of the last ones, with the content of their blobs."""
         answer, first_open = self._open_answer(), len(self._messages)
         if recent is not None and first_open + len(answer) > recent:
-            return await self._load_recent(blobs, recent, answer)
+            chosen = self.choose_recent(recent)
+            return tuple([await self._load(blobs, at, one) if names_blobs(one) else one for at, one in chosen])
         positions = [at for at, message in enumerate(answer, first_open) if names_blobs(message)] if answer else []
         if not self._with_blobs and not positions:
             return (*self._messages, *answer)  # one copy: a long conversation has thousands of messages
@@ -107,16 +108,14 @@ class Conversation:
             messages[position] = await self._load(blobs, position, messages[position])
         return tuple(messages)
 
-    async def _load_recent(self, blobs: BlobStore, recent: int, answer: Sequence[Message]) -> tuple[Message, ...]:
-        finished, first_open = self._messages, len(self._messages)
+    def choose_recent(self, recent: int) -> list[tuple[int, Message]]:
+        """Return at most ``recent`` of the last messages, with their positions."""
+        finished, answer, first_open = self._messages, self._open_answer(), len(self._messages)
 
         def message_at(position: int) -> Message:
             return finished[position] if position < first_open else answer[position - first_open]
 
-        chosen = [(at, message_at(at)) for at in recent_positions(first_open + len(answer), recent, message_at)]
-        return tuple(
-            [await self._load(blobs, at, message) if names_blobs(message) else message for at, message in chosen]
-        )
+        return [(at, message_at(at)) for at in recent_positions(first_open + len(answer), recent, message_at)]
 
     async def _load(self, blobs: BlobStore, position: int, message: Message) -> Message:
         loaded = self._loaded.get(position) or await restore_message(blobs, message)
