@@ -57,15 +57,19 @@ async def test_hooks_see_a_compaction_before_and_after_and_add_instructions(tmp_
     assert {body.instructions for body in done} == {"Keep the names of ships."}
     asked = read_payloads(tmp_path, "PreCompact")
     assert len(asked) == len(done)
-    fields = {"trigger", "custom_instructions", "estimated_tokens", "token_limit"}
+    fields = {"trigger", "custom_instructions", "estimated_tokens", "token_limit", "threshold", "preserve_count"}
     assert {key for payload in asked for key in payload} == COMMON | fields
     first = asked[0]
     assert (first["trigger"], first["custom_instructions"], first["token_limit"]) == ("auto", "", 6_000)
     assert first["estimated_tokens"] == done[0].before
+    assert (first["threshold"], first["preserve_count"]) == (0.85, 3)
     for name in names[:2]:
         seen = read_payloads(tmp_path, name)
         assert [payload["summary"] for payload in seen] == [body.summary for body in done]
         assert (seen[0]["compact_summary"], seen[0]["trigger"]) == (done[0].summary, "auto")
+        counts = (seen[0]["original_messages"], seen[0]["preserved_messages"])
+        assert counts == (done[0].messages, done[0].kept_messages)
+        assert counts[0] > counts[1] > 0
         sizes = (seen[0]["estimated_tokens_before"], seen[0]["estimated_tokens_after"])
         assert sizes == (done[0].before, done[0].after)
     sources = [payload["source"] for payload in read_payloads(tmp_path, "SessionStart")]

@@ -246,7 +246,8 @@ class HookEngine:
         fields = {
             "trigger": body.trigger, "custom_instructions": body.instructions, "summary": body.summary,
             "compact_summary": body.summary, "estimated_tokens_before": body.before,
-            "estimated_tokens_after": body.after,
+            "estimated_tokens_after": body.after, "original_messages": body.messages,
+            "preserved_messages": body.kept_messages,
         }  # fmt: skip
         for name in COMPACTED_EVENTS:
             if self.handles(name):

@@ -73,7 +73,11 @@ class Compactor:
         plan = plan or planner.plan_summary(trigger)
         if plan is None:
             return ()
-        request = CompactionRequest(trigger=trigger, instructions=instructions, tokens=before, window=window)
+        settings = self._settings
+        request = CompactionRequest(
+            trigger=trigger, instructions=instructions, tokens=before, window=window, ratio=settings.ratio,
+            keep_turns=settings.keep_turns,
+        )  # fmt: skip
         wanted = await turn.middleware.before_compaction(turn, request)
         if wanted.skip:
             return self._note_skip(turn, wanted.skip, before + int(SKIP_PART * window))
@@ -81,7 +85,7 @@ class Compactor:
         event, notes = await self._make_event(turn, planner, plan, request)
         await turn.middleware.after_compaction(turn, event)
         if self._settings.rollout_dir:
-            notes = [*notes, *await self._write_rollout(turn, planner, plan, event)]
+            notes = [*notes, *await self._write_rollout(turn, event)]
         return [event, *notes]
 
     def _make_planner(self, turn: Turn, window: int, before: int, *, refused: bool) -> ConversationPlanner:
@@ -127,7 +131,8 @@ class Compactor:
             summary=summary, keep_from=(plan.keep_from or turn.log.head + 1) if plan.has_summary else turn.state.window,
             before=request.tokens, after=after, trigger=request.trigger, instructions=request.instructions,
             model=model, opening=opening, inputs=inputs, calls=(*plan.carried_calls, *calls),
-            media_from=plan.media_from, failure=failure,
+            media_from=plan.media_from, failure=failure, messages=len(planner.messages),
+            kept_messages=len(planner.messages) - plan.left_out,
         )  # fmt: skip
         if not failure:
             return event, []
@@ -183,13 +188,11 @@ class Compactor:
                 parts.append(media_note(part) if isinstance(part, Image | Audio | Document) and not media else part)
         return tuple(parts)
 
-    async def _write_rollout(
-        self, turn: Turn, planner: ConversationPlanner, plan: Plan, event: ContextCompacted
-    ) -> list[Body]:
+    async def _write_rollout(self, turn: Turn, event: ContextCompacted) -> list[Body]:
         """Write a file about the compaction; an error becomes an event."""
         record = {
             "session_id": turn.session, "timestamp": format_timestamp(turn.env.clock.time()), "summary": event.summary,
-            "original_messages": len(planner.messages), "preserved_messages": len(planner.messages) - plan.cut,
+            "original_messages": event.messages, "preserved_messages": event.kept_messages,
             "estimated_tokens_before": event.before, "estimated_tokens_after": event.after, "trigger": event.trigger,
         }  # fmt: skip
         text = turn.log.secrets.redact_data(json.dumps(record, ensure_ascii=False))

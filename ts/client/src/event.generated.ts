@@ -156,6 +156,8 @@ export interface ContextCompacted {
   calls?: ShortenedCall[];
   media_from?: number;
   failure?: string;
+  messages?: number;
+  kept_messages?: number;
 }
 
 /** An event that an application defines; its type on the wire is `custom.<name>`. */

@@ -84,6 +84,10 @@ class CompactionRequest(msgspec.Struct, frozen=True, kw_only=True):
     """The tokens of the context, as estimated."""
     window: int = 0
     """The tokens that the model can read."""
+    ratio: float = 0.0
+    """The part of the window from which on the context is compacted by itself."""
+    keep_turns: int = 0
+    """The most turns at the end that are kept word for word."""
     skip: str = ""
     """Why the context is not compacted; ``""``: it is."""
 
@@ -125,6 +129,10 @@ class ContextCompacted(Control, tag="context.compacted"):
     """Media of messages that begin before this event are left out of the prompt."""
     failure: str = ""
     """Why no model wrote the summary, although one was asked."""
+    messages: int = 0
+    """The number of messages before it."""
+    kept_messages: int = 0
+    """How many of them stay: the opening, the kept inputs, and those from ``keep_from`` on."""
 
 
 class CheckpointSaved(Control, tag="checkpoint.saved"):
