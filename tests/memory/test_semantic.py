@@ -2,7 +2,7 @@
 
 import asyncio
 import sqlite3
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
 
@@ -12,6 +12,8 @@ import pytest
 from vaka.core.ports.store import Store
 from vaka.core.ports.vectors import VectorRecord
 from vaka.core.types.errors import ConfigError, Corrupt, InvalidInput, NotFound
+from vaka.core.types.ids import JSON
+from vaka.memory.memory_record import Memory
 from vaka.memory.memory_scope import memory_scope
 from vaka.memory.provenance import DAY
 from vaka.memory.semantic import MAX_TEXT_CHARS, MemorySource, ScopedMemory
@@ -204,6 +206,26 @@ async def test_revoking_a_source_removes_its_memories_and_descendants(store: Sto
     assert (await memory.revoke_data_source("unknown")).deleted == ()
     with pytest.raises(InvalidInput, match="source"):
         await memory.revoke_data_source("")
+
+
+class BusyMemory(ScopedMemory):
+    """A memory of which another process changes one while it is scanned."""
+
+    async def scan(self, filter: Mapping[str, JSON] | None = None) -> AsyncGenerator[Memory]:
+        async for memory in super().scan(filter):
+            yield memory
+            if memory.text == "used":
+                await self.update_metadata(memory.id, {"seen": True})
+
+
+async def test_a_memory_that_is_changed_meanwhile_is_not_pruned(store: Store) -> None:
+    clock = FakeClock()
+    memory = BusyMemory(store, HashingEmbedder(256), memory_scope(user="ann"), clock=clock)
+    await memory.add("used")
+    await memory.add("old")
+    clock.advance(100 * DAY)
+    assert len(await memory.prune()) == 1
+    assert await texts(memory) == ["used"]
 
 
 async def test_memories_that_lost_their_confidence_are_pruned(store: Store) -> None:

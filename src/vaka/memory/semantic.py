@@ -189,11 +189,18 @@ class ScopedMemory:
 
     async def prune(self, threshold: float = origin.PRUNE_THRESHOLD) -> list[str]:
         """Delete the memories that are trusted too little by now; return their ids."""
-        now = self.current_time()
-        found = [memory.id async for memory in self.scan() if origin.may_prune(memory.provenance, now, threshold)]
+        now, removed = self.current_time(), list[str]()
+        found = [memory async for memory in self.scan() if origin.may_prune(memory.provenance, now, threshold)]
         for first in range(0, len(found), _PAGE):
-            await self._store.vectors.delete(self.collection, self.scope, found[first : first + _PAGE])
-        return found
+            removed += await self._remove_unchanged(found[first : first + _PAGE])
+        return removed
+
+    async def _remove_unchanged(self, memories: Sequence[Memory]) -> list[str]:
+        """Delete the memories that no other process has changed meanwhile; return their ids."""
+        ids = [memory.id for memory in memories]
+        if await self.write(memories, {}, delete=ids):
+            return ids
+        return [memory.id for memory in memories if await self.write([memory], {}, delete=[memory.id])]
 
     # -------------------------------------------------------------------------------------------------------- reading
 
