@@ -218,6 +218,7 @@ async def test_a_summary_that_fails_leaves_a_trimmed_context_and_a_living_turn(w
     done = compactions(events)
     assert len(done) > 1
     assert all(message in one.failure and one.model == "" for one in done)
+    assert not any("BadSummary" in one.failure for one in done)
     assert "earlier messages of this conversation were left out to save space, without a summary" in done[0].summary
     assert [event.type for event in events if event.type == "turn.failed"] == []
     assert [body.level for body in bodies(events, Logged)] == ["warning"] * len(done)

@@ -228,7 +228,8 @@ def _earlier_summary(planner: ConversationPlanner) -> str:
 def _describe(error: BaseException, timeout: float) -> str:
     if isinstance(error, TimeExceeded):
         return f"no answer within {timeout:g} s"
-    return describe_failure(error)[1] if isinstance(error, Exception) else str(error)
+    is_described = isinstance(error, BadSummary) or not isinstance(error, Exception)
+    return str(error) if is_described else describe_failure(error)[1]
 
 
 def _clip(text: str, tokens: int) -> str:

@@ -88,11 +88,20 @@ def invalid_fields(error: msgspec.ValidationError, code: str, what: str, type: o
 
 
 def _expected_values(type: object, field: str) -> Sequence[str]:
-    """Return the values of a field that is a choice, or without a field the names of all fields."""
+    """Return the values of a field that is a choice, or without a field the names of all fields.
+
+    The field may be of an element of a list, as ``messages[0].role``.
+    """
     if not (isinstance(type, StructMeta) and issubclass(type, msgspec.Struct)):
         return ()
     fields = {each.encode_name: each.type for each in msgspec.structs.fields(type)}
-    return tuple(fields) if not field else [each for each in get_args(fields.get(field)) if isinstance(each, str)]
+    name, _, rest = field.partition(".")
+    if not name:
+        return tuple(fields)
+    parts = get_args(fields.get(name.partition("[")[0]))
+    if rest:
+        return _expected_values(parts[0], rest) if parts else ()
+    return [each for each in parts if each and isinstance(each, str)]
 
 
 def json_response(value: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:

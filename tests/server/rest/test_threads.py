@@ -127,6 +127,10 @@ async def test_bad_requests_about_threads_say_what_is_wrong(serve: Serve, script
             assert response.status_code == status, (path, response.text)
         for body in ({}, {"messages": [{"role": "king"}]}, {"messages": "x"}):
             assert (await client.post(f"{API}/threads/t/messages", json=body)).status_code == 422
+        king = await client.post(f"{API}/threads/t/messages", json={"messages": [{"role": "king"}]})
+        assert king.json()["errors"][0]["message"] == "Invalid enum value 'king'; expected user, assistant, tool"
+        king = await client.get(f"{API}/threads/t/messages?role=king")
+        assert king.json()["detail"].endswith("; expected user, assistant, tool")
         orphan = {"messages": [{"role": "tool", "content": "x", "tool_call_id": "c"}]}
         assert (await client.post(f"{API}/threads/t/messages", json=orphan)).status_code == 400
         assert (await client.post(f"{API}/threads", json={"id": "search"})).status_code == 422
