@@ -39,9 +39,12 @@ async def post_and_leave(served: Served, path: str, body: bytes, key: str) -> No
 async def forget_responses(served: Served) -> None:
     """Leave the records as a server does that is killed after its work, before it has stored the response."""
     values = served.service.runtime.store.values
-    for key in await values.keys(PREFIX):
-        record = await values.get(key)
-        await values.put(key, {name: record[name] for name in ("hash", "at", "nonce")})
+    for key in await values.keys():
+        if key.startswith(PREFIX):
+            record = await values.get(key)
+            await values.put(key, {name: record[name] for name in ("hash", "at", "nonce")})
+        elif PREFIX in key:
+            await values.put(key, None)
 
 
 async def test_a_repeated_request_gets_the_first_response(serve: Serve, scripted: Scripted) -> None:
@@ -158,6 +161,17 @@ async def test_records_are_kept_for_a_day_and_then_removed(serve: Serve, scripte
         clock.jump(2 * day)
         assert (await post(client, "/sessions", {"title": "C"}, "k3")).status_code == 201
         assert len(await values.keys(PREFIX)) == 1
+
+
+async def test_the_response_of_an_erased_session_is_erased(serve: Serve, scripted: Scripted) -> None:
+    async with serve([scripted(say("My secret."))]) as served, served.client() as client:
+        first = await post(client, "/sessions/s/turns", TURN)
+        assert first.json()["text"] == "My secret."
+        await served.service.runtime.erase("s")
+        values = served.service.runtime.store.values
+        assert "secret" not in str([await values.get(key) for key in await values.keys()])
+        again = await post(client, "/sessions/s/turns", TURN)
+        assert (again.status_code, b"secret" in again.content) == (410, False)
 
 
 async def test_a_refused_repetition_leaves_the_record_of_the_first_request(serve: Serve, scripted: Scripted) -> None:

@@ -4,6 +4,9 @@ A record in the store has the hash of the request and, once there is one, its re
 stored. The operations themselves may run twice without doing anything twice: the key is that of a turn's input, the
 first decision about an approval counts, and the id of a new session is derived from the key. So a request that was cut
 off between its effect and its response is simply run again.
+
+A response may have what was said in a session, so that of a request to a session is one of the values of the session:
+it is erased and deleted with it.
 """
 
 import hashlib
@@ -17,7 +20,7 @@ from starlette.responses import Response
 from starlette.types import ASGIApp
 
 from vaka.core.ports.env import format_timestamp
-from vaka.core.ports.values import KeyValueStore
+from vaka.core.ports.values import KeyValueStore, session_values_prefix
 from vaka.core.types.errors import VakaError
 from vaka.server.bodies import read_bytes
 from vaka.server.guard import principal_of
@@ -72,8 +75,9 @@ class IdempotentRequests:
     def __init__(self) -> None:
         self._running: set[tuple[str, str]] = set()
         """Namespace and name of the requests that this process answers now."""
-        self._swept: dict[str, str] = {}
-        """The day on which the old records of each namespace were removed last."""
+        self._day = ""
+        self._swept: set[tuple[str, str]] = set()
+        """The namespaces and prefixes whose old records were removed on this day."""
 
     def protect(self, operation: Operation) -> Operation:
         """Return an operation that honours the key, if it is one that does."""
@@ -101,6 +105,9 @@ class IdempotentRequests:
         try:
             values = runtime.store.values
             place, known = await self._find_or_store(values, name, record, now)
+            prefix = _response_prefix(request)
+            if known is not None and prefix:
+                known = _read_record(await values.get(prefix + place)) or known
             if known is not None and known.hash != record.hash:
                 raise Problem(422, "key_reused", "this Idempotency-Key was used with another request; use a new one")
             if known is not None and known.status:
@@ -115,10 +122,11 @@ class IdempotentRequests:
                     await values.put(place, None)
                 raise
             if isinstance(response, Response) and len(response.body) <= MAX_STORED_BYTES:
-                await values.put(place, msgspec.to_builtins(_complete(record, response)))
+                await values.put(prefix + place, msgspec.to_builtins(_complete(record, response)))
             if known is not None and isinstance(response, Response | EventStream):
                 response.headers["Idempotent-Replayed"] = "true"
-            await self._sweep(values, principal.namespace, now)
+            for swept in {PREFIX, prefix + PREFIX}:
+                await self._sweep(values, principal.namespace, swept, now)
             return response
         finally:
             self._running.discard(running)
@@ -134,15 +142,23 @@ class IdempotentRequests:
         found = _read_record(await values.put_if_absent(today, msgspec.to_builtins(record)))
         return today, None if found is None or found.nonce == record.nonce else found
 
-    async def _sweep(self, values: KeyValueStore, namespace: str, now: float) -> None:
+    async def _sweep(self, values: KeyValueStore, namespace: str, prefix: str, now: float) -> None:
         """Remove the records of days before yesterday, once a day."""
-        if self._swept.get(namespace) == _day(now):
+        if self._day != _day(now):
+            self._day, self._swept = _day(now), set()
+        if (namespace, prefix) in self._swept:
             return
-        self._swept[namespace] = _day(now)
-        oldest = f"{PREFIX}{_day(now - DAY_SECONDS)}"
-        for key in await values.keys(PREFIX):
+        self._swept.add((namespace, prefix))
+        oldest = f"{prefix}{_day(now - DAY_SECONDS)}"
+        for key in await values.keys(prefix):
             if key < oldest:
                 await values.put(key, None)
+
+
+def _response_prefix(request: Request) -> str:
+    """Return what the key of a response begins with: the prefix of the values of its session, if it has one."""
+    session = request.path_params.get("session", "")
+    return session_values_prefix(session) if session else ""
 
 
 def _complete(record: IdempotencyRecord, response: Response) -> IdempotencyRecord:
