@@ -74,3 +74,23 @@ async def test_only_the_messages_that_the_model_sees_count() -> None:
             await rt.threads.append_many(thread.id, said)
     assert [(prompt.agent, len(prompt.messages)) for prompt in model.prompts][:1] == [(who.name, 5)]
     assert [prompt.agent for prompt in model.prompts][1:] == ["summary", who.name]  # the input is too long itself
+
+
+async def test_an_input_and_a_result_of_many_short_texts_are_shown_in_part() -> None:
+    async def look() -> list[Text]:
+        """Look."""
+        return [Text(text=f"line {number}: {LINE}") for number in range(30)]
+
+    model = ScriptedModel(call("look"), say("Done.", repeat=True), agents=summaries(), context_window=1_500)
+    store = MemoryStore()
+    async with runtime(store) as rt:
+        session = await rt.open(agent(model, look), id="s")
+        asked = tuple([Text(text=f"Part {number}: {LINE}") for number in range(400)])
+        assert (await session.run(asked)).text == "Done."
+        assert (await session.run("And now?")).text == "Done."
+    first, second, *_ = own_prompts(model)
+    assert [text.count("left out; to see them call read_output") for text in texts(first)][-1] == 1
+    assert "Part 0: " in texts(first)[-1]
+    assert f"Part 399: {LINE}" in texts(first)[-1]
+    assert all(estimate_message_tokens(prompt.messages) < 1_500 for prompt in (first, second))
+    assert any(event.type == "tool.completed" for event in await read_log(store, "s"))

@@ -260,8 +260,8 @@ class ConversationPlanner:
                 if call.id in known:
                     continue
                 saved = sum(len(text) - length // 4 - NOTICE_SIZE for text in long_texts(call.arguments, length))
-                sizes = [text_size_of(part) for part in result.content if is_long(part, length)]
-                saved += sum(size - length // 2 - NOTICE_SIZE for size in sizes)
+                if is_long(result.content, length):
+                    saved += size_of_texts(result.content) - length // 2 - NOTICE_SIZE
                 if saved > 0:
                     yield LongCall(call, result, length, saved // 4)
 
@@ -289,16 +289,16 @@ def _parts_of(message: Any) -> Content:
     return content
 
 
-def is_long(part: object, length: int) -> bool:
-    """Return whether a part is a text with more than ``length`` characters."""
-    return isinstance(part, Text | Stored) and text_size_of(part) > max(length, LEAST_LONG_TEXT)
+def is_long(content: Content, length: int) -> bool:
+    """Return whether the texts of a content have more than ``length`` characters together."""
+    return size_of_texts(content) > max(length, LEAST_LONG_TEXT)
 
 
-def text_size_of(part: object) -> int:
-    """Return the bytes of a text as the model sees it, 0 for other parts."""
-    if isinstance(part, Stored):
-        return text_size(part.preview) if part.cut else part.size
-    return text_size(part.text) if isinstance(part, Text) else 0
+def size_of_texts(content: Content) -> int:
+    """Return the bytes of the texts of a content as the model sees them."""
+    size = sum(text_size(part.text) for part in content if isinstance(part, Text))
+    stored = [part for part in content if isinstance(part, Stored)]
+    return size + sum(text_size(part.preview) if part.cut else part.size for part in stored)
 
 
 def long_texts(value: Any, length: int) -> Iterator[str]:

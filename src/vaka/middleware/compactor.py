@@ -18,7 +18,7 @@ import msgspec
 from vaka.core.loop.context import Turn
 from vaka.core.messages.blobs import restore_message
 from vaka.core.messages.compacted import media_note
-from vaka.core.messages.eviction import record_cut_text, shorten_part
+from vaka.core.messages.eviction import record_cut_text, shorten_part, shorten_texts
 from vaka.core.messages.tokens import BYTES_PER_TOKEN, estimate_text_tokens, text_size
 from vaka.core.ports.env import format_timestamp
 from vaka.core.ports.model import Model, context_window_of
@@ -27,7 +27,7 @@ from vaka.core.types.context import Compaction, CompactionRequest, CompactionTri
 from vaka.core.types.errors import ConfigError, ContextTooLong, ModelError, describe_failure
 from vaka.core.types.event import Body
 from vaka.core.types.ids import Digest
-from vaka.core.types.message import Audio, Content, Document, Image, Message, Part, Stored, Text, UserMessage
+from vaka.core.types.message import Audio, Content, Document, Image, Message, Stored, Text, UserMessage
 from vaka.core.types.monitor import Logged
 from vaka.middleware.compaction import context_tokens, conversation_of, instruction_tokens
 from vaka.middleware.compaction_plan import LEAST_LONG_TEXT, ConversationPlanner, LongCall, Plan, is_long
@@ -180,13 +180,9 @@ class Compactor:
 
     async def _keep_input(self, turn: Turn, content: Content, plan: Plan, *, media: bool = False) -> Content:
         """Return the content of a kept input; a long text is shown in part, and media become a note."""
-        parts: list[Part] = []
-        for part in content:
-            if plan.cut_inputs and isinstance(part, Text | Stored) and is_long(part, plan.longest_input):
-                parts.append(await shorten_part(turn, part, plan.longest_input // 2, plan.longest_input // 4))
-            else:
-                parts.append(media_note(part) if isinstance(part, Image | Audio | Document) and not media else part)
-        return tuple(parts)
+        if plan.cut_inputs:
+            content = await _shorten_content(turn, content, plan.longest_input, plan.longest_input // 2)
+        return tuple([media_note(p) if isinstance(p, Image | Audio | Document) and not media else p for p in content])
 
     async def _write_rollout(self, turn: Turn, event: ContextCompacted) -> list[Body]:
         """Write a file about the compaction; an error becomes an event."""
@@ -251,14 +247,14 @@ async def _shorten_call(turn: Turn, long: LongCall) -> ShortenedCall:
         return [await shorten_value(item) for item in value] if kind is list else value
 
     arguments: dict[str, Any] = await shorten_value(long.call.arguments)
-    content = tuple([await _shorten_part(turn, part, long.length) for part in long.result.content])
+    content = await _shorten_content(turn, long.result.content, long.length, long.length // 3)
     return ShortenedCall(
         call=long.call.id, arguments=arguments if blobs else None, blobs=tuple(blobs),
-        content=content if content != long.result.content else None,
+        content=content if content is not long.result.content else None,
     )  # fmt: skip
 
 
-async def _shorten_part(turn: Turn, part: Part, length: int) -> Part:
-    if isinstance(part, Text | Stored) and is_long(part, length):
-        return await shorten_part(turn, part, length // 3, length // 6)
-    return part
+async def _shorten_content(turn: Turn, content: Content, length: int, head: int) -> Content:
+    if not is_long(content, length):
+        return content
+    return await shorten_texts(turn, content, [p for p in content if isinstance(p, Text | Stored)], head, head // 2)

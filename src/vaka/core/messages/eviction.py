@@ -89,10 +89,16 @@ def _exceeds(turn: TextOwner, tool: str, content: Content) -> bool:
 
 async def _shorten_result(turn: TextOwner, result: ToolResult) -> ToolResult:
     texts = [part for part in result.content if isinstance(part, Text) or (isinstance(part, Stored) and not part.cut)]
-    cut = await shorten_part(turn, texts[0] if len(texts) == 1 else await _join_texts(turn, texts))
-    first = result.content.index(texts[0])
-    others = tuple(part for part in result.content[first:] if part not in texts)
-    return msgspec.structs.replace(result, content=(*result.content[:first], cut, *others))
+    return msgspec.structs.replace(result, content=await shorten_texts(turn, result.content, texts))
+
+
+async def shorten_texts(
+    turn: TextOwner, content: Content, texts: list[Text | Stored], head: int = HEAD_CHARS, tail: int = TAIL_CHARS
+) -> Content:
+    """Return a content with its parts ``texts`` as one text, at the place of the first; see ``shorten_part``."""
+    cut = await shorten_part(turn, texts[0] if len(texts) == 1 else await _join_texts(turn, texts), head, tail)
+    first = content.index(texts[0])
+    return (*content[:first], cut, *[part for part in content[first:] if part not in texts])
 
 
 async def _join_texts(turn: TextOwner, parts: list[Text | Stored]) -> Text:
