@@ -425,6 +425,8 @@ def test_a_context_is_due_at_its_ratio_or_when_the_reserve_is_not_free() -> None
     assert settings.is_due(850_000, 1_000_000)
     assert not settings.is_due(849_999, 1_000_000)
     assert Compaction(reserved=200_000).is_due(800_000, 1_000_000)
+    small = [Compaction(reserved=50_000).is_due(tokens, 8_000) for tokens in (3_999, 4_000)]
+    assert small == [False, True]  # settings for a large model do not compact a small one in each step
 
 
 async def test_the_tokens_that_the_provider_reports_count_more_than_the_estimate() -> None:

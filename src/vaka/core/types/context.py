@@ -21,7 +21,7 @@ class Compaction(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     ratio: float = 0.85
     """The part of the model's window from which on the context is compacted."""
     reserved: int | None = None
-    """Tokens that must be free for the next answer; default: a quarter of the window, at most 50,000."""
+    """Tokens that must be free for the next answer, at most half of the window; default: a quarter, at most 50,000."""
     keep_turns: int = 3
     """The most turns at the end that are kept word for word. The last one is always kept, at least in part."""
     keep_tokens: int = 20_000
@@ -66,7 +66,7 @@ class Compaction(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
     def reserved_in(self, window: int) -> int:
         """Return the tokens of a window that must be free for the next answer."""
-        return min(50_000 if self.reserved is None else self.reserved, window // 4 if self.reserved is None else window)
+        return min(50_000, window // 4) if self.reserved is None else min(self.reserved, window // 2)
 
 
 _COUNTS = (
