@@ -59,6 +59,23 @@ async def test_sessions_of_an_older_database_are_indexed_when_they_are_needed(
     assert await _execute(postgres_dsn, "select from vaka.message_backlog") == []
 
 
+async def test_messages_of_processes_of_an_older_version_are_found(store: PostgresStore, postgres_dsn: str) -> None:
+    await write_conversation(store)
+    listed = await list_texts(store, MessageQuery())
+    await _execute(
+        postgres_dsn,
+        "create temporary table request as select json_build_array(to_jsonb(s) || jsonb_build_object('session', id, "
+        "'owner', gen_random_uuid(), 'base', 0, 'release', true)) as made from vaka.sessions s",
+        "create temporary table log as select array_agg(body order by seq) as bodies from vaka.events",
+        "delete from vaka.events",
+        "delete from vaka.sessions",
+        "select w.* from request, log, vaka.write(made, bodies, 30) as w",
+    )
+    assert await list_texts(store, MessageQuery()) == listed
+    assert set(await find_sessions(store, "canoe")) == {"s"}
+    assert await _execute(postgres_dsn, "select from vaka.message_backlog") == []
+
+
 @pytest.mark.parametrize(
     "damage",
     [

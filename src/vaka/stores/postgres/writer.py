@@ -28,7 +28,7 @@ MAX_TRANSACTIONS = 4
 MAX_SESSIONS, MAX_ROWS = 64, 512
 """Limits of one transaction."""
 
-_WRITE = "select * from vaka.write($1, $2, $3)"
+_WRITE = "select * from vaka.write_events($1, $2, $3)"
 _WRITE_MESSAGES = "select * from vaka.write_messages($1, $2, $3, $4)"
 _encode_json = msgspec.json.Encoder().encode
 
@@ -51,7 +51,7 @@ class PendingWrite:
 
 
 class GroupWriter:
-    """Sends writes in batches and gives each its answer: a status of ``vaka.write`` and a seq."""
+    """Sends writes in batches and gives each its answer: a status of ``vaka.write_events`` and a seq."""
 
     def __init__(self, database: PostgresDatabase, lease: float, on_commit: Callable[[PendingWrite], None]) -> None:
         self._database, self._lease, self._on_commit = database, lease, on_commit
@@ -159,7 +159,7 @@ class GroupWriter:
 
 
 def _write_arguments(batch: list[PendingWrite], lease: float) -> list[object]:
-    """Return the arguments of ``vaka.write``, and one more if there are messages.
+    """Return the arguments of ``vaka.write_events``, and one more if there are messages.
 
     asyncpg encodes one JSON text faster than an array for each column.
     """

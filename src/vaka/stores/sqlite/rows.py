@@ -39,7 +39,9 @@ _SELECT_ROW = (
 )
 """The row of a session; a row of nulls when only its events are there."""
 
-_INSERT_ROW = f"insert or ignore into sessions ({COLUMNS}, namespace, session) values ({','.join('?' * 25)})"  # noqa: S608
+_INSERT_ROW = (
+    f"insert or ignore into sessions ({COLUMNS}, namespace, session, indexed) values ({','.join('?' * 25)}, ?7)"  # noqa: S608
+)
 
 _WORK_COLUMNS = ("turn", "inputs", "closed")
 """Columns of the index ``sessions_with_work``."""
@@ -49,7 +51,8 @@ def _update_statement(*, work: bool, minute: bool) -> str:
     """Return the statement that changes a row. It leaves out unchanged indexed columns: SQLite then skips the index."""
     left_out = {*(() if work else _WORK_COLUMNS), *(() if minute else ("minute",))}
     sets = ", ".join(f"{name}=?{place}" for place, name in enumerate(_FIELDS, 1) if name not in left_out)
-    return f"update sessions set {sets} where namespace=?18 and session=?19 and head=?20 and term=?21 and owner=?22"  # noqa: S608  # nosec B608  # constants
+    where = "namespace=?18 and session=?19 and head=?20 and term=?21 and owner=?22"
+    return f"update sessions set {sets}, indexed=?1 where {where}"  # noqa: S608  # nosec B608  # constants
 
 
 _UPDATES = {
