@@ -3,14 +3,14 @@
 import pytest
 
 import vaka
-from tests.middleware.test_compaction import LINE, check_pairs, compactions, own_prompts, summaries, texts
+from tests.middleware.test_compaction import LINE, check_pairs, compactions, own_prompts, summaries, talk, texts
 from tests.runtime.runtime_fixtures import agent, read_log, runtime
 from vaka.core.messages.tokens import estimate_message_tokens
 from vaka.core.types.ids import CallId, MessageId
 from vaka.core.types.message import AssistantMessage, Message, Text, ToolCall, ToolMessage, ToolResult, UserMessage
 from vaka.middleware.summary import make_transcript
 from vaka.stores.memory import MemoryStore
-from vaka.testing import ScriptedModel, call, say
+from vaka.testing import ScriptedModel, call, fail, say
 from vaka.testing.models import calls
 
 
@@ -94,3 +94,22 @@ async def test_an_input_and_a_result_of_many_short_texts_are_shown_in_part() -> 
     assert f"Part 399: {LINE}" in texts(first)[-1]
     assert all(estimate_message_tokens(prompt.messages) < 1_500 for prompt in (first, second))
     assert any(event.type == "tool.completed" for event in await read_log(store, "s"))
+
+
+async def test_summaries_that_fail_again_and_again_do_not_displace_the_last_one() -> None:
+    lines = [say("The code is 4711."), {**fail(500, "<html>" + "x" * 900), "repeat": True}]
+    model = ScriptedModel(say(LINE * 10, repeat=True), agents=summaries(*lines), context_window=2_000)
+    store = MemoryStore()
+    async with runtime(store) as rt:
+        await talk(rt, agent(model), 60)
+    log = await read_log(store, "s")
+    done = compactions(log)
+    assert len(done) > 10
+    assert all("The code is 4711." in one.summary for one in done)
+    last = done[-1].summary
+    assert last.count("were left out") == 1
+    assert len(last) < 700
+    left_out = sum(
+        event.type in ("turn.started", "message.completed") for event in log if event.seq < done[-1].keep_from
+    )
+    assert 0 < int(last[1:].split()[0]) < left_out

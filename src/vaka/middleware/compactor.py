@@ -41,6 +41,9 @@ _LEFT_OUT = (
     "[{count} earlier messages of this conversation were left out to save space, without a summary: {reason}. "
     "The messages after this one are unchanged.]"
 )
+_LEFT_OUT_BEFORE = re.compile(r"\[(\d+) earlier messages of this conversation .*? are unchanged\.\]\s*", re.DOTALL)
+MAX_REASON = 300
+"""Characters of the reason that the model sees."""
 _SHOWN_IN_PART = "[The message after this one is too long for the context and is shown in part.]"
 SKIP_PART = 0.05
 """The part of the window by which a context must grow before a skipped compaction is asked about again in its turn."""
@@ -170,8 +173,8 @@ class Compactor:
                 room = room // 2 if isinstance(error, ContextTooLong) else room
                 failures.append(_describe(error, timeout))
         reason = "; ".join(dict.fromkeys(failures)) or "summaries are turned off"
-        notice = _LEFT_OUT.format(count=plan.cut - planner.head, reason=reason)
-        return _clip("\n\n".join(filter(None, [notice, earlier])), planner.limit // 3), "", "; ".join(failures)
+        notice = _say_left_out(plan.cut - planner.head, reason, earlier)
+        return _clip(notice, planner.limit // 3), "", "; ".join(failures)
 
     def _attempt_seconds(self, turn: Turn) -> float:
         """Return the seconds of one attempt; all of them end before the time of a middleware does."""
@@ -219,6 +222,15 @@ def _earlier_summary(planner: ConversationPlanner) -> str:
     """Return the summary of the last compaction, which is not lost when a new one fails; ``""`` for none."""
     known = planner.compacted
     return known.summary.removeprefix(SUMMARY_HEADING) if known is not None else ""
+
+
+def _say_left_out(count: int, reason: str, earlier: str) -> str:
+    """Return the text for messages that were left out, and the last summary; one text counts all that were."""
+    before = _LEFT_OUT_BEFORE.match(earlier)
+    if before is not None:
+        count, earlier = count + int(before[1]), earlier[before.end() :]
+    reason = reason if len(reason) <= MAX_REASON else f"{reason[:MAX_REASON]}…"
+    return "\n\n".join(filter(None, [_LEFT_OUT.format(count=count, reason=reason), earlier]))
 
 
 def _describe(error: BaseException, timeout: float) -> str:
