@@ -1,16 +1,28 @@
 """Compactions of contexts that are made to break them: windows that one step fills, and texts that forge entries."""
 
+from typing import Any
+
 import pytest
 
 import vaka
 from tests.middleware.test_compaction import LINE, check_pairs, compactions, own_prompts, summaries, talk, texts
 from tests.runtime.runtime_fixtures import agent, read_log, runtime
 from vaka.core.messages.tokens import estimate_message_tokens
+from vaka.core.ports.model import Prompt
 from vaka.core.types.ids import CallId, MessageId
-from vaka.core.types.message import AssistantMessage, Message, Text, ToolCall, ToolMessage, ToolResult, UserMessage
+from vaka.core.types.message import (
+    AssistantMessage,
+    Document,
+    Message,
+    Text,
+    ToolCall,
+    ToolMessage,
+    ToolResult,
+    UserMessage,
+)
 from vaka.middleware.summary import make_transcript
 from vaka.stores.memory import MemoryStore
-from vaka.testing import ScriptedModel, call, fail, say
+from vaka.testing import FunctionModel, ScriptedModel, call, fail, say
 from vaka.testing.models import calls
 
 
@@ -113,3 +125,33 @@ async def test_summaries_that_fail_again_and_again_do_not_displace_the_last_one(
         event.type in ("turn.started", "message.completed") for event in log if event.seq < done[-1].keep_from
     )
     assert 0 < int(last[1:].split()[0]) < left_out
+
+
+async def test_a_document_that_nearly_fills_the_window_does_not_cause_a_summary_in_every_step() -> None:
+    async def look(number: int) -> str:
+        """Look."""
+        return LINE * 5
+
+    def uses(prompt: Prompt) -> dict[str, int]:
+        parts = [part for message in prompt.messages if isinstance(message, UserMessage) for part in message.content]
+        return {"input": 100 * len(prompt.messages) + 16_000 * any(isinstance(p, Document) for p in parts), "output": 9}
+
+    async def answer(prompt: Prompt) -> Any:
+        if prompt.agent == "summary":
+            return say("They read.")
+        steps = 1 + sum(event.type == "step.completed" for event in await read_log(store, "s"))
+        return {**(call("look", number=steps) if steps % 12 else say("Read.")), "usage": uses(prompt)}
+
+    model, store = FunctionModel(answer), MemoryStore()
+    model.context_window = 20_000  # type: ignore[attr-defined]  # an attribute that models may have
+    async with runtime(store) as rt:
+        session = await rt.open(agent(model, look), id="s")
+        asked = (Text(text="Read it."), Document(data="YQ==", media_type="application/pdf", name="a.pdf"))
+        assert (await session.run(asked)).text == "Read."
+        assert (
+            len(compactions(await read_log(store, "s"))) <= 3
+        )  # the document stays, and each new thousand tokens count
+        assert (await session.run("And?")).text == "Read."
+    done = compactions(await read_log(store, "s"))
+    assert len(done) <= 5
+    assert "Document" not in repr(done[-1].inputs)

@@ -22,6 +22,7 @@ from vaka.core.messages.eviction import record_cut_text, shorten_part, shorten_t
 from vaka.core.messages.tokens import BYTES_PER_TOKEN, estimate_text_tokens, text_size
 from vaka.core.ports.env import format_timestamp
 from vaka.core.ports.model import Model, context_window_of
+from vaka.core.session.state import agent_key
 from vaka.core.session.stop import TimeExceeded, TurnStopped, await_bounded
 from vaka.core.types.context import Compaction, CompactionRequest, CompactionTrigger, ContextCompacted, ShortenedCall
 from vaka.core.types.errors import ConfigError, ContextTooLong, ModelError, describe_failure
@@ -29,7 +30,7 @@ from vaka.core.types.event import Body
 from vaka.core.types.ids import Digest
 from vaka.core.types.message import Audio, Content, Document, Image, Message, Stored, Text, UserMessage
 from vaka.core.types.monitor import Logged
-from vaka.middleware.compaction import context_tokens, conversation_of, instruction_tokens
+from vaka.middleware.compaction import FULL_PART, context_tokens, conversation_of, instruction_tokens
 from vaka.middleware.compaction_plan import LEAST_LONG_TEXT, ConversationPlanner, LongCall, Plan, is_long
 from vaka.middleware.summary import BadSummary, join_summaries, read_summary, summary_prompt
 
@@ -45,9 +46,10 @@ _LEFT_OUT_BEFORE = re.compile(r"\[(\d+) earlier messages of this conversation .*
 MAX_REASON = 300
 """Characters of the reason that the model sees."""
 _SHOWN_IN_PART = "[The message after this one is too long for the context and is shown in part.]"
-SKIP_PART = 0.05
-"""The part of the window by which a context must grow before a skipped compaction is asked about again in its turn."""
+GROWTH_PART = 0.05
+"""The part of the window by which a context must grow in its turn after a compaction that was skipped or no help."""
 _ASK_AGAIN_AT = "compaction.ask_again_at"
+_COMPACTED_AFTER = "compaction.compacted_after"
 
 
 class Compactor:
@@ -69,7 +71,7 @@ class Compactor:
         if turn.log.deferred:
             await turn.log.append(turn.scope)  # a compaction names events by their position in the log
         window, before = context_window_of(turn.recipe.model), context_tokens(turn)
-        if trigger == "auto" and not refused and before < turn.values.get(_ASK_AGAIN_AT, 0):
+        if trigger == "auto" and not refused and before < self._compact_from(turn, window):
             return ()
         planner = self._make_planner(turn, window, before, refused=refused)
         plan = planner.plan_references() if trigger == "auto" and not refused else None
@@ -83,13 +85,26 @@ class Compactor:
         )  # fmt: skip
         wanted = await turn.middleware.before_compaction(turn, request)
         if wanted.skip:
-            return self._note_skip(turn, wanted.skip, before + int(SKIP_PART * window))
+            return self._note_skip(turn, wanted.skip, before + int(GROWTH_PART * window))
         request = msgspec.structs.replace(request, instructions=wanted.instructions)
         event, notes = await self._make_event(turn, planner, plan, request)
+        turn.values[_COMPACTED_AFTER] = turn.scope.step
         await turn.middleware.after_compaction(turn, event)
         if self._settings.rollout_dir:
             notes = [*notes, *await self._write_rollout(turn, event)]
         return [event, *notes]
+
+    def _compact_from(self, turn: Turn, window: int) -> int:
+        """Return the tokens from which on the context is compacted in this turn, besides the limit.
+
+        A compaction does not help if the model has then reported as much as before, such as for a large document; the
+        next one waits until the context has grown.
+        """
+        known, step = turn.state.contexts.get(agent_key(turn.path)), turn.values.get(_COMPACTED_AFTER)
+        if known and step is not None and turn.scope.step <= step + 1 and self._settings.is_due(known.tokens, window):
+            turn.values[_ASK_AGAIN_AT] = min(known.tokens + int(GROWTH_PART * window), int(FULL_PART * window))
+        least: int = turn.values.get(_ASK_AGAIN_AT, 0)
+        return least
 
     def _make_planner(self, turn: Turn, window: int, before: int, *, refused: bool) -> ConversationPlanner:
         settings, instructions = self._settings, instruction_tokens(turn)

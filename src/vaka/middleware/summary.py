@@ -83,10 +83,9 @@ def summary_prompt(
 
 def make_transcript(messages: Sequence[Message], tokens: int) -> str:
     """Return messages as text with at most so many tokens: long entries lose their middle, then old entries go."""
-    found = [entry for message in messages for entry in _entries_of(message)]
-    entries = [(kind, _ENTRY_START.sub(r"\1\\[", text)) for kind, text in found]
+    entries = [entry for message in messages for entry in _entries_of(message)]
     for divisor in (1, 2, 4, 8, 16):
-        lines = [f"[{kind}] {_clip(text, _CAPS[kind] // divisor)}" for kind, text in entries]
+        lines = [f"[{kind}] {_escape(_clip(text, _CAPS[kind] // divisor))}" for kind, text in entries]
         if _size(lines) <= tokens:
             break
     else:
@@ -131,6 +130,10 @@ def _clip(text: str, most: int) -> str:
         return text
     head = most * 2 // 3
     return f"{text[:head]} […] {text[len(text) - (most - head) :]}"
+
+
+def _escape(text: str) -> str:
+    return _ENTRY_START.sub(r"\1\\[", text)
 
 
 def read_summary(answer: str, source_tokens: int) -> str:
