@@ -14,6 +14,7 @@ from vaka.core.ports.store import Store
 from vaka.core.types.event import Event
 from vaka.core.types.ids import SessionId
 from vaka.errors import Busy
+from vaka.memory.threads import AddedMessage, ThreadPolicy
 from vaka.stores.sqlite import SqliteStore
 from vaka.testing.models import ScriptedModel, call, say
 
@@ -115,3 +116,20 @@ async def test_an_edit_follows_the_turns_of_another_process(tmp_path: Path) -> N
         assert "Rewound." not in shown
     for each in stores:
         await each.close()
+
+
+async def test_a_thread_takes_no_message_after_its_limit_however_many_are_added_at_once(every_store: Store) -> None:
+    async with vaka.Runtime(store=every_store) as runtime:
+        threads = runtime.threads
+        await threads.create(id="t", policy=ThreadPolicy(max_messages=5, auto_archive=True))
+        messages = [{"role": "user", "content": "Hi.", "id": f"k{number}"} for number in range(12)]
+        added = await asyncio.gather(*(threads.add_message("t", each) for each in messages), return_exceptions=True)
+        known = [each.id for each in added if isinstance(each, AddedMessage)]
+        assert (len(known), {str(each) for each in added if isinstance(each, Exception)}) == (
+            5, {"thread 't' is archived and takes no messages; create another thread"}
+        )  # fmt: skip
+        assert {row.id for row in (await threads.get_messages("t")).messages} == set(known)
+        again = await threads.add_message("t", {"role": "user", "content": "Hi.", "id": known[-1]})
+        assert not again.added  # a client that did not get the reply asks again
+        await threads.create(id="old", policy=ThreadPolicy(max_duration=0))
+        assert sorted(await asyncio.gather(*(threads.apply_policies() for _ in range(4)))) == [0, 0, 0, 1]

@@ -10,7 +10,17 @@ import msgspec
 from vaka.core.ports.store import SessionInfo
 from vaka.core.session.index_rows import HIDDEN_KEY
 from vaka.core.types.errors import InvalidInput
-from vaka.core.types.message import Content, ToolCall
+from vaka.core.types.ids import CallId, MessageId
+from vaka.core.types.message import (
+    AssistantMessage,
+    Content,
+    Message,
+    ToolCall,
+    ToolMessage,
+    ToolResult,
+    UserMessage,
+    as_content,
+)
 
 ThreadState: TypeAlias = Literal["active", "paused", "ended", "terminated", "archived"]
 THREAD_STATES: tuple[ThreadState, ...] = get_args(ThreadState)
@@ -156,6 +166,13 @@ def thread_of(info: SessionInfo) -> Thread:
     )  # fmt: skip
 
 
+def check_active(thread: Thread) -> None:
+    """Raise ``InvalidInput`` unless a thread takes messages."""
+    if thread.state != "active":
+        hint = "set its state to 'active'" if thread.state == "paused" else "create another thread"
+        raise InvalidInput(f"thread {thread.id!r} is {thread.state} and takes no messages; {hint}")
+
+
 class ThreadPage(msgspec.Struct, frozen=True, kw_only=True):
     """Threads, the one that changed last first, and the cursor of the next page (``""`` on the last)."""
 
@@ -183,6 +200,17 @@ class NewMessage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, 
     metadata: dict[str, Any] = {}
     ts: str = ""
     """When it was said (RFC 3339); default: now."""
+
+
+def to_message(message: NewMessage) -> Message:
+    """Return a new message as a model gets it."""
+    content = as_content(message.content) if message.content else ()
+    if message.role == "user":
+        return UserMessage(content=content)
+    if message.role == "assistant":
+        return AssistantMessage(id=MessageId(""), content=content, calls=message.tool_calls)
+    result = ToolResult(call=CallId(message.tool_call_id), content=content, failed=message.failed)
+    return ToolMessage(results=(result,))
 
 
 class AddedMessage(msgspec.Struct, frozen=True, kw_only=True):

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncGenerator, Mapping, Sequence
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Unpack
 from weakref import WeakValueDictionary
@@ -15,8 +15,7 @@ from vaka.core.ports.store import BACKGROUND_TAG, SessionInfo, SessionQuery
 from vaka.core.session.snapshot import OpenedSession
 from vaka.core.types.control import SessionOpened, SessionUpdated
 from vaka.core.types.errors import AccessDenied, AlreadyExists, HeadMoved, InvalidInput, NotFound
-from vaka.core.types.ids import CallId, MessageId, SessionId, parse_session_id
-from vaka.core.types.message import AssistantMessage, Message, ToolMessage, ToolResult, UserMessage, as_content
+from vaka.core.types.ids import SessionId, parse_session_id
 from vaka.memory.processors import ThreadOptions
 from vaka.memory.threads import (
     CONTEXT_KEY,
@@ -30,10 +29,12 @@ from vaka.memory.threads import (
     ThreadPage,
     ThreadPolicy,
     ThreadState,
+    check_active,
     check_messages,
     check_transition,
     parse_messages,
     thread_of,
+    to_message,
 )
 from vaka.runtime.genx_import import store_entries
 from vaka.runtime.options import Response, UserInput
@@ -204,8 +205,9 @@ class Threads:
         """
         given = parse_messages(messages)
         check_messages(given)
-        thread = await self._find_active(thread_id, resource_id)
-        added = await self._append(thread, given) if given else ()
+        thread = await self._find_owned(thread_id, resource_id)
+        await self._apply_policy(thread)
+        added = await self._append(thread, given, only_active=True) if given else ()
         await self._apply_policy(thread)
         return added
 
@@ -379,11 +381,8 @@ class Threads:
     async def _find_active(self, thread_id: str, resource_id: str | None) -> Thread:
         """Return a thread that takes messages now. Raises ``InvalidInput``."""
         thread = await self._find_owned(thread_id, resource_id)
-        if await self._apply_policy(thread):
-            thread = thread_of(await self._find(thread.id))
-        if thread.state != "active":
-            hint = "set its state to 'active'" if thread.state == "paused" else "create another thread"
-            raise InvalidInput(f"thread {thread.id!r} is {thread.state} and takes no messages; {hint}")
+        await self._apply_policy(thread)
+        check_active(await self.get(thread.id))
         return thread
 
     # ------------------------------------------------------------------------------------------------ states and limits
@@ -410,17 +409,21 @@ class Threads:
 
     async def _apply_policy(self, thread: Thread) -> int:
         """Write the states that the policy of a thread gives it now; return how many."""
-        states = await self._due_states(thread)
-        for state in states:
-            await self._write_state(thread.id, state, by="policy")
-        return len(states)
+        written = 0
+        with suppress(InvalidInput, NotFound):  # another process has changed or deleted it meanwhile
+            for state in await self._due_states(thread):
+                await self._write_state(thread.id, state, by="policy")
+                written += 1
+        return written
 
     async def _count(self, thread: Thread) -> MessageStats:
         return count_visible(await self._store.messages.stats(SessionId(thread.id)), thread.hidden)
 
     # --------------------------------------------------------------------------------------------------------- messages
 
-    async def _append(self, thread: Thread, messages: Sequence[NewMessage]) -> tuple[AddedMessage, ...]:
+    async def _append(
+        self, thread: Thread, messages: Sequence[NewMessage], *, only_active: bool = False
+    ) -> tuple[AddedMessage, ...]:
         added: list[AddedMessage] = []
 
         async def compose(now: OpenedSession) -> list[TimedEntry]:
@@ -428,6 +431,8 @@ class Threads:
                 raise NotFound(f"there is no thread {thread.id!r} any more: it was deleted at this moment")
             turns = ImportedTurns(thread.agent_id, self._runtime.env.ids.new_id, now.state.calls)
             added[:] = await self._import(SessionId(thread.id), turns, messages)
+            if only_active and any(one.added for one in added):
+                check_active(await self.get(thread.id))
             turns.end_turn()
             return await store_entries(self._runtime, now.state, turns.entries)
 
@@ -449,13 +454,13 @@ class Threads:
             time = _seconds(message.ts)
             if message.role == "tool":
                 if not is_known:
-                    turns.add_message(_to_message(message), time=time)
+                    turns.add_message(to_message(message), time=time)
                 results.append(AddedMessage(id=message.tool_call_id, added=not is_known))
                 continue
             id = message.id or self._runtime.env.ids.new_id("inp" if message.role == "user" else "msg")
             is_known = id in added or (bool(message.id) and await self._store.messages.find(session, id) is not None)
             if not is_known:
-                turns.add_message(_to_message(message), id=id, time=time, metadata=message.metadata)
+                turns.add_message(to_message(message), id=id, time=time, metadata=message.metadata)
             added[id] = AddedMessage(id=id, added=not is_known)
             results.append(added[id])
         return results
@@ -470,16 +475,6 @@ def _parse_options(options: "ThreadOptions | Mapping[str, Any] | None") -> Threa
         names = ", ".join(ThreadOptions.__struct_fields__)
         raise InvalidInput(f"there is no option {unknown!r}; the options are {names}")
     return ThreadOptions(**given)
-
-
-def _to_message(message: NewMessage) -> Message:
-    content = as_content(message.content) if message.content else ()
-    if message.role == "user":
-        return UserMessage(content=content)
-    if message.role == "assistant":
-        return AssistantMessage(id=MessageId(""), content=content, calls=message.tool_calls)
-    result = ToolResult(call=CallId(message.tool_call_id), content=content, failed=message.failed)
-    return ToolMessage(results=(result,))
 
 
 def _check_texts(query: Any) -> None:
