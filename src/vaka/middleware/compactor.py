@@ -11,7 +11,7 @@ import re
 import secrets
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -52,13 +52,27 @@ _ASK_AGAIN_AT = "compaction.ask_again_at"
 _COMPACTED_AFTER = "compaction.compacted_after"
 
 
+class WrittenSummary(NamedTuple):
+    """What replaces the messages that are left out."""
+
+    text: str = ""
+    """The summary, or a text that says that there is none."""
+    model: str = ""
+    """The model that wrote it; ``""`` when none did."""
+    failure: str = ""
+    """Why none did, although one was asked."""
+
+
+_NO_SUMMARY = WrittenSummary()
+
+
 class Compactor:
     """Compacts conversations as its settings say; ``sources`` are the models to ask for a summary, in order."""
 
     def __init__(self, settings: Compaction, sources: Sequence[ModelSource]) -> None:
         self._settings, self._sources = settings, sources
         self.skipped = ""
-        """Why a middleware has skipped the last compaction."""
+        """Why the last compaction was skipped: by a middleware, or because no model wrote a summary for a caller."""
 
     async def shorten(self, turn: Turn, *, refused: bool = False) -> Sequence[Body]:
         """Compact the context because of its size; see ``ContextShortener``."""
@@ -67,7 +81,10 @@ class Compactor:
     async def compact(
         self, turn: Turn, trigger: CompactionTrigger, instructions: str = "", *, refused: bool = False
     ) -> Sequence[Body]:
-        """Return the events of a compaction, none if nothing can be left out or a middleware has skipped it."""
+        """Return the events of a compaction, none if nothing can be left out or a middleware has skipped it.
+
+        When no model writes a summary, messages are left out without one, unless a caller has asked for it.
+        """
         if turn.log.deferred:
             await turn.log.append(turn.scope)  # a compaction names events by their position in the log
         window, before = context_window_of(turn.recipe.model), context_tokens(turn)
@@ -87,7 +104,11 @@ class Compactor:
         if wanted.skip:
             return self._note_skip(turn, wanted.skip, before + int(GROWTH_PART * window))
         request = msgspec.structs.replace(request, instructions=wanted.instructions)
-        event, notes = await self._make_event(turn, planner, plan, request)
+        written = await self._summarize(turn, planner, plan, request.instructions) if plan.has_summary else _NO_SUMMARY
+        if trigger == "manual" and written.failure:  # nothing forces the messages out of the context
+            self.skipped = f"no model wrote a summary: {written.failure}"
+            return ()
+        event, notes = await self._make_event(turn, planner, plan, request, written)
         turn.values[_COMPACTED_AFTER] = turn.scope.step
         await turn.middleware.after_compaction(turn, event)
         if self._settings.rollout_dir:
@@ -127,11 +148,9 @@ class Compactor:
         return [Logged(level="info", message=f"the context was not compacted: {reason}")]
 
     async def _make_event(
-        self, turn: Turn, planner: ConversationPlanner, plan: Plan, request: CompactionRequest
+        self, turn: Turn, planner: ConversationPlanner, plan: Plan, request: CompactionRequest, written: WrittenSummary
     ) -> tuple[ContextCompacted, list[Body]]:
-        summary, model, failure = "", "", ""
-        if plan.has_summary:
-            summary, model, failure = await self._summarize(turn, planner, plan, request.instructions)
+        summary, model, failure = written
         calls = [await _shorten_call(turn, long) for long in plan.long_calls]
         opening = tuple([await self._keep_input(turn, content, plan) for content in plan.opening])
         last = len(plan.inputs) - 1
@@ -159,10 +178,9 @@ class Compactor:
 
     async def _summarize(
         self, turn: Turn, planner: ConversationPlanner, plan: Plan, instructions: str
-    ) -> tuple[str, str, str]:
-        """Return the summary, the model that wrote it, and why none did; then the summary says what was left out."""
+    ) -> WrittenSummary:
         if not plan.left_out:
-            return _SHOWN_IN_PART, "", ""
+            return WrittenSummary(_SHOWN_IN_PART)
         removed = planner.messages[: plan.cut]
         messages = [await _restore_input(turn, message) for message in removed]
         source_tokens = sum(planner.tokens_of(at) for at in range(plan.cut))
@@ -181,7 +199,7 @@ class Compactor:
                 answer = await await_bounded(turn.ask_model(model, prompt), timeout, turn.stop)
                 text = read_summary(answer, source_tokens)
                 text = join_summaries(earlier, text) if extends else text
-                return SUMMARY_HEADING + _clip(text, planner.limit // 3), model.name, ""
+                return WrittenSummary(SUMMARY_HEADING + _clip(text, planner.limit // 3), model.name)
             except (ModelError, ConfigError, BadSummary, TimeExceeded, TurnStopped) as error:
                 if turn.stop.reason is not None:
                     raise
@@ -189,7 +207,7 @@ class Compactor:
                 failures.append(_describe(error, timeout))
         reason = "; ".join(dict.fromkeys(failures)) or "summaries are turned off"
         notice = _say_left_out(plan.cut - planner.head, reason, earlier)
-        return _clip(notice, planner.limit // 3), "", "; ".join(failures)
+        return WrittenSummary(_clip(notice, planner.limit // 3), failure="; ".join(failures))
 
     def _attempt_seconds(self, turn: Turn) -> float:
         """Return the seconds of one attempt; all of them end before the time of a middleware does."""

@@ -277,7 +277,7 @@ class Session(Generic[Deps]):
             interrupt: Stop a running turn first; otherwise it raises ``Busy``.
 
         The last turn stays word for word. The log keeps all messages, and a fork or rewind to a place before the
-        compaction has them again.
+        compaction has them again. When no model writes a summary, nothing changes, and the result says why.
         """
         return await lazy.compact_session(self, self._drivers, instructions, interrupt=interrupt)
 

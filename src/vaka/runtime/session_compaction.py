@@ -36,7 +36,7 @@ class CompactionResult(msgspec.Struct, frozen=True, kw_only=True):
     event: Event | None = None
     """The ``context.compacted``, if there is one."""
     skipped: str = ""
-    """Why a middleware or a hook has skipped it."""
+    """Why there is none: a middleware or a hook has skipped it, or no model wrote a summary."""
 
     @property
     def summary(self) -> str:

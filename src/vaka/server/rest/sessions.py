@@ -107,7 +107,7 @@ class CompactionDocument(msgspec.Struct, frozen=True, kw_only=True):
 
     session: str
     compacted: bool
-    """``false``: there was nothing to leave out, or a hook or middleware has skipped it."""
+    """``false``: there was nothing to leave out, a hook or middleware has skipped it, or no model wrote a summary."""
     before: int
     """The tokens of the context before, as estimated."""
     after: int
