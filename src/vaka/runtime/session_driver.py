@@ -14,7 +14,7 @@ from vaka.core.loop.turn import TurnInput, run_turn
 from vaka.core.ports.env import Env
 from vaka.core.ports.store import Store
 from vaka.core.session.fanout import Fanout, Follower
-from vaka.core.session.fold_inputs import withdrawn_inputs
+from vaka.core.session.fold_offers import withdrawn_inputs
 from vaka.core.session.follow import FollowerHub
 from vaka.core.session.log import Log
 from vaka.core.session.redaction import Secrets

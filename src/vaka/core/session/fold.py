@@ -6,8 +6,8 @@ The state is small: open calls, grants, counters, and the start of the context w
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from vaka.core.session import fold_approvals, fold_cache, fold_inputs
-from vaka.core.session.fold_inputs import take_inputs
+from vaka.core.session import fold_cache, fold_offers
+from vaka.core.session.fold_offers import take_inputs
 from vaka.core.session.state import (
     AgentProgress,
     OpenCall,
@@ -32,7 +32,7 @@ def fold(state: SessionState, events: Iterable[Event]) -> SessionState:
         if kind in _HANDLERS:
             _HANDLERS[kind](state, event, event.data)
         if state.grants:
-            fold_approvals.drop_expired_grants(state, event.ts)
+            fold_offers.drop_expired_grants(state, event.ts)
     if event is not None:
         state.seq = event.seq
         if state.epoch != 1 or event.id[:2] != "1.":
@@ -278,7 +278,7 @@ _HANDLERS: dict[type[Body], Callable[[SessionState, Event, Any], None]] = {
     control.SessionReverted: _session_reverted, control.SessionClosed: _session_closed,
     control.SessionErased: _session_closed,
     context.ContextCompacted: _context_compacted, context.CheckpointSaved: _checkpoint_saved,
-    control.StateChanged: _state_changed, **fold_approvals.HANDLERS, **fold_inputs.HANDLERS,
+    control.StateChanged: _state_changed, **fold_offers.HANDLERS,
 }  # fmt: skip
 
 
