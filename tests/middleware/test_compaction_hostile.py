@@ -8,7 +8,7 @@ import vaka
 from tests.middleware.test_compaction import LINE, check_pairs, compactions, own_prompts, summaries, talk, texts
 from tests.runtime.runtime_fixtures import agent, read_log, runtime
 from vaka.core.messages.tokens import estimate_message_tokens
-from vaka.core.ports.model import Prompt
+from vaka.core.ports.model import Prompt, StopChunk, TextChunk
 from vaka.core.types.ids import CallId, MessageId
 from vaka.core.types.message import (
     AssistantMessage,
@@ -155,3 +155,16 @@ async def test_a_document_that_nearly_fills_the_window_does_not_cause_a_summary_
     done = compactions(await read_log(store, "s"))
     assert len(done) <= 5
     assert "Document" not in repr(done[-1].inputs)
+
+
+async def test_half_a_character_in_a_summary_ends_no_turn() -> None:
+    async def answer(prompt: Prompt) -> Any:
+        return [TextChunk("a \ud83d b" if prompt.agent == "summary" else LINE * 10), StopChunk("end")]
+
+    model, store = FunctionModel(answer), MemoryStore()
+    model.context_window = 2_000  # type: ignore[attr-defined]  # an attribute that models may have
+    async with runtime(store) as rt:
+        await talk(rt, agent(model), 10)
+    done = compactions(await read_log(store, "s"))
+    assert done
+    assert all(one.summary.endswith("\n\na \N{REPLACEMENT CHARACTER} b") for one in done)

@@ -19,7 +19,7 @@ from vaka.core.session.state import OpenCall
 from vaka.core.session.stop import TurnStopped
 from vaka.core.types.errors import ModelError, ModelRefused, StreamCut, Truncated, describe_failure
 from vaka.core.types.ids import CallId
-from vaka.core.types.message import Usage
+from vaka.core.types.message import Usage, replace_surrogates
 from vaka.core.types.monitor import ModelFailed, UsageRecorded
 
 
@@ -113,7 +113,7 @@ class _ModelQuestion:
             raise ModelError(f"{name} called a tool, although it was given none")
         if self._stop == "length":
             raise Truncated(f"the answer of {name} reached its length limit before it was whole")
-        return "".join(self._text_parts)
+        return replace_surrogates("".join(self._text_parts))
 
     def _failure_event(self, code: str, message: str, model: str = "", *, retried: bool = False) -> ModelFailed:
         return ModelFailed(
