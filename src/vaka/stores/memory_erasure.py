@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from msgspec.structs import replace
 
 from vaka.core.ports.erasure import EraseResult
-from vaka.core.session.erasure import erase_event, seal_erased
+from vaka.core.session.erasure import count_erased_bytes, erase_event, seal_erased
 from vaka.core.types.ids import SessionId
 from vaka.stores.common import current_time
 from vaka.stores.memory import MemoryKey, MemoryLog, SharedMemory
@@ -33,8 +33,8 @@ def _erase_log(shared: SharedMemory, key: MemoryKey, log: MemoryLog, by: str, re
         for digest in found.update_index().blobs
     }
     loose = [(key[0], digest) for digest in log.blobs - others if (key[0], digest) in shared.blobs]
-    size = sum(len(event.stored) for event in log.events) + sum(len(shared.blobs.pop(blob)[0]) for blob in loose)
     stubs = [erase_event(event) for event in log.events]
+    size = count_erased_bytes(log.events, stubs) + sum(len(shared.blobs.pop(blob)[0]) for blob in loose)
     count = sum(bool(event.erased) for event in stubs)
     ended = MemoryLog(log.id, log.term)
     ended.events = [*stubs, seal_erased(info, events=count, blobs=len(loose), by=by, ts=current_time())]
@@ -43,5 +43,5 @@ def _erase_log(shared: SharedMemory, key: MemoryKey, log: MemoryLog, by: str, re
     shared.wake(key, ended.head)
     return EraseResult(
         sessions=(*result.sessions, log.id), events=result.events + count, blobs=result.blobs + len(loose),
-        bytes=result.bytes + size - sum(len(event.stored) for event in stubs), failed=result.failed,
+        bytes=result.bytes + size, failed=result.failed,
     )  # fmt: skip

@@ -13,6 +13,7 @@ class EraseResult(msgspec.Struct, frozen=True, kw_only=True):
     events: int = 0
     blobs: int = 0
     bytes: int = 0
+    """The sizes of the blobs, and by how much events have become shorter."""
     failed: dict[SessionId, str] = {}
     """The sessions that it could not erase, and why: they have a writer, are damaged or do not exist."""
     overwritten: bool = True

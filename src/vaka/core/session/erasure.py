@@ -1,5 +1,7 @@
 """Erasing the data of events: what stays of a log, and the event that says so. Pure."""
 
+from collections.abc import Sequence
+
 import msgspec
 
 from vaka.core.ports.store import SessionInfo
@@ -23,6 +25,11 @@ def erase_event(event: Event) -> Event:
         event.type, msgspec.UNSET, event.prev, event.hash,
     )  # fmt: skip
     return set_unencoded(stub, Unknown(name=event.type, raw=b"", of=event.channel), encode_json(stub))
+
+
+def count_erased_bytes(events: Sequence[Event], stubs: Sequence[Event]) -> int:
+    """Return by how many bytes events have become shorter; the stub of a small one is longer."""
+    return sum(max(len(event.stored) - len(stub.stored), 0) for event, stub in zip(events, stubs, strict=True))
 
 
 def seal_erased(info: SessionInfo, *, events: int, blobs: int, by: str, ts: str) -> Event:

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from vaka.core.ports.erasure import EraseResult
 from vaka.core.ports.values import session_values_prefix
-from vaka.core.session.erasure import erase_event, seal_erased
+from vaka.core.session.erasure import count_erased_bytes, erase_event, seal_erased
 from vaka.core.session.hash_chain import HashChain
 from vaka.core.session.index_rows import advance_row
 from vaka.core.types.errors import Busy, Corrupt, NotFound
@@ -113,7 +113,7 @@ class PostgresErasure(PostgresPort):
 
 
 async def _erase_events(connection: PostgresConnection, key: tuple[bytes, bytes], chain: HashChain) -> tuple[int, int]:
-    """Replace the events of a session by stubs; return their number, and by how many bytes they shrink."""
+    """Replace the events of a session by stubs; return their number, and ``count_erased_bytes``."""
     count = size = 0
     while rows := await connection.fetch(SELECT_EVENTS, *key, chain.seq, REINDEX_PAGE_SIZE):
         events = [chain.check_next(seq, body) for seq, body in rows]
@@ -122,6 +122,6 @@ async def _erase_events(connection: PostgresConnection, key: tuple[bytes, bytes]
         await connection.execute(
             _UPDATE_EVENTS, *key, [stub.seq for stub in changed], [stub.stored for stub in changed]
         )
-        size += sum(len(event.stored) - len(stub.stored) for event, stub in zip(events, stubs, strict=True))
+        size += count_erased_bytes(events, stubs)
         count += len(changed)
     return count, size

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from vaka.core.ports.erasure import EraseResult
 from vaka.core.ports.store import SessionInfo
-from vaka.core.session.erasure import erase_event, seal_erased
+from vaka.core.session.erasure import count_erased_bytes, erase_event, seal_erased
 from vaka.core.session.hash_chain import HashChain
 from vaka.core.session.index_rows import advance_row
 from vaka.core.types.errors import Busy, Corrupt, NotFound, StoreError
@@ -138,7 +138,7 @@ class SqliteErasure(SqlitePort):
         chain, count, size = HashChain(key[1]), 0, 0
         while events := rows.read_chunk(connection, key, chain, row.info.head):
             stubs = [erase_event(event) for event in events]
-            size += sum(len(event.stored) - len(stub.stored) for event, stub in zip(events, stubs, strict=True))
+            size += count_erased_bytes(events, stubs)
             changed = [(stub.stored, *key, stub.seq) for stub in stubs if stub.erased]
             connection.executemany(_UPDATE_BODY, changed)
             count += len(changed)

@@ -127,6 +127,10 @@ class ErasureContract:
         assert await store.sessions.find(SESSION) is None
         assert await store.events.claim(SESSION) == 1
 
+    async def test_a_session_of_small_events_does_not_count_as_less_than_nothing(self, store: Store) -> None:
+        await write_session(store, "s", *turn_events())
+        assert (await store.erase([SESSION])).bytes >= 0
+
     async def test_sessions_that_cannot_be_erased_are_named_and_the_others_are_erased(
         self, store: Store, other: Store
     ) -> None:
