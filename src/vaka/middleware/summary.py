@@ -70,7 +70,8 @@ def summary_prompt(
 
     ``extends``: the messages begin with a summary that is kept, and the new one follows it.
     """
-    transcript = make_transcript(messages, max(window * 7 // 10 - estimate_text_tokens(len(_SYSTEM)), 200))
+    other = estimate_text_tokens(len(_SYSTEM) + text_size(instructions))
+    transcript = make_transcript(messages, max(window * 7 // 10 - other, 200))
     parts = [f"<conversation>\n{transcript}\n</conversation>"]
     if extends:
         parts.append(_EARLIER)
