@@ -24,16 +24,28 @@ class CuttingProxy:
     def __init__(self, port: int, cuts: list[int]) -> None:
         self._port, self.cuts = port, cuts
         self.connections = 0
+        self._tasks: set[asyncio.Task[None]] = set()
+        """The open connections; the event loop has only weak references to its tasks."""
 
-    async def forward(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    def accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.connections += 1
         left = self.cuts.pop(0) if self.cuts else 1 << 60
+        self._tasks.add(asyncio.create_task(self._forward(reader, writer, left)))
+
+    async def close(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def _forward(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, left: int) -> None:
         from_server, to_server = await asyncio.open_connection("127.0.0.1", self._port)
         request = asyncio.create_task(self._copy(reader, to_server, 1 << 60))
-        await self._copy(from_server, writer, left)
-        request.cancel()
-        for stream in (writer, to_server):
-            stream.close()
+        try:
+            await self._copy(from_server, writer, left)
+        finally:
+            request.cancel()
+            for stream in (writer, to_server):
+                stream.close()
 
     async def _copy(self, source: asyncio.StreamReader, target: asyncio.StreamWriter, left: int) -> None:
         while left > 0 and (data := await source.read(65536)):
@@ -45,13 +57,14 @@ class CuttingProxy:
 @asynccontextmanager
 async def proxied(served: Served, *cuts: int) -> AsyncGenerator[tuple[CuttingProxy, ServerClient]]:
     proxy = CuttingProxy(served.port, list(cuts))
-    server = await asyncio.start_server(proxy.forward, "127.0.0.1", 0)
+    server = await asyncio.start_server(proxy.accept, "127.0.0.1", 0)
     port = server.sockets[0].getsockname()[1]
     try:
         async with ServerClient(f"http://127.0.0.1:{port}", "alice") as client:
             yield proxy, client
     finally:
         server.close()
+        await proxy.close()
 
 
 @vaka.tool(effect="read")
