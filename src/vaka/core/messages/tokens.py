@@ -81,7 +81,7 @@ def encode_json(value: Any) -> bytes:
 
 _PROMPT_BODIES = frozenset[type]({
     progress.SubagentStarted, progress.ToolCompleted, progress.ToolFailed, InputAdded, progress.MessageCompleted,
-    progress.ToolCalled, progress.OutputRejected,
+    progress.ToolCalled, progress.OutputRejected, progress.AgentContinued,
 })  # fmt: skip
 
 
@@ -99,4 +99,6 @@ def tokens_of_body(path: AgentPath, scope: EventScope, body: Body) -> int:
         return tokens_of_content(body.content)
     if isinstance(body, progress.ToolCalled):
         return tokens_of_call(body.call)
+    if isinstance(body, progress.AgentContinued):
+        return estimate_text_tokens(text_size(body.text))
     return estimate_text_tokens(text_size(body.feedback)) if isinstance(body, progress.OutputRejected) else 0
