@@ -300,6 +300,8 @@ async def test_messages_are_found_in_all_threads_and_in_those_of_an_owner(thread
     assert [hit.message.session for hit in (await threads.search("会议")).hits] == ["lees"]
     assert [hit.message.role for hit in (await threads.search("中止")).hits] == ["assistant"]
     assert (await threads.search("会议", resource_id="kim")).hits == ()
+    with pytest.raises(InvalidInput, match="name an owner"):
+        await threads.search("会议", resource_id="")
     found = await threads.search(MessageSearch(text="会议", agent="other", session="lees"), resource_id="lee")
     assert found.hits[0].snippet[slice(*found.hits[0].matches[0])] == "会议"
     assert (await threads.search("\"unclosed AND ( -x* NEAR/3 :'")).hits == ()

@@ -257,6 +257,8 @@ class Threads:
         """Search the messages of all threads, or of those that the query names; with ``resource_id`` of that owner."""
         search = MessageSearch(text=query) if isinstance(query, str) else query
         if resource_id is not None:
+            if not resource_id:
+                raise InvalidInput("the resource_id of a search is empty; name an owner, or leave it out")
             if search.owner not in ("", resource_id):
                 raise AccessDenied(f"owner {resource_id!r} cannot search the threads of another owner")
             search = msgspec.structs.replace(search, owner=resource_id)
