@@ -307,3 +307,12 @@ async def test_the_memory_of_an_owner_is_erased_and_no_other() -> None:
     assert [info.path for info in await given.entries("users/kim2")] == ["users/kim2/a.md", "users/kim2/b"]
     with pytest.raises(ConfigError, match=r"runtime\.erase"):
         await vaka.TextMemory().erase("kim")
+
+
+async def test_a_folder_is_moved_once_when_the_move_is_repeated(files: Files) -> None:
+    memory = open_memory(files)
+    await memory.overwrite_with_note("/memories/old/a.md", "Kept.", title="A")
+    for repeated in (False, True):
+        await memory.rename(("old",), ("new",), repeated=repeated)
+        assert [info.path for info in await memory.list_files()] == ["/memories/new/a.md"]
+    assert await memory.read_file("/memories/new/a.md") == "## A\n\nKept.\n"

@@ -179,8 +179,11 @@ class TextMemoryFiles:
         return int(await _delete_one(self._files, self._path_of(names)))
 
     async def rename(self, old: Names, new: Names, *, repeated: bool = False) -> None:
-        """Move a file or a folder. With ``repeated``, files that an earlier run has copied may be there."""
-        if await self.kind_of(old) != "folder":
+        """Move a file or a folder. With ``repeated``, an earlier run may have moved some files, or all."""
+        kind = await self.kind_of(old)
+        if repeated and not kind:
+            return
+        if kind != "folder":
             await self._move_file(old, new, repeated=repeated)
             return
         below = await self.list_below(old)
