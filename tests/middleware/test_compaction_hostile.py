@@ -180,3 +180,19 @@ async def test_a_long_text_that_continues_an_agent_counts_before_it_is_sent() ->
         session = await rt.open(agent(model, middleware=[watch]), id="s")
         assert (await session.run("Begin.")).text == "Done."
     assert [prompt.agent for prompt in model.prompts] == ["assistant", "summary", "assistant"]  # none was refused
+
+
+async def test_an_error_that_a_summary_model_should_not_raise_ends_no_turn() -> None:
+    async def answer(prompt: Prompt) -> Any:
+        if prompt.agent == "summary":
+            raise LookupError("no such deployment")
+        return LINE * 10
+
+    model, store = FunctionModel(answer), MemoryStore()
+    model.context_window = 2_000  # type: ignore[attr-defined]  # an attribute that models may have
+    async with runtime(store) as rt:
+        session = await talk(rt, agent(model), 10)
+        done = await session.compact()
+    failures = {one.failure for one in compactions(await read_log(store, "s"))}
+    assert failures == {"LookupError: no such deployment; LookupError: no such deployment"}
+    assert done.skipped.endswith("LookupError: no such deployment")

@@ -21,11 +21,11 @@ from vaka.core.messages.compacted import media_note
 from vaka.core.messages.eviction import record_cut_text, shorten_part, shorten_texts
 from vaka.core.messages.tokens import BYTES_PER_TOKEN, estimate_text_tokens, text_size
 from vaka.core.ports.env import format_timestamp
-from vaka.core.ports.model import Model, context_window_of
+from vaka.core.ports.model import Model, Prompt, context_window_of
 from vaka.core.session.state import agent_key
 from vaka.core.session.stop import TimeExceeded, TurnStopped, await_bounded
 from vaka.core.types.context import Compaction, CompactionRequest, CompactionTrigger, ContextCompacted, ShortenedCall
-from vaka.core.types.errors import ConfigError, ContextTooLong, ModelError, describe_failure
+from vaka.core.types.errors import ConfigError, ContextTooLong, ModelError, VakaError, describe_failure
 from vaka.core.types.event import Body
 from vaka.core.types.ids import Digest
 from vaka.core.types.message import Audio, Content, Document, Image, Message, Stored, Text, UserMessage
@@ -196,7 +196,7 @@ class Compactor:
                 model = source()
                 readable = min(context_window_of(model), room)
                 prompt = summary_prompt(messages, readable, tokens, instructions, extends=extends)
-                answer = await await_bounded(turn.ask_model(model, prompt), timeout, turn.stop)
+                answer = await _ask(turn, model, prompt, timeout)
                 text = read_summary(answer, source_tokens)
                 text = join_summaries(earlier, text) if extends else text
                 return WrittenSummary(SUMMARY_HEADING + _clip(text, planner.limit // 3), model.name)
@@ -235,6 +235,20 @@ class Compactor:
             text = f"the compaction is not in {self._settings.rollout_dir}: {error.strerror or error}"
             return [Logged(level="warning", message=text)]
         return []
+
+
+async def _ask(turn: Turn, model: Model, prompt: Prompt, timeout: float) -> str:
+    """Return the answer of a model. Raises ``BadSummary`` also for an error that models do not have by their port.
+
+    Otherwise a model of a program, with an error of its own library, would end each turn of a long conversation.
+    """
+    work = await_bounded(turn.ask_model(model, prompt), timeout, turn.stop)
+    (answer,) = await asyncio.gather(work, return_exceptions=True)
+    if isinstance(answer, str):
+        return answer
+    if isinstance(answer, Exception) and not isinstance(answer, VakaError | TimeExceeded | TurnStopped):
+        raise BadSummary(describe_failure(answer)[1]) from answer
+    raise answer
 
 
 def _write_file(folder: Path, name: str, data: str) -> None:
