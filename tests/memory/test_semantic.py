@@ -11,12 +11,12 @@ import pytest
 
 from vaka.core.ports.store import Store
 from vaka.core.ports.vectors import VectorRecord
-from vaka.core.types.errors import ConfigError, Corrupt, InvalidInput, NotFound
+from vaka.core.types.errors import ConfigError, Corrupt, InvalidInput, ModelError, NotFound
 from vaka.core.types.ids import JSON
 from vaka.memory.memory_record import Memory
 from vaka.memory.memory_scope import memory_scope
 from vaka.memory.provenance import DAY
-from vaka.memory.semantic import MAX_TEXT_CHARS, MemorySource, ScopedMemory
+from vaka.memory.semantic import EQUAL_TEXTS, MAX_TEXT_CHARS, MemorySource, ScopedMemory
 from vaka.models.embedders import HashingEmbedder
 from vaka.stores.memory import MemoryStore
 from vaka.stores.sqlite import SqliteStore
@@ -107,7 +107,7 @@ async def test_reading_records_the_use_and_leaves_age_and_base_confidence(store:
 async def test_equal_words_corroborate_and_a_key_adds_once(store: Store) -> None:
     memory = open_memory(store)
     made = await memory.add("Ann likes  TEA", MemorySource(name="session/1"), key="call/1")
-    assert await memory.add("something else", key="call/1") == made
+    assert await memory.add("Ann likes  TEA", MemorySource(name="session/1"), key="call/1") == made
     again = await memory.add("ann likes tea", MemorySource(name="session/2", type="user_input", is_explicit=True))
     assert (again.id, again.sources) == (made.id, ("session/1", "session/2"))
     assert (again.provenance.corroboration_count, again.provenance.is_explicit) == (1, True)
@@ -290,6 +290,36 @@ async def test_an_embedder_of_another_kind_is_refused_and_nothing_is_lost(store:
     assert await texts(memory) == ["Ann likes tea"]
 
 
+class DownEmbedder:
+    """An embedder that raises an error of its library."""
+
+    name = "down"
+
+    async def embed(self, texts: Sequence[str]) -> list[list[float]]:
+        raise ValueError("no connection")
+
+
+async def test_an_embedder_that_stored_no_memory_does_not_exclude_others(store: Store) -> None:
+    scope = memory_scope(user="ann")
+    down = ScopedMemory(store, DownEmbedder(), scope, clock=FakeClock())
+    for work in (down.search("x"), down.add("x")):
+        with pytest.raises(ModelError, match="the embedder failed: ValueError: no connection"):
+            await work
+    assert await ScopedMemory(store, OtherEmbedder(), scope, clock=FakeClock()).search("x") == []
+    memory = open_memory(store)
+    await memory.add("Ann likes tea")
+    with pytest.raises(ConfigError, match="made with the embedder 'hashing/256', not 'down'"):
+        await down.search("x")
+
+
+async def test_half_a_character_is_replaced_in_texts_and_refused_in_names(store: Store) -> None:
+    memory = open_memory(store)
+    made = await memory.add("tea \ud83d")
+    assert made.text == (await memory.get(made.id)).text == "tea \N{REPLACEMENT CHARACTER}"
+    with pytest.raises(InvalidInput, match="must be text"):
+        await memory.add("coffee", MemorySource(name="\ud83d"))
+
+
 async def test_bad_input_is_refused_with_advice(store: Store) -> None:
     memory = open_memory(store)
     calls: list[Callable[[], Awaitable[object]]] = [
@@ -349,6 +379,38 @@ async def test_writers_at_the_same_time_lose_nothing(tmp_path: Path) -> None:
     assert "s1" not in (await one.get(made.id)).sources
     for store in stores:
         await store.close()
+
+
+async def test_equal_words_that_are_added_at_the_same_moment_are_stored_once(tmp_path: Path) -> None:
+    stores = [SqliteStore(tmp_path / "vaka.db", durability="process") for _ in range(4)]
+    memories = [open_memory(store) for store in stores]
+    for text in ("Ann likes tea", "Bo likes coffee", "Ann likes tea"):
+        added = await asyncio.gather(
+            *(
+                memory.add(text, MemorySource(name=f"session/{number}"), key=f"{text}/{number}")
+                for number, memory in enumerate(memories)
+            )
+        )
+        assert len({one.id for one in added}) == 1
+        stored = await memories[0].get(added[0].id)
+        assert sorted(stored.sources) == [f"session/{number}" for number in range(4)]
+    assert await texts(memories[0]) == ["Ann likes tea", "Bo likes coffee"]
+    for store in stores:
+        await store.close()
+
+
+async def test_words_of_a_memory_that_was_changed_or_merged_are_stored_again(store: Store) -> None:
+    memory = open_memory(store)
+    first = await memory.add("Ann likes tea", key="call/1")
+    await memory.update(first.id, "Ann likes coffee")
+    assert (await memory.add("Ann likes tea", key="call/1")).text == "Ann likes coffee"  # the call runs again
+    second = await memory.add("ann likes TEA", key="call/2")
+    assert (second.id != first.id, second.text) == (True, "ann likes TEA")
+    assert (await memory.add("Ann likes tea")).id == second.id
+    for number in range(EQUAL_TEXTS + 1):
+        await memory.update(second.id, f"Ann likes number {number}")
+        second = await memory.add("Ann likes tea")
+    assert len(await texts(memory)) == EQUAL_TEXTS + 3
 
 
 async def test_thousands_of_memories_are_read_in_pages(store: Store) -> None:

@@ -237,7 +237,7 @@ async def test_scopes_are_those_of_the_session_and_a_missing_one_is_an_error_wit
             await run(store=store, owner="", memory=wrong, session=f"wrong {advice}")
     options: list[dict[str, Any]] = [
         {"scope": "planet"}, {"tools": ["memory"]}, {"top_k": -1}, {"around": -1}, {"threshold": 2},
-        {"min_confidence": -0.1},
+        {"min_confidence": -0.1}, {"collection": ""}, {"collection": "c" * 81},
     ]  # fmt: skip
     for option in options:
         with pytest.raises(ConfigError):
@@ -249,21 +249,30 @@ class FailingEmbedder:
 
     name = "down"
 
+    def __init__(self, error: Exception) -> None:
+        self._error = error
+
     async def embed(self, texts: Sequence[str]) -> list[list[float]]:
-        raise ModelUnavailable("the provider is down")
+        raise self._error
 
 
-async def test_an_embedder_that_fails_is_reported_and_the_turn_goes_on() -> None:
+@pytest.mark.parametrize(
+    ("error", "message"),
+    [
+        (ModelUnavailable("the provider is down"), "the provider is down"),
+        (ValueError("no connection"), "the embedder failed: ValueError: no connection"),
+    ],
+)
+async def test_an_embedder_that_fails_is_reported_and_the_turn_goes_on(error: Exception, message: str) -> None:
     store = MemoryStore()
-    memory = vaka.SemanticMemory(embedder=FailingEmbedder(), messages=True)
+    memory = vaka.SemanticMemory(embedder=FailingEmbedder(error), messages=True)
     (result,), model = await run(call("memory_add", text="x"), store=store, memory=memory)
-    assert (result.failed, result.text) == (True, "the provider is down")
+    assert (result.failed, result.text) == (True, message)
     assert user_texts(model) == ["Go."]
     errors = [event.data for event in await read_log(store, "s") if isinstance(event.data, ErrorReported)]
     assert [error.message for error in errors] == [
-        "nothing was recalled: the provider is down",
-        "the messages of this turn were not remembered: the provider is down",
-    ]
+        f"nothing was recalled: {message}", f"the messages of this turn were not remembered: {message}",
+    ]  # fmt: skip
 
 
 class BrokenEmbedder:

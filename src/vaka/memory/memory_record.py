@@ -26,6 +26,8 @@ class Memory(msgspec.Struct, frozen=True, kw_only=True):
     """The memory that it was merged into; searches return that one."""
     has_derived: bool = False
     """Whether a memory was made from it."""
+    made_by: str = ""
+    """The key of the call that stored it."""
     last_call: str = ""
     """The key of the call that last changed it."""
     revision: int = 0
@@ -64,6 +66,7 @@ def parse_memory(record: VectorRecord) -> Memory:
             derived_from=msgspec.convert(stored.get("derived_from", []), tuple[str, ...]),
             superseded_by=msgspec.convert(stored.get("superseded_by", ""), str),
             has_derived=msgspec.convert(stored.get("has_derived", False), bool),
+            made_by=msgspec.convert(stored.get("made_by", ""), str),
             last_call=msgspec.convert(stored.get("call", ""), str), revision=record.version or 0,
         )  # fmt: skip
     except (KeyError, TypeError, msgspec.ValidationError) as error:
@@ -77,7 +80,10 @@ def to_record(memory: Memory, vector: Sequence[float]) -> VectorRecord:
         "provenance": msgspec.to_builtins(provenance), "source_type": provenance.source_type,
         "sources": list(provenance.sources), "tags": list(provenance.tags), "derived_from": list(memory.derived_from),
     }  # fmt: skip
-    optional = {"superseded_by": memory.superseded_by, "has_derived": memory.has_derived, "call": memory.last_call}
+    optional = {
+        "superseded_by": memory.superseded_by, "has_derived": memory.has_derived, "made_by": memory.made_by,
+        "call": memory.last_call,
+    }  # fmt: skip
     metadata |= {name: value for name, value in optional.items() if value}
     return VectorRecord(
         id=memory.id, text=memory.text, metadata=metadata, vector=tuple(vector), version=memory.revision

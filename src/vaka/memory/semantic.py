@@ -1,5 +1,6 @@
 """Semantic memory: texts found by meaning, with provenance, confidence that decays, corroboration and lineage."""
 
+import asyncio
 import hashlib
 import uuid
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
@@ -10,10 +11,11 @@ import msgspec
 from vaka.core.ports.env import Clock
 from vaka.core.ports.model import Embedder
 from vaka.core.ports.store import Store
-from vaka.core.ports.vectors import VectorQuery
+from vaka.core.ports.vectors import VectorQuery, VectorRecord
 from vaka.core.session.redaction import Secrets
-from vaka.core.types.errors import ConfigError, ConflictError, InvalidInput, NotFound
+from vaka.core.types.errors import ConfigError, ConflictError, InvalidInput, ModelError, NotFound, VakaError
 from vaka.core.types.ids import JSON
+from vaka.core.types.message import replace_surrogates
 from vaka.matching.secrets import SECRET_FORMATS
 from vaka.memory import provenance as origin
 from vaka.memory.lineage import LineageStats, Removal, descendants_of, lineage_stats, plan_removal
@@ -29,6 +31,8 @@ ACCESS_INTERVAL = 3600.0
 """Seconds after which a use of a memory is recorded again."""
 MAX_ATTEMPTS = 8
 """Attempts to change memories that other processes change at the same time."""
+EQUAL_TEXTS = 16
+"""Ids that are made from one text: those before the last have memories that were changed or merged since."""
 _PAGE = 256
 _MAX_OVERFETCH = 64
 
@@ -88,11 +92,12 @@ class ScopedMemory:
     ) -> Memory:  # fmt: skip
         """Store a text and return its memory; one that has the same words is corroborated by ``source`` instead.
 
-        The same ``key`` again returns the memory of the first call. A memory made from others gets their sources.
+        The same ``key`` and text again return the memory of the first call. A memory made from others gets their
+        sources.
         """
         base, name = source.base_confidence(), self._redact(source.name)
         id = f"mem_{_digest(self.scope, key) if key else uuid.uuid4().hex[:24]}"
-        if key and (known := await self._find(id)) is not None:
+        if key and derived_from and (known := await self._find(id)) is not None:
             return known
         text, now = self.clean_text(text), self.current_time()
         vector = (await self._embed([text]))[0]
@@ -102,8 +107,33 @@ class ScopedMemory:
             source_type=source.type, confidence=base, sources=(name,) if name else (), created_at=now, updated_at=now,
             is_explicit=source.is_explicit, tags=tuple(dict.fromkeys(self._redact(list(tags)))),
         )  # fmt: skip
-        made = Memory(id=id, text=text, metadata=self._check_metadata(metadata or {}), provenance=provenance)
-        return await self._insert(made, vector, derived_from)
+        made = Memory(
+            id=id, text=text, metadata=self._check_metadata(metadata or {}), provenance=provenance, made_by=key
+        )
+        if derived_from:
+            return await self._insert(made, vector, derived_from)
+        stored, is_new = await self._insert_once(made, vector)
+        return stored if is_new else await self._corroborate(stored, name, is_explicit=source.is_explicit)
+
+    async def _insert_once(self, made: Memory, vector: Sequence[float]) -> tuple[Memory, bool]:
+        """Store a memory under an id made from its words; return it, or the one that has them, and whether it is new.
+
+        Of several processes that add the same words at the same moment, one stores them, and the others find them.
+        """
+        words = " ".join(_words_of(made.text))
+        ids = [f"mem_{_digest(self.scope, words, str(number))}" for number in range(EQUAL_TEXTS)]
+        for _ in range(MAX_ATTEMPTS):
+            records = await self._store.vectors.get(self.collection, self.scope, ids)
+            taken = {record.id: parse_memory(record) for record in records}
+            for known in taken.values():
+                if known.made_by == made.made_by != "":
+                    return known, True  # the call runs again; another one has changed the text since
+                if _same_words(known.text, made.text) and not known.superseded_by:
+                    return known, False
+            made = msgspec.structs.replace(made, id=next((id for id in ids if id not in taken), made.id))
+            if await self.write([made], {made.id: vector}):
+                return msgspec.structs.replace(made, revision=1), True
+        raise ConflictError("memories with these words are being changed by other processes; try again")
 
     async def _insert(self, made: Memory, vector: Sequence[float], derived_from: Sequence[str]) -> Memory:
         """Store a memory, and mark those that it is made from; again when another process has changed one of these."""
@@ -299,11 +329,10 @@ class ScopedMemory:
 
         Returns false when nothing was written, because one was changed.
         """
-        await self._check_embedder()
         records = [to_record(memory, vectors.get(memory.id, ())) for memory in memories]
         for record in records:
-            if len(msgspec.json.encode(record.metadata)) > MAX_METADATA_BYTES:
-                raise InvalidInput(f"tags, sources and metadata of a memory have at most {MAX_METADATA_BYTES} bytes")
+            _check_size(record)
+        await self._check_embedder(is_first=True)
         return await self._store.vectors.upsert(self.collection, self.scope, records, delete=delete)
 
     async def embed(self, texts: Sequence[str]) -> list[list[float]]:
@@ -386,35 +415,43 @@ class ScopedMemory:
         return None
 
     async def _embed(self, texts: Sequence[str]) -> list[list[float]]:
-        vectors = await self._embedder.embed(texts)
+        """Return the vectors of texts. Raises ``ModelError`` also for an error of the embedder that is not one."""
+        (vectors,) = await asyncio.gather(self._embedder.embed(texts), return_exceptions=True)
+        if isinstance(vectors, Exception) and not isinstance(vectors, VakaError):
+            raise ModelError(f"the embedder failed: {type(vectors).__name__}: {vectors}") from vectors
+        if isinstance(vectors, BaseException):
+            raise vectors
         if len(vectors) != len(texts) or not all(vectors):
             raise InvalidInput(f"the embedder returned {sum(map(bool, vectors))} vectors for {len(texts)} texts")
         return vectors
 
-    async def _check_embedder(self) -> None:
-        """Raise ``ConfigError`` when another embedder made the vectors: the two cannot be compared."""
+    async def _check_embedder(self, *, is_first: bool = False) -> None:
+        """Raise ``ConfigError`` when another embedder made the vectors: the two cannot be compared.
+
+        ``is_first``: if there are none yet, those of this one follow.
+        """
         if self._embedder_checked:
             return
         name = str(getattr(self._embedder, "name", type(self._embedder).__name__))
         key, values = f"memory/semantic/{self.collection}/embedder", self._store.values
-        used = await values.get(key) or await values.put_if_absent(key, name)
-        if used != name:
+        used = await values.get(key) or (await values.put_if_absent(key, name) if is_first else None)
+        if used is not None and used != name:
             raise ConfigError(
                 f"the memories in {self.collection!r} were made with the embedder {used!r}, not {name!r}; use that "
                 "one, or another collection"
             )
-        self._embedder_checked = True
+        self._embedder_checked = used is not None
 
     def clean_text(self, text: str) -> str:
         """Return a text without secrets. Raises ``InvalidInput`` when it is empty or too long."""
-        clean: str = self._redact(text.strip())
+        clean: str = self._redact(replace_surrogates(text).strip())
         if not clean or len(clean) > MAX_TEXT_CHARS:
             raise InvalidInput(f"a memory has between 1 and {MAX_TEXT_CHARS} characters, not {len(clean)}")
         return clean
 
     def cut_text(self, text: str) -> str:
         """Return as much of a text as a memory may have, without secrets; ``""`` when there is nothing."""
-        clean: str = self._redact(text.strip())  # first: half of a secret would not be recognised
+        clean: str = self._redact(replace_surrogates(text).strip())  # first: half of a secret would not be recognised
         return clean[:MAX_TEXT_CHARS].strip()
 
     def _check_metadata(self, metadata: Mapping[str, JSON]) -> dict[str, Any]:
@@ -426,7 +463,20 @@ class ScopedMemory:
 
 
 def _same_words(one: str, other: str) -> bool:
-    return one.casefold().split() == other.casefold().split()
+    return _words_of(one) == _words_of(other)
+
+
+def _words_of(text: str) -> list[str]:
+    return text.casefold().split()
+
+
+def _check_size(record: VectorRecord) -> None:
+    try:
+        size = len(msgspec.json.encode(record.metadata))
+    except ValueError as error:
+        raise InvalidInput(f"tags, sources and metadata of a memory must be text and JSON: {error}") from error
+    if size > MAX_METADATA_BYTES:
+        raise InvalidInput(f"tags, sources and metadata of a memory have at most {MAX_METADATA_BYTES} bytes")
 
 
 def _digest(*parts: str) -> str:
