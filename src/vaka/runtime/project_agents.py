@@ -64,10 +64,15 @@ class ToolFilter(Middleware):
 
     def __init__(self, allows: Callable[[ToolSpec], bool]) -> None:
         self._allows = allows
+        self._last: tuple[tuple[ToolSpec, ...], tuple[ToolSpec, ...]] = ((), ())
+        """The tools of the last prompt, and those of them that were offered."""
 
     async def before_model(self, turn: Turn, prompt: Prompt) -> Prompt:
-        offered = tuple(spec for spec in prompt.tools if self._allows(spec))
-        return prompt if len(offered) == len(prompt.tools) else msgspec.structs.replace(prompt, tools=offered)
+        given, offered = self._last
+        if given is not prompt.tools:
+            given, offered = prompt.tools, tuple(spec for spec in prompt.tools if self._allows(spec))
+            self._last = (given, offered)
+        return prompt if len(offered) == len(given) else msgspec.structs.replace(prompt, tools=offered)
 
     async def before_tool(self, turn: Turn, call: ToolCall) -> ToolCall | Deny:
         called = turn.tools.get(call.name)

@@ -12,7 +12,6 @@ from vaka.core.messages.assemble import CallParser, MessageAssembly, match_call_
 from vaka.core.messages.blobs import DigestedText, offload, store_prompt_text
 from vaka.core.messages.cache_bust import report_cache_bust
 from vaka.core.messages.prompt import Conversation
-from vaka.core.messages.prompt_parts import ToolMenu
 from vaka.core.ports.model import NoticeChunk, Prompt, RetryChunk
 from vaka.core.session.state import OpenCall, call_id, count_repeats
 from vaka.core.session.stop import TurnStopped
@@ -206,7 +205,8 @@ async def _record_answer(
         message_id=message.id, content=await offload(turn.log, match_call_refs(message.content, calls)),
         model=message.model, stop=message.stop,
         system=await _store_text(turn, DigestedText(sent.system)) if sent.system != planned.system else None,
-        tools=await _store_text(turn, ToolMenu(sent.tools).digested_text) if sent.tools != planned.tools else None,
+        tools=await _store_text(turn, turn.recipe.prompt_parts.sent_menu(sent.tools).digested_text)
+        if sent.tools != planned.tools else None,
     )  # fmt: skip
     used = _usage_event(turn, assembly.usage, message.model, assembly.first_ms)
     turn.log.defer(turn.scope, body, used)

@@ -1,6 +1,7 @@
 """The tool menu and the system prompt of an agent: what did not change since the last prompt is the same object."""
 
 from collections.abc import Iterable, Mapping
+from operator import is_
 from typing import Any
 
 import msgspec
@@ -48,6 +49,7 @@ class PromptParts:
 
     def __init__(self) -> None:
         self._menu: tuple[Policy, Mapping[str, Tool], ToolMenu] | None = None
+        self._sent_menu: ToolMenu | None = None
         self._system: tuple[DigestedText, str, DigestedText] | None = None
 
     def tool_menu(self, policy: Policy, tools: Mapping[str, Tool]) -> ToolMenu:
@@ -55,8 +57,16 @@ class PromptParts:
         known = self._menu
         if known is None or known[0] is not policy or (known[1] is not tools and known[1] != tools):
             specs = tuple(tool.spec for tool in tools.values() if policy.visible(tool.spec))
-            known = self._menu = (policy, tools, ToolMenu(specs))
+            known = (policy, tools, ToolMenu(specs))
+        self._menu = (policy, tools, known[2])  # equal tools are found the next time without a comparison of each
         return known[2]
+
+    def sent_menu(self, specs: tuple[ToolSpec, ...]) -> ToolMenu:
+        """Return the menu of a prompt in which a middleware has replaced the tools."""
+        known = self._sent_menu
+        if known is None or len(known.specs) != len(specs) or not all(map(is_, known.specs, specs)):
+            known = self._sent_menu = ToolMenu(specs)
+        return known
 
     def system(self, instructions: DigestedText, text: str) -> DigestedText:
         """Return the system prompt: the instructions, followed by a text."""
