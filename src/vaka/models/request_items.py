@@ -1,7 +1,8 @@
-"""The items of a request, such as its messages: each is written and encoded once in a conversation."""
+"""The items of a request: each message is written and encoded once in a conversation, each list of tools once."""
 
 import re
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, Generic, TypeAlias, TypeVar
 
 import msgspec
@@ -10,8 +11,10 @@ from vaka.core.ports.model import Prompt
 from vaka.core.types.errors import ModelError
 from vaka.core.types.ids import CallId
 from vaka.core.types.message import AssistantMessage, Message, ToolCall, ToolMessage
+from vaka.core.types.tool import ToolSpec
 from vaka.models.compatibility import CALL_ID_PATTERN, call_ids, choose_call_id
-from vaka.models.prefixes import PrefixMemo
+from vaka.models.prefixes import Comparison, PrefixMemo
+from vaka.models.tool_lists import ToolListMemo
 
 _T = TypeVar("_T")
 _Mark: TypeAlias = tuple[int, _T | None, int]
@@ -23,22 +26,13 @@ MAX_PIECES = 32
 _ENCODER = msgspec.json.Encoder()
 
 
-class EncodedList(msgspec.Struct, frozen=True):
-    """A list as JSON, in pieces: a field of a request body that is already encoded."""
-
-    pieces: tuple[bytes, ...]
+EncodedItems: TypeAlias = list[msgspec.Raw]
+"""A list of a request body: each ``Raw`` has one or more items as JSON, with commas between them."""
 
 
 def encode_body(body: dict[str, Any]) -> bytes:
-    """Return a request body as JSON; the bytes of an ``EncodedList`` are copied once."""
-    place = next((at for at, value in enumerate(body.values()) if isinstance(value, EncodedList)), None)
-    if place is None:
-        return _ENCODER.encode(body)
-    fields = list(body.items())
-    name, encoded = fields[place]
-    head = _ENCODER.encode(dict(fields[:place])).removesuffix(b"}") + (b"," if place else b"")
-    tail = _ENCODER.encode(dict(fields[place + 1 :])).removeprefix(b"{")
-    return b"".join([head, _ENCODER.encode(name), b":", *encoded.pieces, b"," if len(tail) > 1 else b"", tail])
+    """Return a request body as JSON; the bytes of ``EncodedItems`` in it are copied once."""
+    return _ENCODER.encode(body)
 
 
 class LaterMessageMatters(Exception):
@@ -136,8 +130,8 @@ class RequestItems(ItemFold[dict[str, Any]]):
 
     def __init__(self, messages: Sequence[Message] | None = None, allowed: re.Pattern[str] = CALL_ID_PATTERN) -> None:
         super().__init__(messages, allowed)
-        self._closed: list[bytes] = []
-        """Encoded items that can no longer change, with a comma after each."""
+        self._closed: EncodedItems = []
+        """Encoded items that can no longer change, with commas between them."""
         self._encoded: list[bytes] = []
         """The first of the items, encoded."""
 
@@ -155,9 +149,9 @@ class RequestItems(ItemFold[dict[str, Any]]):
         """Drop items that can no longer change; only their bytes are kept."""
         count = mark[0] - self.open_items - self._compacted
         if count > 0:
-            self._closed.append(b"".join([piece + b"," for piece in self.encode()[:count]]))
+            self._closed.append(msgspec.Raw(b",".join(self.encode()[:count])))
             if len(self._closed) > MAX_PIECES:
-                self._closed = [b"".join(self._closed)]
+                self._closed = [msgspec.Raw(b",".join(self._closed))]
             del self.items[:count], self._encoded[:count]
             self._compacted += count
 
@@ -166,10 +160,10 @@ class RequestItems(ItemFold[dict[str, Any]]):
         self._encoded += [_ENCODER.encode(item) for item in self.items[len(self._encoded) :]]
         return self._encoded
 
-    def encode_list(self, *, first: bytes = b"", last: Sequence[bytes] | None = None) -> EncodedList:
+    def encode_list(self, *, first: bytes = b"", last: Sequence[bytes] | None = None) -> EncodedItems:
         """Return the list of all items, ``first`` before them; ``last`` replaces the items that may still change."""
-        before = b"[%b," % first if first else b"["
-        return EncodedList((before, *self._closed, b",".join(self.encode() if last is None else last), b"]"))
+        end = b",".join(self.encode() if last is None else last)
+        return [*([msgspec.Raw(first)] if first else ()), *self._closed, *([msgspec.Raw(end)] if end else ())]
 
 
 class AlternatingItems(RequestItems):
@@ -202,9 +196,13 @@ _Items = TypeVar("_Items", bound=RequestItems)
 
 
 class RequestMemo(PrefixMemo[_Items]):
-    """The items of the last conversations."""
+    """The items of the last conversations, and the lists of tools that were sent last."""
 
-    def encode(self, prompt: Prompt, encode: Callable[[_Items], EncodedList]) -> EncodedList | None:
+    def __init__(self, new: Callable[[], _Items], comparison: Comparison | None = None, **limits: int) -> None:
+        super().__init__(new, comparison, **limits)
+        self.tools: ToolListMemo[EncodedItems] = ToolListMemo()
+
+    def encode(self, prompt: Prompt, encode: Callable[[_Items], EncodedItems]) -> EncodedItems | None:
         """Return what ``encode`` makes of the items of a prompt.
 
         Returns ``None`` where that is not possible or there are no items: then the caller writes the whole
@@ -217,3 +215,28 @@ class RequestMemo(PrefixMemo[_Items]):
             return None
         self.put(prompt, kept)
         return encoded
+
+
+ToolDefinition: TypeAlias = dict[str, Any] | msgspec.Raw
+"""A tool as it is sent, or an element of ``EncodedItems``."""
+
+
+def write_tools(
+    memo: RequestMemo[Any] | None, tools: tuple[ToolSpec, ...], define: Callable[[ToolSpec], dict[str, Any]],
+    added: ToolSpec | None = None,
+) -> list[ToolDefinition]:  # fmt: skip
+    """Return what ``define`` makes of each tool, ``added`` after the others.
+
+    With ``memo`` a list that was sent before is already encoded, its last tool apart; ``added`` never is.
+    """
+    try:
+        known = memo.tools.get(tools, partial(_encode_tools, define)) if memo is not None else None
+    except (TypeError, ValueError, RecursionError):  # reported when the whole body is encoded
+        known = None
+    written = [define(tool) for tool in tools] if known is None else known
+    return [*written, define(added)] if added is not None else [*written]
+
+
+def _encode_tools(define: Callable[[ToolSpec], dict[str, Any]], tools: tuple[ToolSpec, ...]) -> EncodedItems:
+    encoded = [_ENCODER.encode(define(tool)) for tool in tools]
+    return [msgspec.Raw(piece) for piece in (b",".join(encoded[:-1]), *encoded[-1:]) if piece]

@@ -11,6 +11,7 @@ from vaka.core.ports.model import Prompt
 from vaka.core.types.message import Message
 from vaka.core.types.tool import ToolSpec
 from vaka.models.prefixes import PrefixMemo
+from vaka.models.tool_lists import ToolListMemo
 
 
 def estimate_prompt_tokens(prompt: Prompt) -> int:
@@ -23,17 +24,12 @@ def estimate_instruction_tokens(prompt: Prompt) -> int:
 
 
 class CountedTools:
-    """A list of tools, with its hash and its tokens."""
+    """The hash of a list of tools, and its tokens."""
 
-    def __init__(self, tools: tuple[ToolSpec, ...] = ()) -> None:
+    def __init__(self, tools: tuple[ToolSpec, ...]) -> None:
         encoded = [encode_json(tool) for tool in tools]
-        self.tools = tools
         self.hash = hash(tuple(encoded))
         self.tokens = sum(estimate_text_tokens(len(data)) for data in encoded)
-
-    def count(self, tools: tuple[ToolSpec, ...]) -> "CountedTools":
-        """Return ``tools`` counted: the prompts of an agent mostly have the very same list."""
-        return self if tools is self.tools else CountedTools(tools)
 
 
 class TokenTotals:
@@ -60,12 +56,12 @@ class TokenCounter:
 
     def __init__(self) -> None:
         self._counted = PrefixMemo(TokenTotals)
-        self._tools = CountedTools()
+        self._tools: ToolListMemo[CountedTools] = ToolListMemo()
 
     def count(self, prompt: Prompt) -> int:
         """Return ``estimate_prompt_tokens(prompt)``."""
         kept = self._counted.take(prompt)
         tokens = kept.fold.totals[-1]
         self._counted.put(prompt, kept)
-        self._tools = counted = self._tools.count(prompt.tools)
-        return tokens + estimate_text_tokens(text_size(prompt.system)) + counted.tokens
+        tools = self._tools.get(prompt.tools, CountedTools)
+        return tokens + estimate_text_tokens(text_size(prompt.system)) + tools.tokens

@@ -31,7 +31,7 @@ from vaka.models.anthropic.events import WIRE, AnthropicStreamDecoder
 from vaka.models.catalog import AnthropicCapabilities, capabilities_of
 from vaka.models.compatibility import CALL_ID_PATTERN, Media, as_object, is_list, is_object, unused_name
 from vaka.models.options import ModelOptions, drop_empty, merge_body
-from vaka.models.request_items import AlternatingItems, EncodedList, RequestMemo
+from vaka.models.request_items import AlternatingItems, EncodedItems, RequestMemo, ToolDefinition, write_tools
 from vaka.models.schemas import close_schema
 from vaka.models.transport.client import Account, ConnectionPool, HttpRequestParts, ProviderModel
 
@@ -80,7 +80,7 @@ class AnthropicWriter(AlternatingItems):
         """Return the blocks of a message, tool results first."""
         return sorted(parts, key=lambda block: block["type"] != "tool_result") if role == "user" else parts
 
-    def encode_messages(self, messages: Sequence[Message], *, prefill: bool, marks: "_CacheMarks") -> EncodedList:
+    def encode_messages(self, messages: Sequence[Message], *, prefill: bool, marks: "_CacheMarks") -> EncodedItems:
         """Return the encoded messages of a request; cache marks are added to the bytes of the last user messages."""
         ended = _end_messages(self.items, messages, prefill=prefill)
         pieces = list(self.encode())
@@ -280,22 +280,21 @@ def to_request(
 ) -> AnthropicRequest:  # fmt: skip
     """Return the request for a prompt. Raises ``BadRequest`` for what this model does not support.
 
-    With ``memo`` the messages are already encoded.
+    With ``memo`` the messages and the tools are already encoded.
     """
     asked, facts = options.read_options(prompt.options), capabilities_of(model)
     tokens = asked.max_tokens or max_tokens or facts.default_max_tokens
     output_format, answer = _constrain_output(model, facts, prompt, asked)
     choice = _tool_choice(prompt, asked, answer)
     thinking = _choose_thinking(model, facts, prompt, asked, tokens, forced=choice.get("type") in ("any", "tool"))
-    system = [{"type": "text", "text": prompt.system}] if prompt.system.strip() else []
-    specs = [*prompt.tools, answer] if answer else prompt.tools
+    system: list[ToolDefinition] = [_text_block(prompt.system)] if prompt.system.strip() else []
     limit = MAX_CACHE_BREAKPOINTS - _count_cache_marks(asked.extra)
     limit = limit if (cache if asked.cache is None else asked.cache) else 0
-    marks = _plan_cache_marks(cache_ttl, bool(specs) + bool(system), limit)
+    marks = _plan_cache_marks(cache_ttl, bool(prompt.tools or answer) + bool(system), limit)
     prefill = facts.can_prefill and not thinking.thinks
     messages = _write_messages(model, prompt, memo, prefill=prefill, marks=marks)
-    tools = [_tool_definition(spec, native=facts.has_native_tools) for spec in specs]
-    _set_cache_marks([blocks[-1] for blocks in (tools, system) if blocks], marks.mark, marks.ends)
+    tools = write_tools(memo, prompt.tools, partial(_tool_definition, native=facts.has_native_tools), answer)
+    _set_end_marks([blocks for blocks in (tools, system) if blocks], marks)
     user = asked.user or asked.metadata.get("user_id", "")
     body: dict[str, Any] = {
         "model": model, "max_tokens": tokens, "stream": True, "system": system, "tools": tools, "tool_choice": choice,
@@ -375,17 +374,17 @@ def _constrain_output(
 
 def _tool_choice(prompt: Prompt, asked: ModelOptions, answer: ToolSpec | None) -> dict[str, Any]:
     """Return which tool is to be called; nothing where that is left to the model and to the provider's default."""
-    names = [tool.name for tool in prompt.tools]
-    wanted, single = prompt.tool_choice, asked.parallel_calls is False
-    if wanted not in _TOOL_CHOICES and wanted not in names:
-        raise BadRequest(f"the tool choice {wanted!r} names no tool; there are {', '.join(names) or 'none'}")
-    if wanted == "required" and not names:
+    tools, wanted, single = prompt.tools, prompt.tool_choice, asked.parallel_calls is False
+    if wanted not in _TOOL_CHOICES and all(tool.name != wanted for tool in tools):
+        names = ", ".join(tool.name for tool in tools) or "none"
+        raise BadRequest(f"the tool choice {wanted!r} names no tool; there are {names}")
+    if wanted == "required" and not tools:
         raise BadRequest("the tool choice is 'required', but there are no tools")
-    if answer is not None and (wanted == "none" or (wanted == "auto" and not names)):
+    if answer is not None and (wanted == "none" or (wanted == "auto" and not tools)):
         choice, single = {"type": "tool", "name": answer.name}, True
     elif answer is not None and wanted == "auto":
         choice = {"type": "any"}
-    elif not names or (wanted == "auto" and not single):
+    elif not tools or (wanted == "auto" and not single):
         return {}
     else:
         choice = {"type": _TOOL_CHOICES[wanted]} if wanted in _TOOL_CHOICES else {"type": "tool", "name": wanted}
@@ -420,6 +419,17 @@ def _plan_cache_marks(ttl: CacheTtl, ends: int, limit: int) -> _CacheMarks:
     mark = {"type": "ephemeral"} | ({"ttl": ttl} if ttl != "5m" else {})
     ends = min(ends, max(limit - 1, 0))
     return _CacheMarks(mark, ends, max(min(CACHED_USER_MESSAGES, limit - ends), 0))
+
+
+def _set_end_marks(lists: list[list[ToolDefinition]], marks: _CacheMarks) -> None:
+    """Mark the ends of the last of ``lists``."""
+    for blocks in lists[max(len(lists) - marks.ends, 0) :]:
+        last = blocks[-1]
+        if isinstance(last, msgspec.Raw):
+            mark = b',"cache_control":%b}' % msgspec.json.encode(marks.mark)
+            blocks[-1] = msgspec.Raw(bytes(last).removesuffix(b"}") + mark)
+        else:
+            blocks[-1] = {**last, "cache_control": marks.mark}
 
 
 def _set_cache_marks(blocks: list[dict[str, Any]], mark: dict[str, Any], count: int) -> None:

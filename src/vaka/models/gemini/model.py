@@ -20,11 +20,12 @@ from vaka.core.types.message import (
     ToolMessage,
     ToolResult,
 )
+from vaka.core.types.tool import ToolSpec
 from vaka.models import compatibility
 from vaka.models.compatibility import Media, is_object, unused_name
 from vaka.models.gemini.events import GENERATED_ID_PREFIX, WIRE, GeminiStreamDecoder
 from vaka.models.options import ModelOptions, OutputFormat, drop_empty, merge_body, read_options
-from vaka.models.request_items import AlternatingItems, RequestMemo
+from vaka.models.request_items import AlternatingItems, RequestMemo, write_tools
 from vaka.models.schemas import inline_references
 from vaka.models.transport.client import Account, ConnectionPool, HttpRequestParts, ProviderModel
 
@@ -79,14 +80,14 @@ def to_request(
     """Return the body of a request. Raises ``BadRequest`` for what the API does not support.
 
     ``parallel_calls``, ``cache`` (Gemini caches by itself) and ``user`` are ignored: the answer does not depend on
-    them. With ``memo`` the contents are already encoded.
+    them. With ``memo`` the contents and the tools are already encoded.
     """
     options = read_options(prompt.options) if options is None else options
     forced = answer_tool_name(model, prompt, options)
     with_tools = forced or options.output_format is None or _allows_tools_with_output(model)
     body = {
         "systemInstruction": {"parts": [{"text": prompt.system}]} if prompt.system else None,
-        **(_tool_fields(prompt, options.output_format if forced else None, forced) if with_tools else {}),
+        **(_tool_fields(prompt, _answer_tool(forced, options.output_format), memo) if with_tools else {}),
         "contents": _write_contents(model, prompt, memo),
         "generationConfig": _generation_config(model, options, native=not forced),
         "labels": dict(options.metadata), "serviceTier": options.service_tier,
@@ -113,39 +114,47 @@ def _allows_tools_with_output(model: str) -> bool:
     return version is None or version >= (3, 0)
 
 
-def _tool_fields(prompt: Prompt, output: OutputFormat | None, forced: str) -> dict[str, Any]:
-    declared = [_function_declaration(tool.name, tool.description, tool.parameters) for tool in prompt.tools]
-    if output is not None:
-        description = output.description or "Give the final answer."
-        declared.append(_function_declaration(forced, description, output.schema))
-    config = _calling_config(prompt, forced=bool(forced))
+def _answer_tool(name: str, output: OutputFormat | None) -> ToolSpec | None:
+    """Return the tool whose call is the answer, ``None`` if there is no ``name`` for it."""
+    if not name or output is None:
+        return None
+    return ToolSpec(name=name, description=output.description or "Give the final answer.", parameters=output.schema)
+
+
+def _tool_fields(
+    prompt: Prompt, answer: ToolSpec | None, memo: "RequestMemo[GeminiWriter] | None"
+) -> dict[str, Any]:  # fmt: skip
+    declared = write_tools(memo, prompt.tools, _function_declaration, answer)
+    config = _calling_config(prompt, forced=answer is not None)
     return {
         "tools": [{"functionDeclarations": declared}] if declared else None,
         "toolConfig": {"functionCallingConfig": config} if config else None,
     }
 
 
-def _function_declaration(name: str, description: str, parameters: dict[str, Any]) -> dict[str, Any]:
+def _function_declaration(tool: ToolSpec) -> dict[str, Any]:
+    name = tool.name
     if not _FUNCTION_NAME.fullmatch(name):
         raise BadRequest(
             f"tool {name!r} cannot be offered to Gemini: a name is at most 64 letters, digits, '_' and '-', "
             "and does not begin with a digit or '-'"
         )
-    schema = inline_references(parameters)
+    schema = inline_references(tool.parameters)
     schema = schema if "type" in schema else {"type": "object", **schema}
-    return {"name": name, "description": description or name, "parametersJsonSchema": schema}
+    return {"name": name, "description": tool.description or name, "parametersJsonSchema": schema}
 
 
 def _calling_config(prompt: Prompt, *, forced: bool) -> dict[str, Any]:
-    choice, names = prompt.tool_choice, [tool.name for tool in prompt.tools]
+    choice, tools = prompt.tool_choice, prompt.tools
     if choice == "none":
-        return {"mode": "NONE"} if names else {}
+        return {"mode": "NONE"} if tools else {}
     if choice in ("auto", "required"):
-        if choice == "required" and not names:
+        if choice == "required" and not tools:
             raise BadRequest("tool_choice is 'required', but there is no tool to call")
         return {"mode": "ANY"} if forced or choice == "required" else {}
-    if choice not in names:
-        raise BadRequest(f"tool_choice names {choice!r}, which is not among the tools: {', '.join(names) or 'none'}")
+    if all(tool.name != choice for tool in tools):
+        names = ", ".join(tool.name for tool in tools) or "none"
+        raise BadRequest(f"tool_choice names {choice!r}, which is not among the tools: {names}")
     return {"mode": "ANY", "allowedFunctionNames": [choice]}
 
 

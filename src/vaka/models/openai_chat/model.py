@@ -4,6 +4,7 @@ import base64
 import binascii
 import re
 from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import Any
 from urllib.parse import quote
 
@@ -31,7 +32,7 @@ from vaka.models.compatibility import Media, as_object, unused_name
 from vaka.models.openai_chat.events import WIRE, ChatStreamDecoder
 from vaka.models.openai_chat.vendors import EFFORTS, VendorProfile
 from vaka.models.options import ModelOptions, OutputFormat, drop_empty, merge_body, read_options
-from vaka.models.request_items import EncodedList, RequestItems, RequestMemo
+from vaka.models.request_items import EncodedItems, RequestItems, RequestMemo, write_tools
 from vaka.models.schemas import strict_schema
 from vaka.models.transport.client import Account, ConnectionPool, HttpRequestParts, ProviderModel
 
@@ -56,7 +57,7 @@ def _system_message(profile: VendorProfile, system: str) -> dict[str, Any]:
 
 def _encode_messages(
     prompt: Prompt, profile: VendorProfile, system: str, memo: "RequestMemo[ChatWriter] | None"
-) -> EncodedList | None:
+) -> EncodedItems | None:
     """Return the messages of a request encoded, ``None`` if the whole conversation has to be written."""
     if memo is None:
         return None
@@ -256,7 +257,7 @@ def to_request(
 ) -> dict[str, Any]:  # fmt: skip
     """Return the body of the request. Raises ``BadRequest`` for what the vendor does not support.
 
-    With ``memo`` the messages are already encoded.
+    With ``memo`` the messages and the tools are already encoded.
     """
     options = options or read_options(prompt.options)
     output, system = options.output_format, prompt.system
@@ -265,7 +266,8 @@ def to_request(
         system = f"{system}\n\n{instructions}" if system else instructions
     messages = _encode_messages(prompt, profile, system, memo) or to_messages(model, prompt, profile, system)
     body = {"model": model, "messages": messages, "stream": True} | drop_empty({
-        "stream_options": {"include_usage": True} if profile.usage else None, **_tool_fields(prompt, profile, options),
+        "stream_options": {"include_usage": True} if profile.usage else None,
+        **_tool_fields(prompt, profile, options, memo),
         "response_format": _response_format(output, profile), **_sampling_fields(model, profile, options),
         **_reasoning_fields(profile, options), **_account_fields(prompt, profile, options),
     })  # fmt: skip
@@ -290,43 +292,49 @@ def _response_format(output: OutputFormat | None, profile: VendorProfile) -> dic
     return {"type": "json_schema", "json_schema": fields | more}
 
 
-def _tool_fields(prompt: Prompt, profile: VendorProfile, options: ModelOptions) -> dict[str, Any]:
-    specs, choice = list(prompt.tools), prompt.tool_choice
-    answer = answer_tool_name(prompt, profile, options)
-    if answer and options.output_format is not None:
-        specs, choice = _add_answer_tool(answer, options.output_format, specs, choice)
+def _tool_fields(
+    prompt: Prompt, profile: VendorProfile, options: ModelOptions, memo: RequestMemo[ChatWriter] | None
+) -> dict[str, Any]:
+    tools, choice, answer = prompt.tools, prompt.tool_choice, _answer_tool(prompt, profile, options)
+    if answer is not None and (not tools or choice == "none"):  # it is to be called now, or after the other tools
+        tools, choice = (), answer.name
+    elif answer is not None and choice == "auto":
+        choice = "required"
+    specs = tools if answer is None else (*tools, answer)
     sent, chosen = _tool_choice(profile, specs, choice)
     if not sent:
         return {}
+    define = partial(_tool_definition, profile=profile)
     return {
-        "tools": [_tool_definition(spec, profile) for spec in sent], "tool_choice": chosen,
+        "tools": write_tools(memo, tools, define, answer) if sent is specs else [define(spec) for spec in sent],
+        "tool_choice": chosen,
         "parallel_tool_calls": options.parallel_calls if profile.parallel else None,
     }  # fmt: skip
 
 
-def _add_answer_tool(
-    answer: str, output: OutputFormat, specs: list[ToolSpec], choice: str
-) -> tuple[list[ToolSpec], str]:
-    """Add the tool whose arguments are the answer: to be called now, or after the other tools."""
-    spec = ToolSpec(
-        name=answer, description=output.description or "Give the answer.", parameters=output.schema,
+def _answer_tool(prompt: Prompt, profile: VendorProfile, options: ModelOptions) -> ToolSpec | None:
+    """Return the tool whose arguments are the answer, ``None`` when there is none."""
+    name, output = answer_tool_name(prompt, profile, options), options.output_format
+    if not name or output is None:
+        return None
+    return ToolSpec(
+        name=name, description=output.description or "Give the answer.", parameters=output.schema,
         strict=output.strict and strict_schema(output.schema) is not None,
     )  # fmt: skip
-    if not specs or choice == "none":
-        return [spec], answer
-    return [*specs, spec], choice if choice not in {"auto", "required"} else "required"
 
 
-def _tool_choice(profile: VendorProfile, specs: list[ToolSpec], choice: str) -> tuple[list[ToolSpec], Any]:
+def _tool_choice(
+    profile: VendorProfile, specs: tuple[ToolSpec, ...], choice: str
+) -> tuple[tuple[ToolSpec, ...], Any]:  # fmt: skip
     """Return the tools to send and the choice among them, ``None`` for the vendor's default."""
     if choice == "auto" or (choice == "none" and not specs):
         return specs, None
     if choice == "none":
-        return (specs, "none") if profile.choice_none else ([], None)
+        return (specs, "none") if profile.choice_none else ((), None)
     if choice == "required" and profile.required and specs:
         return specs, profile.required
     only = choice == "required" and len(specs) == 1  # to call some tool is to call this one
-    wanted = specs if only else [spec for spec in specs if spec.name == choice]
+    wanted = specs if only else tuple(spec for spec in specs if spec.name == choice)
     if wanted and profile.choice_named:
         return specs, {"type": "function", "function": {"name": wanted[0].name}}
     if wanted and profile.required:

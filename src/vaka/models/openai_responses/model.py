@@ -28,7 +28,7 @@ from vaka.models import compatibility
 from vaka.models.compatibility import CALL_ID_PATTERN, Media, as_object
 from vaka.models.openai_responses.events import WIRE, ResponsesStreamDecoder
 from vaka.models.options import ModelOptions, drop_empty, merge_body, read_options
-from vaka.models.request_items import LaterMessageMatters, RequestItems, RequestMemo
+from vaka.models.request_items import LaterMessageMatters, RequestItems, RequestMemo, write_tools
 from vaka.models.schemas import strict_schema
 from vaka.models.transport.client import Account, ConnectionPool, HttpRequestParts, ProviderModel
 
@@ -75,7 +75,7 @@ def to_request(
 ) -> dict[str, Any]:  # fmt: skip
     """Return the body of the request for ``prompt``. Raises ``BadRequest`` for what this API does not support.
 
-    With ``memo`` the input is already encoded.
+    With ``memo`` the input and the tools are already encoded.
     """
     options = read_options(prompt.options)
     if any(options.stop_texts):
@@ -85,7 +85,7 @@ def to_request(
     body = {
         "model": model, "stream": True, "store": False, "instructions": prompt.system,
         "include": ["reasoning.encrypted_content"] if _reasoning_kind(model, facts) == "encrypted" else [],
-        **_tool_fields(prompt, options), **_option_fields(prompt, options),
+        **_tool_fields(prompt, options, memo), **_option_fields(prompt, options),
         "input": _write_input(model, prompt, facts, memo),
     }  # fmt: skip
     return merge_body(drop_empty(body), options.extra, _APPENDED_LISTS)
@@ -110,10 +110,12 @@ def _write_input(
     return ResponsesWriter(model, facts, prompt.messages).write_all(prompt.messages) or [_user_item([_text_part(".")])]
 
 
-def _tool_fields(prompt: Prompt, options: ModelOptions) -> dict[str, Any]:
-    choice, names = prompt.tool_choice, [tool.name for tool in prompt.tools]
-    if choice not in {"auto", "none", "required"} and choice not in names:
-        among = ", ".join(map(repr, names)) or "none at all"
+def _tool_fields(
+    prompt: Prompt, options: ModelOptions, memo: "RequestMemo[ResponsesWriter] | None"
+) -> dict[str, Any]:  # fmt: skip
+    choice = prompt.tool_choice
+    if choice not in {"auto", "none", "required"} and all(tool.name != choice for tool in prompt.tools):
+        among = ", ".join(repr(tool.name) for tool in prompt.tools) or "none at all"
         raise BadRequest(f"tool_choice is {choice!r}, but there is no such tool among {among}")
     if not prompt.tools and not options.extra.get("tools"):
         if choice == "required":
@@ -121,7 +123,8 @@ def _tool_fields(prompt: Prompt, options: ModelOptions) -> dict[str, Any]:
         return {}
     named = choice if choice in {"none", "required"} else {"type": "function", "name": choice}
     return {
-        "tools": [_tool_definition(tool) for tool in prompt.tools], "tool_choice": named if choice != "auto" else None,
+        "tools": write_tools(memo, prompt.tools, _tool_definition),
+        "tool_choice": named if choice != "auto" else None,
         "parallel_tool_calls": options.parallel_calls,
     }  # fmt: skip
 

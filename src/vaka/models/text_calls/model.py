@@ -38,6 +38,7 @@ from vaka.models.prefixes import PrefixMemo
 from vaka.models.request_items import ItemFold, LaterMessageMatters
 from vaka.models.schemas import resolve_reference
 from vaka.models.text_calls.scanner import CallScanner, FoundCall
+from vaka.models.tool_lists import ToolListMemo
 from vaka.models.wrappers.model_wrapper import ModelWrapper
 
 COMPLETE_REASONS = ("end", "calls")
@@ -290,6 +291,7 @@ class TextCalls(ModelWrapper):
             group_by_category=group_by_category,
         )  # fmt: skip
         self._written = PrefixMemo(_TextWriter)
+        self._rendered: ToolListMemo[str] = ToolListMemo()
         if isinstance(inner, CostEstimator):
             estimate = inner.estimate
             self.estimate: Callable[[Prompt], Estimate] = lambda prompt: estimate(self.rewrite(prompt))
@@ -299,8 +301,8 @@ class TextCalls(ModelWrapper):
         tools, required = _resolve_choice(prompt)
         system = prompt.system
         if tools:
-            single = prompt.options.get("parallel_calls") is False
-            instructions = calling_instructions(tools, self._render(tools), required=required, single=single)
+            single, text = prompt.options.get("parallel_calls") is False, self._rendered.get(tools, self._render)
+            instructions = calling_instructions(tools, text, required=required, single=single)
             system = f"{system}\n\n{instructions}" if system else instructions
         return msgspec.structs.replace(
             prompt, messages=self._write_messages(prompt), system=system, tools=(), tool_choice="auto",

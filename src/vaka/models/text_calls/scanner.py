@@ -3,6 +3,7 @@
 import json
 import re
 from collections.abc import Generator, Iterable
+from functools import lru_cache
 from typing import TypeAlias
 
 import msgspec
@@ -185,6 +186,13 @@ class FoundCall(msgspec.Struct, frozen=True):
     repaired: str = ""
 
 
+@lru_cache(maxsize=8)  # the answers of an agent are scanned for the same names
+def _index_prefixes(names: frozenset[str]) -> tuple[frozenset[str], int]:
+    """Return the prefixes of names, and the length of the longest."""
+    words = (*names, _USING)
+    return frozenset(word[:size] for word in words for size in range(1, len(word) + 1)), max(map(len, words))
+
+
 class CallScanner:
     """Scans a text in pieces for calls; the text before ``text_end`` belongs to none."""
 
@@ -192,9 +200,8 @@ class CallScanner:
         self.found_calls: list[FoundCall] = []
         self.text_end = 0
         self._names = frozenset(filter(None, names))
-        self._prefixes = {word[:size] for word in (*self._names, _USING) for size in range(1, len(word) + 1)}
-        self._longest_prefix = max(map(len, self._prefixes))
-        self._first_letters = {word for word in self._prefixes if len(word) == 1} | {_USING[0].upper()}
+        self._prefixes, self._longest_prefix = _index_prefixes(self._names)
+        self._first_letters = {word[0] for word in self._names} | {_USING[0], _USING[0].upper()}
         self._chars: list[str] = []  # a list, since it grows in place
         self._ended = False
         self._steps = self._scan()

@@ -26,6 +26,7 @@ from vaka.core.types.message import Message, Usage
 from vaka.models.catalog import PROVIDER_VENDORS, Price, PriceList, known_context_window
 from vaka.models.prefixes import PrefixMemo
 from vaka.models.tokens import CountedTools, TokenTotals, estimate_prompt_tokens
+from vaka.models.tool_lists import ToolListMemo
 from vaka.models.wrappers.model_wrapper import ModelWrapper
 
 CACHE_SECONDS = 300.0
@@ -136,7 +137,7 @@ class MeteredModel(ModelWrapper):
         self._ledger = ledger if ledger is not None else LastCalls()
         self._clock = clock
         self._counted = PrefixMemo(_MessageTotals)
-        self._tools = CountedTools()
+        self._tools: ToolListMemo[CountedTools] = ToolListMemo()
 
     def price(self) -> Price:
         """Return the price of this model. Raises ``ConfigError`` with the setting to add if it is unknown."""
@@ -154,7 +155,8 @@ class MeteredModel(ModelWrapper):
             if self._clock() - last.at < CACHE_SECONDS:
                 cached = min(last.usage.cache_read + last.usage.cache_write, tokens)
         elif fingerprint is not None:
-            tokens = fingerprint.tokens + estimate_text_tokens(text_size(prompt.system)) + self._tools.tokens
+            tools = self._tools.get(prompt.tools, CountedTools).tokens
+            tokens = fingerprint.tokens + estimate_text_tokens(text_size(prompt.system)) + tools
         else:
             tokens = estimate_prompt_tokens(prompt)
         usage, price = Usage(input=tokens, cache_read=cached), self._find_price("")
@@ -197,7 +199,7 @@ class MeteredModel(ModelWrapper):
         kept = self._counted.take(prompt)
         hashes, totals, count = kept.fold.hashes, kept.fold.totals, len(prompt.messages)
         before = last.count if last is not None and last.count <= count else None
-        self._tools = tools = self._tools.count(prompt.tools)
+        tools = self._tools.get(prompt.tools, CountedTools)
         fingerprint = PromptFingerprint(
             tools=tools.hash, system=hash(prompt.system), messages=hashes[-1], count=count,
             first=None if before is None else hashes[before], tokens=totals[-1],
