@@ -1,8 +1,10 @@
-"""The CPU time of building and encoding a request of a long conversation, of which three messages are new."""
+"""The CPU time of building and encoding requests: of a long conversation with a few new messages, of many tools."""
 
 import time
 from collections.abc import Callable
 from typing import Any, NamedTuple
+
+import msgspec
 
 from bench.measure import MedianRange, raised_priority
 from bench.row import Row
@@ -26,19 +28,14 @@ from vaka.models.openai_chat import model as chat
 from vaka.models.openai_chat.vendors import VendorProfile
 from vaka.models.openai_responses import model as responses
 from vaka.models.prefixes import Comparison
-from vaka.models.request_items import EncodedList, RequestMemo, encode_body
+from vaka.models.request_items import RequestMemo, encode_body
 
 NEW = 3
 """New messages in each request."""
 _COUNTS = (10, 100, 1_000, 10_000)
 _TARGET = 2.0
-_TOOLS = tuple(
-    ToolSpec(
-        name=f"tool_{number}", description="Read a file of the workspace. " * 3,
-        parameters={"type": "object", "properties": {"path": {"type": "string"}, "start": {"type": "integer"}}},
-    )
-    for number in range(10)
-)  # fmt: skip
+_TOOLS = 10
+_MANY_TOOLS = 500
 
 
 class _Wire(NamedTuple):
@@ -86,6 +83,18 @@ def make_conversation(count: int) -> list[Message]:
     return messages[:count]
 
 
+def make_tools(count: int, *, strict: bool = False) -> tuple[ToolSpec, ...]:
+    """Return ``count`` tools, also in OpenAI's strict dialect where ``strict`` asks for it."""
+    properties = {"path": {"type": "string", "description": "The path of the file."}, "start": {"type": "integer"}}
+    schema = {"type": "object", "properties": properties, "required": ["path"], "additionalProperties": False}
+    return tuple(
+        ToolSpec(
+            name=f"tool_{number}", description="Read a file of the workspace. " * 3, parameters=schema, strict=strict
+        )
+        for number in range(count)
+    )  # fmt: skip
+
+
 class RequestWriter:
     """Writes the requests of conversations as a model does: adapts the history, then builds and encodes the body."""
 
@@ -93,10 +102,11 @@ class RequestWriter:
         self._write, self._keeps, self._comparison = _WIRES[wire].write, keep, Comparison()
         self._memo = RequestMemo(_WIRES[wire].new_writer, self._comparison) if keep else None
         self._history = self._new_history()
+        self.tools = make_tools(_TOOLS)
 
     def write(self, messages: tuple[Message, ...], session: str) -> tuple[bytes, float]:
         """Return the body of a request, and the seconds of CPU."""
-        prompt = Prompt(messages=messages, system="You are a careful assistant.", tools=_TOOLS, session=session)
+        prompt = Prompt(messages=messages, system="You are a careful assistant.", tools=self.tools, session=session)
         history = self._history if self._keeps else self._new_history()
         begun = time.thread_time()
         prompt, _ = history.adapt(prompt)
@@ -109,9 +119,13 @@ class RequestWriter:
 
 
 def time_first_requests(wire: str, count: int, repeats: int, *, keep: bool) -> list[float]:
-    """Return the seconds of requests of ``count`` messages, all new."""
+    """Return the seconds of requests of ``count`` messages, all new, and of new tools."""
     writer, messages = RequestWriter(wire, keep=keep), tuple(make_conversation(count))
-    return [writer.write(messages, f"session {number}")[1] for number in range(repeats)]
+    taken: list[float] = []
+    for number in range(repeats):
+        writer.tools = make_tools(_TOOLS)
+        taken.append(writer.write(messages, f"session {number}")[1])
+    return taken
 
 
 def time_next_requests(wire: str, count: int, repeats: int) -> tuple[list[float], float]:
@@ -125,10 +139,23 @@ def time_next_requests(wire: str, count: int, repeats: int) -> tuple[list[float]
     return taken, MedianRange.of([_time_copy(body) for _ in range(9)]).value
 
 
+def time_tools(wire: str, count: int, repeats: int, *, unchanged: bool) -> list[float]:
+    """Return the seconds of requests of ten messages, a few of them new, and of ``count`` tools, all strict."""
+    writer, messages = RequestWriter(wire, keep=True), make_conversation(10 + NEW * repeats)
+    writer.tools = make_tools(count, strict=True)
+    taken: list[float] = []
+    writer.write(tuple(messages[:10]), "session")
+    for end in range(10 + NEW, len(messages) + 1, NEW):
+        if not unchanged:
+            writer.tools = make_tools(count, strict=True)
+        taken.append(writer.write(tuple(messages[:end]), "session")[1])
+    return taken
+
+
 def _time_copy(body: bytes) -> float:
-    pieces = EncodedList((b"[", body, b"]")).pieces
+    raw = {"messages": [msgspec.Raw(body)]}
     begun = time.thread_time()
-    b"".join(pieces)
+    encode_body(raw)
     return time.thread_time() - begun
 
 
@@ -149,8 +176,21 @@ def measure_requests(quick: bool) -> list[Row]:
                     raw=raw, ratio=value / raw, note=note,
                 ))  # fmt: skip
             taken, copy = time_next_requests(wire, 2_000, repeats)
+            rows.append(_measure_tools(wire, repeats, how))
         rows.append(Row(
             name=f"request of 2,000 messages, relative to one of {NEW}, {wire}", unit="×", target=_TARGET,
             value=(MedianRange.of(taken).value - copy) / small, note=f"without the {copy * 1e6:.0f} µs of copying",
         ))  # fmt: skip
     return rows
+
+
+def _measure_tools(wire: str, repeats: int, how: str) -> Row:
+    """Measure requests of many tools, compared with those whose tools are new."""
+    value, low, high = (
+        part * 1e6 for part in MedianRange.of(time_tools(wire, _MANY_TOOLS, repeats, unchanged=True))
+    )  # fmt: skip
+    raw = MedianRange.of(time_tools(wire, _MANY_TOOLS, 9, unchanged=False)).value * 1e6
+    return Row(
+        name=f"request of {_MANY_TOOLS} tools, {wire}", value=value, unit="µs CPU", low=low, high=high, raw=raw,
+        ratio=value / raw, note=f"the list of the last request, {NEW} messages are new; raw: a new list; {how}",
+    )  # fmt: skip
