@@ -2,6 +2,7 @@
 
 import asyncio
 import itertools
+import os
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from vaka.files.composite import CompositeFiles
 from vaka.files.disk import DiskFiles
 from vaka.files.kv import KeyValueFiles
 from vaka.files.memory import MemoryFiles
+from vaka.files.workspace import Workspace
 from vaka.memory.text import owner_folder
 from vaka.memory.text_files import MAX_FILES, TextMemoryFiles
 from vaka.stores.memory import MemoryStore
@@ -119,6 +121,21 @@ async def test_links_in_a_memory_on_disk_are_not_followed(tmp_path: Path) -> Non
         vaka.TextMemory(DiskFiles(tmp_path))
     await memory.delete(())
     assert (tmp_path / "users/lee/secret.md").read_text() == "secret"
+    for follows_links in (CompositeFiles(MemoryFiles(), {"users": DiskFiles(tmp_path)}), Workspace(tmp_path)):
+        with pytest.raises(ConfigError, match="strict=True"):
+            vaka.TextMemory(follows_links)
+
+
+async def test_what_cannot_be_deleted_does_not_keep_the_rest(tmp_path: Path) -> None:
+    folder = tmp_path / "users/kim"
+    (folder / "a").mkdir(parents=True)
+    for name in ("a/one.md", "two.md"):
+        (folder / name).write_text("x")
+    (folder / "link.md").symlink_to("two.md")
+    os.mkfifo(folder / "a/pipe")
+    with pytest.raises(FileRefused, match="named pipe"):
+        await vaka.TextMemory(DiskFiles(tmp_path, strict=True)).erase("kim")
+    assert [path.name for path in sorted(folder.rglob("*"))] == ["a", "pipe"]
 
 
 async def test_a_search_finds_text_whatever_its_case_and_says_when_there_is_more(files: Files) -> None:
@@ -233,6 +250,21 @@ async def test_the_system_prompt_stays_the_same_within_a_turn_and_changes_with_t
     _, model = await run(store=store, session="t", memory=vaka.TextMemory(guide=False))
     assert "fact 2" in model.prompts[0].system
     assert "# Memory" not in model.prompts[0].system
+
+
+@pytest.mark.parametrize("kind", ["folder", "link", "bytes"])
+async def test_an_agent_md_that_is_no_text_does_not_end_the_turn(tmp_path: Path, kind: str) -> None:
+    path = tmp_path / "users/kim/agent.md"
+    path.parent.mkdir(parents=True)
+    if kind == "bytes":
+        path.write_bytes(b"\xff")
+    elif kind == "link":
+        path.symlink_to("/etc/passwd")
+    memory, store = vaka.TextMemory(DiskFiles(tmp_path, strict=True)), MemoryStore()
+    if kind == "folder":
+        await run(call("memory", command="create", path="/memories/agent.md/x.md", file_text="x"), memory=memory)
+    _, model = await run(memory=memory, store=store, session="t")
+    assert "[/memories/agent.md is not a file with text and cannot be shown;" in (model.prompts[-1].system or "")
 
 
 async def test_agent_md_cannot_close_its_tag_and_is_cut_when_it_is_long() -> None:

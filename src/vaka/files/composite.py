@@ -56,6 +56,11 @@ class CompositeFiles(WalkMethod):
             return tuple(self._default.roots)
         return (self._default.root,) if self._default.root else ()
 
+    @property
+    def strict(self) -> bool:
+        """Whether no tree follows links."""
+        return all(getattr(tree, "strict", True) for tree in (self._default, *self._routes.values()))
+
     def is_local(self, path: str) -> bool:
         """Return whether everything at and below a path is in folders of this machine."""
         route = self._route_of(path)

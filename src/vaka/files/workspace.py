@@ -40,6 +40,7 @@ class Workspace(WalkMethod):
         self, cwd: AnyPath, roots: Iterable[AnyPath] = (), *, home: AnyPath | None = None,
         protected: Iterable[str] = (), strict: bool = False, opener: OpenerName = "auto",
     ) -> None:  # fmt: skip
+        self.strict = strict
         self._home = _absolute_path("~" if home is None else home)
         self._cwd = _split_names(os.path.realpath(_absolute_path(cwd)))
         self._disks: list[DiskFiles] = []

@@ -120,6 +120,8 @@ class TextMemory(Middleware):
             text = (await memory.read_file(AGENT_FILE)).strip()
         except FileMissing:
             text = ""
+        except FileError:  # a folder, a link, or not a text: that must not end every turn
+            text = f"[{ROOT}/{AGENT_FILE} is not a file with text and cannot be shown; delete it, and write it anew]"
         if len(text) > MAX_INJECTED_CHARS:
             text = f"{text[:MAX_INJECTED_CHARS]}\n[cut here; {ROOT}/{AGENT_FILE} has {len(text)} characters]"
         shown = enclose_text("agent_memory", text, f' path="{ROOT}/{AGENT_FILE}"') if text else ""

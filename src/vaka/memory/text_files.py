@@ -279,11 +279,20 @@ async def walk_below(files: Files, folder: str) -> AsyncGenerator[FileInfo]:
 
 
 async def delete_below(files: Files, folder: str) -> int:
-    """Delete everything below a folder; return the number of files."""
+    """Delete everything below a folder; return the number of files.
+
+    What cannot be deleted, such as a named pipe, does not keep the rest; its error is raised in the end.
+    """
     async with aclosing(walk_below(files, folder)) as found:
         below = [info async for info in found]
+    errors: list[FileError] = []
     for info in reversed(below):
-        await _delete_one(files, info.path)
+        try:
+            await _delete_one(files, info.path)
+        except FileError as error:
+            errors.append(error)
+    if errors:
+        raise errors[0]
     return sum(info.kind != "folder" for info in below)
 
 
