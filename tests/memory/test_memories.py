@@ -56,6 +56,8 @@ async def test_a_memory_belongs_to_exactly_one() -> None:
         for namespace in ("../x", "/"):
             with pytest.raises(ConfigError):
                 rt.memories.open_text(namespace=namespace)
+        with pytest.raises(InvalidInput, match="ttl"):
+            rt.memories.open_working(owner="kim", ttl=0)
         memory = rt.memories.open_working(owner="kim", schema=schema, ttl=60)
         with pytest.raises(InvalidInput, match="name"):
             await memory.update("{}")

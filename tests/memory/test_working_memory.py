@@ -241,10 +241,14 @@ async def test_a_schema_with_its_patterns_is_checked() -> None:
     short = vaka.WorkingMemory(schema={"type": "string", "maxLength": 3, "pattern": "^a"})
     results, _ = await run(*(call(UPDATE, memory=text) for text in ("abcd", "bcd", "abc")), memory=short)
     assert [result.value["success"] for result in results] == [False, False, True]
+    assert results[0].value["error"].endswith('its schema: "abcd" is longer than 3 characters')
 
 
 async def test_wrong_options_are_refused() -> None:
-    wrong: list[dict[str, Any]] = [{"scope": "user"}, {"ttl": 0}, {"ttl": float("nan")}, {"tools": ["remember"]}]
+    wrong: list[dict[str, Any]] = [
+        {"scope": "user"}, {"ttl": 0}, {"ttl": float("nan")}, {"ttl": float("inf")}, {"ttl": 1e12}, {"max_bytes": 0},
+        {"tools": ["remember"]},
+    ]  # fmt: skip
     for options in wrong:
         with pytest.raises(ConfigError):
             vaka.WorkingMemory(**options)

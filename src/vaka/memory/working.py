@@ -22,6 +22,7 @@ from vaka.memory.working_record import (
     MemoryMeta,
     NotInMemory,
     StoredWorkingMemory,
+    check_limits,
     find_content_problem,
     resource_key,
     thread_key,
@@ -74,8 +75,10 @@ class WorkingMemory(Middleware):
     ) -> None:  # fmt: skip
         if scope not in get_args(WorkingMemoryScope):
             raise ConfigError(f"scope is {scope!r}; expected 'thread' or 'resource'")
-        if ttl is not None and not ttl > 0:
-            raise ConfigError(f"ttl must be more than 0 seconds, not {ttl!r}")
+        try:
+            check_limits(ttl, max_bytes)
+        except InvalidInput as error:
+            raise ConfigError(f"WorkingMemory: {error}") from error
         unknown = sorted(set(tools) - set(TOOL_NAMES))
         if unknown:
             raise ConfigError(f"WorkingMemory has no tool {unknown[0]!r}; expected some of {', '.join(TOOL_NAMES)}")

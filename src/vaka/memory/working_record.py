@@ -16,6 +16,8 @@ RESOURCE_PREFIX = "memory/working/"
 THREAD_KEY = "working_memory"
 """The key of the working memory of a session, after the prefix of the session's values."""
 MAX_BYTES = 64 * 1024
+MAX_TTL = 100 * 365 * 86_400.0
+"""Seconds: a time of expiry after that cannot be written as a date."""
 _DAMAGED = ".damaged/"
 _MAX_CALLS = 32
 """The calls whose change the record remembers, so that a call that runs again changes nothing."""
@@ -56,6 +58,7 @@ class StoredWorkingMemory:
         ttl: float | None = None, find_problem: Callable[[str], str] = lambda _: "",
         redact: Callable[[str], str] = str, max_bytes: int = MAX_BYTES,
     ) -> None:  # fmt: skip
+        check_limits(ttl, max_bytes)
         self._values, self._key, self._ids = values, key, ids
         self._now, self._ttl, self._max_bytes = now, ttl, max_bytes
         self._find_problem, self._redact = find_problem, redact
@@ -163,6 +166,14 @@ class StoredWorkingMemory:
         await self._values.put(self._key, None)
 
 
+def check_limits(ttl: float | None, max_bytes: int) -> None:
+    """Raise ``InvalidInput`` for limits that no memory can have."""
+    if ttl is not None and not 0 < ttl <= MAX_TTL:
+        raise InvalidInput(f"ttl must be more than 0 and at most {MAX_TTL:.0f} seconds, or None, not {ttl!r}")
+    if max_bytes < 1:
+        raise InvalidInput(f"max_bytes must be at least 1, not {max_bytes!r}")
+
+
 def find_content_problem(
     schema: "dict[str, Any] | None", find_schema_problem: Callable[[JSON, JSON], str], content: str
 ) -> str:
@@ -175,7 +186,7 @@ def find_content_problem(
             value = msgspec.json.decode(content)
         except msgspec.DecodeError as error:
             return f"it is not JSON: {error}"
-    return find_schema_problem(schema, value)
+    return find_schema_problem(schema, value).removeprefix("arguments: ")  # it is written for calls of tools
 
 
 def thread_key(session: str) -> str:
