@@ -68,6 +68,12 @@ class ThreadPolicy(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     auto_archive: bool = False
     """Whether a thread that ends by a limit is archived at once."""
 
+    def __post_init__(self) -> None:
+        for name in ("idle_timeout", "max_duration", "max_messages"):
+            limit: float | None = getattr(self, name)
+            if limit is not None and not limit >= 0:
+                raise InvalidInput(f"{name} must be at least 0, or None for no limit, not {limit!r}")
+
     def next_states(self, state: str, *, age: float, idle: float, messages: int) -> tuple[ThreadState, ...]:
         """Return the states that a thread goes through now, by its age and idle time in seconds and its messages."""
         ended: tuple[ThreadState, ...] = ("ended", "archived") if self.auto_archive else ("ended",)
@@ -154,7 +160,7 @@ def read_value(value: Any, type: type[T]) -> T | None:
     """Return a value of metadata as data of a type; ``None`` when it is not."""
     try:
         return None if value is None else msgspec.convert(value, type)
-    except msgspec.ValidationError:
+    except (msgspec.ValidationError, InvalidInput):
         return None
 
 
