@@ -54,9 +54,10 @@ def test_corroboration_adds_a_twentieth_per_source_up_to_a_fifth_and_counts_a_so
     assert (memory.corroboration_count, memory.version, memory.confidence) == (6, 7, 0.6)
     assert confidence_at(corroborate(made(confidence=0.99), "b", NOW), NOW) == 1.0
     assert add_source(memory, "g", NOW) == add_source(memory, "", NOW) == memory
-    less = remove_source(memory, "c", NOW)
+    less = remove_source(memory, "c")
     assert (less.sources, less.corroboration_count) == (("a", "b", "d", "e", "f", "g"), 5)
-    assert remove_source(memory, "unknown", NOW) == memory
+    assert (less.version, less.updated_at) == (memory.version + 1, memory.updated_at)  # not trusted more
+    assert remove_source(memory, "unknown") == memory
     with pytest.raises(InvalidInput, match="source"):
         corroborate(memory, "", NOW)
 

@@ -86,7 +86,7 @@ def plan_removal(memories: Mapping[str, Memory], roots: Collection[str], source:
             rewritten[memory.id] = tuple(text for one in kept for text in rewritten.get(one.id, (one.text,)))
         elif revoked:
             changed[memory.id] = msgspec.structs.replace(
-                memory, provenance=origin.remove_source(memory.provenance, source, now)
+                memory, provenance=origin.remove_source(memory.provenance, source)
             )
     for memory in memories.values():  # a memory that was merged into a deleted one is found again
         if memory.superseded_by in gone and memory.id not in gone:

@@ -99,12 +99,15 @@ def corroborate(provenance: Provenance, source: str, now: float) -> Provenance:
     return msgspec.structs.replace(add_source(provenance, source, now), corroboration_count=count)
 
 
-def remove_source(provenance: Provenance, source: str, now: float) -> Provenance:
-    """Return the provenance without a source, and without its corroboration."""
+def remove_source(provenance: Provenance, source: str) -> Provenance:
+    """Return the provenance without a source, and without its corroboration; what is left does not become younger."""
     if source not in provenance.sources:
         return provenance
     left = tuple(name for name in provenance.sources if name != source)
-    return _apply_change(provenance, now, sources=left, corroboration_count=max(provenance.corroboration_count - 1, 0))
+    count = max(provenance.corroboration_count - 1, 0)
+    return msgspec.structs.replace(
+        provenance, sources=left, corroboration_count=count, version=provenance.version + 1
+    )
 
 
 def mark_changed(provenance: Provenance, now: float) -> Provenance:
