@@ -105,9 +105,7 @@ def remove_source(provenance: Provenance, source: str) -> Provenance:
         return provenance
     left = tuple(name for name in provenance.sources if name != source)
     count = max(provenance.corroboration_count - 1, 0)
-    return msgspec.structs.replace(
-        provenance, sources=left, corroboration_count=count, version=provenance.version + 1
-    )
+    return msgspec.structs.replace(provenance, sources=left, corroboration_count=count, version=provenance.version + 1)
 
 
 def mark_changed(provenance: Provenance, now: float) -> Provenance:
