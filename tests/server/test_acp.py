@@ -222,7 +222,7 @@ async def test_a_stored_session_is_replayed_resumed_forked_and_deleted(tmp_path:
         assert "user_message_chunk Pay 1." in client.outline(session)
         client.updates.clear()
         await client.request("session/resume", sessionId=session, cwd=client.folder)
-        assert client.updates == []
+        assert set(client.outline(session)) <= {"available_commands_update"}
         assert (await client.prompt(session, "More?"))["stopReason"] == "end_turn"
         forked = (await client.request("session/fork", sessionId=session, cwd=client.folder))["sessionId"]
         assert forked != session
@@ -260,7 +260,7 @@ async def test_modes_models_and_commands_are_offered_and_chosen(tmp_path: Path) 
         session = result["sessionId"]
         assert [option["id"] for option in result["configOptions"]] == ["mode", "model"]
         commands = await client.until("available_commands_update")
-        assert commands["availableCommands"] == [{"name": "review", "description": "Reviews a change."}]
+        assert {"name": "review", "description": "Reviews a change."} in commands["availableCommands"]
         assert await client.request("session/set_mode", sessionId=session, modeId="plan") == {}
         assert (await client.until("config_option_update"))["configOptions"][0]["currentValue"] == "plan"
         chosen = await client.request("session/set_config_option", sessionId=session, configId="mode", value="default")

@@ -105,6 +105,26 @@ async def test_an_editor_prompts_approves_cancels_and_loads_a_session(tmp_path: 
         assert editor.texts() == "Three.Paid.Back again."
 
 
+async def test_an_editor_compacts_a_conversation(tmp_path: Path) -> None:
+    shell = Shell(tmp_path)
+    summary = {"agent": "summary", "text": "<summary>Sums.</summary>"}
+    shell.write_script(say_line("One. " * 400), say_line("Two. " * 400), summary)
+    async with start_agent(shell) as (editor, agent):
+        await agent.initialize(protocol_version=acp.PROTOCOL_VERSION)
+        session = (await agent.new_session(cwd=str(tmp_path), mcp_servers=[])).session_id
+        for prompt in ("First.", "Second."):
+            await agent.prompt(session_id=session, prompt=text(prompt))
+        [offered] = [update for update in editor.updates if update.session_update == "available_commands_update"]
+        command = offered.available_commands[0]
+        assert (command.name, command.input.root.hint) == ("compact", "what the summary is to keep")
+        editor.updates.clear()
+        done = await agent.prompt(session_id=session, prompt=text("/compact Keep the sums."))
+        assert done.stop_reason == "end_turn"
+        assert editor.texts().startswith("Older messages summarized (")
+    exported = shell.vaka("sessions", "export", session, "--format", "jsonl").out
+    assert '"instructions":"Keep the sums."' in exported
+
+
 async def test_each_session_has_the_settings_and_servers_of_its_own_folder(tmp_path: Path) -> None:
     shell = Shell(tmp_path)
     shell.write_script(call_line("pay", amount=5), call_line("mcp__plain__echo", text="hello"), say_line("Done."))

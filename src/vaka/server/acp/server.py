@@ -18,6 +18,7 @@ from vaka.core.types.progress import StepStarted, TurnStarted
 from vaka.runtime.clock import RandomIds
 from vaka.runtime.session_edits import delete_session
 from vaka.runtime.workspace import describe_folder, require_same_folder
+from vaka.server.acp.commands import compact_session, list_commands, read_compact_command
 from vaka.server.acp.turns import CANCEL_NOTE, Client, PendingPrompt, TurnDecisions
 from vaka.server.acp.workspaces import (
     MODES,
@@ -315,6 +316,9 @@ class AcpServer:
                 if prompt.is_cancelled:
                     return _CANCELLED
                 workspace = await self._enter(opened)
+                instructions = read_compact_command(workspace, content)
+                if instructions is not None:
+                    return await self._compact(opened, workspace, prompt, instructions)
                 return await self._run_turn(opened, workspace, prompt, content)
         finally:
             opened.prompts.remove(prompt)
@@ -351,6 +355,24 @@ class AcpServer:
             raise JsonRpcError(error["code"], error["message"], error["data"])
         return RpcReply(outcome["result"])
 
+    async def _compact(
+        self, opened: _OpenSession, workspace: AcpWorkspace, prompt: PendingPrompt, instructions: str
+    ) -> RpcReply:
+        """Compact a session, and show the result as a message of the agent."""
+        session = await workspace.runtime.open(workspace.agent, id=opened.id)
+        prompt.compaction = asyncio.create_task(compact_session(workspace, session, instructions))
+        try:
+            text = await prompt.compaction
+        except asyncio.CancelledError:
+            if not prompt.is_cancelled:
+                raise
+            return _CANCELLED
+        finally:
+            prompt.compaction = None
+        message = {"sessionUpdate": "agent_message_chunk", "content": {"type": "text", "text": text}}
+        await self._connection.notify(*_update(opened, message))
+        return RpcReply({"stopReason": "end_turn"})
+
     async def _show(self, encoder: AcpEncoder, event: Event) -> None:
         for update in encoder.encode(event):
             await self._connection.notify("session/update", update)
@@ -372,13 +394,13 @@ def _encoder_for(opened: _OpenSession, workspace: AcpWorkspace, *, inputs: bool 
 
 
 def _reply_opened(opened: _OpenSession, workspace: AcpWorkspace, *, new: bool = False) -> RpcReply:
-    """Return the result of a request that has opened a session, followed by the commands of its project."""
+    """Return the result of a request that has opened a session, followed by its commands."""
     modes = [{"id": id, "name": name, "description": about} for id, (name, about) in MODES.items()]
     result: JsonObject = {
         "modes": {"currentModeId": workspace.find_mode(), "availableModes": modes},
         "configOptions": describe_options(workspace, opened.model),
     }
-    commands = [{"name": name, "description": about or name} for name, about in workspace.commands.items()]
+    commands = list_commands(workspace)
     update: JsonObject = {"sessionUpdate": "available_commands_update", "availableCommands": commands}
     return RpcReply(
         {"sessionId": opened.id, **result} if new else result, (_update(opened, update),) if commands else ()

@@ -22,10 +22,14 @@ class PendingPrompt:
         self.key, self.is_cancelled = key, False
         self.session: Session[Any] | None = None
         """The session while its turn is streamed."""
+        self.compaction: asyncio.Task[str] | None = None
+        """The compaction that the prompt asks for in place of a turn, while it runs."""
 
     async def stop(self, note: str, by: str) -> None:
-        """Take the input back if no turn has read it, else interrupt the turn."""
+        """Take the input back if no turn has read it, else interrupt the turn; cancel a compaction."""
         self.is_cancelled = True
+        if self.compaction is not None:
+            self.compaction.cancel()
         if self.session is not None:
             with suppress(VakaError):
                 await self.session.withdraw(self.key, by=by)
