@@ -173,7 +173,7 @@ async def test_few_memories_and_failures_leave_everything_as_it_is() -> None:
         assert (await opened.run("Hi.")).text == "Hello."
     (error,) = [event.data for event in await read_log(store, "ownerless") if isinstance(event.data, ErrorReported)]
     assert "owner" in error.message
-    wrong: list[dict[str, Any]] = [{"every": 0}, {"min_memories": 1}, {"batch_size": 0}]
+    wrong: list[dict[str, Any]] = [{"every": 0}, {"min_memories": 1}, {"batch_size": 0}, {"timeout": -1}]
     for options in wrong:
         with pytest.raises(ConfigError):
             vaka.MemoryConsolidation(vaka.SemanticMemory(), **options)

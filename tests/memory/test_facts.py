@@ -16,14 +16,14 @@ from vaka.core.types.errors import ConfigError
 from vaka.core.types.ids import SessionId
 from vaka.core.types.message import ToolMessage, UserMessage, text_of
 from vaka.core.types.monitor import ErrorReported
-from vaka.core.types.progress import ToolFailed
+from vaka.core.types.progress import ToolFailed, TurnCompleted
 from vaka.memory.background import facts_session
 from vaka.memory.memory_scope import memory_scope
 from vaka.memory.semantic import ScopedMemory
 from vaka.models.embedders import HashingEmbedder
 from vaka.runtime.clock import SystemClock
 from vaka.stores.memory import MemoryStore
-from vaka.testing.models import FunctionModel, ScriptedModel, call, say
+from vaka.testing.models import FunctionModel, ScriptedModel, call, say, stall
 
 NOTE = {"file": "agent.md", "title": "Facts", "content": "Mara lives in Tromsø."}
 
@@ -269,7 +269,18 @@ async def test_without_a_tier_the_model_of_the_agent_extracts() -> None:
     assert [prompt.agent for prompt in model.prompts] == ["assistant", "facts"]
 
 
+async def test_a_model_that_never_answers_does_not_keep_the_runtime_open() -> None:
+    store = MemoryStore()
+    silent = vaka.FactExtraction(vaka.TextMemory(), model=ScriptedModel(stall()), timeout=0.01)
+    async with runtime(store=store) as rt:
+        await ask(rt, agent(ScriptedModel(say("Welcome.")), middleware=[silent]), "monday", "I live in Tromsø.")
+    log = await read_log(store, facts_session("monday", "mara"))
+    assert [event.data.limit for event in log if isinstance(event.data, TurnCompleted)] == ["time"]
+
+
 async def test_wrong_settings_are_refused() -> None:
+    with pytest.raises(ConfigError, match="timeout must be more than 0 seconds"):
+        vaka.FactExtraction(vaka.TextMemory(), timeout=0)
     with pytest.raises(ConfigError, match="max_chars must be at least 1"):
         vaka.FactExtraction(vaka.TextMemory(), max_chars=0)
     async with runtime() as rt:

@@ -7,6 +7,7 @@ from vaka.core.ports.agent import AgentServices
 from vaka.core.ports.model import Model
 from vaka.core.ports.store import SessionInfo, SessionQuery, Store
 from vaka.core.types.errors import ConfigError
+from vaka.core.types.limits import Limits
 
 TIERS = ("low", "mid", "high")
 MAX_OWNERS = 200
@@ -33,6 +34,13 @@ def _facts_prefix(session: str) -> str:
 def digest_name(name: str) -> str:
     """Return a short name made from another one, without dots."""
     return hashlib.sha256(name.encode("utf-8", "surrogatepass")).hexdigest()[:16]
+
+
+def background_limits(timeout: float | None) -> Limits:
+    """Return the limits of a turn of a background session. Raises ``ConfigError``."""
+    if timeout is not None and not timeout > 0:
+        raise ConfigError(f"timeout must be more than 0 seconds, or None for no limit, not {timeout!r}")
+    return Limits(timeout=timeout)
 
 
 def find_background_model(services: AgentServices, model: "Model | str") -> Model:

@@ -18,7 +18,7 @@ from vaka.core.types.errors import ConfigError, ConflictError, InvalidInput, Sto
 from vaka.core.types.message import ToolCall, ToolResult
 from vaka.core.types.monitor import ErrorReported
 from vaka.core.types.tool import ToolSpec
-from vaka.memory.background import digest_name, find_background_model
+from vaka.memory.background import background_limits, digest_name, find_background_model
 from vaka.memory.memory_record import Memory
 from vaka.memory.memory_scope import is_owned_scope
 from vaka.memory.memory_tool import MemoryTool, object_schema, text_result
@@ -32,6 +32,8 @@ AGENT_NAME = "consolidation"
 REDUNDANT_SIMILARITY, CONFLICT_SIMILARITY = 0.85, 0.75
 MIN_MEMORIES, BATCH_SIZE = 10, 50
 MAX_GROUP = 8
+TIMEOUT = 1800.0
+"""Seconds of one run: a runtime that is closed waits for one that has begun."""
 MAX_PAGES = 20
 """Pages without a group that one call of memory_similar looks at."""
 
@@ -158,7 +160,8 @@ class MemoryConsolidation(Middleware):
     Each run is a session ``consolidation.<digest of the scope>.<time>`` of the same owner, with tool calls like any
     other, and goes on from its log after a crash. Of several processes one begins. Scopes with less than
     ``min_memories`` memories are left alone. ``model`` is a model, a name or a tier. The project and the resource of
-    ``memory`` must be given to it, as the background session has no metadata.
+    ``memory`` must be given to it, as the background session has no metadata. A run ends after ``timeout`` seconds,
+    ``None`` for no limit.
     """
 
     admits_steering = True
@@ -167,6 +170,7 @@ class MemoryConsolidation(Middleware):
     def __init__(
         self, memory: SemanticMemory, *, model: "Model | str" = "low", every: float = DAY,
         min_memories: int = MIN_MEMORIES, batch_size: int = BATCH_SIZE, instructions: str = INSTRUCTIONS,
+        timeout: float | None = TIMEOUT,
     ) -> None:  # fmt: skip
         if every <= 0 or min_memories < 2 or batch_size < 1:
             raise ConfigError(
@@ -174,7 +178,7 @@ class MemoryConsolidation(Middleware):
                 f"{min_memories!r} and {batch_size!r}"
             )
         self._memory, self._model, self._every, self._least = memory, model, every, min_memories
-        self._batch_size, self._instructions = batch_size, instructions
+        self._batch_size, self._instructions, self._limits = batch_size, instructions, background_limits(timeout)
         self._services: AgentServices | None = None
         self._agent: Any = None
 
@@ -184,7 +188,7 @@ class MemoryConsolidation(Middleware):
         bound._memory = self._memory.with_services(services)  # noqa: SLF001
         bound._agent = services.make_agent(  # noqa: SLF001
             AGENT_NAME, model=find_background_model(services, self._model), instructions=self._instructions,
-            middleware=[_MergeTools(self._memory, self._batch_size)],
+            middleware=[_MergeTools(self._memory, self._batch_size)], limits=self._limits,
         )  # fmt: skip
         return bound
 

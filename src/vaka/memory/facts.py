@@ -16,7 +16,7 @@ from vaka.core.types.errors import ConfigError, InvalidInput, StoreError, VakaEr
 from vaka.core.types.ids import JSON
 from vaka.core.types.message import AssistantMessage, Content, Message, UserMessage, text_of
 from vaka.core.types.monitor import ErrorReported
-from vaka.memory.background import facts_session, find_background_model
+from vaka.memory.background import background_limits, facts_session, find_background_model
 from vaka.memory.enclosed_text import enclose_text
 from vaka.memory.owner import find_owner
 from vaka.memory.recall import without_recalled
@@ -25,6 +25,8 @@ from vaka.memory.semantic_tools import SOURCE_SESSION
 AGENT_NAME = "facts"
 MAX_CHARS = 16_000
 """The most characters of one side of a turn that the model reads."""
+TIMEOUT = 120.0
+"""Seconds of one extraction: a runtime that is closed waits for the extractions that have begun."""
 MAX_PENDING = 20
 """The most turns that wait because the runtime was closed before they were submitted."""
 _PENDING_KEY = "facts.pending"
@@ -58,7 +60,8 @@ class FactExtraction(Middleware):
     The model works in the background, in a session ``facts.<id>.<digest of the owner>``: the answer does not wait for
     it, its tool calls pass permissions, approvals and hooks as all calls do, and each turn is extracted once, also
     after a crash. ``memory`` is the middleware with the tools, such as ``SemanticMemory`` or ``TextMemory``; ``model``
-    is a model, a name or a tier. Only turns of the agent itself count, not those of its child agents.
+    is a model, a name or a tier. Only turns of the agent itself count, not those of its child agents. An extraction
+    ends after ``timeout`` seconds, ``None`` for no limit.
     """
 
     admits_steering = True
@@ -66,10 +69,11 @@ class FactExtraction(Middleware):
 
     def __init__(
         self, memory: Middleware, *, model: "Model | str" = "low", instructions: str = INSTRUCTIONS,
-        max_chars: int = MAX_CHARS,
+        max_chars: int = MAX_CHARS, timeout: float | None = TIMEOUT,
     ) -> None:  # fmt: skip
         if max_chars < 1:
             raise ConfigError(f"max_chars must be at least 1, not {max_chars!r}")
+        self._limits = background_limits(timeout)
         self._memory, self._model, self._instructions = memory, model, instructions
         self._max_chars = max_chars
         self._services: AgentServices | None = None
@@ -80,7 +84,7 @@ class FactExtraction(Middleware):
         bound._services = services  # noqa: SLF001  # of the same class
         bound._agent = services.make_agent(  # noqa: SLF001
             AGENT_NAME, model=find_background_model(services, self._model), instructions=self._instructions,
-            middleware=[_FactSource(), self._memory],
+            middleware=[_FactSource(), self._memory], limits=self._limits,
         )  # fmt: skip
         return bound
 
