@@ -50,13 +50,13 @@ def message_of(session: SessionId, event: Event, *, name: str = "") -> MessageRo
 
     The session is not always the one that the event names: a fork begins with copied events.
     """
-    role = MESSAGE_ROLES.get(type(event.data))
+    body: Any = event.data
+    role = MESSAGE_ROLES.get(type(body))
     if role is None:
         return None
-    body: Any = event.data
     call: ToolCall | None = body.call if role == "call" else None
     result: ToolResult | None = body.result if role == "tool" else None
-    content = content_of(event)
+    content: Content = result.content if result is not None else () if call is not None else body.content
     return MessageRow(
         session=session, seq=event.seq, epoch=event.epoch, role=role, id=message_id_of(event), turn=event.turn,
         path=message_path_of(event), ts=event.ts, name=call.name if call else name, content=content,

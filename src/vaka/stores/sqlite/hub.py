@@ -126,7 +126,7 @@ class SqliteHub:
 
     async def _index_words(self) -> None:
         try:
-            await self.index_until(rows.WORDS_BATCH // 4)
+            await self.index_until(rows.WORDS_BATCH // 2)
         finally:
             self._indexing = False
 

@@ -37,11 +37,15 @@ BACKLOG_EVENTS = 2048
 SLICE_ROWS, SLICE_BYTES = 64, 64 * 1024
 """Limits of the messages whose words are split at once."""
 
-BATCH_ROWS, BATCH_BYTES = 128, 4 << 20
+BATCH_ROWS, BATCH_BYTES = 64, 32 * 1024
 """Limits of the messages whose words are inserted in one transaction: it takes about two milliseconds.
 
-A batch of more than a megabyte is inserted in the writer thread.
+A long message, whose words exceed the limit, is inserted in the writer thread.
 """
+
+MERGED_PAGES = 16
+"""Pages of the word index that are merged with each batch, besides two for each page of words."""
+_PAGE_BYTES = 4096
 
 _THREAD_SIZE = 1 << 30
 """A size that sends work to the writer thread."""
@@ -144,20 +148,41 @@ def split_messages(connection: sqlite3.Connection, found: Sequence[tuple[Any, ..
     return waiting
 
 
+def load_messages(
+    connection: sqlite3.Connection, key: SqliteKey, records: Sequence[tuple[int, int, object]]
+) -> list[MessageRow]:
+    """Return the messages that stored events are; ``Corrupt`` when one is not what its row was made of.
+
+    A record has the seq and the checksum of the row, and the body of the event.
+    """
+    bodies = [rows.check_body(key, seq, body) for seq, _, body in records]
+    for (seq, checksum, _), body in zip(records, bodies, strict=True):
+        if zlib.crc32(body) != checksum:
+            raise _damage_error(key, seq)
+    found: list[MessageRow] = []
+    for (seq, _, _), event in zip(records, decode_batch(bodies), strict=True):
+        message = message_of(key[1], event)
+        if message is None or message.seq != seq:
+            raise _damage_error(key, seq)
+        found.append(message if message.role != "tool" else _with_tool_name(connection, key, message))
+    return found
+
+
 def load_message(connection: sqlite3.Connection, key: SqliteKey, seq: int, checksum: int, body: object) -> MessageRow:
-    """Return the message that a stored event is; ``Corrupt`` when it is not the one that its row was made of."""
-    stored = rows.check_body(key, seq, body)
-    (event,) = decode_batch([stored]) if zlib.crc32(stored) == checksum else (None,)
-    message = message_of(key[1], event) if event is not None else None
-    if message is None or message.seq != seq:
-        raise Corrupt(
-            f"session {key[1]!r}: event {seq} or its row in the message index is damaged; check the session with "
-            "`vaka sessions verify`, or rebuild the index with `vaka doctor --reindex`"
-        )
-    if message.role != "tool":
-        return message
-    found = connection.execute(_SELECT_CALL, (*key, seq, message.id)).fetchone()
-    call = decode(rows.check_body(key, seq, found[0])).data if found else None
+    """Return the message that one stored event is; see ``load_messages``."""
+    return load_messages(connection, key, [(seq, checksum, body)])[0]
+
+
+def _damage_error(key: SqliteKey, seq: int) -> Corrupt:
+    return Corrupt(
+        f"session {key[1]!r}: event {seq} or its row in the message index is damaged; check the session with "
+        "`vaka sessions verify`, or rebuild the index with `vaka doctor --reindex`"
+    )
+
+
+def _with_tool_name(connection: sqlite3.Connection, key: SqliteKey, message: MessageRow) -> MessageRow:
+    found = connection.execute(_SELECT_CALL, (*key, message.seq, message.id)).fetchone()
+    call = decode(rows.check_body(key, message.seq, found[0])).data if found else None
     return msgspec.structs.replace(message, name=call.call.name) if isinstance(call, ToolCalled) else message
 
 
@@ -188,7 +213,8 @@ async def index_waiting(database: SqliteDatabase) -> bool:
         batch += found
         size, after = sum(len(one.words) for one in batch), batch[-1].number
         await asyncio.sleep(0)
-    return bool(batch) and await database.write(partial(_insert_words, indexed, batch), size=size)
+    work = partial(_insert_words, indexed, batch, MERGED_PAGES + 2 * size // _PAGE_BYTES)
+    return bool(batch) and await database.write(work, size=_THREAD_SIZE if size > 2 * BATCH_BYTES else size)
 
 
 async def index_batches(database: SqliteDatabase, rest: int, is_closing: Callable[[], bool]) -> None:
@@ -201,8 +227,11 @@ async def index_batches(database: SqliteDatabase, rest: int, is_closing: Callabl
             return
 
 
-def _insert_words(indexed: int, batch: list[WaitingMessage], connection: sqlite3.Connection) -> bool:
-    """Insert the words of messages that still exist; nothing when others have been indexed or inserted meanwhile."""
+def _insert_words(indexed: int, batch: list[WaitingMessage], pages: int, connection: sqlite3.Connection) -> bool:
+    """Insert the words of messages that still exist; nothing when others have been indexed or inserted meanwhile.
+
+    Then merge parts of the index, up to ``pages`` pages.
+    """
     words = {one.number: one for one in batch}
     found = dict(connection.execute(_SELECT_CHECKSUMS, (indexed, batch[-1].number)))
     is_known = all(number in words and words[number].checksum == checksum for number, checksum in found.items())
@@ -213,6 +242,7 @@ def _insert_words(indexed: int, batch: list[WaitingMessage], connection: sqlite3
         [(one.number, one.scope, one.words, unspaced_characters(one.words)) for one in batch if one.number in found],
     )
     connection.execute("update message_progress set indexed = ?", (max(found, default=indexed),))
+    connection.execute("insert into message_words (message_words, rank) values ('merge', ?)", (pages,))
     return True
 
 

@@ -39,7 +39,7 @@ from vaka.stores.message_pages import (
 )
 from vaka.stores.sqlite import message_words, rows
 from vaka.stores.sqlite.hub import SqlitePort
-from vaka.stores.sqlite.message_words import WaitingMessage, load_blobs, load_message
+from vaka.stores.sqlite.message_words import WaitingMessage, load_blobs, load_message, load_messages
 from vaka.stores.sqlite.rows import SqliteKey
 from vaka.text.search import ParsedQuery, SearchTerm, is_match, score_words
 from vaka.text.words import is_unspaced
@@ -66,8 +66,10 @@ _SELECT_STATS = (
 _SELECT_TIME = "select ts from messages where namespace = ? and session = ? and seq = ?"
 _SELECT_KEY = "select seq from names where namespace = ? and session = ? and kind = 'key' and name = ?"
 _SELECT_WAITING = (
-    "select min(seq) from messages where number > ? and namespace = ? and session = ? and id = ? and role <> 'call'"
+    "select min(seq) from messages not indexed where number > ? and namespace = ? and session = ? and id = ? "
+    "and role <> 'call'"
 )
+"""The message with an id among those that wait: by their numbers, since the index by seq has the whole session."""
 _SELECT_NAMED = (
     "select min(m.seq) from message_words f cross join messages m on m.number = f.rowid where f.message_words match ? "
     "and m.namespace = ? and m.session = ? and m.id = ? and m.role <> 'call'"
@@ -259,7 +261,7 @@ def _read_rows(
         query, values = f"{query} and m.seq {'<' if descending else '>'} ?", [*values, place.seq]
     query = f"{query} order by m.seq {'desc' if descending else 'asc'} limit ?"
     found = connection.execute(query, [*values, limit]).fetchall()
-    return [load_message(connection, key, seq, checksum, body) for seq, checksum, body in found]
+    return load_messages(connection, key, found)
 
 
 def _find_row(key: SqliteKey, id: str, connection: sqlite3.Connection) -> MessageRow | None:
