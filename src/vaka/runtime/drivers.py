@@ -36,7 +36,15 @@ from vaka.runtime import lazy
 from vaka.runtime.agent_builder import AgentBuilder
 from vaka.runtime.options import ApprovalAnswer, Options, PermissionRequest, PermissionRequestHandler, TokenStats
 from vaka.runtime.session_driver import SessionDriver, SyncStarter, WarmSessions
-from vaka.runtime.session_edits import EditCaches, TimedEntry, append_entries, check_update, write_event, write_event_if
+from vaka.runtime.session_edits import (
+    CheckSession,
+    EditCaches,
+    TimedEntry,
+    append_entries,
+    check_update,
+    write_event,
+    write_event_if,
+)
 from vaka.runtime.turn_stream import TurnCollector
 from vaka.runtime.workspace import describe_workspace, require_unchanged, works_in_folder
 
@@ -150,7 +158,7 @@ class SessionDrivers:
 
     async def update(
         self, session: SessionId, body: SessionUpdated, opened: SessionOpened | None = None, *, create: bool = False,
-        check: Callable[[], Awaitable[None]] | None = None,
+        check: CheckSession | None = None,
     ) -> Event:  # fmt: skip
         """Write a new description of a session, also while this process runs a turn of it.
 
@@ -165,14 +173,14 @@ class SessionDrivers:
             await driver.wait_written()
             if not driver.ending and not driver.log.released:
                 async with self.edit_lock(session):
-                    await check_update(self.store, session, body, check)
+                    check_update(session, await self.store.sessions.find(session), body, check)
                     with suppress(ConflictError):  # the turn has ended meanwhile
                         return (await driver.log.append(EventScope(), body))[-1]
             await driver.wait()
             await asyncio.sleep(0)
 
         async def compose(now: OpenedSession) -> list[TimedEntry]:
-            await check_update(self.store, session, body, check)
+            check_update(session, now.info, body, check)
             if now.last is None and opened is None:
                 raise NotFound(f"there is no session {session!r}")
             if now.last is not None and create:
@@ -273,10 +281,7 @@ class SessionDrivers:
 
     def edit_lock(self, session: SessionId) -> asyncio.Lock:
         """Return the lock for edits of a session that no turn makes: two edits of this process wait for each other."""
-        lock = self._edit_locks.get(session)
-        if lock is None:
-            lock = self._edit_locks[session] = asyncio.Lock()
-        return lock
+        return self._edit_locks.setdefault(session, asyncio.Lock())
 
     async def require_idle(self, session: SessionId) -> None:
         """Raise ``Busy`` while this process runs a turn of a session; wait for a driver that has released it."""

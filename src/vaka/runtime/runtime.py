@@ -391,7 +391,7 @@ class Runtime:
         With ``version`` it is changed only if that is still its ``SessionInfo.version``; otherwise ``HeadMoved``.
         """
         id, body = parse_session_id(session), make_update(title, owner, tags, metadata, by)
-        return await self._drivers.update(id, body, check=check_version(self.store, id, version))
+        return await self._drivers.update(id, body, check=check_version(id, version))
 
     @cached_property
     def memories(self) -> "Memories":

@@ -9,6 +9,7 @@ import msgspec
 from vaka.agents.react import Agent, Deps
 from vaka.core.messages.blobs import restore_messages
 from vaka.core.ports.agent import AgentKind
+from vaka.core.ports.store import SessionInfo
 from vaka.core.session.fanout import Follower
 from vaka.core.session.index_rows import merge_metadata
 from vaka.core.session.snapshot import OpenedSession, reopen
@@ -326,20 +327,23 @@ class Session(Generic[Deps]):
         await self._drivers.leave_session(self.id, reason or "other")
         await self._runtime.env.end_commands(self.id)
 
-    async def append_entries(self, compose: ComposeEntries) -> list[Event]:
+    async def append_entries(self, compose: ComposeEntries, info: SessionInfo | None = None) -> list[Event]:
         """Append the events that ``compose`` returns for the current state; the session exists afterwards.
 
-        Raises ``Busy`` while a turn runs.
+        ``info`` is its index row, if it was just read. Raises ``Busy`` while a turn runs.
         """
         redact = self._drivers.secrets.redact_struct
 
         async def compose_redacted(now: OpenedSession) -> list[TimedEntry]:
             return [(time, scope, redact(body)) for time, scope, body in await compose(now)]
 
-        async with self._drivers.edit_lock(self.id):
+        lock = self._drivers.edit_lock(self.id)
+        if lock.locked():  # the edit that holds it changes the row
+            info = None
+        async with lock:
             await self._drivers.require_idle(self.id)
             caches, now = self._drivers.edit_caches, self._drivers.timestamp()
-            return await append_entries(self._runtime.store, self.id, compose_redacted, now, caches)
+            return await append_entries(self._runtime.store, self.id, compose_redacted, now, caches, info)
 
     async def leave(self, reason: str = "other", *, successor: "Session[Any] | None" = None) -> None:
         """Run the ``SessionEnd`` hooks now; otherwise they run when the session or the runtime is closed.

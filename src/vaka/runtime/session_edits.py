@@ -9,18 +9,18 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import msgspec
 
-from vaka.core.ports.store import Store
+from vaka.core.ports.store import SessionInfo, Store
 from vaka.core.session.branches import end_turn_entries, fork_entries, rewind_entries
 from vaka.core.session.context_window import ContextWindow
 from vaka.core.session.fold import fold
 from vaka.core.session.hash_chain import seal_chain
 from vaka.core.session.index_rows import HIDDEN_KEY, MAX_METADATA_BYTES, merge_metadata, require_data
-from vaka.core.session.snapshot import OpenedSession, reopen, reopen_warm
+from vaka.core.session.snapshot import OpenedSession, read_newer, reopen
 from vaka.core.session.state import SessionState
 from vaka.core.types.control import InputAdded, SessionReverted, SessionUpdated
 from vaka.core.types.errors import Busy, Corrupt, HeadMoved, InvalidInput, NotFound
 from vaka.core.types.event import Body, Event
-from vaka.core.types.ids import Cursor, EventScope, SessionId, Term
+from vaka.core.types.ids import Cursor, EventScope, SessionId
 from vaka.core.types.message import replace_surrogates
 from vaka.core.types.progress import TurnStarted
 from vaka.runtime import lazy_memory
@@ -30,6 +30,9 @@ if TYPE_CHECKING:
 
 TimedEntry: TypeAlias = tuple[str, EventScope, Body]
 """The time of an event (``""``: now), its scope and its body."""
+
+SealEvents: TypeAlias = Callable[[OpenedSession], Awaitable[list[Event]]]
+"""Returns the sealed events to append to a session as it is."""
 
 ComposeEntries: TypeAlias = Callable[[OpenedSession], Awaitable[Sequence[TimedEntry]]]
 """Returns the entries to append to a session as it is."""
@@ -121,13 +124,16 @@ async def write_event_if(
     return bool(await _append_composed(store, session, compose, timestamp))
 
 
-def check_version(store: Store, session: SessionId, version: int | None) -> "Callable[[], Awaitable[None]] | None":
+CheckSession: TypeAlias = Callable[[SessionInfo | None], None]
+"""Raises an error unless a session, by its index row, may be changed."""
+
+
+def check_version(session: SessionId, version: int | None) -> CheckSession | None:
     """Return a function that raises ``HeadMoved`` unless a session has a version; ``None`` without a version."""
     if version is None:
         return None
 
-    async def check() -> None:
-        info = await store.sessions.find(session)
+    def check(info: SessionInfo | None) -> None:
         if info is None or info.version != version:
             now = info.version if info is not None else 0
             raise HeadMoved(f"session {session!r} has version {now}, not {version}; read it and change it again")
@@ -161,19 +167,18 @@ def make_update(
     return SessionUpdated(title=title, owner=owner, tags=kept, metadata=dict(metadata) if metadata else None, by=by)
 
 
-async def check_update(
-    store: Store, session: SessionId, body: SessionUpdated, check: "Callable[[], Awaitable[None]] | None"
+def check_update(
+    session: SessionId, info: SessionInfo | None, body: SessionUpdated, check: CheckSession | None
 ) -> None:
     """Raise what ``check`` raises, and ``InvalidInput`` for metadata that the session cannot hold."""
     if check is not None:
-        await check()
+        check(info)
     if body.metadata:
-        await check_merged_metadata(store, session, body.metadata)
+        check_merged_metadata(session, info, body.metadata)
 
 
-async def check_merged_metadata(store: Store, session: SessionId, changes: Mapping[str, Any]) -> None:
+def check_merged_metadata(session: SessionId, info: SessionInfo | None, changes: Mapping[str, Any]) -> None:
     """Raise ``InvalidInput`` if a session cannot hold changes of its metadata together with the rest of them."""
-    info = await store.sessions.find(session)
     size = len(msgspec.json.encode(merge_metadata(info.metadata if info is not None else {}, changes)))
     if size > MAX_METADATA_BYTES:
         raise InvalidInput(
@@ -197,11 +202,13 @@ async def append_entries(
     compose: ComposeEntries,
     timestamp: str,
     caches: "EditCaches | None" = None,
+    info: SessionInfo | None = None,
 ) -> list[Event]:
     """Append the entries that ``compose`` returns for the current state, each at its time or at ``timestamp``.
 
-    A session that does not exist begins with them. ``compose`` is called while this process is the writer. With
-    ``caches`` a session is not read again for each call, and its context window may be empty.
+    A session that does not exist begins with them. ``compose`` is called again when the session has changed before
+    its entries are written. With ``caches`` a session is not read again for each call, its context window may be empty,
+    and another process that edits it is awaited for a second. ``info`` is its index row, if it was just read.
     """
 
     async def seal(now: OpenedSession) -> list[Event]:
@@ -211,7 +218,7 @@ async def append_entries(
             events += seal_chain(session, events[-1] if events else now.last, entries, time or timestamp)
         return events
 
-    return await _append_sealed(store, session, seal, caches)
+    return await _append_sealed(store, session, seal, caches, info)
 
 
 async def _append_composed(
@@ -229,41 +236,61 @@ async def _append_composed(
 async def _append_sealed(
     store: Store,
     session: SessionId,
-    seal: Callable[[OpenedSession], Awaitable[list[Event]]],
+    seal: SealEvents,
     caches: "EditCaches | None" = None,
+    info: SessionInfo | None = None,
 ) -> list[Event]:
-    """Append the events that ``seal`` returns for the current state; retry when the head has moved."""
-    term = await (store.events.claim(session) if caches is None else _claim_soon(store, session))
+    """Append the events that ``seal`` returns for the current state; repeat it when the session has changed meanwhile.
+
+    Raises ``Busy`` while the session has a writer.
+    """
+    deadline = asyncio.get_running_loop().time() + (EDIT_SECONDS if caches is not None else 0.0)
+    while True:
+        info = info or await store.sessions.find(session)
+        try:
+            events = await _append_to_idle(store, session, info, seal, caches)
+        except _HasWriterError:
+            await _await_writer(store, session, info, deadline)
+        else:
+            if events is not None:
+                return events
+        info = None
+
+
+class _HasWriterError(Exception):
+    """The session has a writer. Unlike ``Busy``, it is not an error of ``seal``."""
+
+
+async def _append_to_idle(
+    store: Store, session: SessionId, info: SessionInfo | None, seal: SealEvents, caches: "EditCaches | None"
+) -> list[Event] | None:
+    """Append what ``seal`` returns to a session as its row shows it; ``None`` when it has changed meanwhile."""
+    if info is not None:
+        require_data(info)
+        if info.live:
+            raise _HasWriterError
+    now = await (reopen(store, session) if caches is None else caches.read(store, session, info))
+    if (now.last.seq if now.last else 0) != (info.head if info is not None else 0):
+        return None
+    events = await seal(now._replace(info=info))
     try:
-        while True:
-            now = await (reopen(store, session) if caches is None else caches.read(store, session))
-            events = await seal(now)
-            try:
-                await store.events.append(session, events, head=_head_of(now), term=term, release=True)
-            except HeadMoved:
-                continue
-            break
-    except BaseException:
-        await store.events.release(session, term)
-        raise
+        await store.events.append_idle(info or SessionInfo(id=session), events)
+    except HeadMoved:
+        return None
+    except Busy as error:
+        raise _HasWriterError from error
     if caches is not None and events and not any(isinstance(event.data, SessionReverted) for event in events):
         await caches.hold(store, session, now, events)
     return events
 
 
-async def _claim_soon(store: Store, session: SessionId) -> Term:
-    """Claim a session; wait a second for another process that edits it. Raises ``Busy`` while one runs a turn."""
-    deadline = asyncio.get_running_loop().time() + EDIT_SECONDS
-    while True:
-        try:
-            return await store.events.claim(session)
-        except Busy:
-            info = await store.sessions.find(session)
-            if info is None or info.turn or info.inputs or asyncio.get_running_loop().time() > deadline:
-                raise
-            with suppress(TimeoutError):  # an edit that writes nothing moves no head
-                async with asyncio.timeout(_EDIT_POLL_SECONDS):
-                    await store.events.wait(session, after=info.head)
+async def _await_writer(store: Store, session: SessionId, info: SessionInfo | None, deadline: float) -> None:
+    """Wait for a process that edits a session. Raises ``Busy`` for one that runs a turn, and after the deadline."""
+    if info is None or info.turn or info.inputs or asyncio.get_running_loop().time() >= deadline:
+        raise Busy(f"session {session!r} has a writer; try again when its turn has ended")
+    with suppress(TimeoutError):  # an edit that writes nothing moves no head
+        async with asyncio.timeout(_EDIT_POLL_SECONDS):
+            await store.events.wait(session, after=info.head)
 
 
 class EditCaches(NamedTuple):
@@ -274,11 +301,11 @@ class EditCaches(NamedTuple):
     states: "WarmSessions"
     """Without context windows: an edit of a long conversation does not need it."""
 
-    async def read(self, store: Store, session: SessionId) -> OpenedSession:
-        """Return a session as it is now; one that is not held is read without its context window."""
+    async def read(self, store: Store, session: SessionId, info: SessionInfo | None) -> OpenedSession:
+        """Return a session as it is now, with its row; one that is not held is read without its context window."""
         for cache in self:
             known = cache.take(session)
-            known = await reopen_warm(store, session, known) if known is not None else None
+            known = await read_newer(store, session, known, info) if known is not None else None
             if known is not None:
                 return known
         return await reopen(store, session, with_window=False)
@@ -360,7 +387,3 @@ async def _resolve_label(store: Store, session: SessionId, text: str) -> Cursor:
         known = ", ".join(sorted(checkpoints)) or "none"
         raise InvalidInput(f"session {session!r} has no checkpoint {text!r}; it has: {known}")
     return Cursor(opened.state.epoch, seq)
-
-
-def _head_of(opened: OpenedSession) -> int:
-    return opened.last.seq if opened.last else 0

@@ -181,7 +181,7 @@ async def _hide(store: Store, thread: Thread, to: int, last: int) -> SessionUpda
     before = [part for part in thread.hidden if part.last <= to]
     hidden = [*before, HiddenMessages(first=to + 1, last=last, **counts)]
     changes = {HIDDEN_KEY: msgspec.to_builtins(hidden)}
-    await check_merged_metadata(store, SessionId(thread.id), changes)
+    check_merged_metadata(SessionId(thread.id), await store.sessions.find(SessionId(thread.id)), changes)
     return SessionUpdated(metadata=changes)
 
 

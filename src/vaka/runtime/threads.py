@@ -3,14 +3,13 @@
 import asyncio
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing, suppress
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Unpack
 from weakref import WeakValueDictionary
 
 import msgspec
 
 from vaka.agents.react import Agent
-from vaka.core.ports.messages import MessagePage, MessageQuery, MessageSearch, MessageStats, SearchPage
+from vaka.core.ports.messages import MessagePage, MessageQuery, MessageSearch, SearchPage
 from vaka.core.ports.store import BACKGROUND_TAG, SessionInfo, SessionQuery
 from vaka.core.session.snapshot import OpenedSession
 from vaka.core.types.control import SessionOpened, SessionUpdated
@@ -40,8 +39,9 @@ from vaka.runtime.genx_import import store_entries
 from vaka.runtime.options import Response, UserInput
 from vaka.runtime.session import Session
 from vaka.runtime.session_edits import ComposeEntries, TimedEntry, check_version, delete_session, make_update
-from vaka.runtime.thread_deletion import compose_deletion, count_visible, list_visible, search_visible
+from vaka.runtime.thread_deletion import compose_deletion, list_visible, search_visible
 from vaka.runtime.thread_files import ThreadLines, ThreadReader, export_lines
+from vaka.runtime.thread_stats import ThreadStats, count_messages, read_stats, seconds_of
 from vaka.runtime.thread_turns import TurnKeywords, apply_options, run_beside_thread, run_in_thread
 from vaka.views.genx_import import ImportedTurns
 
@@ -50,27 +50,6 @@ if TYPE_CHECKING:
     from vaka.runtime.runtime import Runtime
 
 SWEEP_PAGE = 200
-MEASURED_MESSAGES = 200
-"""The last messages whose answers are measured."""
-
-
-class ThreadStats(msgspec.Struct, frozen=True, kw_only=True):
-    """How much was said in a thread, and for how long."""
-
-    message_count: int
-    user_message_count: int
-    assistant_message_count: int
-    tool_message_count: int
-    created_at: str
-    last_message_at: str
-    size_bytes: int
-    duration: float
-    """Seconds from the creation to the last message."""
-    average_response_seconds: float | None
-    """How long the answers of the last messages took, on average; ``None`` without one."""
-    topic: str
-    open_action_items: int
-    completed_action_items: int
 
 
 class Threads:
@@ -111,9 +90,7 @@ class Threads:
 
     async def get(self, thread_id: str, *, resource_id: str | None = None) -> Thread:
         """Return a thread; its state is the one that its policy gives it now. Raises ``NotFound``."""
-        thread = self._check_owner(thread_of(await self._find(thread_id)), resource_id)
-        states = await self._due_states(thread)
-        return msgspec.structs.replace(thread, state=states[-1]) if states else thread
+        return await self._with_due_state(await self._find_owned(thread_id, resource_id))
 
     async def list(
         self, *, resource_id: str = "", agent_id: str = "", state: str = "",
@@ -205,9 +182,10 @@ class Threads:
         """
         given = parse_messages(messages)
         check_messages(given)
-        thread = await self._find_owned(thread_id, resource_id)
-        await self._apply_policy(thread)
-        added = await self._append(thread, given, only_active=True) if given else ()
+        info = await self._find(thread_id)
+        thread = self._check_owner(thread_of(info), resource_id)
+        changed = await self._apply_policy(thread)
+        added = await self._append(thread, given, None if changed else info, only_active=True) if given else ()
         await self._apply_policy(thread)
         return added
 
@@ -240,7 +218,7 @@ class Threads:
         async def compose(now: OpenedSession) -> list[TimedEntry]:
             nonlocal deleted
             turns = ImportedTurns(thread.agent_id, self._runtime.env.ids.new_id, now.state.calls)
-            current = thread_of(await self._find(thread.id))
+            current = thread_of(_require_info(thread.id, now.info))
             deletion = await compose_deletion(self._store, current, now, ids, turns)
             if deletion is None:
                 return []
@@ -267,30 +245,7 @@ class Threads:
 
     async def stats(self, thread_id: str, *, resource_id: str | None = None) -> ThreadStats:
         """Return how much was said in a thread. Raises ``NotFound``."""
-        thread = await self._find_owned(thread_id, resource_id)
-        counts, items = await self._count(thread), thread.context.action_items
-        said = counts.last_message_at
-        return ThreadStats(
-            message_count=counts.message_count, user_message_count=counts.user_message_count,
-            assistant_message_count=counts.assistant_message_count, tool_message_count=counts.tool_message_count,
-            created_at=thread.created_at, last_message_at=said, size_bytes=counts.size_bytes,
-            duration=round(max(_seconds(said) - _seconds(thread.created_at), 0.0), 3) if said else 0.0,
-            average_response_seconds=await self._measure_responses(thread),
-            topic=thread.context.topic, open_action_items=sum(not item.completed for item in items),
-            completed_action_items=sum(item.completed for item in items),
-        )  # fmt: skip
-
-    async def _measure_responses(self, thread: Thread) -> float | None:
-        """Return the average time from a message of the user to the next answer, of the last messages."""
-        query = MessageQuery(limit=MEASURED_MESSAGES, reverse=True, include_content=False)
-        asked, times = "", list[float]()
-        for row in reversed((await list_visible(self._store, thread, query)).messages):
-            if row.role == "user":
-                asked = row.ts
-            elif row.role == "assistant" and asked:
-                times.append(max(_seconds(row.ts) - _seconds(asked), 0.0))
-                asked = ""
-        return round(sum(times) / len(times), 3) if times else None
+        return await read_stats(self._store, await self._find_owned(thread_id, resource_id))
 
     async def generate_with_memory(
         self, agent: Agent[Any], thread_id: str, prompt: UserInput,
@@ -367,10 +322,7 @@ class Threads:
     # ---------------------------------------------------------------------------------------------------------- threads
 
     async def _find(self, thread_id: str) -> SessionInfo:
-        info = await self._store.sessions.find(parse_session_id(thread_id))
-        if info is None:
-            raise NotFound(f"there is no thread {thread_id!r}")
-        return info
+        return _require_info(thread_id, await self._store.sessions.find(parse_session_id(thread_id)))
 
     async def _find_owned(self, thread_id: str, resource_id: str | None) -> Thread:
         return self._check_owner(thread_of(await self._find(thread_id)), resource_id)
@@ -390,12 +342,12 @@ class Threads:
     # ------------------------------------------------------------------------------------------------ states and limits
 
     async def _write_state(self, session: str, state: str, version: int | None = None, by: str = "") -> None:
-        expected = check_version(self._store, SessionId(session), version)
+        expected = check_version(SessionId(session), version)
 
-        async def check() -> None:
+        def check(info: SessionInfo | None) -> None:
             if expected is not None:
-                await expected()
-            check_transition(session, (await self._find(session)).state, state)
+                expected(info)
+            check_transition(session, _require_info(session, info).state, state)
 
         await self._drivers.update(SessionId(session), SessionUpdated(state=state, by=by), check=check)
 
@@ -405,9 +357,13 @@ class Threads:
         if policy is None or thread.state not in ("active", "paused"):
             return ()
         now = self._runtime.env.clock.time()
-        messages = (await self._count(thread)).message_count if policy.max_messages is not None else 0
-        age, idle = now - _seconds(thread.created_at), now - _seconds(thread.updated_at)
+        messages = (await count_messages(self._store, thread)).message_count if policy.max_messages is not None else 0
+        age, idle = now - seconds_of(thread.created_at), now - seconds_of(thread.updated_at)
         return policy.next_states(thread.state, age=age, idle=idle, messages=messages)
+
+    async def _with_due_state(self, thread: Thread) -> Thread:
+        states = await self._due_states(thread)
+        return msgspec.structs.replace(thread, state=states[-1]) if states else thread
 
     async def _apply_policy(self, thread: Thread) -> int:
         """Write the states that the policy of a thread gives it now; return how many."""
@@ -418,32 +374,31 @@ class Threads:
                 written += 1
         return written
 
-    async def _count(self, thread: Thread) -> MessageStats:
-        return count_visible(await self._store.messages.stats(SessionId(thread.id)), thread.hidden)
-
     # --------------------------------------------------------------------------------------------------------- messages
 
     async def _append(
-        self, thread: Thread, messages: Sequence[NewMessage], *, only_active: bool = False
-    ) -> tuple[AddedMessage, ...]:
+        self, thread: Thread, messages: Sequence[NewMessage], info: SessionInfo | None = None, *,
+        only_active: bool = False,
+    ) -> tuple[AddedMessage, ...]:  # fmt: skip
         added: list[AddedMessage] = []
 
         async def compose(now: OpenedSession) -> list[TimedEntry]:
             if now.last is None:
                 raise NotFound(f"there is no thread {thread.id!r} any more: it was deleted at this moment")
+            current = thread_of(_require_info(thread.id, now.info))
             turns = ImportedTurns(thread.agent_id, self._runtime.env.ids.new_id, now.state.calls)
             added[:] = await self._import(SessionId(thread.id), turns, messages)
             if only_active and any(one.added for one in added):
-                check_active(await self.get(thread.id))
+                check_active(await self._with_due_state(current))
             turns.end_turn()
             return await store_entries(self._runtime, now.state, turns.entries)
 
-        await self._edit(thread, compose)
+        await self._edit(thread, compose, info)
         return tuple(added)
 
-    async def _edit(self, thread: Thread, compose: ComposeEntries) -> None:
+    async def _edit(self, thread: Thread, compose: ComposeEntries, info: SessionInfo | None = None) -> None:
         session = Session(self._runtime, self._drivers, self._agent, SessionId(thread.id), {})
-        await session.append_entries(compose)
+        await session.append_entries(compose, info)
 
     async def _import(
         self, session: SessionId, turns: ImportedTurns, messages: Sequence[NewMessage]
@@ -453,7 +408,7 @@ class Threads:
         results: list[AddedMessage] = []
         is_known = False
         for message in messages:
-            time = _seconds(message.ts)
+            time = seconds_of(message.ts)
             if message.role == "tool":
                 if not is_known:
                     turns.add_message(to_message(message), time=time)
@@ -466,6 +421,13 @@ class Threads:
             added[id] = AddedMessage(id=id, added=not is_known)
             results.append(added[id])
         return results
+
+
+def _require_info(thread: str, info: SessionInfo | None) -> SessionInfo:
+    """Return the row of a thread. Raises ``NotFound``."""
+    if info is None:
+        raise NotFound(f"there is no thread {thread!r}")
+    return info
 
 
 def _parse_options(options: "ThreadOptions | Mapping[str, Any] | None") -> ThreadOptions:
@@ -485,12 +447,3 @@ def _check_texts(query: Any) -> None:
         msgspec.json.encode(query)
     except (TypeError, ValueError, OverflowError, RecursionError) as error:
         raise InvalidInput(f"the query cannot be written as JSON: {error}") from error
-
-
-def _seconds(ts: str) -> float:
-    """Return a time as Unix seconds, 0 for ``""``. Raises ``InvalidInput``."""
-    try:
-        moment = datetime.fromisoformat(ts or "1970-01-01")
-        return moment.replace(tzinfo=moment.tzinfo or UTC).astimezone(UTC).timestamp()
-    except (ValueError, OverflowError) as error:
-        raise InvalidInput(f"the time {ts[:40]!r} must be RFC 3339, such as 2026-01-31T12:00:00Z") from error

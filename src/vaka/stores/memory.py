@@ -7,7 +7,7 @@ import hashlib
 from collections.abc import AsyncGenerator, Iterable, Sequence
 from contextlib import aclosing
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -15,22 +15,14 @@ from vaka.core.ports import store
 from vaka.core.ports.store import GcResult, PendingDecision, Retention, SessionInfo, SessionPage, SessionQuery
 from vaka.core.ports.values import KeyValueStore, session_values_prefix
 from vaka.core.session.hash_chain import seal
-from vaka.core.session.index_rows import (
-    advance_row,
-    blobs_of,
-    replace_fields,
-    require_data,
-    select_keyed_or_blob_events,
-)
-from vaka.core.types.control import key_of
+from vaka.core.session.index_rows import replace_fields, require_data
 from vaka.core.types.errors import Busy, Closed, ConflictError, Corrupt, HeadMoved, NotFound
 from vaka.core.types.event import Event
-from vaka.core.types.ids import JSON, DecisionId, Digest, SessionId, Term
+from vaka.core.types.ids import JSON, Digest, SessionId, Term
 from vaka.stores.common import (
     check_batch,
     check_offer,
     current_time,
-    decision_changes,
     encode_present_value,
     encode_value,
     has_metadata,
@@ -40,6 +32,7 @@ from vaka.stores.common import (
     sort_decisions,
 )
 from vaka.stores.followers import BlockGetter, HeadWaiters, Mailboxes, SharedBlocks
+from vaka.stores.memory_log import MemoryLog
 
 if TYPE_CHECKING:
     from vaka.core.ports.erasure import EraseResult
@@ -48,48 +41,6 @@ if TYPE_CHECKING:
     from vaka.stores.memory_vectors import VectorTables
 
 MemoryKey = tuple[str, SessionId]
-
-
-class MemoryLog:
-    """One session: its events, and an index of them, up to date after ``update_index()``."""
-
-    def __init__(self, id: SessionId, term: Term) -> None:
-        self.id, self.term = id, term
-        self.events: list[Event] = []
-        self.snapshots: dict[str, dict[int, bytes]] = {}
-        self.row = SessionInfo(id=id)
-        self.keys: dict[str, int] = {}
-        self.pending: dict[DecisionId, PendingDecision] = {}
-        self.blobs: set[Digest] = set()
-        self.indexed = 0
-        """The number of events whose messages are in ``messages``."""
-        self.messages: list[Any] = []
-
-    @property
-    def head(self) -> int:
-        return len(self.events)
-
-    @property
-    def hash(self) -> str:
-        return self.events[-1].hash if self.events else ""
-
-    @property
-    def info(self) -> SessionInfo:
-        return replace_fields(self.update_index().row, term=self.term)
-
-    def update_index(self) -> "MemoryLog":
-        """Bring the index up to date."""
-        if events := self.events[self.row.head :]:
-            self.row = advance_row(self.row, events)
-            opened, settled, settles_all = decision_changes(self.id, events)
-            for decision in list(self.pending) if settles_all else settled:
-                self.pending.pop(decision, None)
-            self.pending.update((row.id, row) for row in opened)
-            for event in select_keyed_or_blob_events(events):
-                if key := key_of(event.data):
-                    self.keys.setdefault(key, event.seq)
-                self.blobs.update(blobs_of(event))
-        return self
 
 
 class MemoryClaim(msgspec.Struct, frozen=True, eq=False):
@@ -224,6 +175,22 @@ class MemoryEvents(MemoryPort):
             del shared.claims[key]
         shared.wake(key, len(log.events))
         return len(log.events)
+
+    async def append_idle(self, info: SessionInfo, events: Sequence[Event]) -> int:
+        shared, key = self._shared, (self._namespace, info.id)
+        if key in shared.claims:
+            raise Busy(f"session {info.id!r} has a writer")
+        log = shared.logs.get(key) or MemoryLog(info.id, Term(0))
+        if log.events:
+            require_data(log.info)
+        if (len(log.events), log.term) != (info.head, info.term):
+            raise HeadMoved(f"session {info.id!r} has changed since it was read")
+        check_batch(info.id, events, head=info.head, head_hash=info.hash)
+        if events:
+            log.events += events
+            shared.logs[key], log.term = log, Term(log.term + 1)
+            shared.wake(key, log.head)
+        return info.head + len(events)
 
     async def offer(self, session: SessionId, event: Event, *, key: str) -> int:
         log = self._shared.logs.get((self._namespace, session))
@@ -415,7 +382,7 @@ class MemoryStore:
         removed = {
             key: sum(len(event.stored) for event in log.events)
             for key, log in shared.logs.items()
-            if key[0] == self.namespace and key not in shared.claims and _is_removable(log, retention.idle_before)
+            if key[0] == self.namespace and key not in shared.claims and log.is_removable(retention.idle_before)
         }
         referenced = {
             digest for key, log in shared.logs.items() if key not in removed for digest in log.update_index().blobs
@@ -479,8 +446,3 @@ def _matches_query(info: SessionInfo, query: SessionQuery) -> bool:
         and info.updated > query.updated_after
         and (not query.updated_before or info.updated < query.updated_before)
     )
-
-
-def _is_removable(log: MemoryLog, before: str) -> bool:
-    row = log.update_index().row
-    return row.updated < before and not (row.turn or row.inputs or row.pending or log.pending)

@@ -8,7 +8,8 @@ from vaka.core.ports.erasure import EraseResult
 from vaka.core.session.erasure import count_erased_bytes, erase_event, seal_erased
 from vaka.core.types.ids import SessionId
 from vaka.stores.common import current_time
-from vaka.stores.memory import MemoryKey, MemoryLog, SharedMemory
+from vaka.stores.memory import MemoryKey, SharedMemory
+from vaka.stores.memory_log import MemoryLog
 
 
 def erase_sessions(shared: SharedMemory, namespace: str, sessions: Sequence[SessionId], by: str) -> EraseResult:

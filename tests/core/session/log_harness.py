@@ -5,7 +5,7 @@ from collections.abc import AsyncGenerator, Iterable, Sequence
 from contextlib import aclosing, suppress
 from typing import Literal
 
-from vaka.core.ports.store import EventStore, Store
+from vaka.core.ports.store import EventStore, SessionInfo, Store
 from vaka.core.session import branches, hash_chain
 from vaka.core.session.follow import FollowerHub
 from vaka.core.session.log import Log
@@ -104,6 +104,9 @@ class FlakyEventStore:
         self.slow = 0
         """The rounds of the event loop that an append yields, before the write and after it."""
         self._late: list[tuple[SessionId, Sequence[Event], int, Term, bool]] = []
+
+    async def append_idle(self, info: SessionInfo, events: Sequence[Event]) -> int:
+        return await self.inner.append_idle(info, events)
 
     async def append(
         self, session: SessionId, events: Sequence[Event], *, head: int, term: Term, release: bool = False

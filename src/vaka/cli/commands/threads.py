@@ -18,7 +18,7 @@ from vaka.core.types.errors import NotFound
 from vaka.memory.threads import THREAD_STATES, AddedMessage, DeletedMessages, Thread, ThreadPage, ThreadState
 from vaka.runtime.erase import ErasureReport
 from vaka.runtime.runtime import Runtime
-from vaka.runtime.threads import ThreadStats
+from vaka.runtime.thread_stats import ThreadStats
 from vaka.text.search import parse_query
 
 T = TypeVar("T")

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 SessionStatus: TypeAlias = Literal["idle", "queued", "running", "waiting", "closed"]
 """What a session does, derived from its turns and inputs."""
 
-
 BACKGROUND_TAG = "background"
 """The tag of sessions in which agents work on memories; lists of conversations leave them out."""
 
@@ -131,6 +130,13 @@ class EventStore(Protocol):
         """Write sealed events right after ``head``, all or none, with their index rows; return the new head.
 
         With ``release`` the claim ends in the same transaction.
+        """
+        ...
+
+    async def append_idle(self, info: SessionInfo, events: Sequence[Event]) -> int:
+        """Claim a session as ``info`` shows it, append events and release it in one transaction; return the new head.
+
+        ``Busy`` while it has a writer, ``HeadMoved`` when it has changed. ``info`` without a head is a new session.
         """
         ...
 

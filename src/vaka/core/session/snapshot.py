@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from vaka.core.ports.store import Store
+from vaka.core.ports.store import SessionInfo, Store
 from vaka.core.session.branches import LiveBranch
 from vaka.core.session.context_window import ContextWindow, WindowIndex
 from vaka.core.session.fold import fold
@@ -32,6 +32,8 @@ class OpenedSession(NamedTuple):
     """The events after the last snapshot."""
     too_new: int = 0
     """The highest version of an event that this code must not act on."""
+    info: SessionInfo | None = None
+    """Its index row, for an edit."""
 
 
 def empty_session() -> OpenedSession:
@@ -42,12 +44,20 @@ def empty_session() -> OpenedSession:
 
 
 async def reopen_warm(store: Store, session: SessionId, warm: OpenedSession) -> OpenedSession | None:
+    """Bring a session that was read before up to date; see ``read_newer``."""
+    return await read_newer(store, session, warm, await store.sessions.find(session))
+
+
+async def read_newer(
+    store: Store, session: SessionId, warm: OpenedSession, info: SessionInfo | None
+) -> OpenedSession | None:
     """Bring a session that was read before up to date, which reads only what is new; ``None`` to read it whole.
 
-    The head of the index must be the last event known, or events that directly follow it must lead there. A rewind, a
-    new epoch and events of a newer version need the whole log. Events that are known already are not read again.
+    The head of ``info``, its index row, must be the last event known, or events that directly follow it must lead
+    there. A rewind, a new epoch and events of a newer version need the whole log. Events that are known already are not
+    read again.
     """
-    info, last = await store.sessions.find(session), warm.last
+    last = warm.last
     if info is None or last is None or info.epoch != last.epoch or info.head < last.seq:
         return None
     if info.head == last.seq:

@@ -9,7 +9,7 @@ from starlette.responses import Response
 from vaka.core.ports.messages import MessageSearch, SearchHit
 from vaka.core.types.errors import InvalidInput
 from vaka.memory.threads import AddedMessage, DeletedMessages, NewMessage, ThreadState, check_transition
-from vaka.runtime.threads import ThreadStats
+from vaka.runtime.thread_stats import ThreadStats
 from vaka.server.bodies import json_response, read_json
 from vaka.server.guard import principal_of
 from vaka.server.problems import Problem

@@ -139,6 +139,28 @@ class PostgresEvents(PostgresPort):
             self._drop_lease(session, claim)
         return write.info.head
 
+    async def append_idle(self, info: SessionInfo, events: Sequence[Event]) -> int:
+        session, where = info.id, postgres_key(self._namespace, info.id)
+        ours = self._leases.get(session)
+        if ours is not None and self._is_valid(ours):
+            raise Busy(f"session {session!r} has a writer in this process")
+        require_data(info)
+        check_batch(session, events, head=info.head, head_hash=info.hash)
+        if not events:
+            return info.head
+        claimed = replace_fields(info, term=info.term + 1)
+        write = PendingWrite(where, events, base=info.head, info=advance_row(claimed, events))
+        write.idle = write.release = True
+        write.messages = await encode_messages(self._database.fetch, where, events)
+        if self._hub.followers.may_follow(where.key):
+            write.notice = self._hub.followers.head_message(where.key, write.info.head)
+        status, _ = await self._hub.writer.write(write)
+        if status == "busy":
+            raise Busy(f"session {session!r} has a writer")
+        if status != "ok":
+            raise HeadMoved(f"session {session!r} has changed since it was read")
+        return write.info.head
+
     async def offer(self, session: SessionId, event: Event, *, key: str) -> int:
         check_offer(event, key)
         loop = asyncio.get_running_loop()

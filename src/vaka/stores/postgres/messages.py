@@ -15,7 +15,6 @@ from vaka.core.ports.messages import (
 )
 from vaka.core.session.message_rows import indexed_blobs_of, message_of
 from vaka.core.types.errors import Corrupt, NotFound
-from vaka.core.types.event import decode
 from vaka.core.types.ids import SessionId
 from vaka.stores.message_pages import (
     LISTED_ROLES,
@@ -55,8 +54,13 @@ _TOOL_NAME = (
 )
 _SELECT_ROWS = (
     f"select m.session, m.seq, e.body, {_TOOL_NAME} from vaka.messages m left join vaka.events e "  # noqa: S608  # nosec B608  # constants
-    "on e.namespace = m.namespace and e.session = m.session and e.seq = m.seq where m.namespace = $1"
+    "on e.namespace = m.namespace and e.session = m.session and e.seq = m.seq where m.namespace = $1 and m.session = $2"
 )
+_SELECT_WITH_SESSION = (
+    "select exists (select from vaka.message_backlog b where b.namespace = s.namespace and b.session = s.id) as waits, "
+    "r.* from vaka.sessions s left join lateral ({}) r on true where s.namespace = $1 and s.id = $2 order by r.seq {}"
+)
+"""The messages of a query and, also if there are none, whether the session was written before the index existed."""
 _SELECT_STATS = (
     "select role, count(*) as count, sum(size)::bigint as size, min(seq) as first, max(seq) as last "
     "from vaka.messages where namespace = $1 and session = $2 and role = any ($3::text[]) group by role"
@@ -85,10 +89,10 @@ _END_BACKLOG = "delete from vaka.message_backlog where namespace = $1 and sessio
 
 
 class _Statement:
-    """Conditions on messages, and their arguments; the first argument is the namespace."""
+    """Conditions on messages, and their arguments after those that are given."""
 
-    def __init__(self, namespace: bytes, conditions: RowConditions) -> None:
-        self.arguments: list[object] = [namespace]
+    def __init__(self, arguments: list[object], conditions: RowConditions) -> None:
+        self.arguments = arguments
         self.conditions: list[str] = []
         if not conditions.has_all_roles:
             self.add("m.role = any ({}::text[])", list(conditions.roles))
@@ -116,29 +120,24 @@ class _Statement:
 class PostgresMessages(PostgresPort):
     async def list(self, session: SessionId, query: MessageQuery) -> MessagePage:
         position = parse_list_cursor(query)
-        statement = _Statement(self._namespace, list_conditions(query.filter))
-        await self._check_session(session)
-        statement.add("m.session = {}", encode_name(session))
+        statement = _Statement([self._namespace, encode_name(session)], list_conditions(query.filter))
         filtered = needs_content(query.filter)
         limit = FILTER_CHUNK if filtered else query.limit + 1
         descending = is_descending(query, position)
         found: list[MessageRow] = []
         place = position
         while True:
-            chunk = await self._read_rows(statement, place, limit, descending)
+            chunk = await self._read_rows(session, statement, place, limit, descending)
             found += [row for row in chunk if has_content(row, query.filter)] if filtered else chunk
             if len(found) > query.limit or len(chunk) < limit:
                 return list_page(found, query, position)
             place = ListPosition(chunk[-1].seq)
 
     async def find(self, session: SessionId, id: str) -> MessageRow | None:
-        if not await self._exists(session):
-            return None
-        rows = await self._fetch(
-            f"{_SELECT_ROWS} and m.session = $2 and m.id = $3 and m.role <> 'call' order by m.seq limit 1",
-            encode_name(session), digest_text(id),
-        )  # fmt: skip
-        return _message_of(rows[0]) if rows else None
+        select = f"{_SELECT_ROWS} and m.id = $3 and m.role <> 'call' order by m.seq limit 1"
+        sql, arguments = _SELECT_WITH_SESSION.format(select, "asc"), (encode_name(session), digest_text(id))
+        found = await self._fetch_messages(session, sql, self._namespace, *arguments)
+        return found[0] if found else None
 
     async def stats(self, session: SessionId) -> MessageStats:
         await self._check_session(session)
@@ -157,7 +156,7 @@ class PostgresMessages(PostgresPort):
 
     async def search(self, query: MessageSearch) -> SearchPage:
         terms, position = parse_search(query)
-        statement = _Statement(self._namespace, search_conditions(query))
+        statement = _Statement([self._namespace], search_conditions(query))
         if not terms.required:
             return SearchPage()
         await index_backlog(self._database, self._namespace)
@@ -187,21 +186,36 @@ class PostgresMessages(PostgresPort):
         rows: dict[int, MessageRow] = {}
         for row in found:
             with suppress(Corrupt):  # listing the session reports it
-                rows[row["number"]] = _message_of(row)
+                rows[row["number"]] = _messages_of([row])[0]
         digests = [digest for message in rows.values() for digest in indexed_blobs_of(message.content)]
         blobs = await load_blobs(self._database.fetch, self._namespace, digests)
         hits = [make_hit(rows[number], blobs, terms, score) for number, score in page if number in rows]
         return SearchPage(hits=tuple(hits), next=following)
 
     async def _read_rows(
-        self, statement: _Statement, place: ListPosition | None, limit: int, descending: bool
+        self, session: SessionId, statement: _Statement, place: ListPosition | None, limit: int, descending: bool
     ) -> Sequence[MessageRow]:
         statement = statement.copy()
         if place is not None:
             statement.add(f"m.seq {'<' if descending else '>'} {{}}", place.seq)
         order = "desc" if descending else "asc"
-        sql = f"{_SELECT_ROWS}{statement.sql} order by m.seq {order} limit {limit}"
-        return [_message_of(row) for row in await self._database.fetch(sql, *statement.arguments)]
+        select = f"{_SELECT_ROWS}{statement.sql} order by m.seq {order} limit {limit}"
+        sql = _SELECT_WITH_SESSION.format(select, order)
+        found = await self._fetch_messages(session, sql, *statement.arguments)
+        if found is None:
+            raise NotFound(f"there is no session {session!r}")
+        return found
+
+    async def _fetch_messages(self, session: SessionId, sql: str, *arguments: object) -> Sequence[MessageRow] | None:
+        """Return the messages of ``_SELECT_WITH_SESSION``; ``None`` when the session does not exist.
+
+        One that was written before the index existed gets its rows first.
+        """
+        found = await self._database.fetch(sql, *arguments)
+        if found and found[0]["waits"]:
+            await index_backlog(self._database, self._namespace, encode_name(session))
+            found = await self._database.fetch(sql, *arguments)
+        return _messages_of([row for row in found if row["seq"] is not None]) if found else None
 
     async def _find_scopes(self, query: MessageSearch, statement: _Statement) -> Sequence[str]:
         """Return the words of which a message must have one, and add the conditions that they do not cover."""
@@ -222,16 +236,13 @@ class PostgresMessages(PostgresPort):
             return [f"'{scope_word('n', namespace)}'"]
         return [f"'{scope_word('s', namespace, session)}'" for session in sessions]
 
-    async def _exists(self, session: SessionId) -> bool:
-        """Return whether a session exists; one that was written before the index existed gets its rows now."""
-        row = await self._fetch_row(_SELECT_SESSION, encode_name(session))
-        if row is not None and row["waits"]:
-            await index_backlog(self._database, self._namespace, encode_name(session))
-        return row is not None
-
     async def _check_session(self, session: SessionId) -> None:
-        if not await self._exists(session):
+        """Raise ``NotFound`` for an unknown session. One that was written before the index existed gets its rows."""
+        row = await self._fetch_row(_SELECT_SESSION, encode_name(session))
+        if row is None:
             raise NotFound(f"there is no session {session!r}")
+        if row["waits"]:
+            await index_backlog(self._database, self._namespace, encode_name(session))
 
 
 def _session_condition(column: str) -> str:
@@ -241,16 +252,19 @@ def _session_condition(column: str) -> str:
     )
 
 
-def _message_of(row: PostgresRecord) -> MessageRow:
-    """Return the message of a row; ``Corrupt`` when its event is missing or is not a message."""
-    name, session = decode_text(row["name"]) if row["name"] else "", SessionId(decode_text(row["session"]))
-    message = message_of(session, decode(row["body"]), name=name) if row["body"] is not None else None
-    if message is None or message.seq != row["seq"]:
-        raise Corrupt(
-            f"session {session!r}: event {row['seq']} or its row in the message index is damaged; "
-            "check the session with `vaka sessions verify`, or rebuild the index with `vaka doctor --reindex`"
-        )
-    return message
+def _messages_of(rows: Sequence[PostgresRecord]) -> list[MessageRow]:
+    """Return the messages of rows; ``Corrupt`` when the event of one is missing or is not a message."""
+    messages: list[MessageRow] = []
+    for row, event in zip(rows, decode_intact([row["body"] for row in rows]), strict=True):
+        name, session = decode_text(row["name"]) if row["name"] else "", SessionId(decode_text(row["session"]))
+        message = message_of(session, event, name=name) if event is not None else None
+        if message is None or message.seq != row["seq"]:
+            raise Corrupt(
+                f"session {session!r}: event {row['seq']} or its row in the message index is damaged; "
+                "check the session with `vaka sessions verify`, or rebuild the index with `vaka doctor --reindex`"
+            )
+        messages.append(message)
+    return messages
 
 
 async def index_backlog(database: PostgresDatabase, namespace: bytes, session: bytes | None = None) -> None:

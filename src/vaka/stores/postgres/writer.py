@@ -4,6 +4,7 @@ import asyncio
 import math
 from collections.abc import Callable, Sequence
 from functools import partial
+from uuid import uuid4
 
 import msgspec
 
@@ -34,15 +35,17 @@ _encode_json = msgspec.json.Encoder().encode
 
 
 class PendingWrite:
-    """Events for one session, right after ``base``: under a claim, or offered under ``key``."""
+    """Events for one session, right after ``base``: under a claim, offered under ``key``, or to an ``idle`` session."""
 
-    __slots__ = ("answer", "base", "claim", "events", "info", "key", "messages", "notice", "place", "release", "sent")
+    __slots__ = (
+        "answer", "base", "claim", "events", "idle", "info", "key", "messages", "notice", "place", "release", "sent",
+    )  # fmt: skip
 
     def __init__(self, place: PostgresKey, events: Sequence[Event], *, base: int, info: SessionInfo) -> None:
         self.place, self.events, self.base, self.info = place, events, base, info
         self.claim: Lease | None = None
         self.key: bytes | None = None
-        self.release = False
+        self.idle = self.release = False
         self.messages: Sequence[dict[str, object]] = ()
         """The columns of the messages among the events."""
         self.notice: str | None = None
@@ -185,6 +188,8 @@ def _encode_request(write: PendingWrite) -> dict[str, object]:
         request["version"] = info.version
     if write.claim is not None:
         request["owner"], request["term"] = str(write.claim.owner), write.claim.term
+    if write.idle:
+        request["owner"], request["term"], request["idle"] = str(uuid4()), info.term, True
     if write.key is not None:
         request["key"] = hex_bytes(write.key)
     extras = IndexEntries(info.id, write.events)

@@ -61,6 +61,16 @@ class SqliteEvents(SqlitePort):
         done(outcome)
         return outcome.head
 
+    async def append_idle(self, info: SessionInfo, events: Sequence[Event]) -> int:
+        if not events:
+            return info.head
+        written: SessionInfo = await self._database.write(
+            partial(self._write_idle, self._key(info.id), info, events),
+            rows=len(events) + 1, size=sum([len(event.stored) for event in events]), appends=True,
+            on_commit=partial(self._finish_idle, self._key(info.id)),
+        )  # fmt: skip
+        return written.head
+
     async def offer(self, session: SessionId, event: Event, *, key: str) -> int:
         check_offer(event, key)
         place = self._key(session)
@@ -173,6 +183,29 @@ class SqliteEvents(SqlitePort):
         if events:
             self._hub.count_messages(connection, rows.insert_events(connection, key, events))
         return after
+
+    def _write_idle(
+        self, key: SqliteKey, known: SessionInfo, events: Sequence[Event], connection: sqlite3.Connection
+    ) -> SessionInfo:
+        row = rows.load_row(connection, key)
+        if key in self._hub.claims or (row is not None and self._hub.is_written_by(key, row.owner)):
+            raise Busy(f"session {key[1]!r} has a writer")
+        info = row.info if row is not None else SessionInfo(id=key[1])
+        require_data(info)
+        if (info.head, info.term) != (known.head, known.term):
+            raise HeadMoved(f"session {key[1]!r} has changed since it was read")
+        check_batch(key[1], events, head=info.head, head_hash=info.hash)
+        after = advance_row(replace_fields(info, term=info.term + 1), events)
+        if row is None:
+            rows.insert_row(connection, key, after, "")
+        else:
+            rows.update_row(connection, key, after, "", row)
+        self._hub.count_messages(connection, rows.insert_events(connection, key, events))
+        return after
+
+    def _finish_idle(self, key: SqliteKey, info: SessionInfo) -> None:
+        self._hub.notify_head(key, info.head)
+        self._hub.index_words()
 
     def _finish_append(self, key: SqliteKey, claim: SqliteClaim, news: int, release: bool, info: SessionInfo) -> None:
         claim.set_info(info, news)

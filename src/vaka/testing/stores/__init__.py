@@ -16,6 +16,7 @@ A store whose bytes other programs can change also takes ``ChainContract`` and `
 
 from vaka.testing.stores.erasure import ErasureChainContract, ErasureContract
 from vaka.testing.stores.followers import LiveContract, OffersContract, WaitContract
+from vaka.testing.stores.idle_appends import IdleAppendsContract
 from vaka.testing.stores.logs import ChainContract, ClaimsContract, LogContract
 from vaka.testing.stores.messages import MessageListContract, MessageSearchContract
 from vaka.testing.stores.sealed_events import EventSealer
@@ -24,7 +25,7 @@ from vaka.testing.stores.values import KeyValueContract
 from vaka.testing.stores.vectors import VectorsContract
 
 
-class EventStoreContract(ClaimsContract, LogContract, OffersContract, WaitContract):
+class EventStoreContract(ClaimsContract, LogContract, IdleAppendsContract, OffersContract, WaitContract):
     """The contract of logs: claims, appends, reads, offers and waits."""
 
 
