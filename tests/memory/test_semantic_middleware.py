@@ -203,6 +203,21 @@ async def test_a_message_that_is_not_in_the_log_any_more_is_recalled_alone() -> 
     assert "Seen." not in user_texts(model)[0]
 
 
+async def test_messages_that_were_deleted_from_a_thread_are_not_recalled() -> None:
+    store, memory = MemoryStore(), vaka.SemanticMemory(messages=True, tools=())
+    secret, other = "The code of the harbour of Hilo is 4711.", "The harbour of Hilo has boats."
+    await run(say("Ok."), say("Yes."), store=store, memory=memory, prompts=[secret, other], session="first")
+    async with runtime(store) as rt:
+        listed = (await rt.threads.get_messages("first")).messages
+        await rt.threads.delete_messages("first", [row.id for row in listed if row.text == secret])
+    _, model = await run(store=store, memory=memory, prompts=["Tell me about the harbour of Hilo."], session="second")
+    (text,) = user_texts(model)
+    assert "4711" not in text
+    assert f"In session first:\nassistant: Ok.\nuser: {other}\nassistant: Yes." in text
+    left = [one.text async for one in memory_of(store, collection="memories.messages").scan()]
+    assert secret not in left
+
+
 async def test_the_messages_around_a_hit_are_those_of_its_owner_alone() -> None:
     store, memory = MemoryStore(), vaka.SemanticMemory(messages=True, around=2, tools=())
     asked = "Where is the harbour of Hilo?"

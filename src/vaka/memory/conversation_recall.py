@@ -6,6 +6,7 @@ from contextlib import aclosing
 
 import msgspec
 
+from vaka.core.ports.messages import MessageFilter, MessageQuery
 from vaka.core.ports.store import SessionInfo, Store
 from vaka.core.types.control import InputAdded
 from vaka.core.types.event import Event
@@ -17,11 +18,14 @@ from vaka.memory.memory_scope import is_below, is_owned_scope, memory_scope
 from vaka.memory.provenance import Provenance, SourceType, initial_confidence
 from vaka.memory.semantic import DEFAULT_COLLECTION, ScopedMemory
 from vaka.memory.semantic_tools import session_source
+from vaka.memory.threads import HiddenMessages, thread_of
 
 NEARBY_EVENTS = 100
 """Events that are read before and after a message to find its neighbours."""
 MAX_LINE_CHARS = 600
 _COMPARED_CHARS = 200
+_MAX_PAGES = 20
+"""Pages of messages in which one is looked for, in a thread of which some were deleted."""
 
 
 class SpokenText(msgspec.Struct, frozen=True):
@@ -68,7 +72,7 @@ def _to_memory(session: str, turn: str, head: int, message: SpokenText, now: flo
 async def recall_passages(
     memory: ScopedMemory, query: str, *, session: str, top_k: int, threshold: float, around: int
 ) -> list[RecalledPassage]:
-    """Return the passages nearest in meaning, but for those of ``session``; those of deleted sessions are removed."""
+    """Return the passages nearest in meaning, but for those of ``session``; those that were deleted are removed."""
     found = await memory.search(query, top_k=2 * top_k, threshold=threshold, mark=False)
     passages: list[RecalledPassage] = []
     for one in found:
@@ -76,12 +80,39 @@ async def recall_passages(
         if origin == session or len(passages) == top_k or any(_is_in(one, passage) for passage in passages):
             continue
         info = await memory.store.sessions.find(SessionId(origin))
-        if info is None or info.erased:
+        seq = None if info is None or info.erased else await _find_seq(memory.store, one, info)
+        if info is None or seq is None:
             await memory.store.vectors.delete(memory.collection, memory.scope, [one.memory.id])
             continue
         # The messages around it belong to the owner that the session has now.
-        passages.append(await _read_passage(memory.store, one, origin, around if may_see(memory.scope, info) else 0))
+        shown = around if may_see(memory.scope, info) else 0
+        passages.append(await _read_passage(memory.store, _spoken_by(one), info, seq, shown))
     return passages
+
+
+async def _find_seq(store: Store, found: FoundMemory, info: SessionInfo) -> int | None:
+    """Return about where a message is in its log, ``None`` when it was deleted from the thread.
+
+    Deleting messages lets the others of the thread follow again, so a message may be there at another place.
+    """
+    hidden, hit = thread_of(info).hidden, _spoken_by(found)
+    if not hidden:
+        return int(found.memory.metadata.get("seq", 0))
+    filter = MessageFilter(role=hit.role, keywords=(hit.text[:_COMPARED_CHARS],))
+    cursor = ""
+    for _ in range(_MAX_PAGES):
+        page = await store.messages.list(info.id, MessageQuery(filter=filter, reverse=True, cursor=cursor))
+        for row in page.messages:
+            if not _is_hidden(hidden, row.seq) and _is_same(SpokenText(row.role, row.text), hit):
+                return row.seq
+        cursor = page.next
+        if not cursor:
+            break
+    return None
+
+
+def _is_hidden(hidden: Sequence[HiddenMessages], seq: int) -> bool:
+    return any(part.first <= seq <= part.last for part in hidden)
 
 
 def may_see(scope: str, info: SessionInfo) -> bool:
@@ -112,25 +143,25 @@ def messages_collection(collection: str) -> str:
     return f"{collection}.messages"
 
 
-async def _read_passage(store: Store, found: FoundMemory, session: str, around: int) -> RecalledPassage:
-    hit = _spoken_by(found)
+async def _read_passage(store: Store, hit: SpokenText, info: SessionInfo, seq: int, around: int) -> RecalledPassage:
+    """Return a message with those around it, which are looked for near ``seq``."""
     if not around:
-        return RecalledPassage(session, (hit,))
-    seq = int(found.memory.metadata.get("seq", 0))
+        return RecalledPassage(info.id, (hit,))
+    hidden = thread_of(info).hidden
     lines: list[SpokenText] = []
     at = None
     after, upto = max(seq - NEARBY_EVENTS, 0), seq + NEARBY_EVENTS
-    async with aclosing(store.events.read(SessionId(session), after=after, upto=upto)) as events:
+    async with aclosing(store.events.read(info.id, after=after, upto=upto)) as events:
         async for event in events:
             spoken = _spoken_text(event)
-            if spoken is None:
+            if spoken is None or _is_hidden(hidden, event.seq):
                 continue
             if _is_same(spoken, hit):
                 at = len(lines)
             lines.append(spoken)
     if at is None:
-        return RecalledPassage(session, (hit,))
-    return RecalledPassage(session, tuple(lines[max(at - around, 0) : at + around + 1]))
+        return RecalledPassage(info.id, (hit,))
+    return RecalledPassage(info.id, tuple(lines[max(at - around, 0) : at + around + 1]))
 
 
 def _spoken_by(found: FoundMemory) -> SpokenText:
