@@ -157,6 +157,15 @@ async def test_a_search_finds_text_whatever_its_case_and_says_when_there_is_more
             await memory.search(query, max_results=most)
 
 
+async def test_a_search_counts_lines_as_the_other_commands_do() -> None:
+    text = "one\u2028still one\x0cand here\r\ntwo\x85with tea\n"
+    create = call("memory", command="create", path="/memories/a.md", file_text=text)
+    view = call("memory", command="view", path="/memories/a.md", view_range=[2, 2])
+    results, _ = await run(create, call("memory_search", query="TEA"), view)
+    assert [result.text.splitlines()[-1] for result in results[1:]] == ["with tea"] * 2
+    assert results[1].text.startswith("/memories/a.md:2: two")
+
+
 async def test_no_note_of_concurrent_writers_is_lost(files: Files) -> None:
     await asyncio.gather(*(open_memory(files).append_note("n.md", f"note {number}") for number in range(8)))
     text = await open_memory(files).read_file("n.md")

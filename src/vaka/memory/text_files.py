@@ -227,7 +227,7 @@ class TextMemoryFiles:
         wanted, found = query.casefold(), list[MemoryMatch]()
         for info in await self.list_files(namespace, glob=glob):
             data = await self.load(names_of(info.path))
-            lines = (data or b"").decode("utf-8", "replace").splitlines()
+            lines = (data or b"").decode("utf-8", "replace").split("\n")  # as the other commands count them
             found += [_match(info.path, at, line) for at, line in enumerate(lines, 1) if wanted in line.casefold()]
             if len(found) >= limit:
                 break
