@@ -1,7 +1,8 @@
 """``Runtime.erase`` removes everything that is stored of an owner, and nothing of anybody else."""
 
 import sqlite3
-from contextlib import closing
+from collections.abc import Iterable
+from contextlib import aclosing, closing
 from pathlib import Path
 from typing import Any
 
@@ -9,10 +10,14 @@ import pytest
 
 import vaka
 from tests.runtime.runtime_fixtures import agent, read_log, runtime
-from vaka.core.ports.store import SessionQuery
+from vaka.core.messages.blobs import BlobContext, offload
+from vaka.core.ports.store import SessionQuery, Store
 from vaka.core.ports.vectors import VectorRecord
+from vaka.core.session.index_rows import blobs_of
+from vaka.core.types.control import InputAdded
 from vaka.core.types.errors import ErasedSession, InvalidInput, NotFound
-from vaka.core.types.ids import SessionId
+from vaka.core.types.ids import Digest, SessionId
+from vaka.core.types.message import Text
 from vaka.memory.memory_scope import memory_scope
 from vaka.memory.owner import encode_name
 from vaka.memory.semantic import DEFAULT_COLLECTION
@@ -20,7 +25,8 @@ from vaka.runtime.erase import ErasureReport
 from vaka.runtime.session_edits import delete_session
 from vaka.stores.memory import MemoryStore
 from vaka.stores.sqlite import SqliteStore
-from vaka.testing.models import ScriptedModel, call
+from vaka.testing.models import ScriptedModel, call, say
+from vaka.testing.stores.sealed_events import unsealed_event
 
 OWNER = "ann%/'; drop"
 OTHERS = ("ann", "ann%/'; dro", "bob")
@@ -142,3 +148,67 @@ async def test_a_session_with_a_writer_is_reported_and_erased_by_the_next_call()
         assert "has a writer" in report.failed[SessionId("a1")]
         await store.events.release(SessionId("a1"), term)
         assert (await rt.erase(owner="ann")).sessions == ("a1",)
+
+
+async def _missing_blobs(store: Store, session: str) -> set[Digest]:
+    """Return the blobs that the events of a session name and that are not stored."""
+    async with aclosing(store.events.read(SessionId(session))) as events:
+        return await store.blobs.find_missing({digest async for event in events for digest in blobs_of(event)})
+
+
+async def test_prompt_texts_that_were_erased_with_a_session_are_stored_again_for_the_next(tmp_path: Path) -> None:
+    store: Any = SqliteStore(tmp_path / "s.db", durability="process")
+    elsewhere = SqliteStore(tmp_path / "s.db", durability="process")
+    async with runtime(store) as rt:
+        for session in ("a", "b"):
+            helper = agent(ScriptedModel(say("Hello.")), instructions="Be kind.")
+            await (await rt.open(helper, id=session)).run("Hi.")
+            assert await _missing_blobs(store, session) == set()
+            assert (await elsewhere.erase([SessionId(session)])).blobs == 2
+        helper = agent(ScriptedModel(say("Hello.")), instructions="Be kind.")
+        await (await rt.open(helper, id="c")).run("Hi.")
+    assert await _missing_blobs(store, "c") == set()
+    await elsewhere.close()
+    await store.close()
+
+
+class ErasingBlobs:
+    """Blobs of a store in which a session is erased as soon as it is known that no blob is missing."""
+
+    def __init__(self, store: MemoryStore, session: str) -> None:
+        self._store, self._inner, self._session = store, store.blobs, SessionId(session)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
+
+    async def find_missing(self, digests: Iterable[Digest]) -> set[Digest]:
+        missing = await self._inner.find_missing(digests)
+        await self._store.erase([self._session])
+        return missing
+
+
+async def test_prompt_texts_that_are_erased_right_before_a_step_begins_are_stored_again() -> None:
+    store = MemoryStore()
+    async with runtime(store) as rt:
+        await (await rt.open(agent(ScriptedModel(say("Hello."))), id="a")).run("Hi.")
+        store.blobs = ErasingBlobs(store, "a")
+        await (await rt.open(agent(ScriptedModel(say("Hello."))), id="b")).run("Hi.")
+        assert await _missing_blobs(store, "b") == set()
+        erased = await store.sessions.find(SessionId("a"))
+        assert erased is not None
+        assert erased.erased
+
+
+async def test_a_large_input_for_a_turn_of_another_process_outlives_an_erasure(tmp_path: Path) -> None:
+    large = "large " * 20_000
+    stores: list[Any] = [SqliteStore(tmp_path / "s.db", durability="process") for _ in range(2)]
+    async with runtime(stores[0]) as rt:
+        await (await rt.open(agent(ScriptedModel(say("Hello."))), id="a")).run(large)
+        await (await rt.open(agent(ScriptedModel(say("Hello."))), id="b")).run("Hi.")
+        offered = await offload(BlobContext(stores[1], rt.secrets, SessionId("b")), (Text(text=large),))
+        await rt.erase("a")
+        added = InputAdded(key="k", content=offered)
+        await stores[1].events.offer(SessionId("b"), unsealed_event("b", added), key="k")
+        assert await _missing_blobs(stores[0], "b") == set()
+    for store in stores:
+        await store.close()

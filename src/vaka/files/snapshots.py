@@ -8,8 +8,8 @@ from typing import NamedTuple
 
 import msgspec
 
+from vaka.core.ports.blobs import BlobStore
 from vaka.core.ports.files import Files
-from vaka.core.ports.store import BlobStore
 from vaka.core.types.errors import FileChanged, FileError, FileMissing, InvalidInput
 from vaka.core.types.ids import JSON, Digest
 from vaka.files.paths import child_path, decode_name, encode_name, quote_path
@@ -63,14 +63,15 @@ class FileSnapshots:
     def __init__(self, files: Files, blobs: BlobStore, *, max_bytes: int = MAX_COPIED_BYTES) -> None:
         self._files, self._blobs, self._max_bytes = files, blobs, max_bytes
 
-    async def back_up(self, path: str, *, becomes: Digest | None = None) -> JSON:
+    async def back_up(self, path: str, *, becomes: Digest | None = None, session: str = "") -> JSON:
         """Copy the current content of a file and return the token that restores it.
 
         ``becomes``: the digest of the content about to be written, ``NO_FILE`` for a file about to be deleted. Without
         it, and without ``after``, a restore cannot distinguish the session's own change from changes by others.
+        ``session``: the session whose log will have the token; the copy stays as long as it exists.
         """
         path = await self._canonical_path(path)
-        return _encode_token(path, self._files.root, await self._store_content(path), becomes or "")
+        return _encode_token(path, self._files.root, await self._store_content(path, session), becomes or "")
 
     async def after(self, token: JSON) -> JSON:
         """Return the token with the current content as the session's own change."""
@@ -154,14 +155,14 @@ class FileSnapshots:
                 raise
             return child_path(await self._canonical_path(folder or ("/" if path.startswith("/") else "")), name)
 
-    async def _store_content(self, path: str) -> str:
+    async def _store_content(self, path: str, session: str) -> str:
         try:
             found = await self._files.read(path, size=self._max_bytes + 1)
         except FileMissing:
             return NO_FILE
         if len(found.data) > self._max_bytes:
             return _TOO_LARGE
-        return await self._blobs.put(found.data)
+        return await self._blobs.put(found.data, session=session)
 
     async def _current_digest(self, path: str) -> str:
         digest, at = hashlib.sha256(), 0

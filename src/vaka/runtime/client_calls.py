@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from vaka.core.messages.blobs import offload_result
+from vaka.core.messages.blobs import BlobContext, offload_result
 from vaka.core.messages.tool_result import as_result
 from vaka.core.ports.store import Store
 from vaka.core.session.snapshot import reopen
@@ -42,7 +42,8 @@ async def answer_call(
     The same result again returns the first event. Raises ``NotFound`` for an unknown session or call, and
     ``InvalidInput`` for a result that cannot be stored, and for a call that has another one or no longer waits.
     """
-    answer = await _encode_result(drivers, CallId(call), result, failed=failed)
+    owner = BlobContext(drivers.store, drivers.secrets, session)
+    answer = await _encode_result(owner, CallId(call), result, failed=failed)
     asked = await _find_waiting(drivers.store, session, call)
     if asked is not None and asked.expires and drivers.timestamp() >= asked.expires:
         raise InvalidInput(f"call {call} expired at {asked.expires}; its result comes too late")
@@ -58,13 +59,13 @@ async def answer_call(
     return event
 
 
-async def _encode_result(drivers: "SessionDrivers", call: CallId, result: ClientResult, *, failed: bool) -> JSON:
+async def _encode_result(owner: BlobContext, call: CallId, result: ClientResult, *, failed: bool) -> JSON:
     """Return a result as the JSON of a ``ToolResult``, with its large parts stored as blobs."""
     try:
         found = as_result(call, result)
         if failed and not found.failed:
             found = msgspec.structs.replace(found, failed=True, reason="error")
-        encoded = msgspec.json.encode(await offload_result(drivers, found))
+        encoded = msgspec.json.encode(await offload_result(owner, found))
     except (TypeError, ValueError, OverflowError, RecursionError, msgspec.MsgspecError) as error:
         raise InvalidInput(f"the result of call {call} cannot be written as JSON: {error}") from error
     if len(encoded) > MAX_RESULT_BYTES:

@@ -9,7 +9,7 @@ from weakref import WeakValueDictionary
 
 import msgspec
 
-from vaka.core.messages.blobs import offload_parts
+from vaka.core.messages.blobs import BlobContext, offload
 from vaka.core.ports.env import Env, format_timestamp
 from vaka.core.ports.store import PendingDecision, Store
 from vaka.core.session.fanout import Follower
@@ -409,7 +409,7 @@ class SessionDrivers:
         self.active.pop(driver.session, None)
 
     async def _offer_input(self, session: SessionId, added: InputAdded) -> int:
-        content = await offload_parts(self.store.blobs, self.secrets, added.content)
+        content = await offload(BlobContext(self.store, self.secrets, session), added.content)
         event = await self.offer(session, msgspec.structs.replace(added, content=content), added.key)
         return event.seq - 1
 

@@ -64,7 +64,10 @@ async def rewind_with_files(
         raise overwrite_error(plan.changed)
     copies = await snapshots.load_copies(plan.steps)
     backups = [
-        StateChanged(key=CHANGED_FILE_KEY, value=await snapshots.back_up(step.path, becomes=Digest(step.was)))
+        StateChanged(
+            key=CHANGED_FILE_KEY,
+            value=await snapshots.back_up(step.path, becomes=Digest(step.was), session=session),
+        )
         for step in plan.steps
     ]
     event = await rewind(store, session, to, timestamp, backups)

@@ -8,17 +8,15 @@ import msgspec
 from vaka.agents.context_layers import SUMMARY_KEY
 from vaka.agents.match.router_state import ROUTER_KEY, Intent, RouterState
 from vaka.agents.quit_tools import FINISHED_KEY
-from vaka.core.messages.blobs import offload_parts
+from vaka.core.messages.blobs import BlobContext, offload
 from vaka.core.ports.env import format_timestamp
-from vaka.core.ports.store import BlobStore
 from vaka.core.session.invariants import InvariantChecker
-from vaka.core.session.redaction import Secrets
 from vaka.core.session.snapshot import OpenedSession
 from vaka.core.session.state import SessionState
 from vaka.core.types import progress
 from vaka.core.types.control import InputAdded, StateChanged
 from vaka.core.types.event import Body
-from vaka.core.types.ids import JSON, EventScope
+from vaka.core.types.ids import JSON, EventScope, SessionId
 from vaka.runtime.runtime import Runtime
 from vaka.runtime.session import Session
 from vaka.runtime.session_edits import TimedEntry
@@ -76,25 +74,27 @@ async def write_imported(
     """
 
     async def compose_stored(now: OpenedSession) -> list[TimedEntry]:
-        return await store_entries(runtime, now.state, compose(now))
+        return await store_entries(runtime, now.state, compose(now), session=session.id)
 
     await session.append_entries(compose_stored)
 
 
-async def store_entries(runtime: Runtime, state: SessionState, entries: Sequence[LogEntry]) -> list[TimedEntry]:
-    """Return entries that follow a state with their large texts stored as blobs. Raises ``LogError``."""
-    blobs, secrets = runtime.store.blobs, runtime.secrets
+async def store_entries(
+    runtime: Runtime, state: SessionState, entries: Sequence[LogEntry], *, session: str = ""
+) -> list[TimedEntry]:
+    """Return entries that follow a state of a session, large texts stored as its blobs. Raises ``LogError``."""
+    owner = BlobContext(runtime.store, runtime.secrets, SessionId(session))
     timed: list[TimedEntry] = []
     for time, scope, body in entries:
-        timed.append((format_timestamp(time) if time else "", scope, await _offload(blobs, secrets, body)))
+        timed.append((format_timestamp(time) if time else "", scope, await _offload(owner, body)))
     InvariantChecker(state).check([(scope, body) for _, scope, body in timed])
     return timed
 
 
-async def _offload(blobs: BlobStore, secrets: Secrets, body: Body) -> Body:
+async def _offload(owner: BlobContext, body: Body) -> Body:
     if isinstance(body, InputAdded | progress.MessageCompleted):
-        return msgspec.structs.replace(body, content=await offload_parts(blobs, secrets, body.content))
+        return msgspec.structs.replace(body, content=await offload(owner, body.content))
     if isinstance(body, progress.ToolCompleted | progress.ToolFailed):
-        content = await offload_parts(blobs, secrets, body.result.content)
+        content = await offload(owner, body.result.content)
         return msgspec.structs.replace(body, result=msgspec.structs.replace(body.result, content=content))
     return body

@@ -4,7 +4,7 @@ No other program can change its bytes, so reading does not verify hashes.
 """
 
 import hashlib
-from collections.abc import AsyncGenerator, Iterable, Sequence
+from collections.abc import AsyncGenerator, Collection, Iterable, Sequence
 from contextlib import aclosing
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from vaka.core.ports import store
+from vaka.core.ports.blobs import BlobStore
 from vaka.core.ports.store import GcResult, PendingDecision, Retention, SessionInfo, SessionPage, SessionQuery
 from vaka.core.ports.values import KeyValueStore, session_values_prefix
 from vaka.core.session.hash_chain import seal
@@ -59,6 +60,8 @@ class SharedMemory:
         self.logs: dict[MemoryKey, MemoryLog] = {}
         self.claims: dict[MemoryKey, MemoryClaim] = {}
         self.blobs: dict[tuple[str, Digest], tuple[bytes, str]] = {}
+        self.held: dict[MemoryKey, set[Digest]] = {}
+        """The blobs that sessions have put; their events name them, or will."""
         self.values: dict[tuple[str, str], bytes] = {}
         self.expiries: dict[tuple[str, str], str] = {}
         """When values expire, of those that do."""
@@ -79,8 +82,10 @@ class SharedMemory:
 
         return VectorTables()
 
-    def delete_session_values(self, keys: Iterable[MemoryKey]) -> None:
-        """Delete the values that belong to sessions."""
+    def delete_session_values(self, keys: Collection[MemoryKey]) -> None:
+        """Delete the values that belong to sessions, and what they hold of blobs."""
+        for key in keys:
+            self.held.pop(key, None)
         prefixes = {(namespace, session_values_prefix(session)) for namespace, session in keys}
         self.values = {
             key: value
@@ -282,10 +287,17 @@ class MemorySnapshots(MemoryPort):
 
 
 class MemoryBlobs(MemoryPort):
-    async def put(self, data: bytes) -> Digest:
-        digest = Digest(hashlib.sha256(data).hexdigest())
+    async def put(self, data: bytes, *, session: str = "") -> Digest:
+        digest, key = Digest(hashlib.sha256(data).hexdigest()), (self._namespace, SessionId(session))
+        if session:
+            if log := self._shared.logs.get(key):
+                require_data(log.info)
+            self._shared.held.setdefault(key, set()).add(digest)
         self._shared.blobs[self._namespace, digest] = (bytes(data), current_time())
         return digest
+
+    async def find_missing(self, digests: Iterable[Digest]) -> set[Digest]:
+        return {digest for digest in digests if (self._namespace, digest) not in self._shared.blobs}
 
     async def get(self, digest: Digest) -> bytes:
         entry = self._shared.blobs.get((self._namespace, digest))
@@ -345,7 +357,7 @@ class MemoryStore:
         self.events: store.EventStore = MemoryEvents(self)
         self.sessions: store.SessionIndex = MemorySessions(self)
         self.snapshots: store.SnapshotStore = MemorySnapshots(self)
-        self.blobs: store.BlobStore = MemoryBlobs(self)
+        self.blobs: BlobStore = MemoryBlobs(self)
         self.values: KeyValueStore = MemoryValues(self)
         self.live: store.LiveChannel = MemoryLive(self)
         self._vectors: VectorStore | None = None
@@ -378,32 +390,9 @@ class MemoryStore:
         return MemoryStore(self.namespace, self.hub.shared)
 
     async def gc(self, retention: Retention) -> GcResult:
-        shared = self.hub.shared
-        removed = {
-            key: sum(len(event.stored) for event in log.events)
-            for key, log in shared.logs.items()
-            if key[0] == self.namespace and key not in shared.claims and log.is_removable(retention.idle_before)
-        }
-        referenced = {
-            digest for key, log in shared.logs.items() if key not in removed for digest in log.update_index().blobs
-        }
-        loose = {
-            key: len(data)
-            for key, (data, created) in shared.blobs.items()
-            if key[0] == self.namespace and key[1] not in referenced and created < retention.blobs_before
-        }
-        expired = [
-            key for key, time in shared.expiries.items() if key[0] == self.namespace and time < retention.expired_before
-        ]
-        size = sum(removed.values()) + sum(loose.values()) + sum(len(shared.values[key]) for key in expired)
-        if not retention.dry_run:
-            for key in expired:
-                shared.put_value(key, None)
-            shared.logs = {key: log for key, log in shared.logs.items() if key not in removed}
-            shared.blobs = {key: blob for key, blob in shared.blobs.items() if key not in loose}
-            shared.delete_session_values(removed)
-        sessions = tuple(sorted(session for _, session in removed))
-        return GcResult(sessions=sessions, blobs=len(loose), values=len(expired), bytes=size)
+        from vaka.stores.memory_gc import remove_garbage  # noqa: PLC0415  # most programs collect none
+
+        return remove_garbage(self.hub.shared, self.namespace, retention)
 
     async def erase(self, sessions: Sequence[SessionId], *, by: str = "") -> "EraseResult":
         """Erase what sessions hold; their hashes stay."""

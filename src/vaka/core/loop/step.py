@@ -9,9 +9,10 @@ import msgspec
 from vaka.core.budget import Reservation, estimate_partial_usage
 from vaka.core.loop.context import Turn
 from vaka.core.messages.assemble import CallParser, MessageAssembly, match_call_refs
-from vaka.core.messages.blobs import DigestedText, offload, store_prompt_text
+from vaka.core.messages.blobs import DigestedText, offload
 from vaka.core.messages.cache_bust import report_cache_bust
 from vaka.core.messages.prompt import Conversation
+from vaka.core.messages.prompt_texts import confirm_prompt_texts, store_prompt_texts
 from vaka.core.ports.model import NoticeChunk, Prompt, RetryChunk
 from vaka.core.session.state import OpenCall, call_id, count_repeats
 from vaka.core.session.stop import TurnStopped
@@ -33,15 +34,19 @@ async def begin_step(turn: Turn, events: Sequence[Body] = ()) -> None:
     """Write ``step.started`` with the digests of system prompt and tools, and the steered inputs that join the step."""
     number = turn.agent_progress.step + 1
     turn.start_step(number)
-    joining, menu, secrets = steered_inputs(turn), turn.tool_menu, turn.log.secrets
-    stored = secrets.clean_digests if secrets.is_active else turn.env.stored_digests
-    system, tools = turn.system.digest, menu.digested_text.digest
-    if system not in stored or tools not in stored:
-        system, tools = await _store_text(turn, turn.system), await _store_text(turn, menu.digested_text)
+    joining, log, secrets = steered_inputs(turn), turn.log, turn.log.secrets
+    texts = [turn.system, turn.tool_menu.digested_text]
+    known = log.window.held_texts & secrets.clean_digests if secrets.is_active else log.window.held_texts
+    is_known = texts[0].digest in known and texts[1].digest in known
+    if not is_known:
+        texts = await store_prompt_texts(log, texts, turn.env.stored_digests)
     started = progress.StepStarted(
-        agent=turn.agent, number=number, model=turn.recipe.model.name, inputs=joining, system=system, tools=tools
-    )
-    await turn.log.append(turn.scope, *events, started)
+        agent=turn.agent, number=number, model=turn.recipe.model.name, inputs=joining, system=texts[0].digest,
+        tools=texts[1].digest,
+    )  # fmt: skip
+    await log.append(turn.scope, *events, started)
+    if not is_known:
+        await confirm_prompt_texts(log, texts)
 
 
 async def call_model(turn: Turn, *, asked_again: bool = False) -> list[OpenCall]:
@@ -221,7 +226,7 @@ async def _record_answer(
 
 
 async def _store_text(turn: Turn, text: DigestedText) -> Digest | None:
-    return await store_prompt_text(turn.log, text, turn.env.stored_digests)
+    return (await store_prompt_texts(turn.log, [text], turn.env.stored_digests))[0].digest
 
 
 def _usage_event(turn: Turn, usage: Usage, model: str, ms: int | None) -> monitor.UsageRecorded:

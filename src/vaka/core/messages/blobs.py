@@ -3,15 +3,16 @@
 import base64
 import binascii
 import hashlib
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import msgspec
 
-from vaka.core.ports.store import BlobStore, Store
+from vaka.core.ports.blobs import BlobStore
+from vaka.core.ports.store import Store
 from vaka.core.session.log import Log
 from vaka.core.session.redaction import Secrets
 from vaka.core.types.errors import InvalidInput, NotFound
-from vaka.core.types.ids import Digest
+from vaka.core.types.ids import Digest, SessionId
 from vaka.core.types.message import (
     Audio,
     CallRef,
@@ -41,13 +42,24 @@ _decode_reasoning = msgspec.json.Decoder(Reasoning).decode
 
 
 class BlobOwner(Protocol):
-    """A log, or another owner of a store and of the secrets that are redacted in it."""
+    """A log, or what else has a session whose events name blobs, its store, and the secrets that are redacted in it."""
 
     @property
     def store(self) -> Store: ...
 
     @property
     def secrets(self) -> Secrets: ...
+
+    @property
+    def session(self) -> SessionId: ...
+
+
+class BlobContext(NamedTuple):
+    """The owner of the blobs of a session that has no log here."""
+
+    store: Store
+    secrets: Secrets
+    session: SessionId
 
 
 class DigestedText:
@@ -58,38 +70,25 @@ class DigestedText:
         self.digest = Digest(hashlib.sha256(text.encode()).hexdigest()) if text else None
 
 
-async def store_prompt_text(log: Log, prompt_text: DigestedText, stored: set[Digest | None]) -> Digest | None:
-    """Store a system prompt or tool menu as a blob unless ``stored`` has its digest; return the digest."""
-    secrets, digest = log.secrets, prompt_text.digest
-    if secrets.is_active and digest not in secrets.clean_digests:
-        prompt_text = DigestedText(secrets.redact_data(prompt_text.text))
-    if prompt_text.digest not in stored:
-        await log.store.blobs.put(prompt_text.text.encode())
-        stored.add(prompt_text.digest)
-    if prompt_text.digest == digest:
-        secrets.clean_digests.add(digest)
-    return prompt_text.digest
+async def put_blob(owner: BlobOwner, data: bytes) -> Digest:
+    """Store the bytes of a blob that the next events of a session name."""
+    return await owner.store.blobs.put(data, session=owner.session)
 
 
 async def store_text(log: Log, text: str) -> Stored:
     """Store a text as a blob, with the registered secrets redacted."""
     data = log.secrets.redact_struct(Text(text=replace_surrogates(text))).text.encode()
-    return Stored(blob=await log.store.blobs.put(data), size=len(data), cut=True)
+    return Stored(blob=await put_blob(log, data), size=len(data), cut=True)
 
 
 async def offload(log: BlobOwner, content: Content) -> Content:
-    """Return ``content`` with its large parts stored as blobs."""
+    """Return ``content`` with its large parts stored as blobs, secrets redacted."""
     for part in content:
         if (len(part.text) > SMALL_TEXT) if type(part) is Text else type(part) is not CallRef and _is_large(part):
             break
     else:
         return content
-    return await offload_parts(log.store.blobs, log.secrets, content)
-
-
-async def offload_parts(blobs: BlobStore, secrets: Secrets, content: Content) -> Content:
-    """Return ``content`` with its large parts stored as blobs, secrets redacted."""
-    return tuple([await _offload_part(blobs, secrets, part) if _is_large(part) else part for part in content])
+    return tuple([await _offload_part(log, part) if _is_large(part) else part for part in content])
 
 
 def _is_large(part: Part) -> bool:
@@ -100,21 +99,21 @@ def _is_large(part: Part) -> bool:
     return isinstance(part, MEDIA_PARTS) and len(part.data) > BLOB_THRESHOLD
 
 
-async def _offload_part(blobs: BlobStore, secrets: Secrets, part: Part) -> Part:
+async def _offload_part(log: BlobOwner, part: Part) -> Part:
     if isinstance(part, Text):
-        text = secrets.redact_struct(part).text
+        text = log.secrets.redact_struct(part).text
         data = text.encode()
         if len(data) <= BLOB_THRESHOLD:
             return part
-        return Stored(blob=await blobs.put(data), size=len(data), preview=text[:PREVIEW_LENGTH])
+        return Stored(blob=await put_blob(log, data), size=len(data), preview=text[:PREVIEW_LENGTH])
     if isinstance(part, Reasoning):
-        return Reasoning(blob=await blobs.put(_encode(secrets.redact_struct(part))))
+        return Reasoning(blob=await put_blob(log, _encode(log.secrets.redact_struct(part))))
     assert isinstance(part, MEDIA_PARTS)  # noqa: S101  # _is_large is true for no other part
     try:
         data = base64.b64decode(part.data, validate=True)
     except binascii.Error as error:
         raise InvalidInput(f"the data of the {type(part).__name__.lower()} is not base64: {error}") from error
-    return msgspec.structs.replace(part, data="", blob=await blobs.put(data))
+    return msgspec.structs.replace(part, data="", blob=await put_blob(log, data))
 
 
 async def offload_result(log: BlobOwner, result: ToolResult) -> ToolResult:

@@ -4,7 +4,7 @@ from typing import Protocol
 
 import msgspec
 
-from vaka.core.messages.blobs import offload_result
+from vaka.core.messages.blobs import offload_result, put_blob
 from vaka.core.messages.prompt_parts import ToolMenu
 from vaka.core.messages.tokens import BYTES_PER_TOKEN, text_size
 from vaka.core.session.log import Log
@@ -119,7 +119,7 @@ async def shorten_part(turn: TextOwner, part: Text | Stored, head: int = HEAD_CH
         stored = part
     else:
         data = text.encode()
-        stored = Stored(blob=await turn.log.store.blobs.put(data), size=len(data))
+        stored = Stored(blob=await put_blob(turn.log, data), size=len(data))
     name = f"output:{stored.blob}"
     can_read = any(map(is_read_tool, turn.tool_menu.specs))
     how = f"give Read {name} as file_path" if can_read else f"call {READ_OUTPUT_TOOL} with {name}"

@@ -1,4 +1,4 @@
-"""The store ports: events, index, snapshots, blobs, values and live blocks.
+"""The store ports: events, index, snapshots and live blocks, beside blobs and values.
 
 A ``Store`` is a handle on one namespace: its name is part of every key, so namespaces are isolated from each other.
 """
@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
 
 import msgspec
 
+from vaka.core.ports.blobs import BlobStore
 from vaka.core.ports.values import KeyValueStore
 from vaka.core.types.event import Event
-from vaka.core.types.ids import DecisionId, Digest, SessionId, Term
+from vaka.core.types.ids import DecisionId, SessionId, Term
 
 if TYPE_CHECKING:
     from vaka.core.ports.erasure import EraseResult
@@ -205,18 +206,6 @@ class SnapshotStore(Protocol):
         ...
 
 
-class BlobStore(Protocol):
-    """Bytes by their SHA-256, for data that is too large for an event or may have to be erased."""
-
-    async def put(self, data: bytes) -> Digest:
-        """Store ``data``, durable on return, and return its digest."""
-        ...
-
-    async def get(self, digest: Digest) -> bytes:
-        """Return the bytes; ``NotFound`` when they are not stored, ``Corrupt`` when they do not match."""
-        ...
-
-
 class LiveChannel(Protocol):
     """Sends the open blocks of a writer, which are not stored, to other processes, at most every 100 ms."""
 
@@ -286,7 +275,7 @@ class Store(Protocol):
         """Erase what sessions hold, each in one transaction; one that is erased already stays as it is.
 
         The data of events go, their hashes stay (``core.session.erasure``), and a ``session.erased`` ends the log.
-        Blobs that no other session refers to, snapshots, decisions, labels and values of the session are removed.
+        Blobs that no other session has put or names, and snapshots, decisions, labels and values of it are removed.
         """
         ...
 

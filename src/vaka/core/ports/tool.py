@@ -48,8 +48,11 @@ class BackgroundTasks(Protocol):
 class FileBackups(Protocol):
     """Stores the content of files before they are changed."""
 
-    async def back_up(self, path: str, *, becomes: Digest | None = None) -> JSON:
-        """Store the content of a file whose new content will be ``becomes``; return a token that restores it."""
+    async def back_up(self, path: str, *, becomes: Digest | None = None, session: str = "") -> JSON:
+        """Store the content of a file whose new content will be ``becomes``; return a token that restores it.
+
+        ``session``: the session whose log will have the token.
+        """
         ...
 
 

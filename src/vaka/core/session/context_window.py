@@ -12,7 +12,7 @@ import msgspec
 from vaka.core.session.state import SessionState
 from vaka.core.types import context, control, monitor, progress
 from vaka.core.types.event import Event
-from vaka.core.types.ids import AgentPath, TurnId
+from vaka.core.types.ids import AgentPath, Digest, TurnId
 from vaka.core.types.message import text_of
 
 SCRIPT_END = "end"
@@ -89,6 +89,7 @@ class ContextWindow:
         self.events: list[Event] = list(visible)
         self.size = sum(map(len, map(_STORED_BYTES, self.events)))
         """Bytes of the events."""
+        self.held_texts: set[Digest | None] = {None}  # of ``messages.prompt_texts``: no erasure elsewhere removes them
         self._views: dict[AgentPath, Any] = {}
         self._restored: dict[AgentPath, list[Event]] = {}
         """The conversations that children continue and that were read from the store, by the path of the child."""

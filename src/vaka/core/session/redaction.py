@@ -120,7 +120,7 @@ class Secrets:
         self.is_active = bool(self.finders or self._values.values)
         """Whether there is anything to redact."""
         self.clean_digests: set[Digest | None] = {None}
-        """The digests of texts that are stored and contain no secret."""
+        """The digests of texts that contain no secret."""
         for value in values:
             self.add(value)
 

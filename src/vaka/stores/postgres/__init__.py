@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from vaka.core.ports import store
+from vaka.core.ports.blobs import BlobStore
 from vaka.core.ports.store import GcResult, Retention
 from vaka.core.ports.values import KeyValueStore
 from vaka.core.types.errors import ConfigError
@@ -36,7 +37,7 @@ class PostgresNamespace:
         self.events: store.EventStore = self._events
         self.sessions: store.SessionIndex = PostgresSessions(*ports)
         self.snapshots: store.SnapshotStore = PostgresSnapshots(*ports)
-        self.blobs: store.BlobStore = PostgresBlobs(*ports)
+        self.blobs: BlobStore = PostgresBlobs(*ports)
         self.values: KeyValueStore = PostgresValues(*ports)
         self.live: store.LiveChannel = PostgresLive(*ports)
         self._vectors: VectorStore | None = None

@@ -30,6 +30,12 @@ _UPDATE_EVENTS = (
     "where e.namespace = $1 and e.session = $2 and e.seq = s.seq"
 )
 _INSERT_EVENT = "insert into vaka.events (namespace, session, seq, body) values ($1, $2, $3, $4)"
+# ``put`` locks the row of its blob: the statement after this one sees every session that has put one of these blobs,
+# and a later ``put`` waits until they are deleted, and stores its blob again.
+_LOCK_BLOBS = (
+    "select from vaka.blobs where namespace = $1 and digest in "
+    "(select digest from vaka.blob_refs where namespace = $1 and session = $2) order by digest for update"
+)
 _DELETE_BLOBS = (
     "with gone as (delete from vaka.blobs b using vaka.blob_refs r where r.namespace = $1 and r.session = $2 "
     "and b.namespace = $1 and b.digest = r.digest and not exists (select from vaka.blob_refs o "
@@ -38,6 +44,7 @@ _DELETE_BLOBS = (
 )
 _DELETE_ROWS = (
     *DELETE_INDEX_ROWS,
+    "delete from vaka.blob_refs where namespace = $1 and session = $2",
     "delete from vaka.snapshots where namespace = $1 and session = $2",
     "delete from vaka.live_blocks where namespace = $1 and session = $2",
 )
@@ -100,6 +107,7 @@ class PostgresErasure(PostgresPort):
         chain.check_end(info.head, info.hash)
         if chain.erased:
             raise Corrupt(f"session {session!r}: data of {chain.erased} events are missing, and no event says why")
+        await connection.execute(_LOCK_BLOBS, *key, timeout=STATEMENT_TIMEOUT)
         blobs, blob_size = await connection.fetchrow(_DELETE_BLOBS, *key, timeout=STATEMENT_TIMEOUT) or (0, 0)
         for statement in _DELETE_ROWS:
             await connection.execute(statement, *key)

@@ -24,12 +24,15 @@ STATEMENT_TIMEOUT = 3600.0
 REINDEX_PAGE_SIZE = 256
 
 _DELETE_IDLE_SESSIONS = "select * from vaka.forget($1, null, $2, $3)"
+# Of a session that has put blobs and was never written, only their age protects them.
 _DELETE_LOOSE_BLOBS = (
     "with loose as (select b.digest, length(b.body) as size from vaka.blobs b where b.namespace = $1 and b.put < $2 "
     "and not exists (select from vaka.blob_refs r "
-    "where r.namespace = b.namespace and r.digest = b.digest and r.session <> all ($3::bytea[]))), "
+    "where r.namespace = b.namespace and r.digest = b.digest and r.session <> all ($3::bytea[]) "
+    "and exists (select from vaka.events e where e.namespace = r.namespace and e.session = r.session))), "
     "gone as (delete from vaka.blobs b using loose where not $4 and b.namespace = $1 and b.digest = loose.digest "
-    "and b.put < $2) "
+    "and b.put < $2 returning b.digest), "
+    "freed as (delete from vaka.blob_refs r using gone where r.namespace = $1 and r.digest = gone.digest) "
     "select count(*), coalesce(sum(size), 0)::bigint from loose"
 )
 _DELETE_EXPIRED_VALUES = (
@@ -50,7 +53,6 @@ SELECT_EVENT = "select body from vaka.events where namespace = $1 and session = 
 DELETE_INDEX_ROWS = (
     "delete from vaka.keys where namespace = $1 and session = $2",
     "delete from vaka.decisions where namespace = $1 and session = $2",
-    "delete from vaka.blob_refs where namespace = $1 and session = $2",
     "delete from vaka.messages where namespace = $1 and session = $2",
     "delete from vaka.message_backlog where namespace = $1 and session = $2",
 )

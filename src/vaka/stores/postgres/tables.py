@@ -1,12 +1,12 @@
 """The ports beside the log: sessions, snapshots, blobs and key-value pairs of one namespace."""
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import msgspec
 
 from vaka.core.ports.store import PendingDecision, SessionInfo, SessionPage, SessionQuery
-from vaka.core.session.index_rows import find_asked_decisions
+from vaka.core.session.index_rows import find_asked_decisions, require_data
 from vaka.core.types.errors import Busy, Corrupt, NotFound
 from vaka.core.types.event import decode
 from vaka.core.types.ids import JSON, Digest, SessionId
@@ -152,9 +152,19 @@ _LOAD_SNAPSHOT = (
     "and ($4::bigint is null or seq <= $4) order by seq desc limit 1"
 )
 
+# Waits for an erasure of the session to end, but not for its appends. Returns no row if the session was erased.
 _PUT_BLOB = (
-    "insert into vaka.blobs (namespace, digest, body, put) values ($1, $2, $3, now()) "
-    "on conflict (namespace, digest) do update set put = now()"
+    "with erased as (select erased from vaka.sessions where namespace = $1 and id = $4 for key share), "
+    "held as (insert into vaka.blob_refs (namespace, session, digest) select $1, $4, $2::bytea "
+    "where $4 <> ''::bytea and not exists (select from erased where erased > 0) on conflict do nothing) "
+    "insert into vaka.blobs (namespace, digest, body, put) select $1, $2, $3::bytea, now() "
+    "where not exists (select from erased where erased > 0) "
+    "on conflict (namespace, digest) do update set put = now() returning digest"
+)
+
+_SELECT_MISSING = (
+    "select digest from unnest($2::bytea[]) as wanted (digest) where not exists (select from vaka.blobs b "
+    "where b.namespace = $1 and b.digest = wanted.digest)"
 )
 
 _GET_BLOB = "select body from vaka.blobs where namespace = $1 and digest = $2"
@@ -207,10 +217,15 @@ class PostgresSnapshots(PostgresPort):
 class PostgresBlobs(PostgresPort):
     """Bytes by their SHA-256."""
 
-    async def put(self, data: bytes) -> Digest:
+    async def put(self, data: bytes, *, session: str = "") -> Digest:
         digest = Digest(hashlib.sha256(data).hexdigest())
-        await self._fetch(_PUT_BLOB, encode_text(digest), data)
+        if not await self._fetch(_PUT_BLOB, encode_text(digest), data, encode_name(session)):
+            require_data(SessionInfo(id=SessionId(session), erased=1))
         return digest
+
+    async def find_missing(self, digests: Iterable[Digest]) -> set[Digest]:
+        rows = await self._fetch(_SELECT_MISSING, [encode_text(digest) for digest in digests])
+        return {Digest(decode_text(row["digest"])) for row in rows}
 
     async def get(self, digest: Digest) -> bytes:
         row = None

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from vaka.core.ports import store
+from vaka.core.ports.blobs import BlobStore
 from vaka.core.ports.store import GcResult, Retention
 from vaka.core.ports.values import KeyValueStore
 from vaka.core.types.ids import SessionId
@@ -38,7 +39,7 @@ class SqliteStore:
         self.events: store.EventStore = SqliteEvents(self)
         self.sessions: store.SessionIndex = SqliteSessions(self)
         self.snapshots: store.SnapshotStore = SqliteSnapshots(self)
-        self.blobs: store.BlobStore = SqliteBlobs(self)
+        self.blobs: BlobStore = SqliteBlobs(self)
         self.values: KeyValueStore = SqliteValues(self)
         self.live: store.LiveChannel = SqliteLive(self)
         self._vectors: VectorStore | None = None

@@ -24,7 +24,15 @@ _SELECT_SESSION_IDS = (
 )
 _SELECT_SIZE = "select coalesce(sum(length(body)), 0) from events where namespace = ? and session = ?"
 _SELECT_BLOBS = "select digest, length(data) from blobs where namespace = ? and created < ?"
-_SELECT_BLOB_NAMES = "select name, session from names where namespace = ? and kind = 'blob'"
+# Of a session that has put blobs and was never written, only their age protects them.
+_IS_WRITTEN = "exists (select 1 from events e where e.namespace = n.namespace and e.session = n.session)"
+_SELECT_BLOB_NAMES = (
+    f"select n.name, n.session from names n where n.namespace = ? and n.kind = 'blob' and {_IS_WRITTEN}"  # noqa: S608  # nosec B608  # constants
+)
+_DELETE_BLOB_NAMES = (
+    f"delete from names as n where n.namespace = ? and n.kind = 'blob' and not {_IS_WRITTEN} "  # noqa: S608  # nosec B608  # constants
+    "and not exists (select 1 from blobs b where b.namespace = n.namespace and b.digest = n.name)"
+)
 _SELECT_EXPIRED = (
     "select count(*), coalesce(sum(length(value)), 0) from pairs where namespace = ? and expires <> '' and expires < ?"
 )
@@ -117,6 +125,7 @@ class SqliteMaintenance(SqlitePort):
         """Remove unreferenced blobs: looked up again inside the write transaction."""
         blobs = self._unreferenced_blobs(connection, before, ())
         connection.executemany(_DELETE_BLOB, [(self._namespace, digest) for digest in blobs])
+        connection.execute(_DELETE_BLOB_NAMES, (self._namespace,)).close()
         return blobs
 
 
@@ -136,8 +145,8 @@ def _rebuild_index(key: SqliteKey, connection: sqlite3.Connection) -> bool:
     info = SessionInfo(id=key[1], term=old.info.term)
     chain = HashChain(key[1])
     rows.delete_messages(connection, key)
-    for table in ("names", "decisions", "sessions"):
-        connection.execute(f"delete from {table} where namespace = ? and session = ?", key)  # noqa: S608  # nosec B608  # constants
+    for rows_of in ("names where kind = 'key' and", "decisions where", "sessions where"):  # it may hold blobs, too
+        connection.execute(f"delete from {rows_of} namespace = ? and session = ?", key)  # noqa: S608  # nosec B608  # constants
     while events := rows.read_chunk(connection, key, chain, (1 << 63) - 1):
         info = advance_row(info, events)
         rows.insert_index_rows(connection, key, events)

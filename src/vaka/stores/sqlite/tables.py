@@ -3,7 +3,7 @@
 import hashlib
 import itertools
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import closing
 from functools import partial
 from typing import Any
@@ -12,7 +12,7 @@ import msgspec
 
 from vaka.core.ports.store import PendingDecision, SessionInfo, SessionPage, SessionQuery, SessionStatus
 from vaka.core.session.hash_chain import hash_of
-from vaka.core.session.index_rows import find_asked_decisions, replace_fields
+from vaka.core.session.index_rows import find_asked_decisions, replace_fields, require_data
 from vaka.core.types.errors import Busy, Corrupt, NotFound
 from vaka.core.types.event import decode
 from vaka.core.types.ids import JSON, DecisionId, Digest, SessionId
@@ -177,16 +177,37 @@ class SqliteSnapshots(SqlitePort):
         return await self._database.read(load)
 
 
+_PUT_BLOB = (
+    "insert into blobs (namespace, digest, created, data) values (?,?,?,?) "
+    "on conflict (namespace, digest) do update set created = excluded.created, data = excluded.data"
+)
+# The event that names the blob finds the row there; ``seq`` of a blob is not read.
+_HOLD_BLOB = "insert or ignore into names (namespace, session, kind, name, seq) values (?,?,'blob',?,0)"
+_SELECT_ERASED = "select erased from sessions where namespace = ? and session = ?"
+_SELECT_MISSING = (
+    "select value from json_each(?2) where not exists (select 1 from blobs where namespace = ?1 and digest = value)"
+)
+
+
 class SqliteBlobs(SqlitePort):
-    async def put(self, data: bytes) -> Digest:
+    async def put(self, data: bytes, *, session: str = "") -> Digest:
         """Store ``data``; a blob that exists gets a new creation time, so that ``gc`` spares it."""
-        digest = Digest(hashlib.sha256(data).hexdigest())
-        statement = (
-            "insert into blobs (namespace, digest, created, data) values (?,?,?,?) "
-            "on conflict (namespace, digest) do update set created = excluded.created, data = excluded.data"
-        )
-        await self._write(statement, digest, current_time(), data, size=len(data))
+        digest, key = Digest(hashlib.sha256(data).hexdigest()), self._key(SessionId(session))
+
+        def put(connection: sqlite3.Connection) -> None:
+            record: Any = connection.execute(_SELECT_ERASED, key).fetchone() if session else None
+            if record is not None and record[0]:
+                require_data(SessionInfo(id=key[1], erased=record[0]))
+            connection.execute(_PUT_BLOB, (self._namespace, digest, current_time(), data)).close()
+            if session:
+                connection.execute(_HOLD_BLOB, (*key, digest)).close()
+
+        await self._database.write_again(put, size=len(data))
         return digest
+
+    async def find_missing(self, digests: Iterable[Digest]) -> set[Digest]:
+        missing = await self._fetch(_SELECT_MISSING, msgspec.json.encode(list(digests)).decode())
+        return {digest for (digest,) in missing}
 
     async def get(self, digest: Digest) -> bytes:
         found = await self._fetch("select data from blobs where namespace = ? and digest = ?", digest)

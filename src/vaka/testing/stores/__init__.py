@@ -14,7 +14,7 @@ A store whose bytes other programs can change also takes ``ChainContract`` and `
 ``tamper``.
 """
 
-from vaka.testing.stores.erasure import ErasureChainContract, ErasureContract
+from vaka.testing.stores.erasure import BlobErasureContract, ErasureChainContract, ErasureContract
 from vaka.testing.stores.followers import LiveContract, OffersContract, WaitContract
 from vaka.testing.stores.idle_appends import IdleAppendsContract
 from vaka.testing.stores.logs import ChainContract, ClaimsContract, LogContract
@@ -31,13 +31,13 @@ class EventStoreContract(ClaimsContract, LogContract, IdleAppendsContract, Offer
 
 class StoreContract(
     EventStoreContract, SessionsContract, MessageListContract, MessageSearchContract, SnapshotsContract, BlobsContract,
-    KeyValueContract, LiveContract, VectorsContract, ErasureContract,
+    KeyValueContract, LiveContract, VectorsContract, ErasureContract, BlobErasureContract,
 ):  # fmt: skip
     """The contract of a whole store."""
 
 
 __all__ = [
-    "BlobsContract", "ChainContract", "ErasureChainContract", "ErasureContract", "EventSealer", "EventStoreContract",
-    "KeyValueContract", "LiveContract", "MessageListContract", "MessageSearchContract", "SessionsContract",
-    "SnapshotsContract", "StoreContract", "VectorsContract",
+    "BlobErasureContract", "BlobsContract", "ChainContract", "ErasureChainContract", "ErasureContract", "EventSealer",
+    "EventStoreContract", "KeyValueContract", "LiveContract", "MessageListContract", "MessageSearchContract",
+    "SessionsContract", "SnapshotsContract", "StoreContract", "VectorsContract",
 ]  # fmt: skip

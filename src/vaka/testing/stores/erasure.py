@@ -10,13 +10,13 @@ import pytest
 
 from vaka.core.ports.erasure import EraseResult
 from vaka.core.ports.messages import MessageQuery, MessageSearch
-from vaka.core.ports.store import SessionQuery, Store
+from vaka.core.ports.store import GcResult, Retention, SessionQuery, Store
 from vaka.core.ports.values import session_values_prefix
 from vaka.core.session.erasure import erase_event
 from vaka.core.types.control import InputAdded, SessionErased, SessionForked, SessionOpened
 from vaka.core.types.errors import Corrupt, ErasedSession, NotFound
 from vaka.core.types.event import Body, Custom, Event
-from vaka.core.types.ids import SessionId
+from vaka.core.types.ids import Digest, SessionId
 from vaka.core.types.message import Image, Usage
 from vaka.core.types.monitor import UsageRecorded
 from vaka.core.types.progress import StepCompleted, StepStarted
@@ -25,6 +25,7 @@ from vaka.testing.stores.sealed_events import (
     approval_requested,
     begin_session,
     find_session,
+    format_time,
     input_added,
     offer_event,
     read_log,
@@ -32,6 +33,7 @@ from vaka.testing.stores.sealed_events import (
     write_session,
 )
 from vaka.testing.stores.sessions import list_ids
+from vaka.testing.stores.tables import FAR_FUTURE
 
 SESSION = SessionId("s")
 Tamper: TypeAlias = Callable[[str, int, bytes | None], Awaitable[None]]
@@ -174,6 +176,92 @@ class ErasureContract:
         await other.erase([SESSION])
         seen += [event async for event in events]
         assert [event.hash for event in seen] == [event.hash for event in log.events]
+
+
+def _image(digest: Digest, key: str = "k") -> InputAdded:
+    return InputAdded(key=key, content=(Image(blob=digest, media_type="image/png"),))
+
+
+class BlobErasureContract:
+    """A blob stays while a session other than the erased ones has put it or names it."""
+
+    async def test_a_blob_that_another_session_has_put_survives_until_its_event_names_it(
+        self, store: Store, other: Store
+    ) -> None:
+        await write_session(store, "s", _image(await store.blobs.put(b"both", session="s")))
+        await write_session(store, "t")
+        digest = await other.blobs.put(b"both", session="t")
+        result = await store.erase([SESSION])
+        assert (result.blobs, result.failed) == (0, {})
+        assert await other.blobs.find_missing([digest]) == set()
+        assert await offer_event(other, _image(digest, "k2"), session="t") == 2
+        await other.reindex()
+        assert await store.blobs.get(digest) == b"both"
+        assert (await store.erase([SessionId("t")])).blobs == 1
+        assert await store.blobs.find_missing([digest]) == {digest}
+
+    async def test_a_blob_of_a_session_without_events_survives_the_erasure_of_another_one(
+        self, store: Store, other: Store
+    ) -> None:
+        await write_session(store, "s", _image(await store.blobs.put(b"both", session="s")))
+        digest = await other.blobs.put(b"both", session="new")
+        await other.reindex()
+        assert (await store.erase([SESSION])).blobs == 0
+        await write_session(other, "new", _image(digest))
+        assert (await store.gc(Retention(blobs_before=FAR_FUTURE))).blobs == 0
+        assert await store.blobs.get(digest) == b"both"
+
+    async def test_reindexing_keeps_the_blobs_that_a_session_has_put(self, store: Store, other: Store) -> None:
+        await write_session(store, "s", _image(await store.blobs.put(b"both", session="s")))
+        await write_session(store, "t")
+        digest = await other.blobs.put(b"both", session="t")
+        await store.reindex()
+        await store.erase([SESSION])
+        assert await other.blobs.get(digest) == b"both"
+
+    async def test_a_blob_is_put_before_or_after_an_erasure_and_is_there_in_both_cases(
+        self, store: Store, other: Store
+    ) -> None:
+        for number in range(20):
+            name, data = f"s{number}", f"data {number}".encode()
+            await write_session(store, name, _image(await store.blobs.put(data, session=name)))
+            erasure = asyncio.create_task(store.erase([SessionId(name)]))
+            for _ in range(number % 5):
+                await asyncio.sleep(0)
+            digest = await other.blobs.put(data, session="t")
+            await erasure
+            assert await other.blobs.get(digest) == data
+        await other.reindex()
+
+    async def test_what_a_session_has_put_and_not_named_is_erased_with_it(self, store: Store, other: Store) -> None:
+        await write_session(store, "s")
+        digest = await other.blobs.put(b"private", session="s")
+        result = await store.erase([SESSION])
+        assert (result.blobs, result.bytes >= len(b"private")) == (1, True)
+        with pytest.raises(NotFound):
+            await other.blobs.get(digest)
+
+    async def test_nothing_can_be_put_for_an_erased_session(self, store: Store, other: Store) -> None:
+        await write_session(store, "s")
+        await store.erase([SESSION])
+        with pytest.raises(ErasedSession, match="was erased"):
+            await other.blobs.put(b"late", session="s")
+        assert await store.gc(Retention(blobs_before=FAR_FUTURE)) == GcResult()
+
+    async def test_gc_removes_old_blobs_of_sessions_that_were_never_written(self, store: Store, other: Store) -> None:
+        digest = await other.blobs.put(b"loose", session="never")
+        assert await store.gc(Retention(blobs_before=format_time())) == GcResult()
+        assert await store.gc(Retention(blobs_before=FAR_FUTURE)) == GcResult(blobs=1, bytes=5)
+        assert await other.blobs.find_missing([digest, Digest("0" * 64)]) == {digest, Digest("0" * 64)}
+        await write_session(store, "never")
+        assert (await store.erase([SessionId("never")])).blobs == 0
+
+    async def test_deleting_a_session_frees_the_blobs_that_it_has_put(self, store: Store, other: Store) -> None:
+        await write_session(store, "s")
+        await other.blobs.put(b"loose", session="s")
+        assert await store.gc(Retention(blobs_before=FAR_FUTURE)) == GcResult()
+        await store.sessions.delete(SESSION)
+        assert await store.gc(Retention(blobs_before=FAR_FUTURE)) == GcResult(blobs=1, bytes=5)
 
 
 class ErasureChainContract:

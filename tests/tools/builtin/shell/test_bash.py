@@ -261,10 +261,10 @@ class FullBlobs:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._inner, name)
 
-    async def put(self, data: bytes) -> Any:
+    async def put(self, data: bytes, *, session: str = "") -> Any:
         if len(data) > 50_000:
             raise StoreError("the disk is full; nothing was written")
-        return await self._inner.put(data)
+        return await self._inner.put(data, session=session)
 
 
 async def test_output_that_cannot_be_stored_does_not_hide_that_the_command_has_run(bench: ShellHarness) -> None:

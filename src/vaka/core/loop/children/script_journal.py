@@ -8,7 +8,7 @@ import msgspec
 
 from vaka.core.loop.context import Turn
 from vaka.core.loop.tools.calls import CallBatch, CallJob
-from vaka.core.messages.blobs import BLOB_THRESHOLD, restore_result
+from vaka.core.messages.blobs import BLOB_THRESHOLD, put_blob, restore_result
 from vaka.core.messages.tool_result import result_event
 from vaka.core.session.context_window import SCRIPT_END
 from vaka.core.session.state import OpenCall, call_id, child_name
@@ -202,7 +202,7 @@ class ScriptJournal:
         if result is None and value is not None:
             encoded = msgspec.json.encode(value)
             value = msgspec.json.decode(encoded)
-            blob = await self.turn.log.store.blobs.put(encoded) if len(encoded) > BLOB_THRESHOLD else None
+            blob = await put_blob(self.turn.log, encoded) if len(encoded) > BLOB_THRESHOLD else None
         body = ScriptAnswered(
             number=request.number, name=request.name, digest=request.digest, error=error, at=at, blob=blob,
             answer=None if blob or result else value, call=result.call if result else None,

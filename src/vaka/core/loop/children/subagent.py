@@ -12,10 +12,10 @@ from vaka.core.loop.children.script_journal import ScriptJournal, check_script_c
 from vaka.core.loop.context import Recipe, Turn
 from vaka.core.loop.tools.context import CallContext
 from vaka.core.loop.turn import TurnInput, run_agent, seal_open_calls
-from vaka.core.messages.blobs import BLOB_THRESHOLD
+from vaka.core.messages.blobs import BLOB_THRESHOLD, put_blob
 from vaka.core.messages.output import restore_answer
 from vaka.core.messages.tool_result import failed_result
-from vaka.core.ports.store import BlobStore
+from vaka.core.ports.blobs import BlobStore
 from vaka.core.ports.tool import Tool, ToolContext
 from vaka.core.session.branches import LiveBranch
 from vaka.core.session.state import agent_key
@@ -239,9 +239,8 @@ async def record_script_end(
     context: ToolContext, journal: ScriptJournal, agent: str, value: JSON, error: str = ""
 ) -> None:
     """Defer the completion of a script that a tool call has run."""
-    blobs = journal.turn.log.store.blobs
     encoded = msgspec.json.encode(journal.turn.log.secrets.redact_data(value))
-    blob = await blobs.put(encoded) if len(encoded) > BLOB_THRESHOLD else None
+    blob = await put_blob(journal.turn.log, encoded) if len(encoded) > BLOB_THRESHOLD else None
     body = SubagentCompleted(
         call=context.call, agent=agent, child=journal.turn.path[-1], failed=bool(error), stop=error or "end",
         value=None if blob else value, blob=blob,

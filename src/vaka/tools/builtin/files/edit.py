@@ -216,7 +216,8 @@ async def write_file(
     """Write a file atomically if its digest is still ``known``, and record it as read by the session."""
     digest = file_content.digest_of(data)
     if context.world.snapshots is not None:
-        await context.state.set_now(CHANGED_FILE_KEY, await context.world.snapshots.back_up(path, becomes=digest))
+        copied = await context.world.snapshots.back_up(path, becomes=digest, session=context.session)
+        await context.state.set_now(CHANGED_FILE_KEY, copied)
     info = await context.files.write(path, data, known=known, new=new)
     file_content.save_record(context, info, digest)
     return info, digest
