@@ -193,12 +193,21 @@ def test_two_processes_on_one_session_take_turns(shell: Shell) -> None:
     first.read_until("tool.started")
     second = shell.start_run("Two.", "--session", "s")
     second.read_until("input.added")
-    busy = shell.run("--resume", "--session", "s")
-    assert (busy.code, shell.vaka("sessions", "rewind", "s", "1").code) == (75, 75)
-    deleted = shell.vaka("sessions", "delete", "s", "--yes")
-    assert (deleted.code, "end its turn first" in deleted.err) == (75, True)
-    compacted = shell.vaka("sessions", "compact", "s")
-    assert (compacted.code, "add --interrupt to stop its turn" in compacted.err) == (75, True)
+    assert shell.run("--resume", "--session", "s").code == 75
+    for words, advice in (
+        (("sessions", "rewind", "s", "1"), "add --interrupt to stop its turn"),
+        (("sessions", "compact", "s"), "add --interrupt to stop its turn"),
+        (("sessions", "delete", "s", "--yes"), "end its turn first"),
+        (("sessions", "move", "s"), "has a writer"),
+        (("threads", "delete", "s", "--yes"), "end its turn first"),
+        (("threads", "delete", "s", "--message", "m", "--yes"), "has a writer"),
+        (("threads", "update", "s", "--title", "x"), "has a writer"),
+        (("threads", "add", "s", "x"), "has a writer"),
+        (("threads", "erase", "s", "--yes"), "erase again when the turn that runs has ended"),
+    ):
+        refused = shell.vaka(*words)
+        assert (refused.code, advice in refused.err) == (75, True), (words, refused.err)
+    assert shell.vaka("threads", "erase", "s", "--yes", "--json").json["busy"] == ["s"]
     pipe.write_text("open")
     texts = [running.wait_result().lines[-1]["text"] for running in (first, second)]
     assert texts == ["First.", "Second."]

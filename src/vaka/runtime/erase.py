@@ -40,6 +40,8 @@ class ErasureReport(msgspec.Struct, frozen=True, kw_only=True):
     """The number of records of each kind of memory: ``text``, ``working`` and ``semantic``."""
     failed: dict[SessionId, str] = {}
     """The sessions that could not be erased, and why: erase again when the cause is gone."""
+    busy: tuple[SessionId, ...] = ()
+    """Those of them of which a turn runs: it must end first."""
     overwritten: bool = True
     """False if the files of the database may still have copies of erased bytes in places that it no longer uses."""
     dry_run: bool = False
@@ -122,7 +124,7 @@ def _add_result(report: ErasureReport, result: EraseResult, memories: Mapping[st
         owner=report.owner, sessions=(*report.sessions, *result.sessions), events=report.events + result.events,
         blobs=report.blobs + result.blobs, bytes=report.bytes + result.bytes,
         memories={name: report.memories.get(name, 0) + count for name, count in memories.items()},
-        failed={**report.failed, **result.failed}, overwritten=result.overwritten,
+        failed={**report.failed, **result.failed}, busy=(*report.busy, *result.busy), overwritten=result.overwritten,
     )  # fmt: skip
 
 

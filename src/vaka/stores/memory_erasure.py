@@ -19,7 +19,8 @@ def erase_sessions(shared: SharedMemory, namespace: str, sessions: Sequence[Sess
         key, log = (namespace, session), shared.logs.get((namespace, session))
         if log is None or key in shared.claims:
             problem = "has a writer; end its turn first" if log else "does not exist"
-            result = replace(result, failed={**result.failed, session: f"session {session!r} {problem}"})
+            failed, busy = {**result.failed, session: f"session {session!r} {problem}"}, (session,) if log else ()
+            result = replace(result, failed=failed, busy=(*result.busy, *busy))
         elif not log.info.erased:
             result = _erase_log(shared, key, log, by, result)
     return result
@@ -46,5 +47,5 @@ def _erase_log(shared: SharedMemory, key: MemoryKey, log: MemoryLog, by: str, re
     shared.wake(key, ended.head)
     return EraseResult(
         sessions=(*result.sessions, log.id), events=result.events + count, blobs=result.blobs + len(loose),
-        bytes=result.bytes + size, failed=result.failed,
+        bytes=result.bytes + size, failed=result.failed, busy=result.busy,
     )  # fmt: skip

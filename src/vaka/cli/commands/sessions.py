@@ -26,7 +26,7 @@ from vaka.cli.turn.session_record import (
 from vaka.config.settings import trust_root_of
 from vaka.core.ports.env import format_timestamp
 from vaka.core.ports.store import Retention, SessionInfo, SessionPage, SessionQuery, SessionStatus
-from vaka.core.types.errors import Corrupt
+from vaka.core.types.errors import Busy, Corrupt
 from vaka.core.types.event import Event
 from vaka.core.types.ids import AgentPath, Cursor, SessionId
 from vaka.core.types.progress import SubagentStarted
@@ -178,7 +178,10 @@ def rewind(session: str, place: str, **flags: Any) -> None:
         if flags["dry_run"]:
             return id, None, file_rewind
         interrupt, force = flags["interrupt"], flags["force"]
-        return id, await runtime.rewind(id, to, interrupt=interrupt, files=files, force=force), file_rewind
+        try:
+            return id, await runtime.rewind(id, to, interrupt=interrupt, files=files, force=force), file_rewind
+        except Busy as error:
+            raise Busy(str(error) if interrupt else f"{error}; add --interrupt to stop its turn") from error
 
     id, event, file_rewind = with_runtime(flags, work)
     target = getattr(event.data, "to", place) if event is not None else None

@@ -11,7 +11,7 @@ import msgspec
 
 from vaka.cli import options
 from vaka.cli.bootstrap import with_runtime
-from vaka.cli.errors import FAILED, Quit, UsageError
+from vaka.cli.errors import BUSY, FAILED, Quit, UsageError
 from vaka.cli.render import as_printable, format_age, print_json, print_table, shorten
 from vaka.core.ports.messages import MessageFilter, MessagePage, MessageQuery, MessageSearch, SearchHit, SearchPage
 from vaka.core.types.errors import NotFound
@@ -357,8 +357,8 @@ def delete(thread: str, ids: tuple[str, ...], owner: str | None, yes: bool, **fl
 def erase(thread: str, owner: str, dry_run: bool, yes: bool, **flags: Any) -> None:
     """Erase what was said in a thread, or everything that is stored of an owner. It cannot be undone.
 
-    The hashes of the events stay, so that `vaka sessions verify` still proves that the log is complete. Exit code 1
-    when a thread could not be erased; erase again then.
+    The hashes of the events stay, so that `vaka sessions verify` still proves that the log is complete. Exit code 75
+    when a turn of a thread runs: erase again when it has ended; 1 when a thread could not be erased for another reason.
     """
     if bool(thread) == bool(owner):
         raise UsageError("name one thread, or --owner")
@@ -373,7 +373,7 @@ def erase(thread: str, owner: str, dry_run: bool, yes: bool, **flags: Any) -> No
     else:
         _print_erasure(report)
     if report.failed:
-        raise Quit(FAILED)
+        raise Quit(BUSY if len(report.busy) == len(report.failed) else FAILED)
 
 
 def _count_things(count: int, one: str, several: str = "") -> str:
@@ -385,6 +385,8 @@ def _print_erasure(report: ErasureReport) -> None:
         click.echo(as_printable(id))
     for id, problem in report.failed.items():
         click.echo(f"not erased: {as_printable(id)}: {as_printable(problem)}", err=True)
+    if report.busy:
+        click.echo("erase again when the turn that runs has ended", err=True)
     # How many of the events have contents is known when they are erased.
     verb, events = ("would erase", "at most {} events") if report.dry_run else ("erased", "{} events")
     parts = [_count_things(len(report.sessions), "thread"), events.format(report.events)]

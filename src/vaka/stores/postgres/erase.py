@@ -63,14 +63,15 @@ class PostgresErasure(PostgresPort):
     async def erase(self, sessions: Sequence[SessionId], *, by: str = "") -> EraseResult:
         result = EraseResult(overwritten=False)  # until VACUUM, the files have the old rows
         for session in dict.fromkeys(sessions):
-            failed, (events, blobs, size) = dict(result.failed), (0, 0, 0)
+            failed, busy, (events, blobs, size) = dict(result.failed), result.busy, (0, 0, 0)
             try:
                 events, blobs, size = await self._erase_session(session, by)
             except (Busy, Corrupt, NotFound) as error:
                 failed[session] = str(error)
+                busy += (session,) if isinstance(error, Busy) else ()
             result = EraseResult(
                 sessions=(*result.sessions, *((session,) if events else ())), events=result.events + events,
-                blobs=result.blobs + blobs, bytes=result.bytes + size, failed=failed, overwritten=False,
+                blobs=result.blobs + blobs, bytes=result.bytes + size, failed=failed, busy=busy, overwritten=False,
             )  # fmt: skip
         return result
 

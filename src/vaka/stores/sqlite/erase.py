@@ -50,7 +50,7 @@ class _Batch(NamedTuple):
     seen: int
     """The number of sessions that it looked at."""
     infos: dict[SqliteKey, SessionInfo]
-    failed: dict[SessionId, str]
+    failed: dict[SessionId, StoreError | NotFound]
     events: int
     blobs: int
     bytes: int
@@ -76,7 +76,9 @@ class SqliteErasure(SqlitePort):
             result = EraseResult(
                 sessions=(*result.sessions, *(info.id for info in batch.infos.values())),
                 events=result.events + batch.events, blobs=result.blobs + batch.blobs,
-                bytes=result.bytes + batch.bytes, failed={**result.failed, **batch.failed},
+                bytes=result.bytes + batch.bytes,
+                failed=result.failed | {session: str(error) for session, error in batch.failed.items()},
+                busy=(*result.busy, *(session for session, error in batch.failed.items() if isinstance(error, Busy))),
             )  # fmt: skip
         await self._database.write(_merge_words, size=_THREAD_SIZE)
         overwritten = await self._database.run_in_thread(partial(_overwrite, max_bytes=self._max_bytes))
@@ -105,10 +107,10 @@ class SqliteErasure(SqlitePort):
 
     def _erase_logs(
         self, connection: sqlite3.Connection, keys: Sequence[SqliteKey]
-    ) -> tuple[int, dict[SqliteKey, _ErasedLog], dict[SessionId, str]]:
+    ) -> tuple[int, dict[SqliteKey, _ErasedLog], dict[SessionId, StoreError | NotFound]]:
         """Erase the events of the first sessions; return how many, those erased now, and why others could not be."""
         logs: dict[SqliteKey, _ErasedLog] = {}
-        failed: dict[SessionId, str] = {}
+        failed: dict[SessionId, StoreError | NotFound] = {}
         seen = 0
         for key in keys:
             seen += 1
@@ -117,7 +119,7 @@ class SqliteErasure(SqlitePort):
                 log = self._erase_log(connection, key)
             except (StoreError, NotFound) as error:
                 connection.execute("rollback to session")
-                failed[key[1]] = str(error)
+                failed[key[1]] = error
             else:
                 if log is not None:
                     logs[key] = log

@@ -146,6 +146,7 @@ class ErasureContract:
         assert (set(result.sessions), result.events, result.blobs) == ({"a", "b"}, 16, 3)
         assert set(result.failed) == {"busy", "none", "'; --"}
         assert "has a writer" in result.failed[SessionId("busy")]
+        assert result.busy == ("busy",)
         assert [await read_log(tenant, "a"), await read_log(store, "busy")] == before
         assert await tenant.blobs.get(await tenant.blobs.put(b"shared")) == b"shared"
         await busy.append_to(store, term, input_added("more", "k9"), release=True)
