@@ -50,10 +50,10 @@ def message_of(session: SessionId, event: Event, *, name: str = "") -> MessageRo
 
     The session is not always the one that the event names: a fork begins with copied events.
     """
-    body: Any = event.data
-    role = MESSAGE_ROLES.get(type(body))
+    role = MESSAGE_ROLES.get(type(event.data))
     if role is None:
         return None
+    body: Any = event.data
     call: ToolCall | None = body.call if role == "call" else None
     result: ToolResult | None = body.result if role == "tool" else None
     content: Content = result.content if result is not None else () if call is not None else body.content

@@ -52,13 +52,18 @@ _TOOL_NAME = (
     "case when m.role = 'tool' then (select c.name from vaka.messages c where c.namespace = m.namespace "
     "and c.session = m.session and c.id = m.id and c.role = 'call' limit 1) end as name"
 )
+_BODY = (
+    "(select e.body from vaka.events e where e.namespace = m.namespace and e.session = m.session and e.seq = m.seq) "
+    "as body"
+)
+"""The event of a message. A join would read all events of the session while the server has no statistics of them."""
 _SELECT_ROWS = (
-    f"select m.session, m.seq, e.body, {_TOOL_NAME} from vaka.messages m left join vaka.events e "  # noqa: S608  # nosec B608  # constants
-    "on e.namespace = m.namespace and e.session = m.session and e.seq = m.seq where m.namespace = $1 and m.session = $2"
+    "select m.namespace, m.session, m.seq, m.id, m.role from vaka.messages m where m.namespace = $1 and m.session = $2"
 )
 _SELECT_WITH_SESSION = (
-    "select exists (select from vaka.message_backlog b where b.namespace = s.namespace and b.session = s.id) as waits, "
-    "r.* from vaka.sessions s left join lateral ({}) r on true where s.namespace = $1 and s.id = $2 order by r.seq {}"
+    "select exists (select from vaka.message_backlog b where b.namespace = s.namespace and b.session = s.id) as waits, "  # noqa: S608  # nosec B608  # constants
+    f"m.session, m.seq, {_BODY}, {_TOOL_NAME} from vaka.sessions s left join lateral ({{}}) m on true "
+    "where s.namespace = $1 and s.id = $2 order by m.seq {}"
 )
 """The messages of a query and, also if there are none, whether the session was written before the index existed."""
 _SELECT_STATS = (
@@ -72,8 +77,7 @@ _SELECT_SESSION = (
 )
 _SELECT_OWNED = "select id from vaka.sessions where namespace = $1 and belongs_to = $2 and belongs_to <> '' limit $3"
 _SELECT_HITS = (
-    f"select m.number, m.session, m.seq, e.body, {_TOOL_NAME} from vaka.messages m left join vaka.events e "  # noqa: S608  # nosec B608  # constants
-    "on e.namespace = m.namespace and e.session = m.session and e.seq = m.seq "
+    f"select m.number, m.session, m.seq, {_BODY}, {_TOOL_NAME} from vaka.messages m "  # noqa: S608  # nosec B608  # constants
     "where m.namespace = $1 and m.number = any ($2::bigint[])"
 )
 _SELECT_BACKLOG = (
