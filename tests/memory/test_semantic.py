@@ -228,6 +228,31 @@ async def test_a_memory_that_is_changed_meanwhile_is_not_pruned(store: Store) ->
     assert await texts(memory) == ["used"]
 
 
+class SlowMemory(ScopedMemory):
+    """A memory in which another process makes a memory from one that is about to be deleted."""
+
+    async def get(self, id: str) -> Memory:
+        memory = await super().get(id)
+        if not memory.has_derived:
+            await open_memory(self.store).add("Ann can go out to sea", derived_from=[id])
+        return memory
+
+
+async def test_what_is_made_from_a_memory_while_that_is_deleted_goes_with_it(store: Store) -> None:
+    made = await open_memory(store).add("Ann has a canoe")
+    memory = SlowMemory(store, HashingEmbedder(256), memory_scope(user="ann"), clock=FakeClock())
+    assert len((await memory.delete(made.id)).deleted) == 2
+    assert await texts(memory) == []
+
+
+async def test_a_long_query_is_cut_and_an_empty_one_refused(store: Store) -> None:
+    memory = open_memory(store)
+    await memory.add("tea " * 100)
+    assert len(await memory.search("tea " * MAX_TEXT_CHARS)) == 1
+    with pytest.raises(InvalidInput, match="the query is empty"):
+        await memory.search(" ")
+
+
 async def test_memories_that_lost_their_confidence_are_pruned(store: Store) -> None:
     clock = FakeClock()
     memory = open_memory(store, clock)

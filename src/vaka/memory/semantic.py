@@ -195,8 +195,7 @@ class ScopedMemory:
     async def delete(self, id: str) -> Removal:
         """Delete a memory; those made from it are made again from what remains, or deleted if nothing does."""
         memory = await self.get(id)
-        if not memory.has_derived and not memory.derived_from:
-            await self._store.vectors.delete(self.collection, self.scope, [id])
+        if not memory.has_derived and not memory.derived_from and await self.write([memory], {}, delete=[id]):
             return Removal(deleted=(id,))
         return await self._remove(lambda memories: {id} & memories.keys(), "")
 
@@ -269,7 +268,10 @@ class ScopedMemory:
         that were merged into others. With ``mark`` the use of each result is recorded.
         """
         await self._check_embedder()
-        vector = (await self._embed([self.clean_text(query)]))[0]
+        asked = self.cut_text(query)
+        if not asked:
+            raise InvalidInput("the query is empty; say what to look for")
+        vector = (await self._embed([asked]))[0]
         return await self.search_vector(
             vector, top_k=top_k, threshold=threshold, min_confidence=min_confidence, filter=filter, mark=mark
         )
