@@ -199,6 +199,8 @@ def test_processors_never_cut_a_call_from_its_result() -> None:
         RoleFilter(["system"])
     with pytest.raises(InvalidInput, match="0 or more"):
         MessageLimit(-1)
+    with pytest.raises(InvalidInput, match=r"a processor has a method process\(messages\)"):
+        Composite((MessageLimit(1),))  # type: ignore[arg-type]  # as untyped callers may
 
 
 async def export(runtime: Runtime, id: str) -> list[bytes]:

@@ -91,6 +91,9 @@ class Composite:
     """Applies processors one after the other."""
 
     def __init__(self, *processors: MessageProcessor) -> None:
+        for processor in processors:
+            if not callable(getattr(processor, "process", None)):
+                raise InvalidInput(f"a processor has a method process(messages); {processor!r} has none")
         self.processors = processors
 
     def process(self, messages: Sequence[Message]) -> Sequence[Message]:
