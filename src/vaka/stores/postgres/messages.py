@@ -16,6 +16,7 @@ from vaka.core.ports.messages import (
 from vaka.core.session.message_rows import indexed_blobs_of, message_of
 from vaka.core.types.errors import Corrupt, NotFound
 from vaka.core.types.ids import SessionId
+from vaka.stores.message_counts import NOTHING_COUNTED, CountedMessages, MessageCounts
 from vaka.stores.message_pages import (
     LISTED_ROLES,
     Candidate,
@@ -36,7 +37,7 @@ from vaka.stores.message_pages import (
 )
 from vaka.stores.postgres.database import PostgresConnection, PostgresDatabase, PostgresRecord
 from vaka.stores.postgres.encoding import decode_text, digest_text, encode_name, encode_text, postgres_key
-from vaka.stores.postgres.hub import PostgresPort
+from vaka.stores.postgres.hub import PostgresHub, PostgresPort
 from vaka.stores.postgres.message_rows import encode_terms, insert_messages, load_blobs
 
 MAX_OWNED_SESSIONS = 64
@@ -68,9 +69,11 @@ _SELECT_WITH_SESSION = (
 """The messages of a query and, also if there are none, whether the session was written before the index existed."""
 _SELECT_STATS = (
     "select role, count(*) as count, sum(size)::bigint as size, min(seq) as first, max(seq) as last "
-    "from vaka.messages where namespace = $1 and session = $2 and role = any ($3::text[]) group by role"
+    "from vaka.messages where namespace = $1 and session = $2 and role = any ($3::text[]) and seq > $4 group by role"
 )
-_SELECT_TIMES = "select ts from vaka.messages where namespace = $1 and session = $2 and seq in ($3, $4) order by seq"
+_SELECT_TIMES = (
+    "select seq, number, ts from vaka.messages where namespace = $1 and session = $2 and seq = any ($3::bigint[])"
+)
 _SELECT_SESSION = (
     "select exists (select from vaka.message_backlog b where b.namespace = s.namespace and b.session = s.id) as waits "
     "from vaka.sessions s where s.namespace = $1 and s.id = $2"
@@ -122,6 +125,10 @@ class _Statement:
 
 
 class PostgresMessages(PostgresPort):
+    def __init__(self, namespace: bytes, hub: PostgresHub) -> None:
+        super().__init__(namespace, hub)
+        self._counts = MessageCounts()
+
     async def list(self, session: SessionId, query: MessageQuery) -> MessagePage:
         position = parse_list_cursor(query)
         statement = _Statement([self._namespace, encode_name(session)], list_conditions(query.filter))
@@ -145,18 +152,26 @@ class PostgresMessages(PostgresPort):
 
     async def stats(self, session: SessionId) -> MessageStats:
         await self._check_session(session)
-        name = encode_name(session)
-        found = {row["role"]: row for row in await self._fetch(_SELECT_STATS, name, [*LISTED_ROLES])}
-        if not found:
-            return MessageStats()
-        first, last = min(row["first"] for row in found.values()), max(row["last"] for row in found.values())
-        times = [decode_text(row["ts"]) for row in await self._fetch(_SELECT_TIMES, name, first, last)]
-        counts = {role: row["count"] for role, row in found.items()}
-        return MessageStats(
+        known = self._counts.get(session)
+        return self._counts.put(session, await self._count(encode_name(session), known))
+
+    async def _count(self, name: bytes, known: CountedMessages) -> CountedMessages:
+        """Count the messages after those that are counted; all, if those are not stored any more."""
+        found = {row["role"]: row for row in await self._fetch(_SELECT_STATS, name, [*LISTED_ROLES], known.seq)}
+        ends = [known.seq, *(row[end] for row in found.values() for end in ("first", "last"))]
+        rows = {row["seq"]: row for row in await self._fetch(_SELECT_TIMES, name, ends)}
+        if known.seq and (known.seq not in rows or rows[known.seq]["number"] != known.mark):
+            return await self._count(name, NOTHING_COUNTED)
+        if not found or any(seq not in rows for seq in ends[1:]):  # deleted meanwhile
+            return known
+        counts, last = {role: row["count"] for role, row in found.items()}, max(ends[1:])
+        newer = MessageStats(
             message_count=sum(counts.values()), user_message_count=counts.get("user", 0),
             assistant_message_count=counts.get("assistant", 0), tool_message_count=counts.get("tool", 0),
-            first_message_at=times[0], last_message_at=times[-1], size_bytes=sum(row["size"] for row in found.values()),
+            first_message_at=decode_text(rows[min(ends[1:])]["ts"]), last_message_at=decode_text(rows[last]["ts"]),
+            size_bytes=sum(row["size"] for row in found.values()),
         )  # fmt: skip
+        return CountedMessages(last, rows[last]["number"], known.add(newer))
 
     async def search(self, query: MessageSearch) -> SearchPage:
         terms, position = parse_search(query)

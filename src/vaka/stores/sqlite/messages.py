@@ -20,6 +20,7 @@ from vaka.core.ports.messages import (
 from vaka.core.types.errors import Corrupt, NotFound
 from vaka.core.types.ids import SessionId
 from vaka.core.types.message import replace_surrogates
+from vaka.stores.message_counts import NOTHING_COUNTED, CountedMessages, MessageCounts
 from vaka.stores.message_pages import (
     Candidate,
     ListPosition,
@@ -38,7 +39,7 @@ from vaka.stores.message_pages import (
     search_conditions,
 )
 from vaka.stores.sqlite import message_words, rows
-from vaka.stores.sqlite.hub import SqlitePort
+from vaka.stores.sqlite.hub import OpenSqliteStore, SqlitePort
 from vaka.stores.sqlite.message_words import WaitingMessage, load_blobs, load_message, load_messages
 from vaka.stores.sqlite.rows import SqliteKey
 from vaka.text.search import ParsedQuery, SearchTerm, is_match, score_words
@@ -61,9 +62,9 @@ _SELECT_STATS = (
     "select count(*) filter (where role = 'user'), count(*) filter (where role = 'assistant'), "
     "count(*) filter (where role = 'tool'), min(seq) filter (where role <> 'call'), "
     "max(seq) filter (where role <> 'call'), total(size) filter (where role <> 'call') "
-    "from messages where namespace = ? and session = ?"
+    "from messages where namespace = ? and session = ? and seq > ?"
 )
-_SELECT_TIME = "select ts from messages where namespace = ? and session = ? and seq = ?"
+_SELECT_TIME = "select checksum, ts from messages where namespace = ? and session = ? and seq = ?"
 _SELECT_KEY = "select seq from names where namespace = ? and session = ? and kind = 'key' and name = ?"
 _SELECT_WAITING = (
     "select min(seq) from messages not indexed where number > ? and namespace = ? and session = ? and id = ? "
@@ -122,6 +123,10 @@ def _row_conditions(conditions: RowConditions) -> _Conditions:
 
 
 class SqliteMessages(SqlitePort):
+    def __init__(self, store: OpenSqliteStore) -> None:
+        super().__init__(store)
+        self._counts = MessageCounts()
+
     async def list(self, session: SessionId, query: MessageQuery) -> MessagePage:
         position, conditions = parse_list_cursor(query), _row_conditions(list_conditions(query.filter))
         await self._check_session(session)
@@ -144,9 +149,11 @@ class SqliteMessages(SqlitePort):
         return None
 
     async def stats(self, session: SessionId) -> MessageStats:
-        head = await self._check_session(session)
-        work = partial(_read_stats, self._key(session))
-        return await (self._database.run_in_thread(work) if head > LONG_SESSION else self._database.read(work))
+        head, known = await self._check_session(session), self._counts.get(session)
+        work = partial(_count_messages, self._key(session), known)
+        is_long = head - known.seq > LONG_SESSION
+        counted = await (self._database.run_in_thread(work) if is_long else self._database.read(work))
+        return self._counts.put(session, counted)
 
     async def search(self, query: MessageSearch) -> SearchPage:
         terms, position = parse_search(query)
@@ -279,15 +286,20 @@ def _find_row(key: SqliteKey, id: str, connection: sqlite3.Connection) -> Messag
     return None
 
 
-def _read_stats(key: SqliteKey, connection: sqlite3.Connection) -> MessageStats:
-    *counts, first, last, size = connection.execute(_SELECT_STATS, key).fetchone()
+def _count_messages(key: SqliteKey, known: CountedMessages, connection: sqlite3.Connection) -> CountedMessages:
+    """Count the messages after those that are counted; all, if those are not stored any more."""
+    counted = connection.execute(_SELECT_TIME, (*key, known.seq)).fetchone()
+    if counted is None or counted[0] != known.mark:
+        known = NOTHING_COUNTED
+    *counts, first, last, size = connection.execute(_SELECT_STATS, (*key, known.seq)).fetchone()
     if first is None:
-        return MessageStats()
-    times = [connection.execute(_SELECT_TIME, (*key, seq)).fetchone()[0] for seq in (first, last)]
-    return MessageStats(
+        return known
+    (_, begun), (mark, ended) = (connection.execute(_SELECT_TIME, (*key, seq)).fetchone() for seq in (first, last))
+    newer = MessageStats(
         message_count=sum(counts), user_message_count=counts[0], assistant_message_count=counts[1],
-        tool_message_count=counts[2], first_message_at=times[0], last_message_at=times[1], size_bytes=int(size),
+        tool_message_count=counts[2], first_message_at=begun, last_message_at=ended, size_bytes=int(size),
     )  # fmt: skip
+    return CountedMessages(last, mark, known.add(newer))
 
 
 def _match_expression(terms: ParsedQuery, scopes: Sequence[str]) -> str:

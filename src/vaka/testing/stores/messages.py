@@ -223,6 +223,24 @@ class MessageListContract:
         with pytest.raises(NotFound):
             await store.with_namespace("tenant").messages.list(SESSION, MessageQuery())
 
+    async def test_counts_follow_what_other_handles_write(self, store: Store, other: Store) -> None:
+        log = await write_conversation(store)
+        first = await store.messages.stats(SESSION)
+        term = await other.events.claim(SESSION)
+        await log.append_to(other, term, input_added("Is it dry?", "k2"), SessionOpened(agent="x"), release=True)
+        added = len(log.events[-2].stored)
+        expected = msgspec.structs.replace(
+            first, message_count=6, user_message_count=2, last_message_at=log.events[-2].ts,
+            size_bytes=first.size_bytes + added,
+        )  # fmt: skip
+        assert await store.messages.stats(SESSION) == await other.messages.stats(SESSION) == expected
+        await other.sessions.delete(SESSION)
+        await write_session(other, "s", *(input_added(str(n), str(n)) for n in range(20)))
+        counted = await store.messages.stats(SESSION)
+        assert (counted.message_count, counted.user_message_count, counted.assistant_message_count) == (20, 20, 0)
+        await other.erase([SESSION])
+        assert (await store.messages.stats(SESSION)).message_count == 0
+
     async def test_a_session_without_messages_has_an_empty_list(self, store: Store) -> None:
         await write_session(store, "s", SessionOpened(agent="x"))
         assert await list_texts(store, MessageQuery()) == []
