@@ -1,4 +1,4 @@
-"""The limits of a thread as data."""
+"""The limits of a thread as data, and when it counts as idle."""
 
 from typing import Any
 
@@ -22,3 +22,15 @@ async def test_stored_limits_that_cannot_be_are_none() -> None:
         thread = await runtime.threads.create(metadata={POLICY_KEY: {"max_messages": -1}})
         assert thread.policy is None
         assert (await runtime.threads.add_message(thread.id, {"role": "user", "content": "Hello"})).added
+
+
+async def test_a_message_of_an_earlier_time_does_not_make_a_thread_idle() -> None:
+    async with vaka.Runtime(store="memory:") as runtime:
+        threads = runtime.threads
+        thread = await threads.create(id="t", policy=ThreadPolicy())
+        for number in range(2):
+            await threads.add_message("t", {"role": "user", "content": f"{number}", "ts": "2020-01-01T00:00:00Z"})
+        now = await threads.get("t")
+        assert (now.state, now.updated_at) == ("active", thread.created_at)
+        copy = await threads.import_lines([line async for line in threads.export("t")], id="copy")
+        assert (copy.state, copy.updated_at) == ("active", copy.created_at)

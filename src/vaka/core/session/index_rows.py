@@ -43,14 +43,20 @@ def advance_row(info: SessionInfo, events: Sequence[Event]) -> SessionInfo:
             if row is info:
                 row = _SessionRow(info)
             change(row, event, event.data)  # type: ignore[arg-type]  # a _SessionRow since the first change
-    last = events[-1]
+    last, created = events[-1], info.created or events[0].ts
     return SessionInfo(
         id=info.id, head=last.seq, hash=last.hash, epoch=last.epoch, term=info.term, title=row.title, agent=row.agent,
         turn=row.turn, inputs=row.inputs, pending=row.pending, closed=row.closed,
-        created=info.created or events[0].ts, updated=last.ts, origin=row.origin, folder=row.folder,
+        created=created, updated=last.ts if last.ts >= created else _last_change(events, created, info.updated),
+        origin=row.origin, folder=row.folder,
         owner=row.owner, tags=row.tags, metadata=row.metadata, state=row.state, version=row.version, erased=row.erased,
         live=info.live,
     )  # fmt: skip
+
+
+def _last_change(events: Sequence[Event], created: str, before: str) -> str:
+    """Return when a session was last changed; a message that was said before it was created does not make it older."""
+    return next((event.ts for event in reversed(events) if event.ts >= created), before or created)
 
 
 class _SessionRow:
