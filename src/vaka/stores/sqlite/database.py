@@ -209,6 +209,10 @@ def _set_outcome(future: "asyncio.Future[Any]", outcome: WorkOutcome) -> None:
         future.set_result(outcome)
 
 
+CHECKPOINT_ROWS = 500
+"""Rows that groups of writes insert before a checkpoint in the writer thread: about 800 pages."""
+_CHECKPOINT_PASSES = 3
+
 MAX_JOBS = 64
 
 MAX_ROWS = 512
@@ -248,6 +252,9 @@ class SqliteDatabase:
         self._scheduled = False
         self._thread_write: asyncio.Future[list[WorkOutcome]] | None = None
         self._immediate_writer: asyncio.Task[Any] | None = None
+        self._rows_in_log = 0
+        """About how many rows the write-ahead log has since the last checkpoint that this handle has begun."""
+        self._thread_checkpoint: asyncio.Future[None] | None = None
         self._closed = False
 
     @property
@@ -409,7 +416,22 @@ class SqliteDatabase:
                 raise
             self._close_if_lost(connection)
             _set_outcomes(jobs, outcomes)
+            self._count_rows(sum(job.rows for job in jobs))
         self._schedule(asyncio.get_running_loop())
+
+    def _count_rows(self, rows: int) -> None:
+        """Begin a checkpoint in the writer thread when the write-ahead log has grown."""
+        self._rows_in_log += rows
+        if self._rows_in_log < CHECKPOINT_ROWS or self._thread_checkpoint is not None:
+            return
+        self._rows_in_log = 0
+        self._thread_checkpoint = self._thread.run(_checkpoint)
+        self._thread_checkpoint.add_done_callback(self._end_checkpoint)
+
+    def _end_checkpoint(self, checkpoint: "asyncio.Future[None]") -> None:
+        self._thread_checkpoint = None
+        if not checkpoint.cancelled():
+            checkpoint.exception()  # the next commit that finds the log too long makes a checkpoint itself
 
     def _take_jobs(self) -> list[WriteJob]:
         jobs: list[WriteJob] = []
@@ -443,6 +465,17 @@ def _set_outcomes(jobs: list[WriteJob], outcomes: list[WorkOutcome]) -> None:
         common.on_failpoint("append.before_ack")
     for job, outcome in zip(jobs, outcomes, strict=True):
         job.set_outcome(outcome)
+
+
+def _checkpoint(connection: sqlite3.Connection) -> None:
+    """Copy the write-ahead log into the database; again, if commits have extended it meanwhile.
+
+    When all of it is copied, the next commit begins the log anew.
+    """
+    for _ in range(_CHECKPOINT_PASSES):
+        busy, pages, copied = connection.execute("pragma wal_checkpoint(passive)").fetchone()
+        if busy or pages == copied:
+            return
 
 
 def _do_nothing(_: sqlite3.Connection) -> None:
