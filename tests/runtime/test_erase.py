@@ -16,7 +16,7 @@ from vaka.core.ports.vectors import VectorRecord
 from vaka.core.session.index_rows import blobs_of
 from vaka.core.types.control import InputAdded
 from vaka.core.types.errors import ErasedSession, InvalidInput, NotFound
-from vaka.core.types.ids import Digest, SessionId
+from vaka.core.types.ids import Digest, SessionId, Term
 from vaka.core.types.message import Text
 from vaka.memory.memory_scope import memory_scope
 from vaka.memory.owner import encode_name
@@ -212,3 +212,41 @@ async def test_a_large_input_for_a_turn_of_another_process_outlives_an_erasure(t
         assert await _missing_blobs(stores[0], "b") == set()
     for store in stores:
         await store.close()
+
+
+class ErasingEvents:
+    """Events of a store in which a session is erased when another one is claimed."""
+
+    def __init__(self, store: MemoryStore, session: str) -> None:
+        self._store, self._inner, self._session = store, store.events, SessionId(session)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
+
+    async def claim(self, session: SessionId) -> Term:
+        await self._store.erase([self._session])
+        return await self._inner.claim(session)
+
+
+async def test_a_fork_of_a_session_that_is_erased_meanwhile_does_not_stay() -> None:
+    store = MemoryStore()
+    async with runtime(store) as rt:
+        await (await rt.open(agent(ScriptedModel(say("Hello."))), id="a")).run("large " * 20_000)
+        store.events = ErasingEvents(store, "a")
+        with pytest.raises(ErasedSession):
+            await rt.fork("a", id="b")
+        assert await store.sessions.find(SessionId("b")) is None
+
+
+async def test_a_large_message_of_a_thread_outlives_an_erasure_of_its_copy(tmp_path: Path) -> None:
+    large = "large " * 20_000
+    store: Any = SqliteStore(tmp_path / "s.db", durability="process")
+    async with runtime(store) as rt:
+        for id in ("a", "b"):
+            await rt.threads.create(id=id)
+            await rt.threads.add_message(id, {"role": "user", "content": large})
+        await rt.erase("a")
+        assert await _missing_blobs(store, "b") == set()
+        (message,) = (await rt.threads.get_messages("b")).messages
+        assert message.text
+    await store.close()

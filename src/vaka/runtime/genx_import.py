@@ -74,16 +74,16 @@ async def write_imported(
     """
 
     async def compose_stored(now: OpenedSession) -> list[TimedEntry]:
-        return await store_entries(runtime, now.state, compose(now), session=session.id)
+        return await store_entries(runtime, session.id, now.state, compose(now))
 
     await session.append_entries(compose_stored)
 
 
 async def store_entries(
-    runtime: Runtime, state: SessionState, entries: Sequence[LogEntry], *, session: str = ""
+    runtime: Runtime, session: SessionId, state: SessionState, entries: Sequence[LogEntry]
 ) -> list[TimedEntry]:
     """Return entries that follow a state of a session, large texts stored as its blobs. Raises ``LogError``."""
-    owner = BlobContext(runtime.store, runtime.secrets, SessionId(session))
+    owner = BlobContext(runtime.store, runtime.secrets, session)
     timed: list[TimedEntry] = []
     for time, scope, body in entries:
         timed.append((format_timestamp(time) if time else "", scope, await _offload(owner, body)))

@@ -69,6 +69,10 @@ async def fork(
     except BaseException:
         await store.events.release(new_session, term)
         raise
+    current = await store.sessions.find(origin)
+    if current is not None and current.erased:  # meanwhile: the copy must not outlast it
+        await store.sessions.delete(new_session)
+        require_data(current)
 
 
 async def delete_session(store: Store, session: SessionId) -> None:

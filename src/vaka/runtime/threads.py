@@ -224,7 +224,8 @@ class Threads:
                 return []
             deleted = deletion.found
             rewind = [("", scope, body) for _, scope, body in deletion.rewind]
-            return [*rewind, *await store_entries(self._runtime, deletion.state, deletion.following)]
+            session, following = SessionId(thread.id), deletion.following
+            return [*rewind, *await store_entries(self._runtime, session, deletion.state, following)]
 
         await self._edit(thread, compose)
         missing = [id for id in ids if id not in deleted]
@@ -391,7 +392,7 @@ class Threads:
             if only_active and any(one.added for one in added):
                 check_active(await self._with_due_state(current))
             turns.end_turn()
-            return await store_entries(self._runtime, now.state, turns.entries)
+            return await store_entries(self._runtime, SessionId(thread.id), now.state, turns.entries)
 
         await self._edit(thread, compose, info)
         return tuple(added)
