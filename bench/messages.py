@@ -160,7 +160,7 @@ async def time_store(url: str, kind: stores.StoreKind, total: int, count: int, a
     vocabulary = Vocabulary()
     await fill_store(url, kind, THREADS, total // THREADS, vocabulary)
     if analyze:
-        await _run_sql(url, analyze)
+        await run_sql(url, analyze)
     with raised_priority() as priority:  # threads that the store starts from here on have it, too
         store = lazy.open_store(url, durability=kind.durability)
         try:
@@ -183,7 +183,7 @@ async def add_often(writer: ThreadWriter, count: int) -> list[float]:
     return taken
 
 
-async def _run_sql(dsn: str, statement: str) -> None:
+async def run_sql(dsn: str, statement: str) -> None:
     connection = await asyncpg.connect(dsn)
     await connection.execute(statement)
     await connection.close()

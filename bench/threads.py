@@ -3,12 +3,12 @@
 import asyncio
 import time
 from collections.abc import Awaitable
-from typing import Any
+from typing import Any, NamedTuple
 
 import vaka
 from bench import stores
-from bench.measure import percentile, raised_priority
-from bench.messages import OPERATION_TARGET_MS, THREADS, WRITERS, Vocabulary
+from bench.measure import percentile, raised_niceness
+from bench.messages import OPERATION_TARGET_MS, THREADS, WRITERS, Vocabulary, run_sql
 from bench.row import Row
 from vaka.core.ports.messages import MessageQuery, MessageSearch
 from vaka.runtime import lazy
@@ -23,8 +23,9 @@ class TimedOperations:
     def __init__(self) -> None:
         self.taken: dict[str, list[float]] = {}
 
-    async def time(self, name: str, operation: Awaitable[Any]) -> Any:
-        begun = time.perf_counter()
+    async def time(self, name: str, operation: Awaitable[Any], begun: float | None = None) -> Any:
+        """Time an operation, from the moment it was due if that is given: waiting for its turn counts, too."""
+        begun = time.perf_counter() if begun is None else begun
         result = await operation
         self.taken.setdefault(name, []).append(time.perf_counter() - begun)
         return result
@@ -42,28 +43,53 @@ async def fill_threads(runtime: Runtime, messages: int, vocabulary: Vocabulary) 
     await runtime.threads.search(MessageSearch(text=vocabulary.words[0]))
 
 
-async def work(runtime: Runtime, writer: int, count: int, times: TimedOperations) -> None:
+class Load(NamedTuple):
+    """How writers work: at a steady rate each, or without a pause; in threads of their own, or in the same ones."""
+
+    name: str
+    rate: float = 0.0
+    """Rounds of operations a second and writer; 0 for as many as possible."""
+    shared: bool = False
+    target: float | None = None
+
+
+LOADS = (
+    Load(f"{WRITERS} writers", rate=25, target=OPERATION_TARGET_MS),
+    Load(f"{WRITERS} writers without a pause"),
+    Load(f"{WRITERS} writers without a pause, in the same threads", shared=True),
+)
+
+
+async def work(runtime: Runtime, writer: int, count: int, times: TimedOperations, load: Load) -> None:
     """Use threads as an application does: most operations add and list messages."""
     threads, latest = runtime.threads, MessageQuery(reverse=True)
+    due = time.perf_counter() + (writer / WRITERS / load.rate if load.rate else 0.0)
     for number in range(count):
-        id = f"thread-{(writer + number) % THREADS}"
-        message = {"role": "user", "content": f"message {number}", "id": f"{writer}-{number}"}
-        await times.time("add a message", threads.add_message(id, message))
+        if load.rate:
+            await asyncio.sleep(due - time.perf_counter())
+        id = f"thread-{(writer + number) % THREADS if load.shared else writer}"
+        message = {"role": "user", "content": f"message {number}", "id": f"{load.name} {writer} {number}"}
+        await times.time("add a message", threads.add_message(id, message), due if load.rate else None)
         await times.time("list the newest 50", threads.get_messages(id, latest))
         await times.time("get a thread", threads.get(id))
         if number % 5 == 0:
             await times.time("change a thread", threads.update(id, metadata={"number": number}))
             await times.time("create a thread", threads.create(title="new", resource_id=f"new-{writer}"))
             await times.time("list the threads of an owner", threads.list(resource_id="owner-1"))
+            await times.time("count a thread", threads.stats(id))
+        due += 1 / load.rate if load.rate else 0.0
 
 
-async def time_threads(url: str, kind: stores.StoreKind, total: int, count: int) -> TimedOperations:
-    """Fill a store and use it with ``WRITERS`` writers at the same time."""
-    store, vocabulary, times = lazy.open_store(url, durability=kind.durability), Vocabulary(), TimedOperations()
+async def time_threads(url: str, kind: stores.StoreKind, total: int, count: int) -> dict[Load, TimedOperations]:
+    """Fill a store and use it with ``WRITERS`` writers at the same time, under each load."""
+    store, times = lazy.open_store(url, durability=kind.durability), {load: TimedOperations() for load in LOADS}
     try:
         async with vaka.Runtime(store=store) as runtime:
-            await fill_threads(runtime, total // THREADS, vocabulary)
-            await asyncio.gather(*(work(runtime, writer, count // WRITERS, times) for writer in range(WRITERS)))
+            await fill_threads(runtime, total // THREADS, Vocabulary())
+            if kind is stores.POSTGRES:  # otherwise the server does so while the first operations are timed
+                await run_sql(url, "vacuum (analyze)")
+            for load, found in times.items():
+                await asyncio.gather(*(work(runtime, n, count // WRITERS, found, load) for n in range(WRITERS)))
     finally:
         await store.close()
     return times
@@ -73,19 +99,23 @@ def measure_operations(quick: bool) -> list[Row]:
     """Measure SQLite in both durabilities, and PostgreSQL."""
     total, count = (10_000, 200) if quick else (100_000, 2000)
     rows: list[Row] = []
-    with stores.temporary_folder() as home, raised_priority() as priority, stores.run_postgres() as dsn:
+    with stores.temporary_folder() as home, raised_niceness() as priority, stores.run_postgres() as dsn:
         for kind in (stores.PROCESS, stores.POWER, stores.POSTGRES):
             if kind is stores.POSTGRES and dsn is None:
                 rows.append(kind.missing_row("operations of threads"))
                 continue
             url = stores.store_url_of(kind, home, dsn) if kind is stores.POSTGRES else stores.store_url_of(kind, home)
-            times = asyncio.run(time_threads(url, kind, total, count))
-            note = f"{total:,} messages in {THREADS} threads; {priority}"
-            rows += [
-                kind.row(
-                    f"{name} p99, {WRITERS} at a time", percentile(taken, 0.99) * 1e3, "ms",
-                    target=OPERATION_TARGET_MS, note=note,
-                )
-                for name, taken in times.taken.items()
-            ]  # fmt: skip
+            for load, times in asyncio.run(time_threads(url, kind, total, count)).items():
+                rows += _rows_of(kind, load, times, f"{total:,} messages in {THREADS} threads; {priority}")
     return rows
+
+
+def _rows_of(kind: stores.StoreKind, load: Load, times: TimedOperations, note: str) -> list[Row]:
+    pace = f"{load.rate * WRITERS:g} rounds a second; " if load.rate else ""
+    return [
+        kind.row(
+            f"{name} p99, {load.name}", percentile(taken, 0.99) * 1e3, "ms", target=load.target,
+            note=f"median {percentile(taken, 0.5) * 1e3:.3g} ms; {pace}{note}",
+        )
+        for name, taken in times.taken.items()
+    ]  # fmt: skip

@@ -11,7 +11,6 @@ import msgspec
 
 from vaka.core.ports.store import SessionInfo, Store
 from vaka.core.session.branches import end_turn_entries, fork_entries, rewind_entries
-from vaka.core.session.context_window import ContextWindow
 from vaka.core.session.fold import fold
 from vaka.core.session.hash_chain import seal_chain
 from vaka.core.session.index_rows import HIDDEN_KEY, MAX_METADATA_BYTES, merge_metadata, require_data
@@ -317,13 +316,12 @@ class EditCaches(NamedTuple):
     async def hold(self, store: Store, session: SessionId, now: OpenedSession, events: Sequence[Event]) -> None:
         """Hold a session for its next edit or turn, with the events that were appended to it."""
         fold(now.state, events)
-        now.window.add(events, now.state)
+        if now.tail.has_window:
+            now.window.add(events, now.state)
         now.tail.add(events)
         await now.tail.save_if_due(store, session, now.state, events[-1].hash)
-        if now.tail.has_window:
-            self.warm.put(session, now._replace(last=events[-1]))
-        else:
-            self.states.put(session, now._replace(last=events[-1], window=ContextWindow((), now.state)))
+        cache = self.warm if now.tail.has_window else self.states
+        cache.put(session, now._replace(last=events[-1], info=None))
 
 
 async def read_last_turn(store: Store, session: SessionId) -> tuple[Event, ...]:

@@ -36,11 +36,11 @@ class OpenedSession(NamedTuple):
     """Its index row, for an edit."""
 
 
-def empty_session() -> OpenedSession:
+def empty_session(*, with_window: bool = True) -> OpenedSession:
     """Return a session without events."""
     state = SessionState()
     window = ContextWindow((), state)
-    return OpenedSession(state, window, None, SnapshotTail(window))
+    return OpenedSession(state, window, None, SnapshotTail(window if with_window else None))
 
 
 async def reopen_warm(store: Store, session: SessionId, warm: OpenedSession) -> OpenedSession | None:
@@ -66,7 +66,8 @@ async def read_newer(
     if not new or new[0].prev != last.hash or any(_needs_whole_log(event, last) for event in new):
         return None
     fold(warm.state, new)
-    warm.window.add(new, warm.state)
+    if warm.tail.has_window:
+        warm.window.add(new, warm.state)
     warm.tail.add(new)
     return warm._replace(last=new[-1])
 
@@ -83,7 +84,7 @@ async def reopen(
     Without its context window, which is empty then, it costs little however long the conversation is.
     """
     if await store.sessions.find(session) is None:
-        return empty_session()
+        return empty_session(with_window=with_window)
     limit = upto
     while True:
         snapshot = await _load_snapshot(store, session, limit)

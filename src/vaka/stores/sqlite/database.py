@@ -209,8 +209,11 @@ def _set_outcome(future: "asyncio.Future[Any]", outcome: WorkOutcome) -> None:
         future.set_result(outcome)
 
 
-CHECKPOINT_ROWS = 500
-"""Rows that groups of writes insert before a checkpoint in the writer thread: about 800 pages."""
+THREAD_CHECKPOINT_PAGES = 1000
+"""Pages that groups of writes append to the write-ahead log, about, before a checkpoint in the writer thread.
+
+It is done before the log has ``CHECKPOINT_PAGES``: then a commit makes the checkpoint itself.
+"""
 _CHECKPOINT_PASSES = 3
 
 MAX_JOBS = 64
@@ -252,8 +255,8 @@ class SqliteDatabase:
         self._scheduled = False
         self._thread_write: asyncio.Future[list[WorkOutcome]] | None = None
         self._immediate_writer: asyncio.Task[Any] | None = None
-        self._rows_in_log = 0
-        """About how many rows the write-ahead log has since the last checkpoint that this handle has begun."""
+        self._pages_in_log = 0
+        """About how many pages the write-ahead log has got since the last checkpoint that this handle has begun."""
         self._thread_checkpoint: asyncio.Future[None] | None = None
         self._closed = False
 
@@ -416,15 +419,15 @@ class SqliteDatabase:
                 raise
             self._close_if_lost(connection)
             _set_outcomes(jobs, outcomes)
-            self._count_rows(sum(job.rows for job in jobs))
+            self._count_pages(4 + 2 * sum(job.rows for job in jobs))
         self._schedule(asyncio.get_running_loop())
 
-    def _count_rows(self, rows: int) -> None:
-        """Begin a checkpoint in the writer thread when the write-ahead log has grown."""
-        self._rows_in_log += rows
-        if self._rows_in_log < CHECKPOINT_ROWS or self._thread_checkpoint is not None:
+    def _count_pages(self, pages: int) -> None:
+        """Begin a checkpoint in the writer thread when the write-ahead log has grown by about so many pages."""
+        self._pages_in_log += pages
+        if self._pages_in_log < THREAD_CHECKPOINT_PAGES or self._thread_checkpoint is not None:
             return
-        self._rows_in_log = 0
+        self._pages_in_log = 0
         self._thread_checkpoint = self._thread.run(_checkpoint)
         self._thread_checkpoint.add_done_callback(self._end_checkpoint)
 

@@ -214,7 +214,9 @@ async def index_waiting(database: SqliteDatabase) -> bool:
         size, after = sum(len(one.words) for one in batch), batch[-1].number
         await asyncio.sleep(0)
     work = partial(_insert_words, indexed, batch, MERGED_PAGES + 2 * size // _PAGE_BYTES)
-    return bool(batch) and await database.write(work, size=_THREAD_SIZE if size > 2 * BATCH_BYTES else size)
+    if not batch:
+        return False
+    return await database.write(work, rows=len(batch), size=_THREAD_SIZE if size > 2 * BATCH_BYTES else size)
 
 
 async def index_batches(database: SqliteDatabase, rest: int, is_closing: Callable[[], bool]) -> None:
