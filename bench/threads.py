@@ -1,6 +1,7 @@
 """What the operations of ``runtime.threads`` take among many messages, with several writers at the same time."""
 
 import asyncio
+import os
 import time
 from collections.abc import Awaitable
 from typing import Any, NamedTuple
@@ -54,7 +55,7 @@ class Load(NamedTuple):
 
 
 LOADS = (
-    Load(f"{WRITERS} writers", rate=25, target=OPERATION_TARGET_MS),
+    Load(f"{WRITERS} writers", rate=12.5, target=OPERATION_TARGET_MS),
     Load(f"{WRITERS} writers without a pause"),
     Load(f"{WRITERS} writers without a pause, in the same threads", shared=True),
 )
@@ -87,7 +88,11 @@ async def time_threads(url: str, kind: stores.StoreKind, total: int, count: int)
         async with vaka.Runtime(store=store) as runtime:
             await fill_threads(runtime, total // THREADS, Vocabulary())
             if kind is stores.POSTGRES:  # otherwise the server does so while the first operations are timed
-                await run_sql(url, "vacuum (analyze)")
+                for statement in ("vacuum (analyze)", "checkpoint"):
+                    await run_sql(url, statement)
+            os.sync()  # commits do not wait for the disk to write what the store was filled with
+            warmup = Load("warm-up", rate=LOADS[0].rate)  # connections are opened, and statements prepared
+            await asyncio.gather(*(work(runtime, n, 5, TimedOperations(), warmup) for n in range(WRITERS)))
             for load, found in times.items():
                 await asyncio.gather(*(work(runtime, n, count // WRITERS, found, load) for n in range(WRITERS)))
     finally:

@@ -11,7 +11,7 @@ from vaka.core.types.ids import SessionId
 from vaka.memory.threads import Thread
 from vaka.runtime.thread_deletion import count_visible, list_visible
 
-MEASURED_MESSAGES = 200
+MEASURED_MESSAGES = 100
 """The last messages whose answers are measured."""
 
 

@@ -18,7 +18,6 @@ from vaka.core.types.errors import Corrupt, NotFound
 from vaka.core.types.ids import SessionId
 from vaka.stores.message_counts import NOTHING_COUNTED, CountedMessages, MessageCounts
 from vaka.stores.message_pages import (
-    LISTED_ROLES,
     Candidate,
     ListPosition,
     RowConditions,
@@ -68,16 +67,17 @@ _SELECT_WITH_SESSION = (
 )
 """The messages of a query and, also if there are none, whether the session was written before the index existed."""
 _SELECT_STATS = (
-    "select role, count(*) as count, sum(size)::bigint as size, min(seq) as first, max(seq) as last "
-    "from vaka.messages where namespace = $1 and session = $2 and role = any ($3::text[]) and seq > $4 group by role"
+    "select exists (select from vaka.message_backlog b where b.namespace = s.namespace and b.session = s.id) as waits, "
+    "(select k.number from vaka.messages k where k.namespace = $1 and k.session = $2 and k.seq = $3) as mark, c.*, "
+    "(select f.ts from vaka.messages f where f.namespace = $1 and f.session = $2 and f.seq = c.first) as begun, "
+    "l.ts as ended, l.number from vaka.sessions s cross join lateral (select count(*) as messages, "
+    "count(*) filter (where m.role = 'user') as users, count(*) filter (where m.role = 'assistant') as answers, "
+    "sum(m.size)::bigint as size, min(m.seq) as first, max(m.seq) as last from vaka.messages m "
+    "where m.namespace = $1 and m.session = $2 and m.seq > $3 and m.role <> 'call') c "
+    "left join vaka.messages l on l.namespace = $1 and l.session = $2 and l.seq = c.last "
+    "where s.namespace = $1 and s.id = $2"
 )
-_SELECT_TIMES = (
-    "select seq, number, ts from vaka.messages where namespace = $1 and session = $2 and seq = any ($3::bigint[])"
-)
-_SELECT_SESSION = (
-    "select exists (select from vaka.message_backlog b where b.namespace = s.namespace and b.session = s.id) as waits "
-    "from vaka.sessions s where s.namespace = $1 and s.id = $2"
-)
+"""The counts of the messages after $3, and whether that message is still there."""
 _SELECT_OWNED = "select id from vaka.sessions where namespace = $1 and belongs_to = $2 and belongs_to <> '' limit $3"
 _SELECT_HITS = (
     f"select m.number, m.session, m.seq, {_BODY}, {_TOOL_NAME} from vaka.messages m "  # noqa: S608  # nosec B608  # constants
@@ -151,27 +151,17 @@ class PostgresMessages(PostgresPort):
         return found[0] if found else None
 
     async def stats(self, session: SessionId) -> MessageStats:
-        await self._check_session(session)
         known = self._counts.get(session)
-        return self._counts.put(session, await self._count(encode_name(session), known))
-
-    async def _count(self, name: bytes, known: CountedMessages) -> CountedMessages:
-        """Count the messages after those that are counted; all, if those are not stored any more."""
-        found = {row["role"]: row for row in await self._fetch(_SELECT_STATS, name, [*LISTED_ROLES], known.seq)}
-        ends = [known.seq, *(row[end] for row in found.values() for end in ("first", "last"))]
-        rows = {row["seq"]: row for row in await self._fetch(_SELECT_TIMES, name, ends)}
-        if known.seq and (known.seq not in rows or rows[known.seq]["number"] != known.mark):
-            return await self._count(name, NOTHING_COUNTED)
-        if not found or any(seq not in rows for seq in ends[1:]):  # deleted meanwhile
-            return known
-        counts, last = {role: row["count"] for role, row in found.items()}, max(ends[1:])
-        newer = MessageStats(
-            message_count=sum(counts.values()), user_message_count=counts.get("user", 0),
-            assistant_message_count=counts.get("assistant", 0), tool_message_count=counts.get("tool", 0),
-            first_message_at=decode_text(rows[min(ends[1:])]["ts"]), last_message_at=decode_text(rows[last]["ts"]),
-            size_bytes=sum(row["size"] for row in found.values()),
-        )  # fmt: skip
-        return CountedMessages(last, rows[last]["number"], known.add(newer))
+        row = await self._fetch_row(_SELECT_STATS, encode_name(session), known.seq)
+        if row is not None and row["waits"]:
+            await index_backlog(self._database, self._namespace, encode_name(session))
+            return await self.stats(session)
+        if row is None:
+            raise NotFound(f"there is no session {session!r}")
+        if known.seq and row["mark"] != known.mark:
+            self._counts.put(session, NOTHING_COUNTED)
+            return await self.stats(session)
+        return self._counts.put(session, _add_counts(known, row))
 
     async def search(self, query: MessageSearch) -> SearchPage:
         terms, position = parse_search(query)
@@ -255,14 +245,6 @@ class PostgresMessages(PostgresPort):
             return [f"'{scope_word('n', namespace)}'"]
         return [f"'{scope_word('s', namespace, session)}'" for session in sessions]
 
-    async def _check_session(self, session: SessionId) -> None:
-        """Raise ``NotFound`` for an unknown session. One that was written before the index existed gets its rows."""
-        row = await self._fetch_row(_SELECT_SESSION, encode_name(session))
-        if row is None:
-            raise NotFound(f"there is no session {session!r}")
-        if row["waits"]:
-            await index_backlog(self._database, self._namespace, encode_name(session))
-
 
 def _session_condition(column: str) -> str:
     return (
@@ -284,6 +266,18 @@ def _messages_of(rows: Sequence[PostgresRecord]) -> list[MessageRow]:
             )
         messages.append(message)
     return messages
+
+
+def _add_counts(known: CountedMessages, row: PostgresRecord) -> CountedMessages:
+    if not row["messages"]:
+        return known
+    users, answers, count = row["users"], row["answers"], row["messages"]
+    newer = MessageStats(
+        message_count=count, user_message_count=users, assistant_message_count=answers,
+        tool_message_count=count - users - answers, first_message_at=decode_text(row["begun"]),
+        last_message_at=decode_text(row["ended"]), size_bytes=row["size"],
+    )  # fmt: skip
+    return CountedMessages(row["last"], row["number"], known.add(newer))
 
 
 async def index_backlog(database: PostgresDatabase, namespace: bytes, session: bytes | None = None) -> None:
