@@ -3,7 +3,9 @@
 import asyncio
 import logging
 import sqlite3
+from collections.abc import Awaitable, Callable
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +28,7 @@ from vaka.testing.stores.messages import (
     tool_result,
     write_conversation,
 )
-from vaka.testing.stores.sealed_events import input_added, turn_events, write_session
+from vaka.testing.stores.sealed_events import find_session, input_added, turn_events, write_session
 
 S = SessionId("s")
 
@@ -79,6 +81,45 @@ async def test_a_message_of_many_words_is_indexed_and_found(store: SqliteStore, 
     await store.hub.index_until(0)
     assert _execute(path, "select count(*) from message_words") == [(2,)]
     assert len(await search_all(store, "canoe", 10)) == 2
+
+
+async def _count_steps(store: SqliteStore, work: Callable[[], Awaitable[object]]) -> int:
+    """Return the instructions that SQLite executes for some work, in hundreds."""
+    counted = 0
+
+    def count() -> int:
+        nonlocal counted
+        counted += 1
+        return 0
+
+    def set_handler(handler: Callable[[], int] | None) -> Callable[[sqlite3.Connection], None]:
+        return lambda connection: connection.set_progress_handler(handler, 100)
+
+    await store.hub.database.read(set_handler(count))
+    await work()
+    await store.hub.database.read(set_handler(None))
+    return counted
+
+
+@pytest.mark.parametrize("id", ["k7", "unknown"])
+async def test_looking_up_a_message_costs_the_same_in_a_long_session(store: SqliteStore, id: str) -> None:
+    await write_session(store, "short", *_make_inputs(20))
+    await write_session(store, "long", *_make_inputs(5000))
+    await store.hub.index_until(0)
+    await write_session(store, "others", *_make_inputs(60))  # these wait for their words to be indexed
+    short, long = [
+        await _count_steps(store, partial(store.messages.find, SessionId(name), id)) for name in ("short", "long")
+    ]
+    assert long <= short + 2
+
+
+async def test_counting_a_counted_session_reads_only_what_is_new(store: SqliteStore) -> None:
+    log = await write_session(store, "s", *_make_inputs(5000))
+    first = await _count_steps(store, partial(store.messages.stats, S))
+    await store.events.append_idle(await find_session(store), log.seal(input_added("one more", "more")))
+    again = await _count_steps(store, partial(store.messages.stats, S))
+    assert (await store.messages.stats(S)).message_count == 5001
+    assert again * 20 < first
 
 
 async def test_closing_a_store_does_not_wait_for_all_words(store: SqliteStore, path: Path) -> None:
