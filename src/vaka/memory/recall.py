@@ -26,7 +26,7 @@ from vaka.memory.enclosed_text import enclose_text
 from vaka.memory.memory_scope import MEMORY_SCOPES, MemoryScope, memory_scope
 from vaka.memory.owner import find_owner
 from vaka.memory.semantic import DEFAULT_COLLECTION, ScopedMemory
-from vaka.memory.semantic_tools import TOOL_NAMES, describe_memory, make_tools
+from vaka.memory.semantic_tools import SOURCE_SESSION, TOOL_NAMES, describe_memory, make_tools
 
 TAG = "recalled_memories"
 MAX_RECALLED_CHARS = 2_000
@@ -109,7 +109,8 @@ class SemanticMemory(Middleware):
 
     async def after_agent(self, turn: Turn, outcome: Outcome) -> Outcome:
         spoken: str | None = turn.values.get(f"{self._key}.input")
-        if self._messages and outcome.stop == "completed" and spoken is not None and not turn.path:
+        is_conversation = not turn.path and SOURCE_SESSION not in turn.values  # an extraction has copies of another one
+        if self._messages and outcome.stop == "completed" and spoken is not None and is_conversation:
             memory = self._message_memory(await self.open(turn), turn)
             said = [SpokenText("user", spoken), SpokenText("assistant", outcome.text)]
             try:

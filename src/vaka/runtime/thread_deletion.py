@@ -19,7 +19,7 @@ from vaka.core.ports.messages import (
     SearchHit,
     SearchPage,
 )
-from vaka.core.ports.store import Store
+from vaka.core.ports.store import BACKGROUND_TAG, Store
 from vaka.core.session.branches import rewind_entries
 from vaka.core.session.index_rows import HIDDEN_KEY
 from vaka.core.session.snapshot import OpenedSession, reopen
@@ -51,7 +51,7 @@ MAX_HIDDEN_PARTS = 20
 """Parts of the log that are hidden; with more, the later half becomes one part."""
 _COUNT_PAGE = 1000
 _SEARCH_PAGE, _SEARCH_ROUNDS = 200, 20
-"""What a search reads further, and how often, for a page that hidden messages have made shorter."""
+"""What a search reads further, and how often, for a page that messages left out have made shorter."""
 _DELETED_RESULT = (Text(text="This result was deleted."),)
 
 
@@ -193,10 +193,11 @@ def is_hidden(hidden: Sequence[HiddenMessages], seq: int) -> bool:
 async def search_visible(store: Store, search: MessageSearch) -> SearchPage:
     """Return a page of the messages that a search finds and that are not hidden.
 
-    After very many hidden ones it has fewer than its limit, and ``next``.
+    Background sessions have copies of what was said; a search finds those only if it names the session. After very many
+    messages that are left out, the page has fewer than its limit, and ``next``.
     """
     page = await store.messages.search(search)
-    visible = await _drop_hidden(store, page.hits)
+    visible = await _drop_hidden(store, search, page.hits)
     hits = list(visible)
     for _ in range(_SEARCH_ROUNDS):
         missing = search.limit - len(hits)
@@ -204,7 +205,7 @@ async def search_visible(store: Store, search: MessageSearch) -> SearchPage:
             break
         more = msgspec.structs.replace(search, after=page.next, limit=_SEARCH_PAGE)
         page = await store.messages.search(more)
-        visible = await _drop_hidden(store, page.hits)
+        visible = await _drop_hidden(store, search, page.hits)
         if len(visible) > missing:
             visible = visible[:missing]
             limit = page.hits.index(visible[-1]) + 1
@@ -213,10 +214,13 @@ async def search_visible(store: Store, search: MessageSearch) -> SearchPage:
     return msgspec.structs.replace(page, hits=tuple(hits))
 
 
-async def _drop_hidden(store: Store, hits: Sequence[SearchHit]) -> Sequence[SearchHit]:
-    infos = [await store.sessions.find(session) for session in {hit.message.session for hit in hits}]
-    hidden = {info.id: thread_of(info).hidden for info in infos if info is not None}
-    return [hit for hit in hits if not is_hidden(hidden.get(hit.message.session, ()), hit.message.seq)]
+async def _drop_hidden(store: Store, search: MessageSearch, hits: Sequence[SearchHit]) -> Sequence[SearchHit]:
+    found = [await store.sessions.find(session) for session in {hit.message.session for hit in hits}]
+    infos = [info for info in found if info is not None]
+    copies = {info.id for info in infos if BACKGROUND_TAG in info.tags and info.id != search.session}
+    hidden = {info.id: thread_of(info).hidden for info in infos}
+    shown = [hit for hit in hits if hit.message.session not in copies]
+    return [hit for hit in shown if not is_hidden(hidden.get(hit.message.session, ()), hit.message.seq)]
 
 
 async def list_visible(store: Store, thread: Thread, query: MessageQuery) -> MessagePage:

@@ -233,7 +233,10 @@ class Threads:
         return DeletedMessages(affected_count=len(deleted), success=not missing, error_message=error)
 
     async def search(self, query: "MessageSearch | str", *, resource_id: str | None = None) -> SearchPage:
-        """Search the messages of all threads, or of those that the query names; with ``resource_id`` of that owner."""
+        """Search the messages of all threads, or of those that the query names; with ``resource_id`` of that owner.
+
+        Background sessions, such as those of ``FactExtraction``, are searched only if the query names the session.
+        """
         search = MessageSearch(text=query) if isinstance(query, str) else query
         if resource_id is not None:
             if not resource_id:
