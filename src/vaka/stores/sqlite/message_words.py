@@ -43,8 +43,8 @@ BATCH_ROWS, BATCH_BYTES = 64, 32 * 1024
 A long message, whose words exceed the limit, is inserted in the writer thread.
 """
 
-MERGED_PAGES = 16
-"""Pages of the word index that are merged with each batch, besides two for each page of words."""
+MERGED_PAGES = 4
+"""Pages of the word index that are merged for each page of words: each is merged again three or four times."""
 _PAGE_BYTES = 4096
 
 _THREAD_SIZE = 1 << 30
@@ -211,9 +211,9 @@ async def index_waiting(database: SqliteDatabase) -> bool:
         if not (found := await database.read(partial(read_waiting, after))):
             break
         batch += found
-        size, after = sum(len(one.words) for one in batch), batch[-1].number
+        size, after = sum(len(one.scope) + len(one.words) for one in batch), batch[-1].number
         await asyncio.sleep(0)
-    work = partial(_insert_words, indexed, batch, MERGED_PAGES + 2 * size // _PAGE_BYTES)
+    work = partial(_insert_words, indexed, batch, 1 + MERGED_PAGES * size // _PAGE_BYTES)
     if not batch:
         return False
     return await database.write(work, rows=len(batch), size=_THREAD_SIZE if size > 2 * BATCH_BYTES else size)
