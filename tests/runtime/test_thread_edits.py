@@ -9,14 +9,17 @@ from typing import Any, cast
 import pytest
 
 import vaka
+from tests.runtime.test_thread_turns import Answers
 from tests.runtime.test_threads import texts_of
+from vaka.core.ports.messages import MessageQuery
 from vaka.core.ports.store import Store
 from vaka.core.types.event import Event
 from vaka.core.types.ids import SessionId
-from vaka.errors import Busy
+from vaka.errors import Busy, TurnError
 from vaka.memory.threads import AddedMessage, ThreadPolicy
+from vaka.runtime.thread_deletion import MAX_HIDDEN_PARTS
 from vaka.stores.sqlite import SqliteStore
-from vaka.testing.models import ScriptedModel, call, say
+from vaka.testing.models import ScriptedModel, call, fail, say
 
 
 async def test_processes_add_messages_to_one_thread_at_the_same_time(tmp_path: Path) -> None:
@@ -133,3 +136,56 @@ async def test_a_thread_takes_no_message_after_its_limit_however_many_are_added_
         assert not again.added  # a client that did not get the reply asks again
         await threads.create(id="old", policy=ThreadPolicy(max_duration=0))
         assert sorted(await asyncio.gather(*(threads.apply_policies() for _ in range(4)))) == [0, 0, 0, 1]
+
+
+async def test_a_turn_that_fails_is_neither_listed_nor_counted_nor_found(every_store: Store) -> None:
+    lines = [fail(400, "no"), call("fly"), fail(400, "no"), say("Yes."), fail(400, "no"), say("Still.")]
+    agent = vaka.Agent("helper", model=Answers(*lines))
+    async with vaka.Runtime(store=every_store, retries=0) as runtime:
+        threads = runtime.threads
+        await threads.create(id="t", metadata={"mine": 1})
+        for prompt in ("orphan?", "orphan?", "Fly!"):  # the second call gets the outcome of the first one
+            with pytest.raises(TurnError):
+                await threads.generate_with_memory(agent, "t", prompt, key=prompt)
+        await threads.generate_with_memory(agent, "t", "Kept?")
+        with pytest.raises(TurnError):
+            await threads.generate_with_memory(agent, "t", "orphan again?")
+        await threads.update("t", title="Later")
+        await threads.generate_with_memory(agent, "t", "And?")
+        said = ["Kept?", "Yes.", "And?", "Still."]
+        assert [row.text for row in (await threads.get_messages("t")).messages] == said
+        stats = await threads.stats("t")
+        assert (stats.message_count, stats.user_message_count, stats.tool_message_count) == (4, 2, 0)
+        assert (await threads.search("orphan")).hits == (await threads.search("fly")).hits == ()
+        thread = await threads.get("t")
+        assert (thread.title, thread.metadata["mine"], len(thread.hidden)) == ("Later", 1, 2)
+        session = await runtime.open(agent, id="t")
+        assert [text for message in await session.messages() for text in texts_of(message)] == said
+
+
+async def test_turns_that_fail_between_others_stay_hidden_however_many_they_are() -> None:
+    count = 2 * MAX_HIDDEN_PARTS + 3
+    lines = [line for n in range(count) for line in (fail(400, "no"), say(f"a{n}"))]
+    agent = vaka.Agent("helper", model=Answers(*lines))
+    async with vaka.Runtime(store="memory:", retries=0) as runtime:
+        threads = runtime.threads
+        await threads.create(id="t")
+        for n in range(count):
+            with pytest.raises(TurnError):
+                await threads.generate_with_memory(agent, "t", f"orphan {n}")
+            await threads.generate_with_memory(agent, "t", f"q{n}")
+        rows = (await threads.get_messages("t", MessageQuery(limit=200))).messages
+        assert [row.text for row in rows] == [f"{who}{n}" for n in range(count) for who in "qa"]
+        assert (await threads.stats("t")).message_count == 2 * count
+        assert len((await threads.get("t")).hidden) <= MAX_HIDDEN_PARTS
+
+
+async def test_a_turn_that_fails_in_a_thread_with_full_metadata_is_at_least_rewound() -> None:
+    agent = vaka.Agent("helper", model=Answers(fail(400, "no"), say("Yes.")))
+    async with vaka.Runtime(store="memory:", retries=0) as runtime:
+        await runtime.threads.create(id="t", metadata={"mine": "x" * 16_360})
+        with pytest.raises(TurnError, match="no"):
+            await runtime.threads.generate_with_memory(agent, "t", "orphan?")
+        await runtime.threads.generate_with_memory(agent, "t", "Kept?")
+        session = await runtime.open(agent, id="t")
+        assert [text for message in await session.messages() for text in texts_of(message)] == ["Kept?", "Yes."]

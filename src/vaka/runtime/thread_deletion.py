@@ -6,7 +6,7 @@ The log keeps every event. Lists and searches leave out the part that was rewoun
 from collections.abc import Collection, Iterable, Sequence
 from contextlib import aclosing
 from datetime import datetime
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
@@ -40,10 +40,14 @@ from vaka.core.types.message import (
 )
 from vaka.core.types.progress import TURN_ENDS
 from vaka.memory.threads import HiddenMessages, Thread, thread_of
-from vaka.runtime.session_edits import check_merged_metadata, read_kept_backwards
+from vaka.runtime.genx_import import store_entries
+from vaka.runtime.session_edits import TimedEntry, check_merged_metadata, read_kept_backwards
 from vaka.stores.message_pages import parse_list_cursor
 from vaka.views.genx_import import ImportedTurns, LogEntry
 from vaka.views.messages import MessageContext, MessageDocument, is_message, message_id
+
+if TYPE_CHECKING:
+    from vaka.runtime.runtime import Runtime
 
 MAX_FOLLOWING = 10_000
 """Messages that may follow the first deleted one: they are written again."""
@@ -74,12 +78,14 @@ class _Tail(NamedTuple):
 
 
 async def compose_deletion(
-    store: Store, thread: Thread, now: OpenedSession, ids: Collection[str], turns: ImportedTurns
-) -> Deletion | None:
+    store: Store, thread: Thread, now: OpenedSession, ids: Collection[str], turns: ImportedTurns,
+    since: int | None = None,
+) -> Deletion | None:  # fmt: skip
     """Return what deletes messages of a thread as it is now, ``None`` when it has none of them.
 
-    ``turns`` makes the turns of the messages that follow. Raises ``Busy`` for a thread with unfinished work, and
-    ``InvalidInput`` when too many messages follow.
+    ``turns`` makes the turns of the messages that follow. With ``since``, the messages are all of the last turn, and
+    session values become those at this event, which is before the turn. Raises ``Busy`` for a thread with unfinished
+    work, and ``InvalidInput`` when too many messages follow.
     """
     session, state = SessionId(thread.id), now.state
     if state.turn is not None or state.inputs:
@@ -89,19 +95,29 @@ async def compose_deletion(
         return None
     hidden = thread.hidden
     below = hidden[len(hidden) // 2].first if len(hidden) >= MAX_HIDDEN_PARTS else state.seq + 1
-    lowest = min(row.seq for row in known)
-    tail = await _read_tail(store, session, state.seq, frozenset(row.id for row in known), lowest, below)
+    lowest, wanted = min(row.seq for row in known), frozenset(row.id for row in known)
+    if since is not None and below > state.seq:
+        tail = _Tail(since, [], wanted)
+    else:
+        tail = await _read_tail(store, session, state.seq, wanted, lowest, below)
     if not tail.found:
         return None
     prefix = (await reopen(store, session, upto=tail.to)).state
+    kept = state if since is None else (await reopen(store, session, upto=since)).state
     for document, message in _following_messages(tail):
         time = datetime.fromisoformat(document.ts).timestamp()
         turns.add_message(message, id=document.id, time=time, metadata=document.metadata or None)
     turns.end_turn()
     update = await _hide(store, thread, tail.to, state.seq + 1)
-    rewind = [*rewind_entries(prefix, state, "messages were deleted"), (EventScope(), update), *_values(prefix, state)]
+    rewind = [*rewind_entries(prefix, state, "messages were deleted"), (EventScope(), update), *_values(prefix, kept)]
     prefix.calls = state.calls
     return Deletion(tail.found, [(0.0, scope, body) for scope, body in rewind], turns.entries, prefix)
+
+
+async def deletion_entries(runtime: "Runtime", session: SessionId, deletion: Deletion) -> list[TimedEntry]:
+    """Return the entries of a deletion as they are appended to the log, large texts stored as blobs."""
+    rewind: list[TimedEntry] = [("", scope, body) for _, scope, body in deletion.rewind]
+    return [*rewind, *await store_entries(runtime, session, deletion.state, deletion.following)]
 
 
 async def _read_tail(
@@ -171,15 +187,19 @@ async def _hide(store: Store, thread: Thread, to: int, last: int) -> SessionUpda
     """Return the change of the metadata that hides the messages after an event."""
     counts = {"user": 0, "assistant": 0, "tool": 0}
     query = MessageQuery(filter=MessageFilter(path=None), limit=_COUNT_PAGE, reverse=True, include_content=False)
-    more = True
+    more, previous, first = True, 0, to + 1
     while more:
         page = await store.messages.list(SessionId(thread.id), query)
         for row in page.messages:
             counts[row.role] += row.seq > to
-        more = page.has_more and page.messages[-1].seq > to
+        previous = next((row.seq for row in page.messages if row.seq <= to), 0)
+        more = page.has_more and not previous
         query = msgspec.structs.replace(query, cursor=page.next)
     before = [part for part in thread.hidden if part.last <= to]
-    hidden = [*before, HiddenMessages(first=to + 1, last=last, **counts)]
+    if before and previous <= before[-1].last:  # no message is between the two parts
+        joined = before.pop()
+        first, counts = joined.first, {role: count + getattr(joined, role) for role, count in counts.items()}
+    hidden = [*before, HiddenMessages(first=first, last=last, **counts)]
     changes = {HIDDEN_KEY: msgspec.to_builtins(hidden)}
     check_merged_metadata(SessionId(thread.id), await store.sessions.find(SessionId(thread.id)), changes)
     return SessionUpdated(metadata=changes)

@@ -8,16 +8,21 @@ from typing import TYPE_CHECKING, Any, TypedDict
 import msgspec
 
 from vaka.agents.react import Agent
+from vaka.core.session.branches import rewind_entries
+from vaka.core.session.snapshot import OpenedSession, reopen
 from vaka.core.types.control import InputAdded
-from vaka.core.types.errors import Busy, Cancelled, Interrupted, Suspended, TurnError
-from vaka.core.types.ids import Cursor
+from vaka.core.types.errors import Busy, Cancelled, Interrupted, InvalidInput, Suspended, TurnError
 from vaka.core.types.message import AssistantMessage, CallRef, Message
 from vaka.core.types.progress import ToolStarted, TurnStarted
 from vaka.memory.processors import Composite, MessageLimit, ThreadOptions
+from vaka.memory.threads import thread_of
 from vaka.runtime.genx_import import write_imported
 from vaka.runtime.options import Response, UserInput
 from vaka.runtime.session import Session
+from vaka.runtime.session_edits import TimedEntry
+from vaka.runtime.thread_deletion import compose_deletion, deletion_entries
 from vaka.views.genx_import import ImportedTurns
+from vaka.views.messages import is_message, message_id
 
 if TYPE_CHECKING:
     from vaka.runtime.runtime import Runtime
@@ -60,17 +65,29 @@ async def run_in_thread(
 
 
 async def _take_back(runtime: "Runtime", session: Session[Any], turn: str) -> None:
-    events = await session.last_turn()
-    first = events[0] if events else None
-    if first is None or first.turn != turn or not isinstance(first.data, TurnStarted):
-        return
-    if any(isinstance(event.data, ToolStarted) for event in events):
-        return
-    before = first.seq - 1 - len(first.data.inputs)
-    async with aclosing(runtime.store.events.read(session.id, after=before, upto=first.seq - 1)) as read:
-        inputs = [event.data.key async for event in read if isinstance(event.data, InputAdded)]
-    if before > 0 and tuple(inputs) == first.data.inputs:
-        await runtime.rewind(session.id, Cursor(first.epoch, before))
+    """Rewind a thread to before its last turn, unless that has called a tool, and hide the messages of the turn."""
+
+    async def compose(now: OpenedSession) -> list[TimedEntry]:
+        events = await session.last_turn()
+        first = events[0] if events else None
+        if now.info is None or first is None or first.turn != turn or not isinstance(first.data, TurnStarted):
+            return []
+        if any(isinstance(event.data, ToolStarted) for event in events):
+            return []
+        since = first.seq - 1 - len(first.data.inputs)
+        async with aclosing(runtime.store.events.read(session.id, after=since, upto=first.seq - 1)) as read:
+            inputs = [event.data.key async for event in read if isinstance(event.data, InputAdded)]
+        if since < 1 or tuple(inputs) != first.data.inputs:
+            return []
+        said = [*inputs, *(message_id(event) for event in events if is_message(event))]
+        turns = ImportedTurns(session.agent.name, runtime.env.ids.new_id, now.state.calls)
+        with suppress(InvalidInput):  # the metadata have no room for another hidden part
+            deletion = await compose_deletion(runtime.store, thread_of(now.info), now, said, turns, since)
+            return await deletion_entries(runtime, session.id, deletion) if deletion is not None else []
+        prefix = (await reopen(runtime.store, session.id, upto=since)).state
+        return [("", scope, body) for scope, body in rewind_entries(prefix, now.state, "the turn has failed")]
+
+    await session.append_entries(compose)
 
 
 async def run_beside_thread(

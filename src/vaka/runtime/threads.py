@@ -39,7 +39,7 @@ from vaka.runtime.genx_import import store_entries
 from vaka.runtime.options import Response, UserInput
 from vaka.runtime.session import Session
 from vaka.runtime.session_edits import ComposeEntries, TimedEntry, check_version, delete_session, make_update
-from vaka.runtime.thread_deletion import compose_deletion, list_visible, search_visible
+from vaka.runtime.thread_deletion import compose_deletion, deletion_entries, list_visible, search_visible
 from vaka.runtime.thread_files import ThreadLines, ThreadReader, export_lines
 from vaka.runtime.thread_stats import ThreadStats, count_messages, read_stats, seconds_of
 from vaka.runtime.thread_turns import TurnKeywords, apply_options, run_beside_thread, run_in_thread
@@ -223,9 +223,7 @@ class Threads:
             if deletion is None:
                 return []
             deleted = deletion.found
-            rewind = [("", scope, body) for _, scope, body in deletion.rewind]
-            session, following = SessionId(thread.id), deletion.following
-            return [*rewind, *await store_entries(self._runtime, session, deletion.state, following)]
+            return await deletion_entries(self._runtime, SessionId(thread.id), deletion)
 
         await self._edit(thread, compose)
         missing = [id for id in ids if id not in deleted]
