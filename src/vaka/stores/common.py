@@ -11,7 +11,9 @@ import binascii
 import hashlib
 from bisect import bisect_left
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
+from math import isfinite
 from typing import Any, Literal, TypeAlias, TypeVar, get_args
 
 import msgspec
@@ -157,17 +159,43 @@ def tag_pattern(tag: str) -> str:
     return "\n\n" if "\n" in tag else tag and f"\n{tag}\n"
 
 
-def metadata_filter(query: SessionQuery) -> dict[str, str]:
-    """Return the values that metadata must have, each as JSON. Raises ``InvalidInput`` for lists and objects."""
+def metadata_filter(query: SessionQuery) -> dict[str, JSON]:
+    """Return the values that metadata must have. Raises ``InvalidInput`` for lists, objects and values without JSON."""
     for key, value in query.metadata.items():
-        if not isinstance(value, str | int | float) or "\0" in key:
+        is_scalar = isinstance(value, str | int) or (isinstance(value, float) and isfinite(value))
+        if not is_scalar or "\0" in key:
             raise InvalidInput(f"metadata {key[:60]!r} can be compared with a text, a number or a boolean only")
-    return {key: encode_value(key, value).decode() for key, value in query.metadata.items()}
+        encode_value(key, value)
+    return query.metadata
 
 
-def has_metadata(metadata: Mapping[str, Any], wanted: Mapping[str, str]) -> bool:
-    """Return whether metadata have the values of ``metadata_filter``."""
-    return all(key in metadata and encode_value(key, metadata[key]).decode() == wanted[key] for key in wanted)
+def has_metadata(metadata: Mapping[str, Any], wanted: Mapping[str, Any]) -> bool:
+    """Return whether metadata have all these keys with values that are equal as JSON."""
+    return all(key in metadata and equals_json(metadata[key], value) for key, value in wanted.items())
+
+
+def equals_json(one: Any, other: Any) -> bool:
+    """Return whether two values are equal as JSON: 1 equals 1.0, and a number never equals a boolean."""
+    pair = (one, other)
+    if any(isinstance(value, bool) for value in pair):
+        return one is other
+    if all(isinstance(value, Mapping) for value in pair):
+        return one.keys() == other.keys() and all(equals_json(one[key], other[key]) for key in one)
+    if all(isinstance(value, list | tuple) for value in pair):
+        return len(one) == len(other) and all(map(equals_json, one, other))
+    return bool(one == other)
+
+
+def equal_texts(value: JSON) -> list[str]:
+    """Return the JSON texts of all values that are equal to a text, a number or a boolean."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return [msgspec.json.encode(value).decode()]
+    equal: list[float] = [] if value else [-0.0]
+    if value == int(value):
+        equal.append(int(value))
+    with suppress(OverflowError):
+        equal += [float(value)] if float(value) == value else []
+    return [msgspec.json.encode(number).decode() for number in equal]
 
 
 T = TypeVar("T")

@@ -33,6 +33,7 @@ from vaka.core.session.message_rows import (
 from vaka.core.types.errors import Corrupt, InvalidInput
 from vaka.core.types.event import Event, decode, decode_batch
 from vaka.core.types.ids import AgentPath, Digest
+from vaka.stores.common import has_metadata
 from vaka.text.search import ParsedQuery, cut_snippet, parse_query
 from vaka.text.words import split_words
 
@@ -170,7 +171,7 @@ def has_content(message: MessageRow, filter: MessageFilter) -> bool:
         text = message.text.casefold()
         if not any(keyword.casefold() in text for keyword in filter.keywords):
             return False
-    return all(key in message.metadata and message.metadata[key] == value for key, value in filter.metadata.items())
+    return has_metadata(message.metadata, filter.metadata)
 
 
 class ListPosition(NamedTuple):

@@ -98,7 +98,10 @@ class SessionQuery(msgspec.Struct, frozen=True, kw_only=True):
     """Sessions that have this tag."""
     state: str = ""
     metadata: dict[str, Any] = {}
-    """Sessions whose metadata have all these keys with these values: texts, numbers or booleans."""
+    """Sessions whose metadata have all these keys with these values: texts, numbers or booleans.
+
+    They are compared as JSON: 1 equals 1.0, and a number never equals a boolean.
+    """
     updated_after: str = ""
     updated_before: str = ""
     limit: int = 50

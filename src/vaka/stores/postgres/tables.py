@@ -14,6 +14,7 @@ from vaka.stores.common import (
     check_blob,
     encode_present_value,
     encode_value,
+    equal_texts,
     metadata_filter,
     page_of,
     parse_cursor,
@@ -59,7 +60,7 @@ _STATUS_CONDITIONS = {
 # The server cannot look for a key in JSON with an escaped NUL, so another character replaces it on both sides.
 _HAS_METADATA = (
     "(replace(convert_from(nullif(metadata, ''), 'UTF8'), '\\u0000', '\\ufffd')::json -> {0}::text)::text = "
-    "replace({1}::text, '\\u0000', '\\ufffd')"
+    "any ({1}::text[])"
 )
 
 
@@ -127,7 +128,7 @@ def _list_statement(namespace: bytes, query: SessionQuery) -> tuple[str, list[ob
     add_condition("updated > {0}", encode_text(query.updated_after))
     add_condition("updated < {0}", encode_text(query.updated_before))
     for key, value in metadata_filter(query).items():
-        arguments += [key, value]
+        arguments += [key, [text.replace("\\u0000", "\\ufffd") for text in equal_texts(value)]]
         conditions.append(_HAS_METADATA.format(f"${len(arguments) - 1}", f"${len(arguments)}"))
     if after is not None:
         arguments += [encode_text(after[0]), encode_text(after[1])]

@@ -198,6 +198,19 @@ class MessageListContract:
         page = await store.messages.list(SESSION, many)
         assert ([row.text for row in page.messages], page.has_more) == (["number 1099", "number 1098"], True)
 
+    async def test_metadata_are_compared_as_json(self, store: Store) -> None:
+        rows: dict[str, dict[str, Any]] = {
+            "a": {"n": 1}, "b": {"n": 1.0}, "c": {"n": True}, "d": {"n": [1, {"x": 2}]}, "e": {"n": None}, "f": {},
+        }  # fmt: skip
+        bodies = [InputAdded(key=key, content=(Text(text=key),), metadata=each) for key, each in rows.items()]
+        await write_session(store, "s", *bodies)
+        expected: list[tuple[object, list[str]]] = [
+            (1, ["a", "b"]), (1.0, ["a", "b"]), (True, ["c"]), (False, []), ("1", []), (None, ["e"]),
+            ([1.0, {"x": 2}], ["d"]), ((1, {"x": 2.0}), ["d"]), ([True, {"x": 2}], []), ([1], []), ([1, {"y": 2}], []),
+        ]  # fmt: skip
+        for value, keys in expected:
+            assert await list_texts(store, MessageQuery(filter=MessageFilter(metadata={"n": value}))) == keys, value
+
     async def test_messages_of_child_agents_are_listed_on_request(self, store: Store) -> None:
         started = SubagentStarted(call=CallId("call_1"), agent="x", child="agent-1", content=(Text(text="Count."),))
         await write_session(store, "s", input_added("Ask a child."), started)

@@ -167,19 +167,24 @@ class ListContract:
     async def test_sessions_are_found_by_their_metadata(self, store: Store) -> None:
         rows: dict[str, dict[str, object]] = {
             "a": {"n": 1, "it's \"%": "x'\\", "on": True}, "b": {"n": 1, "deep": {"on": True}},
-            "c": {"n": "1", "null": "a\0b", "on": 1}, "d": {},
+            "c": {"n": "1", "null": "a\0b", "on": 1}, "d": {"zero": -0.0, "big": 2**60, "half": 0.5, "off": False},
         }  # fmt: skip
         for at, (name, metadata) in enumerate(rows.items()):
             await write_session(store, name, SessionOpened(metadata=metadata, owner="ann"), at=at)
         searches: tuple[tuple[dict[str, object], list[str]], ...] = (
-            ({"n": 1}, ["b", "a"]), ({"n": "1"}, ["c"]), ({"null": "a\0b"}, ["c"]), ({"n": 1.0}, []), ({"n": 2}, []),
+            ({"n": 1}, ["b", "a"]), ({"n": "1"}, ["c"]), ({"null": "a\0b"}, ["c"]), ({"n": 2}, []),
             ({"on": True}, ["a"]), ({"it's \"%": "x'\\", "n": 1}, ["a"]), ({"n": 1, "on": False}, []), ({"o": 1}, []),
+            ({"n": 1.0}, ["b", "a"]), ({"on": 1.0}, ["c"]), ({"zero": 0}, ["d"]), ({"zero": False}, []),
+            ({"big": float(2**60)}, ["d"]), ({"big": 2**60 + 1}, []), ({"half": 0.5}, ["d"]), ({"big": 10**400}, []),
+            ({"off": 0}, []), ({"off": False}, ["d"]), ({"on": 1}, ["c"]),
         )  # fmt: skip
         for wanted, expected in searches:
             assert await list_ids(store, SessionQuery(metadata=wanted, owner="ann")) == expected, wanted
         assert await list_ids(store, SessionQuery(metadata={"n": 1}, limit=1)) == ["b"]
         assert await list_ids(store.with_namespace("tenant"), SessionQuery(metadata={"n": 1})) == []
-        wrong: tuple[dict[str, object], ...] = ({"n": None}, {"n": [1]}, {"n": {"on": True}}, {"\0": 1}, {"n": b""})
+        wrong: tuple[dict[str, object], ...] = (
+            {"n": None}, {"n": [1]}, {"n": {"on": True}}, {"\0": 1}, {"n": b""}, {"n": float("nan")},
+        )  # fmt: skip
         for bad in wrong:
             with pytest.raises(InvalidInput, match="can be compared"):
                 await store.sessions.list(SessionQuery(metadata=bad))
