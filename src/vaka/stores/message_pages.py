@@ -63,9 +63,23 @@ def scope_word(kind: str, *names: str) -> str:
 
 def name_word(kind: str, *names: str) -> str:
     """Return a word that stands for names."""
-    parts = [name.encode("utf-8", "surrogatepass") for name in names]
-    digest = hashlib.blake2b(b"".join([len(part).to_bytes(8, "big") + part for part in parts]), digest_size=8)
+    digest = _hash_names(*names[:-1]).copy()
+    _add_name(digest, names[-1])
     return f"_{kind}{digest.hexdigest()}"
+
+
+@lru_cache(maxsize=1024)
+def _hash_names(*names: str) -> "hashlib.blake2b":
+    """Return the hash of names, which is continued for many others: those of the messages of a session."""
+    digest = hashlib.blake2b(digest_size=8)
+    for name in names:
+        _add_name(digest, name)
+    return digest
+
+
+def _add_name(digest: "hashlib.blake2b", name: str) -> None:
+    part = name.encode("utf-8", "surrogatepass")
+    digest.update(len(part).to_bytes(8, "big") + part)
 
 
 def decode_intact(bodies: Sequence[object]) -> list[Event | None]:
