@@ -1,5 +1,6 @@
 """Run a turn in a thread: with some of its messages as context, and kept in it or not."""
 
+import asyncio
 import copy
 from collections.abc import Mapping
 from contextlib import aclosing, suppress
@@ -8,10 +9,12 @@ from typing import TYPE_CHECKING, Any, TypedDict
 import msgspec
 
 from vaka.agents.react import Agent
+from vaka.core.ports.store import BACKGROUND_TAG
 from vaka.core.session.branches import rewind_entries
 from vaka.core.session.snapshot import OpenedSession, reopen
 from vaka.core.types.control import InputAdded
-from vaka.core.types.errors import Busy, Cancelled, Interrupted, InvalidInput, Suspended, TurnError
+from vaka.core.types.errors import Busy, Cancelled, Interrupted, InvalidInput, NotFound, Suspended, TurnError, VakaError
+from vaka.core.types.ids import SessionId
 from vaka.core.types.message import AssistantMessage, CallRef, Message
 from vaka.core.types.progress import ToolStarted, TurnStarted
 from vaka.memory.processors import Composite, MessageLimit, ThreadOptions
@@ -19,12 +22,13 @@ from vaka.memory.threads import thread_of
 from vaka.runtime.genx_import import write_imported
 from vaka.runtime.options import Response, UserInput
 from vaka.runtime.session import Session
-from vaka.runtime.session_edits import TimedEntry
+from vaka.runtime.session_edits import TimedEntry, delete_session
 from vaka.runtime.thread_deletion import compose_deletion, deletion_entries
 from vaka.views.genx_import import ImportedTurns
 from vaka.views.messages import is_message, message_id
 
 if TYPE_CHECKING:
+    from vaka.runtime.drivers import SessionDrivers
     from vaka.runtime.runtime import Runtime
 
 
@@ -91,9 +95,13 @@ async def _take_back(runtime: "Runtime", session: Session[Any], turn: str) -> No
 
 
 async def run_beside_thread(
-    runtime: "Runtime", session: Session[Any], options: ThreadOptions, prompt: UserInput, keywords: TurnKeywords
-) -> Response:
-    """Run a turn in a session of its own, which begins with the context and is deleted when the turn has ended."""
+    runtime: "Runtime", drivers: "SessionDrivers", session: Session[Any], owner: str, options: ThreadOptions,
+    prompt: UserInput, keywords: TurnKeywords,
+) -> Response:  # fmt: skip
+    """Run a turn in a background session of the same owner, which begins with the context.
+
+    It is deleted when the turn has ended; a turn that waits for a decision goes on there, in a thread of its own.
+    """
     messages = await session.messages() if options.load_context else ()
     chosen = Composite(*options.processors, MessageLimit(options.context_limit)).process(messages)
     turns = ImportedTurns(session.agent.name, runtime.env.ids.new_id)
@@ -101,17 +109,40 @@ async def run_beside_thread(
         turns.add_message(_without_references(message))
     turns.end_turn()
     beside = await runtime.open(session.agent)
-    if turns.entries:
-        await write_imported(runtime, beside, lambda _: turns.entries)
     try:
+        await beside.update(owner=owner or None, tags=[BACKGROUND_TAG])
+        if turns.entries:
+            await write_imported(runtime, beside, lambda _: turns.entries)
         response = await beside.run(prompt, **keywords)
-    except Suspended:  # it goes on there
+    except Suspended:
+        with suppress(VakaError):  # that of the turn is the one to raise
+            await beside.update(tags=[])
         raise
-    except TurnError:
-        await runtime.store.sessions.delete(beside.id)
+    except BaseException:
+        with suppress(VakaError):
+            await _delete_beside(runtime, drivers, beside.id)
         raise
-    await runtime.store.sessions.delete(beside.id)
+    await _delete_beside(runtime, drivers, beside.id)
     return response
+
+
+async def _delete_beside(runtime: "Runtime", drivers: "SessionDrivers", session: SessionId) -> None:
+    """Delete the session of a turn that has ended, also when the caller is cancelled meanwhile."""
+
+    async def delete() -> None:
+        await drivers.wait_idle(session)
+        with suppress(NotFound):
+            try:
+                await delete_session(runtime.store, session)
+            except Busy:  # facts are extracted from it at this moment
+                await runtime.store.sessions.delete(session)
+
+    deletion = asyncio.create_task(delete())
+    try:
+        await asyncio.shield(deletion)
+    except asyncio.CancelledError:
+        await deletion
+        raise
 
 
 def _without_references(message: Message) -> Message:

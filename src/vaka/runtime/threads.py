@@ -272,7 +272,8 @@ class Threads:
         changed, thread = apply_options(agent, chosen), await self._find_active(thread_id, resource_id)
         session = await self._runtime.open(changed, id=thread.id)
         if not chosen.save_to_memory:
-            return await run_beside_thread(self._runtime, session, chosen, prompt, keywords)
+            owner, runtime = thread.resource_id, self._runtime
+            return await run_beside_thread(runtime, self._drivers, session, owner, chosen, prompt, keywords)
         lock = self._turn_locks.setdefault(thread.id, asyncio.Lock())
         async with lock:  # a turn that joins a running one would be answered by the agent of that
             await self._drivers.wait_idle(session.id)
