@@ -267,7 +267,7 @@ async def _time_runs(run: Callable[[], Awaitable[object]], count: int, clock: Ca
 
 def measure_upkeep(quick: bool) -> list[Row]:
     """Measure what the index adds to a run with one tool call."""
-    repeats, count = (3, 260) if quick else (9, 520)
+    repeats, count = (5, 130) if quick else (31, 130)
     rows: list[Row] = []
     with stores.temporary_folder() as home, raised_priority() as priority:
         for kind in (stores.PROCESS, stores.POWER):
