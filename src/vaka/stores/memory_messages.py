@@ -61,7 +61,9 @@ class MemoryMessages(MemoryPort):
                 row.seq >= position.seq if is_descending(query, position) else row.seq <= position.seq
             ):
                 continue
-            if conditions.holds(row) and has_content(row, query.filter):
+            if conditions.holds(row) and has_content(
+                row, query.filter, self._blobs_of(row) if query.filter.keywords else {}
+            ):
                 found.append(row)
             if len(found) > query.limit:
                 break

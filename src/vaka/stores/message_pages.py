@@ -26,6 +26,7 @@ from vaka.core.ports.messages import (
 )
 from vaka.core.session.message_rows import (
     MAX_INDEXED_CHARACTERS,
+    indexed_blobs_of,
     searchable_text,
     searchable_text_of,
     without_content,
@@ -45,6 +46,11 @@ MAX_INDEXED_WORDS = 16_000
 """Words of a message that a search finds; PostgreSQL knows the positions of so many."""
 MAX_WORD_CHARACTERS = 2 * MAX_INDEXED_CHARACTERS
 """Characters of all words of a message: folding makes words longer, and a row of PostgreSQL has a megabyte of them."""
+
+MAX_BLOB_BYTES = 4 * MAX_INDEXED_CHARACTERS
+"""Bytes of a blob that are read for its text."""
+BLOBS_CHUNK = 16
+"""Messages whose blobs are read at once to find those with a keyword."""
 
 
 def words_of(event: Event, blobs: Mapping[Digest, bytes]) -> list[str]:
@@ -179,13 +185,44 @@ def needs_content(filter: MessageFilter) -> bool:
     return bool(filter.keywords or filter.metadata)
 
 
-def has_content(message: MessageRow, filter: MessageFilter) -> bool:
+def _has_keyword(text: str, filter: MessageFilter) -> bool:
+    folded = text.casefold()
+    return any(keyword.casefold() in folded for keyword in filter.keywords)
+
+
+def needs_blobs(message: MessageRow, filter: MessageFilter) -> bool:
+    """Return whether the texts of a message that are stored as blobs decide if it has one of the keywords."""
+    return (
+        bool(filter.keywords and indexed_blobs_of(message.content))
+        and has_metadata(message.metadata, filter.metadata)
+        and not _has_keyword(message.text, filter)
+    )
+
+
+def has_content(message: MessageRow, filter: MessageFilter, blobs: Mapping[Digest, bytes]) -> bool:
     """Return whether a message has one of the keywords and all metadata of a filter."""
-    if filter.keywords:
-        text = message.text.casefold()
-        if not any(keyword.casefold() in text for keyword in filter.keywords):
-            return False
-    return has_metadata(message.metadata, filter.metadata)
+    if not has_metadata(message.metadata, filter.metadata):
+        return False
+    if not filter.keywords or _has_keyword(message.text, filter):
+        return True
+    return bool(blobs and indexed_blobs_of(message.content)) and _has_keyword(searchable_text(message, blobs), filter)
+
+
+async def select_rows(
+    rows: Sequence[MessageRow],
+    query: MessageQuery,
+    load: Callable[[Sequence[MessageRow]], Awaitable[Mapping[Digest, bytes]]],
+) -> list[MessageRow]:
+    """Return the messages with the content of a filter, enough for a page; ``load`` reads the texts in blobs."""
+    found: list[MessageRow] = []
+    for begin in range(0, len(rows), BLOBS_CHUNK):
+        part = rows[begin : begin + BLOBS_CHUNK]
+        undecided = [row for row in part if needs_blobs(row, query.filter)]
+        blobs = await load(undecided) if undecided else {}
+        found += [row for row in part if has_content(row, query.filter, blobs)]
+        if len(found) > query.limit:
+            break
+    return found
 
 
 class ListPosition(NamedTuple):

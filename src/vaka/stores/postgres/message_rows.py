@@ -17,7 +17,7 @@ from vaka.core.session.message_rows import (
 from vaka.core.types.event import Event
 from vaka.core.types.ids import Digest
 from vaka.core.types.progress import ToolCalled
-from vaka.stores.message_pages import path_key, scope_word, words_of
+from vaka.stores.message_pages import MAX_BLOB_BYTES, path_key, scope_word, words_of
 from vaka.stores.postgres.database import PostgresConnection, PostgresRecord
 from vaka.stores.postgres.encoding import PostgresKey, decode_text, digest_text, encode_text, hex_bytes, hex_text
 from vaka.text.search import ParsedQuery, SearchTerm
@@ -30,7 +30,10 @@ _INSERT_MESSAGES = (
 )
 
 
-_SELECT_BLOBS = "select digest, body from vaka.blobs where namespace = $1 and digest = any ($2::bytea[])"
+_SELECT_BLOBS = (
+    f"select digest, substring(body from 1 for {MAX_BLOB_BYTES}) as body from vaka.blobs "  # noqa: S608  # nosec B608  # constants
+    "where namespace = $1 and digest = any ($2::bytea[])"
+)
 
 FetchRows: TypeAlias = Callable[..., Awaitable[list[PostgresRecord]]]
 """Runs a statement with its arguments."""
@@ -71,7 +74,7 @@ def _encode_word(word: str) -> str:
 
 
 async def load_blobs(fetch: FetchRows, namespace: bytes, digests: Sequence[Digest]) -> dict[Digest, bytes]:
-    """Return the bytes of blobs, without those that are missing."""
+    """Return how blobs begin: the bytes that have the text that is found. Those that are missing are left out."""
     if not digests:
         return {}
     found = await fetch(_SELECT_BLOBS, namespace, [encode_text(digest) for digest in digests])

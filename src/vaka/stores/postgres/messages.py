@@ -15,14 +15,13 @@ from vaka.core.ports.messages import (
 )
 from vaka.core.session.message_rows import indexed_blobs_of, message_of
 from vaka.core.types.errors import Corrupt, NotFound
-from vaka.core.types.ids import SessionId
+from vaka.core.types.ids import Digest, SessionId
 from vaka.stores.message_counts import NOTHING_COUNTED, CountedMessages, MessageCounts
 from vaka.stores.message_pages import (
     Candidate,
     ListPosition,
     RowConditions,
     decode_intact,
-    has_content,
     is_descending,
     list_conditions,
     list_page,
@@ -33,6 +32,7 @@ from vaka.stores.message_pages import (
     rank_candidates,
     scope_word,
     search_conditions,
+    select_rows,
 )
 from vaka.stores.postgres.database import PostgresConnection, PostgresDatabase, PostgresRecord
 from vaka.stores.postgres.encoding import decode_text, digest_text, encode_name, encode_text, postgres_key
@@ -139,10 +139,14 @@ class PostgresMessages(PostgresPort):
         place = position
         while True:
             chunk = await self._read_rows(session, statement, place, limit, descending)
-            found += [row for row in chunk if has_content(row, query.filter)] if filtered else chunk
+            found += await select_rows(chunk, query, self._load_texts) if filtered else chunk
             if len(found) > query.limit or len(chunk) < limit:
                 return list_page(found, query, position)
             place = ListPosition(chunk[-1].seq)
+
+    async def _load_texts(self, messages: Sequence[MessageRow]) -> dict[Digest, bytes]:
+        digests = [digest for message in messages for digest in indexed_blobs_of(message.content)]
+        return await load_blobs(self._database.fetch, self._namespace, digests)
 
     async def find(self, session: SessionId, id: str) -> MessageRow | None:
         select = f"{_SELECT_ROWS} and m.id = $3 and m.role <> 'call' order by m.seq limit 1"
@@ -196,8 +200,7 @@ class PostgresMessages(PostgresPort):
         for row in found:
             with suppress(Corrupt):  # listing the session reports it
                 rows[row["number"]] = _messages_of([row])[0]
-        digests = [digest for message in rows.values() for digest in indexed_blobs_of(message.content)]
-        blobs = await load_blobs(self._database.fetch, self._namespace, digests)
+        blobs = await self._load_texts([*rows.values()])
         hits = [make_hit(rows[number], blobs, terms, score) for number, score in page if number in rows]
         return SearchPage(hits=tuple(hits), next=following)
 

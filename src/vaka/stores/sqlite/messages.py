@@ -18,14 +18,14 @@ from vaka.core.ports.messages import (
     SearchPage,
 )
 from vaka.core.types.errors import Corrupt, NotFound
-from vaka.core.types.ids import SessionId
+from vaka.core.types.ids import Digest, SessionId
 from vaka.core.types.message import replace_surrogates
 from vaka.stores.message_counts import NOTHING_COUNTED, CountedMessages, MessageCounts
 from vaka.stores.message_pages import (
+    MAX_BLOB_BYTES,
     Candidate,
     ListPosition,
     RowConditions,
-    has_content,
     is_descending,
     list_conditions,
     list_page,
@@ -37,6 +37,7 @@ from vaka.stores.message_pages import (
     rank_candidates,
     scope_word,
     search_conditions,
+    select_rows,
 )
 from vaka.stores.sqlite import message_words, rows
 from vaka.stores.sqlite.hub import OpenSqliteStore, SqlitePort
@@ -137,11 +138,21 @@ class SqliteMessages(SqlitePort):
         while True:
             work = partial(_read_rows, self._key(session), conditions, place, limit, descending)
             chunk = await self._database.read(work)
-            found += [row for row in chunk if has_content(row, query.filter)] if filtered else chunk
+            found += await select_rows(chunk, query, self._load_texts) if filtered else chunk
             if len(found) > query.limit or len(chunk) < limit:
                 return list_page(found, query, position)
             place = ListPosition(chunk[-1].seq)
             await asyncio.sleep(0)
+
+    async def _load_texts(self, messages: Sequence[MessageRow]) -> dict[Digest, bytes]:
+        def work(connection: sqlite3.Connection) -> dict[Digest, bytes]:
+            found: dict[Digest, bytes] = {}
+            for message in messages:
+                blobs = load_blobs(connection, self._namespace, message.content)
+                found |= {digest: data[:MAX_BLOB_BYTES] for digest, data in blobs.items()}
+            return found
+
+        return await self._database.run_in_thread(work)
 
     async def find(self, session: SessionId, id: str) -> MessageRow | None:
         if await self._head_of(session):

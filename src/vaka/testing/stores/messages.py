@@ -198,6 +198,28 @@ class MessageListContract:
         page = await store.messages.list(SESSION, many)
         assert ([row.text for row in page.messages], page.has_more) == (["number 1099", "number 1098"], True)
 
+    async def test_a_keyword_is_found_in_the_text_of_a_blob(self, store: Store, other: Store) -> None:
+        texts = {"a": "x " * 20_000 + "the Needle", "b": "x " * 40_000 + "the needle", "c": "x" * 40_000}
+        bodies: list[Body] = []
+        for key, text in texts.items():
+            digest = await store.blobs.put(text.encode())
+            part = Stored(blob=digest, size=len(text), preview=text[:1000])
+            bodies.append(InputAdded(key=key, content=(Text(text="Look:"), part), metadata={"n": 1}))
+        await write_session(store, "s", *bodies, input_added("needles", "d"))
+        expected: list[tuple[MessageFilter, list[str]]] = [
+            (MessageFilter(keywords=("NEEDLE",)), ["a", "d"]), (MessageFilter(keywords=("look",)), ["a", "b", "c"]),
+            (MessageFilter(keywords=("thread", "the need"), metadata={"n": 1}), ["a"]),
+            (MessageFilter(keywords=("needle",), metadata={"n": 2}), []),
+        ]  # fmt: skip
+        for filter, keys in expected:
+            page = await other.messages.list(SESSION, MessageQuery(filter=filter))
+            assert [row.id for row in page.messages] == keys, filter
+        newest = MessageQuery(filter=MessageFilter(keywords=("needle",)), limit=1, reverse=True)
+        page = await store.messages.list(SESSION, newest)
+        assert [row.id for row in page.messages] == ["d"]
+        page = await store.messages.list(SESSION, msgspec.structs.replace(newest, cursor=page.next))
+        assert ([row.id for row in page.messages], page.next) == (["a"], "")
+
     async def test_metadata_are_compared_as_json(self, store: Store) -> None:
         rows: dict[str, dict[str, Any]] = {
             "a": {"n": 1}, "b": {"n": 1.0}, "c": {"n": True}, "d": {"n": [1, {"x": 2}]}, "e": {"n": None}, "f": {},
