@@ -10,7 +10,7 @@ import pytest
 
 import vaka
 from tests.runtime.test_thread_turns import Answers
-from tests.runtime.test_threads import texts_of
+from tests.runtime.test_threads import CALL, RESULT, texts_of
 from vaka.core.ports.messages import MessageQuery
 from vaka.core.ports.store import Store
 from vaka.core.types.event import Event
@@ -189,3 +189,24 @@ async def test_a_turn_that_fails_in_a_thread_with_full_metadata_is_at_least_rewo
         await runtime.threads.generate_with_memory(agent, "t", "Kept?")
         session = await runtime.open(agent, id="t")
         assert [text for message in await session.messages() for text in texts_of(message)] == ["Kept?", "Yes."]
+
+
+async def test_the_result_of_a_call_is_deleted_by_the_id_that_adding_it_returned(every_store: Store) -> None:
+    second = {"role": "assistant", "id": "a3", "tool_calls": [{"id": c, "name": "search"} for c in ("c1", "c2")]}
+    results = [{"role": "tool", "content": f"Found {c}.", "tool_call_id": c} for c in ("c2", "c1")]
+    given: list[Any] = [{"role": "user", "content": "Hi.", "id": "u1"}, CALL, RESULT, second, *results]
+    async with vaka.Runtime(store=every_store) as runtime:
+        threads = runtime.threads
+        await threads.create(id="t")
+        added = await threads.append_many("t", [*given, *given[1:3]])
+        assert [each.added for each in added] == [True] * 6 + [False] * 2
+        assert (added[7].id, len({each.id for each in added[:6]})) == (added[2].id, 6)
+        rows = {row.id: row.text for row in (await threads.get_messages("t")).messages}
+        assert [rows[added[n].id] for n in (2, 4, 5)] == ["A valve.", "Found c2.", "Found c1."]
+        again = await threads.append_many("t", given)
+        assert [(each.id, each.added) for each in again] == [(each.id, False) for each in added[:6]]
+        assert (await threads.delete_messages("t", [added[4].id, added[5].id])).success
+        assert not any(each.added for each in await threads.append_many("t", given))
+        assert [row.text for row in (await threads.get_messages("t")).messages] == [
+            "Hi.", "Let me look.", "A valve.", "", *["This result was deleted."] * 2
+        ]  # fmt: skip

@@ -33,12 +33,12 @@ from vaka.memory.threads import (
     check_transition,
     parse_messages,
     thread_of,
-    to_message,
 )
 from vaka.runtime.genx_import import store_entries
 from vaka.runtime.options import Response, UserInput
 from vaka.runtime.session import Session
 from vaka.runtime.session_edits import ComposeEntries, TimedEntry, check_version, delete_session, make_update
+from vaka.runtime.thread_additions import MessageAdditions
 from vaka.runtime.thread_deletion import compose_deletion, deletion_entries, list_visible, search_visible
 from vaka.runtime.thread_files import ThreadLines, ThreadReader, export_lines
 from vaka.runtime.thread_stats import ThreadStats, count_messages, read_stats, seconds_of
@@ -177,8 +177,9 @@ class Threads:
     ) -> tuple[AddedMessage, ...]:
         """Add messages in one transaction and return their ids; one whose id is in the thread already adds nothing.
 
-        The calls of an answer and their results are added together. Raises ``Busy`` while a turn runs, and
-        ``InvalidInput`` for messages that cannot be used and a thread that is not active; nothing is added then.
+        The calls of an answer and their results are added together; the id of a result is that of its call in the log.
+        Raises ``Busy`` while a turn runs, and ``InvalidInput`` for messages that cannot be used and a thread that is
+        not active; nothing is added then.
         """
         given = parse_messages(messages)
         check_messages(given)
@@ -390,7 +391,8 @@ class Threads:
                 raise NotFound(f"there is no thread {thread.id!r} any more: it was deleted at this moment")
             current = thread_of(_require_info(thread.id, now.info))
             turns = ImportedTurns(thread.agent_id, self._runtime.env.ids.new_id, now.state.calls)
-            added[:] = await self._import(SessionId(thread.id), turns, messages)
+            additions = MessageAdditions(self._store, SessionId(thread.id), turns, self._runtime.env.ids.new_id)
+            added[:] = await additions.add(messages)
             if only_active and any(one.added for one in added):
                 check_active(await self._with_due_state(current))
             turns.end_turn()
@@ -402,28 +404,6 @@ class Threads:
     async def _edit(self, thread: Thread, compose: ComposeEntries, info: SessionInfo | None = None) -> None:
         session = Session(self._runtime, self._drivers, self._agent, SessionId(thread.id), {})
         await session.append_entries(compose, info)
-
-    async def _import(
-        self, session: SessionId, turns: ImportedTurns, messages: Sequence[NewMessage]
-    ) -> Sequence[AddedMessage]:
-        """Add the messages whose ids are new; return the ids of all. The results of a known answer are known too."""
-        added: dict[str, AddedMessage] = {}
-        results: list[AddedMessage] = []
-        is_known = False
-        for message in messages:
-            time = seconds_of(message.ts)
-            if message.role == "tool":
-                if not is_known:
-                    turns.add_message(to_message(message), time=time)
-                results.append(AddedMessage(id=message.tool_call_id, added=not is_known))
-                continue
-            id = message.id or self._runtime.env.ids.new_id("inp" if message.role == "user" else "msg")
-            is_known = id in added or (bool(message.id) and await self._store.messages.find(session, id) is not None)
-            if not is_known:
-                turns.add_message(to_message(message), id=id, time=time, metadata=message.metadata)
-            added[id] = AddedMessage(id=id, added=not is_known)
-            results.append(added[id])
-        return results
 
 
 def _require_info(thread: str, info: SessionInfo | None) -> SessionInfo:

@@ -84,6 +84,11 @@ class ImportedTurns:
         """The number of calls of the log."""
         return self._calls
 
+    @property
+    def open_calls(self) -> Mapping[str, CallId]:
+        """The ids in the log of the calls that have no result yet, by those that were given."""
+        return self._open
+
     def end_turn(self) -> None:
         """End the turn; calls without a result get one that says so."""
         if self._turn is None:
