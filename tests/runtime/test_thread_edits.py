@@ -210,3 +210,19 @@ async def test_the_result_of_a_call_is_deleted_by_the_id_that_adding_it_returned
         assert [row.text for row in (await threads.get_messages("t")).messages] == [
             "Hi.", "Let me look.", "A valve.", "", *["This result was deleted."] * 2
         ]  # fmt: skip
+
+
+async def test_the_statistics_of_a_thread_end_with_its_last_message_that_is_not_deleted(every_store: Store) -> None:
+    times = [f"2036-01-0{day}T00:00:00.000Z" for day in range(1, 5)]
+    given = [{"role": "user", "content": "x", "id": f"m{n}", "ts": ts} for n, ts in enumerate(times)]
+    async with vaka.Runtime(store=every_store) as runtime:
+        await runtime.threads.create(id="t")
+        await runtime.threads.append_many("t", given)
+        whole = await runtime.threads.stats("t")
+        await runtime.threads.delete_messages("t", ["m3", "m1"])
+        rest = await runtime.threads.stats("t")
+        assert (whole.last_message_at, rest.last_message_at) == (times[3], times[2])
+        assert whole.duration - rest.duration == 86400
+        await runtime.threads.delete_messages("t", ["m0", "m2"])
+        empty = await runtime.threads.stats("t")
+        assert (empty.message_count, empty.last_message_at, empty.duration) == (0, "", 0.0)

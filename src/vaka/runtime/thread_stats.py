@@ -1,10 +1,11 @@
 """How much was said in a thread, and for how long."""
 
+from collections.abc import Sequence
 from datetime import UTC, datetime
 
 import msgspec
 
-from vaka.core.ports.messages import MessageQuery, MessageStats
+from vaka.core.ports.messages import MessageQuery, MessageRow, MessageStats
 from vaka.core.ports.store import Store
 from vaka.core.types.errors import InvalidInput
 from vaka.core.types.ids import SessionId
@@ -37,13 +38,16 @@ class ThreadStats(msgspec.Struct, frozen=True, kw_only=True):
 async def read_stats(store: Store, thread: Thread) -> ThreadStats:
     """Return how much was said in a thread."""
     counts, items = await count_messages(store, thread), thread.context.action_items
+    last = await _read_last_messages(store, thread)
     said = counts.last_message_at
+    if thread.hidden:  # the store counts deleted messages, too
+        said = last[0].ts if last else ""
     return ThreadStats(
         message_count=counts.message_count, user_message_count=counts.user_message_count,
         assistant_message_count=counts.assistant_message_count, tool_message_count=counts.tool_message_count,
         created_at=thread.created_at, last_message_at=said, size_bytes=counts.size_bytes,
         duration=round(max(seconds_of(said) - seconds_of(thread.created_at), 0.0), 3) if said else 0.0,
-        average_response_seconds=await _measure_responses(store, thread),
+        average_response_seconds=_measure_responses(last),
         topic=thread.context.topic, open_action_items=sum(not item.completed for item in items),
         completed_action_items=sum(item.completed for item in items),
     )  # fmt: skip
@@ -54,11 +58,16 @@ async def count_messages(store: Store, thread: Thread) -> MessageStats:
     return count_visible(await store.messages.stats(SessionId(thread.id)), thread.hidden)
 
 
-async def _measure_responses(store: Store, thread: Thread) -> float | None:
-    """Return the average time from a message of the user to the next answer, of the last messages."""
+async def _read_last_messages(store: Store, thread: Thread) -> Sequence[MessageRow]:
+    """Return the last messages, the newest first."""
     query = MessageQuery(limit=MEASURED_MESSAGES, reverse=True, include_content=False)
+    return (await list_visible(store, thread, query)).messages
+
+
+def _measure_responses(last: Sequence[MessageRow]) -> float | None:
+    """Return the average time from a message of the user to the next answer, of messages, the newest first."""
     asked, times = "", list[float]()
-    for row in reversed((await list_visible(store, thread, query)).messages):
+    for row in reversed(last):
         if row.role == "user":
             asked = row.ts
         elif row.role == "assistant" and asked:
