@@ -142,6 +142,8 @@ async def test_states_follow_the_transition_table(threads: Threads) -> None:
                     await threads.set_state(id, cast("ThreadState", target))
     archived = {each.id for each in (await threads.list(state="archived")).threads}
     assert archived == {"t2-archived", "t3-archived", *(f"t4-{target}" for target in targets)}
+    with pytest.raises(InvalidInput, match=r"no state 'nope'; the states are active, paused, ended"):
+        await threads.list(state="nope")
 
 
 async def test_a_policy_pauses_ends_and_archives_a_thread(threads: Threads, clock: FakeClock) -> None:

@@ -46,10 +46,15 @@ POLICY_KEY, CONTEXT_KEY = "thread.policy", "thread.context"
 """The keys of the policy and the context in the metadata of a thread."""
 
 
+def check_state(state: str) -> None:
+    """Raise ``InvalidInput`` unless there is such a state."""
+    if state not in THREAD_STATES:
+        raise InvalidInput(f"there is no state {state[:40]!r}; the states are {', '.join(THREAD_STATES)}")
+
+
 def check_transition(thread: str, state: str, next_state: str) -> None:
     """Raise ``InvalidInput`` unless a thread may go from one state to another."""
-    if next_state not in THREAD_STATES:
-        raise InvalidInput(f"there is no state {next_state[:40]!r}; the states are {', '.join(THREAD_STATES)}")
+    check_state(next_state)
     allowed = TRANSITIONS.get(state, frozenset())
     if next_state not in allowed:
         names = ", ".join(name for name in THREAD_STATES if name in allowed) or "none"

@@ -30,6 +30,7 @@ from vaka.memory.threads import (
     ThreadState,
     check_active,
     check_messages,
+    check_state,
     check_transition,
     parse_messages,
     thread_of,
@@ -98,6 +99,8 @@ class Threads:
     ) -> ThreadPage:  # fmt: skip
         """Return a page of threads, the one that changed last first. A page may have fewer than ``limit``.
 
+        Raises ``InvalidInput`` for a state that does not exist.
+
         Args:
             resource_id: Only threads of this owner.
             agent_id: Only threads of this agent.
@@ -107,6 +110,8 @@ class Threads:
             limit: The most threads of the page.
             cursor: The ``next_cursor`` of the page before.
         """
+        if state:
+            check_state(state)
         query = SessionQuery(
             owner=resource_id, agent=agent_id, state=state, metadata=dict(metadata or {}), text=text, limit=limit,
             after=cursor,
