@@ -218,7 +218,7 @@ async def select_rows(
     for begin in range(0, len(rows), BLOBS_CHUNK):
         part = rows[begin : begin + BLOBS_CHUNK]
         undecided = [row for row in part if needs_blobs(row, query.filter)]
-        blobs = await load(undecided) if undecided else {}
+        blobs: Mapping[Digest, bytes] = await load(undecided) if undecided else {}
         found += [row for row in part if has_content(row, query.filter, blobs)]
         if len(found) > query.limit:
             break
