@@ -163,3 +163,21 @@ def test_threads_and_messages_are_created_changed_and_deleted(
     assert threads("delete", "t", "--owner", "lee", "--yes").code == 2
     assert threads("delete", "t", "--yes").err == "deleted t\n"
     assert threads("show", "t").code == 2
+
+
+def test_a_thread_is_created_with_limits_that_are_applied(shell: Shell) -> None:
+    limits = ("--max-messages", "5", "--max-duration", "12h", "--idle-timeout", "30m", "--auto-archive")
+    made = shell.vaka("threads", "create", "--id", "desk", *limits, "--json").json
+    policy = {"max_messages": 5, "max_duration": 43200.0, "idle_timeout": 1800.0, "auto_archive": True}
+    assert made["metadata"]["thread.policy"] == policy
+    assert shell.vaka("threads", "create", "--id", "plain", "--json").json["metadata"] == {}
+    assert shell.vaka("threads", "apply-policies").out == "0\n"
+    only = shell.vaka("threads", "create", "--id", "full", "--max-messages", "0", "--auto-archive", "--json").json
+    policy = {"max_messages": 0, "max_duration": None, "idle_timeout": None, "auto_archive": True}
+    assert only["metadata"]["thread.policy"] == policy
+    assert shell.vaka("threads", "apply-policies", "--json").json == {"changed": 2}
+    assert shell.vaka("threads", "apply-policies").out == "0\n"
+    states = {row["id"]: row["state"] for row in shell.vaka("threads", "list", "--json").json["threads"]}
+    assert states == {"desk": "active", "plain": "active", "full": "archived"}
+    for words in (("--auto-archive",), ("--auto-archive", "--idle-timeout", "5m"), ("--max-messages", "-1")):
+        assert shell.vaka("threads", "create", *words).code == 2

@@ -15,7 +15,15 @@ from vaka.cli.errors import BUSY, FAILED, Quit, UsageError
 from vaka.cli.render import as_printable, format_age, print_json, print_table, shorten
 from vaka.core.ports.messages import MessageFilter, MessagePage, MessageQuery, MessageSearch, SearchHit, SearchPage
 from vaka.core.types.errors import NotFound
-from vaka.memory.threads import THREAD_STATES, AddedMessage, DeletedMessages, Thread, ThreadPage, ThreadState
+from vaka.memory.threads import (
+    THREAD_STATES,
+    AddedMessage,
+    DeletedMessages,
+    Thread,
+    ThreadPage,
+    ThreadPolicy,
+    ThreadState,
+)
 from vaka.runtime.erase import ErasureReport
 from vaka.runtime.runtime import Runtime
 from vaka.runtime.thread_stats import ThreadStats
@@ -232,23 +240,55 @@ def import_(file: Path, id: str, owner: str | None, **flags: Any) -> None:
 
 
 @threads.command(epilog=options.format_examples(
-    "vaka threads create --title Pumps --owner kim", "vaka threads create --id demo --metadata topic=water"
+    "vaka threads create --title Pumps --owner kim", "vaka threads create --id demo --metadata topic=water",
+    "vaka threads create --id desk --idle-timeout 30m --max-messages 100 --auto-archive",
 ))  # fmt: skip
 @click.option("--id", default="", help="The id; default: a new one.")
 @click.option("--title", default="", help="The title; default: the beginning of the first message.")
 @click.option("--owner", default="", help="The owner.")
 @click.option("--agent", default="", help="The agent that answers in it.")
 @click.option("--metadata", "pairs", metavar="KEY=VALUE", multiple=True, help="Metadata; may be repeated.")
+@click.option("--max-messages", type=click.IntRange(min=0), help="End it with this number of messages.")
+@click.option("--max-duration", type=options.Duration(), help="End it so long after its creation, such as 90 or 12h.")
+@click.option("--idle-timeout", type=options.Duration(), help="Pause it after so long without a change.")
+@click.option("--auto-archive", is_flag=True, help="Archive it when a limit has ended it.")
 @options.json_option
 @options.store_options
 def create(id: str, title: str, owner: str, agent: str, **flags: Any) -> None:
-    """Create an empty thread and print its id."""
-    metadata = _parse_pairs(flags["pairs"])
+    """Create an empty thread and print its id. A limit that is not given is none; see `vaka threads apply-policies`."""
+    metadata, policy = _parse_pairs(flags["pairs"]), _make_policy(flags)
 
     async def work(runtime: Runtime) -> Thread:
-        return await runtime.threads.create(id=id, title=title, agent_id=agent, resource_id=owner, metadata=metadata)
+        return await runtime.threads.create(
+            id=id, title=title, agent_id=agent, resource_id=owner, metadata=metadata, policy=policy
+        )
 
     _print_thread(_with_store(flags, work), flags)
+
+
+def _make_policy(flags: dict[str, Any]) -> ThreadPolicy | None:
+    """Return the limits that options name; ``None`` without any."""
+    limits = {name: flags[name] for name in ("max_messages", "max_duration", "idle_timeout")}
+    if flags["auto_archive"] and limits["max_messages"] is None and limits["max_duration"] is None:
+        raise UsageError("--auto-archive needs a limit that ends the thread: --max-messages or --max-duration")
+    if all(limit is None for limit in limits.values()):
+        return None
+    return ThreadPolicy(**limits, auto_archive=flags["auto_archive"])
+
+
+@threads.command("apply-policies", epilog=options.format_examples("vaka threads apply-policies --json"))
+@options.json_option
+@options.store_options
+def apply_policies(**flags: Any) -> None:
+    """Pause, end and archive the threads whose limits say so now, and print how many states have changed.
+
+    A thread shows such a state as soon as it is due; this writes it to the log. Run it from time to time.
+    """
+    changed = _with_store(flags, lambda runtime: runtime.threads.apply_policies())
+    if flags["as_json"]:
+        print_json({"changed": changed})
+    else:
+        click.echo(str(changed))
 
 
 def _print_thread(thread: Thread, flags: dict[str, Any]) -> None:
