@@ -25,8 +25,17 @@ from vaka.text.words import MAX_WORD_LENGTH, locate_words, split_words
         ("नमस्ते दुनिया", ["नमस्ते", "दुनिया"]),
         ("Привет Ёж", ["привет", "еж"]),
         ("x" * 100 + " é" + "y" * 100, ["x" * MAX_WORD_LENGTH, ("e" + "y" * 100)[:MAX_WORD_LENGTH]]),
+        ("plain\nGröße\nplain ASCII\n東\n京", ["plain", "grosse", "plain", "ascii", "東", "京"]),
         ("\udcff\x00a\x00", ["a"]),
-        ("🛶👩‍👩‍👧 boat", ["boat"]),
+        ("🛶👩‍👩‍👧 boat", ["🛶", "👩", "👩", "👧", "boat"]),
+        ("go🚀👍🏽 ❤️ ✅", ["go", "🚀", "👍", "❤", "✅"]),
+        ("🇩🇪🇫🇷 🏴\U000e0067\U000e007f 1\ufe0f\u20e3", ["🇩🇪", "🇫🇷", "🏴", "1"]),
+        ("10㎏ ㎡ ⓗⓘ ℃ №5 ㈱", ["10", "kg", "m2", "hi", "c", "no", "5", "株"]),
+        ("Vaka™ → 5 € ° §", ["vaka", "5"]),
+        ("donau\u00addampf \ufeffa\u2060b", ["donaudampf", "ab"]),
+        ("מְלֻמָּד שָׁלוֹם", ["מלמד", "שלום"]),
+        ("كِتَابٌ أحمد كـــتاب", ["كتاب", "احمد", "كتاب"]),
+        ("的iphone", ["的", "iphone"]),
     ],
 )
 def test_a_text_is_split_into_words_without_case_accent_and_width(text: str, words: list[str]) -> None:

@@ -1,8 +1,9 @@
 """Split text into the words that a search compares.
 
-Words are compared without case, accents and width. Scripts that are written without spaces (Chinese, Japanese, Thai)
-and Korean become overlapping pairs of characters, so that any part of such a text can be found; the last character of
-a run is a word, too, so that single characters are found as the beginning of a word.
+Words are compared without case, accents, width, soft hyphens, and the vowel marks of Arabic and Hebrew. Scripts that
+are written without spaces (Chinese, Japanese, Thai) and Korean become overlapping pairs of characters, so that any part
+of such a text can be found; the last character of a run is a word, too, so that single characters are found as the
+beginning of a word. Each emoji is a word, without the tone of its skin; symbols made of letters, such as ㎏, are those.
 """
 
 import re
@@ -12,15 +13,24 @@ from collections.abc import Iterator
 MAX_WORD_LENGTH = 64
 """Characters of a word that count."""
 
-_MARKS = (
-    "\u0300-\u036f\u0483-\u0489\u0591-\u05bd\u05bf\u05c1\u05c2\u05c4\u05c5\u05c7\u0610-\u061a\u064b-\u065f\u0670"
-    "\u06d6-\u06dc\u06df-\u06e4\u06e7\u06e8\u06ea-\u06ed\u0711\u0730-\u074a\u0900-\u0903\u093a-\u094f\u0951-\u0957"
+_ACCENTS = (
+    "\u0300-\u036f\u0591-\u05bd\u05bf\u05c1\u05c2\u05c4\u05c5\u05c7\u0610-\u061a\u0640\u064b-\u065f\u0670\u06d6-\u06dc"
+    "\u06df-\u06e4\u06e7\u06e8\u06ea-\u06ed\u0898-\u089f\u08ca-\u08e1\u08e3-\u08ff\u00ad\u200c\u200d\u2060\u20d0-\u20f0"
+    "\ufe00-\ufe0f\ufeff"
+)
+"""What folding removes: accents, marks of Arabic and Hebrew, soft hyphens, joiners and variants.
+
+Other scripts, such as Devanagari and Thai, need their marks.
+"""
+
+_MARKS = _ACCENTS + (
+    "\u0483-\u0489\u0711\u0730-\u074a\u0900-\u0903\u093a-\u094f\u0951-\u0957"
     "\u0962\u0963\u0981-\u0983\u09bc-\u09cd\u09d7\u0a01-\u0a03\u0a3c-\u0a51\u0a70\u0a71\u0a75\u0a81-\u0a83\u0abc-\u0acd"
     "\u0b01-\u0b03\u0b3c-\u0b57\u0b82\u0bbe-\u0bcd\u0bd7\u0c00-\u0c04\u0c3c-\u0c56\u0c81-\u0c83\u0cbc-\u0cd6"
     "\u0d00-\u0d03\u0d3b-\u0d4d\u0d57\u0d81-\u0d83\u0dca-\u0df3\u0e31\u0e34-\u0e3a\u0e47-\u0e4e\u0eb1\u0eb4-\u0ebc"
     "\u0ec8-\u0ece\u0f18-\u0f19\u0f35\u0f37\u0f39\u0f3e\u0f3f\u0f71-\u0f84\u0f86\u0f87\u0f8d-\u0fbc\u102b-\u103e"
     "\u1056-\u1059\u105e-\u1060\u1062-\u1064\u1067-\u106d\u1071-\u1074\u1082-\u108d\u17b4-\u17d3\u17dd\u1ab0-\u1ace"
-    "\u1b00-\u1b04\u1b34-\u1b44\u1dc0-\u1dff\u200c\u200d\u20d0-\u20f0\u302a-\u302f\u3099\u309a\ufe00-\ufe0f\ufe20-\ufe2f"
+    "\u1b00-\u1b04\u1b34-\u1b44\u1dc0-\u1dff\u302a-\u302f\u3099\u309a\ufe20-\ufe2f"
 )
 """Combining marks, which Python's ``\\w`` leaves out, and the joiners that occur inside words."""
 
@@ -30,23 +40,39 @@ _UNSPACED = (
 )
 """Characters of scripts without spaces, and of Korean, whose words have endings."""
 
+_LETTER_SYMBOLS = (
+    "\u20a8\u2100-\u211f\u2121\u2123-\u214f\u249c-\u24e9\u2e80-\u2fdf\u3196-\u319f\u3200-\u33ff\ufdfc"
+    "\U0001f110-\U0001f16c\U0001f200-\U0001f251"
+)
+"""Symbols that folding makes letters or digits of. The signs of trademarks are not: they would part phrases."""
+
+_FLAG_LETTERS = "\U0001f1e6-\U0001f1ff"
+_EMOJI = (
+    "\u231a\u231b\u2328\u23cf\u23e9-\u23fa\u2600-\u27bf\u2b05-\u2b07\u2b1b\u2b1c\u2b50\u2b55\U0001f000-\U0001f0ff"
+    "\U0001f170-\U0001f1ff\U0001f300-\U0001f3fa\U0001f400-\U0001faff"
+)
+_EMOJI_PARTS = "\u200d\u20e3\ufe0f\U0001f3fb-\U0001f3ff\U000e0020-\U000e007f"
+"""What follows an emoji to vary it: joiners, tones of skin, and tags."""
+
 _ASCII = {code: chr(code).lower() if chr(code).isalnum() else " " for code in range(128)}
 """Replaces capital letters, and what is not part of a word, in ASCII text."""
 _ASCII_WORD = re.compile(r"[a-z0-9]+")
-_RUN = re.compile(rf"[\w{_MARKS}]+")
-_PIECE = re.compile(rf"([{_UNSPACED}]+)|(?:(?![_{_UNSPACED}])[\w{_MARKS}])+")
+_RUN = re.compile(rf"[\w{_MARKS}]+|[{_LETTER_SYMBOLS}]+|[{_EMOJI}][{_EMOJI}{_EMOJI_PARTS}]*")
+_PIECE = re.compile(
+    rf"([{_UNSPACED}]+)|(?:(?![_{_UNSPACED}])[\w{_MARKS}])+|[{_FLAG_LETTERS}]{{1,2}}|[{_EMOJI}]",
+)
 _UNSPACED_CHARACTER = re.compile(f"[{_UNSPACED}]")
-_ACCENTS = re.compile("[\u0300-\u036f\u200c\u200d\ufe00-\ufe0f]+")
+_REMOVED = re.compile(f"[{_ACCENTS}\U0001f3fb-\U0001f3ff\U000e0020-\U000e007f]+")
 
 
 def fold_text(text: str) -> str:
-    """Return text without differences of case, accent and width."""
+    """Return text without differences of case, accent, vowel mark and width."""
     if text.isascii():
         return text.lower()
     folded = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", text).casefold())
     if folded.isascii():
         return folded
-    return unicodedata.normalize("NFC", _ACCENTS.sub("", unicodedata.normalize("NFD", folded)))
+    return unicodedata.normalize("NFC", _REMOVED.sub("", unicodedata.normalize("NFD", folded)))
 
 
 def split_words(text: str) -> list[str]:
@@ -54,9 +80,13 @@ def split_words(text: str) -> list[str]:
     if text.isascii():
         return _split_ascii(text)
     words: list[str] = []
-    for run in _RUN.findall(text):
-        folded = fold_text(run)
-        words += _split_ascii(folded) if folded.isascii() else [word for word, _, _ in _locate_in_run(folded)]
+    for line in text.split("\n"):
+        if line.isascii():
+            words += _split_ascii(line)
+            continue
+        for run in _RUN.findall(line):
+            folded = run if run.isascii() else fold_text(run)
+            words += _split_ascii(folded) if folded.isascii() else [word for word, _, _ in _locate_in_run(folded)]
     return words
 
 

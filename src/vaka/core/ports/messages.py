@@ -113,7 +113,8 @@ class MessageSearch(msgspec.Struct, frozen=True, kw_only=True):
 
     A message is found if it has all words of ``text``, in any order. ``"a phrase"`` in quotation marks must occur as it
     is, ``-word`` must not occur, ``begin*`` stands for all words that begin so. Case, accents and punctuation do not
-    matter. Texts in scripts without spaces, such as Chinese, Japanese and Thai, are found by any part of them.
+    matter, nor do the vowel marks of Arabic and Hebrew. Texts in scripts without spaces, such as Chinese, Japanese and
+    Thai, are found by any part of them. Each emoji is a word.
     """
 
     text: str

@@ -20,6 +20,7 @@ from vaka.testing.stores.idle_appends import IdleAppendsContract
 from vaka.testing.stores.logs import ChainContract, ClaimsContract, LogContract
 from vaka.testing.stores.messages import MessageListContract, MessageSearchContract
 from vaka.testing.stores.sealed_events import EventSealer
+from vaka.testing.stores.searched_words import SearchedWordsContract
 from vaka.testing.stores.tables import BlobsContract, SessionsContract, SnapshotsContract
 from vaka.testing.stores.values import KeyValueContract
 from vaka.testing.stores.vectors import VectorsContract
@@ -30,8 +31,9 @@ class EventStoreContract(ClaimsContract, LogContract, IdleAppendsContract, Offer
 
 
 class StoreContract(
-    EventStoreContract, SessionsContract, MessageListContract, MessageSearchContract, SnapshotsContract, BlobsContract,
-    KeyValueContract, LiveContract, VectorsContract, ErasureContract, BlobErasureContract,
+    EventStoreContract, SessionsContract, MessageListContract, MessageSearchContract, SearchedWordsContract,
+    SnapshotsContract, BlobsContract, KeyValueContract, LiveContract, VectorsContract, ErasureContract,
+    BlobErasureContract,
 ):  # fmt: skip
     """The contract of a whole store."""
 
@@ -39,5 +41,5 @@ class StoreContract(
 __all__ = [
     "BlobErasureContract", "BlobsContract", "ChainContract", "ErasureChainContract", "ErasureContract", "EventSealer",
     "EventStoreContract", "KeyValueContract", "LiveContract", "MessageListContract", "MessageSearchContract",
-    "SessionsContract", "SnapshotsContract", "StoreContract", "VectorsContract",
+    "SearchedWordsContract", "SessionsContract", "SnapshotsContract", "StoreContract", "VectorsContract",
 ]  # fmt: skip
