@@ -37,10 +37,10 @@ BACKLOG_EVENTS = 2048
 SLICE_ROWS, SLICE_BYTES = 64, 64 * 1024
 """Limits of the messages whose words are split at once."""
 
-BATCH_ROWS, BATCH_BYTES = 64, 32 * 1024
+BATCH_ROWS, BATCH_BYTES = 128, 16 * 1024
 """Limits of the messages whose words are inserted in one transaction: it takes about two milliseconds.
 
-A long message, whose words exceed the limit, is inserted in the writer thread.
+A long message, whose words far exceed the limit, is inserted in the writer thread.
 """
 
 MERGED_PAGES = 4
@@ -216,7 +216,7 @@ async def index_waiting(database: SqliteDatabase) -> bool:
     work = partial(_insert_words, indexed, batch, 1 + MERGED_PAGES * size // _PAGE_BYTES)
     if not batch:
         return False
-    return await database.write(work, rows=len(batch), size=_THREAD_SIZE if size > 2 * BATCH_BYTES else size)
+    return await database.write(work, rows=len(batch), size=_THREAD_SIZE if size > 4 * BATCH_BYTES else size)
 
 
 async def index_batches(database: SqliteDatabase, rest: int, is_closing: Callable[[], bool]) -> None:

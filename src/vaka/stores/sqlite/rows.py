@@ -190,7 +190,7 @@ SESSION_TABLES = ("events", "names", "decisions", "snapshots", "sessions")
 """Tables with rows of a session."""
 
 
-WORDS_BATCH = 128
+WORDS_BATCH = 256
 """When so many messages wait, the words of half of them are indexed. A search reads those that wait."""
 
 _COUNT_WAITING = "select ifnull((select max(number) from messages) - (select indexed from message_progress), 0)"
