@@ -173,8 +173,8 @@ def test_a_thread_is_created_with_limits_that_are_applied(shell: Shell) -> None:
     assert shell.vaka("threads", "create", "--id", "plain", "--json").json["metadata"] == {}
     assert shell.vaka("threads", "apply-policies").out == "0\n"
     only = shell.vaka("threads", "create", "--id", "full", "--max-messages", "0", "--auto-archive", "--json").json
-    policy = {"max_messages": 0, "max_duration": None, "idle_timeout": None, "auto_archive": True}
-    assert only["metadata"]["thread.policy"] == policy
+    unlimited = {"max_messages": 0, "max_duration": None, "idle_timeout": None, "auto_archive": True}
+    assert only["metadata"]["thread.policy"] == unlimited
     assert shell.vaka("threads", "apply-policies", "--json").json == {"changed": 2}
     assert shell.vaka("threads", "apply-policies").out == "0\n"
     states = {row["id"]: row["state"] for row in shell.vaka("threads", "list", "--json").json["threads"]}
