@@ -5,8 +5,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from vaka.core.ports.blobs import BlobStore
 from vaka.core.ports.files import Files
+from vaka.core.ports.values import BlobStore
 from vaka.core.types.errors import FileChanged, FileError, FileMissing, InvalidInput, NotFound
 from vaka.core.types.ids import JSON
 from vaka.files.memory import MemoryFiles

@@ -8,8 +8,8 @@ from typing import NamedTuple
 
 import msgspec
 
-from vaka.core.ports.blobs import BlobStore
 from vaka.core.ports.files import Files
+from vaka.core.ports.values import BlobStore
 from vaka.core.types.errors import FileChanged, FileError, FileMissing, InvalidInput
 from vaka.core.types.ids import JSON, Digest
 from vaka.files.paths import child_path, decode_name, encode_name, quote_path

@@ -5,7 +5,7 @@ from typing import Any, Protocol
 
 import msgspec
 
-from vaka.core.ports.blobs import BlobStore
+from vaka.core.ports.values import BlobStore
 from vaka.core.types.event import Event
 from vaka.core.types.progress import StepStarted
 from vaka.runtime.session import Session

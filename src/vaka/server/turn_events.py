@@ -6,7 +6,7 @@ from typing import Self
 import msgspec
 
 from vaka.core.messages.blobs import restore_content
-from vaka.core.ports.blobs import BlobStore
+from vaka.core.ports.values import BlobStore
 from vaka.core.session.fanout import Follower
 from vaka.core.session.follow import FollowerHub, Subscription
 from vaka.core.types.control import ApprovalExpired, ApprovalResolved, QuestionAnswered

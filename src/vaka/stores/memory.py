@@ -7,23 +7,30 @@ import hashlib
 from collections.abc import AsyncGenerator, Collection, Iterable, Sequence
 from contextlib import aclosing
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from vaka.core.ports import store
-from vaka.core.ports.blobs import BlobStore
 from vaka.core.ports.store import GcResult, PendingDecision, Retention, SessionInfo, SessionPage, SessionQuery
-from vaka.core.ports.values import KeyValueStore, session_values_prefix
+from vaka.core.ports.values import BlobStore, KeyValueStore, session_values_prefix
 from vaka.core.session.hash_chain import seal
-from vaka.core.session.index_rows import replace_fields, require_data
+from vaka.core.session.index_rows import (
+    advance_row,
+    blobs_of,
+    replace_fields,
+    require_data,
+    select_keyed_or_blob_events,
+)
+from vaka.core.types.control import key_of
 from vaka.core.types.errors import Busy, Closed, ConflictError, Corrupt, HeadMoved, NotFound
 from vaka.core.types.event import Event
-from vaka.core.types.ids import JSON, Digest, SessionId, Term
+from vaka.core.types.ids import JSON, DecisionId, Digest, SessionId, Term
 from vaka.stores.common import (
     check_batch,
     check_offer,
     current_time,
+    decision_changes,
     encode_present_value,
     encode_value,
     has_metadata,
@@ -33,7 +40,6 @@ from vaka.stores.common import (
     sort_decisions,
 )
 from vaka.stores.followers import BlockGetter, HeadWaiters, Mailboxes, SharedBlocks
-from vaka.stores.memory_log import MemoryLog
 
 if TYPE_CHECKING:
     from vaka.core.ports.erasure import EraseResult
@@ -42,6 +48,53 @@ if TYPE_CHECKING:
     from vaka.stores.memory_vectors import VectorTables
 
 MemoryKey = tuple[str, SessionId]
+
+
+class MemoryLog:
+    """One session: its events, and an index of them, up to date after ``update_index()``."""
+
+    def __init__(self, id: SessionId, term: Term) -> None:
+        self.id, self.term = id, term
+        self.events: list[Event] = []
+        self.snapshots: dict[str, dict[int, bytes]] = {}
+        self.row = SessionInfo(id=id)
+        self.keys: dict[str, int] = {}
+        self.pending: dict[DecisionId, PendingDecision] = {}
+        self.blobs: set[Digest] = set()
+        self.indexed = 0
+        """The number of events whose messages are in ``messages``."""
+        self.messages: list[Any] = []
+
+    @property
+    def head(self) -> int:
+        return len(self.events)
+
+    @property
+    def hash(self) -> str:
+        return self.events[-1].hash if self.events else ""
+
+    @property
+    def info(self) -> SessionInfo:
+        return replace_fields(self.update_index().row, term=self.term)
+
+    def update_index(self) -> "MemoryLog":
+        """Bring the index up to date."""
+        if events := self.events[self.row.head :]:
+            self.row = advance_row(self.row, events)
+            opened, settled, settles_all = decision_changes(self.id, events)
+            for decision in list(self.pending) if settles_all else settled:
+                self.pending.pop(decision, None)
+            self.pending.update((row.id, row) for row in opened)
+            for event in select_keyed_or_blob_events(events):
+                if key := key_of(event.data):
+                    self.keys.setdefault(key, event.seq)
+                self.blobs.update(blobs_of(event))
+        return self
+
+    def is_removable(self, before: str) -> bool:
+        """Return whether the session has no work left and was not changed since a time."""
+        row = self.update_index().row
+        return row.updated < before and not (row.turn or row.inputs or row.pending or self.pending)
 
 
 class MemoryClaim(msgspec.Struct, frozen=True, eq=False):

@@ -8,8 +8,7 @@ from vaka.core.ports.erasure import EraseResult
 from vaka.core.session.erasure import count_erased_bytes, erase_event, seal_erased
 from vaka.core.types.ids import SessionId
 from vaka.stores.common import current_time
-from vaka.stores.memory import MemoryKey, SharedMemory
-from vaka.stores.memory_log import MemoryLog
+from vaka.stores.memory import MemoryKey, MemoryLog, SharedMemory
 
 
 def erase_sessions(shared: SharedMemory, namespace: str, sessions: Sequence[SessionId], by: str) -> EraseResult:

@@ -15,8 +15,7 @@ from vaka.core.ports.messages import (
 from vaka.core.session.message_rows import indexed_blobs_of, message_of
 from vaka.core.types.errors import NotFound
 from vaka.core.types.ids import Digest, SessionId
-from vaka.stores.memory import MemoryPort
-from vaka.stores.memory_log import MemoryLog
+from vaka.stores.memory import MemoryLog, MemoryPort
 from vaka.stores.message_pages import (
     LISTED_ROLES,
     Candidate,

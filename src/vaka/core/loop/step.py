@@ -9,10 +9,9 @@ import msgspec
 from vaka.core.budget import Reservation, estimate_partial_usage
 from vaka.core.loop.context import Turn
 from vaka.core.messages.assemble import CallParser, MessageAssembly, match_call_refs
-from vaka.core.messages.blobs import DigestedText, offload
+from vaka.core.messages.blobs import DigestedText, confirm_prompt_texts, offload, store_prompt_texts
 from vaka.core.messages.cache_bust import report_cache_bust
 from vaka.core.messages.prompt import Conversation
-from vaka.core.messages.prompt_texts import confirm_prompt_texts, store_prompt_texts
 from vaka.core.ports.model import NoticeChunk, Prompt, RetryChunk
 from vaka.core.session.state import OpenCall, call_id, count_repeats
 from vaka.core.session.stop import TurnStopped

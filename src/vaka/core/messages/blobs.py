@@ -3,12 +3,13 @@
 import base64
 import binascii
 import hashlib
+from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
 import msgspec
 
-from vaka.core.ports.blobs import BlobStore
 from vaka.core.ports.store import Store
+from vaka.core.ports.values import BlobStore
 from vaka.core.session.log import Log
 from vaka.core.session.redaction import Secrets
 from vaka.core.types.errors import InvalidInput, NotFound
@@ -201,3 +202,41 @@ async def _restore_part(blobs: BlobStore, part: Part) -> Part:
     if isinstance(part, MEDIA_PARTS):
         return msgspec.structs.replace(part, data=base64.b64encode(data).decode(), blob=None)
     return Text(text=data.decode())
+
+
+async def store_prompt_texts(log: Log, texts: Sequence[DigestedText], stored: set[Digest | None]) -> list[DigestedText]:
+    """Store texts as blobs unless ``stored`` has their digests; return them as the log may name them: redacted.
+
+    What another session has stored may have been erased with it, and is then stored again.
+    """
+    found = [_redact_text(log.secrets, text) for text in texts]
+    held, blobs = log.window.held_texts, log.store.blobs
+    shared = {text.digest for text in found if text.digest and text.digest in stored} - held
+    missing = await blobs.find_missing(shared) if shared else set[Digest]()
+    for text in found:
+        digest = text.digest
+        if digest not in held and (digest in missing or digest not in stored):
+            held.add(await put_blob(log, text.text.encode()))
+            stored.add(digest)
+    return found
+
+
+async def confirm_prompt_texts(log: Log, texts: Sequence[DigestedText]) -> None:
+    """Store texts again that were erased with another session before the log named them; from now on they stay."""
+    held = log.window.held_texts
+    unsure = {text.digest for text in texts if text.digest} - held
+    if unsure:
+        missing = await log.store.blobs.find_missing(unsure)
+        for text in texts:
+            if text.digest in missing:
+                await put_blob(log, text.text.encode())
+        held |= unsure
+
+
+def _redact_text(secrets: Secrets, text: DigestedText) -> DigestedText:
+    if not secrets.is_active or text.digest in secrets.clean_digests:
+        return text
+    redacted = DigestedText(secrets.redact_data(text.text))
+    if redacted.digest == text.digest:
+        secrets.clean_digests.add(text.digest)
+    return redacted

@@ -9,8 +9,8 @@ import msgspec
 
 from vaka.core.messages.blobs import names_blobs
 from vaka.core.messages.prompt import Conversation
-from vaka.core.ports.blobs import BlobStore
 from vaka.core.ports.model import Prompt
+from vaka.core.ports.values import BlobStore
 from vaka.core.session.log import Log
 from vaka.core.session.state import CachedPrompt
 from vaka.core.types.errors import NotFound

@@ -14,7 +14,7 @@ from vaka.core.messages.blobs import names_blobs, restore_message
 from vaka.core.messages.compacted import CompactedHead, since_compaction
 from vaka.core.messages.recent import recent_positions
 from vaka.core.messages.tokens import tokens_of_message
-from vaka.core.ports.blobs import BlobStore
+from vaka.core.ports.values import BlobStore
 from vaka.core.types import context, control, progress
 from vaka.core.types.event import Body, Event
 from vaka.core.types.ids import AgentPath, CallId, TurnId

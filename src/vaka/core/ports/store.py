@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
 
 import msgspec
 
-from vaka.core.ports.blobs import BlobStore
-from vaka.core.ports.values import KeyValueStore
+from vaka.core.ports.values import BlobStore, KeyValueStore
 from vaka.core.types.event import Event
 from vaka.core.types.ids import DecisionId, SessionId, Term
 

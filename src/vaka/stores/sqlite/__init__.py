@@ -5,9 +5,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from vaka.core.ports import store
-from vaka.core.ports.blobs import BlobStore
 from vaka.core.ports.store import GcResult, Retention
-from vaka.core.ports.values import KeyValueStore
+from vaka.core.ports.values import BlobStore, KeyValueStore
 from vaka.core.types.ids import SessionId
 from vaka.stores.common import Durability, check_durability
 from vaka.stores.sqlite.events import SqliteEvents

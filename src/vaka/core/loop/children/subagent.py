@@ -15,8 +15,8 @@ from vaka.core.loop.turn import TurnInput, run_agent, seal_open_calls
 from vaka.core.messages.blobs import BLOB_THRESHOLD, put_blob
 from vaka.core.messages.output import restore_answer
 from vaka.core.messages.tool_result import failed_result
-from vaka.core.ports.blobs import BlobStore
 from vaka.core.ports.tool import Tool, ToolContext
+from vaka.core.ports.values import BlobStore
 from vaka.core.session.branches import LiveBranch
 from vaka.core.session.state import agent_key
 from vaka.core.session.stop import StopSignal
