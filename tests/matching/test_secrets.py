@@ -162,3 +162,12 @@ texts = st.lists(st.one_of(st.sampled_from(WITHHELD), st.text("e1 -@:/.=yksk_\n\
 @given(texts.map(" ".join), st.lists(st.integers(1, 40), min_size=1, max_size=20))
 def test_redacting_in_pieces_equals_redacting_the_whole_text(text: str, sizes: list[int]) -> None:
     assert redact_in_pieces(text, sizes) == redact_text(SECRET_FORMATS, text)
+
+
+def test_the_scheme_of_a_signed_request_is_shown_however_it_arrives() -> None:
+    for scheme in ("AWS4-HMAC-SHA256", "AWS4-ECDSA-P256-SHA256"):
+        text = f"Authorization: {scheme} Credential=x/y, Signature={'6b737025f6a03e4f' * 4}"
+        shown = f"Authorization: {scheme} Credential=x/y, Signature=[redacted]"
+        assert [redact_in_pieces(text, [size]) for size in (1, 7, 40)] == [shown] * 3
+        assert redact_text(SECRET_FORMATS, text) == shown
+    assert redact_text(SECRET_FORMATS, "Authorization: AWS4-HMAC-SHA256x9f3k2") == "Authorization: [redacted]"

@@ -75,7 +75,14 @@ def is_key(value: str) -> bool:
     return is_random and entropy(value) >= (2.6 if len(value) < 20 else 3.0) and any(map(str.isalpha, value))
 
 
+_SCHEMES_WITH_DIGITS = ("aws4-hmac-sha256", "aws4-ecdsa-p256-sha256")
+"""Names of schemes of an authorization header, which credentials follow."""
+
+
 def is_header_value(value: str) -> bool:
+    """Whether the value of an authorization header is a credential: not the name of a scheme, or its beginning."""
+    if any(scheme.startswith(value.lower()) for scheme in _SCHEMES_WITH_DIGITS):
+        return False
     return has_digit(value) and not _is_placeholder(value)
 
 
