@@ -24,15 +24,11 @@ def raised_priority() -> Generator[str]:
     Otherwise a measurement of a few milliseconds over several processes depends on the other load of the machine.
     """
     before, param = os.sched_getscheduler(0), os.sched_getparam(0)
-    try:
-        os.sched_setscheduler(0, os.SCHED_RR, os.sched_param(10))
-    except PermissionError:
-        yield "among others"
-        return
-    try:
-        yield "ahead of others"
-    finally:
-        os.sched_setscheduler(0, before, param)
+    with _run_ahead(
+        lambda: os.sched_setscheduler(0, os.SCHED_RR, os.sched_param(10)),
+        lambda: os.sched_setscheduler(0, before, param),
+    ) as note:
+        yield note
 
 
 @contextmanager
@@ -42,15 +38,24 @@ def raised_niceness() -> Generator[str]:
     For a block that keeps a CPU busy: the kernel stops a real-time process that does so for 50 ms in each second.
     """
     before = os.getpriority(os.PRIO_PROCESS, 0)
+    with _run_ahead(
+        lambda: os.setpriority(os.PRIO_PROCESS, 0, HIGHEST_NICENESS),
+        lambda: os.setpriority(os.PRIO_PROCESS, 0, before),
+    ) as note:
+        yield note
+
+
+@contextmanager
+def _run_ahead(advance: Callable[[], None], restore: Callable[[], None]) -> Generator[str]:
     try:
-        os.setpriority(os.PRIO_PROCESS, 0, HIGHEST_NICENESS)
+        advance()
     except PermissionError:
         yield "among others"
         return
     try:
         yield "ahead of others"
     finally:
-        os.setpriority(os.PRIO_PROCESS, 0, before)
+        restore()
 
 
 def percentile(values: Sequence[float], share: float) -> float:

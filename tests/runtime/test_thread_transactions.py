@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 import vaka
+from tests.failpoint_counter import count_failpoints
 from vaka.runtime.threads import Threads
-from vaka.stores import common
 from vaka.stores.sqlite import SqliteStore
 
 COMMIT = "append.after_commit"
@@ -17,14 +17,8 @@ COMMIT = "append.after_commit"
 
 @pytest.fixture
 def passes() -> Iterator[Counter[str]]:
-    counted: Counter[str] = Counter()
-
-    def hit(place: str) -> None:
-        counted[place] += 1
-
-    common.on_failpoint = hit
-    yield counted
-    common.on_failpoint = None
+    with count_failpoints() as counted:
+        yield counted
 
 
 @pytest.fixture

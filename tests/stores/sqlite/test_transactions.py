@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
+from tests.failpoint_counter import count_failpoints
 from vaka.core.types.errors import ConflictError, HeadMoved
 from vaka.core.types.event import Body
-from vaka.stores import common
 from vaka.stores.sqlite import SqliteStore
 from vaka.stores.sqlite.connection import CHECKPOINT_PAGES
 from vaka.testing.stores.sealed_events import (
@@ -30,14 +30,8 @@ PAGE_BYTES = 4096
 
 @pytest.fixture
 def passes() -> Iterator[Counter[str]]:
-    counted: Counter[str] = Counter()
-
-    def hit(place: str) -> None:
-        counted[place] += 1
-
-    common.on_failpoint = hit
-    yield counted
-    common.on_failpoint = None
+    with count_failpoints() as counted:
+        yield counted
 
 
 def _finishes_without_loop(work: Coroutine[Any, Any, int]) -> bool:
