@@ -181,3 +181,22 @@ def test_a_thread_is_created_with_limits_that_are_applied(shell: Shell) -> None:
     assert states == {"desk": "active", "plain": "active", "full": "archived"}
     for words in (("--auto-archive",), ("--auto-archive", "--idle-timeout", "5m"), ("--max-messages", "-1")):
         assert shell.vaka("threads", "create", *words).code == 2
+
+
+def test_the_commands_work_on_postgresql(shell: Shell, postgres_dsn: str) -> None:
+    def threads(*words: str) -> Any:
+        return shell.vaka("threads", *words, "--store", postgres_dsn)
+
+    assert threads("create", "--id", "t", "--title", "Pumps").out == "t\n"
+    assert threads("add", "t", "水泵 Wasserpumpe ポンプ", "--id", "m1").out == "m1\n"
+    assert threads("add", "t", "zwei", "--role", "assistant").code == 0
+    assert [row["id"] for row in threads("list", "--json").json["threads"]] == ["t"]
+    for query in ("水泵", "ポンプ", "wasser*"):
+        assert "Wasserpumpe" in threads("search", query).out
+    exported = shell.folder / "t.jsonl"
+    exported.write_text(threads("export", "t").out)
+    assert threads("import", str(exported), "--id", "u").out == "u\n"
+    assert threads("delete", "t", "--message", "m1", "--yes").code == 0
+    assert "Wasserpumpe" not in threads("show", "t").out
+    assert threads("erase", "u", "--yes").code == 0
+    assert shell.vaka("sessions", "verify", "u", "--store", postgres_dsn).code == 0
