@@ -73,6 +73,25 @@ def test_a_killed_run_is_resumed_and_reads_are_made_again(shell: Shell) -> None:
     assert (types["tool.called"], types["tool.started"], types["tool.completed"], types["turn.resumed"]) == (1, 2, 1, 1)
 
 
+def test_a_message_added_after_a_crash_is_busy_until_the_turn_is_finished(shell: Shell) -> None:
+    pipe = make_gate(shell)
+    shell.write_script(call_line("gate", path="pipe"), say_line("Through."))
+    running = shell.start_run("Go.", "--session", "s")
+    running.read_until("tool.started")
+    running.send_signal(signal.SIGKILL)
+    running.wait_result()
+    before = shell.events("s")
+    refused = shell.vaka("threads", "add", "s", "Are you there?", "--id", "u1")
+    assert refused.code == 75
+    assert "vaka run --session s --resume" in refused.err
+    assert shell.events("s") == before
+    resumed = shell.start_run("--resume", "--session", "s")
+    resumed.read_until("tool.started")
+    pipe.write_text("open")
+    assert resumed.wait_result().code == 0
+    assert shell.vaka("threads", "add", "s", "Are you there?", "--id", "u1").out == "u1\n"
+
+
 def test_a_new_prompt_finishes_the_unfinished_turn_first(shell: Shell) -> None:
     pipe = make_gate(shell)
     shell.write_script(call_line("gate", path="pipe"), say_line("Through."), say_line("And on."))

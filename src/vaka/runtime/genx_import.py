@@ -15,6 +15,7 @@ from vaka.core.session.snapshot import OpenedSession
 from vaka.core.session.state import SessionState
 from vaka.core.types import progress
 from vaka.core.types.control import InputAdded, StateChanged
+from vaka.core.types.errors import Busy
 from vaka.core.types.event import Body
 from vaka.core.types.ids import JSON, EventScope, SessionId
 from vaka.runtime.runtime import Runtime
@@ -70,7 +71,7 @@ async def write_imported(
 ) -> None:
     """Append the entries that ``compose`` returns for the current state; large texts become blobs first.
 
-    Raises ``LogError`` for entries that break an invariant of the log.
+    Raises as ``store_entries`` does.
     """
 
     async def compose_stored(now: OpenedSession) -> list[TimedEntry]:
@@ -82,7 +83,16 @@ async def write_imported(
 async def store_entries(
     runtime: Runtime, session: SessionId, state: SessionState, entries: Sequence[LogEntry]
 ) -> list[TimedEntry]:
-    """Return entries that follow a state of a session, large texts stored as its blobs. Raises ``LogError``."""
+    """Return entries that follow a state of a session, large texts stored as its blobs.
+
+    Raises ``Busy`` for a turn beside one that is unfinished, as a crash and an open approval leave it; ``LogError`` for
+    entries that break another invariant of the log.
+    """
+    if state.turn is not None and any(isinstance(body, progress.TurnStarted) for _, _, body in entries):
+        raise Busy(
+            f"session {session!r} has an unfinished turn; finish it with `vaka run --session {session} --resume`, or "
+            f"take it back with a rewind, and try again"
+        )
     owner = BlobContext(runtime.store, runtime.secrets, session)
     timed: list[TimedEntry] = []
     for time, scope, body in entries:

@@ -183,8 +183,8 @@ class Threads:
         """Add messages in one transaction and return their ids; one whose id is in the thread already adds nothing.
 
         The calls of an answer and their results are added together; the id of a result is that of its call in the log.
-        Raises ``Busy`` while a turn runs, and ``InvalidInput`` for messages that cannot be used and a thread that is
-        not active; nothing is added then.
+        Raises ``Busy`` while a turn runs or is unfinished, and ``InvalidInput`` for messages that cannot be used and a
+        thread that is not active; nothing is added then.
         """
         given = parse_messages(messages)
         check_messages(given)

@@ -1,12 +1,17 @@
 """Threads through the native API: messages without a turn, search, counts, states and owners."""
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
+import pytest
+
+import vaka
 from tests.server.conftest import Serve
 from tests.server.rest.test_turns import API, start
 from vaka.agents.react import Agent
-from vaka.testing import say
+from vaka.errors import Suspended
+from vaka.testing import call, say
 
 Scripted = Callable[..., Agent]
 MESSAGES = [
@@ -62,6 +67,25 @@ async def test_messages_are_added_once_listed_counted_and_found(serve: Serve, sc
         assert (await client.get(f"{API}/threads/t/messages/search?q=which")).json()["data"] == []
         found = await client.get(f"{API}/sessions", params={"metadata": '{"topic":"water"}', "state": "active"})
         assert [each["id"] for each in found.json()["data"]] == ["t"]
+
+
+async def test_a_message_beside_an_unfinished_turn_is_busy(serve: Serve, scripted: Scripted, tmp_path: Path) -> None:
+    @vaka.tool
+    def pay(amount: int) -> str:
+        """Pay an amount."""
+        return f"paid {amount}"
+
+    store = f"sqlite:///{tmp_path}/log.db"
+    payer = scripted(call("pay", amount=1), say("Paid."), name="payer", tools=[pay])
+    async with vaka.Runtime(store=store, ask="suspend", ask_for=["pay"]) as runtime:
+        with pytest.raises(Suspended):
+            await (await runtime.open(payer, id="t")).run("Pay.")
+    async with serve([scripted(say("Done."))], store=store) as served, served.client() as client:
+        refused = await client.post(f"{API}/threads/t/messages", json={"messages": MESSAGES})
+        assert (refused.status_code, refused.json()["code"]) == (409, "busy")
+        assert "unfinished turn" in refused.json()["detail"]
+        stats = (await client.get(f"{API}/threads/t/messages/stats")).json()
+        assert stats["user_message_count"] == 1
 
 
 async def test_the_state_and_the_version_of_a_thread_are_checked(serve: Serve, scripted: Scripted) -> None:
