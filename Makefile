@@ -29,7 +29,7 @@ unexport PYTHONDONTWRITEBYTECODE
 unexport PYTHONWARNINGS
 
 .PHONY: help setup demo ts test test-all check rust lint format types mypy pyright imports gates coverage security bench bench-peers \
-	bench-growth bench-memory bench-check bench-counts screenshots changelog clean system
+	bench-growth bench-memory bench-check bench-counts screenshots changelog clean installed system
 
 help: ## List the targets
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -64,6 +64,9 @@ $(TS): ts/package.json $(wildcard ts/*/package.json) scripts/ts_packages.sh | $(
 	@scripts/ts_packages.sh
 	@touch $(TS)
 
+installed: $(LUAU) # vaka from wheels, in an environment without development packages: what tests/journeys use
+	@scripts/installed_vaka.sh $(PY) $(VENV)/installed
+
 system: $(STAMP) # PostgreSQL's server, bubblewrap and ripgrep, which tests use for real
 	@scripts/system.sh postgresql bubblewrap ripgrep tmux npm chromium
 
@@ -73,13 +76,13 @@ ts: $(TS) ## Build the TypeScript client and run its tests
 demo: setup ## An agent at work, killed half-way and resumed
 	$(PY) examples/demo.py
 
-test: setup system $(LUAU) $(CLIENTS) $(TS) ## Tests of both packages, with coverage and its gates
+test: setup system $(LUAU) installed $(CLIENTS) $(TS) ## Tests of both packages, with coverage and its gates
 	@rm -rf .coverage && mkdir -p .coverage
 	@$(if $(ARGS),,$(PY) -m pytest -q -n $(WORKERS) -p no:asyncio -c pyluau/pyproject.toml pyluau/tests)
 	$(PY) -m pytest -n $(WORKERS) --dist worksteal --cov --cov-report= $(ARGS)
 	@$(if $(ARGS),echo "coverage gates are for the whole suite",$(PY) -m scripts.coverage_gate)
 
-test-all: setup system $(LUAU) $(CLIENTS) $(TS) $(CONFORMANCE) ## Also the tests marked exhaustive
+test-all: setup system $(LUAU) installed $(CLIENTS) $(TS) $(CONFORMANCE) ## Also the tests marked exhaustive
 	@rm -rf .coverage && mkdir -p .coverage
 	@$(if $(ARGS),,$(PY) -m pytest -q -n $(WORKERS) -p no:asyncio -c pyluau/pyproject.toml pyluau/tests)
 	HYPOTHESIS_PROFILE=exhaustive $(PY) -m pytest -n $(WORKERS) --dist worksteal -m "" --timeout 1200 --cov --cov-report= $(ARGS)

@@ -2,7 +2,8 @@
 # Build pyluau and install it with the given Python. What was built is kept in the user's cache, by the text it was
 # built of, so that another checkout of the same text need not build it again.
 #
-#   scripts/pyluau.sh .venv/bin/python
+#   scripts/pyluau.sh .venv/bin/python            build and install
+#   scripts/pyluau.sh .venv/bin/python --wheel    build, and print the path of the wheel
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 python=$1
@@ -22,12 +23,16 @@ text=$({
 wheels=$home/wheels/$text
 
 if ! compgen -G "$wheels/pyluau-*.whl" >/dev/null; then
-	echo "building pyluau (once for each change of it, some minutes)"
+	echo "building pyluau (once for each change of it, some minutes)" >&2
 	made=$(mktemp -d)
 	trap 'rm -rf "$made"' EXIT
 	CARGO_TARGET_DIR=${CARGO_TARGET_DIR:-$home/cargo} PIP_BUILD_CONSTRAINT=constraints.txt \
 		"$python" -m pip wheel --quiet --no-deps --wheel-dir "$made" ./pyluau
 	mkdir -p "$wheels"
 	mv "$made"/pyluau-*.whl "$wheels"/
+fi
+if [ "${2:-}" = --wheel ]; then
+	compgen -G "$wheels/pyluau-*.whl"
+	exit
 fi
 "$python" -m pip install --quiet --no-deps --force-reinstall "$wheels"/pyluau-*.whl

@@ -1,4 +1,4 @@
-"""Rules for tests: no patches of code of this repository, no sleeps."""
+"""Rules for tests: no patches of code of this repository, no sleeps, and no vaka inside journeys."""
 
 import ast
 from collections.abc import Iterator
@@ -8,6 +8,9 @@ from scripts.gates.tree import File, Problem
 OUR_PACKAGES = ("vaka", "pyluau")
 MOCK_LIBRARIES = ("unittest.mock", "mock", "pytest_mock")
 SLEEP_FUNCTIONS = {"time.sleep", "asyncio.sleep", "anyio.sleep", "trio.sleep"}
+JOURNEYS = "tests/journeys/"
+JOURNEY_MODULES = ("tests.journeys", "tests.postgres_server")
+"""Modules of the tests that a journey may import: they do not import vaka."""
 PATCH_METHODS = {"setattr", "delattr", "setitem", "delitem"}
 
 
@@ -78,8 +81,37 @@ def find_sleeps_and_patches(file: File) -> Iterator[Problem]:
             yield file.problem(node.lineno, "no patching of our own code: hand over a fake")
 
 
+def imported_modules_of(node: ast.AST) -> list[str]:
+    """Return the modules that a statement imports."""
+    if isinstance(node, ast.Import):
+        return [alias.name for alias in node.names]
+    return [node.module] if isinstance(node, ast.ImportFrom) and node.module else []
+
+
+def is_module_of_journeys(name: str) -> bool:
+    """Return whether a journey may import a module."""
+    is_test = name.partition(".")[0] == "tests"
+    return not is_our_package(name) and (
+        not is_test or any(name == known or name.startswith(f"{known}.") for known in JOURNEY_MODULES)
+    )
+
+
+def find_shortcuts(file: File) -> Iterator[Problem]:
+    """Yield each use of vaka in a journey other than as an installed program with a provider."""
+    for node in file.nodes:
+        for name in imported_modules_of(node):
+            if not is_module_of_journeys(name):
+                yield file.problem(
+                    getattr(node, "lineno", 1), f"a journey uses the installed vaka only: it does not import {name}"
+                )
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and "scripted:" in node.value:
+            yield file.problem(node.lineno, "a journey has no scripted model: use the provider")
+
+
 def check_file(file: File) -> Iterator[Problem]:
     """Yield the problems of one test file."""
     if file.is_python("tests"):
         yield from find_mocks(file)
         yield from find_sleeps_and_patches(file)
+    if file.is_python("tests") and file.path.startswith(JOURNEYS):
+        yield from find_shortcuts(file)
