@@ -91,7 +91,7 @@ def test_the_demonstration_is_killed_and_resumes_without_signing_twice(tmp_path:
     output = run_demo(tmp_path)
     assert "kill -9" in output
     assert len((tmp_path / "vaka-demo" / "guests.txt").read_text("utf-8").splitlines()) == 1
-    assert "Key of this report: demo/call_3" in (tmp_path / "vaka-demo" / "report.md").read_text("utf-8")
+    assert "Key of this report: demo/call_3/" in (tmp_path / "vaka-demo" / "report.md").read_text("utf-8")
     assert "loading SmolLM2-135M …" in output
     assert "Paris" in output
 

@@ -25,7 +25,7 @@ from tests.core.session.log_harness import (
 )
 from vaka.core.types import context, control, monitor, progress
 from vaka.core.types.event import Body, Event
-from vaka.core.types.ids import CallId, DecisionId, EventScope
+from vaka.core.types.ids import CallId, CallKey, DecisionId, EventScope
 from vaka.core.types.message import Usage
 from vaka.testing.crashes import fingerprint, outline_log
 
@@ -83,7 +83,9 @@ def resume_story(parts: Story) -> Story:
     """The same story after a crash: begun again, tried again."""
     moved = [*parts]
     moved.insert(15, (T1, progress.TurnResumed(agent="a")))
-    moved.insert(16, (T1, progress.ToolStarted(call=tool_started("call_1").call, key="k", effect="resume", attempt=2)))
+    moved.insert(
+        16, (T1, progress.ToolStarted(call=tool_started("call_1").call, key=CallKey("k"), effect="resume", attempt=2))
+    )
     moved.insert(17, (T1, log_line("the process was killed")))
     moved.insert(18, (T1, progress.MessageDiscarded(message_id=message_completed("", "m9").message_id)))
     return moved

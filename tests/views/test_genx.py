@@ -13,7 +13,7 @@ from vaka.core.types import progress
 from vaka.core.types.control import SessionClosed, SessionOpened, SessionReverted, StateChanged
 from vaka.core.types.errors import InvalidInput
 from vaka.core.types.event import Body, Event, decode
-from vaka.core.types.ids import CallId, MessageId, SessionId, TurnId
+from vaka.core.types.ids import CallId, CallKey, MessageId, SessionId, TurnId
 from vaka.core.types.message import Audio, Text, ToolCall, text_of
 from vaka.stores.memory import MemoryStore
 from vaka.testing.models import ScriptedModel, call, calls, fail, say
@@ -146,7 +146,7 @@ def test_a_router_shows_only_its_own_end_and_whether_an_agent_waits() -> None:
             live(progress.TurnStarted(agent="router", inputs=("i",))),
             live(progress.TextDelta(message_id=MessageId("r"), block=0, offset=0, text="music: play")),
             live(progress.ToolCalled(call=call, message_id=MessageId(""))),
-            live(progress.ToolStarted(call=call, key="k", effect="resume")),
+            live(progress.ToolStarted(call=call, key=CallKey("k"), effect="resume")),
             live(started),
             live(progress.TextDelta(message_id=MessageId(f"m{child}"), block=0, offset=0, text="La"), (child,)),
             *more,
@@ -235,7 +235,7 @@ def test_sound_is_a_blob_and_every_event_survives_its_json_form() -> None:
     events = project(
         [
             live(progress.MessageCompleted(message_id=MessageId("m"), content=(Text(text="La"), sound))),
-            live(progress.ToolStarted(call=call, key="k", effect="read")),
+            live(progress.ToolStarted(call=call, key=CallKey("k"), effect="read")),
             live(progress.TurnCompleted(text="")),
         ],
         agent="singer",

@@ -11,7 +11,7 @@ from vaka.core.session.hash_chain import seal
 from vaka.core.types import control, monitor, progress
 from vaka.core.types.context import ContextCompacted
 from vaka.core.types.event import Body, Event, decode
-from vaka.core.types.ids import AgentPath, CallId, DecisionId, Digest, MessageId, SessionId, TurnId
+from vaka.core.types.ids import AgentPath, CallId, CallKey, DecisionId, Digest, MessageId, SessionId, TurnId
 from vaka.core.types.message import Text, ToolCall, ToolResult, Usage
 from vaka.views.trace import Trace, TraceFold, describe_session
 
@@ -144,7 +144,7 @@ def test_a_call_knows_how_long_it_waited_for_a_person() -> None:
     result = ToolResult(call=CALL.id, content=(Text(text="done"),))
     entries += [
         (1020, control.ApprovalResolved(approval=DecisionId("apr_1"), decision="approve", by="Kai")),
-        (1025, progress.ToolStarted(call=CALL, key="s/call_1", effect="once", attempt=2)),
+        (1025, progress.ToolStarted(call=CALL, key=CallKey("s/call_1"), effect="once", attempt=2)),
         (1100, progress.ToolCompleted(result=result)),
     ]
     trace = the_trace(fold(*entries))

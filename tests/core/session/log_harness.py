@@ -18,6 +18,7 @@ from vaka.core.types.event import Body, Event
 from vaka.core.types.ids import (
     AgentPath,
     CallId,
+    CallKey,
     Cursor,
     DecisionId,
     Digest,
@@ -204,7 +205,7 @@ def tool_called(
 
 def tool_started(id: str = "call_1", effect: Effect = "once", **arguments: object) -> progress.ToolStarted:
     return progress.ToolStarted(
-        call=ToolCall(id=CallId(id), name="look", arguments=arguments), key=f"s/{id}", effect=effect
+        call=ToolCall(id=CallId(id), name="look", arguments=arguments), key=CallKey(f"s/{id}"), effect=effect
     )
 
 

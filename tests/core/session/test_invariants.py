@@ -39,7 +39,7 @@ from vaka.core.session.snapshot import reopen
 from vaka.core.types import context, control, progress
 from vaka.core.types.errors import Busy, ConflictError, Corrupt, InvalidInput, LogError, NotFound
 from vaka.core.types.event import Body, Event, decode
-from vaka.core.types.ids import CallId, Cursor, EventScope, MessageId, SessionId
+from vaka.core.types.ids import CallId, CallKey, Cursor, EventScope, MessageId, SessionId
 from vaka.core.types.message import AssistantMessage, Text, ToolMessage, UserMessage, text_of
 from vaka.stores.memory import MemoryStore
 
@@ -270,7 +270,7 @@ class TestRule4EffectsAreDeclared:
     async def test_the_state_has_the_key_arguments_and_deadline_of_a_started_call(self) -> None:
         start = progress.ToolStarted(
             call=tool_called(n=1).call,
-            key="s/call_1",
+            key=CallKey("s/call_1"),
             effect="idempotent",
             deadline="2026-01-01T00:01:00.000Z",
             attempt=2,

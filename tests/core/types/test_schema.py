@@ -14,7 +14,7 @@ from vaka.core.session.erasure import erase_event
 from vaka.core.session.hash_chain import seal
 from vaka.core.types import context, control, monitor, progress
 from vaka.core.types.event import Body, Custom, Event, Unknown
-from vaka.core.types.ids import CallId, DecisionId, Digest, MessageId, SessionId, TurnId
+from vaka.core.types.ids import CallId, CallKey, DecisionId, Digest, MessageId, SessionId, TurnId
 from vaka.core.types.message import (
     Audio,
     CallRef,
@@ -52,7 +52,7 @@ EXAMPLES: list[Body] = [
     progress.MessageSnapshot(message_id=M, block=0, of="text.delta", text="t", name="n", offset=1),
     progress.MessageCompleted(message_id=M, content=CONTENT, model="m", stop="end", cut=True, system=Digest("s")),
     progress.MessageDiscarded(message_id=M, reason="r"), progress.ToolCalled(call=CALL, message_id=M),
-    progress.ToolStarted(call=CALL, key="k", effect="read", deadline="x", attempt=2),
+    progress.ToolStarted(call=CALL, key=CallKey("k"), effect="read", deadline="x", attempt=2),
     progress.ToolReturned(result=RESULT), progress.ToolCompleted(result=RESULT), progress.ToolFailed(result=RESULT),
     progress.SubagentStarted(call=CALL.id, agent="a", child="c", content=CONTENT, session=SessionId("x")),
     progress.SubagentCompleted(call=CALL.id, agent="a", child="c", text="t", failed=True, stop="s", value=[1]),

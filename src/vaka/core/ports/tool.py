@@ -112,7 +112,8 @@ class ToolContext(Protocol[DepsT_co]):
     path: AgentPath
     call: CallId
     key: str
-    """The same for every attempt of this call: the idempotency key that an ``idempotent`` tool passes on."""
+    """The idempotency key that an ``idempotent`` tool passes on: the same for every attempt of this call, and no other
+    call has it, not even in a session that is deleted and created again."""
     attempt: int
     """1, and one more each time the call runs again after a crash."""
     folder: str | None

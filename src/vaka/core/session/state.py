@@ -15,7 +15,7 @@ from vaka.core.types.control import (
     SessionWorkspace,
 )
 from vaka.core.types.errors import Corrupt
-from vaka.core.types.ids import AgentPath, CallId, DecisionId, Digest, MessageId, TurnId, digest_of
+from vaka.core.types.ids import AgentPath, CallId, CallKey, DecisionId, Digest, MessageId, TurnId, digest_of
 from vaka.core.types.message import FailureReason, Text, ToolCall, ToolResult, Usage
 from vaka.core.types.progress import SubagentCompleted
 from vaka.core.types.tool import Effect, Grant
@@ -39,7 +39,7 @@ class OpenCall(msgspec.Struct, omit_defaults=True):
     """The number of equal calls in a row, including this one."""
     phase: CallPhase = "called"
     effect: Effect = "once"
-    key: str = ""
+    key: CallKey = CallKey("")
     deadline: str = ""
     attempt: int = 0
     result: ToolResult | None = None

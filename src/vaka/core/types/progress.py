@@ -3,7 +3,7 @@
 from typing import Any, Literal, TypeAlias
 
 from vaka.core.types.event import Progress
-from vaka.core.types.ids import JSON, CallId, Digest, MessageId, SessionId
+from vaka.core.types.ids import JSON, CallId, CallKey, Digest, MessageId, SessionId
 from vaka.core.types.message import Content, FailureReason, ToolCall, ToolResult, Usage
 from vaka.core.types.tool import Effect
 
@@ -208,7 +208,8 @@ class ToolStarted(Progress, tag="tool.started"):
     """A tool is about to run with exactly these arguments."""
 
     call: ToolCall
-    key: str
+    key: CallKey
+    """``<session>/<call>/<random>``, the same for every attempt; logs of earlier versions have no random part."""
     effect: Effect
     deadline: str = ""
     attempt: int = 1

@@ -233,7 +233,7 @@ async def test_a_script_cut_off_after_any_event_comes_to_its_end() -> None:
         assert last_body(after).type == "turn.completed", cut
         begun = {e.data.key for e in prefix if isinstance(e.data, ToolStarted) and e.data.call.name in ONCE}
         assert not begun & set(world.done), f"something happened twice after event {cut}"
-        lost = {key.partition("/")[2] for key in begun} - set(results_by_call(prefix))
+        lost = {key.split("/")[1] for key in begun} - set(results_by_call(prefix))
         assert {call for call, why in reasons_by_call(after).items() if why == "outcome_unknown"} == lost
         if not lost and "tool.called" in event_types(prefix):
             assert result_of(after)[:2] == result_of(log)[:2], cut

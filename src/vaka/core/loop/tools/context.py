@@ -17,14 +17,14 @@ from vaka.core.session.stop import StopSignal, Timer
 from vaka.core.session.values import SessionValues
 from vaka.core.types.control import QuestionAsked, QuestionKind
 from vaka.core.types.errors import ConfigError
-from vaka.core.types.ids import JSON, DecisionId, Digest, MessageId
+from vaka.core.types.ids import JSON, CallKey, DecisionId, Digest, MessageId
 from vaka.core.types.message import Stored, replace_surrogates
 from vaka.core.types.progress import OutputStream, ToolOutputDelta
 
 
-def idempotency_key(turn: Turn, open_call: OpenCall) -> str:
-    """Return the idempotency key of a call: the same for every attempt."""
-    return f"{turn.session}/{open_call.call.id}"
+def idempotency_key(turn: Turn, open_call: OpenCall) -> CallKey:
+    """Return the key of the earlier attempts of a call, or a new one, which no other call has."""
+    return open_call.key or CallKey(f"{turn.session}/{open_call.call.id}/{turn.env.ids.new_id('key')}")
 
 
 class CallContext:
@@ -34,7 +34,7 @@ class CallContext:
         self.owner_turn, self.open_call = turn, open_call
         self.session, self.turn, self.path = turn.session, turn.id, turn.path
         self.call, self.attempt, self.values = open_call.call.id, open_call.attempt + 1, turn.values
-        self.key = idempotency_key(turn, open_call)
+        self.key: str = idempotency_key(turn, open_call)
         self.folder, self.deps, self.metadata = permitted.folder, turn.deps, turn.metadata
         self.stop = StopSignal(turn.stop)
         self.suspended: list[DecisionId] = []

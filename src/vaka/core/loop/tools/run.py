@@ -23,10 +23,11 @@ _REASONS: dict[str, FailureReason] = {"interrupted": "interrupted", "cancelled":
 
 
 def tool_started_event(turn: Turn, permitted: PermittedCall, open_call: OpenCall) -> ToolStarted:
-    """Return the event that must be in the log before the tool runs."""
+    """Return the event that must be in the log before the tool runs; ``open_call`` gets the key of the event."""
     spec = permitted.tool.spec
     deadline = format_timestamp(turn.env.clock.time() + spec.timeout) if spec.timeout is not None else ""
-    key, attempt = idempotency_key(turn, open_call), open_call.attempt + 1
+    open_call.key = key = idempotency_key(turn, open_call)
+    attempt = open_call.attempt + 1
     return ToolStarted(call=permitted.call, key=key, effect=spec.effect, deadline=deadline, attempt=attempt)
 
 
