@@ -77,7 +77,7 @@ def unprivileged_user() -> ProcessUser:
 class PostgresServer:
     """A PostgreSQL server that a test may stop, crash and start again; its databases stay."""
 
-    def __init__(self, binaries: Path | None = None) -> None:
+    def __init__(self, binaries: Path | None = None, settings: str = "") -> None:
         self._user = unprivileged_user()
         self._home = Path(tempfile.mkdtemp(prefix="vaka-pg-", dir="/tmp"))
         self._data, self._log = self._home / "data", self._home / "log"
@@ -87,12 +87,12 @@ class PostgresServer:
             os.chown(self._home, self._user["user"], self._user["group"])
         self._binaries = self._copy_if_unreachable(binaries or find_binaries())
         self._run("initdb", "-D", str(self._data), "-U", "postgres", "-A", "trust", "-E", "UTF8", "--locale=C", "-N")
-        with (self._data / "postgresql.conf").open("a") as settings:
-            settings.write(SETTINGS.format(home=self._home))
+        with (self._data / "postgresql.conf").open("a") as file:
+            file.write(SETTINGS.format(home=self._home) + settings)
 
-    def dsn(self, database: str = "postgres") -> str:
+    def dsn(self, database: str = "postgres", user: str = "postgres") -> str:
         """Return the address of one of its databases."""
-        return f"postgresql://postgres@/{database}?host={self._home}"
+        return f"postgresql://{user}@/{database}?host={self._home}"
 
     def start(self) -> None:
         """Start the server unless it runs; return when it accepts connections."""

@@ -138,9 +138,14 @@ class WarmConnections:
         self._closed = False
 
     @asynccontextmanager
-    async def acquire(self, pool: "Pool[asyncpg.Record]") -> AsyncGenerator[PostgresConnection]:
-        """Yield a connection; it is kept when the block succeeds, otherwise the pool inspects it."""
-        connection = self._take() or await self._acquire_from(pool)
+    async def acquire(
+        self, pool: "Pool[asyncpg.Record]", timeout: float | None = None
+    ) -> AsyncGenerator[PostgresConnection]:
+        """Yield a connection; it is kept when the block succeeds, otherwise the pool inspects it.
+
+        Raises ``TimeoutError`` when all are in use for ``timeout`` seconds.
+        """
+        connection = self._take() or await self._acquire_from(pool, timeout)
         try:
             yield connection
         except BaseException:
@@ -166,10 +171,10 @@ class WarmConnections:
             self._start_return()
         return None
 
-    async def _acquire_from(self, pool: "Pool[asyncpg.Record]") -> PostgresConnection:
+    async def _acquire_from(self, pool: "Pool[asyncpg.Record]", timeout: float | None) -> PostgresConnection:
         self._waiting += 1
         try:
-            return await pool.acquire()
+            return await pool.acquire(timeout=timeout)
         finally:
             self._waiting -= 1
 
@@ -219,20 +224,32 @@ class PostgresDatabase:
         Raises ``CannotOpen`` when the server cannot be reached and never was, ``Unavailable`` when it cannot be reached
         any more, and, without ``retry``, when the outcome is unknown.
         """
+        begun = False
+
+        async def attempt() -> T:
+            nonlocal begun
+            begun = False
+            async with self._connections.acquire(await self._get_pool()) as connection:
+                begun = True
+                return await work(connection)
+
+        return await self.try_until_deadline(attempt, lambda: retry or not begun)
+
+    async def try_until_deadline(
+        self, attempt: Callable[[], Awaitable[T]], may_repeat: Callable[[], bool] = lambda: True
+    ) -> T:
+        """Return the result of ``attempt``, which is repeated while the server cannot be reached. Raises as ``run``."""
         loop = asyncio.get_running_loop()
         deadline, pause = loop.time() + self.retry_seconds, 0.02
         while True:
-            begun = False
             try:
-                async with self._connections.acquire(await self._get_pool()) as connection:
-                    begun = True
-                    return await work(connection)
+                return await attempt()
             except asyncpg.DataError as error:
                 raise InvalidInput(f"PostgreSQL cannot store this value: {error}") from error
             except asyncpg.TransactionRollbackError as error:  # such as a deadlock: nothing was written
                 cause: Exception = error
             except UNREACHABLE_ERRORS as error:
-                if begun and not retry:
+                if not may_repeat():
                     raise self.unreachable_error(error) from error
                 cause = error
             except asyncpg.PostgresError as error:
@@ -246,8 +263,13 @@ class PostgresDatabase:
         """Return the rows of a statement that may safely run twice."""
         return await self.run(lambda connection: connection.fetch(statement, *arguments, timeout=timeout))
 
+    async def fetch_once(self, statement: str, *arguments: object, timeout: float) -> "list[asyncpg.Record]":
+        """Return the rows of a statement that is tried once. Raises asyncpg's errors."""
+        async with self._connections.acquire(await self._get_pool(), timeout) as connection:
+            return await connection.fetch(statement, *arguments, timeout=timeout)
+
     async def connect(self) -> "asyncpg.Connection[asyncpg.Record]":
-        """Return a dedicated connection, outside the pool."""
+        """Return a dedicated connection, outside the pool; tried once. Raises asyncpg's errors."""
         _ = await self._get_pool()
         return await asyncpg.connect(self._dsn, **self._options())
 
@@ -266,6 +288,11 @@ class PostgresDatabase:
 
     def unreachable_error(self, error: Exception) -> CannotOpen | Unavailable:
         message = f"PostgreSQL at {self.url} is unreachable ({type(error).__name__}: {error})"
+        if isinstance(error, asyncpg.TooManyConnectionsError):
+            message = (
+                f"PostgreSQL at {self.url} accepts no more connections ({error}). Raise max_connections of the server, "
+                f"or the connection limit of the database or the user, or end other clients; then try again"
+            )
         return Unavailable(message) if self._pool is not None else CannotOpen(f"the store cannot be opened: {message}")
 
     def server_error(self, error: asyncpg.PostgresError) -> StoreError | ConfigError:

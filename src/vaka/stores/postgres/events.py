@@ -24,8 +24,8 @@ from vaka.core.types.ids import SessionId, Term
 from vaka.stores.common import check_batch, check_offer
 from vaka.stores.postgres.database import PostgresRecord, boot_time
 from vaka.stores.postgres.encoding import PostgresKey, digest_text, encode_name, info_of, postgres_key
-from vaka.stores.postgres.heartbeat import Lease
 from vaka.stores.postgres.hub import PostgresHub, PostgresPort
+from vaka.stores.postgres.leases import Lease
 from vaka.stores.postgres.message_rows import encode_messages
 from vaka.stores.postgres.writer import PendingWrite
 
@@ -84,6 +84,7 @@ class PostgresEvents(PostgresPort):
         ours = self._leases.get(session)
         if ours is not None and self._is_valid(ours):
             raise Busy(f"session {session!r} has a writer in this process")
+        await hub.heartbeat.require_connection()
         where, owner, sent = postgres_key(self._namespace, session), uuid4(), boot_time()
         answer = hub.claims.submit((where, owner))
         try:
@@ -101,8 +102,8 @@ class PostgresEvents(PostgresPort):
         if ours is not None:
             hub.leases.pop(ours.owner, None)
         self._leases[session] = hub.leases[owner] = claim
-        if claim.tried:
-            hub.heartbeat.wake()
+        hub.heartbeat.wake()
+        hub.renewal.wake()
         return claim.term
 
     async def _undo_claim(self, where: PostgresKey, owner: UUID, answer: "asyncio.Future[PostgresRecord]") -> None:

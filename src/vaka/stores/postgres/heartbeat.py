@@ -1,4 +1,4 @@
-"""The background connection of a store handle: it renews leases, and carries notifications between handles.
+"""The background connection of a store handle: it carries notifications between handles.
 
 All handles use one channel of LISTEN/NOTIFY. A message is words separated by blanks; a session is named by its key:
 
@@ -9,42 +9,16 @@ All handles use one channel of LISTEN/NOTIFY. A message is words separated by bl
 """
 
 import asyncio
-import math
-from collections.abc import Callable, Mapping
-from contextlib import suppress
-from uuid import UUID, uuid4
+import logging
+from collections.abc import Awaitable, Callable
+from uuid import uuid4
 
 import asyncpg
 
-from vaka.core.ports.store import SessionInfo
 from vaka.core.types.errors import VakaError
-from vaka.core.types.ids import Term
 from vaka.stores.followers import HeadWaiters
-from vaka.stores.postgres.database import UNREACHABLE_ERRORS, PostgresDatabase, boot_time
+from vaka.stores.postgres.database import UNREACHABLE_ERRORS, PostgresDatabase, PostgresRecord, boot_time
 from vaka.stores.postgres.encoding import PostgresKey
-
-LEASE_MARGIN = 0.1
-"""The part of a lease that is not relied on, for clocks that run at different speeds."""
-
-
-class Lease:
-    """The right to write one session, as far as this process knows."""
-
-    __slots__ = ("info", "owner", "place", "renewed", "term", "tried")
-
-    def __init__(
-        self, place: PostgresKey, info: SessionInfo, term: Term, owner: UUID, renewed: float = math.inf
-    ) -> None:
-        self.place, self.info, self.term, self.owner = place, info, term, owner
-        self.renewed = renewed
-        """When the statement that last renewed it was sent; infinite for a new session, which has no lease yet."""
-        self.tried = renewed < math.inf
-        """Whether the server may have a row of it."""
-
-    def is_held(self, duration: float) -> bool:
-        """Whether the lease is certainly still valid on the server."""
-        return boot_time() < self.renewed + duration * (1 - LEASE_MARGIN)
-
 
 CHANNEL = "vaka"
 FOLLOWER_TTL = 15.0
@@ -109,10 +83,14 @@ class Followers:
             for event in self._watchers.get(name, ()):
                 event.set()
 
+    def fail_waits(self, error: Exception) -> None:
+        """Raise ``error`` in all waits."""
+        self._waiters.fail(self._waiters.keys(), error)
+
     def close(self, error: Exception) -> None:
         """Raise ``error`` in all waits, and end all watches."""
         self.closed = True
-        self._waiters.fail(self._waiters.keys(), error)
+        self.fail_waits(error)
         self.wake_watchers()
 
     def may_follow(self, key: str) -> bool:
@@ -191,42 +169,75 @@ _SELECT_HEADS = (
     "join unnest($1::bytea[], $2::bytea[]) as w (namespace, id) on s.namespace = w.namespace and s.id = w.id"
 )
 
-# A locked row is being written: by its writer, which renews the lease as well, or by a short offer.
-_RENEW_LEASES = (
-    "with mine as (select s.namespace, s.id from vaka.sessions s "
-    "join unnest($1::bytea[], $2::bytea[], $3::uuid[]) as c (namespace, id, owner) "
-    "on s.namespace = c.namespace and s.id = c.id and s.owner = c.owner for no key update of s skip locked) "
-    "update vaka.sessions s set lease_until = now() + make_interval(secs => $4) from mine "
-    "where s.namespace = mine.namespace and s.id = mine.id returning s.owner"
-)
+RECONNECT_SECONDS = 0.25
+"""Seconds between attempts to open the connection."""
+
+_STATEMENT_TIMEOUT = 5.0
+
+CONNECTION_ERRORS = (*UNREACHABLE_ERRORS, asyncpg.PostgresError, VakaError)
+
+_log = logging.getLogger(__name__)
 
 
 class Heartbeat:
-    """Renews leases, announces followers and polls heads while ``is_needed()``; reconnects after a lost connection."""
+    """Announces followers and polls heads while ``is_needed()``, over a connection of its own that listens.
 
-    def __init__(
-        self,
-        database: PostgresDatabase,
-        followers: Followers,
-        leases: Mapping[UUID, Lease],
-        lease: float,
-        is_needed: Callable[[], bool],
-    ) -> None:
-        self._database, self._followers, self._leases, self._is_needed = database, followers, leases, is_needed
-        self._lease, self._renew_interval = lease, lease / 3
-        self._statement_timeout = min(5.0, max(1.0, self._renew_interval))
+    It opens the connection again when it was lost. Until then heads are polled over the pool; if that fails too for
+    as long as the store is patient, the waits end with an error.
+    """
+
+    def __init__(self, database: PostgresDatabase, followers: Followers, is_needed: Callable[[], bool]) -> None:
+        self._database, self._followers, self._is_needed = database, followers, is_needed
         self._task: asyncio.Task[None] | None = None
         self._wakeup = asyncio.Event()
+        self._connection: asyncpg.Connection[asyncpg.Record] | None = None
+        self._opening: asyncio.Task[asyncpg.Connection[asyncpg.Record]] | None = None
+        self._statement_lock = asyncio.Lock()
         self._announced: set[str] = set()
-        self._announce_at = self._check_at = self._renew_at = 0.0
+        self._announce_at = self._check_at = self._until = 0.0
+        self._last_check = 0.0
+        """When the awaited heads were last read, or there were none."""
+        self._is_reported = False
+        """Whether the log of the process says that the connection is missing."""
         followers.on_who = self.announce
 
     def wake(self) -> None:
         """Start the heartbeat, or let a running one look for new work."""
         if self._task is None or self._task.done():
-            self._renew_at = boot_time() + self._renew_interval
+            self._last_check = boot_time()
             self._task = asyncio.create_task(self._run())
         self._wakeup.set()
+
+    async def require_connection(self) -> None:
+        """Return when the connection is open. Raises ``CannotOpen`` or ``Unavailable`` if it cannot be opened.
+
+        A session is claimed only after that: its lease can then be renewed even if the server accepts no more
+        connections.
+        """
+        self._until = boot_time() + IDLE_SECONDS
+        if self._connection is None or self._connection.is_closed():
+            await self._database.try_until_deadline(self._open_connection)
+
+    async def _open_connection(self) -> "asyncpg.Connection[asyncpg.Record]":
+        """Return the connection; callers that need it at the same time share one attempt to open it."""
+        if self._connection is not None and not self._connection.is_closed():
+            return self._connection
+        if self._opening is None or self._opening.done():
+            self._opening = asyncio.create_task(self._connect())
+            self._opening.add_done_callback(_retrieve_error)
+        return await asyncio.shield(self._opening)
+
+    async def _connect(self) -> "asyncpg.Connection[asyncpg.Record]":
+        connection = self._connection = await self._database.connect()
+        self.wake()  # it closes the connection when that is not needed for some time
+        return connection
+
+    async def fetch(self, statement: str, *arguments: object, timeout: float) -> list[PostgresRecord]:
+        """Return the rows of a statement that runs on the connection. Raises asyncpg's errors."""
+        async with self._statement_lock:
+            if self._connection is None:
+                raise asyncpg.InterfaceError("the connection of the heartbeat is not open")
+            return await self._connection.fetch(statement, *arguments, timeout=timeout)
 
     def announce(self) -> None:
         """Announce again what this handle follows."""
@@ -234,84 +245,92 @@ class Heartbeat:
         self._wakeup.set()
 
     async def close(self) -> None:
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.wait([self._task])
+        for task in (self._opening, self._task):
+            if task is not None:
+                task.cancel()
+                await asyncio.wait([task])
+        if self._connection is not None:
+            connection, self._connection = self._connection, None
+            await _close_connection(connection)
 
     async def _run(self) -> None:
-        until = boot_time() + IDLE_SECONDS
-        while boot_time() < until and not self._database.closed:
-            with suppress(*UNREACHABLE_ERRORS, asyncpg.PostgresError, VakaError):
+        self._until = boot_time() + IDLE_SECONDS
+        while boot_time() < self._until and not self._database.closed:
+            try:
                 await self._run_connected()
+            except CONNECTION_ERRORS as error:
+                await self._run_unconnected(error)
             self._followers.complete_from = None
-            await self._pause(min(0.25, self._renew_interval / 2))
+            await self._pause(RECONNECT_SECONDS)
             if self._is_needed():
-                until = boot_time() + IDLE_SECONDS
+                self._until = boot_time() + IDLE_SECONDS
 
     async def _run_connected(self) -> None:
         """Do what is due until nothing is needed or the connection breaks."""
-        connection = await self._database.connect()
+        connection = await self._open_connection()
         try:
             connection.add_termination_listener(lambda _: self._wakeup.set())
-            await connection.add_listener(CHANNEL, self._followers.on_notification)
-            message = self._followers.who_message()
-            await connection.execute(_NOTIFY, CHANNEL, [message], timeout=self._statement_timeout)
+            async with self._statement_lock:
+                await connection.add_listener(CHANNEL, self._followers.on_notification)
+            await self.fetch(_NOTIFY, CHANNEL, [self._followers.who_message()], timeout=_STATEMENT_TIMEOUT)
+            self._is_reported = False
             self._followers.complete_from = boot_time() + ANSWER_SECONDS
             self._announced = set()
             self._announce_at = self._check_at = 0.0
             self._followers.wake_watchers()
-            until = boot_time() + IDLE_SECONDS
-            while boot_time() < until and not connection.is_closed():
+            self._until = boot_time() + IDLE_SECONDS
+            while boot_time() < self._until and not connection.is_closed():
                 if self._is_needed():
-                    until = boot_time() + IDLE_SECONDS
-                await self._run_due(connection)
+                    self._until = boot_time() + IDLE_SECONDS
+                await self._run_due()
                 await self._pause(self._seconds_until_due())
         finally:
+            self._connection = None
             await _close_connection(connection)
 
-    async def _run_due(self, connection: "asyncpg.Connection[asyncpg.Record]") -> None:
+    async def _run_unconnected(self, error: Exception) -> None:
+        """Poll over the pool what notifications do not report now."""
+        cause = self._database.unreachable_error(error)
+        if not self._is_reported:
+            self._is_reported = True
+            _log.warning("no connection for notifications, heads are polled every second: %s", cause)
+        if boot_time() < self._check_at:
+            return
+        try:
+            await self._check_heads(self._database.fetch_once)
+            self._followers.wake_watchers()
+        except CONNECTION_ERRORS as failure:
+            if boot_time() - self._last_check > self._database.retry_seconds:
+                self._followers.fail_waits(self._database.unreachable_error(failure))
+                self._last_check = boot_time()
+
+    async def _run_due(self) -> None:
         now = boot_time()
-        if now >= self._renew_at:
-            await self._renew_leases(connection)
         followed = self._followers.followed_keys()
         due = now >= self._announce_at
         if due or not followed <= self._announced:
             messages = self._followers.here_messages(followed if due else followed - self._announced)
-            await connection.execute(_NOTIFY, CHANNEL, messages, timeout=self._statement_timeout)
+            await self.fetch(_NOTIFY, CHANNEL, messages, timeout=_STATEMENT_TIMEOUT)
             self._announced = followed
             if due:
                 self._announce_at = now + ANNOUNCE_INTERVAL
                 self._followers.prune()
         if now >= self._check_at:
-            await self._check_heads(connection)
-            self._check_at = now + CHECK_INTERVAL
+            await self._check_heads(self.fetch)
 
-    async def _renew_leases(self, connection: "asyncpg.Connection[asyncpg.Record]") -> None:
-        sent = boot_time()
-        old = [
-            claim for claim in self._leases.values() if claim.tried and sent - claim.renewed > self._renew_interval / 2
-        ]
-        if old:
-            names = [claim.place.namespace for claim in old], [claim.place.session for claim in old]
-            rows = await connection.fetch(
-                _RENEW_LEASES, *names, [claim.owner for claim in old], self._lease, timeout=self._statement_timeout
-            )
-            for (owner,) in rows:
-                if (claim := self._leases.get(owner)) is not None:
-                    claim.renewed = sent
-        self._renew_at = sent + self._renew_interval
-
-    async def _check_heads(self, connection: "asyncpg.Connection[asyncpg.Record]") -> None:
+    async def _check_heads(self, fetch: Callable[..., Awaitable[list[PostgresRecord]]]) -> None:
+        self._check_at = boot_time() + CHECK_INTERVAL
         places = {(place.namespace, place.session): place.key for place in self._followers.awaited.values()}
         if places:
             namespaces, sessions = zip(*places, strict=True)
-            heads = await connection.fetch(_SELECT_HEADS, namespaces, sessions, timeout=self._statement_timeout)
-            for namespace, session, head in heads:
+            for namespace, session, head in await fetch(
+                _SELECT_HEADS, namespaces, sessions, timeout=_STATEMENT_TIMEOUT
+            ):
                 self._followers.set_head(places[namespace, session], head)
+        self._last_check = boot_time()
 
     def _seconds_until_due(self) -> float:
-        due = [self._announce_at, self._check_at] + ([self._renew_at] if self._leases else [])
-        return max(0.0, min(due) - boot_time())
+        return max(0.0, min(self._announce_at, self._check_at) - boot_time())
 
     async def _pause(self, seconds: float) -> None:
         try:
@@ -320,6 +339,12 @@ class Heartbeat:
         except TimeoutError:
             pass
         self._wakeup.clear()
+
+
+def _retrieve_error(opening: "asyncio.Task[asyncpg.Connection[asyncpg.Record]]") -> None:
+    """Mark the error of a task as retrieved: the callers have got it, or were cancelled."""
+    if not opening.cancelled():
+        opening.exception()
 
 
 async def _close_connection(connection: "asyncpg.Connection[asyncpg.Record]") -> None:

@@ -1,7 +1,6 @@
 """The state that the namespaces of one store handle share, and the open blocks that handles share with each other."""
 
 import asyncio
-import math
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Sequence
 from typing import Generic, TypeVar
 from uuid import UUID
@@ -14,7 +13,8 @@ from vaka.stores.common import ShieldedTasks
 from vaka.stores.followers import SNAPSHOT_INTERVAL, BlockGetter
 from vaka.stores.postgres.database import PostgresDatabase, PostgresRecord
 from vaka.stores.postgres.encoding import PostgresKey, digest_text, postgres_key, transpose_rows
-from vaka.stores.postgres.heartbeat import CHANNEL, FOLLOWER_TTL, Followers, Heartbeat, Lease
+from vaka.stores.postgres.heartbeat import CHANNEL, FOLLOWER_TTL, Followers, Heartbeat
+from vaka.stores.postgres.leases import Lease, LeaseRenewal
 from vaka.stores.postgres.writer import GroupWriter, PendingWrite
 
 Q = TypeVar("Q")
@@ -195,7 +195,8 @@ class PostgresHub:
         self.database, self.lease_seconds = database, lease_seconds
         self.leases: dict[UUID, Lease] = {}
         self.followers = Followers()
-        self.heartbeat = Heartbeat(database, self.followers, self.leases, lease_seconds, self._is_busy)
+        self.heartbeat = Heartbeat(database, self.followers, self._is_busy)
+        self.renewal = LeaseRenewal(database, self.heartbeat, self.leases, lease_seconds)
         self.block_writer = BlockWriter(database, self.followers)
         self.tasks = ShieldedTasks()
         self.writer = GroupWriter(database, lease_seconds, self._on_commit)
@@ -227,6 +228,7 @@ class PostgresHub:
         await self.writer.close()
         await self.tasks.wait()
         await self.block_writer.close()
+        await self.renewal.close()
         await self.heartbeat.close()
         try:
             for claim in list(self.leases.values()):
@@ -236,17 +238,14 @@ class PostgresHub:
         await self.database.close()
 
     def _is_busy(self) -> bool:
-        return bool(self.followers or self.block_writer or any(claim.tried for claim in self.leases.values()))
+        return bool(self.followers or self.block_writer or self.leases)
 
     def _on_commit(self, write: PendingWrite) -> None:
         claim, place = write.claim, write.place
         if claim is not None and write.release:
             self.leases.pop(claim.owner, None)
         elif claim is not None:
-            first = claim.renewed == math.inf
             claim.renewed, claim.info = write.sent, write.info
-            if first:
-                self.heartbeat.wake()
         self.followers.set_head(place.key, write.info.head)
         self.block_writer.on_commit(place.key)
 

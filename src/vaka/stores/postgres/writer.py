@@ -22,7 +22,7 @@ from vaka.stores.postgres.encoding import (
     hex_text,
     label_columns,
 )
-from vaka.stores.postgres.heartbeat import Lease
+from vaka.stores.postgres.leases import Lease
 
 MAX_TRANSACTIONS = 4
 """Concurrent transactions, so that one waiting for a row lock does not delay the others."""
