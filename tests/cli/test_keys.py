@@ -9,17 +9,17 @@ KEY = re.compile(r"ak_[a-z0-9]{8}_[A-Za-z0-9_-]{43}")
 
 def test_a_key_is_printed_once_listed_rotated_and_revoked(shell: Shell) -> None:
     created = shell.vaka(
-        "keys", "create", "--name", "ci", "--scope", "runs:read", "--scope", "debug", "--tenant", "acme", "--owner",
+        "keys", "create", "--name", "ci", "--scope", "runs:read", "--scope", "operator", "--tenant", "acme", "--owner",
         "kim", "--own-sessions-only", "--expires", "90d", "--rpm", "30",
     )  # fmt: skip
     key = created.out.strip()
     assert (created.code, bool(KEY.fullmatch(key))) == (0, True)
     assert re.fullmatch(
-        rf"key {key[3:11]} \(ci\) with runs:read debug, until \S+Z; it is shown only now:\n", created.err
+        rf"key {key[3:11]} \(ci\) with runs:read operator, until \S+Z; it is shown only now:\n", created.err
     )
     (row,) = shell.vaka("keys", "list", "--json").json["keys"]
     assert row == {
-        "id": key[3:11], "name": "ci", "owner": "kim", "scopes": ["runs:read", "debug"], "own_sessions_only": True,
+        "id": key[3:11], "name": "ci", "owner": "kim", "scopes": ["runs:read", "operator"], "own_sessions_only": True,
         "created": row["created"], "expires": row["expires"], "revoked": None, "tenant": "acme", "status": "active",
         "last_used": None, "requests_per_minute": 30,
     }  # fmt: skip

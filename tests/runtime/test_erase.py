@@ -78,7 +78,7 @@ async def test_everything_of_an_owner_is_erased_and_nothing_of_others(tmp_path: 
 
         preview = await rt.erase(owner=OWNER, dry_run=True)
         assert set(preview.sessions) == {"a1", "a2", "a3"}
-        assert preview.memories == {"text": 1, "working": 1, "semantic": 2}
+        assert preview.memories == {"text": 1, "working": 1, "semantic": 2, "rules": 0}
         assert (await _everything(store), await store.values.keys()) == (kept, keys)
 
         report = await rt.erase(owner=OWNER, by="ops")
@@ -118,7 +118,12 @@ async def test_one_session_is_erased_and_the_memory_of_its_owner_stays() -> None
         assert (await rt.erase("a1", dry_run=True)) == ErasureReport(dry_run=True)
         assert (await rt.erase("a1")).sessions == ()
         assert await read_log(store, "a2") == before
-        assert (await rt.erase(owner="ann", dry_run=True)).memories == {"text": 1, "working": 1, "semantic": 2}
+        assert (await rt.erase(owner="ann", dry_run=True)).memories == {
+            "text": 1,
+            "working": 1,
+            "semantic": 2,
+            "rules": 0,
+        }
         wrong: Any
         for wrong in ({}, {"session": "a1", "owner": "ann"}):
             with pytest.raises(InvalidInput, match="either a session or an owner"):

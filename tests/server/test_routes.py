@@ -11,6 +11,7 @@ from starlette.routing import BaseRoute, Route
 import vaka
 from tests.server.conftest import Serve, Served
 from vaka.agents.react import Agent
+from vaka.runtime.remembered_rules import RememberedRule
 from vaka.server.doors import doors_of
 from vaka.server.guard import GuardedApp
 from vaka.server.settings import FEATURES
@@ -92,6 +93,7 @@ async def test_every_route_needs_its_scope(served: Served) -> None:
 async def test_the_objects_of_others_are_like_those_that_do_not_exist(served: Served) -> None:
     async with served.client() as alice:
         mine = await _create_objects(alice)
+        await served.service.runtime.keep_rules_in_store().add("alice", RememberedRule(id=mine["rule"], rule="deploy"))
         before = await _describe(alice)
         missing = {name: f"no-{name}" for name in mine} | {name: mine[name] for name in PLACES}
         for token in ("bob", "dave"):
@@ -134,7 +136,7 @@ async def _create_objects(alice: httpx2.AsyncClient) -> dict[str, str]:
     return {
         "agent": "assistant", "tool": "deploy", "model": "assistant", "session": session, "turn": turn["id"],
         "approval": decision["id"], "call": decision["call"]["id"], "label": "kept", "response": response["id"],
-        "chat": session, "task": turn["id"], "config": "some",
+        "chat": session, "task": turn["id"], "config": "some", "rule": "rule_1",
     }  # fmt: skip
 
 
@@ -151,4 +153,4 @@ async def _ask(client: httpx2.AsyncClient, method: str, path: str, values: Mappi
 
 
 async def _describe(alice: httpx2.AsyncClient) -> list[Any]:
-    return [(await alice.get(f"/api/v1/{what}")).json() for what in ("sessions", "approvals")]
+    return [(await alice.get(f"/api/v1/{what}")).json() for what in ("sessions", "approvals", "rules")]

@@ -35,6 +35,8 @@ class JwtTable(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """The claim that names the tenant; without it all callers share the default namespace."""
     scope_claim: str = ""
     own_sessions_only: bool = True
+    allow_operator: bool = False
+    """Whether the scope ``operator`` of a token counts; else no token has it."""
 
 
 class ServerTable(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):

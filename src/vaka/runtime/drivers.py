@@ -49,6 +49,7 @@ from vaka.runtime.turn_stream import TurnCollector
 from vaka.runtime.workspace import describe_workspace, require_unchanged, works_in_folder
 
 if TYPE_CHECKING:
+    from vaka.runtime.remembered_rules import RememberedRules
     from vaka.runtime.session import Session
 
 INTERRUPT_TIMEOUT = 30.0
@@ -73,6 +74,8 @@ class SessionDrivers:
         """Called with the events that the logs of all sessions store."""
         self.on_session_end: Callable[[SessionId, str, SessionId | None], Awaitable[None]] | None = None
         """Called with the id of a session that was left, the reason, and the session that replaces it."""
+        self.remembered_rules: RememberedRules | None = None
+        """Where rules of approvals for the project or the user are stored; ``None``: in settings files."""
         self._options = options
         self._tasks: set[asyncio.Task[None]] = set()
         self._sync_starter, self.warm_sessions = SyncStarter(), WarmSessions()

@@ -17,6 +17,7 @@ from vaka.memory.conversation_recall import erase_messages
 from vaka.memory.memory_scope import memory_scope
 from vaka.memory.text import VALUES_PREFIX, owner_folder
 from vaka.memory.working_record import erase_resource_memory
+from vaka.runtime.remembered_rules import erase_rules
 from vaka.runtime.session_edits import EditCaches
 
 MemoryEraser: TypeAlias = Callable[[Store, str, bool], Awaitable[int]]
@@ -37,7 +38,7 @@ class ErasureReport(msgspec.Struct, frozen=True, kw_only=True):
     blobs: int = 0
     bytes: int = 0
     memories: dict[str, int] = {}
-    """The number of records of each kind of memory: ``text``, ``working`` and ``semantic``."""
+    """The number of records of each kind of memory: ``text``, ``working``, ``semantic`` and ``rules``."""
     failed: dict[SessionId, str] = {}
     """The sessions that could not be erased, and why: erase again when the cause is gone."""
     busy: tuple[SessionId, ...] = ()
@@ -59,8 +60,12 @@ async def _erase_semantic(store: Store, owner: str, dry_run: bool) -> int:
     return await store.vectors.erase(memory_scope("user", user=owner), dry_run=dry_run)
 
 
+async def _erase_rules(store: Store, owner: str, dry_run: bool) -> int:
+    return await erase_rules(store.values, owner, dry_run=dry_run)
+
+
 MEMORY_ERASERS: Mapping[str, MemoryEraser] = {
-    "text": _erase_text, "working": _erase_working, "semantic": _erase_semantic,
+    "text": _erase_text, "working": _erase_working, "semantic": _erase_semantic, "rules": _erase_rules,
 }  # fmt: skip
 """The memories that belong to owners. A new one is added here."""
 

@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from vaka.runtime.model_registry import ModelRegistry
     from vaka.runtime.options import ApprovalAnswer, Options
     from vaka.runtime.project_tools import ProjectTools
+    from vaka.runtime.remembered_rules import RememberedRules
     from vaka.runtime.scripts import LuauAgent
     from vaka.runtime.session import Session
     from vaka.runtime.session_compaction import CompactionResult
@@ -157,6 +158,12 @@ def live_settings() -> "type[LiveSettings]":
     from vaka.runtime.live_settings import LiveSettings
 
     return LiveSettings
+
+
+def remembered_rules() -> "type[RememberedRules]":
+    from vaka.runtime.remembered_rules import RememberedRules
+
+    return RememberedRules
 
 
 def project_settings(options: "Options") -> "SettingsSource":

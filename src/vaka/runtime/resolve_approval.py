@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import os
 import socket
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from contextlib import aclosing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
@@ -31,6 +31,7 @@ from vaka.core.types.tool import Grant, InvalidArguments, ParsedArguments, ToolS
 from vaka.policy.policy import LayeredPolicy
 from vaka.policy.tool_targets import EDIT_TOOLS, READ_TOOLS, builtin_name_of, spec_of
 from vaka.runtime.options import ApprovalAnswer
+from vaka.runtime.remembered_rules import RememberedRule
 from vaka.tools.arguments import ArgumentReader, check_json_data
 from vaka.tools.builtin import TOOLS, find_builtin
 
@@ -128,20 +129,20 @@ async def resolve_approval(
         raise InvalidInput(f"{pending.id} is a question: answer it, it cannot be approved or rejected")
     resolution = clean_resolution(_parse_answer(pending.id, decision, answer))
     until = _grant_expiry(drivers, request, resolution, answer.get("ttl"))
-    resolution = validate_resolution(request, resolution)
+    resolution = validate_resolution(request, resolution, in_files=drivers.remembered_rules is None)
     resolution = msgspec.structs.replace(resolution, source=decision_source(), until=until)
     if resolution.edit is not None:
         await check_edited_arguments(drivers, pending, request, resolution.edit)
     if resolution.scope != "once" and is_expired(drivers.env.clock, request):
         raise InvalidInput(f"{pending.id} has expired at {request.expires}; it can no longer grant a rule")
-    path, added = await _persist_rules(request, resolution)
+    remove_rules = await _persist_rules(drivers, pending, request, resolution)
     try:
         event = await drivers.offer(pending.session, resolution, pending.id)
     except BaseException:
-        await _remove_persisted(path, added)
+        await remove_rules()
         raise
     if event.data != drivers.secrets.redact_struct(resolution):
-        await _remove_persisted(path, added)
+        await remove_rules()
     elif resolution.rule:
         await _resolve_covered(drivers, pending.session, request, resolution)
     return event
@@ -204,8 +205,13 @@ def clean_resolution(resolution: ApprovalResolved) -> ApprovalResolved:
     return resolution
 
 
-def validate_resolution(request: ApprovalRequested, resolution: ApprovalResolved) -> ApprovalResolved:
-    """Return a decision with the rules it grants. Raises ``InvalidInput`` when the request does not permit it."""
+def validate_resolution(
+    request: ApprovalRequested, resolution: ApprovalResolved, *, in_files: bool = True
+) -> ApprovalResolved:
+    """Return a decision with the rules it grants. Raises ``InvalidInput`` when the request does not permit it.
+
+    ``in_files``: whether the rules for the project and the user are stored in settings files.
+    """
     if resolution.scope not in APPROVAL_SCOPES:
         raise InvalidInput(f"scope {resolution.scope!r} must be one of {', '.join(APPROVAL_SCOPES)}")
     if resolution.decision == "reject" and (
@@ -224,7 +230,7 @@ def validate_resolution(request: ApprovalRequested, resolution: ApprovalResolved
         raise InvalidInput(_scope_error(request, resolution.scope))
     rule = "\n".join(Grant(rule=resolution.rule or request.grant).rules)
     call = request.call if resolution.edit is None else msgspec.structs.replace(request.call, arguments=resolution.edit)
-    check_rule(request, rule, call, resolution.scope)
+    check_rule(request, rule, call, resolution.scope if in_files or resolution.scope == "user" else "session")
     return msgspec.structs.replace(resolution, rule=rule)
 
 
@@ -272,18 +278,39 @@ def _policy_for(request: ApprovalRequested) -> LayeredPolicy:
     return LayeredPolicy(cwd=request.cwd).in_folder(request.folder)
 
 
-async def _persist_rules(request: ApprovalRequested, resolution: ApprovalResolved) -> tuple[Path | None, list[str]]:
-    """Add the granted rules to the settings file of the scope; return the file and the rules that were new."""
-    if resolution.scope not in ("project", "user"):
-        return None, []
-    path, _ = settings_file_for_scope(resolution.scope, request.cwd, Path.home())
-    return path, await asyncio.to_thread(add_allow_rules, path, Grant(rule=resolution.rule).rules)
+async def _persist_rules(
+    drivers: "SessionDrivers", pending: PendingDecision, request: ApprovalRequested, resolution: ApprovalResolved
+) -> Callable[[], Awaitable[None]]:
+    """Store the rules for the project or the user, in the store or in the settings file of the scope.
 
+    Returns the function that removes them again, for a decision that does not count because another one was first.
+    """
+    scope, rules = resolution.scope, drivers.remembered_rules
+    if scope not in ("project", "user"):
+        return _remove_nothing
+    if rules is not None:
+        owner = await rules.find_owner(pending.session)
+        rule = RememberedRule(
+            id=drivers.env.ids.new_id("rule"), rule=resolution.rule, scope=scope, approval=pending.id,
+            cwd=request.cwd if scope == "project" else "", by=resolution.by, created=drivers.timestamp(),
+        )  # fmt: skip
+        is_new = await rules.add(owner, rule)
 
-async def _remove_persisted(path: Path | None, added: list[str]) -> None:
-    """Remove the stored rules of a decision that does not count because another one was first."""
-    if path is not None and added:
+        async def remove_stored() -> None:
+            await rules.remove(owner, rule.id)
+
+        return remove_stored if is_new else _remove_nothing
+    path, _ = settings_file_for_scope(scope, request.cwd, Path.home())
+    added = await asyncio.to_thread(add_allow_rules, path, Grant(rule=resolution.rule).rules)
+
+    async def remove_from_file() -> None:
         await asyncio.to_thread(remove_allow_rules, path, added)
+
+    return remove_from_file if added else _remove_nothing
+
+
+async def _remove_nothing() -> None:
+    """Keep the rules that were there before."""
 
 
 async def _resolve_covered(

@@ -67,6 +67,7 @@ if TYPE_CHECKING:
     from vaka.runtime.live_settings import LiveSettings, LoadedSettings, SettingsSource
     from vaka.runtime.memories import Memories
     from vaka.runtime.options import EntryPoint, ModeContext, PermissionRequestHandler, TokenStats
+    from vaka.runtime.remembered_rules import RememberedRules
     from vaka.runtime.stats import SessionStats
     from vaka.runtime.threads import Threads
     from vaka.runtime.tool_world import WorldFactory
@@ -464,6 +465,17 @@ class Runtime:
         while a turn runs, only changes that restrict apply. ``loaded`` are settings that the options have already.
         """
         return self._governance.follow_settings(source, loaded)
+
+    def keep_rules_in_store(self) -> "RememberedRules":
+        """Store rules of approvals for the project or the user for the owner of the session, in this namespace.
+
+        Without it, they are added to settings files, which count for all that read them. Returns the rules.
+        """
+        rules = self._drivers.remembered_rules
+        if rules is None:
+            rules = self._drivers.remembered_rules = lazy.remembered_rules()(self.store)
+            self._builder.govern((*self._builder.governing, rules))
+        return rules
 
     def _replace_policy(self, policy: "Policy") -> None:
         if self._world_factory is not None and self.env.world_created:

@@ -1,18 +1,28 @@
 """``Principal``: the caller of a request, the tenant it belongs to and what it may do."""
 
+import re
+
 import msgspec
 
 from vaka.core.ports.store import SessionInfo
+from vaka.core.types.errors import InvalidInput
 
-SCOPES = ("runs:read", "runs:write", "approvals:write", "tools:execute", "admin", "debug")
-"""Every scope. ``admin`` includes the others."""
+OPERATOR = "operator"
+"""The scope of what concerns the whole server, such as its settings: all tenants share them."""
+SCOPES = ("runs:read", "runs:write", "approvals:write", "tools:execute", "admin", OPERATOR)
+"""Every scope. ``admin`` is for one tenant and includes the others except ``operator``."""
+JWT_OWNER_PREFIX = "jwt:"
+"""The beginning of the ids of callers with a JWT. The owner of an API key cannot begin like this."""
+
+_TENANT = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@:|+-]{0,127}", re.ASCII)
 
 
 class Principal(msgspec.Struct, frozen=True, kw_only=True):
     """The caller of a request."""
 
     id: str
-    """The person or program: the owner of an API key, or ``sub`` of a JWT. Sessions it creates get it as owner."""
+    """The person or program, which owns the sessions that it creates: the owner of an API key, or ``jwt:``, a digest
+    of the issuer and ``sub`` of a JWT."""
     namespace: str = ""
     """The tenant: the namespace of the store that the caller sees."""
     scopes: frozenset[str] = frozenset()
@@ -28,7 +38,7 @@ class Principal(msgspec.Struct, frozen=True, kw_only=True):
 
     def may(self, scope: str) -> bool:
         """Return whether the caller has a scope; ``""`` is no scope and every caller has it."""
-        return not scope or scope in self.scopes or "admin" in self.scopes
+        return not scope or scope in self.scopes or (scope != OPERATOR and "admin" in self.scopes)
 
     def may_see(self, info: SessionInfo) -> bool:
         """Return whether a session of the caller's tenant exists for the caller."""
@@ -38,3 +48,13 @@ class Principal(msgspec.Struct, frozen=True, kw_only=True):
     def visible_owner(self) -> str:
         """The owner whose sessions alone the caller sees; ``""``: those of all owners."""
         return self.id if self.own_sessions_only else ""
+
+
+def check_tenant(name: str) -> str:
+    """Return the name of a tenant, ``""`` for the default one. Raises ``InvalidInput`` for a name that is not valid."""
+    if name and not _TENANT.fullmatch(name):
+        raise InvalidInput(
+            f"{name[:140]!r} is not the name of a tenant: expected a letter or digit, then at most 127 letters, digits "
+            "or . _ @ : | + -"
+        )
+    return name

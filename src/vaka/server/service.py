@@ -89,6 +89,7 @@ class AgentService:
         self._usage: dict[str, UsageTotals] = {}
         self.draining, self._drain_end, self._hurry = False, 0.0, asyncio.Event()
         self._make_runtime = make_runtime or self._copy_runtime
+        runtime.keep_rules_in_store()
         self._runtimes: dict[str, Runtime] = {runtime.store.namespace: runtime}
         self._turns: dict[tuple[str, str], set[str]] = {}
         """The sessions whose turns each credential, of a namespace, has started here; ended ones are removed late."""
@@ -148,6 +149,7 @@ class AgentService:
             known = self._runtimes.get(namespace)
         if known is None:
             known = self._runtimes[namespace] = self._make_runtime(namespace)
+            known.keep_rules_in_store()
         return known
 
     def _copy_runtime(self, namespace: str) -> Runtime:
@@ -370,12 +372,17 @@ class AgentService:
     ) -> Event:
         """Decide an approval, as ``Runtime.resolve`` does, and continue its turn.
 
-        Raises a ``Problem`` (403) for a rule that counts for other callers, too, unless the caller is an administrator.
+        A rule for the project or the user belongs to the owner of the session, in the caller's tenant. Raises a
+        ``Problem`` (403) for a rule of another owner than the caller, unless the caller is an administrator.
         """
-        if details.get("scope", "once") not in ("once", "session") and not principal.may("admin"):
-            raise Problem(403, "forbidden", "a rule for the project or the user needs the scope admin; use session")
-        details["by"] = principal.id
         runtime = await self.runtime_of(principal)
+        if details.get("scope", "once") not in ("once", "session") and not principal.may("admin"):
+            row = await self.find_decision(principal, approval)
+            info = await runtime.store.sessions.find(row.session)
+            if info is None or info.owner != principal.id:
+                detail = "a rule for all sessions of another owner needs the scope admin; use session"
+                raise Problem(403, "forbidden", detail)
+        details["by"] = principal.id
         event = await runtime.resolve(approval, "approve" if approve else "reject", **details)
         await self._continue(principal, event.session)
         return event

@@ -24,7 +24,7 @@ from vaka.stores.sqlite import SqliteStore
 from vaka.testing.clock import FakeClock
 
 ACME = KeyOptions(
-    name="ci", namespace="acme", owner="kim", scopes=("runs:read", "debug"), own_sessions_only=True,
+    name="ci", namespace="acme", owner="kim", scopes=("runs:read", "operator"), own_sessions_only=True,
     requests_per_minute=7, lifetime=3600.0,
 )  # fmt: skip
 UNKNOWN = "the API key is not one of this server; `vaka keys create` with the server's --store makes one"
@@ -68,7 +68,7 @@ class CountedValues:
 async def test_a_key_names_its_tenant_owner_and_scopes(keys: ApiKeys, store: MemoryStore) -> None:
     key, text = await keys.create(ACME)
     assert (await keys.verify(text)).principal == Principal(
-        id="kim", namespace="acme", scopes=frozenset({"runs:read", "debug"}), key=f"ak_{key.id}",
+        id="kim", namespace="acme", scopes=frozenset({"runs:read", "operator"}), key=f"ak_{key.id}",
         own_sessions_only=True, requests_per_minute=7,
     )  # fmt: skip
     assert text[:12] == f"ak_{key.id}_"
@@ -207,7 +207,7 @@ async def test_many_texts_that_are_not_keys_are_not_remembered(
         (KeyOptions(scopes=("runs:reed",)), "'runs:reed' is not a scope; expected of: runs:read, runs:write"),
         (KeyOptions(scopes=()), "a key needs a scope"),
         (KeyOptions(name="a\nb"), "the name of a key has at most 128 printable characters"),
-        (KeyOptions(namespace="x" * 129), "the tenant of a key has at most 128 printable characters"),
+        (KeyOptions(namespace="x" * 129), "is not the name of a tenant"),
         (KeyOptions(lifetime=0), "the rate limit and the lifetime of a key are positive numbers"),
         (KeyOptions(requests_per_minute=-1), "the rate limit and the lifetime of a key are positive numbers"),
     ],

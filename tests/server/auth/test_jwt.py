@@ -10,18 +10,20 @@ from pathlib import Path
 from typing import Any
 
 import jwt
+import msgspec
 import pytest
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from jwt.algorithms import ECAlgorithm, OKPAlgorithm, RSAAlgorithm
 
 from tests.net.http_server import encode_response, never_respond, respond_with, serve
-from vaka.core.types.errors import ConfigError, Unavailable
+from vaka.core.types.errors import ConfigError, InvalidInput, Unavailable
 from vaka.net.connector import Connector
 from vaka.net.rules import NetworkRules
+from vaka.server.auth.api_keys import KeyOptions
 from vaka.server.auth.authenticator import open_authenticator
 from vaka.server.auth.errors import CredentialRefused
-from vaka.server.auth.jwt import KEYS_SECONDS, REFRESH_SECONDS, JwtSettings, JwtVerifier
+from vaka.server.auth.jwt import KEYS_SECONDS, REFRESH_SECONDS, JwtSettings, JwtVerifier, owner_prefix_of
 from vaka.server.guard import Credentials
 from vaka.server.principal import Principal
 from vaka.server.problems import Problem
@@ -29,6 +31,7 @@ from vaka.stores.memory import MemoryStore
 from vaka.testing.clock import FakeClock
 
 ISSUER, AUDIENCE = "https://login.example/", "vaka"
+KIM = f"{owner_prefix_of(ISSUER)}kim"
 SECRET = "0123456789abcdef0123456789abcdef"  # not a secret
 
 
@@ -92,9 +95,7 @@ async def refusal_of(verifier: JwtVerifier, token: str) -> str:
 
 async def test_a_token_names_its_caller_scopes_and_tenant(settings: JwtSettings, keys_file: Path) -> None:
     end = int(time.time()) + 60
-    kim = Principal(
-        id="kim", scopes=frozenset({"runs:read"}), key="sub:kim", own_sessions_only=True, expires=end + 30.0
-    )
+    kim = Principal(id=KIM, scopes=frozenset({"runs:read"}), key=KIM, own_sessions_only=True, expires=end + 30.0)
     verifier = JwtVerifier(settings, FakeClock())
     signed = [("ec", "ES256"), ("rsa", "RS256"), ("rsa", "PS512"), ("ed", "EdDSA")]
     tokens = [*(sign(*how, exp=end) for how in signed), sign(aud=["other", AUDIENCE], exp=str(end))]
@@ -104,13 +105,46 @@ async def test_a_token_names_its_caller_scopes_and_tenant(settings: JwtSettings,
         own_sessions_only=False,
     )  # fmt: skip
     verifier = JwtVerifier(of_tenants, FakeClock())
-    assert await verifier.verify(sign(org="acme", roles=["admin", "debug", "cook"], exp=end)) == Principal(
-        id="kim", namespace="acme", scopes=frozenset({"admin", "debug"}), key="sub:kim", expires=end + 30.0
+    assert await verifier.verify(sign(org="acme", roles=["admin", "operator", "cook"], exp=end)) == Principal(
+        id=KIM, namespace="acme", scopes=frozenset({"admin"}), key=KIM, expires=end + 30.0
     )
     assert (await verifier.verify(sign(org="acme"))).scopes == frozenset()
     assert "the claim 'org' is not a text of 1 to 255" in await refusal_of(verifier, sign())
     for roles in (5, [1], {"admin": True}):
         assert "the claim 'roles' is neither" in await refusal_of(verifier, sign(org="acme", roles=roles))
+
+
+async def test_a_token_names_an_operator_only_where_the_settings_say_so(settings: JwtSettings) -> None:
+    token = sign(scope="runs:read operator admin")
+    for allowed in (False, True):
+        verifier = JwtVerifier(msgspec.structs.replace(settings, allow_operator=allowed), FakeClock())
+        assert (await verifier.verify(token)).may("operator") is allowed
+
+
+@pytest.mark.parametrize("tenant", ["../x", "..", ".", "a/b", "/etc", "-x", "a b", "a\\b", "ä", "x" * 129])
+async def test_a_name_that_no_tenant_can_have_is_refused(settings: JwtSettings, tenant: str) -> None:
+    verifier = JwtVerifier(msgspec.structs.replace(settings, tenant_claim="org"), FakeClock())
+    assert "is not the name of a tenant" in await refusal_of(verifier, sign(org=tenant))
+    keys = (await open_authenticator(MemoryStore().values, {}, FakeClock())).keys
+    with pytest.raises(InvalidInput, match="is not the name of a tenant"):
+        await keys.create(KeyOptions(namespace=tenant))
+    for good in ("acme", "org_1a2B", "auth0|5f7c", "team@example.com", "x" * 128):
+        assert (await verifier.verify(sign(org=good))).namespace == good
+        assert (await keys.create(KeyOptions(namespace=good)))[0].namespace == good
+
+
+async def test_a_subject_is_the_owner_of_no_key_and_of_no_other_issuer(settings: JwtSettings) -> None:
+    store = MemoryStore()
+    authenticator = await open_authenticator(store.values, {}, FakeClock(), jwt=settings)
+    key, text = await authenticator.keys.create(KeyOptions(owner="kim"))
+    owners = {f"ak_{key.id}", "kim", "local"}
+    for subject in owners:
+        token = sign(sub=subject)
+        assert (await authenticator.authenticate(Credentials(kind="bearer", token=token))).id not in owners
+    with pytest.raises(InvalidInput, match="cannot begin with 'jwt:'"):
+        await authenticator.keys.create(KeyOptions(owner=KIM))
+    assert (await authenticator.authenticate(Credentials(kind="bearer", token=text))).id == "kim"
+    assert owner_prefix_of(ISSUER) != owner_prefix_of(f"{ISSUER}other/")
 
 
 @pytest.mark.parametrize(
@@ -147,7 +181,7 @@ async def test_a_token_with_a_wrong_claim_is_refused(
 
 async def test_clocks_may_differ_by_less_than_half_a_minute(verifier: JwtVerifier) -> None:
     now = int(time.time())
-    assert (await verifier.verify(sign(exp=now - 10, nbf=now + 10, iat=now + 10))).id == "kim"
+    assert (await verifier.verify(sign(exp=now - 10, nbf=now + 10, iat=now + 10))).id == KIM
 
 
 # ------------------------------------------------------------------------------------------------- algorithms and keys
@@ -203,7 +237,7 @@ async def test_only_a_public_key_that_fits_the_algorithm_checks_a_token(tmp_path
         )
     )  # fmt: skip
     verifier = JwtVerifier(JwtSettings(issuer=ISSUER, audience=AUDIENCE, jwks=str(path)), FakeClock())
-    assert (await verifier.verify(sign("one"))).id == "kim"
+    assert (await verifier.verify(sign("one"))).id == KIM
     for kid in ("enc", "fixed", "unknown"):
         refusal = await refusal_of(verifier, sign(kid))
         assert refusal == "the issuer of the token has no key for its algorithm and key id"
@@ -223,7 +257,7 @@ async def test_a_token_without_a_key_id_needs_an_issuer_with_one_key(tmp_path: P
     settings = JwtSettings(issuer=ISSUER, audience=AUDIENCE, jwks=str(path))
     claims = jwt.decode(sign(), options={"verify_signature": False})
     token = jwt.encode(claims, private_key("ec"), algorithm="ES256")
-    assert (await JwtVerifier(settings, FakeClock()).verify(token)).id == "kim"
+    assert (await JwtVerifier(settings, FakeClock()).verify(token)).id == KIM
     path.write_bytes(key_set(public_key("ec"), public_key("other")))
     assert "has several keys for" in await refusal_of(JwtVerifier(settings, FakeClock()), token)
 
@@ -242,11 +276,11 @@ async def test_a_new_key_is_found_at_a_bounded_rate_and_the_set_is_read_again_af
             assert "has no key for" in await refusal_of(verifier, sign(f"fake{number % 3}"))
         assert len(server.requests) == 1
         clock.advance(REFRESH_SECONDS)
-        assert (await verifier.verify(sign("new"))).id == "kim"
+        assert (await verifier.verify(sign("new"))).id == KIM
         assert "has no key for" in await refusal_of(verifier, sign())
         assert len(server.requests) == 2
         clock.advance(KEYS_SECONDS)
-        assert (await verifier.verify(sign("new"))).id == "kim"
+        assert (await verifier.verify(sign("new"))).id == KIM
         assert len(server.requests) == 3
 
 
@@ -269,9 +303,9 @@ async def test_keys_stay_in_use_while_the_set_cannot_be_read(answer: bytes) -> N
                 await verifier.verify(sign())
         assert len(server.requests) == 1
         clock.advance(REFRESH_SECONDS)
-        assert (await verifier.verify(sign())).id == "kim"
+        assert (await verifier.verify(sign())).id == KIM
         clock.advance(KEYS_SECONDS)
-        assert (await verifier.verify(sign())).id == "kim"
+        assert (await verifier.verify(sign())).id == KIM
         assert len(server.requests) == 3
 
 
@@ -314,7 +348,7 @@ def test_settings_that_are_not_safe_or_not_complete_are_refused(changes: dict[st
 
 async def test_a_shared_secret_alone_accepts_hs256(clock: FakeClock) -> None:
     verifier = JwtVerifier(JwtSettings(issuer=ISSUER, audience=AUDIENCE, secret=SECRET), clock)
-    assert (await verifier.verify(sign(algorithm="HS256", key=SECRET))).id == "kim"
+    assert (await verifier.verify(sign(algorithm="HS256", key=SECRET))).id == KIM
     assert "does not accept" in await refusal_of(verifier, sign())
 
 
@@ -323,7 +357,7 @@ async def test_a_server_accepts_keys_and_tokens_side_by_side(
 ) -> None:
     authenticator = await open_authenticator(store.values, {}, clock, jwt=settings)
     principal = await authenticator.authenticate(Credentials(kind="bearer", token=sign()))
-    assert (principal.id, await authenticator.is_valid(principal)) == ("kim", True)
+    assert (principal.id, await authenticator.is_valid(principal)) == (KIM, True)
     clock.jump(time.time() + 60 - clock.time())
     assert await authenticator.is_valid(principal)
     clock.advance(31)

@@ -290,6 +290,13 @@ export interface PageOfMessage {
 }
 
 /** A page of a list; `next_cursor` is the `cursor` of the next one. */
+export interface PageOfRememberedRule {
+  data: RememberedRule[];
+  next_cursor: string | null;
+  has_more: boolean;
+}
+
+/** A page of a list; `next_cursor` is the `cursor` of the next one. */
 export interface PageOfSession {
   data: Session[];
   next_cursor: string | null;
@@ -346,6 +353,17 @@ export interface ProblemDetails {
 export interface RememberDecision {
   scope: "project" | "session" | "user";
   rule?: string;
+}
+
+/** Rules, one per line, that allow calls in all sessions of one owner. */
+export interface RememberedRule {
+  id: string;
+  rule: string;
+  scope: "project" | "user";
+  cwd: string;
+  approval: string;
+  by: string;
+  created: string;
 }
 
 /** A decision. */

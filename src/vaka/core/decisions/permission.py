@@ -123,6 +123,8 @@ class Permissions:
         """Return the policy that judges a call: that of the runtime, with the values and grants of this session."""
         rules = self._session_policy(spec)
         grants = self._active_grants(spec) if self.log.state.grants else []
+        if self.env.owner_grants:
+            grants = [*grants, *self.env.owner_grants.get(self.log.session, ())]
         return cast("GrantingPolicy", rules).with_grants(grants) if grants and hasattr(rules, "with_grants") else rules
 
     def _session_policy(self, spec: ToolSpec) -> Policy:

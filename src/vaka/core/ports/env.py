@@ -9,6 +9,7 @@ from typing import Any, Literal, Protocol, TypeAlias
 from vaka.core.ports.policy import Policy
 from vaka.core.ports.tool import World
 from vaka.core.types.ids import Digest, SessionId
+from vaka.core.types.tool import Grant
 
 AskMode: TypeAlias = Literal["wait", "suspend", "deny"]
 """What a turn does when it needs a decision: wait for it, suspend with the request in the log, or deny it."""
@@ -60,6 +61,8 @@ class Env:
         """Digests of prompt texts that are stored as blobs already; an empty text has none and needs no blob."""
         self.variables: dict[str, str] = {}
         """Environment variables of commands, besides those of this process."""
+        self.owner_grants: dict[SessionId, tuple[Grant, ...]] = {}
+        """What the owners of sessions with a running turn have allowed for all their sessions."""
         self.make_world: Callable[[], World] = World
         """Creates ``world`` on first use."""
         self.stray_tasks: set[asyncio.Task[Any]] = set()

@@ -17,7 +17,7 @@ from vaka.core.types.ids import JSON
 from vaka.server.auth.errors import CredentialRefused
 from vaka.server.auth.pepper import Pepper, load_pepper
 from vaka.server.auth.read_cache import ReadCache
-from vaka.server.principal import SCOPES, Principal
+from vaka.server.principal import JWT_OWNER_PREFIX, SCOPES, Principal, check_tenant
 
 KEYS_PREFIX = "server/keys/"
 USAGE_PREFIX = "server/key-usage/"
@@ -162,7 +162,8 @@ class ApiKeys:
             raise InvalidInput(f"the key {old.id} is {status}; create a new one")
         new, text = await self.create(
             KeyOptions(
-                name=old.name, namespace=old.namespace, owner=old.owner or f"ak_{old.id}", scopes=old.scopes,
+                name=old.name, namespace=old.namespace, owner=old.owner or f"ak_{old.id}",
+                scopes=tuple(scope for scope in old.scopes if scope in SCOPES),
                 own_sessions_only=old.own_sessions_only, requests_per_minute=old.requests_per_minute,
                 lifetime=_lifetime_of(old),
             )
@@ -222,7 +223,12 @@ def _check_options(options: KeyOptions) -> None:
     if unknown or not options.scopes:
         named = f"{unknown[0]!r} is not a scope" if unknown else "a key needs a scope"
         raise InvalidInput(f"{named}; expected of: {', '.join(SCOPES)}")
-    for what, text in (("name", options.name), ("tenant", options.namespace), ("owner", options.owner)):
+    check_tenant(options.namespace)
+    if options.owner.startswith(JWT_OWNER_PREFIX):
+        raise InvalidInput(
+            f"the owner of a key cannot begin with {JWT_OWNER_PREFIX!r}: callers with a JWT are named so"
+        )
+    for what, text in (("name", options.name), ("owner", options.owner)):
         if len(text) > MAX_NAME_LENGTH or not text.isprintable():
             raise InvalidInput(f"the {what} of a key has at most {MAX_NAME_LENGTH} printable characters, not {text!r}")
     if options.requests_per_minute < 0 or (options.lifetime is not None and options.lifetime <= 0):

@@ -1,6 +1,7 @@
 """JSON web tokens of an identity provider: which are accepted, and the principal of each."""
 
 import asyncio
+import hashlib
 import logging
 import math
 from collections.abc import Mapping, Sequence
@@ -16,7 +17,7 @@ from vaka.core.ports.env import Clock
 from vaka.core.ports.net import NetRequest, Network
 from vaka.core.types.errors import ConfigError, InvalidInput, NetworkError, Unavailable
 from vaka.server.auth.errors import CredentialRefused
-from vaka.server.principal import SCOPES, Principal
+from vaka.server.principal import JWT_OWNER_PREFIX, OPERATOR, SCOPES, Principal, check_tenant
 
 JwtAlgorithm: TypeAlias = Literal[
     "RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA", "HS256", "HS384", "HS512"
@@ -59,6 +60,8 @@ class JwtSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     """The claim with the scopes: a text with spaces between them, or a list."""
     own_sessions_only: bool = True
     """Whether a caller sees only sessions of its own ``sub``."""
+    allow_operator: bool = False
+    """Whether the claim with the scopes can give the scope ``operator``, which concerns all tenants."""
 
     def __post_init__(self) -> None:
         symmetric = [name for name in self.accepted_algorithms if name.startswith("HS")]
@@ -112,16 +115,18 @@ class JwtVerifier:
         return await self._keys.find(algorithm, kid)
 
     def _principal_of(self, claims: Mapping[str, Any]) -> Principal:
-        subject = _read_text(claims, "sub")
-        tenant = _read_text(claims, self._settings.tenant_claim) if self._settings.tenant_claim else ""
+        subject, owner_prefix = _read_text(claims, "sub"), owner_prefix_of(self._settings.issuer)
+        tenant = _read_tenant(claims, self._settings.tenant_claim) if self._settings.tenant_claim else ""
         scopes = claims.get(self._settings.scope_claim) or ""
         try:
             words = scopes.split() if isinstance(scopes, str) else msgspec.convert(scopes, list[str])
         except msgspec.ValidationError:
             name = self._settings.scope_claim
             raise CredentialRefused(f"the claim {name!r} is neither a text nor a list of texts") from None
+        accepted = {scope for scope in SCOPES if scope != OPERATOR or self._settings.allow_operator}
+        id = f"{owner_prefix}{subject}"
         return Principal(
-            id=subject, namespace=tenant, scopes=frozenset(words).intersection(SCOPES), key=f"sub:{subject}",
+            id=id, namespace=tenant, scopes=frozenset(words).intersection(accepted), key=id,
             own_sessions_only=self._settings.own_sessions_only, expires=float(claims["exp"]) + LEEWAY_SECONDS,
         )  # fmt: skip
 
@@ -207,6 +212,18 @@ def _read_text(claims: Mapping[str, Any], name: str) -> str:
     if not isinstance(value, str) or not 0 < len(value) <= MAX_CLAIM_LENGTH or not value.isprintable():
         raise CredentialRefused(f"the claim {name!r} is not a text of 1 to {MAX_CLAIM_LENGTH} printable characters")
     return value
+
+
+def _read_tenant(claims: Mapping[str, Any], name: str) -> str:
+    try:
+        return check_tenant(_read_text(claims, name))
+    except InvalidInput as error:
+        raise CredentialRefused(f"the claim {name!r} cannot be used: {error}") from None
+
+
+def owner_prefix_of(issuer: str) -> str:
+    """Return the beginning of the ids of an issuer's callers: subjects of two issuers, and keys, never have one id."""
+    return f"{JWT_OWNER_PREFIX}{hashlib.sha256(issuer.encode()).hexdigest()[:16]}:"
 
 
 def _is_address(place: str) -> bool:

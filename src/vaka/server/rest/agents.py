@@ -11,7 +11,7 @@ from vaka.agents.react import Agent
 from vaka.core.types.errors import VakaError
 from vaka.server.bodies import json_response
 from vaka.server.guard import principal_of
-from vaka.server.principal import SCOPES
+from vaka.server.principal import OPERATOR, SCOPES
 from vaka.server.problems import Problem
 from vaka.server.rest.documents import Page
 from vaka.server.rest.operation import Operation, read_query
@@ -118,7 +118,7 @@ OPERATIONS = (
         result=Page[AgentDocument],
     ),
     Operation(
-        method="POST", path="/agents/reload", scope="admin", handler=reload_agents,
+        method="POST", path="/agents/reload", scope=OPERATOR, handler=reload_agents,
         summary="Read changed definitions of agents", result=AgentNames,
     ),
     Operation(

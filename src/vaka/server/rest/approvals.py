@@ -17,6 +17,7 @@ from vaka.core.types.event import Event
 from vaka.core.types.ids import JSON
 from vaka.runtime.client_calls import read_client_calls
 from vaka.runtime.options import ApprovalAnswer
+from vaka.runtime.remembered_rules import RememberedRule
 from vaka.runtime.runtime import Runtime
 from vaka.server.bodies import json_response, read_json
 from vaka.server.guard import principal_of
@@ -44,7 +45,11 @@ class ListApprovals(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 
 
 class RememberDecision(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How long an approval counts. ``rule`` may replace the suggested rule."""
+    """How long an approval counts. ``rule`` may replace the suggested rule.
+
+    ``project`` and ``user``: for all sessions of the owner of this one, in the tenant; ``project`` only while tools
+    work in the same folder.
+    """
 
     scope: Literal["session", "project", "user"]
     rule: str = ""
@@ -74,6 +79,12 @@ class DecisionCount(msgspec.Struct, frozen=True, kw_only=True):
     """The number of open decisions."""
 
     count: int
+
+
+class ListRules(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Whose rules. Another owner than the caller needs the scope ``admin``."""
+
+    owner: str = ""
 
 
 class CallResult(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -256,7 +267,37 @@ async def answer_client_call(service: AgentService, request: Request) -> Respons
     return _respond(call, await service.answer_call(principal, info.id, call, body.result, failed=body.failed))
 
 
+async def _owner_of_rules(service: AgentService, request: Request) -> tuple[Runtime, str]:
+    query, principal = read_query(request, ListRules), principal_of(request)
+    owner = query.owner or principal.id
+    if owner != principal.id and (principal.own_sessions_only or not principal.may("admin")):
+        raise Problem(403, "forbidden", "the rules of another owner need the scope admin")
+    return await service.runtime_of(principal), owner
+
+
+async def list_rules(service: AgentService, request: Request) -> Response:
+    """Lists what approvals for the project or the user have granted to an owner."""
+    runtime, owner = await _owner_of_rules(service, request)
+    return json_response(Page(data=list(await runtime.keep_rules_in_store().list(owner))))
+
+
+async def remove_rule(service: AgentService, request: Request) -> Response:
+    """Removes a rule; sessions in which it was granted keep it until they end."""
+    runtime, owner = await _owner_of_rules(service, request)
+    if not await runtime.keep_rules_in_store().remove(owner, request.path_params["rule"]):
+        raise not_found(f"rule {request.path_params['rule'][:80]!r}")
+    return Response(status_code=204)
+
+
 OPERATIONS = (
+    Operation(
+        method="GET", path="/rules", scope="runs:read", handler=list_rules, summary="List remembered rules",
+        query=ListRules, result=Page[RememberedRule],
+    ),
+    Operation(
+        method="DELETE", path="/rules/{rule}", scope="approvals:write", handler=remove_rule,
+        summary="Remove a remembered rule", query=ListRules, status=204,
+    ),
     Operation(
         method="GET", path="/approvals", scope="runs:read", handler=list_approvals,
         summary="List or follow open approvals and questions", query=ListApprovals, result=Page[DecisionDocument],
