@@ -96,7 +96,7 @@ def pieces(text: str, size: int = 7) -> list[str]:
 
 def make_agents() -> list[Agent]:
     """Return the agents; each answers the n-th model call of a session with its n-th line."""
-    return [make_guide(), make_operator(), make_asker(), make_hostile(), make_broken()]
+    return [make_guide(), make_operator(), make_asker(), make_locator(), make_hostile(), make_broken()]
 
 
 def make_guide() -> Agent:
@@ -130,6 +130,12 @@ def make_operator() -> Agent:
 def make_asker() -> Agent:
     model = ScriptedModel(call("choose"), say("Good choice."))
     return vaka.Agent("asker", description="Asks before it answers.", model=model, tools=[choose])
+
+
+def make_locator() -> Agent:
+    """An agent that calls a tool of its client, which a request of the client has to bring."""
+    model = ScriptedModel(call("locate", exact=True), say("Found."))
+    return vaka.Agent("locator", description="Asks the client where it is.", model=model)
 
 
 def make_hostile() -> Agent:

@@ -97,3 +97,25 @@ async def test_the_inbox_works_with_the_keyboard_alone(server: ConsoleServer, op
         await page.keyboard.press("s")
         await expect(page.get_by_role("heading", name="Sessions")).to_be_visible()
         console.check()
+
+
+async def test_a_call_that_waits_for_a_client_is_no_approval(server: ConsoleServer, open_console: OpenConsole) -> None:
+    tool = {"name": "locate", "parameters": {"type": "object", "properties": {"exact": {"type": "boolean"}}}}
+    await server.post(
+        "/sessions/left/turns", input="Where am I?", agent="locator", client_tools=[tool], background=True
+    )
+    async with open_console(server) as console:
+        page = console.page
+        await console.open("/chat/left")
+        card = page.get_by_role("article", name="Waiting for a client")
+        await expect(card).to_be_visible()
+        await expect(page.locator("details.tool")).to_contain_text("waiting for a client")
+        await expect(page.locator(".turn-foot")).to_contain_text("waiting for a client")
+        await expect(page.locator(".rail .count")).to_have_count(0)
+        await console.open("/approvals")
+        await expect(page.get_by_text("Nothing waits for you")).to_be_visible()
+        await console.open("/chat/left")
+        await card.get_by_label("The result").fill("in Hilo")
+        await card.get_by_role("button", name="Send the result").click()
+        await expect(page.locator(".markdown").last).to_have_text("Found.")
+        console.check()

@@ -25,7 +25,9 @@ async def test_the_printed_link_logs_one_browser_in(tmp_path: Path, open_console
             await page.keyboard.press("Enter")
             card = page.locator("[data-decision]")
             await expect(card).to_contain_text("touch landed")
-            await card.get_by_role("button", name="Approve", exact=True).click()
+            await card.get_by_role("button", name="Approve & remember…").click()
+            await expect(card.get_by_label("This rule will be stored")).to_have_value("Bash(touch landed)")
+            await card.get_by_role("button", name="Approve and store the rule").click()
             await expect(page.locator(".markdown").last).to_have_text("The boat has landed.")
             assert (tmp_path / "landed").exists()
             assert await page.evaluate("document.cookie") == ""
@@ -36,5 +38,5 @@ async def test_the_printed_link_logs_one_browser_in(tmp_path: Path, open_console
             await page.get_by_role("button", name="Sign out").click()
             await expect(page.get_by_text("vaka serve --open")).to_be_visible()
             await page.goto(server.link)
-            await expect(page.get_by_text("vaka serve --open")).to_be_visible()
+            await expect(page.get_by_role("alert")).to_have_text("This link has been used, or it is too old.")
             assert console.requests_elsewhere == []

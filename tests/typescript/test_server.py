@@ -75,7 +75,7 @@ async def test_the_client_runs_decides_branches_and_survives_cuts(client_package
         "turn": "completed", "session": "idle", "found": True,
     }  # fmt: skip
     assert found["decide"] == {
-        "asked": [["approval", {"place": "here"}, 3]], "status": "completed", "edited": {"place": "there"},
+        "asked": [["approval", {"place": "here"}, 2]], "status": "completed", "edited": {"place": "there"},
         "decision": "approve", "open": 0,
         "lines": [["user", "Go."], ["assistant", "deploy completed", "choose completed", "pick completed"],
                   ["assistant", "Done."]],

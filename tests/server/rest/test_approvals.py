@@ -120,7 +120,9 @@ async def test_the_client_runs_its_own_tool(serve: Serve, scripted: Scripted) ->
         tool = {"name": "locate", "parameters": {"type": "object", "properties": {"exact": {"type": "boolean"}}}}
         turn = (await start(client, client_tools=[tool])).json()
         assert turn["status"] == "waiting"
-        [row] = (await client.get(f"{API}/approvals")).json()["data"]
+        assert (await client.get(f"{API}/approvals")).json()["data"] == []  # no person decides it
+        assert (await client.get(f"{API}/approvals/count")).json() == {"count": 0}
+        [row] = (await client.get(f"{API}/approvals?kind=result")).json()["data"]
         assert (row["kind"], row["call"]["name"], row["call"]["arguments"]) == ("result", "locate", {"exact": True})
         path = f"{API}/sessions/s/calls/{row['call']['id']}/result"
         done = await client.post(path, json={"result": {"lat": 1}})

@@ -55,6 +55,8 @@ export interface ApprovalQuery extends PageQuery {
   session?: string;
   agent?: string;
   tool?: string;
+  /** "result": calls that wait for the client that offers the tool; by default only what a person decides. */
+  kind?: "approval" | "question" | "result";
 }
 
 /** A change of the open approvals. */

@@ -311,6 +311,16 @@ test("calls that a script makes stand beside the call that made them, and need n
   ]);
 });
 
+test("an approval may be remembered for every scope unless its event names some, and only with a rule to remember", () => {
+  const scopesOf = (data) => {
+    const call = { id: "c1", name: "deploy", arguments: {} };
+    return openDecisions(reduce(begun(), durable(5, "approval.requested", { approval: "a1", call, digest: "", spec: "", ...data })))[0].scopes;
+  };
+  assert.deepEqual(scopesOf({ grant: "deploy" }), ["once", "session", "project", "user"]);
+  assert.deepEqual(scopesOf({ grant: "deploy", scopes: ["session", "once"] }), ["once", "session"]);
+  assert.deepEqual(scopesOf({}), ["once"]);
+});
+
 test("an approval that expires and a question that is answered leave their calls with what was decided", () => {
   const call = { id: "c1", name: "deploy", arguments: { to: "prod" } };
   const asked = fold(

@@ -8,6 +8,8 @@ const KEY = "vaka.key";
 /** False after the server has refused the credentials; null until it was asked. */
 export const signedIn = signal<boolean | null>(null);
 export const me = signal<Me | null>(null);
+/** Why the server has refused the last key or login; "" when none was refused. */
+export const refusal = signal("");
 
 /** The console's requests: with its cookie, or with a key that this tab keeps. */
 export const http = new Http({
@@ -20,7 +22,10 @@ async function send<T>(method: string, path: string, options: RequestOptions = {
   try {
     return await http.json<T>(method, path, options);
   } catch (error) {
-    if (error instanceof AgentError && error.status === 401) signedIn.value = false;
+    if (error instanceof AgentError && error.status === 401) {
+      if (signedIn.value) refusal.value = error.message;
+      signedIn.value = false;
+    }
     throw error;
   }
 }
@@ -28,21 +33,23 @@ async function send<T>(method: string, path: string, options: RequestOptions = {
 const get = <T>(path: string, query: Record<string, string> = {}): Promise<T> => send<T>("GET", path, { query });
 const post = <T>(path: string, body: unknown = {}, headers: Record<string, string> = {}): Promise<T> => send<T>("POST", path, { body, headers });
 
-/** Ask the server who this is; true when the credentials are good. */
-export async function signIn(key?: string): Promise<boolean> {
+/** Ask the server who this is, with a key or with what the browser has. Afterwards `refusal` says why the answer was no. */
+export async function signIn(key?: string): Promise<void> {
   if (key !== undefined) sessionStorage.setItem(KEY, key);
+  refusal.value = "";
   try {
-    me.value = await send<Me>("GET", "/me");
+    const who = await send<Me>("GET", "/me");
+    if (!who.scopes.includes("runs:read")) throw new AgentError("the key does not have the scope runs:read, which every page needs", { status: 403 });
+    me.value = who;
     signedIn.value = true;
-    return true;
   } catch (error) {
     if (!(error instanceof AgentError) || (error.status !== 401 && error.status !== 403)) throw error;
     // A key that was refused must not hide a login that is good.
     const hadKey = sessionStorage.getItem(KEY) !== null;
     sessionStorage.removeItem(KEY);
-    if (key === undefined && hadKey) return signIn();
-    signedIn.value = false;
-    return false;
+    if (key === undefined && hadKey) await signIn();
+    if (hadKey && !signedIn.value) refusal.value = error.message;
+    signedIn.value ??= false;
   }
 }
 
@@ -51,6 +58,7 @@ export async function signOut(): Promise<void> {
   const answer = await fetch("/console/logout", { method: "POST", headers: { "x-vaka-console": "1" } }).catch(() => null);
   sessionStorage.removeItem(KEY);
   me.value = null;
+  refusal.value = "";
   signedIn.value = false;
   if (answer && !answer.ok && answer.status !== 401) throw new Error(`the server answered ${answer.status} to the logout`);
 }

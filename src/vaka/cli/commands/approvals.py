@@ -66,7 +66,9 @@ def list_(session: str | None, everything: bool, **flags: Any) -> None:
     async def work(runtime: Runtime) -> list[dict[str, Any]]:
         if everything:
             return await _add_folders(runtime, await decision_history(runtime, session))
-        return await _add_folders(runtime, [describe_decision(row) for row in await runtime.decisions(session)])
+        found = [describe_decision(row) for row in await runtime.decisions(session)]
+        # A call of a client's tool waits for a program, not for a person.
+        return await _add_folders(runtime, [each for each in found if each["kind"] != "result"])
 
     decisions = with_runtime(flags, work)
     if flags["as_json"]:

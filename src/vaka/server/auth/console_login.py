@@ -12,6 +12,8 @@ from vaka.server.guard import Guard, cookie_name, guard_route, read_credentials
 from vaka.server.problems import Problem
 
 CONSOLE_PATH = "/console/"
+REFUSED_PATH = f"{CONSOLE_PATH}?link=refused"
+"""The page that says that a link does not work, for a browser without another login."""
 _HEADERS = {"cache-control": "no-store", "referrer-policy": "no-referrer"}
 
 
@@ -29,6 +31,7 @@ def login_routes(guard: Guard) -> Sequence[BaseRoute]:
             except Problem as problem:
                 if problem.status != 401:
                     raise
+                response.headers["location"] = REFUSED_PATH
             else:
                 response.headers["set-cookie"] = login_cookie(
                     cookie_name(request), login, secure=request.url.scheme == "https"

@@ -23,7 +23,7 @@ from vaka.server.bodies import json_response, read_json
 from vaka.server.guard import principal_of
 from vaka.server.principal import Principal
 from vaka.server.problems import Problem, not_found
-from vaka.server.rest.documents import DecisionDocument, Page, decision_document
+from vaka.server.rest.documents import DecisionDocument, Page, decision_document, kind_of
 from vaka.server.rest.operation import Operation, read_query, wants_stream
 from vaka.server.rest.sessions import find_session, page_limit
 from vaka.server.rest.turn_log import read_backwards
@@ -40,6 +40,8 @@ class ListApprovals(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     session: str = ""
     agent: str = ""
     tool: str = ""
+    kind: Literal["", "approval", "question", "result"] = ""
+    """``result``: calls that wait for the client that offers the tool; by default only what a person decides."""
     limit: int = 50
     cursor: str = ""
 
@@ -131,7 +133,9 @@ class _VisibleSessions:
 def _selects(query: ListApprovals, row: PendingDecision) -> bool:
     body = row.event.data
     tool = body.call.name if isinstance(body, ApprovalRequested) else ""
-    return query.session in ("", row.session) and query.tool in ("", tool)
+    # A call that waits for a client stays open when the client has left; no person can decide it.
+    kinds = (query.kind,) if query.kind else ("approval", "question")
+    return query.session in ("", row.session) and query.tool in ("", tool) and kind_of(row) in kinds
 
 
 def _agent_of(row: PendingDecision) -> str:

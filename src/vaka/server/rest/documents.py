@@ -116,6 +116,13 @@ class DecisionDocument(msgspec.Struct, frozen=True, kw_only=True):
     options: tuple[str, ...] | UnsetType = UNSET
 
 
+def kind_of(row: PendingDecision) -> DecisionKind:
+    """Return what a decision is: an approval, a question, or the result of a client's tool."""
+    if isinstance(row.event.data, QuestionAsked):
+        return "result" if row.event.data.kind == "result" else "question"
+    return "approval"
+
+
 def decision_document(
     row: PendingDecision, *, agent: str = "", client_call: ToolCall | None = None
 ) -> DecisionDocument:
@@ -142,7 +149,7 @@ def decision_document(
     if client_call is not None:
         call = CallDocument(id=client_call.id, name=client_call.name, arguments=client_call.arguments)
     return DecisionDocument(
-        id=row.id, kind="result" if body.kind == "result" else "question", agent=agent, expires=body.expires, call=call,
+        id=row.id, kind=kind_of(row), agent=agent, expires=body.expires, call=call,
         decisions=("answer",), question=body.text, options=body.options or UNSET, **place,
     )  # fmt: skip
 

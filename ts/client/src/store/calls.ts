@@ -71,7 +71,7 @@ export function addDecision(state: SessionState, event: EventOf<"approval.reques
     decision = {
       ...common, id: approval, kind: "approval", agent: agent ?? "", call, callId: call.id, reason: reason ?? "",
       rule: rule ?? "", message: message ?? "", effect: effect ?? "", cwd: cwd ?? "", folder: folder ?? "",
-      decisions: decisions ?? [], grant: grant ?? "", scopes: scopes ?? [], question: "", options: [],
+      decisions: decisions ?? [], grant: grant ?? "", scopes: allowedScopes(grant ?? "", scopes ?? []), question: "", options: [],
     };
   } else {
     const { question, text, options, call, kind } = event.data;
@@ -83,6 +83,14 @@ export function addDecision(state: SessionState, event: EventOf<"approval.reques
   }
   state.decisions = { ...state.decisions, [decision.id]: decision };
   updateCall(state, decision.callId, { status: "waiting" });
+}
+
+const APPROVAL_SCOPES = ["once", "session", "project", "user"];
+
+/** The scopes an approval may have: without a rule to remember only "once", with one every scope unless the event names some. */
+function allowedScopes(grant: string, scopes: readonly string[]): string[] {
+  if (!grant) return ["once"];
+  return scopes.length ? APPROVAL_SCOPES.filter((scope) => scopes.includes(scope)) : APPROVAL_SCOPES;
 }
 
 export function resolveApproval(state: SessionState, id: string, decision: NonNullable<CallBlock["decision"]>): void {

@@ -126,6 +126,7 @@ export interface Decision {
   decisions: string[];
   /** The rules that an approval for longer than once adds, one per line. */
   grant: string;
+  /** How long an approval may count: "once", "session", "project" or "user". */
   scopes: string[];
   /** The text of a question. */
   question: string;

@@ -1,6 +1,7 @@
-import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
+import { useEffect, useId, useLayoutEffect, useRef, useState } from "preact/hooks";
 import { Icon } from "../icons.tsx";
 import { useShortcuts } from "../keys.ts";
+import { missing, ScopedButton, ScopeNotice } from "../scopes.tsx";
 import { agents } from "../shared.ts";
 import { report } from "../toast.ts";
 
@@ -20,6 +21,8 @@ export function Composer({ draft, running, agent, onAgent, onSend, onStop }: Pro
   const [busy, setBusy] = useState(false);
   const area = useRef<HTMLTextAreaElement>(null);
   const key = useRef(newKey());
+  const readOnly = missing("runs:write") !== "";
+  const notice = useId();
   useEffect(() => { if (matchMedia("(hover: hover)").matches) area.current?.focus(); }, [draft]);
   useEffect(() => { if (text) sessionStorage.setItem(store, text); else sessionStorage.removeItem(store); }, [text, store]);
   useLayoutEffect(() => {
@@ -32,7 +35,7 @@ export function Composer({ draft, running, agent, onAgent, onSend, onStop }: Pro
 
   const send = async (steer: boolean) => {
     const input = text.trim();
-    if (!input || busy) return;
+    if (!input || busy || readOnly) return;
     setBusy(true);
     try {
       // The key stays the same until the server has the message: sending again after an error cannot send it twice.
@@ -55,10 +58,12 @@ export function Composer({ draft, running, agent, onAgent, onSend, onStop }: Pro
   };
   return (
     <div class="composer">
-      <div class="inner">
+      <div class="inner column">
+        <ScopeNotice scope="runs:write" id={notice}>You can read this, but not write</ScopeNotice>
         <div class="box">
           <textarea
-            ref={area} rows={1} value={text} placeholder={running ? "Add a message; it waits for the turn, or steer it now" : "Message"} aria-label="Message"
+            ref={area} rows={1} value={text} readOnly={readOnly} aria-label="Message" aria-describedby={readOnly ? notice : undefined}
+            placeholder={readOnly ? "Read only" : running ? "Add a message; it waits for the turn, or steer it now" : "Message"}
             onInput={(event) => setText(event.currentTarget.value)} onKeyDown={onKeyDown}
           />
           <div class="bar">
@@ -67,10 +72,10 @@ export function Composer({ draft, running, agent, onAgent, onSend, onStop }: Pro
                 {agents.value.map((each) => <option key={each.name} value={each.name}>{each.name}</option>)}
               </select>
             ) : <span class="chip ellipsis"><Icon name="agent" />{agent || "agent"}</span>}
-            <span class="grow faint small hint ellipsis">{running ? "Enter queues · Ctrl+Enter steers · Esc, Esc stops" : "Enter sends · Shift+Enter breaks the line"}</span>
-            {running && <button type="button" disabled={busy || !text.trim()} onClick={() => send(true)}><Icon name="steer" />Steer</button>}
-            {running && onStop && <button type="button" class="danger" onClick={onStop}><Icon name="stop" />Stop</button>}
-            <button type="button" class="primary" disabled={busy || !text.trim()} onClick={() => send(false)} aria-label={running ? "Queue the message" : "Send the message"}><Icon name="send" />{running ? "Queue" : "Send"}</button>
+            <span class="grow faint small hint ellipsis">{readOnly ? "" : running ? "Enter queues · Ctrl+Enter steers · Esc, Esc stops" : "Enter sends · Shift+Enter breaks the line"}</span>
+            {running && <ScopedButton scope="runs:write" disabled={busy || !text.trim()} onClick={() => send(true)}><Icon name="steer" />Steer</ScopedButton>}
+            {running && onStop && <ScopedButton scope="runs:write" class="danger" onClick={onStop}><Icon name="stop" />Stop</ScopedButton>}
+            <ScopedButton scope="runs:write" class="primary" disabled={busy || !text.trim()} onClick={() => send(false)} aria-label={running ? "Queue the message" : "Send the message"}><Icon name="send" />{running ? "Queue" : "Send"}</ScopedButton>
           </div>
         </div>
       </div>

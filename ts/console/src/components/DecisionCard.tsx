@@ -3,6 +3,7 @@ import { api } from "../api.ts";
 import { ago, until } from "../format.ts";
 import { Icon } from "../icons.tsx";
 import { path } from "../router.ts";
+import { missing, type Scope, ScopedButton, ScopeNotice } from "../scopes.tsx";
 import { report, toast } from "../toast.ts";
 import { useNow } from "./basics.tsx";
 import { JsonField } from "./SchemaForm.tsx";
@@ -46,9 +47,9 @@ export function DecisionCard({ pending, withSession, selected, wish, onDone }: P
   useEffect(() => { if (selected) box.current?.scrollIntoView({ block: "nearest" }); }, [selected]);
   const isApproval = pending.kind === "approval";
   return (
-    <article ref={box} class={`decision ${selected ? "selected" : ""}`} aria-label={isApproval ? `Approval of ${pending.call?.name}` : "Question"} data-decision={pending.id}>
+    <article ref={box} class={`decision ${selected ? "selected" : ""}`} aria-label={isApproval ? `Approval of ${pending.call?.name}` : pending.kind === "result" ? "Waiting for a client" : "Question"} data-decision={pending.id}>
       <header>
-        <Icon name={isApproval ? "alert" : "question"} />
+        <Icon name={isApproval ? "alert" : pending.kind === "result" ? "clock" : "question"} />
         <span class="title">{isApproval ? <>Run <code>{pending.call?.name}</code>?</> : pending.kind === "result" ? "Waiting for a client" : "A question for you"}</span>
         {pending.effect && <span class="chip" title="What a second run would do">{`effect ${pending.effect}`}</span>}
         <span class="small">{`asked ${ago(pending.asked, now)}`}</span>
@@ -56,11 +57,15 @@ export function DecisionCard({ pending, withSession, selected, wish, onDone }: P
         {withSession && <a class="small mono ellipsis" style={{ marginLeft: "auto" }} href={path("chat", pending.session)}>{`${pending.agent ? `${pending.agent} · ` : ""}${pending.session}`}</a>}
       </header>
       <div class="inside">
+        <ScopeNotice scope={scopeOf(pending)}>You can read this, but not decide</ScopeNotice>
         {isApproval ? <Approval pending={pending} wish={wish} onDone={onDone} /> : <Question pending={pending} onDone={onDone} />}
       </div>
     </article>
   );
 }
+
+/** The scope that a decision needs; the result of a client's tool is no decision. */
+export const scopeOf = (pending: Pending): Scope => (pending.kind === "result" ? "runs:write" : "approvals:write");
 
 export async function approve(pending: Pending): Promise<void> {
   await api.resolve(pending.id, { decision: "approve" });
@@ -76,7 +81,7 @@ function Approval({ pending, wish, onDone }: { pending: Pending; wish: string | 
   const [scope, setScope] = useState(scopes[0] ?? "session");
   const [rule, setRule] = useState(pending.grant);
   const field = useRef<HTMLTextAreaElement>(null);
-  useEffect(() => { if (wish === "edit" || wish === "reject" || wish === "remember") setMode(wish); }, [wish]);
+  useEffect(() => { if ((wish === "edit" || wish === "reject" || (wish === "remember" && scopes.length > 0)) && !missing(scopeOf(pending))) setMode(wish); }, [wish]);
   useEffect(() => { if (mode === "reject") field.current?.focus(); }, [mode]);
   const may = (decision: string) => pending.decisions.length === 0 || pending.decisions.includes(decision);
 
@@ -114,10 +119,10 @@ function Approval({ pending, wish, onDone }: { pending: Pending; wish: string | 
       <div class="buttons">
         {mode === "" && (
           <>
-            {may("approve") && <button type="button" class="primary" disabled={busy} onClick={() => send({ decision: "approve" }, `Approved ${name}`)}><Icon name="check" />Approve</button>}
-            {may("approve") && scopes.length > 0 && <button type="button" disabled={busy} onClick={() => setMode("remember")}>Approve &amp; remember…</button>}
-            {may("edit") && <button type="button" disabled={busy} onClick={() => setMode("edit")}><Icon name="edit" />Edit…</button>}
-            {may("reject") && <button type="button" class="danger" disabled={busy} onClick={() => setMode("reject")}><Icon name="cross" />Reject…</button>}
+            {may("approve") && <ScopedButton scope="approvals:write" class="primary" disabled={busy} onClick={() => send({ decision: "approve" }, `Approved ${name}`)}><Icon name="check" />Approve</ScopedButton>}
+            {may("approve") && scopes.length > 0 && <ScopedButton scope="approvals:write" disabled={busy} onClick={() => setMode("remember")}>Approve &amp; remember…</ScopedButton>}
+            {may("edit") && <ScopedButton scope="approvals:write" disabled={busy} onClick={() => setMode("edit")}><Icon name="edit" />Edit…</ScopedButton>}
+            {may("reject") && <ScopedButton scope="approvals:write" class="danger" disabled={busy} onClick={() => setMode("reject")}><Icon name="cross" />Reject…</ScopedButton>}
           </>
         )}
         {mode === "edit" && <button type="button" class="primary" disabled={busy || !args.valid} onClick={() => send({ decision: "edit", edited_args: args.value }, `Approved ${name} with edited arguments`)}>Approve with these arguments</button>}
@@ -134,10 +139,12 @@ const SCOPES: Record<string, string> = { session: "this session", project: "this
 function Question({ pending, onDone }: { pending: Pending; onDone: (() => void) | undefined }) {
   const [answer, setAnswer] = useState("");
   const [busy, setBusy] = useState(false);
+  const isResult = pending.kind === "result";
+  const mayNot = missing(scopeOf(pending)) !== "";
   const send = async (value: unknown) => {
     setBusy(true);
     try {
-      if (pending.kind === "result") await api.giveResult(pending.session, pending.callId, value);
+      if (isResult) await api.giveResult(pending.session, pending.callId, value);
       else await api.resolve(pending.id, { decision: "answer", answer: value });
       toast("Answered");
       onDone?.();
@@ -149,14 +156,14 @@ function Question({ pending, onDone }: { pending: Pending; onDone: (() => void) 
   };
   return (
     <>
-      <p style={{ whiteSpace: "pre-wrap", overflowWrap: "anywhere" }}>{pending.question || (pending.kind === "result" ? `The client that offers ${pending.call?.name || "this tool"} has to send its result.` : pending.reason)}</p>
-      {pending.kind === "result" && pending.call && <Arguments name={pending.call.name} args={pending.call.arguments} />}
+      <p style={{ whiteSpace: "pre-wrap", overflowWrap: "anywhere" }}>{isResult ? `The program that offers ${pending.call?.name || "this tool"} runs it and sends the result. If that program is gone, stop the turn or write the result here.` : pending.question || pending.reason}</p>
+      {isResult && pending.call && <Arguments name={pending.call.name} args={pending.call.arguments} />}
       {pending.options.length > 0 && (
-        <div class="options">{pending.options.map((option) => <button type="button" key={option} disabled={busy} onClick={() => send(option)}>{option}</button>)}</div>
+        <div class="options">{pending.options.map((option) => <ScopedButton scope={scopeOf(pending)} key={option} disabled={busy} onClick={() => send(option)}>{option}</ScopedButton>)}</div>
       )}
-      <form class="row" onSubmit={(event) => { event.preventDefault(); if (answer.trim()) void send(answer); }}>
-        <input class="grow" value={answer} aria-label="Your answer" placeholder={pending.options.length ? "or an answer of your own" : "Your answer"} onInput={(event) => setAnswer(event.currentTarget.value)} />
-        <button type="submit" class="primary" disabled={busy || !answer.trim()}>Answer</button>
+      <form class="row" onSubmit={(event) => { event.preventDefault(); if (answer.trim() && !mayNot) void send(answer); }}>
+        <input class="grow" value={answer} readOnly={mayNot} aria-label={isResult ? "The result" : "Your answer"} placeholder={isResult ? "The result" : pending.options.length ? "or an answer of your own" : "Your answer"} onInput={(event) => setAnswer(event.currentTarget.value)} />
+        <button type="submit" class="primary" disabled={busy || mayNot || !answer.trim()}>{isResult ? "Send the result" : "Answer"}</button>
       </form>
     </>
   );

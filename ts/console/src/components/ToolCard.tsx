@@ -54,22 +54,24 @@ export function Arguments({ name, args }: { name: string; args: Record<string, u
 
 interface Props {
   call: CallBlock;
+  /** Whom the call waits for, in words. */
+  waiting?: string;
   output: { stdout: string; stderr: string } | null;
 }
 
-function stateOf(call: CallBlock): { icon: "check" | "cross" | "clock" | "tool"; text: string; kind: string } {
+function stateOf(call: CallBlock, waiting: string): { icon: "check" | "cross" | "clock" | "tool"; text: string; kind: string } {
   if (call.status === "completed") return { icon: "check", text: "completed", kind: "ok" };
   if (call.status === "failed") {
     const reason = (call.result as { reason?: string } | null)?.reason || (call.decision?.decision === "reject" ? "rejected" : "failed");
     return { icon: "cross", text: reason, kind: "error" };
   }
-  if (call.status === "waiting") return { icon: "clock", text: "waiting for you", kind: "warn" };
+  if (call.status === "waiting") return { icon: "clock", text: waiting, kind: "warn" };
   return { icon: "tool", text: call.status === "writing" ? "writing" : call.status, kind: "accent" };
 }
 
-export const ToolCard = memo(({ call, output }: Props) => {
+export const ToolCard = memo(({ call, waiting, output }: Props) => {
   const [opened, setOpened] = useState<boolean | null>(null);
-  const state = stateOf(call);
+  const state = stateOf(call, waiting || "waiting");
   const busy = call.status === "running" || call.status === "writing" || call.status === "pending";
   const edits = editsOf(call.name, call.arguments);
   const open = opened ?? (call.status === "failed" || (call.status === "running" && !!output) || (edits.length > 0 && call.status === "completed"));

@@ -5,6 +5,7 @@ import { pendingOf } from "../decisions.ts";
 import { clock, compact, cost, count, duration } from "../format.ts";
 import { Icon } from "../icons.tsx";
 import { path } from "../router.ts";
+import { ScopedButton } from "../scopes.tsx";
 import { CopyButton } from "./basics.tsx";
 import { DecisionCard, type Pending } from "./DecisionCard.tsx";
 import { Markdown } from "./Markdown.tsx";
@@ -49,11 +50,12 @@ export function Transcript({ state, passive, onFork }: Props) {
   const inline = new Set<string>();
   for (const group of groups) for (const message of group.messages) for (const block of message.blocks) if (block.type === "call" && block.id) inline.add(block.id);
   const loose = decisions.filter((each) => !inline.has(each.callId));
+  const names = useMemo(() => new Map(toArray(state.subagents).map((child) => [child.path.join("/"), child.agent])), [state.subagents]);
   return (
     <div class="transcript">
       {groups.map((group, index) => (
         <TurnView
-          key={`${group.key}-${index}`} group={group} last={index === groups.length - 1} decisions={decisions} session={state.session} onFork={passive ? undefined : onFork}
+          key={`${group.key}-${index}`} group={group} last={index === groups.length - 1} decisions={decisions} names={names} session={state.session} onFork={passive ? undefined : onFork}
           outputs={group.turn && !group.turn.ended ? state.output : NO_OUTPUT}
         />
       ))}
@@ -69,36 +71,51 @@ function isThinking(state: SessionState): boolean {
   return state.status === "running" && Object.values(state.live).every((message) => Object.keys(message.blocks).length === 0) && Object.keys(state.openCalls).length === 0;
 }
 
-/** Messages in a row of one agent belong together; "" is the root. */
-function byAgent(messages: Message[]): { path: string; messages: Message[] }[] {
-  const runs: { path: string; messages: Message[] }[] = [];
+/** Messages in a row of one agent belong together; the root has an empty path. */
+function byAgent(messages: Message[]): { path: string[]; messages: Message[] }[] {
+  const runs: { path: string[]; messages: Message[] }[] = [];
   for (const message of messages) {
-    const path = message.path.join(" / ");
     const last = runs.at(-1);
-    if (last?.path === path) last.messages.push(message);
-    else runs.push({ path, messages: [message] });
+    if (last?.path.join("/") === message.path.join("/")) last.messages.push(message);
+    else runs.push({ path: message.path, messages: [message] });
   }
   return runs;
 }
+
+/** The names of the agents on a path, from the outermost child on. */
+function namesOf(path: string[], names: AgentNames): string {
+  return path.map((part, index) => names.get(path.slice(0, index + 1).join("/")) ?? part).join(" / ");
+}
+
+/** The name of each child agent, by its path. */
+type AgentNames = Map<string, string>;
 
 interface TurnProps {
   group: Group;
   last: boolean;
   decisions: Pending[];
+  /** Not compared: a child has its name before its first message. */
+  names: AgentNames;
   session: string;
   outputs: Outputs;
   onFork: ((cursor: string) => void) | undefined;
 }
 
-const TurnView = memo(({ group, last, decisions, session, outputs, onFork }: TurnProps) => (
+const TurnView = memo(({ group, last, decisions, names, session, outputs, onFork }: TurnProps) => (
   <section class={`turn ${last ? "last" : ""}`} data-turn={group.turn?.id}>
     {byAgent(group.messages).map(({ path: of, messages }) => {
       const views = messages.map((message) => <MessageView key={message.id} message={message} decisions={decisions} outputs={outputs} />);
-      return of ? <div class="subagent" key={messages[0]!.id}><div class="row small kind-subagent"><Icon name="subagent" />{of}</div>{views}</div> : views;
+      return of.length ? <div class="subagent" key={messages[0]!.id}><div class="row small kind-subagent" title={of.join(" / ")}><Icon name="subagent" />{namesOf(of, names)}</div>{views}</div> : views;
     })}
-    {group.turn && <TurnFoot turn={group.turn} waiting={!group.turn.ended && decisions.length > 0} session={session} text={() => group.messages.filter((each) => each.role === "assistant").map((each) => textOf(each.blocks)).filter(Boolean).join("\n\n")} onFork={onFork} />}
+    {group.turn && <TurnFoot turn={group.turn} waiting={group.turn.ended ? "" : waitingFor(decisions)} session={session} text={() => group.messages.filter((each) => each.role === "assistant").map((each) => textOf(each.blocks)).filter(Boolean).join("\n\n")} onFork={onFork} />}
   </section>
 ), isSameTurn);
+
+/** Whom open decisions wait for, "" when there is none: a call of a client's tool waits for a program. */
+function waitingFor(decisions: Pending[]): string {
+  if (decisions.some((each) => each.kind !== "result")) return "waiting for you";
+  return decisions.length ? "waiting for a client" : "";
+}
 
 /** A turn is drawn again when one of its messages, its own state, or what its running calls printed has changed. */
 function isSameTurn(before: Readonly<TurnProps>, after: Readonly<TurnProps>): boolean {
@@ -172,7 +189,7 @@ function CallView({ call, decisions, outputs }: { call: CallBlock; decisions: Pe
   const output = call.status === "running" ? outputOf({ output: outputs } as SessionState, call.id) : null;
   return (
     <div class="column">
-      <ToolCard call={call} output={output?.stdout || output?.stderr ? output : null} />
+      <ToolCard call={call} waiting={waitingFor(open)} output={output?.stdout || output?.stderr ? output : null} />
       {open.map((pending) => <DecisionCard key={pending.id} pending={pending} />)}
     </div>
   );
@@ -216,14 +233,14 @@ function Compaction({ text, data }: { text: string; data: EventOf<"context.compa
   );
 }
 
-function TurnFoot({ turn, waiting, session, text, onFork }: { turn: TurnState; waiting: boolean; session: string; text: () => string; onFork: ((cursor: string) => void) | undefined }) {
+function TurnFoot({ turn, waiting, session, text, onFork }: { turn: TurnState; waiting: string; session: string; text: () => string; onFork: ((cursor: string) => void) | undefined }) {
   const usage = turn.usage;
   const bad = turn.status === "failed";
   return (
     <>
       {turn.error && <div class="notice" role="alert"><Icon name="alert" /><span><b>{turn.error.code}</b>: {turn.error.message}</span></div>}
       <div class="turn-foot">
-        {turn.ended ? <span class={bad ? "is-error" : ""}>{turn.status}{turn.limit ? ` (limit: ${turn.limit})` : ""}{turn.note ? `: ${turn.note}` : ""}</span> : <span>{waiting ? "waiting for you" : turn.status}</span>}
+        {turn.ended ? <span class={bad ? "is-error" : ""}>{turn.status}{turn.limit ? ` (limit: ${turn.limit})` : ""}{turn.note ? `: ${turn.note}` : ""}</span> : <span>{waiting || turn.status}</span>}
         <span>{clock(turn.started)}</span>
         {turn.durationMs !== null && <span>{duration(turn.durationMs)}</span>}
         {usage.input + usage.output > 0 && <span title={`input ${count(usage.input)}, output ${count(usage.output)}, cached ${count(usage.cache_read)}, reasoning ${count(usage.reasoning)}`}>{`${compact(usage.input)} in · ${compact(usage.output)} out`}</span>}
@@ -231,7 +248,7 @@ function TurnFoot({ turn, waiting, session, text, onFork }: { turn: TurnState; w
         <span class="actions">
           {turn.ended && <CopyButton text={text} label="Copy the answer" />}
           <a class="button plain small" href={path("traces", session, turn.id)} title="Trace of this turn" aria-label="Trace of this turn"><Icon name="trace" /></a>
-          {turn.ended && onFork && <button type="button" class="plain small" title="Fork here" aria-label={`Fork after this turn, at ${turn.cursor}`} onClick={() => onFork(turn.cursor)}><Icon name="fork" /></button>}
+          {turn.ended && onFork && <ScopedButton scope="runs:write" class="plain small" title="Fork here" aria-label={`Fork after this turn, at ${turn.cursor}`} onClick={() => onFork(turn.cursor)}><Icon name="fork" /></ScopedButton>}
         </span>
       </div>
     </>

@@ -9,6 +9,7 @@ import { Icon } from "../icons.tsx";
 import { useLiveSession } from "../live.ts";
 import { path, route } from "../router.ts";
 import { initial, type Schema } from "../schema.ts";
+import { ScopedButton, ScopeNotice } from "../scopes.tsx";
 import { refreshAgents } from "../shared.ts";
 import { report, toast } from "../toast.ts";
 import type { Agent, ToolInfo } from "../types.ts";
@@ -26,7 +27,7 @@ function AgentList() {
   const reread = () => api.reloadAgents().then(() => { toast("Definitions read again"); reload(); void refreshAgents(); }, report);
   return (
     <>
-      <div class="row"><span class="muted grow">{plural(data.data.length, "agent")}</span><button type="button" class="small" onClick={reread}><Icon name="turn" />Read definitions again</button></div>
+      <div class="row"><span class="muted grow">{plural(data.data.length, "agent")}</span><ScopedButton scope="admin" class="small" onClick={reread}><Icon name="turn" />Read definitions again</ScopedButton></div>
       {data.data.length === 0 ? <Empty icon="agent" title="No agent is served" command="vaka serve --agent NAME" /> : (
         <div class="cards">
           {data.data.map((agent) => (
@@ -100,7 +101,8 @@ function ToolForm({ tool, agent }: { tool: ToolInfo; agent: string }) {
       <div class="row"><span class="kind-tool"><Icon name="tool" /></span><h2 class="mono grow">{tool.name}</h2><span class="chip">{tool.effect}</span></div>
       <p class="muted" style={{ whiteSpace: "pre-wrap" }}>{cut(tool.description, 1200)}</p>
       <SchemaForm schema={schema} value={value} onChange={(next, good) => { setValue(next); setValid(good); }} />
-      <div class="row wrap"><button type="button" class="primary" disabled={busy || !valid} onClick={execute}><Icon name="play" />Run</button><span class="faint small">One governed call: rules, hooks and approvals apply.</span></div>
+      <ScopeNotice scope="tools:execute">You can read this, but not run it</ScopeNotice>
+      <div class="row wrap"><ScopedButton scope="tools:execute" class="primary" disabled={busy || !valid} onClick={execute}><Icon name="play" />Run</ScopedButton><span class="faint small">One governed call: rules, hooks and approvals apply.</span></div>
       {busy && <div class="row muted"><span class="spinner" />running</div>}
       {run?.status === "waiting" && <WaitingRun key={run.session} id={run.session} />}
       {run && run.status !== "waiting" && (

@@ -7,6 +7,7 @@ import { plural } from "../format.ts";
 import { Icon } from "../icons.tsx";
 import { useShortcuts } from "../keys.ts";
 import { inboxChanged } from "../live.ts";
+import { missing, ScopedButton } from "../scopes.tsx";
 import { openApprovals } from "../shared.ts";
 import { report, toast } from "../toast.ts";
 
@@ -30,11 +31,18 @@ export function ApprovalsPage() {
   const chosen = list?.[at];
   const move = (to: number) => { const next = list?.[Math.min(list.length - 1, Math.max(0, to))]; if (next) setSelected(next.id); };
   const done = (id: string) => { decided.current.add(id); void load(); };
-  const act = (what: string) => { if (chosen) setWish({ id: chosen.id, what }); };
+  const reason = missing("approvals:write");
+  const act = (what: string) => { if (reason) toast(reason); else if (chosen) setWish({ id: chosen.id, what }); };
+  const approveChosen = () => {
+    if (reason) toast(reason);
+    if (reason || chosen?.kind !== "approval") return;
+    decided.current.add(chosen.id);
+    approve(chosen).then(() => done(chosen.id), report);
+  };
   useShortcuts([
     { keys: "j", label: "Next", group: "Approvals", run: () => move(at + 1) },
     { keys: "k", label: "Previous", group: "Approvals", run: () => move(at - 1) },
-    { keys: "a", label: "Approve once", group: "Approvals", run: () => { if (chosen?.kind !== "approval") return; decided.current.add(chosen.id); approve(chosen).then(() => done(chosen.id), report); } },
+    { keys: "a", label: "Approve once", group: "Approvals", run: approveChosen },
     { keys: "m", label: "Approve and remember", group: "Approvals", run: () => act("remember") },
     { keys: "e", label: "Edit the arguments", group: "Approvals", run: () => act("edit") },
     { keys: "r", label: "Reject", group: "Approvals", run: () => act("reject") },
@@ -91,10 +99,10 @@ function Bulk({ list, onDone }: { list: Pending[]; onDone: () => void }) {
   return (
     <div class="row wrap">
       {equal.map((group) => (
-        <button
-          type="button" key={group[0]!.id} class="small"
+        <ScopedButton
+          scope="approvals:write" key={group[0]!.id} class="small"
           onClick={() => Promise.all(group.map((each) => api.resolve(each.id, { decision: "approve" }))).then(() => { toast(`Approved ${group.length} calls`); onDone(); }, report)}
-        ><Icon name="check" />{`Approve ${group.length} equal calls of ${group[0]!.call?.name}`}</button>
+        ><Icon name="check" />{`Approve ${group.length} equal calls of ${group[0]!.call?.name}`}</ScopedButton>
       ))}
     </div>
   );

@@ -1,4 +1,5 @@
-import { last, type SessionState } from "@vaka/client/store.ts";
+import { last, type SessionState, toArray } from "@vaka/client/store.ts";
+import type { RefObject } from "preact";
 import { useEffect, useLayoutEffect, useMemo, useRef, useState } from "preact/hooks";
 import { api } from "../api.ts";
 import { download, Empty, Failure, Status } from "../components/basics.tsx";
@@ -9,6 +10,7 @@ import { Icon } from "../icons.tsx";
 import { useShortcuts } from "../keys.ts";
 import { startsHere, useLiveSession } from "../live.ts";
 import { navigate, path, route } from "../router.ts";
+import { missing, ScopedButton } from "../scopes.tsx";
 import { agents, recent, refreshSessions } from "../shared.ts";
 import { report, toast } from "../toast.ts";
 
@@ -131,14 +133,21 @@ function Conversation({ id }: { id: string }) {
   };
   const stop = () => api.cancel(id).then(() => toast("Stopping"), report);
   const fork = useMemo(() => forker(id), [id]);
+  const panel = usePanel();
   useShortcuts([
-    { keys: "Escape", label: "Stop the turn", group: "Chat", run: () => { if (running) void stop(); } },
+    { keys: "Escape", label: "Stop the turn", group: "Chat", run: () => { if (panel.open) panel.close(); else if (running && !missing("runs:write")) void stop(); } },
+    { keys: "i", label: "About this session", group: "Chat", run: panel.show },
     { keys: "e", label: "Go to the end", group: "Chat", run: toEnd },
   ]);
 
   return (
     <>
       <section class="conversation" aria-label="Conversation">
+        <div class="session-bar">
+          <Status status={state.status} />
+          <span class="grow" />
+          <button type="button" class="small" ref={panel.button} aria-expanded={panel.open} aria-controls="about-session" onClick={panel.show}><Icon name="panel" />About this session</button>
+        </div>
         <div class="stream" ref={stream} onScroll={onScroll} tabIndex={0} role="log" aria-label="Transcript" aria-live="off">
           {error ? <Failure error={error} /> : (
             <div ref={content}>
@@ -151,14 +160,37 @@ function Conversation({ id }: { id: string }) {
         {away && <button type="button" class="to-bottom small" onClick={toEnd}><Icon name="down" />Newest</button>}
         <Composer draft={id} running={running} agent={state.agent || session?.agent || ""} onSend={send} onStop={stop} />
       </section>
-      <Inspector state={state} id={id} partial={earlier} />
+      {panel.open && <div class="panel-backdrop" onClick={panel.close} />}
+      <Inspector state={state} id={id} partial={earlier} panel={panel} />
     </>
   );
+}
+
+interface Panel {
+  open: boolean;
+  show: () => void;
+  close: () => void;
+  /** The button that opens the panel, and the one in the panel that closes it. */
+  button: RefObject<HTMLButtonElement | null>;
+  closer: RefObject<HTMLButtonElement | null>;
+}
+
+/** The panel about the session. Where it has no room beside the conversation, a button lays it over the conversation and the focus goes with it. */
+function usePanel(): Panel {
+  const [open, setOpen] = useState(false);
+  const button = useRef<HTMLButtonElement>(null);
+  const closer = useRef<HTMLButtonElement>(null);
+  useLayoutEffect(() => { if (open) closer.current?.focus(); }, [open]);
+  const show = () => { if (button.current?.offsetParent) setOpen(true); else document.getElementById("about-session")?.focus(); };
+  const close = () => { setOpen(false); button.current?.focus(); };
+  return { open, show, close, button, closer };
 }
 
 /** Fork a session at a cursor and open what came of it. */
 export function forker(id: string): (cursor: string) => void {
   return (cursor) => {
+    const reason = missing("runs:write");
+    if (reason) return toast(reason);
     api.fork(id, { at: cursor }).then((session) => {
       toast(`Forked at ${cursor}`);
       void refreshSessions();
@@ -177,7 +209,7 @@ async function compactNow(id: string): Promise<void> {
 function Announcer({ state }: { state: SessionState }) {
   const turn = last(state.turns);
   const open = Object.values(state.decisions).at(-1);
-  const text = open ? `${open.kind === "approval" ? `Approval needed for ${open.call?.name}` : `Question: ${open.question}`}` : turn?.ended ? `Turn ${turn.status}. ${turn.text.slice(0, 300)}` : turn ? "The agent is working" : "";
+  const text = open ? `${open.kind === "approval" ? `Approval needed for ${open.call?.name}` : open.kind === "result" ? "Waiting for a client" : `Question: ${open.question}`}` : turn?.ended ? `Turn ${turn.status}. ${turn.text.slice(0, 300)}` : turn ? "The agent is working" : "";
   return <div class="sr" aria-live="polite">{text}</div>;
 }
 
@@ -203,16 +235,36 @@ function Title({ id, title }: { id: string; title: string }) {
   return (
     <div class="row title-line">
       <h2 class="grow">Session</h2>
-      <button type="button" class="plain small" title="Rename" aria-label="Rename the session" onClick={() => setText(title)}><Icon name="edit" /></button>
-      <button type="button" class="plain small" title="Delete" aria-label="Delete the session" onClick={remove}><Icon name="trash" /></button>
+      <ScopedButton scope="runs:write" class="plain small" title="Rename" aria-label="Rename the session" onClick={() => setText(title)}><Icon name="edit" /></ScopedButton>
+      <ScopedButton scope="runs:write" class="plain small" title="Delete" aria-label="Delete the session" onClick={remove}><Icon name="trash" /></ScopedButton>
     </div>
   );
 }
 
-function Inspector({ state, id, partial }: { state: SessionState; id: string; partial: boolean }) {
+const CHILDREN_SHOWN = 8;
+
+/** The newest child agents by name, with what became of them. */
+function Children({ state }: { state: SessionState }) {
+  const all = toArray(state.subagents);
+  const hidden = all.length - CHILDREN_SHOWN;
+  return (
+    <section>
+      <h2>Child agents</h2>
+      <ul class="column">
+        {all.slice(-CHILDREN_SHOWN).map((child) => (
+          <li key={child.cursor} class="row"><span class="kind-subagent"><Icon name="subagent" /></span><span class="ellipsis grow" title={child.path.join(" / ")}>{child.agent}</span><Status status={child.status} /></li>
+        ))}
+      </ul>
+      {hidden > 0 && <p class="faint small">{`and ${count(hidden)} before`}</p>}
+    </section>
+  );
+}
+
+function Inspector({ state, id, partial, panel }: { state: SessionState; id: string; partial: boolean; panel: Panel }) {
   const usage = state.usage;
   return (
-    <aside class="inspector" aria-label="About this session">
+    <aside class={`inspector ${panel.open ? "open" : ""}`} id="about-session" tabIndex={-1} aria-label="About this session" onKeyDown={(event) => { if (event.key === "Escape" && panel.open) { event.preventDefault(); panel.close(); } }}>
+      <button type="button" class="small plain panel-close" ref={panel.closer} onClick={panel.close}><Icon name="cross" />Close</button>
       <section>
         <Title id={id} title={state.title} />
         <dl class="facts">
@@ -234,7 +286,7 @@ function Inspector({ state, id, partial }: { state: SessionState; id: string; pa
           {state.context && <><dt>context</dt><dd class="number" title={state.context.model}>{`${compact(state.context.tokens)} in the last prompt`}</dd></>}
         </dl>
       </section>
-      {state.subagents.size > 0 && <section><h2>Child agents</h2><p>{`${state.subagents.size} started`}</p></section>}
+      {state.subagents.size > 0 && <Children state={state} />}
       {state.checkpoints.length > 0 && (
         <section>
           <h2>Checkpoints</h2>
@@ -247,7 +299,7 @@ function Inspector({ state, id, partial }: { state: SessionState; id: string; pa
         <a href={path("sessions", id, "events")}>Events</a>
         <a href={path("sessions", id, "replay")}>Replay</a>
         <a href={`${path("compare")}?a=${encodeURIComponent(state.origin?.session ?? id)}&b=${encodeURIComponent(state.origin ? id : "")}`}>Compare</a>
-        {state.context && state.status === "idle" && <button type="button" class="link" onClick={() => void compactNow(id)}>Summarize older messages</button>}
+        {state.context && state.status === "idle" && <ScopedButton scope="runs:write" class="link" onClick={() => void compactNow(id)}>Summarize older messages</ScopedButton>}
         <button type="button" class="link" onClick={() => api.export(id).then((text) => download(`${id}.jsonl`, text), report)}>Export JSONL</button>
       </section>
       {state.errors.size > 0 && <section><h2 class="is-error">Errors</h2><p class="small">{last(state.errors)?.message}</p></section>}

@@ -1,23 +1,28 @@
 import { useState } from "preact/hooks";
-import { signIn } from "../api.ts";
+import { refusal, signIn } from "../api.ts";
 import { Command } from "../components/basics.tsx";
 import { Mark } from "../icons.tsx";
+import { route } from "../router.ts";
+
+const USED_LINK = "This link has been used, or it is too old.";
 
 export function LoginPage() {
   const [key, setKey] = useState("");
-  const [problem, setProblem] = useState("");
+  const [failure, setFailure] = useState("");
   const [busy, setBusy] = useState(false);
   const send = async () => {
     setBusy(true);
-    setProblem("");
+    setFailure("");
     try {
-      if (!(await signIn(key.trim()))) setProblem("The server does not accept this key.");
+      await signIn(key.trim());
     } catch (error) {
-      setProblem((error as Error).message);
+      setFailure((error as Error).message);
     } finally {
       setBusy(false);
     }
   };
+  const refused = refusal.value && `Not signed in: ${refusal.value}`;
+  const problem = failure || refused || (route.value.query.get("link") === "refused" && !busy ? USED_LINK : "");
   return (
     <main class="login" id="main">
       <div class="panel card">

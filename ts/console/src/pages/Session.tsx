@@ -10,6 +10,7 @@ import { Icon } from "../icons.tsx";
 import { useShortcuts } from "../keys.ts";
 import { useLiveSession } from "../live.ts";
 import { navigate, path, route, setQuery } from "../router.ts";
+import { missing, ScopedButton, ScopeNotice } from "../scopes.tsx";
 import { report, toast } from "../toast.ts";
 import { TraceView } from "../trace/TraceView.tsx";
 import type { Envelope, Session } from "../types.ts";
@@ -146,7 +147,7 @@ function EventsTab({ id }: { id: string }) {
           <div class="column">
             <div class="row">
               <h2 class="grow mono">{chosen.type}</h2>
-              <button type="button" class="small" onClick={() => fork(chosen.id ?? "")}><Icon name="fork" />Fork here</button>
+              <ScopedButton scope="runs:write" class="small" onClick={() => fork(chosen.id ?? "")}><Icon name="fork" />Fork here</ScopedButton>
               <button type="button" class="plain square" aria-label="Close the event" onClick={() => choose("")}><Icon name="cross" /></button>
             </div>
             <JsonView value={chosen} open={4} searchable />
@@ -168,13 +169,15 @@ function CheckpointsTab({ id }: { id: string }) {
   const fork = useMemo(() => forker(id), [id]);
   if (error) return <Failure error={error} retry={reload} />;
   if (!data) return <Loading what="checkpoints" />;
+  const mayNot = missing("runs:write") !== "";
   const save = () => api.saveCheckpoint(id, label.trim()).then(() => { setLabel(""); toast("Saved"); reload(); }, report);
   return (
     <div class="scroll" style={{ height: "100%" }}>
       <div class="page">
-        <form class="row" onSubmit={(event) => { event.preventDefault(); if (label.trim()) void save(); }}>
-          <input class="grow" style={{ maxWidth: "320px" }} placeholder="Label of a new checkpoint" aria-label="Label of a new checkpoint" value={label} onInput={(event) => setLabel(event.currentTarget.value)} />
-          <button type="submit" disabled={!label.trim()}><Icon name="flag" />Save</button>
+        <ScopeNotice scope="runs:write">You can read this, but not change it</ScopeNotice>
+        <form class="row" onSubmit={(event) => { event.preventDefault(); if (label.trim() && !mayNot) void save(); }}>
+          <input class="grow" readOnly={mayNot} style={{ maxWidth: "320px" }} placeholder="Label of a new checkpoint" aria-label="Label of a new checkpoint" value={label} onInput={(event) => setLabel(event.currentTarget.value)} />
+          <button type="submit" disabled={mayNot || !label.trim()}><Icon name="flag" />Save</button>
         </form>
         {data.data.length === 0 ? (
           <Empty icon="flag" title="No checkpoint yet"><p>A checkpoint names a place in the log, to go back to or to fork from. Every event is such a place, too: see the events page.</p></Empty>
@@ -189,8 +192,8 @@ function CheckpointsTab({ id }: { id: string }) {
                   <td class="muted wide">{date(each.ts)}</td>
                   <td>
                     <span class="row wrap">
-                      <button type="button" class="small" onClick={() => fork(each.cursor)}><Icon name="fork" />Fork</button>
-                      <button type="button" class="small danger" onClick={() => { if (confirm(`Take the session back to "${each.label}"? What came after stays in the log.`)) api.restore(id, each.label).then(() => { toast("Restored"); navigate(path("chat", id)); }, report); }}><Icon name="turn" />Restore</button>
+                      <ScopedButton scope="runs:write" class="small" onClick={() => fork(each.cursor)}><Icon name="fork" />Fork</ScopedButton>
+                      <ScopedButton scope="runs:write" class="small danger" onClick={() => { if (confirm(`Take the session back to "${each.label}"? What came after stays in the log.`)) api.restore(id, each.label).then(() => { toast("Restored"); navigate(path("chat", id)); }, report); }}><Icon name="turn" />Restore</ScopedButton>
                     </span>
                   </td>
                 </tr>

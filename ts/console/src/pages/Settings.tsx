@@ -2,6 +2,7 @@ import { useState } from "preact/hooks";
 import { api, me, signOut } from "../api.ts";
 import { Failure, Loading, useLoaded } from "../components/basics.tsx";
 import { JsonView } from "../components/JsonView.tsx";
+import { missing, ScopeNotice } from "../scopes.tsx";
 import { type Theme, theme } from "../theme.ts";
 import { report } from "../toast.ts";
 import type { Setting } from "../types.ts";
@@ -15,7 +16,7 @@ export function SettingsPage() {
           <Identity />
           <Health />
         </div>
-        <Configuration />
+        {missing("debug") ? <ScopeNotice scope="debug">The configuration of the server is not shown</ScopeNotice> : <Configuration />}
       </div>
     </div>
   );
