@@ -1,10 +1,12 @@
-"""Fixtures for all tests: a real PostgreSQL server; and reproducible Hypothesis settings."""
+"""For all tests: event loops, a real PostgreSQL server, and reproducible Hypothesis settings."""
 
+import asyncio
 import gc
 import os
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
 
 import pytest
+import uvloop
 from hypothesis import HealthCheck, settings
 
 from tests.postgres_server import PostgresServer
@@ -26,6 +28,13 @@ def pytest_collection() -> Generator[None, object, object]:
     finally:
         gc.freeze()
         gc.enable()
+
+
+def pytest_asyncio_loop_factories(item: pytest.Item) -> dict[str, Callable[[], asyncio.AbstractEventLoop]]:
+    """Run a test marked ``every_loop`` on asyncio's own loop and on uvloop, which ``vaka serve`` uses."""
+    if item.get_closest_marker("every_loop") is None:
+        return {"asyncio": asyncio.new_event_loop}
+    return {"asyncio": asyncio.new_event_loop, "uvloop": uvloop.new_event_loop}
 
 
 @pytest.fixture(scope="session")

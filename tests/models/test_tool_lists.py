@@ -1,6 +1,6 @@
 """The tools of requests: an unchanged list is converted and encoded once, and the bytes are the same all the same."""
 
-from collections.abc import Callable, ItemsView
+from collections.abc import AsyncGenerator, Callable, ItemsView
 from concurrent.futures import ThreadPoolExecutor
 from itertools import product
 from typing import Any
@@ -24,17 +24,25 @@ from vaka.models.request_items import RequestMemo
 from vaka.models.text_calls.model import TextCalls
 from vaka.models.tool_lists import MAX_LISTS
 from vaka.models.transport.client import Account
+from vaka.models.transport.pool import ConnectionPool
 from vaka.runtime.project_agents import ToolFilter
 from vaka.testing import ScriptedModel, call, say
 from vaka.testing.fake_provider import FakeProvider
 
-MODELS: dict[str, Callable[[str], Model]] = {
-    "anthropic": lambda url: Anthropic("claude-sonnet-5-5", Account(base_url=url)),
-    "chat": lambda url: OpenAIChat("gpt-6", Account(base_url=f"{url}/v1")),
-    "responses": lambda url: OpenAIResponses("gpt-6", Account(base_url=f"{url}/v1")),
-    "gemini": lambda url: Gemini("gemini-3-pro", Account(base_url=f"{url}/v1beta")),
-    "text": lambda url: TextCalls(OpenAIChat("gpt-6", Account(base_url=f"{url}/v1"))),
+MODELS: dict[str, Callable[[str, ConnectionPool], Model]] = {
+    "anthropic": lambda url, http: Anthropic("claude-sonnet-5-5", Account(base_url=url), http=http),
+    "chat": lambda url, http: OpenAIChat("gpt-6", Account(base_url=f"{url}/v1"), http=http),
+    "responses": lambda url, http: OpenAIResponses("gpt-6", Account(base_url=f"{url}/v1"), http=http),
+    "gemini": lambda url, http: Gemini("gemini-3-pro", Account(base_url=f"{url}/v1beta"), http=http),
+    "text": lambda url, http: TextCalls(OpenAIChat("gpt-6", Account(base_url=f"{url}/v1"), http=http)),
 }
+
+
+@pytest.fixture
+async def http() -> AsyncGenerator[ConnectionPool]:
+    pool = ConnectionPool()
+    yield pool
+    await pool.close()
 
 
 class Readings:
@@ -86,13 +94,15 @@ class CountedTool:
 
 
 @pytest.mark.parametrize("name", MODELS)
-async def test_the_tools_of_a_session_are_converted_once_for_all_its_model_calls(name: str) -> None:
+async def test_the_tools_of_a_session_are_converted_once_for_all_its_model_calls(
+    name: str, http: ConnectionPool
+) -> None:
     readings = Readings()
     tools = [CountedTool(number, readings) for number in range(500)]
     steps = [call("tool_7", path=str(number)) for number in range(9)]
     async with FakeProvider(*steps, say("Done."), say("Again.")) as provider, vaka.Runtime() as rt:
         readings.request = lambda: len(provider.requests)
-        agent = vaka.Agent("a", model=MODELS[name](provider.url), tools=tools)
+        agent = vaka.Agent("a", model=MODELS[name](provider.url, http), tools=tools)
         session = await rt.open(agent)
         assert (await session.run("Do it.")).text == "Done."
         assert (await session.run("And again?")).text == "Again."
@@ -100,7 +110,7 @@ async def test_the_tools_of_a_session_are_converted_once_for_all_its_model_calls
         assert len(readings.found) == 500
 
 
-async def test_a_middleware_that_offers_some_tools_keeps_the_conversion_of_the_others() -> None:
+async def test_a_middleware_that_offers_some_tools_keeps_the_conversion_of_the_others(http: ConnectionPool) -> None:
     readings, asked = Readings(), list[str]()
     tools = [CountedTool(number, readings) for number in range(50)]
     steps = [call("tool_7", path=str(number)) for number in range(4)]
@@ -111,7 +121,7 @@ async def test_a_middleware_that_offers_some_tools_keeps_the_conversion_of_the_o
 
     async with FakeProvider(*steps, say("Done.")) as provider:
         readings.request = lambda: len(provider.requests)
-        agent = vaka.Agent("a", model=MODELS["chat"](provider.url), tools=tools, middleware=[ToolFilter(allows)])
+        agent = vaka.Agent("a", model=MODELS["chat"](provider.url, http), tools=tools, middleware=[ToolFilter(allows)])
         assert (await vaka.run(agent, "Do it.")).text == "Done."
         assert [len(request.body["tools"]) for request in provider.requests] == [49] * 5
         assert len(readings.found) == 49

@@ -34,7 +34,8 @@ if TYPE_CHECKING:
     from vaka.models.openai_responses.model import OpenAIResponses
     from vaka.models.scripted import Scripted
     from vaka.models.text_calls.model import TextCalls, parse_tool_calls
-    from vaka.models.transport.client import Account, ConnectionPool
+    from vaka.models.transport.client import Account
+    from vaka.models.transport.pool import ConnectionPool
     from vaka.models.wrappers.meter import MeteredModel
     from vaka.models.wrappers.pool import ModelPool
     from vaka.models.wrappers.resilience import CircuitBreaker, FallbackModel, RateLimitedModel, RetryingModel
@@ -50,7 +51,8 @@ _NAMES = {
     "vaka.models.openai_embeddings": "EmbeddingOptions OpenAIEmbedder",
     "vaka.models.openai_responses.model": "OpenAIResponses", "vaka.models.scripted": "Scripted",
     "vaka.models.text_calls.model": "TextCalls parse_tool_calls",
-    "vaka.models.transport.client": "Account ConnectionPool", "vaka.models.wrappers.meter": "MeteredModel",
+    "vaka.models.transport.client": "Account",
+    "vaka.models.transport.pool": "ConnectionPool", "vaka.models.wrappers.meter": "MeteredModel",
     "vaka.models.wrappers.pool": "ModelPool",
     "vaka.models.wrappers.resilience": "CircuitBreaker FallbackModel RateLimitedModel RetryingModel",
 }  # fmt: skip

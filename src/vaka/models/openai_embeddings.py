@@ -18,7 +18,8 @@ from vaka.core.types.message import Usage
 from vaka.models.compatibility import DECODE_ERRORS, count_of
 from vaka.models.embedders import check_texts, split_batches
 from vaka.models.transport import errors
-from vaka.models.transport.client import Account, ConnectionPool, ProviderClient
+from vaka.models.transport.client import Account, ProviderClient
+from vaka.models.transport.pool import ConnectionPool
 
 FIRST_RETRY_SECONDS = 0.5
 """Seconds before the second attempt; the delay doubles with each further one."""

@@ -7,7 +7,8 @@ if TYPE_CHECKING:
     from vaka.models.local.model import LocalModel
     from vaka.models.openai_embeddings import OpenAIEmbedder
     from vaka.models.text_calls.model import TextCalls
-    from vaka.models.transport.client import Account, ConnectionPool
+    from vaka.models.transport.client import Account
+    from vaka.models.transport.pool import ConnectionPool
 
 
 def wire_adapter(wire: str) -> Any:
@@ -36,7 +37,7 @@ def local_model() -> "type[LocalModel]":
 
 
 def connection_pool() -> "type[ConnectionPool]":
-    from vaka.models.transport.client import ConnectionPool
+    from vaka.models.transport.pool import ConnectionPool
 
     return ConnectionPool
 

@@ -13,7 +13,8 @@ from vaka.core.ports.model import Closeable, Model, Prompt, StopChunk
 from vaka.core.types.errors import AuthenticationFailed, BadRequest, ModelError, StreamCut
 from vaka.models.anthropic.model import Anthropic
 from vaka.models.catalog import PriceList
-from vaka.models.transport.client import Account, ConnectionPool
+from vaka.models.transport.client import Account
+from vaka.models.transport.pool import ConnectionPool
 from vaka.models.wrappers.meter import MeteredModel
 from vaka.testing.fake_provider import FakeProvider, Fault
 from vaka.testing.models import PROMPT, ScriptLine, call, collect_stream, drain_stream, fail, say

@@ -11,7 +11,8 @@ from vaka.core.ports.model import Prompt
 from vaka.core.types.errors import AuthenticationFailed, BadRequest, ModelError, RateLimited, StreamCut
 from vaka.core.types.message import Text, UserMessage
 from vaka.models.gemini.model import BASE_URL, Gemini
-from vaka.models.transport.client import Account, ConnectionPool
+from vaka.models.transport.client import Account
+from vaka.models.transport.pool import ConnectionPool
 from vaka.testing.fake_provider import FakeProvider, Fault
 from vaka.testing.models import PROMPT, ScriptLine, call, collect_stream, drain_stream, say
 

@@ -21,7 +21,8 @@ from vaka.models.anthropic.model import Anthropic
 from vaka.models.gemini.model import Gemini
 from vaka.models.openai_chat.model import OpenAIChat
 from vaka.models.openai_responses.model import OpenAIResponses
-from vaka.models.transport.client import Account, ConnectionPool
+from vaka.models.transport.client import Account
+from vaka.models.transport.pool import ConnectionPool
 from vaka.models.transport.sse import StreamLimits
 from vaka.testing.fake_provider import FakeProvider, Fault, ProviderRequest, render_events
 from vaka.testing.models import PROMPT, ScriptLine, call, calls, say, try_stream

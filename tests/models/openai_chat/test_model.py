@@ -14,7 +14,8 @@ from vaka.core.types.message import Text, UserMessage
 from vaka.core.types.tool import ToolSpec
 from vaka.models.openai_chat.model import OpenAIChat, request_path
 from vaka.models.openai_chat.vendors import PROFILES, VendorProfile
-from vaka.models.transport.client import Account, ConnectionPool
+from vaka.models.transport.client import Account
+from vaka.models.transport.pool import ConnectionPool
 from vaka.testing.adapters import FULL_ANSWER, follow_up_prompt
 from vaka.testing.fake_provider import FakeProvider, Fault, render_events
 from vaka.testing.models import PROMPT, ScriptLine, call, calls, collect_stream, drain_stream, say

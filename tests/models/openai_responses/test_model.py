@@ -18,7 +18,8 @@ from vaka.core.types.errors import (
     StreamCut,
 )
 from vaka.models.openai_responses.model import LLAMA, OpenAIResponses, ResponsesCapabilities
-from vaka.models.transport.client import Account, ConnectionPool
+from vaka.models.transport.client import Account
+from vaka.models.transport.pool import ConnectionPool
 from vaka.testing.fake_provider import FakeProvider, Fault
 from vaka.testing.models import PROMPT, ScriptLine, call, collect_stream, drain_stream, say
 

@@ -115,7 +115,9 @@ async def ask_gemini(url: str) -> VendorAnswer:
     from google import genai
     from google.genai import types as google
 
-    client = genai.Client(api_key="k", http_options=google.HttpOptions(base_url=url))
+    # Where aiohttp is installed the client would use it, with a subclass that aiohttp warns about.
+    httpx_only = {"transport": httpx2.AsyncHTTPTransport()}
+    client = genai.Client(api_key="k", http_options=google.HttpOptions(base_url=url, async_client_args=httpx_only))
     parts: list[google.Part] = []
     stop, usage = "", google.GenerateContentResponseUsageMetadata()
     try:

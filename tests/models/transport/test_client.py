@@ -16,7 +16,8 @@ from vaka.core.types.errors import (
     StreamCut,
     VakaError,
 )
-from vaka.models.transport.client import Account, ConnectionPool, ProviderClient
+from vaka.models.transport.client import Account, ProviderClient
+from vaka.models.transport.pool import ConnectionPool
 from vaka.models.transport.sse import ServerSentEvent, StreamLimits
 
 KEY = "very-private-0123456789"

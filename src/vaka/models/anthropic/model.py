@@ -33,7 +33,8 @@ from vaka.models.compatibility import CALL_ID_PATTERN, Media, as_object, is_list
 from vaka.models.options import ModelOptions, drop_empty, merge_body
 from vaka.models.request_items import AlternatingItems, EncodedItems, RequestMemo, ToolDefinition, write_tools
 from vaka.models.schemas import close_schema
-from vaka.models.transport.client import Account, ConnectionPool, HttpRequestParts, ProviderModel
+from vaka.models.transport.client import Account, HttpRequestParts, ProviderModel
+from vaka.models.transport.pool import ConnectionPool
 
 VENDOR_NAME = "claude"
 """Part of the name of each of the vendor's own models, on any server."""

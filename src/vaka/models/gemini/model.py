@@ -27,7 +27,8 @@ from vaka.models.gemini.events import GENERATED_ID_PREFIX, WIRE, GeminiStreamDec
 from vaka.models.options import ModelOptions, OutputFormat, drop_empty, merge_body, read_options
 from vaka.models.request_items import AlternatingItems, RequestMemo, write_tools
 from vaka.models.schemas import inline_references
-from vaka.models.transport.client import Account, ConnectionPool, HttpRequestParts, ProviderModel
+from vaka.models.transport.client import Account, HttpRequestParts, ProviderModel
+from vaka.models.transport.pool import ConnectionPool
 
 PLACEHOLDER_SIGNATURE = "skip_thought_signature_validator"
 """The value that Google documents for calls without a signature, such as those of other providers."""

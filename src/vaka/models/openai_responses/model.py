@@ -30,7 +30,8 @@ from vaka.models.openai_responses.events import WIRE, ResponsesStreamDecoder
 from vaka.models.options import ModelOptions, drop_empty, merge_body, read_options
 from vaka.models.request_items import LaterMessageMatters, RequestItems, RequestMemo, write_tools
 from vaka.models.schemas import strict_schema
-from vaka.models.transport.client import Account, ConnectionPool, HttpRequestParts, ProviderModel
+from vaka.models.transport.client import Account, HttpRequestParts, ProviderModel
+from vaka.models.transport.pool import ConnectionPool
 
 MAX_CACHE_KEY = 64
 """Characters of a cache key."""

@@ -3,11 +3,10 @@
 import asyncio
 import re
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Generator, Iterable, Mapping
-from contextlib import aclosing, asynccontextmanager, contextmanager, suppress
+from contextlib import aclosing, asynccontextmanager, contextmanager
 from ipaddress import ip_address
-from typing import Any, NamedTuple, Protocol, cast
+from typing import Any, NamedTuple, Protocol
 from urllib.parse import unquote, urlsplit
-from urllib.request import getproxies
 
 import httpx2
 import msgspec
@@ -18,13 +17,12 @@ from vaka.models.compatibility import HistoryAdapter, Media
 from vaka.models.prefixes import Comparison
 from vaka.models.request_items import encode_body
 from vaka.models.transport import errors, sse
-from vaka.models.transport.http1 import BODY_EXTENSION, Http1Transport
+from vaka.models.transport.pool import BodyReader, ConnectionPool
 
 MAX_ERROR_BODY = 1024 * 1024
 """Bytes that are read of an answer that is not a stream."""
 MAX_BODY = 64 * 1024 * 1024
 """Bytes of an answer that is read at once, at most."""
-CONNECT_SECONDS = 15.0
 USER_AGENT = "vaka"
 FRAMING_HEADERS = frozenset({"content-length", "transfer-encoding"})
 """Headers that delimit a request: a caller who sets them could smuggle a second request."""
@@ -49,45 +47,6 @@ class Account(msgspec.Struct, frozen=True, kw_only=True):
 
     def __repr__(self) -> str:
         return f"Account(base_url={_URL_USERINFO.sub('//***@', self.base_url)!r}, key={'…' if self.key else ''!r})"
-
-
-class ConnectionPool:
-    """HTTP clients shared by models; created on first use, and again for another event loop."""
-
-    def __init__(self, transport: httpx2.AsyncBaseTransport | None = None) -> None:
-        self._transport = transport
-        self._clients: dict[bool, httpx2.AsyncClient] = {}
-        """By ``local``: with the proxy of the environment, if any, and without."""
-        self._loop: asyncio.AbstractEventLoop | None = None
-
-    @property
-    def client(self) -> httpx2.AsyncClient:
-        """The client of the running loop."""
-        return self.client_for(local=False)
-
-    def client_for(self, *, local: bool) -> httpx2.AsyncClient:
-        """Return the client of the running loop; for a ``local`` server one without a proxy."""
-        loop = asyncio.get_running_loop()
-        if self._loop is not loop:
-            self._clients, self._loop = {}, loop
-        if local not in self._clients:
-            proxied = self._transport is None and bool(getproxies())
-            if local and not proxied:
-                return self.client_for(local=False)
-            self._clients[local] = httpx2.AsyncClient(
-                transport=self._transport or (None if proxied and not local else Http1Transport()),
-                follow_redirects=False,
-                timeout=httpx2.Timeout(None, connect=CONNECT_SECONDS),
-                limits=httpx2.Limits(max_connections=None, max_keepalive_connections=64, keepalive_expiry=30.0),
-            )
-        return self._clients[local]
-
-    async def close(self) -> None:
-        """Close the connections; the next request opens new ones."""
-        clients, self._clients = self._clients, {}
-        if self._loop is asyncio.get_running_loop():
-            for client in clients.values():
-                await client.aclose()
 
 
 class ProviderClient:
@@ -123,36 +82,40 @@ class ProviderClient:
         The caller checks whether the last event is the one that ends an answer.
         """
         response = await self._send(path, body, {"accept": "text/event-stream", **(headers or {})})
+        source = BodyReader(response)
+        complete = False
         try:
             if response.status_code != 200:
-                raise await self._error_of_response(response)
-            async with _open_body(response) as source:
-                head = await self._read_first_bytes(source)
-                if head.removeprefix(sse.BOM).lstrip().startswith((b"{", b"[")):  # JSON, despite its content type
-                    raise await self._error_of_non_stream(response, head, source)
-                items = sse.read_events(source, first=head, limits=self._account.limits, strict=True)
-                async with aclosing(items):
-                    yield items
+                raise await self._error_of_response(response, source)
+            head = await self._read_first_bytes(source)
+            if head.removeprefix(sse.BOM).lstrip().startswith((b"{", b"[")):  # JSON, despite its content type
+                raise await self._error_of_non_stream(response, head, source)
+            items = sse.read_events(source, first=head, limits=self._account.limits, strict=True)
+            async with aclosing(items):
+                yield items
+            complete = True
         except httpx2.DecodingError as error:
             raise StreamCut(f"the answer of {self._host} could not be unpacked: {self._redact(str(error))}") from error
         except httpx2.TransportError as error:
             raise StreamCut(f"the connection to {self._host} broke: {self._describe(error)}") from error
         finally:
-            with suppress(httpx2.TransportError):
-                await response.aclose()
+            if complete and not source.at_end:
+                self.http.release(source)
+            else:
+                await source.close()
 
     async def post(self, path: str, body: dict[str, Any], *, headers: Mapping[str, str] | None = None) -> bytes:
         """Send ``body`` and return the body of the answer. Raises only ``ModelError``."""
         response = await self._send(path, body, {"accept": "application/json", **(headers or {})})
+        source = BodyReader(response)
         try:
             if response.status_code != 200:
-                raise await self._error_of_response(response)
-            return await self._read_limited(response.aiter_bytes(), MAX_BODY, strict=True)
+                raise await self._error_of_response(response, source)
+            return await self._read_limited(source, MAX_BODY, strict=True)
         except (httpx2.TransportError, httpx2.DecodingError) as error:
             raise StreamCut(f"the connection to {self._host} broke: {self._describe(error)}") from error
         finally:
-            with suppress(httpx2.TransportError):
-                await response.aclose()
+            await source.close()
 
     async def _send(self, path: str, body: dict[str, Any], headers: Mapping[str, str]) -> httpx2.Response:
         try:
@@ -183,8 +146,8 @@ class ProviderClient:
         except httpx2.TransportError as error:
             raise ModelUnavailable(f"cannot reach {self._host}: {self._describe(error)}") from error
 
-    async def _error_of_response(self, response: httpx2.Response) -> ModelError:
-        body = await self._read_limited(response.aiter_bytes(), MAX_ERROR_BODY)
+    async def _error_of_response(self, response: httpx2.Response, source: BodyReader) -> ModelError:
+        body = await self._read_limited(source, MAX_ERROR_BODY)
         error = errors.error_from_response(response.status_code, response.headers, body)
         return self._redact_error(error, response.request.headers)
 
@@ -209,12 +172,12 @@ class ProviderClient:
             return self._redact_error(errors.to_model_error(report), response.request.headers)
         return StreamCut(f"expected an event stream, got {sse.describe_body(body)}")
 
-    async def _read_limited(self, source: AsyncGenerator[bytes], limit: int, *, strict: bool = False) -> bytes:
+    async def _read_limited(self, source: AsyncIterator[bytes], limit: int, *, strict: bool = False) -> bytes:
         """Return a body up to ``limit`` bytes; with ``strict`` a stalled, broken or longer one is an error."""
         body = bytearray()
         try:
-            async with asyncio.timeout(self._account.limits.idle_seconds), aclosing(source) as chunks:
-                async for chunk in chunks:
+            async with asyncio.timeout(self._account.limits.idle_seconds):
+                async for chunk in source:
                     body += chunk
                     if len(body) > limit:
                         break
@@ -306,19 +269,6 @@ class ProviderModel:
     async def close(self) -> None:
         """Close the connections, unless they are shared."""
         await self._client.close()
-
-
-@asynccontextmanager
-async def _open_body(response: httpx2.Response) -> AsyncGenerator[AsyncIterator[bytes]]:
-    """Yield the body as it arrives; httpx2 decodes only a compressed one."""
-    compressed = response.headers.get("content-encoding", "identity") != "identity"
-    stream = response.extensions.get(BODY_EXTENSION, response.stream)
-    source = (response.aiter_bytes() if compressed else cast("AsyncIterator[bytes]", stream)).__aiter__()
-    try:
-        yield source
-    finally:
-        if isinstance(source, AsyncGenerator):
-            await source.aclose()
 
 
 async def _prepend(first: bytes, source: AsyncIterator[bytes]) -> AsyncGenerator[bytes]:
