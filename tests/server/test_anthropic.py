@@ -93,10 +93,10 @@ async def test_errors_have_the_form_of_anthropic(serve: Serve, scripted: Scripte
             answer = await stranger.post("/v1/messages", json={})
             assert (answer.status_code, answer.json()["error"]["type"]) == (401, "authentication_error")
         failed = await client.post("/v1/messages", json={"model": "assistant", "messages": hi})
-        assert (failed.status_code, failed.json()["error"]["type"]) == (500, "api_error")
+        assert (failed.status_code, failed.json()["error"]["type"]) == (400, "invalid_request_error")
         assert failed.headers["x-should-retry"] == "false"
         streamed = await client.post("/v1/messages", json={"model": "assistant", "messages": hi, "stream": True})
-        assert "event: error\n" in streamed.text
+        assert (streamed.status_code, streamed.json()["error"]["type"]) == (400, "invalid_request_error")
 
 
 async def test_tokens_are_estimated_and_models_listed(serve: Serve, scripted: Scripted) -> None:

@@ -236,7 +236,11 @@ async def test_a_request_with_an_idempotency_key_is_one_response(serve: Serve, s
 
 async def test_a_turn_that_fails_is_a_failed_response(serve: Serve, scripted: Scripted) -> None:
     async with serve([scripted(fail(400, "no such thing"))]) as served, served.client() as client:
-        failed = await create(client, "Hi")
+        refused = await create(client, "Hi", status=400)
+        assert "no such thing" in refused["error"]["message"]
+        later = await create(client, "Hi", background=True)
+        await client.get(f"/v1/responses/{later['id']}", params={"stream": "true"})
+        failed = (await client.get(f"/v1/responses/{later['id']}")).json()
         assert failed["status"] == "failed"
         assert "no such thing" in failed["error"]["message"]
 

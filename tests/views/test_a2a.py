@@ -154,7 +154,7 @@ async def test_a_task_ends_in_the_state_of_its_turn() -> None:
         'statusUpdate CANCELED{"parts":[{"text":"enough"}],"metadata":{"usage":{"input":0,"output":0,"total":0}}}'
     )
     assert outline(encode(await runs.record_failure()))[-1] == snapshot(
-        'statusUpdate FAILED{"parts":[{"text":"no such model (status 400)"}],"metadata":{"usage":{"input":0,"output":0,"total":0},"code":"model_refused"}}'
+        'statusUpdate FAILED{"parts":[{"text":"no such model (status 400)"}],"metadata":{"usage":{"input":0,"output":0,"total":0},"code":"model_refused","status":400}}'
     )
     assert states(encode([live("turn.cancelled")])) == ["WORKING", "CANCELED"]
     withdrawn = live("turn.failed", code="blocked", message="<script>", withdrawn=True)

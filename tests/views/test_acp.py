@@ -145,7 +145,7 @@ async def test_the_answer_to_a_prompt_says_why_the_turn_has_ended() -> None:
     assert outcome(await runs.record_interrupt())["stopReason"] == "cancelled"
     assert outcome([live("turn.cancelled")])["stopReason"] == "cancelled"
     assert outcome(await runs.record_failure()) == snapshot(
-        {"code": -32603, "message": "no such model (status 400)", "data": {"code": "model_refused"}}
+        {"code": -32603, "message": "no such model (status 400)", "data": {"code": "model_refused", "status": 400}}
     )
     withdrawn = live("turn.failed", code="blocked", message="no", withdrawn=True)
     assert outcome([withdrawn])["stopReason"] == "refusal"

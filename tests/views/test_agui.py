@@ -223,7 +223,7 @@ async def test_interrupts_failures_retries_and_output() -> None:
                 "STEP_FINISHED counter 1",
                 "RUN_FINISHED trn_1 {'type': 'cancelled'} {'note': 'enough'}",
             ],
-            ["STEP_FINISHED greeter 1", "RUN_ERROR no such model (status 400) model_refused"],
+            ["STEP_FINISHED greeter 1", "RUN_ERROR no such model (status 400) model_refused {'status': 400}"],
             [
                 "TEXT_MESSAGE_START msg_1",
                 "TEXT_MESSAGE_CONTENT msg_1 Hel",

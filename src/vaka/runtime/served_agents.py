@@ -26,6 +26,7 @@ from vaka.runtime.options import Response
 from vaka.runtime.runtime import Runtime
 from vaka.runtime.session import Session
 from vaka.runtime.turn_stream import TurnStream
+from vaka.views.failures import make_failure
 from vaka.views.pending_decisions import PendingDecisions, decision_of
 
 MAX_PROMPT_CHARS = 1_000_000
@@ -287,10 +288,11 @@ def _answer_of(response: Response) -> ToolOutcome:
 def _failed_turn(session: str, error: TurnError) -> ToolOutcome:
     result = error.result
     known = result if isinstance(result, Response) else Response(text="", session_id=session, turn_id="", stop="failed")
+    reason = make_failure(error.code, str(error)).message
     value = {
-        "answer": known.text, "session_id": session, "turn": known.turn_id, "stop": known.stop, "error": str(error)
+        "answer": known.text, "session_id": session, "turn": known.turn_id, "stop": known.stop, "error": reason
     }  # fmt: skip
-    text = f"The turn has no answer ({known.stop}): {error}\nsession_id: {session}"
+    text = f"The turn has no answer ({known.stop}): {reason}\nsession_id: {session}"
     return ToolOutcome(session=session, content=(Text(text=text),), value=value, failed=True)
 
 

@@ -30,6 +30,7 @@ from vaka.server.service import AgentService
 from vaka.server.sse import EventStream
 from vaka.views.agui import PROTOCOL_VERSION, AguiEncoder, to_sse
 from vaka.views.agui_input import AguiInput, parse_agui_input
+from vaka.views.state_values import is_application_value
 
 
 class _ForwardedProps(msgspec.Struct, frozen=True, rename="camel"):
@@ -112,7 +113,7 @@ def _instructions_of(given: AguiInput) -> str:
 
 def _merge_state(given: JSON, values: dict[str, JSON]) -> JSON:
     """Return the state that a run starts from: that of the client, with the values that tools have set."""
-    shown = {key: value for key, value in values.items() if not key.startswith("$")}
+    shown = {key: value for key, value in values.items() if is_application_value(key)}
     if given is None or isinstance(given, dict):
         return {**cast("dict[str, Any]", given or {}), **shown} or None
     return given

@@ -21,23 +21,24 @@ from vaka.server.conversations import ConversationRequest, Conversations, sessio
 from vaka.server.guard import Door, guard_route, principal_of
 from vaka.server.model_list import model_routes
 from vaka.server.principal import Principal
-from vaka.server.problems import Problem
-from vaka.server.request_answers import AnswerEncoding, RequestAnswer
+from vaka.server.problems import Problem, problem_of
+from vaka.server.request_answers import AnswerEncoding, RequestAnswer, open_answer
 from vaka.server.service import AgentService
 from vaka.server.sse import EventStream
-from vaka.views.anthropic_messages import MessageEvent, MessagesEncoder, error_event, join_message, to_sse
-from vaka.views.anthropic_requests import MessagesRequest, parse_messages_request
-
-_TYPES = {
-    401: "authentication_error", 403: "permission_error", 404: "not_found_error", 413: "request_too_large",
-    429: "rate_limit_error", 503: "overloaded_error",
-}  # fmt: skip
+from vaka.views.anthropic_messages import (
+    MessageEvent,
+    MessagesEncoder,
+    error_event,
+    error_type_of,
+    join_message,
+    to_sse,
+)
+from vaka.views.anthropic_requests import parse_messages_request
 
 
 def error_response(problem: Problem, request_id: str) -> Response:
     """Return a problem in the form that Anthropic's clients read."""
-    kind = _TYPES.get(problem.status, "invalid_request_error" if problem.status < 500 else "api_error")
-    body = {**error_event(kind, problem.detail), "request_id": request_id}
+    body = {**error_event(error_type_of(problem.status), problem.detail), "request_id": request_id}
     return json_response(body, problem.status, problem.headers)
 
 
@@ -67,13 +68,15 @@ class Messages:
         asked = ConversationRequest.of(given, key=request.headers.get("idempotency-key", ""))
         answer = await self._conversations.start(principal, asked)
         headers = session_header(answer.session.id)
-        batches = self._encode(principal, asked, answer, given)
+        routers = routers_of(answer.session.agent)
+        encoder = MessagesEncoder(routers=routers, model=given.model, thinking=given.thinking)
+        encoding = AnswerEncoding(answer.place, encoder)
+        batches = self._encode(principal, asked, answer, encoding, live=given.stream)
         if given.stream:
             leave = stop_on_disconnect(self._service, request, answer)
-            return EventStream(
-                _write_frames(batches), self._service.streams, headers=headers, opening=b"", on_disconnect=leave
-            )
-        return await _join(batches, headers)
+            frames = _write_frames(await open_answer(batches, encoding))
+            return EventStream(frames, self._service.streams, headers=headers, opening=b"", on_disconnect=leave)
+        return await _join(batches, encoding, headers)
 
     async def count_tokens(self, request: Request) -> ASGIApp:
         """Return an estimate of the tokens of a request; the agent's own instructions and tools are not counted."""
@@ -84,13 +87,12 @@ class Messages:
         return json_response({"input_tokens": estimate_message_tokens(messages) + estimate_text_tokens(texts)})
 
     async def _encode(
-        self, principal: Principal, asked: ConversationRequest, answer: RequestAnswer, given: MessagesRequest
-    ) -> AsyncGenerator[list[MessageEvent]]:
+        self, principal: Principal, asked: ConversationRequest, answer: RequestAnswer, encoding: AnswerEncoding, *,
+        live: bool,
+    ) -> AsyncGenerator[list[MessageEvent]]:  # fmt: skip
         """Yield the events; the conversation is stored before the last ones."""
-        routers = routers_of(answer.session.agent)
-        encoder = MessagesEncoder(routers=routers, model=given.model, thinking=given.thinking)
-        encoding, seen = AnswerEncoding(answer.place, encoder), list[MessageEvent]()
-        async with aclosing(answer.encode(encoding, live=given.stream)) as batches:
+        seen: list[MessageEvent] = []
+        async with aclosing(answer.encode(encoding, live=live)) as batches:
             async for events in batches:
                 seen += events
                 if events[-1]["type"] == "message_stop":
@@ -112,14 +114,17 @@ async def _write_frames(batches: AsyncGenerator[list[MessageEvent]]) -> AsyncGen
             async for events in opened:
                 yield b"".join(map(to_sse, events))
     except VakaError as error:
-        yield to_sse(error_event("api_error", str(error)))
+        problem = problem_of(error)
+        yield to_sse(error_event(error_type_of(problem.status), problem.detail))
 
 
-async def _join(batches: AsyncGenerator[list[MessageEvent]], headers: Mapping[str, str]) -> Response:
+async def _join(
+    batches: AsyncGenerator[list[MessageEvent]], encoding: AnswerEncoding, headers: Mapping[str, str]
+) -> Response:
     async with aclosing(batches) as opened:
         events = [event async for batch in opened for event in batch]
     message = join_message(events)
     if message.get("type") != "message":
         detail = message["error"]["message"] if message else "the input was withdrawn"
-        raise Problem(500, "turn_failed", detail, headers={"x-should-retry": "false"})
+        raise encoding.problem or Problem(409, "turn_failed", detail, headers={"x-should-retry": "false"})
     return json_response(message, headers=headers)

@@ -18,14 +18,15 @@ from vaka.server.bodies import json_response, read_bytes
 from vaka.server.conversations import ConversationRequest, Conversations, session_header, stop_on_disconnect
 from vaka.server.guard import Door, guard_route, principal_of
 from vaka.server.model_list import model_routes
-from vaka.server.openai_errors import error_object, error_response, failure_of
+from vaka.server.openai_errors import error_object, error_response
 from vaka.server.principal import Principal
-from vaka.server.problems import problem_of
-from vaka.server.request_answers import AnswerEncoding, RequestAnswer
+from vaka.server.problems import problem_of, problem_of_failure
+from vaka.server.request_answers import AnswerEncoding, RequestAnswer, open_answer
 from vaka.server.service import AgentService
 from vaka.server.sse import EventStream
+from vaka.views.failures import make_failure
 from vaka.views.openai import DONE, ChatEncoder, ChatObject, join_chunks, to_sse
-from vaka.views.openai_requests import ChatRequest, parse_chat_request
+from vaka.views.openai_requests import parse_chat_request
 
 
 def door(service: AgentService) -> Door:
@@ -48,23 +49,24 @@ class ChatCompletions:
         asked = ConversationRequest.of(given, key=request.headers.get("idempotency-key", ""))
         answer = await self._conversations.start(principal, asked)
         headers = session_header(answer.session.id)
-        chunks = self._encode(principal, asked, answer, given)
-        if given.stream:
-            leave = stop_on_disconnect(self._service, request, answer)
-            return EventStream(
-                _write_frames(chunks), self._service.streams, headers=headers, opening=b"", on_disconnect=leave
-            )
-        return await _join(chunks, headers)
-
-    async def _encode(
-        self, principal: Principal, asked: ConversationRequest, answer: RequestAnswer, given: ChatRequest
-    ) -> AsyncGenerator[list[ChatObject]]:
-        """Yield the chunks; the conversation is stored before the last ones."""
         include_usage = given.include_usage or not given.stream
         encoder = ChatEncoder(routers=routers_of(answer.session.agent), model=given.model, include_usage=include_usage)
+        encoding = AnswerEncoding(answer.place, encoder)
+        chunks = self._encode(principal, asked, answer, encoding, live=given.stream)
+        if given.stream:
+            leave = stop_on_disconnect(self._service, request, answer)
+            frames = _write_frames(await open_answer(chunks, encoding))
+            return EventStream(frames, self._service.streams, headers=headers, opening=b"", on_disconnect=leave)
+        return await _join(chunks, encoding, headers)
+
+    async def _encode(
+        self, principal: Principal, asked: ConversationRequest, answer: RequestAnswer, encoding: AnswerEncoding, *,
+        live: bool,
+    ) -> AsyncGenerator[list[ChatObject]]:  # fmt: skip
+        """Yield the chunks; the conversation is stored before the last ones."""
         texts: list[str] = []
         calls: list[ToolCall] = []
-        async with aclosing(answer.encode(AnswerEncoding(answer.place, encoder), live=given.stream)) as batches:
+        async with aclosing(answer.encode(encoding, live=live)) as batches:
             async for chunks in batches:
                 for choice in (choice for chunk in chunks for choice in chunk.get("choices", ())):
                     texts.append(choice["delta"].get("content", ""))
@@ -93,10 +95,13 @@ async def _write_frames(batches: AsyncGenerator[list[ChatObject]]) -> AsyncGener
     yield DONE
 
 
-async def _join(batches: AsyncGenerator[list[ChatObject]], headers: Mapping[str, str]) -> Response:
+async def _join(
+    batches: AsyncGenerator[list[ChatObject]], encoding: AnswerEncoding, headers: Mapping[str, str]
+) -> Response:
     async with aclosing(batches) as opened:
         chunks = [chunk async for batch in opened for chunk in batch]
     completion = join_chunks(chunks)
     if "error" in completion:
-        raise failure_of(completion["error"]["code"], completion["error"]["message"])
+        error = completion["error"]
+        raise encoding.problem or problem_of_failure(make_failure(error["code"], error["message"]))
     return json_response(completion, headers=headers)

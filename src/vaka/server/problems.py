@@ -7,16 +7,9 @@ from typing import Any
 import msgspec
 from starlette.responses import Response
 
+from vaka.core.types.ending import Ending
 from vaka.core.types.errors import VakaError
-
-STATUS_OF_CODES: Mapping[str, int] = {
-    "invalid_input": 400, "not_found": 404, "exists": 409, "erased": 410, "config": 500, "busy": 409, "conflict": 409,
-    "head_moved": 409,
-    "unavailable": 503, "closed": 503, "suspended": 409, "rejected": 409, "interrupted": 409, "cancelled": 409,
-    "rate_limited": 503, "model_unavailable": 503, "stream_cut": 502, "model": 502, "model_refused": 502,
-    "bad_request": 502, "authentication": 502, "context_too_long": 422, "file_missing": 404, "file_refused": 403,
-}  # fmt: skip
-"""The HTTP status of each error code that has one; the others are 500."""
+from vaka.views.failures import Failure, make_failure
 
 _RETRY_SECONDS = {409: 1, 503: 2}
 
@@ -42,9 +35,22 @@ def problem_of(error: Problem | VakaError) -> Problem:
     """Return the problem that an error is for the caller of a request."""
     if isinstance(error, Problem):
         return error
-    status = STATUS_OF_CODES.get(error.code, 500)
-    retry = _RETRY_SECONDS.get(status) if error.code in ("busy", "unavailable", "closed", "rate_limited") else None
-    return Problem(status, error.code, str(error), headers={"Retry-After": str(retry)} if retry else None)
+    ending = Ending.of_error(error, "")
+    failure = make_failure(error.code, str(error), ending.status, ending.retry_after)
+    retry = _RETRY_SECONDS.get(failure.status) if error.code in ("busy", "unavailable", "closed") else None
+    headers = {"Retry-After": str(retry)} if retry else failure.retry_headers
+    return Problem(failure.status, failure.code, failure.message, headers=headers)
+
+
+_REPEATABLE = frozenset({"rate_limited", "model_unavailable", "stream_cut"})
+"""The codes of turns that a client may repeat if no tool has run."""
+
+
+def problem_of_failure(failure: Failure, *, ran_tools: bool = True) -> Problem:
+    """Return the problem of a turn that has no answer. Clients do not repeat a turn whose tools may have run."""
+    is_repeatable = failure.code in _REPEATABLE and not ran_tools
+    headers = failure.retry_headers | ({} if is_repeatable else {"x-should-retry": "false"})
+    return Problem(failure.status, failure.code, failure.message, headers=headers)
 
 
 def not_found(what: str) -> Problem:

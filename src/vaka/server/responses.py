@@ -13,6 +13,7 @@ from vaka.server.bodies import json_response, read_bytes
 from vaka.server.conversations import session_header, stop_on_disconnect
 from vaka.server.guard import Door, guard_route, principal_of
 from vaka.server.openai_errors import error_response
+from vaka.server.request_answers import open_answer
 from vaka.server.responses_socket import ResponsesSocket
 from vaka.server.service import AgentService
 from vaka.server.sse import EventStream
@@ -34,13 +35,15 @@ class ResponseRoutes:
         headers = session_header(opened.answer.session.id)
         if opened.is_streamed:
             leave = stop_on_disconnect(self._service, request, opened.answer)
-            frames = _write_frames(self._responses.read(principal, opened))
+            frames = _write_frames(await open_answer(self._responses.read(principal, opened), opened.encoding))
             return EventStream(frames, self._service.streams, headers=headers, opening=b"", on_disconnect=leave)
         if opened.is_background:
             opened.is_read.set()
             return json_response(opened.document, headers=headers)
         async with aclosing(self._responses.read(principal, opened, live=False)) as batches:
             last = [events[-1] async for events in batches][-1]
+        if last["response"]["status"] == "failed" and opened.encoding.problem is not None:
+            raise opened.encoding.problem
         return json_response(last["response"], headers=headers)
 
     async def retrieve(self, request: Request) -> ASGIApp:

@@ -22,9 +22,11 @@ from vaka.core.types.event import Body, Event
 from vaka.core.types.ids import JSON, AgentPath, CallId, MessageId
 from vaka.core.types.message import Audio, Content, Document, Image, Part, ToolResult, Usage, as_content, text_of
 from vaka.core.types.monitor import UsageRecorded
+from vaka.views.failures import failure_of
 from vaka.views.message_blocks import MessageBlocks, Piece
 from vaka.views.pending_decisions import Asked, PendingDecisions
 from vaka.views.routed_agents import RoutedAgents
+from vaka.views.state_values import is_application_value
 
 PROTOCOL_VERSION = "1.0"
 
@@ -191,7 +193,9 @@ class AguiEncoder:
         self._ended_turn = event.turn
 
     def _fail_turn(self, event: Event, body: progress.TurnFailed) -> None:
-        self._fail(body.code, body.message)
+        failure = failure_of(body)
+        details = {name: value for name, value in failure.details.items() if name != "code"}
+        self._fail(failure.code, failure.message, metadata=details)
         self._ended_turn = event.turn
 
     def _cancel_turn(self, event: Event, body: progress.TurnCancelled | progress.TurnInterrupted) -> None:
@@ -199,8 +203,8 @@ class AguiEncoder:
         self._end_run("RUN_FINISHED", {"outcome": {"type": "cancelled"}, **note}, child_error="cancelled")
         self._ended_turn = event.turn
 
-    def _fail(self, code: str, message: str) -> None:
-        self._end_run("RUN_ERROR", {"message": message, "code": code}, child_error=message)
+    def _fail(self, code: str, message: str, **fields: Any) -> None:
+        self._end_run("RUN_ERROR", {"message": message, "code": code, **fields}, child_error=message)
 
     def _interrupt(self) -> None:
         """End the run with the decisions that the turn waits for; calls of client tools are named by their ids."""
@@ -402,7 +406,7 @@ class AguiEncoder:
         self._send("TOOL_CALL_RESULT", self._announce(event.path), **fields, content=content, **failure)
 
     def _show_state(self, event: Event, body: control.StateChanged) -> None:
-        if (self._run or event.turn) and not body.key.startswith("$"):  # those are vaka's own
+        if (self._run or event.turn) and is_application_value(body.key):
             path = "/" + body.key.replace("~", "~0").replace("/", "~1")
             change = {"op": "add", "path": path, "value": body.value}
             self._send("STATE_DELTA", self._announce(event.path), delta=[change])

@@ -23,9 +23,11 @@ from vaka.core.types.event import Body, Event
 from vaka.core.types.ids import JSON, MessageId
 from vaka.core.types.message import Audio, Document, Image, ToolCall, ToolResult, Usage, as_content, text_of
 from vaka.core.types.monitor import UsageRecorded
+from vaka.views.failures import failure_of
 from vaka.views.message_blocks import MessageBlocks, Piece
 from vaka.views.pending_decisions import PendingDecisions
 from vaka.views.routed_agents import RoutedAgents
+from vaka.views.state_values import is_application_value
 
 UiChunk: TypeAlias = dict[str, Any]
 """A chunk as it is on the wire: its ``type`` and its fields in camel case."""
@@ -167,7 +169,7 @@ class UiStreamEncoder:
         self._ended_turn = event.turn
 
     def _fail_turn(self, event: Event, body: progress.TurnFailed) -> None:
-        self._fail(body.message)
+        self._fail(failure_of(body).message)
         self._ended_turn = event.turn
 
     def _abort_turn(self, event: Event, body: progress.TurnCancelled | progress.TurnInterrupted) -> None:
@@ -333,7 +335,7 @@ class UiStreamEncoder:
             self._send("data-question", id=body.question, data={**data, "answered": body.answer is not None})
 
     def _show_state(self, event: Event, body: control.StateChanged) -> None:
-        if (self._is_open or event.turn) and not body.key.startswith("$"):  # those are vaka's own
+        if (self._is_open or event.turn) and is_application_value(body.key):
             self._send("data-state", data={"key": body.key, "value": body.value}, transient=True)
 
     def _count_usage(self, event: Event, body: UsageRecorded) -> None:

@@ -10,10 +10,12 @@ from typing import Literal, TypeAlias
 import msgspec
 
 from vaka.core.types import control, progress
+from vaka.core.types.errors import ModelRefused
 from vaka.core.types.event import Body, Event
 from vaka.core.types.ids import AgentPath, CallId, MessageId
 from vaka.core.types.message import ToolCall, ToolResult, Usage, as_content
 from vaka.core.types.monitor import UsageRecorded
+from vaka.views.failures import Failure, make_failure
 from vaka.views.message_blocks import BlockKind, MessageBlocks, Piece, kind_of
 from vaka.views.pending_decisions import Asked, PendingDecisions
 from vaka.views.routed_agents import RoutedAgents
@@ -73,12 +75,19 @@ class DecisionAsked(msgspec.Struct, frozen=True):
 
 
 class AnswerEnded(msgspec.Struct, frozen=True):
-    """The turn has ended; ``message`` says why when it has no answer."""
+    """The turn has ended; ``message`` and ``failure`` say why when it has no answer."""
 
     status: AnswerStatus
     usage: Usage
     code: str = ""
     message: str = ""
+    provider_status: int = 0
+    retry_after: float = 0.0
+
+    @property
+    def failure(self) -> Failure:
+        """Why the turn has no answer. Only for a turn that was not completed."""
+        return make_failure(self.code, self.message or self.status, self.provider_status, self.retry_after)
 
 
 AnswerPart: TypeAlias = (
@@ -113,7 +122,7 @@ class AnswerReader:
         """What the model calls of the answer cost that were read so far."""
         self._earlier_usage = Usage()
         """What those of earlier answers of the turn cost."""
-        self._is_open = self._has_message = False
+        self._is_open = self._has_message = self._is_refused = False
         self._ended_turn = ""
         self._calls: dict[CallId, ToolCall] = {}
         self._message: _OpenMessage | None = None
@@ -196,8 +205,12 @@ class AnswerReader:
         match body:
             case progress.TurnCompleted(text=text, stop=stop, limit=limit):
                 return self._end(event, "limit" if stop == "limit" else "completed", text, limit)
+            case progress.TurnFailed(code=ModelRefused.code) if self._is_refused:  # the refusal is the answer
+                return self._end(event, "completed", "", "")
             case progress.TurnFailed(code=code, message=message):
-                return self._end(event, "failed", "", code, message)
+                *parts, ended = self._end(event, "failed", "", code, message)
+                provider = {"provider_status": body.status, "retry_after": body.retry_after}
+                return [*parts, msgspec.structs.replace(ended, **provider)]
             case progress.TurnCancelled(note=note):
                 return self._end(event, "cancelled", "", "cancelled", note)
             case progress.TurnInterrupted(note=note):
@@ -231,7 +244,7 @@ class AnswerReader:
         if message.id != body.message_id:
             self._waiting.append(body)
             return []
-        self._message, self._has_message = None, True
+        self._message, self._has_message, self._is_refused = None, True, body.stop == "refusal"
         pieces = message.give(message.blocks.complete(body))
         return [*pieces, MessageEnded(body.message_id, body.stop), *self._flush_waiting(path)]
 

@@ -45,6 +45,23 @@ def to_sse(event: MessageEvent) -> bytes:
     return f"event: {event['type']}\ndata: ".encode() + msgspec.json.encode(event) + b"\n\n"
 
 
+_ERROR_TYPES = {
+    401: "authentication_error",
+    402: "billing_error",
+    403: "permission_error",
+    404: "not_found_error",
+    413: "request_too_large",
+    429: "rate_limit_error",
+    503: "overloaded_error",
+    504: "timeout_error",
+}
+
+
+def error_type_of(status: int) -> str:
+    """Return the ``type`` of an error by its HTTP status."""
+    return _ERROR_TYPES.get(status, "invalid_request_error" if status < 500 else "api_error")
+
+
 def error_event(kind: str, message: str) -> MessageEvent:
     """Return an error, as an event and as the body of a response."""
     return {"type": "error", "error": {"type": kind, "message": message}}
@@ -154,7 +171,8 @@ class MessagesEncoder:
         if part.status == "completed":
             return self._finish(_STOP_REASONS.get(self._stop, "end_turn"), part.usage)
         self._is_open = False
-        return [*self._close_block(), error_event("api_error", part.message or part.code or part.status)]
+        failure = part.failure
+        return [*self._close_block(), error_event(error_type_of(failure.status), failure.message)]
 
     def _finish(self, reason: str, usage: Usage) -> list[MessageEvent]:
         self._is_open = False

@@ -42,6 +42,21 @@ _FINISH_REASONS = {"length": "length", "refusal": "content_filter"}
 _GAP = "\n\n"
 
 
+_ERROR_TYPES = {
+    401: "authentication_error",
+    402: "insufficient_quota",
+    403: "permission_error",
+    404: "not_found_error",
+    409: "conflict_error",
+    429: "rate_limit_error",
+}
+
+
+def error_type_of(status: int) -> str:
+    """Return the ``type`` of an error by its HTTP status."""
+    return _ERROR_TYPES.get(status, "invalid_request_error" if status < 500 else "server_error")
+
+
 def to_sse(chunk: ChatObject) -> bytes:
     """Return an object as a server-sent event."""
     return b"data: " + msgspec.json.encode(chunk) + b"\n\n"
@@ -176,8 +191,9 @@ class ChatEncoder:
         if part.status == "completed":
             return self._finish(_FINISH_REASONS.get(self._stop, "stop"), part.usage)
         self._is_open = False
-        message = part.message or part.status
-        return [{"error": {"message": message, "type": "server_error", "param": None, "code": part.code}}]
+        failure = part.failure
+        kind = error_type_of(failure.status)
+        return [{"error": {"message": failure.message, "type": kind, "param": None, "code": failure.code}}]
 
     def _finish(self, reason: str, usage: Usage) -> list[ChatObject]:
         self._is_open = False

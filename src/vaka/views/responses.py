@@ -43,6 +43,12 @@ SECTION = 2**24
 """Sequence numbers of a new section begin at the next multiple of this; see ``ResponseEncoder``."""
 
 _INCOMPLETE = {"length": "max_output_tokens", "refusal": "content_filter"}
+_ERROR_CODES = {
+    "rate_limited": "rate_limit_exceeded",
+    "bad_request": "invalid_prompt",
+    "context_too_long": "invalid_prompt",
+}
+"""The codes of a failed response; there are few, and each other failure is a ``server_error``."""
 _PREFIXES: dict[BlockKind, str] = {"text": "msg", "reasoning": "rs"}
 
 
@@ -217,7 +223,8 @@ class ResponseEncoder:
         self._start_section()
         closed = self._close_calls()
         if part.status == "failed":
-            error = {"code": "server_error", "message": part.message or part.code or "the turn failed"}
+            failure = part.failure
+            error = {"code": _ERROR_CODES.get(failure.code, "server_error"), "message": failure.message}
             return closed + self._end_response("failed", part.usage, error=error)
         if part.status in {"cancelled", "interrupted"}:
             return closed + self._end_response("cancelled", part.usage)

@@ -176,6 +176,8 @@ export interface DeletedMessages {
 export interface Error {
   code: string;
   message: string;
+  status?: number;
+  retry_after?: number;
 }
 
 /** A page of a log. `next_cursor` is the `after` of the next page; `head` the last event there is. */

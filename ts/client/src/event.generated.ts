@@ -631,6 +631,8 @@ export interface TurnFailed {
   text?: string;
   withdrawn?: boolean;
   usage?: Usage;
+  status?: number;
+  retry_after?: number;
 }
 
 /** A person stopped the turn. `code` is `rejected` when they did so by refusing a call without a word. */

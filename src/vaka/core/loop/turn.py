@@ -19,7 +19,7 @@ from vaka.core.session.stop import TurnStopped
 from vaka.core.types import progress
 from vaka.core.types.control import InputAdded
 from vaka.core.types.ending import Answer, Ending, Outcome, Reject
-from vaka.core.types.errors import InvalidOutput, Rejected, StoreError, Suspended, TurnError, describe_failure
+from vaka.core.types.errors import InvalidOutput, Rejected, StoreError, Suspended, TurnError
 from vaka.core.types.ids import EventScope, MessageId
 from vaka.core.types.message import Content, Text
 
@@ -65,8 +65,7 @@ async def _run_agent(turn: Turn, turn_input: TurnInput | None) -> Ending:
     except (Suspended, StoreError):
         raise
     except Exception as error:  # noqa: BLE001  # any error ends this turn in an event; other turns continue
-        code, message = describe_failure(error)
-        return Ending(kind="failed", text=turn.last_text, code=code, message=message)
+        return Ending.of_error(error, turn.last_text)
     finally:
         turn.timer.cancel()
 
@@ -168,8 +167,7 @@ async def _run_after_agent(turn: Turn, ending: Ending) -> Ending:
         return ending
     if isinstance(error, TurnStopped) and error.kind == "limit":  # no budget for a model call of a middleware
         return msgspec.structs.replace(ending, limit=ending.limit or error.note)
-    code, message = describe_failure(error)
-    return Ending(kind="failed", text=ending.text, code=code, message=message)
+    return Ending.of_error(error, ending.text)
 
 
 async def _check_text(turn: Turn, check: OutputCheck, ending: Ending) -> Ending:

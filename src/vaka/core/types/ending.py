@@ -5,6 +5,7 @@ from typing import Literal
 import msgspec
 
 from vaka.core.types import progress
+from vaka.core.types.errors import ModelError, describe_failure
 from vaka.core.types.event import Body
 from vaka.core.types.message import FailureReason, Usage
 
@@ -43,6 +44,18 @@ class Ending(msgspec.Struct, frozen=True, kw_only=True):
     code: str = ""
     message: str = ""
     withdrawn: bool = False
+    status: int = 0
+    """The HTTP status with which the model's provider refused the request; 0 for none."""
+    retry_after: float = 0.0
+    """The number of seconds to wait, if the provider named it."""
+
+    @classmethod
+    def of_error(cls, error: BaseException, text: str) -> "Ending":
+        """Return the ending of a run that an error has ended; ``text`` is the part of the answer that exists."""
+        code, message = describe_failure(error)
+        status = getattr(error, "status", None) if isinstance(error, ModelError) else None
+        after = getattr(error, "retry_after", None) if isinstance(error, ModelError) else None
+        return cls(kind="failed", text=text, code=code, message=message, status=status or 0, retry_after=after or 0.0)
 
     @property
     def seal_reason(self) -> FailureReason:
@@ -53,7 +66,13 @@ class Ending(msgspec.Struct, frozen=True, kw_only=True):
         """Return the event that ends a turn."""
         if self.kind == "failed":
             return progress.TurnFailed(
-                code=self.code, message=self.message, text=self.text, withdrawn=self.withdrawn, usage=usage
+                code=self.code,
+                message=self.message,
+                text=self.text,
+                withdrawn=self.withdrawn,
+                usage=usage,
+                status=self.status,
+                retry_after=self.retry_after,
             )
         if self.kind == "cancelled":
             return progress.TurnCancelled(note=self.message, text=self.text, usage=usage)

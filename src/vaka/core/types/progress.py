@@ -46,6 +46,10 @@ class TurnFailed(Progress, tag="turn.failed"):
     text: str = ""
     withdrawn: bool = False
     usage: Usage = Usage()
+    status: int = 0
+    """The HTTP status with which the model's provider refused the request; 0 if it was not refused by a status."""
+    retry_after: float = 0.0
+    """The number of seconds after which the provider accepts the request again; 0 if it named none."""
 
 
 class TurnCancelled(Progress, tag="turn.cancelled"):

@@ -159,6 +159,10 @@ class ErrorDocument(msgspec.Struct, frozen=True, kw_only=True):
 
     code: str
     message: str
+    status: int | UnsetType = UNSET
+    """The HTTP status that the doors of other protocols answer with: a 4xx of the model's provider is the same here."""
+    retry_after: float | UnsetType = UNSET
+    """The number of seconds to wait, if the provider named it."""
 
 
 class TurnDocument(msgspec.Struct, frozen=True, kw_only=True):

@@ -12,9 +12,9 @@ from vaka.core.ports.store import SessionInfo, Store
 from vaka.core.session.snapshot import reopen
 from vaka.core.types.control import InputAdded
 from vaka.core.types.errors import TurnError
-from vaka.core.types.event import Event
+from vaka.core.types.event import Body, Event
 from vaka.core.types.ids import SessionId, TurnId
-from vaka.core.types.progress import StepStarted, TurnStarted
+from vaka.core.types.progress import StepStarted, TurnFailed, TurnStarted
 from vaka.runtime.agent_builder import output_schema_of
 from vaka.runtime.options import Response
 from vaka.runtime.session_edits import read_kept_backwards
@@ -26,6 +26,7 @@ from vaka.server.rest.documents import (
     decision_document,
     usage_document,
 )
+from vaka.views.failures import failure_of
 
 READ_SPAN = 256
 """Events read at a time."""
@@ -140,7 +141,7 @@ async def describe_turn(
     return TurnDocument(
         status=_STATUS_OF_STOPS[response.stop], stop=response.stop, limit=response.limit, text=response.text,
         usage=usage_document(response.usage), ended=collector.end_event.ts,
-        error=ErrorDocument(code=response.code or response.stop, message=response.error) if failed else UNSET,
+        error=_describe_error(collector.end_event.data, response) if failed else UNSET,
         output=_parse_output(agent, response), **fields,
     )  # fmt: skip
 
@@ -164,3 +165,15 @@ def _parse_output(agent: Agent | None, response: Response) -> Any | UnsetType:
         return msgspec.to_builtins(schema.parse(response.text))
     except TurnError:  # the answer is of an agent that had no output type then, or another one
         return UNSET
+
+
+def _describe_error(body: Body, response: Response) -> ErrorDocument:
+    if not isinstance(body, TurnFailed):
+        return ErrorDocument(code=response.code or response.stop, message=response.error)
+    failure = failure_of(body)
+    return ErrorDocument(
+        code=failure.code,
+        message=failure.message,
+        status=failure.status,
+        retry_after=failure.retry_after or UNSET,
+    )

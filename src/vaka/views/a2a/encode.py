@@ -9,6 +9,7 @@ from vaka.core.types.ids import TurnId
 from vaka.core.types.message import Content, Part, Reasoning, Text, Usage, as_content
 from vaka.views.a2a.content import JsonObject, parts_of
 from vaka.views.a2a.replies import parts_for
+from vaka.views.failures import failure_of
 from vaka.views.message_blocks import UnsentParts
 from vaka.views.pending_decisions import Asked, PendingDecisions
 from vaka.views.routed_agents import RoutedAgents
@@ -131,10 +132,11 @@ class A2aEncoder:
                     metadata |= {"stop": stop, "limit": limit}
                 if text and not self._artifacts:  # the answer of a router, for example
                     yield from self._write(event, event.turn, as_content(text), is_last=True)
-            case progress.TurnFailed(code=code, message=message, withdrawn=withdrawn):
+            case progress.TurnFailed(withdrawn=withdrawn):
                 state = "TASK_STATE_REJECTED" if withdrawn else "TASK_STATE_FAILED"
-                metadata["code"] = code
-                parts = [{"text": message}]
+                failure = failure_of(body)
+                metadata |= failure.details
+                parts = [{"text": failure.message}]
             case progress.TurnCancelled(note=note) | progress.TurnInterrupted(note=note):
                 parts = [{"text": note}] if note else []
         yield self._set_state(event, state, parts, metadata)

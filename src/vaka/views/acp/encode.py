@@ -10,6 +10,7 @@ from vaka.core.types.message import Content, Part, Reasoning, Text, ToolCall, To
 from vaka.core.types.monitor import UsageRecorded
 from vaka.views.acp.content import JsonObject, content_block_of, text_content, without_empty
 from vaka.views.acp.tool_calls import TOOL_KINDS, ToolKind, describe_call
+from vaka.views.failures import failure_of
 from vaka.views.media import is_list
 from vaka.views.message_blocks import UnsentParts
 from vaka.views.routed_agents import RoutedAgents
@@ -125,7 +126,8 @@ class AcpEncoder:
         self._received.clear()
         self._unsent.clear()
         if isinstance(body, progress.TurnFailed) and not body.withdrawn:
-            self.outcome = {"error": {"code": -32603, "message": body.message, "data": {"code": body.code}}}
+            failure = failure_of(body)
+            self.outcome = {"error": {"code": -32603, "message": failure.message, "data": failure.details}}
         else:
             self.outcome = {"result": {"stopReason": self._stop_reason(body), "usage": _usage_of(body.usage)}}
 
