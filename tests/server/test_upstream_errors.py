@@ -37,8 +37,11 @@ async def serve_provider(*answers: Any, fault: Any = None, **options: Any) -> As
     async with FakeProvider(*answers, fault=fault) as provider:
         model = OpenAIChat("any", Account(base_url=provider.url + "/v1", key="sk-server-key-0123456789abcdef"))
         agent = vaka.Agent("assistant", model=model, **options)
-        async with serve_agents([agent], settings=ALL) as served:
-            yield served
+        try:
+            async with serve_agents([agent], settings=ALL) as served:
+                yield served
+        finally:
+            await model.close()
 
 
 def events_of(answer: httpx2.Response) -> list[dict[str, Any]]:
@@ -99,6 +102,7 @@ async def test_the_error_of_the_provider_reaches_the_clients_of_mcp_and_acp(tmp_
             with pytest.raises(RpcError, match="too big a request") as refused:
                 await editor.prompt(session, "Hi")
             assert refused.value.data == {"code": "bad_request", "status": 413}
+        await model.close()
 
 
 async def test_the_delay_that_the_provider_names_is_passed_on() -> None:
@@ -162,9 +166,11 @@ async def test_a_stream_that_is_cut_ends_with_the_error_of_the_protocol() -> Non
 
 async def test_a_filtered_answer_is_no_error() -> None:
     async with FakeProvider(say("I cannot.", stop="refusal")) as provider:
-        agent = vaka.Agent("assistant", model=Anthropic("any", Account(base_url=provider.url, key="k")))
+        model = Anthropic("any", Account(base_url=provider.url, key="k"))
+        agent = vaka.Agent("assistant", model=model)
         async with serve_agents([agent]) as served, served.client() as client:
             completion = (await client.post("/v1/chat/completions", json=CHAT)).json()
             assert completion["choices"][0]["finish_reason"] == "content_filter"
             message = (await client.post("/v1/messages", json=CHAT)).json()
             assert message["stop_reason"] == "refusal"
+        await model.close()
