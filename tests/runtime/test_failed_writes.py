@@ -16,8 +16,10 @@ import vaka
 from tests.runtime.interleaving import run_skipping
 from tests.runtime.runtime_fixtures import IDS, check_log, collect
 from vaka.core.ports.model import Prompt
-from vaka.core.types.errors import Busy, StoreError
+from vaka.core.types.control import InputAdded
+from vaka.core.types.errors import StoreError
 from vaka.core.types.ids import SessionId
+from vaka.core.types.message import text_of
 from vaka.stores.sqlite import SqliteStore
 from vaka.testing.clock import FakeClock
 from vaka.testing.models import FunctionModel
@@ -100,27 +102,39 @@ def test_a_session_whose_write_failed_is_free_while_its_process_writes_another(t
     run_skipping(main)
 
 
-async def test_a_turn_whose_database_is_removed_fails_and_the_next_one_is_in_the_new_file(tmp_path: Path) -> None:
+@pytest.mark.parametrize("change", ["removed or moved", "replaced by another file"])
+async def test_after_its_database_is_removed_or_replaced_a_process_fails_until_it_is_restarted(
+    tmp_path: Path, change: str
+) -> None:
     path, model = tmp_path / "vaka.db", GatedAnswers()
-    async with vaka.Runtime(store=f"sqlite:///{path}") as here, vaka.Runtime(store=f"sqlite:///{path}") as there:
-        session = await here.open(model.agent, id=S)
+    if change == "replaced by another file":
+        async with vaka.Runtime(store=f"sqlite:///{tmp_path}/new.db") as other:
+            model.gate.set()
+            await (await other.open(model.agent, id=S)).run("in the new file")
+            model.gate.clear()
+            model.asked.clear()
+    async with vaka.Runtime(store=f"sqlite:///{path}") as runtime:
+        session = await runtime.open(model.agent, id=S)
         turn = asyncio.create_task(session.run("begin"))
         await model.asked.wait()
         shutil.rmtree(f"{path}-live")
         for file in tmp_path.glob("vaka.db*"):
             file.unlink()
+        if change == "replaced by another file":
+            (tmp_path / "new.db").rename(path)
         model.gate.set()
-        with pytest.raises(StoreError, match="was removed or moved while it was in use"):
-            await turn
-        model.gate.clear()
-        model.asked.clear()
-        turn = asyncio.create_task(session.run("again"))
-        await model.asked.wait()
-        with pytest.raises(Busy):  # the other process sees that this one is alive
-            await (await there.open(model.agent, id=S)).run("now", on_busy="reject")
-        model.gate.set()
-        assert (await turn).text == "done"
-        check_log(await collect(there.store.events.read(S)))
+        async with asyncio.timeout(30):
+            for call in (turn, session.run("again"), runtime.threads.add_message(S, {"role": "user", "content": "x"})):
+                with pytest.raises(StoreError, match=f"was {change} while this process used it.*restart this process"):
+                    await call
+            with pytest.raises(StoreError, match=change):
+                await runtime.store.sessions.find(S)
+    async with vaka.Runtime(store=f"sqlite:///{path}") as restarted:
+        assert (await (await restarted.open(model.agent, id=S)).run("next")).text == "done"
+        events = await collect(restarted.store.events.read(S))
+    check_log(events)
+    texts = [text_of(event.data.content) for event in events if isinstance(event.data, InputAdded)]
+    assert texts == (["next"] if change == "removed or moved" else ["in the new file", "next"])
 
 
 @pytest.fixture

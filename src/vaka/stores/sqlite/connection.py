@@ -2,12 +2,16 @@
 
 import os
 import shlex
+import shutil
 import sqlite3
 import threading
 import time
 import weakref
 from functools import cache
 from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TypeAlias
+from urllib.parse import quote
 
 import msgspec
 
@@ -66,7 +70,7 @@ def find_replacement(connection: sqlite3.Connection) -> StoreError | None:
 
 def is_lost(connection: sqlite3.Connection) -> bool:
     """Whether the connection must be closed and opened again."""
-    return isinstance(connection, RegisteredConnection) and connection.lost
+    return isinstance(connection, RegisteredConnection) and (connection.lost or connection.is_outdated())
 
 
 def translate_error(error: BaseException) -> VakaError:
@@ -114,38 +118,103 @@ _SYNCHRONOUS = {"power": "full", "process": "normal"}
 _open_lock = threading.RLock()
 
 
+FileIdentity: TypeAlias = tuple[int, int]
+"""The device and the inode of a file."""
+
+
+def _identity_of(path: Path) -> FileIdentity:
+    found = path.stat()
+    return found.st_dev, found.st_ino
+
+
+def _change_of(path: Path) -> tuple[Path, int, int]:
+    log = path.with_name(f"{path.name}-wal")
+    return path, path.stat().st_mtime_ns, log.stat().st_size if log.exists() else 0
+
+
+class DatabaseFile:
+    """The database file that a handle has opened first. All its connections must be of this file.
+
+    A handle whose file was removed or replaced stays unusable: what it knows of the sessions is in the old file, and
+    its writes would go to the new one.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = str(path)
+        self._identity: FileIdentity | None = None
+        self.replaced: StoreError | None = None
+        """The error of every later use, once the file was found to be removed or replaced."""
+
+    def require_unchanged(self) -> None:
+        """Raise the error if the file was removed or replaced, now or before."""
+        if self.replaced is None and self._identity is not None:
+            self.check(self._path, self._identity)
+        if self.replaced is not None:
+            raise self.replaced
+
+    def record(self, identity: FileIdentity) -> None:
+        """Record the file of a connection that was opened. Raises the error unless it is the first one's."""
+        self._identity = self._identity or identity
+        if self._identity != identity:
+            self.check(self._path, self._identity)
+            self.require_unchanged()
+
+    def check(self, path: str, identity: FileIdentity) -> StoreError | None:
+        """Return the error if a file of the database was removed or replaced since it was opened."""
+        try:
+            found = os.stat(path)  # noqa: PTH116  # before each transaction, so without a Path
+        except OSError:
+            problem = "removed or moved"
+        else:
+            if (found.st_dev, found.st_ino) == identity:
+                return self.replaced
+            problem = "replaced by another file"
+        self.replaced = self.replaced or StoreError(
+            f"the database file {path!r} was {problem} while this process used it; nothing was written. Put the file "
+            f"back if that was a mistake, then restart this process: it uses the file that has the name then"
+        )
+        return self.replaced
+
+
 class RegisteredConnection(sqlite3.Connection):
     """A connection that registers the files it has locked in ``POSIX_LOCKED_FILES`` while it is open."""
 
     lost = False
     """True after an I/O error, and when the database has been replaced: only a new connection knows what it holds."""
+    copied_to: "TemporaryDirectory[str] | None" = None
+    """The folder of the copy that it reads."""
+    unchanged_since: "tuple[Path, int, int] | None" = None
+    """The database that is read without locks, its time of change, and the size of its write-ahead log."""
 
-    def register_locks(self, path: Path) -> None:
+    def register_locks(self, path: Path, file: DatabaseFile) -> None:
         """Register the database and its shared-memory file: closing another descriptor of them drops the locks."""
-        stats = path.stat(), path.with_name(f"{path.name}-shm").stat()
-        locked = [(stat.st_dev, stat.st_ino) for stat in stats]
-        self._path, self._file = str(path), locked[0]
+        locked = [_identity_of(place) for place in (path, path.with_name(f"{path.name}-shm"))]
+        log = path.with_name(f"{path.name}-wal")
+        self._file = file
+        self._files = ((str(path), locked[0]), (str(log), _identity_of(log)))
+        file.record(locked[0])
         _count_locked_files(locked, 1)
         self._unregister = weakref.finalize(self, _count_locked_files, locked, -1)
 
     def find_replacement(self) -> StoreError | None:
         """Return an error if the database was removed or replaced: a write would go to a file without a name."""
-        try:
-            found = os.stat(self._path)  # noqa: PTH116  # before each transaction, so without a Path
-        except OSError:
-            problem = "removed or moved"
-        else:
-            if (found.st_dev, found.st_ino) == self._file:
-                return None
-            problem = "replaced by another file"
-        self.lost = True
-        return StoreError(f"the database {self._path!r} was {problem} while it was in use; nothing was written")
+        for path, identity in self._files if hasattr(self, "_files") else ():
+            if (error := self._file.check(path, identity)) is not None:
+                self.lost = True
+                return error
+        return None
+
+    def is_outdated(self) -> bool:
+        """Whether another process has begun to write a database that is read without locks."""
+        return self.unchanged_since is not None and self.unchanged_since != _change_of(self.unchanged_since[0])
 
     def close(self) -> None:
         """Close the connection and unregister its locks."""
         super().close()
         if hasattr(self, "_unregister"):
             self._unregister()
+        if self.copied_to is not None:
+            self.copied_to.cleanup()
 
 
 @cache
@@ -154,22 +223,82 @@ def migration_scripts() -> tuple[str, ...]:
     return tuple(file.read_text("utf-8") for file in sorted(Path(__file__).with_name("migrations").glob("*.sql")))
 
 
-def connect(path: Path, durability: Durability, *, wait: bool) -> sqlite3.Connection:
+def connect(path: Path, durability: Durability, file: DatabaseFile, *, wait: bool) -> sqlite3.Connection:
     """Open the database; create or migrate it if needed. Without ``wait``, a locked database is an error at once.
 
-    Raises ``sqlite3.OperationalError`` when it is locked, otherwise vaka's errors.
+    A file that cannot be written is opened for reading. Raises ``sqlite3.OperationalError`` when it is locked,
+    otherwise vaka's errors.
     """
     timeout = LOCK_TIMEOUT if wait else 0.0
     until = time.monotonic() + timeout
     while True:
+        file.require_unchanged()
         try:
-            return _open_connection(path, durability, timeout)
+            return _open_connection(path, durability, file, timeout)
         except SQLITE_ERRORS as error:
+            if code_of(error) & 0xFF in _READ_ONLY_CODES and not _is_writable(path):
+                return _open_read_only(path, file)
             if not is_locked(error):
                 raise _opening_error(path, translate_error(error)) from error
             if time.monotonic() >= until:
                 raise
         time.sleep(0.01)
+
+
+_READ_ONLY_CODES = {sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY}
+
+
+def _is_writable(path: Path) -> bool:
+    """Return whether this process may write the database and create the files that SQLite keeps beside it."""
+    return os.access(path, os.W_OK) and os.access(path.parent, os.W_OK)
+
+
+def _open_read_only(path: Path, file: DatabaseFile) -> sqlite3.Connection:
+    """Open a database that cannot be written and whose shared-memory file does not exist.
+
+    So no process writes it now. ``immutable`` lets SQLite read it without that file, but ignores a write-ahead log: a
+    database that has one, as a crash leaves it, is read from a copy.
+    """
+    log, copy = path.with_name(f"{path.name}-wal"), None
+    try:
+        opened, options = path, "immutable=1"
+        if log.exists() and log.stat().st_size:
+            copy = TemporaryDirectory(prefix="vaka-")
+            opened, options = Path(copy.name, path.name), "mode=rw"
+            for source in (path, log):
+                shutil.copyfile(source, opened.with_name(source.name))
+        connection = sqlite3.connect(
+            f"file:{quote(str(opened))}?{options}", uri=True, isolation_level=None, cached_statements=256,
+            factory=RegisteredConnection,
+        )  # fmt: skip
+    except (OSError, sqlite3.Error) as error:
+        if copy is not None:
+            copy.cleanup()
+        raise CannotOpen(f"the store {str(path)!r} cannot be opened for reading: {error}") from error
+    connection.copied_to = copy
+    try:
+        _require_current_schema(connection, path)
+        connection.execute("pragma query_only = on")
+        _create_functions(connection)
+        file.record(_identity_of(path))
+        if copy is None:
+            connection.unchanged_since = _change_of(path)
+    except SQLITE_ERRORS as error:
+        connection.close()
+        raise _opening_error(path, translate_error(error)) from error
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def _require_current_schema(connection: sqlite3.Connection, path: Path) -> None:
+    version, newest = _schema_version(connection, path), len(migration_scripts())
+    if version < newest:
+        raise CannotOpen(
+            f"the store {str(path)!r} has schema {version} of an older vaka, this one needs {newest}, and the file "
+            f"cannot be written: open it once where it can be"
+        )
 
 
 def _opening_error(path: Path, error: VakaError) -> VakaError:
@@ -179,21 +308,26 @@ def _opening_error(path: Path, error: VakaError) -> VakaError:
     return CannotOpen(f"the store {str(path)!r} cannot be opened: {error}") if type(error) is StoreError else error
 
 
-def _open_connection(path: Path, durability: Durability, timeout: float) -> sqlite3.Connection:
+def _open_connection(path: Path, durability: Durability, file: DatabaseFile, timeout: float) -> sqlite3.Connection:
     _create_file(path)
+    file.record(_identity_of(path))  # before and after: another file may get the name in between
     connection = sqlite3.connect(
         path, timeout=timeout, isolation_level=None, cached_statements=256, factory=RegisteredConnection
     )
     try:
         _configure_and_migrate(connection, path)
-        connection.register_locks(path)
+        connection.register_locks(path, file)
         connection.execute(f"pragma synchronous = {_SYNCHRONOUS[durability]}")
-        connection.create_function("has", 2, _contains_casefold, deterministic=True)
-        connection.create_function("has_metadata", 2, _contains_metadata, deterministic=True)
+        _create_functions(connection)
     except BaseException:
         connection.close()
         raise
     return connection
+
+
+def _create_functions(connection: sqlite3.Connection) -> None:
+    connection.create_function("has", 2, _contains_casefold, deterministic=True)
+    connection.create_function("has_metadata", 2, _contains_metadata, deterministic=True)
 
 
 def _count_locked_files(locked: list[tuple[int, int]], by: int) -> None:

@@ -16,6 +16,7 @@ from vaka.stores import common
 from vaka.stores.common import Durability
 from vaka.stores.sqlite.connection import (
     SQLITE_ERRORS,
+    DatabaseFile,
     connect,
     find_replacement,
     is_locked,
@@ -177,20 +178,27 @@ class WriterThread:
             while work is not None:
                 outcome: WorkOutcome = FailedWork(StoreError("the writer thread has failed"))
                 try:
-                    connection = connection or self._open_connection()
-                    outcome = work(connection)
+                    connection = _close_if_lost(connection) or self._open_connection()
+                    replaced = find_replacement(connection)
+                    outcome = work(connection) if replaced is None else FailedWork(replaced)
                 except (VakaError, OSError, *SQLITE_ERRORS) as error:
                     outcome = FailedWork(error)
                 finally:
                     _post_outcome(future, outcome)
-                if connection is not None and is_lost(connection):
-                    connection.close()
-                    connection = None
+                connection = _close_if_lost(connection)
                 work, future = self._tasks.get()
         finally:
             if connection is not None:
                 connection.close()
         _post_outcome(future, None)
+
+
+def _close_if_lost(connection: sqlite3.Connection | None) -> sqlite3.Connection | None:
+    """Return a connection that can be used again; one that is lost is closed."""
+    if connection is not None and is_lost(connection):
+        connection.close()
+        return None
+    return connection
 
 
 def _post_outcome(future: "asyncio.Future[Any]", outcome: WorkOutcome) -> None:
@@ -250,7 +258,8 @@ class SqliteDatabase:
         self._durability: Durability = durability
         self.transactions = GroupCommit()
         self._connection: sqlite3.Connection | None = None
-        self._thread = WriterThread(partial(connect, path, durability, wait=True))
+        self._file = DatabaseFile(path)
+        self._thread = WriterThread(partial(connect, path, durability, self._file, wait=True))
         self._pending: deque[WriteJob] = deque()
         self._scheduled = False
         self._thread_write: asyncio.Future[list[WorkOutcome]] | None = None
@@ -261,12 +270,18 @@ class SqliteDatabase:
         self._closed = False
 
     @property
+    def is_replaced(self) -> bool:
+        """Whether the file was found to be removed or replaced; then every use is an error."""
+        return self._file.replaced is not None
+
+    @property
     def thread_is_writing(self) -> bool:
         return self._thread_write is not None
 
     async def read(self, work: Callable[[sqlite3.Connection], T]) -> T:
         """Return the result of ``work``; a locked database is read in the writer thread, which waits."""
         connection = await self._open()
+        self._require_same_file(connection)
         try:
             return work(connection)
         except SQLITE_ERRORS as error:
@@ -339,9 +354,10 @@ class SqliteDatabase:
         if self._closed:
             return None
         try:
-            connection = self._connection = self._connection or connect(self.path, self._durability, wait=False)
+            connection = self._connection = self._connection or self._connect()
         except sqlite3.Error:  # locked
             return None
+        self._require_same_file(connection)
         try:
             return work(connection)
         except SQLITE_ERRORS as error:
@@ -369,12 +385,23 @@ class SqliteDatabase:
         for _ in range(5):
             self._check_open()
             if self._connection is not None:
+                self._close_if_lost(self._connection)
+            if self._connection is not None:
                 return self._connection
             try:
-                self._connection = connect(self.path, self._durability, wait=False)
+                self._connection = self._connect()
             except sqlite3.Error:  # locked: the thread waits for the lock while it opens its own connection
                 await self.run_in_thread(_do_nothing)
         raise Busy(f"the database {str(self.path)!r} is locked by another process; try again")
+
+    def _connect(self) -> sqlite3.Connection:
+        return connect(self.path, self._durability, self._file, wait=False)
+
+    def _require_same_file(self, connection: sqlite3.Connection) -> None:
+        """Raise an error if the database was removed or replaced: a read would be of the old file."""
+        if (replaced := find_replacement(connection)) is not None:
+            self._close_if_lost(connection)
+            raise replaced
 
     def _close_if_lost(self, connection: sqlite3.Connection) -> None:
         """Close a connection after an I/O error; the next use opens another, which reads the files again."""
@@ -385,6 +412,8 @@ class SqliteDatabase:
     def _check_open(self) -> None:
         if self._closed:
             raise Closed("the store was closed")
+        if self._file.replaced is not None:
+            raise self._file.replaced
 
     def _schedule(self, loop: asyncio.AbstractEventLoop) -> None:
         if not self._scheduled and self._thread_write is None and self._pending:

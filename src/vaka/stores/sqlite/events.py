@@ -122,10 +122,13 @@ class SqliteEvents(SqlitePort):
         return await self._hub.waiters.wait(key, after)
 
     async def release(self, session: SessionId, term: Term) -> None:
-        if self.is_held(session, term):
+        if self._has_claim(session, term):
             await self._hub.release([self._key(session)])
 
     def is_held(self, session: SessionId, term: Term) -> bool:
+        return self._has_claim(session, term) and self._hub.keep_lock()
+
+    def _has_claim(self, session: SessionId, term: Term) -> bool:
         claim = self._hub.claims.get(self._key(session))
         return claim is not None and claim.term == term
 

@@ -19,7 +19,7 @@ from vaka.stores.sqlite import rows, sockets
 from vaka.stores.sqlite.database import SqliteDatabase
 from vaka.stores.sqlite.rows import SessionRow, SqliteKey
 from vaka.stores.sqlite.sockets import FollowerConnection, SocketClient, SocketServer
-from vaka.stores.sqlite.writer_lock import WriterLock
+from vaka.stores.sqlite.writer_lock import WriterLock, file_identity
 
 if TYPE_CHECKING:
     from vaka.stores.sqlite.message_words import WaitingWords
@@ -79,6 +79,7 @@ class SqliteHub:
         self._started = False
         """Whether this handle has a name, under which it listens."""
         self._unix_server: asyncio.Server | None = None
+        self._socket_identity: tuple[int, int] | None = None
         self._unreleased: dict[SqliteKey, Term] = {}
         """Claims that have ended, but whose rows still name this handle because the write that clears them failed."""
         self._timer: asyncio.TimerHandle | None = None
@@ -131,16 +132,28 @@ class SqliteHub:
             self._indexing = False
 
     async def start_owning(self) -> None:
-        """Acquire the writer lock and listen on its socket, once, and again after its file was removed."""
+        """Acquire the writer lock and listen on its socket, once; restore them after their files were removed."""
         if self._started and self.writer_lock.is_held():
             return
         async with self._start_lock:
-            if self._started and not self.writer_lock.is_held():
+            if self._started and not self.keep_lock():
                 self._give_up_name()
             if not self._started:
                 self.writer_lock.acquire()
                 await self.listen()
                 self._started = True
+
+    def keep_lock(self) -> bool:
+        """Return whether this handle has its lock; one whose file was removed or replaced is made again."""
+        if self.writer_lock.is_held():
+            return True
+        restored = self.writer_lock.restore()
+        _log.warning(
+            "the lock file of this process in %s was removed or replaced: %s. Leave the files there while a process "
+            "uses the database",
+            self.writer_lock.folder, "it was made again" if restored else "the sessions it writes may be taken over",
+        )  # fmt: skip
+        return restored
 
     def notify_head(self, key: SqliteKey, head: int) -> None:
         """Wake all followers of a log that a commit of this handle has extended."""
@@ -204,6 +217,8 @@ class SqliteHub:
         try:
             await self.database.write(partial(self._clear_owner, list(claims.items())), rows=len(claims))
         except VakaError as error:
+            if self.database.is_replaced:
+                return
             _log.warning("the end of a claim could not be written, it is tried again: %s", error)
             self._unreleased.update(claims)
 
@@ -236,9 +251,7 @@ class SqliteHub:
     def _give_up_name(self) -> None:
         """End all claims under the name of this handle; the next claim gets it a new one."""
         self._started = False
-        if self._unix_server is not None:
-            self._unix_server.close()
-            self._unix_server = None
+        self._stop_listening()
         self.writer_lock.release()
 
     async def close(self) -> None:
@@ -252,9 +265,7 @@ class SqliteHub:
         self.client.close()
         self.waiters.fail(self.waiters.keys(), Closed("the store was closed"))
         self.mailboxes.close()
-        if self._unix_server is not None:
-            self._unix_server.close()
-            self._unix_server = None
+        self._stop_listening()
         await self.server.close()
         await self.database.close()
         self._give_up_name()
@@ -281,8 +292,27 @@ class SqliteHub:
             )
         except BaseException:
             listener.close()
-            (self.writer_lock.folder / f"{self.writer_lock.name}.sock").unlink(missing_ok=True)
+            self._socket_file.unlink(missing_ok=True)
             raise
+        self._socket_identity = file_identity(self._socket_file)
+
+    @property
+    def _socket_file(self) -> Path:
+        return self.writer_lock.folder / f"{self.writer_lock.name}.sock"
+
+    def _stop_listening(self) -> None:
+        if self._unix_server is not None:
+            self._unix_server.close()
+            self._unix_server = None
+
+    def _restore_files(self) -> None:
+        """Make the lock and the socket again if their files were removed or replaced."""
+        if not self._started or self._start_lock.locked() or not self.keep_lock() or self._unix_server is None:
+            return
+        if file_identity(self._socket_file) != self._socket_identity:
+            self._stop_listening()
+            self._socket_file.unlink(missing_ok=True)
+            _ = self.tasks.start(self.listen())
 
     def _poll_scheduled(self) -> None:
         keys, self._keys_to_poll = self._keys_to_poll, set()
@@ -293,6 +323,7 @@ class SqliteHub:
 
     def _poll_all(self) -> None:
         self._timer = None
+        self._restore_files()
         wanted = {*self.waiters.keys(), *self.mailboxes.keys()}
         for key, head in self._read_heads(list(wanted)):
             self.waiters.wake(key, head)

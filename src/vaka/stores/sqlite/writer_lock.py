@@ -5,6 +5,7 @@ the handle's claims end with it.
 """
 
 import contextlib
+import errno
 import os
 import sys
 import uuid
@@ -60,6 +61,7 @@ class WriterLock:
         self.name = ""
         """Empty until ``acquire``."""
         self._descriptor = -1
+        self._identity: tuple[int, int] | None = None
 
     def acquire(self) -> None:
         """Create a lock file with a new name and lock it; ``StoreError`` when the folder cannot be used."""
@@ -73,15 +75,38 @@ class WriterLock:
         self.remove_stale_files()
 
     def is_held(self) -> bool:
-        """Whether the lock file still exists: without it other handles believe this one dead."""
-        return self._descriptor >= 0 and os.fstat(self._descriptor).st_nlink > 0
+        """Whether the lock file still exists under its name: without it other handles believe this one dead."""
+        return self._descriptor >= 0 and file_identity(self._lock_file(self.name)) == self._identity
+
+    def restore(self) -> bool:
+        """Make the lock file again under the same name; return whether that succeeded.
+
+        The new file is locked before it gets the name, so no other handle finds it free.
+        """
+        if self._descriptor not in _held_descriptors:
+            return False
+        file = self._lock_file(self.name)
+        new, descriptor = file.with_suffix(".new"), -1
+        try:
+            self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            descriptor = os.open(new, os.O_RDWR | os.O_CREAT | os.O_TRUNC | _CLOEXEC, 0o600)
+            _lock(descriptor, shared=False)
+            new.replace(file)
+        except OSError:
+            if descriptor >= 0:
+                os.close(descriptor)
+            return False
+        _held_descriptors.discard(self._descriptor)
+        os.close(self._descriptor)
+        self._hold(self.name, descriptor)
+        return True
 
     def is_alive(self, name: str) -> bool:
         """Whether the handle of that name is alive, in this or another process."""
         if not _is_owner_name(name):
             return False
         try:
-            descriptor = os.open(self._lock_file(name), os.O_RDWR | _CLOEXEC)
+            descriptor = _open_lock_file(self._lock_file(name))
         except FileNotFoundError:
             return False
         except OSError:
@@ -111,11 +136,16 @@ class WriterLock:
         descriptor = os.open(file, os.O_RDWR | os.O_CREAT | os.O_EXCL | _CLOEXEC, 0o600)
         # Between open and lock another handle may sweep: then the file is removed, or locked for a moment.
         if _try_lock(descriptor, shared=False) and file.exists() and file.stat().st_ino == os.fstat(descriptor).st_ino:
-            self.name, self._descriptor = name, descriptor
-            _register_fork_hook()
-            _held_descriptors.add(descriptor)
+            self._hold(name, descriptor)
         else:
             os.close(descriptor)
+
+    def _hold(self, name: str, descriptor: int) -> None:
+        self.name, self._descriptor = name, descriptor
+        found = os.fstat(descriptor)
+        self._identity = found.st_dev, found.st_ino
+        _register_fork_hook()
+        _held_descriptors.add(descriptor)
 
     def _lock_file(self, name: str) -> Path:
         return self.folder / f"{name}.lock"
@@ -124,6 +154,24 @@ class WriterLock:
         for suffix in (".lock", ".sock"):
             with contextlib.suppress(OSError):
                 (self.folder / f"{name}{suffix}").unlink()
+
+
+def _open_lock_file(path: Path) -> int:
+    try:
+        return os.open(path, os.O_RDWR | _CLOEXEC)
+    except OSError as error:
+        if error.errno not in {errno.EROFS, errno.EACCES}:
+            raise
+    return os.open(path, os.O_RDONLY | _CLOEXEC)  # enough for a shared lock
+
+
+def file_identity(path: Path) -> tuple[int, int] | None:
+    """Return the device and the inode of a file, ``None`` when it does not exist."""
+    try:
+        found = os.lstat(path)
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
 
 
 def _is_owner_name(name: str) -> bool:
