@@ -16,8 +16,8 @@ from tests.cli.shell import Shell, call_line, say_line
 from vaka.cli.errors import ErrorDescription, Quit, UsageError, describe_error
 from vaka.cli.main import cli
 from vaka.core.types.control import RunSettings
-from vaka.core.types.errors import ConfigError, InvalidInput
-from vaka.testing.models import ScriptedModel, say
+from vaka.core.types.errors import ConfigError, InvalidInput, Suspended
+from vaka.testing.models import ScriptedModel, call, say
 
 CLEAN = "rm -rf build && pwd > cleaned"
 
@@ -254,3 +254,35 @@ def test_an_error_about_what_a_session_was_run_with_names_the_flag_that_replaces
         run("tools", "--tools", "x.py")
     with pytest.raises(UsageError, match="--session is empty"):
         run("")
+
+
+def test_an_approval_is_given_in_one_folder_and_used_in_another(shell: Shell) -> None:
+    a, b, c = (make_project(shell, name, call_line("pay", amount=5), say_line("Paid.")) for name in "abc")
+    flags = ("--tools", "../agent.py", "--model", "scripted:script.jsonl", "--confirm", "pay")
+    first = a.vaka("run", "Pay.", "--session", "s", *flags, "--ask", "suspend", "--output", "json")
+    assert first.code == 5
+    resolved = b.vaka("approvals", "resolve", first.json["decisions"][0]["id"], "--approve")
+    assert resolved.code == 0, resolved.err
+    done = c.vaka("run", "--session", "s", "--resume", "--ask", "deny")
+    assert (done.code, done.out) == (0, "Paid.\n")
+    assert [(project.folder / "ledger").exists() for project in (a, b, c)] == [True, False, False]
+
+
+async def test_a_session_that_a_program_began_without_a_folder_is_resumed_in_any_folder(shell: Shell) -> None:
+    b, c = make_project(shell, "b"), make_project(shell, "c", say_line("Paid."))
+
+    @vaka.tool
+    def pay(amount: int) -> str:
+        """Pay an amount."""
+        raise AssertionError("the program only asks")
+
+    agent = vaka.Agent("payer", model=ScriptedModel(call("pay", amount=5)), tools=[pay])
+    async with vaka.Runtime(store=f"sqlite:///{shell.folder}/vaka.db", ask_for=["pay"], ask="suspend") as runtime:
+        with pytest.raises(Suspended) as suspended:
+            await (await runtime.open(agent, id="s")).run("Pay.")
+    store = ("--store", f"sqlite:///{shell.folder}/vaka.db")
+    resolved = b.vaka("approvals", "resolve", suspended.value.decisions[0], "--approve", *store)
+    assert resolved.code == 0, resolved.err
+    flags = ("--tools", "../agent.py", "--model", "scripted:script.jsonl", "--confirm", "pay", "--ask", "deny")
+    done = c.vaka("run", "--session", "s", "--resume", *flags, *store)
+    assert (done.code, done.out) == (0, "Paid.\n"), done.err

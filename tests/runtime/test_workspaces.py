@@ -254,3 +254,95 @@ async def test_paths_of_the_last_run_move_with_the_session(tmp_path: Path, store
     assert event.data.run == RunSettings(
         agent=f"{b}/x.py:agent", model=f"scripted:{b}/s", tools=(other,), flags={"deny": [f"Read(/{b}/k)"]}
     )
+
+
+PAY = call("pay", amount=5)
+
+
+def make_payer(paid: list[int], *more: str) -> vaka.Agent:
+    """Return an agent whose payments need an approval, and whose tools work in no folder unless ``more`` do."""
+
+    @vaka.tool
+    async def pay(amount: int) -> str:
+        """Pay."""
+        paid.append(amount)
+        return "paid"
+
+    return vaka.Agent("payer", model=ScriptedModel(PAY, say("Paid.")), tools=[pay, *more])
+
+
+async def suspend_payment(store: MemoryStore, agent: vaka.Agent) -> str:
+    """Run in the folder of the process until the payment waits for an approval; return its id."""
+    async with Runtime(store=store, ask_for=["pay"], ask="suspend") as runtime:
+        with pytest.raises(Suspended) as suspended:
+            await (await runtime.open(agent, id="s")).run("Pay.")
+    return suspended.value.decisions[0]
+
+
+@pytest.mark.parametrize("named", [False, True], ids=["in-another-folder", "with-a-named-folder"])
+async def test_an_approval_of_a_session_without_a_folder_holds_in_a_process_of_another_folder(
+    tmp_path: Path, store: MemoryStore, monkeypatch: pytest.MonkeyPatch, *, named: bool
+) -> None:
+    a, b = make_folders(tmp_path)
+    paid: list[int] = []
+    monkeypatch.chdir(a)
+    approval = await suspend_payment(store, make_payer(paid))
+    monkeypatch.chdir(b)
+    options = {"cwd": str(b)} if named else {}
+    async with Runtime(store=store, ask_for=["pay"], ask="suspend", **options) as runtime:  # type: ignore[arg-type]  # options by name
+        with pytest.raises(Suspended) as waiting:
+            await (await runtime.open(make_payer(paid), id="s")).resume().wait()
+        assert waiting.value.decisions == (approval,), "the request was repeated"
+        await runtime.resolve(approval, "approve")
+    async with Runtime(store=store, ask_for=["pay"], ask="deny", **options) as runtime:  # type: ignore[arg-type]  # options by name
+        assert (await (await runtime.open(make_payer(paid), id="s")).resume().wait()).text == "Paid."
+        assert await runtime.workspace("s") is None
+    assert paid == [5]
+
+
+async def test_an_approval_of_a_bound_session_holds_under_each_name_of_its_folder(
+    tmp_path: Path, store: MemoryStore
+) -> None:
+    a, _ = make_folders(tmp_path)
+    link = tmp_path / "link"
+    link.symlink_to(a)
+    model = ScriptedModel(CLEAN, say("Clean."))
+    async with open_runtime(store, link, model) as runtime:
+        await runtime.resolve(await suspend(runtime), "approve")
+    async with Runtime(store=store, cwd=str(a), model=model, sandbox="off", ask="deny") as runtime:
+        assert (await (await runtime.open(id="s")).resume().wait()).text == "Clean."
+    assert (a / "cleaned").read_text().strip() == str(a)
+
+
+async def test_an_approval_that_is_given_after_a_session_was_moved_holds_in_no_folder(
+    tmp_path: Path, store: MemoryStore
+) -> None:
+    a, b = make_folders(tmp_path)
+    model = ScriptedModel(CLEAN, say("Clean."))
+    async with open_runtime(store, a, model) as runtime:
+        first = await suspend(runtime)
+    async with open_runtime(store, b, model) as runtime:
+        await runtime.move("s")
+        await runtime.resolve(first, "approve", scope="session")
+        with pytest.raises(Suspended) as suspended:
+            await (await runtime.open(id="s")).resume().wait()
+        assert suspended.value.decisions != (first,)
+        assert (b / "build").exists()
+        await runtime.resolve(suspended.value.decisions[0], "approve")
+        assert (await (await runtime.open(id="s")).resume().wait()).text == "Clean."
+    assert (b / "cleaned").read_text().strip() == str(b)
+
+
+async def test_a_session_that_gets_a_folder_later_asks_again_for_what_was_approved_elsewhere(
+    tmp_path: Path, store: MemoryStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    a, b = make_folders(tmp_path)
+    paid: list[int] = []
+    monkeypatch.chdir(a)
+    approval = await suspend_payment(store, make_payer(paid))
+    async with Runtime(store=store, cwd=str(b), ask_for=["pay"], ask="suspend") as runtime:
+        await runtime.resolve(approval, "approve")
+        with pytest.raises(Suspended):
+            await (await runtime.open(make_payer(paid, "Bash"), id="s")).resume().wait()
+        assert await runtime.workspace("s") == workspace_of(b)
+    assert paid == []

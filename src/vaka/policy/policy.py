@@ -47,6 +47,7 @@ from vaka.policy.tool_targets import (
     read_targets,
     target_paths_of,
     targets_of,
+    works_in_folder,
 )
 
 if TYPE_CHECKING:
@@ -141,6 +142,10 @@ class LayeredPolicy:
         """Return rules, one per line, that match this call as narrowly as rules can; ``""`` when there are none."""
         rule = "\n".join(self._narrow_rules(spec, call.arguments))
         return rule if rule and self.covers(rule, call, spec) else ""
+
+    def works_in_folder(self, spec: ToolSpec) -> bool:
+        """Return whether the calls of a tool read, change or run files, whose relative paths start from ``cwd``."""
+        return works_in_folder(spec.name)
 
     def covers(self, rule: str, call: ToolCall, spec: ToolSpec, folder: str = "") -> bool:
         """Return whether rules, one per line, allow this call. Raises ``InvalidInput`` for an invalid rule.

@@ -153,6 +153,11 @@ def spec_of(name: str) -> ToolSpec:
     return ToolSpec(name=name, layer="builtin", effect="read" if targets.access in ("read", "reach") else "once")
 
 
+def works_in_folder(name: str) -> bool:
+    """Return whether a built-in tool reads, changes or runs files, whose relative paths start from a folder."""
+    return targets_of(name).target_kind in ("command", "read", "search", "edit")
+
+
 def is_command_tool(spec: ToolSpec) -> bool:
     return targets_of(spec.name).target_kind == "command"
 

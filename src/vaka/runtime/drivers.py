@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from contextlib import aclosing, suppress
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, Literal, Unpack
 from weakref import WeakValueDictionary
 
@@ -363,6 +363,7 @@ class SessionDrivers:
         )
         driver.metadata, driver.deps, driver.offer_input = session.metadata, session.deps, self._offer_input
         driver.workspace, driver.run_settings = self.workspace_of(session), session.run_settings
+        driver.works_in_folder = partial(works_in_folder, session.agent)
         if self._options.token_callback is not None or self._options.permission_request_handler is not None:
             driver.observers.append(self._observe)
         driver.observers += self.observers

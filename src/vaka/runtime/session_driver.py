@@ -120,6 +120,8 @@ class SessionDriver:
     ending = False
     """Whether the driver accepts no more inputs."""
     workspace: SessionWorkspace | None = None
+    works_in_folder: Callable[[], bool] = staticmethod(lambda: True)
+    """Returns whether the agent has tools that work in ``workspace``."""
     run_settings: RunSettings | None = None
     deps: Any = None
     waiting_for_claim = False
@@ -418,7 +420,7 @@ class SessionDriver:
         else:
             place = EventScope(TurnId(self.env.ids.new_id("trn")))
         if self.workspace is not None or self.log.head == 0:
-            self._record_session(recipe.name)
+            await self._record_session(recipe.name)
         self._scope = place
         try:
             turn = Turn(self.log, recipe, self.env, place, self._stop)
@@ -430,7 +432,7 @@ class SessionDriver:
                 self._turn_ended.set()
                 self._turn_ended = None
 
-    def _record_session(self, agent: str) -> None:
+    async def _record_session(self, agent: str) -> None:
         """Write the folder of the session and how it is run, if the log does not have them yet."""
         state, workspace, run = self.log.state, self.workspace, self.run_settings
         if self.log.head == 0:
@@ -438,11 +440,16 @@ class SessionDriver:
             self.log.defer(EventScope(), opened)
             return
         known = state.workspace
-        moved = workspace is not None and (known is None or known.directories != workspace.directories)
+        if known is None:  # a session that was begun without a folder needs one for the tools that work in a folder
+            moved = workspace is not None and self.works_in_folder()
+        else:
+            moved = workspace is not None and known.directories != workspace.directories
         changed = run is not None and run != state.run
         if moved or changed:
             updated = SessionUpdated(workspace=workspace if moved else None, run=run if changed else None)
             self.log.defer(EventScope(), updated)
+        if moved:  # open calls are judged next, without the grants and approvals of another folder
+            await self.log.append(EventScope())
 
     def _on_events(self, events: Sequence[Event]) -> None:
         """Stop the turn if the new events interrupt it, and announce newly queued inputs."""

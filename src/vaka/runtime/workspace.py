@@ -12,11 +12,8 @@ from vaka.agents.react import Agent, AgentTool
 from vaka.core.types.control import RunSettings, SessionWorkspace
 from vaka.core.types.errors import InvalidInput
 from vaka.core.types.message import replace_surrogates
-from vaka.policy.tool_targets import targets_of
+from vaka.policy import tool_targets
 from vaka.runtime.options import Options
-
-_FOLDER_TARGETS = ("read", "search", "edit", "command")
-"""The targets of tools that work in a folder."""
 
 
 def describe_workspace(options: Options) -> SessionWorkspace | None:
@@ -56,7 +53,7 @@ def works_in_folder(agent: Agent[Any]) -> bool:
         name = tool if isinstance(tool, str) else getattr(tool, "name", None)  # a name costs no schema
         if name is None:
             name = getattr(getattr(tool, "spec", None), "name", "")
-        if targets_of(name).target_kind in _FOLDER_TARGETS:
+        if tool_targets.works_in_folder(name):
             return True
         waiting += (step.tool for step in getattr(tool, "steps", ()))  # of a composite tool
     return False

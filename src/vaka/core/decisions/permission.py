@@ -68,7 +68,7 @@ class Permissions:
         if self.asking_disabled:
             why = "a person refused another call and said nothing more, so the turn ended and this call was not run"
             return failed_result(permission.call.id, "interrupted", why)
-        if known is not None and known.waiting and _is_same_request(known.approval, permission):
+        if known is not None and self._is_pending(known, permission, prepared.tool.spec):
             return known.id
         if self.env.ask == "deny":
             why = permission.reason or f"{permission.call.name} needs approval"
@@ -82,7 +82,7 @@ class Permissions:
         request = None if self.asking_disabled else self._judge(prepared)
         if not isinstance(request, ApprovalRequested):
             return None
-        return None if known and known.waiting and _is_same_request(known.approval, request) else request
+        return None if known and self._is_pending(known, request, prepared.tool.spec) else request
 
     @property
     def asking_disabled(self) -> bool:
@@ -152,16 +152,28 @@ class Permissions:
         request, resolved = matching[-1].approval, matching[-1].resolved  # a later request replaces earlier ones
         if request is None or resolved is None or request.folder != (ask.folder or ""):
             return False
-        if request.spec != prepared.tool.spec.digest or not self._is_same_cwd(request):
+        if request.spec != prepared.tool.spec.digest or not self._holds_here(matching[-1], prepared.tool.spec):
             return False
         if request.expires and format_timestamp(self.env.clock.time()) >= request.expires:
             return False
         approved = request.digest if resolved.edit is None else _edited_digest(prepared.tool, resolved.edit)
         return digest_of(prepared.call.arguments) == approved
 
-    def _is_same_cwd(self, request: ApprovalRequested) -> bool:
-        """Return whether an approval was requested for the folder in which the call would run now."""
-        return not request.cwd or request.cwd == getattr(self.env.policy, "cwd", request.cwd)
+    def _is_pending(self, known: DecisionRecord, request: ApprovalRequested, spec: ToolSpec) -> bool:
+        """Return whether a decision that is not taken yet is about the same call, rules and folders as a request."""
+        return known.waiting and _is_same_request(known.approval, request) and self._holds_here(known, spec)
+
+    def _holds_here(self, decision: DecisionRecord, spec: ToolSpec) -> bool:
+        """Return whether an approval was requested for the folder that the session belongs to now.
+
+        The folder of the process counts only for a tool that works in it, in a session that is bound to no folder.
+        """
+        request, policy = decision.approval, self._granting_policy(spec)
+        if decision.moved or request is None:
+            return False
+        if self.log.state.workspace is not None or policy is None or not policy.works_in_folder(spec):
+            return True
+        return request.cwd in ("", policy.cwd)
 
     def _is_granted(self, prepared: PreparedCall, ask: Ask) -> bool:
         """Return whether a grant of this session satisfies the ``Ask`` of a middleware."""
@@ -275,7 +287,7 @@ def _last_edit_of(tool: Tool, decisions: list[DecisionRecord]) -> tuple[dict[str
 
 
 def _is_same_request(known: ApprovalRequested | None, new: ApprovalRequested) -> bool:
-    """Return whether two requests are about the same arguments, tool, rules and folders."""
-    return known is not None and (known.digest, known.spec, known.rule_names, known.cwd, known.folder) == (
-        new.digest, new.spec, new.rule_names, new.cwd, new.folder,
+    """Return whether two requests are about the same arguments, tool, rules and starting folder of a command."""
+    return known is not None and (known.digest, known.spec, known.rule_names, known.folder) == (
+        new.digest, new.spec, new.rule_names, new.folder,
     )  # fmt: skip

@@ -42,6 +42,10 @@ class GrantingPolicy(Policy, Protocol):
         """Return the narrowest rules, one per line, that match this call; ``""`` when there are none."""
         ...
 
+    def works_in_folder(self, spec: ToolSpec) -> bool:
+        """Return whether the calls of a tool read, change or run files, whose relative paths start from ``cwd``."""
+        ...
+
     def covers(self, rule: str, call: ToolCall, spec: ToolSpec) -> bool:
         """Return whether one of the rules, one per line, matches this call. Raises ``InvalidInput``."""
         ...

@@ -200,7 +200,7 @@ def _session_updated(state: SessionState, event: Event, body: control.SessionUpd
     if body.workspace is not None:
         old, new = state.workspace, body.workspace
         if old is None or not old.is_same_folder(new):
-            state.grants = []  # a grant holds only in the folder it was given for
+            fold_offers.leave_folder(state, old, new)
         state.workspace = new
 
 

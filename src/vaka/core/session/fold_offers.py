@@ -66,7 +66,7 @@ def _approval_resolved(state: SessionState, event: Event, body: control.Approval
         call = state.open.get(decision.approval.call.id)
         if state.turn and call and call.message and not decision.path and not body.message.strip():
             state.turn.rejected = call.call.name
-    elif body.scope != "once" and body.rule:
+    elif body.scope != "once" and body.rule and not decision.moved:
         _add_grant(state, decision.approval, body)
 
 
@@ -75,6 +75,17 @@ def _add_grant(state: SessionState, requested: control.ApprovalRequested, resolv
     grant = Grant(rule=resolved.rule, answers=answers, tool=tool, spec=requested.spec, until=resolved.until)
     if grant not in state.grants:
         state.grants.append(grant)
+
+
+def leave_folder(state: SessionState, old: control.SessionWorkspace | None, new: control.SessionWorkspace) -> None:
+    """Void the grants and approvals of a session that is bound to another folder: they hold only in the one before.
+
+    A session that was bound to no folder keeps the approvals that were requested in the new folder.
+    """
+    state.grants = []
+    for decision in state.decisions.values():
+        if decision.approval is not None and (old is not None or decision.approval.cwd != new.root):
+            decision.moved = True
 
 
 def drop_expired_grants(state: SessionState, now: str) -> None:

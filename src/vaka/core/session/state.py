@@ -20,7 +20,7 @@ from vaka.core.types.message import FailureReason, Text, ToolCall, ToolResult, U
 from vaka.core.types.progress import SubagentCompleted
 from vaka.core.types.tool import Effect, Grant
 
-FOLD_VERSION = "9"
+FOLD_VERSION = "10"
 """The version of the fold. Raise it when the same events fold to another state: older snapshots are then ignored."""
 
 CallPhase: TypeAlias = Literal["called", "started", "returned"]
@@ -68,6 +68,8 @@ class DecisionRecord(msgspec.Struct, omit_defaults=True):
     resolved: ApprovalResolved | None = None
     answered: QuestionAnswered | None = None
     expired: bool = False
+    moved: bool = False
+    """Whether the session was bound to another folder after the request, where an approval does not hold."""
 
     @property
     def waiting(self) -> bool:
