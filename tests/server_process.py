@@ -49,6 +49,10 @@ class ServerProcess:
         self.process.send_signal(number)
         return self._wait()
 
+    def wait(self) -> int:
+        """Wait for a process that has got a signal; return its exit code."""
+        return self._wait()[0]
+
     def _wait(self) -> tuple[int, str]:
         _, errors = self.process.communicate(timeout=TIMEOUT)
         return self.process.returncode, errors

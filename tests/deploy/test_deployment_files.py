@@ -11,7 +11,7 @@ import yaml
 from vaka.cli.commands.serve import serve
 from vaka.config.server_tables import ServerTable
 from vaka.config.setting_keys import SETTING_KEYS, parse_settings_text
-from vaka.server.health import PROBE_PATHS
+from vaka.server.health import PROBE_PATHS, READY_SECONDS
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
 DOCKERFILE = (DEPLOY / "docker" / "Dockerfile").read_text()
@@ -66,7 +66,9 @@ def test_the_deployment_has_probes_and_time_to_drain() -> None:
     table = ServerTable(**settings["server"].value)
     pod = find_object("Deployment")["spec"]["template"]["spec"]
     [container] = pod["containers"]
-    assert pod["terminationGracePeriodSeconds"] > 2 * table.drain_seconds
+    program, seconds = container["lifecycle"]["preStop"]["exec"]["command"]
+    assert (program, pod["terminationGracePeriodSeconds"] > int(seconds) + 2 * table.drain_seconds) == ("sleep", True)
+    assert container["readinessProbe"]["timeoutSeconds"] > READY_SECONDS
     parse_serve(container["args"])
     for probe in ("startupProbe", "livenessProbe", "readinessProbe"):
         request = container[probe]["httpGet"]

@@ -1,18 +1,21 @@
 """The worker processes of ``vaka serve``: the same command on a shared socket, replaced when they die."""
 
+import asyncio
 import os
 import select
 import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from types import FrameType
 
 import click
 
-from vaka.cli.errors import FAILED
+from vaka.cli.errors import FAILED, TERMINATED
 
 MIN_LIFETIME = 2.0
 """Seconds; a worker that dies earlier counts as one that cannot start."""
@@ -28,6 +31,39 @@ def take_socket(descriptor: int) -> socket.socket:
     return listener
 
 
+class SupervisorWatch:
+    """Ends this worker when its supervisor dies, however it does: a worker alone would hold the port for ever.
+
+    The supervisor has the other end of a pipe, which the system closes at its death. A supervisor that died before the
+    watch began is noticed too, and a thread reads, so that a worker whose event loop is blocked ends as well.
+    """
+
+    def __init__(self, descriptor: int, drain_seconds: float) -> None:
+        self._descriptor, self._seconds = descriptor, _stop_seconds(drain_seconds)
+        self._on_death: Callable[[], object] | None = None
+        os.set_inheritable(descriptor, False)
+        threading.Thread(target=self._watch, name="supervisor watch", daemon=True).start()
+
+    def call_on_death(self, loop: asyncio.AbstractEventLoop, stop: Callable[[], None]) -> None:
+        """Have the event loop stop the server; a process without this exits at once."""
+        self._on_death = lambda: loop.call_soon_threadsafe(stop)
+
+    def _watch(self) -> None:
+        with suppress(OSError):
+            while os.read(self._descriptor, 1):
+                pass
+        if self._on_death is not None:
+            with suppress(RuntimeError):  # the loop is closed: this process ends already
+                self._on_death()
+            time.sleep(self._seconds)
+        os._exit(TERMINATED)
+
+
+def _stop_seconds(drain_seconds: float) -> float:
+    """Return the seconds that a worker has to end."""
+    return 2 * drain_seconds + GRACE_SECONDS
+
+
 class WorkerSupervisor:
     """Starts workers, replaces those that die, and ends them all at a signal."""
 
@@ -36,6 +72,9 @@ class WorkerSupervisor:
         self._workers: list[tuple[subprocess.Popen[bytes], float]] = []
         self._signal = 0
         self._early_deaths = 0
+        self._stopping = False
+        self._life_read, self._life_write = os.pipe()
+        """A pipe whose second end only this process has: workers read its end when this process dies."""
 
     def run(self, command: Sequence[str] = ()) -> int:
         """Run workers until a signal; return the exit code. ``command`` is that of a worker; default: this one."""
@@ -57,13 +96,17 @@ class WorkerSupervisor:
         return 128 + self._signal
 
     def _note_signal(self, number: int, frame: FrameType | None) -> None:
-        if number != signal.SIGCHLD:
-            self._signal = number
+        if number == signal.SIGCHLD:
+            return
+        self._signal = number
+        for worker, _ in self._workers if self._stopping else ():  # a second signal waits for no turn
+            worker.terminate()
 
     def _start(self, arguments: Sequence[str], *, announce: bool) -> None:
-        descriptor = self._listener.fileno()
-        more = ["--worker-socket", str(descriptor), *(["--announce"] if announce else [])]
-        worker = subprocess.Popen([*arguments, *more], pass_fds=[descriptor])
+        descriptor, life = self._listener.fileno(), self._life_read
+        more = ["--worker-socket", str(descriptor), "--worker-life", str(life), *(["--announce"] if announce else [])]
+        # in a group of its own, since Ctrl-C in a terminal and the signal of this process would count as two signals
+        worker = subprocess.Popen([*arguments, *more], pass_fds=[descriptor, life], process_group=0)
         self._workers.append((worker, time.monotonic()))
 
     def _replace_dead(self, arguments: Sequence[str]) -> bool:
@@ -85,7 +128,8 @@ class WorkerSupervisor:
         self._listener.close()
         for worker, _ in self._workers:
             worker.terminate()
-        deadline = time.monotonic() + 2 * self._drain_seconds + GRACE_SECONDS
+        self._stopping = True
+        deadline = time.monotonic() + _stop_seconds(self._drain_seconds)
         for worker, _ in self._workers:
             try:
                 worker.wait(max(0.0, deadline - time.monotonic()))

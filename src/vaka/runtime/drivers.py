@@ -89,16 +89,26 @@ class SessionDrivers:
         for driver in self.active.values() if cancel else ():
             driver.finish("the runtime was closed")
 
-    async def close(self) -> None:
-        """Wait for running turns, after ``begin_close``.
+    async def finish_turns(self) -> None:
+        """Wait for running turns. A turn that waits for a decision stays in the log, to be resumed after it."""
+        self._suspend_waiting()
+        while self.active:
+            await asyncio.gather(*(driver.wait() for driver in list(self.active.values())))
+            await asyncio.sleep(0)
 
-        A turn that waits for a decision stays in the log and is resumed after the decision.
-        """
+    def _suspend_waiting(self) -> None:
         self.env.ask = "suspend" if self.env.ask == "wait" else self.env.ask
         for driver in self.active.values():
             driver.log.wake_waiters()
             if driver.waiting_for_claim:
                 driver.finish("the runtime was closed")
+
+    async def close(self) -> None:
+        """Wait for running turns, after ``begin_close``.
+
+        A turn that waits for a decision stays in the log and is resumed after the decision.
+        """
+        self._suspend_waiting()
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)

@@ -436,6 +436,13 @@ class Runtime:
         for store in self._owned_stores:
             await store.close()
 
+    async def finish_turns(self) -> None:
+        """Wait until no turn runs here, without closing: what is stored can be read and followed.
+
+        A turn that waits for a decision is suspended, as ``close`` does. Start no turns while this waits.
+        """
+        await self._drivers.finish_turns()
+
     def is_running(self, session: str) -> bool:
         """Return whether this process runs a turn of a session."""
         driver = self._drivers.active.get(parse_session_id(session))

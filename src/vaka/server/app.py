@@ -20,10 +20,10 @@ from vaka.server.auth.authenticator import open_authenticator
 from vaka.server.auth.jwt import JwtSettings
 from vaka.server.cors import AllowedOrigins
 from vaka.server.doors import doors_of
-from vaka.server.guard import Guard, RequestLimits, request_id_of
+from vaka.server.guard import PRINCIPAL_KEY, Guard, RequestLimits, request_id_of
 from vaka.server.limits import RateLimiter
 from vaka.server.principal import SCOPES, Principal
-from vaka.server.problems import Problem, problem_of, problem_response
+from vaka.server.problems import Problem, problem_before_login, problem_of, problem_response
 from vaka.server.service import AgentService
 from vaka.server.settings import ServerSettings
 
@@ -96,7 +96,7 @@ async def _handle_error(request: Request, error: Exception) -> Response:
         problem = Problem(error.status_code, code, detail, headers=error.headers)
     else:
         assert isinstance(error, Problem | VakaError)  # noqa: S101  # no other type is registered
-        problem = problem_of(error)
+        problem = problem_of(error) if PRINCIPAL_KEY in request.scope else problem_before_login(error)
     return problem_response(problem, request_id_of(request))
 
 

@@ -15,7 +15,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from vaka.core.types.errors import VakaError
 from vaka.server.principal import Principal
-from vaka.server.problems import Problem, problem_of, problem_response
+from vaka.server.problems import Problem, problem_before_login, problem_of, problem_response
 from vaka.server.settings import ServerSettings
 
 ErrorShape: TypeAlias = Callable[[Problem, str], ASGIApp]
@@ -188,7 +188,8 @@ class GuardedApp:
         except (Problem, VakaError) as error:
             if started:
                 raise
-            await self._errors(problem_of(error), request_id)(scope, receive, send_with_headers)
+            find_problem = problem_of if PRINCIPAL_KEY in scope else problem_before_login
+            await self._errors(find_problem(error), request_id)(scope, receive, send_with_headers)
 
 
 class _HandlerApp:

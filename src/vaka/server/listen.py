@@ -3,7 +3,7 @@
 import asyncio
 import signal
 import socket
-from collections.abc import Generator
+from collections.abc import Generator, Iterable
 from contextlib import contextmanager
 
 import uvicorn
@@ -41,12 +41,17 @@ def open_socket(host: str, port: int) -> socket.socket:
 
 
 class StoppableServer(uvicorn.Server):
-    """A server that ends followers before it waits for connections, and remembers the signal that stopped it."""
+    """A server that listens until its running turns have ended, and remembers the signal that stopped it.
+
+    Until then probes are answered that it is not ready, new turns are refused, and what is stored can be read.
+    """
 
     def __init__(self, service: AgentService) -> None:
         self._service = service
         self.signal = 0
         """The signal that stopped the server, 0 if none did."""
+        self.servers = []
+        self._sockets: list[socket.socket] = []
         # uvicorn logs the addresses of WebSockets, with their tickets, at the level info
         config = uvicorn.Config(
             create_app(service), http=BoundedHttpProtocol, ws="websockets-sansio", ws_max_size=MAX_MESSAGE_BYTES,
@@ -57,11 +62,27 @@ class StoppableServer(uvicorn.Server):
         super().__init__(config)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        for server in self.servers:
-            server.close()
+        self._service.refuse_turns()
+        await self._service.finish_turns()
+        self._close_listeners(sockets or ())
         self._service.drain()
         await self._service.streams.wait_for_followers(FAREWELL_SECONDS)  # uvicorn cuts WebSockets off
         await super().shutdown(sockets)
+
+    async def serve(self, sockets: list[socket.socket] | None = None) -> None:
+        self._sockets = sockets or []
+        await super().serve(sockets)
+
+    def stop_listening(self) -> None:
+        """Close the port at once and stop as at SIGTERM, for a process that another one replaces."""
+        self._stop(signal.SIGTERM)
+        self._close_listeners(self._sockets)
+
+    def _close_listeners(self, sockets: Iterable[socket.socket]) -> None:
+        for server in self.servers:
+            server.close()
+        for listener in sockets:
+            listener.close()
 
     @contextmanager
     def capture_signals(self) -> Generator[None]:
@@ -80,6 +101,7 @@ class StoppableServer(uvicorn.Server):
             self.force_exit = True
             self._service.hurry()
         self.should_exit, self.signal = True, number
+        self._service.refuse_turns()
 
 
 async def close_in_time(runtime: Runtime, service: AgentService | None) -> bool:

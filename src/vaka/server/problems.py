@@ -1,5 +1,6 @@
 """``Problem``: an error of a request, and its form as RFC 9457 problem details."""
 
+import logging
 from collections.abc import Mapping, Sequence
 from http import HTTPStatus
 from typing import Any
@@ -8,8 +9,10 @@ import msgspec
 from starlette.responses import Response
 
 from vaka.core.types.ending import Ending
-from vaka.core.types.errors import VakaError
+from vaka.core.types.errors import CannotOpen, Unavailable, VakaError
 from vaka.views.failures import Failure, make_failure
+
+_log = logging.getLogger("vaka.server")
 
 _RETRY_SECONDS = {409: 1, 503: 2}
 
@@ -35,6 +38,10 @@ def problem_of(error: Problem | VakaError) -> Problem:
     """Return the problem that an error is for the caller of a request."""
     if isinstance(error, Problem):
         return error
+    if isinstance(error, Unavailable | CannotOpen):
+        _log.warning("a request failed: %s", error)
+        detail = "the store of this server cannot be reached now; try again later"  # its address is for the log only
+        return Problem(503, "unavailable", detail, headers={"Retry-After": "2"})
     ending = Ending.of_error(error, "")
     failure = make_failure(error.code, str(error), ending.status, ending.retry_after)
     retry = _RETRY_SECONDS.get(failure.status) if error.code in ("busy", "unavailable", "closed") else None
@@ -51,6 +58,17 @@ def problem_of_failure(failure: Failure, *, ran_tools: bool = True) -> Problem:
     is_repeatable = failure.code in _REPEATABLE and not ran_tools
     headers = failure.retry_headers | ({} if is_repeatable else {"x-should-retry": "false"})
     return Problem(failure.status, failure.code, failure.message, headers=headers)
+
+
+def problem_before_login(error: Problem | VakaError) -> Problem:
+    """Return the problem that an error is for a caller who is not known yet: errors of the server have no details."""
+    problem = problem_of(error)
+    if isinstance(error, Problem) or problem.status < HTTPStatus.INTERNAL_SERVER_ERROR:
+        return problem
+    if not isinstance(error, Unavailable | CannotOpen):
+        _log.warning("a caller could not be authenticated: %s", error)
+    detail = "the caller cannot be authenticated now; the log of the server has the reason"
+    return Problem(problem.status, problem.code, detail, headers=problem.headers)
 
 
 def not_found(what: str) -> Problem:

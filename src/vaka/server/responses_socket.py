@@ -15,7 +15,7 @@ from vaka.server.bodies import check_json, decode_json
 from vaka.server.guard import principal_of, request_id_of
 from vaka.server.openai_errors import error_object, error_response
 from vaka.server.principal import Principal
-from vaka.server.problems import Problem, problem_of
+from vaka.server.problems import Problem, problem_before_login, problem_of
 from vaka.server.request_answers import AnswerPlace, RequestAnswer
 from vaka.server.service import PromptInput
 from vaka.server.stored_responses import OpenResponse, Responses
@@ -70,7 +70,8 @@ class ResponsesSocket:
         socket = WebSocket(scope, receive, send)
         try:
             await self._guard.admit(socket, "runs:write", changes=True)
-        except Problem as problem:
+        except (Problem, VakaError) as error:
+            problem = problem_before_login(error)
             await socket.send_denial_response(error_response(problem, request_id_of(socket)))
             return
         await socket.accept()

@@ -88,6 +88,8 @@ class AgentService:
         self.streams, self.decision_feed = OpenStreams(self.settings), DecisionFeed()
         self._usage: dict[str, UsageTotals] = {}
         self.draining, self._drain_end, self._hurry = False, 0.0, asyncio.Event()
+        self.closing = False
+        """Whether streams and sockets are being ended, the last part of draining."""
         self._make_runtime = make_runtime or self._copy_runtime
         runtime.keep_rules_in_store()
         self._runtimes: dict[str, Runtime] = {runtime.store.namespace: runtime}
@@ -121,10 +123,30 @@ class AgentService:
             await asyncio.wait(waited, timeout=self.drain_time_left(), return_when=asyncio.FIRST_COMPLETED)
             hurrying.cancel()
 
-    def drain(self) -> None:
-        """Accept no more turns, and end the streams that clients open again at another process."""
+    def refuse_turns(self) -> None:
+        """Accept no more turns, and answer probes that the server is not ready; all that is stored can be read."""
         if not self.draining:
             self.draining, self._drain_end = True, self.runtime.env.clock.monotonic() + self.settings.drain_seconds
+
+    async def finish_turns(self) -> None:
+        """Wait until the turns that run here have ended, at most the seconds that they have for that."""
+        hurrying = asyncio.create_task(self._hurry.wait())
+        finishing = asyncio.create_task(self._finish_all_turns())
+        waited: list[asyncio.Future[Any]] = [hurrying, finishing]
+        try:
+            await asyncio.wait(waited, timeout=self.drain_time_left(), return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for task in waited:
+                task.cancel()
+            await asyncio.wait(waited)
+
+    async def _finish_all_turns(self) -> None:
+        await asyncio.gather(*(runtime.finish_turns() for runtime in self._runtimes.values()))
+
+    def drain(self) -> None:
+        """Accept no more turns, and end the streams that clients open again at another process."""
+        self.refuse_turns()
+        self.closing = True
         self.streams.end_followers()
 
     def drain_time_left(self) -> float:
@@ -290,7 +312,7 @@ class AgentService:
         runtime, follower = await self.runtime_of(principal), Follower()
         info = await self.find_session(principal, session.id)
         collector: TurnCollector = DecisionCollector(session.id, key=key, turn=turn)
-        if wake and (info.turn or info.inputs):
+        if wake and not self.draining and (info.turn or info.inputs):
             await self._wake(session, follower)
         if not turn and not key:
             if not info.turn:
@@ -406,8 +428,8 @@ class AgentService:
     async def _continue(self, principal: Principal, id: str) -> None:
         """Continue the unfinished turn of a session if no process runs it."""
         runtime = await self.runtime_of(principal)
-        if runtime.is_running(id):
-            return
+        if self.draining or runtime.is_running(id):
+            return  # a server that drains leaves it to the other processes and the next start
         info = await runtime.store.sessions.find(parse_session_id(id))
         if info is not None and not info.live and (info.turn or info.inputs):
             await self._wake(await self.open_session(principal, id), Follower())
@@ -461,7 +483,13 @@ class AgentService:
 
     async def _recover(self, runtime: Runtime, info: SessionInfo) -> bool:
         mark = (runtime.store.namespace, info.id)
-        if info.live or not info.owner or runtime.is_running(info.id) or self._failures.get(mark) == info.head:
+        if (
+            self.draining
+            or info.live
+            or not info.owner
+            or runtime.is_running(info.id)
+            or self._failures.get(mark) == info.head
+        ):
             return False
         try:
             session = await runtime.open(self.find_agent(info.agent), id=info.id)

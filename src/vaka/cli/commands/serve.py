@@ -18,7 +18,7 @@ from vaka.cli import lazy, options
 from vaka.cli.bootstrap import load_flag_settings, print_notes, runtime_from_settings
 from vaka.cli.build_agent import DEFAULT_AGENT, apply_model_flags, load_agent_of_flags
 from vaka.cli.errors import INTERRUPTED, TERMINATED, Quit, UsageError
-from vaka.cli.serve_workers import WorkerSupervisor, take_socket
+from vaka.cli.serve_workers import SupervisorWatch, WorkerSupervisor, take_socket
 from vaka.cli.stdout import echo, flush_stdout
 from vaka.config.model_tables import InvalidTable
 from vaka.config.server_tables import FEATURE_NAMES, JwtTable, ServerTable, check_names
@@ -60,6 +60,7 @@ _DEFAULT_STORE_NOTE = (
 @click.option("--open", "open_page", is_flag=True, help="Open the console in the browser, logged in.")
 @click.option("--insecure", is_flag=True, help="Accept requests without a token. Only on an address of this machine.")
 @click.option("--worker-socket", type=int, hidden=True)
+@click.option("--worker-life", type=int, hidden=True)
 @click.option("--announce", is_flag=True, hidden=True)
 @options.tool_options
 @options.served_agent_options
@@ -74,6 +75,7 @@ def serve(agents: tuple[str, ...], **flags: Any) -> None:
     settings = load_flag_settings(flags)
     table = _read_table(flags, settings)
     is_worker = flags["worker_socket"] is not None
+    watch = SupervisorWatch(flags["worker_life"], table.drain_seconds) if flags["worker_life"] is not None else None
     if not is_worker:
         print_notes(settings.notes)
         _check_address(table, insecure=flags["insecure"])
@@ -84,7 +86,7 @@ def serve(agents: tuple[str, ...], **flags: Any) -> None:
     served = ServedAgents(agents, flags, settings)
     runner = asyncio.Runner(loop_factory=_loop_factory())
     with runner:
-        code = runner.run(_serve(served, table, flags, settings))
+        code = runner.run(_serve(served, table, flags, settings, watch))
     if code:
         raise Quit(code)
 
@@ -203,7 +205,10 @@ def _jwt_settings(table: JwtTable | None, environ: Mapping[str, str]) -> JwtSett
         raise ConfigError(f"server.jwt: {error}") from error
 
 
-async def _serve(agents: ServedAgents, table: ServerTable, flags: Mapping[str, Any], settings: Settings) -> int:
+async def _serve(
+    agents: ServedAgents, table: ServerTable, flags: Mapping[str, Any], settings: Settings,
+    watch: SupervisorWatch | None = None,
+) -> int:  # fmt: skip
     """Serve until a signal; return the exit code."""
     given = flags["worker_socket"]
     listener = open_socket(table.host, table.port) if given is None else take_socket(given)
@@ -216,6 +221,8 @@ async def _serve(agents: ServedAgents, table: ServerTable, flags: Mapping[str, A
             describe_settings=lambda: _describe_settings(settings),
         )  # fmt: skip
         server = StoppableServer(service)
+        if watch is not None:
+            watch.call_on_death(asyncio.get_running_loop(), server.stop_listening)
         if given is None or flags["announce"]:
             await _announce(service, listener.getsockname()[:2], open_page=flags["open_page"])
             _note_unusable_model(runtime, agents.governing)

@@ -15,7 +15,7 @@ from vaka import __version__
 from vaka.core.types.errors import VakaError
 from vaka.server.guard import Credentials, Door, read_credentials
 from vaka.server.principal import Principal
-from vaka.server.problems import Problem, problem_of
+from vaka.server.problems import Problem, problem_before_login, problem_of
 from vaka.server.service import AgentService
 from vaka.server.ws import frames
 from vaka.server.ws.frames import InvalidFrame, encode_control, encode_error, encode_reply, parse_frame
@@ -100,7 +100,7 @@ class Connection:
         except Problem as problem:
             await _close(self._send, frames.CLOSE_OVERLOADED, problem.detail)
             return
-        if self._service.draining:
+        if self._service.closing:
             self.cut()
         try:
             code, reason = await self._serve()
@@ -150,7 +150,7 @@ class Connection:
             if end.code != frames.CLOSE_UNAUTHENTICATED or credentials.kind not in ("none", "cookie"):
                 raise
         except VakaError as error:  # the store cannot be reached
-            raise ConnectionEnd(frames.CLOSE_OVERLOADED, str(error)) from error
+            raise ConnectionEnd(frames.CLOSE_OVERLOADED, problem_before_login(error).detail) from error
 
     async def _admit(self, credentials: Credentials) -> Principal:
         principal = await self._authenticate(credentials)
@@ -201,7 +201,7 @@ class Connection:
         try:
             result = await self._answer(frame)
         except (Problem, VakaError) as error:
-            problem = problem_of(error)
+            problem = problem_of(error) if self._handlers.principal is not None else problem_before_login(error)
             self.queue.put(encode_error(frame.id, _error_of(problem)))
             if isinstance(frame, frames.Subscribe) and problem.status == 404 and not self._handlers.subscriptions:
                 self._finish(frames.CLOSE_NO_SESSION, problem.detail)
