@@ -34,6 +34,7 @@ from vaka.core.types.errors import NetworkUnreachable as NetworkUnreachable
 from vaka.core.types.errors import NotADatabase as NotADatabase
 from vaka.core.types.errors import NotFound as NotFound
 from vaka.core.types.errors import RateLimited as RateLimited
+from vaka.core.types.errors import ReadOnlyStore as ReadOnlyStore
 from vaka.core.types.errors import Rejected as Rejected
 from vaka.core.types.errors import ReplayError as ReplayError
 from vaka.core.types.errors import SandboxError as SandboxError
@@ -83,6 +84,7 @@ __all__ = [
     "NotADatabase",
     "NotFound",
     "RateLimited",
+    "ReadOnlyStore",
     "Rejected",
     "ReplayError",
     "SandboxError",

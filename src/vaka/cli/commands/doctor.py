@@ -24,7 +24,8 @@ from vaka.config.documents import suggest
 from vaka.config.model_tables import hide_password
 from vaka.config.setting_keys import SETTING_KEYS
 from vaka.config.settings import Settings, load_settings, unknown_variables
-from vaka.core.types.errors import VakaError
+from vaka.core.ports.store import SessionQuery, Store
+from vaka.core.types.errors import ReadOnlyStore, VakaError
 from vaka.luau.program import INSTALL_PYLUAU
 from vaka.models.embedders import missing_embedder_command
 from vaka.models.local.model import missing_install_command
@@ -185,15 +186,23 @@ def _check_servers(settings: Settings) -> Iterator[Check]:
     yield Check("MCP servers", "note" if hint else "ok", f"{many}{wrong}{hint}")
 
 
+async def _check_write(store: Store, name: str, durability: str) -> Check:
+    began = time.perf_counter()
+    try:
+        await store.values.put(_PROBE_KEY, time.time())
+    except ReadOnlyStore as error:
+        await store.sessions.list(SessionQuery(limit=1))
+        return Check("store", "note", f"{name}: {error}")
+    took = (time.perf_counter() - began) * 1000
+    await store.values.put(_PROBE_KEY, None)
+    return Check("store", "ok", f"{name}, a durable write took {took:.1f} ms ({durability})")
+
+
 async def _check_store(settings: Settings, *, reindex: bool) -> list[Check]:
     name = hide_password(settings["store"])
     try:
         async with runtime_from_settings(settings) as runtime:
-            began = time.perf_counter()
-            await runtime.store.values.put(_PROBE_KEY, time.time())
-            took = (time.perf_counter() - began) * 1000
-            await runtime.store.values.put(_PROBE_KEY, None)
-            checks = [Check("store", "ok", f"{name}, a durable write took {took:.1f} ms ({settings['durability']})")]
+            checks = [await _check_write(runtime.store, name, settings["durability"])]
             if reindex:
                 checks.append(Check("reindex", "ok", f"{await runtime.store.reindex()} sessions"))
     except (VakaError, OSError) as error:

@@ -17,6 +17,7 @@
     │   ├── Corrupt
     │   │   └── NotADatabase  exit 3
     │   ├── CannotOpen  exit 3
+    │   ├── ReadOnlyStore  exit 3
     │   └── TooNew  exit 3
     ├── LogError
     ├── ModelError  exit 6
@@ -114,6 +115,10 @@ class Busy(StoreError, code="busy", exit_code=75):
 
 class Unavailable(StoreError, code="unavailable", exit_code=75):
     """The store cannot be reached now; whether the last write happened is unknown."""
+
+
+class ReadOnlyStore(StoreError, code="read_only", exit_code=3):
+    """The store can be read here, but not written: its disk or its folder is read-only."""
 
 
 class Corrupt(StoreError, code="corrupt"):

@@ -23,6 +23,7 @@ from vaka.core.types.errors import (
     Corrupt,
     InvalidInput,
     NotADatabase,
+    ReadOnlyStore,
     StoreError,
     Unavailable,
     VakaError,
@@ -34,7 +35,6 @@ _CORRUPT_CODES = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_
 _DISK_MESSAGES = {
     sqlite3.SQLITE_FULL: "the disk is full",
     sqlite3.SQLITE_IOERR: "the disk failed",
-    sqlite3.SQLITE_READONLY: "the database cannot be written",
     sqlite3.SQLITE_CANTOPEN: "the database cannot be opened",
     sqlite3.SQLITE_PERM: "the database may not be used",
     sqlite3.SQLITE_NOLFS: "the database is too large for its disk",
@@ -78,6 +78,8 @@ def translate_error(error: BaseException) -> VakaError:
     code, text = code_of(error) & 0xFF, str(error)
     if is_locked(error):
         return Busy("the database is locked by another process; try again")
+    if code == sqlite3.SQLITE_READONLY:
+        return ReadOnlyStore(f"the database can be read here, but not written ({text}); nothing was written")
     if code in _DISK_MESSAGES:
         return StoreError(f"{_DISK_MESSAGES[code]} ({text}); nothing was written")
     # We created the schema, so a missing table or column and undecodable text mean changed bytes.

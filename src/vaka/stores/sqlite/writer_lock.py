@@ -12,7 +12,7 @@ import uuid
 from functools import cache
 from pathlib import Path
 
-from vaka.core.types.errors import StoreError
+from vaka.core.types.errors import ReadOnlyStore, StoreError
 
 if sys.platform == "win32":
     import msvcrt
@@ -71,7 +71,7 @@ class WriterLock:
                 self._try_acquire(uuid.uuid4().hex)
         except OSError as error:
             message = f"no session can be claimed: the folder {str(self.folder)!r} cannot be used: {error.strerror}"
-            raise StoreError(message) from error
+            raise (ReadOnlyStore if error.errno == errno.EROFS else StoreError)(message) from error
         self.remove_stale_files()
 
     def is_held(self) -> bool:
