@@ -30,11 +30,21 @@ def pytest_collection() -> Generator[None, object, object]:
         gc.enable()
 
 
+LOOPS: dict[str, Callable[[], asyncio.AbstractEventLoop]] = {
+    "asyncio": asyncio.new_event_loop,
+    "uvloop": uvloop.new_event_loop,
+}
+
+
 def pytest_asyncio_loop_factories(item: pytest.Item) -> dict[str, Callable[[], asyncio.AbstractEventLoop]]:
-    """Run a test marked ``every_loop`` on asyncio's own loop and on uvloop, which ``vaka serve`` uses."""
-    if item.get_closest_marker("every_loop") is None:
-        return {"asyncio": asyncio.new_event_loop}
-    return {"asyncio": asyncio.new_event_loop, "uvloop": uvloop.new_event_loop}
+    """Run a test marked ``every_loop`` on asyncio's own loop and on uvloop, which ``vaka serve`` uses.
+
+    The other tests run on asyncio's, or on the one that ``VAKA_TEST_LOOP`` names.
+    """
+    if item.get_closest_marker("every_loop") is not None:
+        return LOOPS
+    name = os.environ.get("VAKA_TEST_LOOP", "asyncio")
+    return {name: LOOPS[name]}
 
 
 @pytest.fixture(scope="session")

@@ -200,6 +200,14 @@ def write_client(path: Path) -> int:
     return descriptor
 
 
+class _OutputProtocol(asyncio.StreamReaderProtocol):
+    """Closes the pipe at its end on every event loop; uvloop keeps one open whose protocol returns a true value."""
+
+    def eof_received(self) -> bool:
+        super().eof_received()
+        return False
+
+
 async def start_forked(arguments: Sequence[str], env: Mapping[str, str], *, limit: int = 1 << 16) -> StreamedProcess:
     """Start a program of the repository in a session of its own, with pipes for stdin and stdout."""
     loop = asyncio.get_running_loop()
@@ -210,7 +218,7 @@ async def start_forked(arguments: Sequence[str], env: Mapping[str, str], *, limi
         os.close(in_reader)
         os.close(out_writer)
     output = asyncio.StreamReader(limit)
-    await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(output), open(out_reader, "rb", 0))  # noqa: PTH123, SIM115
+    await loop.connect_read_pipe(lambda: _OutputProtocol(output), open(out_reader, "rb", 0))  # noqa: PTH123, SIM115
     transport, protocol = await loop.connect_write_pipe(
         lambda: asyncio.StreamReaderProtocol(asyncio.StreamReader()),
         open(in_writer, "wb", 0),  # noqa: PTH123, SIM115

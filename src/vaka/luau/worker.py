@@ -6,7 +6,7 @@ import signal
 import sys
 from collections import OrderedDict, deque
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 from vaka.core.types.errors import Closed, InvalidInput, ScriptError, ScriptLimit
 from vaka.core.types.ids import JSON
@@ -55,9 +55,8 @@ class WorkerProcess(asyncio.SubprocessProtocol):
         self._transport: asyncio.SubprocessTransport | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.SubprocessTransport)  # noqa: S101  # asyncio passes this type to a SubprocessProtocol
-        self._transport = transport
-        self.pid = transport.get_pid()
+        self._transport = cast("asyncio.SubprocessTransport", transport)  # uvloop's is one only by its methods
+        self.pid = self._transport.get_pid()
 
     def pipe_data_received(self, fd: int, data: bytes) -> None:
         if fd != 1:

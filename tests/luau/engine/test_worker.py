@@ -23,6 +23,8 @@ from vaka.luau.require import Library, Module
 from vaka.luau.scheduler import NullJournal, drive
 from vaka.luau.worker import RemoteScript, WorkerPool, WorkerProcess
 
+pytestmark = pytest.mark.every_loop
+
 WAIT = Program("return ask('x', ...)", "wait.luau", preludes=(ASK_PRELUDE,))
 
 

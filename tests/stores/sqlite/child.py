@@ -10,6 +10,8 @@ import sys
 from collections.abc import Awaitable, Callable
 from contextlib import aclosing
 
+import uvloop
+
 from vaka.core.types.errors import Busy, ConflictError, StoreError
 from vaka.core.types.event import Event
 from vaka.core.types.ids import SessionId
@@ -171,4 +173,6 @@ async def main(command: str, path: str, *arguments: str) -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run(main(*sys.argv[1:]))
+    loop_factory = uvloop.new_event_loop if os.environ.get("VAKA_TEST_LOOP") == "uvloop" else None
+    with asyncio.Runner(loop_factory=loop_factory) as runner:
+        runner.run(main(*sys.argv[1:]))

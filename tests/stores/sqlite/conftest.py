@@ -1,5 +1,6 @@
 """Stores in real files, and real processes beside this one."""
 
+import asyncio
 import signal
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
@@ -50,12 +51,13 @@ Spawn = Callable[..., Awaitable[Child]]
 
 @pytest.fixture
 async def spawn(path: Path) -> AsyncIterator[Spawn]:
-    """Start children on the test's database; none outlives the test."""
+    """Start children on the test's database, with the test's kind of event loop; none outlives the test."""
     children: list[Child] = []
+    loop = {"VAKA_TEST_LOOP": type(asyncio.get_running_loop()).__module__.partition(".")[0]}
 
     async def start(command: str, *arguments: object, **environment: str) -> Child:
         words = ["-m", "tests.stores.sqlite.child", command, str(path), *map(str, arguments)]
-        children.append(Child(await start_forked(words, without_coverage() | environment)))
+        children.append(Child(await start_forked(words, without_coverage() | loop | environment)))
         return children[-1]
 
     yield start

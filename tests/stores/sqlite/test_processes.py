@@ -103,6 +103,7 @@ async def test_failpoints_can_be_counted(spawn: Spawn, tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.every_loop
 async def test_an_append_in_another_process_wakes_a_wait(store: SqliteStore, spawn: Spawn) -> None:
     child = await spawn("hold")
     assert await child.read_line() == "held"
@@ -114,6 +115,7 @@ async def test_an_append_in_another_process_wakes_a_wait(store: SqliteStore, spa
         assert await child.read_line() == str(head + 1)
 
 
+@pytest.mark.every_loop
 async def test_an_offer_from_another_process_wakes_the_writer(store: SqliteStore, spawn: Spawn) -> None:
     await begin_session(store, "s")
     waiting = asyncio.create_task(store.events.wait(S, after=1))
@@ -122,6 +124,7 @@ async def test_an_offer_from_another_process_wakes_the_writer(store: SqliteStore
     assert await waiting == 2
 
 
+@pytest.mark.every_loop
 async def test_snapshots_come_from_another_process(store: SqliteStore, spawn: Spawn) -> None:
     child = await spawn("share")
     assert await child.read_line() == "ready"
@@ -136,6 +139,7 @@ async def test_snapshots_come_from_another_process(store: SqliteStore, spawn: Sp
                 shown = event.data.text
 
 
+@pytest.mark.every_loop
 async def test_followers_continue_with_the_next_writer_when_theirs_was_killed(store: SqliteStore, spawn: Spawn) -> None:
     first = await spawn("hold")
     assert await first.read_line() == "held"

@@ -23,6 +23,8 @@ from vaka.testing.stores.sealed_events import (
     write_session,
 )
 
+pytestmark = pytest.mark.every_loop
+
 S = SessionId("s")
 FOLLOW_LINE = b'{"follow":"s"}\n'
 
@@ -204,6 +206,9 @@ async def test_an_idle_connection_is_closed(store: SqliteStore, path: Path) -> N
 
 
 async def test_close_leaves_no_task_file_or_descriptor(path: Path) -> None:
+    first = await asyncio.start_server(lambda _, __: None, "127.0.0.1", 0)
+    first.close()  # with its first listener uvloop opens a descriptor that it keeps
+    await first.wait_closed()
     before = len(os.listdir("/proc/self/fd")) if Path("/proc/self/fd").is_dir() else 0  # noqa: PTH208  # of this process
     tasks = asyncio.all_tasks()
     store, other = SqliteStore(path), SqliteStore(path)

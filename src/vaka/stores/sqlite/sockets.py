@@ -13,6 +13,7 @@ import socket
 import sys
 from collections.abc import Callable, Generator, Sequence
 from pathlib import Path
+from typing import cast
 
 import msgspec
 
@@ -108,9 +109,8 @@ class FollowerConnection(asyncio.Protocol):
         self.transport: asyncio.Transport | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)  # noqa: S101  # what create_unix_server gives
-        transport.set_write_buffer_limits(high=MAX_BUFFERED_BYTES)
-        self.transport = transport
+        self.transport = cast("asyncio.Transport", transport)  # uvloop's is one only by its methods
+        self.transport.set_write_buffer_limits(high=MAX_BUFFERED_BYTES)
         self._server.connections.add(self)
         if self._server.closed:
             self.abort()
