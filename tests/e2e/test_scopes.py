@@ -44,7 +44,7 @@ async def test_a_key_that_may_only_read_gets_a_composer_and_actions_that_say_so(
             await expect_refused(page.get_by_role("button", name=name, exact=True), "runs:write")
         await expect(page.get_by_label("Label of a new checkpoint")).not_to_be_editable()
         await console.open("/agents")
-        await expect_refused(page.get_by_role("button", name="Read definitions again"), "admin")
+        await expect_refused(page.get_by_role("button", name="Read definitions again"), "operator")
         await console.open("/agents/operator/deploy")
         await expect_refused(page.get_by_role("button", name="Run"), "tools:execute")
         await console.open("/settings")

@@ -16,6 +16,7 @@ async def test_a_child_agent_is_shown_by_its_name(server: ConsoleServer, open_co
         await expect(panel.get_by_role("listitem").filter(has_text="scout")).to_contain_text("completed")
         await console.open("/sessions/trip/trace")
         await expect(page.locator(".span-row").filter(has_text="scout").first).to_be_visible()
+        await expect(page.locator(".span-row").filter(has_text="agent-")).to_have_count(0)
         console.check()
 
 

@@ -2,12 +2,12 @@ import type { ComponentProps } from "preact";
 import { me } from "./api.ts";
 import { Icon } from "./icons.tsx";
 
-export type Scope = "runs:read" | "runs:write" | "approvals:write" | "tools:execute" | "admin" | "debug";
+export type Scope = "runs:read" | "runs:write" | "approvals:write" | "tools:execute" | "admin" | "operator";
 
 /** Why the credential of this page may not do something; "" when it may. The server decides, the page says it before a person tries. */
 export function missing(scope: Scope): string {
   const scopes = me.value?.scopes;
-  return !scopes || scopes.includes(scope) || scopes.includes("admin") ? "" : `Your key does not have the scope ${scope}`;
+  return !scopes || scopes.includes(scope) ? "" : `Your key does not have the scope ${scope}`;
 }
 
 /** A button that needs a scope. Without the scope it does nothing, and its title says why; it keeps the focus, so that the reason can be found. */

@@ -154,6 +154,7 @@ export interface Setting {
 export interface Me {
   id: string;
   namespace: string;
+  /** Every scope that the caller has, those that another one includes as well. */
   scopes: string[];
 }
 

@@ -1,9 +1,10 @@
 import { useEffect, useRef, useState } from "preact/hooks";
-import { api } from "../api.ts";
+import { api, me } from "../api.ts";
 import { ago, until } from "../format.ts";
 import { Icon } from "../icons.tsx";
 import { path } from "../router.ts";
 import { missing, type Scope, ScopedButton, ScopeNotice } from "../scopes.tsx";
+import { recent } from "../shared.ts";
 import { report, toast } from "../toast.ts";
 import { useNow } from "./basics.tsx";
 import { JsonField } from "./SchemaForm.tsx";
@@ -77,7 +78,7 @@ function Approval({ pending, wish, onDone }: { pending: Pending; wish: string | 
   const [busy, setBusy] = useState(false);
   const [message, setMessage] = useState("");
   const [args, setArgs] = useState<{ value: unknown; valid: boolean }>({ value: pending.call?.arguments ?? {}, valid: true });
-  const scopes = pending.scopes.filter((each) => each !== "once");
+  const scopes = rememberScopes(pending);
   const [scope, setScope] = useState(scopes[0] ?? "session");
   const [rule, setRule] = useState(pending.grant);
   const field = useRef<HTMLTextAreaElement>(null);
@@ -134,7 +135,14 @@ function Approval({ pending, wish, onDone }: { pending: Pending; wish: string | 
   );
 }
 
-const SCOPES: Record<string, string> = { session: "this session", project: "this project", user: "you, in every project" };
+const SCOPES: Record<string, string> = { session: "this session", project: "all sessions of its owner in this folder", user: "all sessions of its owner" };
+
+/** How long an approval may count. A rule for the sessions of another owner needs the scope admin. */
+function rememberScopes(pending: Pending): string[] {
+  const owner = recent.value.find((each) => each.id === pending.session)?.owner;
+  const forOwner = owner === me.value?.id || !missing("admin");
+  return pending.scopes.filter((each) => each === "session" || (each !== "once" && forOwner));
+}
 
 function Question({ pending, onDone }: { pending: Pending; onDone: (() => void) | undefined }) {
   const [answer, setAnswer] = useState("");

@@ -27,7 +27,7 @@ function AgentList() {
   const reread = () => api.reloadAgents().then(() => { toast("Definitions read again"); reload(); void refreshAgents(); }, report);
   return (
     <>
-      <div class="row"><span class="muted grow">{plural(data.data.length, "agent")}</span><ScopedButton scope="admin" class="small" onClick={reread}><Icon name="turn" />Read definitions again</ScopedButton></div>
+      <div class="row"><span class="muted grow">{plural(data.data.length, "agent")}</span><ScopedButton scope="operator" class="small" onClick={reread}><Icon name="turn" />Read definitions again</ScopedButton></div>
       {data.data.length === 0 ? <Empty icon="agent" title="No agent is served" command="vaka serve --agent NAME" /> : (
         <div class="cards">
           {data.data.map((agent) => (

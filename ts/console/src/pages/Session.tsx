@@ -18,6 +18,9 @@ import { forker } from "./Chat.tsx";
 
 const TABS = ["transcript", "trace", "events", "checkpoints", "replay"] as const;
 
+/** On a narrow screen the tabs are wider than the screen; the open one stays in sight. */
+const scrollToTab = (tab: HTMLElement | null) => tab?.scrollIntoView({ block: "nearest", inline: "nearest" });
+
 /** One session: its transcript, trace, events, checkpoints and replay. */
 export function SessionPage() {
   const [id = "", tab = "transcript"] = route.value.rest;
@@ -25,7 +28,7 @@ export function SessionPage() {
   return (
     <div class="column" style={{ height: "100%", gap: 0 }}>
       <nav class="tabs" aria-label="Views of this session">
-        {TABS.map((each) => <a key={each} href={path("sessions", id, each)} aria-current={each === tab ? "page" : undefined}>{each}</a>)}
+        {TABS.map((each) => <a key={each} href={path("sessions", id, each)} aria-current={each === tab ? "page" : undefined} ref={each === tab ? scrollToTab : undefined}>{each}</a>)}
         <span class="grow" />
         {data && <span class="row" style={{ flex: "none" }}><Status status={data.status} /><span class="faint small">{ago(data.updated)}</span><a class="button small" href={path("chat", id)}><Icon name="chat" />Chat</a></span>}
       </nav>

@@ -16,7 +16,7 @@ export function SettingsPage() {
           <Identity />
           <Health />
         </div>
-        {missing("debug") ? <ScopeNotice scope="debug">The configuration of the server is not shown</ScopeNotice> : <Configuration />}
+        {missing("operator") ? <ScopeNotice scope="operator">The configuration of the server is not shown</ScopeNotice> : <Configuration />}
       </div>
     </div>
   );

@@ -7,7 +7,7 @@ import { compact, cost, count, duration } from "../format.ts";
 import { Icon, KIND_ICONS } from "../icons.tsx";
 import { useShortcuts } from "../keys.ts";
 import type { Span, Trace } from "../types.ts";
-import { buildTree, endOf, type Filter, firstError, isError, listRows, NO_FILTER, pathOf, type Row, ticks, treeRows, type Tree } from "./layout.ts";
+import { agentsOf, buildTree, endOf, type Filter, firstError, isError, listRows, NO_FILTER, type Row, ticks, treeRows, type Tree } from "./layout.ts";
 import { MiniMap, type Range, zoomed } from "./MiniMap.tsx";
 import { SpanDetail } from "./SpanDetail.tsx";
 
@@ -177,14 +177,14 @@ interface SpanRowProps {
 const SpanRow = memo(({ row, view, tree, range, selected, onSelect, onToggle }: SpanRowProps) => {
   const { span } = row;
   const took = endOf(span, tree.end) - span.start_ms;
-  const path = pathOf(span);
+  const agents = agentsOf(span, tree);
   const common = { id: `span-${span.id}`, "aria-selected": selected, onClick: () => onSelect(span.id) };
   const name = (
     <>
       <span class={isError(span) ? "is-error" : `kind-${span.kind}`}><Icon name={isError(span) ? "alert" : (KIND_ICONS[span.kind] ?? "step")} label={isError(span) ? `${span.kind}, failed` : span.kind} /></span>
-      <span class={`label ${isError(span) ? "is-error" : ""}`} title={path ? `${span.name} (${path})` : span.name}>{span.name}</span>
+      <span class={`label ${isError(span) ? "is-error" : ""}`} title={agents ? `${span.name} (${agents})` : span.name}>{span.name}</span>
       {row.repeats > 1 && <span class="chip">×{row.repeats}</span>}
-      {path && <span class="lane-path ellipsis">{path}</span>}
+      {agents && <span class="lane-path ellipsis">{agents}</span>}
     </>
   );
   const tokens = span.tokens?.total ? `${compact(span.tokens.total)} tok` : "";

@@ -23,12 +23,21 @@ export interface Tree {
   roots: Span[];
   children: Map<string, Span[]>;
   byId: Map<string, Span>;
+  /** The name of each child agent, by its path. */
+  agents: Map<string, string>;
   end: number;
 }
 
 export const endOf = (span: Span, end: number): number => span.end_ms ?? end;
 export const isError = (span: Span): boolean => span.status === "error";
 export const pathOf = (span: Span): string => (Array.isArray(span.path) ? span.path.join("/") : (span.path ?? ""));
+
+/** The names of the agents on the path of a span, "" for the root agent. The span of a child has its own name as label. */
+export function agentsOf(span: Span, tree: Tree): string {
+  const parts = pathOf(span).split("/").filter(Boolean);
+  const names = parts.map((part, index) => tree.agents.get(parts.slice(0, index + 1).join("/")) ?? part);
+  return (span.kind === "subagent" ? names.slice(0, -1) : names).join(" / ");
+}
 
 export function errorText(error: Span["error"]): string {
   if (!error) return "";
@@ -38,9 +47,11 @@ export function errorText(error: Span["error"]): string {
 export function buildTree(spans: Span[]): Tree {
   const byId = new Map(spans.map((span) => [span.id, span]));
   const children = new Map<string, Span[]>();
+  const agents = new Map<string, string>();
   const roots: Span[] = [];
   let end = 0;
   for (const span of spans) {
+    if (span.kind === "subagent") agents.set(pathOf(span), span.name);
     end = Math.max(end, span.start_ms, span.end_ms ?? 0);
     if (!span.parent || !byId.has(span.parent)) roots.push(span);
     else {
@@ -49,7 +60,7 @@ export function buildTree(spans: Span[]): Tree {
       else children.set(span.parent, [span]);
     }
   }
-  return { roots, children, byId, end };
+  return { roots, children, byId, agents, end };
 }
 
 export function matches(span: Span, filter: Filter, end: number): boolean {
