@@ -188,10 +188,11 @@ async def test_a_session_changes_its_model_from_run_to_run_and_usage_has_both(sh
     assert texts[1:] == ["First.", "One.", "Second."]
     usage = shell.vaka("sessions", "show", "s", "--usage")
     assert re.findall(r"^(\S+) +(\d+) ", usage.out, re.MULTILINE) == [
-        ("claude-sonnet-5", "1"), ("gpt-5-mini", "1"), ("all", "2"),
+        ("anthropic/claude-sonnet-5", "1"), ("openai-chat/gpt-5-mini", "1"), ("all", "2"),
     ]  # fmt: skip
     stats = shell.vaka("sessions", "show", "s", "--usage", "--json").json
-    assert (stats["request_count"], set(stats["by_model"])) == (2, {"claude-sonnet-5", "gpt-5-mini"})
+    names = {"anthropic/claude-sonnet-5", "openai-chat/gpt-5-mini"}
+    assert (stats["request_count"], set(stats["by_model"])) == (2, names)
     assert stats["usage"]["cost"] > 0
 
 

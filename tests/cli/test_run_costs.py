@@ -54,7 +54,8 @@ async def test_the_question_about_a_page_is_in_the_result_the_usage_and_the_log(
     result = done.json
     assert (done.code, result["text"]) == (0, "The page says 42.")
     assert [request.model for request in provider.requests] == ["root", "small", "root"]
-    assert {name: used["total"] for name, used in result["models"].items()} == {"root": 220, "small": 1100}
+    totals = {name: used["total"] for name, used in result["models"].items()}
+    assert totals == {"openai-chat/root": 220, "openai-chat/small": 1100}
     root, small = 2 * (100 * 10 + 10 * 20) / 1e6, (1000 * 1 + 100 * 2) / 1e6
     assert result["cost"] == pytest.approx(root + small)
     shown = shell.vaka("sessions", "show", "s", "--usage", "--json").json
@@ -62,7 +63,7 @@ async def test_the_question_about_a_page_is_in_the_result_the_usage_and_the_log(
     assert shown["by_agent"]["web"]["usage"]["cost"] == pytest.approx(small)
     asked = [event for event in shell.events("s") if event["type"] == "usage" and "call" in event["data"]]
     assert [(event["data"]["call"], event["data"]["model"], event["turn"]) for event in asked] == [
-        ("call_1", "small", result["turn_id"])
+        ("call_1", "openai-chat/small", result["turn_id"])
     ]
 
 

@@ -7,7 +7,8 @@ from typing import Annotated, Any, Literal
 
 import vaka
 from vaka.agents.react import Agent
-from vaka.core.ports.model import Chunk, Prompt, ReasoningChunk, StopChunk, TextChunk
+from vaka.core.ports.model import Chunk, Prompt, ReasoningChunk, StopChunk, TextChunk, UsageChunk
+from vaka.core.types.message import Usage
 from vaka.testing import ScriptedModel, call, calls, fail, say
 
 ANSWER = """## Two ways to Hilo
@@ -167,4 +168,5 @@ class GatedModel:
         await asyncio.to_thread(self.gate.read_text)
         for piece in pieces(self.rest):
             yield TextChunk(piece)
+        yield UsageChunk(Usage(input=120, output=60), f"{self.name}-2026-01-31")
         yield StopChunk("end")

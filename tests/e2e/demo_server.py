@@ -12,6 +12,7 @@ import uvicorn
 import vaka
 from tests.e2e.demo_agents import GatedModel, make_agents
 from tests.server.conftest import KnownTokens, NoLimits
+from vaka.models import MeteredModel, PriceList
 from vaka.runtime.runtime import Runtime
 from vaka.server.app import create_app
 from vaka.server.guard import Guard
@@ -30,7 +31,8 @@ async def main(port: int, store: str, gate: Path) -> None:
     """Serve until the process is killed; print a line once the port is open."""
     if not gate.exists():
         os.mkfifo(gate)
-    gated = vaka.Agent("tides", description="Knows the tide.", model=GatedModel(gate, FIRST, REST))
+    model = MeteredModel(GatedModel(gate, FIRST, REST), PriceList())
+    gated = vaka.Agent("tides", description="Knows the tide.", model=model)
     agents = {agent.name: agent for agent in [*make_agents(), gated]}
     async with Runtime(store=store, ask="wait", ask_for=("deploy",)) as runtime:
         guard = Guard(ServerSettings(), KnownTokens(), NoLimits())

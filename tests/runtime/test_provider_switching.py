@@ -119,7 +119,7 @@ async def test_each_provider_gets_the_whole_conversation_and_only_its_own_reason
         if isinstance(part, Reasoning)
     ]
     assert "".join(part.text for part in thoughts) == "".join(f"Thought {number}." for number in range(2 * len(TOUR)))
-    assert models_with_usage(log) == {NAMES[wire].partition("/")[2] for wire in TOUR}
+    assert models_with_usage(log) == {NAMES[wire] for wire in TOUR}
 
 
 def models_with_usage(log: Sequence[Event]) -> set[str]:

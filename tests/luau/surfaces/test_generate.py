@@ -214,7 +214,7 @@ async def test_only_the_last_usage_of_a_call_is_recorded() -> None:
         record_usage=costs.append,
     )
     assert await run_for_result("return ctx.generate('m', 'x')", services=services) == "a"
-    assert costs == [UsageRecorded(model="real", usage=Usage(input=5, output=2))]
+    assert costs == [UsageRecorded(model="function", usage=Usage(input=5, output=2))]
 
 
 async def test_the_usage_of_a_discarded_attempt_is_recorded() -> None:

@@ -76,9 +76,10 @@ async def test_usage_names_the_model_that_answered() -> None:
     chunks = await drain_stream(
         FallbackModel([named_model("a", fail()), named_model("b", say("", usage=usage) | {"repeat": True})])
     )
-    assert chunks[2:] == [UsageChunk(Usage(input=3, output=1), "b"), StopChunk()]
+    assert chunks[2:] == [UsageChunk(Usage(input=3, output=1), "b", counted_as="b"), StopChunk()]
     known = UsageChunk(Usage(input=1), "a-2026")
-    assert await drain_stream(FallbackModel([FailingModel([known, StopChunk()])])) == [known, StopChunk()]
+    named = await drain_stream(FallbackModel([FailingModel([known, StopChunk()])]))
+    assert named == [UsageChunk(Usage(input=1), "a-2026", counted_as="trying"), StopChunk()]
 
 
 async def test_the_last_error_is_raised_with_all_that_were_tried() -> None:

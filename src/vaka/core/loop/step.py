@@ -178,7 +178,7 @@ def _record_usage(turn: Turn, assembly: MessageAssembly, reservation: Reservatio
     if assembly.stop is None:
         usage = estimate_partial_usage(turn.recipe.model, reservation.prompt, usage, assembly.character_count)
     if usage != Usage():
-        turn.log.defer(turn.scope, _usage_event(turn, usage, assembly.model, assembly.first_ms))
+        turn.log.defer(turn.scope, _usage_event(turn, usage, assembly))
 
 
 def _keep_partial_text(turn: Turn, assembly: MessageAssembly, reservation: Reservation) -> None:
@@ -212,7 +212,7 @@ async def _record_answer(
         tools=await _store_text(turn, turn.recipe.prompt_parts.sent_menu(sent.tools).digested_text)
         if sent.tools != planned.tools else None,
     )  # fmt: skip
-    used = _usage_event(turn, assembly.usage, message.model, assembly.first_ms)
+    used = _usage_event(turn, assembly.usage, assembly)
     turn.log.defer(turn.scope, body, used)
     await report_cache_bust(turn.log, turn.scope, sent, body, used, assembly.miss_price)
     turn.log.defer(turn.scope, *[progress.ToolCalled(call=call, message_id=message.id) for call in calls])
@@ -228,5 +228,7 @@ async def _store_text(turn: Turn, text: DigestedText) -> Digest | None:
     return (await store_prompt_texts(turn.log, [text], turn.env.stored_digests))[0].digest
 
 
-def _usage_event(turn: Turn, usage: Usage, model: str, ms: int | None) -> monitor.UsageRecorded:
-    return monitor.UsageRecorded(model=model or turn.recipe.model.name, usage=usage, agent=turn.agent, first_ms=ms or 0)
+def _usage_event(turn: Turn, usage: Usage, assembly: MessageAssembly) -> monitor.UsageRecorded:
+    return monitor.UsageRecorded(
+        model=assembly.called_model, usage=usage, agent=turn.agent, first_ms=assembly.first_ms or 0
+    )

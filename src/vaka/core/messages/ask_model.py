@@ -122,7 +122,7 @@ class _ModelQuestion:
         )  # fmt: skip
 
     def _record_usage(self) -> None:
-        usage, model = self._last_usage.usage, self._last_usage.model or self._model.name
+        usage, model = self._last_usage.usage, self._last_usage.counted_as or self._model.name
         self._last_usage = UsageChunk(Usage())
         if self._stop is None:
             written = sum(map(len, self._text_parts)) + self._reasoning_chars

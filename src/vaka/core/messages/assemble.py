@@ -74,6 +74,8 @@ class MessageAssembly:
         self.usage = Usage()
         self.model = model
         """The model that was called, or the one that the stream names."""
+        self.called_model = model
+        """The model that was called: its usage is counted under this name, whatever the provider calls it."""
         self.miss_price = 0.0
         self.stop: str | None = None
         self.first_ms: int | None = None
@@ -106,6 +108,7 @@ class MessageAssembly:
                 return self._add_reasoning(chunk)
             case UsageChunk():
                 self.usage, self.model, self.miss_price = chunk.usage, chunk.model or self.model, chunk.miss_price
+                self.called_model = chunk.counted_as or self.called_model
             case StopChunk():
                 self.stop = chunk.reason
             case CitationChunk():

@@ -64,8 +64,11 @@ class UsageChunk(msgspec.Struct, frozen=True, gc=False):
 
     usage: Usage
     model: str = ""
+    """The model as the provider names it, which may be a dated version of the one that was called."""
     miss_price: float = 0.0
     """US dollars that a token of the prompt costs more when it is not read from the provider's cache; 0 if unknown."""
+    counted_as: str = ""
+    """The name of the model that was called, if a wrapper has chosen it; the usage is counted under this name."""
 
 
 class RetryChunk(msgspec.Struct, frozen=True, gc=False):

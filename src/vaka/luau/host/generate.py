@@ -351,7 +351,7 @@ class ModelCaller:
             usage = estimate_partial_usage(model, prompt, usage, written_chars)
         if self._services.record_usage is not None and (written_chars is None or usage != Usage()):
             call = self._journal.call if self._journal is not None else None
-            name = cost.model or model.name
+            name = cost.counted_as or model.name
             self._services.record_usage(UsageRecorded(model=name, usage=usage, agent=prompt.agent, call=call))
 
     async def read_answer(self, model: Model, prompt: Prompt) -> str:

@@ -223,10 +223,10 @@ class MeteredModel(ModelWrapper):
         usage: Usage = chunk.usage
         price = self._find_price(chunk.model)
         if price is None:
-            return UsageChunk(usage, chunk.model)
+            return UsageChunk(usage, chunk.model, counted_as=chunk.counted_as)
         if not usage.cost:
             usage = msgspec.structs.replace(usage, cost=price.cost(usage))
-        return UsageChunk(usage, chunk.model, price.cache_miss_cost(usage))
+        return UsageChunk(usage, chunk.model, price.cache_miss_cost(usage), chunk.counted_as)
 
     def _find_price(self, reported: str) -> Price | None:
         """Return the price of the model that the provider reported, else of the one that was called."""

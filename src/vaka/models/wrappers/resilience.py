@@ -255,8 +255,9 @@ class FallbackModel:
             try:
                 async with aclosing(model.stream(with_call_number(prompt, number))) as chunks:
                     async for chunk in chunks:
-                        if isinstance(chunk, UsageChunk) and not chunk.model:
-                            chunk = UsageChunk(chunk.usage, model.name, chunk.miss_price)
+                        if isinstance(chunk, UsageChunk):
+                            named = {"model": chunk.model or model.name, "counted_as": chunk.counted_as or model.name}
+                            chunk = msgspec.structs.replace(chunk, **named)
                         elif isinstance(chunk, RetryChunk):
                             number += 1
                         yield chunk
