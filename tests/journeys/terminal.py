@@ -7,6 +7,7 @@ import signal
 import struct
 import subprocess
 import termios
+import time
 from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
@@ -71,8 +72,10 @@ class Terminal:
         self.wait_until(lambda: self.text.count(text) >= times, f"{text!r} to appear")
 
     def wait_until(self, condition: Callable[[], bool], wanted: str) -> None:
+        deadline = time.monotonic() + PATIENCE  # a status line that changes every second is no progress
         while not condition():
-            assert self._read(), f"expected {wanted}\nThe screen is:\n{self.text}"
+            is_alive = self._read() and time.monotonic() < deadline
+            assert is_alive, f"expected {wanted}\nThe screen is:\n{self.text}"
 
     def kill(self) -> None:
         """End the command with SIGKILL."""

@@ -10,10 +10,15 @@ from tests.journeys.harbour import Harbour
 from tests.journeys.provider import MODELS
 
 STORES = ["sqlite", "postgres"]
+PATHS = {
+    "chat": "/v1/chat/completions",
+    "responses": "/v1/responses",
+    "anthropic": "/v1/messages",
+    "gemini": "/v1beta/models/tide-1:streamGenerateContent?alt=sse",
+}
 COMBINATIONS = list(product(DOORS, STORES, MODELS))
-SAMPLE = {
-    (door, STORES[number % 2], list(MODELS)[number // 2 % 4]) for number, door in enumerate(DOORS)
-}  # each door, store and API at least once
+SAMPLE = {(door, STORES[number % 2], list(MODELS)[number // 2 % 4]) for number, door in enumerate(DOORS)}
+"""Each protocol, store and API at least once."""
 
 
 @pytest.mark.parametrize(
@@ -27,11 +32,13 @@ def test_a_client_of_each_protocol_asks_an_agent_that_uses_a_tool(
     door: str, store: str, wire: str, request: pytest.FixtureRequest
 ) -> None:
     harbour: Harbour = request.getfixturevalue(f"{store}_harbour")
-    question = f"How high is the tide for {door} with {store} and {wire}?"
-    script = harbour.provider.script(question, call("tide", harbour="Hilo"), say("The tide ", "is at ", "0.4 m."))
-    assert DOORS[door](harbour, f"guide-{wire}", question).endswith("The tide is at 0.4 m.")
+    question = f"How many boats are there for {door} with {store} and {wire}?"
+    path = str(harbour.project.folder / "harbour.py")
+    script = harbour.provider.script(question, call("Read", file_path=path), say("There ", "are ", "two boats."))
+    assert DOORS[door](harbour, f"guide-{wire}", question) == "There are two boats."
     asked, with_result = script.requests
+    assert (asked.path, with_result.path) == (PATHS[wire], PATHS[wire])
     assert "You are the guide of a harbour." in asked.text
-    assert "metres" not in asked.text.replace("in metres", "")
-    assert "0.4" in with_result.text
+    assert "BOATS" not in asked.text
+    assert r"BOATS = [\"vaka\", \"ama\"]" in with_result.text
     harbour.check()

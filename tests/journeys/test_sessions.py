@@ -48,7 +48,8 @@ def test_a_session_goes_on_with_another_provider_and_keeps_what_was_said(
 
 
 def test_a_person_runs_a_turn_on_a_server_from_another_folder(harbour: Harbour) -> None:
-    script = harbour.provider.script("What does the server know?", call("tide", harbour="Lima"), say("The tide."))
+    read = call("Read", file_path=str(harbour.project.folder / "plan.md"))
+    script = harbour.provider.script("What does the server know?", read, say("The plan."))
     elsewhere = harbour.home.folder / "elsewhere"
     elsewhere.mkdir(exist_ok=True)
     out = harbour.home.run(
@@ -61,8 +62,8 @@ def test_a_person_runs_a_turn_on_a_server_from_another_folder(harbour: Harbour) 
         "remote",
         VAKA_API_KEY=harbour.key,
     )
-    assert out == "The tide.\n"
-    assert str(harbour.project.folder) in script.requests[0].text
+    assert out == "The plan.\n"
+    assert "Lash the outrigger." in script.requests[1].text
     assert "ok" in harbour.vaka("sessions", "verify", "remote", *harbour.store)
 
 

@@ -83,14 +83,18 @@ def load_tools(files: Iterable[str], settings: Settings, *, untrusted: bool = Fa
 
 def load_agent(
     text: str | None, tools: Sequence[ToolLike], settings: Settings, instructions: str | None = None, *,
-    untrusted: bool = False,
+    untrusted: bool = False, keep_model: bool = False,
 ) -> Agent:  # fmt: skip
-    """Return the agent of a name, ``FILE.py[:OBJECT]`` or ``FILE.luau``, with the tools and limits of the flags."""
+    """Return the agent of a name, ``FILE.py[:OBJECT]`` or ``FILE.luau``, with the tools and limits of the flags.
+
+    The flag ``--model`` replaces the model of the agent, or with ``keep_model`` counts only for an agent without one.
+    """
     text = None if is_default_agent(text, settings) else text
     agent = copy.copy(_resolve_agent(text, tools, settings, _trust_of_scripts(settings, untrusted=untrusted)))
     limits = {LIMIT_SETTINGS[name]: settings[name] for name in LIMIT_SETTINGS if settings[name] is not None}
     flag = settings.values["model"]
-    agent.model = flag.value if flag.layer == "flag" else agent.model
+    if flag.layer == "flag" and (agent.model is None or not keep_model):
+        agent.model = flag.value
     agent.instructions = agent.instructions if instructions is None else instructions
     own = {tool_name_of(tool) for tool in agent.tools}
     builtin, tools = (
@@ -106,11 +110,15 @@ def load_agent(
     return agent
 
 
-def load_agent_of_flags(flags: Mapping[str, Any], settings: Settings) -> Agent:
-    """Return the agent that flags describe. Raises ``MissingModel`` when it has none and a turn needs one."""
+def load_agent_of_flags(flags: Mapping[str, Any], settings: Settings, *, keep_model: bool = False) -> Agent:
+    """Return the agent that flags describe; with ``keep_model`` ``--model`` is only for agents that set none.
+
+    Raises ``MissingModel`` when the agent has no model and a turn needs one.
+    """
     untrusted = bool(flags["untrusted"])
     tools = load_tools(flags["tools"], settings, untrusted=untrusted)
-    agent = load_agent(flags["agent"], tools, settings, _read_text_flag(flags, "instructions"), untrusted=untrusted)
+    instructions = _read_text_flag(flags, "instructions")
+    agent = load_agent(flags["agent"], tools, settings, instructions, untrusted=untrusted, keep_model=keep_model)
     _apply_system_prompt(agent, flags, is_default=is_default_agent(flags["agent"], settings))
     needs_model = not isinstance(agent, AgentKind) or agent.needs_model
     if agent.model is None and needs_model and not settings["model"] and not flags.get("resume"):

@@ -86,7 +86,7 @@ class SettingsWorkspaces:
             settings = load_flag_settings(flags)
             print_notes(settings.notes)
             _require_servers(place, settings)
-            agent = load_agent_of_flags(flags, settings)
+            agent = load_agent_of_flags(flags, settings, keep_model=True)
             apply_model_flags(agent, flags["option"], None, None)
             return self._make_workspace(flags, settings, agent)
 

@@ -75,7 +75,7 @@ def mcp_server(agents: tuple[str, ...], expose: tuple[str, ...], **flags: Any) -
 
 
 def _load(name: str | None, flags: Mapping[str, Any], settings: Settings) -> Agent:
-    agent = load_agent_of_flags({**flags, "agent": name}, settings)
+    agent = load_agent_of_flags({**flags, "agent": name}, settings, keep_model=True)
     apply_model_flags(agent, flags["option"], None, None)
     return agent
 

@@ -160,7 +160,7 @@ class ServedAgents(Mapping[str, Agent]):
         self._names = tuple(lazy.project_agent_names(self._settings))
 
     def _load(self, name: str) -> Agent:
-        agent = load_agent_of_flags({**self._flags, "agent": name}, self._settings)
+        agent = load_agent_of_flags({**self._flags, "agent": name}, self._settings, keep_model=True)
         apply_model_flags(agent, self._flags["option"], None, None)
         return agent
 
