@@ -138,6 +138,10 @@ class _Server(ThreadingHTTPServer):
 class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
 
+    def handle(self) -> None:
+        with contextlib.suppress(ConnectionError):  # a client that was killed resets its connections
+            super().handle()
+
     def do_POST(self) -> None:
         raw = self.rfile.read(int(self.headers["content-length"]))
         headers = {name.lower(): value for name, value in self.headers.items()}

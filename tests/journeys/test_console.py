@@ -29,6 +29,13 @@ def open_browser() -> Generator[Page]:
     assert errors == []
 
 
+def write_message(page: Page, text: str) -> None:
+    """Send a message when the page has loaded and shows to whom it goes."""
+    expect(page.get_by_label("Agent", exact=True)).to_have_value("assistant")
+    page.get_by_label("Message", exact=True).fill(text)
+    page.keyboard.press("Enter")
+
+
 @pytest.fixture
 def office(programs: Path, tmp_path: Path) -> Iterator[Harbour]:
     """A server of this story alone: its link works once."""
@@ -47,8 +54,7 @@ def test_a_person_follows_the_link_asks_approves_and_reads_the_answer_as_it_grow
     )
     with open_browser() as page:
         page.goto(office.server.link)
-        page.get_by_label("Message", exact=True).fill("Keep a log.")
-        page.keyboard.press("Enter")
+        write_message(page, "Keep a log.")
         card = page.locator("[data-decision]")
         expect(card).to_contain_text("log.md")
         assert not (office.project.folder / "log.md").exists()
@@ -69,8 +75,7 @@ def test_a_browser_that_watches_a_killed_server_shows_the_finished_turn_after_th
     script = office.provider.script("Watch the sea.", say("A whale ", pause, "sank."), say("A whale came up."))
     with open_browser() as page:
         page.goto(office.server.link)
-        page.get_by_label("Message", exact=True).fill("Watch the sea.")
-        page.keyboard.press("Enter")
+        write_message(page, "Watch the sea.")
         answer = page.locator(".message.assistant .markdown").last
         expect(answer).to_contain_text("A whale")
         pause.wait_reached()
