@@ -27,15 +27,12 @@ def ask_rest(harbour: Harbour, agent: str, text: str) -> str:
 
 
 def ask_sse(harbour: Harbour, agent: str, text: str) -> str:
-    pieces: list[str] = []
     path = f"/api/v1/sessions/{new_id('sse')}/turns"
-    with harbour.server.stream("POST", path, {"input": text, "agent": agent, "stream": True}) as frames:
-        for frame in frames:
-            if frame.kind == "text.delta":
-                pieces.append(frame.body["data"]["text"])
-            if frame.kind == "turn.completed":
-                assert frame.body["data"]["text"] == "".join(pieces)
-    assert frame.kind == "stream.end"
+    with harbour.server.stream("POST", path, {"input": text, "agent": agent, "stream": True}) as stream:
+        frames = list(stream)
+    pieces = [frame.body["data"]["text"] for frame in frames if frame.kind == "text.delta"]
+    (completed,) = [frame.body["data"] for frame in frames if frame.kind == "turn.completed"]
+    assert (frames[-1].kind, completed["text"]) == ("stream.end", "".join(pieces))
     return "".join(pieces)
 
 
@@ -191,8 +188,8 @@ DOORS: dict[str, Door] = {
     "anthropic": ask_anthropic,
     "ag-ui": ask_agui,
     "ai-sdk": ask_ai_sdk,
-    "a2a": ask_a2a,
     "mcp": ask_mcp,
+    "a2a": ask_a2a,
     "acp": ask_acp,
 }
 
@@ -201,7 +198,7 @@ def live_texts_of(frames: Iterator[ServerSentEvent]) -> Iterator[str]:
     """Yield the text of an answer, as far as a follower knows it, each time that it grows."""
     text = ""
     for frame in frames:
-        data = frame.body["data"] if frame.data.startswith("{") else {}
+        data: Any = frame.body["data"] if frame.data.startswith("{") else {}
         if frame.kind == "message.snapshot" and data["of"] == "text.delta":
             text = data["text"]
         elif frame.kind == "text.delta" and data["offset"] == len(text):

@@ -47,12 +47,7 @@ def test_a_person_reads_why_a_model_does_not_answer(
     assert code == 6
     assert "The model is not available." in errors
     assert len(script.requests) == 1
-    key = (
-        next(value for name, value in provider.environment.items() if "KEY" in name and wire[:6] in value)
-        if wire in ("anthropic", "gemini")
-        else "journey-openai-key"
-    )
-    assert key not in errors
+    assert "journey-" not in errors  # as all keys begin
 
 
 @pytest.mark.parametrize("wire", MODELS)

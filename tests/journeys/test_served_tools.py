@@ -41,8 +41,8 @@ def test_a_hook_sees_every_command_and_stops_a_forbidden_one(harbour: Harbour) -
 def test_an_approved_command_writes_in_the_project_and_nowhere_else(harbour: Harbour) -> None:
     outside = harbour.home.folder / "outside.txt"
     command = f"echo lashed > outrigger.txt; echo escaped > {outside}; cat outrigger.txt"
-    script = harbour.provider.script("Lash the outrigger.", call("Bash", command=command), say("Lashed."))
-    turn = harbour.decide(harbour.start_turn("bash-lash", "Lash the outrigger."))
+    script = harbour.provider.script("Tie the outrigger down.", call("Bash", command=command), say("Lashed."))
+    turn = harbour.decide(harbour.start_turn("bash-lash", "Tie the outrigger down."))
     assert (turn["status"], turn["text"]) == ("completed", "Lashed.")
     harbour.project.expect_status("?? outrigger.txt")
     assert harbour.project.read("outrigger.txt") == "lashed\n"
