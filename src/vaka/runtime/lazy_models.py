@@ -6,7 +6,7 @@ if TYPE_CHECKING:
     from vaka.models.embedders import HashingEmbedder, MiniLMEmbedder
     from vaka.models.local.model import LocalModel
     from vaka.models.openai_embeddings import OpenAIEmbedder
-    from vaka.models.text_calls.model import TextCalls
+    from vaka.models.text_calls.model import TaggedCalls, TextCalls
     from vaka.models.transport.client import Account
     from vaka.models.transport.pool import ConnectionPool
 
@@ -46,6 +46,12 @@ def account() -> "type[Account]":
     from vaka.models.transport.client import Account
 
     return Account
+
+
+def tagged_calls() -> "type[TaggedCalls]":
+    from vaka.models.text_calls.model import TaggedCalls
+
+    return TaggedCalls
 
 
 def text_calls() -> "type[TextCalls]":

@@ -186,7 +186,8 @@ class ModelFactory:
         if resolved.bearer:
             facts["bearer"] = True
         adapter: Model = lazy_models.wire_adapter(provider.wire)(model, account, http=self.http, name=name, **facts)
-        return adapter
+        has_tagged_calls = "profile" in facts and facts["profile"].tagged_calls
+        return lazy_models.tagged_calls()(adapter) if has_tagged_calls else adapter
 
     def _make_account(self, provider: Provider, name: str, entry: ModelEntry) -> tuple[providers.ProviderAccount, Any]:
         """Return the resolved account, and the same as adapters take it. Its key is redacted from now on."""

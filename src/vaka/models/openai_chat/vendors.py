@@ -53,6 +53,8 @@ class VendorProfile(msgspec.Struct, frozen=True, kw_only=True):
     """The value of ``tool_choice`` for "call some tool"; empty where there is none."""
     choice_named: bool = True
     parallel: bool = True
+    tagged_calls: bool = False
+    """Calls may come as text in tags, because the server does not know how its model writes them."""
     images: bool = True
     audio: bool = True
     documents: bool = True

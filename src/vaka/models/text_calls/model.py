@@ -37,7 +37,7 @@ from vaka.models.function_calls import FunctionCall, FunctionDefinition
 from vaka.models.prefixes import PrefixMemo
 from vaka.models.request_items import ItemFold, LaterMessageMatters
 from vaka.models.schemas import resolve_reference
-from vaka.models.text_calls.scanner import CallScanner, FoundCall
+from vaka.models.text_calls.scanner import OPENING_TAG, CallScanner, FoundCall
 from vaka.models.tool_lists import ToolListMemo
 from vaka.models.wrappers.model_wrapper import ModelWrapper
 
@@ -253,10 +253,11 @@ def parse_tool_calls(
 ) -> list[FunctionCall]:
     """Return the calls in a complete answer, in order; never raises.
 
-    Three forms are read: fenced JSON blocks with ``tool`` and ``parameters``; ``Using the tool 'NAME' with parameters:
-    {…}``; ``NAME(…)`` for the names of ``tools``, with a JSON object or ``key=value`` in the parentheses. Of a text
-    with calls of several forms, only those of the first form in this list are returned. ``repaired`` of a call
-    describes repairs of its JSON.
+    Four forms are read: ``<tool_call>{"name": …, "arguments": …}</tool_call>`` for the names of ``tools``, at the
+    beginning of a line and outside of code; fenced JSON blocks with ``tool`` and ``parameters``; ``Using the tool
+    'NAME' with parameters: {…}``; ``NAME(…)`` for the names of ``tools``, with a JSON object or ``key=value`` in the
+    parentheses. Of a text with calls of several forms, only those of the first form in this list are returned.
+    ``repaired`` of a call describes repairs of its JSON.
 
     With ``function_calling`` the model calls tools by itself: nothing is returned, with a warning.
     """
@@ -413,3 +414,89 @@ def _text_without_calls(scanner: CallScanner, start: int, calls: list[FoundCall]
         start = found.end
     last = scanner.text(start)
     return "".join(texts) + (last if last.strip() or not calls else "")
+
+
+class TaggedCalls(ModelWrapper):
+    """Reads calls that a model wrote into its text, although the provider has function calling.
+
+    Small models on local servers write ``<tool_call>{"name": "look", "arguments": {…}}</tool_call>``, which the server
+    may pass on as text. Such a call counts if the request has a tool of that name, and the answer is complete; an
+    answer with calls of its own keeps its text. Text is streamed as it arrives, up to the first tag.
+    """
+
+    async def stream(self, prompt: Prompt) -> AsyncGenerator[Chunk]:
+        """Stream the inner model's answer, with the calls in its text."""
+        tools = () if prompt.tool_choice == "none" else prompt.tools
+        reader = _TagReader(tools, prompt.number)
+        async with aclosing(self._inner.stream(prompt)) as chunks:
+            async for chunk in chunks:
+                if not tools:
+                    yield chunk
+                elif isinstance(chunk, TextChunk):
+                    text = reader.feed(chunk.text)
+                    if text:
+                        yield chunk if text == chunk.text else TextChunk(text)
+                elif isinstance(chunk, StopChunk):
+                    for last in reader.end(chunk):
+                        yield last
+                    yield StopChunk("calls") if reader.has_found else chunk
+                    return
+                else:
+                    reader = reader.observe(chunk)
+                    yield chunk
+        if rest := reader.unshown_text():
+            yield TextChunk(rest)
+
+
+class _TagReader:
+    """Separates the text of one answer from its calls in tags."""
+
+    def __init__(self, tools: tuple[ToolSpec, ...], number: int) -> None:
+        self._tools, self._number = tools, number
+        self._texts: list[str] = []
+        self._held = ""
+        self._shown = 0
+        self._is_tagged = self._has_own_calls = self.has_found = False
+
+    def feed(self, text: str) -> str:
+        """Return the text that can be streamed so far."""
+        self._texts.append(text)
+        held = self._held + text
+        if self._is_tagged:
+            self._held = held
+            return ""
+        end = held.find(OPENING_TAG)
+        self._is_tagged = end >= 0
+        if end < 0:
+            sizes = range(min(len(OPENING_TAG) - 1, len(held)), 0, -1)
+            end = len(held) - next((size for size in sizes if OPENING_TAG.startswith(held[-size:])), 0)
+        self._held = held[end:]
+        self._shown += end
+        return held[:end]
+
+    def observe(self, chunk: Chunk) -> "_TagReader":
+        """Return the reader after another chunk: a call that the provider has read, or a new attempt."""
+        if isinstance(chunk, RetryChunk):
+            return _TagReader(self._tools, self._number + 1)
+        self._has_own_calls = self._has_own_calls or isinstance(chunk, CallChunk)
+        return self
+
+    def unshown_text(self) -> str:
+        return self._held
+
+    def end(self, stop: StopChunk) -> Iterator[Chunk]:
+        """Yield the rest of the text, then the calls of a complete answer."""
+        if not self._is_tagged or self._has_own_calls or stop.reason not in COMPLETE_REASONS:
+            if self._held:
+                yield TextChunk(self._held)
+            return
+        scanner = CallScanner((tool.name for tool in self._tools), only_tagged=True)
+        scanner.feed("".join(self._texts))
+        scanner.end()
+        calls = scanner.calls()
+        text = _text_without_calls(scanner, self._shown, calls)
+        if text:
+            yield TextChunk(text)
+        for at, found in enumerate(calls):
+            yield CallChunk(at, found.name, found.arguments, f"call_{self._number}_{at + 1}", found.repaired)
+        self.has_found = bool(calls)

@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Generator, Iterable
+from collections.abc import Generator, Iterable, Sequence
 from functools import lru_cache
 from typing import TypeAlias
 
@@ -143,8 +143,11 @@ def requote(body: str, quote: str) -> tuple[str, list[str]]:
     return f'"{_ESCAPE.sub(escape, body)}"', list(repairs)
 
 
-FENCED, SENTENCE, FUNCTION = 0, 1, 2
+TAGGED, FENCED, SENTENCE, FUNCTION = 0, 1, 2, 3
 """The forms of a call, in the order of precedence."""
+
+OPENING_TAG, CLOSING_TAG = "<tool_call>", "</tool_call>"
+"""The tags around the JSON of a call, as many small models were trained to write it."""
 
 MAX_NAME = 128
 """Characters of a quoted name, at most."""
@@ -196,12 +199,15 @@ def _index_prefixes(names: frozenset[str]) -> tuple[frozenset[str], int]:
 class CallScanner:
     """Scans a text in pieces for calls; the text before ``text_end`` belongs to none."""
 
-    def __init__(self, names: Iterable[str]) -> None:
+    def __init__(self, names: Iterable[str], *, only_tagged: bool = False) -> None:
+        """``only_tagged``: find calls in tags, and no other form."""
         self.found_calls: list[FoundCall] = []
         self.text_end = 0
         self._names = frozenset(filter(None, names))
         self._prefixes, self._longest_prefix = _index_prefixes(self._names)
-        self._first_letters = {word[0] for word in self._names} | {_USING[0], _USING[0].upper()}
+        words = {word[0] for word in self._names} | {_USING[0], _USING[0].upper()}
+        self._first_letters: set[str] = set() if only_tagged else words
+        self._only_tagged, self._is_fenced = only_tagged, False
         self._chars: list[str] = []  # a list, since it grows in place
         self._ended = False
         self._steps = self._scan()
@@ -229,6 +235,8 @@ class CallScanner:
                 char = chars[at]
                 if char == "`":
                     at = yield from self._scan_fence(at)
+                elif char == "<":
+                    at = yield from self._scan_tagged(at)
                 elif char in self._first_letters and (not at or chars[at - 1] not in _WORD_CHARS):
                     at = yield from self._scan_word(at)
                 else:
@@ -279,8 +287,9 @@ class CallScanner:
     def _scan_fence(self, start: int) -> _Position:
         """Scan a run of backticks and a JSON block after it; return the position to continue at."""
         rest = yield from self._skip(start, _TICKS)
+        ticks = rest - start
         try:
-            if rest - start < 3:
+            if ticks < 3 or self._only_tagged:
                 raise NotACall
             rest = yield from self._expect_word(rest, "json", _SPACES)
             block = yield from self._scan_json(rest)
@@ -290,11 +299,38 @@ class CallScanner:
             if end - at < 3 and at < len(self._chars):
                 raise NotACall
             rest = end
-            name, arguments = _read_fenced_call(block)
+            name, arguments = _read_call(block, "tool", ("parameters",))
             self.found_calls.append(FoundCall(start, end, FENCED, name, arguments, block.repair_notes))
         except NotACall:
-            pass
+            self._is_fenced ^= ticks >= 3
         return self._mark_text(rest)
+
+    def _scan_tagged(self, start: int) -> _Position:
+        """Scan a call in tags.
+
+        Tags within a line, within code, or around the name of an unknown tool are a quotation.
+        """
+        try:
+            if self._is_fenced or not self._begins_line(start):
+                raise NotACall
+            at = yield from self._expect_word(start, OPENING_TAG, frozenset())
+            block = yield from self._scan_json(at)
+            name, arguments = _read_call(block, "name", ("arguments", "parameters"))
+            if name not in self._names:
+                raise NotACall
+            end = yield from self._skip(block.end, _BLANKS)
+            if (yield from self._char_at(end)):  # some models end the answer without the closing tag
+                end = yield from self._expect_word(end, CLOSING_TAG, frozenset())
+        except NotACall:
+            return self._mark_text(start + 1)
+        self.found_calls.append(FoundCall(start, end, TAGGED, name, arguments, block.repair_notes))
+        return end
+
+    def _begins_line(self, at: int) -> bool:
+        """Return whether only blanks, or the end of a call, are before ``at`` in its line."""
+        while at and self._chars[at - 1] in _SPACES:
+            at -= 1
+        return not at or self._chars[at - 1] == "\n" or (bool(self.found_calls) and self.found_calls[-1].end == at)
 
     def _scan_sentence(self, start: int, at: int) -> _Position:
         try:
@@ -460,11 +496,15 @@ class CallScanner:
         return self._chars[at]
 
 
-def _read_fenced_call(block: LenientJson) -> tuple[str, str]:
-    """Return the name and arguments of the call in a block. Raises ``NotACall`` if it is none."""
-    name, parameters = _parse_json(block.member_json("tool")), block.member_json("parameters")
+def _read_call(block: LenientJson, name_field: str, fields: Sequence[str]) -> tuple[str, str]:
+    """Return the name and arguments of the call in a block, from the first of ``fields`` that it has.
+
+    Raises ``NotACall`` if it is none.
+    """
+    name = _parse_json(block.member_json(name_field))
     if not isinstance(name, str) or not name:
         raise NotACall
+    parameters = _first_member(block, fields)
     if parameters.startswith("{"):
         return name, parameters
     if parameters == "null":
@@ -475,6 +515,15 @@ def _read_fenced_call(block: LenientJson) -> tuple[str, str]:
             return name, inner
         parameters = inner if _parse_json(inner) is not None else parameters
     return name, f'{{"value": {parameters}}}'
+
+
+def _first_member(block: LenientJson, names: Sequence[str]) -> str:
+    for name in names[:-1]:
+        try:
+            return block.member_json(name)
+        except NotACall:
+            continue
+    return block.member_json(names[-1])
 
 
 def _parse_json(text: str) -> object:
