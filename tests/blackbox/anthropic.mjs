@@ -18,6 +18,18 @@ messages.push({ role: "assistant", content: message.content }, { role: "user", c
 message = await client.messages.create({ model: "painter", max_tokens: 99, messages, tools });
 found.painted = textOf(message);
 
+found.ran = [];
+for (const stream of [false, true]) {
+  const runner = client.beta.messages.toolRunner({
+    model: "painter",
+    max_tokens: 99,
+    messages: [{ role: "user", content: "Paint" }],
+    tools: [{ ...tools[0], run: async ({ title }) => `blue for ${title}`, parse: (input) => input }],
+    stream,
+  });
+  found.ran.push(textOf(await runner.runUntilDone()));
+}
+
 const deploy = [{ role: "user", content: "Deploy" }];
 const asked = await client.messages.create({ model: "deployer", max_tokens: 99, messages: deploy });
 deploy.push({ role: "assistant", content: asked.content }, { role: "user", content: "approve" });

@@ -42,6 +42,12 @@ def make_agents() -> list[vaka.Agent[Any]]:
         vaka.Agent("guide", model=ScriptedModel(call("look", place="Hilo"), say("It is sunny.")), tools=[look]),
         vaka.Agent("deployer", model=ScriptedModel(call("deploy", place="here"), say("Done.")), tools=[deploy]),
         vaka.Agent("painter", model=ScriptedModel(call("pick_color", title="Wall"), say("Blue it is."))),
+        vaka.Agent(
+            "sketcher",
+            model=ScriptedModel(
+                say("I pick.", reasoning="Which?", **call("pick_color", title="Wall")), say("Blue it is.")
+            ),
+        ),
         vaka.Agent("clerk", model=ScriptedModel(say('{"city": "Hilo", "days": 3}'))),
         vaka.Agent("waiter", model=ScriptedModel(call("wait"), say("Never.")), tools=[wait]),
     ]

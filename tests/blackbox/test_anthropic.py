@@ -7,9 +7,12 @@ from typing import Any
 import anthropic
 import pytest
 
+import vaka
 from tests.blackbox.blackbox_agents import make_agents, run_guide
 from tests.blackbox.js.node import needs_clients, run_script
 from tests.server.conftest import Served, serve_agents
+from vaka.core.ports.store import SessionQuery
+from vaka.testing import ScriptedModel, call, say
 
 PICK: Any = {"name": "pick_color", "input_schema": {"type": "object", "properties": {"title": {"type": "string"}}}}
 
@@ -67,13 +70,32 @@ async def test_the_python_client_has_conversations() -> None:
                 await stranger.models.list()
 
 
+@pytest.mark.parametrize("stream", [False, True])
+async def test_the_tool_runner_of_the_python_client_runs_tools_until_the_answer(stream: bool) -> None:
+    @anthropic.beta_async_tool
+    async def pick_color(title: str) -> str:
+        """Pick a color."""
+        return f"blue for {title}"
+
+    agent = vaka.Agent("painter", model=ScriptedModel(call("pick_color", title="Wall"), say("Blue it is.")))
+    async with serve_agents([agent]) as served, connect(served) as client:
+        messages: list[Any] = [{"role": "user", "content": "Paint"}]
+        fields: dict[str, Any] = {"system": "Be brief.", "stream": True} if stream else {"system": "Be brief."}
+        runner = client.beta.messages.tool_runner(
+            model="painter", max_tokens=99, tools=[pick_color], messages=messages, **fields
+        )
+        assert text_of(await runner.until_done()) == "Blue it is."
+        assert len((await served.service.runtime.store.sessions.list(SessionQuery())).sessions) == 1
+
+
 @needs_clients
 async def test_the_javascript_client_has_conversations() -> None:
     async with serve_agents(make_agents(), ask_for=["deploy"]) as served:
         printed = await run_script(Path(__file__).parent / "anthropic.mjs", served.url, "alice")
         assert json.loads(printed) == {
             "streamed": "Hello, ✓.", "call": [{"name": "pick_color", "input": {"title": "Wall"}}],
-            "painted": "Blue it is.", "deployed": "Done.", "error": [404, "not_found_error"],
+            "painted": "Blue it is.", "deployed": "Done.", "ran": ["Blue it is.", "Blue it is."],
+            "error": [404, "not_found_error"],
         }  # fmt: skip
 
 

@@ -11,6 +11,7 @@ import pytest
 from tests.blackbox.blackbox_agents import make_agents, run_guide
 from tests.blackbox.js.node import needs_clients, run_script, write_example
 from tests.server.conftest import Served, serve_agents
+from vaka.core.ports.store import SessionQuery
 
 PICK: dict[str, Any] = {"type": "object", "properties": {"title": {"type": "string"}}, "required": ["title"]}
 
@@ -134,7 +135,12 @@ async def test_the_models_of_the_ai_sdk_run_agents() -> None:
     async with serve_agents(make_agents()) as served:
         printed = await run_script(Path(__file__).parent / "aisdk_models.mjs", served.url, "alice")
         answers = ["Hello, ✓.", "Blue it is.", "blue for Wall"]
-        assert json.loads(printed) == {"responses": answers, "chat": answers, "compatible": answers}
+        assert json.loads(printed) == {
+            "openai": answers, "responses": answers, "chat": answers, "compatible": answers,
+            "sketches": ["Blue it is.", "Blue it is.", 2, True],
+        }  # fmt: skip
+        sketches = (await served.service.runtime.store.sessions.list(SessionQuery(agent="sketcher"))).sessions
+        assert len(sketches) == 2
 
 
 async def test_the_examples_of_the_guide_run(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -183,7 +183,7 @@ def test_messages_of_a_request_are_history_and_what_is_new() -> None:
     ("fields", "message"),
     [
         ({"messages": []}, "the last message must be one of the user"),
-        ({"messages": [{"role": "system", "content": "x"}]}, "the role of a message is"),
+        ({"messages": [{"role": "bot", "content": "x"}]}, "the role of a message is"),
         ({"messages": [{"role": "user", "content": 5}]}, "a text or a list of blocks"),
         ({"messages": [{"role": "user", "content": [{"type": "audio"}]}]}, "cannot be read; expected a text"),
         ({"messages": [{"role": "user", "content": [{"type": "image", "source": {"type": "url"}}]}]}, "cannot be read"),

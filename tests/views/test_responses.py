@@ -413,7 +413,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"input": ""}, "nothing to answer"),
     ({"input": [{"role": "assistant", "content": "Hi"}]}, "nothing to answer"),
     ({"input": [{"role": "bot", "content": "Hi"}]}, "not 'bot'"),
-    ({"input": [{"type": "item_reference", "id": "x"}]}, "'item_reference' cannot be read"),
+    ({"input": [{"type": "item_reference", "id": "x"}]}, "refers to the item 'x', which is not stored"),
     ({"input": [{"type": "function_call_output", "call_id": 5}]}, "'input' of the request cannot be read"),
     ({"input": 5}, r"at `\$.input`"),
     ({"previous_response_id": "a", "conversation": "b"}, "not both"),

@@ -45,17 +45,17 @@ TURNS_PER_PAGE = 20
 
 
 class _ToolSchema(msgspec.Struct, frozen=True):
-    description: str = ""
+    description: str | None = None
     parameters: dict[str, Any] | None = None
 
 
 class _ChatOptions(msgspec.Struct, frozen=True, rename="camel"):
     """What an application may add to the body of a chat's request."""
 
-    tools: dict[str, _ToolSchema] = {}
+    tools: dict[str, _ToolSchema] | None = None
     """The tools that the client runs, besides those of the agent that are ``ClientTool``."""
-    system: str = ""
-    on_disconnect: Literal["continue", "cancel"] = "continue"
+    system: str | None = None
+    on_disconnect: Literal["continue", "cancel"] | None = None
 
 
 def door(service: AgentService) -> Door:
@@ -82,10 +82,12 @@ class _Chats:
         given, options = parse_ui_chat_request(body), decode_json(body, _ChatOptions)
         agent = service.find_agent(request.path_params["agent"])
         tools = make_client_tools(
-            agent, [(name, tool.description, tool.parameters) for name, tool in options.tools.items()]
+            agent, [(name, tool.description or "", tool.parameters) for name, tool in (options.tools or {}).items()]
         )
         enter = service.enter_session if given.inputs else service.open_session
-        session = await enter(principal, given.session, agent=agent.name, tools=tools, instructions=options.system)
+        session = await enter(
+            principal, given.session, agent=agent.name, tools=tools, instructions=options.system or ""
+        )
         inputs = await self._rewrite(principal, session, given)
         chat = TurnRequest(inputs=inputs, decisions=(*given.approvals, *given.answers), results=given.results)
         turn = await open_turn(service, principal, session, chat, while_waiting="interrupt")

@@ -19,6 +19,7 @@ from vaka.core.types.message import AssistantMessage, ToolCall, ToolMessage, Use
 from vaka.server.bodies import json_response, read_bytes
 from vaka.server.conversations import ConversationRequest, Conversations, session_header, stop_on_disconnect
 from vaka.server.guard import Door, guard_route, principal_of
+from vaka.server.message_threads import ERROR_CODES, MessageThreads
 from vaka.server.model_list import model_routes
 from vaka.server.principal import Principal
 from vaka.server.problems import Problem, problem_of
@@ -33,12 +34,15 @@ from vaka.views.anthropic_messages import (
     join_message,
     to_sse,
 )
-from vaka.views.anthropic_requests import parse_messages_request
+from vaka.views.anthropic_requests import MessagesRequest, parse_messages_request
 
 
 def error_response(problem: Problem, request_id: str) -> Response:
     """Return a problem in the form that Anthropic's clients read."""
-    body = {**error_event(error_type_of(problem.status), problem.detail), "request_id": request_id}
+    event = error_event(error_type_of(problem.status), problem.detail)
+    if problem.code in ERROR_CODES:
+        event["error"]["details"] = {"error_code": problem.code}
+    body = {**event, "request_id": request_id}
     return json_response(body, problem.status, problem.headers)
 
 
@@ -61,17 +65,17 @@ class Messages:
 
     def __init__(self, service: AgentService) -> None:
         self._service, self._conversations = service, Conversations(service)
+        self._threads = MessageThreads(service, self._conversations)
 
     async def create(self, request: Request) -> ASGIApp:
         """Return a message, or the stream of its events."""
         principal, given = principal_of(request), parse_messages_request(await read_bytes(request))
-        asked = ConversationRequest.of(given, key=request.headers.get("idempotency-key", ""))
-        answer = await self._conversations.start(principal, asked)
+        asked, answer = await self._threads.start(principal, given, request.headers.get("idempotency-key", ""))
         headers = session_header(answer.session.id)
         routers = routers_of(answer.session.agent)
         encoder = MessagesEncoder(routers=routers, model=given.model, thinking=given.thinking)
         encoding = AnswerEncoding(answer.place, encoder)
-        batches = self._encode(principal, asked, answer, encoding, live=given.stream)
+        batches = self._encode(principal, asked, answer, encoding, given)
         if given.stream:
             leave = stop_on_disconnect(self._service, request, answer)
             frames = _write_frames(await open_answer(batches, encoding))
@@ -87,16 +91,18 @@ class Messages:
         return json_response({"input_tokens": estimate_message_tokens(messages) + estimate_text_tokens(texts)})
 
     async def _encode(
-        self, principal: Principal, asked: ConversationRequest, answer: RequestAnswer, encoding: AnswerEncoding, *,
-        live: bool,
+        self, principal: Principal, asked: ConversationRequest, answer: RequestAnswer, encoding: AnswerEncoding,
+        given: MessagesRequest,
     ) -> AsyncGenerator[list[MessageEvent]]:  # fmt: skip
         """Yield the events; the conversation is stored before the last ones."""
         seen: list[MessageEvent] = []
-        async with aclosing(answer.encode(encoding, live=live)) as batches:
+        async with aclosing(answer.encode(encoding, live=given.stream)) as batches:
             async for events in batches:
                 seen += events
                 if events[-1]["type"] == "message_stop":
                     await self._conversations.remember(principal, asked, answer, _message_of(seen))
+                    if given.holds_thread:
+                        await self._threads.remember(principal, asked, answer, join_message(seen)["id"])
                 yield events
 
 

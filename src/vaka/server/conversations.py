@@ -27,9 +27,11 @@ from vaka.core.types.message import (
     Message,
     Text,
     ToolMessage,
+    ToolResult,
     UserMessage,
     text_of,
 )
+from vaka.core.types.progress import ToolCompleted, ToolFailed
 from vaka.runtime.genx_import import write_imported
 from vaka.runtime.options import OnBusy
 from vaka.runtime.session import Session
@@ -87,6 +89,11 @@ class ConversationRequest(ConversationInput, frozen=True, kw_only=True):
     def has_content(self) -> bool:
         """Whether the user says something."""
         return any(not isinstance(part, Text) or part.text.strip() for part in self.content)
+
+    @property
+    def has_only_results(self) -> bool:
+        """Whether the request brings nothing new but results of calls."""
+        return bool(self.results) and not self.has_content and not self.replies
 
     @property
     def decisions(self) -> tuple[Reply, ...]:
@@ -234,26 +241,43 @@ class Conversations:
             return ""
         for key in _conversation_keys(principal, agent.name, request.history, runtime.env.clock.time()):
             if (found := await runtime.store.values.get(key)) is not None:
-                info = await runtime.store.sessions.find(parse_session_id(cast("dict[str, str]", found)["session"]))
+                record = cast("dict[str, Any]", found)
+                if record.get("decided") and not request.has_only_results:
+                    return ""
+                info = await runtime.store.sessions.find(parse_session_id(record["session"]))
                 return info.id if info is not None else ""
         return ""
 
-    async def _forget(self, principal: Principal, agent: Agent, request: ConversationRequest) -> None:
-        """Let another request with the same messages begin a session of its own."""
+    async def _forget(
+        self, principal: Principal, agent: Agent, request: ConversationRequest, decided: str = ""
+    ) -> None:
+        """Let another request with the same messages begin a session of its own.
+
+        ``decided`` is the session that has got the results of the request: it answers the same results again.
+        """
         if request.history and not request.session:
             runtime = await self._service.runtime_of(principal)
+            record = {"session": decided, "decided": True} if decided and request.results else None
             for key in _conversation_keys(principal, agent.name, request.history, runtime.env.clock.time()):
-                await runtime.store.values.put(key, None)
+                if record is None or await runtime.store.values.get(key) is not None:
+                    await runtime.store.values.put(key, record)
 
     async def _create(self, principal: Principal, agent: Agent, request: ConversationRequest, id: str) -> Session[Any]:
-        """Return a new session that begins with the history of the request."""
-        if not request.has_content:
-            raise _nothing_waits(request)
+        """Return a new session that begins with the history of the request.
+
+        Without a new message of the user, results of the last calls of the history leave its last turn unfinished.
+        """
         runtime = await self._service.runtime_of(principal)
         turns = ImportedTurns(agent.name, runtime.env.ids.new_id)
         for message in request.history:
-            turns.add_message(message)
-        turns.end_turn()
+            turns.add_message(_without_repeated_results(message))
+        results = tuple(result for result in request.results if result.call in turns.open_calls)
+        if not request.has_content and not results:
+            raise _nothing_waits(request)
+        if results:
+            turns.add_message(_without_repeated_results(ToolMessage(results=results)))
+        if request.has_content:
+            turns.end_turn()
         session = await runtime.open(agent, id=id)
         await session.update(owner=principal.id, by=principal.id, create=True)
         if turns.entries:
@@ -270,28 +294,43 @@ class Conversations:
                 session = await self._create(principal, changed, request, id)
             except HeadMoved:  # another request has just created it
                 return await self._continue(principal, agent, request, id)
-            return await self._start_turn(principal, session, request, 0)
+            if request.has_content:
+                return await self._start_turn(principal, session, request, 0)
+            last = await session.last_turn()
+            return await self._answer_again(principal, session, _place_after(session.id, last, last[-1].seq))
         info = await self._service.find_session(principal, id)
         if info.agent not in ("", agent.name):
             raise Problem(409, "other_agent", f"session {id!r} belongs to agent {info.agent!r}, not to {agent.name!r}")
         session = await runtime.open(changed, id=info.id)
         rows = await runtime.decisions(info.id) if info.pending else ()
+        if request.has_only_results:
+            place = _place_of_results(info.id, await session.last_turn(), request.results)
+            if place is not None:
+                return await self._answer_again(principal, session, place)
         if not rows:
             return await self._start_next(principal, agent, request, session, info.head)
         start = (await session.last_turn())[0].seq - 1
         cursor = Cursor(0, start)  # a turn that no process runs goes on with the tools of this request
         events = await self._service.attach_turn(principal, session, turn=info.turn, after=cursor)
         seqs = [event.seq for event in await self._decide(principal, request, session, rows)]
-        await self._forget(principal, agent, request)
+        await self._forget(principal, agent, request, decided=info.id)
         place = AnswerPlace(session=info.id, turn=info.turn, start=start, after=min(seqs), decided=max(seqs))
         return RequestAnswer(session, events, place, runtime.store.blobs)
+
+    async def _answer_again(self, principal: Principal, session: Session[Any], place: AnswerPlace) -> RequestAnswer:
+        """Return what follows an event of a turn; a turn that has stopped goes on."""
+        cursor = Cursor(0, place.start)
+        events = await self._service.attach_turn(principal, session, turn=place.turn, after=cursor)
+        return RequestAnswer(session, events, place, (await self._service.runtime_of(principal)).store.blobs)
 
     async def _start_next(
         self, principal: Principal, agent: Agent, request: ConversationRequest, session: Session[Any], head: int
     ) -> RequestAnswer:
         """Start the next turn of a session; a conversation that another request has just continued is copied."""
         if not request.has_content:
-            raise _nothing_waits(request)
+            if request.session or self.find_model(request.model)[1] or not request.history:
+                raise _nothing_waits(request)
+            return await self._continue(principal, agent, request, "")  # its results are for an earlier turn
         if request.session or self.find_model(request.model)[1]:
             return await self._start_turn(principal, session, request, head)
         try:
@@ -346,6 +385,35 @@ class Conversations:
         return events
 
 
+def _without_repeated_results(message: Message) -> Message:
+    """Return a message in which each call has one result: the first one counts."""
+    if not isinstance(message, ToolMessage):
+        return message
+    results: dict[str, ToolResult] = {}
+    for result in message.results:
+        results.setdefault(result.call, result)
+    return ToolMessage(results=tuple(results.values()))
+
+
+def _place_after(session: str, turn: Sequence[Event], after: int, decided: int = 0) -> AnswerPlace:
+    """Return the place of an answer that begins in the middle of a turn."""
+    return AnswerPlace(session=session, turn=turn[0].turn, start=turn[0].seq - 1, after=after, decided=decided)
+
+
+def _place_of_results(session: str, turn: Sequence[Event], results: Iterable[ToolResult]) -> AnswerPlace | None:
+    """Return the place of the answer to results that a turn has got before; ``None`` if it has not got one of them."""
+    seqs = {
+        event.data.result.call: event.seq
+        for event in turn
+        if isinstance(event.data, ToolCompleted | ToolFailed) and not event.path
+    }
+    calls = [result.call for result in results]
+    if not calls or any(call not in seqs for call in calls):
+        return None
+    answered = [seqs[call] for call in calls]
+    return _place_after(session, turn, min(answered) - 1, max(answered))
+
+
 def _named_approval(reply: Reply, approvals: Sequence[str]) -> str:
     """Return the approval that a reply decides; ``""`` if that is not clear."""
     if reply.approval:
@@ -378,7 +446,12 @@ def _period(now: float, shift: int = 0) -> str:
 def _conversation_keys(principal: Principal, agent: str, messages: Iterable[Message], now: float) -> list[str]:
     """Return the keys at which a conversation may be stored."""
     digest = digest_conversation(principal, agent, messages)
-    return [f"{CONVERSATION_PREFIX}{_period(now, shift)}/{digest}" for shift in (0, -1)]
+    return [prefix + digest for prefix in period_prefixes(now)]
+
+
+def period_prefixes(now: float) -> list[str]:
+    """Return the beginnings of the keys of conversations: those of this period, then those of the one before."""
+    return [f"{CONVERSATION_PREFIX}{_period(now, shift)}/" for shift in (0, -1)]
 
 
 def digest_conversation(principal: Principal, agent: str, messages: Iterable[Message]) -> str:

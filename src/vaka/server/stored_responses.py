@@ -31,8 +31,13 @@ from vaka.server.principal import Principal
 from vaka.server.problems import Problem
 from vaka.server.request_answers import AnswerEncoding, AnswerPlace, RequestAnswer
 from vaka.server.service import AgentService
-from vaka.views.responses import ResponseEncoder, ResponseEvent, empty_response
-from vaka.views.responses_requests import ResponsesRequest, input_item, parse_responses_request
+from vaka.views.responses import ResponseEncoder, ResponseEvent, empty_response, response_of_item
+from vaka.views.responses_requests import (
+    ResponsesRequest,
+    input_item,
+    list_item_references,
+    parse_responses_request,
+)
 
 _log = logging.getLogger("vaka.server")
 
@@ -123,20 +128,21 @@ class Responses:
 
     async def open(self, principal: Principal, body: "bytes | Mapping[str, Any]", key: str = "") -> OpenResponse:
         """Start the turn of a request, or continue the one that it decides. Raises ``Problem`` and ``VakaError``."""
-        given = parse_responses_request(body)
+        stored = await self._find_items(principal, list_item_references(body))
+        given = parse_responses_request(body, stored)
         request = await self._conversation_of(principal, given, key)
         answer = await self.conversations.start(principal, request)
         runtime = await self.service.runtime_of(principal)
-        stored = StoredResponse(
+        response = StoredResponse(
             id=make_id(answer.session.id, digest_of([principal.id, key]) if key else secrets.token_hex(16)),
             model=given.model, place=answer.place, created=int(runtime.env.clock.time()),
             client_tools=tuple(tool.name for tool in given.tools), items=_other_items(given),
             echo={**given.echo, "conversation": {"id": answer.session.id}},
         )  # fmt: skip
-        opened = OpenResponse(stored, answer, request)
+        opened = OpenResponse(response, answer, request)
         opened.is_streamed, opened.is_background, opened.is_stored = given.stream, given.background, given.store
         if given.store:
-            await self.save(principal, stored)
+            await self.save(principal, response)
         else:
             await self._register_ephemeral(principal, opened)
         return opened
@@ -233,6 +239,17 @@ class Responses:
         if value is None:
             raise _missing_response(id)
         return msgspec.convert(value, StoredResponse)
+
+    async def _find_items(self, principal: Principal, ids: Iterable[str]) -> dict[str, dict[str, Any]]:
+        """Return the output items of stored responses by their ids, those that exist and the caller may see."""
+        items: dict[str, dict[str, Any]] = {}
+        for response in {response_of_item(id) for id in ids} - {""}:
+            try:
+                state = await self.describe(principal, await self.find(principal, response))
+            except Problem:  # reading the request says which item is missing
+                continue
+            items |= {item["id"]: item for item in state.document["output"]}
+        return items
 
     async def describe(self, principal: Principal, stored: StoredResponse) -> "ResponseState":
         """Return a stored response as it is now."""

@@ -10,6 +10,7 @@ from vaka.core.types.errors import InvalidInput
 from vaka.core.types.ids import JSON, CallId, DecisionId, SessionId, parse_session_id
 from vaka.core.types.message import Audio, Content, Document, Image, Part, Text, ToolResult, as_content
 from vaka.views.agui import result_message_id
+from vaka.views.media import without_nulls
 
 _MEDIA: dict[str, type[Image] | type[Audio] | type[Document]] = {
     "image": Image, "audio": Audio, "document": Document,
@@ -120,13 +121,14 @@ class _RunAgentInput(msgspec.Struct, frozen=True, rename="camel"):
     forwarded_props: JSON = None
 
 
+_FIELDS = frozenset({"messages", "content", "source", "tools", "context", "resume"})
+
+
 def parse_agui_input(request: "bytes | str | Mapping[str, Any]") -> AguiInput:
     """Return what a ``RunAgentInput`` asks for. Raises ``InvalidInput``."""
     try:
-        given = (
-            msgspec.json.decode(request, type=_RunAgentInput) if isinstance(request, bytes | str)
-            else msgspec.convert(request, _RunAgentInput)
-        )  # fmt: skip
+        body = msgspec.json.decode(request) if isinstance(request, bytes | str) else request
+        given = msgspec.convert(without_nulls(body, _FIELDS), _RunAgentInput)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise InvalidInput(f"the request is not an AG-UI RunAgentInput: {error}") from error
     if not given.run_id:

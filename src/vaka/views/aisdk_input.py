@@ -9,6 +9,7 @@ from vaka.core.types.control import ApprovalResolved, InputAdded, QuestionAnswer
 from vaka.core.types.errors import InvalidInput
 from vaka.core.types.ids import JSON, CallId, DecisionId, SessionId, parse_session_id
 from vaka.core.types.message import Audio, Document, Image, Part, Text, ToolResult, as_content
+from vaka.views.media import without_nulls
 
 
 class UiChatRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -64,13 +65,14 @@ class _ChatBody(msgspec.Struct, frozen=True, rename="camel"):
     answers: dict[str, JSON] = {}
 
 
+_FIELDS = frozenset({"messages", "parts", "approval"})
+
+
 def parse_ui_chat_request(request: "bytes | str | Mapping[str, Any]") -> UiChatRequest:
     """Return what the body of a chat's request asks for. Raises ``InvalidInput``."""
     try:
-        given = (
-            msgspec.json.decode(request, type=_ChatBody) if isinstance(request, bytes | str)
-            else msgspec.convert(request, _ChatBody)
-        )  # fmt: skip
+        body = msgspec.json.decode(request) if isinstance(request, bytes | str) else request
+        given = msgspec.convert(without_nulls(body, _FIELDS), _ChatBody)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise InvalidInput(f"the request is not one of an AI SDK chat: {error}") from error
     last = max((at for at, message in enumerate(given.messages) if message.role == "assistant"), default=-1)

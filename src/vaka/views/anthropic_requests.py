@@ -21,6 +21,7 @@ from vaka.core.types.message import (
     as_content,
 )
 from vaka.core.types.tool import ToolChoice
+from vaka.views.media import as_object
 from vaka.views.openai_requests import ConversationInput, convert_body, convert_field, drop_none, parse_tools
 
 
@@ -30,6 +31,10 @@ class MessagesRequest(ConversationInput, frozen=True, kw_only=True):
     stream: bool = False
     thinking: bool = False
     """Whether the client wants to see reasoning."""
+    holds_thread: bool = False
+    """Whether the server keeps the conversation, so that a later request sends only what is new."""
+    previous_message: str = ""
+    """The message that the request continues; its tools and instructions are those of the first request."""
 
 
 class _Typed(msgspec.Struct, frozen=True):
@@ -39,6 +44,11 @@ class _Typed(msgspec.Struct, frozen=True):
 class _OutputConfig(msgspec.Struct, frozen=True):
     effort: str | None = None
     format: dict[str, Any] | None = None
+
+
+class _Thread(msgspec.Struct, frozen=True):
+    type: str
+    previous_message_id: str | None = None
 
 
 class _Metadata(msgspec.Struct, frozen=True):
@@ -60,6 +70,7 @@ class _MessagesBody(msgspec.Struct, frozen=True, kw_only=True):
     thinking: _Typed | None = None
     output_config: _OutputConfig | None = None
     metadata: _Metadata | None = None
+    thread: _Thread | None = None
 
 
 class _Tool(msgspec.Struct, frozen=True):
@@ -73,7 +84,7 @@ class _Tool(msgspec.Struct, frozen=True):
 class _ToolUse(msgspec.Struct, frozen=True):
     id: str
     name: str
-    input: dict[str, Any]
+    input: dict[str, Any] | None = None
 
 
 class _ToolResult(msgspec.Struct, frozen=True):
@@ -87,6 +98,7 @@ class _Source(msgspec.Struct, frozen=True):
     media_type: str = ""
     data: str = ""
     url: str = ""
+    content: str | list[dict[str, Any]] = ""
 
 
 def parse_messages_request(body: "bytes | str | Mapping[str, Any]") -> MessagesRequest:
@@ -95,22 +107,61 @@ def parse_messages_request(body: "bytes | str | Mapping[str, Any]") -> MessagesR
     history: list[Message] = []
     results: list[ToolResult] = []
     said: list[Part] = []
+    system = _read_system(given.system)
+    tools = {str(tool.get("name")): tool for tool in given.tools or ()}
+    if len(tools) < len(given.tools or ()):
+        raise InvalidInput("the request has two tools of the same name, or without a name; rename one")
     for number, message in enumerate(given.messages):
-        if message.get("role") == "assistant":
-            _end_history(history, results, said)
-            history.append(_read_answer(number, message.get("content")))
-        elif message.get("role") == "user":
-            _read_said(message.get("content"), results, said)
-        else:
-            raise InvalidInput(f"the role of a message is 'user' or 'assistant', not {message.get('role')!r:.60}")
+        match message.get("role"):
+            case "assistant":
+                _end_history(history, results, said)
+                history.append(_read_answer(number, message.get("content")))
+            case "user":
+                _read_said(message.get("content"), results, said)
+            case "system":
+                system += _read_directives(message.get("content"), tools)
+            case role:
+                raise InvalidInput(f"the role of a message is 'user', 'assistant' or 'system', not {role!r:.60}")
     if not results and not said:
         raise InvalidInput("the last message must be one of the user, with a text or the results of calls")
+    holds_thread, previous_message = _read_thread(given.thread)
     return MessagesRequest(
         model=given.model, content=tuple(said), results=tuple(results), history=tuple(history),
-        instructions=_read_system(given.system), tools=parse_tools([_read_tool(tool) for tool in given.tools or ()]),
+        instructions="\n\n".join(filter(None, system)), tools=parse_tools(list(map(_read_tool, tools.values()))),
         tool_choice=_read_tool_choice(given.tool_choice), options=_read_options(given), stream=bool(given.stream),
         thinking=given.thinking is not None and given.thinking.type in ("enabled", "adaptive"),
+        holds_thread=holds_thread, previous_message=previous_message,
     )  # fmt: skip
+
+
+def _read_thread(thread: _Thread | None) -> tuple[bool, str]:
+    """Return whether the server keeps the conversation, and the message that it is continued from."""
+    if thread is None:
+        return False, ""
+    if thread.type == "create":
+        return True, ""
+    if thread.type == "continue" and thread.previous_message_id:
+        return True, thread.previous_message_id
+    raise InvalidInput("thread has the type 'create', or 'continue' with a 'previous_message_id'")
+
+
+def _read_directives(content: Any, tools: dict[str, dict[str, Any]]) -> list[str]:
+    """Return the texts of a message of the system; its other blocks add tools to ``tools`` or remove them."""
+    texts: list[str] = []
+    for block in _blocks_of(content):
+        tool = as_object(block.get("tool"))
+        match block.get("type"):
+            case "text":
+                texts.append(str(block.get("text") or ""))
+            case "tool_addition":
+                definition = as_object(tool.get("definition"))
+                if definition:
+                    tools[str(definition.get("name"))] = definition
+            case "tool_removal":
+                tools.pop(str(tool.get("name") or tool.get("tool_name")), None)
+            case kind:
+                raise InvalidInput(f"a message of the system has texts and changes of tools, not {kind!r:.60}")
+    return texts
 
 
 def _read_options(given: _MessagesBody) -> dict[str, Any]:
@@ -150,10 +201,10 @@ def _read_tool_choice(choice: Mapping[str, Any] | None) -> ToolChoice:
     raise InvalidInput(f"tool_choice has the type 'auto', 'any', 'none', or 'tool' with a name, not {kind!r:.60}")
 
 
-def _read_system(system: str | Sequence[Mapping[str, Any]] | None) -> str:
+def _read_system(system: str | Sequence[Mapping[str, Any]] | None) -> list[str]:
     if system is None or isinstance(system, str):
-        return system or ""
-    return "\n\n".join(str(block.get("text") or "") for block in system)
+        return [system or ""]
+    return [str(block.get("text") or "") for block in system]
 
 
 # ---------------------------------------------------------------------------------------------------------- messages
@@ -163,6 +214,8 @@ def _blocks_of(content: Any) -> list[dict[str, Any]]:
     """Return the blocks of the content of a message. Raises ``InvalidInput``."""
     if isinstance(content, str):
         return [{"type": "text", "text": content}]
+    if content is None:  # some clients write null for no text beside calls
+        return []
     try:
         return msgspec.convert(content, list[dict[str, Any]])
     except msgspec.ValidationError as error:
@@ -189,7 +242,7 @@ def _read_answer(number: int, content: Any) -> AssistantMessage:
             parts.append(_read_part(block))
         elif block.get("type") == "tool_use":
             call = convert_field("messages", block, _ToolUse)
-            calls.append(ToolCall(id=CallId(call.id), name=call.name, arguments=call.input))
+            calls.append(ToolCall(id=CallId(call.id), name=call.name, arguments=call.input or {}))
     return AssistantMessage(id=MessageId(f"earlier_{number}"), content=tuple(parts), calls=tuple(calls))
 
 
@@ -206,14 +259,22 @@ def _read_said(content: Any, results: list[ToolResult], said: list[Part]) -> Non
         )
 
 
+def _text_in(content: Any) -> str:
+    return "\n".join(part.text for part in map(_read_part, _blocks_of(content)) if isinstance(part, Text))
+
+
 def _read_part(block: Mapping[str, Any]) -> Part:
     kind = block.get("type")
     if kind == "text" and isinstance(block.get("text"), str):
         return Text(text=block["text"])
+    if kind == "search_result":
+        return Text(text=f"{block.get('title') or ''} ({block.get('source') or ''})\n{_text_in(block.get('content'))}")
     if kind in ("image", "document"):
         source = convert_field("messages", block.get("source"), _Source)
         if source.type == "text":
             return Text(text=source.data)
+        if source.type == "content":
+            return Text(text=_text_in(source.content))
         url, data = (source.url, "") if source.type == "url" else ("", source.data)
         if source.type in ("base64", "url") and (url or data):
             if kind == "image":

@@ -1,6 +1,7 @@
-"""Media of other protocols as parts of our content."""
+"""Fields and media of other protocols as parts of our content."""
 
 import binascii
+from collections.abc import Collection
 from typing import Any, TypeGuard, cast
 
 from vaka.core.types.errors import InvalidInput
@@ -25,6 +26,22 @@ def is_list(value: Any) -> TypeGuard[list[Any]]:
 def as_object(value: Any) -> dict[str, Any]:
     """Return a JSON value if it is an object, otherwise an empty one."""
     return cast("dict[str, Any]", value) if isinstance(value, dict) else {}
+
+
+def without_nulls(value: Any, inside: Collection[str]) -> Any:
+    """Return a JSON value without the fields that are null: clients write null for a field that they leave out.
+
+    ``inside`` are the names of the fields whose values are read the same way. All others are data and stay as they are.
+    """
+    if is_list(value):
+        return [without_nulls(item, inside) for item in value]
+    if not isinstance(value, dict):
+        return value
+    return {
+        name: without_nulls(item, inside) if name in inside else item
+        for name, item in cast("dict[str, Any]", value).items()
+        if item is not None
+    }
 
 
 def read_field(fields: Any, name: str, place: str) -> str:

@@ -110,7 +110,7 @@ class _Function(msgspec.Struct, frozen=True):
 
 class _CalledFunction(msgspec.Struct, frozen=True):
     name: str
-    arguments: str = ""
+    arguments: str | dict[str, Any] | None = None
 
 
 class _MadeCall(msgspec.Struct, frozen=True):
@@ -120,6 +120,8 @@ class _MadeCall(msgspec.Struct, frozen=True):
 
 class _AssistantFields(msgspec.Struct, frozen=True):
     tool_calls: list[_MadeCall] | None = None
+    function_call: _CalledFunction | None = None
+    """A call in the form that tools had before ``tool_calls``."""
 
 
 class _JsonSchema(msgspec.Struct, frozen=True):
@@ -269,7 +271,10 @@ def _read_messages(
             "the last message must be one of the user or the result of a call; there is nothing to answer"
         )
     texts = [
-        part.text for message in system for part in parse_content(message.get("content")) if isinstance(part, Text)
+        part.text
+        for message in system
+        for part in parse_content(message.get("content") or "")
+        if isinstance(part, Text)
     ]
     history: list[Message] = []
     for number, message in enumerate(spoken[:start]):
@@ -282,10 +287,11 @@ def _read_messages(
 
 def _read_message(number: int, message: Mapping[str, Any]) -> Message:
     role, content = message.get("role"), message.get("content")
+    content = "" if content is None else content  # some clients write null for no text
     if role == "user":
         return UserMessage(content=parse_content(content))
-    if role == "tool":
-        id = message.get("tool_call_id")
+    if role in ("tool", "function"):
+        id = message.get("tool_call_id") if role == "tool" else _function_call_id(message.get("name"))
         if not isinstance(id, str) or not id:
             raise InvalidInput("a message of the role 'tool' needs 'tool_call_id', the id of its call")
         return ToolMessage(results=(ToolResult(call=CallId(id), content=parse_content(content)),))
@@ -293,20 +299,28 @@ def _read_message(number: int, message: Mapping[str, Any]) -> Message:
         raise InvalidInput(
             f"the role of a message is 'system', 'developer', 'user', 'assistant' or 'tool', not {role!r}"
         )
-    calls = tuple(
-        make_call(call.id, call.function.name, call.function.arguments)
-        for call in convert_field("messages", message, _AssistantFields).tool_calls or ()
-    )
+    fields = convert_field("messages", message, _AssistantFields)
+    calls = tuple(make_call(call.id, call.function.name, call.function.arguments) for call in fields.tool_calls or ())
+    if fields.function_call is not None and not calls:
+        made = fields.function_call
+        calls = (make_call(_function_call_id(made.name), made.name, made.arguments),)
     parts = parse_content(content) if content else ()
     return AssistantMessage(id=MessageId(f"earlier_{number}"), content=parts, calls=calls)
 
 
-def make_call(id: str, name: str, arguments: str) -> ToolCall:
+def _function_call_id(name: Any) -> str:
+    """Return the id of a call in the form without ids; the result that follows it has the same name."""
+    return f"function_{name}" if isinstance(name, str) and name else ""
+
+
+def make_call(id: str, name: str, arguments: str | dict[str, Any] | None) -> ToolCall:
     """Return a call of the history; arguments that are not a JSON object are kept as they were written."""
+    if isinstance(arguments, dict):  # as local servers write them
+        return ToolCall(id=CallId(id), name=name, arguments=arguments)
     try:
         parsed = msgspec.json.decode(arguments or "{}", type=dict[str, Any])
     except msgspec.DecodeError:
-        return ToolCall(id=CallId(id), name=name, raw=arguments)
+        return ToolCall(id=CallId(id), name=name, raw=arguments or "")
     return ToolCall(id=CallId(id), name=name, arguments=parsed)
 
 

@@ -43,6 +43,8 @@ SECTION = 2**24
 """Sequence numbers of a new section begin at the next multiple of this; see ``ResponseEncoder``."""
 
 _INCOMPLETE = {"length": "max_output_tokens", "refusal": "content_filter"}
+ITEM_SEPARATOR = "."
+"""Stands between the response and the name of an item in the id of the item."""
 _ERROR_CODES = {
     "rate_limited": "rate_limit_exceeded",
     "bad_request": "invalid_prompt",
@@ -67,6 +69,13 @@ def resume_after(events: Iterable[ResponseEvent], starting_after: int) -> Iterat
             yield {**event, "delta": event["delta"][-unread:]}
         else:
             yield event
+
+
+def response_of_item(item: str) -> str:
+    """Return the id of the response that an item is part of; ``""`` for an id that names none."""
+    name, separator, _ = item.partition(ITEM_SEPARATOR)
+    body = name.partition("_")[2]
+    return f"resp_{body}" if separator and body else ""
 
 
 def parse_response_id(id: str) -> tuple[str, int]:
@@ -254,12 +263,16 @@ class ResponseEncoder:
 
     # ------------------------------------------------------------------------------------------------------- the items
 
+    def _item_id(self, prefix: str, name: str) -> str:
+        """Return the id of an item. In a response with an id it names the response, so that it can be looked up."""
+        return f"{prefix}_{self._id.removeprefix('resp_')}{ITEM_SEPARATOR}{name}" if self._id else f"{prefix}_{name}"
+
     def _write(self, piece: AnswerPiece) -> list[ResponseEvent]:
         opened: list[ResponseEvent] = []
         if self._text is None or self._text.block != (piece.message, piece.kind, piece.block):
             opened = self._close_text("completed")
             index = len(self._items)
-            id = f"{_PREFIXES[piece.kind]}_{piece.message}_{len(self._message_items)}"
+            id = self._item_id(_PREFIXES[piece.kind], f"{piece.message}_{len(self._message_items)}")
             self._text = _TextItem(piece, index, id)
             self._message_items.append(index)
             opened += self._add_item(self._text.item("in_progress"))
@@ -291,8 +304,8 @@ class ResponseEncoder:
             return []
         index = self._calls[call.id] = len(self._items)
         item = {
-            "id": f"mcp_{call.id}", "type": "mcp_call", "status": "in_progress", "name": call.name, "arguments": "",
-            "server_label": self._label, "output": None, "error": None,
+            "id": self._item_id("mcp", call.id), "type": "mcp_call", "status": "in_progress", "name": call.name,
+            "arguments": "", "server_label": self._label, "output": None, "error": None,
         }  # fmt: skip
         arguments, place = arguments_of(call), {"item_id": item["id"], "output_index": index}
         events = [*self._add_item(item), self._event("response.mcp_call.in_progress", **place)]
@@ -335,7 +348,7 @@ class ResponseEncoder:
             return []
         self._client_calls.add(call.id)
         item = {
-            "id": f"fc_{call.id}", "type": "function_call", "status": "in_progress", "name": call.name,
+            "id": self._item_id("fc", call.id), "type": "function_call", "status": "in_progress", "name": call.name,
             "call_id": call.id, "arguments": "",
         }  # fmt: skip
         arguments, place = arguments_of(call), {"item_id": item["id"], "output_index": index}

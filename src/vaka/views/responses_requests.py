@@ -16,6 +16,7 @@ from vaka.core.types.message import (
     Message,
     Part,
     Text,
+    ToolCall,
     ToolMessage,
     ToolResult,
     UserMessage,
@@ -64,7 +65,7 @@ class _TextConfig(msgspec.Struct, frozen=True):
 
 class _ResponsesBody(msgspec.Struct, frozen=True, kw_only=True):
     model: str
-    input: str | list[dict[str, Any]] = ""
+    input: str | list[dict[str, Any]] | None = None
     instructions: str | None = None
     stream: bool | None = None
     background: bool | None = None
@@ -86,12 +87,13 @@ class _ResponsesBody(msgspec.Struct, frozen=True, kw_only=True):
 class _FunctionCall(msgspec.Struct, frozen=True):
     call_id: str
     name: str
-    arguments: str = ""
+    arguments: str | None = None
+    input: str | None = None
 
 
 class _FunctionOutput(msgspec.Struct, frozen=True):
     call_id: str
-    output: str | list[dict[str, Any]]
+    output: str | list[dict[str, Any]] | None = None
 
 
 class _ApprovalResponse(msgspec.Struct, frozen=True):
@@ -106,12 +108,41 @@ _ECHOED = (
 )  # fmt: skip
 
 
-def parse_responses_request(body: "bytes | str | Mapping[str, Any]") -> ResponsesRequest:
-    """Return the request of a body. Raises ``InvalidInput`` that names the field and what was expected."""
+class _ItemId(msgspec.Struct, frozen=True):
+    id: str | None = None
+    type: str | None = None
+    role: str | None = None
+
+
+class _Items(msgspec.Struct, frozen=True):
+    input: str | list[_ItemId] | None = None
+
+
+def list_item_references(body: "bytes | str | Mapping[str, Any]") -> list[str]:
+    """Return the ids of the stored items that the input of a request refers to."""
+    try:
+        given = convert_body(body, _Items)
+    except InvalidInput:  # reading the request says what is wrong
+        return []
+    items = given.input if isinstance(given.input, list) else []
+    return [item.id for item in items if item.id and _is_reference(item.type, item.role)]
+
+
+def _is_reference(type: Any, role: Any) -> bool:
+    return type == "item_reference" or (type is None and role is None)
+
+
+def parse_responses_request(
+    body: "bytes | str | Mapping[str, Any]", stored: Mapping[str, Mapping[str, Any]] | None = None
+) -> ResponsesRequest:
+    """Return the request of a body. Raises ``InvalidInput`` that names the field and what was expected.
+
+    ``stored`` are the items that the input refers to, by their ids; see ``list_item_references``.
+    """
     given = convert_body(body, _ResponsesBody)
     if given.previous_response_id and given.conversation:
         raise InvalidInput("a request has 'previous_response_id' or 'conversation', not both")
-    read = _InputReader(given.input)
+    read = _InputReader(given.input or "", stored or {})
     functions = [tool for tool in given.tools or () if not _names_own_tools(tool)]
     for tool in functions:
         if tool.get("type") != "function":
@@ -175,10 +206,27 @@ def _input_part(part: Part) -> dict[str, Any]:
             return {}
 
 
+_IGNORED_ITEMS = frozenset(
+    {
+        "code_interpreter_call",
+        "compaction",
+        "file_search_call",
+        "image_generation_call",
+        "mcp_approval_request",
+        "mcp_call",
+        "mcp_list_tools",
+        "reasoning",
+        "web_search_call",
+    }
+)
+"""Items that a response of this server or of another provider had besides its messages and calls."""
+
+
 class _InputReader:
     """Sorts the items of an input into the history and what is new after it."""
 
-    def __init__(self, given: str | Sequence[Mapping[str, Any]]) -> None:
+    def __init__(self, given: str | Sequence[Mapping[str, Any]], stored: Mapping[str, Mapping[str, Any]]) -> None:
+        self._stored = stored
         items = [{"role": "user", "content": given}] if isinstance(given, str) else given
         self.system: list[str] = []
         self.history: list[Message] = []
@@ -196,16 +244,20 @@ class _InputReader:
             )
 
     def _read(self, item: Mapping[str, Any]) -> None:
-        kind = item.get("type", "message")
+        if _is_reference(item.get("type"), item.get("role")):
+            item = self._find_stored(item.get("id"))
+        kind = item.get("type") or "message"
         match kind:
             case "message":
                 self._read_message(item)
-            case "function_call":
+            case "function_call" | "custom_tool_call":
                 call = convert_field("input", item, _FunctionCall)
-                self._add_answer((), call)
-            case "function_call_output":
+                arguments = {"input": call.input} if kind == "custom_tool_call" else None
+                text = msgspec.json.encode(arguments).decode() if arguments else call.arguments or ""
+                self._add_answer((), make_call(call.call_id, call.name, text))
+            case "function_call_output" | "custom_tool_call_output":
                 output = convert_field("input", item, _FunctionOutput)
-                content = parse_content(output.output)
+                content = parse_content(output.output or "")
                 self.results.append(ToolResult(call=CallId(output.call_id), content=content))
             case "mcp_approval_response":
                 response = convert_field("input", item, _ApprovalResponse)
@@ -213,7 +265,7 @@ class _InputReader:
                     "approve" if response.approve else "reject", response.approval_request_id, response.reason or ""
                 )
                 self.replies.append(decision)
-            case "reasoning" | "mcp_call" | "mcp_approval_request" | "mcp_list_tools":
+            case kind if kind in _IGNORED_ITEMS:
                 self._end_history()  # items of earlier responses, which are in the log of the session
             case _:
                 raise InvalidInput(
@@ -221,8 +273,17 @@ class _InputReader:
                     "its output, or a decision about an approval"
                 )
 
+    def _find_stored(self, id: Any) -> Mapping[str, Any]:
+        item = self._stored.get(id) if isinstance(id, str) else None
+        if item is None:
+            raise InvalidInput(
+                f"'input' refers to the item {str(id)[:100]!r}, which is not stored: its response had 'store': false, "
+                "or was deleted; send the item itself"
+            )
+        return item
+
     def _read_message(self, item: Mapping[str, Any]) -> None:
-        role, content = item.get("role"), parse_content(item.get("content"))
+        role, content = item.get("role"), parse_content(item.get("content") or "")
         if role in ("system", "developer"):
             self.system += [part.text for part in content if isinstance(part, Text)]
         elif role == "user":
@@ -232,9 +293,9 @@ class _InputReader:
         else:
             raise InvalidInput(f"the role of a message is 'system', 'developer', 'user' or 'assistant', not {role!r}")
 
-    def _add_answer(self, content: Content, call: _FunctionCall | None) -> None:
+    def _add_answer(self, content: Content, call: ToolCall | None) -> None:
         self._end_history()
-        calls = () if call is None else (make_call(call.call_id, call.name, call.arguments),)
+        calls = () if call is None else (call,)
         last = self.history[-1] if self.history else None
         if isinstance(last, AssistantMessage):
             self.history[-1] = AssistantMessage(id=last.id, content=last.content + content, calls=last.calls + calls)
