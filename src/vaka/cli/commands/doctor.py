@@ -8,6 +8,7 @@ import sqlite3
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import aclosing
 from importlib import metadata
 from typing import Any, Literal, TypeAlias
 
@@ -30,6 +31,7 @@ from vaka.luau.program import INSTALL_PYLUAU
 from vaka.models.embedders import missing_embedder_command
 from vaka.models.local.model import missing_install_command
 from vaka.policy.bash.parse.reader import INSTALL_GRAMMAR
+from vaka.runtime.log_check import check_log, list_sessions
 from vaka.runtime.providers import all_providers
 from vaka.runtime.stored_keys import stored_keys_of
 from vaka.sandbox.select import detect_capabilities, select_sandbox
@@ -47,7 +49,7 @@ class Check(msgspec.Struct, frozen=True):
 
 
 @click.command(epilog=options.format_examples("vaka doctor", "vaka doctor --json", "vaka doctor --reindex"))
-@click.option("--reindex", is_flag=True, help="Rebuild the store's index from its logs.")
+@click.option("--reindex", is_flag=True, help="Rebuild the store's index from its logs, and check every log and blob.")
 @options.json_option
 @options.store_options
 def doctor(reindex: bool, as_json: bool, **flags: Any) -> None:
@@ -198,6 +200,20 @@ async def _check_write(store: Store, name: str, durability: str) -> Check:
     return Check("store", "ok", f"{name}, a durable write took {took:.1f} ms ({durability})")
 
 
+async def _check_sessions(store: Store) -> list[Check]:
+    """Read every log and every blob that a log uses."""
+    problems: list[Check] = []
+    blobs = 0
+    async with aclosing(list_sessions(store)) as rows:
+        async for info in rows:
+            found = await check_log(store, info)
+            blobs += found.blobs
+            if not found.ok:
+                hint = "; the guide to integrity says how to repair it"
+                problems.append(Check("sessions", "fail", f"{info.id}: {found.error}{hint}"))
+    return problems or [Check("sessions", "ok", f"all events and {blobs} blobs can be read")]
+
+
 async def _check_store(settings: Settings, *, reindex: bool) -> list[Check]:
     name = hide_password(settings["store"])
     try:
@@ -205,6 +221,7 @@ async def _check_store(settings: Settings, *, reindex: bool) -> list[Check]:
             checks = [await _check_write(runtime.store, name, settings["durability"])]
             if reindex:
                 checks.append(Check("reindex", "ok", f"{await runtime.store.reindex()} sessions"))
+                checks += await _check_sessions(runtime.store)
     except (VakaError, OSError) as error:
         return [Check("store", "fail", f"{name}: {error}")]
     return checks

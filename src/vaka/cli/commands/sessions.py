@@ -2,7 +2,6 @@
 
 import sys
 import time
-from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
@@ -14,7 +13,8 @@ from vaka.cli import lazy, options
 from vaka.cli.bootstrap import find_session, load_flag_settings, transcript_folder, with_runtime
 from vaka.cli.commands.session_compact import compact
 from vaka.cli.commands.session_stats import print_usage, stats
-from vaka.cli.errors import FAILED, Quit, UsageError
+from vaka.cli.commands.session_verify import verify
+from vaka.cli.errors import UsageError
 from vaka.cli.render import Transcript, as_printable, compact_json, format_age, print_json, print_table, shorten
 from vaka.cli.turn.session_record import (
     enter_folder,
@@ -25,8 +25,8 @@ from vaka.cli.turn.session_record import (
 )
 from vaka.config.settings import trust_root_of
 from vaka.core.ports.env import format_timestamp
-from vaka.core.ports.store import Retention, SessionInfo, SessionPage, SessionQuery, SessionStatus
-from vaka.core.types.errors import Busy, Corrupt
+from vaka.core.ports.store import Retention, SessionInfo, SessionPage, SessionStatus
+from vaka.core.types.errors import Busy
 from vaka.core.types.event import Event
 from vaka.core.types.ids import AgentPath, Cursor, SessionId
 from vaka.core.types.progress import SubagentStarted
@@ -36,8 +36,6 @@ from vaka.runtime.session_edits import delete_session
 if TYPE_CHECKING:
     from vaka.runtime.file_rewind import FileRewind
 
-_PROGRESS_INTERVAL = 20_000
-"""Events between two lines of progress."""
 _BLOB_GRACE_SECONDS = 86400
 """Seconds that an unreferenced blob is kept: a writer may be about to reference it."""
 
@@ -49,95 +47,7 @@ def sessions() -> None:
 
 sessions.add_command(stats)
 sessions.add_command(compact)
-
-
-class LogCheck(msgspec.Struct, frozen=True, kw_only=True):
-    """The result of verifying one log."""
-
-    session_id: str
-    ok: bool
-    head: int = 0
-    hash: str = ""
-    expected_at: int | None = None
-    """The event whose hash was expected."""
-    erased: int = 0
-    """The number of events whose data were erased."""
-    error: str | None = None
-
-
-@sessions.command(epilog=options.format_examples(
-    "vaka sessions verify demo", "vaka sessions verify demo --expect 9f86d0…", "vaka sessions verify --all"
-))  # fmt: skip
-@click.argument("session", metavar="[ID]", required=False)
-@click.option("--all", "everything", is_flag=True, help="Every session of the store.")
-@click.option("--expect", metavar="HASH", help="A head stored elsewhere: it must be the hash of an event of this log.")
-@options.json_option
-@options.store_options
-def verify(session: str | None, everything: bool, expect: str | None, **flags: Any) -> None:
-    """Read a whole log, check every hash, and print its head. Exit code 1 when a hash does not match.
-
-    Only a head that was stored elsewhere and is given with --expect proves that the log was not truncated or rewritten.
-    """
-    if bool(session) == everything or (everything and expect):
-        raise UsageError("name one session, or --all; --expect is for one session")
-
-    async def work(runtime: Runtime) -> bool:
-        all_ok = True
-        async with aclosing(_selected_sessions(runtime, session)) as rows:
-            async for info in rows:
-                check = await _verify_log(runtime, info, expect)
-                all_ok = all_ok and check.ok
-                _print_check(check, as_json=flags["as_json"])
-        return all_ok
-
-    if not with_runtime(flags, work):
-        raise Quit(FAILED)
-
-
-async def _selected_sessions(runtime: Runtime, session: str | None) -> AsyncGenerator[SessionInfo]:
-    if session is not None:
-        yield await find_session(runtime, session)
-        return
-    after = ""
-    while True:
-        page = await runtime.store.sessions.list(SessionQuery(limit=200, after=after))
-        for info in page.sessions:
-            yield info
-        if not page.next:
-            return
-        after = page.next
-
-
-async def _verify_log(runtime: Runtime, info: SessionInfo, expect: str | None) -> LogCheck:
-    head, hash, at, erased = 0, "", None, 0
-    try:
-        async with aclosing(runtime.store.events.read(info.id, upto=info.head)) as events:
-            async for event in events:
-                head, hash = event.seq, event.hash
-                at = head if hash == expect else at
-                erased += bool(event.erased)
-                if head % _PROGRESS_INTERVAL == 0:
-                    click.echo(f"{info.id}: {head} of {info.head} events", err=True)
-    except Corrupt as corrupt:
-        return LogCheck(session_id=info.id, ok=False, head=head, hash=hash, error=str(corrupt))
-    error = None
-    if (head, hash) != (info.head, info.hash):
-        error = f"the log ends at {head} ({hash}), the index says {info.head} ({info.hash})"
-    elif expect is not None and at is None:
-        error = f"no event has the hash {expect}; the head is {hash}"
-    return LogCheck(
-        session_id=info.id, ok=error is None, head=head, hash=hash, expected_at=at, erased=erased, error=error
-    )
-
-
-def _print_check(check: LogCheck, *, as_json: bool) -> None:
-    if as_json:
-        print_json(check)
-        return
-    where = f" (expected hash at {check.expected_at})" if check.expected_at else ""
-    where += f" ({check.erased} events erased)" if check.erased else ""
-    state = f"ok{where}" if check.ok else f"NOT OK: {check.error}"
-    click.echo(f"{as_printable(check.session_id)}  {check.head}  {check.hash}  {state}")
+sessions.add_command(verify)
 
 
 @sessions.command(epilog=options.format_examples(

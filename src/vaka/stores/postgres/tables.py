@@ -160,7 +160,8 @@ _PUT_BLOB = (
     "where $4 <> ''::bytea and not exists (select from erased where erased > 0) on conflict do nothing) "
     "insert into vaka.blobs (namespace, digest, body, put) select $1, $2, $3::bytea, now() "
     "where not exists (select from erased where erased > 0) "
-    "on conflict (namespace, digest) do update set put = now() returning digest"
+    "on conflict (namespace, digest) do update set put = now(), "  # equal bytes stay where they are stored
+    "body = case when blobs.body = excluded.body then blobs.body else excluded.body end returning digest"
 )
 
 _SELECT_MISSING = (
