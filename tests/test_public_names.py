@@ -15,8 +15,8 @@ NAMES = [
     "ModeContext", "Options", "PermissionRequest", "ProjectSource", "Prompt", "QuitTools", "Reject", "Request",
     "Response", "Route", "Runtime", "ScriptError", "ScriptLimits", "SemanticMemory", "Session", "StreamingAgent",
     "SubAgent", "SubAgents", "Suspended", "Text", "TextMemory", "TokenStats", "ToolCall", "ToolContext",
-    "ToolResult", "Turn", "TurnError", "TurnStream", "VakaError", "WorkingMemory", "__version__", "load_agents",
-    "run", "run_sync", "tool",
+    "ToolResult", "ToolWorkspace", "Turn", "TurnError", "TurnStream", "VakaError", "WorkingMemory", "__version__",
+    "load_agents", "run", "run_sync", "tool",
 ]  # fmt: skip
 HEAVY = {"httpx2", "jsonschema_rs", "click", "yaml", "sqlite3", "asyncpg", "msgspec"}
 

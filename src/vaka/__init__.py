@@ -54,6 +54,7 @@ if TYPE_CHECKING:
     from vaka.runtime.options import Request as Request
     from vaka.runtime.options import Response as Response
     from vaka.runtime.options import TokenStats as TokenStats
+    from vaka.runtime.options import ToolWorkspace as ToolWorkspace
     from vaka.runtime.runtime import Runtime as Runtime
     from vaka.runtime.scripts import LuauAgent as LuauAgent
     from vaka.runtime.session import Session as Session
@@ -102,6 +103,7 @@ _NAMES = {
     "Text": "vaka.core.types.message",
     "TextMemory": "vaka.memory.text",
     "TokenStats": "vaka.runtime.options",
+    "ToolWorkspace": "vaka.runtime.options",
     "ToolCall": "vaka.core.types.message",
     "ToolContext": "vaka.core.ports.tool",
     "ToolResult": "vaka.core.types.message",
@@ -161,6 +163,7 @@ __all__ = [
     "ToolCall",
     "ToolContext",
     "ToolResult",
+    "ToolWorkspace",
     "Turn",
     "TurnError",
     "TurnStream",

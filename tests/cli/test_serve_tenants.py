@@ -3,7 +3,7 @@
 import httpx2
 import pytest
 
-from tests.cli.shell import Shell, measure_once, say_line
+from tests.cli.shell import Shell, call_line, measure_once, say_line
 from tests.server_process import ServerProcess
 
 MODEL = ("--model", "scripted:script.jsonl")
@@ -40,3 +40,36 @@ def test_what_concerns_the_whole_server_needs_an_operator(shell: Shell) -> None:
 def test_a_tenant_has_a_plain_name(shell: Shell, tenant: str) -> None:
     refused = shell.vaka("keys", "create", "--tenant", tenant)
     assert (refused.code, "is not the name of a tenant" in refused.err) == (2, True)
+
+
+def test_each_tenant_works_in_a_folder_of_its_own_and_not_in_that_of_the_server(shell: Shell) -> None:
+    read, write = call_line("Read", file_path="note.txt"), call_line("Write", file_path="note.txt", content="mine")
+    shell.write_script(read, write, say_line("Done.") | {"repeat": True})
+    (shell.folder / "vaka.toml").write_text('[server.workspaces]\nroot = "workspaces"\n')
+    (shell.folder / "note.txt").write_text("canary of the server")
+    acme, other = (create_key(shell, "--tenant", name) for name in ("acme", "Other"))
+    flags = ("--trust", "--no-ui", "--allow", "Write", "--allow", "Read")
+    with start(shell, *flags) as server, httpx2.Client(base_url=f"{server.url}/api/v1", timeout=60) as client:
+        body = {"agent": "assistant", "input": "Go."}
+        for key in (acme, other):
+            turn = client.post("/sessions/s/turns", json=body, headers=key).json()
+            assert (turn["status"], turn["text"]) == ("completed", "Done.")
+            assert "canary" not in client.get("/sessions/s/events?limit=200", headers=key).text
+        notes = sorted((shell.folder / "workspaces").glob("*/note.txt"))
+        assert [note.read_text() for note in notes] == ["mine", "mine"]
+        assert len(list((shell.folder / "workspaces").iterdir())) == 2
+    assert (shell.folder / "note.txt").read_text() == "canary of the server"
+
+
+@pytest.mark.parametrize(
+    ("table", "message"),
+    [
+        ('roots = "x"', "unknown key 'roots'"),
+        ('tenants = {acme = "none"}', "is not a folder; create it"),
+        ('root = "/etc"', "is a folder of the system"),
+    ],
+)
+def test_workspaces_that_cannot_be_used_are_refused_at_the_start(shell: Shell, table: str, message: str) -> None:
+    (shell.folder / "vaka.toml").write_text(f"[server.workspaces]\n{table}\n")
+    refused = shell.vaka("serve", "--port", "0", "--trust", *MODEL)
+    assert (refused.code, message in refused.err) == (3, True), refused.err

@@ -39,6 +39,15 @@ class JwtTable(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """Whether the scope ``operator`` of a token counts; else no token has it."""
 
 
+class WorkspacesTable(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    """``[server.workspaces]``: the folders in which file tools and commands of tenants work."""
+
+    root: str = ""
+    """The folder in which each tenant gets a folder of its own."""
+    tenants: dict[str, str] = {}
+    """The folders of single tenants."""
+
+
 class ServerTable(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
     """``[server]``; docs/guides/server.md says what each key means."""
 
@@ -55,6 +64,7 @@ class ServerTable(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     max_streams: _Positive = 5000
     drain_seconds: _Seconds = 10.0
     jwt: JwtTable | None = None
+    workspaces: WorkspacesTable = WorkspacesTable()
 
 
 def check_server(value: object) -> dict[str, Any]:
@@ -62,6 +72,8 @@ def check_server(value: object) -> dict[str, Any]:
     table = _require_known_keys(value, ServerTable.__struct_fields__)
     if "jwt" in table:
         _require_known_keys(table["jwt"], JwtTable.__struct_fields__, "jwt")
+    if "workspaces" in table:
+        _require_known_keys(table["workspaces"], WorkspacesTable.__struct_fields__, "workspaces")
     try:
         server = msgspec.convert(table, ServerTable)
     except msgspec.ValidationError as error:

@@ -39,6 +39,7 @@ from vaka.policy.paths import (
 )
 from vaka.policy.rules import KINDS, Layer, Rule, read_rules, resolve_directories, resolve_mode
 from vaka.policy.tool_targets import (
+    FOLDER_TOOLS,
     ToolTargets,
     access_of,
     builtin_name_of,
@@ -76,7 +77,7 @@ class LayeredPolicy:
         self.cwd = os.path.abspath(cwd or os.curdir)  # noqa: PTH100  # without resolving links
         self.home = home or os.path.expanduser("~")  # noqa: PTH111
         self._start_folder = ""
-        layers = list(layers)
+        self._layers = layers = list(layers)
         rules, self.notes = read_rules(layers, self.cwd, self.home)
         self.mode: Mode = resolve_mode(layers, self.notes)
         self.directories = resolve_directories(layers, self.cwd, self.home, self.notes)
@@ -137,6 +138,16 @@ class LayeredPolicy:
         policy = copy.copy(self)
         policy._start_folder, policy._granted_policies = folder, {}  # noqa: SLF001  # same class
         return policy
+
+    def in_workspace(self, folder: str) -> "LayeredPolicy":
+        """Return a policy of the same rules for tools that work in another folder only; ``""``: tools without files.
+
+        Further directories of the layers do not count there. Without a folder, all file and command tools are denied.
+        """
+        layers = [msgspec.structs.replace(layer, directories=()) for layer in self._layers]
+        if folder:
+            return LayeredPolicy(layers, cwd=folder, home=self.home)
+        return LayeredPolicy([*layers, Layer(name="workspace", deny=FOLDER_TOOLS)], cwd=self.cwd, home=self.home)
 
     def rule_for(self, call: ToolCall, spec: ToolSpec) -> str:
         """Return rules, one per line, that match this call as narrowly as rules can; ``""`` when there are none."""

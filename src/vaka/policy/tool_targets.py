@@ -71,6 +71,11 @@ FOREIGN_TOOLS = frozenset({
 
 READ_TOOLS = frozenset(name for name, known in BUILTIN_TOOLS.items() if known.target_kind in ("read", "search"))
 
+FOLDER_TOOLS = tuple(
+    name for name, known in BUILTIN_TOOLS.items() if known.target_kind in ("command", "read", "search", "edit")
+)
+"""The tools that work in a folder."""
+
 EDIT_TOOLS = frozenset(name for name, known in BUILTIN_TOOLS.items() if known.target_kind == "edit")
 
 _TOOL_ALIASES = {

@@ -8,6 +8,7 @@ import msgspec
 from vaka.core.ports.env import Env
 from vaka.core.ports.store import Store
 from vaka.core.session.redaction import Secrets
+from vaka.policy.policy import LayeredPolicy
 from vaka.runtime import lazy
 from vaka.runtime.agent_builder import AgentBuilder
 from vaka.runtime.drivers import SessionDrivers
@@ -74,6 +75,8 @@ class Governance:
             await self.mcp.close()
 
     def _apply_settings(self, loaded: "LoadedSettings", policy: "Policy") -> None:
+        if self._options.workspace is not None and isinstance(policy, LayeredPolicy):
+            policy = policy.in_workspace(self._options.workspace.folder)
         self._env.policy = policy
         if self._replace_policy is not None:
             self._replace_policy(policy)

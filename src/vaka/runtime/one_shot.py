@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from vaka.mcp.definition import McpServer
     from vaka.policy.decision import Mode
     from vaka.runtime.lazy import Durability
-    from vaka.runtime.options import EntryPoint, ModeContext, PermissionRequestHandler, TokenStats
+    from vaka.runtime.options import EntryPoint, ModeContext, PermissionRequestHandler, TokenStats, ToolWorkspace
     from vaka.tools.builtin.shell.supervisor import CommandOptions
 
 
@@ -88,6 +88,7 @@ class RuntimeOptions(TypedDict, total=False):
     project_root: "str | None"
     add_dirs: "Sequence[str]"
     files: "Files | None"
+    workspace: "ToolWorkspace | None"
     snapshots: "bool"
     sandbox: "Sandbox | Literal['auto', 'on', 'off']"
     sandboxed: "Sequence[Literal['mcp', 'hooks']]"

@@ -106,6 +106,15 @@ class TokenStats(msgspec.Struct, frozen=True, kw_only=True):
     timestamp: str
 
 
+class ToolWorkspace(msgspec.Struct, frozen=True, kw_only=True):
+    """A folder of tools apart from the working folder of a runtime, for ``Options.workspace``."""
+
+    folder: str = ""
+    """The folder that file tools and commands work in; ``""``: they are off."""
+    masked: tuple[str, ...] = ()
+    """Folders that commands see empty, except for ``folder``, such as those of other users."""
+
+
 class Options(msgspec.Struct, frozen=True, kw_only=True):
     """The settings of a runtime. Every field has a safe default."""
 
@@ -218,6 +227,9 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     """Further folders that tools may read and change."""
     files: Files | None = None
     """The file system of tools, in place of ``cwd`` and ``add_dirs``."""
+    workspace: "ToolWorkspace | None" = None
+    """The folder of tools, in place of ``cwd``, ``add_dirs`` and ``files``, for callers that must not reach those.
+    Hooks, MCP servers and the content of the project stay in ``cwd``. Commands need a sandbox that hides files."""
     snapshots: bool = True
     """Whether files are copied before a tool changes them, so that ``rewind`` can restore them."""
     sandbox: "Sandbox | Literal['auto', 'on', 'off']" = "auto"
@@ -265,6 +277,11 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
         if self.cwd or self.project_root is None:
             return self.cwd
         return find_project_root(self.project_root)
+
+    @property
+    def tool_folder(self) -> str:
+        """The folder in which tools work: that of ``workspace``, else ``working_folder``; ``""`` for none."""
+        return self.working_folder if self.workspace is None else self.workspace.folder
 
     def default_agent(self) -> Agent | None:
         """Return the agent of requests that set none; ``None`` when the options have neither an agent nor a model."""

@@ -21,6 +21,7 @@ from vaka.core.types.errors import AccessDenied, InvalidInput, NotFound
 from vaka.core.types.event import Event
 from vaka.core.types.ids import JSON, Cursor, DecisionId, SessionId, parse_session_id
 from vaka.core.types.keywords import suggest_keywords
+from vaka.policy.policy import LayeredPolicy
 from vaka.runtime import lazy, lazy_memory
 from vaka.runtime.agent_builder import AgentBuilder
 from vaka.runtime.clock import RandomIds, SystemClock
@@ -66,7 +67,7 @@ if TYPE_CHECKING:
     from vaka.runtime.lazy import Durability
     from vaka.runtime.live_settings import LiveSettings, LoadedSettings, SettingsSource
     from vaka.runtime.memories import Memories
-    from vaka.runtime.options import EntryPoint, ModeContext, PermissionRequestHandler, TokenStats
+    from vaka.runtime.options import EntryPoint, ModeContext, PermissionRequestHandler, TokenStats, ToolWorkspace
     from vaka.runtime.remembered_rules import RememberedRules
     from vaka.runtime.stats import SessionStats
     from vaka.runtime.threads import Threads
@@ -149,6 +150,7 @@ class Runtime:
         project_root: "str | None" = _UNSET,
         add_dirs: "Sequence[str]" = _UNSET,
         files: "Files | None" = _UNSET,
+        workspace: "ToolWorkspace | None" = _UNSET,
         snapshots: "bool" = _UNSET,
         sandbox: "Sandbox | Literal['auto', 'on', 'off']" = _UNSET,
         sandboxed: "Sequence[Literal['mcp', 'hooks']]" = _UNSET,
@@ -180,6 +182,8 @@ class Runtime:
             mode=options.permission_mode, allow=options.allow, ask=options.ask_for, deny=options.deny,
             cwd=options.working_folder, directories=options.add_dirs,
         )  # fmt: skip
+        if options.workspace is not None and isinstance(policy, LayeredPolicy):
+            policy = policy.in_workspace(options.workspace.folder)
         self.env = Env(options.clock or SystemClock(), options.ids or RandomIds(), policy, options.ask_mode)
         self.secrets = Secrets(options.secrets, finders=lazy.secret_finders() if options.redact_patterns else ())
         self._service_host: ServiceHost | None = None
@@ -374,7 +378,7 @@ class Runtime:
         Grants for the session end, and approvals that were given for the old folder do not hold in the new one. Paths
         below the old folder in the flags of its last run become paths below the new one.
         """
-        workspace = describe_folder(folder or self.options.working_folder, tuple(add_dirs))
+        workspace = describe_folder(folder or self.options.tool_folder, tuple(add_dirs))
         if workspace is None or not workspace.inode:
             raise InvalidInput(f"there is no folder {folder!r}, or its name is not valid UTF-8")
         id = parse_session_id(session)

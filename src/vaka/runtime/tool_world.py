@@ -9,7 +9,7 @@ from pathlib import Path
 
 import msgspec
 
-from vaka.core.ports.files import MultiRootFiles
+from vaka.core.ports.files import Files, MultiRootFiles
 from vaka.core.ports.model import Model
 from vaka.core.ports.net import Network
 from vaka.core.ports.policy import Policy
@@ -65,23 +65,39 @@ class WorldFactory:
         """
         options = self._options
         self._require_folder()
-        cwd = os.path.realpath(options.working_folder or os.curdir)
         network = options.network or self._open_network()
-        extra, read_only = self._extra_roots(), self._read_only_roots(cwd)
-        files = options.files or Workspace(cwd, [*extra, *read_only], protected=[*self._store_files(), *read_only])
-        roots = files.roots if isinstance(files, MultiRootFiles) else [files.root] if files.root else []
-        folders = [root for root in roots if root not in read_only]
-        return World(
-            files=files, network=network, sandbox=self._make_sandbox(network),
-            shells=ShellSupervisor(
-                self._command_scope(folders, read_only), options.command_habits,
-                find_restricted=lambda: self._find_restricted(folders), before_command=self._require_folder,
-                find_setup=find_setup,
-            ),
-            reader=self._page_reader(), search=options.search, cwd=_working_folder(cwd, folders),
-            snapshots=FileSnapshots(files, self._store.blobs) if options.snapshots else None,
-            may_read=make_read_filter(self._policy), tasks=tasks, patience=options.question_timeout,
+        shared = World(
+            network=network, reader=self._page_reader(), search=options.search, tasks=tasks,
+            may_read=make_read_filter(self._policy), patience=options.question_timeout,
         )  # fmt: skip
+        is_off = options.workspace is not None and not options.workspace.folder
+        if is_off and not options.sandboxed:
+            return shared
+        cwd = os.path.realpath(options.tool_folder or options.working_folder or os.curdir)
+        read_only = self._read_only_roots(cwd)
+        files = None if is_off else self._open_files(cwd, read_only)
+        roots = _roots_of(files) if files is not None else ()
+        folders = [root for root in roots if root not in read_only]
+        shells = ShellSupervisor(
+            self._command_scope(folders, read_only), options.command_habits,
+            find_restricted=lambda: self._find_restricted(folders), before_command=self._require_folder,
+            find_setup=find_setup,
+        )  # fmt: skip
+        return msgspec.structs.replace(
+            shared, files=files, sandbox=self._select_sandbox(network), shells=shells,
+            cwd=cwd if is_off else _working_folder(cwd, folders),
+            snapshots=FileSnapshots(files, self._store.blobs) if options.snapshots and files is not None else None,
+        )  # fmt: skip
+
+    def _open_files(self, cwd: str, read_only: Sequence[str]) -> Files:
+        if self._options.files is not None and self._options.workspace is None:
+            return self._options.files
+        return Workspace(cwd, [*self._extra_roots(), *read_only], protected=[*self._store_files(), *read_only])
+
+    def _select_sandbox(self, network: Network) -> Sandbox | None:
+        """Return the sandbox of commands; none for tools in a workspace if it would not keep them there."""
+        sandbox = self._make_sandbox(network)
+        return sandbox if self._options.workspace is None or sandbox.enforces >= {"read", "write"} else None
 
     def replace_policy(self, world: World, policy: Policy) -> World:
         """Return a world of this factory in which files are hidden by another policy; further folders stay the same."""
@@ -118,6 +134,7 @@ class WorldFactory:
             hidden=tuple(
                 path for path in (*secret_paths(), *self._store_files()) if not _contains_folder(path, folders)
             ),
+            masked=options.workspace.masked if options.workspace is not None else (),
             network=ALL_HOSTS in options.command_hosts,
             bounds=options.command_limits,
         )
@@ -135,7 +152,7 @@ class WorldFactory:
     def _read_only_roots(self, cwd: str) -> list[str]:
         """Return the folders with skills and plugins of the user, whose files skills refer to."""
         source = self._options.project
-        if source is None:
+        if source is None or self._options.workspace is not None:
             return []
         home = os.path.expanduser("~/.claude")  # noqa: PTH111
         named = [os.path.realpath(folder) for folder in (f"{home}/skills", f"{home}/plugins", *source.plugin_dirs)]
@@ -143,6 +160,8 @@ class WorldFactory:
 
     def _extra_roots(self) -> list[str]:
         """Return the further folders of tools: those of ``add_dirs`` and those of the policy."""
+        if self._options.workspace is not None:
+            return []
         added = self._options.add_dirs
         named = self._policy.directories if isinstance(self._policy, LayeredPolicy) else []
         folders = [os.path.realpath(os.path.expanduser(folder)) for folder in (*added, *named)]  # noqa: PTH111
@@ -189,6 +208,10 @@ class ProxiedSandbox:
                 await self._owner.enter_async_context(self._proxy)
                 self._listening = True
         return await self._inner.start(msgspec.structs.replace(command, proxy=self._proxy.address))
+
+
+def _roots_of(files: Files) -> Sequence[str]:
+    return files.roots if isinstance(files, MultiRootFiles) else [files.root] if files.root else []
 
 
 def _working_folder(cwd: str, folders: Sequence[str]) -> str:

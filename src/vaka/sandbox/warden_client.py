@@ -41,8 +41,8 @@ def build_job(
     return JobSpec(
         kind=kind, argv=command.argv, cwd=command.cwd,
         env=build_command_environment(os.environ, command.env, allow_env, proxy=proxy),
-        writable=command.writable, protected=command.protected, hidden=command.hidden, network=command.network,
-        pipe_stdin=command.stdin == "pipe",
+        writable=command.writable, protected=command.protected, hidden=command.hidden, masked=command.masked,
+        network=command.network, pipe_stdin=command.stdin == "pipe",
         cpu_seconds=bounds.cpu_seconds, memory_bytes=bounds.memory_bytes, processes=bounds.processes,
         file_bytes=bounds.file_bytes, open_files=bounds.open_files, folders=PLACEHOLDER_FOLDERS, **extra_fields,
     )  # fmt: skip
@@ -442,7 +442,7 @@ class StdinPipe:
 
 
 def _check_job(job: JobSpec) -> None:
-    paths = (job.cwd, *job.writable, *job.protected, *job.hidden)
+    paths = (job.cwd, *job.writable, *job.protected, *job.hidden, *job.masked)
     if not job.argv or not job.argv[0]:
         raise SandboxError("a command needs at least the name of a program")
     for word in (*job.argv, *paths, *job.env, *job.env.values()):

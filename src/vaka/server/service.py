@@ -35,6 +35,7 @@ from vaka.server.request_agent import extend_agent
 from vaka.server.sse import OpenStreams
 from vaka.server.turn_events import DecisionCollector, TurnEvents
 from vaka.server.usage_totals import UsageTotals
+from vaka.server.workspaces import TenantWorkspaces
 
 _log = logging.getLogger("vaka.server")
 
@@ -80,7 +81,8 @@ class AgentService:
             agents: The agents by name; it may change, as that of a folder does.
             guard: Authenticates callers; has the settings.
             default_agent: The agent of a request that names none; default: the first one.
-            make_runtime: Makes the runtime of a tenant; default: one with the options of ``runtime``.
+            make_runtime: Makes the runtime of a tenant; default: one with the options of ``runtime``, whose tools
+                work in the tenant's own folder or are off.
             describe_settings: Returns key, value, origin and layer of each setting, for the console.
         """
         self.runtime, self.agents, self.guard, self.settings = runtime, agents, guard, guard.settings
@@ -92,6 +94,9 @@ class AgentService:
         """Whether streams and sockets are being ended, the last part of draining."""
         self._make_runtime = make_runtime or self._copy_runtime
         runtime.keep_rules_in_store()
+        self._workspaces = TenantWorkspaces(
+            self.settings.workspaces, runtime.options.working_folder, self.settings.private_folders
+        )
         self._runtimes: dict[str, Runtime] = {runtime.store.namespace: runtime}
         self._turns: dict[tuple[str, str], set[str]] = {}
         """The sessions whose turns each credential, of a namespace, has started here; ended ones are removed late."""
@@ -175,7 +180,8 @@ class AgentService:
         return known
 
     def _copy_runtime(self, namespace: str) -> Runtime:
-        return Runtime(self.runtime.options, store=self.runtime.store, namespace=namespace)
+        workspace = self._workspaces.find(namespace)
+        return Runtime(self.runtime.options, store=self.runtime.store, namespace=namespace, workspace=workspace)
 
     def usage_of(self, runtime: Runtime) -> UsageTotals:
         """Return the usage of the sessions of a tenant."""
@@ -471,7 +477,11 @@ class AgentService:
         keys = await self.runtime.store.values.keys(NAMESPACE_PREFIX)
         count = 0
         for namespace in {"", *(key.removeprefix(NAMESPACE_PREFIX) for key in keys)}:
-            runtime = await self._runtime_of_namespace(namespace)
+            try:
+                runtime = await self._runtime_of_namespace(namespace)
+            except ConfigError as error:  # the turns of other tenants go on
+                _log.warning("unfinished turns of tenant %r cannot be continued: %s", namespace, error)
+                continue
             for status in ("running", "queued"):
                 after: str | None = ""
                 while after is not None and not self.draining:

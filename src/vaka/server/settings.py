@@ -4,6 +4,8 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
+from vaka.server.workspaces import WorkspaceSettings
+
 Feature: TypeAlias = Literal[
     "websocket", "ui", "openai_compat", "anthropic_compat", "agui", "ai_sdk", "a2a", "mcp", "tracing", "debug_api"
 ]
@@ -50,5 +52,9 @@ class ServerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     """Seconds between two searches for unfinished turns that no process runs; 0: only at the start."""
     credential_seconds: float = 5.0
     """Seconds between two checks of the credentials that opened the streams and sockets."""
+    workspaces: WorkspaceSettings = WorkspaceSettings()
+    """Where file tools and commands of tenants work; by default they are off for all but the default tenant."""
+    private_folders: tuple[str, ...] = ()
+    """Folders besides that of the server that no command of a tenant may see, such as those of settings and stores."""
     drain_seconds: float = 10.0
     """Seconds that running turns get to end when the server stops; the others go on at the next start."""

@@ -228,6 +228,28 @@ class ConfinementContract(ProtectedLinksContract):
 
     # ----------------------------------------------------------------------------------------------------------- read
 
+    async def test_a_masked_folder_has_only_the_workspace_in_it(self, sandbox: Sandbox, workspace: Path) -> None:
+        """What another user creates there while the command runs cannot be read either."""
+        masked, own = workspace.parent, workspace.name
+        (masked / "before").mkdir()
+        (masked / "before/key").write_text("canary")
+        wait = "touch up; until [ -e go ]; do sleep 0.01; done"
+        look = f"cat ../*/key {masked}/*/key /proc/self/cwd/../*/key; ls {masked}; cat ../later/key; echo x > ../mine"
+        process = await sandbox.start(shell_command(f"{wait}; {look}", workspace, masked=(str(masked),)))
+        await wait_for_file(workspace / "up")
+        (masked / "later").mkdir()
+        (masked / "later/key").write_text("canary")
+        (workspace / "go").touch()
+        ended = await run_to_end(process)
+        assert "canary" not in ended.stdout
+        assert ended.stdout.split() in ([own], [])
+        assert sorted(path.name for path in masked.iterdir()) == sorted(("before", "later", own))
+
+    async def test_a_folder_that_the_command_needs_cannot_be_masked(self, sandbox: Sandbox, workspace: Path) -> None:
+        for path in (str(workspace), "/"):
+            with pytest.raises(SandboxError, match="cannot be masked"):
+                await sandbox.start(shell_command("true", workspace, masked=(path,)))
+
     async def test_hidden_paths_cannot_be_read(self, sandbox: Sandbox, workspace: Path) -> None:
         outside = _make_outside_folder(workspace)
         (outside / "empty/key").write_text("canary")

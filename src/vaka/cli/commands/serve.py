@@ -15,14 +15,14 @@ import msgspec
 from vaka.agents.coding_prompt import is_coding_agent
 from vaka.agents.react import Agent
 from vaka.cli import lazy, options
-from vaka.cli.bootstrap import load_flag_settings, print_notes, runtime_from_settings
+from vaka.cli.bootstrap import config_context, load_flag_settings, print_notes, runtime_from_settings
 from vaka.cli.build_agent import DEFAULT_AGENT, apply_model_flags, load_agent_of_flags
 from vaka.cli.errors import INTERRUPTED, TERMINATED, Quit, UsageError
 from vaka.cli.serve_workers import SupervisorWatch, WorkerSupervisor, take_socket
 from vaka.cli.stdout import echo, flush_stdout
 from vaka.config.model_tables import InvalidTable
 from vaka.config.server_tables import FEATURE_NAMES, JwtTable, ServerTable, check_names
-from vaka.config.settings import Settings, redact_setting
+from vaka.config.settings import Settings, data_folder, redact_setting, user_config_file
 from vaka.core.types.errors import ConfigError, VakaError
 from vaka.runtime.runtime import Runtime
 from vaka.server.app import LOCAL_PRINCIPAL, open_service
@@ -31,6 +31,7 @@ from vaka.server.auth.jwt import JwtSettings
 from vaka.server.listen import StoppableServer, close_in_time, open_socket
 from vaka.server.service import AgentService, require_model
 from vaka.server.settings import MIB, ServerSettings
+from vaka.server.workspaces import WorkspaceSettings
 
 LOCAL_NAMES = ("localhost", "127.0.0.1", "::1")
 ALL_ADDRESSES = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}  # noqa: S104  # nosec B104  # compared, and not listened on
@@ -187,7 +188,16 @@ def server_settings(table: ServerTable, features: Mapping[str, bool], *, ui: boo
         hosts=hosts, origins=table.origins, public_url=table.public_url, max_body_bytes=table.max_body_mib * MIB,
         requests_per_minute=table.requests_per_minute, burst=table.burst, concurrent_turns=table.concurrent_turns,
         max_streams=table.max_streams, drain_seconds=table.drain_seconds,
+        workspaces=WorkspaceSettings(root=table.workspaces.root, tenants=table.workspaces.tenants),
+        private_folders=_private_folders(),
     )  # fmt: skip
+
+
+def _private_folders() -> tuple[str, ...]:
+    """Return the folders with settings, keys and the default store of this user."""
+    home = config_context().home
+    settings_file = user_config_file(os.environ, home)
+    return tuple(map(str, (settings_file.parent, data_folder(os.environ, home), home / ".claude")))
 
 
 def _jwt_settings(table: JwtTable | None, environ: Mapping[str, str]) -> JwtSettings | None:

@@ -33,6 +33,8 @@ class Command(msgspec.Struct, frozen=True, kw_only=True):
     """Files and folders inside them that it must not change, also when they do not exist yet."""
     hidden: tuple[str, ...] = ()
     """Files and folders it must not read."""
+    masked: tuple[str, ...] = ()
+    """Folders that it sees empty, except for the writable folders inside them, whatever is created there meanwhile."""
     network: bool = False
     proxy: str = ""
     """The only address it may connect to when ``network`` is false."""

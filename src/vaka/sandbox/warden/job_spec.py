@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 LENGTH_PREFIX_BYTES = 8
 MAX_JOB_BYTES = 64 * 1024 * 1024
-TUPLE_FIELDS = ("argv", "writable", "protected", "hidden", "secrets", "user", "folders")
+TUPLE_FIELDS = ("argv", "writable", "protected", "hidden", "masked", "secrets", "user", "folders")
 
 
 class JobRefused(Exception):
@@ -26,6 +26,8 @@ class JobSpec(NamedTuple):
     writable: tuple[str, ...] = ()
     protected: tuple[str, ...] = ()
     hidden: tuple[str, ...] = ()
+    masked: tuple[str, ...] = ()
+    """Folders that are empty for the command, except for the writable ones inside them."""
     secrets: tuple[str, ...] = ()
     """Hidden as well, unless a folder that the command works in is inside one of them."""
     pipe_stdin: bool = False

@@ -303,7 +303,8 @@ def _launch_with_landlock_only(job: JobSpec, program: str, streams: Streams) -> 
         os.chdir(layout.cwd)
         if os.geteuid() == 0:
             syscalls.drop_capabilities()
-        _restrict_with_landlock([*layout.writable, folder], layout.hidden, shared_memory=False)
+        unreadable = [*layout.hidden, *(os.path.realpath(path) for path in job.masked)]
+        _restrict_with_landlock([*layout.writable, folder], unreadable, shared_memory=False)
         _install_filter(job)
 
     def remove_folder() -> None:

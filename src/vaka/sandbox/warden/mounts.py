@@ -54,17 +54,18 @@ class MountLayout:
         if "/" in self.writable:
             raise JobRefused("'/' cannot be a writable folder; name the folders that the command writes to")
         self.hidden: list[str] = []
+        self.masked = _find_masked_folders(job, self.writable)
         self.held_paths: dict[str, HeldPath | None] = {}
         self.late_steps: list[MountStep] = []
         """The mounts that protect and hide, on top of the others."""
         self.completed = False
-        self.steps = [MountStep("empty", path) for path in MASKED_FOLDERS if _is_real_folder(path)]
+        self.steps = [MountStep("empty", path) for path in self.masked]
         self.steps += [
             MountStep("robind", path, _open_path(path))
             for path in VISIBLE_SYSTEM_PATHS
             if os.path.lexists(path) and _has_no_links(path)
         ]
-        if _is_masked(self.cwd) and not is_within(self.cwd, self.writable):
+        if is_within(self.cwd, self.masked) and not is_within(self.cwd, self.writable):
             self.steps.append(MountStep("robind", self.cwd, _open_path(self.cwd)))
         self.steps += [MountStep("bind", path, _open_path(path)) for path in self.writable]
 
@@ -81,7 +82,7 @@ class MountLayout:
 
     def exposes(self, path: str) -> bool:
         """Return whether a path is visible: not under an empty folder, or in a writable one."""
-        return not _is_masked(path) or is_within(path, self.writable)
+        return not is_within(path, self.masked) or is_within(path, self.writable)
 
     def merge_late_steps(self) -> None:
         """Mount everything in one pass, for kernels without mount trees. Raises ``JobRefused`` for links."""
@@ -162,6 +163,16 @@ def _find_hidden_paths(job: JobSpec, layout: MountLayout) -> list[str]:
     return sorted(path for path in existing if not is_within(_parent_of(path), existing))
 
 
+def _find_masked_folders(job: JobSpec, writable: Sequence[str]) -> list[str]:
+    """Return the folders to mount empty ones on: the outermost of those that exist."""
+    named = {os.path.realpath(path) for path in job.masked}
+    for path in named:
+        if path == "/" or is_within(path, writable):
+            raise JobRefused(f"{path!r} cannot be masked: the command needs it")
+    found = {path for path in (*MASKED_FOLDERS, *named) if _is_real_folder(path)}
+    return sorted(path for path in found if not is_within(_parent_of(path), found))
+
+
 def _find_visible_sockets(layout: MountLayout) -> list[str]:
     """Return the unix sockets of this machine that the command could connect to by path."""
     try:
@@ -212,10 +223,6 @@ def _locate(path: str, roots: Iterable[str]) -> str:
 
 def _parent_of(path: str) -> str:
     return path.rpartition("/")[0]
-
-
-def _is_masked(path: str) -> bool:
-    return is_within(path, MASKED_FOLDERS)
 
 
 def _is_real_folder(path: str) -> bool:

@@ -178,6 +178,8 @@ class CommandScope(msgspec.Struct, frozen=True, kw_only=True):
     writable: tuple[str, ...] = ()
     protected: tuple[str, ...] = ()
     hidden: tuple[str, ...] = ()
+    masked: tuple[str, ...] = ()
+    """Folders that commands see empty, except for the workspace."""
     network: bool = False
     proxy: str = ""
     bounds: ResourceLimits = ResourceLimits()
