@@ -38,6 +38,12 @@ def _sessions() -> click.Command:
     return sessions
 
 
+def _store() -> click.Command:
+    from vaka.cli.commands.store import store
+
+    return store
+
+
 def _threads() -> click.Command:
     from vaka.cli.commands.threads import threads
 
@@ -185,6 +191,7 @@ COMMANDS: dict[str, tuple[Callable[[], click.Command], str]] = {
     "serve": (_serve, "Serve agents over HTTP: API, console and other protocols."),
     "init": (_init, "Write vaka.toml and an agent file into this folder."),
     "sessions": (_sessions, "List, show, export, fork, rewind, check and remove sessions."),
+    "store": (_store, "Back up a store to a file, and restore it."),
     "threads": (_threads, "Create, list, show, search, change, export, import and erase conversations."),
     "trace": (_trace, "Show turns as waterfalls of spans, or export them."),
     "approvals": (_approvals, "List, decide and answer what waits for a person."),

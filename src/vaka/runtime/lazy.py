@@ -13,11 +13,12 @@ from urllib.parse import unquote, urlsplit
 
 from vaka.core.ports.store import Store
 from vaka.core.ports.tool import Tool
-from vaka.core.types.errors import ConfigError
+from vaka.core.types.errors import ConfigError, InvalidInput
 
 if TYPE_CHECKING:
     from vaka.agents.quit_tools import FoldedLog
     from vaka.core.loop.middleware import Middleware
+    from vaka.core.ports.backup import StoreBackup
     from vaka.core.ports.env import Clock, Env
     from vaka.core.ports.files import Files
     from vaka.core.ports.store import PendingDecision
@@ -96,6 +97,21 @@ def open_store(url: str, *, durability: Durability = "power", namespace: str = "
 
         return PostgresStore(url, durability=durability, namespace=namespace)
     raise ConfigError(f"store {url!r} is not known; expected memory:, sqlite:///PATH or postgresql://…")
+
+
+def open_backup(url: str) -> "StoreBackup":
+    """Return what backs up and restores the store of a URL. Raises ``InvalidInput`` for one in memory."""
+    scheme = url.partition(":")[0]
+    if scheme == "sqlite":
+        from vaka.stores.sqlite.backup import SqliteBackup
+
+        return SqliteBackup(_sqlite_path(url))
+    if scheme in ("postgresql", "postgres"):
+        with explain_missing_extra():
+            from vaka.stores.postgres.backup import PostgresBackup
+
+        return PostgresBackup(url)
+    raise InvalidInput("only stores of SQLite and PostgreSQL have backups; name one with --store")
 
 
 def _sqlite_path(url: str) -> Path:

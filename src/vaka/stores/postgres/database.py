@@ -66,7 +66,7 @@ def migration_files() -> list[tuple[int, str]]:
     return sorted((int(match[1]), file.read_text("utf-8")) for match, file in files if match)
 
 
-async def migrate(connection: "PoolConnectionProxy[asyncpg.Record]") -> None:
+async def migrate(connection: "PoolConnectionProxy[asyncpg.Record] | asyncpg.Connection[asyncpg.Record]") -> None:
     """Migrate the tables to the version of this code. ``ConfigError`` when they are of a newer one."""
     newest = migration_files()[-1][0]
     if await connection.fetchval("select to_regclass('vaka.migrations') is not null"):
@@ -272,6 +272,16 @@ class PostgresDatabase:
         """Return a dedicated connection, outside the pool; tried once. Raises asyncpg's errors."""
         _ = await self._get_pool()
         return await asyncpg.connect(self._dsn, **self._options())
+
+    async def connect_alone(self) -> "asyncpg.Connection[asyncpg.Record]":
+        """Return a dedicated connection to migrated tables, without a pool beside it. Raises asyncpg's errors."""
+        connection: asyncpg.Connection[asyncpg.Record] = await asyncpg.connect(self._dsn, **self._options())
+        try:
+            await migrate(connection)
+        except BaseException:
+            connection.terminate()
+            raise
+        return connection
 
     async def close(self) -> None:
         self.closed = True

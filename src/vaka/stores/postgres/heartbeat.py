@@ -251,7 +251,7 @@ class Heartbeat:
                 await asyncio.wait([task])
         if self._connection is not None:
             connection, self._connection = self._connection, None
-            await _close_connection(connection)
+            await close_connection(connection)
 
     async def _run(self) -> None:
         self._until = boot_time() + IDLE_SECONDS
@@ -286,7 +286,7 @@ class Heartbeat:
                 await self._pause(self._seconds_until_due())
         finally:
             self._connection = None
-            await _close_connection(connection)
+            await close_connection(connection)
 
     async def _run_unconnected(self, error: Exception) -> None:
         """Poll over the pool what notifications do not report now."""
@@ -347,7 +347,8 @@ def _retrieve_error(opening: "asyncio.Task[asyncpg.Connection[asyncpg.Record]]")
         opening.exception()
 
 
-async def _close_connection(connection: "asyncpg.Connection[asyncpg.Record]") -> None:
+async def close_connection(connection: "asyncpg.Connection[asyncpg.Record]") -> None:
+    """Close a connection; one that does not answer within a second is cut."""
     try:
         async with asyncio.timeout(1.0):
             await connection.close()

@@ -1,5 +1,6 @@
 """Garbage collection, and rebuilding the index from the logs."""
 
+from collections.abc import Sequence
 from datetime import UTC, datetime
 
 from vaka.core.ports.store import GcResult, Retention, SessionInfo
@@ -99,7 +100,7 @@ async def collect_garbage(database: PostgresDatabase, namespace: bytes, retentio
         )
         sessions, size = [session for session, _ in idle], sum(size for _, size in idle)
     if retention.blobs_before:
-        before_time = _parse_time(retention.blobs_before)
+        before_time = parse_time(retention.blobs_before)
         rows = await database.fetch(
             _DELETE_LOOSE_BLOBS, namespace, before_time, sessions, retention.dry_run, timeout=STATEMENT_TIMEOUT
         )
@@ -144,7 +145,7 @@ async def _rebuild_session(connection: PostgresConnection, namespace: bytes, ses
     while rows := await connection.fetch(SELECT_EVENTS, namespace, session, chain.seq, REINDEX_PAGE_SIZE):
         events = [chain.check_next(seq, body) for seq, body in rows]
         info = advance_row(info, events)
-        await _insert_index_rows(connection, namespace, session, events)
+        await insert_index_rows(connection, namespace, session, events)
     if chain.erased:
         body = await connection.fetchval(SELECT_EVENT, namespace, session, info.erased)
         chain.check_erased(decode(body) if body is not None else None)
@@ -157,9 +158,10 @@ async def _rebuild_session(connection: PostgresConnection, namespace: bytes, ses
     return True
 
 
-async def _insert_index_rows(
-    connection: PostgresConnection, namespace: bytes, session: bytes, events: list[Event]
+async def insert_index_rows(
+    connection: PostgresConnection, namespace: bytes, session: bytes, events: Sequence[Event]
 ) -> None:
+    """Insert the keys, decisions, named blobs and messages of events."""
     extras = IndexEntries(SessionId(decode_text(session)), events)
     for statement, columns in (
         (_INSERT_KEYS, transpose_rows(extras.keys, 2)),
@@ -171,7 +173,7 @@ async def _insert_index_rows(
     await insert_messages(connection, postgres_key(namespace, decode_text(session)), events)
 
 
-def _parse_time(text: str) -> datetime:
+def parse_time(text: str) -> datetime:
     try:
         moment = datetime.fromisoformat(text)
     except ValueError as error:

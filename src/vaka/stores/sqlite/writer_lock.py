@@ -9,10 +9,11 @@ import errno
 import os
 import sys
 import uuid
+from collections.abc import Generator
 from functools import cache
 from pathlib import Path
 
-from vaka.core.types.errors import ReadOnlyStore, StoreError
+from vaka.core.types.errors import Busy, CannotOpen, ReadOnlyStore, StoreError
 
 if sys.platform == "win32":
     import msvcrt
@@ -73,6 +74,21 @@ class WriterLock:
             message = f"no session can be claimed: the folder {str(self.folder)!r} cannot be used: {error.strerror}"
             raise (ReadOnlyStore if error.errno == errno.EROFS else StoreError)(message) from error
         self.remove_stale_files()
+
+    @contextlib.contextmanager
+    def hold_exclusively(self, work: str) -> Generator[None]:
+        """Hold a lock under which only one process does a piece of work. Raises ``Busy``."""
+        try:
+            self.folder.mkdir(mode=0o700, exist_ok=True)
+            descriptor = os.open(self.folder / work, os.O_RDWR | os.O_CREAT | _CLOEXEC, 0o600)
+        except OSError as error:
+            raise CannotOpen(f"the folder {str(self.folder)!r} cannot be used: {error.strerror}") from error
+        try:
+            if not _try_lock(descriptor, shared=False):
+                raise Busy(f"another process does a {work} of this database; try again when it has ended")
+            yield
+        finally:
+            os.close(descriptor)
 
     def is_held(self) -> bool:
         """Whether the lock file still exists under its name: without it other handles believe this one dead."""
