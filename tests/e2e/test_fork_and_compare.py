@@ -22,6 +22,12 @@ async def test_a_fork_at_an_event_is_compared_with_its_origin_and_replayed(
         await page.keyboard.press("Enter")
         await expect(page.locator(".markdown").last).to_have_text("You are welcome. 🌺")
 
+        await console.open("/chat/trip")
+        await page.get_by_role("button", name="Fork after this turn").first.click()
+        await expect(page.get_by_text("forked from trip")).to_be_visible()
+        await expect(page.locator(".turn-foot")).to_contain_text("completed")
+        await expect(page.locator(".markdown").last).to_contain_text("Two ways to Hilo")
+
         await console.open(f"/compare?a=trip&b={fork}")
         await expect(page.locator(".compare .both")).to_contain_text(f"forked at {turn['cursor']}")
         await expect(page.locator(".compare ins").first).to_have_text("Many")

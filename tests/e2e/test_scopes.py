@@ -30,7 +30,7 @@ async def test_a_key_that_may_only_read_gets_a_composer_and_actions_that_say_so(
         await expect(message).not_to_be_editable()
         await expect(message).to_have_accessible_description(
             "You can read this, but not write. Your key does not have the scope runs:write; "
-            "vaka keys create --scope runs:write makes a key with it."
+            "vaka keys create --scope runs:read --scope runs:write makes a key with it."
         )
         for name in ("Send the message", "Fork after this turn", "Rename the session", "Delete the session"):
             await expect_refused(page.get_by_role("button", name=name), "runs:write")

@@ -210,7 +210,7 @@ function startTurn(state: SessionState, event: EventOf<"turn.started">): void {
   state.turns = push(state.turns, {
     id: event.turn, agent, inputs, status: "running", stopping: false, text: "", stop: "", limit: "", note: "",
     error: null, steps: 0, model: "", usage: NO_USAGE, started: event.ts, ended: "", durationMs: null, seq: event.seq,
-    cursor: event.id, first,
+    cursor: event.id, endCursor: "", first,
   });
 }
 
@@ -224,7 +224,7 @@ type TurnEnd = EventOf<"turn.completed" | "turn.failed" | "turn.cancelled" | "tu
 function endTurn(state: SessionState, event: TurnEnd, status: TurnStatus, change: Partial<TurnState>): void {
   const turn = last(state.turns);
   const { text, usage } = event.data;
-  const ends = { text: text ?? "", ended: event.ts, durationMs: turn ? elapsed(turn.started, event.ts) : null };
+  const ends = { text: text ?? "", ended: event.ts, endCursor: event.id, durationMs: turn ? elapsed(turn.started, event.ts) : null };
   updateTurn(state, { ...change, ...ends, status, ...(usage ? { usage: { ...NO_USAGE, ...usage } } : {}) });
   for (const index of Object.values(state.openAgents)) {
     const child = at(state.subagents, index);
@@ -337,7 +337,7 @@ function revert(state: SessionState, event: EventOf<"session.reverted">): void {
     updateTurn(state, { steps: onward.step, usage: { ...NO_USAGE, ...onward.spent } });
   } else {
     state.inputs = {};
-    updateTurn(state, { status: "interrupted", ended: event.ts });
+    updateTurn(state, { status: "interrupted", ended: event.ts, endCursor: event.id });
   }
   addNotice(state, event, `back to event ${to}`);
 }

@@ -20,5 +20,6 @@ export function ScopedButton({ scope, onClick, disabled, title, ...rest }: Omit<
 /** A line that says which scope is missing for what is shown here; nothing when there is none. */
 export function ScopeNotice({ scope, id, children }: { scope: Scope; id?: string; children: string }) {
   const reason = missing(scope);
-  return reason ? <div class="notice info" id={id}><Icon name="lock" /><span>{`${children}. ${reason}; `}<code>{`vaka keys create --scope ${scope}`}</code> makes a key with it.</span></div> : null;
+  const wanted = [...(me.value?.scopes ?? []), scope].map((each) => ` --scope ${each}`).join("");
+  return reason ? <div class="notice info" id={id}><Icon name="lock" /><span>{`${children}. ${reason}; `}<code>{`vaka keys create${wanted}`}</code> makes a key with it.</span></div> : null;
 }

@@ -152,7 +152,10 @@ export interface TurnState {
   ended: string;
   durationMs: number | null;
   seq: number;
+  /** The place of its start in the log. */
   cursor: string;
+  /** The place of its end in the log, "" while it runs: a fork from here has the whole turn. */
+  endCursor: string;
   /** The index of its first message in `messages`. */
   first: number;
 }

@@ -248,7 +248,7 @@ function TurnFoot({ turn, waiting, session, text, onFork }: { turn: TurnState; w
         <span class="actions">
           {turn.ended && <CopyButton text={text} label="Copy the answer" />}
           <a class="button plain small" href={path("traces", session, turn.id)} title="Trace of this turn" aria-label="Trace of this turn"><Icon name="trace" /></a>
-          {turn.ended && onFork && <ScopedButton scope="runs:write" class="plain small" title="Fork here" aria-label={`Fork after this turn, at ${turn.cursor}`} onClick={() => onFork(turn.cursor)}><Icon name="fork" /></ScopedButton>}
+          {turn.ended && onFork && <ScopedButton scope="runs:write" class="plain small" title="Fork here" aria-label={`Fork after this turn, at ${turn.endCursor}`} onClick={() => onFork(turn.endCursor)}><Icon name="fork" /></ScopedButton>}
         </span>
       </div>
     </>

@@ -5,7 +5,7 @@ import { download, Empty, Failure, Loading, Status, useLoaded } from "../compone
 import { JsonView } from "../components/JsonView.tsx";
 import { Transcript } from "../components/Transcript.tsx";
 import { Virtual } from "../components/Virtual.tsx";
-import { ago, clock, count, cut, date, duration } from "../format.ts";
+import { ago, clock, count, cut, date, duration, plural } from "../format.ts";
 import { Icon } from "../icons.tsx";
 import { useShortcuts } from "../keys.ts";
 import { useLiveSession } from "../live.ts";
@@ -125,7 +125,7 @@ function EventsTab({ id }: { id: string }) {
       <div class="column" style={{ gap: 0, minHeight: 0 }}>
         <div class="row wrap pad" style={{ borderBottom: "1px solid var(--line)" }}>
           <input type="search" class="grow" style={{ maxWidth: "320px" }} placeholder="Filter by type or content" aria-label="Filter events" value={find} onInput={(event) => setFind(event.currentTarget.value)} />
-          <span class="faint small">{`${count(shown.length)}${done ? "" : "+"} events · head ${head || "–"}`}</span>
+          <span class="faint small">{`${done ? plural(shown.length, "event") : `${count(shown.length)}+ events`} · head ${head || "–"}`}</span>
           <CurlButton id={id} />
         </div>
         <Virtual

@@ -2,7 +2,7 @@ import { useEffect, useRef, useState } from "preact/hooks";
 import { api } from "../api.ts";
 import { Empty, Failure, Loading, Status } from "../components/basics.tsx";
 import { Virtual } from "../components/Virtual.tsx";
-import { ago, count } from "../format.ts";
+import { ago, count, plural } from "../format.ts";
 import { Icon } from "../icons.tsx";
 import { useShortcuts } from "../keys.ts";
 import { navigate, path, route, setQuery } from "../router.ts";
@@ -64,7 +64,7 @@ export function SessionsPage() {
           <option value="">every agent</option>{agents.value.map((each) => <option key={each.name} value={each.name}>{each.name}</option>)}
         </select>
         {picked && <span class="chip accent">{`compare ${picked} with…`}</span>}
-        {rows && <span class="faint small">{`${count(rows.length)}${next ? "+" : ""} sessions`}</span>}
+        {rows && <span class="faint small">{next ? `${count(rows.length)}+ sessions` : plural(rows.length, "session")}</span>}
       </div>
       {error ? <Failure error={error} /> : !rows ? <Loading what="sessions" /> : rows.length === 0 ? (
         <Empty icon="list" title={wanted.q || wanted.status || wanted.agent ? "No session matches" : "No session yet"} command='vaka run --session first "Say hello"'>
