@@ -188,8 +188,8 @@ DOORS: dict[str, Door] = {
     "anthropic": ask_anthropic,
     "ag-ui": ask_agui,
     "ai-sdk": ask_ai_sdk,
-    "mcp": ask_mcp,
     "a2a": ask_a2a,
+    "mcp": ask_mcp,
     "acp": ask_acp,
 }
 

@@ -73,7 +73,7 @@ FILES = {
     ".gitignore": "commands.log\n",
     **{f".claude/agents/guide-{wire}.md": GUIDE.format(wire=wire, model=MODELS[wire]) for wire in MODELS},
 }
-ALL_SCOPES = ("runs:read", "runs:write", "approvals:write", "tools:execute", "admin", "debug")
+SCOPES = ("runs:read", "runs:write", "approvals:write")
 SERVE = ("--model", MODELS["chat"], "--tools", "tide.luau", "--untrusted", "--builtin-tools", "all")
 
 
@@ -90,7 +90,7 @@ class Harbour:
         """The flag that selects the store, for every command."""
         self._arguments = (*SERVE, *arguments, *self.store)
         self.vaka("trust")
-        scopes = [word for scope in ALL_SCOPES[:3] for word in ("--scope", scope)]
+        scopes = [word for scope in SCOPES for word in ("--scope", scope)]
         self.key = self.home.create_key(self.project.folder, *scopes, *self.store)
         self.server = self._stack.enter_context(self.serve())
 

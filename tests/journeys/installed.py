@@ -1,6 +1,5 @@
 """The installed ``vaka``: its environment, its commands and its server, each a process of its own."""
 
-import json
 import os
 import re
 import signal
@@ -10,7 +9,7 @@ import threading
 from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import IO, Any, Self
+from typing import IO, Self
 
 from tests.journeys.answers import PATIENCE
 from tests.journeys.project import GIT_ENVIRONMENT
@@ -75,11 +74,6 @@ class Home:
 
     def create_key(self, cwd: Path, *arguments: str) -> str:
         return self.run(cwd, "keys", "create", *arguments).strip()
-
-    def list_events(self, cwd: Path, session: str, *arguments: str) -> list[dict[str, Any]]:
-        """Return the events of a session as ``vaka sessions show`` prints them."""
-        lines = self.run(cwd, "sessions", "show", session, "--json", *arguments).splitlines()
-        return [json.loads(line) for line in lines]
 
 
 class Server(Web):

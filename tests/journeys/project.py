@@ -36,7 +36,7 @@ class Project:
             self.write(name, text)
         self.git("add", "plan.md")
         self.commits = self.git("log", "--format=%H %s")
-        self._expected_status = [" M harbour.py", "?? draft.txt", "M  plan.md"]
+        self._expected_status = sorted([" M harbour.py", "?? draft.txt", "M  plan.md"])
 
     def write(self, name: str, text: str) -> Path:
         """Write a file of the project."""
@@ -75,8 +75,8 @@ class Project:
 
     def check(self) -> None:
         """Fail unless the commits and the uncommitted work are as the story says."""
-        status = self.git("status", "--porcelain", "--untracked-files=all").splitlines()
-        assert sorted(status) == sorted(self._expected_status)
+        status = sorted(self.git("status", "--porcelain", "--untracked-files=all").splitlines())
+        assert status == self._expected_status, f"{status} differs from {self._expected_status}"
         assert {name: self.read(name) for name in UNCOMMITTED} == UNCOMMITTED
         assert self.git("show", ":plan.md") == UNCOMMITTED["plan.md"]
         assert self.git("log", "--format=%H %s") == self.commits

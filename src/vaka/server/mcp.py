@@ -97,6 +97,7 @@ class _CallerServer:
         server = ToolServer(tools, runtime, transcripts, forms).build("vaka", __version__, INSTRUCTIONS)
         manager = StreamableHTTPSessionManager(
             server, max_request_body_size=service.settings.max_body_bytes,
+            stateless=service.settings.workers > 1,  # the process that has a session is not the one that is asked next
             security_settings=TransportSecuritySettings(enable_dns_rebinding_protection=False),  # the guard has checked
         )  # fmt: skip
         async with manager.run():

@@ -48,6 +48,8 @@ class ServerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     """Turns of one credential that run at the same time; 0: no limit."""
     max_streams: int = 5000
     """Open streams and sockets of the process."""
+    workers: int = 1
+    """Processes that answer at the same address; each request of a client may reach another one."""
     sweep_seconds: float = 5.0
     """Seconds between two searches for unfinished turns that no process runs; 0: only at the start."""
     credential_seconds: float = 5.0

@@ -1,0 +1,113 @@
+"""What the README and the guides tell a newcomer to type, with a provider in the place of the example's model."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+from tests.journeys.answers import PATIENCE, call, say
+from tests.journeys.harbour import Harbour
+from tests.journeys.installed import Home
+from tests.journeys.project import Project
+from tests.journeys.provider import MODELS, Provider
+from tests.journeys.terminal import Terminal
+
+ROOT = Path(__file__).parents[2]
+
+
+def block_of(page: str, language: str, part: str) -> str:
+    """Return the block of a page that contains a text."""
+    blocks = re.findall(rf"^```{language}\n(.*?)^```$", (ROOT / page).read_text("utf-8"), re.MULTILINE | re.DOTALL)
+    return next(str(block) for block in blocks if part in block)
+
+
+def run_shell(home: Home, project: Project, lines: str) -> str:
+    """Run lines as a shell of the person would, and stop at the first that fails."""
+    done = subprocess.run(
+        ["bash", "-euo", "pipefail", "-c", lines],
+        cwd=project.folder,
+        env=home.environment,
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "Traceback" not in done.stderr
+    return done.stdout
+
+
+def test_a_newcomer_types_the_first_example_of_the_readme(home: Home, project: Project, provider: Provider) -> None:
+    script = provider.script("Is it raining in Hilo?", call("weather", city="Hilo"), say("Yes, lightly."))
+    lines = block_of("README.md", "sh", "cat > weather.py")
+    out = run_shell(home, project, re.sub(r"--model \S+\.jsonl", f"--model {MODELS['chat']}", lines))
+    compiled = f"__pycache__/weather.{sys.implementation.cache_tag}.pyc"  # Python writes it beside a tool file
+    project.expect_status("?? weather.py", "?? answers.jsonl", f"?? {compiled}")
+    assert out.startswith("Yes, lightly.\n")
+    assert out.endswith("Yes, lightly.\n")
+    assert "weather" in out
+    assert "Hilo: 24 °C, light rain" in script.requests[1].text
+    assert len(script.requests) == 2
+
+
+def test_a_newcomer_stores_a_key_and_continues_a_session_with_it(
+    home: Home, project: Project, provider: Provider
+) -> None:
+    script = provider.script("And now?", say("It is dry."))
+    home.environment.pop("OPENAI_API_KEY")
+    lines = block_of("README.md", "sh", "vaka login openai").splitlines()
+    with Terminal(home, project.folder, "login", "openai") as terminal:
+        terminal.expect("openai")
+        terminal.send("sk-typed-by-a-newcomer-0123456789\r")
+        terminal.expect("stored")
+        assert terminal.wait_exit() == 0
+        assert "sk-typed" not in terminal.text
+    (run,) = [line for line in lines if line.startswith('vaka run "And now?"')]
+    (listing,) = [line for line in lines if line.startswith("vaka models list")]
+    assert run_shell(home, project, run) == "It is dry.\n"
+    assert "openai" in run_shell(home, project, listing)
+    assert script.requests[0].headers["authorization"] == "Bearer sk-typed-by-a-newcomer-0123456789"
+    assert script.requests[0].body["model"] == "gpt-5-mini"
+
+
+def test_the_program_of_the_server_guide_runs_a_turn_with_approvals_once(postgres_office: Harbour) -> None:
+    harbour = postgres_office
+    path = str(harbour.project.folder / "tiller.md")
+    script = harbour.provider.script(
+        "Describe the tiller.", call("Write", file_path=path, content="Ash.\n"), say("Done.")
+    )
+    program = block_of("docs/guides/server.md", "python", "def run(session")
+    asked = 'print(run("tiller", "Describe the tiller.", "request-1"))\n'
+    done = subprocess.run(
+        [sys.executable, "-c", program + asked + asked],
+        env={"VAKA_URL": harbour.server.url, "VAKA_API_KEY": harbour.key},
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+        check=False,
+    )
+    assert (done.returncode, done.stdout) == (0, "Done.\nDone.\n"), done.stderr
+    harbour.project.expect_status("?? tiller.md")
+    assert harbour.project.read("tiller.md") == "Ash.\n"
+    assert len(script.requests) == 2
+
+
+def test_a_client_of_mcp_reads_which_request_decides_and_goes_on_after_it(postgres_office: Harbour) -> None:
+    harbour = postgres_office
+    path = str(harbour.project.folder / "keel.md")
+    harbour.provider.script("Describe the keel.", call("Write", file_path=path, content="Oak.\n"), say("Described."))
+
+    def ask(**arguments: str) -> str:
+        params = {"name": "ask_assistant", "arguments": arguments}
+        body = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}
+        accept = {"accept": "application/json, text/event-stream", "mcp_protocol_version": "2025-06-18"}
+        return harbour.server.request("POST", "/mcp", body, **accept).text
+
+    waiting = ask(prompt="Describe the keel.")
+    (request,) = set(re.findall(r"/api/v1/approvals/\w+/resolve", waiting))
+    (session,) = set(re.findall(r'\\?"session_id\\?": ?\\?"([\w-]+)', waiting))
+    assert not (harbour.project.folder / "keel.md").exists()
+    harbour.server.post(request, {"decision": "approve"})
+    assert "Described." in ask(prompt="", session_id=session)
+    harbour.project.expect_status("?? keel.md")
+    assert harbour.project.read("keel.md") == "Oak.\n"
