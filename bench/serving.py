@@ -32,7 +32,9 @@ PAUSE = 0.2
 RAMP_SECONDS = 5.0
 LIMIT_MB, LIMIT_MS, LIMIT_EVENT = 250.0, 200.0, 25.0
 KINDS = {"sse": "SSE", "ws": "WebSocket"}
-SETTINGS = ServerSettings(requests_per_minute=0, concurrent_turns=0, features=frozenset({"websocket"}))
+SETTINGS = ServerSettings(
+    requests_per_minute=0, concurrent_turns=0, streams_per_credential=0, features=frozenset({"websocket"})
+)
 
 
 class PacedModel(AddingModel):

@@ -14,8 +14,6 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
 EXTRAS = {name: needs for name, needs in PROJECT["optional-dependencies"].items() if name not in ("all", "dev")}
 MODULES = {"pyyaml": "yaml", "pyjwt": "jwt"}
 """The module of a package, where its name is another one."""
-NAMED_FOR_UVICORN = {"httptools": "uvicorn.protocols.http.httptools_impl", "websockets": '"websockets-sansio"'}
-"""What the product writes so that uvicorn imports a package."""
 EXTRA = re.compile(r"(?:vaka|\.)\[([a-z,]+)\]")
 SHELL_BLOCK = re.compile(r"^```sh\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
@@ -31,8 +29,7 @@ def test_every_dependency_and_every_extra_is_imported_by_the_product() -> None:
     unused = [
         need
         for need in needs
-        if NAMED_FOR_UVICORN.get(module_of(need), "\0") not in source
-        and not re.search(
+        if not re.search(
             rf"^\s*(import|from) {module_of(need)}\b|import_module\(.{module_of(need)}", source, re.MULTILINE
         )
     ]

@@ -20,6 +20,7 @@ from vaka.server.principal import SCOPES, Principal
 from vaka.server.problems import Problem
 from vaka.server.service import AgentService
 from vaka.server.settings import ServerSettings
+from vaka.server.socket_protocol import BoundedSocketProtocol
 from vaka.testing import ScriptedModel
 
 PRINCIPALS: dict[str, Principal] = {
@@ -56,8 +57,14 @@ class NoLimits:
 class Served:
     """A running server."""
 
-    def __init__(self, service: AgentService, port: int) -> None:
+    def __init__(self, service: AgentService, port: int, server: uvicorn.Server) -> None:
         self.service, self.port, self.url = service, port, f"http://127.0.0.1:{port}"
+        self._server = server
+
+    @property
+    def waiting(self) -> int:
+        """The number of requests that are being answered."""
+        return len(self._server.server_state.tasks)
 
     def client(self, token: str = "alice", **options: Any) -> httpx2.AsyncClient:
         headers = {"Authorization": f"Bearer {token}"} if token else {}
@@ -81,7 +88,7 @@ async def serve_agents(
             http=BoundedHttpProtocol,
             log_config=None,
             loop="none",
-            ws="websockets-sansio",
+            ws=BoundedSocketProtocol,
             ws_per_message_deflate=False,
         )
         server = uvicorn.Server(config)
@@ -91,7 +98,7 @@ async def serve_agents(
                 serving.result()
             await asyncio.sleep(0)
         try:
-            yield Served(service, listener.getsockname()[1])
+            yield Served(service, listener.getsockname()[1], server)
         finally:
             service.drain()
             server.should_exit = True

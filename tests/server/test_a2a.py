@@ -95,12 +95,12 @@ async def test_a_message_is_a_task_in_both_bindings(serve: Serve, scripted: Scri
 async def test_input_that_is_required_continues_the_task(serve: Serve, scripted: Scripted) -> None:
     agent = scripted(call("deploy", place="here"), say("Done."), tools=[deploy])
     async with serve([agent], ask_for=["deploy"]) as served, client_of(served) as client:
-        streamed = (await rpc(client, "SendStreamingMessage", message=message("Go.", contextId="c/1")))["stream"]
+        streamed = (await rpc(client, "SendStreamingMessage", message=message("Go.", contextId="c 1")))["stream"]
         assert states_in(streamed)[-1] == "INPUT_REQUIRED"
         task = streamed[0]["task"]["id"]
         assert task.startswith("~")
         assert (await client.get(f"{REST}/tasks/{task}")).json()["status"]["state"] == "TASK_STATE_INPUT_REQUIRED"
-        other = await rpc(client, "SendMessage", message=message("Other.", "m-2", contextId="c/1"))
+        other = await rpc(client, "SendMessage", message=message("Other.", "m-2", contextId="c 1"))
         assert other["error"]["code"] == -32004
         wrong = await rpc(client, "SendMessage", message=message("Maybe.", "m-3", taskId=task))
         assert wrong["error"]["code"] == -32602

@@ -62,6 +62,7 @@ class ServerTable(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     burst: _Positive = 100
     concurrent_turns: _Count = 200
     max_streams: _Positive = 5000
+    streams_per_credential: _Count = 100
     drain_seconds: _Seconds = 10.0
     jwt: JwtTable | None = None
     workspaces: WorkspacesTable = WorkspacesTable()

@@ -44,6 +44,7 @@ def door(service: AgentService) -> Door:
 
     async def run(request: Request) -> EventStream:
         principal, given = principal_of(request), parse_agui_input(await read_bytes(request))
+        service.streams.require_room(principal)
         props = _read_props(given.forwarded_props)
         agent = service.find_agent(request.path_params["agent"])
         tools = make_client_tools(agent, [(tool.name, tool.description, tool.parameters) for tool in given.tools])

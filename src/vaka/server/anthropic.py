@@ -25,7 +25,7 @@ from vaka.server.principal import Principal
 from vaka.server.problems import Problem, problem_of
 from vaka.server.request_answers import AnswerEncoding, RequestAnswer, open_answer
 from vaka.server.service import AgentService
-from vaka.server.sse import EventStream
+from vaka.server.sse import EventStream, wait_while_connected
 from vaka.views.anthropic_messages import (
     MessageEvent,
     MessagesEncoder,
@@ -70,6 +70,8 @@ class Messages:
     async def create(self, request: Request) -> ASGIApp:
         """Return a message, or the stream of its events."""
         principal, given = principal_of(request), parse_messages_request(await read_bytes(request))
+        if given.stream:
+            self._service.streams.require_room(principal)
         asked, answer = await self._threads.start(principal, given, request.headers.get("idempotency-key", ""))
         headers = session_header(answer.session.id)
         routers = routers_of(answer.session.agent)
@@ -80,7 +82,8 @@ class Messages:
             leave = stop_on_disconnect(self._service, request, answer)
             frames = _write_frames(await open_answer(batches, encoding))
             return EventStream(frames, self._service.streams, headers=headers, opening=b"", on_disconnect=leave)
-        return await _join(batches, encoding, headers)
+        leave = stop_on_disconnect(self._service, request, answer)
+        return await wait_while_connected(request, _join(batches, encoding, headers), leave)
 
     async def count_tokens(self, request: Request) -> ASGIApp:
         """Return an estimate of the tokens of a request; the agent's own instructions and tools are not counted."""

@@ -1,7 +1,9 @@
 """Bodies of requests and responses as JSON."""
 
+import codecs
 import re
 from collections.abc import Mapping, Sequence
+from itertools import accumulate
 from typing import Any, TypeVar, get_args
 
 import msgspec
@@ -14,9 +16,14 @@ from vaka.server.problems import Problem
 T = TypeVar("T")
 MAX_REPORTED_CHARS = 500
 MAX_DEPTH = 100
-_STRING = re.compile(rb'"(?:[^"\\]|\\.)*"', re.DOTALL)
-_BRACKETS = bytes.maketrans(b"{}", b"[]")
-_OTHER_BYTES = bytes(set(range(256)) - set(b"[]{}"))
+PIECE_BYTES = 64 * 1024
+"""Bytes that are checked at a time, so that a check needs little memory besides the body."""
+_STRING = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+(?:"|\Z)', re.DOTALL)
+_WHOLE_STRINGS = re.compile(rb'(?:[^"]++|"[^"\\]*+(?:\\.[^"\\]*+)*+")*+', re.DOTALL)
+"""As much as is possible without a part of a string. Both patterns are possessive: neither goes back, and a string that
+is not closed ends with the data, so the time grows with the length alone."""
+_STEPS = {ord("["): 1, ord("{"): 1, ord("]"): -1, ord("}"): -1}
+_OTHER_BYTES = bytes(set(range(256)) - set(_STEPS))
 _NAMED_FIELD = re.compile(r"field `(.{1,100}?)`$")
 """The field that is unknown or missing, in a message of msgspec."""
 _CHOICES = ("Object contains unknown field", "Invalid enum value")
@@ -38,21 +45,41 @@ async def read_bytes(request: Request) -> bytes:
 
 def check_json(data: bytes) -> None:
     """Raise a ``Problem`` (400) for JSON that is not UTF-8 or too deep: what is stored must be readable everywhere."""
-    try:
-        if not data.isascii():
-            data.decode()
-    except UnicodeDecodeError as error:
-        raise Problem(400, "invalid_json", f"the body is not JSON: byte {error.start} is not UTF-8") from None
+    if not data.isascii():
+        _check_utf8(data)
     if data.count(b"[") + data.count(b"{") > MAX_DEPTH and _is_deep(data):
         raise Problem(400, "invalid_json", f"the body has more than {MAX_DEPTH} objects and lists inside one another")
 
 
+def _check_utf8(data: bytes) -> None:
+    """Raise a ``Problem`` for bytes that are not UTF-8."""
+    decoder, view = codecs.getincrementaldecoder("utf-8")(), memoryview(data)
+    for start in range(0, len(data), PIECE_BYTES):
+        kept = len(decoder.getstate()[0])
+        try:
+            decoder.decode(view[start : start + PIECE_BYTES], final=start + PIECE_BYTES >= len(data))
+        except UnicodeDecodeError as error:
+            place = start - kept + error.start
+            raise Problem(400, "invalid_json", f"the body is not JSON: byte {place} is not UTF-8") from None
+
+
 def _is_deep(data: bytes) -> bool:
-    """Return whether brackets are left after the innermost pairs were removed as often as is allowed."""
-    brackets = _STRING.sub(b"", data).translate(_BRACKETS, _OTHER_BYTES)
-    for _ in range(MAX_DEPTH):
-        brackets = brackets.replace(b"[]", b"")
-    return bool(brackets)
+    """Return whether more brackets are open at one place than is allowed. Reads the data once, piece by piece."""
+    depth, start = 0, 0
+    while start < len(data):
+        whole = _WHOLE_STRINGS.match(data, start, start + PIECE_BYTES)
+        end = whole.end() if whole is not None else start
+        if end == start:  # a string that is longer than a piece or not closed
+            string = _STRING.match(data, start)
+            start = string.end() if string is not None else len(data)
+            continue
+        brackets = _STRING.sub(b"", data[start:end]).translate(None, _OTHER_BYTES)
+        depths = accumulate(map(_STEPS.__getitem__, brackets), initial=depth)
+        for depth in depths:
+            if depth > MAX_DEPTH:
+                return True
+        start = end
+    return False
 
 
 async def read_json(request: Request, type: type[T], *, empty: T | None = None) -> T:

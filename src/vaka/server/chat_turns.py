@@ -16,6 +16,7 @@ from vaka.core.types.ids import Cursor
 from vaka.core.types.message import ToolResult
 from vaka.runtime.session import Session
 from vaka.server.guard import require_scope
+from vaka.server.identifiers import check_id
 from vaka.server.principal import Principal
 from vaka.server.problems import Problem, not_found
 from vaka.server.service import AgentService, PromptInput
@@ -129,6 +130,8 @@ async def open_turn(
     ``while_waiting`` says what a new message does while the turn waits for decisions. Raises ``Problem`` for decisions
     that the last turn has not asked for (404), a message that must wait (409) and a request with nothing new (400).
     """
+    for added in request.inputs:
+        check_id(message_of(added.key), "message id", field="messages")
     info = await service.find_session(principal, session.id)
     runtime = await service.runtime_of(principal)
     waiting = {row.id for row in await runtime.decisions(session.id)} if info.pending else set[str]()

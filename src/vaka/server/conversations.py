@@ -37,11 +37,12 @@ from vaka.runtime.options import OnBusy
 from vaka.runtime.session import Session
 from vaka.runtime.turn_stream import TurnCollector
 from vaka.server.guard import principal_of, require_scope
+from vaka.server.identifiers import check_id
 from vaka.server.principal import Principal
 from vaka.server.problems import Problem
 from vaka.server.request_agent import extend_agent, make_client_tools
 from vaka.server.request_answers import AnswerEncoding, AnswerPlace, RequestAnswer
-from vaka.server.service import AgentService, PromptInput
+from vaka.server.service import AgentService, PromptInput, refuse_blobs
 from vaka.server.turn_events import DecisionCollector, restore_event
 from vaka.views.answers import is_client_call
 from vaka.views.genx_import import ImportedTurns
@@ -278,6 +279,8 @@ class Conversations:
             turns.add_message(_without_repeated_results(ToolMessage(results=results)))
         if request.has_content:
             turns.end_turn()
+        if id:
+            check_id(id)
         session = await runtime.open(agent, id=id)
         await session.update(owner=principal.id, by=principal.id, create=True)
         if turns.entries:
@@ -374,6 +377,7 @@ class Conversations:
                 raise _still_waits(list(asked.values()))
             return [await service.answer(principal, questions[0], text_of(request.content))]
         if request.has_content and (results or request.replies):
+            refuse_blobs(request.content)
             await session.submit(request.content, Follower(), on_busy="steer")
         events = [
             await service.answer_call(principal, session.id, result.call, result, failed=result.failed)

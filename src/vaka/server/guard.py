@@ -164,12 +164,13 @@ class GuardedApp:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         connection = HTTPConnection(scope)
         request_id = request_id_of(connection)
-        started, extra = False, {"x-request-id": request_id}
+        extra = {"x-request-id": request_id}
+        started: Message | None = None
 
         async def send_with_headers(message: Message) -> None:
             nonlocal started
             if message["type"] == "http.response.start":
-                started = True
+                started = message
                 added = {name.lower().encode("latin-1"): value.encode("latin-1") for name, value in extra.items()}
                 own = [(name, value) for name, value in message.get("headers", ()) if name not in added]
                 message = {**message, "headers": [*own, *added.items()]}
@@ -186,10 +187,18 @@ class GuardedApp:
             extra |= await self._guard.admit(connection, needed, changes=method not in ("GET", "HEAD"))
             await self._app(scope, receive, send_with_headers)
         except (Problem, VakaError) as error:
-            if started:
+            if started is not None:
                 raise
             find_problem = problem_of if PRINCIPAL_KEY in scope else problem_before_login
             await self._errors(find_problem(error), request_id)(scope, receive, send_with_headers)
+        except asyncio.CancelledError:  # the server stops, and the request has had its time
+            if started is None:
+                problem = Problem(503, "draining", "the server is stopping; try again", headers={"Retry-After": "1"})
+                await self._errors(problem, request_id)(scope, receive, send_with_headers)
+            elif _is_event_stream(started):
+                await send({"type": "http.response.body", "body": b"", "more_body": False})
+            else:
+                raise
 
 
 class _HandlerApp:
@@ -271,6 +280,11 @@ class RequestLimits:
             return message
 
         return receive_limited
+
+
+def _is_event_stream(start: Message) -> bool:
+    """Return whether a response has a mark for its end, so that its client sees that it was cut off."""
+    return any(name == b"content-type" and value.startswith(b"text/event-stream") for name, value in start["headers"])
 
 
 def _host_name(value: str) -> str:

@@ -3,13 +3,18 @@
 import asyncio
 from typing import Any, cast
 
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+import httptools
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 MAX_HEADER_BYTES = 64 * 1024
+"""The size of the address and headers of a request, and of what comes between or after the pieces of its body."""
+MAX_PIPELINED = 32
+"""Requests of one connection that wait for the response to the one before."""
 HEADER_SECONDS = 10.0
 """Seconds within which the headers of a request must arrive, from the connection or the first byte on."""
 UNREAD_BODY_SECONDS = 5.0
 """Seconds that a client has to read the response to a request whose body it has not sent to the end."""
+
 
 _TOO_LARGE = (
     b"HTTP/1.1 431 Request Header Fields Too Large\r\ncontent-type: text/plain\r\ncontent-length: 24\r\n"
@@ -17,50 +22,126 @@ _TOO_LARGE = (
 )
 
 
+class LimitExceeded(Exception):
+    """Ends the reading of a connection."""
+
+
 class BoundedHttpProtocol(HttpToolsProtocol):
-    """Closes a connection whose headers are too long or take too long, or whose body goes on after the response."""
+    """Refuses headers and trailers that are too long or take too long, and a body that goes on after the response.
+
+    Trailers are not part of a request: they are counted and left out.
+    """
 
     header_seconds, unread_body_seconds = HEADER_SECONDS, UNREAD_BODY_SECONDS
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
         self._timer: asyncio.TimerHandle | None = None
-        self._header_bytes = 0
         self._in_headers = True
+        self._refused = False
+        self._field_bytes = 0
+        """The size of the headers, or the trailers, that the parser has read."""
+        self._unread_bytes = 0
+        """What has come since the parser last gave a piece of a body or all headers: it may hold all of it."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(cast("asyncio.Transport", transport))
         self._timer = self.loop.call_later(self.header_seconds, transport.close)
 
     def data_received(self, data: bytes) -> None:
-        if self._in_headers:
-            if self._timer is None:
-                self._timer = self.loop.call_later(self.header_seconds, self.transport.close)
-            self._header_bytes += len(data)
-            super().data_received(data)
-            if self._header_bytes > MAX_HEADER_BYTES and not self.transport.is_closing():
-                self.transport.write(_TOO_LARGE)
-                self.transport.close()
-        else:
-            super().data_received(data)
+        if self._refused or self.transport.is_closing():
+            return
+        if self._in_headers and self._timer is None:
+            self._timer = self.loop.call_later(self.header_seconds, self.transport.close)
+        self._unread_bytes += len(data)
+        super().data_received(data)
+        if self._unread_bytes > MAX_HEADER_BYTES and not self.transport.is_closing():
+            self._refuse(_TOO_LARGE)
+
+    # The parser calls these. What they raise reaches ``send_400_response``.
+
+    def on_message_begin(self) -> None:
+        self._field_bytes = 0
+        super().on_message_begin()
+
+    def on_url(self, url: bytes) -> None:
+        self._count_field(len(url))
+        super().on_url(url)
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        super().on_header(name, value.strip(b" \t"))  # the parser leaves blanks at the end, which are not part of it
+        self._count_field(len(name) + len(value) + 4)
+        if self._in_headers:  # otherwise it is a trailer
+            super().on_header(
+                name, value.strip(b" \t")
+            )  # the parser leaves blanks at the end, which are not part of it
+
+    def _count_field(self, size: int) -> None:
+        self._field_bytes += size
+        if self._field_bytes > MAX_HEADER_BYTES:
+            raise LimitExceeded
 
     def on_headers_complete(self) -> None:
-        self._in_headers, self._header_bytes = False, 0
+        self._in_headers, self._field_bytes, self._unread_bytes = False, 0, 0
         self._stop_timer()
+        if len(self.pipeline) >= MAX_PIPELINED:
+            raise LimitExceeded
+        self._apply_authority()
         super().on_headers_complete()
 
+    def _apply_authority(self) -> None:
+        """Let the host of an absolute address count in place of the ``Host`` header (RFC 9112, 3.2.2)."""
+        hosts = [value for name, value in self.headers if name == b"host"]
+        if self.url.startswith(b"/") or len(hosts) > 1:
+            return
+        url = httptools.parse_url(self.url)
+        if url.host:
+            host = b"[" + url.host + b"]" if b":" in url.host else url.host
+            given = host + b":%d" % url.port if url.port else host
+            self.headers[:] = [(b"host", given), *(header for header in self.headers if header[0] != b"host")]
+
+    def on_body(self, body: bytes) -> None:
+        self._unread_bytes = 0
+        super().on_body(body)
+
     def on_message_complete(self) -> None:
-        self._in_headers = True
+        self._in_headers, self._unread_bytes = True, 0
         super().on_message_complete()
+
+    # ---------------------------------------------------------------------------------------------------------- answers
+
+    def send_400_response(self, msg: str) -> None:
+        if self._field_bytes > MAX_HEADER_BYTES:
+            self._refuse(_TOO_LARGE)
+        elif self.pipeline:  # this answer would be taken for that of a request before
+            self._refuse(b"")
+        else:
+            super().send_400_response(msg)
+
+    def _refuse(self, response: bytes) -> None:
+        """Answer and read no more. The connection is closed when the client has read the answer, or after a time."""
+        self._refused = True
+        cycle = cast("RequestResponseCycle | None", self.cycle)
+        if cycle is None or cycle.response_complete or not cycle.response_started:
+            self.transport.write(response)
+        if cycle is not None and not cycle.response_complete:  # the handler of the request has lost its client
+            cycle.disconnected = True
+            cycle.message_event.set()
+        self._stop_timer()
+        if self.transport.can_write_eof():
+            self.transport.write_eof()
+        self._timer = self.loop.call_later(self.unread_body_seconds, self.transport.close)
 
     def on_response_complete(self) -> None:
         super().on_response_complete()
         if not self._in_headers:  # closed at once, the client might lose the response
             self._stop_timer()
             self._timer = self.loop.call_later(self.unread_body_seconds, self.transport.close)
+
+    def shutdown(self) -> None:
+        if self._refused:
+            self.transport.close()
+        else:
+            super().shutdown()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._stop_timer()

@@ -58,7 +58,7 @@ class RateLimiter:
             return {}
         burst = max(min(limit, self._burst), MIN_BURST)
         rate = limit / 60
-        tokens = self._buckets.take(_caller_of(principal), rate, burst)
+        tokens = self._buckets.take(credential_of(principal), rate, burst)
         left = max(tokens - 1, 0.0)
         headers = {
             "RateLimit-Policy": f'"requests";q={limit};w=60',
@@ -101,7 +101,7 @@ def too_many_requests(code: str, detail: str, seconds: float, headers: Mapping[s
     return Problem(429, code, f"{detail}; try again in {retry['Retry-After']} s", headers={**(headers or {}), **retry})
 
 
-def _caller_of(principal: Principal) -> str:
+def credential_of(principal: Principal) -> str:
     """Return the name under which a credential is counted."""
     return f"{principal.namespace}\n{principal.key or principal.id}"
 

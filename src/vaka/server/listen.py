@@ -13,6 +13,7 @@ from vaka.runtime.runtime import Runtime
 from vaka.server.app import create_app
 from vaka.server.http_protocol import BoundedHttpProtocol
 from vaka.server.service import AgentService
+from vaka.server.socket_protocol import BoundedSocketProtocol
 
 MAX_MESSAGE_BYTES = 2 * 1024 * 1024
 """The largest message of a WebSocket. Its protocols refuse smaller ones themselves, with a reason."""
@@ -54,7 +55,7 @@ class StoppableServer(uvicorn.Server):
         self._sockets: list[socket.socket] = []
         # uvicorn logs the addresses of WebSockets, with their tickets, at the level info
         config = uvicorn.Config(
-            create_app(service), http=BoundedHttpProtocol, ws="websockets-sansio", ws_max_size=MAX_MESSAGE_BYTES,
+            create_app(service), http=BoundedHttpProtocol, ws=BoundedSocketProtocol, ws_max_size=MAX_MESSAGE_BYTES,
             ws_per_message_deflate=False, log_config=None, log_level="warning", access_log=False, server_header=False,
             proxy_headers=False, lifespan="on",
             timeout_graceful_shutdown=max(1, round(service.settings.drain_seconds)),

@@ -23,7 +23,7 @@ from vaka.server.principal import Principal
 from vaka.server.problems import problem_of, problem_of_failure
 from vaka.server.request_answers import AnswerEncoding, RequestAnswer, open_answer
 from vaka.server.service import AgentService
-from vaka.server.sse import EventStream
+from vaka.server.sse import EventStream, wait_while_connected
 from vaka.views.failures import make_failure
 from vaka.views.openai import DONE, ChatEncoder, ChatObject, join_chunks, to_sse
 from vaka.views.openai_requests import parse_chat_request
@@ -47,6 +47,8 @@ class ChatCompletions:
         """Return a completion, or the stream of its chunks."""
         principal, given = principal_of(request), parse_chat_request(await read_bytes(request))
         asked = ConversationRequest.of(given, key=request.headers.get("idempotency-key", ""))
+        if given.stream:
+            self._service.streams.require_room(principal)
         answer = await self._conversations.start(principal, asked)
         headers = session_header(answer.session.id)
         include_usage = given.include_usage or not given.stream
@@ -57,7 +59,8 @@ class ChatCompletions:
             leave = stop_on_disconnect(self._service, request, answer)
             frames = _write_frames(await open_answer(chunks, encoding))
             return EventStream(frames, self._service.streams, headers=headers, opening=b"", on_disconnect=leave)
-        return await _join(chunks, encoding, headers)
+        leave = stop_on_disconnect(self._service, request, answer)
+        return await wait_while_connected(request, _join(chunks, encoding, headers), leave)
 
     async def _encode(
         self, principal: Principal, asked: ConversationRequest, answer: RequestAnswer, encoding: AnswerEncoding, *,

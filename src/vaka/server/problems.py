@@ -14,6 +14,8 @@ from vaka.views.failures import Failure, make_failure
 
 _log = logging.getLogger("vaka.server")
 
+CLIENT_LEFT = 499
+"""The status of a request whose client has left before the answer; no client sees it."""
 _RETRY_SECONDS = {409: 1, 503: 2}
 
 
@@ -31,7 +33,7 @@ class Problem(Exception):
 
     @property
     def title(self) -> str:
-        return HTTPStatus(self.status).phrase
+        return "Client Closed Request" if self.status == CLIENT_LEFT else HTTPStatus(self.status).phrase
 
 
 def problem_of(error: Problem | VakaError) -> Problem:

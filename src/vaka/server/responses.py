@@ -16,8 +16,9 @@ from vaka.server.openai_errors import error_response
 from vaka.server.request_answers import open_answer
 from vaka.server.responses_socket import ResponsesSocket
 from vaka.server.service import AgentService
-from vaka.server.sse import EventStream
+from vaka.server.sse import EventStream, wait_while_connected
 from vaka.server.stored_responses import Responses, encoder_of, encoding_of
+from vaka.server.turn_events import TurnEvents
 from vaka.views.responses import ResponseEvent, resume_after, to_sse
 
 
@@ -40,8 +41,9 @@ class ResponseRoutes:
         if opened.is_background:
             opened.is_read.set()
             return json_response(opened.document, headers=headers)
-        async with aclosing(self._responses.read(principal, opened, live=False)) as batches:
-            last = [events[-1] async for events in batches][-1]
+        leave = stop_on_disconnect(self._service, request, opened.answer)
+        batches = self._responses.read(principal, opened, live=False)
+        last = await wait_while_connected(request, _read_last(batches), leave)
         if last["response"]["status"] == "failed" and opened.encoding.problem is not None:
             raise opened.encoding.problem
         return json_response(last["response"], headers=headers)
@@ -72,9 +74,7 @@ class ResponseRoutes:
         answer = await self._responses.conversations.follow(principal, stored.place)
         turn, key = state.collector.turn, answer.place.key
         await self._service.stop_turn(principal, answer.session, turn=turn, key=key, note="cancelled by the client")
-        async with answer.events as events:
-            async for _ in events:
-                continue
+        await wait_while_connected(request, _read_to_end(answer.events))
         return json_response((await self._responses.describe(principal, stored)).document)
 
     async def delete(self, request: Request) -> ASGIApp:
@@ -122,6 +122,18 @@ async def _write_frames(batches: AsyncGenerator[list[ResponseEvent]]) -> AsyncGe
     except VakaError as error:  # the client reads the rest with starting_after
         fields = {"code": error.code, "message": str(error), "param": None}
         yield to_sse({"type": "error", "sequence_number": number, **fields})
+
+
+async def _read_last(batches: AsyncGenerator[list[ResponseEvent]]) -> ResponseEvent:
+    """Return the last event of a response."""
+    async with aclosing(batches) as opened:
+        return [events[-1] async for events in opened][-1]
+
+
+async def _read_to_end(events: TurnEvents) -> None:
+    async with events:
+        async for _ in events:
+            continue
 
 
 async def _skip_numbers(

@@ -18,6 +18,7 @@ from vaka.server.principal import Principal
 from vaka.server.problems import Problem, problem_before_login, problem_of
 from vaka.server.request_answers import AnswerPlace, RequestAnswer
 from vaka.server.service import PromptInput
+from vaka.server.socket_protocol import admit_large_messages
 from vaka.server.stored_responses import OpenResponse, Responses
 from vaka.server.turn_events import TurnEvents
 from vaka.views.openai_requests import convert_field
@@ -74,6 +75,7 @@ class ResponsesSocket:
             problem = problem_before_login(error)
             await socket.send_denial_response(error_response(problem, request_id_of(socket)))
             return
+        admit_large_messages(scope)
         await socket.accept()
         await SocketConnection(self._responses, socket).run()
 
@@ -105,7 +107,7 @@ class SocketConnection:
         try:
             self._service.streams.add(self)
         except Problem as problem:
-            await self._socket.close(CLOSE_RESTART, problem.detail)
+            await self._socket.close(CLOSE_POLICY if problem.status == 429 else CLOSE_RESTART, problem.detail)
             return
         reader, stopping = asyncio.create_task(self._read_frames()), asyncio.create_task(self._stopping.wait())
         try:

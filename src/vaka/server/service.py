@@ -6,7 +6,7 @@ from collections import OrderedDict
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from functools import cached_property
-from typing import Any, Unpack
+from typing import Any, Unpack, cast
 
 import msgspec
 
@@ -16,6 +16,7 @@ from vaka.core.session.fanout import Follower
 from vaka.core.types.errors import Busy, ConfigError, HeadMoved, InvalidInput, NotFound, VakaError
 from vaka.core.types.event import Event
 from vaka.core.types.ids import JSON, Cursor, TurnId, parse_session_id
+from vaka.core.types.message import ToolResult
 from vaka.core.types.progress import GIVEN_CALLS
 from vaka.core.types.tool import ToolSpec
 from vaka.models.given_calls import GivenCalls
@@ -29,6 +30,7 @@ from vaka.runtime.session import Session
 from vaka.runtime.turn_stream import TurnCollector
 from vaka.server.decision_feed import DecisionFeed
 from vaka.server.guard import Guard, require_scope
+from vaka.server.identifiers import MAX_KEY_CHARS, check_id
 from vaka.server.principal import Principal
 from vaka.server.problems import Problem, not_found
 from vaka.server.request_agent import extend_agent
@@ -64,6 +66,24 @@ def require_model(runtime: Runtime, agent: Agent) -> None:
         _ = agent.model or runtime.models.default
     elif isinstance(agent.model, str):
         runtime.models.resolve(agent.model)
+
+
+def refuse_blobs(content: object, field: str = "input") -> None:
+    """Raise a ``Problem`` for content with a part that names stored bytes: they may belong to another owner."""
+    parts = cast("Sequence[object]", content) if isinstance(content, list | tuple) else [content]
+    for index, part in enumerate(parts):
+        if getattr(part, "blob", None) is not None:
+            errors = [{"field": f"{field}[{index}].blob", "message": "send the bytes as data, or a url"}]
+            raise Problem(422, "invalid_body", f"a part of the {field} may not name a blob", errors=errors)
+
+
+def _refuse_stored_result(answer: JSON) -> None:
+    """Raise a ``Problem`` for an answer that would be read as the result of a call with stored bytes."""
+    try:
+        result = msgspec.convert(answer, ToolResult)
+    except msgspec.ValidationError:
+        return
+    refuse_blobs(result.content, "answer.content")
 
 
 class AgentService:
@@ -265,6 +285,8 @@ class AgentService:
     ) -> Session[Any]:  # fmt: skip
         """Create a session of the caller, or of ``owner``. Raises a ``Problem`` when the id is taken (409)."""
         runtime, found = await self.runtime_of(principal), self.find_agent(agent)
+        if id:
+            check_id(id)
         if id and await runtime.store.sessions.find(parse_session_id(id)) is not None:
             raise Problem(409, "exists", f"there is a session {id!r} already; choose another id")
         session, owner = await runtime.open(found, id=id), owner or principal.id
@@ -287,6 +309,9 @@ class AgentService:
         if self.draining:
             raise Problem(503, "draining", "the server is stopping; try again", headers={"Retry-After": "1"})
         self._check_model(principal, input.model)
+        if input.key:
+            check_id(input.key, "key", field="key", max_chars=MAX_KEY_CHARS)
+        refuse_blobs(input.prompt)
         runtime = await self.runtime_of(principal)
         self._count_turn(principal, session.id)
         info = await runtime.store.sessions.find(session.id)
@@ -418,6 +443,7 @@ class AgentService:
     async def answer(self, principal: Principal, question: str, answer: JSON) -> Event:
         """Answer a question and continue its turn."""
         runtime = await self.runtime_of(principal)
+        _refuse_stored_result(answer)
         event = await runtime.answer(question, answer, by=principal.id)
         await self._continue(principal, event.session)
         return event
@@ -426,6 +452,7 @@ class AgentService:
         self, principal: Principal, session: str, call: str, result: ClientResult, *, failed: bool = False
     ) -> Event:
         """Give the result of a call of a client-side tool and continue its turn."""
+        refuse_blobs(result.content if isinstance(result, ToolResult) else result, "result")
         runtime = await self.runtime_of(principal)
         event = await runtime.answer_call(session, call, result, failed=failed, by=principal.id)
         await self._continue(principal, event.session)

@@ -50,6 +50,8 @@ class ServerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     """Open streams and sockets of the process."""
     workers: int = 1
     """Processes that answer at the same address; each request of a client may reach another one."""
+    streams_per_credential: int = 100
+    """Open streams and sockets of one credential, and subscriptions of its sockets together; 0: no limit."""
     sweep_seconds: float = 5.0
     """Seconds between two searches for unfinished turns that no process runs; 0: only at the start."""
     credential_seconds: float = 5.0

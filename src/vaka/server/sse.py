@@ -1,17 +1,25 @@
 """``EventStream``: a response of server-sent events that ends when its source or the client does."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Mapping
+from collections import Counter
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Generator, Mapping
 from contextlib import aclosing, contextmanager, suppress
-from typing import Protocol
+from functools import partial
+from typing import Any, Protocol, TypeVar
 
+from starlette.requests import Request
 from starlette.types import Receive, Scope, Send
 
 from vaka.server.guard import PRINCIPAL_KEY
+from vaka.server.limits import credential_of, too_many_requests
 from vaka.server.principal import Principal
-from vaka.server.problems import Problem
+from vaka.server.problems import CLIENT_LEFT, Problem
 from vaka.server.settings import ServerSettings
 
+T = TypeVar("T")
+
+PIECE_BYTES = 64 * 1024
+"""Bytes that are given to the connection at a time."""
 OPENING = b": open\nretry: 1000\n\n"
 HEARTBEAT = b": keep-alive\n\n"
 EVENT_STREAM_HEADERS: Mapping[str, str] = {
@@ -46,6 +54,10 @@ class OpenStreams:
     def __init__(self, settings: ServerSettings) -> None:
         self.settings = settings
         self._open: set[OpenStream] = set()
+        self._credentials: dict[OpenStream, str] = {}
+        """The credential under which each stream of a caller that is known is counted."""
+        self._stream_counts: Counter[str] = Counter()
+        self._subscription_counts: Counter[str] = Counter()
         self._unauthenticated: set[OpenStream] = set()
         self._closing = 0
         self._changed: asyncio.Event | None = None
@@ -54,13 +66,45 @@ class OpenStreams:
         return len(self._open)
 
     def add(self, stream: OpenStream) -> None:
-        """Count a stream. Raises a ``Problem`` (503) when there are too many."""
+        """Count a stream. Raises a ``Problem`` when there are too many (503), or too many of one credential (429)."""
         if len(self._open) >= self.settings.max_streams:
             detail = f"{self.settings.max_streams} streams are open; try again later"
             raise Problem(503, "overloaded", detail, headers={"Retry-After": "2"})
         if stream.principal is None:
             self._add_unauthenticated(stream)
+        else:
+            self.identify(stream, stream.principal)
         self._open.add(stream)
+
+    def require_room(self, principal: Principal) -> None:
+        """Raise a ``Problem`` (429) for a caller that may open no further stream, before its request has an effect."""
+        self._require_less(self._stream_counts, credential_of(principal), "streams")
+
+    def _require_less(self, counts: Counter[str], credential: str, what: str) -> None:
+        limit = self.settings.streams_per_credential
+        if limit and counts[credential] >= limit:
+            raise too_many_requests(f"too_many_{what}", f"{limit} {what} of this credential are open; close one", 1.0)
+
+    def identify(self, stream: OpenStream, principal: Principal) -> None:
+        """Count a stream of a caller that is known from now on. Raises a ``Problem`` (429)."""
+        credential, known = credential_of(principal), self._credentials.get(stream)
+        if credential != known:
+            self.require_room(principal)
+            self._forget_credential(stream)
+            self._credentials[stream] = credential
+            self._stream_counts[credential] += 1
+
+    def _forget_credential(self, stream: OpenStream) -> None:
+        known = self._credentials.pop(stream, None)
+        if known is not None:
+            _decrement(self._stream_counts, known)
+
+    def add_subscription(self, principal: Principal) -> Callable[[], None]:
+        """Count a subscription of a socket and return what ends it. Raises a ``Problem`` (429) for too many."""
+        credential = credential_of(principal)
+        self._require_less(self._subscription_counts, credential, "subscriptions")
+        self._subscription_counts[credential] += 1
+        return partial(_decrement, self._subscription_counts, credential)
 
     def _add_unauthenticated(self, stream: OpenStream) -> None:
         """Keep most places for callers that have authenticated."""
@@ -75,6 +119,7 @@ class OpenStreams:
     def remove(self, stream: OpenStream) -> None:
         self._open.discard(stream)
         self._unauthenticated.discard(stream)
+        self._forget_credential(stream)
         self._announce_change()
 
     @contextmanager
@@ -114,11 +159,18 @@ class OpenStreams:
                 stream.expire()
 
 
+def _decrement(counts: Counter[str], name: str) -> None:
+    counts[name] -= 1
+    if counts[name] <= 0:
+        del counts[name]
+
+
 class EventStream:
     """Sends frames as they come, and comments while there are none.
 
     The source is read one frame at a time, after the frame before it has been accepted by the connection: a client that
-    reads slowly delays its own source only. The source is closed on every path.
+    reads slowly delays its own source only. A long frame is sent in pieces, since the connection holds what it has
+    accepted. The source is closed on every path.
     """
 
     def __init__(
@@ -201,8 +253,10 @@ class EventStream:
         now = asyncio.get_running_loop().time
         async with aclosing(self._frames) as frames:
             async for frame in frames:
-                self._sent, self._sending = True, now()
-                await send({"type": "http.response.body", "body": frame, "more_body": True})
+                for start in range(0, len(frame), PIECE_BYTES):
+                    self._sent, self._sending = True, now()
+                    piece = frame[start : start + PIECE_BYTES] if len(frame) > PIECE_BYTES else frame
+                    await send({"type": "http.response.body", "body": piece, "more_body": True})
                 self._sending = 0.0
 
     async def _send_heartbeats(self, send: Send) -> None:
@@ -225,3 +279,24 @@ async def wait_disconnect(receive: Receive) -> None:
     with suppress(Problem):
         while (await receive())["type"] != "http.disconnect":
             continue
+
+
+async def wait_while_connected(
+    request: Request, work: Coroutine[Any, Any, T], on_leave: Callable[[], Awaitable[None]] | None = None
+) -> T:
+    """Return the result of ``work``. When the client leaves before, cancel it, await ``on_leave``, raise a ``Problem``.
+
+    The body of the request has been read. A turn that ``work`` waits for goes on, unless ``on_leave`` stops it.
+    """
+    working, leaving = asyncio.create_task(work), asyncio.create_task(wait_disconnect(request.receive))
+    try:
+        await asyncio.wait((working, leaving), return_when=asyncio.FIRST_COMPLETED)
+        if working.done():
+            return working.result()
+    finally:
+        working.cancel()
+        leaving.cancel()
+        await asyncio.wait((working, leaving))
+    if on_leave is not None:
+        await on_leave()
+    raise Problem(CLIENT_LEFT, "disconnected", "the client left before the answer was complete")

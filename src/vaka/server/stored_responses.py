@@ -130,6 +130,8 @@ class Responses:
         """Start the turn of a request, or continue the one that it decides. Raises ``Problem`` and ``VakaError``."""
         stored = await self._find_items(principal, list_item_references(body))
         given = parse_responses_request(body, stored)
+        if given.stream and isinstance(body, bytes):  # a socket has been counted
+            self.service.streams.require_room(principal)
         request = await self._conversation_of(principal, given, key)
         answer = await self.conversations.start(principal, request)
         runtime = await self.service.runtime_of(principal)

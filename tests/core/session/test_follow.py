@@ -24,13 +24,16 @@ from tests.core.session.log_harness import (
     write_simple_turn,
 )
 from vaka.core.session.fanout import (
+    BATCH_BYTES,
     MAX_OUTPUT_CHARS,
     MAX_QUEUED,
+    MAX_QUEUED_CHARS,
     MERGE_FROM,
     RECENT_EVENTS,
     BlockBuffer,
     Fanout,
     Follower,
+    chars_of,
 )
 from vaka.core.session.follow import READ_BATCH, Subscription
 from vaka.core.session.hash_chain import seal_chain
@@ -235,8 +238,35 @@ class TestOneProcess:
         await log.append(EventScope(), *[log_line("x")] * (RECENT_EVENTS + 3 * READ_BATCH))
         following = Subscription(harness.hub, S, Cursor())
         async with following:
-            sizes = [len(await following.next_batch()) for _ in range(4)]
-        assert sizes == [READ_BATCH, READ_BATCH, READ_BATCH, RECENT_EVENTS]
+            batches = [await following.next_batch() for _ in range(6)]
+        assert [len(batch) for batch in batches] == [16, 32, 64, 128, READ_BATCH, READ_BATCH]
+        assert [event.seq for batch in batches for event in batch] == list(range(1, 753))
+
+    async def test_large_events_come_in_batches_of_bounded_size(self, harness: LogHarness) -> None:
+        log = await harness.open()
+        for _ in range(40):
+            await log.append(EventScope(), log_line("x" * 50_000))
+        async with Subscription(harness.hub, S, Cursor()) as following:
+            shared = [await following.next_batch() for _ in range(3)]  # from memory
+            log.fanout.recent_events.clear()
+            read = [await following.next_batch() for _ in range(3)]  # from the store
+        assert [[event.seq for event in batch] for batch in (*shared, *read)] == [
+            [2 * number + 1, 2 * number + 2] for number in range(6)
+        ]
+        assert all(sum(len(event.stored) for event in batch) <= BATCH_BYTES for batch in (*shared, *read))
+
+    async def test_a_follower_queues_a_bounded_length_of_live_text(self, harness: LogHarness) -> None:
+        log = await harness.open()
+        await log.append(T1, input_added("q"), turn_started("k"), step_started())
+        async with Subscription(harness.hub, S, Cursor(1, 3)) as following:
+            log.publish_live(T1, text_delta("a", 0))
+            assert [event.type for event in await following.next_batch()] == ["message.snapshot"]
+            for number in range(9):
+                log.publish_live(T1, text_delta("x" * 30_000, 1 + number * 30_000))
+            missed = await following.next_batch()
+            assert [(event.type, chars_of(event)) for event in missed] == [("message.snapshot", 270_001)]
+            log.publish_live(T1, text_delta("y" * (2 * MAX_QUEUED_CHARS), 270_001))
+            assert [event.type for event in await following.next_batch()] == ["text.delta"]
 
     async def test_deltas_and_durable_events_come_in_the_order_they_happened(self, harness: LogHarness) -> None:
         log = await harness.open()
@@ -253,7 +283,7 @@ class TestOneProcess:
             ]  # fmt: skip
             await log.append(T1, *[log_line("x")] * (READ_BATCH + 50))
             log.fanout.recent_events.clear()
-            assert [len(await following.next_batch()) for _ in range(2)] == [READ_BATCH, 50]
+            assert [len(await following.next_batch()) for _ in range(4)] == [16, 32, 64, 128]
 
     async def test_a_thousand_followers_see_the_same(self, harness: LogHarness) -> None:
         log = await harness.open()

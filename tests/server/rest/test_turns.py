@@ -31,12 +31,18 @@ class Gate:
 
     def __init__(self) -> None:
         self.entered, self.opened = asyncio.Event(), asyncio.Event()
+        self.count = 0
+        """The number of calls so far."""
+
+    def has_counted(self, calls: int) -> bool:
+        return self.count == calls
 
     @property
     def tool(self) -> Any:
         @vaka.tool
         async def hold() -> str:
             """Wait for the gate."""
+            self.count += 1
             self.entered.set()
             await self.opened.wait()
             return "open"

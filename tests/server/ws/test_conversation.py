@@ -26,7 +26,7 @@ async def test_a_turn_is_started_and_its_events_arrive_in_order(
         assert socket.socket.subprotocol == "agent.v1+json"
         hello = await socket.request("hello", client="test", versions=[1])
         assert (hello["version"], hello["heartbeat_ms"], hello["max_frame"]) == (1, 20_000, 1_048_576)
-        assert hello["limits"] == {"subscriptions": 100, "queue_bytes": 1_048_576, "queue_frames": 4096}
+        assert hello["limits"] == {"subscriptions": 100, "queue_bytes": 262_144, "queue_frames": 4096}
         started = await socket.request("turn.start", session="demo", agent="assistant", input="Hi.", key="k1")
         assert (started["session"], started["key"]) == ("demo", "k1")
         subscribed = await socket.request("subscribe", session="demo")

@@ -220,7 +220,7 @@ async def test_a_server_that_is_stopped_says_so_before_it_closes_connections(
         service = await open_service(runtime, [scripted(say("Hi."))], insecure=True)
         server = StoppableServer(service)
         serving = asyncio.create_task(server.serve([listener]))
-        served = Served(service, listener.getsockname()[1])
+        served = Served(service, listener.getsockname()[1], server)
         async with client(served, "") as socket:
             await socket.request("turn.start", session="demo", agent="assistant", input="Hi.")
             await socket.request("subscribe", session="demo")

@@ -55,7 +55,7 @@ async def test_a_client_that_does_not_read_is_closed_and_resumes_at_its_cursor(
 async def test_a_client_that_does_not_read_its_replies_is_closed(
     serve: Serve, scripted: Scripted, client: Connect
 ) -> None:
-    async with serve([scripted(say("Hi."))]) as served:
+    async with serve([scripted(say("Hi."))], settings=ServerSettings(stall_timeout=0.2)) as served:
         await served.service.create_session(ALICE, id="large", metadata={"text": "x" * 15_000})
         async with client(served, receive_buffer=65_536) as socket:
             for _ in range(1000):

@@ -249,6 +249,11 @@ export interface NewMessage {
   ts?: string;
 }
 
+/** A trace as an export request of the OpenTelemetry protocol, with `format=otlp`. */
+export interface OtlpTrace {
+  resourceSpans: JsonObject[];
+}
+
 /** A page of a list; `next_cursor` is the `cursor` of the next one. */
 export interface PageOfAddedMessage {
   data: AddedMessage[];

@@ -187,7 +187,8 @@ def server_settings(table: ServerTable, features: Mapping[str, bool], *, ui: boo
         features=frozenset(wanted),  # type: ignore[arg-type]  # the table and the settings have the same names
         hosts=hosts, origins=table.origins, public_url=table.public_url, max_body_bytes=table.max_body_mib * MIB,
         requests_per_minute=table.requests_per_minute, burst=table.burst, concurrent_turns=table.concurrent_turns,
-        max_streams=table.max_streams, workers=table.workers, drain_seconds=table.drain_seconds,
+        max_streams=table.max_streams, streams_per_credential=table.streams_per_credential,
+        workers=table.workers, drain_seconds=table.drain_seconds,
         workspaces=WorkspaceSettings(root=table.workspaces.root, tenants=table.workspaces.tenants),
         private_folders=_private_folders(),
     )  # fmt: skip

@@ -14,6 +14,10 @@ from vaka.core.types.ids import EventScope, MessageId, SessionId, TurnId
 
 MAX_QUEUED = 256
 """Queued live events above which a follower gets snapshots instead."""
+MAX_QUEUED_CHARS = 128 * 1024
+"""Characters of queued live events above which a follower gets snapshots instead."""
+BATCH_BYTES = 128 * 1024
+"""Bytes of durable events that a follower gets at a time, unless one event is larger: a slow reader holds them."""
 MERGE_FROM = 64
 """Queued live events from which on adjacent deltas of one block are merged."""
 MAX_MERGED_CHARS = 4096
@@ -82,7 +86,7 @@ class Follower:
         self.input = ""
         """The key of the input whose turn is read, if it is one."""
         self.turn_ends_only = turn_ends_only
-        self.live_count = 0
+        self.live_count = self.live_chars = 0
         self.needs_snapshot = True
         """True when open blocks must be sent whole: at the start, and after the queue overflowed."""
         self.ended = False
@@ -123,24 +127,44 @@ class Follower:
         """Queue a live event. Never blocks: a slow reader loses deltas and gets a snapshot."""
         if self.needs_snapshot or self.turn_ends_only:
             return
-        if self.live_count >= MERGE_FROM and self._merge(event):
+        chars = chars_of(event)
+        is_too_long = self.live_count > 0 and self.live_chars + chars > MAX_QUEUED_CHARS
+        if self.live_count >= MERGE_FROM and not is_too_long and self._merge(event, chars):
             return
-        if self.live_count >= MAX_QUEUED:
+        if self.live_count >= MAX_QUEUED or is_too_long:
             self.queue = deque(item for item in self.queue if isinstance(item, int))
-            self.live_count, self.needs_snapshot = 0, True
+            self.live_count, self.live_chars, self.needs_snapshot = 0, 0, True
             return
         self.queue.append(event)
         self.live_count += 1
+        self.live_chars += chars
         if self._waiter is not None:
             self.wake()
 
-    def _merge(self, event: Event) -> bool:
+    def _merge(self, event: Event, chars: int) -> bool:
         last = self.queue[-1]
         merged = None if isinstance(last, int) else merge_deltas(last, event)
         if merged is None:
             return False
         self.queue[-1] = merged
+        self.live_chars += chars
         return True
+
+
+def chars_of(event: Event) -> int:
+    """Return the length of the text of a live event."""
+    return len(getattr(event.data, "text", ""))
+
+
+def take_batch(events: Sequence[Event]) -> list[Event]:
+    """Return the first of some durable events, at most ``BATCH_BYTES`` of them but at least one."""
+    size, count = 0, 0
+    for event in events:
+        size += len(event.stored)
+        if size > BATCH_BYTES and count:
+            break
+        count += 1
+    return list(events[:count])
 
 
 def merge_deltas(first: Event, second: Event) -> Event | None:
@@ -237,12 +261,13 @@ class Fanout:
         return [*(block.snapshot() for block in self.blocks.values()), *self.remote_blocks.values()]
 
     def recent_between(self, after: int, upto: int) -> list[Event]:
-        """Return the durable events after ``after`` up to ``upto`` if all of them are in memory, otherwise none."""
+        """Return the next durable events after ``after`` if all up to ``upto`` are in memory, otherwise none."""
         tail = self.recent_events
         if not tail or not tail[0].seq - 1 <= after < upto <= tail[-1].seq:
             return []
         first = tail[0].seq  # the chain of hashes has no gap, so positions are seqs
-        return list(islice(tail, after + 1 - first, upto + 1 - first))
+        events = list(islice(tail, after + 1 - first, upto + 1 - first))
+        return events if len(events) == 1 else take_batch(events)
 
     def clear_open_blocks(self) -> None:
         """Forget open blocks and recent events: the writer has changed."""

@@ -7,14 +7,15 @@ from contextlib import aclosing
 from typing import Any, Self
 
 from vaka.core.ports.store import Store
-from vaka.core.session.fanout import Fanout, Follower
+from vaka.core.session.fanout import BATCH_BYTES, Fanout, Follower, chars_of, take_batch
 from vaka.core.types.control import StreamEnd, StreamReset
 from vaka.core.types.errors import VakaError
 from vaka.core.types.event import Event
 from vaka.core.types.ids import Cursor, SessionId
 
+FIRST_READ = 16
 READ_BATCH = 256
-"""Events read from the store at a time."""
+"""Events read from the store at a time: at first, and at most. In between it is as many as fit ``BATCH_BYTES``."""
 
 
 class FollowerHub:
@@ -151,6 +152,7 @@ class Subscription:
         self._follower = follower or Follower()
         self._seq = after.seq
         self._first = True
+        self._read_size = FIRST_READ
 
     async def __aenter__(self) -> Self:
         self._fanout = self._hub.add_follower(self._session, self._follower)
@@ -207,7 +209,7 @@ class Subscription:
         # No await from here on: the snapshots and the emptied queue must be of the same moment.
         snapshots = fanout.snapshots()
         follower.queue = deque([fanout.head] if self._seq < fanout.head else [])
-        follower.live_count, follower.needs_snapshot = 0, False
+        follower.live_count, follower.live_chars, follower.needs_snapshot = 0, 0, False
         return snapshots
 
     def _take_live(self) -> list[Event]:
@@ -222,6 +224,7 @@ class Subscription:
                 break
             queue.popleft()
         self._follower.live_count -= len(events)
+        self._follower.live_chars -= sum(map(chars_of, events))
         return events
 
     async def _take_head(self) -> list[Event]:
@@ -243,11 +246,18 @@ class Subscription:
         """Return the next durable events, from memory if all of them are there, otherwise a batch from the store."""
         events = self._fanout.recent_between(self._seq, upto)
         if not events:
-            upto = min(upto, self._seq + READ_BATCH)
-            async with aclosing(self._hub.store.events.read(self._session, after=self._seq, upto=upto)) as stored:
-                events = [event async for event in stored]
+            events = await self._read_stored(min(upto, self._seq + self._read_size))
             if not self._hub.has_writer(self._session):
                 self._fanout.close_blocks(events)
         if events:
             self._seq = events[-1].seq
         return events
+
+    async def _read_stored(self, upto: int) -> list[Event]:
+        """Return the next events from the store, as many as are one batch; the next read asks for as many."""
+        async with aclosing(self._hub.store.events.read(self._session, after=self._seq, upto=upto)) as stored:
+            events = [event async for event in stored]
+        size = sum(len(event.stored) for event in events)
+        fitting = BATCH_BYTES * len(events) // max(size, 1)
+        self._read_size = max(1, min(fitting, 2 * self._read_size, READ_BATCH))
+        return take_batch(events)

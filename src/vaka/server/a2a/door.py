@@ -21,7 +21,7 @@ from vaka.server.guard import Door, Handler, guard_route, principal_of, require_
 from vaka.server.principal import Principal
 from vaka.server.problems import Problem, problem_of
 from vaka.server.service import AgentService
-from vaka.server.sse import EventStream
+from vaka.server.sse import EventStream, wait_while_connected
 from vaka.views.a2a import agent_card
 from vaka.views.a2a.card import PROTOCOL_VERSION
 from vaka.views.a2a.content import JsonObject
@@ -99,6 +99,7 @@ class _A2aServer:
     async def _open_stream(self, principal: Principal, agent: Agent, given: _RpcRequest) -> TaskUpdates | None:
         """Return the updates that a method streams; ``None`` for a method that has one result."""
         if given.method == "SendStreamingMessage":
+            self._service.streams.require_room(principal)
             return await self._tasks.send(principal, agent, _convert(given.params, SendParams))
         if given.method == "SubscribeToTask":
             return await self._tasks.subscribe(principal, agent, _convert(given.params, TaskParams).id)
@@ -110,7 +111,7 @@ class _A2aServer:
         match given.method:
             case "SendMessage":
                 params = _convert(given.params, SendParams)
-                return {"task": await self._tasks.send_and_wait(principal, agent, params)}
+                return {"task": await self._send_and_wait(request, agent, params)}
             case "GetTask":
                 return await self._tasks.get(principal, agent, _convert(given.params, TaskParams))
             case "ListTasks":
@@ -129,12 +130,18 @@ class _A2aServer:
     async def send(self, request: Request) -> Response:
         """Answer ``message:send``."""
         agent, params = self._agent_of(request), await _read_body(request, SendParams)
-        task = await self._tasks.send_and_wait(principal_of(request), agent, params)
-        return _a2a_response({"task": task})
+        return _a2a_response({"task": await self._send_and_wait(request, agent, params)})
+
+    async def _send_and_wait(self, request: Request, agent: Agent, params: SendParams) -> JsonObject:
+        """Give a message to a task and return the task when it has ended or waits, while the client is there."""
+        principal = principal_of(request)
+        updates = await self._tasks.send(principal, agent, params)
+        return await wait_while_connected(request, self._tasks.wait(principal, agent, updates, params))
 
     async def stream(self, request: Request) -> ASGIApp:
         """Answer ``message:stream``."""
         agent, params = self._agent_of(request), await _read_body(request, SendParams)
+        self._service.streams.require_room(principal_of(request))
         updates = await self._tasks.send(principal_of(request), agent, params)
         return self._event_stream(agent, updates, lambda result: result)
 

@@ -166,9 +166,10 @@ class A2aTasks:
         seen = [event for event in record.events if event.seq <= turn.seen]
         return TaskUpdates(turn=turn, first=self._task(agent, seen))
 
-    async def send_and_wait(self, principal: Principal, agent: Agent, params: SendParams) -> JsonObject:
+    async def wait(
+        self, principal: Principal, agent: Agent, updates: TaskUpdates, params: SendParams
+    ) -> JsonObject:  # fmt: skip
         """Return the task of a message when it has ended or waits, or with ``returnImmediately`` when it has begun."""
-        updates = await self.send(principal, agent, params)
         events = updates.turn.events
         async with events:
             while not events.ended and not (params.configuration.return_immediately and events.turn):

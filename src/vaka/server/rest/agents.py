@@ -13,7 +13,7 @@ from vaka.server.bodies import json_response
 from vaka.server.guard import principal_of
 from vaka.server.principal import OPERATOR, SCOPES
 from vaka.server.problems import Problem
-from vaka.server.rest.documents import Page
+from vaka.server.rest.documents import Page, PageLimit
 from vaka.server.rest.operation import Operation, read_query
 from vaka.server.rest.sessions import page_limit
 from vaka.server.rest.tools import ToolDocument, tool_document
@@ -23,7 +23,7 @@ from vaka.server.service import AgentService
 class ListAgents(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Which page of the agents, in the order of the server; the default agent comes first."""
 
-    limit: int = 50
+    limit: PageLimit = 50
     cursor: str = ""
     """The name of the last agent of the page before."""
 

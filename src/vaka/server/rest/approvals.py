@@ -11,7 +11,14 @@ from starlette.responses import Response
 from starlette.types import ASGIApp
 
 from vaka.core.ports.store import PendingDecision, SessionInfo, SessionQuery
-from vaka.core.types.control import ApprovalRequested, ApprovalResolved, QuestionAnswered, QuestionAsked, key_of
+from vaka.core.types.control import (
+    ApprovalExpired,
+    ApprovalRequested,
+    ApprovalResolved,
+    QuestionAnswered,
+    QuestionAsked,
+    key_of,
+)
 from vaka.core.types.errors import VakaError
 from vaka.core.types.event import Event
 from vaka.core.types.ids import JSON
@@ -23,7 +30,7 @@ from vaka.server.bodies import json_response, read_json
 from vaka.server.guard import principal_of
 from vaka.server.principal import Principal
 from vaka.server.problems import Problem, not_found
-from vaka.server.rest.documents import DecisionDocument, Page, decision_document, kind_of
+from vaka.server.rest.documents import DecisionDocument, Page, PageLimit, decision_document, kind_of
 from vaka.server.rest.operation import Operation, read_query, wants_stream
 from vaka.server.rest.sessions import find_session, page_limit
 from vaka.server.rest.turn_log import read_backwards
@@ -42,7 +49,7 @@ class ListApprovals(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     tool: str = ""
     kind: Literal["", "approval", "question", "result"] = ""
     """``result``: calls that wait for the client that offers the tool; by default only what a person decides."""
-    limit: int = 50
+    limit: PageLimit = 50
     cursor: str = ""
 
 
@@ -218,13 +225,18 @@ async def _find_settlement(service: AgentService, principal: Principal, id: str)
         async with aclosing(read_backwards(store, info.id, info.head)) as spans:
             searched = 0
             async for span in spans:
-                found = next((event for event in span if key_of(event.data) == id), None)
+                found = next((event for event in span if _settles(event, id)), None)
                 if found is not None and await service.may_see(principal, found.session):
                     return found
                 searched += 1
                 if searched == SEARCHED_SPANS:
                     break
     raise not_found(f"decision {id!r}")
+
+
+def _settles(event: Event, id: str) -> bool:
+    """Return whether an event has decided; inputs have keys, too."""
+    return isinstance(event.data, ApprovalResolved | ApprovalExpired | QuestionAnswered) and key_of(event.data) == id
 
 
 async def _decide(service: AgentService, principal: Principal, row: PendingDecision, body: ResolveApproval) -> Event:

@@ -1,6 +1,6 @@
 """The JSON documents of the native API. The OpenAPI document is generated from these types."""
 
-from typing import Any, Generic, Literal, TypeAlias, TypeVar
+from typing import Annotated, Any, Generic, Literal, TypeAlias, TypeVar
 
 import msgspec
 from msgspec import UNSET, UnsetType
@@ -18,6 +18,9 @@ TurnStatus: TypeAlias = Literal["queued", "running", "waiting", "completed", "fa
 DecisionKind: TypeAlias = Literal["approval", "question", "result"]
 InputPart: TypeAlias = Text | Image | Audio | Document
 MAX_PAGE = 200
+PageLimit: TypeAlias = Annotated[int, msgspec.Meta(extra_json_schema={"minimum": 1, "maximum": MAX_PAGE})]
+LogCursor: TypeAlias = Annotated[str, msgspec.Meta(extra_json_schema={"pattern": r"^([0-9]{1,18}(\.[0-9]{1,18})?)?$"})]
+"""A position in a log: the ``next_cursor`` of a page, or the id of an event."""
 
 
 class Page(msgspec.Struct, Generic[T], frozen=True, kw_only=True):

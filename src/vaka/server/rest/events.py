@@ -2,7 +2,7 @@
 
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 from starlette.requests import Request
@@ -29,19 +29,22 @@ MAX_SCANNED = 5000
 """Events that one page reads at most, when few of them are selected."""
 
 
+_AFTER = r"^(now|[0-9]{1,18}(\.[0-9]{1,18})?)?$"
+
+
 class ReadEvents(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Which events of a session to read."""
 
-    after: str = ""
+    after: Annotated[str, msgspec.Meta(extra_json_schema={"pattern": _AFTER})] = ""
     """The cursor of the last event that the client has; ``now``: the last one. ``Last-Event-ID`` counts before it."""
-    limit: int = 100
+    limit: Annotated[int, msgspec.Meta(extra_json_schema={"minimum": 1, "maximum": MAX_EVENTS})] = 100
     channels: str = ""
     """Channels, separated by commas: ``progress``, ``control``, ``monitor``."""
     types: str = ""
     """Types of events, separated by commas."""
     path: str = ""
     """The agent, as names separated by ``/``; default: the root."""
-    depth: int | None = None
+    depth: Annotated[int, msgspec.Meta(ge=0)] | None = None
     """How many levels of child agents to include; default: all."""
     format: StreamFormat = "vaka"
     """The form of streamed events."""

@@ -24,14 +24,14 @@ from vaka.core.ports.values import KeyValueStore, session_values_prefix
 from vaka.core.types.errors import VakaError
 from vaka.server.bodies import read_bytes
 from vaka.server.guard import principal_of
-from vaka.server.problems import Problem, problem_of
+from vaka.server.identifiers import check_id
+from vaka.server.problems import CLIENT_LEFT, Problem, problem_of
 from vaka.server.rest.operation import Operation, RestHandler
 from vaka.server.service import AgentService
 from vaka.server.sse import EventStream
 
 PREFIX = "server/idempotency/"
 """The keys of records; the day on which one was stored follows, so that old ones are found without reading them."""
-MAX_KEY_CHARS = 200
 MAX_STORED_BYTES = 256 * 1024
 """The size of a response that is stored; after a larger one, a repeated request is run again."""
 DAY_SECONDS = 86_400
@@ -53,8 +53,8 @@ class IdempotencyRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults
 def read_key(request: Request) -> str:
     """Return the key of a request, ``""`` without one. Raises a ``Problem`` (400) for one that is not valid."""
     key = request.headers.get("idempotency-key", "")
-    if len(key) > MAX_KEY_CHARS or not key.isprintable():
-        raise Problem(400, "invalid_key", f"an Idempotency-Key has at most {MAX_KEY_CHARS} printable characters")
+    if key:
+        check_id(key, "Idempotency-Key")
     return key
 
 
@@ -118,7 +118,7 @@ class IdempotentRequests:
                 response = await handler(service, request)
             except (Problem, VakaError) as error:
                 # A request that is refused leaves no record, so that its key can be used for a better one.
-                if known is None and problem_of(error).status < 500:
+                if known is None and problem_of(error).status < CLIENT_LEFT:
                     await values.put(place, None)
                 raise
             if isinstance(response, Response) and len(response.body) <= MAX_STORED_BYTES:

@@ -20,7 +20,7 @@ from vaka.runtime.session_edits import read_kept_backwards
 from vaka.runtime.thread_deletion import is_hidden
 from vaka.server.bodies import json_response
 from vaka.server.problems import Problem
-from vaka.server.rest.documents import Page
+from vaka.server.rest.documents import LogCursor, Page, PageLimit
 from vaka.server.rest.operation import Operation, read_query
 from vaka.server.rest.sessions import find_session, page_limit, page_position, parse_metadata
 from vaka.server.service import AgentService
@@ -35,8 +35,8 @@ MAX_SEARCHED = 10_000
 class ListMessages(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Which messages. In the order ``desc`` the newest comes first, and those that a rewind removed are left out."""
 
-    limit: int = 50
-    cursor: str = ""
+    limit: PageLimit = 50
+    cursor: LogCursor = ""
     order: Literal["asc", "desc"] = "asc"
     path: str = ""
     """The agent, as names separated by ``/``; default: the root."""
@@ -64,8 +64,8 @@ class SearchMessages(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     """A text that messages have; case does not matter. The newest message comes first."""
 
     q: str
-    limit: int = 20
-    cursor: str = ""
+    limit: PageLimit = 20
+    cursor: LogCursor = ""
     path: str = ""
     resource_id: str = ""
     """The owner that the session must have; otherwise the answer is 404."""

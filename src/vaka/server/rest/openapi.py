@@ -12,11 +12,15 @@ from starlette.responses import Response
 from vaka.server.bodies import json_response
 from vaka.server.guard import Door, guard_route
 from vaka.server.health import PROBE_PATHS
+from vaka.server.identifiers import ID_PATTERN, MAX_ID_CHARS
 from vaka.server.rest.operation import EVENT_STREAM, PREFIX, Operation
 from vaka.server.service import AgentService
 
 Schema = dict[str, Any]
 
+_NAME_SCHEMA: Schema = {"type": "string", "minLength": 1, "pattern": r"^[^/]+$"}
+_SESSION_SCHEMA: Schema = {"type": "string", "minLength": 1, "maxLength": MAX_ID_CHARS, "pattern": ID_PATTERN}
+_KEY_SCHEMA: Schema = {"type": "string", "minLength": 1, "maxLength": MAX_ID_CHARS, "pattern": r"^[!-.0-~]+$"}
 _REFS = "#/components/schemas/"
 _ABOUT = (
     "Sessions, turns and events of agents. Lists are pages: `next_cursor` is the `cursor` of the next one. Errors are "
@@ -45,14 +49,15 @@ class ProblemDetails(msgspec.Struct, frozen=True, kw_only=True):
 
 def make_openapi(operations: Sequence[Operation]) -> Schema:
     """Return the OpenAPI 3.1 document of operations."""
-    types = [type for each in operations for type in (each.query, each.body, each.result) if type is not None]
+    named = [(each.query, each.body, each.result, *each.other_results) for each in operations]
+    types = [type for group in named for type in group if type is not None]
     refs, components = msgspec.json.schema_components([*types, ProblemDetails], ref_template=_REFS + "{name}")
     schemas = dict(zip(map(repr, types), refs, strict=False))
     paths: dict[str, Schema] = {path: {"get": _describe_probe(path)} for path in PROBE_PATHS}
     for each in operations:
         paths.setdefault(PREFIX + each.path, {})[each.method.lower()] = _describe(each, schemas, components)
     queries = {schemas[repr(each.query)]["$ref"].removeprefix(_REFS) for each in operations if each.query is not None}
-    named = {_public_name(name): schema for name, schema in components.items() if name not in queries}
+    public = {_public_name(name): schema for name, schema in components.items() if name not in queries}
     document: Schema = {
         "openapi": "3.1.0",
         "info": {"title": "vaka", "version": "1", "description": _ABOUT},
@@ -60,7 +65,7 @@ def make_openapi(operations: Sequence[Operation]) -> Schema:
         "paths": paths,
         "components": {
             "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}},
-            "schemas": {name: {**named[name], "title": name} for name in sorted(named)},
+            "schemas": {name: {**public[name], "title": name} for name in sorted(public)},
         },
     }
     renamed: Schema = _rename_refs(document)
@@ -79,7 +84,7 @@ def _describe(operation: Operation, schemas: Mapping[str, Schema], components: M
     if operation.scope:
         described["description"] = f"Needs the scope `{operation.scope}`."
     parameters = [
-        {"name": each, "in": "path", "required": True, "schema": {"type": "string"}}
+        {"name": each, "in": "path", "required": True, "schema": _SESSION_SCHEMA if each == "session" else _NAME_SCHEMA}
         for each in re.findall(r"{(\w+)}", operation.path)
     ]
     if operation.query is not None:
@@ -89,7 +94,7 @@ def _describe(operation: Operation, schemas: Mapping[str, Schema], components: M
             for each, schema in query["properties"].items()
         ]
     if operation.idempotent:
-        parameters.append({"name": "Idempotency-Key", "in": "header", "required": False, "schema": {"type": "string"}})
+        parameters.append({"name": "Idempotency-Key", "in": "header", "required": False, "schema": _KEY_SCHEMA})
     if parameters:
         described["parameters"] = parameters
     if operation.body is not None:
@@ -98,7 +103,10 @@ def _describe(operation: Operation, schemas: Mapping[str, Schema], components: M
         described["requestBody"] = {"required": required, "content": content}
     problem = {"application/problem+json": {"schema": {"$ref": _REFS + ProblemDetails.__name__}}}
     described["responses"] = {
-        str(operation.status): _describe_response(operation, schemas),
+        **{
+            str(status): _describe_response(operation, status, schemas)
+            for status in (operation.status, *operation.other_statuses)
+        },
         "default": {"description": "The request was not answered.", "content": problem},
     }
     return described
@@ -108,14 +116,15 @@ def _name_of(schema: Schema) -> str:
     return str(schema.get("$ref", "")).removeprefix(_REFS)
 
 
-def _describe_response(operation: Operation, schemas: Mapping[str, Schema]) -> Schema:
-    response: Schema = {"description": HTTPStatus(operation.status).phrase}
+def _describe_response(operation: Operation, status: int, schemas: Mapping[str, Schema]) -> Schema:
+    response: Schema = {"description": HTTPStatus(status).phrase}
     content: Schema = {}
     if operation.result is not None:
-        content[operation.media_type] = {"schema": schemas[repr(operation.result)]}
+        results = [schemas[repr(each)] for each in (operation.result, *operation.other_results)]
+        content[operation.media_type] = {"schema": results[0] if len(results) == 1 else {"anyOf": results}}
     elif operation.media_type != "application/json":
         content[operation.media_type] = {"schema": {"type": "string"}}
-    if operation.streams:
+    if operation.streams and status == operation.status:
         content[EVENT_STREAM] = {"schema": {"type": "string"}}
     return {**response, "content": content} if content else response
 

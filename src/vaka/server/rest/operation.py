@@ -1,7 +1,6 @@
 """``Operation``: a method of a route as data. It makes the route, and its entry in the OpenAPI document."""
 
 from collections.abc import Awaitable, Callable, Iterable
-from functools import partial
 from typing import Any, TypeAlias, TypeVar
 
 import msgspec
@@ -10,7 +9,7 @@ from starlette.routing import BaseRoute
 from starlette.types import ASGIApp
 
 from vaka.server.bodies import invalid_fields
-from vaka.server.guard import guard_route
+from vaka.server.guard import Handler, guard_route
 from vaka.server.service import AgentService
 
 T = TypeVar("T")
@@ -37,7 +36,11 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True):
     """The type of the request's body."""
     result: Any = None
     """The type of the response's body; ``None``: it has none, or it is not JSON."""
+    other_results: tuple[Any, ...] = ()
+    """Further types of the body, which a parameter of the request chooses."""
     status: int = 200
+    other_statuses: tuple[int, ...] = ()
+    """Further statuses of success, with the same body."""
     streams: bool = False
     """Whether it sends an event stream to a client that accepts one."""
     idempotent: bool = False
@@ -56,11 +59,22 @@ def operation_routes(
         by_path.setdefault(operation.path, []).append(operation)
     return [
         guard_route(
-            service.guard, PREFIX + name, {each.method: (each.scope, partial(each.handler, service)) for each in group}
+            service.guard, PREFIX + name, {each.method: (each.scope, _make_handler(service, each)) for each in group}
         )
         for path, group in by_path.items()
         for name in names_of(path)
     ]
+
+
+def _make_handler(service: AgentService, operation: Operation) -> Handler:
+    """Return the handler of an operation, which reads the parameters of the address before anything else."""
+
+    async def handle(request: Request) -> ASGIApp:
+        if operation.query is not None:
+            read_query(request, operation.query)
+        return await operation.handler(service, request)
+
+    return handle
 
 
 def read_query(request: Request, type: type[T]) -> T:

@@ -10,18 +10,20 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
 from vaka.core.ports.store import SessionInfo, SessionQuery, SessionStatus, Store
-from vaka.core.types.ids import Cursor, SessionId, parse_session_id
+from vaka.core.types.ids import Cursor, SessionId
 from vaka.memory.threads import ThreadState
 from vaka.runtime import session_edits
 from vaka.runtime.runtime import Runtime
 from vaka.server.bodies import json_response, read_json
 from vaka.server.guard import principal_of
+from vaka.server.identifiers import check_id
 from vaka.server.problems import Problem, not_found
-from vaka.server.rest.documents import MAX_PAGE, Page, SessionDocument, cursor_of, session_document
+from vaka.server.rest.documents import MAX_PAGE, Page, PageLimit, SessionDocument, cursor_of, session_document
 from vaka.server.rest.idempotency import derive_id, is_replay
 from vaka.server.rest.operation import PREFIX, Operation, read_query
 from vaka.server.rest.turn_log import find_turn
 from vaka.server.service import AgentService
+from vaka.server.sse import wait_while_connected
 
 EXPORT_BATCH = 65_536
 """Bytes that are sent at a time."""
@@ -43,7 +45,7 @@ class ListSessions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     """A part of the title."""
     origin: str = ""
     """The session that they were forked from."""
-    limit: int = 50
+    limit: PageLimit = 50
     cursor: str = ""
 
 
@@ -202,9 +204,10 @@ async def list_sessions(service: AgentService, request: Request) -> Response:
 
 async def create_session(service: AgentService, request: Request) -> Response:
     body, principal = await read_json(request, CreateSession, empty=CreateSession()), principal_of(request)
-    check_new_id(body.id)
     runtime, id = await service.runtime_of(principal), body.id or derive_id(request, "ses")
-    known = await runtime.store.sessions.find(parse_session_id(id)) if id and is_replay(request) else None
+    if id:
+        check_id(id)
+    known = await runtime.store.sessions.find(SessionId(id)) if id and is_replay(request) else None
     if known is not None and known.owner == (body.resource_id or principal.id):
         return describe_session(known, 201)
     if principal.own_sessions_only and body.resource_id not in ("", principal.id):
@@ -214,12 +217,6 @@ async def create_session(service: AgentService, request: Request) -> Response:
         owner=body.resource_id,
     )  # fmt: skip
     return describe_session(await read_info(runtime, session.id), 201)
-
-
-def check_new_id(id: str) -> None:
-    """Raise a ``Problem`` for an id that could not be part of an address."""
-    if "/" in id or id in (".", "..", "search"):
-        raise Problem(422, "invalid_body", f"id {id[:80]!r} cannot be part of an address", errors=[{"field": "id"}])
 
 
 async def get_session(service: AgentService, request: Request) -> Response:
@@ -254,11 +251,11 @@ async def fork_session(service: AgentService, request: Request) -> Response:
     """Copies the events of the session up to a position."""
     runtime, info = await find_session(service, request)
     body, principal = await read_json(request, ForkSession, empty=ForkSession()), principal_of(request)
-    check_new_id(body.id)
     if body.at and body.turn:
         raise Problem(422, "invalid_body", "give `at` or `turn`, not both", errors=[{"field": "turn"}])
     at = await _end_of_turn(runtime.store, info, body.turn) if body.turn else body.at or None
-    new = parse_session_id(body.id or derive_id(request, "ses_fork") or runtime.env.ids.new_id("ses_fork"))
+    new = SessionId(body.id or derive_id(request, "ses_fork") or runtime.env.ids.new_id("ses_fork"))
+    check_id(new)
     known = await runtime.store.sessions.find(new)
     if known is None:
         await runtime.fork(info.id, at=at, id=new)
@@ -287,7 +284,7 @@ async def compact_session(service: AgentService, request: Request) -> Response:
     _, info = await find_session(service, request)
     body = await read_json(request, CompactSession, empty=CompactSession())
     session = await service.open_session(principal_of(request), info.id)
-    done = await session.compact(body.instructions, interrupt=body.interrupt)
+    done = await wait_while_connected(request, session.compact(body.instructions, interrupt=body.interrupt))
     document = CompactionDocument(
         session=info.id, compacted=done.event is not None, before=done.before, after=done.after, summary=done.summary,
         cursor=done.event.id if done.event is not None else "", skipped=done.skipped,

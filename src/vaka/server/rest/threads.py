@@ -13,7 +13,7 @@ from vaka.runtime.thread_stats import ThreadStats
 from vaka.server.bodies import json_response, read_json
 from vaka.server.guard import principal_of
 from vaka.server.problems import Problem
-from vaka.server.rest.documents import Page, SessionDocument
+from vaka.server.rest.documents import Page, PageLimit, SessionDocument
 from vaka.server.rest.operation import Operation, read_query
 from vaka.server.rest.sessions import describe_session, find_session, page_limit, read_info
 from vaka.server.service import AgentService
@@ -31,7 +31,7 @@ class SearchThreads(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     role: str = ""
     since: str = ""
     until: str = ""
-    limit: int = 20
+    limit: PageLimit = 20
     cursor: str = ""
 
 

@@ -18,10 +18,12 @@ from vaka.models.given_calls import CALLS_OPTION
 from vaka.server.bodies import json_response, read_json
 from vaka.server.guard import principal_of
 from vaka.server.problems import Problem, not_found
-from vaka.server.rest.documents import DecisionDocument, Page, decision_document
+from vaka.server.rest.documents import DecisionDocument, Page, PageLimit, decision_document
 from vaka.server.rest.operation import Operation, read_query
 from vaka.server.rest.sessions import page_limit
 from vaka.server.service import AgentService, PromptInput
+from vaka.server.sse import wait_while_connected
+from vaka.server.turn_events import TurnEvents
 
 MCP_PREFIX = "mcp__"
 CallStatus: TypeAlias = Literal["completed", "failed", "denied", "waiting"]
@@ -31,7 +33,7 @@ class ListTools(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     """Whose tools: those of one agent, or of all."""
 
     agent: str = ""
-    limit: int = 200
+    limit: PageLimit = 200
     cursor: str = ""
     """The name of the last tool of the page before."""
 
@@ -142,11 +144,8 @@ async def execute_tool(service: AgentService, request: Request) -> Response:
     await session.update(title=f"Call of {name}"[:200], owner=principal.id, tags=["tool-call"], by=principal.id)
     calls = [{"name": name, "arguments": body.arguments}]
     prompt = PromptInput(prompt=f"Call of {name}", model=GIVEN_CALLS, options={CALLS_OPTION: calls})
-    result: ToolResult | None = None
-    async with await service.start_turn(principal, session, prompt, until_waiting=True) as events:
-        async for event in events:
-            if isinstance(event.data, ToolCompleted | ToolFailed) and not event.path:
-                result = event.data.result
+    events = await service.start_turn(principal, session, prompt, until_waiting=True)
+    result = await wait_while_connected(request, _read_result(events))
     if result is not None:
         content = await restore_content(runtime.store.blobs, result.content)
         document = ToolCallDocument(
@@ -162,6 +161,16 @@ async def execute_tool(service: AgentService, request: Request) -> Response:
     return json_response(
         ToolCallDocument(session=session.id, turn=events.turn, call=call, status="waiting", decision=decision)
     )
+
+
+async def _read_result(events: TurnEvents) -> ToolResult | None:
+    """Return the result of the one call of a turn; ``None`` when it waits for a decision."""
+    result: ToolResult | None = None
+    async with events:
+        async for event in events:
+            if isinstance(event.data, ToolCompleted | ToolFailed) and not event.path:
+                result = event.data.result
+    return result
 
 
 def _status_of(result: ToolResult) -> CallStatus:

@@ -1,6 +1,6 @@
 """Traces of turns: time, tokens, cost and errors of each model call and tool call."""
 
-from typing import Literal
+from typing import Any, Literal
 
 import msgspec
 from starlette.requests import Request
@@ -11,7 +11,7 @@ from vaka.runtime.traces import list_traces, read_session_trace, read_trace
 from vaka.server.bodies import json_response
 from vaka.server.guard import Door, principal_of
 from vaka.server.problems import Problem
-from vaka.server.rest.documents import Page
+from vaka.server.rest.documents import Page, PageLimit
 from vaka.server.rest.operation import Operation, operation_routes, read_query
 from vaka.server.rest.sessions import find_session, page_limit
 from vaka.server.service import AgentService
@@ -25,7 +25,7 @@ class ListTraces(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     """Which traces: those of a session, or the last one of each session."""
 
     session: str = ""
-    limit: int = DEFAULT_PAGE
+    limit: PageLimit = DEFAULT_PAGE
     cursor: str = ""
 
 
@@ -33,6 +33,12 @@ class GetTrace(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """The form of a trace: our JSON, or that of the OpenTelemetry protocol."""
 
     format: Literal["json", "otlp"] = "json"
+
+
+class OtlpTrace(msgspec.Struct, frozen=True, kw_only=True):
+    """A trace as an export request of the OpenTelemetry protocol, with ``format=otlp``."""
+
+    resource_spans: list[dict[str, Any]] = msgspec.field(name="resourceSpans")
 
 
 async def list_all(service: AgentService, request: Request) -> Response:
@@ -82,10 +88,12 @@ OPERATIONS = (
     Operation(
         method="GET", path="/traces/{session}", scope="runs:read", handler=get_session,
         summary="Get all turns of a session as one trace", query=GetTrace, result=TraceDocument,
+        other_results=(OtlpTrace,),
     ),
     Operation(
         method="GET", path="/traces/{session}/{turn}", scope="runs:read", handler=get_turn,
         summary="Get the trace of a turn", query=GetTrace, result=TraceDocument,
+        other_results=(OtlpTrace,),
     ),
 )  # fmt: skip
 

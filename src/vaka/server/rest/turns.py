@@ -2,10 +2,10 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator
 from contextlib import suppress
 from functools import partial
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 from urllib.parse import quote
 
 import msgspec
@@ -24,15 +24,15 @@ from vaka.server.guard import principal_of
 from vaka.server.principal import Principal
 from vaka.server.problems import Problem, not_found
 from vaka.server.request_agent import make_client_tools
-from vaka.server.rest.documents import InputPart, Page, TurnDocument
+from vaka.server.rest.documents import InputPart, LogCursor, Page, PageLimit, TurnDocument
 from vaka.server.rest.events import end_frame
 from vaka.server.rest.formats import EncodeEvents, StreamFormat, make_encoder
 from vaka.server.rest.idempotency import read_key
 from vaka.server.rest.operation import Operation, read_query, wants_stream
-from vaka.server.rest.sessions import check_new_id, find_session, page_limit, page_position, read_info, session_address
+from vaka.server.rest.sessions import find_session, page_limit, page_position, read_info, session_address
 from vaka.server.rest.turn_log import TurnRecord, describe_turn, find_turn, list_turns
-from vaka.server.service import AgentService, PromptInput, require_model
-from vaka.server.sse import EventStream, wait_disconnect
+from vaka.server.service import AgentService, PromptInput, refuse_blobs, require_model
+from vaka.server.sse import EventStream, wait_while_connected
 from vaka.server.turn_events import TurnEvents
 
 _log = logging.getLogger("vaka.server")
@@ -77,8 +77,8 @@ class StreamTurn(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 class ListTurns(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Which turns to list; the newest comes first."""
 
-    limit: int = 20
-    cursor: str = ""
+    limit: PageLimit = 20
+    cursor: LogCursor = ""
 
 
 class CancelTurn(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -96,19 +96,20 @@ class SteerTurn(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 class WaitForTurn(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How long to wait."""
 
-    timeout: float = 60.0
+    timeout: Annotated[float, msgspec.Meta(extra_json_schema={"minimum": 0, "maximum": MAX_WAIT})] = 60.0
 
 
 async def create_turn(service: AgentService, request: Request) -> ASGIApp:
     query, body = read_query(request, StreamTurn), await read_json(request, CreateTurn)
     principal, key = principal_of(request), read_key(request)
+    stream = body.stream or (wants_stream(request) and not body.background)
+    if stream:
+        service.streams.require_room(principal)
     session = await _open_session(service, principal, request.path_params["session"], body)
     if not body.model:
         require_model(await service.runtime_of(principal), session.agent)
-    prompt = PromptInput(
-        prompt=read_input(body.input), on_busy=body.on_conflict, key=key, model=body.model, options=body.options
-    )
-    stream = body.stream or (wants_stream(request) and not body.background)
+    content: str | list[Any] = body.input
+    prompt = PromptInput(prompt=content, on_busy=body.on_conflict, key=key, model=body.model, options=body.options)
     events = await service.start_turn(principal, session, prompt, until_waiting=not stream)
     leave = partial(service.leave_turn, principal, session, events) if body.on_disconnect == "cancel" else None
     if stream:
@@ -120,21 +121,12 @@ async def create_turn(service: AgentService, request: Request) -> ASGIApp:
             while not events.ended and not await events.next_batch():
                 continue
         return await _respond(service, principal, session, events.key, 202)
-    await _wait_for_end(await service.runtime_of(principal), request, events, leave)
+    await wait_while_connected(request, _read_turn(await service.runtime_of(principal), events), leave)
     return await _respond(service, principal, session, events.key)
 
 
 def _turn_address(session: str, name: str) -> str:
     return f"{session_address(session)}/turns/{quote(name, safe='')}"
-
-
-def read_input(input: str | list[InputPart]) -> str | list[Any]:
-    """Return the input of a request. Raises a ``Problem`` for a part that names stored bytes."""
-    for index, part in enumerate(input if isinstance(input, list) else ()):
-        if getattr(part, "blob", None) is not None:
-            errors = [{"field": f"input[{index}].blob", "message": "send the bytes as data, or a url"}]
-            raise Problem(422, "invalid_body", "a part of an input may not name a blob", errors=errors)
-    return input
 
 
 async def _open_session(service: AgentService, principal: Principal, id: str, body: CreateTurn) -> Session[Any]:
@@ -146,9 +138,11 @@ async def _open_session(service: AgentService, principal: Principal, id: str, bo
         if problem.code != "not_found" or not body.agent or body.if_not_exists == "reject":
             raise
         make_client_tools(service.find_agent(body.agent), specs)  # before the session exists
-        check_new_id(id)
-        with suppress(Problem):  # another request may have created it now
+        try:
             await service.create_session(principal, agent=body.agent, id=id)
+        except Problem as refused:
+            if refused.code != "exists":  # another request has just created it
+                raise
         session = await service.open_session(principal, id, agent=body.agent)
     tools = make_client_tools(session.agent, specs)
     return await service.open_session(principal, id, tools=tools) if tools else session
@@ -183,26 +177,6 @@ async def _read_turn(runtime: Runtime, events: TurnEvents) -> None:
                 read = True
             if events.waiting and await runtime.decisions(events.session):
                 return
-
-
-async def _wait_for_end(
-    runtime: Runtime, request: Request, events: TurnEvents, leave: Callable[[], Awaitable[None]] | None
-) -> None:
-    """Read a turn until it ends or waits for a decision; with ``leave``, only while the client is there."""
-    if leave is None:
-        await _read_turn(runtime, events)
-        return
-    reading = asyncio.create_task(_read_turn(runtime, events))
-    leaving = asyncio.create_task(wait_disconnect(request.receive))
-    try:
-        await asyncio.wait((reading, leaving), return_when=asyncio.FIRST_COMPLETED)
-        if leaving.done() and not reading.done():
-            await leave()
-        await reading
-    finally:
-        leaving.cancel()
-        reading.cancel()
-        await asyncio.wait((reading, leaving))
 
 
 async def _respond(
@@ -282,7 +256,7 @@ async def wait_for_turn(service: AgentService, request: Request) -> Response:
         )
         with suppress(TimeoutError):
             async with asyncio.timeout(timeout):
-                await _read_turn(runtime, events)
+                await wait_while_connected(request, _read_turn(runtime, events))
         info = await read_info(runtime, info.id)
         record = await _find(runtime, info, record.id or record.key)
     return json_response(await describe_turn(runtime.store, info, record, _agent_of(service, info)))
@@ -306,8 +280,10 @@ async def steer_turn(service: AgentService, request: Request) -> Response:
     name = request.path_params["turn"]
     if not info.turn or name not in ("current", info.turn):
         raise Problem(409, "no_turn", f"session {info.id!r} does not run turn {name!r}; start one")
+    content: str | list[Any] = body.input
+    refuse_blobs(content)
     session = await service.open_session(principal, info.id)
-    await session.send(read_input(body.input), on_busy="steer", key=read_key(request))
+    await session.send(content, on_busy="steer", key=read_key(request))
     return await _respond(service, principal, session, info.turn, 202)
 
 
@@ -315,7 +291,7 @@ OPERATIONS = (
     Operation(
         method="POST", path="/sessions/{session}/turns", scope="runs:write", handler=create_turn,
         summary="Start a turn", query=StreamTurn, body=CreateTurn, result=TurnDocument, streams=True,
-        idempotent=True,
+        idempotent=True, other_statuses=(202,),
     ),
     Operation(
         method="GET", path="/sessions/{session}/turns", scope="runs:read", handler=read_turns, summary="List turns",

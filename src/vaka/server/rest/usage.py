@@ -2,6 +2,7 @@
 
 from collections.abc import Collection
 from functools import reduce
+from typing import Annotated
 
 import msgspec
 from starlette.requests import Request
@@ -25,7 +26,7 @@ DAY_SECONDS = 86_400
 class UsageQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How many days, today included."""
 
-    days: int = 30
+    days: Annotated[int, msgspec.Meta(extra_json_schema={"minimum": 1, "maximum": MAX_DAYS})] = 30
 
 
 class UsageRow(msgspec.Struct, frozen=True, kw_only=True):

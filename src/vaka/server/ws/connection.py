@@ -17,6 +17,7 @@ from vaka.server.guard import Credentials, Door, read_credentials
 from vaka.server.principal import Principal
 from vaka.server.problems import Problem, problem_before_login, problem_of
 from vaka.server.service import AgentService
+from vaka.server.socket_protocol import admit_large_messages
 from vaka.server.ws import frames
 from vaka.server.ws.frames import InvalidFrame, encode_control, encode_error, encode_reply, parse_frame
 from vaka.server.ws.outbound import OutboundQueue
@@ -98,7 +99,8 @@ class Connection:
             await _close(self._send, end.code, end.reason)
             return
         except Problem as problem:
-            await _close(self._send, frames.CLOSE_OVERLOADED, problem.detail)
+            code = frames.CLOSE_QUOTA if problem.status == 429 else frames.CLOSE_OVERLOADED
+            await _close(self._send, code, problem.detail)
             return
         if self._service.closing:
             self.cut()
@@ -170,12 +172,17 @@ class Connection:
         if known is not None and (known.id, known.namespace) != (principal.id, principal.namespace):
             raise ConnectionEnd(frames.CLOSE_FORBIDDEN, "the token belongs to another principal; connect again with it")
         self._handlers.principal = principal
+        admit_large_messages(self._connection.scope)
         return principal
 
     async def _renew(self, frame: frames.Auth) -> frames.AuthResult:
         shown = read_credentials(self._connection, changes=True)
         token = Credentials(token=frame.params.token, kind="bearer", origin=shown.origin, address=shown.address)
         principal = await self._admit(token)
+        try:
+            self._service.streams.identify(self, principal)
+        except Problem as problem:
+            raise ConnectionEnd(frames.CLOSE_QUOTA, problem.detail) from problem
         scopes = tuple(sorted(principal.scopes))
         return frames.AuthResult(principal=principal.id, namespace=principal.namespace, scopes=scopes)
 
@@ -186,6 +193,7 @@ class Connection:
             message = await self._receive()
             if message["type"] == "websocket.disconnect":
                 return
+            await self.queue.relief()  # a client that does not read its replies may not ask for more
             self._heard, self._pings = self._now(), 0
             await self._handle(_text_of(message))
             self._heard = self._now()
@@ -196,7 +204,8 @@ class Connection:
         except InvalidFrame as error:
             if error.id is None:
                 raise ConnectionEnd(frames.CLOSE_PROTOCOL, str(error)) from error
-            self.queue.put(encode_error(error.id, frames.FrameError(code=error.code, message=str(error))))
+            data = {"status": error.status}
+            self.queue.put(encode_error(error.id, frames.FrameError(code=error.code, message=str(error), data=data)))
             return
         try:
             result = await self._answer(frame)

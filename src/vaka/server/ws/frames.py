@@ -397,9 +397,9 @@ class _Envelope(msgspec.Struct):
 class InvalidFrame(Exception):
     """A frame that cannot be executed; with the ``id`` of its request, if it has one, it gets an error reply."""
 
-    def __init__(self, id: RequestId | None, code: ErrorCode, message: str) -> None:
+    def __init__(self, id: RequestId | None, code: ErrorCode, message: str, status: int = 400) -> None:
         super().__init__(message)
-        self.id, self.code = id, code
+        self.id, self.code, self.status = id, code, status
 
 
 def parse_frame(text: str | bytes) -> ClientFrame:
@@ -419,7 +419,7 @@ def _explain_frame(text: str | bytes, error: Exception) -> InvalidFrame:
     if envelope.id is not None and envelope.method not in METHODS:
         known = ", ".join(METHODS)
         return InvalidFrame(envelope.id, "unknown_method", f"method must be one of {known}, not {envelope.method!r}")
-    return InvalidFrame(envelope.id, "invalid_params", str(error))
+    return InvalidFrame(envelope.id, "invalid_params", str(error), 422)
 
 
 def encode_reply(id: RequestId, result: object) -> bytes:

@@ -14,7 +14,7 @@ from vaka.core.session.fanout import merge_deltas
 from vaka.core.types.event import Event
 from vaka.server.ws.frames import PressureControl, encode_control, encode_event
 
-MAX_QUEUED_BYTES = 1024 * 1024
+MAX_QUEUED_BYTES = 256 * 1024
 MAX_QUEUED_FRAMES = 4096
 MERGE_LEVEL = 0.5
 """From here on adjacent deltas of one block are merged; below it the pressure ends."""
@@ -24,7 +24,10 @@ PRESSURE_LEVEL = 0.8
 class _QueuedFrame(msgspec.Struct, gc=False):
     data: bytes
     sub: str = ""
-    event: Event | None = None
+    cursor: str = ""
+    """The cursor of a stored event."""
+    delta: Event | None = None
+    """A live event, to which the next one may be added."""
 
 
 class OutboundQueue:
@@ -57,11 +60,11 @@ class OutboundQueue:
         return max(self.queued_bytes / self.max_bytes, len(self._frames) / self.max_frames)
 
     def put(self, data: bytes, *, first: bool = False) -> None:
-        """Queue a reply, or with ``first`` a control frame before all others; sets ``overflowed`` if it does not fit.
+        """Queue a reply, or with ``first`` a control frame before all others; sets ``overflowed`` if the queue is full.
 
-        A single frame that is larger than the queue fits if the queue is empty.
+        One frame may be larger than what is left.
         """
-        if len(self._frames) >= self.max_frames or (self._frames and self.queued_bytes + len(data) > self.max_bytes):
+        if len(self._frames) >= self.max_frames or (self._frames and self.queued_bytes > self.max_bytes):
             self.overflowed = True
             self._wake()
             return
@@ -77,16 +80,17 @@ class OutboundQueue:
         if not event.seq and self._frames and self.level >= MERGE_LEVEL and self._merge(sub, event):
             return
         data = encode_event(sub, event)
-        self._frames.append(_QueuedFrame(data, sub, event))
+        queued = _QueuedFrame(data, sub, event.id) if event.seq else _QueuedFrame(data, sub, delta=event)
+        self._frames.append(queued)
         self._grow(len(data))
 
     def _merge(self, sub: str, event: Event) -> bool:
         last = self._frames[-1]
-        merged = merge_deltas(last.event, event) if last.event is not None and last.sub == sub else None
+        merged = merge_deltas(last.delta, event) if last.delta is not None and last.sub == sub else None
         if merged is None:
             return False
         data = encode_event(sub, merged)
-        added, last.data, last.event = len(data) - len(last.data), data, merged
+        added, last.data, last.delta = len(data) - len(last.data), data, merged
         self._grow(added)
         return True
 
@@ -133,8 +137,8 @@ class OutboundQueue:
             return b""
         frame = self._frames.popleft()
         self.queued_bytes -= len(frame.data)
-        if frame.event is not None and frame.event.seq:
-            self._sending = f"{frame.sub} {frame.event.id}"
+        if frame.cursor:
+            self._sending = f"{frame.sub} {frame.cursor}"
         if self.pressure and self.level < MERGE_LEVEL:
             self._set_pressure(False)
         return frame.data

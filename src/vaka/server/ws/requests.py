@@ -8,9 +8,10 @@ import msgspec
 
 from vaka.core.ports.env import format_milliseconds
 from vaka.core.types.errors import VakaError
-from vaka.core.types.ids import Cursor
+from vaka.core.types.ids import Cursor, SessionId
 from vaka.server.event_filter import EventFilter
 from vaka.server.guard import require_scope
+from vaka.server.identifiers import check_id
 from vaka.server.principal import Principal
 from vaka.server.problems import Problem, not_found
 from vaka.server.rest.approvals import RememberDecision, ResolveApproval, settle
@@ -53,6 +54,8 @@ class RequestHandlers:
         self.principal: Principal | None = None
         self.subscriptions: dict[str, Feed] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._ends: dict[str, Callable[[], None]] = {}
+        """What ends the count of each subscription."""
         self._acked: dict[str, Cursor] = {}
         self._count = 0
         self._methods: dict[type, Callable[[Principal, Any], Awaitable[Any]]] = {
@@ -87,6 +90,16 @@ class RequestHandlers:
         limit = self._service.settings.max_subscriptions
         if len(self.subscriptions) >= limit:
             raise Problem(429, "too_many_subscriptions", f"a connection may have {limit} subscriptions; end one first")
+        end = self._service.streams.add_subscription(principal)
+        try:
+            result = await self._open_feed(principal, params)
+        except BaseException:
+            end()
+            raise
+        self._ends[result.sub] = end
+        return result
+
+    async def _open_feed(self, principal: Principal, params: frames.SubscribeParams) -> frames.SubscribeResult:
         chosen = EventFilter(channels=params.channels, types=params.types, path=params.path, depth=params.depth)
         self._count += 1
         sub = f"s{self._count}"
@@ -116,10 +129,16 @@ class RequestHandlers:
 
     async def _run_feed(self, sub: str, feed: Feed) -> None:
         end = await feed.run()
-        del self.subscriptions[sub], self._tasks[sub]
+        del self._tasks[sub]
+        self._forget(sub)
         code, message = (end.code, str(end)) if isinstance(end, VakaError) else (end, f"the session was {end}")
         ended = frames.SubscriptionEnded(sub=sub, cursor=feed.cursor, code=code, message=message)
         self._queue.put(encode_control(ended))
+
+    def _forget(self, sub: str) -> None:
+        del self.subscriptions[sub]
+        self._acked.pop(sub, None)
+        self._ends.pop(sub)()
 
     def _find_feed(self, sub: str) -> Feed:
         feed = self.subscriptions.get(sub)
@@ -129,7 +148,7 @@ class RequestHandlers:
 
     async def _unsubscribe(self, sub: str) -> frames.UnsubscribeResult:
         feed = self._find_feed(sub)
-        del self.subscriptions[sub]
+        self._forget(sub)
         task = self._tasks.pop(sub)
         task.cancel()
         await asyncio.wait([task])
@@ -144,7 +163,8 @@ class RequestHandlers:
     async def close(self) -> None:
         """End all subscriptions."""
         tasks, self._tasks = list(self._tasks.values()), {}
-        self.subscriptions = {}
+        for sub in list(self.subscriptions):
+            self._forget(sub)
         for task in tasks:
             task.cancel()
         if tasks:
@@ -200,6 +220,10 @@ class RequestHandlers:
     async def _fork(self, principal: Principal, params: frames.SessionForkParams) -> SessionDocument:
         info = await self._service.find_session(principal, params.session)
         runtime = await self._service.runtime_of(principal)
+        if params.id:
+            check_id(params.id)
+            if await runtime.store.sessions.find(SessionId(params.id)) is not None:
+                raise Problem(409, "exists", f"there is a session {params.id!r} already; choose another id")
         copy = await runtime.fork(info.id, at=params.at or None, id=params.id)
         await runtime.update_session(copy, title=params.title or None, owner=principal.id, by=principal.id)
         return session_document(await self._service.find_session(principal, copy))
