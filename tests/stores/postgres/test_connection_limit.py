@@ -156,7 +156,7 @@ async def test_a_session_is_not_claimed_without_a_connection_for_its_lease(small
 async def test_a_lease_that_cannot_be_renewed_is_reported_before_it_ends(
     small: SmallServer, caplog: pytest.LogCaptureFixture
 ) -> None:
-    store = PostgresStore(small.dsn, lease=3, patience=0.3)
+    store = PostgresStore(small.dsn, lease=6, patience=0.3)
     _, term = await begin_session(store, "s")
     with caplog.at_level(logging.WARNING):
         async with small.all_taken() as connection:
