@@ -3,7 +3,7 @@
 import asyncio
 import re
 
-from playwright.async_api import expect
+from playwright.async_api import Route, expect
 
 from tests.e2e.conftest import ConsoleServer, OpenConsole
 from tests.e2e.demo_server import FIRST, REST
@@ -72,6 +72,29 @@ async def test_a_stream_is_drawn_as_the_whole_text_is_and_survives_an_offline_br
         await compaction.locator("summary").click()
         await expect(compaction).to_contain_text("There are two roads to Hilo.")
         assert console.requests_elsewhere == []
+
+
+async def test_a_message_that_is_sent_before_the_agents_are_known_reaches_the_first_one(
+    server: ConsoleServer, open_console: OpenConsole
+) -> None:
+    arrived, released = asyncio.Event(), asyncio.Event()
+
+    async def hold(route: Route) -> None:
+        arrived.set()
+        await released.wait()
+        await route.continue_()
+
+    async with open_console(server) as console:
+        page = console.page
+        await page.route("**/api/v1/agents", hold)
+        await console.open("/chat?new=1")
+        await arrived.wait()
+        message = page.get_by_label("Message", exact=True)
+        await message.fill("Is anyone here?")
+        await message.press("Enter")
+        released.set()
+        await expect(page.locator(".message.user")).to_contain_text("Is anyone here?")
+        console.check()
 
 
 async def test_a_running_turn_takes_more_messages_and_stops(server: ConsoleServer, open_console: OpenConsole) -> None:

@@ -11,7 +11,7 @@ import { useShortcuts } from "../keys.ts";
 import { startsHere, useLiveSession } from "../live.ts";
 import { navigate, path, route } from "../router.ts";
 import { missing, ScopedButton } from "../scopes.tsx";
-import { agents, recent, refreshSessions } from "../shared.ts";
+import { agents, recent, refreshAgents, refreshSessions } from "../shared.ts";
 import { report, toast } from "../toast.ts";
 
 export function ChatPage() {
@@ -68,7 +68,8 @@ function NewConversation() {
   const start = async (input: string, key: string) => {
     // One request makes the session and starts the turn; the id comes from here, so that sending again makes no second session.
     const id = `chat-${new Date().toISOString().slice(0, 10).replaceAll("-", "")}-${key.slice(-8)}`;
-    await api.startTurn(id, { input, agent: name, background: true }, key);
+    if (!name) await refreshAgents(); // the message was sent before the list of agents had arrived
+    await api.startTurn(id, { input, agent: name || agents.value[0]?.name || "", background: true }, key);
     startsHere.add(id);
     void refreshSessions();
     navigate(path("chat", id));
