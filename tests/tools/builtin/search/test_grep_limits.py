@@ -12,6 +12,7 @@ from tests.runtime.runtime_fixtures import advance_loop_time
 from tests.tools.builtin.harness import ToolHarness, child_processes
 from vaka.core.types.errors import FileError
 from vaka.tools.builtin.search.grep import TIMEOUT_SECONDS, GrepEngine, GrepResult, run_grep
+from vaka.tools.builtin.search.ripgrep import run_confined
 
 needs_ripgrep = pytest.mark.skipif(shutil.which("rg") is None, reason="ripgrep is not installed")
 
@@ -81,6 +82,21 @@ async def test_a_search_with_ripgrep_that_is_stopped_returns_what_it_has_found(
     assert "the search was stopped after 45 s, and files are missing" in result.text
     assert (result.value["total_matches"], result.value["truncated"], result.value["timed_out"]) == (2, True, True)
     assert [command for command in child_processes() if "/rg\0" in command] == []
+
+
+@pytest.mark.parametrize("turns", range(8))
+async def test_a_program_that_is_cancelled_while_it_starts_has_ended_when_the_call_returns(
+    tmp_path: Path, turns: int
+) -> None:
+    with (tmp_path / "out").open("wb") as output:
+        run = run_confined(["/bin/sleep", "3599"], ["/"], cwd="/", output=output, errors=output)
+        task = asyncio.create_task(run)
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+    assert [command for command in child_processes() if "sleep\0003599" in command] == []
 
 
 def wait_for_output(program: str) -> None:

@@ -47,7 +47,7 @@ async def run_confined(
     """Run a program that can read only these paths and return its exit code. Without Landlock it is not confined.
 
     It prints into files, so that no reader is needed meanwhile. A program that prints more than ``max_output`` bytes is
-    killed where the system supports that. The program is killed when this call is cancelled.
+    killed where the system supports that. When this call is cancelled, the program is killed and has ended on return.
     """
     # A thread of its own, since a restriction is irrevocable; it ends with the executor.
     executor = ThreadPoolExecutor(1)
@@ -56,7 +56,8 @@ async def run_confined(
     try:
         process = await asyncio.wrap_future(starting)
     except asyncio.CancelledError:
-        starting.add_done_callback(_kill_started)
+        if not starting.cancel():  # the thread starts the program, or has started it
+            await asyncio.to_thread(_kill_started, starting)
         raise
     with suppress(AttributeError, OSError):  # only on Linux, and the process may have ended
         if max_output is not None:
@@ -82,8 +83,8 @@ def _start_confined(
 
 
 def _kill_started(starting: "Future[HelperProcess]") -> None:
-    """Kill the process of a call that was cancelled while the process was being started."""
-    if not starting.cancelled() and starting.exception() is None:
+    """Kill the process of a call that was cancelled while the process was being started, and wait for its end."""
+    if starting.exception() is None:
         starting.result().kill()
         starting.result().wait()
 
