@@ -64,12 +64,19 @@ async def test_a_status_of_the_provider_is_the_status_at_each_door(given: int, e
         turn = (await client.post("/api/v1/sessions/mine/turns", json={"agent": "assistant", "input": "Hi"})).json()
         assert (turn["status"], turn["error"]["status"]) == ("failed", expected)
         message = {"id": "m1", "role": "user", "content": "Hi"}
-        run = {"threadId": "t-1", "runId": "r-1", "messages": [message]}
-        last = events_of(await client.post("/agui/assistant", json=run))[-1]
-        assert (last["type"], last["metadata"]["status"]) == ("RUN_ERROR", expected)
-        chat = {"id": "c-1", "messages": [{"id": "m", "role": "user", "parts": [{"type": "text", "text": "Hi"}]}]}
-        chunks = events_of(await client.post("/ai-sdk/assistant", json=chat))
-        assert [chunk for chunk in chunks if chunk["type"] == "error" and "the provider says no" in chunk["errorText"]]
+        run = await client.post("/agui/assistant", json={"threadId": "t-1", "runId": "r-1", "messages": [message]})
+        parts = [{"type": "text", "text": "Hi"}]
+        chat = {"id": "c-1", "messages": [{"id": "m", "role": "user", "parts": parts}]}
+        chunks = await client.post("/ai-sdk/assistant", json=chat)
+        if given in (400, 404, 413, 422):  # the request is wrong
+            assert (run.status_code, chunks.status_code) == (expected, expected)
+            assert "the provider says no" in run.json()["detail"]
+            assert "the provider says no" in chunks.json()["detail"]
+        else:
+            last = events_of(run)[-1]
+            assert (last["type"], last["metadata"]["status"]) == ("RUN_ERROR", expected)
+            [error] = [chunk for chunk in events_of(chunks) if chunk["type"] == "error"]
+            assert "the provider says no" in error["errorText"]
         sent = {"messageId": "m-1", "role": "ROLE_USER", "parts": [{"text": "Hi"}]}
         rpc = {"jsonrpc": "2.0", "id": 1, "method": "SendMessage", "params": {"message": sent}}
         status = (await client.post("/a2a/assistant", json=rpc, headers={"A2A-Version": "1.0"})).json()["result"]
@@ -101,7 +108,7 @@ async def test_the_error_of_the_provider_reaches_the_clients_of_mcp_and_acp(tmp_
             session = await editor.open()
             with pytest.raises(RpcError, match="too big a request") as refused:
                 await editor.prompt(session, "Hi")
-            assert refused.value.data == {"code": "bad_request", "status": 413}
+            assert (refused.value.code, refused.value.data) == (-32602, {"code": "bad_request", "status": 413})
         await model.close()
 
 

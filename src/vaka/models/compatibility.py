@@ -185,6 +185,7 @@ def data_url_of(part: Media) -> str:
 def unsupported_part(model: str, part: Media, reason: str = "") -> BadRequest:
     """Return the error for a part that a model does not support."""
     kind = type(part).__name__.lower()
+    reason = reason or (f"it does not accept {part.media_type}" if part.media_type else "")
     return BadRequest(
         f"{model} cannot take this {kind}{f': {reason}' if reason else ''}; leave it out, or use another model"
     )

@@ -16,8 +16,10 @@ from vaka.agents.match.router import routers_of
 from vaka.agents.react import Agent
 from vaka.core.types.errors import InvalidInput
 from vaka.core.types.ids import JSON
+from vaka.server.answer_start import AnswerStart, open_answer
 from vaka.server.bodies import json_response, read_bytes
 from vaka.server.chat_turns import (
+    REFUSED_REQUESTS,
     Decision,
     TurnRequest,
     encode_turn,
@@ -66,7 +68,8 @@ def door(service: AgentService) -> Door:
             error = {"type": "RUN_ERROR", "message": reason, "code": "not_started"}
             return [{"type": "RUN_STARTED", **ids}, error]
 
-        frames = encode_turn(turn, encoder, to_sse, make_error)
+        start = AnswerStart(REFUSED_REQUESTS)
+        frames = await open_answer(encode_turn(turn, encoder, to_sse, make_error, start), start)
         return EventStream(frames, service.streams, on_disconnect=leave if props.on_disconnect == "cancel" else None)
 
     async def describe(request: Request) -> Response:

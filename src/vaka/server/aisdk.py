@@ -20,8 +20,10 @@ from vaka.core.types.control import InputAdded
 from vaka.core.types.ids import Cursor, parse_session_id
 from vaka.core.types.progress import TurnStarted
 from vaka.runtime.session import Session
+from vaka.server.answer_start import AnswerStart, open_answer
 from vaka.server.bodies import decode_json, read_bytes
 from vaka.server.chat_turns import (
+    REFUSED_REQUESTS,
     ChatTurn,
     TurnRequest,
     encode_turn,
@@ -94,7 +96,7 @@ class _Chats:
         turn = await open_turn(service, principal, session, chat, while_waiting="interrupt")
         names = [tool.spec.name for tool in (*agent.tools, *tools) if isinstance(tool, ClientTool)]
         encoder = UiStreamEncoder(known_calls=given.known_calls, client_tools=names, routers=routers_of(agent))
-        return self._stream(principal, turn, encoder, stops=options.on_disconnect == "cancel")
+        return await self._stream(principal, turn, encoder, stops=options.on_disconnect == "cancel")
 
     async def resume_stream(self, request: Request) -> ASGIApp:
         """Stream the unfinished turn of a chat from its beginning; an answer without a body if there is none."""
@@ -105,7 +107,7 @@ class _Chats:
         turn = await open_turn(service, principal, session, TurnRequest(), while_waiting="reject")
         names = [tool.spec.name for tool in session.agent.tools if isinstance(tool, ClientTool)]
         encoder = UiStreamEncoder(client_tools=names, routers=routers_of(session.agent))
-        return self._stream(principal, turn, encoder)
+        return await self._stream(principal, turn, encoder)
 
     async def stop_stream(self, request: Request) -> Response:
         """Stop the unfinished turn of a chat, if there is one."""
@@ -124,13 +126,14 @@ class _Chats:
             return None
         return await service.open_session(principal, chat, agent=agent.name)
 
-    def _stream(
+    async def _stream(
         self, principal: Principal, turn: ChatTurn, encoder: UiStreamEncoder, *, stops: bool = False
     ) -> EventStream:
         async def leave() -> None:
             await self._service.leave_turn(principal, turn.session, turn.events)
 
-        frames = _with_end(encode_turn(turn, encoder, to_sse, _error_chunks))
+        start = AnswerStart(REFUSED_REQUESTS)
+        frames = _with_end(await open_answer(encode_turn(turn, encoder, to_sse, _error_chunks, start), start))
         on_disconnect = leave if stops else None
         return EventStream(frames, self._service.streams, headers=STREAM_HEADERS, on_disconnect=on_disconnect)
 

@@ -16,6 +16,7 @@ from vaka.core.messages.tokens import estimate_message_tokens, estimate_text_tok
 from vaka.core.types.errors import VakaError
 from vaka.core.types.ids import CallId, MessageId
 from vaka.core.types.message import AssistantMessage, ToolCall, ToolMessage, UserMessage, as_content
+from vaka.server.answer_start import open_answer
 from vaka.server.bodies import json_response, read_bytes
 from vaka.server.conversations import ConversationRequest, Conversations, session_header, stop_on_disconnect
 from vaka.server.guard import Door, guard_route, principal_of
@@ -23,7 +24,7 @@ from vaka.server.message_threads import ERROR_CODES, MessageThreads
 from vaka.server.model_list import model_routes
 from vaka.server.principal import Principal
 from vaka.server.problems import Problem, problem_of
-from vaka.server.request_answers import AnswerEncoding, RequestAnswer, open_answer
+from vaka.server.request_answers import AnswerEncoding, RequestAnswer
 from vaka.server.service import AgentService
 from vaka.server.sse import EventStream, wait_while_connected
 from vaka.views.anthropic_messages import (
@@ -80,7 +81,7 @@ class Messages:
         batches = self._encode(principal, asked, answer, encoding, given)
         if given.stream:
             leave = stop_on_disconnect(self._service, request, answer)
-            frames = _write_frames(await open_answer(batches, encoding))
+            frames = _write_frames(await open_answer(batches, encoding.start))
             return EventStream(frames, self._service.streams, headers=headers, opening=b"", on_disconnect=leave)
         leave = stop_on_disconnect(self._service, request, answer)
         return await wait_while_connected(request, _join(batches, encoding, headers), leave)
@@ -135,5 +136,5 @@ async def _join(
     message = join_message(events)
     if message.get("type") != "message":
         detail = message["error"]["message"] if message else "the input was withdrawn"
-        raise encoding.problem or Problem(409, "turn_failed", detail, headers={"x-should-retry": "false"})
+        raise encoding.start.problem or Problem(409, "turn_failed", detail, headers={"x-should-retry": "false"})
     return json_response(message, headers=headers)

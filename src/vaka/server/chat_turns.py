@@ -10,11 +10,12 @@ from typing import Any, Literal, Protocol, TypeAlias
 import msgspec
 
 from vaka.core.types import control, progress
-from vaka.core.types.errors import VakaError
+from vaka.core.types.errors import BadRequest, VakaError
 from vaka.core.types.event import Event
 from vaka.core.types.ids import Cursor
 from vaka.core.types.message import ToolResult
 from vaka.runtime.session import Session
+from vaka.server.answer_start import AnswerStart
 from vaka.server.guard import require_scope
 from vaka.server.identifiers import check_id
 from vaka.server.principal import Principal
@@ -25,6 +26,8 @@ from vaka.views.pending_decisions import Asked, PendingDecisions, decision_of
 
 Decision: TypeAlias = control.ApprovalResolved | control.QuestionAnswered
 
+REFUSED_REQUESTS = frozenset({BadRequest.code})
+"""The errors of a turn that mean that the request was wrong, such as a file that the model does not take."""
 DEFAULT_REJECTION = "The user rejected this call."
 """What the model reads after a rejection without a reason; without a text the turn would end."""
 
@@ -198,7 +201,7 @@ class _Answers:
 
 async def encode_turn(
     turn: ChatTurn, encoder: TurnEncoder, to_sse: Callable[[dict[str, Any]], bytes],
-    make_error: Callable[[str], list[dict[str, Any]]],
+    make_error: Callable[[str], list[dict[str, Any]]], start: AnswerStart,
 ) -> AsyncGenerator[bytes]:  # fmt: skip
     """Yield the events of a turn as frames until it ends or waits; ``make_error`` describes one that never began."""
     reason, is_empty = "the turn was withdrawn before it began", True
@@ -208,6 +211,7 @@ async def encode_turn(
                 batch = await events.next_batch()
                 frames: list[bytes] = []
                 for event in batch:
+                    start.note(event, is_earlier=0 < event.seq <= turn.seen)
                     if 0 < event.seq <= turn.seen:
                         encoder.skip(event)
                     else:

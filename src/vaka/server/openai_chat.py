@@ -14,6 +14,7 @@ from vaka.agents.match.router import routers_of
 from vaka.core.types.errors import VakaError
 from vaka.core.types.ids import CallId, MessageId
 from vaka.core.types.message import AssistantMessage, ToolCall, as_content
+from vaka.server.answer_start import open_answer
 from vaka.server.bodies import json_response, read_bytes
 from vaka.server.conversations import ConversationRequest, Conversations, session_header, stop_on_disconnect
 from vaka.server.guard import Door, guard_route, principal_of
@@ -21,7 +22,7 @@ from vaka.server.model_list import model_routes
 from vaka.server.openai_errors import error_object, error_response
 from vaka.server.principal import Principal
 from vaka.server.problems import problem_of, problem_of_failure
-from vaka.server.request_answers import AnswerEncoding, RequestAnswer, open_answer
+from vaka.server.request_answers import AnswerEncoding, RequestAnswer
 from vaka.server.service import AgentService
 from vaka.server.sse import EventStream, wait_while_connected
 from vaka.views.failures import make_failure
@@ -57,7 +58,7 @@ class ChatCompletions:
         chunks = self._encode(principal, asked, answer, encoding, live=given.stream)
         if given.stream:
             leave = stop_on_disconnect(self._service, request, answer)
-            frames = _write_frames(await open_answer(chunks, encoding))
+            frames = _write_frames(await open_answer(chunks, encoding.start))
             return EventStream(frames, self._service.streams, headers=headers, opening=b"", on_disconnect=leave)
         leave = stop_on_disconnect(self._service, request, answer)
         return await wait_while_connected(request, _join(chunks, encoding, headers), leave)
@@ -106,5 +107,5 @@ async def _join(
     completion = join_chunks(chunks)
     if "error" in completion:
         error = completion["error"]
-        raise encoding.problem or problem_of_failure(make_failure(error["code"], error["message"]))
+        raise encoding.start.problem or problem_of_failure(make_failure(error["code"], error["message"]))
     return json_response(completion, headers=headers)

@@ -9,11 +9,11 @@ from starlette.types import ASGIApp
 
 from vaka.agents.match.router import routers_of
 from vaka.core.types.errors import InvalidInput, VakaError
+from vaka.server.answer_start import open_answer
 from vaka.server.bodies import json_response, read_bytes
 from vaka.server.conversations import session_header, stop_on_disconnect
 from vaka.server.guard import Door, guard_route, principal_of
 from vaka.server.openai_errors import error_response
-from vaka.server.request_answers import open_answer
 from vaka.server.responses_socket import ResponsesSocket
 from vaka.server.service import AgentService
 from vaka.server.sse import EventStream, wait_while_connected
@@ -36,7 +36,7 @@ class ResponseRoutes:
         headers = session_header(opened.answer.session.id)
         if opened.is_streamed:
             leave = stop_on_disconnect(self._service, request, opened.answer)
-            frames = _write_frames(await open_answer(self._responses.read(principal, opened), opened.encoding))
+            frames = _write_frames(await open_answer(self._responses.read(principal, opened), opened.encoding.start))
             return EventStream(frames, self._service.streams, headers=headers, opening=b"", on_disconnect=leave)
         if opened.is_background:
             opened.is_read.set()
@@ -44,8 +44,8 @@ class ResponseRoutes:
         leave = stop_on_disconnect(self._service, request, opened.answer)
         batches = self._responses.read(principal, opened, live=False)
         last = await wait_while_connected(request, _read_last(batches), leave)
-        if last["response"]["status"] == "failed" and opened.encoding.problem is not None:
-            raise opened.encoding.problem
+        if last["response"]["status"] == "failed" and opened.encoding.start.problem is not None:
+            raise opened.encoding.start.problem
         return json_response(last["response"], headers=headers)
 
     async def retrieve(self, request: Request) -> ASGIApp:

@@ -18,6 +18,8 @@ from vaka.views.routed_agents import RoutedAgents
 LIVE_OUTPUT_LENGTH = 4000
 """Characters of the output of a running tool in an update, the last ones: each update replaces the one before."""
 
+_INVALID_PARAMS, _INTERNAL_ERROR = -32602, -32603
+
 _ToolEnd: TypeAlias = progress.ToolCompleted | progress.ToolFailed
 _TurnEnd: TypeAlias = progress.TurnCompleted | progress.TurnFailed | progress.TurnCancelled | progress.TurnInterrupted
 _ToolBody: TypeAlias = progress.ToolCalled | progress.ToolStarted | _ToolEnd | progress.SubagentStarted
@@ -127,7 +129,8 @@ class AcpEncoder:
         self._unsent.clear()
         if isinstance(body, progress.TurnFailed) and not body.withdrawn:
             failure = failure_of(body)
-            self.outcome = {"error": {"code": -32603, "message": failure.message, "data": failure.details}}
+            code = _INVALID_PARAMS if failure.code == "bad_request" else _INTERNAL_ERROR
+            self.outcome = {"error": {"code": code, "message": failure.message, "data": failure.details}}
         else:
             self.outcome = {"result": {"stopReason": self._stop_reason(body), "usage": _usage_of(body.usage)}}
 
