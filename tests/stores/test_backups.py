@@ -209,6 +209,24 @@ async def test_a_store_that_a_process_uses_is_not_restored(url: str, tmp_path: P
     await restore(url, path, replace=True)
 
 
+async def test_the_log_of_a_database_that_was_moved_away_is_not_applied_to_the_restored_one(tmp_path: Path) -> None:
+    path = tmp_path / "a.db"
+    store = open_store(f"sqlite:///{path}")
+    await fill(store)
+    await back_up(f"sqlite:///{path}", tmp_path / "a.backup")
+    await write_session(store, "later", input_added("x" * 100_000, "k"))
+    log = path.with_name("a.db-wal").read_bytes()
+    await store.close()
+    path.unlink()
+    path.with_name("a.db-wal").write_bytes(log)
+    assert log
+    await restore(f"sqlite:///{path}", tmp_path / "a.backup")
+    store = open_store(f"sqlite:///{path}")
+    assert await store.sessions.find(SessionId("later")) is None
+    assert await store.reindex() == 1
+    await store.close()
+
+
 @pytest.mark.parametrize("damage", ["cut", "flipped", "longer", "foreign", "empty", "newer", "missing"])
 async def test_a_file_that_is_no_whole_backup_restores_nothing(tmp_path: Path, damage: str) -> None:
     url, path = f"sqlite:///{tmp_path}/a.db", tmp_path / "a.backup"

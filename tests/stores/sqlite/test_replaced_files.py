@@ -47,7 +47,7 @@ async def remove_log(path: Path) -> None:
 
 @pytest.mark.parametrize("change", [replace_database, remove_database, remove_log])
 async def test_no_read_is_of_the_old_file_and_no_write_goes_to_the_new_one(
-    store: SqliteStore, path: Path, change: Callable[[Path], Awaitable[None]]
+    store: SqliteStore, path: Path, change: Callable[[Path], Awaitable[None]], caplog: pytest.LogCaptureFixture
 ) -> None:
     log, term = await begin_session(store, "s")
     await write_session(store, "idle")
@@ -68,6 +68,7 @@ async def test_no_read_is_of_the_old_file_and_no_write_goes_to_the_new_one(
     async with asyncio.timeout(PATIENCE):
         with pytest.raises(StoreError, match=message):
             await waiting
+    assert sum("while this process used it" in line for line in caplog.messages) == 1
     await store.close()
     if change is not remove_log:
         again = SqliteStore(path)

@@ -33,6 +33,9 @@ from vaka.stores.vectors import record_checksum
 
 T = TypeVar("T")
 
+_BESIDE = ("-wal", "-shm", "-journal")
+"""The ends of the names of the files that SQLite keeps beside a database."""
+
 _BATCH = 64
 """Records that one call of the thread returns."""
 
@@ -263,6 +266,8 @@ def _put_in_place(new: Path, path: Path) -> None:
     with contextlib.ExitStack() as stack:
         if path.exists():
             stack.enter_context(_hold_unused(path))
+        for suffix in _BESIDE:  # of a database that was moved away: SQLite would apply its log to this one
+            path.with_name(path.name + suffix).unlink(missing_ok=True)
         new.replace(path)
         _sync(path.parent)
 
@@ -302,7 +307,7 @@ def _sync(path: Path) -> None:
 
 
 def _remove_database(path: Path) -> None:
-    for suffix in ("", "-wal", "-shm", "-journal"):
+    for suffix in ("", *_BESIDE):
         path.with_name(path.name + suffix).unlink(missing_ok=True)
 
 

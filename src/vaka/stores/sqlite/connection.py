@@ -1,5 +1,6 @@
 """Open the database file: create it, configure it, migrate its schema; and translate SQLite's errors into vaka's."""
 
+import logging
 import os
 import shlex
 import shutil
@@ -42,6 +43,8 @@ _DISK_MESSAGES = {
 
 # With these the commit's last page was not written to the file, so the transaction was not committed.
 _NOT_COMMITTED_CODES = {sqlite3.SQLITE_FULL, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_IOERR_WRITE, sqlite3.SQLITE_BUSY}
+
+_log = logging.getLogger(__name__)
 
 SQLITE_ERRORS = (sqlite3.Error, UnicodeError, OverflowError)
 """Errors that using a connection may raise."""
@@ -171,11 +174,17 @@ class DatabaseFile:
             if (found.st_dev, found.st_ino) == identity:
                 return self.replaced
             problem = "replaced by another file"
-        self.replaced = self.replaced or StoreError(
-            f"the database file {path!r} was {problem} while this process used it; nothing was written. Put the file "
-            f"back if that was a mistake, then restart this process: it uses the file that has the name then"
-        )
+        if self.replaced is None:
+            self.replaced = _replacement_error(path, problem)
+            _log.error("%s", self.replaced)
         return self.replaced
+
+
+def _replacement_error(path: str, problem: str) -> StoreError:
+    return StoreError(
+        f"the database file {path!r} was {problem} while this process used it; nothing was written. Put the file "
+        f"back if that was a mistake, then restart this process: it uses the file that has the name then"
+    )
 
 
 class RegisteredConnection(sqlite3.Connection):
