@@ -21,5 +21,5 @@ export function ScopedButton({ scope, onClick, disabled, title, ...rest }: Omit<
 export function ScopeNotice({ scope, id, children }: { scope: Scope; id?: string; children: string }) {
   const reason = missing(scope);
   const wanted = [...(me.value?.scopes ?? []), scope].map((each) => ` --scope ${each}`).join("");
-  return reason ? <div class="notice info" id={id}><Icon name="lock" /><span>{`${children}. ${reason}; `}<code>{`vaka keys create${wanted}`}</code> makes a key with it.</span></div> : null;
+  return reason ? <div class="notice info" id={id}><Icon name="lock" /><span>{`${children}. ${reason}`}<span class="remedy">; <code>{`vaka keys create${wanted}`}</code> makes a key with it</span>.</span></div> : null;
 }
