@@ -13,6 +13,7 @@ import vaka
 from tests.server.conftest import PRINCIPALS, Serve
 from tests.views.agui_streams import AguiStreamCheck
 from tests.views.recorded_runs import make_router
+from vaka.agents.coding_prompt import coding_instructions
 from vaka.agents.react import Agent
 from vaka.core.ports.tool import ToolContext
 from vaka.core.types.message import UserMessage
@@ -71,6 +72,19 @@ async def test_a_run_streams_the_answer_and_its_session_belongs_to_the_caller(se
         assert text_of(await run(client, run_input(*history, run="r-2"))) == "Again."
         messages = await (await served.service.open_session(PRINCIPALS["alice"], "t-1")).messages()
         assert len(messages) == 4
+
+
+async def test_the_state_of_a_run_has_no_values_that_vaka_keeps_for_itself(
+    serve: Serve, scripted: Scripted, tmp_path: Path
+) -> None:
+    agent = scripted(say("Hello."), say("Again."), instructions=coding_instructions(tmp_path))
+    async with serve([agent]) as served, served.client() as client:
+        events = await run(client, run_input(user("Hi.")))
+        history = [user("Hi."), {"id": "a", "role": "assistant", "content": "Hello."}, user("More?", "m-2")]
+        events += await run(client, run_input(*history, run="r-2"))
+        session = await served.service.open_session(PRINCIPALS["alice"], "t-1")
+        assert str(tmp_path) in str(await session.state_values())
+        assert str(tmp_path) not in str(events)
 
 
 async def test_a_repeated_run_is_answered_once_and_replayed(serve: Serve, scripted: Scripted) -> None:

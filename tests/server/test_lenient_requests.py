@@ -163,6 +163,7 @@ async def test_chat_completions_accepts_what_the_original_accepts(name: str, str
     messages, expected = CHAT_CASES[name]
     async with serve_model(say("Fine.")) as (_, provider, client):
         body = {"model": "assistant", "messages": messages, "tools": [CHAT_TOOL], "stream": stream, "unknown_field": 1}
+        body["temperature"] = 0.5
         answer = await client.post("/v1/chat/completions", json=body)
         assert answer.status_code == 200, answer.text
         assert "Fine." in answer.text
@@ -171,6 +172,7 @@ async def test_chat_completions_accepts_what_the_original_accepts(name: str, str
             made["id"] for message in provider.requests[-1].body["messages"] for made in message.get("tool_calls", ())
         ]
         assert all(len(id) <= 64 for id in ids)
+        assert provider.requests[-1].body["temperature"] == 0.5
 
 
 def use(id: str = "toolu_1", **fields: Any) -> Json:

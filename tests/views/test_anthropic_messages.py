@@ -179,11 +179,34 @@ def test_messages_of_a_request_are_history_and_what_is_new() -> None:
     }  # fmt: skip
 
 
+def test_messages_of_the_system_add_instructions_and_change_the_tools() -> None:
+    schema = {"type": "object", "properties": {}}
+    added = {"type": "tool_definition", "definition": {"name": "paint", "input_schema": schema}}
+    request = parse_messages_request(
+        {
+            "model": "guide",
+            "system": [{"type": "text", "text": "Be brief."}],
+            "messages": [
+                {"role": "user", "content": "Hi"},
+                {"role": "system", "content": "Be kind."},
+                {"role": "system", "content": [{"type": "tool_addition", "tool": added}]},
+                {"role": "system", "content": [{"type": "tool_removal", "tool": {"name": "look"}}]},
+            ],
+            "tools": [{"name": "look", "input_schema": schema}, {"name": "keep", "input_schema": schema}],
+        }
+    )
+    assert request.instructions == "Be brief.\n\nBe kind."
+    assert [tool.name for tool in request.tools] == ["keep", "paint"]
+
+
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
         ({"messages": []}, "the last message must be one of the user"),
         ({"messages": [{"role": "bot", "content": "x"}]}, "the role of a message is"),
+        ({"messages": [{"role": "system", "content": [{"type": "image"}]}]}, "texts and changes of tools"),
+        ({"thread": {"type": "fork"}}, "thread has the type 'create'"),
+        ({"tools": [{"name": "a"}, {"name": "a"}]}, "two tools of the same name"),
         ({"messages": [{"role": "user", "content": 5}]}, "a text or a list of blocks"),
         ({"messages": [{"role": "user", "content": [{"type": "audio"}]}]}, "cannot be read; expected a text"),
         ({"messages": [{"role": "user", "content": [{"type": "image", "source": {"type": "url"}}]}]}, "cannot be read"),

@@ -293,12 +293,16 @@ class Conversations:
         """Decide what a session waits for, or start a turn of it. A session that does not exist is created."""
         runtime, changed = await self._service.runtime_of(principal), _adapt_agent(agent, request)
         if not id or await runtime.store.sessions.find(parse_session_id(id)) is None:
+            if not request.has_content:  # there is no input that can have them
+                changed = copy.copy(changed)
+                changed.options = {**changed.options, **request.options}
             try:
                 session = await self._create(principal, changed, request, id)
             except HeadMoved:  # another request has just created it
                 return await self._continue(principal, agent, request, id)
             if request.has_content:
                 return await self._start_turn(principal, session, request, 0)
+            self._service.admit_turn(principal, session.id)
             last = await session.last_turn()
             return await self._answer_again(principal, session, _place_after(session.id, last, last[-1].seq))
         info = await self._service.find_session(principal, id)

@@ -306,14 +306,12 @@ class AgentService:
         Use the result with ``async with``; ``until_waiting`` as for ``TurnEvents``. Raises a ``Problem`` when the
         server stops (503) or the caller has too many turns (429).
         """
-        if self.draining:
-            raise Problem(503, "draining", "the server is stopping; try again", headers={"Retry-After": "1"})
         self._check_model(principal, input.model)
         if input.key:
             check_id(input.key, "key", field="key", max_chars=MAX_KEY_CHARS)
         refuse_blobs(input.prompt)
         runtime = await self.runtime_of(principal)
-        self._count_turn(principal, session.id)
+        self.admit_turn(principal, session.id)
         info = await runtime.store.sessions.find(session.id)
         if info is None or not info.owner:  # the server continues unfinished turns of sessions that have an owner
             await session.update(owner=principal.id, by=principal.id)
@@ -389,6 +387,15 @@ class AgentService:
         used = self._models.get(principal.namespace, ())
         if model and model not in used and len(used) >= MAX_CHOSEN_MODELS:
             raise Problem(429, "too_many_models", f"requests have chosen {len(used)} models; choose one of them")
+
+    def admit_turn(self, principal: Principal, session: str) -> None:
+        """Count a turn that begins.
+
+        Raises a ``Problem`` when the server stops (503) or the caller has too many turns (429).
+        """
+        if self.draining:
+            raise Problem(503, "draining", "the server is stopping; try again", headers={"Retry-After": "1"})
+        self._count_turn(principal, session)
 
     def _count_turn(self, principal: Principal, session: str) -> None:
         limit, credential = self.settings.concurrent_turns, (principal.namespace, principal.key)
