@@ -64,6 +64,7 @@ class ServerTable(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     max_streams: _Positive = 5000
     streams_per_credential: _Count = 100
     drain_seconds: _Seconds = 10.0
+    access_log: bool = True
     jwt: JwtTable | None = None
     workspaces: WorkspacesTable = WorkspacesTable()
 

@@ -16,19 +16,17 @@ from starlette.types import ASGIApp
 from vaka.agents.react import Agent
 from vaka.core.types.errors import VakaError
 from vaka.runtime.runtime import Runtime
+from vaka.server.access_log import AccessLog, WriteLine
 from vaka.server.auth.authenticator import open_authenticator
 from vaka.server.auth.jwt import JwtSettings
 from vaka.server.cors import AllowedOrigins
 from vaka.server.doors import doors_of
 from vaka.server.guard import PRINCIPAL_KEY, Guard, RequestLimits, request_id_of
 from vaka.server.limits import RateLimiter
-from vaka.server.principal import SCOPES, Principal
+from vaka.server.principal import LOCAL_PRINCIPAL
 from vaka.server.problems import Problem, problem_before_login, problem_of, problem_response
 from vaka.server.service import AgentService
 from vaka.server.settings import ServerSettings
-
-LOCAL_PRINCIPAL = Principal(id="local", key="local", scopes=frozenset(SCOPES))
-"""The person at this machine: who opens the console's link, and every caller of a server without tokens."""
 
 
 async def open_service(
@@ -57,8 +55,11 @@ async def open_service(
     return AgentService(runtime, named, guard, describe_settings=describe_settings)
 
 
-def create_app(service: AgentService) -> ASGIApp:
-    """Return the application of a service. Its lifespan continues unfinished turns."""
+def create_app(service: AgentService, access_log: WriteLine | None = None) -> ASGIApp:
+    """Return the application of a service. Its lifespan continues unfinished turns.
+
+    ``access_log`` is called with a line of JSON for each request that has ended.
+    """
 
     @asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncGenerator[None]:
@@ -74,7 +75,10 @@ def create_app(service: AgentService) -> ASGIApp:
     for kind in (Problem, VakaError, HTTPException):
         app.add_exception_handler(kind, _handle_error)
     app.router.redirect_slashes = False
-    return AllowedOrigins(RequestLimits(app, service.guard), service.settings)
+    limited = AllowedOrigins(RequestLimits(app, service.guard), service.settings)
+    if access_log is None:
+        return limited
+    return AccessLog(limited, access_log, service.runtime.env.clock, service.runtime.secrets.redact_data)
 
 
 def _describe_missing(request: Request) -> str:

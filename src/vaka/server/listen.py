@@ -10,6 +10,7 @@ import uvicorn
 
 from vaka.core.types.errors import ConfigError
 from vaka.runtime.runtime import Runtime
+from vaka.server.access_log import WriteLine
 from vaka.server.app import create_app
 from vaka.server.http_protocol import BoundedHttpProtocol
 from vaka.server.service import AgentService
@@ -47,7 +48,8 @@ class StoppableServer(uvicorn.Server):
     Until then probes are answered that it is not ready, new turns are refused, and what is stored can be read.
     """
 
-    def __init__(self, service: AgentService) -> None:
+    def __init__(self, service: AgentService, access_log: WriteLine | None = None) -> None:
+        """``access_log``: as for ``create_app``."""
         self._service = service
         self.signal = 0
         """The signal that stopped the server, 0 if none did."""
@@ -55,9 +57,9 @@ class StoppableServer(uvicorn.Server):
         self._sockets: list[socket.socket] = []
         # uvicorn logs the addresses of WebSockets, with their tickets, at the level info
         config = uvicorn.Config(
-            create_app(service), http=BoundedHttpProtocol, ws=BoundedSocketProtocol, ws_max_size=MAX_MESSAGE_BYTES,
-            ws_per_message_deflate=False, log_config=None, log_level="warning", access_log=False, server_header=False,
-            proxy_headers=False, lifespan="on",
+            create_app(service, access_log), http=BoundedHttpProtocol, ws=BoundedSocketProtocol,
+            ws_max_size=MAX_MESSAGE_BYTES, ws_per_message_deflate=False, log_config=None, log_level="warning",
+            access_log=False, server_header=False, proxy_headers=False, lifespan="on",
             timeout_graceful_shutdown=max(1, round(service.settings.drain_seconds)),
         )  # fmt: skip
         super().__init__(config)

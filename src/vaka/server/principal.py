@@ -50,6 +50,10 @@ class Principal(msgspec.Struct, frozen=True, kw_only=True):
         return self.id if self.own_sessions_only else ""
 
 
+LOCAL_PRINCIPAL = Principal(id="local", key="local", scopes=frozenset(SCOPES))
+"""The person at this machine: who opens the console's link, and every caller of a server without tokens."""
+
+
 def check_tenant(name: str) -> str:
     """Return the name of a tenant, ``""`` for the default one. Raises ``InvalidInput`` for a name that is not valid."""
     if name and not _TENANT.fullmatch(name):

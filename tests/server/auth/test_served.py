@@ -16,9 +16,10 @@ from websockets.typing import Subprotocol
 import vaka
 from tests.server.conftest import serve_agents
 from vaka.runtime.runtime import Runtime
-from vaka.server.app import LOCAL_PRINCIPAL, create_app, open_service
+from vaka.server.app import create_app, open_service
 from vaka.server.auth.api_keys import KeyOptions
 from vaka.server.auth.authenticator import CredentialAuthenticator
+from vaka.server.principal import LOCAL_PRINCIPAL
 from vaka.server.settings import ServerSettings
 from vaka.testing import ScriptedModel
 

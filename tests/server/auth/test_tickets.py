@@ -82,7 +82,7 @@ async def test_a_link_is_exchanged_once_for_a_login_that_a_later_server_accepts(
 ) -> None:
     link = await tickets.issue_link(KIM)
     login = await tickets.redeem_link(link)
-    with pytest.raises(CredentialRefused, match="the link to the console has been used; restart `vaka serve`"):
+    with pytest.raises(CredentialRefused, match="the link to the console has been used; `vaka keys link`"):
         await tickets.redeem_link(link)
     later = Tickets(store.values, pepper, clock)
     assert [await later.find_login(login), await later.find_login(login)] == [KIM, KIM]

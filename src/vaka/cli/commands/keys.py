@@ -1,4 +1,4 @@
-"""``vaka keys``: create, list, revoke and rotate the API keys of the server."""
+"""``vaka keys``: create, list, revoke and rotate the API keys of the server, and make links to its console."""
 
 import os
 from collections.abc import Callable, Coroutine
@@ -12,10 +12,15 @@ from vaka.cli.bootstrap import with_runtime
 from vaka.cli.errors import UsageError
 from vaka.cli.render import as_printable, format_age, print_json, print_table
 from vaka.cli.stdout import echo
+from vaka.core.ports.values import KeyValueStore
+from vaka.core.types.errors import NotFound
 from vaka.core.types.message import replace_surrogates
 from vaka.runtime.runtime import Runtime
+from vaka.server.auth.addresses import find_addresses, login_url
 from vaka.server.auth.api_keys import DEFAULT_SCOPES, ApiKey, ApiKeys, KeyOptions, open_api_keys
-from vaka.server.principal import SCOPES
+from vaka.server.auth.pepper import load_pepper
+from vaka.server.auth.tickets import Tickets
+from vaka.server.principal import LOCAL_PRINCIPAL, SCOPES
 
 T = TypeVar("T")
 
@@ -24,7 +29,7 @@ DEFAULT_OVERLAP = 24 * 3600.0
 
 @click.group()
 def keys() -> None:
-    """Create, list, revoke and rotate API keys of `vaka serve`."""
+    """Create, list, revoke and rotate API keys of `vaka serve`, and print links to its console."""
 
 
 @keys.command(epilog=options.format_examples(
@@ -111,13 +116,52 @@ def rotate(id: str, overlap: float, **flags: Any) -> None:
     _print_new_key(key, text, as_json=flags["as_json"])
 
 
+@keys.command(epilog=options.format_examples(
+    "vaka keys link", "vaka keys link --store postgresql:///vaka", "vaka keys link --url https://agents.example.com",
+))  # fmt: skip
+@click.option("--url", default="", metavar="URL", help="The address of the server, if it is not found by its store.")
+@options.store_options
+def link(url: str, **flags: Any) -> None:
+    """Print a new link that logs a browser in to the console of a running server, once and within an hour.
+
+    Who opens it may do everything, as with the link that `vaka serve` prints. The command needs access to the store of
+    the server, which other users of the machine do not have.
+    """
+
+    async def work(runtime: Runtime) -> str:
+        values = runtime.store.values
+        address = url or await _find_address(values)
+        tickets = Tickets(values, await load_pepper(values, os.environ), runtime.env.clock)
+        return login_url(address, await tickets.issue_link(LOCAL_PRINCIPAL))
+
+    echo(_with_store(flags, work))
+
+
+async def _find_address(values: KeyValueStore) -> str:
+    found = await find_addresses(values)
+    if not found:
+        raise NotFound("no server of this store runs here; start `vaka serve`, or name its address with --url")
+    if len(found) > 1:
+        raise UsageError(f"several servers use this store: {', '.join(found)}; name one of them with --url")
+    return found[0]
+
+
 def _with_keys(flags: dict[str, Any], work: Callable[[ApiKeys], Coroutine[Any, Any, T]]) -> T:
     """Run ``work`` with the keys of the store that flags and settings name."""
+
+    async def work_with_store(runtime: Runtime) -> T:
+        return await work(await open_api_keys(runtime.store.values, os.environ, runtime.env.clock))
+
+    return _with_store(flags, work_with_store)
+
+
+def _with_store(flags: dict[str, Any], work: Callable[[Runtime], Coroutine[Any, Any, T]]) -> T:
+    """Run ``work`` on the store of a server, which flags and settings name."""
 
     async def work_with_runtime(runtime: Runtime) -> T:
         if runtime.store.url.startswith("memory:"):
             raise UsageError("memory: ends with this command; name the store of the server, such as sqlite:///vaka.db")
-        return await work(await open_api_keys(runtime.store.values, os.environ, runtime.env.clock))
+        return await work(runtime)
 
     return with_runtime(flags, work_with_runtime)
 

@@ -16,7 +16,7 @@ from vaka.agents.coding_prompt import is_coding_agent
 from vaka.agents.react import Agent
 from vaka.cli import lazy, options
 from vaka.cli.bootstrap import config_context, load_flag_settings, print_notes, runtime_from_settings
-from vaka.cli.build_agent import DEFAULT_AGENT, apply_model_flags, load_agent_of_flags
+from vaka.cli.build_agent import DEFAULT_AGENT, MissingModel, apply_model_flags, load_agent_of_flags
 from vaka.cli.errors import INTERRUPTED, TERMINATED, Quit, UsageError
 from vaka.cli.serve_workers import SupervisorWatch, WorkerSupervisor, take_socket
 from vaka.cli.stdout import echo, flush_stdout
@@ -25,17 +25,24 @@ from vaka.config.server_tables import FEATURE_NAMES, JwtTable, ServerTable, chec
 from vaka.config.settings import Settings, data_folder, redact_setting, user_config_file
 from vaka.core.types.errors import ConfigError, VakaError
 from vaka.runtime.runtime import Runtime
-from vaka.server.app import LOCAL_PRINCIPAL, open_service
+from vaka.server.access_log import LineWriter
+from vaka.server.app import open_service
+from vaka.server.auth.addresses import RecordedAddress, login_url, record_address
 from vaka.server.auth.authenticator import CredentialAuthenticator
 from vaka.server.auth.jwt import JwtSettings
 from vaka.server.listen import StoppableServer, close_in_time, open_socket
+from vaka.server.principal import LOCAL_PRINCIPAL
 from vaka.server.service import AgentService, require_model
 from vaka.server.settings import MIB, ServerSettings
 from vaka.server.workspaces import WorkspaceSettings
 
+_log = logging.getLogger("vaka.server")
+
 LOCAL_NAMES = ("localhost", "127.0.0.1", "::1")
 ALL_ADDRESSES = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}  # noqa: S104  # nosec B104  # compared, and not listened on
 """The addresses that mean every one of the machine, each with one that a browser here reaches."""
+LOG_SECONDS = 2.0
+"""Seconds that the reader of the access log has for its last lines."""
 _DEFAULT_STORE_NOTE = (
     "a server with several workers needs a store that they share; use sqlite:///PATH or postgresql://…"
 )
@@ -57,6 +64,7 @@ _DEFAULT_STORE_NOTE = (
     help="A host name that requests may use besides that of --host; may be repeated.",
 )  # fmt: skip
 @click.option("--origin", multiple=True, metavar="URL", help="A web origin that may call the server; may be repeated.")
+@click.option("--no-access-log", is_flag=True, help="Print no line of JSON for each request.")
 @click.option("--no-ui", is_flag=True, help="Do not serve the console.")
 @click.option("--open", "open_page", is_flag=True, help="Open the console in the browser, logged in.")
 @click.option("--insecure", is_flag=True, help="Accept requests without a token. Only on an address of this machine.")
@@ -135,16 +143,35 @@ class ServedAgents(Mapping[str, Agent]):
     """The agents of a server by name. Those of the project are loaded on first use."""
 
     def __init__(self, named: Sequence[str], flags: Mapping[str, Any], settings: Settings) -> None:
-        """Load the agents that ``--agent`` names, or the built-in one. Raises what their loading does."""
+        """Load the agents that ``--agent`` names, or the built-in one. Raises what their loading does.
+
+        Without a model for the built-in one, those of the project are served if each names its own.
+        """
         self._flags: dict[str, Any] = {**flags, "tool_choice": None, "output_schema": None}
         self._settings = settings
         self._loaded: dict[str, Agent] = {}
         self._finds_agents = not named
         self._names: tuple[str, ...] = ()
         self.refresh()
-        for name in named or (DEFAULT_AGENT,):
-            agent = self._load(name)
-            self._loaded[agent.name] = agent
+        try:
+            for name in named or (DEFAULT_AGENT,):
+                agent = self._load(name)
+                self._loaded[agent.name] = agent
+        except MissingModel as error:
+            if named or not self._load_project():
+                raise
+            _log.info("the built-in agent is not served: %s", error)
+
+    def _load_project(self) -> bool:
+        """Load the agents of the project; return whether there is one. Raises ``MissingModel`` for one without."""
+        for name in self._names:
+            try:
+                self._loaded[name] = self._load(name)
+            except MissingModel:
+                raise
+            except VakaError as error:  # the list of agents says why it cannot be used
+                _log.warning("agent %s cannot be used: %s", name, error)
+        return bool(self._loaded)
 
     @property
     def governing(self) -> Agent:
@@ -225,21 +252,31 @@ async def _serve(
     listener = open_socket(table.host, table.port) if given is None else take_socket(given)
     runtime = runtime_from_settings(settings, agents.governing, quiet=True, ask=settings["ask"] or "wait")
     service: AgentService | None = None
+    lines: LineWriter | None = None
+    running: RecordedAddress | None = None
     try:
         service = await open_service(
             runtime, agents, server_settings(table, settings["features"], ui=not flags["no_ui"]),
             jwt=_jwt_settings(table.jwt, os.environ), insecure=flags["insecure"],
             describe_settings=lambda: _describe_settings(settings),
         )  # fmt: skip
-        server = StoppableServer(service)
+        lines = LineWriter(sys.stdout.fileno()) if table.access_log and not flags["no_access_log"] else None
+        server = StoppableServer(service, lines.write if lines is not None else None)
         if watch is not None:
             watch.call_on_death(asyncio.get_running_loop(), server.stop_listening)
         if given is None or flags["announce"]:
-            await _announce(service, listener.getsockname()[:2], open_page=flags["open_page"])
+            pid = os.getpid() if given is None else os.getppid()
+            address = _reachable_address(listener.getsockname()[:2])
+            await _announce(service, listener.getsockname()[0], address, open_page=flags["open_page"])
             _note_unusable_model(runtime, agents.governing)
+            running = await record_address(runtime.store.values, address, pid)
         await server.serve([listener])
     finally:
+        if running is not None:
+            await running.remove()
         ended = await close_in_time(runtime, service)
+        if lines is not None:
+            lines.close(LOG_SECONDS)
     if not ended:
         click.echo("turns are unfinished; they continue when the server starts again", err=True)
         sys.stderr.flush()
@@ -247,16 +284,20 @@ async def _serve(
     return {2: INTERRUPTED, 15: TERMINATED}.get(server.signal, 0)
 
 
-async def _announce(service: AgentService, address: tuple[str, int], *, open_page: bool) -> None:
+def _reachable_address(address: tuple[str, int]) -> str:
+    """Return the URL at which a browser on this machine reaches a server that listens on an address."""
+    host, port = address
+    name = ALL_ADDRESSES.get(host, f"[{host}]" if ":" in host else host)
+    return f"http://{name}:{port}"
+
+
+async def _announce(service: AgentService, host: str, url: str, *, open_page: bool) -> None:
     """Print where the server is, and the link that logs a browser in."""
     authenticator = service.guard.authenticator
     assert isinstance(authenticator, CredentialAuthenticator)  # noqa: S101  # open_service makes no other
-    host, port = address
-    name = ALL_ADDRESSES.get(host, f"[{host}]" if ":" in host else host)
-    url = f"http://{name}:{port}"
     echo(f"vaka serves {', '.join(service.agents)} at {url}")
     if "ui" in service.settings.features:
-        link = f"{url}/console/login?ticket={await authenticator.tickets.issue_link(LOCAL_PRINCIPAL)}"
+        link = login_url(url, await authenticator.tickets.issue_link(LOCAL_PRINCIPAL))
         echo(f"console: {link} (this link works once)")
         if open_page:
             webbrowser.open(link)

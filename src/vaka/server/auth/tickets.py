@@ -36,8 +36,8 @@ _FORMAT = re.compile(r"(vk[tls])_([0-9a-f]{16})_([A-Za-z0-9_-]{43})", re.ASCII)
 _WHAT = {"vkt": "ticket", "vkl": "link to the console", "vks": "console login"}
 _REMEDY = {
     "vkt": "ask for a new one: POST /api/v1/ws-tickets",
-    "vkl": "restart `vaka serve`, which prints a new one",
-    "vks": "open the link that `vaka serve` prints",
+    "vkl": "`vaka keys link` prints a new one",
+    "vks": "open the link that `vaka keys link` prints",
 }
 
 

@@ -13,7 +13,7 @@ from starlette.types import Message, Receive, Scope, Send
 
 from vaka import __version__
 from vaka.core.types.errors import VakaError
-from vaka.server.guard import Credentials, Door, read_credentials
+from vaka.server.guard import PRINCIPAL_KEY, Credentials, Door, read_credentials
 from vaka.server.principal import Principal
 from vaka.server.problems import Problem, problem_before_login, problem_of
 from vaka.server.service import AgentService
@@ -171,7 +171,7 @@ class Connection:
         known = self._handlers.principal
         if known is not None and (known.id, known.namespace) != (principal.id, principal.namespace):
             raise ConnectionEnd(frames.CLOSE_FORBIDDEN, "the token belongs to another principal; connect again with it")
-        self._handlers.principal = principal
+        self._handlers.principal = self._connection.scope[PRINCIPAL_KEY] = principal
         admit_large_messages(self._connection.scope)
         return principal
 
