@@ -17,7 +17,10 @@ pytestmark = needs_packages
 
 
 class Address:
-    """An address that stays the same while the server behind it changes."""
+    """An address that stays the same while the server behind it changes; without a server it closes connections.
+
+    The port of a server that has ended may belong to another program already.
+    """
 
     def __init__(self) -> None:
         self.port = self.target = 0
@@ -33,6 +36,9 @@ class Address:
             task.cancel()
 
     async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if not self.target:
+            writer.close()
+            return
         try:
             inner_reader, inner_writer = await asyncio.open_connection("127.0.0.1", self.target)
         except OSError:
@@ -85,6 +91,7 @@ async def test_streams_go_on_when_their_server_is_replaced(client_package: Path,
             )  # fmt: skip
             assert process.stdout is not None
             await read_until(process.stdout, events, "turn.completed")
+            address.target = 0
         async with serve_agents([agent], store=store) as served:
             address.target = served.port
             await run_turn(served, "Second.")

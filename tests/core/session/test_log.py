@@ -303,7 +303,7 @@ class TestChanges:
         log = await LogHarness().open()
         change = log.wait_for_change()
         await log.append(EventScope(), log_line("already there"))
-        await asyncio.wait_for(change, 1)
+        await asyncio.wait_for(change, 60)
 
     async def test_listeners_are_called_for_offered_events(self) -> None:
         harness = LogHarness()
