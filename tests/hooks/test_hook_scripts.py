@@ -213,7 +213,7 @@ async def test_broken_scripts_decide_nothing_and_leave_nothing_behind(tmp_path: 
         "echo '{\"decision\": \"block\", \"decision\": null}'", "yes '{' | head -c 2000000",
         'printf \'%0100000d\' 0 | tr 0 "["', "kill -SEGV $$", "ulimit -v 1; ls",
     )  # fmt: skip
-    hooks = [Hook(event="PreToolUse", command=command, timeout=1) for command in commands]
+    hooks = [Hook(event="PreToolUse", command=command, timeout=3) for command in commands]
     model = ScriptedModel(call("look", at="x" * 1_000_000), say("done"))
     log, response = await run_with_hooks(tmp_path, model, *hooks)
     assert response is not None
@@ -223,7 +223,7 @@ async def test_broken_scripts_decide_nothing_and_leave_nothing_behind(tmp_path: 
     assert "chmod +x" in warnings
     assert "(./plain.sh)" in warnings
     assert "CRLF" in warnings
-    assert "took longer than 1 s" in warnings
+    assert "took longer than 3 s" in warnings
     ran = [event.data for event in log if event.type == "hook.ran"]
     assert len(ran) == len(commands)
     assert all(len(body.output) <= 2000 for body in ran)

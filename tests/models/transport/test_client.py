@@ -235,7 +235,7 @@ async def test_an_error_object_that_is_cut_is_described_by_its_beginning() -> No
         writer.write(OK + b'{"error": {"message": "no such mo')
         await reader.read()
 
-    error = await error_of(stops, limits=StreamLimits(idle_seconds=0.05))
+    error = await error_of(stops, limits=StreamLimits(idle_seconds=0.5))
     assert type(error) is StreamCut
     assert "no such mo" in str(error)
 
@@ -279,7 +279,7 @@ async def test_a_server_that_stops_during_the_answer_times_out() -> None:
         writer.write(OK + b"data: one\n\n")
         await reader.read()
 
-    error = await error_of(stops, limits=StreamLimits(idle_seconds=0.05))
+    error = await error_of(stops, limits=StreamLimits(idle_seconds=0.5))
     assert isinstance(error, StreamCut)
 
 
@@ -288,9 +288,9 @@ async def test_a_server_that_sends_only_headers_times_out() -> None:
         writer.write(OK)
         await reader.read()
 
-    error = await error_of(stops, limits=StreamLimits(idle_seconds=0.05))
+    error = await error_of(stops, limits=StreamLimits(idle_seconds=0.5))
     assert type(error) is StreamCut
-    assert "sent nothing for 0.05 seconds" in str(error)
+    assert "sent nothing for 0.5 seconds" in str(error)
 
 
 async def test_a_body_shorter_than_its_content_length_is_a_cut() -> None:
@@ -305,7 +305,7 @@ async def test_an_error_body_that_never_ends_is_described_by_its_beginning() -> 
         writer.write(b"HTTP/1.1 500 Oh\r\ncontent-type: text/plain\r\n\r\nsomething broke")
         await reader.read()
 
-    error = await error_of(endless, limits=StreamLimits(idle_seconds=0.05))
+    error = await error_of(endless, limits=StreamLimits(idle_seconds=0.5))
     assert isinstance(error, ModelUnavailable)
     assert "something broke" in str(error)
 
@@ -322,7 +322,7 @@ async def test_closing_early_closes_the_connection() -> None:
         wire = ProviderClient(Account(base_url=server.url), {})
         async with wire.open_events("x", {}) as items:
             await anext(items)
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(60):
             await gone.wait()
         await wire.close()
 

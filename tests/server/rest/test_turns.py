@@ -289,7 +289,7 @@ async def test_a_turn_is_streamed_in_the_forms_of_other_libraries(serve: Serve, 
 
 
 async def test_bodies_that_are_too_large_or_too_slow_are_refused(serve: Serve, scripted: Scripted) -> None:
-    settings = ServerSettings(max_body_bytes=1000, body_timeout=0.05)
+    settings = ServerSettings(max_body_bytes=1000, body_timeout=1.0)
     async with serve([scripted(say("Hi."))], settings=settings) as served, served.client() as client:
         large = await start(client, input="x" * 2000)
         assert (large.status_code, large.json()["code"]) == (413, "body_too_large")

@@ -32,19 +32,45 @@ async def grep(bench: ToolHarness, engine: GrepEngine, pattern: str, **more: Any
     return await run_grep(bench.files, {"pattern": pattern, **more}, engine=engine)
 
 
-async def test_a_timeout_kills_the_python_worker(bench: ToolHarness) -> None:
+async def grep_until_busy(bench: ToolHarness, monkeypatch: pytest.MonkeyPatch, given: dict[str, Any]) -> GrepResult:
+    """Search with Python, and let the time expire when a pattern has kept the worker busy for a while."""
+    search = asyncio.create_task(run_grep(bench.files, given, engine="python"))
+    await asyncio.to_thread(wait_for_work, "regex_worker.py")
+    advance_loop_time(monkeypatch, TIMEOUT_SECONDS)
+    return await search
+
+
+def wait_for_work(program: str) -> None:
+    """Wait until a child process has used more processor time than its start needs."""
+    while not any(has_worked(folder, program) for folder in Path("/proc").iterdir()):
+        os.sched_yield()
+
+
+def has_worked(folder: Path, program: str) -> bool:
+    try:
+        if program not in (folder / "cmdline").read_text():
+            return False
+        fields = (folder / "stat").read_text().rpartition(")")[2].split()
+    except (OSError, UnicodeDecodeError):
+        return False
+    return fields[1] == str(os.getpid()) and int(fields[11]) > os.sysconf("SC_CLK_TCK")
+
+
+async def test_a_timeout_kills_the_python_worker(bench: ToolHarness, monkeypatch: pytest.MonkeyPatch) -> None:
     bench.write("a.txt", "a" * 60 + "b\n")
-    result = await run_grep(bench.files, {"pattern": "(a+)+$"}, engine="python", seconds=0.5)
-    assert "stopped at 'a.txt' after 0.5 s, and files are missing" in result.text
+    result = await grep_until_busy(bench, monkeypatch, {"pattern": "(a+)+$"})
+    assert f"stopped at 'a.txt' after {TIMEOUT_SECONDS:g} s, and files are missing" in result.text
     assert (result.value["truncated"], result.value["timed_out"]) == (True, True)
     assert [command for command in child_processes() if "regex_worker.py" in command or "/rg\0" in command] == []
 
 
-async def test_a_search_that_is_stopped_returns_what_it_has_found(bench: ToolHarness) -> None:
+async def test_a_search_that_is_stopped_returns_what_it_has_found(
+    bench: ToolHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
     bench.write("a.txt", "aaa\naaa\n")
     bench.write("b.txt", "a" * 60 + "b\n")
     given = {"pattern": "(a+)+$", "output_mode": "content"}
-    result = await run_grep(bench.files, given, engine="python", seconds=4.0)
+    result = await grep_until_busy(bench, monkeypatch, given)
     lines = result.text.splitlines()
     assert lines[:2] == ["a.txt:1: aaa", "a.txt:2: aaa"]
     assert "stopped at 'b.txt'" in lines[2]
