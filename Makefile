@@ -76,13 +76,13 @@ ts: $(TS) ## Build the TypeScript client and run its tests
 demo: setup ## An agent at work, killed half-way and resumed
 	$(PY) examples/demo.py
 
-test: setup system $(LUAU) installed $(CLIENTS) $(TS) ## Tests of both packages, with coverage and its gates
+test: setup system $(LUAU) $(if $(ARGS),,installed) $(CLIENTS) $(TS) ## Tests of both packages, with coverage and its gates
 	@rm -rf .coverage && mkdir -p .coverage
 	@$(if $(ARGS),,$(PY) -m pytest -q -n $(WORKERS) --inline-snapshot=disable -p no:asyncio -c pyluau/pyproject.toml pyluau/tests)
 	$(PY) -m pytest -n $(WORKERS) --inline-snapshot=disable --dist worksteal --cov --cov-report= $(ARGS)
 	@$(if $(ARGS),echo "coverage gates are for the whole suite",$(PY) -m scripts.coverage_gate)
 
-test-all: setup system $(LUAU) installed $(CLIENTS) $(TS) $(CONFORMANCE) ## Also the tests marked exhaustive
+test-all: setup system $(LUAU) $(if $(ARGS),,installed) $(CLIENTS) $(TS) $(CONFORMANCE) ## Also the tests marked exhaustive
 	@rm -rf .coverage && mkdir -p .coverage
 	@$(if $(ARGS),,$(PY) -m pytest -q -n $(WORKERS) --inline-snapshot=disable -p no:asyncio -c pyluau/pyproject.toml pyluau/tests)
 	HYPOTHESIS_PROFILE=exhaustive $(PY) -m pytest -n $(WORKERS) --inline-snapshot=disable --dist worksteal -m "" --timeout 1200 --cov --cov-report= $(ARGS)

@@ -12,14 +12,16 @@ extras=postgres,tui,mcp,definitions,server
 
 mkdir -p "$(dirname "$place")"
 exec 9>"$place.lock"
-flock 9 # several test processes may ask at once
+! command -v flock >/dev/null || flock 9 # several test processes may ask at once
 
 digest_files() { # of the files below the given folders
 	find "$@" -type f -not -name '*.so' -not -path '*/__pycache__/*' -print0 | LC_ALL=C sort -z | xargs -0 sha256sum | sha256sum | cut -c1-32
 }
 source_digest=$(digest_files pyproject.toml README.md LICENSE src)
 dependency_digest=$({
-	cat pyproject.toml constraints.txt scripts/installed_vaka.sh
+	sed '/^\[tool\./,$d' pyproject.toml # what it depends on, without the settings of tools
+	cat constraints.txt
+	echo "$extras"
 	"$python" -VV
 } | sha256sum | cut -c1-32)
 luau_wheel=$(scripts/pyluau.sh "$python" --wheel)
@@ -33,6 +35,7 @@ if ! compgen -G "$wheels/vaka-*.whl" >/dev/null; then
 	PIP_BUILD_CONSTRAINT=constraints.txt "$python" -m pip wheel --quiet --no-deps --wheel-dir "$made" .
 	mkdir -p "$wheels"
 	mv "$made"/vaka-*.whl "$wheels"/
+	find "$wheels/.." -name 'vaka-*.whl' -mtime +7 -delete # of earlier sources
 fi
 vaka_wheel=$(compgen -G "$wheels/vaka-*.whl")
 

@@ -193,6 +193,20 @@ DOORS: dict[str, Door] = {
     "acp": ask_acp,
 }
 
+ADDRESSES = {
+    "rest": "/api/v1",
+    "sse": "/api/v1",
+    "websocket": "/api/v1",
+    "openai-chat": "/v1/chat/completions",
+    "openai-responses": "/v1/responses",
+    "anthropic": "/v1/messages",
+    "ag-ui": "/agui/{agent}",
+    "ai-sdk": "/ai-sdk/{agent}",
+    "mcp": "/mcp",
+    "a2a": "/a2a/{agent}",
+}
+"""The addresses of the protocols, as the server guide names them; an editor reaches ACP through a pipe."""
+
 
 def live_texts_of(frames: Iterator[ServerSentEvent]) -> Iterator[str]:
     """Yield the text of an answer, as far as a follower knows it, each time that it grows."""

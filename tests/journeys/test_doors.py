@@ -1,11 +1,13 @@
 """One turn at each protocol of the installed server: the text for the client, the request for the provider."""
 
+import re
 from itertools import product
+from pathlib import Path
 
 import pytest
 
 from tests.journeys.answers import call, say
-from tests.journeys.doors import DOORS
+from tests.journeys.doors import ADDRESSES, DOORS
 from tests.journeys.harbour import Harbour
 from tests.journeys.provider import MODELS
 
@@ -19,6 +21,15 @@ PATHS = {
 COMBINATIONS = list(product(DOORS, STORES, MODELS))
 SAMPLE = {(door, STORES[number % 2], list(MODELS)[number // 2 % 4]) for number, door in enumerate(DOORS)}
 """Each protocol, store and API at least once."""
+
+
+def test_every_address_of_the_server_guide_has_a_story() -> None:
+    guide = (Path(__file__).parents[2] / "docs" / "guides" / "server.md").read_text("utf-8")
+    rows = [line.split("|")[1] for line in guide.splitlines() if line.startswith("| `/")]
+    named = {address for row in rows for address in re.findall(r"`(/[^`]+)`", row)}
+    others = {"/console", "/healthz", "/readyz", "/version", "/openapi.json"}
+    assert named - others == set(ADDRESSES.values())
+    assert set(DOORS) - set(ADDRESSES) == {"acp"}
 
 
 @pytest.mark.parametrize(
