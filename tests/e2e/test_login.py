@@ -36,7 +36,7 @@ async def test_the_printed_link_logs_one_browser_in(tmp_path: Path, open_console
             await console.open("/settings")
             await expect(page.get_by_role("table")).to_contain_text("store")
             await page.get_by_role("button", name="Sign out").click()
-            await expect(page.get_by_text("vaka serve --open")).to_be_visible()
+            await expect(page.get_by_text("vaka keys link")).to_be_visible()
             await page.goto(server.link)
             await expect(page.get_by_role("alert")).to_have_text("This link has been used, or it is too old.")
             assert console.requests_elsewhere == []

@@ -69,7 +69,7 @@ async def test_without_a_login_the_console_says_how_to_get_one(
     async with open_console(server, key="") as console:
         page = console.page
         await console.open("/sessions")
-        await expect(page.get_by_text("vaka serve --open")).to_be_visible()
+        await expect(page.get_by_text("vaka keys link")).to_be_visible()
         await page.get_by_placeholder("ak_…").fill("wrong")
         await page.keyboard.press("Enter")
         await expect(page.get_by_role("alert")).to_have_text("Not signed in: a token is needed")

@@ -28,8 +28,8 @@ export function LoginPage() {
       <div class="panel card">
         <span class="mark"><Mark /></span>
         <h1>Sign in to vaka</h1>
-        <p class="muted">The link that the server prints opens this console. Each link works once; this command prints a new one and opens it:</p>
-        <div><Command text="vaka serve --open" /></div>
+        <p class="muted">The link that the server prints opens this console. Each link works once; this command prints a new one while the server runs:</p>
+        <div><Command text="vaka keys link" /></div>
         <form class="column" onSubmit={(event) => { event.preventDefault(); void send(); }}>
           <label class="field">
             <span>Or use an API key; it stays in this tab</span>
