@@ -479,6 +479,29 @@ async def test_a_budget_in_money_needs_a_price() -> None:
     assert len(provider.requests) == 1
 
 
+@pytest.mark.parametrize(("serves", "loaded"), [(False, "httpx2"), (True, "aiohttp")])
+def test_only_a_server_sends_requests_with_aiohttp(serves: bool, loaded: str) -> None:
+    program = f"""
+import asyncio, sys, vaka, uvloop
+from vaka.testing.fake_provider import FakeProvider
+from vaka.testing import say
+async def main():
+    async with FakeProvider(say("Aloha.")) as provider:
+        environ = {{"OPENAI_API_KEY": "k", "OPENAI_BASE_URL": f"{{provider.url}}/v1"}}
+        async with vaka.Runtime(environ=environ) as runtime:
+            if {serves}:
+                from vaka.server.app import open_service
+                await open_service(runtime, [vaka.Agent("a", model="openai/gpt-6")])
+            session = await runtime.open(vaka.Agent("a", model="openai/gpt-6"))
+            assert (await session.run("Hi.")).text == "Aloha."
+with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+    runner.run(main())
+print("aiohttp" if "aiohttp" in sys.modules else "httpx2")
+"""
+    ended = subprocess.run([sys.executable, "-W", "error", "-c", program], capture_output=True, text=True, check=False)
+    assert (ended.stdout, ended.stderr, ended.returncode) == (f"{loaded}\n", "", 0)
+
+
 def test_a_runtime_imports_a_provider_api_only_when_a_model_needs_it() -> None:
     program = "import sys, vaka; vaka.Runtime(model='openai/x', models={}); print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)

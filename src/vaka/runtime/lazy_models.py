@@ -1,5 +1,6 @@
 """Lazy imports of the parts of models: wires, connections and embedders, each loaded when a model first needs it."""
 
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -8,7 +9,7 @@ if TYPE_CHECKING:
     from vaka.models.openai_embeddings import OpenAIEmbedder
     from vaka.models.text_calls.model import TaggedCalls, TextCalls
     from vaka.models.transport.client import Account
-    from vaka.models.transport.pool import ConnectionPool
+    from vaka.models.transport.pool import ConnectionPool, TransportFactory
 
 
 def wire_adapter(wire: str) -> Any:
@@ -40,6 +41,15 @@ def connection_pool() -> "type[ConnectionPool]":
     from vaka.models.transport.pool import ConnectionPool
 
     return ConnectionPool
+
+
+def aiohttp_transport() -> "TransportFactory | None":
+    """Return the transport for direct connections of a server, ``None`` if aiohttp is not installed."""
+    if find_spec("aiohttp") is None:
+        return None
+    from vaka.models.transport.aiohttp_transport import AiohttpTransport
+
+    return AiohttpTransport
 
 
 def account() -> "type[Account]":

@@ -41,6 +41,7 @@ class ModelFactory:
         self.config, self._find, self._secrets, self._clock, self._environ = config, find, secrets, clock, environ
         self._created: list[Model] = []
         self._http: Any = None
+        self._direct_transport: Any = None
         self._ledger = LastCalls()
         self._file_definitions: dict[str, ModelDefinition] | None = None
         self.notes: tuple[str, ...] = ()
@@ -58,8 +59,15 @@ class ModelFactory:
     def http(self) -> Any:
         """The connection pool that all models share."""
         if self._http is None:
-            self._http = lazy_models.connection_pool()()
+            self._http = lazy_models.connection_pool()(direct=self._direct_transport)
         return self._http
+
+    def use_aiohttp(self) -> None:
+        """Let aiohttp, where it is installed, carry connections that are opened from now on and use no proxy.
+
+        A server calls this at its start. A stream costs it half the CPU time, and importing aiohttp takes 0.15 s.
+        """
+        self._direct_transport = lazy_models.aiohttp_transport()
 
     async def close(self) -> None:
         created, self._created = self._created, []

@@ -45,6 +45,7 @@ async def open_service(
         describe_settings: Returns the settings that the console shows.
     """
     settings, clock = settings or ServerSettings(), runtime.env.clock
+    runtime.models.factory.use_aiohttp()
     authenticator = await open_authenticator(
         runtime.store.values, os.environ, clock, jwt=jwt, network=runtime.env.world.network if jwt else None,
         anonymous=LOCAL_PRINCIPAL if insecure else None,

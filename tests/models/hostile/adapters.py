@@ -6,10 +6,12 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing
 from functools import cache
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import httpx2
 import msgspec
 import pytest
+import uvloop
 
 import vaka
 from vaka.core.ports.model import Chunk, Closeable, Model, Prompt
@@ -21,6 +23,7 @@ from vaka.models.anthropic.model import Anthropic
 from vaka.models.gemini.model import Gemini
 from vaka.models.openai_chat.model import OpenAIChat
 from vaka.models.openai_responses.model import OpenAIResponses
+from vaka.models.transport.aiohttp_transport import AiohttpTransport
 from vaka.models.transport.client import Account
 from vaka.models.transport.pool import ConnectionPool
 from vaka.models.transport.sse import StreamLimits
@@ -58,9 +61,25 @@ def adapter(
     http: ConnectionPool | None = None,
     model: str = "some-model",
 ) -> Model:
-    """Return the adapter for a wire, connected to a provider."""
+    """Return the adapter for a wire, connected to a provider: on uvloop through aiohttp, as in a server."""
     account = Account(base_url=url + PREFIX.get(wire, "/v1"), key=KEY, limits=limits)
-    return ADAPTERS[wire](model, account, http)
+    if http is not None or not _runs_on_uvloop():
+        return ADAPTERS[wire](model, account, http)
+    pool = ConnectionPool(direct=AiohttpTransport)
+    made = ADAPTERS[wire](model, account, pool)
+    _POOLS[made] = pool
+    return made
+
+
+def _runs_on_uvloop() -> bool:
+    try:
+        return isinstance(asyncio.get_running_loop(), uvloop.Loop)
+    except RuntimeError:
+        return False
+
+
+_POOLS: WeakKeyDictionary[Model, ConnectionPool] = WeakKeyDictionary()
+"""The pools of adapters that do not own one."""
 
 
 Outcome = tuple[list[Chunk], ModelError | None]
@@ -91,6 +110,9 @@ async def close_model(model: Model) -> None:
     """Let a model go."""
     if isinstance(model, Closeable):
         await model.close()
+    pool = _POOLS.pop(model, None)
+    if pool is not None:
+        await pool.close()
 
 
 def answer_events(wire: str, answer: ScriptLine = ANSWER) -> list[bytes]:

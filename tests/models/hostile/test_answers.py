@@ -21,6 +21,8 @@ from vaka.models.transport.sse import StreamLimits
 from vaka.testing.fake_provider import FakeProvider, Fault
 from vaka.testing.models import fail, say, try_stream
 
+pytestmark = pytest.mark.every_loop
+
 
 def check_error(heard: Outcome, kind: type[ModelError], words: str = "") -> ModelError:
     chunks, error = heard
@@ -65,7 +67,7 @@ async def test_a_status_is_the_error_it_stands_for(wire: str, status: int, words
         (Fault(status=500, body=b"\x00\xff" * 500), ModelUnavailable, "binary data"),
         (Fault(status=529, body=b'{"error": ' * 100_000), ModelUnavailable, "a JSON object"),
         (Fault(status=429, body=b"{}", headers={"retry-after": "soon"}), RateLimited, ""),
-        (Fault(status=204, body=b""), BadRequest, ""),
+        (Fault(status=202, body=b""), BadRequest, ""),
         (Fault(body=b""), StreamCut, ""),
         (Fault(body=b"OK"), StreamCut, "plain text: 'OK'"),
         (Fault(body=b"<html>Sign in</html>", headers={"content-type": "text/html"}), StreamCut, "an HTML page"),

@@ -9,6 +9,8 @@ from vaka.core.types.errors import StreamCut
 from vaka.testing.fake_provider import Fault
 from vaka.testing.models import join_chunks
 
+pytestmark = pytest.mark.every_loop
+
 SAMPLE_COUNT = 60
 
 

@@ -43,7 +43,7 @@ class ConnectionPool:
         self._clients: dict[bool, httpx2.AsyncClient] = {}
         """By ``local``: with the proxy of the environment, if any, and without."""
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._drains: set[asyncio.Task[None]] = set()
+        self._drains: dict[asyncio.Task[None], BodyReader] = {}
 
     @property
     def client(self) -> httpx2.AsyncClient:
@@ -54,7 +54,7 @@ class ConnectionPool:
         """Return the client of the running loop; for a ``local`` server one without a proxy."""
         loop = asyncio.get_running_loop()
         if self._loop is not loop:
-            self._clients, self._drains, self._loop = {}, set(), loop
+            self._clients, self._drains, self._loop = {}, {}, loop
         if local not in self._clients:
             proxied = self._transport is None and bool(getproxies())
             if local and not proxied:
@@ -76,8 +76,8 @@ class ConnectionPool:
         first, and does not wait for the second.
         """
         task = asyncio.get_running_loop().create_task(_drain(body))
-        self._drains.add(task)
-        task.add_done_callback(self._drains.discard)
+        self._drains[task] = body
+        task.add_done_callback(lambda task: self._drains.pop(task, None))
 
     async def wait_until_released(self) -> None:
         """Wait until every released connection is reusable or closed."""
@@ -87,10 +87,12 @@ class ConnectionPool:
         """Close the connections; the next request opens new ones."""
         clients, self._clients = self._clients, {}
         if self._loop is asyncio.get_running_loop():
-            drains = list(self._drains)
+            drains = dict(self._drains)
             for task in drains:
                 task.cancel()
             await asyncio.gather(*drains, return_exceptions=True)
+            for body in drains.values():  # a task that is cancelled before its first step closes nothing
+                await body.close()
             for client in clients.values():
                 await client.aclose()
 
