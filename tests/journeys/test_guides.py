@@ -111,3 +111,15 @@ def test_a_client_of_mcp_reads_which_request_decides_and_goes_on_after_it(postgr
     assert "Described." in ask(prompt="", session_id=session)
     harbour.project.expect_status("?? keel.md")
     assert harbour.project.read("keel.md") == "Oak.\n"
+
+
+def test_the_installed_environment_has_the_extras_and_no_tools_of_development(
+    home: Home, project: Project, programs: Path
+) -> None:
+    names = {"vaka", "pyluau", "uvloop", "aiohttp", "asyncpg", "mcp", "jq", "rich", "pytest", "mypy", "hypothesis"}
+    ask = f"import importlib.util; print([name for name in {sorted(names)} if importlib.util.find_spec(name)])"
+    found = subprocess.run(
+        [programs / "python", "-c", ask], cwd=project.folder, capture_output=True, text=True, check=True
+    )
+    assert found.stdout == f"{sorted(names - {'pytest', 'mypy', 'hypothesis'})}\n"
+    assert "bubblewrap" in home.run(project.folder, "doctor")
