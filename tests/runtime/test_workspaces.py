@@ -146,6 +146,22 @@ async def test_an_approval_without_a_bound_session_holds_only_in_its_folder(tmp_
     assert (b / "build").exists()
 
 
+async def test_an_approval_of_an_older_version_holds_in_the_folder_where_it_was_requested(
+    tmp_path: Path, store: MemoryStore
+) -> None:
+    a, _ = make_folders(tmp_path)
+    model = ScriptedModel(CLEAN, say("Clean."))
+    async with open_runtime(store, a, model) as runtime:
+        approval = await suspend(runtime)
+    old = MemoryStore()
+    await copy_without_workspace(store, old)
+    async with open_runtime(old, a, model) as runtime:
+        await runtime.resolve(approval, "approve")
+        assert (await (await runtime.open(id="s")).resume().wait()).text == "Clean."
+        assert await runtime.workspace("s") == workspace_of(a)
+    assert (a / "cleaned").exists()
+
+
 async def test_no_command_and_no_turn_runs_in_a_folder_that_has_replaced_that_of_the_runtime(
     tmp_path: Path, store: MemoryStore
 ) -> None:
