@@ -147,7 +147,9 @@ async def test_headers_are_limited_however_they_arrive(serve: Serve, scripted: S
             for reads in (1, 3, 40):
                 size = len(request) // reads + 1
                 answer = await answer_to(served, *(request[at : at + size] for at in range(0, len(request), size)))
-                assert b"HTTP/1.1 431 " in answer, (request[:80], reads)
+                is_second = request.count(b"GET ") == 2  # it may be cut off together with the first one
+                refused = answer.count(b"HTTP/1.1 200 ") < 2 if is_second else answer.startswith(b"HTTP/1.1 431 ")
+                assert refused, (request[:80], reads)
         small = f"{start}X-A: {'a' * 60_000}\r\nConnection: close\r\n\r\n"
         assert (await answer_to(served, small.encode())).startswith(b"HTTP/1.1 200 ")
 

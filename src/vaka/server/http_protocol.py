@@ -39,6 +39,8 @@ class BoundedHttpProtocol(HttpToolsProtocol):
         self._timer: asyncio.TimerHandle | None = None
         self._in_headers = True
         self._refused = False
+        self._running: RequestResponseCycle | None = None
+        """The request that is being answered, or the last one that was."""
         self._field_bytes = 0
         """The size of the headers, or the trailers, that the parser has read."""
         self._unread_bytes = 0
@@ -55,7 +57,10 @@ class BoundedHttpProtocol(HttpToolsProtocol):
             self._timer = self.loop.call_later(self.header_seconds, self.transport.close)
         self._unread_bytes += len(data)
         super().data_received(data)
-        if self._unread_bytes > MAX_HEADER_BYTES and not self.transport.is_closing():
+        self._check_unread()
+
+    def _check_unread(self) -> None:
+        if self._unread_bytes > MAX_HEADER_BYTES and not self._refused and not self.transport.is_closing():
             self._refuse(_TOO_LARGE)
 
     # The parser calls these. What they raise reaches ``send_400_response``.
@@ -81,10 +86,10 @@ class BoundedHttpProtocol(HttpToolsProtocol):
             raise LimitExceeded
 
     def on_headers_complete(self) -> None:
-        self._in_headers, self._field_bytes, self._unread_bytes = False, 0, 0
-        self._stop_timer()
         if len(self.pipeline) >= MAX_PIPELINED:
             raise LimitExceeded
+        self._in_headers, self._field_bytes, self._unread_bytes = False, 0, 0
+        self._stop_timer()
         self._apply_authority()
         super().on_headers_complete()
 
@@ -118,18 +123,26 @@ class BoundedHttpProtocol(HttpToolsProtocol):
             super().send_400_response(msg)
 
     def _refuse(self, response: bytes) -> None:
-        """Answer and read no more. The connection is closed when the client has read the answer, or after a time."""
-        self._refused = True
-        cycle = cast("RequestResponseCycle | None", self.cycle)
-        if cycle is None or cycle.response_complete or not cycle.response_started:
+        """Read no more, and answer if no other answer is due. The client has some time to read before the end."""
+        running, self._refused = self._running, True
+        if running is None or running.response_complete:
+            is_due = self._in_headers  # otherwise the request was answered before its end
+        else:
+            is_due = not self._in_headers and running is self.cycle and not running.response_started
+        if is_due:
             self.transport.write(response)
-        if cycle is not None and not cycle.response_complete:  # the handler of the request has lost its client
-            cycle.disconnected = True
-            cycle.message_event.set()
+        if running is not None and not running.response_complete:  # its handler has lost the client
+            running.disconnected = True
+            running.message_event.set()
+        self.pipeline.clear()
         self._stop_timer()
         if self.transport.can_write_eof():
             self.transport.write_eof()
         self._timer = self.loop.call_later(self.unread_body_seconds, self.transport.close)
+
+    def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
+        self._running = cycle
+        super()._start_asgi_task(cycle, app)
 
     def on_response_complete(self) -> None:
         super().on_response_complete()
