@@ -31,7 +31,7 @@ def base() -> Generator[Path]:
 async def run_turn(client: httpx2.AsyncClient, session: str = "s") -> list[tuple[str, bool, str]]:
     """Return the name, the failure and the text of each tool result of a turn."""
     body = {"input": "Go.", "agent": "assistant"}
-    turn = (await client.post(f"{API}/sessions/{session}/turns", json=body)).json()
+    turn = (await client.post(f"{API}/sessions/{session}/turns", json=body, timeout=120)).json()
     assert turn["status"] == "completed", turn
     events = (await client.get(f"{API}/sessions/{session}/events?limit=200")).json()["data"]
     results: list[dict[str, Any]] = [event["data"]["result"] for event in events if "result" in event["data"]]
@@ -50,7 +50,7 @@ async def test_tools_of_a_tenant_work_in_its_own_folder_and_reach_no_other(
     attacks = [call("Read", file_path=path) for path in paths]
     attacks += [call("Grep", pattern="canary", path=str(base)), call("Glob", pattern=f"{base}/**/*.txt")]
     attacks += [call("Write", file_path=f"{root}/acme/new.txt", content="x")]
-    shell = f"cat {' '.join(paths)} ../*/*; ls {root} {server}; find / -name secret.txt 2>/dev/null; echo done > made"
+    shell = f"cat {' '.join(paths)} ../*/*; ls {root} {server}; find {base} -type f 2>/dev/null; echo done > made"
     agent = scripted(call("Write", file_path="own.txt", content="mine"), *attacks, call("Bash", command=shell),
                      call("Read", file_path="made"), say("Done."), tools=TOOLS)  # fmt: skip
     settings = ServerSettings(workspaces=WorkspaceSettings(root=str(root)))
@@ -82,6 +82,20 @@ async def test_tools_of_tenants_are_off_without_a_folder_and_work_for_the_defaul
         assert [failed for _, failed, _ in refused] == [True, True]
         assert "canary" not in str(refused)
         assert ["canary" in text for _, _, text in await run_turn(alice)] == [True, True]
+
+
+async def test_commands_of_a_tenant_are_refused_without_a_sandbox(
+    serve: Serve, scripted: Scripted, tmp_path: Path
+) -> None:
+    (tmp_path / "secret.txt").write_text("canary")
+    steal, write = call("Bash", command=f"cat {tmp_path}/secret.txt"), call("Write", file_path="own.txt", content="x")
+    settings = ServerSettings(workspaces=WorkspaceSettings(root=str(tmp_path / "workspaces")))
+    options: dict[str, Any] = {"cwd": str(tmp_path), "permission_mode": "bypassPermissions", "sandbox": "off"}
+    agent = scripted(steal, write, say("Done."), tools=TOOLS)
+    async with serve([agent], settings=settings, **options) as served, served.client("bob") as bob:
+        [refused, written] = await run_turn(bob)
+    assert (refused[1], "canary" in refused[2], written[1]) == (True, False, False)
+    assert (tmp_path / "workspaces/other/own.txt").read_text() == "x"
 
 
 async def test_a_tenant_without_a_folder_cannot_execute_a_file_tool(
