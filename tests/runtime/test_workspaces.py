@@ -3,7 +3,7 @@
 import os
 import socket
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import pytest
 
@@ -14,6 +14,7 @@ from vaka.core.types.control import RunSettings, SessionOpened, SessionUpdated, 
 from vaka.core.types.errors import InvalidInput, Suspended
 from vaka.core.types.ids import EventScope, SessionId
 from vaka.core.types.progress import ToolFailed, ToolStarted, TurnCompleted
+from vaka.files.memory import MemoryFiles
 from vaka.runtime.runtime import Runtime
 from vaka.runtime.session_edits import write_event
 from vaka.stores.memory import MemoryStore
@@ -212,6 +213,24 @@ async def test_a_folder_whose_name_is_not_utf_8_is_not_recorded(tmp_path: Path, 
     async with open_runtime(store, folder, ScriptedModel(say("Hi."))) as runtime:
         assert (await (await runtime.open(id="s")).run("Hi.")).text == "Hi."
         assert await runtime.workspace("s") is None
+
+
+async def test_an_approval_of_a_command_in_a_runtime_with_its_own_files_does_not_hold_in_another_folder(
+    tmp_path: Path, store: MemoryStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    a, b = make_folders(tmp_path)
+    model = ScriptedModel(CLEAN, say("Clean."))
+    decisions: list[tuple[str, ...]] = []
+    for folder in (a, a, b):
+        monkeypatch.chdir(folder)
+        options: dict[str, Any] = {"files": MemoryFiles(), "sandbox": "off", "ask": "suspend"}
+        async with Runtime(store=store, model=model, **options) as runtime:
+            session = await runtime.open(id="s")
+            with pytest.raises(Suspended) as suspended:
+                await (session.resume() if decisions else session.stream("Clean.")).wait()
+            assert await runtime.workspace("s") is None
+        decisions.append(suspended.value.decisions)
+    assert decisions[0] == decisions[1] != decisions[2]
 
 
 async def test_a_folder_of_the_same_name_on_another_machine_is_accepted(tmp_path: Path, store: MemoryStore) -> None:
