@@ -68,6 +68,16 @@ def test_each_request_is_one_line_of_json_without_secrets(server_shell: Shell) -
     assert socket["bytes"] > 0
 
 
+def test_what_an_agent_file_prints_is_not_in_the_access_log(server_shell: Shell) -> None:
+    agent = 'import vaka\n\nprint("loaded")\nagent = vaka.Agent("printer", model="scripted:script.jsonl")\n'
+    (server_shell.folder / "printer.py").write_text(agent)
+    with start(server_shell, "--agent", "printer.py", "--insecure") as server:
+        assert httpx2.get(f"{server.url}/healthz").status_code == 200
+        server.process.send_signal(signal.SIGTERM)
+        out, errors = server.process.communicate(timeout=60)
+    assert (json.loads(out)["path"], errors) == ("/healthz", "loaded\n")
+
+
 @pytest.mark.parametrize("how", ["flag", "setting"])
 def test_the_access_log_is_switched_off(server_shell: Shell, how: str) -> None:
     if how == "setting":

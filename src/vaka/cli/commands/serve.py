@@ -19,7 +19,7 @@ from vaka.cli.bootstrap import config_context, load_flag_settings, print_notes, 
 from vaka.cli.build_agent import DEFAULT_AGENT, MissingModel, apply_model_flags, load_agent_of_flags
 from vaka.cli.errors import INTERRUPTED, TERMINATED, Quit, UsageError
 from vaka.cli.serve_workers import SupervisorWatch, WorkerSupervisor, take_socket
-from vaka.cli.stdout import echo, flush_stdout
+from vaka.cli.stdout import echo, flush_stdout, own_stdout, reserve_stdout
 from vaka.config.model_tables import InvalidTable
 from vaka.config.server_tables import FEATURE_NAMES, JwtTable, ServerTable, check_names
 from vaka.config.settings import Settings, data_folder, redact_setting, user_config_file
@@ -92,6 +92,7 @@ def serve(agents: tuple[str, ...], **flags: Any) -> None:
         if settings["store"] == "memory:":
             raise UsageError(_DEFAULT_STORE_NOTE)
         raise Quit(WorkerSupervisor(open_socket(table.host, table.port), table.workers, table.drain_seconds).run())
+    reserve_stdout()  # for the access log: agents may be loaded, and print, at any time
     served = ServedAgents(agents, flags, settings)
     runner = asyncio.Runner(loop_factory=_loop_factory())
     with runner:
@@ -260,7 +261,7 @@ async def _serve(
             jwt=_jwt_settings(table.jwt, os.environ), insecure=flags["insecure"],
             describe_settings=lambda: _describe_settings(settings),
         )  # fmt: skip
-        lines = LineWriter(sys.stdout.fileno()) if table.access_log and not flags["no_access_log"] else None
+        lines = LineWriter(own_stdout().fileno()) if table.access_log and not flags["no_access_log"] else None
         server = StoppableServer(service, lines.write if lines is not None else None)
         if watch is not None:
             watch.call_on_death(asyncio.get_running_loop(), server.stop_listening)
