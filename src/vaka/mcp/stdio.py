@@ -2,15 +2,18 @@
 
 import asyncio
 import os
+import shutil
 import signal
 import sys
 import time
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from pathlib import Path
 from typing import Protocol, TypeAlias
 
 from vaka.core.types.errors import McpError
 from vaka.mcp.definition import McpServer
+from vaka.system.parent_death import bind_to_parent
 
 READ_BYTES = 1 << 16
 LOG_BYTES = 1 << 16
@@ -113,6 +116,18 @@ class _Pipes:
             transport.close()
 
 
+def _check_program(command: str, env: Mapping[str, str], cwd: str | None) -> None:
+    """Raise ``McpError`` for a program that does not exist; its own start would report that only in the log."""
+    if sys.platform != "linux" or (cwd is not None and not Path(cwd).is_dir()):
+        return  # the start of the process reports it
+    path = str(Path(cwd or ".", command)) if "/" in command else command
+    if shutil.which(path, path=env.get("PATH", os.defpath)) is not None:
+        return
+    if "/" in command and Path(path).exists():
+        raise McpError(f"{command!r} cannot be started: it is not an executable file")
+    raise McpError(f"there is no {command!r}; install it, or correct the definition")
+
+
 def process_starter(
     environment: Mapping[str, str], folder: str = "", *, patience: float = EXIT_SECONDS
 ) -> StartServer:  # fmt: skip
@@ -120,9 +135,12 @@ def process_starter(
 
     @asynccontextmanager
     async def start(server: McpServer, log: ServerLog) -> AsyncGenerator[ServerStreams]:
+        env = {**environment, **server.env}
+        cwd = server.cwd or folder or None
+        _check_program(server.command, env, cwd)
         try:
             process = await asyncio.create_subprocess_exec(
-                server.command, *server.args, env={**environment, **server.env}, cwd=server.cwd or folder or None,
+                *bind_to_parent([server.command, *server.args]), env=env, cwd=cwd,
                 stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
                 start_new_session=True, limit=1 << 20,
             )  # fmt: skip
