@@ -1,5 +1,7 @@
 """``vaka serve`` for several tenants: what a key of one of them cannot do to the server and to the others."""
 
+import re
+
 import httpx2
 import pytest
 
@@ -23,13 +25,16 @@ def test_what_concerns_the_whole_server_needs_an_operator(shell: Shell) -> None:
     shell.write_script(say_line("Hello.") | {"repeat": True})
     admin = create_key(shell, "--tenant", "acme", "--scope", "admin")
     operator = create_key(shell, "--scope", "operator")
+    debug = create_key(shell, "--scope", "debug")
     with start(shell) as server, httpx2.Client(base_url=f"{server.url}/api/v1") as client:
         for method, path in GLOBAL_OPERATIONS:
             refused = client.request(method, path, headers=admin)
             assert (refused.status_code, refused.json()["code"]) == (403, "forbidden")
-            assert "needs the scope operator" in refused.json()["detail"]
+            assert re.search("needs the scope (operator|debug)", refused.json()["detail"])
             assert client.request(method, path, headers=operator).status_code == 200
-        assert "operator" not in client.get("/me", headers=admin).json()["scopes"]
+        assert client.get("/debug/config", headers=debug).status_code == 200
+        assert client.post("/agents/reload", headers=debug).status_code == 403
+        assert not {"operator", "debug"} & set(client.get("/me", headers=admin).json()["scopes"])
         assert client.get("/sessions", headers=operator).status_code == 403  # it reads no sessions
         assert client.get(server.link).status_code == 303  # the person at this machine, who has the link
         for method, path in GLOBAL_OPERATIONS:

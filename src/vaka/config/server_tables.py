@@ -36,7 +36,7 @@ class JwtTable(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     scope_claim: str = ""
     own_sessions_only: bool = True
     allow_operator: bool = False
-    """Whether the scope ``operator`` of a token counts; else no token has it."""
+    """Whether the scopes ``operator`` and ``debug`` of a token count; else no token has them."""
 
 
 class WorkspacesTable(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):

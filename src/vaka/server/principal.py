@@ -9,8 +9,12 @@ from vaka.core.types.errors import InvalidInput
 
 OPERATOR = "operator"
 """The scope of what concerns the whole server, such as its settings: all tenants share them."""
-SCOPES = ("runs:read", "runs:write", "approvals:write", "tools:execute", "admin", OPERATOR)
-"""Every scope. ``admin`` is for one tenant and includes the others except ``operator``."""
+DEBUG = "debug"
+"""The scope to read the settings and the state of the server; ``operator`` includes it."""
+SERVER_SCOPES = (DEBUG, OPERATOR)
+"""The scopes of what all tenants share. ``admin`` does not include them."""
+SCOPES = ("runs:read", "runs:write", "approvals:write", "tools:execute", "admin", *SERVER_SCOPES)
+"""Every scope. ``admin`` is for one tenant and includes the others except those of the server."""
 JWT_OWNER_PREFIX = "jwt:"
 """The beginning of the ids of callers with a JWT. The owner of an API key cannot begin like this."""
 
@@ -38,7 +42,8 @@ class Principal(msgspec.Struct, frozen=True, kw_only=True):
 
     def may(self, scope: str) -> bool:
         """Return whether the caller has a scope; ``""`` is no scope and every caller has it."""
-        return not scope or scope in self.scopes or (scope != OPERATOR and "admin" in self.scopes)
+        wider = OPERATOR if scope in SERVER_SCOPES else "admin"
+        return not scope or scope in self.scopes or wider in self.scopes
 
     def may_see(self, info: SessionInfo) -> bool:
         """Return whether a session of the caller's tenant exists for the caller."""

@@ -115,10 +115,11 @@ async def test_a_token_names_its_caller_scopes_and_tenant(settings: JwtSettings,
 
 
 async def test_a_token_names_an_operator_only_where_the_settings_say_so(settings: JwtSettings) -> None:
-    token = sign(scope="runs:read operator admin")
+    token = sign(scope="runs:read operator debug admin")
     for allowed in (False, True):
         verifier = JwtVerifier(msgspec.structs.replace(settings, allow_operator=allowed), FakeClock())
-        assert (await verifier.verify(token)).may("operator") is allowed
+        principal = await verifier.verify(token)
+        assert (principal.may("operator"), principal.may("debug")) == (allowed, allowed)
 
 
 @pytest.mark.parametrize("tenant", ["../x", "..", ".", "a/b", "/etc", "-x", "a b", "a\\b", "ä", "x" * 129])

@@ -41,7 +41,7 @@ async def test_agents_are_listed_with_their_tools(serve: Serve, scripted: Script
 
 
 def _order_of(scope: str) -> int:
-    return ["runs:read", "runs:write", "approvals:write", "tools:execute", "admin", "operator"].index(scope)
+    return ["runs:read", "runs:write", "approvals:write", "tools:execute", "admin", "debug", "operator"].index(scope)
 
 
 async def test_definitions_are_read_again_and_a_wrong_one_says_why(serve: Serve, tmp_path: Path) -> None:

@@ -40,7 +40,7 @@ def keys() -> None:
 @click.option("--name", default="", help="What the key is for; shown by `vaka keys list`.")
 @click.option(
     "--scope", multiple=True, type=click.Choice(SCOPES), default=DEFAULT_SCOPES, show_default=True,
-    help="What the key may do; may be repeated. admin: everything in its tenant; operator: what concerns the server.",
+    help="What the key may do; may be repeated. admin: everything in its tenant; operator: the whole server.",
 )  # fmt: skip
 @click.option("--tenant", default="", help="The namespace of the store that the key sees; default: that of `vaka run`.")
 @click.option("--owner", default="", help="The owner of the sessions that it creates; default: the key itself.")

@@ -4,6 +4,7 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from itertools import islice
+from operator import attrgetter
 from typing import Any, TypeAlias
 
 import msgspec
@@ -18,6 +19,7 @@ MAX_QUEUED_CHARS = 128 * 1024
 """Characters of queued live events above which a follower gets snapshots instead."""
 BATCH_BYTES = 128 * 1024
 """Bytes of durable events that a follower gets at a time, unless one event is larger: a slow reader holds them."""
+STORED_BYTES = attrgetter("stored")
 MERGE_FROM = 64
 """Queued live events from which on adjacent deltas of one block are merged."""
 MAX_MERGED_CHARS = 4096
@@ -158,6 +160,8 @@ def chars_of(event: Event) -> int:
 
 def take_batch(events: Sequence[Event]) -> list[Event]:
     """Return the first of some durable events, at most ``BATCH_BYTES`` of them but at least one."""
+    if sum(map(len, map(STORED_BYTES, events))) <= BATCH_BYTES:
+        return list(events)
     size, count = 0, 0
     for event in events:
         size += len(event.stored)

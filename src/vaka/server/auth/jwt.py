@@ -17,7 +17,7 @@ from vaka.core.ports.env import Clock
 from vaka.core.ports.net import NetRequest, Network
 from vaka.core.types.errors import ConfigError, InvalidInput, NetworkError, Unavailable
 from vaka.server.auth.errors import CredentialRefused
-from vaka.server.principal import JWT_OWNER_PREFIX, OPERATOR, SCOPES, Principal, check_tenant
+from vaka.server.principal import JWT_OWNER_PREFIX, SCOPES, SERVER_SCOPES, Principal, check_tenant
 
 JwtAlgorithm: TypeAlias = Literal[
     "RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA", "HS256", "HS384", "HS512"
@@ -61,7 +61,7 @@ class JwtSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     own_sessions_only: bool = True
     """Whether a caller sees only sessions of its own ``sub``."""
     allow_operator: bool = False
-    """Whether the claim with the scopes can give the scope ``operator``, which concerns all tenants."""
+    """Whether the claim with the scopes can give the scopes ``operator`` and ``debug``, which concern all tenants."""
 
     def __post_init__(self) -> None:
         symmetric = [name for name in self.accepted_algorithms if name.startswith("HS")]
@@ -123,7 +123,7 @@ class JwtVerifier:
         except msgspec.ValidationError:
             name = self._settings.scope_claim
             raise CredentialRefused(f"the claim {name!r} is neither a text nor a list of texts") from None
-        accepted = {scope for scope in SCOPES if scope != OPERATOR or self._settings.allow_operator}
+        accepted = {scope for scope in SCOPES if scope not in SERVER_SCOPES or self._settings.allow_operator}
         id = f"{owner_prefix}{subject}"
         return Principal(
             id=id, namespace=tenant, scopes=frozenset(words).intersection(accepted), key=id,

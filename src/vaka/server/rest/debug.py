@@ -8,7 +8,7 @@ from starlette.responses import Response
 
 from vaka.server.bodies import json_response
 from vaka.server.guard import Door
-from vaka.server.principal import OPERATOR
+from vaka.server.principal import DEBUG
 from vaka.server.rest.documents import Page
 from vaka.server.rest.operation import Operation, operation_routes
 from vaka.server.service import AgentService
@@ -42,11 +42,11 @@ async def get_connections(service: AgentService, request: Request) -> Response:
 
 OPERATIONS = (
     Operation(
-        method="GET", path="/debug/config", scope=OPERATOR, handler=get_config, summary="List settings",
+        method="GET", path="/debug/config", scope=DEBUG, handler=get_config, summary="List settings",
         result=Page[SettingDocument],
     ),
     Operation(
-        method="GET", path="/debug/connections", scope=OPERATOR, handler=get_connections,
+        method="GET", path="/debug/connections", scope=DEBUG, handler=get_connections,
         summary="Count open streams and sockets", result=ConnectionsDocument,
     ),
 )  # fmt: skip
