@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.journeys.harbour import Harbour
 from tests.journeys.installed import Home, install
 from tests.journeys.project import Project
 from tests.journeys.provider import Provider
+from tests.journeys.served_project import ServedProject
 from tests.postgres_server import PostgresServer
 
 
@@ -41,34 +41,34 @@ def home(tmp_path: Path, programs: Path, provider: Provider) -> Home:
 
 
 @pytest.fixture(scope="session")
-def sqlite_harbour(programs: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Harbour]:
+def served_on_sqlite(programs: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServedProject]:
     """A server with one process and the default store."""
-    with Harbour(tmp_path_factory.mktemp("sqlite"), programs) as harbour:
-        yield harbour
+    with ServedProject(tmp_path_factory.mktemp("sqlite"), programs) as served:
+        yield served
 
 
 @pytest.fixture(scope="session")
-def postgres_harbour(
+def served_on_postgres(
     programs: Path, tmp_path_factory: pytest.TempPathFactory, postgres_server: PostgresServer
-) -> Iterator[Harbour]:
+) -> Iterator[ServedProject]:
     """A server with two processes and PostgreSQL."""
     with (
         postgres_server.database() as dsn,
-        Harbour(tmp_path_factory.mktemp("postgres"), programs, dsn, ["--workers", "2"]) as harbour,
+        ServedProject(tmp_path_factory.mktemp("postgres"), programs, dsn, ["--workers", "2"]) as served,
     ):
-        yield harbour
+        yield served
 
 
 @pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.exhaustive)])
-def harbour(request: pytest.FixtureRequest) -> Iterator[Harbour]:
+def served(request: pytest.FixtureRequest) -> Iterator[ServedProject]:
     """A server that the stories of a test process share; `make test-all` tells each story on both stores."""
-    harbour: Harbour = request.getfixturevalue(f"{request.param}_harbour")
-    yield harbour
-    harbour.check()
+    served: ServedProject = request.getfixturevalue(f"served_on_{request.param}")
+    yield served
+    served.check()
 
 
 @pytest.fixture
-def postgres_office(postgres_harbour: Harbour) -> Iterator[Harbour]:
+def served_by_two(served_on_postgres: ServedProject) -> Iterator[ServedProject]:
     """The shared server with PostgreSQL, for stories that `make test` tells on it."""
-    yield postgres_harbour
-    postgres_harbour.check()
+    yield served_on_postgres
+    served_on_postgres.check()

@@ -9,10 +9,10 @@ from typing import Any, TypeAlias
 from websockets.sync.client import connect
 
 from tests.journeys.answers import PATIENCE
-from tests.journeys.harbour import Harbour
+from tests.journeys.served_project import ServedProject
 from tests.journeys.web import ServerSentEvent
 
-Door: TypeAlias = Callable[[Harbour, str, str], str]
+Door: TypeAlias = Callable[[ServedProject, str, str], str]
 """Asks an agent something; returns the text of the answer as the client sees it."""
 
 
@@ -20,15 +20,15 @@ def new_id(prefix: str) -> str:
     return f"{prefix}-{uuid.uuid4().hex[:12]}"
 
 
-def ask_rest(harbour: Harbour, agent: str, text: str) -> str:
-    turn = harbour.start_turn(new_id("rest"), text, agent)
+def ask_rest(served: ServedProject, agent: str, text: str) -> str:
+    turn = served.start_turn(new_id("rest"), text, agent)
     assert turn["status"] == "completed", turn
     return str(turn["text"])
 
 
-def ask_sse(harbour: Harbour, agent: str, text: str) -> str:
+def ask_sse(served: ServedProject, agent: str, text: str) -> str:
     path = f"/api/v1/sessions/{new_id('sse')}/turns"
-    with harbour.server.stream("POST", path, {"input": text, "agent": agent, "stream": True}) as stream:
+    with served.server.stream("POST", path, {"input": text, "agent": agent, "stream": True}) as stream:
         frames = list(stream)
     pieces = [frame.body["data"]["text"] for frame in frames if frame.kind == "text.delta"]
     (completed,) = [frame.body["data"] for frame in frames if frame.kind == "turn.completed"]
@@ -36,10 +36,10 @@ def ask_sse(harbour: Harbour, agent: str, text: str) -> str:
     return "".join(pieces)
 
 
-def ask_websocket(harbour: Harbour, agent: str, text: str) -> str:
+def ask_websocket(served: ServedProject, agent: str, text: str) -> str:
     session, pieces = new_id("ws"), list[str]()
-    url = harbour.server.url.replace("http", "ws", 1)
-    headers = {"Authorization": f"Bearer {harbour.key}"}
+    url = served.server.url.replace("http", "ws", 1)
+    headers = {"Authorization": f"Bearer {served.key}"}
     with connect(f"{url}/api/v1/ws", subprotocols=["agent.v1+json"], additional_headers=headers) as socket:  # type: ignore[list-item]  # a Subprotocol is a str
         start = {"session": session, "agent": agent, "input": text, "key": "question"}
         socket.send(json.dumps({"id": 1, "method": "turn.start", "params": start}))
@@ -55,9 +55,9 @@ def ask_websocket(harbour: Harbour, agent: str, text: str) -> str:
                 return str(event["data"]["text"])
 
 
-def ask_openai_chat(harbour: Harbour, agent: str, text: str) -> str:
+def ask_openai_chat(served: ServedProject, agent: str, text: str) -> str:
     body = {"model": agent, "messages": [{"role": "user", "content": text}], "stream": True}
-    with harbour.server.stream("POST", "/v1/chat/completions", body) as frames:
+    with served.server.stream("POST", "/v1/chat/completions", body) as frames:
         data = [frame.data for frame in frames]
     assert data.pop() == "[DONE]"
     choices = [choice for chunk in data for choice in json.loads(chunk)["choices"]]
@@ -65,8 +65,8 @@ def ask_openai_chat(harbour: Harbour, agent: str, text: str) -> str:
     return "".join(choice["delta"].get("content") or "" for choice in choices)
 
 
-def ask_openai_responses(harbour: Harbour, agent: str, text: str) -> str:
-    with harbour.server.stream("POST", "/v1/responses", {"model": agent, "input": text, "stream": True}) as frames:
+def ask_openai_responses(served: ServedProject, agent: str, text: str) -> str:
+    with served.server.stream("POST", "/v1/responses", {"model": agent, "input": text, "stream": True}) as frames:
         events = [frame.body for frame in frames]
     assert events[-1]["type"] == "response.completed"
     pieces = [event["delta"] for event in events if event["type"] == "response.output_text.delta"]
@@ -75,17 +75,17 @@ def ask_openai_responses(harbour: Harbour, agent: str, text: str) -> str:
     return "".join(pieces)
 
 
-def ask_anthropic(harbour: Harbour, agent: str, text: str) -> str:
+def ask_anthropic(served: ServedProject, agent: str, text: str) -> str:
     body = {"model": agent, "max_tokens": 1000, "messages": [{"role": "user", "content": text}], "stream": True}
-    headers = {"x_api_key": harbour.key, "anthropic_version": "2023-06-01"}
-    with harbour.server.with_key("").stream("POST", "/v1/messages", body, **headers) as frames:
+    headers = {"x_api_key": served.key, "anthropic_version": "2023-06-01"}
+    with served.server.with_key("").stream("POST", "/v1/messages", body, **headers) as frames:
         events = [frame.body for frame in frames]
     assert events[-1] == {"type": "message_stop"}
     deltas = [event["delta"] for event in events if event["type"] == "content_block_delta"]
     return "".join(delta["text"] for delta in deltas if delta["type"] == "text_delta")
 
 
-def ask_agui(harbour: Harbour, agent: str, text: str) -> str:
+def ask_agui(served: ServedProject, agent: str, text: str) -> str:
     body: dict[str, Any] = {
         "threadId": new_id("agui"),
         "runId": new_id("run"),
@@ -95,16 +95,16 @@ def ask_agui(harbour: Harbour, agent: str, text: str) -> str:
         "context": [],
         "forwardedProps": {},
     }
-    with harbour.server.stream("POST", f"/agui/{agent}", body) as frames:
+    with served.server.stream("POST", f"/agui/{agent}", body) as frames:
         events = [frame.body for frame in frames]
     assert (events[0]["type"], events[-1]["type"]) == ("RUN_STARTED", "RUN_FINISHED")
     return "".join(event["delta"] for event in events if event["type"] == "TEXT_MESSAGE_CONTENT")
 
 
-def ask_ai_sdk(harbour: Harbour, agent: str, text: str) -> str:
+def ask_ai_sdk(served: ServedProject, agent: str, text: str) -> str:
     message = {"id": new_id("m"), "role": "user", "parts": [{"type": "text", "text": text}]}
     body = {"id": new_id("chat"), "messages": [message], "trigger": "submit-message"}
-    with harbour.server.stream("POST", f"/ai-sdk/{agent}", body) as frames:
+    with served.server.stream("POST", f"/ai-sdk/{agent}", body) as frames:
         data = [frame.data for frame in frames]
     assert data.pop() == "[DONE]"
     chunks = [json.loads(chunk) for chunk in data]
@@ -112,23 +112,23 @@ def ask_ai_sdk(harbour: Harbour, agent: str, text: str) -> str:
     return "".join(chunk["delta"] for chunk in chunks if chunk["type"] == "text-delta")
 
 
-def ask_a2a(harbour: Harbour, agent: str, text: str) -> str:
+def ask_a2a(served: ServedProject, agent: str, text: str) -> str:
     message = {"messageId": new_id("m"), "role": "ROLE_USER", "parts": [{"text": text}]}
     body = {"jsonrpc": "2.0", "id": 1, "method": "SendMessage", "params": {"message": message}}
-    reply = harbour.server.post(f"/a2a/{agent}", body, a2a_version="1.0")
+    reply = served.server.post(f"/a2a/{agent}", body, a2a_version="1.0")
     task = reply["result"]["task"]
     assert task["status"]["state"] == "TASK_STATE_COMPLETED"
     return "".join(part["text"] for artifact in task["artifacts"] for part in artifact["parts"])
 
 
-def ask_mcp(harbour: Harbour, agent: str, text: str) -> str:
+def ask_mcp(served: ServedProject, agent: str, text: str) -> str:
     client = {"name": "journey", "version": "1"}
     hello = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": client}
     accept = {"accept": "application/json, text/event-stream"}
 
     def send(id: int, method: str, params: Any, **headers: str) -> tuple[Any, str]:
         body = {"jsonrpc": "2.0", "id": id, "method": method, "params": params}
-        reply = harbour.server.request("POST", "/mcp", body, **accept, **headers)
+        reply = served.server.request("POST", "/mcp", body, **accept, **headers)
         assert reply.status == 200, reply.text
         lines = reply.text.splitlines()
         data = [line.removeprefix("data: ") for line in lines if line.startswith("data: {")] or [reply.text]
@@ -137,19 +137,19 @@ def ask_mcp(harbour: Harbour, agent: str, text: str) -> str:
     _, session = send(1, "initialize", hello)
     later = {"mcp_protocol_version": "2025-06-18", **({"mcp_session_id": session} if session else {})}
     ready = {"jsonrpc": "2.0", "method": "notifications/initialized"}
-    assert harbour.server.request("POST", "/mcp", ready, **accept, **later).status == 202
+    assert served.server.request("POST", "/mcp", ready, **accept, **later).status == 202
     asked = {"name": f"ask_{agent}", "arguments": {"prompt": text}}
     result, _ = send(2, "tools/call", asked, **later)
     assert not result.get("isError"), result
     return str(result["structuredContent"]["answer"])
 
 
-def ask_acp(harbour: Harbour, agent: str, text: str) -> str:
-    command = [harbour.home.vaka, "acp", "--agent", agent, "--tools", "tide.luau", "--untrusted", *harbour.store]
-    folder = harbour.project.folder
+def ask_acp(served: ServedProject, agent: str, text: str) -> str:
+    command = [served.home.vaka, "acp", "--agent", agent, "--tools", "tide.luau", "--untrusted", *served.store]
+    folder = served.project.folder
     pipe = subprocess.PIPE
     with subprocess.Popen(
-        command, cwd=folder, env=harbour.home.environment, stdin=pipe, stdout=pipe, stderr=pipe, text=True
+        command, cwd=folder, env=served.home.environment, stdin=pipe, stdout=pipe, stderr=pipe, text=True
     ) as editor:
         assert editor.stdin is not None
         assert editor.stdout is not None

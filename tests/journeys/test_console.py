@@ -9,7 +9,7 @@ import pytest
 from playwright.sync_api import Page, expect, sync_playwright
 
 from tests.journeys.answers import PATIENCE, Pause, call, say
-from tests.journeys.harbour import Harbour
+from tests.journeys.served_project import ServedProject
 
 
 @contextmanager
@@ -36,27 +36,27 @@ def write_message(page: Page, text: str) -> None:
 
 
 @pytest.fixture
-def office(programs: Path, tmp_path: Path) -> Iterator[Harbour]:
+def served_alone(programs: Path, tmp_path: Path) -> Iterator[ServedProject]:
     """A server of this story alone: its link works once."""
-    with Harbour(tmp_path, programs) as harbour:
-        yield harbour
-        harbour.check()
+    with ServedProject(tmp_path, programs) as served:
+        yield served
+        served.check()
 
 
-def test_a_person_follows_the_link_asks_approves_and_reads_the_answer_as_it_grows(office: Harbour) -> None:
+def test_a_person_follows_the_link_asks_approves_and_reads_the_answer_as_it_grows(served_alone: ServedProject) -> None:
     pause = Pause()
-    path = str(office.project.folder / "log.md")
-    script = office.provider.script(
+    path = str(served_alone.project.folder / "log.md")
+    script = served_alone.provider.script(
         "Keep a log.",
         call("Write", file_path=path, content="Day one.\n"),
         say("The log ", "has ", pause, "its first day."),
     )
     with open_browser() as page:
-        page.goto(office.server.link)
+        page.goto(served_alone.server.link)
         write_message(page, "Keep a log.")
         card = page.locator("[data-decision]")
         expect(card).to_contain_text("log.md")
-        assert not (office.project.folder / "log.md").exists()
+        assert not (served_alone.project.folder / "log.md").exists()
         card.get_by_role("button", name="Approve", exact=True).click()
         answer = page.locator(".message.assistant .markdown").last
         expect(answer).to_contain_text("The log")
@@ -64,22 +64,24 @@ def test_a_person_follows_the_link_asks_approves_and_reads_the_answer_as_it_grow
         expect(answer).to_have_text("The log has its first day.")
         page.reload()
         expect(page.locator(".message.assistant .markdown").last).to_have_text("The log has its first day.")
-    office.project.expect_status("?? log.md")
-    assert office.project.read("log.md") == "Day one.\n"
+    served_alone.project.expect_status("?? log.md")
+    assert served_alone.project.read("log.md") == "Day one.\n"
     assert len(script.requests) == 2
 
 
-def test_a_browser_that_watches_a_killed_server_shows_the_finished_turn_after_the_restart(office: Harbour) -> None:
+def test_a_browser_that_watches_a_killed_server_shows_the_finished_turn_after_the_restart(
+    served_alone: ServedProject,
+) -> None:
     pause = Pause()
-    script = office.provider.script("Watch the sea.", say("A whale ", pause, "sank."), say("A whale came up."))
+    script = served_alone.provider.script("Watch the sea.", say("A whale ", pause, "sank."), say("A whale came up."))
     with open_browser() as page:
-        page.goto(office.server.link)
+        page.goto(served_alone.server.link)
         write_message(page, "Watch the sea.")
         answer = page.locator(".message.assistant .markdown").last
         expect(answer).to_contain_text("A whale")
         pause.wait_reached()
-        office.server.kill()
-        with office.serve(port=office.server.port):
+        served_alone.server.kill()
+        with served_alone.serve(port=served_alone.server.port):
             expect(answer).to_have_text("A whale came up.")
             expect(page.locator(".message.user")).to_have_count(1)
     assert len(script.requests) == 2

@@ -8,8 +8,8 @@ import pytest
 
 from tests.journeys.answers import call, say
 from tests.journeys.doors import ADDRESSES, DOORS
-from tests.journeys.harbour import Harbour
 from tests.journeys.provider import MODELS
+from tests.journeys.served_project import ServedProject
 
 STORES = ["sqlite", "postgres"]
 PATHS = {
@@ -42,14 +42,14 @@ def test_every_address_of_the_server_guide_has_a_story() -> None:
 def test_a_client_of_each_protocol_asks_an_agent_that_uses_a_tool(
     door: str, store: str, wire: str, request: pytest.FixtureRequest
 ) -> None:
-    harbour: Harbour = request.getfixturevalue(f"{store}_harbour")
+    served: ServedProject = request.getfixturevalue(f"served_on_{store}")
     question = f"How many boats are there for {door} with {store} and {wire}?"
-    path = str(harbour.project.folder / "harbour.py")
-    script = harbour.provider.script(question, call("Read", file_path=path), say("There ", "are ", "two boats."))
-    assert DOORS[door](harbour, f"guide-{wire}", question) == "There are two boats."
+    path = str(served.project.folder / "harbour.py")
+    script = served.provider.script(question, call("Read", file_path=path), say("There ", "are ", "two boats."))
+    assert DOORS[door](served, f"guide-{wire}", question) == "There are two boats."
     asked, with_result = script.requests
     assert (asked.path, with_result.path) == (PATHS[wire], PATHS[wire])
     assert "You are the guide of a harbour." in asked.text
     assert "BOATS" not in asked.text
     assert r"BOATS = [\"vaka\", \"ama\"]" in with_result.text
-    harbour.check()
+    served.check()

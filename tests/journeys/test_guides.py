@@ -6,10 +6,10 @@ import sys
 from pathlib import Path
 
 from tests.journeys.answers import PATIENCE, call, say
-from tests.journeys.harbour import Harbour
 from tests.journeys.installed import Home
 from tests.journeys.project import Project
 from tests.journeys.provider import MODELS, Provider
+from tests.journeys.served_project import ServedProject
 from tests.journeys.terminal import Terminal
 
 ROOT = Path(__file__).parents[2]
@@ -70,47 +70,47 @@ def test_a_newcomer_stores_a_key_and_continues_a_session_with_it(
     assert script.requests[0].body["model"] == "gpt-5-mini"
 
 
-def test_the_program_of_the_server_guide_runs_a_turn_with_approvals_once(postgres_office: Harbour) -> None:
-    harbour = postgres_office
-    path = str(harbour.project.folder / "tiller.md")
-    script = harbour.provider.script(
+def test_the_program_of_the_server_guide_runs_a_turn_with_approvals_once(served_by_two: ServedProject) -> None:
+    served = served_by_two
+    path = str(served.project.folder / "tiller.md")
+    script = served.provider.script(
         "Describe the tiller.", call("Write", file_path=path, content="Ash.\n"), say("Done.")
     )
     program = block_of("docs/guides/server.md", "python", "def run(session")
     asked = 'print(run("tiller", "Describe the tiller.", "request-1"))\n'
     done = subprocess.run(
         [sys.executable, "-c", program + asked + asked],
-        env={"VAKA_URL": harbour.server.url, "VAKA_API_KEY": harbour.key},
+        env={"VAKA_URL": served.server.url, "VAKA_API_KEY": served.key},
         capture_output=True,
         text=True,
         timeout=PATIENCE,
         check=False,
     )
     assert (done.returncode, done.stdout) == (0, "Done.\nDone.\n"), done.stderr
-    harbour.project.expect_status("?? tiller.md")
-    assert harbour.project.read("tiller.md") == "Ash.\n"
+    served.project.expect_status("?? tiller.md")
+    assert served.project.read("tiller.md") == "Ash.\n"
     assert len(script.requests) == 2
 
 
-def test_a_client_of_mcp_reads_which_request_decides_and_goes_on_after_it(postgres_office: Harbour) -> None:
-    harbour = postgres_office
-    path = str(harbour.project.folder / "keel.md")
-    harbour.provider.script("Describe the keel.", call("Write", file_path=path, content="Oak.\n"), say("Described."))
+def test_a_client_of_mcp_reads_which_request_decides_and_goes_on_after_it(served_by_two: ServedProject) -> None:
+    served = served_by_two
+    path = str(served.project.folder / "keel.md")
+    served.provider.script("Describe the keel.", call("Write", file_path=path, content="Oak.\n"), say("Described."))
 
     def ask(**arguments: str) -> str:
         params = {"name": "ask_assistant", "arguments": arguments}
         body = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}
         accept = {"accept": "application/json, text/event-stream", "mcp_protocol_version": "2025-06-18"}
-        return harbour.server.request("POST", "/mcp", body, **accept).text
+        return served.server.request("POST", "/mcp", body, **accept).text
 
     waiting = ask(prompt="Describe the keel.")
     (request,) = set(re.findall(r"/api/v1/approvals/\w+/resolve", waiting))
     (session,) = set(re.findall(r'\\?"session_id\\?": ?\\?"([\w-]+)', waiting))
-    assert not (harbour.project.folder / "keel.md").exists()
-    harbour.server.post(request, {"decision": "approve"})
+    assert not (served.project.folder / "keel.md").exists()
+    served.server.post(request, {"decision": "approve"})
     assert "Described." in ask(prompt="", session_id=session)
-    harbour.project.expect_status("?? keel.md")
-    assert harbour.project.read("keel.md") == "Oak.\n"
+    served.project.expect_status("?? keel.md")
+    assert served.project.read("keel.md") == "Oak.\n"
 
 
 def test_the_installed_environment_has_the_extras_and_no_tools_of_development(

@@ -5,10 +5,10 @@ import base64
 import pytest
 
 from tests.journeys.answers import calls, cut, reject, say
-from tests.journeys.harbour import Harbour
 from tests.journeys.installed import Home
 from tests.journeys.project import Project
 from tests.journeys.provider import MODELS, Provider
+from tests.journeys.served_project import ServedProject
 
 PIXEL = base64.b64decode(
     "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
@@ -21,20 +21,20 @@ WIRES = [
 
 
 @pytest.mark.parametrize("wire", MODELS)
-def test_a_turn_of_the_server_survives_a_rate_limit_an_error_and_a_cut_stream(wire: str, harbour: Harbour) -> None:
+def test_a_turn_of_the_server_survives_a_rate_limit_an_error_and_a_cut_stream(wire: str, served: ServedProject) -> None:
     question = f"Name a star for {wire}."
-    script = harbour.provider.script(
+    script = served.provider.script(
         question,
         reject(429, retry_after="0"),
         reject(500, retry_after="0"),
         cut("It is "),
         say("Hōkū", "leʻa."),
     )
-    turn = harbour.start_turn(f"star-{wire}", question, f"guide-{wire}")
+    turn = served.start_turn(f"star-{wire}", question, f"guide-{wire}")
     assert (turn["status"], turn["text"]) == ("completed", "Hōkūleʻa.")
     bodies = {request.raw for request in script.requests}
     assert (len(script.requests), len(bodies)) == (4, 1)  # the same bytes each time
-    messages = harbour.server.get(f"/api/v1/sessions/star-{wire}/messages")
+    messages = served.server.get(f"/api/v1/sessions/star-{wire}/messages")
     assert "It is" not in str(messages)
 
 

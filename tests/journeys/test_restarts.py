@@ -10,10 +10,10 @@ import pytest
 
 from tests.journeys.answers import PATIENCE, Pause, call, say
 from tests.journeys.doors import live_texts_of
-from tests.journeys.harbour import Harbour
 from tests.journeys.installed import Home, Server
 from tests.journeys.project import Project
 from tests.journeys.provider import MODELS, Provider
+from tests.journeys.served_project import ServedProject
 from tests.postgres_server import PostgresServer
 
 STORES = ["sqlite", "postgres"]
@@ -54,24 +54,24 @@ def test_a_person_at_the_other_worker_reads_the_answer_while_it_is_written(
     own_store: str, programs: Path, tmp_path: Path
 ) -> None:
     pause = Pause()
-    with Harbour(tmp_path, programs, own_store, ["--workers", "2"]) as harbour, ExitStack() as stack:
-        script = harbour.provider.script("Sing.", say("The wind ", "rises, ", pause, "we sail."))
-        first, second = workers_of(harbour.server)
-        harbour.server.post("/api/v1/sessions", {"id": "song", "agent": "assistant"})
+    with ServedProject(tmp_path, programs, own_store, ["--workers", "2"]) as served, ExitStack() as stack:
+        script = served.provider.script("Sing.", say("The wind ", "rises, ", pause, "we sail."))
+        first, second = workers_of(served.server)
+        served.server.post("/api/v1/sessions", {"id": "song", "agent": "assistant"})
         with frozen(first):
-            frames = stack.enter_context(harbour.server.stream("GET", "/api/v1/sessions/song/events"))
+            frames = stack.enter_context(served.server.stream("GET", "/api/v1/sessions/song/events"))
             assert next(frames).kind == "session.opened"
         with frozen(second):
-            turn = harbour.start_turn("song", "Sing.", background=True)
+            turn = served.start_turn("song", "Sing.", background=True)
         texts = live_texts_of(frames)
         pause.wait_reached()
         assert next(text for text in texts if "The wind" in text).strip() in ("The wind", "The wind rises,")
         pause.open()
         assert next(text for text in texts if "sail" in text) == "The wind rises, we sail."
-        ended = harbour.server.post(f"/api/v1/sessions/song/turns/{turn['key']}/wait", {})
+        ended = served.server.post(f"/api/v1/sessions/song/turns/{turn['key']}/wait", {})
         assert ended["text"] == "The wind rises, we sail."
         assert len(script.requests) == 1
-        harbour.check()
+        served.check()
 
 
 @A_LEASE_MUST_EXPIRE
@@ -79,15 +79,15 @@ def test_a_server_that_is_killed_in_mid_stream_finishes_the_turn_after_its_resta
     own_store: str, programs: Path, tmp_path: Path
 ) -> None:
     pause = Pause()
-    with Harbour(tmp_path, programs, own_store) as harbour:
-        path = str(harbour.project.folder / "harbour.py")
-        script = harbour.provider.script(
+    with ServedProject(tmp_path, programs, own_store) as served:
+        path = str(served.project.folder / "harbour.py")
+        script = served.provider.script(
             "Count the boats.", call("Read", file_path=path), say("There ", pause, "were."), say("There are two.")
         )
-        turn = harbour.start_turn("count", "Count the boats.", background=True)
+        turn = served.start_turn("count", "Count the boats.", background=True)
         pause.wait_reached()
-        harbour.server.kill()
-        with harbour.serve(port=harbour.server.port) as again:
+        served.server.kill()
+        with served.serve(port=served.server.port) as again:
             ended = again.post(f"/api/v1/sessions/count/turns/{turn['key']}/wait", {})
             assert (ended["status"], ended["text"]) == ("completed", "There are two.")
             messages = again.get("/api/v1/sessions/count/messages")
@@ -95,8 +95,8 @@ def test_a_server_that_is_killed_in_mid_stream_finishes_the_turn_after_its_resta
         asked, interrupted, repeated = script.requests
         assert "tool_call_id" not in asked.text
         assert interrupted.raw == repeated.raw  # the call of the tool was not repeated
-        assert "ok" in harbour.vaka("sessions", "verify", "count", *harbour.store)
-        harbour.check()
+        assert "ok" in served.vaka("sessions", "verify", "count", *served.store)
+        served.check()
 
 
 @pytest.mark.parametrize(

@@ -3,10 +3,10 @@
 import json
 
 from tests.journeys.answers import call, say
-from tests.journeys.harbour import Harbour
 from tests.journeys.installed import Home
 from tests.journeys.project import Project
 from tests.journeys.provider import MODELS, Provider
+from tests.journeys.served_project import ServedProject
 
 
 def test_a_person_tries_another_way_in_a_fork_and_the_first_session_stays(
@@ -47,32 +47,32 @@ def test_a_session_goes_on_with_another_provider_and_keeps_what_was_said(
         assert "Two steps." in request.text
 
 
-def test_a_person_runs_a_turn_on_a_server_from_another_folder(harbour: Harbour) -> None:
-    read = call("Read", file_path=str(harbour.project.folder / "plan.md"))
-    script = harbour.provider.script("What does the server know?", read, say("The plan."))
-    elsewhere = harbour.home.folder / "elsewhere"
+def test_a_person_runs_a_turn_on_a_server_from_another_folder(served: ServedProject) -> None:
+    read = call("Read", file_path=str(served.project.folder / "plan.md"))
+    script = served.provider.script("What does the server know?", read, say("The plan."))
+    elsewhere = served.home.folder / "elsewhere"
     elsewhere.mkdir(exist_ok=True)
-    out = harbour.home.run(
+    out = served.home.run(
         elsewhere,
         "run",
         "What does the server know?",
         "--server",
-        harbour.server.url,
+        served.server.url,
         "--session",
         "remote",
-        VAKA_API_KEY=harbour.key,
+        VAKA_API_KEY=served.key,
     )
     assert out == "The plan.\n"
     assert "Lash the outrigger." in script.requests[1].text
-    assert "ok" in harbour.vaka("sessions", "verify", "remote", *harbour.store)
+    assert "ok" in served.vaka("sessions", "verify", "remote", *served.store)
 
 
-def test_an_operator_backs_a_session_up_as_lines_and_every_line_is_an_event(harbour: Harbour) -> None:
-    harbour.provider.script("Keep this.", say("Kept."))
-    harbour.start_turn("kept", "Keep this.")
-    lines = harbour.server.request("GET", "/api/v1/sessions/kept/export").text.splitlines()
+def test_an_operator_backs_a_session_up_as_lines_and_every_line_is_an_event(served: ServedProject) -> None:
+    served.provider.script("Keep this.", say("Kept."))
+    served.start_turn("kept", "Keep this.")
+    lines = served.server.request("GET", "/api/v1/sessions/kept/export").text.splitlines()
     events = [json.loads(line) for line in lines]
     assert [event["seq"] for event in events] == list(range(1, len(events) + 1))
     assert events[-1]["type"] == "turn.completed"
-    assert harbour.key not in "".join(lines)
+    assert served.key not in "".join(lines)
     assert "journey-openai-key" not in "".join(lines)

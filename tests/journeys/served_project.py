@@ -77,7 +77,7 @@ SCOPES = ("runs:read", "runs:write", "approvals:write")
 SERVE = ("--model", MODELS["chat"], "--tools", "tide.luau", "--untrusted", "--builtin-tools", "all")
 
 
-class Harbour:
+class ServedProject:
     """A served project. Its parts can be used one by one, and the server can be killed and started again."""
 
     def __init__(self, folder: Path, programs: Path, store: str = "", arguments: Sequence[str] = ()) -> None:
