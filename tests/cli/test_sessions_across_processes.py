@@ -246,7 +246,7 @@ def test_a_busy_session_is_rewound_after_an_interrupt(shell: Shell) -> None:
     assert shell.event_types("s")[-1] == "session.reverted"
 
 
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGHUP, 129), (signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_a_signal_interrupts_the_turn_and_is_logged(shell: Shell, number: signal.Signals, code: int) -> None:
     shell.write_script(call_line("hang"), say_line("never"))
     running = shell.start_run("Go.", "--session", "s")

@@ -10,7 +10,7 @@ from vaka.core.types.errors import EXIT_CODES, ConfigError, VakaError
 
 OK, FAILED, USAGE = 0, 1, 2  # 3 is ConfigError's
 AUTHENTICATION, APPROVAL, MODEL, LIMIT, TOOL = 4, 5, 6, 7, 8
-BUSY, INTERRUPTED, CLOSED_PIPE, TERMINATED = 75, 130, 141, 143
+BUSY, HUNG_UP, INTERRUPTED, CLOSED_PIPE, TERMINATED = 75, 129, 130, 141, 143
 
 _EXIT_CODE_OVERRIDES = {"model_unavailable": BUSY, "authentication": AUTHENTICATION}
 """Codes that differ from the exception's own: an unavailable model is worth a retry, a refused key is not."""
@@ -51,7 +51,7 @@ def _describe(error: BaseException) -> ErrorDescription:
     if isinstance(error, click.ClickException):
         return ErrorDescription("usage", _usage_message(error), USAGE)
     if isinstance(error, Quit):
-        code = "terminated" if error.exit == TERMINATED else "interrupted"
+        code = "terminated" if error.exit in (HUNG_UP, TERMINATED) else "interrupted"
         return ErrorDescription(code, "stopped by a signal", error.exit)
     if isinstance(error, (KeyboardInterrupt, click.Abort, lazy.cancelled_error())):
         return ErrorDescription("interrupted", "interrupted", INTERRUPTED)

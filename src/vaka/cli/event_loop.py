@@ -10,7 +10,8 @@ from collections.abc import Callable, Coroutine
 from types import FrameType, TracebackType
 from typing import Any, TypeVar
 
-from vaka.cli.errors import INTERRUPTED, TERMINATED, Quit
+from vaka.cli.errors import INTERRUPTED, Quit
+from vaka.cli.stdout import discard_output_of_closed_terminal
 
 T = TypeVar("T")
 
@@ -18,6 +19,9 @@ SHUTDOWN_SECONDS = 2.0
 """Seconds that cancelled tasks get to finish before the loop is closed."""
 FORCE_QUIT_SECONDS = 2.0
 """Seconds within which a second Ctrl-C exits at once."""
+_HANG_UP: signal.Signals | None = getattr(signal, "SIGHUP", None)
+"""The signal that a process gets when its terminal closes; Windows has none."""
+_STOP_SIGNALS = tuple(filter(None, (signal.SIGINT, signal.SIGTERM, _HANG_UP)))
 
 
 def run_loop(work: Coroutine[Any, Any, T]) -> T:
@@ -48,7 +52,7 @@ def _shut_down_loop(loop: asyncio.AbstractEventLoop) -> None:
 class SignalHandler:
     """While entered, a signal calls ``stop`` in the loop; ``before_exit`` runs right before the process exits at once.
 
-    A signal that is ignored stays ignored, as SIGINT is in the background jobs of a shell script.
+    A signal that is ignored stays ignored: SIGINT in the background jobs of a shell script, SIGHUP below ``nohup``.
     """
 
     def __init__(
@@ -63,7 +67,7 @@ class SignalHandler:
 
     def __enter__(self) -> "SignalHandler":
         self._wakeup = _WakeupSocket(self._loop)
-        for number in (signal.SIGINT, signal.SIGTERM):
+        for number in _STOP_SIGNALS:
             if signal.getsignal(number) != signal.SIG_IGN:
                 self._previous_handlers[number] = signal.signal(number, self._on_signal)
         return self
@@ -72,7 +76,8 @@ class SignalHandler:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         for number, before in self._previous_handlers.items():
-            signal.signal(number, before)
+            if signal.getsignal(number) != signal.SIG_IGN:
+                signal.signal(number, before)
         self._wakeup.close()
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
@@ -82,7 +87,10 @@ class SignalHandler:
             os._exit(INTERRUPTED)
         if number == signal.SIGINT:
             self._last_interrupt = now
-        self.code = self.code or (TERMINATED if number == signal.SIGTERM else INTERRUPTED)
+        if number == _HANG_UP:
+            discard_output_of_closed_terminal()
+            signal.signal(number, signal.SIG_IGN)  # the kernel and the shell may both send it; the end is under way
+        self.code = self.code or 128 + number
         self._loop.call_soon_threadsafe(self._stop)
 
 

@@ -13,8 +13,8 @@ import click
 from vaka import __version__
 from vaka.cli import lazy
 from vaka.cli.command_table import COMMANDS, format_examples
-from vaka.cli.errors import CLOSED_PIPE, TERMINATED, USAGE, Quit, describe_error
-from vaka.cli.stdout import flush_stdout
+from vaka.cli.errors import CLOSED_PIPE, USAGE, Quit, describe_error
+from vaka.cli.stdout import discard_output_of_closed_terminal, flush_stdout
 from vaka.core.types.errors import VakaError
 
 GC_THRESHOLD = 50_000
@@ -114,7 +114,7 @@ def _run_command(arguments: list[str], name: str) -> int:
 
 
 def _prepare_process() -> None:
-    """Write UTF-8 whatever the locale is, replace closed streams by /dev/null, and exit in order on SIGTERM."""
+    """Write UTF-8 in every locale, replace closed streams by /dev/null, and exit in order on SIGTERM and SIGHUP."""
     sys.stdout, sys.stderr = sys.stdout or _open_devnull(), sys.stderr or _open_devnull()
     for stream in (sys.stdout, sys.stderr):
         reconfigure: Any = getattr(stream, "reconfigure", None)
@@ -122,9 +122,14 @@ def _prepare_process() -> None:
             reconfigure(encoding="utf-8", errors="replace")
 
     def terminate(number: int, frame: FrameType | None) -> None:
-        raise Quit(TERMINATED)
+        discard_output_of_closed_terminal()
+        if number != signal.SIGTERM:
+            signal.signal(number, signal.SIG_IGN)  # the kernel and the shell may both send it
+        raise Quit(128 + number)
 
     signal.signal(signal.SIGTERM, terminate)
+    if sys.platform != "win32" and signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:  # nohup ignores it
+        signal.signal(signal.SIGHUP, terminate)
 
 
 def _open_devnull() -> TextIO:

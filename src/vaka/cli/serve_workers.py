@@ -82,8 +82,9 @@ class WorkerSupervisor:
         wake_read, wake_write = os.pipe()
         os.set_blocking(wake_write, False)
         signal.set_wakeup_fd(wake_write)
-        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGCHLD):
-            signal.signal(number, self._note_signal)
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGCHLD):
+            if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN:  # nohup ignores it
+                signal.signal(number, self._note_signal)
         for index in range(self._count):
             self._start(arguments, announce=index == 0)
         while not self._signal:
@@ -96,7 +97,7 @@ class WorkerSupervisor:
         return 128 + self._signal
 
     def _note_signal(self, number: int, frame: FrameType | None) -> None:
-        if number == signal.SIGCHLD:
+        if number == signal.SIGCHLD or (number == signal.SIGHUP and self._signal):
             return
         self._signal = number
         for worker, _ in self._workers if self._stopping else ():  # a second signal waits for no turn

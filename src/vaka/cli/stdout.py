@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import stat
 import sys
 from typing import Any, TextIO
 
@@ -88,3 +89,14 @@ def _descriptor_of(stream: TextIO) -> int | None:
     except (OSError, ValueError):
         return None
     return number if number in (1, 2) else None
+
+
+def discard_output_of_closed_terminal() -> None:
+    """Write to /dev/null instead of a terminal that has been closed, where every write would fail."""
+    for descriptor in {1, 2, *(() if _reserved is None else (_reserved.fileno(),))}:
+        with contextlib.suppress(OSError):  # it may be closed
+            # A closed terminal is a character device that is no terminal any more, isatty(3).
+            if stat.S_ISCHR(os.fstat(descriptor).st_mode) and not os.isatty(descriptor):
+                null = os.open(os.devnull, os.O_WRONLY)
+                os.dup2(null, descriptor)
+                os.close(null)

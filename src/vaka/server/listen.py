@@ -89,8 +89,14 @@ class StoppableServer(uvicorn.Server):
 
     @contextmanager
     def capture_signals(self) -> Generator[None]:
-        """Stop at SIGINT and SIGTERM, without waiting at the second one; the handlers from before come back."""
-        loop, stops = asyncio.get_running_loop(), (signal.SIGINT, signal.SIGTERM)
+        """Stop at SIGINT, SIGTERM and SIGHUP; the handlers from before come back.
+
+        A second SIGINT or SIGTERM does not wait for turns. An ignored SIGHUP, as below ``nohup``, stays ignored.
+        """
+        loop = asyncio.get_running_loop()
+        stops = [signal.SIGINT, signal.SIGTERM]
+        if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:
+            stops.append(signal.SIGHUP)
         for number in stops:
             loop.add_signal_handler(number, self._stop, number)
         try:
@@ -98,8 +104,12 @@ class StoppableServer(uvicorn.Server):
         finally:
             for number in stops:
                 loop.remove_signal_handler(number)
+            if self.signal == signal.SIGHUP:
+                signal.signal(self.signal, signal.SIG_IGN)
 
     def _stop(self, number: int) -> None:
+        if number == signal.SIGHUP and self.signal == number:
+            return  # the kernel and the shell may both send it when a terminal closes
         if self.should_exit:
             self.force_exit = True
             self._service.hurry()

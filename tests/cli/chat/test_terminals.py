@@ -12,6 +12,7 @@ from tests.cli.chat.chat_terminal import ChatTerminal
 from tests.cli.shell import TIMEOUT, Shell, call_line, say_line
 
 WORDS = ("--model", "scripted:script.jsonl", "--agent", "agent.py", "--allow", "gate", "--session", "s")
+STOPPED = ("turn.interrupted", "turn.cancelled")
 
 
 def open_gate(shell: Shell) -> None:
@@ -27,21 +28,65 @@ def test_keys_that_are_typed_before_the_chat_is_ready_are_its_first_input(shell:
         assert "❯ An early question." in chat.text
 
 
-def test_a_closed_terminal_ends_the_chat_and_the_turn_goes_on_in_another_one(shell: Shell) -> None:
+def test_a_closed_terminal_interrupts_the_turn_of_a_chat_which_another_one_continues(shell: Shell) -> None:
+    shell.write_script(call_line("hang"), say_line("It is done."))
+    with ChatTerminal(shell, *WORDS, "--allow", "hang").expect_prompt("❯") as chat:
+        chat.say("Wait for it.")
+        chat.expect("○ hang")
+        chat.close()
+        assert chat.process.wait(TIMEOUT) == 129
+    assert shell.event_types("s")[-2] == "tool.failed"
+    assert shell.event_types("s")[-1] in STOPPED
+    with ChatTerminal(shell, *WORDS).expect_prompt("❯") as chat:
+        chat.say("Go on.")
+        chat.expect("It is done.")
+
+
+def test_a_closed_terminal_ends_a_chat_that_waits_for_a_prompt(shell: Shell) -> None:
+    shell.write_script(say_line("Hello."))
+    with ChatTerminal(shell, *WORDS).expect_prompt("❯") as chat:
+        chat.say("Hello?")
+        chat.expect("Hello.")
+        chat.close()
+        assert chat.process.wait(TIMEOUT) == 129
+    assert shell.event_types("s")[-1] == "turn.completed"
+
+
+def test_a_hang_up_restores_a_terminal_that_stays_open(shell: Shell) -> None:
+    shell.write_script(call_line("hang"))
+    with ChatTerminal(shell, *WORDS, "--allow", "hang").expect_prompt("❯") as chat:
+        chat.say("Wait.")
+        chat.expect("○ hang")
+        chat.process.send_signal(signal.SIGHUP)
+        assert chat.wait_exit() == 129
+        assert b"\x1b[?2004l" in chat.written  # pastes are marked no more
+    assert shell.event_types("s")[-1] in STOPPED
+
+
+def test_a_closed_terminal_ends_a_run_and_the_command_that_it_runs(shell: Shell) -> None:
+    os.mkfifo(shell.folder / "pipe")
+    script = "echo started; exec sleep 600 > pipe"
+    shell.write_script(call_line("Bash", command=script))
+    words = ("Go.", "--model", "scripted:script.jsonl", "--allow", "Bash", "--session", "s")
+    with ChatTerminal(shell, *words, command="run") as run:
+        run.expect("Bash")
+        with (shell.folder / "pipe").open() as pipe:  # opens when the command writes to it
+            run.close()
+            assert run.process.wait(TIMEOUT) == 129
+            assert pipe.read() == ""  # ends when the command has ended
+    assert shell.event_types("s")[-2:] == ["tool.failed", "turn.interrupted"]
+
+
+def test_nohup_keeps_a_run_whose_terminal_is_closed(shell: Shell) -> None:
     os.mkfifo(shell.folder / "go")
     shell.write_script(call_line("gate", path="go"), say_line("It is done."))
-    with ChatTerminal(shell, *WORDS).expect_prompt("❯") as chat:
-        chat.say("Wait for it.")
-        chat.expect("○ gate")
-        chat.close()
-        chat.process.wait(TIMEOUT)
-    ended = "turn.interrupted" in shell.event_types("s")  # the end of the input came before the signal
-    with ChatTerminal(shell, *WORDS).expect_prompt("❯") as chat:
-        chat.expect("interrupted" if ended else "unfinished work")
-        chat.say("Go on." if ended else "/resume")
-        if not ended:
-            open_gate(shell)
-        chat.expect("It is done.")
+    with ChatTerminal(shell, "Go.", *WORDS, command="run", before=["nohup"]) as run:
+        run.expect("nohup")
+        with (shell.folder / "go").open("w") as pipe:  # opens when the tool reads it
+            run.close()
+            pipe.write("open")
+        assert run.process.wait(TIMEOUT) == 0
+    assert "It is done." in (shell.folder / "nohup.out").read_text().splitlines()
 
 
 def test_a_chat_that_ignores_the_hang_up_ends_with_its_terminal(shell: Shell) -> None:

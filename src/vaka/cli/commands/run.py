@@ -92,7 +92,7 @@ def run(words: tuple[str, ...], **flags: Any) -> None:
     that stays silent is not waited for, unless - is given.
 
     Exit codes: 0 ok, 1 failed, 2 usage, 3 configuration, 4 authentication, 5 approval refused or needed, 6 model,
-    7 limit, 8 tool, 75 busy or try again, 130 interrupted, 143 terminated.
+    7 limit, 8 tool, 75 busy or try again, 129 terminal closed, 130 interrupted, 143 terminated.
     """
     file = flags["file"].absolute() if flags["file"] is not None else None  # the session may be in another folder
     report = Report(flags["output"] or "text", quiet=flags["quiet"], verbose=flags["verbose"], file=file)

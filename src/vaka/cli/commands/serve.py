@@ -17,9 +17,9 @@ from vaka.agents.react import Agent
 from vaka.cli import lazy, options
 from vaka.cli.bootstrap import config_context, load_flag_settings, print_notes, runtime_from_settings
 from vaka.cli.build_agent import DEFAULT_AGENT, MissingModel, apply_model_flags, load_agent_of_flags
-from vaka.cli.errors import INTERRUPTED, TERMINATED, Quit, UsageError
+from vaka.cli.errors import TERMINATED, Quit, UsageError
 from vaka.cli.serve_workers import SupervisorWatch, WorkerSupervisor, take_socket
-from vaka.cli.stdout import echo, flush_stdout, own_stdout, reserve_stdout
+from vaka.cli.stdout import discard_output_of_closed_terminal, echo, flush_stdout, own_stdout, reserve_stdout
 from vaka.config.model_tables import InvalidTable
 from vaka.config.server_tables import FEATURE_NAMES, JwtTable, ServerTable, check_names
 from vaka.config.settings import Settings, data_folder, redact_setting, user_config_file
@@ -273,6 +273,7 @@ async def _serve(
             running = await record_address(runtime.store.values, address, pid)
         await server.serve([listener])
     finally:
+        discard_output_of_closed_terminal()
         if running is not None:
             await running.remove()
         ended = await close_in_time(runtime, service)
@@ -282,7 +283,7 @@ async def _serve(
         click.echo("turns are unfinished; they continue when the server starts again", err=True)
         sys.stderr.flush()
         os._exit(TERMINATED)  # a turn that is cancelled now could not continue
-    return {2: INTERRUPTED, 15: TERMINATED}.get(server.signal, 0)
+    return 128 + server.signal if server.signal else 0
 
 
 def _reachable_address(address: tuple[str, int]) -> str:

@@ -2,6 +2,7 @@
 
 import asyncio
 import codecs
+import errno
 import os
 import re
 import select
@@ -91,10 +92,20 @@ def _read_available() -> bytes:
     return _read_stdin(SILENCE_SECONDS)
 
 
+def _read_chunk_of_stdin() -> bytes:
+    """Return the next bytes, none at the end or if stdin cannot be read: nohup opens it for writing only."""
+    try:
+        return os.read(sys.stdin.fileno(), _READ_BYTES)
+    except OSError as error:
+        if error.errno != errno.EBADF:
+            raise
+        return b""
+
+
 def _read_stdin(silence: float | None) -> bytes:
     """Read to the end, or until stdin has sent nothing for ``silence`` seconds."""
     data = bytearray()
-    while chunk := os.read(sys.stdin.fileno(), _READ_BYTES):
+    while chunk := _read_chunk_of_stdin():
         data += chunk
         if len(data) > MAX_STDIN_BYTES:
             limit = f"{MAX_STDIN_BYTES // _MIB} MB"
