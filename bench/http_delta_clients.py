@@ -9,6 +9,7 @@ import sys
 import time
 import warnings
 from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from typing import Any
 
 import httpx2
@@ -23,8 +24,22 @@ MODES = ("b1", "b1-fast", "b20")
 """One event in a segment with pauses; the same without pauses; twenty events in a segment."""
 
 
-def make_adapter(wire: str, url: str) -> Any:
-    """Return vaka's adapter for a wire API."""
+@asynccontextmanager
+async def open_adapter(wire: str, url: str, *, use_aiohttp: bool = True) -> AsyncGenerator[Any]:
+    """Yield vaka's adapter for a wire API, with the connections of a server, or those of the command line."""
+    from vaka.models.transport.aiohttp_transport import AiohttpTransport
+    from vaka.models.transport.pool import ConnectionPool
+
+    http = ConnectionPool(direct=AiohttpTransport if use_aiohttp else None)
+    model = _make_adapter(wire, url, http)
+    try:
+        yield model
+    finally:
+        await model.close()
+        await http.close()
+
+
+def _make_adapter(wire: str, url: str, http: Any) -> Any:
     from vaka.models.transport.client import Account
 
     prefix = "/v1beta" if wire == "gemini" else "/v1"
@@ -32,21 +47,21 @@ def make_adapter(wire: str, url: str) -> Any:
     if wire == "chat":
         from vaka.models.openai_chat.model import OpenAIChat
 
-        return OpenAIChat("m", account)
+        return OpenAIChat("m", account, http=http)
     if wire == "responses":
         from vaka.models.openai_responses.model import OpenAIResponses
 
-        return OpenAIResponses("m", account)
+        return OpenAIResponses("m", account, http=http)
     if wire == "anthropic":
         from vaka.models.anthropic.model import Anthropic
 
-        return Anthropic("m", account)
+        return Anthropic("m", account, http=http)
     from vaka.models.gemini.model import Gemini
 
-    return Gemini("m", account)
+    return Gemini("m", account, http=http)
 
 
-def read_through_runtime(wire: str) -> ReadStream:
+def read_through_runtime(wire: str, *, use_aiohttp: bool = True) -> ReadStream:
     """vaka, from the socket to one follower of the session."""
 
     async def read(url: str) -> int:
@@ -54,15 +69,13 @@ def read_through_runtime(wire: str) -> ReadStream:
         from vaka.core.types.progress import MessageSnapshot, TextDelta
 
         seen = 0
-        model = make_adapter(wire, url)
-        async with vaka.Runtime() as runtime:
+        async with open_adapter(wire, url, use_aiohttp=use_aiohttp) as model, vaka.Runtime() as runtime:
             session = await runtime.open(vaka.Agent("talker", model=model))
             async for event in session.stream("hi"):
                 if isinstance(event.data, TextDelta):
                     seen += len(event.data.text)
                 elif isinstance(event.data, MessageSnapshot):
                     seen = len(event.data.text)
-        await model.close()
         return seen
 
     return read
@@ -76,11 +89,11 @@ def read_with_adapter(wire: str) -> ReadStream:
         from vaka.core.types.message import Text, UserMessage
 
         seen = 0
-        model = make_adapter(wire, url)
-        async for chunk in model.stream(Prompt(messages=(UserMessage(content=(Text(text="hi"),)),))):
-            if isinstance(chunk, TextChunk):
-                seen += len(chunk.text)
-        await model.close()
+        prompt = Prompt(messages=(UserMessage(content=(Text(text="hi"),)),))
+        async with open_adapter(wire, url) as model:
+            async for chunk in model.stream(prompt):
+                if isinstance(chunk, TextChunk):
+                    seen += len(chunk.text)
         return seen
 
     return read
@@ -255,6 +268,7 @@ async def read_google_genai(url: str) -> int:
 WIRES = ("chat", "responses", "anthropic", "gemini")
 CLIENTS: dict[str, ReadStream] = {
     **{f"ours {wire}": read_through_runtime(wire) for wire in WIRES},
+    **{f"httpx2 {wire}": read_through_runtime(wire, use_aiohttp=False) for wire in WIRES},
     **{f"alone {wire}": read_with_adapter(wire) for wire in WIRES},
     **{f"bare {wire}": read_with_httpx(wire) for wire in WIRES},
     "nothing": receive_only,

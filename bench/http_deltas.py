@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from contextlib import aclosing, contextmanager
 from importlib import metadata
 
-from bench.http_delta_clients import MODES, WIRES, make_adapter
+from bench.http_delta_clients import MODES, WIRES, open_adapter
 from bench.measure import percentile, subprocess_environment
 from bench.row import Row
 
@@ -53,7 +53,7 @@ def measure_client(name: str, url: str, words: int, repeats: int) -> dict[str, l
 def measure_deltas(quick: bool) -> list[Row]:
     """Measure all clients in turns, several times."""
     words, rounds = (2000, 1) if quick else (3000, 2)
-    names = [*(f"{kind} {wire}" for wire in WIRES for kind in ("ours", "bare", "alone")), *PEERS, "nothing"]
+    names = [*(f"{kind} {wire}" for wire in WIRES for kind in ("ours", "httpx2", "bare", "alone")), *PEERS, "nothing"]
     found: dict[str, dict[str, list[float]]] = {name: {mode: [] for mode in MODES} for name in names}
     with run_server() as url:
         for _ in range(rounds):
@@ -70,7 +70,8 @@ def measure_deltas(quick: bool) -> list[Row]:
 
 def _row_of_ours(wire: str, mode: str, found: dict[str, dict[str, list[float]]], floor: float) -> Row:
     mine, bare = found[f"ours {wire}"][mode], found[f"bare {wire}"][mode]
-    alone = statistics.median(found[f"alone {wire}"][mode])
+    alone, httpx2 = (statistics.median(found[f"{kind} {wire}"][mode]) for kind in ("alone", "httpx2"))
+    parts = f"to chunks only {alone:.1f}; receiving the bytes alone {floor:.1f}"
     return Row(
         name=f"delta over HTTP, {wire}, {MODE_DESCRIPTIONS[mode]}",
         value=statistics.median(mine),
@@ -81,7 +82,7 @@ def _row_of_ours(wire: str, mode: str, found: dict[str, dict[str, list[float]]],
         store="memory",
         raw=statistics.median(bare),
         ratio=statistics.median(mine) / statistics.median(bare),
-        note=f"to a follower; to chunks only {alone:.1f}; receiving the bytes alone {floor:.1f}; raw: httpx2 + msgspec",
+        note=f"to a follower, over aiohttp; over httpx2 {httpx2:.1f}; {parts}; raw: httpx2 + msgspec",
     )
 
 
@@ -107,15 +108,14 @@ async def _measure_lags(url: str, streams: int, words: int) -> list[float]:
     lags: list[float] = []
 
     async def one(number: int) -> None:
-        model = make_adapter(WIRES[number % len(WIRES)], f"{url}/tick-w{words}-p20")
-        session = await runtime.open(vaka.Agent("talker", model=model))
-        async with aclosing(session.stream("hi")) as events:
-            async for event in events:
-                if isinstance(event.data, TextDelta):
-                    for at in range(0, len(event.data.text), 16):
-                        sent = int(event.data.text[at : at + 16])
-                        lags.append((time.monotonic_ns() - sent) / 1e6)
-        await model.close()
+        async with open_adapter(WIRES[number % len(WIRES)], f"{url}/tick-w{words}-p20") as model:
+            session = await runtime.open(vaka.Agent("talker", model=model))
+            async with aclosing(session.stream("hi")) as events:
+                async for event in events:
+                    if isinstance(event.data, TextDelta):
+                        for at in range(0, len(event.data.text), 16):
+                            sent = int(event.data.text[at : at + 16])
+                            lags.append((time.monotonic_ns() - sent) / 1e6)
 
     async with vaka.Runtime() as runtime:
         await asyncio.gather(*(one(number) for number in range(streams)))
