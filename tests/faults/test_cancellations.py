@@ -1,22 +1,32 @@
 """Runs that are cancelled, interrupted or aborted anywhere: their logs are valid, and the sessions continue."""
 
 import asyncio
+import gc
 import random
+import warnings
 from collections import Counter
-from contextlib import aclosing
+from collections.abc import AsyncGenerator, Coroutine
+from contextlib import aclosing, asynccontextmanager
+from pathlib import Path
+from typing import Any
 
 import pytest
+from starlette.requests import Request
 
 from tests.faults import log_checks
 from tests.faults.crash_run import ANSWER, ONCE_TOOLS, REQUEST, EffectLedger, make_agent
 from vaka.agents.react import Agent
+from vaka.core.ports.store import Store
 from vaka.core.ports.tool import ToolContext
 from vaka.core.types.control import InterruptRequested
 from vaka.core.types.errors import Closed, NotFound, TurnError
 from vaka.core.types.event import Event
+from vaka.core.types.ids import SessionId
 from vaka.core.types.progress import TurnCancelled, TurnCompleted, TurnInterrupted
 from vaka.runtime.runtime import Runtime
 from vaka.runtime.session import Session
+from vaka.server.problems import Problem
+from vaka.server.sse import wait_while_connected
 from vaka.stores.memory import MemoryStore
 from vaka.testing.clock import FakeClock
 
@@ -85,6 +95,28 @@ def check_log(log: list[Event], effects: MemoryLedger, seed: int) -> str:
     return last.type
 
 
+@asynccontextmanager
+async def nothing_reported() -> AsyncGenerator[None]:
+    """Fail if asyncio reports an error that was not retrieved, or Python a coroutine that was never awaited."""
+    reports: list[str] = []
+
+    def report(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        reports.append(f"{context['message']}: {context.get('exception')!r}")
+
+    loop = asyncio.get_running_loop()
+    loop.set_exception_handler(report)
+    try:
+        with warnings.catch_warnings(record=True) as warned:
+            warnings.simplefilter("always")
+            yield
+            gc.collect()
+            await asyncio.sleep(0)
+    finally:
+        loop.set_exception_handler(None)
+    assert reports == []
+    assert [str(warning.message) for warning in warned if "never" in str(warning.message)] == []
+
+
 async def run_cancellations(seeds: range) -> Counter[str]:
     effects = MemoryLedger()
     captain = make_agent(effects)
@@ -109,12 +141,61 @@ async def run_cancellations(seeds: range) -> Counter[str]:
 
 
 async def test_runs_stopped_anywhere_leave_valid_logs() -> None:
-    ends = await run_cancellations(range(250))
+    async with nothing_reported():
+        ends = await run_cancellations(range(250))
     assert {"turn.completed", "turn.cancelled", "turn.interrupted"} <= set(ends)
 
 
 @pytest.mark.exhaustive
 @pytest.mark.timeout(900)
 async def test_ten_thousand_runs_stopped_anywhere_leave_valid_logs() -> None:
-    ends = await run_cancellations(range(10_000))
+    async with nothing_reported():
+        ends = await run_cancellations(range(10_000))
     assert ends.total() == 10_000
+
+
+async def cancel_after(steps: int, work: Coroutine[Any, Any, object]) -> None:
+    """Run work, and cancel it after some steps of the event loop."""
+    task = asyncio.create_task(work)
+    for _ in range(steps):
+        await asyncio.sleep(0)
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+
+
+async def append_at_wrong_head(store: Store, session: SessionId) -> None:
+    """Claim a session and append where its head is not, which fails."""
+    term = await store.events.claim(session)
+    await store.events.append(session, [], head=7, term=term)
+
+
+@pytest.mark.parametrize("place", ["sqlite", "postgres"])
+async def test_cancelled_callers_of_a_store_that_fails_report_nothing(
+    place: str, tmp_path: Path, postgres_dsn: str
+) -> None:
+    url = f"sqlite:///{tmp_path / 'vaka.db'}" if place == "sqlite" else postgres_dsn
+    async with nothing_reported(), Runtime(store=url, ask="deny") as runtime:
+        captain = make_agent(MemoryLedger())
+        for steps in range(40):
+            await cancel_after(steps, append_at_wrong_head(runtime.store, SessionId(f"a{steps}")))
+            session = await runtime.open(captain, id=f"s{steps}")
+            running = asyncio.create_task(session.run(REQUEST))
+            await cancel_after(steps, session.run("Another request."))
+            await cancel_after(steps, runtime.store.events.wait(SessionId(f"s{steps}"), after=10_000))
+            running.cancel()
+            await asyncio.gather(running, return_exceptions=True)
+
+
+async def test_work_that_fails_after_its_client_has_left_is_not_reported() -> None:
+    async def disconnect() -> dict[str, Any]:
+        return {"type": "http.disconnect"}
+
+    async def fail_when_cancelled() -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            raise TurnError("the turn has ended")
+
+    async with nothing_reported():
+        with pytest.raises(Problem, match="the client left"):
+            await wait_while_connected(Request({"type": "http"}, disconnect), fail_when_cancelled())

@@ -80,6 +80,7 @@ class WorkerProcess(asyncio.SubprocessProtocol):
             self._timer.cancel()
         if not self.ready.done():
             self.ready.set_exception(ScriptError(self.failure))
+            self.ready.exception()  # mark it as retrieved: the waiter may be cancelled
         if not self.exit_future.done():
             self.exit_future.set_result(None)
 

@@ -271,6 +271,7 @@ class SessionDriver:
         """Return once the first event is in the store, or the driver has ended."""
         if self._task is not None and not self.log.head and not self.waiting_for_claim:
             changed = asyncio.ensure_future(self.log.wait_for_change())
+            changed.add_done_callback(_retrieve_error)
             try:
                 await asyncio.wait([changed, self._task], return_when=asyncio.FIRST_COMPLETED)
             finally:
@@ -354,6 +355,7 @@ class SessionDriver:
     async def _wait_for_writer(self, head: int) -> int:
         """Return the new head once the log has moved, or after a second: a writer that dies sends no notification."""
         moved = asyncio.ensure_future(self.store.events.wait(self.session, after=head))
+        moved.add_done_callback(_retrieve_error)
         finished = asyncio.ensure_future(self._finished.wait())
         try:
             await asyncio.wait([moved, finished], timeout=WRITER_WAIT, return_when=asyncio.FIRST_COMPLETED)
@@ -504,3 +506,9 @@ class SessionDriver:
         self.log.listeners = []  # no reference cycle is left to the garbage collector
         for follower in self._followers:
             follower.end(self.error)
+
+
+def _retrieve_error(done: "asyncio.Future[Any]") -> None:
+    """Mark the error of a future as retrieved: its waiter may be cancelled, and asyncio would report it."""
+    if not done.cancelled():
+        done.exception()

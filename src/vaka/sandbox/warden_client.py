@@ -304,6 +304,7 @@ class SandboxedProcess:
         elif "refused" in report:
             if not self._start_future.done():
                 self._start_future.set_exception(SandboxError(report["refused"]))
+                self._start_future.exception()  # mark it as retrieved: the waiter may be cancelled
         elif "code" in report:
             self.kill_reason = report["why"]
             if not self._exit_code_future.done():

@@ -297,6 +297,9 @@ async def wait_while_connected(
         working.cancel()
         leaving.cancel()
         await asyncio.wait((working, leaving))
+        for task in (working, leaving):
+            if not task.cancelled():
+                task.exception()  # marks it as retrieved: the caller may be cancelled, or the client has left
     if on_leave is not None:
         await on_leave()
     raise Problem(CLIENT_LEFT, "disconnected", "the client left before the answer was complete")
