@@ -11,6 +11,8 @@ from typing import Protocol
 
 import msgspec
 
+from vaka.system.event_loops import start_program
+
 MAX_OUTPUT_BYTES = 1024 * 1024
 """Bytes of each stream that are kept; the rest is read and dropped."""
 DRAIN_SECONDS = 0.2
@@ -47,8 +49,8 @@ async def run_command(
         stdin.write(payload)
         stdin.seek(0)
         try:
-            process = await asyncio.create_subprocess_exec(
-                "/bin/sh", "-c", command, cwd=cwd or None, env=dict(env), start_new_session=True,
+            process = await start_program(
+                ["/bin/sh", "-c", command], cwd=cwd or None, env=env, start_new_session=True,
                 stdin=stdin, stdout=stdout.writer, stderr=stderr.writer,
             )  # fmt: skip
         except (OSError, ValueError) as error:

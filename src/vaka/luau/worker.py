@@ -98,7 +98,7 @@ class WorkerProcess(asyncio.SubprocessProtocol):
     def send(self, command: wire.WorkerCommand) -> None:
         """Send a command, unless the worker has failed."""
         pipe: Any = self._transport.get_pipe_transport(0) if self._transport and not self.failure else None
-        if pipe is not None:
+        if pipe is not None and not pipe.is_closing():  # uvloop raises RuntimeError for a closed pipe
             pipe.write(wire.encode_frame(command))
 
     def program_number(self, program: Program) -> int:

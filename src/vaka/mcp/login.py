@@ -18,6 +18,7 @@ from vaka.core.types.errors import McpError
 from vaka.mcp.definition import McpServer
 from vaka.mcp.logins import LoginStore, McpLogin
 from vaka.mcp.oauth import locked_login, origin_of, with_token
+from vaka.system.event_loops import write_to_stream
 
 LOGIN_SECONDS = 300.0
 """How long the user has to log in."""
@@ -199,7 +200,7 @@ class _BrowserAnswers:
             async with asyncio.timeout(REQUEST_SECONDS):
                 head = await reader.readuntil(b"\r\n\r\n")
                 status, text = self._take(head.split(b"\r\n", 1)[0].decode("ascii", "replace"))
-                writer.write(_make_page(status, text))
+                write_to_stream(writer, _make_page(status, text))
                 await writer.drain()
         except (TimeoutError, OSError, ValueError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
             pass  # what is not a request of a browser gets no answer

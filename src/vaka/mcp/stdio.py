@@ -13,6 +13,7 @@ from typing import Protocol, TypeAlias
 
 from vaka.core.types.errors import McpError
 from vaka.mcp.definition import McpServer
+from vaka.system.event_loops import start_program, write_to_stream
 from vaka.system.parent_death import bind_to_parent
 
 READ_BYTES = 1 << 16
@@ -69,7 +70,7 @@ class _Pipes:
         return await self.output.read(READ_BYTES)
 
     async def write(self, data: bytes) -> None:
-        self.input.write(data)
+        write_to_stream(self.input, data)
         await self.input.drain()
 
     async def copy_errors(self, log: ServerLog) -> None:
@@ -139,13 +140,13 @@ def process_starter(
         cwd = server.cwd or folder or None
         _check_program(server.command, env, cwd)
         try:
-            process = await asyncio.create_subprocess_exec(
-                *bind_to_parent([server.command, *server.args]), env=env, cwd=cwd,
+            process = await start_program(
+                bind_to_parent([server.command, *server.args]), env=env, cwd=cwd,
                 stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
                 start_new_session=True, limit=1 << 20,
             )  # fmt: skip
         except FileNotFoundError as error:
-            missing = server.cwd if server.cwd and error.filename == server.cwd else server.command
+            missing = cwd if cwd and error.filename == cwd else server.command
             raise McpError(f"there is no {missing!r}; install it, or correct the definition") from error
         except (OSError, ValueError) as error:
             raise McpError(f"{server.command!r} cannot be started: {error}") from error

@@ -17,6 +17,7 @@ from urllib.parse import urlsplit
 from vaka.core.ports.net import NetVerdict
 from vaka.core.types.errors import ConfigError, SandboxError
 from vaka.matching.hosts import HostPattern, IPAddress, parse_host_pattern, unmap_ipv4
+from vaka.system.event_loops import write_to_stream
 
 DecideURL: TypeAlias = Callable[[str], NetVerdict]
 """``Network.decide``: whether the network rules allow a URL."""
@@ -164,9 +165,9 @@ class Proxy:
             server_reader, server_writer = await self._connect(host, port)
         with contextlib.closing(server_writer):
             if method == "CONNECT":
-                writer.write(b"HTTP/1.1 200 Connection established\r\n\r\n")
+                write_to_stream(writer, b"HTTP/1.1 200 Connection established\r\n\r\n")
             else:
-                server_writer.write(first)
+                write_to_stream(server_writer, first)
             await asyncio.gather(_relay(reader, server_writer, length), _relay(server_reader, writer, close=True))
 
     async def _connect(self, host: str, port: int) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
@@ -266,10 +267,10 @@ async def _relay(
             chunk = await reader.read(CHUNK_BYTES if remaining is None else min(CHUNK_BYTES, remaining))
             if not chunk:
                 break
-            writer.write(chunk)
+            write_to_stream(writer, chunk)
             await writer.drain()
             remaining = None if remaining is None else remaining - len(chunk)
-        if remaining is None and writer.can_write_eof():
+        if remaining is None and not writer.is_closing() and writer.can_write_eof():
             writer.write_eof()
     if close:
         writer.close()
@@ -280,7 +281,7 @@ async def _send_refusal(writer: asyncio.StreamWriter, refusal: ProxyRefusal) -> 
     words = {400: "Bad Request", 403: "Forbidden", 411: "Length Required", 431: "Too Large", 502: "Bad Gateway"}
     head = f"HTTP/1.1 {refusal.status} {words[refusal.status]}\r\nContent-Length: {len(body)}\r\nConnection: close\r\n"
     with contextlib.suppress(OSError):
-        writer.write(head.encode() + b"Content-Type: text/plain; charset=utf-8\r\n\r\n" + body)
+        write_to_stream(writer, head.encode() + b"Content-Type: text/plain; charset=utf-8\r\n\r\n" + body)
         await writer.drain()
 
 

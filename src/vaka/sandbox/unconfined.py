@@ -14,6 +14,7 @@ from vaka.core.ports.sandbox import Command, Process
 from vaka.core.types.errors import SandboxError
 from vaka.core.types.progress import OutputStream
 from vaka.sandbox.sensitive import build_command_environment
+from vaka.system.event_loops import start_program, write_to_stream
 
 CHUNK_BYTES = 64 * 1024
 
@@ -25,8 +26,8 @@ async def start_portable_process(command: Command, env: Mapping[str, str]) -> "P
     if not command.argv or not command.argv[0]:
         raise SandboxError("a command needs at least the name of a program")
     try:
-        child = await asyncio.create_subprocess_exec(
-            *command.argv, cwd=command.cwd, env=dict(env), stdin=PIPE, stdout=PIPE, stderr=PIPE, limit=CHUNK_BYTES,
+        child = await start_program(
+            command.argv, cwd=command.cwd, env=env, stdin=PIPE, stdout=PIPE, stderr=PIPE, limit=CHUNK_BYTES,
             start_new_session=not _IS_WINDOWS,
         )  # fmt: skip
     except (OSError, ValueError) as error:
@@ -76,13 +77,10 @@ class PortableProcess:
             for start in range(0, len(data), CHUNK_BYTES):
                 try:
                     await writer.drain()  # first: a cancelled call may have left data in the buffer
-                    if not writer.is_closing():
-                        writer.write(data[start : start + CHUNK_BYTES])
-                        await writer.drain()
-                        continue
-                except ConnectionError:
-                    pass
-                raise SandboxError("the stdin of the command is closed")
+                    write_to_stream(writer, data[start : start + CHUNK_BYTES])
+                    await writer.drain()
+                except ConnectionError as error:
+                    raise SandboxError("the stdin of the command is closed") from error
 
     def close_stdin(self) -> None:
         """Close stdin: the command reads the end of the file."""
@@ -131,7 +129,7 @@ class PortableProcess:
         if writer is None:
             return
         with contextlib.suppress(ConnectionError):
-            writer.write(stdin)
+            write_to_stream(writer, stdin)
             await writer.drain()
         writer.close()
         with contextlib.suppress(ConnectionError):

@@ -23,6 +23,7 @@ from urllib.parse import unquote, urlsplit
 import msgspec
 
 from vaka.core.types.errors import InvalidInput
+from vaka.system.event_loops import write_to_stream
 from vaka.testing.models import ScriptLine
 from vaka.testing.wires import WIRE_FORMATS, ScriptedFailure, WireFormat, parse_answer
 
@@ -228,7 +229,7 @@ class _ClientConnection:
             return
         if pack:
             await self._write(pack.flush(), fault)
-        self._writer.write(b"0\r\n\r\n" if fault.content_length is None else b"")
+        write_to_stream(self._writer, b"0\r\n\r\n" if fault.content_length is None else b"")
         await self._writer.drain()
 
     def _write_head(self, head: _ResponseHead, fault: Fault) -> None:
@@ -243,13 +244,15 @@ class _ClientConnection:
         headers |= {name.lower(): value for name, value in fault.headers.items()}
         status = fault.status if fault.status != 200 else head.status
         lines = [f"HTTP/1.1 {status} Answer", *(f"{name}: {value}" for name, value in headers.items())]
-        self._writer.write("\r\n".join([*lines, "", ""]).encode("latin-1"))
+        write_to_stream(self._writer, "\r\n".join([*lines, "", ""]).encode("latin-1"))
 
     async def _write(self, data: bytes, fault: Fault) -> None:
         if self._reader.at_eof():
             raise ConnectionResetError("the client has disconnected")
         if data:
-            self._writer.write(data if fault.content_length is not None else b"%x\r\n%b\r\n" % (len(data), data))
+            write_to_stream(
+                self._writer, data if fault.content_length is not None else b"%x\r\n%b\r\n" % (len(data), data)
+            )
         await self._writer.drain()
         await asyncio.sleep(0)  # a client in this process reads the piece
 

@@ -11,6 +11,7 @@ from vaka.core.ports.files import BatchStat, FileBytes, FileInfo, Files, PartlyL
 from vaka.core.ports.tool import ToolContext
 from vaka.core.types.errors import FileError, InvalidInput
 from vaka.core.types.message import ToolResult
+from vaka.system.event_loops import write_to_stream
 from vaka.text.decoding import is_binary
 from vaka.tools.builtin import regex_worker
 from vaka.tools.builtin.builtin_tool import builtin_tool, cut_text, text_result
@@ -69,7 +70,7 @@ class PythonGrepWorker:
             "multiline": query.multiline, "need": query.needed_results + 1,
         }  # fmt: skip
         try:
-            stdin.write(msgspec.json.encode(order) + b"\n")
+            write_to_stream(stdin, msgspec.json.encode(order) + b"\n")
             async with aclosing(_batch_paths(paths)) as batches:
                 async for batch in batches:
                     pieces = await asyncio.gather(*[_read_first(files, path) for path in batch])
@@ -88,7 +89,7 @@ class PythonGrepWorker:
         while True:
             at += len(data)
             more = len(data) == _CHUNK_BYTES and at < first.info.size
-            stdin.write(msgspec.json.encode({"size": len(data), "more": more}) + b"\n" + data)
+            write_to_stream(stdin, msgspec.json.encode({"size": len(data), "more": more}) + b"\n" + data)
             await stdin.drain()
             if not more:
                 return

@@ -16,6 +16,7 @@ import msgspec
 from vaka.core.ports.tool import ToolContext
 from vaka.core.types.errors import InvalidInput, StoreError
 from vaka.core.types.message import Part, Text, replace_surrogates
+from vaka.system.event_loops import write_to_stream
 from vaka.tools.builtin import regex_worker
 from vaka.tools.builtin.builtin_tool import HOW_TO_READ, output_name_of, store_output
 
@@ -310,10 +311,10 @@ async def filter_lines(
 async def _feed_text(stdin: asyncio.StreamWriter, order: bytes, spool: Spool, start: int) -> None:
     end = spool.size
     with contextlib.suppress(ConnectionError):  # the worker has found enough and ended
-        stdin.write(order)
+        write_to_stream(stdin, order)
         while start < end and (piece := await spool.read(start, min(_CHUNK_BYTES, end - start))):
             start += len(piece)
-            stdin.write(piece)
+            write_to_stream(stdin, piece)
             await stdin.drain()
         stdin.close()
         await stdin.wait_closed()
