@@ -40,6 +40,13 @@ def test_a_server_needs_a_token_and_a_signal_ends_it_in_order(server_shell: Shel
         assert server.stop(signal.SIGTERM) == (143, "")
 
 
+@pytest.mark.parametrize("workers", ["1", "2"])
+def test_a_closed_terminal_ends_a_server_in_order(server_shell: Shell, workers: str) -> None:
+    with start(server_shell, "--workers", workers) as server:
+        assert httpx2.get(f"{server.url}/readyz").json() == {"status": "ready"}
+        assert server.stop(signal.SIGHUP)[0] == 129
+
+
 def test_a_server_without_tokens_listens_on_this_machine_only(server_shell: Shell) -> None:
     refused = server_shell.vaka("serve", "--insecure", "--host", "0.0.0.0", *MODEL)
     assert refused.code == 2
