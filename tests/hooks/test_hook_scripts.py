@@ -166,6 +166,7 @@ def settings_of(folder: Path) -> dict[str, Any]:
 
 
 @pytest.mark.skipif(shutil.which("node") is None, reason="one of the scripts is in JavaScript")
+@pytest.mark.every_loop
 async def test_scripts_in_python_bash_and_javascript_decide_about_a_conversation(tmp_path: Path) -> None:
     parsed = parse_hooks(settings_of(tmp_path))
     assert parsed.problems == ()

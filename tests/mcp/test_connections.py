@@ -116,6 +116,7 @@ async def test_a_server_that_fails_again_is_reported_once() -> None:
     assert [event.type for event in log].count("mcp.changed") == 1
 
 
+@pytest.mark.every_loop
 async def test_a_server_that_ignores_the_end_is_killed_with_its_children(tmp_path: Path) -> None:
     pids = tmp_path / "pids"
     script = f"trap '' TERM; sleep 1000 & echo $! $$ > {pids}; exec 3<&0; {sys.executable} -S -E {SERVER} <&3; wait"

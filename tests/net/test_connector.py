@@ -23,6 +23,7 @@ from vaka.net.connector import Connector
 from vaka.net.rules import NetworkLimits, NetworkRules
 
 
+@pytest.mark.every_loop
 async def test_a_request_is_sent_and_its_response_returned() -> None:
     reply = encode_response(
         b"hi", "201 Created", [("Content-Type", "text/plain"), ("Set-Cookie", "a=1"), ("set-cookie", "b=2")]
@@ -141,6 +142,7 @@ async def test_cancelling_a_request_closes_its_connection() -> None:
         await server.client_closed.wait()
 
 
+@pytest.mark.every_loop
 async def test_cancelling_while_the_body_arrives_closes_the_connection() -> None:
     async def script(request: ReceivedRequest, writer: asyncio.StreamWriter) -> None:
         writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\n12345")

@@ -36,6 +36,7 @@ async def test_a_configured_proxy_resolves_names_itself() -> None:
     assert asked == []
 
 
+@pytest.mark.every_loop
 async def test_https_requests_use_a_tunnel_through_the_proxy() -> None:
     async def refuse(request: ReceivedRequest, writer: asyncio.StreamWriter) -> None:
         writer.write(encode_response(b"", "403 Forbidden"))

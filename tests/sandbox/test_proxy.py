@@ -164,6 +164,7 @@ def test_invalid_host_patterns_are_refused(text: str) -> None:
         parse_allowed_host(text)
 
 
+@pytest.mark.every_loop
 async def test_a_request_is_forwarded_with_the_host_that_was_checked(server: RecordingServer) -> None:
     async with Proxy([f"127.0.0.1:{server.port}"], ALLOW_LOCAL) as proxy:
         answer = await send_raw(
@@ -179,6 +180,7 @@ async def test_a_request_is_forwarded_with_the_host_that_was_checked(server: Rec
     ]
 
 
+@pytest.mark.every_loop
 async def test_a_tunnel_relays_in_both_directions(server: RecordingServer) -> None:
     async with Proxy([f"127.0.0.1:{server.port}"], ALLOW_LOCAL) as proxy:
         answer = await send_raw(

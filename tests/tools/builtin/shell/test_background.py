@@ -52,6 +52,7 @@ async def read_output(bench: ShellHarness, id: str, **more: Any) -> ToolResult:
     return await bench.call("BashOutput", task_id=id, **more)
 
 
+@pytest.mark.every_loop
 async def test_a_background_command_continues_after_the_turn_and_its_output_is_read_once(bench: ShellHarness) -> None:
     started = await bench.bash("echo one; read -r < go; echo two; exit 7", run_in_background=True)
     assert started.text == (
@@ -264,6 +265,7 @@ async def test_a_filter_with_many_matches_continues_at_the_next_call(bench: Shel
     await bench.shells.end_all()
 
 
+@pytest.mark.every_loop
 async def test_a_filter_cuts_long_lines_and_counts_the_bytes_consumed(bench: ShellHarness) -> None:
     id = await start_task(bench, """python3 -c "print('x' + 'ü' * 1500000)"; read -r < go; echo after; printf rest""")
     shell = bench.shells.find(SessionId("s"), id)
