@@ -34,7 +34,7 @@ def test_errors_of_backups_have_the_exit_codes_of_others_and_no_password(shell: 
     assert shell.vaka("store", "restore", "missing.backup").code == 2
     assert shell.vaka("store", "backup", "a.backup", "--store", "memory:").code == 2
     assert shell.vaka("store", "backup", "none/a.backup", "--store", "sqlite:///none.db").code in {2, 3}
-    address = "postgresql://kim:hunter2@127.0.0.1:1/vaka"
+    address = "postgresql://kim:hunter2@127.0.0.1:1/vaka"  # not a secret
     for words in (("backup", "b.backup"), ("restore", "text.backup")):
         done = shell.vaka("store", *words, "--store", address)
         assert done.code in {2, 3}

@@ -25,7 +25,7 @@ from vaka.testing.clock import FakeClock
 Scripted = Callable[..., Agent]
 KEY = f"ak_abcdefgh_{'x' * 43}"
 HIDDEN = "the caller cannot be authenticated now; the log of the server has the reason"
-DSN = "postgresql://dbuser:dbpassword@127.0.0.1:{port}/dbname"
+DSN = "postgresql://dbuser:dbpassword@127.0.0.1:{port}/dbname"  # not a secret
 
 
 @pytest.fixture
