@@ -8,7 +8,7 @@ from vaka.core.types.control import QuestionAnswered, SessionReverted
 from vaka.core.types.errors import InvalidInput, Suspended
 from vaka.core.types.event import Event
 from vaka.core.types.ids import SessionId
-from vaka.runtime.session_edits import rewind
+from vaka.runtime.session_edits import open_boundary, rewind
 from vaka.stores.memory import MemoryStore
 from vaka.testing.models import ScriptedModel, call, say
 
@@ -68,9 +68,10 @@ async def test_events_offered_during_a_rewind_do_not_stop_it() -> None:
             return await append(*arguments, **more)  # type: ignore[arg-type]  # as they came
 
         store.events.append = late  # type: ignore[method-assign]  # a store that someone is faster than
-        event = await rewind(store, SessionId("s"), "1.3", "2026-01-01T00:00:01.000Z")
+        prefix = await open_boundary(store, SessionId("s"), "1.1")
+        event = await rewind(store, SessionId("s"), prefix, "2026-01-01T00:00:01.000Z")
         assert isinstance(event.data, SessionReverted)
-        assert event.data.to == 3
+        assert event.data.to == 1
 
 
 async def test_a_steered_input_gets_its_own_turn_when_middleware_has_before_agent() -> None:

@@ -13,7 +13,7 @@ from vaka.core.types.event import Event
 from vaka.core.types.ids import JSON, Cursor, Digest, SessionId
 from vaka.core.types.progress import ToolCalled, ToolCompleted
 from vaka.files.snapshots import NO_FILE, FileSnapshots, RestorePlan, overwrite_error, path_of
-from vaka.runtime.session_edits import resolve_seq, rewind
+from vaka.runtime.session_edits import open_boundary, rewind
 
 _EDIT_TOOLS = frozenset({"Write", "Edit", "MultiEdit", "NotebookEdit"})
 _COMMAND_TOOLS = frozenset({"Bash"})
@@ -44,7 +44,8 @@ class _FileHistory(msgspec.Struct):
 
 async def preview_file_rewind(store: Store, files: Files, session: SessionId, to: "Cursor | str") -> FileRewind:
     """Return the effect that ``rewind_with_files`` would have, without changing any file."""
-    history = await _read_file_history(store, session, await resolve_seq(store, session, to))
+    prefix = await open_boundary(store, session, to)
+    history = await _read_file_history(store, session, prefix.seq)
     return _summarize(history, await FileSnapshots(files, store.blobs).plan_restore(history.tokens))
 
 
@@ -57,7 +58,8 @@ async def rewind_with_files(
     content of the files is stored first, and the append that rewinds the session records it: after a crash the same
     call continues, and a rewind to a position after this one undoes it.
     """
-    history = await _read_file_history(store, session, await resolve_seq(store, session, to))
+    prefix = await open_boundary(store, session, to)
+    history = await _read_file_history(store, session, prefix.seq)
     snapshots = FileSnapshots(files, store.blobs)
     plan = await snapshots.plan_restore(history.tokens)
     if plan.changed and not force:
@@ -70,7 +72,7 @@ async def rewind_with_files(
         )
         for step in plan.steps
     ]
-    event = await rewind(store, session, to, timestamp, backups)
+    event = await rewind(store, session, prefix, timestamp, backups)
     try:
         await snapshots.apply_steps(plan.steps, copies)
     except FileError as error:

@@ -1,6 +1,5 @@
 """The state of a GenX agent: a session, or the conversation of a child agent in one, read from the log."""
 
-from collections.abc import Iterable, Sequence
 from contextlib import aclosing
 from datetime import UTC, datetime
 from typing import Any
@@ -29,7 +28,7 @@ from vaka.core.types.message import AssistantMessage, Message, ToolMessage, User
 from vaka.runtime.genx_import import write_imported
 from vaka.runtime.runtime import Runtime
 from vaka.runtime.session import Session
-from vaka.runtime.session_edits import TimedEntry
+from vaka.runtime.session_edits import TimedEntry, find_boundary_before
 from vaka.views.genx import state_id_of
 from vaka.views.genx_import import ImportedTurns, LogEntry
 from vaka.views.genx_state import (
@@ -414,17 +413,17 @@ async def revert_round(runtime: Runtime, session: SessionId) -> None:
     """Rewind a session to before the last inputs in a row that no answer divides; a running turn is interrupted."""
     if await runtime.store.sessions.find(session) is None:
         return
-    opened = await reopen(runtime.store, session)
-    seq = _last_round(opened)
-    if seq:
-        await runtime.rewind(session, Cursor(0, seq - 1), interrupt=True)
+    started = _last_round(await reopen(runtime.store, session))
+    if started:
+        place = await find_boundary_before(runtime.store, session, started)
+        await runtime.rewind(session, Cursor(0, place), interrupt=True)
 
 
 _ANSWERS = (progress.MessageCompleted, progress.ToolCompleted, progress.ToolFailed)
 
 
 def _last_round(opened: OpenedSession) -> int:
-    """Return the seq of the first event of the last round, 0 if there is none."""
+    """Return the ``turn.started`` of the first turn of the last round, 0 if there is none."""
     first: Event | None = None
     events = list(opened.window.events_at(()))
     said = {event.data.key for event in events if isinstance(event.data, InputAdded) and event.data.content}
@@ -434,14 +433,4 @@ def _last_round(opened: OpenedSession) -> int:
             break
         if isinstance(body, progress.TurnStarted) and not said.isdisjoint(body.inputs):  # others close the session
             first = event
-    if first is None:
-        return 0
-    inputs = [seq for seq, taker in opened.state.taken.items() if taker == first.seq]
-    return _first_of_run(opened.window.events, first.seq, inputs)
-
-
-def _first_of_run(events: Sequence[Event], turn: int, inputs: Iterable[int]) -> int:
-    """Return the seq of the first input of a turn, if no other event of a turn is between it and the turn."""
-    first = min(inputs, default=turn)
-    between = [event for event in events if first < event.seq < turn and not isinstance(event.data, InputAdded)]
-    return turn if between else first
+    return first.seq if first is not None else 0

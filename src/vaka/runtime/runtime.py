@@ -36,7 +36,7 @@ from vaka.runtime.options import (
     policy_from_rules,
 )
 from vaka.runtime.session import Session
-from vaka.runtime.session_edits import check_version, fork, make_update, rewind
+from vaka.runtime.session_edits import check_version, fork, make_update, open_boundary, rewind
 from vaka.runtime.turn_stream import TurnStream
 from vaka.runtime.workspace import describe_folder, relocate_run, require_same_folder
 
@@ -325,19 +325,23 @@ class Runtime:
     async def rewind(
         self, session: str, to: "Cursor | str", *, interrupt: bool = False, files: bool = False, force: bool = False
     ) -> Event:
-        """Rewind a session to a cursor or checkpoint. Raises ``Busy`` while a turn runs, unless ``interrupt`` is set.
+        """Rewind a session to a cursor or checkpoint between two turns.
+
+        Raises ``Busy`` while a turn runs, unless ``interrupt`` is set, and ``InvalidInput`` for a position inside a
+        turn: the message has the positions before and after that turn.
 
         ``files`` also restores the files that file tools have changed since, if snapshots were on. Raises
         ``FileChanged`` for files that another program has changed since, unless ``force`` is set.
         """
         id = parse_session_id(session)
+        prefix = await open_boundary(self.store, id, to)  # before the interrupt: a wrong position stops no turn
         if interrupt:
             await self._drivers.interrupt_and_wait(id)
         await self._drivers.require_idle(id)
         if files:
             await self._require_folder(id)
         if not files:
-            return await rewind(self.store, id, to, self._drivers.timestamp())
+            return await rewind(self.store, id, prefix, self._drivers.timestamp())
         event, _ = await lazy.rewind_with_files(self.store, self._files, id, to, self._drivers.timestamp(), force=force)
         return event
 

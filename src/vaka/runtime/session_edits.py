@@ -19,9 +19,9 @@ from vaka.core.session.state import SessionState
 from vaka.core.types.control import InputAdded, SessionReverted, SessionUpdated
 from vaka.core.types.errors import Busy, Corrupt, HeadMoved, InvalidInput, NotFound
 from vaka.core.types.event import Body, Event
-from vaka.core.types.ids import Cursor, EventScope, SessionId
+from vaka.core.types.ids import Cursor, EventScope, SessionId, TurnId
 from vaka.core.types.message import replace_surrogates
-from vaka.core.types.progress import TurnStarted
+from vaka.core.types.progress import TURN_ENDS, TurnQueued, TurnStarted
 from vaka.runtime import lazy_memory
 
 if TYPE_CHECKING:
@@ -87,18 +87,19 @@ async def delete_session(store: Store, session: SessionId) -> None:
 
 
 async def rewind(
-    store: Store, session: SessionId, to: "Cursor | str", timestamp: str, extra_bodies: Sequence[Body] = ()
+    store: Store, session: SessionId, prefix: SessionState, timestamp: str, extra_bodies: Sequence[Body] = ()
 ) -> Event:
-    """Append a rewind to an earlier position, after the end of an unfinished turn and ``extra_bodies``."""
-    seq = await resolve_seq(store, session, to)
+    """Append a rewind to the state that ``open_boundary`` returned, after the end of an unfinished turn.
+
+    ``extra_bodies`` are appended before the rewind.
+    """
 
     async def compose(now: OpenedSession) -> list[tuple[EventScope, Body]]:
-        prefix = await reopen(store, session, upto=seq)
         also = [(EventScope(), body) for body in extra_bodies]
         return [
             *end_turn_entries(now.state, "rewound"),
             *also,
-            *rewind_entries(prefix.state, now.state, f"back to {seq}"),
+            *rewind_entries(prefix, now.state, f"back to {prefix.seq}"),
         ]
 
     events = await _append_composed(store, session, compose, timestamp)
@@ -365,8 +366,53 @@ async def read_kept_backwards(store: Store, session: SessionId, upto: int, lowes
             yield event
 
 
-async def resolve_seq(store: Store, session: SessionId, at: "Cursor | str | None") -> int:
+async def open_boundary(store: Store, session: SessionId, to: "Cursor | str") -> SessionState:
+    """Return the state of a session at a position between two turns.
+
+    Raises ``InvalidInput`` for a position inside a turn; the message has the positions before and after that turn.
+    """
+    seq = await resolve_seq(store, session, to)
+    prefix = (await reopen(store, session, upto=seq, with_window=False)).state
+    if prefix.turn is None:
+        return prefix
+    before = await find_boundary_before(store, session, prefix.turn.started)
+    end = await _find_turn_end(store, session, prefix.turn.id, seq)
+    places = [f"to {before} (before this turn)"] if before else []
+    places += [f"to {end} (its end)"] if end else []
+    raise InvalidInput(
+        f"session {session!r} cannot be rewound to event {seq}, which is inside a turn; rewind it "
+        f"{' or '.join(places)}, or fork it at {seq}"
+    )
+
+
+async def find_boundary_before(store: Store, session: SessionId, started: int) -> int:
+    """Return the last position before a turn, given its ``turn.started``, and before the inputs directly before it."""
+    position = started - 1
+    while position > 0:
+        async with aclosing(store.events.read(session, after=position - 1, upto=position)) as events:
+            bodies = [event.data async for event in events]
+        if not all(isinstance(body, InputAdded | TurnQueued) for body in bodies):
+            break
+        position -= 1
+    return position
+
+
+async def _find_turn_end(store: Store, session: SessionId, turn: TurnId, after: int) -> int:
+    """Return the event after a position that ends a turn, 0 if the turn has not ended."""
+    async with aclosing(store.events.read(session, after=after)) as events:
+        async for event in events:
+            if event.turn == turn and isinstance(event.data, TURN_ENDS):
+                return event.seq
+    return 0
+
+
+async def resolve_seq(store: Store, session: SessionId, at: object) -> int:
     """Return the seq of a cursor or label. Raises ``NotFound`` or ``InvalidInput`` when it does not exist."""
+    if at is not None and not isinstance(at, Cursor | str):
+        raise InvalidInput(
+            f"a position in a session must be a text such as '42' or '1.42', the label of a checkpoint, or a Cursor; "
+            f"got {at!r} of type {type(at).__name__}"
+        )
     info = await store.sessions.find(session)
     if info is None:
         raise NotFound(f"there is no session {session!r}")

@@ -290,14 +290,16 @@ async def test_the_state_after_a_dmail_equals_the_state_folded_from_the_log() ->
         assert here == there, name
 
 
-async def test_a_program_can_rewind_to_the_checkpoints_of_the_last_turn_by_name() -> None:
+async def test_a_program_can_fork_at_the_checkpoints_of_the_last_turn_and_not_rewind_to_them() -> None:
     store = MemoryStore()
     model = ScriptedModel(call("look", at="a"), say("one"), say("again"))
     async with runtime(store, permission_mode="bypassPermissions") as rt:
         session = await rt.open(dmail_agent(model), id="s")
         await session.run("Go.")
-        await rt.rewind("s", "checkpoint-1")
-        assert texts_of(await session.messages())[-1] == "user: <system>CHECKPOINT 1</system>"
+        with pytest.raises(vaka.errors.InvalidInput, match=r"inside a turn; rewind it to 1 \(before this turn\)"):
+            await rt.rewind("s", "checkpoint-1")
+        fork = await session.fork("checkpoint-1")
+        assert texts_of(await fork.messages())[-1] == "user: <system>CHECKPOINT 1</system>"
 
 
 @pytest.mark.parametrize("able", [False, True])

@@ -21,11 +21,11 @@ from vaka.cli.render import Transcript, as_printable, result_of_compaction
 from vaka.cli.strings import translate
 from vaka.config.setting_keys import SETTING_KEYS
 from vaka.core.ports.store import SessionInfo
-from vaka.core.types.control import InputAdded
 from vaka.core.types.errors import InvalidInput, NotFound
 from vaka.core.types.ids import parse_session_id
 from vaka.core.types.message import AssistantMessage, ToolMessage, UserMessage, text_of
 from vaka.core.types.progress import GIVEN_CALLS, StepStarted
+from vaka.runtime.session_edits import find_boundary_before
 
 if TYPE_CHECKING:
     from vaka.cli.chat.conversation import Chat
@@ -172,8 +172,7 @@ class SlashCommands:
         turn = await chat.session.last_turn()
         if not turn:
             raise NotFound("there is no turn to undo")
-        inputs = [event.seq for event in turn if isinstance(event.data, InputAdded)]
-        place = min([*inputs, turn[0].seq]) - 1
+        place = await find_boundary_before(chat.runtime.store, chat.session.id, turn[0].seq)
         await chat.session.rewind(str(place), interrupt=True, files=True)
         chat.print_note(translate("the last turn and its changes to files are taken back"))
 

@@ -82,9 +82,13 @@ _REWOUND_TEXT = "The conversation was taken back to before this call had a resul
 
 
 def fork_entries(state: SessionState, origin: SessionId, cursor: str) -> list[tuple[EventScope, Body]]:
-    """Return the entries after the copied prefix of a fork; ``state`` is that of the prefix."""
+    """Return the entries after the copied prefix of a fork; ``state`` is that of the prefix.
+
+    They end an unfinished turn and take back the inputs that wait: the origin runs them, not the copy.
+    """
+    withdrawn = [(EventScope(), InputWithdrawn(input=key, by="fork")) for key in state.inputs]
     forked: tuple[EventScope, Body] = (EventScope(), SessionForked(origin=origin, cursor=cursor))
-    return [forked, *(end_turn_entries(state, "forked here") or _seal_open_calls(state))]
+    return [forked, *end_turn_entries(state, "forked here"), *withdrawn]
 
 
 def rewind_entries(prefix: SessionState, now: SessionState, reason: str) -> list[tuple[EventScope, Body]]:

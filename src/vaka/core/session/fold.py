@@ -215,11 +215,10 @@ def _session_reverted(state: SessionState, event: Event, body: control.SessionRe
     if body.onward is not None:
         _continue_turn(state, body.onward)
         return
-    state.turn, state.inputs, state.decisions = None, {}, {}
+    # In older logs a rewind may lead into a turn: that turn is over, and its open calls are sealed by the next events.
+    state.turn, state.lanes, state.inputs, state.decisions = None, {}, {}, {}
     if body.grants is not None:
         state.grants = list(body.grants)
-    for lane in state.lanes.values():
-        lane.phase = "idle"
 
 
 def _continue_turn(state: SessionState, onward: control.Onward) -> None:

@@ -20,7 +20,7 @@ from vaka.core.types.message import FailureReason, Text, ToolCall, ToolResult, U
 from vaka.core.types.progress import SubagentCompleted
 from vaka.core.types.tool import Effect, Grant
 
-FOLD_VERSION = "10"
+FOLD_VERSION = "11"
 """The version of the fold. Raise it when the same events fold to another state: older snapshots are then ignored."""
 
 CallPhase: TypeAlias = Literal["called", "started", "returned"]
