@@ -1,4 +1,4 @@
-"""Which files the rules let be read."""
+"""Which files the rules deny: to the tools that list and search, and to the sandbox of commands."""
 
 import os
 from collections.abc import Callable, Iterable
@@ -16,7 +16,7 @@ def make_read_filter(policy: Policy) -> Callable[[str], bool] | None:
     """Return a predicate for the paths that may be read; ``None`` when no rule forbids reading."""
     if not isinstance(policy, LayeredPolicy):
         return None
-    if not _unreadable_patterns(policy):
+    if not list_denied_patterns(policy, edits=False):
         return None
     return lambda path: is_readable(policy, path)
 
@@ -28,7 +28,7 @@ def is_readable(policy: LayeredPolicy, path: str, cwd: str = "") -> bool:
 
 def find_unreadable_paths(policy: Policy, folders: Iterable[str]) -> list[str]:
     """Return the existing paths in some folders, and those that rules name, that rules forbid to read."""
-    patterns = _unreadable_patterns(policy) if isinstance(policy, LayeredPolicy) else []
+    patterns = list_denied_patterns(policy, edits=False)
     found = [pattern.literal_path for pattern in patterns if os.path.lexists(pattern.literal_path)]
     for folder in folders if patterns else ():
         with suppress(FolderTooLarge):  # the nearest ones were found
@@ -37,7 +37,12 @@ def find_unreadable_paths(policy: Policy, folders: Iterable[str]) -> list[str]:
     return list(dict.fromkeys(found))
 
 
-def _unreadable_patterns(policy: LayeredPolicy) -> list[PathPattern]:
+def list_denied_patterns(policy: Policy, *, edits: bool) -> list[PathPattern]:
+    """Return the patterns of the rules that deny reading, or with ``edits`` changing, a file with any tool.
+
+    In the mode ``dontAsk`` these are also the rules that ask. ``find_covered_paths`` finds the files that they match.
+    """
+    if not isinstance(policy, LayeredPolicy):
+        return []
     kinds: tuple[DecisionKind, ...] = ("deny", "ask") if policy.mode == "dontAsk" else ("deny",)
-    rules = (rule for rule in policy.rules if rule.kind in kinds and rule.applies_to_access("", edits=False))
-    return [rule.path for rule in rules if rule.path is not None]
+    return [pattern for kind in kinds for _, pattern in policy.compiled_path_rules(kind, "", edits=edits)]
