@@ -137,11 +137,11 @@ async def test_calls_of_an_incomplete_answer_do_not_run_and_their_results_give_t
     assert "tool.started" not in event_types(log)
 
 
-async def test_the_third_equal_call_in_a_row_is_an_error_and_the_fifth_ends_the_turn() -> None:
+async def test_an_equal_call_in_the_third_step_in_a_row_is_an_error_and_in_the_fifth_ends_the_turn() -> None:
     response, log = await run_with_limits(ScriptedModel(look_call(at="a") | {"repeat": True}), look)
     assert (response.stop, response.limit, response.text) == ("limit", "repeated_call", "Looking.")
     assert list(reasons_by_call(log).values()) == ["ok", "ok", "repeated", "repeated", "repeated"]
-    text = "this is call 3 in a row of look with the same arguments; do something else"
+    text = "this is step 3 in a row that calls look with the same arguments; do something else"
     assert results_by_call(log)["call_3"].text == text
 
 
@@ -152,10 +152,39 @@ async def test_a_different_call_starts_the_count_again() -> None:
     assert set(reasons_by_call(log).values()) == {"ok"}
 
 
-async def test_equal_calls_in_one_message_count_too() -> None:
-    response, log = await run_with_limits(ScriptedModel(calls(*[call("look", at="a")] * 6)), look)
-    assert response.limit == "repeated_call"
-    assert sorted(reasons_by_call(log).items()) == [(f"call_{n}", "ok" if n < 3 else "repeated") for n in range(1, 7)]
+async def test_equal_calls_of_one_step_count_once() -> None:
+    thrice = calls(*[call("look", at="a")] * 3)
+    response, log = await run_with_limits(ScriptedModel(thrice, thrice, say("done")), look)
+    assert (response.stop, response.text) == ("end", "done")
+    assert set(reasons_by_call(log).values()) == {"ok"}
+
+
+async def test_each_of_several_equal_calls_is_an_error_in_the_third_step() -> None:
+    both = calls(call("look", at="a"), call("look", at="a"))
+    response, log = await run_with_limits(ScriptedModel(both, both, both, say("done")), look)
+    assert response.text == "done"
+    assert list(reasons_by_call(log).values()) == ["ok"] * 4 + ["repeated"] * 2
+
+
+async def test_an_equal_call_among_others_counts_in_each_step() -> None:
+    lines = [calls(call("look", at=str(step)), call("look", at="same")) for step in range(6)]
+    response, log = await run_with_limits(ScriptedModel(*lines), look)
+    assert (response.limit, response.steps) == ("repeated_call", 5)
+    repeated = [call for call, reason in sorted(reasons_by_call(log).items()) if reason == "repeated"]
+    assert repeated == ["call_10", "call_6", "call_8"]
+
+
+async def test_a_step_without_calls_starts_the_count_again() -> None:
+    async def go_on(turn: vaka.Turn, text: str) -> str:
+        return "Go on." if text == "Wait." else ""
+
+    lines = [look_call(at="a"), look_call(at="a"), say("Wait."), look_call(at="a"), look_call(at="a"), say("done")]
+    middleware = [vaka.Middleware.from_functions("go-on", before_stop=go_on)]
+    store = MemoryStore()
+    async with runtime(store) as rt:
+        session = await rt.open(agent(ScriptedModel(*lines), look, middleware=middleware), id="s")
+        assert (await session.run("Go.")).text == "done"
+    assert list(reasons_by_call(await read_log(store, "s")).values()) == ["ok"] * 4
 
 
 async def test_tools_that_poll_are_exempt() -> None:
@@ -250,8 +279,8 @@ async def test_the_call_that_ends_the_turn_is_written_with_its_end() -> None:
         gate.set()
         return "ok"
 
-    repeated = [call("look", at="a")] * 5
-    _, log = await run_with_limits(ScriptedModel(calls(*repeated, call("other"))), look, other)
+    last = calls(call("look", at="a"), call("other"))
+    _, log = await run_with_limits(ScriptedModel(*[look_call(at="a")] * 4, last), look, other)
     assert gate.is_set()
     assert event_types(log)[-3:] == ["tool.failed", "step.completed", "turn.completed"]
     assert any(isinstance(event.data, ToolStarted) for event in log)

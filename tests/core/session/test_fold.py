@@ -135,10 +135,13 @@ def test_a_call_that_ends_drops_its_own_children_and_decisions_only() -> None:
     assert list(state.decisions) == ["apr_2"]
 
 
-def test_equal_calls_in_a_row_are_counted() -> None:
-    same, other = tool_called("call_1", n=1), tool_called("call_3", n=2)
-    state = fold(SessionState(), sealed_events(turn_started(), same, tool_called("call_2", n=1), other))
-    assert [call.streak for call in state.open.values()] == [1, 2, 1]
+def test_steps_in_a_row_with_an_equal_call_are_counted() -> None:
+    def called(first: int, *numbers: int) -> list[Body]:
+        return [tool_called(f"call_{id}", n=n) for id, n in enumerate(numbers, start=first)]
+
+    steps = [step_started(1), *called(1, 1, 1), step_started(2), *called(3, 2, 1), step_started(3), *called(5, 1, 2, 3)]
+    state = fold(SessionState(), sealed_events(turn_started(), *steps, step_started(4), tool_called("call_8", n=4)))
+    assert [call.streak for call in state.open.values()] == [1, 1, 1, 2, 3, 2, 1, 1]
 
 
 class TestIndexRows:

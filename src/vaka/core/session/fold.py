@@ -64,6 +64,7 @@ def _turn_ended(state: SessionState, event: Event, body: object) -> None:
 def _step_started(state: SessionState, event: Event, body: progress.StepStarted) -> None:
     lane = _agent_progress(state, event.path, body.agent)
     lane.step, lane.phase, lane.calls = body.number, "asking", 0
+    lane.earlier_streaks, lane.streaks = lane.streaks, {}
     lane.planned_system = lane.system = body.system
     lane.menu = body.tools
     if body.model != progress.GIVEN_CALLS:
@@ -128,11 +129,12 @@ def _tool_called(state: SessionState, event: Event, body: progress.ToolCalled) -
         lane.made += 1
     else:
         state.calls += 1
-    [(lane.last, lane.streak)] = count_repeats(lane, [body.call])
+    [(digest, streak)] = count_repeats(lane, [body.call])
+    lane.streaks[digest] = streak
     lane.calls += 1
     lane.tools[body.call.name] = lane.tools.get(body.call.name, 0) + 1
     state.open[body.call.id] = OpenCall(
-        call=body.call, path=event.path, message=body.message_id, step=event.step, streak=lane.streak,
+        call=body.call, path=event.path, message=body.message_id, step=event.step, streak=streak,
         number=state.calls_made_by(event.path),
     )  # fmt: skip
 

@@ -20,7 +20,7 @@ from vaka.core.types.message import FailureReason, Text, ToolCall, ToolResult, U
 from vaka.core.types.progress import SubagentCompleted
 from vaka.core.types.tool import Effect, Grant
 
-FOLD_VERSION = "11"
+FOLD_VERSION = "12"
 """The version of the fold. Raise it when the same events fold to another state: older snapshots are then ignored."""
 
 CallPhase: TypeAlias = Literal["called", "started", "returned"]
@@ -36,7 +36,7 @@ class OpenCall(msgspec.Struct, omit_defaults=True):
     number: int
     """The number of the call among those of its agent; as part of the id it makes the id unique."""
     streak: int = 1
-    """The number of equal calls in a row, including this one."""
+    """The number of steps in a row with an equal call, including this one."""
     phase: CallPhase = "called"
     effect: Effect = "once"
     key: CallKey = CallKey("")
@@ -99,9 +99,10 @@ class AgentProgress(msgspec.Struct, omit_defaults=True):
     usage: Usage = Usage()
     below: Usage = Usage()
     """The usage of its own children; that of the root's children is part of ``RunningTurn.usage``."""
-    last: Digest | None = None
-    streak: int = 0
-    """The number of calls in a row that were equal to the last one."""
+    streaks: dict[Digest, int] = {}
+    """The calls of this step, and the number of steps in a row with an equal call."""
+    earlier_streaks: dict[Digest, int] = {}
+    """The same of the step before."""
     done: SubagentCompleted | None = None
     rejected: int = 0
     """The number of answers that did not fit the output type."""
@@ -260,15 +261,12 @@ def agent_key(path: AgentPath) -> str:
 
 
 def count_repeats(progress: AgentProgress, calls: Iterable[ToolCall]) -> list[tuple[Digest, int]]:
-    """Return the digest of each call and the number of equal calls in a row, continuing from ``progress``."""
-    counted: list[tuple[Digest, int]] = []
-    last, streak = progress.last, progress.streak
-    for call in calls:
-        digest = digest_of([call.name, call.raw or call.arguments])
-        streak = streak + 1 if digest == last else 1
-        last = digest
-        counted.append((digest, streak))
-    return counted
+    """Return the digest of each call of a step and the number of steps in a row with an equal call, this one included.
+
+    Equal calls of one step count once.
+    """
+    digests = [digest_of([call.name, call.raw or call.arguments]) for call in calls]
+    return [(digest, progress.earlier_streaks.get(digest, 0) + 1) for digest in digests]
 
 
 def child_name(number: int, ordinal: int = 1) -> str:

@@ -43,9 +43,9 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     grace: float = 5.0
     """Seconds a cancelled tool has to end before the turn continues without it."""
     warn_repeats: int = 3
-    """The n-th equal call in a row is answered with an error …"""
+    """An equal call in the n-th step in a row is answered with an error …"""
     stop_repeats: int = 5
-    """… and this one ends the turn."""
+    """… and in this one ends the turn. Equal calls of one step count once."""
     stop_invalid: int = 3
     """So many steps in a row in which every call had invalid arguments end the turn; 0 for no limit."""
 

@@ -241,12 +241,12 @@ class CallBatch:
         return await self._prepare(job) or await self._decide_again(job)
 
     def _check_repeats(self, open_call: OpenCall) -> ToolResult | None:
-        """Fail a call that repeats the one before it ``warn_repeats`` times; ``stop_repeats`` times ends the turn."""
+        """Fail a call that equals one in each of the last steps; a call of ``stop_repeats`` steps ends the turn."""
         limits, name = self.turn.limits, open_call.call.name
         tool = self.turn.tools.get(name) if open_call.streak >= limits.warn_repeats else None
         if tool is None or tool.spec.poll:
             return None
         if open_call.streak >= limits.stop_repeats:
             self.limit = "repeated_call"
-        text = f"this is call {open_call.streak} in a row of {name} with the same arguments; do something else"
+        text = f"this is step {open_call.streak} in a row that calls {name} with the same arguments; do something else"
         return failed_result(open_call.call.id, "repeated", text)
