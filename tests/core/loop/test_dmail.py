@@ -26,6 +26,7 @@ from vaka.core.loop.dmail import STATE_KEY
 from vaka.core.session.snapshot import reopen
 from vaka.core.types.context import CheckpointSaved
 from vaka.core.types.control import SessionReverted
+from vaka.core.types.errors import InvalidInput
 from vaka.core.types.event import Event
 from vaka.core.types.ids import SessionId
 from vaka.core.types.message import Text, ToolMessage, UserMessage
@@ -296,7 +297,7 @@ async def test_a_program_can_fork_at_the_checkpoints_of_the_last_turn_and_not_re
     async with runtime(store, permission_mode="bypassPermissions") as rt:
         session = await rt.open(dmail_agent(model), id="s")
         await session.run("Go.")
-        with pytest.raises(vaka.errors.InvalidInput, match=r"inside a turn; rewind it to 1 \(before this turn\)"):
+        with pytest.raises(InvalidInput, match=r"inside a turn; rewind it to 1 \(before this turn\)"):
             await rt.rewind("s", "checkpoint-1")
         fork = await session.fork("checkpoint-1")
         assert texts_of(await fork.messages())[-1] == "user: <system>CHECKPOINT 1</system>"
