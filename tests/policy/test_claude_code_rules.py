@@ -85,11 +85,37 @@ def test_a_star_inside_a_prefix_rule_allows_one_word_and_restricts_any_text() ->
 
 
 @each_row(
-    [("npm --help", "allow"), ("npm --help install", "allow"), ("npm install --help", "ask"), ("$x --help", "ask")]
+    [
+        *((command, "allow") for command in ("npm --help", "npm --help install", "/usr/bin/npm --help", "bash --help")),
+        *((command, "ask") for command in ("npm install --help", "npm run x -- --help", "npm run --help", "$x --help")),
+        *((command, "ask") for command in ("./x --help", "/tmp/npm --help", "bin/npm --help", "~/npm --help")),
+        *(
+            (command, "ask")
+            for command in ("bash --help x.sh", "python3 --help x.py", "env --help x", "xargs --help x")
+        ),
+        ("npm() { ./x; }; npm --help", "ask"),
+        ("timeout 5 npm --help", "allow"),
+        ("timeout 5 ./x --help", "ask"),
+    ]
 )
 def test_a_star_as_the_first_word_of_a_prefix_rule_allows_any_program(command: str, decision: str) -> None:
     assert decide_command(command, allow=("Bash(* --help:*)",)) == decision
     assert decide_command("npm install --help", allow=("Bash",), deny=("Bash(* --help:*)",)) == "deny"
+
+
+@each_row(
+    [
+        ("Bash(* --version)", "npm --version", "./x --version"),
+        ("Bash(* --version)", "cargo --version", "npm run x -- --version"),
+        ("Bash(* install)", "npm install", "sudo npm install"),
+        ("Bash(* test *)", "npm test -- -x", "node x.js test -x"),
+        ("Bash(* -x *)", "tar -x f", "bash -x f"),
+    ]
+)
+def test_a_star_as_the_first_word_of_a_rule_allows_one_program_by_its_name(rule: str, own: str, other: str) -> None:
+    assert decide_command(own, allow=(rule,)) == "allow"
+    assert decide_command(other, allow=(rule,)) == "ask"
+    assert decide_command(other, allow=("Bash",), deny=(rule,)) == "deny"
 
 
 @each_row(

@@ -71,7 +71,6 @@ EVERYDAY = split_table(r"""
     cmake -DCMAKE_BUILD_TYPE=Release ..
     bash script.sh
     bash -c 'echo hi'
-    bash < script.sh
     sh -x run.sh
     bash
     source .venv/bin/activate

@@ -9,7 +9,8 @@ from typing import Literal, NamedTuple, TypeAlias
 import msgspec
 
 from vaka.matching.globs import matches_parts, matches_wildcards
-from vaka.policy.bash.parse.hidden_programs import find_possible_commands
+from vaka.policy.bash.parse.hidden_programs import find_possible_commands, is_interpreter
+from vaka.policy.bash.parse.inline_scripts import SHELLS
 from vaka.policy.bash.parse.syntax import (
     Assignment,
     ShellScript,
@@ -19,7 +20,14 @@ from vaka.policy.bash.parse.syntax import (
     Words,
     literal_word,
 )
-from vaka.policy.bash.parse.wrappers import EXACT_ONLY_WRAPPERS, FD_EXEC_OPTIONS, FIND_EXEC_ACTIONS, base_name
+from vaka.policy.bash.parse.wrappers import (
+    EXACT_ONLY_WRAPPERS,
+    FD_EXEC_OPTIONS,
+    FIND_EXEC_ACTIONS,
+    WRAPPERS,
+    base_name,
+    split_fd_options,
+)
 from vaka.policy.bash.programs import read_set
 from vaka.policy.decision import STRICTNESS, DecisionKind, Finding
 
@@ -46,6 +54,11 @@ class CommandPattern(NamedTuple):
     """The texts between the wildcards of ``glob``."""
     optional_tail: bool = False
     """Whether ``glob`` also matches without its last wildcard and the blank before it."""
+
+    @property
+    def starts_with_star(self) -> bool:
+        """Whether its first word is a star."""
+        return self.tokens[:1] == (_ANY_WORD,) or (self.segments[:1] == ("",) and self.segments[1][:1] == " ")
 
     @property
     def starts_with_assignment(self) -> bool:
@@ -453,7 +466,10 @@ class CommandRules:
         for rule, pattern in rules:
             if exact and pattern.kind not in {"exact", "any"}:
                 continue
-            if any(view.match(pattern) == "yes" for view in views):
+            possible = views
+            if pattern.starts_with_star:
+                possible = [one for one in views if _is_one_program(one.words, pattern) and not simple.calls_function]
+            if any(view.match(pattern) == "yes" for view in possible):
                 return Finding("allow", rule.text, rule.layer, f"the rule {rule.text} allows it")
         return None
 
@@ -474,9 +490,33 @@ def _best_match(pattern: CommandPattern, views: list[CommandView]) -> MatchResul
     return "yes" if "yes" in matches else "maybe" if "maybe" in matches else "no"
 
 
+_PROGRAM_NAME = re.compile(r"[\w.+-]+", re.ASCII)
+
+
+def _is_one_program(words: Words, pattern: CommandPattern) -> bool:
+    """Return whether the star at the start of an allow rule is a program by its name, and the rest the other words.
+
+    A path may lead to a script, and a wrapper or a shell runs what follows.
+    """
+    name = words[0].value if words else None
+    if name is None or not _PROGRAM_NAME.fullmatch(name):
+        return False
+    wrapper = WRAPPERS.get(name)
+    runs_others = (wrapper is not None and not wrapper.subcommand) or name in SHELLS or is_interpreter(words)
+    if pattern.kind == "prefix":
+        return not runs_others or len(words) == len(pattern.tokens)
+    if runs_others and not pattern.segments[-1]:
+        return False
+    rest = "".join([f" {_render_word(word)}" for word in words[1:]])
+    parts = pattern.segments[1:]
+    return matches_parts(parts, rest) if len(parts) > 1 else parts == (rest,)
+
+
 def _requires_exact_rule(words: Words) -> bool:
     name = words[0].value if words else None
     if name in EXACT_ONLY_WRAPPERS:
         return True
-    actions = _FIND_ACTIONS if name == "find" else FD_EXEC_OPTIONS if name in {"fd", "fdfind"} else frozenset[str]()
+    if name in {"fd", "fdfind"}:
+        return any(word.value in FD_EXEC_OPTIONS for word in split_fd_options(words))
+    actions = _FIND_ACTIONS if name == "find" else frozenset[str]()
     return any((word.value or "").partition("=")[0] in actions for word in words[1:])

@@ -36,6 +36,8 @@ class Interpreter(msgspec.Struct, frozen=True):
     """Whether it reads code from its input, if there is no operand."""
     dynamic: bool = False
     """Whether parts of the code are often variables: only what is known of it counts."""
+    interactive: str = "(?!)"
+    """The options with which it reads code from its input also after other code, as a regular expression."""
 
 
 _INTERPRETERS = {name: msgspec.convert(entry, Interpreter) for name, entry in read_table("interpreters").items()}
@@ -76,15 +78,34 @@ def find_unseen_code(words: Words, stdin: ScriptText | None) -> str:
     if interpreter is None:
         return ""
     arguments = _CodeArguments(interpreter, words[1:])
-    texts = [text for word in arguments.files if (text := text_of_file(word, stdin)) is not None]
-    if interpreter.reads_input and arguments.may_read_input and stdin is not None:
-        texts.append(stdin)
-    for text in texts:
+    for text in _iter_read_codes(interpreter, arguments, stdin):
+        if text.is_file and name in _STATEMENT_PROGRAMS:
+            continue
         if text.unknown or not text.certain:
             return f"the code that {name} reads is not known beforehand"
         if _may_run(name, interpreter, text.text):
             return f"the code that {name} reads may run programs"
+    if arguments.interactive and stdin is None:
+        return f"the code that {name} reads from a terminal is not known beforehand"
     return ""
+
+
+def find_read_codes(words: Words, stdin: ScriptText | None) -> list[str]:
+    """Return the known code that an interpreter reads from its input."""
+    interpreter = _INTERPRETERS.get(_program_of(words))
+    if interpreter is None:
+        return []
+    return [text.text for text in _iter_read_codes(interpreter, _CodeArguments(interpreter, words[1:]), stdin)]
+
+
+def _iter_read_codes(
+    interpreter: Interpreter, arguments: "_CodeArguments", stdin: ScriptText | None
+) -> Iterator[ScriptText]:
+    """Yield the code that an interpreter reads from its input."""
+    yield from (text for word in arguments.files if (text := text_of_file(word, stdin)) is not None)
+    reads = (interpreter.reads_input and arguments.may_read_input) or arguments.interactive
+    if reads and stdin is not None:
+        yield stdin
 
 
 def reads_unknown_file(words: Words, bodies: Iterable[str] = ()) -> bool:
@@ -110,7 +131,7 @@ _PLAIN_PROGRAMS = read_set("plain_programs").union(
 )  # fmt: skip
 """Programs that run no argument, or of which it is known which."""
 
-_TARGET_PROGRAMS = read_set("target_programs")
+_TARGET_PROGRAMS, _STATEMENT_PROGRAMS = read_set("target_programs"), read_set("statement_programs")
 
 _MAX_ARGUMENTS = 32
 
@@ -213,6 +234,8 @@ class _CodeArguments:
                     taken = index + 1
                 elif not text.startswith("-") or text == "-":
                     operands.append(word)
+        end = next((index for index, word in enumerate(words) if word in (*operands, *self.files)), len(words))
+        self.interactive = any(re.match(interpreter.interactive, word.placeholder_text) for word in words[:end])
         self.may_read_input = not option and (interpreter.all_arguments or not operands)
         if interpreter.all_arguments:
             self.codes += [word for word in words if word not in self.codes]

@@ -2,7 +2,7 @@
 
 import posixpath
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import pairwise
 from typing import NamedTuple, TypeAlias
 
@@ -31,9 +31,13 @@ class ScriptText(NamedTuple):
     certain: bool
     unknown: bool = False
     """Whether nothing of it is known."""
+    is_file: bool = False
+    """Whether it is the content of a file on disk."""
 
 
 UNKNOWN_TEXT = ScriptText("", certain=False, unknown=True)
+
+_FILE_TEXT = ScriptText("", certain=False, unknown=True, is_file=True)
 
 
 class InlineScript(NamedTuple):
@@ -195,30 +199,36 @@ def _find_parallel(words: Words, stdin: ScriptText | None) -> Iterator[InlineScr
     end = next((index for index, word in enumerate(words) if word.placeholder_text.startswith(":::")), len(words))
     start = _skip_options(words[:end], lambda word: word.value in _PARALLEL_VALUED)
     if start < end:
-        text, certain, _ = _join_words(words[start:end])
+        text, certain, *_ = _join_words(words[start:end])
         filled = _REPLACEMENT.sub(lambda _: PLACEHOLDER, text)
         yield InlineScript("parallel", ScriptText(filled if filled != text else f"{text} {PLACEHOLDER}", certain))
     else:
         yield from (InlineScript("parallel", _text_of_word(word)) for word in words[end + 1 :])
-        if stdin is not None:
+        if any(_PARALLEL_FILE.match(word.placeholder_text) for word in words):
+            yield InlineScript("parallel, from a file", UNKNOWN_TEXT)
+        elif stdin is not None:
             yield InlineScript("parallel", stdin)
 
 
 _REPLACEMENT = re.compile(r"\{[\w./#%+-]*\}")
 """Where ``parallel`` inserts an argument; without one it is appended."""
 
+_PARALLEL_FILE = re.compile(r"-a|--arg-file|::::")
+
 _PARALLEL_VALUED = frozenset({"-j", "-P", "-I", "-n", "-N", "-a", "-S", "-d", "-E", "--jobs", "--arg-file", "--delay"})
 
 _SSH_VALUED = re.compile(r"-[A-Za-z0-9]*[BbcDEeFIiJLlmOopQRSWw]")
 
 
-def _find_ssh(words: Words, _stdin: ScriptText | None) -> Iterator[InlineScript]:
-    """The words after the host are a script for the remote shell."""
+def _find_ssh(words: Words, stdin: ScriptText | None) -> Iterator[InlineScript]:
+    """The words after the host are a script for the remote shell; without them it reads its input."""
     index = _skip_options(words, lambda word: _SSH_VALUED.fullmatch(word.placeholder_text) is not None)
     while index + 1 < len(words) and words[index + 1].placeholder_text.startswith("-"):
         index += 1
     if words[index + 1 :]:
         yield InlineScript("ssh", _join_words(words[index + 1 :]))
+    elif stdin is not None:
+        yield InlineScript("ssh, from its input", stdin if stdin.certain else UNKNOWN_TEXT)
 
 
 _SCRIPT_FINDERS: Mapping[str, ScriptFinder] = {
@@ -254,7 +264,7 @@ def predict_output(command: SimpleCommand) -> ScriptText | None:
 
 
 def input_text_of(redirections: tuple[Redirection, ...], inherited: ScriptText | None) -> ScriptText | None:
-    """Return the input of a command, ``None`` when it has none or reads a file."""
+    """Return the input of a command, ``None`` when it has none."""
     for redirection in reversed(redirections):
         body, target = redirection.body, redirection.target
         if not redirection.operator.startswith("<") or redirection.descriptor not in {"", "0"}:
@@ -263,7 +273,9 @@ def input_text_of(redirections: tuple[Redirection, ...], inherited: ScriptText |
             return ScriptText(body, target.value is not None)
         if redirection.operator == "<&":
             return UNKNOWN_TEXT if target.value != "0" else inherited
-        return text_of_file(target, inherited) if redirection.operator != "<&-" else None
+        if redirection.operator == "<&-" or target.value == "/dev/null":
+            return None
+        return text_of_file(target, inherited) or _FILE_TEXT
     return inherited
 
 
@@ -307,11 +319,15 @@ def find_option_commands(words: Words) -> Iterator[str]:
     yield from filter(None, _find_option_values(values, _COMMAND_OPTIONS.get(name, "")))
 
 
-def find_likely_commands(words: Words) -> Iterator[str]:
-    """Yield the texts in arguments that look like a command which the program runs, such as ``awk``'s ``system``."""
+def find_likely_commands(words: Words, codes: Iterable[str] = ()) -> Iterator[str]:
+    """Yield the texts that look like a command which the program runs, such as ``awk``'s ``system``.
+
+    They are in its arguments, or in the ``codes`` that it reads.
+    """
     name = base_name(words[0].placeholder_text) if words else ""
     for pattern in _COMMAND_PATTERNS.get(name, ()):
-        yield from (text for word in words[1:] for text in re.findall(pattern, word.placeholder_text, re.DOTALL))
+        texts = (*(word.placeholder_text for word in words[1:]), *codes)
+        yield from (found for text in texts for found in re.findall(pattern, text, re.DOTALL))
 
 
 _SHORTEST_ABBREVIATION = len("--xx")
@@ -343,10 +359,13 @@ def _find_option_values(values: list[str], options: str) -> Iterator[str]:
 _GIT_SETTINGS = re.compile(
     r"(?:core\.(?:pager|editor|sshcommand|askpass|fsmonitor|gitproxy|alternaterefscommand)|diff\.external|pager\..*"
     r"|sequence\.editor|interactive\.difffilter|uploadpack\.packobjectshook"
-    r"|.*\.(?:cmd|command|program|clean|smudge|process|textconv|driver|uploadpack|receivepack))",
+    r"|.*\.(?:cmd|command|program|clean|smudge|process|textconv|driver|uploadpack|receivepack|defaultkeycommand))",
     re.IGNORECASE,
 )
 """Settings of git whose value is a command."""
+
+_GIT_SETTING_OPTION = re.compile(r"^(?:-c|--c\w*=)(?=\w)")
+"""The option of ``git clone`` that is attached to a setting, also when it is abbreviated."""
 
 _GIT_OPTIONS = {
     "rebase": "-x --exec", "difftool": "-x --extcmd", "grep": "-O --open-files-in-pager", "clone": "-u --upload-pack",
@@ -357,7 +376,7 @@ _GIT_OPTIONS = {
 
 def _find_git_commands(values: list[str]) -> Iterator[str]:
     for value in values:
-        key, equals, setting = value.partition("=")
+        key, equals, setting = _GIT_SETTING_OPTION.sub("", value).partition("=")
         if equals and _GIT_SETTINGS.fullmatch(key):
             yield setting
     for subcommand, options in _GIT_OPTIONS.items():

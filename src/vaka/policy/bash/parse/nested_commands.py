@@ -5,7 +5,7 @@ from typing import TypeAlias
 
 import msgspec
 
-from vaka.policy.bash.parse.hidden_programs import find_hidden_program, find_unseen_code
+from vaka.policy.bash.parse.hidden_programs import find_hidden_program, find_read_codes, find_unseen_code
 from vaka.policy.bash.parse.inline_scripts import (
     InlineScript,
     ScriptText,
@@ -48,15 +48,18 @@ def add_nested_commands(
         # commands of its own.
         wrapped += tuple(form for _, script in scripts for inner in script.commands for form in inner.forms)
         hidden_program = hidden_program or _first_reason(_find_unseen(script) for _, script in scripts)
-        scripts = []
         if name in REMOTE_RUNNERS:
-            uncertain, hidden_input, hidden_program = False, "", ""
+            remote = (command.hidden_input for _, script in scripts for command in script.commands)
+            uncertain, hidden_input = False, hidden_input or _first_reason(remote)
+            hidden_program = find_hidden_program(words)
             wrapped = tuple(form for form in wrapped if form and form[0].value is not None)
+        scripts = []
     for text in dict.fromkeys(text for form in (words, *wrapped) for text in find_option_commands(form)):
         inner, reason = _read_optional_script(text, read_script)
         wrapped += inner
         hidden_program = hidden_program or reason
-    for text in dict.fromkeys(text for form in (words, *wrapped) for text in find_likely_commands(form)):
+    likely = (text for form in (words, *wrapped) for text in find_likely_commands(form, find_read_codes(form, stdin)))
+    for text in dict.fromkeys(likely):
         wrapped += _read_optional_script(text, read_script)[0]
     complete = msgspec.structs.replace(
         simple, wrapped_commands=wrapped, unwrapped_words=strip_wrappers(words),

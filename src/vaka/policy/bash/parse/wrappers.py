@@ -3,7 +3,7 @@
 import re
 from collections import deque
 from collections.abc import Iterator, Mapping
-from itertools import islice
+from itertools import islice, pairwise
 from typing import TypeAlias
 
 import msgspec
@@ -120,6 +120,10 @@ FIND_EXEC_ACTIONS = frozenset({"-exec", "-execdir", "-ok", "-okdir"})
 
 FD_EXEC_OPTIONS = frozenset({"-x", "--exec", "-X", "--exec-batch"})
 
+_FD_ATTACHED = re.compile(
+    rf"(--exec(?:-batch)?)=(.*)|-[^-{read_table('checked')['fd']['valued']}xX]*([xX])=?(.*)", re.DOTALL
+)
+
 _FOUND_PATH = WordExpansion("input", guess="{}")
 
 _MAX_COMMANDS = 64
@@ -155,7 +159,7 @@ def _directly_wrapped(words: Words) -> Iterator[Words]:
     if name in {"find", "gfind", "bfs"}:
         yield from _exec_commands(words, FIND_EXEC_ACTIONS)
     elif name in {"fd", "fdfind"}:
-        yield from _exec_commands(words, FD_EXEC_OPTIONS)
+        yield from _exec_commands(split_fd_options(words), FD_EXEC_OPTIONS)
     elif (wrapper := WRAPPERS.get(name)) is not None:
         yield from _WrapperOptions(words, wrapper).iter_commands()
     elif name == "git" and len(words) > 1:
@@ -194,7 +198,7 @@ def _git_commands(words: Words) -> Iterator[Words]:
 
 def _container_commands(words: Words) -> Iterator[Words]:
     """Yield what ``docker run`` and ``docker exec`` run: the words after the name of an image or a container."""
-    start = next((index for index, word in enumerate(words) if word.value in {"run", "exec"}), len(words))
+    start = next((index for index, word in enumerate(words) if word.value in {"run", "exec", "debug"}), len(words))
     yield from _commands_from(words, start + 2)
 
 
@@ -217,6 +221,19 @@ def _exec_commands(words: Words, actions: frozenset[str]) -> Iterator[Words]:
         index += 1
 
 
+def split_fd_options(words: Words) -> Words:
+    """Return a command of ``fd`` whose option to run a program is a word of its own: ``-Hxrm`` becomes ``-x rm``."""
+    for index, word in enumerate(words):
+        value = word.guess or ""
+        if value in FD_EXEC_OPTIONS:
+            return words
+        if found := _FD_ATTACHED.fullmatch(value):
+            option, attached = found[1] or f"-{found[3]}", found[2] or found[4]
+            command = (literal_word(attached),) if attached else ()
+            return (*words[:index], literal_word(option), *command, *words[index + 1 :])
+    return words
+
+
 def _insert_found_path(word: Word) -> Word:
     """Return a word in which ``find`` replaces ``{}`` by the path it found."""
     if word.value is None or "{" not in word.value or "}" not in word.value:
@@ -231,7 +248,7 @@ _Position: TypeAlias = tuple[int, int]
 
 def _find_replaced_text(words: Words) -> str:
     """Return the text that ``xargs -I`` replaces by its input, a NUL without this option."""
-    for word, after in zip(words[1:], (*words[2:], INPUT_WORD), strict=True):
+    for word, after in pairwise((*words[1:], INPUT_WORD)):
         if found := _REPLACE_OPTION.fullmatch(word.value or ""):
             return found[2] or (after.value or "{}" if found[1] in {"-I", "-J"} else "{}")
     return "\0"
