@@ -15,6 +15,10 @@ from vaka.config.definitions.json_schema import definition_schema
 from vaka.config.definitions.references import KINDS
 from vaka.core.types import context, control, monitor, progress
 from vaka.core.types.event import BODY_TYPES, VERSION, Body, Custom, Unknown
+from vaka.runtime.agent_builder import AgentBuilder
+from vaka.runtime.builtin_agents import TASK_SPEC_FILE
+from vaka.runtime.lazy import builtin_task_tool
+from vaka.runtime.model_registry import ModelConfig, ModelRegistry
 from vaka.server.doors import native_operations
 from vaka.server.rest.openapi import make_openapi
 from vaka.server.settings import FEATURES
@@ -160,9 +164,16 @@ def openapi_schema() -> Schema:
     return make_openapi(native_operations(FEATURES))
 
 
+def task_spec() -> Schema:
+    """Return the spec of the tool that runs the built-in child agents."""
+    spec: Schema = msgspec.to_builtins(builtin_task_tool(AgentBuilder(), ModelRegistry(ModelConfig())).spec)
+    return spec
+
+
 FILES: dict[Path, Callable[[], Schema]] = {
     FOLDER / "events.schema.json": events_schema, FOLDER / "input.schema.json": input_schema,
     FOLDER / "frames.schema.json": frames_schema, FOLDER / "openapi.json": openapi_schema, SPECS_FILE: tool_specs,
+    TASK_SPEC_FILE: task_spec,
     **{FOLDER / f"{kind}.schema.json": partial(definition_schema, kind) for kind in KINDS},
 }  # fmt: skip
 

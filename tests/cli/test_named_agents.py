@@ -134,3 +134,20 @@ def test_a_finished_agent_refuses_another_run_of_its_session(shell: Shell) -> No
     assert "error: agent: closed; the agent 'host' has finished" in second.err
     assert "continue with" in first.err
     assert "continue with" not in second.err
+
+
+def test_the_coding_agent_has_child_agents_in_a_folder_without_settings(shell: Shell) -> None:
+    shell.write_file("notes.txt", "Seven boats.")
+    shell.write_script(
+        call_line("Task", prompt="How many?", subagent_type="explore"),
+        say_line("There are seven."),
+        {"agent": "explore", **call_line("Read", file_path="notes.txt")},
+        {"agent": "explore", "text": "Seven."},
+    )
+    ran = shell.vaka("run", "Count.", "--model", "scripted:script.jsonl", "--session", "s")
+    assert (ran.code, ran.out) == (0, "There are seven.\n")
+    child = shell.vaka("sessions", "show", "s", "--agent", "agent-1").out
+    assert "Seven boats." in child
+    shell.write_script(say_line("No tools."))
+    shell.vaka("run", "Hi.", "--model", "scripted:script.jsonl", "--session", "t", "--builtin-tools", "none")
+    assert '"Task"' not in shell.vaka("sessions", "export", "t").out

@@ -42,4 +42,4 @@ def test_a_run_that_calls_no_tool_imports_no_tool(tmp_path: Path, arguments: tup
     assert loaded & heavy == set()
     tools = {name for name in loaded if name.startswith(("vaka.tools.builtin.", "vaka.tools.function"))}
     assert tools == set()
-    assert len(loaded) < 356
+    assert len(loaded) < 357

@@ -206,10 +206,11 @@ def hook_options(settings: Settings) -> dict[str, Any]:
 
 
 def project_options(settings: Settings, agent: Agent) -> dict[str, Any]:
-    """Return the option that gives the coding agent the content of ``.claude`` folders, if there may be any."""
-    wanted = bool(settings.plugin_dirs) or may_have_content(config_context())
-    if not is_coding_agent(agent.instructions) or not wanted:
+    """Return the option that gives the coding agent the content of ``.claude`` folders, or only child agents."""
+    if not is_coding_agent(agent.instructions):
         return {}
+    if not settings.plugin_dirs and not may_have_content(config_context()):
+        return {"child_agents": True}
     source = lazy.project_source()(
         trusted=settings.trusted, settings_file=str(_further_file_of(settings) or ""),
         hooks=not hooks_are_disabled(claude_files_of(settings)),

@@ -11,6 +11,7 @@ from vaka.core.session.redaction import Secrets
 from vaka.policy.policy import LayeredPolicy
 from vaka.runtime import lazy
 from vaka.runtime.agent_builder import AgentBuilder
+from vaka.runtime.builtin_agents import BuiltinAgents
 from vaka.runtime.drivers import SessionDrivers
 from vaka.runtime.model_registry import ModelRegistry
 from vaka.runtime.options import Options
@@ -46,6 +47,8 @@ class Governance:
         if options.hooks or use is not None:
             self.hooks, builder.governing = lazy.start_hooks(options, env, models, use)
         builder.governing += content
+        if options.child_agents and not content:
+            builder.governing += (BuiltinAgents(builder, models),)
         if options.mcp:
             self.mcp = lazy.mcp_middleware(options, store, env, secrets.add)
             builder.governing += (self.mcp,)

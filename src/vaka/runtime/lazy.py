@@ -233,6 +233,13 @@ def task_tool() -> "type[TaskTool]":
     return TaskTool
 
 
+def builtin_task_tool(builder: "AgentBuilder", models: "ModelRegistry") -> "TaskTool":
+    """Return the tool that runs the built-in child agents."""
+    from vaka.runtime.task_tool import PROJECT_AGENTS, TaskTool
+
+    return TaskTool(PROJECT_AGENTS, builder.build_recipe, models)
+
+
 def mcp_middleware(options: "Options", store: Store, env: "Env", on_secret: "Callable[[str], None]") -> "McpTools":
     """Return the middleware that connects to the MCP servers of the options. Raises ``ConfigError``."""
     from vaka.runtime.mcp_tools import connect_servers

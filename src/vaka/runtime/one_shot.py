@@ -62,6 +62,7 @@ class RuntimeOptions(TypedDict, total=False):
     middleware: "Sequence[Middleware]"
     middleware_timeout: "float | None"
     project: "ProjectSource | None"
+    child_agents: "bool"
     mcp: "Mapping[str, Any] | Sequence[McpServer]"
     hooks: "Sequence[Hook]"
     hook_middleware: "Sequence[HookMiddleware]"

@@ -173,6 +173,9 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     """Seconds that one call of one middleware may take, for the default agent."""
     project: "ProjectSource | None" = None
     """Gives agents the memory files, rules, skills, commands and agents of ``.claude`` folders; default: none."""
+    child_agents: bool = False
+    """Gives agents the tool ``Task`` with the child agents ``general-purpose``, ``explore`` and ``plan``. With a
+    ``project`` they have it in any case."""
     mcp: "Mapping[str, Any] | Sequence[McpServer]" = {}
     """MCP servers whose tools agents get: definitions as in ``.mcp.json``, or ``McpServer`` values."""
     hooks: "tuple[Hook, ...]" = ()

@@ -124,6 +124,7 @@ class Runtime:
         middleware: "Sequence[Middleware]" = _UNSET,
         middleware_timeout: "float | None" = _UNSET,
         project: "ProjectSource | None" = _UNSET,
+        child_agents: "bool" = _UNSET,
         mcp: "Mapping[str, Any] | Sequence[McpServer]" = _UNSET,
         hooks: "Sequence[Hook]" = _UNSET,
         hook_middleware: "Sequence[HookMiddleware]" = _UNSET,

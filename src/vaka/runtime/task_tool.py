@@ -25,6 +25,7 @@ from vaka.core.types.message import Text, ToolCall, ToolResult, as_content
 from vaka.core.types.tool import Allow, Deny, InvalidArguments, ParsedArguments, ToolSpec
 from vaka.matching.mcp_names import cut_name_of, tool_part
 from vaka.policy.tool_targets import builtin_name_of
+from vaka.runtime.builtin_agents import DeferredTask
 from vaka.runtime.model_registry import SCRIPTED_PREFIX, ModelRegistry, tier_of
 from vaka.tools.function import FunctionTool, ToolReturn, tool
 
@@ -61,7 +62,7 @@ PROJECT_AGENTS = (
         f"steps, the files that change and what to look out for. {_ALONE}",
     ),
 )  # fmt: skip
-"""The agents that every project has; files of these names replace them."""
+"""The built-in child agents; files of a project with these names replace them."""
 
 BuildRecipe = Callable[[Agent, Model | None], Recipe]
 
@@ -158,7 +159,7 @@ class TaskTool(RuntimeTool):
 
     def _recipe_for(self, definition: ChildAgent, parent: Turn, model: str) -> Recipe:
         agents = self._agents.setdefault(parent.recipe, {})
-        tools = [tool for tool in parent.tools.values() if not isinstance(tool, RuntimeTool)]
+        tools = [tool for tool in parent.tools.values() if not isinstance(tool, RuntimeTool | DeferredTask)]
         built = agents.get((definition.name, model))
         if built is None or built.tools != tools or built.limits != parent.limits:
             chosen = self._choose_model(model, definition, parent.recipe.model)
