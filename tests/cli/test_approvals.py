@@ -150,16 +150,22 @@ def test_an_approval_for_the_project_is_stored_there_and_applies_to_later_runs(s
     screen.expect(PROMPT)
     screen.send_line("p")
     screen.expect("Bash(touch a) is stored in ")
-    screen.expect("settings.local.json; later runs apply it once you trust this folder: vaka trust")
+    screen.expect("settings.local.json\r\n")
     screen.expect("Done.")
     assert screen.wait_exit() == 0
     assert allow_rules(shell, ".claude/settings.local.json") == ["Bash(touch a)"]
-    shown = shell.vaka("permissions", "list", "--json", "--trust").json["rules"]
+    shown = shell.vaka("permissions", "list", "--json").json["rules"]
     assert [(rule["rule"], rule["layer"]) for rule in shown] == [("Bash(touch a)", "local")]
-    again = shell.vaka("config", "show", "--permissions", "--json", "--trust").json["rules"]
+    again = shell.vaka("config", "show", "--permissions", "--json").json["rules"]
     assert again == shown
-    assert "Bash(touch a)  local" in shell.vaka("config", "show", "--permissions", "--trust").out
-    assert shell.vaka("run", "Go.", *MODEL, "--trust").code == 0
+    assert "Bash(touch a)  local" in shell.vaka("config", "show", "--permissions").out
+    assert shell.vaka("run", "Go.", *MODEL).code == 0
+    later = run_at_terminal(shell)
+    later.expect("Done.")
+    assert (later.wait_exit(), "Trust this folder?" in later.screen) == (0, False)
+    shell.write_script(bash_line("touch b"), say_line("Done."))
+    shell.write_file(".claude/settings.json", '{"permissions": {"allow": ["Bash(touch b)"]}}')
+    assert shell.vaka("run", "Go.", *MODEL).code == 5, "nothing else of the folder is trusted"
 
 
 def test_an_approval_for_the_user_stores_the_edited_rule_in_their_settings(shell: Shell) -> None:

@@ -1,5 +1,6 @@
 """``.claude`` settings: the file of each layer, and what they set."""
 
+import hashlib
 import os
 import re
 import stat
@@ -88,6 +89,8 @@ class SettingsFile(msgspec.Struct, frozen=True, kw_only=True):
     """The folder that ``/x`` is relative to in its rules."""
     project: bool = False
     trusted: bool = True
+    approved: frozenset[str] = frozenset()
+    """Allow rules that a person has approved for the project: they count although its folder is not trusted."""
 
     def locate(self, path: JsonPath) -> str:
         """Return ``file:line`` of a value; of settings without a text, their origin."""
@@ -133,7 +136,7 @@ def load_permissions(
     problems = [file.problems for file in files]
     if fatal := [problem for found, _ in problems for problem in found]:
         raise ConfigError("\n".join(fatal))
-    layers = [permission_layer_of(file) for file in files]
+    layers = [layer for file in files for layer in _permission_layers_of(file)]
     own = layers_from_settings(flags) if flags is not None else ()
     weaker = [layer for layer in layers if layer.name != MANAGED]
     stronger = [layer for layer in layers if layer.name == MANAGED]
@@ -157,7 +160,10 @@ def load_settings_files(
             raise ConfigError(f"{path}: there is no such file")
         if text is not None:
             folder = context.cwd if inline else _base_folder_of(layer, path, context)
-            files.append(_parse_file(text, layer, path, folder, trust=trust))
+            file = _parse_file(text, layer, path, folder, trust=trust)
+            if layer == "local" and not trust:
+                file = msgspec.structs.replace(file, approved=_load_approved_rules(context, path))
+            files.append(file)
     if overrides is not None:
         first = next((index for index, file in enumerate(files) if file.layer == MANAGED), len(files))
         files.insert(first, SettingsFile(layer=OVERRIDE, path=Path("settings overrides"), document=dict(overrides)))
@@ -205,12 +211,26 @@ def watched_places(context: ConfigContext, settings: str = "") -> list[Path]:
 
 
 def project_trust_places(context: ConfigContext) -> list[Path]:
-    """Return what the ``.claude`` folder of the project has that may allow or run things: settings and components."""
+    """Return what the ``.claude`` folder of the project has that may allow or run things: settings and components.
+
+    Local settings with nothing but rules that a person has approved are not among them.
+    """
     root = find_project_folder(context.cwd, context.home)
     if root is None:
         return []
     names = (*_PROJECT_FILES, "commands", "skills", "agents", "plugins")
-    return [path for name in names if (path := root / CLAUDE_FOLDER / name).exists()]
+    found = [path for name in names if (path := root / CLAUDE_FOLDER / name).exists()]
+    return [path for path in found if path.name != LOCAL_SETTINGS or not _has_only_approved_rules(context, path)]
+
+
+def _has_only_approved_rules(context: ConfigContext, path: Path) -> bool:
+    try:
+        document = read_document(path) or {}
+    except ConfigError:
+        return False
+    rules = value_at(document, ("permissions", "allow"))
+    is_plain = document.keys() == {"permissions"} and document["permissions"].keys() == {"allow"}
+    return is_plain and isinstance(rules, list) and _load_approved_rules(context, path).issuperset(map(str, rules))
 
 
 def parse_permission_layer(document: Mapping[str, Any], name: str, *, origin: str = "") -> Layer:
@@ -219,6 +239,38 @@ def parse_permission_layer(document: Mapping[str, Any], name: str, *, origin: st
     if fatal := file.problems[0]:
         raise ConfigError("\n".join(fatal))
     return permission_layer_of(file, origin=origin)
+
+
+def _permission_layers_of(file: SettingsFile) -> Iterable[Layer]:
+    """Yield the permissions of a settings file; approved rules of one that is not trusted are a layer of their own."""
+    layer = permission_layer_of(file)
+    approved = tuple(rule for rule in layer.allow if rule in file.approved)
+    if not approved:
+        yield layer
+        return
+    yield msgspec.structs.replace(layer, allow=tuple(rule for rule in layer.allow if rule not in file.approved))
+    yield Layer(
+        name=layer.name, origin=layer.origin, folder=layer.folder, project=True, allow=approved, lines=layer.lines
+    )
+
+
+def approved_rules_file(context: ConfigContext, path: Path) -> Path:
+    """Return the user's file with the rules that were approved for a project and stored in its settings at ``path``."""
+    name = hashlib.sha256(os.fsencode(os.path.realpath(path))).hexdigest()[:32]
+    return context.user_file.parent / "approved_rules" / f"{name}.json"
+
+
+def approved_rules_in(document: Mapping[str, Any], path: Path) -> list[str]:
+    """Return the rules of ``approved_rules_file``; none if they are about another file than ``path``."""
+    rules: object = document.get("rules") if document.get("file") == os.path.realpath(path) else None
+    return [rule for rule in cast("list[object]", rules) if isinstance(rule, str)] if isinstance(rules, list) else []
+
+
+def _load_approved_rules(context: ConfigContext, path: Path) -> frozenset[str]:
+    try:
+        return frozenset(approved_rules_in(read_document(approved_rules_file(context, path)) or {}, path))
+    except ConfigError:
+        return frozenset()  # a damaged copy approves nothing
 
 
 def permission_layer_of(file: SettingsFile, *, origin: str | None = None) -> Layer:

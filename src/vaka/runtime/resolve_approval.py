@@ -6,12 +6,15 @@ import os
 import socket
 from collections.abc import Awaitable, Callable, Iterable
 from contextlib import aclosing
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import msgspec
 
+from vaka.config.approved_rules import store_approved_rules
 from vaka.config.claude_writer import add_allow_rules, remove_allow_rules, settings_file_for_scope
+from vaka.config.settings import ConfigContext
 from vaka.core.ports.env import Clock, format_timestamp
 from vaka.core.ports.store import PendingDecision, SessionQuery, Store
 from vaka.core.types.control import (
@@ -301,7 +304,12 @@ async def _persist_rules(
 
         return remove_stored if is_new else _remove_nothing
     path, _ = settings_file_for_scope(scope, request.cwd, Path.home())
-    added = await asyncio.to_thread(add_allow_rules, path, Grant(rule=resolution.rule).rules)
+    granted = Grant(rule=resolution.rule).rules
+    if scope == "project":
+        context = ConfigContext(cwd=Path(request.cwd), home=Path.home(), environ=os.environ)
+        stored = await asyncio.to_thread(store_approved_rules, path, granted, context)
+        return partial(asyncio.to_thread, stored.remove)
+    added = await asyncio.to_thread(add_allow_rules, path, granted)
 
     async def remove_from_file() -> None:
         await asyncio.to_thread(remove_allow_rules, path, added)

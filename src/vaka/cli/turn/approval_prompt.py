@@ -230,8 +230,7 @@ class DecisionPrompter:
         path, _ = settings_file_for_scope(resolution.scope, body.cwd, Path.home())
         rules = ", ".join(Grant(rule=resolution.rule).rules)
         stored = translate("{rules} is stored in {file}", rules=rules, file=str(path))
-        later = translate("; later runs apply it once you trust this folder: vaka trust")
-        self.face.echo(as_printable(stored, lines=False) + (later if resolution.scope == "project" else ""))
+        self.face.echo(as_printable(stored, lines=False))
 
     async def _answer(self, id: DecisionId, body: QuestionAsked) -> None:
         lines = [as_printable(body.text)]
