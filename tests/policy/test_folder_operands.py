@@ -124,7 +124,7 @@ def workspace(tmp_path: Path) -> Path:
 
 
 def decide(command: str, folder: Path, deny: tuple[str, ...] = (), ask: tuple[str, ...] = ()) -> str:
-    layer = Layer(name="user", allow=("Bash",), deny=deny, ask=ask)
+    layer = Layer(name="user", allow=("Bash", "Bash(sudo:*)"), deny=deny, ask=ask)
     policy = LayeredPolicy([layer], cwd=str(folder), home="/nowhere")
     return policy.decide(spec_of("Bash"), {"command": command}).decision
 

@@ -389,5 +389,5 @@ EVERYDAY = split_table(r"""
 
 @each_row(EVERYDAY)
 def test_an_everyday_command_is_not_asked_about(command: str) -> None:
-    found = judge_command(command, allow=[None], deny=["curl:*"], ask=["rm -rf:*"])
+    found = judge_command(command, allow=[None, "sudo:*", "su:*"], deny=["curl:*"], ask=["rm -rf:*"])
     assert found.decision == "allow", found.reason

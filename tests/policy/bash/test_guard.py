@@ -109,7 +109,53 @@ DENIED = split_table(r"""
     f() { f & f & }; f
     x() { x & x; }; x
     bash -c ':(){ :|:& };:'
+    dd if=x of=/dev/sda
+    dd if=x of=/dev/disk/by-id/x
+    chown -R x /
+    fd . / -X rm -rf
+    fd . / -x rm
+    fd . /etc -X rm
+    fd . ~ -X rm -rf
+    fd --search-path / -X rm
+    fd --base-directory / -X rm
+    fd -C / -X rm
+    fdfind . / --exec-batch rm
+    fdfind . / --exec=rm
+    rm -rf /proc/self/cwd/../../../..
+    cd / && rm -rf /proc/self/cwd
+    cd / && rm -rf /proc/*/cwd/*
+    cd /etc && rm -rf /proc/self/cwd/*
+    rsync -a --delete x/ /
+    rsync -a --delete-after x/ /etc
+    cd / && find -delete
+    cd / && fd -X rm
+    cd / && fd -Hxrm
 """)
+
+THROUGH_PROCESSES = split_table(
+    r"""
+    fd . /proc/self/ROOT -X rm
+    rm -rf /proc/self/ROOT
+    rm -rf /proc/self/ROOT/
+    rm -rf /proc/self/ROOT/*
+    rm -rf /proc/self/ROOT/etc
+    rm -rf /proc/1/ROOT/usr
+    rm -rf /proc/1/ROOT/
+    rm -rf /proc/*/ROOT/etc
+    rm -rf /proc/*/ROOT
+    rm -rf /proc/thread-self/ROOT/home
+    rm -rf /proc/self/task/1/ROOT/etc
+    rm -rf /proc/self/ROOT/proc/self/ROOT/etc
+    chmod -R 777 /proc/self/ROOT
+    chown -R x /proc/1/ROOT/etc
+    mv /proc/self/ROOT/etc x
+    find /proc/self/ROOT -delete
+    find /proc/1/ROOT/etc -exec rm {} \;
+    dd of=/proc/self/ROOT/dev/sda if=x
+    cat x > /proc/self/ROOT/dev/sda
+    tee /proc/1/ROOT/dev/sda
+""".replace("ROOT", "root")
+)
 
 ASKED = split_table(r"""
     cd $X && rm -rf *
@@ -184,6 +230,19 @@ FREE = split_table(r"""
     a() { b | c & }; a
     cd build && rm -rf *
     cd / && ls
+    cd / && fd -e py
+    fd -e pyc -X rm
+    fd -x rm -rf
+    fd . build -X rm -rf
+    fd -e py . src --exec=rm
+    fd --base-directory=build -X rm
+    fd rm /
+    find -delete
+    rm -rf /proc/self/cwd/build
+    ls /proc/self/root
+    rsync -a --delete x/ y/
+    rsync -a --delete x/ "$y"
+    rsync -a x/ /etc
     echo rm -rf /
     grep 'rm -rf /' f
     git rm -r x
@@ -196,7 +255,7 @@ def test_the_tables_are_large_enough() -> None:
     assert len(set(DENIED)) + len(set(ASKED)) >= 100
 
 
-@each_row(DENIED)
+@each_row([*DENIED, *THROUGH_PROCESSES])
 def test_a_destructive_command_is_denied_under_every_rule(command: str) -> None:
     found = judge_command(command, allow=[None, command])
     assert (found.decision, found.layer) == ("deny", "guard")

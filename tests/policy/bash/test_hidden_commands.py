@@ -392,7 +392,7 @@ MENTIONED = split_table(r"""
 
 @each_row(MENTIONED)
 def test_an_operand_that_does_not_run_is_not_a_command(command: str) -> None:
-    assert judge_command(command, allow=[None], deny=["curl:*"]).decision == "allow"
+    assert judge_command(command, allow=[None, "sudo:*", "su:*"], deny=["curl:*"]).decision == "allow"
 
 
 # ---------------------------------------------------------------------------- V12: git before its subcommand

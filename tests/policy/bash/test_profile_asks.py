@@ -18,7 +18,32 @@ BEYOND = split_table(r"""
     printenv
     export
     set
+    export -p
+    export -x
+    declare
     declare -p
+    declare -x
+    declare -xr
+    declare -a
+    typeset -x
+    readonly -a
+    declare -x | grep KEY
+    echo $(declare -x)
+    eval 'declare -x'
+    compgen -v
+    compgen -e
+    jq env
+    jq -n 'env.KEY'
+    jq -n '$ENV'
+    jq -n '"\(env)"'
+    jq -n '{env}'
+    jq -n '{$ENV}'
+    awk 'BEGIN{print ENVIRON["KEY"]}'
+    ps e
+    ps auxe
+    ps -o environ
+    cat /proc/self/environ
+    tr '\0' '\n' < /proc/$$/environ
     tee x
     xargs ls
     ls | xargs cat

@@ -10,10 +10,11 @@ from typing import TypeAlias
 
 from vaka.core.types.tool import Verdict
 from vaka.matching.sensitive_paths import holds_secrets, may_match_secrets
+from vaka.policy.bash.machine import only_shows
 from vaka.policy.bash.parse.hidden_programs import is_interpreter, takes_commands
-from vaka.policy.bash.parse.syntax import Redirection, SimpleCommand, Word, WordExpansion, Words
-from vaka.policy.bash.parse.wrappers import FIND_EXEC_ACTIONS, base_name
-from vaka.policy.bash.programs import read_set
+from vaka.policy.bash.parse.syntax import Redirection, SimpleCommand, Word, WordExpansion, Words, literal_word
+from vaka.policy.bash.parse.wrappers import FD_EXEC_OPTIONS, FIND_EXEC_ACTIONS, base_name, split_fd_options
+from vaka.policy.bash.programs import read_set, read_table
 from vaka.policy.bash.script_checks import sed_input_files
 from vaka.policy.decision import DecisionKind, Finding
 
@@ -67,19 +68,20 @@ class FolderTracker:
             return None
         else:
             paths = tuple(join_path(folder, path) for folder in self.possible)
-        return tuple(name for one in paths for name in self._names_through_proc(one))
+        return tuple(name for one in paths for name in _names_through_processes(one, self.possible))
 
-    def _names_through_proc(self, path: str) -> Iterator[str]:
-        """Yield a path, and the paths that it names through the folder or root of a process."""
-        yield path
-        found = _PROCESS_FOLDER.match(_normalize_path(path)) if path.startswith("/") else None
-        if found is None:
-            return
-        rest = found[2].lstrip("/")
-        if found[1] == "root":
-            yield from self._names_through_proc(f"/{rest}")
-        else:
-            yield from (join_path(folder, rest or ".") for folder in self.possible or ("",))
+
+def _names_through_processes(path: str, folders: tuple[str, ...] | None) -> Iterator[str]:
+    """Yield a path, and the paths that it names through the folder or root of a process."""
+    yield path
+    found = _PROCESS_FOLDER.match(_normalize_path(path)) if path.startswith("/") else None
+    if found is None:
+        return
+    rest = found[2].lstrip("/")
+    if found[1] == "root":
+        yield from _names_through_processes(f"/{rest}", folders)
+    else:
+        yield from (join_path(folder, rest or ".") for folder in folders or ("",))
 
 
 def join_path(folder: str, path: str) -> str:
@@ -267,6 +269,11 @@ def changes_folder(words: Words) -> bool:
 
 _PROCESS_FOLDER = re.compile(r"/proc/[^/]+(?:/task/[^/]+)?/(cwd|root)(/.*|$)")
 
+_UNKNOWN_FOLDER = re.compile(
+    r"/proc/[^/]+(?:/task/[^/]+)?/(?:fd|map_files)/.|/dev/fd/.|/proc/(?!self/|thread-self/)[^/]+(?:/task/[^/]+)?/cwd(?:/|$)"
+)
+"""A folder that a descriptor or another process names."""
+
 
 GUARD_LAYER = "guard"
 
@@ -307,8 +314,11 @@ def find_danger(simple: SimpleCommand, folders: tuple[str, ...] | None) -> Findi
             question = question or finding
     for redirection in simple.redirections:
         target = redirection.target.value
-        if redirection.writes and target is not None and _DISK_DEVICE.match(_normalize_path(target)):
-            return _danger("deny", f"it writes over the disk {target}")
+        if redirection.writes and target is not None:
+            for finding in _check_device(target, "it"):
+                if finding.decision == "deny":
+                    return finding
+                question = question or finding
     return question
 
 
@@ -330,6 +340,11 @@ def _check_command(words: Words, folders: tuple[str, ...] | None) -> Iterator[Fi
         yield from _check_disks(_operands_of(rest)[-1:], name)
         moved = _check_targets(_operands_of(rest)[:-1], folders, "it moves away")
         yield from (finding for finding in moved if finding.decision == "deny")
+    elif name in {"fd", "fdfind"}:
+        yield from _check_fd(split_fd_options(rest), folders)
+    elif name == "rsync" and any(word.prefix.startswith("--del") for word in rest):
+        removed = _check_targets(_operands_of(rest)[-1:], folders, "it removes what is not in its source from")
+        yield from (finding for finding in removed if finding.decision == "deny")
     else:
         yield from _check_overwrite(name, rest)
 
@@ -337,9 +352,12 @@ def _check_command(words: Words, folders: tuple[str, ...] | None) -> Iterator[Fi
 def _check_overwrite(name: str, words: Words) -> Iterator[Finding]:
     operands = _operands_of(words)
     if name == "dd":
-        yield from _check_disks((word for word in words if word.placeholder_text.startswith("of=")), name)
+        targets = [word for word in words if word.placeholder_text.startswith("of=")]
+        yield from _check_disks(targets, name)
+        if any(word.prefix == "of=" and word.value is None for word in targets):
+            yield _danger("ask", "dd writes to something that is not known beforehand")
     elif _FORMAT_PROGRAMS.fullmatch(name):
-        yield from _check_disks(operands, name)
+        yield from () if only_shows(name, words) else _check_disks(operands, name)
         if name.startswith("mkfs"):
             yield _danger("ask", f"{name} makes a new file system")
     elif name in {"tee", "truncate", "sponge"}:
@@ -387,6 +405,8 @@ def _check_targets(words: Iterable[Word], folders: tuple[str, ...] | None, what:
         if folders is None and next(_possible_paths(word, None)) in {"", ".", "./"}:
             yield _danger("ask", f"{what} a folder that is not known beforehand")
         for path in _possible_paths(word, folders):
+            if _UNKNOWN_FOLDER.match(path):
+                yield _danger("ask", f"{what} a folder that is not known beforehand: {word.source}")
             if re.fullmatch(r"(?:\.\./?)+", path):
                 yield _danger("ask", f"{what} {word.source}, in which this folder lies")
             wildcard = re.search(r"[*?\[]", path) if path.startswith("/") else None
@@ -400,7 +420,8 @@ def _check_targets(words: Iterable[Word], folders: tuple[str, ...] | None, what:
 def _possible_paths(word: Word, folders: tuple[str, ...] | None) -> Iterator[str]:
     """Yield the paths that a word may name, without a final pattern that matches everything."""
     text = word.render(lambda expansion: "~" if expansion.name == "HOME" else expansion.name)
-    yield _strip_match_all(text)
+    for name in _names_through_processes(text, folders):
+        yield _strip_match_all(name)
     if not text.startswith(("/", "~")):
         yield from (_strip_match_all(posixpath.join(folder, text)) for folder in folders or () if folder)
 
@@ -430,7 +451,33 @@ def _check_find(words: Words, folders: tuple[str, ...] | None) -> Iterator[Findi
     starts = takewhile(
         lambda word: not word.prefix.startswith(("-", "(", "!", ")")) or word.value in {"-H", "-L", "-P", "--"}, words
     )
-    yield from _check_targets(starts, folders, "find removes what it finds in")
+    yield from _check_targets([*starts] or [literal_word(".")], folders, "find removes what it finds in")
+
+
+def _check_fd(words: Words, folders: tuple[str, ...] | None) -> Iterator[Finding]:
+    end = next((index for index, word in enumerate(words) if word.value in FD_EXEC_OPTIONS), len(words))
+    if not _removes_files(words[end + 1 :]):
+        return
+    operands, starts, before = list[Word](), list[Word](), ""
+    for word in words[:end]:
+        if before in _FD_FOLDER_OPTIONS:
+            starts.append(word)
+        elif word.prefix.partition("=")[0] in _FD_FOLDER_OPTIONS and "=" in word.prefix:
+            starts.append(literal_word(word.placeholder_text.partition("=")[2]))
+        elif not word.prefix.startswith("-") and before not in _FD_VALUED_OPTIONS:
+            operands.append(word)
+        before = word.value or ""
+    starts += operands[1:]
+    yield from _check_targets(starts or [literal_word(".")], folders, "fd removes what it finds in")
+
+
+_FD_FOLDER_OPTIONS = frozenset({"-C", "--base-directory", "--search-path"})
+
+_FD_PROFILE = read_table("checked")["fd"]
+
+_FD_VALUED_OPTIONS = {f"-{letter}" for letter in _FD_PROFILE["valued"]} | {
+    f"--{name}" for name in _FD_PROFILE["long_valued"].split()
+}
 
 
 def _removes_files(words: Words) -> bool:
@@ -441,7 +488,23 @@ def _removes_files(words: Words) -> bool:
 
 def _check_disks(words: Iterable[Word], name: str) -> Iterator[Finding]:
     for word in words:
-        value = word.prefix.removeprefix("of=")
-        path = _normalize_path(value) if value else ""
-        if _DISK_DEVICE.match(path) and path not in _HARMLESS_DEVICES:
+        if value := word.prefix.removeprefix("of="):
+            yield from _check_device(value, name)
+
+
+_KERNEL_SETTING = re.compile(r"/proc/(?:sys/|sysrq-trigger$)|/sys/.")
+
+_PRIVATE_DEVICE = re.compile(r"/dev/(?:shm/|fd/|pts/|tcp/|udp/|ptmx$|u?random$)")
+
+
+def _check_device(value: str, name: str) -> Iterator[Finding]:
+    """Yield the finding on a file that is written to, if it is a disk, another device or a setting of the kernel."""
+    for path in map(_normalize_path, _names_through_processes(value, None)):
+        if path in _HARMLESS_DEVICES or _PRIVATE_DEVICE.match(path):
+            continue
+        if _DISK_DEVICE.match(path):
             yield _danger("deny", f"{name} would write over the disk {path}")
+        elif _KERNEL_SETTING.match(path):
+            yield _danger("ask", f"{name} would change the setting {path} of the kernel")
+        elif path.startswith("/dev/"):
+            yield _danger("ask", f"{name} would write to the device {path}")

@@ -12,6 +12,7 @@ from vaka.core.types.tool import PROTECTED_LAYER, Allow, Ask, Verdict
 from vaka.matching.sensitive_paths import control_part_of
 from vaka.policy.bash import guard
 from vaka.policy.bash.guard import FolderTracker, PathCheck
+from vaka.policy.bash.machine import describe_machine_program, find_machine_programs
 from vaka.policy.bash.options import NotReadOnly
 from vaka.policy.bash.parse.reader import read_script
 from vaka.policy.bash.parse.syntax import (
@@ -136,7 +137,14 @@ class _ScriptJudge(msgspec.Struct, kw_only=True):
         start = self.script.start_folder
         if folders is not None and start:
             folders = (*folders, *(guard.join_path(start, folder) for folder in folders))
-        return guard.find_danger(simple, folders)
+        return guard.find_danger(simple, folders) or self._machine_finding(simple)
+
+    def _machine_finding(self, simple: SimpleCommand) -> Finding | None:
+        """Return a question about a program that may harm the machine; a rule for any command does not cover it."""
+        programs = list(dict.fromkeys(find_machine_programs(simple)))
+        if not programs or self.rules.names_programs(simple, programs):
+            return None
+        return Finding("ask", "", guard.GUARD_LAYER, describe_machine_program(programs[0]))
 
     # ---------------------------------------------------------------------------------------- permissions
 

@@ -88,8 +88,8 @@ def _inspect_declaration(simple: SimpleCommand) -> list[Word]:
             raise NotReadOnly(f"{name} {word.source} is not known to be harmless")
         elif is_unsafe_variable(found[0]) or (exported and not is_safe_variable(found[0])):
             raise NotReadOnly(f"{name} {found[0]} affects later commands")
-    if len(simple.words) == 1:
-        raise NotReadOnly(f"{name} without arguments prints variables, including secrets")
+    if all((word.value or "").startswith(("-", "+")) for word in simple.words[1:]):
+        raise NotReadOnly(f"{name} without a name prints variables, including secrets")
     return []
 
 

@@ -2,7 +2,7 @@
 
 import posixpath
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from functools import lru_cache
 from typing import Literal, NamedTuple, TypeAlias
 
@@ -59,6 +59,13 @@ class CommandPattern(NamedTuple):
     def starts_with_star(self) -> bool:
         """Whether its first word is a star."""
         return self.tokens[:1] == (_ANY_WORD,) or (self.segments[:1] == ("",) and self.segments[1][:1] == " ")
+
+    @property
+    def program(self) -> str:
+        """Its first word, ``""`` if a star is in it."""
+        if self.tokens:
+            return self.tokens[0] if self.tokens[0] != _ANY_WORD else ""
+        return self.segments[0].partition(" ")[0] if self.segments and " " in self.segments[0] else ""
 
     @property
     def starts_with_assignment(self) -> bool:
@@ -434,6 +441,13 @@ class CommandRules:
 
     def find_permission(self, simple: SimpleCommand) -> Finding | None:
         return self._find_permission_in(simple, self.allow)
+
+    def names_programs(self, simple: SimpleCommand, programs: Collection[str]) -> bool:
+        """Return whether a rule allows a command and names these programs, or is exactly the command."""
+        named = [(rule, pattern) for rule, pattern in self.allow if pattern.kind == "exact"]
+        if {*programs} == {base_name(simple.name or "")}:
+            named += [(rule, pattern) for rule, pattern in self.allow if base_name(pattern.program) in programs]
+        return self._find_permission_in(simple, named) is not None
 
     def find_permission_with_assignments(self, simple: SimpleCommand) -> Finding | None:
         """Return the finding of a rule that allows a command together with its variable assignments, word by word."""
