@@ -10,7 +10,7 @@ from operator import attrgetter
 from typing import ParamSpec, TypeVar
 
 from vaka.core.ports.files import FileBytes, FileInfo, FileKind
-from vaka.core.types.errors import FileError, FileMissing
+from vaka.core.types.errors import FileChanged, FileError, FileMissing, FileRefused
 from vaka.core.types.ids import Digest
 from vaka.files import atomic_write, paths, safe_open
 from vaka.files.safe_open import IdentityGuard, OpenedFile, OpenerName, ProtectedFiles
@@ -84,6 +84,18 @@ class DiskFiles(WalkMethod):
     async def delete(self, path: str) -> None:
         """Remove a file, a link or an empty folder."""
         await asyncio.to_thread(self._call, path, self._delete, paths.deletable_parts_of(path))
+
+    async def lookup(self, path: str) -> FileInfo | None:
+        """Return the information about a path without following links, ``None`` if nothing is there."""
+        return await asyncio.to_thread(self._call, path, self._lookup, paths.parts_of(path))
+
+    async def write_link(self, path: str, target: str) -> None:
+        """Create a link; missing folders are made."""
+        await asyncio.to_thread(self._call, path, self._write_link, paths.deletable_parts_of(path), target)
+
+    async def set_executable(self, path: str, executable: bool) -> None:
+        """Set or clear the bits of a regular file that allow running it."""
+        await asyncio.to_thread(self._call, path, self._set_executable, paths.parts_of(path), executable)
 
     async def scan(self, folders: Sequence[str], *, details: bool, links: bool) -> Sequence[FolderListing]:
         """List the first of these folders, at least one."""
@@ -186,6 +198,39 @@ class DiskFiles(WalkMethod):
                 IdentityGuard(self.protected, self._root, self._opener).check(found, path)
             self._remove(folder.fd, parts, found)
             atomic_write.sync_folder(folder.fd)
+
+    def _lookup(self, parts: tuple[str, ...]) -> FileInfo | None:
+        if not parts:
+            return self._stat(parts)
+        try:
+            with self._open(parts[:-1], safe_open.FOLDER_FLAGS, links=False) as folder:
+                found = atomic_write.lstat_name(folder.fd, parts[-1])
+                if found is None:
+                    return None
+                name = paths.encode_name(parts[-1])
+                target = os.readlink(name, dir_fd=folder.fd) if stat.S_ISLNK(found.st_mode) else b""
+        except (FileNotFoundError, NotADirectoryError, FileRefused):
+            return None  # a folder of the path is missing, a file or a link
+        return info_of(paths.join_names(parts), found, paths.decode_name(target))
+
+    def _write_link(self, parts: tuple[str, ...], target: str) -> None:
+        self.protected.check(parts)
+        folder = atomic_write.open_or_make_folder(self._root, parts[:-1], None, make=True)
+        try:
+            os.symlink(os.fsencode(paths.encode_name(target)), paths.encode_name(parts[-1]), dir_fd=folder)
+            atomic_write.sync_folder(folder)
+        except FileExistsError as error:
+            name = paths.quote_path(paths.join_names(parts))
+            raise FileChanged(f"{name} exists already; expected nothing there") from error
+        finally:
+            os.close(folder)
+
+    def _set_executable(self, parts: tuple[str, ...], executable: bool) -> None:
+        self.protected.check(parts)
+        with self._open(parts, safe_open.READ_FLAGS, links=False) as opened:
+            mode = stat.S_IMODE(opened.stat.st_mode)
+            readers = (mode & 0o444) >> 2
+            os.fchmod(opened.fd, mode | readers if executable else mode & ~0o111)
 
     def _remove(self, folder: int, parts: tuple[str, ...], found: os.stat_result) -> None:
         name = paths.encode_name(parts[-1])

@@ -3,21 +3,26 @@
 import base64
 import binascii
 import hashlib
-from collections.abc import Iterable, Mapping
-from typing import NamedTuple
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from functools import cached_property
+from typing import Literal, NamedTuple, TypeAlias
 
 import msgspec
 
-from vaka.core.ports.files import Files
+from vaka.core.ports.command_backups import LINK_PREFIX, CommandBackups
+from vaka.core.ports.files import FileInfo, Files, LinkFiles
 from vaka.core.ports.values import BlobStore
 from vaka.core.types.errors import FileChanged, FileError, FileMissing, InvalidInput
-from vaka.core.types.ids import JSON, Digest
+from vaka.core.types.ids import JSON, CallId, Digest, SessionId
 from vaka.files.paths import child_path, decode_name, encode_name, quote_path
 
 MAX_COPIED_BYTES = 32 * 1024**2
 """The largest file that is copied."""
 NO_FILE = Digest("gone")
 """The digest of a file that does not exist."""
+FileMode: TypeAlias = Literal["", "plain", "executable"]
+"""Whether a regular file can be run; empty if unknown, and for links."""
 _TOO_LARGE = "too large"
 _CHUNK_BYTES = 4 * 1024**2
 
@@ -32,8 +37,32 @@ class _SnapshotToken(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
     """The path as base64, if it is not UTF-8."""
     was: str
     """The digest of the content before the change, or why there is none."""
+    mode: FileMode = ""
     becomes: str = ""
     """The digest of the content that the session writes; empty if unknown."""
+    new_mode: FileMode = ""
+
+
+class FileChange(msgspec.Struct, frozen=True, kw_only=True):
+    """A change of one file: digests before and after it, ``NO_FILE`` for no file."""
+
+    path: str
+    root: str
+    was: str
+    mode: FileMode = ""
+    becomes: str = ""
+    new_mode: FileMode = ""
+
+    @property
+    def sets_mode(self) -> bool:
+        return bool(self.mode) and bool(self.new_mode) and self.mode != self.new_mode
+
+
+class FileState(NamedTuple):
+    """The digest of a file, of its target for a link, ``NO_FILE`` for no file; and whether it can be run."""
+
+    digest: str
+    mode: FileMode = ""
 
 
 class RestoreStep(NamedTuple):
@@ -42,6 +71,9 @@ class RestoreStep(NamedTuple):
     path: str
     now: str
     was: str
+    mode: FileMode = ""
+    """The mode to set; empty to leave it."""
+    now_mode: FileMode = ""
 
 
 class RestorePlan(msgspec.Struct, frozen=True, kw_only=True):
@@ -71,12 +103,13 @@ class FileSnapshots:
         ``session``: the session whose log will have the token; the copy stays as long as it exists.
         """
         path = await self._canonical_path(path)
-        return _encode_token(path, self._files.root, await self._store_content(path, session), becomes or "")
+        was = await self._store_content(path, session)
+        return _encode_token(FileChange(path=path, root=self._files.root, was=was, becomes=becomes or ""))
 
     async def after(self, token: JSON) -> JSON:
         """Return the token with the current content as the session's own change."""
-        path, decoded = _decode_token(token)
-        return _encode_token(path, decoded.root, decoded.was, await self._current_digest(path))
+        change = decode_token(token)
+        return _encode_token(msgspec.structs.replace(change, becomes=await self._current_digest(change.path)))
 
     async def restore(self, tokens: Iterable[JSON], *, force: bool = False) -> list[str]:
         """Restore files to their content before the first of these changes, oldest first; return their paths.
@@ -92,56 +125,145 @@ class FileSnapshots:
             raise overwrite_error(plan.changed)
         return await self.apply_steps(plan.steps, await self.load_copies(plan.steps))
 
-    async def plan_restore(self, tokens: Iterable[JSON]) -> RestorePlan:
+    async def plan_restore(self, tokens: "Iterable[JSON | FileChange]") -> RestorePlan:
         """Return what ``restore`` would do with these changes, without doing it.
 
         Raises ``InvalidInput`` for changes in another root folder.
         """
-        first: dict[str, str] = {}
-        known: dict[str, set[str]] = {}
-        for path, token in map(_decode_token, tokens):
-            self._check_root(path, token)
-            first.setdefault(path, token.was)
-            known.setdefault(path, set()).update((token.was, token.becomes))
+        histories: dict[str, _FileHistory] = {}
+        for token in tokens:
+            change = token if isinstance(token, FileChange) else decode_token(token)
+            self._check_root(change)
+            histories.setdefault(change.path, _FileHistory(change)).add(change)
         steps, changed, lost = list[RestoreStep](), list[str](), list[str]()
-        for path, was in first.items():
-            now = await self._current_digest(path)
-            if now == was:
+        for path, history in histories.items():
+            now, was = await self.state_of(path), history.first
+            sets_mode = bool(was.mode) and (now.digest == NO_FILE or (history.sets_mode and now.mode != was.mode))
+            if now.digest == was.was and not (sets_mode and was.was != NO_FILE):
                 continue
-            if was == _TOO_LARGE:
+            if was.was == _TOO_LARGE:
                 lost.append(path)
                 continue
-            if now not in known[path]:
+            if history.is_broken or now.digest not in history.known:
                 changed.append(path)
-            steps.append(RestoreStep(path, now, was))
+            steps.append(RestoreStep(path, now.digest, was.was, was.mode if sets_mode else "", now.mode))
         return RestorePlan(steps=tuple(steps), changed=tuple(changed), lost=tuple(lost))
 
-    async def load_copies(self, steps: Iterable[RestoreStep]) -> dict[str, bytes]:
-        """Return the contents to restore, by path. Raises ``NotFound`` if a copy has been removed."""
-        return {step.path: await self._blobs.get(Digest(step.was)) for step in steps if step.was != NO_FILE}
+    async def load_copies(
+        self, steps: Iterable[RestoreStep], contents: Mapping[str, bytes] | None = None
+    ) -> dict[str, bytes]:
+        """Return the contents to restore, by path. Raises ``NotFound`` if a copy has been removed.
+
+        ``contents`` has those that are known, by digest.
+        """
+        found: dict[str, bytes] = {}
+        for step in steps:
+            if step.was not in (NO_FILE, step.now):
+                known = (contents or {}).get(step.was)
+                digest = Digest(step.was.removeprefix(LINK_PREFIX))
+                found[step.path] = await self._blobs.get(digest) if known is None else known
+        return found
+
+    async def back_up_step(self, step: RestoreStep, session: str) -> JSON:
+        """Copy the current content of a file that is about to be restored; return the token that undoes this."""
+        if step.now.startswith(LINK_PREFIX):
+            info = await self._lookup(step.path)
+            await self._blobs.put(encode_name(info.target if info else ""), session=session)
+            was = step.now
+        elif step.now == NO_FILE:
+            was = NO_FILE
+        else:
+            was = await self._store_content(step.path, session)
+        return _encode_token(
+            FileChange(
+                path=step.path, root=self._files.root, was=was, mode=step.now_mode, becomes=step.was, new_mode=step.mode
+            )
+        )
 
     async def apply_steps(self, steps: Iterable[RestoreStep], copies: Mapping[str, bytes]) -> list[str]:
-        """Restore file by file and return the paths; ``FileChanged`` if one has changed since the plan was made."""
-        restored: list[str] = []
+        """Restore file by file and return the paths; ``FileChanged`` if one has changed since the plan was made.
+
+        Files are deleted first, since one may be where a folder of another is to be.
+        """
+        steps = list(steps)
         for step in steps:
             if step.was == NO_FILE:
                 await self._delete_unchanged(step)
-            elif step.now == NO_FILE:
-                await self._files.write(step.path, copies[step.path], new=True)
-            else:
-                await self._files.write(step.path, copies[step.path], known=Digest(step.now))
-            restored.append(step.path)
-        return restored
+        for step in steps:
+            if step.was != NO_FILE:
+                await self._restore_content(step, copies)
+        return [step.path for step in steps]
 
-    def _check_root(self, path: str, token: _SnapshotToken) -> None:
-        if token.root != self._files.root and not path.startswith("/"):
-            root = self._files.root
+    async def read_content(self, step: RestoreStep) -> bytes | None:
+        """Return the current content of a file, the target of a link, ``None`` for no file."""
+        info = await self._lookup(step.path) if step.now != NO_FILE else None
+        if info is None:
+            return None
+        return encode_name(info.target) if info.kind == "link" else (await self._files.read(step.path)).data
+
+    async def remove_empty_folders(self, folders: Iterable[str]) -> None:
+        """Remove folders, and those in them, that have no files; others stay."""
+        for folder in sorted(folders, reverse=True):
+            with suppress(FileError):
+                await self._remove_empty_folder(folder)
+
+    async def state_of(self, path: str) -> FileState:
+        """Return the state of a file; a folder is no file."""
+        if isinstance(self._files, LinkFiles):
+            info = await self._files.lookup(path)
+            if info is None or info.kind not in ("file", "link"):
+                return FileState(NO_FILE)
+            if info.kind == "link":
+                return FileState(link_digest(encode_name(info.target)))
+            return FileState(await self._current_digest(path), "executable" if info.mode & 0o100 else "plain")
+        return FileState(await self._current_digest(path))
+
+    async def _remove_empty_folder(self, folder: str) -> None:
+        info = await self._lookup(folder)
+        if info is None or info.kind != "folder":
+            return
+        for entry in await self._files.entries(folder):
+            if entry.kind == "folder":
+                await self._remove_empty_folder(entry.path)
+        await self._files.delete(folder)
+
+    async def _restore_content(self, step: RestoreStep, copies: Mapping[str, bytes]) -> None:
+        if step.now == NO_FILE:
+            await self._remove_empty_folder(step.path)
+        if step.was.startswith(LINK_PREFIX) or step.now.startswith(LINK_PREFIX):
+            await self._replace_link(step, copies[step.path])
+        elif step.now == NO_FILE:
+            await self._files.write(step.path, copies[step.path], new=True)
+        elif step.now != step.was:
+            await self._files.write(step.path, copies[step.path], known=Digest(step.now))
+        if step.mode and isinstance(self._files, LinkFiles):
+            await self._files.set_executable(step.path, step.mode == "executable")
+
+    async def _replace_link(self, step: RestoreStep, content: bytes) -> None:
+        if step.now != NO_FILE:
+            await self._delete_unchanged(step)
+        if not step.was.startswith(LINK_PREFIX):
+            await self._files.write(step.path, content, new=True)
+        elif isinstance(self._files, LinkFiles):
+            await self._files.write_link(step.path, decode_name(content))
+
+    async def _lookup(self, path: str) -> FileInfo | None:
+        if isinstance(self._files, LinkFiles):
+            return await self._files.lookup(path)
+        try:
+            return await self._files.stat(path)
+        except FileMissing:
+            return None
+
+    def _check_root(self, change: FileChange) -> None:
+        root = self._files.root
+        if change.root != root and not change.path.startswith("/"):
             raise InvalidInput(
-                f"{quote_path(path)} was changed in {token.root!r}, not in {root!r}; work in that folder"
+                f"{quote_path(change.path)} was changed in {change.root!r}, not in {root!r}; work in that folder"
             )
 
     async def _delete_unchanged(self, step: RestoreStep) -> None:
-        if await self._current_digest(step.path) != step.now:
+        if (await self.state_of(step.path)).digest != step.now:
             raise FileChanged(f"{quote_path(step.path)} has changed since the restore was planned")
         await self._files.delete(step.path)
 
@@ -175,9 +297,43 @@ class FileSnapshots:
         return digest.hexdigest()
 
 
-def path_of(token: JSON) -> str:
-    """Return the path of the file of a token. Raises ``InvalidInput`` for an invalid token."""
-    return _decode_token(token)[0]
+class CommandSnapshots(FileSnapshots):
+    """Copies of the files that tools change, and records of what commands change; implements ``CommandBackups``."""
+
+    def __init__(self, files: Files, blobs: BlobStore, make_recorder: Callable[[], CommandBackups]) -> None:
+        """``make_recorder`` is called before the first command."""
+        super().__init__(files, blobs)
+        self._make_recorder = make_recorder
+
+    @cached_property
+    def recorder(self) -> CommandBackups:
+        return self._make_recorder()
+
+    async def begin_command(self, call: CallId, command: str) -> JSON:
+        """Record the files before a command and return the record; ``None`` if the command changes no file."""
+        return await self.recorder.begin_command(call, command)
+
+    async def end_command(self, begun: JSON, session: SessionId, *, goes_on: bool = False) -> JSON:
+        """Return the record of a command after its end, or when it goes on in the background."""
+        return await self.recorder.end_command(begun, session, goes_on=goes_on)
+
+
+class _FileHistory:
+    """The changes of one file, oldest first."""
+
+    def __init__(self, first: FileChange) -> None:
+        self.first = first
+        self.known: set[str] = set()
+        """The contents that the session has seen or written."""
+        self.is_broken = False
+        """Whether another program changed the file between two changes of the session."""
+        self.sets_mode = False
+
+    def add(self, change: FileChange) -> None:
+        is_continued = not self.known or "" in self.known or not self.known.isdisjoint((change.was, change.becomes))
+        self.is_broken = self.is_broken or not is_continued
+        self.known |= {change.was, change.becomes}
+        self.sets_mode = self.sets_mode or change.sets_mode
 
 
 def overwrite_error(paths: Iterable[str]) -> FileChanged:
@@ -185,18 +341,45 @@ def overwrite_error(paths: Iterable[str]) -> FileChanged:
     return FileChanged(f"changed since the session wrote to it, so it is not overwritten: {names}")
 
 
-def _encode_token(path: str, root: str, was: str, becomes: str) -> JSON:
-    data = encode_name(path)
+def link_digest(target: bytes) -> str:
+    """Return the digest that stands for a link with a target."""
+    return LINK_PREFIX + hashlib.sha256(target).hexdigest()
+
+
+def path_fields(path: bytes) -> tuple[str, str]:
+    """Return a path as a text, or else as base64."""
     try:
-        token = _SnapshotToken(path=data.decode(), root=root, was=was, becomes=becomes)
+        return path.decode(), ""
     except UnicodeDecodeError:
-        token = _SnapshotToken(raw=base64.b64encode(data).decode(), root=root, was=was, becomes=becomes)
-    return msgspec.to_builtins(token)
+        return "", base64.b64encode(path).decode()
 
 
-def _decode_token(token: JSON) -> tuple[str, _SnapshotToken]:
+def decode_token(token: JSON) -> FileChange:
+    """Return the change that a token records. Raises ``InvalidInput`` for an invalid token."""
     try:
         decoded = msgspec.convert(token, _SnapshotToken)
-        return (decode_name(base64.b64decode(decoded.raw, validate=True)) if decoded.raw else decoded.path), decoded
+        path = decode_name(base64.b64decode(decoded.raw, validate=True)) if decoded.raw else decoded.path
     except (msgspec.ValidationError, binascii.Error) as error:
         raise InvalidInput(f"not a valid snapshot token: {error}") from error
+    return FileChange(
+        path=path,
+        root=decoded.root,
+        was=decoded.was,
+        mode=decoded.mode,
+        becomes=decoded.becomes,
+        new_mode=decoded.new_mode,
+    )
+
+
+def _encode_token(change: FileChange) -> JSON:
+    path, raw = path_fields(encode_name(change.path))
+    token = _SnapshotToken(
+        path=path,
+        root=change.root,
+        raw=raw,
+        was=change.was,
+        mode=change.mode,
+        becomes=change.becomes,
+        new_mode=change.new_mode,
+    )
+    return msgspec.to_builtins(token)

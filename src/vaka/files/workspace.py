@@ -118,6 +118,25 @@ class Workspace(WalkMethod):
         with name_tree_in_errors(self._other_root(place.files)):
             await place.files.delete(place.path)
 
+    async def lookup(self, path: str) -> FileInfo | None:
+        """Return the information about a path without following links, ``None`` if nothing is there."""
+        place = await self.locate(path)
+        with name_tree_in_errors(self._other_root(place.files)):
+            found = await place.files.lookup(place.path)
+        return found and self._translate_info(place.files, found)
+
+    async def write_link(self, path: str, target: str) -> None:
+        """Create a link; missing folders are made."""
+        place = await self.locate(path)
+        with name_tree_in_errors(self._other_root(place.files)):
+            await place.files.write_link(place.path, target)
+
+    async def set_executable(self, path: str, executable: bool) -> None:
+        """Set or clear the bits of a regular file that allow running it."""
+        place = await self.locate(path)
+        with name_tree_in_errors(self._other_root(place.files)):
+            await place.files.set_executable(place.path, executable)
+
     async def scan(self, folders: Sequence[str], *, details: bool, links: bool) -> Sequence[FolderListing]:
         """List the first of these folders: as many in a row as belong to one root."""
         places = [await self.locate(folder) for folder in folders]

@@ -1,18 +1,31 @@
-"""Rewind files with their session: restore what file tools changed after a position in the log."""
+"""Rewind files with their session: restore what file tools and commands changed after a position in the log."""
 
 from contextlib import aclosing
+from typing import NamedTuple
 
 import msgspec
 
+from vaka.core.ports.command_backups import COMMAND_FILES_KEY
 from vaka.core.ports.files import Files
 from vaka.core.ports.store import Store
-from vaka.core.ports.tool import CHANGED_FILE_KEY
+from vaka.core.ports.tool import CHANGED_FILE_KEY, World
 from vaka.core.types.control import StateChanged
-from vaka.core.types.errors import FileError
+from vaka.core.types.errors import FileError, InvalidInput, NotFound
 from vaka.core.types.event import Event
-from vaka.core.types.ids import JSON, Cursor, Digest, SessionId
-from vaka.core.types.progress import ToolCalled, ToolCompleted
-from vaka.files.snapshots import NO_FILE, FileSnapshots, RestorePlan, overwrite_error, path_of
+from vaka.core.types.ids import JSON, CallId, Cursor, SessionId
+from vaka.core.types.progress import ToolCompleted, ToolStarted
+from vaka.files.command_changes import CommandRecord, CommandRecorder, parse_record
+from vaka.files.snapshots import (
+    NO_FILE,
+    CommandSnapshots,
+    FileChange,
+    FileSnapshots,
+    RestorePlan,
+    RestoreStep,
+    decode_token,
+    overwrite_error,
+)
+from vaka.runtime.command_records import is_read_only
 from vaka.runtime.session_edits import open_boundary, rewind
 
 _EDIT_TOOLS = frozenset({"Write", "Edit", "MultiEdit", "NotebookEdit"})
@@ -28,69 +41,172 @@ class FileRewind(msgspec.Struct, frozen=True, kw_only=True):
     """Files that did not exist at that position and are deleted."""
     changed: tuple[str, ...] = ()
     """Files of both lists that another program has changed since; overwriting them needs ``force``."""
+    unclear: tuple[str, ...] = ()
+    """Files that changed while only a command in the background ran. They stay as they are, unless ``force`` is set."""
     lost: tuple[str, ...] = ()
-    """Files that tools changed without a stored copy; they stay as they are."""
+    """Files that tools and commands changed without a stored copy; they stay as they are."""
+    unnamed: int = 0
+    """The number of further lost files, which the log does not name."""
     commands: int = 0
-    """The number of commands that ran since; their changes are not undone."""
+    """The number of commands since of which no change is recorded; what they changed stays."""
+    reasons: tuple[str, ...] = ()
+    """Why changes of commands are not recorded."""
 
 
-class _FileHistory(msgspec.Struct):
+class FileVersions(msgspec.Struct, frozen=True, kw_only=True):
+    """A file that a session has changed; ``None`` stands for no file."""
+
+    path: str
+    before: bytes | None
+    """The content before the first change."""
+    now: bytes | None
+    is_shared: bool = False
+    """Whether another program has changed it too."""
+
+
+class NetChanges(msgspec.Struct, frozen=True, kw_only=True):
+    """What a session has changed in the files, as they are now."""
+
+    files: tuple[FileVersions, ...] = ()
+    effect: FileRewind = FileRewind()
+    """What a rewind to the begin of the session would do, with names of files whose content is not known."""
+
+
+class FileAccess(NamedTuple):
+    """The files of a runtime, and the recorder of its commands."""
+
+    store: Store
+    files: Files
+    recorder: CommandRecorder
+
+
+def make_access(store: Store, world: World) -> FileAccess:
+    """Return the access to the files of a runtime. Raises ``ConfigError`` if it has none."""
+    files, snapshots = world.files, world.snapshots
+    if files is None:
+        raise InvalidInput("this runtime has no files to restore; set Options(files=…) or Options(cwd=…)")
+    if isinstance(snapshots, CommandSnapshots) and isinstance(snapshots.recorder, CommandRecorder):
+        return FileAccess(store, files, snapshots.recorder)
+    return FileAccess(store, files, CommandRecorder([], "", store.blobs, is_read_only=is_read_only))
+
+
+class _FileHistory:
     """The file changes that the log records after a position, on every branch."""
 
-    tokens: list[JSON]
-    paths: set[str]
-    commands: int = 0
+    def __init__(self) -> None:
+        self.changes: list[FileChange | CommandRecord] = []
+        self.paths: set[str] = set()
+        self.commands: dict[CallId, str] = {}
+        """The commands that have run."""
+        self.records: dict[CallId, CommandRecord] = {}
+        """The last record of each command."""
+        self.begun: list[CommandRecord] = []
+
+    def add_record(self, value: JSON) -> None:
+        record = parse_record(value)
+        self.records[record.call] = record
+        (self.begun if record.state == "begun" else self.changes).append(record)
 
 
-async def preview_file_rewind(store: Store, files: Files, session: SessionId, to: "Cursor | str") -> FileRewind:
+class _Restore(NamedTuple):
+    """A restore that is planned."""
+
+    plan: RestorePlan
+    contents: dict[str, bytes]
+    """Contents by digest."""
+    folders: list[str]
+    """Folders that commands have created."""
+    effect: FileRewind
+
+
+async def preview_file_rewind(access: FileAccess, session: SessionId, to: "Cursor | str") -> FileRewind:
     """Return the effect that ``rewind_with_files`` would have, without changing any file."""
-    prefix = await open_boundary(store, session, to)
-    history = await _read_file_history(store, session, prefix.seq)
-    return _summarize(history, await FileSnapshots(files, store.blobs).plan_restore(history.tokens))
+    prefix = await open_boundary(access.store, session, to)
+    return (await _plan_restore(access, session, prefix.seq, force=False)).effect
 
 
 async def rewind_with_files(
-    store: Store, files: Files, session: SessionId, to: "Cursor | str", timestamp: str, *, force: bool = False
+    access: FileAccess, session: SessionId, to: "Cursor | str", timestamp: str, *, force: bool = False
 ) -> tuple[Event, FileRewind]:
-    """Rewind a session and the files that its tools changed. Every check runs before the first change.
+    """Rewind a session and the files that its tools and commands changed. Every check runs before the first change.
 
     Raises ``FileChanged`` for files that another program has changed since, unless ``force`` is set. The current
     content of the files is stored first, and the append that rewinds the session records it: after a crash the same
     call continues, and a rewind to a position after this one undoes it.
     """
-    prefix = await open_boundary(store, session, to)
-    history = await _read_file_history(store, session, prefix.seq)
-    snapshots = FileSnapshots(files, store.blobs)
-    plan = await snapshots.plan_restore(history.tokens)
+    prefix = await open_boundary(access.store, session, to)
+    snapshots = FileSnapshots(access.files, access.store.blobs)
+    plan, contents, folders, effect = await _plan_restore(access, session, prefix.seq, force=force)
     if plan.changed and not force:
         raise overwrite_error(plan.changed)
-    copies = await snapshots.load_copies(plan.steps)
+    copies = await snapshots.load_copies(plan.steps, contents)
     backups = [
-        StateChanged(
-            key=CHANGED_FILE_KEY,
-            value=await snapshots.back_up(step.path, becomes=Digest(step.was), session=session),
-        )
-        for step in plan.steps
+        StateChanged(key=CHANGED_FILE_KEY, value=await snapshots.back_up_step(step, session)) for step in plan.steps
     ]
-    event = await rewind(store, session, prefix, timestamp, backups)
+    event = await rewind(access.store, session, prefix, timestamp, backups)
     try:
         await snapshots.apply_steps(plan.steps, copies)
+        await snapshots.remove_empty_folders(folders)
     except FileError as error:
         error.add_note("the session was rewound, but not all of its files; repeat the call to restore the rest")
         raise
-    return event, _summarize(history, plan)
+    return event, effect
+
+
+async def read_net_changes(access: FileAccess, session: SessionId) -> NetChanges:
+    """Return what a session has changed in the files: their content before its first change, and now."""
+    if await access.store.sessions.find(session) is None:
+        return NetChanges()
+    snapshots = FileSnapshots(access.files, access.store.blobs)
+    plan, contents, _, effect = await _plan_restore(access, session, 0, force=False)
+    copies = await snapshots.load_copies(plan.steps, contents)
+    versions = [
+        FileVersions(
+            path=step.path,
+            before=copies.get(step.path),
+            now=await snapshots.read_content(step),
+            is_shared=step.path in plan.changed,
+        )
+        for step in plan.steps
+        if step.now != step.was
+    ]
+    return NetChanges(files=tuple(versions), effect=effect)
+
+
+async def _plan_restore(access: FileAccess, session: SessionId, after: int, *, force: bool) -> _Restore:
+    history = await _read_file_history(access.store, session, after)
+    expansion = _Expansion(access, history)
+    await expansion.read()
+    snapshots = FileSnapshots(access.files, access.store.blobs)
+    plan = await snapshots.plan_restore(expansion.changes)
+    unclear = await _plan_unclear(snapshots, expansion, plan)
+    if force:
+        plan = msgspec.structs.replace(plan, steps=(*plan.steps, *unclear))
+    return _Restore(plan, expansion.contents, expansion.folders, _summarize(expansion, plan, () if force else unclear))
+
+
+async def _plan_unclear(
+    snapshots: FileSnapshots, expansion: "_Expansion", plan: RestorePlan
+) -> tuple[RestoreStep, ...]:
+    """Return the steps for files that changed while commands ran in the background, and that nothing else explains."""
+    explained = {change.path for change in expansion.changes} | {step.path for step in plan.steps}
+    changes = [change for change in expansion.background if change.path not in explained]
+    return (await snapshots.plan_restore(changes)).steps
 
 
 async def _read_file_history(store: Store, session: SessionId, after: int) -> _FileHistory:
-    history, calls = _FileHistory([], set()), dict[str, str]()
+    history, calls = _FileHistory(), dict[CallId, str]()
     async with aclosing(store.events.read(session, after=after)) as events:
         async for event in events:
             body = event.data
             if isinstance(body, StateChanged) and body.key == CHANGED_FILE_KEY:
-                history.tokens.append(body.value)
-            elif isinstance(body, ToolCalled):
+                history.changes.append(decode_token(body.value))
+            elif isinstance(body, StateChanged) and body.key == COMMAND_FILES_KEY:
+                history.add_record(body.value)
+            elif isinstance(body, ToolStarted):
                 calls[body.call.id] = body.call.name
-                history.commands += body.call.name in _COMMAND_TOOLS
+                if body.call.name in _COMMAND_TOOLS:
+                    history.commands[body.call.id] = str(body.call.arguments.get("command", ""))
             elif isinstance(body, ToolCompleted) and calls.get(body.result.call) in _EDIT_TOOLS:
                 history.paths |= _changed_paths(body.result.value)
     return history
@@ -110,12 +226,73 @@ def _changed_paths(value: JSON) -> set[str]:
         return set()  # the call changed no file
 
 
-def _summarize(history: _FileHistory, plan: RestorePlan) -> FileRewind:
-    copied = {path_of(token) for token in history.tokens}
+class _Expansion:
+    """The changes of a history, those of commands read from their packs or compared with the files."""
+
+    def __init__(self, access: FileAccess, history: _FileHistory) -> None:
+        self._access, self._history = access, history
+        self.changes: list[FileChange] = []
+        self.background: list[FileChange] = []
+        """Changes since commands went on in the background."""
+        self.contents: dict[str, bytes] = {}
+        self.folders: list[str] = []
+        self.lost: set[str] = set()
+        self.unnamed_count = 0
+        self.reasons: dict[str, None] = {}
+        self.unrecorded: set[CallId] = set()
+
+    async def read(self) -> None:
+        """Read the changes of each command."""
+        history = self._history
+        for change in history.changes:
+            if isinstance(change, FileChange):
+                self.changes.append(change)
+            else:
+                await self._read_record(change)
+        for number, record in enumerate(history.begun):
+            if history.records[record.call].state == "begun":  # vaka was killed while the command ran
+                later = history.begun[number + 1] if number + 1 < len(history.begun) else None
+                self.changes += await self._compare(record, later)
+        self.lost |= history.paths - {change.path for change in self.changes}
+        self.unrecorded |= {
+            call
+            for call, command in history.commands.items()
+            if call not in history.records and not self._access.recorder.is_read_only(command)
+        }
+
+    async def _read_record(self, record: CommandRecord) -> None:
+        self.folders += record.folders
+        self.lost.update(record.lost)
+        self.unnamed_count += record.lost_count - len(record.lost)
+        for reason in record.reasons:
+            self.reasons[reason] = None
+        if record.reasons:
+            self.unrecorded.add(record.call)
+        found = await self._access.recorder.read_packs(record)
+        self.changes += found.changes
+        self.contents.update(found.contents)
+        if record.state == "goes on":
+            self.background += await self._compare(record, None)
+
+    async def _compare(self, record: CommandRecord, later: CommandRecord | None) -> list[FileChange]:
+        try:
+            found = await self._access.recorder.compare_trees(record, later)
+        except NotFound as error:
+            self.reasons[str(error)] = None
+            self.unrecorded.add(record.call)
+            return []
+        self.contents.update(found.contents)
+        return found.changes
+
+
+def _summarize(expansion: _Expansion, plan: RestorePlan, unclear: tuple[RestoreStep, ...]) -> FileRewind:
     return FileRewind(
         restored=tuple(step.path for step in plan.steps if step.was != NO_FILE),
         removed=tuple(step.path for step in plan.steps if step.was == NO_FILE),
         changed=plan.changed,
-        lost=tuple(sorted({*plan.lost, *(history.paths - copied)})),
-        commands=history.commands,
+        unclear=tuple(step.path for step in unclear),
+        lost=tuple(sorted({*plan.lost, *expansion.lost})),
+        unnamed=expansion.unnamed_count,
+        commands=len(expansion.unrecorded),
+        reasons=tuple(expansion.reasons),
     )

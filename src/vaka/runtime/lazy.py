@@ -12,15 +12,17 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast
 from urllib.parse import unquote, urlsplit
 
 from vaka.core.ports.store import Store
-from vaka.core.ports.tool import Tool
+from vaka.core.ports.tool import Tool, World
 from vaka.core.types.errors import ConfigError, InvalidInput
 
 if TYPE_CHECKING:
+    from contextlib import AsyncExitStack
+
     from vaka.agents.quit_tools import FoldedLog
     from vaka.core.loop.middleware import Middleware
     from vaka.core.ports.backup import StoreBackup
+    from vaka.core.ports.command_backups import CommandBackups
     from vaka.core.ports.env import Clock, Env
-    from vaka.core.ports.files import Files
     from vaka.core.ports.store import PendingDecision
     from vaka.core.session.redaction import SecretFinder
     from vaka.core.types.event import Event
@@ -40,7 +42,7 @@ if TYPE_CHECKING:
     from vaka.runtime.child_tool import ChildTool
     from vaka.runtime.client_calls import ClientResult
     from vaka.runtime.drivers import SessionDrivers
-    from vaka.runtime.file_rewind import FileRewind
+    from vaka.runtime.file_rewind import FileRewind, NetChanges
     from vaka.runtime.hook_sources import ComponentUse
     from vaka.runtime.live_settings import LiveSettings, SettingsSource
     from vaka.runtime.mcp_tools import McpTools
@@ -429,18 +431,37 @@ def output_schema(output: Any) -> "OutputSchema":
     return schema_for(output)
 
 
-async def preview_file_rewind(store: Store, files: "Files", session: "SessionId", to: "Cursor | str") -> "FileRewind":
-    from vaka.runtime.file_rewind import preview_file_rewind as preview
+def recorder_factory(
+    store: Store, folders: "Sequence[str]", skipped: "Sequence[str]", resources: "AsyncExitStack", hidden: list[str]
+) -> "Callable[[], CommandBackups]":
+    """Return a function that makes the recorder of commands; nothing is loaded before it is called."""
 
-    return await preview(store, files, session, to)
+    def make() -> "CommandBackups":
+        from vaka.runtime.command_records import recorder_factory as load
+
+        return load(store, folders, skipped, resources, hidden)()
+
+    return make
+
+
+async def preview_file_rewind(store: Store, world: "World", session: "SessionId", to: "Cursor | str") -> "FileRewind":
+    from vaka.runtime.file_rewind import make_access, preview_file_rewind
+
+    return await preview_file_rewind(make_access(store, world), session, to)
 
 
 async def rewind_with_files(  # those of the function it loads
-    store: Store, files: "Files", session: "SessionId", to: "Cursor | str", timestamp: str, *, force: bool
+    store: Store, world: "World", session: "SessionId", to: "Cursor | str", timestamp: str, *, force: bool
 ) -> "tuple[Event, FileRewind]":
-    from vaka.runtime.file_rewind import rewind_with_files as rewind
+    from vaka.runtime.file_rewind import make_access, rewind_with_files
 
-    return await rewind(store, files, session, to, timestamp, force=force)
+    return await rewind_with_files(make_access(store, world), session, to, timestamp, force=force)
+
+
+async def read_net_changes(store: Store, world: "World", session: "SessionId") -> "NetChanges":
+    from vaka.runtime.file_rewind import make_access, read_net_changes
+
+    return await read_net_changes(make_access(store, world), session)
 
 
 async def read_session_stats(store: "Store", session: "SessionId") -> "SessionStats":

@@ -10,7 +10,6 @@ import msgspec
 
 from vaka.agents.react import Agent, Deps
 from vaka.core.ports.env import Env
-from vaka.core.ports.files import Files
 from vaka.core.ports.store import BACKGROUND_TAG, PendingDecision, Store
 from vaka.core.session.follow import FollowerHub
 from vaka.core.session.redaction import Secrets
@@ -49,6 +48,7 @@ if TYPE_CHECKING:
     from vaka.core.loop.middleware import Middleware
     from vaka.core.ports.env import AskMode, Clock, IdGenerator
     from vaka.core.ports.model import Model
+    from vaka.core.ports.files import Files
     from vaka.core.ports.net import Network, SearchEngine
     from vaka.core.ports.policy import Policy
     from vaka.core.ports.sandbox import ResourceLimits, Sandbox
@@ -63,7 +63,7 @@ if TYPE_CHECKING:
     from vaka.runtime.agent_services import ServiceHost
     from vaka.runtime.client_calls import ClientResult
     from vaka.runtime.erase import ErasureReport
-    from vaka.runtime.file_rewind import FileRewind
+    from vaka.runtime.file_rewind import FileRewind, NetChanges
     from vaka.runtime.lazy import Durability
     from vaka.runtime.live_settings import LiveSettings, LoadedSettings, SettingsSource
     from vaka.runtime.memories import Memories
@@ -331,8 +331,8 @@ class Runtime:
         Raises ``Busy`` while a turn runs, unless ``interrupt`` is set, and ``InvalidInput`` for a position inside a
         turn: the message has the positions before and after that turn.
 
-        ``files`` also restores the files that file tools have changed since, if snapshots were on. Raises
-        ``FileChanged`` for files that another program has changed since, unless ``force`` is set.
+        ``files`` also restores the files that file tools and commands have changed since, if snapshots were on.
+        Raises ``FileChanged`` for files that another program has changed since, unless ``force`` is set.
         """
         id = parse_session_id(session)
         prefix = await open_boundary(self.store, id, to)  # before the interrupt: a wrong position stops no turn
@@ -343,13 +343,22 @@ class Runtime:
             await self._require_folder(id)
         if not files:
             return await rewind(self.store, id, prefix, self._drivers.timestamp())
-        event, _ = await lazy.rewind_with_files(self.store, self._files, id, to, self._drivers.timestamp(), force=force)
-        return event
+        now = self._drivers.timestamp()
+        return (await lazy.rewind_with_files(self.store, self.env.world, id, to, now, force=force))[0]
 
     async def files_back(self, session: str, to: "Cursor | str") -> "FileRewind":
         """Return which files ``rewind`` with ``files`` would restore, and which changes would block it."""
         await self._require_folder(parse_session_id(session))
-        return await lazy.preview_file_rewind(self.store, self._files, parse_session_id(session), to)
+        return await lazy.preview_file_rewind(self.store, self.env.world, parse_session_id(session), to)
+
+    async def file_changes(self, session: str) -> "NetChanges":
+        """Return the files that a session has changed, with their contents before its first change and now.
+
+        Files that have their former content again, such as after a rewind with files, are left out.
+        """
+        if (info := await self.store.sessions.find(parse_session_id(session))) is not None:
+            await self._require_folder(info.id)
+        return await lazy.read_net_changes(self.store, self.env.world, parse_session_id(session))
 
     @suggest_keywords
     async def erase(
@@ -496,13 +505,6 @@ class Runtime:
     def _replace_policy(self, policy: "Policy") -> None:
         if self._world_factory is not None and self.env.world_created:
             self.env.world = self._world_factory.replace_policy(self.env.world, policy)
-
-    @property
-    def _files(self) -> Files:
-        files = self.env.world.files
-        if files is None:
-            raise InvalidInput("this runtime has no files to restore; set Options(files=…) or Options(cwd=…)")
-        return files
 
     def _get_service_host(self) -> "ServiceHost":
         if self._service_host is None:

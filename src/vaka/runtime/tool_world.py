@@ -19,12 +19,13 @@ from vaka.core.ports.tool import SharedState, World
 from vaka.core.types.control import SessionWorkspace
 from vaka.core.types.errors import ConfigError, SandboxError, VakaError
 from vaka.core.types.ids import SessionId
-from vaka.files.snapshots import FileSnapshots
+from vaka.files.snapshots import CommandSnapshots, FileSnapshots
 from vaka.files.workspace import Workspace
 from vaka.net.connector import Connector
 from vaka.net.rules import NetworkRules
 from vaka.policy.policy import LayeredPolicy
 from vaka.policy.read_filter import find_unreadable_paths, make_read_filter
+from vaka.runtime import lazy
 from vaka.runtime.model_registry import ModelRegistry, UnavailableModel
 from vaka.runtime.options import Options
 from vaka.runtime.workspace import require_unchanged
@@ -55,6 +56,8 @@ class WorldFactory:
         paths: list[Path | None] = [getattr(one, "path", None) for one in (store, task_store)]
         self._store_paths = [os.path.realpath(path) for path in paths if path is not None]
         self._resources = AsyncExitStack()
+        self._record_folders: list[str] = []
+        """The folders with records of what commands changed, once there are any."""
 
     def create_world(
         self, tasks: SharedState | None = None, find_setup: Callable[[SessionId], str] | None = None
@@ -86,8 +89,14 @@ class WorldFactory:
         return msgspec.structs.replace(
             shared, files=files, sandbox=self._select_sandbox(network), shells=shells,
             cwd=cwd if is_off else _working_folder(cwd, folders),
-            snapshots=FileSnapshots(files, self._store.blobs) if options.snapshots and files is not None else None,
+            snapshots=self._make_snapshots(files, folders) if options.snapshots and files is not None else None,
         )  # fmt: skip
+
+    def _make_snapshots(self, files: Files, folders: Sequence[str]) -> FileSnapshots:
+        if not files.root or not folders:
+            return FileSnapshots(files, self._store.blobs)
+        make = lazy.recorder_factory(self._store, folders, self._store_files(), self._resources, self._record_folders)
+        return CommandSnapshots(files, self._store.blobs, make)
 
     def _open_files(self, cwd: str, read_only: Sequence[str]) -> Files:
         if self._options.files is not None and self._options.workspace is None:
@@ -146,7 +155,7 @@ class WorldFactory:
         own = origin.own_files() if origin is not None else ()
         return RestrictedPaths(
             protected=(*(path for folder in folders for path in find_nested_paths(folder)), *own),
-            hidden=tuple(path for path in unreadable if not _contains_folder(path, folders)),
+            hidden=tuple(path for path in (*unreadable, *self._record_folders) if not _contains_folder(path, folders)),
         )
 
     def _read_only_roots(self, cwd: str) -> list[str]:

@@ -117,3 +117,20 @@ class PartlyLocalFiles(Protocol):
     def is_local(self, path: str) -> bool:
         """Whether everything below a path is in folders of this machine, so that other programs can search it."""
         ...
+
+
+@runtime_checkable
+class LinkFiles(Protocol):
+    """Files that have links and a bit for programs."""
+
+    async def lookup(self, path: str) -> FileInfo | None:
+        """Return the metadata of a path without following links, ``None`` if nothing is there."""
+        ...
+
+    async def write_link(self, path: str, target: str) -> None:
+        """Create a link. ``FileChanged`` if the path exists; missing parent folders are created."""
+        ...
+
+    async def set_executable(self, path: str, executable: bool) -> None:
+        """Set or clear the bits of a regular file that allow running it."""
+        ...

@@ -5,6 +5,7 @@ from typing import Any
 
 import msgspec
 
+from vaka.core.ports.command_backups import COMMAND_FILES_KEY, LINK_PREFIX
 from vaka.core.ports.store import PendingDecision, SessionInfo
 from vaka.core.ports.tool import CHANGED_FILE_KEY
 from vaka.core.types import control, progress
@@ -200,6 +201,8 @@ def blobs_of(event: Event) -> list[Digest]:
         blobs += _result_blobs(body.answer)
     if kind is control.StateChanged and body.key == CHANGED_FILE_KEY:
         blobs.append(_copied_blob(body.value))
+    if kind is control.StateChanged and body.key == COMMAND_FILES_KEY:
+        blobs += _packed_blobs(body.value)
     if kind is ContextCompacted:
         contents = (*body.opening, *body.inputs, *(call.content or () for call in body.calls))
         blobs += [getattr(part, "blob", None) for content in contents for part in content]
@@ -226,7 +229,20 @@ def _copied_blob(value: JSON) -> Digest | None:
         was = msgspec.convert(value, _FileCopy).was
     except msgspec.ValidationError:
         return None
+    was = was.removeprefix(LINK_PREFIX)
     return Digest(was) if len(was) == _DIGEST_LENGTH else None
+
+
+class _CommandPacks(msgspec.Struct):
+    packs: tuple[Digest, ...] = ()
+
+
+def _packed_blobs(value: JSON) -> tuple[Digest, ...]:
+    """Return the blobs with the files that a command has changed; the value may have another format."""
+    try:
+        return msgspec.convert(value, _CommandPacks).packs
+    except msgspec.ValidationError:
+        return ()
 
 
 def rebuild_row(session: SessionId, events: Sequence[Event]) -> SessionInfo:

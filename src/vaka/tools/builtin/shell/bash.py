@@ -18,6 +18,8 @@ from vaka.core.types.message import Part, Text, ToolResult, replace_surrogates
 from vaka.tools.builtin.builtin_tool import builtin_tool
 from vaka.tools.builtin.shell.background import load_records, save_record
 from vaka.tools.builtin.shell.output import render_output
+from vaka.tools.builtin.shell.recorded_changes import Recording, record_changes
+from vaka.tools.builtin.shell.removed_paths import describe_removed
 from vaka.tools.builtin.shell.supervisor import (
     ShellProcess,
     ShellSupervisor,
@@ -157,9 +159,11 @@ async def bash(context: ToolContext, **given: Any) -> ToolResult:
     folder = _start_directory(context, arguments.workdir)
     command = await asyncio.to_thread(replace_git_init, context, shells, arguments.command, folder)
     arguments = msgspec.structs.replace(arguments, command=command)
-    if arguments.run_in_background or arguments.is_async:
-        return await _run_in_background(context, shells, arguments, folder)
-    return await _run_and_wait(context, shells, arguments, folder)
+    async with record_changes(context, command) as recording:
+        if arguments.run_in_background or arguments.is_async:
+            recording.goes_on = True
+            return await _run_in_background(context, shells, arguments, folder)
+        return await _run_and_wait(context, shells, arguments, folder, recording)
 
 
 def _parse_arguments(given: dict[str, Any]) -> BashArguments:
@@ -186,7 +190,7 @@ def _started_result(context: ToolContext, shell: ShellProcess, status: str, *out
 
 
 async def _run_and_wait(
-    context: ToolContext, shells: ShellSupervisor, arguments: BashArguments, folder: str
+    context: ToolContext, shells: ShellSupervisor, arguments: BashArguments, folder: str, recording: Recording
 ) -> ToolResult:
     if arguments.task_id:
         raise InvalidInput("task_id is for commands in the background; set run_in_background, or leave it out")
@@ -198,6 +202,7 @@ async def _run_and_wait(
     try:
         ended = await _wait_for_end(context, shell, allowed / 1000)
         if not ended and options.late_goes_on and await _move_to_background(context, shells, shell):
+            recording.goes_on = True
             return await _late_result(context, shell, allowed)
         if not ended:
             await shell.stop()
@@ -246,6 +251,7 @@ async def _finished_result(
     notes += _update_directory(context, shell)
     if shell.exit_code:
         notes += git_init_advice(context, shells, shell.command, shell.cwd)
+    notes += describe_removed(shells.take_removed())
     if shell.killed_leftovers:
         notes.append("what it had left running was ended; use run_in_background for what shall go on")
     if shell.output_error:
