@@ -1,17 +1,17 @@
 """The existing files in a folder, or in the index of a git repository, that rules for paths match."""
 
 import os
-import struct
 from collections import deque
-from collections.abc import Iterator, Sequence
-from pathlib import Path
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import NamedTuple
 
-from vaka.policy.decision import FolderUse
-from vaka.policy.paths import PathPattern, split_path
+from vaka.policy.decision import FolderUse, NameMatcher, Scope
+from vaka.policy.git_index import UnreadableIndex, find_repository, read_index
+from vaka.policy.paths import ANY_CHILD, PathPattern, PathSegments, names_of, split_path
 
 MAX_ENTRIES = 100_000
-"""Names that are looked at; a larger folder counts as one that may contain any file."""
+"""Names that are looked at for one decision; a larger folder counts as one that may contain any file."""
 
 
 class FolderTooLarge(Exception):
@@ -23,15 +23,29 @@ def find_covered_paths(folder: str, patterns: Sequence[PathPattern], limit: int 
 
     Raises ``FolderTooLarge`` after ``limit`` names.
     """
-    pending, count = deque([folder]), 0
+    return _find_covered(folder, patterns, _Budget(limit))
+
+
+class _Budget:
+    """Counts the names that are looked at."""
+
+    def __init__(self, limit: int) -> None:
+        self.left = limit
+
+    def take(self, folder: str) -> None:
+        self.left -= 1
+        if self.left < 0:
+            raise FolderTooLarge(folder)
+
+
+def _find_covered(folder: str, patterns: Sequence[PathPattern], budget: _Budget) -> Iterator[str]:
+    pending = deque([folder])
     while pending and patterns:
         top = pending.popleft()  # the nearest first
         names = split_path(top)
         parent = names[-1] if names else ""
         for name, is_folder in _list_folder(top):
-            count += 1
-            if count > limit:
-                raise FolderTooLarge(folder)
+            budget.take(folder)
             path = os.path.join(top, name)  # noqa: PTH118  # many names
             if any(pattern.may_end(parent, name) and pattern.covers((*names, name)) for pattern in patterns):
                 yield path
@@ -47,46 +61,183 @@ def _list_folder(folder: str) -> list[tuple[str, bool]]:
         return []
 
 
-class CoveredFile(NamedTuple):
-    """A file that a pattern matches, relative to the folder; ``""`` when the folder is too large to know."""
+def _find_inside(path: str, budget: _Budget) -> Iterator[str]:
+    """Yield a path and everything in it."""
+    yield path
+    pending = [path]
+    while pending:
+        top = pending.pop()
+        for name, is_folder in _list_folder(top):
+            budget.take(path)
+            inside = os.path.join(top, name)  # noqa: PTH118  # many names
+            yield inside
+            if is_folder:
+                pending.append(inside)
 
-    name: str
+
+def _expand(folder: str, parts: Sequence[NameMatcher], budget: _Budget) -> Iterator[str]:
+    """Yield the paths that bash expands a pattern to; links are followed, but for ``**``."""
+    if not parts:
+        yield folder
+        return
+    part, rest = parts[0], parts[1:]
+    if isinstance(part, str):
+        path = os.path.join(folder, part)  # noqa: PTH118  # many names
+        if os.path.lexists(path):
+            yield from _expand(path, rest, budget)
+        return
+    if part is None:
+        yield from _expand(folder, rest, budget)
+    for name, is_folder in _list_folder(folder):
+        budget.take(folder)
+        path = os.path.join(folder, name)  # noqa: PTH118  # many names
+        if part is None and is_folder:
+            yield from _expand(path, parts, budget)
+        elif part is None and not rest:
+            yield path
+        elif part is not None and part(name):
+            yield from _expand(path, rest, budget)
+
+
+class CoveredFile(NamedTuple):
+    """A file that a pattern matches; ``""`` when it is not known which file is used."""
+
+    path: str
     pattern: int
     """The index of the pattern."""
 
-    def describe(self, use: FolderUse) -> str:
-        """Return what a command does with it, after the folder or word that it was found by."""
-        if use.scope == "anywhere":
-            return f"may be {self.name or 'any file'}"
-        return f"contains {self.name}" if self.name else "is too large to know what it contains"
+    def explain(self, rule: str, use: FolderUse, folder: str, cwd: str) -> str:
+        """Return why a rule restricts a command with this file, and what to do."""
+        word = use.word or folder
+        if self.path:
+            name = os.path.relpath(self.path, cwd) if self.path.startswith(cwd.rstrip(os.sep) + os.sep) else self.path
+            origin = f" (from {word})" if word != name else ""
+            return f"{rule} matches {name}{origin}; {_ADVICE[use.scope]}"
+        if use.scope == "below":
+            return f"{word} may change files that {rule} matches; name the files, or let it work in another folder"
+        if use.scope in {"tracked", "objects"}:
+            return f"{word} may show files that {rule} matches; {_ADVICE[use.scope]}"
+        return f"{word} is too large to know whether {rule} matches a file in it; name the files instead"
 
 
-def find_selected(folder: str, patterns: Sequence[PathPattern], use: FolderUse) -> CoveredFile | None:
-    """Return a file that a pattern matches and a command uses, ``None`` when there is none."""
-    if use.scope == "anywhere":
+_ADVICE: Mapping[Scope, str] = {
+    "folder": "name other files, or leave this one out",
+    "path": "use another file",
+    "tracked": "add the paths that you need, as in '-- src'",
+    "object": "use another file",
+    "below": "name the files",
+    "objects": "add the paths that you need, as in '-- src'",
+    "untracked": "name other files, or leave this one out",
+    "anywhere": "write the name of the file that you need",
+}
+
+
+class CoveredFiles:
+    """Finds the files of commands that patterns match, for one decision: each folder is looked through once."""
+
+    def __init__(self, limit: int = MAX_ENTRIES) -> None:
+        self._budget = _Budget(limit)
+        self._covered: dict[tuple[object, ...], list[str]] = {}
+
+    def find(self, folder: str, patterns: Sequence[PathPattern], use: FolderUse) -> CoveredFile | None:
+        """Return a file that a pattern matches and a command uses, ``None`` when there is none."""
+        try:
+            return next(self._find_used(folder, patterns, use), None)
+        except (FolderTooLarge, UnreadableIndex):
+            return CoveredFile("", 0)
+
+    def _find_used(self, folder: str, patterns: Sequence[PathPattern], use: FolderUse) -> Iterator[CoveredFile]:
+        if use.destination is not None:
+            yield from self._find_placed(folder, patterns, use)
+        elif use.scope == "path":
+            yield from _find_named(split_path(folder), patterns) if use.selects(folder) else ()
+        elif use.parts:
+            yield from self._find_expanded(folder, patterns, use)
+        elif use.scope == "object":
+            yield from _find_object(folder, use.named, patterns)
+        elif use.scope == "below":
+            names = split_path(folder)
+            yield from (CoveredFile("", index) for index, one in enumerate(patterns) if one.may_cover_below(names))
+        elif use.scope in {"tracked", "objects"}:
+            yield from self._find_tracked(folder, patterns, use)
+        else:
+            if use.scope == "anywhere":
+                yield from self._find_elsewhere(patterns, use)
+            yield from self._find_existing(folder, patterns, use)
+
+    def _find_existing(self, folder: str, patterns: Sequence[PathPattern], use: FolderUse) -> Iterator[CoveredFile]:
+        top = folder.rstrip(os.sep) + os.sep
+        tracked = self._list_tracked(folder) if use.scope == "untracked" else frozenset[str]()
+        for covered in self._list_covered(folder, patterns):
+            for path in _find_inside(covered, self._budget):
+                if use.selects(path.removeprefix(top)) and path not in tracked:
+                    yield CoveredFile(path, _index_of_pattern(split_path(path), patterns))
+
+    def _list_covered(self, folder: str, patterns: Sequence[PathPattern]) -> list[str]:
+        key = (folder, *map(id, patterns))
+        if key not in self._covered:
+            self._covered[key] = list(_find_covered(folder, patterns, self._budget))
+        return self._covered[key]
+
+    def _find_expanded(self, folder: str, patterns: Sequence[PathPattern], use: FolderUse) -> Iterator[CoveredFile]:
+        top = folder.rstrip(os.sep) + os.sep
+        for path in _expand(folder, use.parts, self._budget):
+            if use.selects(path.removeprefix(top)):
+                for name in names_of(path):
+                    yield from _find_named(split_path(name), patterns)
+            if not use.certain:  # also what is in it
+                inside = use._replace(parts=(), selects=partial(_selects_below, path, top, use.selects))
+                yield from self._find_existing(path, patterns, inside)
+
+    def _find_elsewhere(self, patterns: Sequence[PathPattern], use: FolderUse) -> Iterator[CoveredFile]:
         for index, pattern in enumerate(patterns):
-            path = pattern.literal_path
-            if os.path.lexists(path) and (use.selects(path) or os.path.isdir(path)):  # noqa: PTH112  # a string
-                return CoveredFile(path, index)
-    top = folder.rstrip(os.sep) + os.sep
-    try:
-        for path in (find_tracked_paths if use.scope == "tracked" else find_covered_paths)(folder, patterns):
-            name = path.removeprefix(top)
-            if use.selects(name) or (use.scope != "tracked" and os.path.isdir(path)):  # noqa: PTH112  # a string
-                names = split_path(path)
-                index = next(index for index, pattern in enumerate(patterns) if pattern.covers(names))
-                return CoveredFile(name, index)
-    except FolderTooLarge:
-        return CoveredFile("", 0)
-    return None
+            if os.path.lexists(pattern.literal_path):
+                for path in _find_inside(pattern.literal_path, self._budget):
+                    if use.selects(path):
+                        yield CoveredFile(path, index)
+
+    def _find_placed(self, folder: str, patterns: Sequence[PathPattern], use: FolderUse) -> Iterator[CoveredFile]:
+        """Find the new names of the files that are put into another folder."""
+        target = split_path(use.destination or os.sep)
+        if not any(pattern.may_cover_below(target) for pattern in patterns):
+            return
+        for source in _expand(folder, use.parts, self._budget):
+            top = (os.path.dirname(source) if use.parts else source).rstrip(os.sep) + os.sep  # noqa: PTH120  # a string
+            for path in _find_inside(source, self._budget):
+                if path != folder:
+                    yield from _find_named((*target, *split_path(path.removeprefix(top))), patterns)
+
+    def _find_tracked(self, folder: str, patterns: Sequence[PathPattern], use: FolderUse) -> Iterator[CoveredFile]:
+        for path in find_tracked_paths(folder, patterns):
+            if use.selects(os.path.relpath(path, folder)):
+                yield CoveredFile(path, _index_of_pattern(split_path(path), patterns))
+
+    def _list_tracked(self, folder: str) -> frozenset[str]:
+        root = find_repository(folder)
+        return frozenset(f"{root}/{path}" for path in read_index(root)) if root else frozenset()
 
 
-# ------------------------------------------------------------------------------------------- git
+def _selects_below(path: str, top: str, selects: Callable[[str], bool], name: str) -> bool:
+    return selects(f"{path}/{name}".removeprefix(top))
 
 
-_INDEX_HEADER, _INDEX_ENTRY = struct.Struct(">4sLL"), struct.Struct(">40x20sH")
+def _find_named(names: PathSegments, patterns: Iterable[PathPattern]) -> Iterator[CoveredFile]:
+    for index, pattern in enumerate(patterns):
+        if pattern.covers(names):
+            yield CoveredFile(os.sep + os.sep.join(names), index)  # noqa: PTH118  # text, not a file
 
-_EXTENDED_FLAG, _MAX_INDEX_BYTES = 0x4000, 64 << 20
+
+def _find_object(folder: str, name: str, patterns: Sequence[PathPattern]) -> Iterator[CoveredFile]:
+    """Find the name of a file in a commit or the index; it may also be that of a folder."""
+    roots = [folder] if name.startswith(("./", "../")) else [find_repository(folder), folder]
+    for root in filter(None, roots):
+        names = split_path(os.path.normpath(f"{root}/{name}"))
+        yield from _find_named(names, patterns)
+        yield from (found._replace(path=f"{root}/{name}") for found in _find_named((*names, ANY_CHILD), patterns))
+
+
+def _index_of_pattern(names: PathSegments, patterns: Sequence[PathPattern]) -> int:
+    return next(index for index, pattern in enumerate(patterns) if pattern.covers(names))
 
 
 def find_tracked_paths(folder: str, patterns: Sequence[PathPattern]) -> Iterator[str]:
@@ -94,66 +245,11 @@ def find_tracked_paths(folder: str, patterns: Sequence[PathPattern]) -> Iterator
 
     Raises ``FolderTooLarge`` for an index that cannot be read.
     """
-    folders = map(str, (Path(folder), *Path(folder).parents))
-    root = next((top for top in folders if os.path.lexists(f"{top}/.git")), "")
+    root = find_repository(folder)
     top = split_path(root)
-    for path in _read_index(_index_of(root)) if root else ():
-        if any(pattern.covers((*top, *path.split("/"))) for pattern in patterns):
-            yield f"{root}/{path}"
-
-
-def _index_of(root: str) -> str:
-    """Return the path of the index; in a linked work tree and a submodule ``.git`` is a file with a path."""
-    git = f"{root}/.git"
     try:
-        with open(git, encoding="utf-8", errors="surrogateescape") as file:  # noqa: PTH123  # a string
-            named = file.read(_MAX_INDEX_BYTES).removeprefix("gitdir:").strip()
-        git = named if named.startswith(os.sep) else f"{root}/{named}"
-    except OSError:
-        pass  # a folder
-    return f"{git}/index"
-
-
-def _read_index(path: str) -> Iterator[str]:
-    """Yield the paths in an index of version 2, 3 or 4."""
-    try:
-        with open(path, "rb") as file:  # noqa: PTH123  # a string
-            data = file.read(_MAX_INDEX_BYTES + 1)
-    except FileNotFoundError:
-        return
-    except OSError:
-        raise FolderTooLarge(path) from None
-    if len(data) > _MAX_INDEX_BYTES:
-        raise FolderTooLarge(path)
-    try:
-        yield from _parse_index(data)
-    except (struct.error, ValueError, IndexError):
-        raise FolderTooLarge(path) from None
-
-
-def _parse_index(data: bytes) -> Iterator[str]:
-    signature, version, count = _INDEX_HEADER.unpack_from(data)
-    if signature != b"DIRC" or version not in (2, 3, 4):
-        raise ValueError("it is not an index that is known")
-    offset, name = _INDEX_HEADER.size, b""
-    for _ in range(count):
-        start = offset
-        _, flags = _INDEX_ENTRY.unpack_from(data, offset)
-        offset += _INDEX_ENTRY.size + (2 if flags & _EXTENDED_FLAG else 0)
-        if version == 4:  # a name begins as the one before it, without its last bytes
-            removed, offset = _read_variable_number(data, offset)
-            end = data.index(b"\0", offset)
-            name, offset = name[: len(name) - removed] + data[offset:end], end + 1
-        else:
-            end = data.index(b"\0", offset)
-            name = data[offset:end]
-            offset = start + (end - start + 8) // 8 * 8
-        yield os.fsdecode(name)
-
-
-def _read_variable_number(data: bytes, offset: int) -> tuple[int, int]:
-    value = data[offset] & 127
-    while data[offset] & 128:
-        offset += 1
-        value = (value + 1 << 7) | (data[offset] & 127)
-    return value, offset + 1
+        for path in read_index(root) if root else ():
+            if any(pattern.covers((*top, *path.split("/"))) for pattern in patterns):
+                yield f"{root}/{path}"
+    except UnreadableIndex:
+        raise FolderTooLarge(folder) from None

@@ -52,6 +52,16 @@ class Finding(msgspec.Struct, frozen=True):
         return (Ask if self.decision == "ask" else Deny)(self.reason, self.rule, self.layer)
 
 
+Scope: TypeAlias = Literal["folder", "path", "below", "tracked", "object", "objects", "untracked", "anywhere"]
+"""Existing files in a folder; the path itself, or any path below it, which need not exist; the files in the index of
+its git repository; one file of a commit or of the index; the files of the index and of any commits; existing files that
+are not in the index; existing files in this or any other folder."""
+
+
+NameMatcher: TypeAlias = Callable[[str], bool] | str | None
+"""A part of a pattern: a predicate for a name, a name, or ``None`` for any number of folders."""
+
+
 class FolderUse(NamedTuple):
     """Which files of a folder a command uses."""
 
@@ -60,8 +70,17 @@ class FolderUse(NamedTuple):
     writes: bool = False
     certain: bool = False
     """Whether it uses every selected file for certain: then a rule that denies one denies the command."""
-    scope: Literal["folder", "tracked", "anywhere"] = "folder"
-    """All files in the folder, those in the index of its git repository, or files in this or any other folder."""
+    scope: Scope = "folder"
+    only_changes: bool = False
+    """Whether only rules about changing files count, not those about reading."""
+    parts: "tuple[NameMatcher, ...]" = ()
+    """The parts of a pattern that bash expands to names in the folder: then only these, and what is in them."""
+    destination: str | None = None
+    """The folder that the selected files are put into, under their own names, which rules then match."""
+    named: str = ""
+    """The path of the ``object``, from the top of the repository, or with ``./`` from the folder."""
+    word: str = ""
+    """What names the files in the command, as written."""
 
 
 class FolderRules(NamedTuple):

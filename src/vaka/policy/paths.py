@@ -65,6 +65,35 @@ class PathPattern:
             path[: len(root)] == root and matches_names(self._matchers, path[len(root) : end]) for root in self._roots
         )
 
+    def may_cover_below(self, folder: PathSegments) -> bool:
+        """Return whether the pattern may match a path in this folder, whether it exists or not."""
+        folder = fold_path_case(folder) if self._ignore_case else folder
+        return any(
+            root[: len(folder)] == folder or (folder[: len(root)] == root and self._may_continue(folder[len(root) :]))
+            for root in self._roots
+        )
+
+    def _may_continue(self, names: PathSegments) -> bool:
+        positions = {0}
+        for name in names:
+            positions = {
+                position if self._matchers[position] is None else position + 1
+                for position in self._skip_any_depth(positions)
+                if (matcher := self._matchers[position]) is None or matcher(name)
+            }
+        return bool(positions)
+
+    def _skip_any_depth(self, positions: set[int]) -> set[int]:
+        """Add the positions after ``**``, which also matches no name; the last one matches whatever is inside."""
+        reached = set[int]()
+        for start in positions:
+            position = start
+            reached.add(position)
+            while position < len(self._matchers) - 1 and self._matchers[position] is None:
+                position += 1
+                reached.add(position)
+        return reached
+
     def may_end(self, parent: str, name: str) -> bool:
         """Return whether a path that ends with these names may be the topmost one that the pattern matches."""
         if self._ignore_case:

@@ -3,6 +3,7 @@
 import copy
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -13,7 +14,7 @@ from vaka.core.types.message import ToolCall
 from vaka.core.types.tool import PROTECTED_LAYER, Allow, Ask, Deny, Grant, ToolSpec, Verdict
 from vaka.matching.hosts import host_of
 from vaka.matching.sensitive_paths import control_part_of, holds_secrets, protected_part_of
-from vaka.policy.covered_paths import find_selected
+from vaka.policy.covered_paths import CoveredFiles
 from vaka.policy.decision import (
     MODE_DECISIONS,
     AccessKind,
@@ -217,17 +218,26 @@ class LayeredPolicy:
         """Return whether any tool may change a file: by rules, protection and mode."""
         return self._decide_path(path, edits=True).verdict_on_path
 
-    def may_use_folder(self, path: str, use: FolderUse) -> Verdict:
-        """Return a question if rules deny or ask about files of a folder that are used."""
+    def may_use_folder(self, path: str, use: FolderUse, search: CoveredFiles | None = None) -> Verdict:
+        """Return a question or a denial if rules deny or ask about files of a folder that are used."""
         rules = self._restricting_path_rules(edits=use.writes)
-        start = self.cwd if use.scope == "anywhere" else absolute_path(path, self.cwd, self.home)
-        folder = resolve_links(start) if rules else ""
-        found = find_selected(folder, [pattern for _, pattern in rules], use) if rules else None
+        if use.only_changes:
+            rules = [(rule, pattern) for rule, pattern in rules if not rule.applies_to_access("", edits=False)]
+        if not rules:
+            return Allow(self.mode, "mode")
+        start = absolute_path(self.cwd if use.scope == "anywhere" else path, self.cwd, self.home)
+        folders = names_of(start) if use.scope == "path" else (resolve_links(start),)
+        if use.destination is not None:
+            destination = resolve_links(absolute_path(use.destination, self.cwd, self.home))
+            use = use._replace(destination=destination)
+        search = search or CoveredFiles()
+        patterns = [pattern for _, pattern in rules]
+        found = next(filter(None, (search.find(folder, patterns, use) for folder in folders)), None)
         if found is None:
             return Allow(self.mode, "mode")
         rule = rules[found.pattern][0]
-        reason = f"{path} {found.describe(use)}; see the rule {rule.text}"
-        kind: DecisionKind = rule.kind if use.certain and found.name else "ask"
+        kind: DecisionKind = rule.kind if use.certain and found.path else "ask"
+        reason = found.explain(rule.text, use, path, self.cwd)
         question = PermissionDecision(decision=kind, rule=rule.text, layer=rule.layer, reason=reason)
         return self._deny_questions(question, path).rule_verdict
 
@@ -302,7 +312,7 @@ class LayeredPolicy:
 
     def _folder_rules(self) -> FolderRules:
         restricted = any(self._restricting_path_rules(edits=edits) for edits in (False, True))
-        return FolderRules(self._is_in_workspace, self.may_use_folder, restricted)
+        return FolderRules(self._is_in_workspace, partial(self.may_use_folder, search=CoveredFiles()), restricted)
 
     def _relative_to_workdir(self, arguments: Mapping[str, Any]) -> "LayeredPolicy":
         """Return this policy for paths relative to a command's folder. Raises ``ValueError`` for a bad ``workdir``."""

@@ -16,6 +16,7 @@ from vaka.policy.bash.parse.syntax import Redirection, SimpleCommand, Word, Word
 from vaka.policy.bash.parse.wrappers import FD_EXEC_OPTIONS, FIND_EXEC_ACTIONS, base_name, split_fd_options
 from vaka.policy.bash.programs import read_set, read_table
 from vaka.policy.bash.script_checks import sed_input_files
+from vaka.policy.bash.written_operands import find_access
 from vaka.policy.decision import DecisionKind, Finding
 
 PathCheck: TypeAlias = Callable[[str], Verdict]
@@ -29,8 +30,6 @@ _DESCRIPTOR = re.compile(r"\d*-?")
 
 _WRITING_PROGRAMS, _READING_PROGRAMS = read_set("writing_programs"), read_set("reading_programs")
 """Programs that write to, or read, their operands."""
-
-_NEVER_WRITING_PROGRAMS = read_set("never_writing_programs")
 
 _READING_GIT_COMMANDS = frozenset(
     {"add", "commit", "diff", "log", "show", "blame", "status", "ls-files", "grep", "push"}
@@ -145,13 +144,13 @@ def iter_operand_paths(
     """
     for words in simple.forms:
         name = base_name(words[0].placeholder_text) if words else ""
-        writes = True if name in _WRITING_PROGRAMS else None if name in _NEVER_WRITING_PROGRAMS else False
+        access = find_access(words)
         if name == "git" and any(word.value in _READING_GIT_COMMANDS for word in words[1:3]):
-            writes = None
+            access = [None] * len(words)
         folders = _folders_of(words)
         for text in _names_in_code(simple, words):
             yield text, False
-        for before, word in pairwise(words):
+        for (before, word), writes in zip(pairwise(words), access[1:], strict=True):
             if before.value in _LEFT_OUT_OPTIONS:
                 continue
             for text in (path for base in _path_candidates(word) for path in (base, *_join_each(folders, base))):

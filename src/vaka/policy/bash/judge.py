@@ -1,7 +1,7 @@
 """The decision on a command: each simple command is judged on its own, and the strictest finding wins."""
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from itertools import pairwise
 from typing import TypeVar
@@ -27,9 +27,16 @@ from vaka.policy.bash.parse.syntax import (
 from vaka.policy.bash.parse.variables import DECLARATION_BUILTINS, is_safe_variable, is_unsafe_variable
 from vaka.policy.bash.possible_files import PossibleFiles
 from vaka.policy.bash.profile import check_cd, find_read_files, is_below
-from vaka.policy.bash.recursive_operands import find_recursive_operands
 from vaka.policy.bash.rules import SYNTAX_LAYER, CommandRule, CommandRules, strictest_finding
-from vaka.policy.decision import NO_FOLDER_RULES, Finding, FolderRules, PermissionDecision, Subcommand, question_name_of
+from vaka.policy.decision import (
+    NO_FOLDER_RULES,
+    Finding,
+    FolderRules,
+    FolderUse,
+    PermissionDecision,
+    Subcommand,
+    question_name_of,
+)
 from vaka.policy.rules import Rule
 
 PROFILE_LAYER = "read-only"
@@ -216,16 +223,22 @@ class _ScriptJudge(msgspec.Struct, kw_only=True):
         may_use = self.folder_rules.may_use
         if may_use is None or not self.folder_rules.restrict_files:
             return
-        forms = self.script.commands[index].forms
-        recursive = (operand for words in forms for operand in find_recursive_operands(words))
-        for operand in (*recursive, *self.possible_files.find(index, files)):
-            paths = [operand.folder.path] if operand.folder.path is not None else self._possible_paths(operand.folder)
-            for text in filter(None, paths):
-                anywhere = operand.use.scope == "anywhere"
-                for path in (text,) if anywhere else self.folders.resolve(text) or (text,):
-                    verdict = may_use(path, operand.use)
-                    if not isinstance(verdict, Allow):
-                        yield Finding.from_verdict(verdict)
+        for operand in self.possible_files.find(index, files, at_start=self.folders.possible == ("",)):
+            use = operand.use._replace(word=operand.use.word or operand.folder.source)
+            for text in self._folders_of(operand.folder, use):
+                verdicts = (may_use(text, one) for one in self._resolve_destinations(operand.destination, use))
+                yield from (Finding.from_verdict(verdict) for verdict in verdicts if not isinstance(verdict, Allow))
+
+    def _folders_of(self, word: Word, use: FolderUse) -> Iterator[str]:
+        """Yield the folders that a word may name."""
+        for text in filter(None, [word.path] if word.path is not None else self._possible_paths(word)):
+            yield from (text,) if use.scope == "anywhere" else self.folders.resolve(text) or (text,)
+
+    def _resolve_destinations(self, word: Word | None, use: FolderUse) -> Iterator[FolderUse]:
+        if word is None:
+            yield use
+        elif word.path is not None:
+            yield from (use._replace(destination=path) for path in self.folders.resolve(word.path) or (word.path,))
 
     def _possible_paths(self, word: Word) -> Iterable[str]:
         likely = guard.iter_likely_paths(word, probe=self._probes_names)

@@ -1,28 +1,36 @@
 """The files that a word may name when its value is not known beforehand: patterns, variables, output of commands."""
 
+import os
+import posixpath
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from fnmatch import translate
 from functools import partial
 from itertools import product
 from typing import NamedTuple, TypeAlias
 
-from vaka.matching.globs import matches_names
+from vaka.policy.bash.file_operands import PathFilter, RecursiveOperand, accept_all, any_file
 from vaka.policy.bash.parse.hidden_programs import reads_unknown_file
 from vaka.policy.bash.parse.syntax import PLACEHOLDER, ShellScript, Word, WordExpansion, Words, literal_word
 from vaka.policy.bash.parse.wrappers import base_name
 from vaka.policy.bash.programs import read_set
 from vaka.policy.bash.recursive_operands import (
-    PathFilter,
-    RecursiveOperand,
-    accept_all,
     find_file_operands,
     find_found_files,
     find_recursive_operands,
     list_visible_files,
     reads_file_list,
 )
-from vaka.policy.decision import FolderUse
+from vaka.policy.bash.written_operands import (
+    ChangedFolder,
+    Placement,
+    changes_unknown_file,
+    find_changed_folder,
+    find_changed_folders,
+    find_placements,
+    find_written_words,
+)
+from vaka.policy.decision import FolderUse, NameMatcher, Scope
 
 _MAX_ALTERNATIVES = 64
 _MAX_DEPTH = 4
@@ -56,15 +64,25 @@ class PossibleFiles:
         self._dotglob = "dotglob" in script.text
         self._flags = re.IGNORECASE if "nocaseglob" in script.text else re.NOFLAG
 
-    def find(self, index: int, files: Sequence[Word] | None) -> Iterator[RecursiveOperand]:
-        """Yield the files that a command may print, copy or change; ``files`` are the words that it reads, if known."""
+    def find(self, index: int, files: Sequence[Word] | None, *, at_start: bool = True) -> Iterator[RecursiveOperand]:
+        """Yield the files that a command may print, copy or change.
+
+        ``files`` are the words that it reads, if known; ``at_start``: whether it runs in the first folder for certain.
+        """
         simple = self._script.commands[index]
         bodies = [item.body for item in simple.redirections if item.body is not None]
+        exists = self._exists if at_start else _is_unknown_name
         for number, words in enumerate(simple.forms):
+            yield from find_recursive_operands(words, exists)
             yield from self._find_in_form(words, bodies, index, files if number == 0 else None)
+            yield from self._find_changes(words, bodies, index)
         for redirection in simple.redirections:
-            if redirection.operator == "<":
-                yield from self._files_of(redirection.target, index)
+            if redirection.operator == "<" or redirection.writes:
+                yield from self._files_of(redirection.target, index, writes=redirection.writes)
+
+    def _exists(self, path: str) -> bool:
+        folder = self._script.start_folder
+        return bool(folder) and os.path.lexists(os.path.join(folder, path))  # noqa: PTH118  # text of a command
 
     def _find_in_form(
         self, words: Words, bodies: list[str], index: int, files: Sequence[Word] | None
@@ -75,16 +93,85 @@ class PossibleFiles:
                 yield from self._files_of(word, index)
         if reads_file_list(words):
             listed = self._files_of_input(index)
-            yield from listed if listed is not None else [_any_file(f"a file that {name} is given")]
+            yield from listed if listed is not None else [any_file(f"the list of files of {name}")]
         if reads_unknown_file(words, bodies):
-            yield _any_file(f"a file that {name} reads")
-        for operand in find_recursive_operands(words):
+            yield any_file(f"the code of {name}")
+        for operand in find_recursive_operands(words, _is_unknown_name):
             if operand.folder.path is None:
                 yield from (_narrow(one, operand.use) for one in self._files_of(operand.folder, index, recursive=True))
 
-    def _files_of(self, word: Word, index: int, *, recursive: bool = False) -> Iterator[RecursiveOperand]:
+    # ---------------------------------------------------------------------------------------- changes
+
+    def _find_changes(self, words: Words, bodies: list[str], index: int) -> Iterator[RecursiveOperand]:
+        name = base_name(words[0].guess or "") if words else ""
+        for word in find_written_words(words):
+            yield from self._files_of(word, index, writes=True)
+        for placement in find_placements(words):
+            yield from self._find_placed(placement, index, contents=name not in {"ln", "gln"})
+        if reads_unknown_file(words, bodies) or changes_unknown_file(words, bodies):
+            yield any_file(f"the code of {name}", writes=True)
+        for folder in find_changed_folders(words, bodies):
+            use = FolderUse(accept_all, writes=True, only_changes=True, word=f"the code of {name}")
+            yield RecursiveOperand(literal_word(folder), use)
+        changed = find_changed_folder(words)
+        if changed is not None:
+            yield from self._find_members(changed, name)
+
+    def _find_members(self, changed: ChangedFolder, name: str) -> Iterator[RecursiveOperand]:
+        folder = changed.folder.path if changed.folder.path is not None else os.sep
+        word = f"{name} {changed.folder.source}"
+        use = FolderUse(accept_all, writes=True, only_changes=True, scope="below", word=word)
+        known = [word.value for word in changed.members if word.value and not set("*?[") & {*word.value}]
+        if not known or len(known) < len(changed.members):
+            yield RecursiveOperand(literal_word(folder), use)
+            return
+        for member in known:
+            scope: Scope = "path" if "." in member.rpartition("/")[2] else "below"
+            yield RecursiveOperand(literal_word(f"{folder}/{member}"), use._replace(scope=scope, word=member))
+
+    def _find_placed(self, placement: Placement, index: int, *, contents: bool) -> Iterator[RecursiveOperand]:
+        """Yield the names that files get in the folder that they are put into."""
+        source, folder = placement.source, placement.folder
+        name = posixpath.basename((source.path or "").rstrip("/"))
+        named = name not in {"", ".", ".."}
+        if folder.path is None:
+            if named:
+                yield from self._files_of(_join_name(folder, name), index, writes=True)
+            if not any(isinstance(piece, str) and piece.strip("/") for piece in folder.pieces[-1:]):
+                yield any_file(folder.source, writes=True)
+            return
+        if source.path is None:
+            for found in self._files_of(source, index, recursive=contents):
+                yield _place(found, folder)
+        elif named:
+            joined = f"{folder.path.rstrip('/') or '/'}/{name}"
+            is_folder = _is_in_folder if placement.whole and "mkdir" not in self._script.text else accept_all
+            use = FolderUse(is_folder, writes=True, certain=True, scope="path", word=f"{source.source} {folder.source}")
+            yield RecursiveOperand(literal_word(joined), use)
+            if contents:
+                yield from self._find_contents(source, literal_word(joined))
+        if contents and (placement.whole or not named):
+            yield from self._find_contents(source, folder)
+
+    def _find_contents(self, source: Word, folder: Word) -> Iterator[RecursiveOperand]:
+        if source.path is not None:
+            use = FolderUse(accept_all, writes=True, word=f"{source.source} {folder.source}")
+            yield RecursiveOperand(source, use, folder)
+
+    # ---------------------------------------------------------------------------------------- words
+
+    def _files_of(
+        self, word: Word, index: int, *, recursive: bool = False, writes: bool = False
+    ) -> Iterator[RecursiveOperand]:
         if word.path is not None or not word.pieces:
             return
+        for operand in self._list_files_of(word, index, recursive=recursive):
+            if writes:
+                unknown = operand.use.scope == "anywhere"
+                operand = operand._replace(use=operand.use._replace(writes=True, only_changes=unknown))
+            yield operand
+
+    def _list_files_of(self, word: Word, index: int, *, recursive: bool) -> Iterator[RecursiveOperand]:
         if len(word.pieces) == 1 and isinstance(word.pieces[0], WordExpansion):
             produced = self._produced_files(word.pieces[0], index)
             if produced is not None:
@@ -95,29 +182,24 @@ class PossibleFiles:
 
     def _build_operand(self, value: _Value, word: Word, *, recursive: bool) -> RecursiveOperand:
         if None in value:
-            tail = value[len(value) - value[::-1].index(None) :]
-            pattern = "".join(piece.pattern if isinstance(piece, _Glob) else _escape(piece or "") for piece in tail)
-            ends = re.compile(translate("*" + pattern))
-            selects: PathFilter = lambda path: ends.match(path) is not None  # noqa: E731
-            return RecursiveOperand(literal_word(word.source), FolderUse(selects, scope="anywhere"))
+            return _build_unknown(value[len(value) - value[::-1].index(None) :], word)
         first = next((position for position, piece in enumerate(value) if isinstance(piece, _Glob)), len(value))
         head, slash, rest = "".join(str(piece) for piece in value[:first]).rpartition("/")
         tail = (rest, *value[first:])
         pattern = "".join(piece.pattern if isinstance(piece, _Glob) else _escape(piece or "") for piece in tail)
-        matchers = [self._compile_name(part) for part in pattern.split("/") if part not in {"", "."}]
+        parts = [part for part in pattern.split("/") if part not in {"", "."}]
+        if ".." in parts and len(parts) > 1:
+            return _build_unknown(tuple(f"/{part}" for part in parts[len(parts) - parts[::-1].index("..") :]), word)
+        names = tuple(map(self._compile_name, parts))
+        scope: Scope = "folder" if names or recursive else "path"
+        use = FolderUse(accept_all, certain=not recursive, scope=scope, parts=names, word=word.source)
+        return RecursiveOperand(literal_word((head or slash) if slash else "."), use)
 
-        def selects_names(path: str) -> bool:
-            names = path.split("/")
-            ends = range(1, len(names) + 1) if recursive else (len(names),)
-            return any(matches_names(matchers, names[:end]) for end in ends)
-
-        return RecursiveOperand(
-            literal_word((head or slash) if slash else "."), FolderUse(selects_names, certain=not recursive)
-        )
-
-    def _compile_name(self, part: str) -> Callable[[str], bool] | None:
+    def _compile_name(self, part: str) -> NameMatcher:
         if part == "**":
             return None
+        if not set(part) & set("*?[") and not self._flags:
+            return part
         pattern = re.compile(translate(part), self._flags)
         hidden = self._dotglob or part.startswith((".", "[.]"))
         return lambda name: pattern.match(name) is not None and (hidden or not name.startswith("."))
@@ -253,8 +335,32 @@ class PossibleFiles:
         return None
 
 
-def _any_file(description: str) -> RecursiveOperand:
-    return RecursiveOperand(literal_word(description), FolderUse(accept_all, scope="anywhere"))
+def _is_unknown_name(_path: str) -> bool:
+    return False
+
+
+def _is_in_folder(path: str) -> bool:
+    return os.path.isdir(os.path.dirname(path))  # noqa: PTH112, PTH120  # a string
+
+
+def _build_unknown(tail: _Value, word: Word) -> RecursiveOperand:
+    """Return the operand for a name of which only the end is known."""
+    pattern = "".join(piece.pattern if isinstance(piece, _Glob) else _escape(piece or "") for piece in tail)
+    ends = re.compile(translate("*" + pattern))
+    use = FolderUse(lambda path: ends.match(path) is not None, scope="anywhere", word=word.source)
+    return RecursiveOperand(literal_word("."), use)
+
+
+def _join_name(folder: Word, name: str) -> Word:
+    return Word(None, f"{folder.source}/{name}", (*folder.pieces, f"/{name}"))
+
+
+def _place(operand: RecursiveOperand, folder: Word) -> RecursiveOperand:
+    """Return an operand for the files under their names in another folder."""
+    if operand.use.scope == "anywhere":
+        direct = FolderUse(lambda path: "/" not in path, writes=True, only_changes=True, word=operand.use.word)
+        return RecursiveOperand(folder, direct)
+    return RecursiveOperand(operand.folder, operand.use._replace(writes=True, certain=False), folder)
 
 
 def _is_visible(path: str) -> bool:
@@ -271,7 +377,10 @@ def _narrow(operand: RecursiveOperand, use: FolderUse) -> RecursiveOperand:
     def selects(path: str) -> bool:
         return operand.use.selects(path) and use.selects(path)
 
-    return RecursiveOperand(operand.folder, FolderUse(selects, use.writes, scope=operand.use.scope))
+    writes = operand.use.writes or use.writes
+    only_changes = operand.use.only_changes or use.only_changes or (writes and operand.use.scope == "anywhere")
+    narrowed = operand.use._replace(selects=selects, writes=writes, only_changes=only_changes, certain=False)
+    return operand._replace(use=narrowed)
 
 
 def _passes(filters: Sequence[PathFilter], path: str) -> bool:

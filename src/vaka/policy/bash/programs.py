@@ -1,4 +1,4 @@
-"""What is known about programs: the tables of programs.toml."""
+"""What is known about programs: the tables of programs.toml and file_programs.toml."""
 
 import tomllib
 from functools import cache
@@ -13,7 +13,11 @@ def name_set(text: str) -> frozenset[str]:
 
 @cache
 def _load_tables() -> dict[str, dict[str, Any]]:
-    return tomllib.loads(resources.files("vaka.policy.bash").joinpath("programs.toml").read_text("utf-8"))
+    folder = resources.files("vaka.policy.bash")
+    tables: dict[str, dict[str, Any]] = {}
+    for name in ("programs.toml", "file_programs.toml"):
+        tables |= tomllib.loads(folder.joinpath(name).read_text("utf-8"))
+    return tables
 
 
 def read_table(section: str) -> dict[str, Any]:

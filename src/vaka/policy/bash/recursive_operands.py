@@ -1,33 +1,20 @@
 """The files and folders that the operands of a command name, as far as it prints, copies or changes them."""
 
-import posixpath
 import re
 from collections.abc import Callable, Iterator, Mapping
 from fnmatch import fnmatchcase
-from functools import partial
 from itertools import pairwise
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple
 
 import msgspec
 
+from vaka.policy.bash.file_operands import PathFilter, RecursiveOperand
+from vaka.policy.bash.git_files import find_git_operands
 from vaka.policy.bash.parse.syntax import Word, Words, literal_word
 from vaka.policy.bash.parse.wrappers import FD_EXEC_OPTIONS, FIND_EXEC_ACTIONS, base_name
 from vaka.policy.bash.programs import name_set, read_set, read_table
+from vaka.policy.bash.written_operands import find_access, find_placements
 from vaka.policy.decision import FolderUse
-
-PathFilter: TypeAlias = Callable[[str], bool]
-"""Whether a command uses the file at this path, relative to the folder."""
-
-
-def accept_all(_path: str) -> bool:
-    return True
-
-
-class RecursiveOperand(NamedTuple):
-    """A folder of which a command uses some files."""
-
-    folder: Word
-    use: FolderUse
 
 
 class FileOperands(msgspec.Struct, frozen=True):
@@ -113,19 +100,23 @@ _FILE_OPTIONS: Mapping[str, str] = read_table("file_options")
 """What precedes the name of a file that a program reads: an option, or the beginning of a word."""
 
 
-def find_recursive_operands(words: Words) -> Iterator[RecursiveOperand]:
-    """Yield the folders that a command uses with everything in them."""
+def find_recursive_operands(words: Words, exists: Callable[[str], bool]) -> Iterator[RecursiveOperand]:
+    """Yield the folders that a command uses with everything in them; ``exists``: whether a word names a file."""
     name = base_name(words[0].guess or "") if words else ""
     if name in {"find", "gfind", "bfs"}:
         if _runs_reader(words, FIND_EXEC_ACTIONS) and any("{}" in word.placeholder_text for word in words):
             yield from find_found_files(words[1:])
+        if (change := _find_change(words, FIND_EXEC_ACTIONS)) is not None:
+            yield from (_as_change(found, change) for found in find_found_files(words[1:]))
         return
     if name in {"fd", "fdfind"}:
         if _runs_reader(words, FD_EXEC_OPTIONS):
             yield list_visible_files(words)
+        if (change := _find_change(words, FD_EXEC_OPTIONS)) is not None:
+            yield _as_change(list_visible_files(words), change)
         return
     if name == "git":
-        yield from _find_shown_files(words[1:])
+        yield from find_git_operands(words[1:], exists)
         return
     program = _RECURSIVE.get(name)
     if program is None or not program.is_used(words[1:]) or (name.endswith("tar") and not _creates(words[1:])):
@@ -185,6 +176,41 @@ def _runs_reader(words: Words, options: frozenset[str]) -> bool:
     return any(program not in _NOT_READING for program in programs)
 
 
+_METADATA_PROGRAMS = name_set("chmod chown chgrp setfacl touch chattr")
+"""Programs that change a file without its content: a rule about reading does not restrict them in ``find``."""
+
+
+class _Change(NamedTuple):
+    program: str
+    only_changes: bool
+
+
+def _find_change(words: Words, options: frozenset[str]) -> _Change | None:
+    """Return how ``find`` or ``fd`` changes what it finds, ``None`` if it does not."""
+    values = [word.placeholder_text for word in words]
+    removal = next((value for value in values if value in {"-delete", "-rm"}), "")
+    if removal:
+        return _Change(removal, only_changes=False)
+    for index, value in enumerate(values):
+        if value not in options or index + 1 == len(words):
+            continue
+        end = next((at for at in range(index + 1, len(words)) if values[at] in {";", "+"}), len(words))
+        command = words[index + 1 : end]
+        if options is FD_EXEC_OPTIONS and not any("{" in word.placeholder_text for word in command):
+            command = (*command, literal_word("{}"))
+        name = base_name(values[index + 1])
+        access = find_access(command)
+        if any(one and "{" in word.placeholder_text for word, one in zip(command[1:], access[1:], strict=True)):
+            return _Change(name, only_changes=name in _METADATA_PROGRAMS)
+        if any("{" in word.placeholder_text for word, _, _ in find_placements(command)):
+            return _Change(name, only_changes=True)
+    return None
+
+
+def _as_change(operand: RecursiveOperand, change: _Change) -> RecursiveOperand:
+    return operand._replace(use=operand.use._replace(writes=True, only_changes=change.only_changes))
+
+
 def list_visible_files(words: Words) -> RecursiveOperand:
     """Return the files that ``fd`` and ``rg --files`` list: without an option none that is hidden."""
     values = [word.placeholder_text for word in words[1:]]
@@ -214,67 +240,3 @@ def find_found_files(words: Words) -> Iterator[RecursiveOperand]:
 
     for word in words[:start] or (literal_word("."),):
         yield RecursiveOperand(word, FolderUse(selects))
-
-
-# ------------------------------------------------------------------------------------------- git
-
-
-_GIT_CONTENTS: Mapping[str, str] = read_table("git_contents")
-"""The subcommands of git that print or copy tracked files: with which options, as a regular expression."""
-
-_GIT_WITHOUT_CONTENTS = re.compile(
-    r"^(?:--(?:stat|numstat|shortstat|dirstat|summary|name-only|name-status|no-patch|quiet)(?:=.*)?|-[sq])$",
-    re.MULTILINE,
-)
-
-_GIT_ALL_FILES = re.compile(
-    r"grep\n(?:.*\n)*--(?:no-index|untracked)$|diff\n(?:.*\n)*--no-index$|add\n(?:.*\n)*(?:-\w*f|--force)$"
-    r"|stash\nshow\n(?:.*\n)*(?:-u|--\w+-untracked)$|stash\n(?:.*\n)*(?:-\w*a|--all)$",
-    re.MULTILINE,
-)
-"""Commands of git that print or copy files that are not tracked."""
-
-_GIT_PATCH = re.compile(r"^(?:-p|-u|--patch.*|-U\d*|--unified.*)$", re.MULTILINE)
-
-
-def _find_shown_files(words: Words) -> Iterator[RecursiveOperand]:
-    """Yield the folder of the repository if git prints or copies tracked files; paths after ``--`` select some."""
-    values = [word.placeholder_text for word in words]
-    index, folder = 0, literal_word(".")
-    while index < len(words) and values[index].startswith("-"):
-        folder = words[index + 1] if values[index] == "-C" and index + 1 < len(words) else folder
-        index += 2 if values[index] in _GIT_VALUED_OPTIONS else 1
-    options = "\n".join(values[index:])
-    if _GIT_ALL_FILES.match(options):
-        yield RecursiveOperand(folder, FolderUse(accept_all))
-        return
-    pattern = _GIT_CONTENTS.get(values[index], "(?!)") if index < len(values) else "(?!)"
-    if not re.search(pattern, options, re.MULTILINE):
-        return
-    if _GIT_WITHOUT_CONTENTS.search(options) and not _GIT_PATCH.search(options):
-        return
-    paths = values[values.index("--") + 1 :] if "--" in values else []
-    if not paths and (named := [value.partition(":")[2] for value in values[index + 1 :] if _GIT_OBJECT.match(value)]):
-        paths = named  # git show HEAD:x
-    yield RecursiveOperand(folder, FolderUse(partial(_is_in_pathspecs, paths), scope="tracked"))
-
-
-_GIT_VALUED_OPTIONS = read_set("git_valued_options")
-
-_GIT_OBJECT = re.compile(r"[\w.@{}~^/-]*:(?![/!^(])[^:]")
-
-
-def _is_in_pathspecs(paths: list[str], path: str) -> bool:
-    """Return whether a path is below one of some paths, or matches one; ``:!x`` leaves out x."""
-    left_out = [text.partition(":")[2].lstrip("!^") for text in paths if re.match(r":(?:[!^]|\(exclude\))", text)]
-    chosen = [text for text in paths if not text.startswith(":")]
-    if any(_matches_pathspec(re.sub(r"^\(exclude\)", "", text), path) for text in left_out):
-        return False
-    return not chosen or any(_matches_pathspec(text, path) for text in chosen)
-
-
-def _matches_pathspec(text: str, path: str) -> bool:
-    text = posixpath.normpath(text)
-    if text == "." or text.startswith(".."):
-        return True
-    return path == text or path.startswith(f"{text}/") or fnmatchcase(path, text)

@@ -1,0 +1,175 @@
+"""The files that commands of git print, copy or change: tracked files, and objects of older commits."""
+
+import posixpath
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from fnmatch import fnmatchcase
+from functools import partial
+from typing import NamedTuple
+
+from vaka.policy.bash.file_operands import PathFilter, RecursiveOperand, accept_all
+from vaka.policy.bash.parse.syntax import Word, Words, literal_word
+from vaka.policy.bash.programs import name_set, read_set, read_table
+from vaka.policy.decision import FolderUse
+
+_CONTENTS: Mapping[str, str] = read_table("git_contents")
+"""The subcommands of git that print or copy tracked files: with which options, as a regular expression."""
+
+_CHANGES: Mapping[str, str] = read_table("git_changes")
+"""The subcommands of git that change tracked files: with which options, as a regular expression."""
+
+_VALUED_OPTIONS = read_set("git_valued_options")
+
+_COMPARING = name_set("diff show log reflog stash whatchanged diff-tree diff-index diff-files range-diff format-patch")
+
+_WITHOUT_CONTENTS = re.compile(
+    r"^(?:--(?:stat|numstat|shortstat|dirstat|summary|name-only|name-status|no-patch|quiet)(?:=.*)?|-[sq])$",
+    re.MULTILINE,
+)
+
+_PATCH = re.compile(r"^(?:-p|-u|--pat.*|-U\d*|--un.*|-[SG].*)$", re.MULTILINE)
+"""Options that print contents, or tell whether a file has a text."""
+
+_ALL_FILES = re.compile(
+    r"grep\n(?:.*\n)*--(?:no-index|untracked)$|diff\n(?:.*\n)*--no-index$|add\n(?:.*\n)*(?:-\w*f|--force)$"
+    r"|stash\nshow\n(?:.*\n)*(?:-u|--\w+-untracked)$|stash\n(?:.*\n)*(?:-\w*a|--all)$",
+    re.MULTILINE,
+)
+"""Commands of git that print or copy files that are not tracked."""
+
+_OBJECT = re.compile(r"(?:[^:\s]*(?:\{[^}]*\})?[^:\s]*)?:(?:[0-3]:)?(?![/!^(:])(?P<path>.+)", re.DOTALL)
+"""The name of a file in a commit or in the index: ``HEAD:x``, ``:x``, ``:0:x``, ``HEAD@{1 day ago}:x``."""
+
+_SINGLE_OBJECTS = name_set("show diff difftool cat-file")
+"""Subcommands that print no more than the objects that are named."""
+
+_WORKING_TREE = name_set("diff grep blame annotate difftool diff-files checkout-index status commit")
+"""Subcommands that use the index or the working tree if no operand names a commit."""
+
+
+class _GitCommand(NamedTuple):
+    folder: Word
+    name: str
+    words: Words
+    """The words after the name of the subcommand."""
+    values: list[str]
+    exists: Callable[[str], bool]
+
+    @property
+    def options(self) -> str:
+        return "\n".join([self.name, *self.values])
+
+    @property
+    def operands(self) -> list[str]:
+        """The words before ``--`` that are no options."""
+        end = self.values.index("--") if "--" in self.values else len(self.values)
+        return [value for value in self.values[:end] if not value.startswith("-")]
+
+    @property
+    def pathspecs(self) -> list[str]:
+        """What restricts it to some paths: the words after ``--``, or those that name existing files."""
+        if "--" in self.values:
+            return self.values[self.values.index("--") + 1 :]
+        existing = [value for value in self.operands if self.exists(value)]
+        return existing if self.folder.value == "." else []
+
+    @property
+    def revisions(self) -> list[str]:
+        """The operands that may name commits."""
+        named = set() if "--" in self.values else set(self.pathspecs)
+        return [value for value in self.operands if value not in named]
+
+
+def find_git_operands(words: Words, exists: Callable[[str], bool]) -> Iterator[RecursiveOperand]:
+    """Yield the folder of the repository if git prints, copies or changes its files.
+
+    ``words`` are those after ``git``; ``exists``: whether a word names an existing file.
+    """
+    values = [word.placeholder_text for word in words]
+    index, folder = 0, literal_word(".")
+    while index < len(words) and values[index].startswith("-"):
+        folder = words[index + 1] if values[index] == "-C" and index + 1 < len(words) else folder
+        index += 2 if values[index] in _VALUED_OPTIONS else 1
+    if index == len(words):
+        return
+    command = _GitCommand(folder, values[index], words[index + 1 :], values[index + 1 :], exists)
+    for word, value in zip(command.words, command.values, strict=True):
+        if found := _OBJECT.fullmatch(value):
+            yield from _find_object(found["path"], command, word)
+    yield from _find_shown(command)
+    yield from _find_changed(command)
+
+
+def _find_object(path: str, command: _GitCommand, word: Word) -> Iterator[RecursiveOperand]:
+    """Yield the file that a word such as ``HEAD:x`` names; it need not exist on disk."""
+    if "://" in word.placeholder_text or command.name in {"push", "fetch", "pull", "clone", "remote", "commit", "tag"}:
+        return
+    use = FolderUse(accept_all, certain=True, scope="object", named=path, word=word.source)
+    yield RecursiveOperand(command.folder, use)
+
+
+def _find_shown(command: _GitCommand) -> Iterator[RecursiveOperand]:
+    options = command.options
+    source = f"git {command.name}"
+    if _ALL_FILES.match(options):
+        yield RecursiveOperand(command.folder, FolderUse(_select(command.pathspecs), word=source))
+        return
+    pattern = _CONTENTS.get(command.name, "(?!)")
+    if not re.search(pattern, options, re.MULTILINE):
+        return
+    if command.name in _COMPARING and _WITHOUT_CONTENTS.search(options) and not _PATCH.search(options):
+        return
+    paths = command.pathspecs
+    if not paths and _names_only_objects(command):
+        return  # git show HEAD:x
+    recent = command.name in _WORKING_TREE and not command.revisions
+    use = FolderUse(_select(paths), scope="tracked" if recent else "objects", word=source)
+    yield RecursiveOperand(command.folder, use)
+
+
+def _names_only_objects(command: _GitCommand) -> bool:
+    named = [value for value in command.operands if value not in {"blob", "tree", "commit", "tag"}]
+    return command.name in _SINGLE_OBJECTS and bool(named) and all(map(_OBJECT.fullmatch, named))
+
+
+def _find_changed(command: _GitCommand) -> Iterator[RecursiveOperand]:
+    if not re.search(_CHANGES.get(command.name, "(?!)"), command.options, re.MULTILINE):
+        return
+    source, paths = f"git {command.name}", command.pathspecs
+    if command.name == "clean":
+        everything = re.search(r"^-\w*[xX]", command.options, re.MULTILINE) is not None
+        use = FolderUse(_select(paths), writes=True, only_changes=not everything, scope="untracked", word=source)
+        yield RecursiveOperand(command.folder, use)
+        return
+    if command.name in {"apply", "am"}:
+        yield RecursiveOperand(
+            command.folder, FolderUse(accept_all, writes=True, only_changes=True, scope="below", word=source)
+        )
+        return
+    use = FolderUse(_select(paths), writes=True, only_changes=not paths, scope="tracked", word=source)
+    yield RecursiveOperand(command.folder, use)
+    if command.name == "stash" and re.search(r"^(?:-\w*[ua]|--all|--include-u.*)$", command.options, re.MULTILINE):
+        yield RecursiveOperand(command.folder, use._replace(scope="untracked"))
+    if paths and command.name in {"checkout", "restore"} and (command.revisions or "source" in command.options):
+        existing = FolderUse(_select(paths), writes=True, word=source)
+        yield RecursiveOperand(command.folder, existing)
+
+
+def _select(paths: Sequence[str]) -> PathFilter:
+    return partial(_is_in_pathspecs, paths)
+
+
+def _is_in_pathspecs(paths: Sequence[str], path: str) -> bool:
+    """Return whether a path is below one of some paths, or matches one; ``:!x`` leaves out x."""
+    left_out = [text.partition(":")[2].lstrip("!^") for text in paths if re.match(r":(?:[!^]|\(exclude\))", text)]
+    chosen = [text for text in paths if not text.startswith(":")]
+    if any(_matches_pathspec(re.sub(r"^\(exclude\)", "", text), path) for text in left_out):
+        return False
+    return not chosen or any(_matches_pathspec(text, path) for text in chosen)
+
+
+def _matches_pathspec(text: str, path: str) -> bool:
+    text = posixpath.normpath(text)
+    if text == "." or text.startswith(("..", "$__", "/")):
+        return True
+    return path == text or path.startswith(f"{text}/") or fnmatchcase(path, text)
