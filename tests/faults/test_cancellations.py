@@ -1,12 +1,9 @@
 """Runs that are cancelled, interrupted or aborted anywhere: their logs are valid, and the sessions continue."""
 
 import asyncio
-import gc
 import random
-import warnings
 from collections import Counter
-from collections.abc import AsyncGenerator, Coroutine
-from contextlib import aclosing, asynccontextmanager
+from contextlib import aclosing
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +11,7 @@ import pytest
 from starlette.requests import Request
 
 from tests.faults import log_checks
+from tests.faults.asyncio_reports import cancel_after, nothing_reported
 from tests.faults.crash_run import ANSWER, ONCE_TOOLS, REQUEST, EffectLedger, make_agent
 from vaka.agents.react import Agent
 from vaka.core.ports.store import Store
@@ -95,28 +93,6 @@ def check_log(log: list[Event], effects: MemoryLedger, seed: int) -> str:
     return last.type
 
 
-@asynccontextmanager
-async def nothing_reported() -> AsyncGenerator[None]:
-    """Fail if asyncio reports an error that was not retrieved, or Python a coroutine that was never awaited."""
-    reports: list[str] = []
-
-    def report(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-        reports.append(f"{context['message']}: {context.get('exception')!r}")
-
-    loop = asyncio.get_running_loop()
-    loop.set_exception_handler(report)
-    try:
-        with warnings.catch_warnings(record=True) as warned:
-            warnings.simplefilter("always")
-            yield
-            gc.collect()
-            await asyncio.sleep(0)
-    finally:
-        loop.set_exception_handler(None)
-    assert reports == []
-    assert [str(warning.message) for warning in warned if "never" in str(warning.message)] == []
-
-
 async def run_cancellations(seeds: range) -> Counter[str]:
     effects = MemoryLedger()
     captain = make_agent(effects)
@@ -152,15 +128,6 @@ async def test_ten_thousand_runs_stopped_anywhere_leave_valid_logs() -> None:
     async with nothing_reported():
         ends = await run_cancellations(range(10_000))
     assert ends.total() == 10_000
-
-
-async def cancel_after(steps: int, work: Coroutine[Any, Any, object]) -> None:
-    """Run work, and cancel it after some steps of the event loop."""
-    task = asyncio.create_task(work)
-    for _ in range(steps):
-        await asyncio.sleep(0)
-    task.cancel()
-    await asyncio.gather(task, return_exceptions=True)
 
 
 async def append_at_wrong_head(store: Store, session: SessionId) -> None:

@@ -186,7 +186,7 @@ def load_tls_context() -> ssl.SSLContext:
 
 async def _drain(body: BodyReader) -> None:
     left = MAX_DRAIN_BYTES
-    with suppress(TimeoutError, httpx2.TransportError):
+    with suppress(TimeoutError, httpx2.TransportError, httpx2.DecodingError, httpx2.StreamError):
         try:
             async with asyncio.timeout(DRAIN_SECONDS):
                 async for piece in body:
