@@ -39,9 +39,12 @@ LOOPS: dict[str, Callable[[], asyncio.AbstractEventLoop]] = {
 def pytest_asyncio_loop_factories(item: pytest.Item) -> dict[str, Callable[[], asyncio.AbstractEventLoop]]:
     """Run a test marked ``every_loop`` on asyncio's own loop and on uvloop, which ``vaka serve`` uses.
 
-    The other tests run on asyncio's, or on the one that ``VAKA_TEST_LOOP`` names.
+    With ``every_loop(exhaustive=True)`` only ``make test-all`` uses both. The other tests run on asyncio's, or on the
+    one that ``VAKA_TEST_LOOP`` names.
     """
-    if item.get_closest_marker("every_loop") is not None:
+    marker = item.get_closest_marker("every_loop")
+    sampled = "not exhaustive" in item.config.option.markexpr
+    if marker is not None and not (sampled and marker.kwargs.get("exhaustive")):
         return LOOPS
     name = os.environ.get("VAKA_TEST_LOOP", "asyncio")
     return {name: LOOPS[name]}

@@ -9,12 +9,14 @@ from vaka.testing.confinement import ConfinementContract
 from vaka.testing.sandboxes import shell_command
 
 
+@pytest.mark.every_loop
 class TestBubblewrap(ConfinementContract):
     @pytest.fixture
     def sandbox(self) -> Sandbox:
         return Bubblewrap()
 
 
+@pytest.mark.every_loop(exhaustive=True)
 class TestBubblewrapAtHome(TestBubblewrap):
     workspace_parent = str(Path.home())  # the sandbox replaces only temporary folders by empty ones
 
@@ -24,6 +26,7 @@ class TestBubblewrapAtHome(TestBubblewrap):
         await super().test_processor_time_is_bounded(sandbox, workspace)
 
 
+@pytest.mark.every_loop(exhaustive=True)
 class TestBubblewrapWhereTheKernelIsOld(TestBubblewrap):
     protects_links = False
 

@@ -7,6 +7,7 @@ from vaka.sandbox.linux import Landlock
 from vaka.testing.confinement import ConfinementContract
 
 
+@pytest.mark.every_loop(exhaustive=True)
 class TestLandlockWithNamespaces(ConfinementContract):
     hides_processes = False
 
@@ -20,6 +21,7 @@ class TestLandlockWithNamespaces(ConfinementContract):
         await super().test_processor_time_is_bounded(sandbox, workspace)
 
 
+@pytest.mark.every_loop(exhaustive=True)
 class TestLandlockAlone(ConfinementContract):
     hides_processes = False
     protects_inside_writable = False

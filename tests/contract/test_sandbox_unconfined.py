@@ -5,6 +5,7 @@ from vaka.sandbox.unconfined import Unconfined
 from vaka.testing.sandboxes import SandboxContract
 
 
+@pytest.mark.every_loop(exhaustive=True)
 class TestUnconfined(SandboxContract):
     @pytest.fixture
     def sandbox(self) -> Sandbox:
@@ -14,6 +15,7 @@ class TestUnconfined(SandboxContract):
         assert (sandbox.name, sandbox.enforces) == ("none", frozenset())
 
 
+@pytest.mark.every_loop(exhaustive=True)
 class TestPortable(SandboxContract):
     ends_detached_processes = False
     enforces_bounds = False

@@ -13,6 +13,8 @@ from tests.tools.builtin.harness import ToolHarness, value_of
 from vaka.core.types.errors import InvalidInput
 from vaka.tools.builtin.search.glob import Wildcard, expand_braces
 
+pytestmark = pytest.mark.every_loop
+
 
 @pytest.fixture
 def bench(tmp_path: Path) -> ToolHarness:

@@ -20,6 +20,7 @@ from vaka.files.workspace import Workspace
 from vaka.tools.builtin.search import ripgrep
 from vaka.tools.builtin.search.grep import GrepEngine, GrepResult, run_grep
 
+pytestmark = pytest.mark.every_loop(exhaustive=True)
 RIPGREP = shutil.which("rg")
 needs_ripgrep = pytest.mark.skipif(RIPGREP is None, reason="ripgrep is not installed: scripts/system.sh ripgrep")
 

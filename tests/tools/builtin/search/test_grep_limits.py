@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from tests.runtime.runtime_fixtures import advance_loop_time
 from tests.tools.builtin.harness import ToolHarness, child_processes
 from vaka.core.types.errors import FileError
 from vaka.tools.builtin.search.grep import TIMEOUT_SECONDS, GrepEngine, GrepResult, run_grep
 from vaka.tools.builtin.search.ripgrep import run_confined
 
+pytestmark = pytest.mark.every_loop
 needs_ripgrep = pytest.mark.skipif(shutil.which("rg") is None, reason="ripgrep is not installed")
 
 
@@ -34,10 +34,24 @@ async def grep(bench: ToolHarness, engine: GrepEngine, pattern: str, **more: Any
 
 async def grep_until_busy(bench: ToolHarness, monkeypatch: pytest.MonkeyPatch, given: dict[str, Any]) -> GrepResult:
     """Search with Python, and let the time expire when a pattern has kept the worker busy for a while."""
+    limits = record_timeouts(monkeypatch)
     search = asyncio.create_task(run_grep(bench.files, given, engine="python"))
     await asyncio.to_thread(wait_for_work, "regex_worker.py")
-    advance_loop_time(monkeypatch, TIMEOUT_SECONDS)
+    limits[TIMEOUT_SECONDS].reschedule(0.0)
     return await search
+
+
+def record_timeouts(monkeypatch: pytest.MonkeyPatch) -> dict[float | None, asyncio.Timeout]:
+    """Return the time limits that begin from now on, by their length. A loop of uvloop has no clock to set forward."""
+    recorded: dict[float | None, asyncio.Timeout] = {}
+    start = asyncio.timeout
+
+    def start_recorded(delay: float | None) -> asyncio.Timeout:
+        recorded[delay] = start(delay)
+        return recorded[delay]
+
+    monkeypatch.setattr(asyncio, "timeout", start_recorded)
+    return recorded
 
 
 def wait_for_work(program: str) -> None:
@@ -99,9 +113,10 @@ async def test_a_search_with_ripgrep_that_is_stopped_returns_what_it_has_found(
     bench.write("a.txt", "one hit\nno\nanother hit\n")
     bench.write("b.txt", os.urandom(1 << 22).translate(bytes(97 + number % 2 for number in range(256))))
     given = {"pattern": "hit|[ab]*a[ab]{90}c[ab]{3}", "output_mode": mode, "multiline": multiline}
+    limits = record_timeouts(monkeypatch)
     search = asyncio.create_task(run_grep(bench.files, given, engine="ripgrep"))
     await asyncio.to_thread(wait_for_output, "/rg\0")
-    advance_loop_time(monkeypatch, TIMEOUT_SECONDS)
+    limits[TIMEOUT_SECONDS].reschedule(0.0)
     result = await search
     found = {"content": ["a.txt:1: one hit", "a.txt:3: another hit"], "count": ["a.txt: 2"]}
     assert result.text.splitlines()[:-1] == found[mode]

@@ -13,6 +13,7 @@ from tests.tools.builtin.harness import ToolHarness, child_processes
 from vaka.tools.builtin.search import ripgrep
 from vaka.tools.builtin.search.grep import run_grep
 
+pytestmark = pytest.mark.every_loop
 needs_ripgrep = pytest.mark.skipif(shutil.which("rg") is None, reason="no ripgrep: scripts/system.sh ripgrep")
 
 

@@ -17,6 +17,8 @@ from vaka.runtime.runtime import Runtime
 from vaka.tools.builtin.search.glob import find_files
 from vaka.tools.builtin.search.grep import GrepEngine, run_grep
 
+pytestmark = pytest.mark.every_loop(exhaustive=True)
+
 DENIED = ("Read(./secret/**)", "Read(.env)", "Read(**/*.pem)", "Read(//etc/shadow)")
 
 
