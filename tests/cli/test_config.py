@@ -277,6 +277,7 @@ def test_what_only_a_user_may_set_does_not_count_in_a_trusted_folder(place: Plac
     shown = place.json("show", "--trust")
     assert (shown["permission_mode"], shown["sandbox"]) == ("default", "auto")
     assert shown["claude"].get("env", {}) == {}
+    assert "the variable LD_PRELOAD does not count: it decides the loader" in place.config("show", "--trust").stderr
     assert not {"sandbox.enabled", "enableAllProjectMcpServers", "allowManagedPermissionRulesOnly"} & {*shown["claude"]}
     place.write("home/.claude/settings.json", json.dumps(USERS_ONLY))
     shown = place.json("show")

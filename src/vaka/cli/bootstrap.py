@@ -26,6 +26,7 @@ from vaka.config.claude_settings import (
     SettingsFile,
     allowed_hosts_of,
     hooks_are_disabled,
+    ignored_variables,
     load_permissions,
     load_settings_files,
     may_have_content,
@@ -123,6 +124,7 @@ def apply_claude_files(settings: Settings, files: Sequence[SettingsFile]) -> Non
         if hosts:
             origin = file.locate(ALLOWED_HOSTS)
             settings.add(SETTING_KEYS["command_host"], SettingValue(hosts, origin, cast("SettingLayer", file.layer)))
+    settings.notes.extend(ignored_variables(files))
     forced = settings_env(file for file in files if file.layer == MANAGED)
     _apply_variables(settings_env(files), forced)
 

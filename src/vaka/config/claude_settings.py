@@ -2,7 +2,6 @@
 
 import hashlib
 import os
-import re
 import stat
 import sys
 from collections.abc import Iterable, Mapping, Sequence
@@ -24,6 +23,7 @@ from vaka.config.documents import (
 from vaka.config.settings import ConfigContext, Settings, repository_root_of
 from vaka.core.types.errors import ConfigError
 from vaka.core.types.tool import Layer
+from vaka.matching.variable_classes import class_of_variable
 
 CLAUDE_FOLDER = ".claude"
 
@@ -39,11 +39,6 @@ MANAGED = "managed"
 MODEL_TIERS = {"haiku": "low", "sonnet": "mid", "opus": "high"}
 """Names of models in ``.claude`` files, and the tiers of models that they stand for."""
 ALLOWED_HOSTS = ("sandbox", "network", "allowedDomains")
-_STEERING_VARIABLE = re.compile(
-    r"^(?:VAKA_|LD_|DYLD_|PYTHON|NODE_|SSL_|GIT_|BASH_|PATH$|HOME$|SHELL$|ENV$|IFS$)|_(?:URL|HOST|ENDPOINT|KEY|TOKEN|CERT"
-    r"|CA_BUNDLE)$|PROXY|XDG_",
-    re.IGNORECASE,
-)
 MAX_SETTINGS_BYTES = 4 * 1024 * 1024
 CLAUDE_STATE = ".claude.json"
 """The file in the home folder with the user's MCP servers, and those that the user added for single projects."""
@@ -340,7 +335,7 @@ def is_of_project(path: Path, cwd: Path, home: Path) -> bool:
 def settings_env(files: Iterable[SettingsFile]) -> dict[str, str]:
     """Return the environment variables that trusted files set; stronger files win.
 
-    A project cannot set those that decide where keys are sent, or what a program loads.
+    A project cannot set those that steer programs or decide where data is sent.
     """
     env: dict[str, str] = {}
     for file in files:
@@ -365,7 +360,17 @@ def sandboxed_programs(files: Iterable[SettingsFile]) -> tuple[str, ...]:
 
 def may_set_variable(file: SettingsFile, name: str) -> bool:
     """Return whether a file may set an environment variable."""
-    return bool(name) and "=" not in name and not (file.project and _STEERING_VARIABLE.search(name))
+    return bool(name) and "=" not in name and not (file.project and class_of_variable(name))
+
+
+def ignored_variables(files: Iterable[SettingsFile]) -> Iterable[str]:
+    """Yield a note on each variable of a trusted project that does not count."""
+    for file in files:
+        table: object = file.document.get("env") if file.trusted and file.project else None
+        for name in cast("dict[str, Any]", table) if isinstance(table, dict) else ():
+            if what := class_of_variable(name):
+                where = file.locate(("env", name))
+                yield f"{where}: the variable {name} does not count: it decides {what}, which only a user may set"
 
 
 def settings_model(files: Iterable[SettingsFile]) -> tuple[str, str, str]:
