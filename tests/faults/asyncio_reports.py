@@ -1,4 +1,4 @@
-"""What asyncio and Python report of work that nobody waits for, and how to cancel callers anywhere."""
+"""What asyncio and Python report of work without a waiter, and how to cancel callers anywhere."""
 
 import asyncio
 import gc

@@ -74,7 +74,7 @@ async def test_cancelled_callers_of_an_mcp_server_that_starts_report_nothing(fla
 
 
 class FailsWhenCancelled:
-    """A model that calls a tool, and whose next answer ends with an error when nobody waits for it any more."""
+    """A model that calls a tool, and whose next answer ends with an error when its reader is cancelled."""
 
     name = "failing"
 
