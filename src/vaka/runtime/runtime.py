@@ -437,6 +437,7 @@ class Runtime:
         self._drivers.begin_close(cancel=cancel)
         if self._closing is None:
             self._closing = asyncio.create_task(self._close())
+            self._closing.add_done_callback(lambda task: task.cancelled() or task.exception())  # marks it as retrieved
         await asyncio.shield(self._closing)
 
     async def _close(self) -> None:

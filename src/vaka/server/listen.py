@@ -120,9 +120,11 @@ class StoppableServer(uvicorn.Server):
 async def close_in_time(runtime: Runtime, service: AgentService | None) -> bool:
     """Close a runtime when its running turns have ended; return whether they have in the time that is left for that.
 
-    Turns that have not are left as they are: the next start of the server continues them.
+    Turns that have not are left as they are: the next start of the server continues them. Raises what closing raises.
     """
     closing = asyncio.create_task(runtime.close())
     left = service.drain_time_left() if service is not None else 0.0
     done, _ = await asyncio.wait([closing], timeout=max(left, CLOSE_SECONDS))
+    if done:
+        closing.result()
     return bool(done)

@@ -276,9 +276,11 @@ async def _serve(
         discard_output_of_closed_terminal()
         if running is not None:
             await running.remove()
-        ended = await close_in_time(runtime, service)
-        if lines is not None:
-            lines.close(LOG_SECONDS)
+        try:
+            ended = await close_in_time(runtime, service)
+        finally:
+            if lines is not None:
+                lines.close(LOG_SECONDS)
     if not ended:
         click.echo("turns are unfinished; they continue when the server starts again", err=True)
         sys.stderr.flush()
