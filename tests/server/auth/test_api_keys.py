@@ -141,6 +141,17 @@ async def test_a_rotated_key_works_until_the_end_of_the_overlap(keys: ApiKeys, c
     assert late.expires > last.expires
 
 
+@pytest.mark.parametrize("lifetime", [None, 7776000.0])
+async def test_a_key_that_is_rotated_twice_gives_a_key_with_the_same_lifetime_both_times(
+    keys: ApiKeys, lifetime: float | None
+) -> None:
+    old, _ = await keys.create(KeyOptions(lifetime=lifetime))
+    first, _, _ = await keys.rotate(old.id, 60)
+    second, _, changed = await keys.rotate(old.id, 30)
+    assert (first.expires, second.expires) == (old.expires, old.expires)
+    assert changed.expires < (await keys.rotate(second.id, 60))[2].expires
+
+
 async def test_a_rotated_key_without_an_owner_still_owns_its_sessions(keys: ApiKeys) -> None:
     old, _ = await keys.create(KeyOptions())
     new, text, changed = await keys.rotate(old.id, 60)

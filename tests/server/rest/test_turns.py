@@ -249,7 +249,9 @@ async def test_a_tool_of_the_client_that_cannot_be_added_is_refused_before_a_ses
 
 async def test_a_session_is_created_only_for_a_named_agent(serve: Serve, scripted: Scripted) -> None:
     async with serve([scripted(say("Hi."))]) as served, served.client() as client:
-        assert (await client.post(f"{API}/sessions/s/turns", json={"input": "Go."})).status_code == 404
+        missing = await client.post(f"{API}/sessions/s/turns", json={"input": "Go."})
+        assert missing.status_code == 404
+        assert missing.json()["detail"] == "there is no session 's'; a request with an `agent` creates it"
         assert (await start(client, if_not_exists="reject")).status_code == 404
         assert (await start(client, agent="unknown")).status_code == 404
         assert (await client.get(f"{API}/sessions")).json()["data"] == []

@@ -55,6 +55,8 @@ class ApiKey(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     created: str = ""
     expires: str = ""
     revoked: str = ""
+    rotated_lifetime: float | None = None
+    """Seconds that it was to live before a rotation let it expire earlier, 0 for ever; ``None``: it was not rotated."""
 
     @property
     def principal(self) -> Principal:
@@ -157,7 +159,7 @@ class ApiKeys:
         not active.
         """
         old = await self.find(id)
-        status = self.status_of(old)
+        status, lifetime = self.status_of(old), _lifetime_of(old)
         if status != "active":
             raise InvalidInput(f"the key {old.id} is {status}; create a new one")
         new, text = await self.create(
@@ -165,12 +167,13 @@ class ApiKeys:
                 name=old.name, namespace=old.namespace, owner=old.owner or f"ak_{old.id}",
                 scopes=tuple(scope for scope in old.scopes if scope in SCOPES),
                 own_sessions_only=old.own_sessions_only, requests_per_minute=old.requests_per_minute,
-                lifetime=_lifetime_of(old),
+                lifetime=lifetime,
             )
         )  # fmt: skip
         end = format_timestamp(self._clock.time() + overlap)
         expires = min(old.expires, end) if old.expires else end
-        return new, text, await self._write(msgspec.structs.replace(old, expires=expires))
+        changed = msgspec.structs.replace(old, expires=expires, rotated_lifetime=lifetime or 0.0)
+        return new, text, await self._write(changed)
 
     async def find(self, id: str) -> ApiKey:
         """Return the key with an id, which may be written with ``ak_`` or as the whole key. Raises ``NotFound``."""
@@ -243,6 +246,8 @@ def _convert_key(id: str, value: JSON) -> ApiKey:
 
 
 def _lifetime_of(key: ApiKey) -> float | None:
+    if key.rotated_lifetime is not None:
+        return key.rotated_lifetime or None
     if not key.expires:
         return None
     return (_parse_time(key.expires) - _parse_time(key.created)).total_seconds()

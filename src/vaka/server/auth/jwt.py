@@ -74,7 +74,7 @@ class JwtSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         if len(self.secret.encode()) < least:
             raise ConfigError(f"the secret of JWTs is too short: its algorithm needs {least} bytes")
         if len(symmetric) < len(self.accepted_algorithms) and not self.jwks:
-            raise ConfigError("the settings of JWTs need a key set (jwks), a file or an address")
+            raise ConfigError("the settings of JWTs need a key set (jwks: a file or an https:// address), or a secret")
         _check_address(self.jwks)
 
     @property
@@ -209,6 +209,8 @@ def _fits(key: Mapping[str, Any], algorithm: str) -> bool:
 
 def _read_text(claims: Mapping[str, Any], name: str) -> str:
     value = claims.get(name)
+    if value is None:
+        raise CredentialRefused(f"the token has no claim {name!r}")
     if not isinstance(value, str) or not 0 < len(value) <= MAX_CLAIM_LENGTH or not value.isprintable():
         raise CredentialRefused(f"the claim {name!r} is not a text of 1 to {MAX_CLAIM_LENGTH} printable characters")
     return value

@@ -135,8 +135,10 @@ async def _open_session(service: AgentService, principal: Principal, id: str, bo
     try:
         session = await service.open_session(principal, id, agent=body.agent)
     except Problem as problem:
-        if problem.code != "not_found" or not body.agent or body.if_not_exists == "reject":
+        if problem.code != "not_found" or body.if_not_exists == "reject":
             raise
+        if not body.agent:
+            raise Problem(404, "not_found", f"{problem.detail}; a request with an `agent` creates it") from None
         make_client_tools(service.find_agent(body.agent), specs)  # before the session exists
         try:
             await service.create_session(principal, agent=body.agent, id=id)
