@@ -2,7 +2,6 @@
 
 import contextlib
 import os
-import stat
 import subprocess
 from collections.abc import AsyncGenerator
 from pathlib import Path
@@ -11,10 +10,9 @@ import pytest
 
 from tests.sandbox.unprivileged import USER_ID, temporary_home
 from vaka.core.ports.sandbox import Sandbox
-from vaka.core.types.errors import SandboxError
 from vaka.sandbox.linux import Bubblewrap, Landlock
 from vaka.sandbox.sensitive import protected_paths
-from vaka.testing.sandboxes import PYTHON, CompletedCommand, run_to_end, shell_command
+from vaka.testing.sandboxes import CompletedCommand, run_to_end, shell_command
 
 SANDBOXES = [Bubblewrap, Landlock]
 GIT_CONFIG = "[core]\\n\\trepositoryformatversion = 0\\n\\tbare = false\\n\\tfsmonitor = touch ran\\n"
@@ -87,21 +85,29 @@ async def test_a_folder_does_not_become_a_repository(kind: type[Bubblewrap], tmp
 
 
 @pytest.mark.parametrize("kind", SANDBOXES)
-async def test_placeholders_are_ignored_by_git_and_python(kind: type[Bubblewrap], tmp_path: Path) -> None:
+async def test_nothing_is_visible_that_is_not_there(kind: type[Bubblewrap], tmp_path: Path) -> None:
     run_git("init", "-q", ".", at=tmp_path)
-    look = "import os; print([name for name in os.listdir() if os.path.isdir(name) and name.isidentifier()])"
-    script = f"mkdir package && touch package/file && git add -A && git status --short && {PYTHON} -c '{look}'"
-    assert await run_script(kind(), script, tmp_path) == CompletedCommand(0, "A  package/file\n['package']\n", "")
+    (tmp_path / "file").touch()
+    before = sorted(str(path) for path in tmp_path.rglob("*"))
+    async with run_and_keep_running(kind(), "true", tmp_path):
+        assert sorted(str(path) for path in tmp_path.rglob("*")) == before
+    look = "find . -not -path './.git/*' | sort; ls -A .git | sort"
+    ended = await run_script(kind(), look, tmp_path)
+    assert ended.stdout.split() == [
+        ".",
+        "./.git",
+        "./file",
+        *sorted(path.name for path in (tmp_path / ".git").iterdir()),
+    ]
 
 
 @pytest.mark.parametrize("kind", SANDBOXES)
 async def test_protection_lasts_until_the_last_command_ends(kind: type[Bubblewrap], tmp_path: Path) -> None:
-    attack = "echo evil > commondir; rm -rf commondir .vscode; mv commondir was; ls -d .vscode commondir"
+    attack = "echo evil > commondir; mkdir -p .vscode m; mv m .claude; true"
     async with run_and_keep_running(kind(), "true", tmp_path):
         for _ in range(2):
-            ended = await run_script(kind(), f"exec 2>/dev/null; {attack}", tmp_path)
-            assert ended == CompletedCommand(0, ".vscode\ncommondir\n", "")
-    assert list(tmp_path.iterdir()) == []
+            await run_script(kind(), f"exec 2>/dev/null; {attack}", tmp_path)
+            assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("kind", SANDBOXES)
@@ -110,23 +116,17 @@ async def test_folders_with_names_that_git_uses_can_be_made(kind: type[Bubblewra
     assert sorted(path.name for path in tmp_path.iterdir()) == ["objects", "refs"]
 
 
-async def test_a_folder_that_became_a_bare_repository_stays_useless_to_git(tmp_path: Path) -> None:
+@pytest.mark.parametrize("kind", SANDBOXES)
+async def test_a_folder_that_becomes_a_bare_repository_loses_its_head(kind: type[Bubblewrap], tmp_path: Path) -> None:
     run_git("init", "-q", ".", at=tmp_path)
-    await run_script(Bubblewrap(), ATTACKS["another repository around it"], tmp_path)
-    assert (tmp_path / "commondir").is_socket()
-    assert await run_script(Bubblewrap(), "rm -rf refs; git init -q again", tmp_path) is not None
-    assert not (tmp_path / "commondir").exists(), "it is not needed any more"
-
-
-async def test_a_stale_placeholder_is_removed_with_the_next_command(tmp_path: Path) -> None:
-    async with run_and_keep_running(Bubblewrap(), "true", tmp_path):
-        left = {path: path.stat() for path in tmp_path.iterdir()}
-    assert list(tmp_path.iterdir()) == []
-    for path, found in left.items():
-        path.mkdir() if stat.S_ISDIR(found.st_mode) else os.mknod(path, found.st_mode)
-        os.utime(path, ns=(found.st_atime_ns, found.st_mtime_ns))
-    assert await run_script(Bubblewrap(), "true", tmp_path) == CompletedCommand(0, "", "")
-    assert list(tmp_path.iterdir()) == []
+    process = await kind().start(
+        shell_command(
+            ATTACKS["another repository around it"], tmp_path, protected=protected_paths(str(tmp_path))
+        )
+    )  # fmt: skip
+    await run_to_end(process)
+    assert [path.path for path in process.removed] == [f"{tmp_path}/HEAD"]
+    assert run_git("rev-parse", "--git-dir", at=tmp_path).startswith(b"fatal: not a git repository")
 
 
 @pytest.mark.parametrize("attack", list(BARE_ATTACKS))
@@ -177,22 +177,23 @@ async def run_script(sandbox: Sandbox, script: str, workspace: Path) -> Complete
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs a folder of another user")
 @pytest.mark.parametrize("kind", SANDBOXES)
-async def test_a_read_only_workspace_needs_no_placeholders(kind: type[Bubblewrap]) -> None:
+async def test_a_folder_of_another_user_in_the_workspace_is_left_alone(kind: type[Bubblewrap]) -> None:
     with temporary_home() as folder:
         (folder / ".git").mkdir(mode=0o755)  # a folder of root in the home of another user
-        ended = await run_script(kind(), "echo x > free && cat free && id -u; mkdir .git/hooks; mv .git was", folder)
+        ended = await run_script(kind(), "echo x > free && cat free && id -u; mkdir .git/hooks", folder)
         assert ended.stdout == f"x\n{USER_ID}\n"
         assert "mkdir" in ended.stderr
         assert sorted(path.relative_to(folder) for path in folder.rglob("*")) == [Path(".git"), Path("free")]
 
 
-async def test_a_workspace_that_its_owner_could_make_writable_is_refused() -> None:
+@pytest.mark.parametrize("kind", SANDBOXES)
+async def test_a_read_only_folder_that_its_owner_makes_writable_stays_protected(kind: type[Bubblewrap]) -> None:
     with temporary_home() as folder:
         (folder / ".git").mkdir(mode=0o555)
         os.chown(folder / ".git", folder.stat().st_uid, -1)
-        with pytest.raises(SandboxError, match=r"\.git/config' cannot be protected"):
-            await run_script(Bubblewrap(), "true", folder)
-        assert [path.name for path in folder.iterdir()] == [".git"]
+        script = "chmod 755 .git; mkdir .git/hooks; echo x > .git/hooks/pre-commit; echo x > .git/config"
+        await run_script(kind(), script, folder)
+        assert [path.relative_to(folder) for path in folder.rglob("*")] == [Path(".git"), Path(".git/hooks")]
 
 
 @contextlib.asynccontextmanager

@@ -14,6 +14,7 @@ set -e
 mount --make-rprivate /
 mount -t tmpfs vaka {at}/own && mkdir {at}/own/folder
 mkdir {at}/own/below && mount -t tmpfs vaka {at}/own/below && mkdir {at}/own/below/.git
+touch {at}/own/below/.git/config
 mkdir {at}/own/fixed && mount -t tmpfs vaka {at}/own/fixed && echo fixed > {at}/own/fixed/file
 mount -o remount,ro {at}/own/fixed
 exec {python} -c "$1"

@@ -79,6 +79,9 @@ def test_landlock_alone_confines_a_command_and_refuses_one_that_it_cannot(tmp_pa
         " script = f'echo x > in && cat in; echo x > {here.parent}/out; exec 3<>/dev/tcp/127.0.0.1/9'\n"
         " ended = await run_to_end(await s.start(shell_command(script, here))); print(ended.stdout, end='')\n"
         " print('Permission denied' in ended.stderr)\n"
+        " missing = shell_command('mkdir .vscode', here, protected=(f'{here}/.vscode',))\n"
+        " await run_to_end(await s.start(missing)); print((here / '.vscode').exists())\n"
+        " (here / 'vaka.toml').touch()\n"
         " try: await s.start(shell_command('true', here, protected=(f'{here}/vaka.toml',)))\n"
         " except SandboxError as error: print(error)\n"
         " s = select_sandbox('auto', warn=lambda text: None)\n"
@@ -86,10 +89,10 @@ def test_landlock_alone_confines_a_command_and_refuses_one_that_it_cannot(tmp_pa
         " print((await run_to_end(await s.start(command))).stdout, end='')\n"
         "asyncio.run(main())"
     )
-    first, second, third, fourth = run_python(script).splitlines()
-    assert (first, second, fourth) == ("x", "True", "on")
-    assert "Landlock alone cannot protect" in third
-    assert "install bubblewrap" in third
+    first, second, planted, refused, last = run_python(script).splitlines()
+    assert (first, second, planted, last) == ("x", "True", "False", "on")
+    assert "Landlock alone cannot protect" in refused
+    assert "install bubblewrap" in refused
     assert not (tmp_path.parent / "out").exists()
 
 

@@ -1,12 +1,9 @@
 """Which files the rules deny: to the tools that list and search, and to the sandbox of commands."""
 
-import os
-from collections.abc import Callable, Iterable
-from contextlib import suppress
+from collections.abc import Callable
 
 from vaka.core.ports.policy import Policy
 from vaka.core.types.tool import Deny
-from vaka.policy.covered_paths import FolderTooLarge, find_covered_paths
 from vaka.policy.decision import DecisionKind
 from vaka.policy.paths import PathPattern, absolute_path
 from vaka.policy.policy import LayeredPolicy
@@ -24,17 +21,6 @@ def make_read_filter(policy: Policy) -> Callable[[str], bool] | None:
 def is_readable(policy: LayeredPolicy, path: str, cwd: str = "") -> bool:
     """Return whether the rules let a file be read under each of its names; ``cwd`` is the base of a relative path."""
     return not isinstance(policy.may_read(absolute_path(path, cwd or policy.cwd, policy.home)), Deny)
-
-
-def find_unreadable_paths(policy: Policy, folders: Iterable[str]) -> list[str]:
-    """Return the existing paths in some folders, and those that rules name, that rules forbid to read."""
-    patterns = list_denied_patterns(policy, edits=False)
-    found = [pattern.literal_path for pattern in patterns if os.path.lexists(pattern.literal_path)]
-    for folder in folders if patterns else ():
-        with suppress(FolderTooLarge):  # the nearest ones were found
-            for path in find_covered_paths(folder, patterns):
-                found.append(path)  # noqa: PERF402  # those before an error count
-    return list(dict.fromkeys(found))
 
 
 def list_denied_patterns(policy: Policy, *, edits: bool) -> list[PathPattern]:

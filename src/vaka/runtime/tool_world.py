@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from functools import partial
@@ -13,7 +14,7 @@ from vaka.core.ports.files import Files, MultiRootFiles
 from vaka.core.ports.model import Model
 from vaka.core.ports.net import Network
 from vaka.core.ports.policy import Policy
-from vaka.core.ports.sandbox import Command, Process, Sandbox
+from vaka.core.ports.sandbox import Command, Process, RemovedPath, Sandbox
 from vaka.core.ports.store import Store
 from vaka.core.ports.tool import SharedState, World
 from vaka.core.types.control import SessionWorkspace
@@ -23,13 +24,15 @@ from vaka.files.snapshots import CommandSnapshots, FileSnapshots
 from vaka.files.workspace import Workspace
 from vaka.net.connector import Connector
 from vaka.net.rules import NetworkRules
+from vaka.policy.denied_paths import DeniedPaths, find_created_paths, find_denied_paths
 from vaka.policy.policy import LayeredPolicy
-from vaka.policy.read_filter import find_unreadable_paths, make_read_filter
+from vaka.policy.read_filter import make_read_filter
 from vaka.runtime import lazy
 from vaka.runtime.model_registry import ModelRegistry, UnavailableModel
 from vaka.runtime.options import Options
 from vaka.runtime.workspace import require_unchanged
 from vaka.sandbox.proxy import Proxy
+from vaka.sandbox.removal import remove_created
 from vaka.sandbox.select import INSTALL_BUBBLEWRAP, select_sandbox
 from vaka.sandbox.sensitive import find_nested_paths, protected_paths, secret_paths
 from vaka.tools.builtin.shell.supervisor import CommandScope, RestrictedPaths, ShellSupervisor
@@ -150,13 +153,20 @@ class WorldFactory:
 
     def _find_restricted(self, folders: Sequence[str]) -> RestrictedPaths:
         """Return the paths in the workspace that commands must not change or read, as it is now."""
-        unreadable = find_unreadable_paths(self._policy, folders)
+        denied, since = find_denied_paths(self._policy, folders), time.time()
         origin = self._options.agent.origin if self._options.agent is not None else None
         own = origin.own_files() if origin is not None else ()
+        unchangeable = [part for path in denied.unchangeable for part in _parts_in(path, folders)]
         return RestrictedPaths(
-            protected=(*(path for folder in folders for path in find_nested_paths(folder)), *own),
-            hidden=tuple(path for path in (*unreadable, *self._record_folders) if not _contains_folder(path, folders)),
+            protected=(*(path for folder in folders for path in find_nested_paths(folder)), *own, *unchangeable),
+            hidden=tuple(
+                path for path in (*denied.unreadable, *self._record_folders) if not _contains_folder(path, folders)
+            ),
+            remove_created=partial(self._remove_created, folders, denied, since),
         )
+
+    def _remove_created(self, folders: Sequence[str], before: DeniedPaths, since: float) -> Sequence[RemovedPath]:
+        return remove_created(find_created_paths(self._policy, folders, before, since), folders)
 
     def _read_only_roots(self, cwd: str) -> list[str]:
         """Return the folders with skills and plugins of the user, whose files skills refer to."""
@@ -227,6 +237,11 @@ def _working_folder(cwd: str, folders: Sequence[str]) -> str:
     """Return ``cwd`` if it lies in one of the folders of the tools, else the first of them."""
     inside = any(_contains_folder(folder, [cwd]) for folder in folders)
     return cwd if inside else next(iter(folders), "")
+
+
+def _parts_in(path: str, folders: Sequence[str]) -> Sequence[str]:
+    """Return a path, or the folders that it contains."""
+    return [folder for folder in folders if _contains_folder(path, [folder])] or [path]
 
 
 def _contains_folder(path: str, folders: Sequence[str]) -> bool:

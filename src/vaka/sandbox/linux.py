@@ -73,7 +73,8 @@ class Landlock(_LinuxSandbox):
     """Commands write to their own folders only, read no secrets and open no sockets.
 
     With namespaces it enforces what ``Bubblewrap`` does, except that commands see other processes. Without them it
-    cannot protect or hide paths inside writable folders: ``strict`` refuses such commands.
+    cannot protect or hide existing paths inside writable folders: ``strict`` refuses such commands. What appears at a
+    missing protected path is removed as with ``Bubblewrap``.
     """
 
     name = "landlock"
@@ -101,7 +102,7 @@ class Landlock(_LinuxSandbox):
     def limitations(self) -> tuple[str, ...]:
         """What it cannot enforce on this machine."""
         without_namespaces = (
-            "protected and hidden paths inside writable folders cannot be protected",
+            "existing protected and hidden paths inside writable folders cannot be protected",
             "modes and times of files can be changed by their owner",
             "names of hidden files can be listed",
             "commands cannot use a proxy",

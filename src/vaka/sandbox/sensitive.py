@@ -10,8 +10,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from fnmatch import fnmatchcase, translate
 from pathlib import Path
 
+from vaka.matching.generated_folders import GENERATED_FOLDERS
 from vaka.matching.sensitive_paths import HOME_PATHS, SECRETS_IN_HOMES, SYSTEM_SECRETS, protected_part_of
-from vaka.sandbox.warden.protected_paths import is_placeholder
+from vaka.sandbox.warden.created_paths import REPOSITORY_MARKERS
 
 DEFAULT_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
@@ -133,22 +134,10 @@ PROTECTED_NAMES = (
     ".devcontainer", "vaka.toml", ".mcp.json", ".envrc", ".github/workflows",
 )  # fmt: skip
 """Paths in a workspace that are protected also while they are missing."""
-_BARE_REPOSITORY_MARKERS = ("refs", "objects", "HEAD")
-"""Git takes a folder that has all of these for a bare repository, if its ``.git`` is damaged."""
 _MAX_ENTRIES = 20_000
 """Names below a workspace that are looked at for protected paths, nearest first, before each command."""
 _MAX_PROTECTED_FILES = 2_000
 """Protected files that are looked at for other names, the nearest first."""
-_NOT_SEARCHED = frozenset({"node_modules", ".venv", "venv", "__pycache__", "target", ".tox", ".mypy_cache", ".cache"})
-PLACEHOLDER_FOLDERS = (
-    ".git", ".claude", ".vaka", ".vscode", ".idea", ".husky", ".devcontainer", "hooks", "info", "agents",
-    "commands", ".gitmodules", "vaka.toml", ".mcp.json", ".envrc", "workflows", "bin", "autostart", "systemd",
-    "environment.d", "fish", "plasma-workspace", "applications", "dbus-1", "LaunchAgents", ".ssh", ".gnupg", ".vim",
-    "nvim", ".emacs.d", "tmux", "pip", ".pip", "init.d", "cli-plugins", "direnv", "gdb", ".oh-my-zsh", "vaka", ".codex",
-    ".gemini", ".cursor", "git",
-)  # fmt: skip
-"""Protected names whose placeholder is a folder while they are missing. Some are files otherwise, but git ignores an
-empty folder, while the next ``git add`` would add an empty file."""
 
 
 def secret_paths(homes: Iterable[Path] | None = None) -> tuple[str, ...]:
@@ -165,9 +154,8 @@ def protected_paths(workspace: str, homes: Iterable[Path] | None = None) -> tupl
     default all home folders of this machine.
     """
     folder = workspace.rstrip("/")
-    is_bare = not any(_is_missing(f"{folder}/{name}") for name in _BARE_REPOSITORY_MARKERS)
-    # A trailing "//" asks for a socket as placeholder: git neither adds nor reads it, and Python would import a folder.
-    more = _IN_GIT_DIRECTORY if is_bare else ("commondir//",)
+    is_bare = all(os.path.lexists(f"{folder}/{name}") for name in REPOSITORY_MARKERS)
+    more = _IN_GIT_DIRECTORY if is_bare else ("commondir",)
     if os.path.realpath(folder) in map(os.path.realpath, _list_homes() if homes is None else homes):
         more = (*more, *(name for name in HOME_PATHS if not name.startswith("Library/")))  # that is for macOS
     names = dict.fromkeys((*PROTECTED_NAMES, *more))
@@ -190,7 +178,7 @@ def find_nested_paths(workspace: str) -> Iterator[str]:
                 # A link to a folder around the workspace cannot be protected, and would make every command fail.
                 if not f"{folder}/".startswith(f"{os.path.realpath(path)}/"):
                     yield path
-            elif is_folder and name not in _NOT_SEARCHED:
+            elif is_folder and name not in GENERATED_FOLDERS:
                 pending.append(path)
 
 
@@ -230,14 +218,6 @@ def _scan_folder(folder: str) -> list[os.DirEntry[str]]:
     with contextlib.suppress(OSError), os.scandir(folder) as entries:
         return [*entries]
     return []
-
-
-def _is_missing(path: str) -> bool:
-    """Return whether a path is missing, or a placeholder that was left behind."""
-    try:
-        return is_placeholder(os.lstat(path))
-    except OSError:
-        return True
 
 
 def _list_homes() -> tuple[Path, ...]:

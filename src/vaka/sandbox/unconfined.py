@@ -7,10 +7,10 @@ import signal
 import sys
 from asyncio.subprocess import PIPE
 from asyncio.subprocess import Process as Child
-from collections.abc import AsyncGenerator, Iterable, Mapping
+from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 from typing import Literal
 
-from vaka.core.ports.sandbox import Command, Process
+from vaka.core.ports.sandbox import Command, Process, RemovedPath
 from vaka.core.types.errors import SandboxError
 from vaka.core.types.progress import OutputStream
 from vaka.sandbox.sensitive import build_command_environment
@@ -47,6 +47,14 @@ class PortableProcess:
     @property
     def pid(self) -> int:
         return self._child.pid
+
+    @property
+    def removed(self) -> Sequence[RemovedPath]:
+        """Nothing is protected without a sandbox."""
+        return ()
+
+    def announce(self, path: str) -> None:
+        """Do nothing: nothing is removed."""
 
     async def output(self) -> AsyncGenerator[tuple[OutputStream, bytes]]:
         """Yield the output as it is printed."""

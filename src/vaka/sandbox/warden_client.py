@@ -19,12 +19,13 @@ from collections import deque
 from collections.abc import AsyncGenerator, Mapping
 from typing import Any, Literal
 
-from vaka.core.ports.sandbox import Command
+from vaka.core.ports.sandbox import Command, RemovedPath
 from vaka.core.types.errors import SandboxError
 from vaka.core.types.progress import OutputStream
 from vaka.sandbox.proxy import ProxyBridge
+from vaka.sandbox.removal import quarantine_folders
 from vaka.sandbox.select import IMPORT_STUBS, PACKAGE_ROOT
-from vaka.sandbox.sensitive import PLACEHOLDER_FOLDERS, build_command_environment, scrub_environment
+from vaka.sandbox.sensitive import build_command_environment, scrub_environment
 from vaka.sandbox.warden import seccomp
 from vaka.sandbox.warden.job_spec import JobSpec, encode_job, encode_report
 from vaka.system import syscalls
@@ -44,7 +45,7 @@ def build_job(
         writable=command.writable, protected=command.protected, hidden=command.hidden, masked=command.masked,
         network=command.network, pipe_stdin=command.stdin == "pipe",
         cpu_seconds=bounds.cpu_seconds, memory_bytes=bounds.memory_bytes, processes=bounds.processes,
-        file_bytes=bounds.file_bytes, open_files=bounds.open_files, folders=PLACEHOLDER_FOLDERS, **extra_fields,
+        file_bytes=bounds.file_bytes, open_files=bounds.open_files, quarantine=quarantine_folders(), **extra_fields,
     )  # fmt: skip
 
 
@@ -176,6 +177,8 @@ class SandboxedProcess:
         self._dropped_bytes = 0
         self._buffered_bytes = 0
         self._reader_state: Literal["none", "reading", "closed"] = "none"
+        self.removed: list[RemovedPath] = []
+        """What was removed since it appeared at a protected path."""
         self.kill_reason = ""
         """The limit for which the supervisor killed the command, empty if it did not."""
 
@@ -268,6 +271,11 @@ class SandboxedProcess:
         if self._reader_state == "closed":
             self._close_pipes()
 
+    def announce(self, path: str) -> None:
+        """Leave what appears at a protected path from now on: the caller is about to create it."""
+        folder, name = os.path.split(path)
+        self._send_message(announced=f"{os.path.realpath(folder)}/{name}")
+
     def abandon(self) -> None:
         """Close all connections at once; the supervisor then ends the command."""
         self._peer_socket.close()
@@ -305,6 +313,8 @@ class SandboxedProcess:
             if not self._start_future.done():
                 self._start_future.set_exception(SandboxError(report["refused"]))
                 self._start_future.exception()  # mark it as retrieved: the waiter may be cancelled
+        elif "removed" in report:
+            self.removed.append(RemovedPath(report["removed"], report["kept"], report["problem"]))
         elif "code" in report:
             self.kill_reason = report["why"]
             if not self._exit_code_future.done():

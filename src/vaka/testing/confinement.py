@@ -126,21 +126,20 @@ class ConfinementContract(ProtectedLinksContract):
         ],
     )  # fmt: skip
     async def test_protected_paths_cannot_be_changed(self, sandbox: Sandbox, workspace: Path, attack: str) -> None:
-        """Also missing ones; the placeholders that protect them are removed afterwards."""
+        """What appears at a missing one is removed."""
         self.skip_without_inside_protection()
         (workspace / ".git/hooks").mkdir(parents=True)
         (workspace / ".git/hooks/pre-commit").write_text("as it was")
         (workspace / ".git/index").write_text("free")
         (workspace / "settings.json").write_text("as it was")
         (workspace / "deep").mkdir()
-        names = ("settings.json", ".git/hooks", "missing/inner/file", "missing.json", "deep/er/file", "folder/")
+        names = ("settings.json", ".git/hooks", "missing/inner/file", "missing.json", "deep/er/file", "folder")
         protected = tuple(f"{workspace}/{name}" for name in names)
         await self.run(sandbox, attack, workspace, protected=protected)
         assert (workspace / "settings.json").read_text() == "as it was"
         assert [path.name for path in (workspace / ".git/hooks").iterdir()] == ["pre-commit"]
         assert (workspace / ".git/hooks/pre-commit").read_text() == "as it was"
-        assert [name for name in ("missing", "missing.json", "folder") if os.path.lexists(workspace / name)] == []
-        assert ((workspace / "deep").is_symlink(), (workspace / "deep/er").exists()) == (False, False)
+        assert [name for name in names[2:] if os.path.lexists(workspace / name)] == []
 
     async def test_paths_beside_protected_ones_are_writable(self, sandbox: Sandbox, workspace: Path) -> None:
         self.skip_without_inside_protection()
@@ -171,7 +170,6 @@ class ConfinementContract(ProtectedLinksContract):
 
     async def test_two_commands_can_protect_the_same_missing_path(self, sandbox: Sandbox, workspace: Path) -> None:
         """The first command to end does not remove the protection of the other."""
-        self.skip_without_inside_protection()
         protected = (f"{workspace}/missing.json",)
         script = "touch up; until [ -e go ]; do sleep 0.01; done; echo x > missing.json"
         first = await sandbox.start(shell_command(script, workspace, protected=protected))
@@ -181,24 +179,87 @@ class ConfinementContract(ProtectedLinksContract):
         await run_to_end(first)
         assert sorted(path.name for path in workspace.iterdir()) == ["go", "up"]
 
-    async def test_a_placeholder_stays_until_the_last_command_that_needs_it(
+    async def test_several_commands_can_protect_the_same_missing_paths_at_once(
         self, sandbox: Sandbox, workspace: Path
     ) -> None:
-        self.skip_without_inside_protection()
+        """The end of one of them does not end the protection for the others."""
         protected = (f"{workspace}/missing.json", f"{workspace}/missing/inner", f"{workspace}/.file")
         script = (
             "touch up{0}; until [ -e go{0} ]; do sleep 0.01; done; echo x > missing.json; echo x > .file; mkdir m; "
         )
-        script += "mv m missing; mkdir -p missing/inner; rm -rf m up{0} go{0}"
+        script += "mv m missing; mkdir -p missing/inner; rm -rf m missing up{0} go{0}"
         running: list[Process] = []
         for number in range(3):
             running.append(await sandbox.start(shell_command(script.format(number), workspace, protected=protected)))
             await wait_for_file(workspace / f"up{number}")
         for number, process in enumerate(running):
-            assert (workspace / "missing.json").read_text() == "{}\n"
             (workspace / f"go{number}").touch()
             await run_to_end(process)
         assert sorted(path.name for path in workspace.iterdir()) == []
+
+    async def test_no_missing_name_is_visible_while_a_command_runs(self, sandbox: Sandbox, workspace: Path) -> None:
+        """Neither to the command nor to other programs."""
+        self.skip_without_inside_protection()
+        (workspace / ".git/hooks").mkdir(parents=True)
+        (workspace / ".git/config").write_text("settings")
+        names = (".git/config", ".git/hooks", ".git/commondir", ".vscode", "vaka.toml", "one/two", "commondir")
+        command = shell_command(
+            "find . | sort; touch up; until [ -e go ]; do sleep 0.01; done", workspace,
+            protected=tuple(f"{workspace}/{name}" for name in names),
+        )  # fmt: skip
+        process = await sandbox.start(command)
+        await wait_for_file(workspace / "up")
+        visible = sorted(str(path.relative_to(workspace)) for path in workspace.rglob("*"))
+        (workspace / "go").touch()
+        ended = await run_to_end(process)
+        assert visible == [".git", ".git/config", ".git/hooks", "up"]
+        assert ended == CompletedCommand(0, ".\n./.git\n./.git/config\n./.git/hooks\n", "")
+
+    async def test_what_appears_at_a_missing_path_is_kept_and_reported(self, sandbox: Sandbox, workspace: Path) -> None:
+        """By ``Process.removed``, with its path and where its content is now."""
+        protected = tuple(f"{workspace}/{name}" for name in (".vscode", ".github/workflows", "vaka.toml", ".envrc"))
+        script = (
+            "mkdir t .github; echo text > t/tasks.json; mv t .vscode; ln -s /etc .github/workflows; touch .github/free"
+            "; mkdir other; chmod 0 other; mv other vaka.toml"
+        )
+        process = await sandbox.start(shell_command(script, workspace, protected=protected))
+        await run_to_end(process)
+        removed = {path.path: Path(path.kept) for path in process.removed}
+        assert sorted(removed) == [
+            f"{workspace}/{name}" for name in (".github/workflows", ".vscode", "vaka.toml")
+        ]  # fmt: skip
+        assert (removed[f"{workspace}/.vscode"] / "tasks.json").read_text() == "text\n"
+        assert removed[f"{workspace}/.github/workflows"].is_symlink()
+        assert sorted(str(path.relative_to(workspace)) for path in workspace.rglob("*")) == [".github", ".github/free"]
+        assert not any(path.is_relative_to(workspace) for path in removed.values())
+
+    @pytest.mark.parametrize("end", ["stop", "kill"])
+    async def test_what_a_killed_command_has_created_is_removed(
+        self, sandbox: Sandbox, workspace: Path, end: str
+    ) -> None:
+        script = "mkdir .vscode; touch up; exec sleep 600" if end == "stop" else "mkdir .vscode; kill -KILL $$"
+        process = await sandbox.start(shell_command(script, workspace, protected=(f"{workspace}/.vscode",)))
+        if end == "stop":
+            await wait_for_file(workspace / "up")
+        else:
+            await process.wait()
+        await process.stop(0)
+        assert not (workspace / ".vscode").exists()
+        assert [path.path for path in process.removed] == [f"{workspace}/.vscode"]
+
+    async def test_what_its_owner_announces_stays(self, sandbox: Sandbox, workspace: Path) -> None:
+        """An announced path is that of a file that the caller creates while the command runs."""
+        protected = (f"{workspace}/.vscode", f"{workspace}/vaka.toml")
+        script = "touch up; until [ -e go ]; do sleep 0.01; done; echo x > vaka.toml"
+        process = await sandbox.start(shell_command(script, workspace, protected=protected))
+        await wait_for_file(workspace / "up")
+        process.announce(f"{workspace}/.vscode/settings.json")
+        (workspace / ".vscode").mkdir()
+        (workspace / ".vscode/settings.json").write_text("mine")
+        (workspace / "go").touch()
+        await run_to_end(process)
+        assert (workspace / ".vscode/settings.json").read_text() == "mine"
+        assert [path.path for path in process.removed] == [f"{workspace}/vaka.toml"]
 
     async def test_consecutive_commands_can_protect_the_same_missing_paths(
         self, sandbox: Sandbox, workspace: Path
@@ -215,16 +276,6 @@ class ConfinementContract(ProtectedLinksContract):
         for process in ended:
             await process.stop()
         assert sorted(path.name for path in workspace.iterdir()) == []
-
-    async def test_a_file_written_to_a_placeholder_stays(self, sandbox: Sandbox, workspace: Path) -> None:
-        self.skip_without_inside_protection()
-        script = "touch up; until [ -e go ]; do sleep 0.01; done"
-        process = await sandbox.start(shell_command(script, workspace, protected=(f"{workspace}/.file",)))
-        await wait_for_file(workspace / "up")
-        (workspace / ".file").write_text("mine")
-        (workspace / "go").touch()
-        await run_to_end(process)
-        assert (workspace / ".file").read_text() == "mine"
 
     # ----------------------------------------------------------------------------------------------------------- read
 

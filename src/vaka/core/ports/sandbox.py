@@ -1,6 +1,6 @@
 """The sandbox port: commands in processes of their own, and their confinement."""
 
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from typing import Literal, Protocol
 
 import msgspec
@@ -30,7 +30,7 @@ class Command(msgspec.Struct, frozen=True, kw_only=True):
     writable: tuple[str, ...] = ()
     """Folders it may write to, besides a temporary one of its own."""
     protected: tuple[str, ...] = ()
-    """Files and folders inside them that it must not change, also when they do not exist yet."""
+    """Files and folders inside them that it must not change. What appears at a missing one is removed."""
     hidden: tuple[str, ...] = ()
     """Files and folders it must not read."""
     masked: tuple[str, ...] = ()
@@ -41,11 +41,32 @@ class Command(msgspec.Struct, frozen=True, kw_only=True):
     bounds: ResourceLimits = ResourceLimits()
 
 
+class RemovedPath(msgspec.Struct, frozen=True):
+    """A protected path that did not exist when a command started, and appeared while it ran."""
+
+    path: str
+    kept: str = ""
+    """Where its content is now, ``""`` if it was not kept."""
+    problem: str = ""
+    """Why it could not be removed, ``""`` if it was."""
+    rule: str = ""
+    """The rule that denies it, ``""`` for a protected path."""
+
+
 class Process(Protocol):
     """A running command and its descendants."""
 
     @property
     def pid(self) -> int: ...
+
+    @property
+    def removed(self) -> Sequence[RemovedPath]:
+        """What was removed from the writable folders until now, since it appeared at a protected path."""
+        ...
+
+    def announce(self, path: str) -> None:
+        """Leave what appears at a protected path from now on: the caller is about to create it."""
+        ...
 
     def output(self) -> AsyncGenerator[tuple[OutputStream, bytes]]:
         """Yield output as it is written, until all its processes have closed both streams; only once."""

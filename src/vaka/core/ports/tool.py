@@ -44,6 +44,10 @@ class BackgroundTasks(Protocol):
         """End the tasks of a session, or all of them for good. Safe to call twice."""
         ...
 
+    def announce(self, path: str) -> None:
+        """Tell running commands that a tool is about to create a file: they would be taken to have created it."""
+        ...
+
 
 class FileBackups(Protocol):
     """Stores the content of files before they are changed."""

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 LENGTH_PREFIX_BYTES = 8
 MAX_JOB_BYTES = 64 * 1024 * 1024
-TUPLE_FIELDS = ("argv", "writable", "protected", "hidden", "masked", "secrets", "user", "folders")
+TUPLE_FIELDS = ("argv", "writable", "protected", "hidden", "masked", "secrets", "user", "quarantine")
 
 
 class JobRefused(Exception):
@@ -50,8 +50,8 @@ class JobSpec(NamedTuple):
     processes: int | None = None
     file_bytes: int | None = None
     open_files: int | None = None
-    folders: tuple[str, ...] = ()
-    """Names of protected paths whose placeholder is a folder while they are missing."""
+    quarantine: tuple[str, ...] = ()
+    """Folders to move what appears at a missing protected path; the first outside of the writable ones is used."""
 
 
 def encode_job(job: JobSpec) -> bytes:

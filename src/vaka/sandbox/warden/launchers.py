@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from typing import TypeAlias
 
 from vaka.sandbox.warden import mounts, processes, resource_limits
+from vaka.sandbox.warden.created_paths import CreatedPaths
 from vaka.sandbox.warden.job_spec import JobRefused, JobSpec
 from vaka.system import landlock, syscalls
 from vaka.system.landlock import IOCTL_DEV, READ_DIR, TRUNCATE, WRITE_FILE
@@ -51,6 +52,8 @@ class StartedJob:
         self.listener: socket.socket | None = None
         self.clean_up = clean_up or (lambda: None)
         """Removes what was made for the command."""
+        self.created: CreatedPaths | None = None
+        """The watch of its missing protected paths."""
 
 
 Streams: TypeAlias = tuple[int, int, int]
@@ -78,14 +81,10 @@ def user_of(job: JobSpec) -> tuple[int, int] | None:
     return (status.st_uid, status.st_gid) if status.st_uid != 0 else None
 
 
-def _build_layout(job: JobSpec, *, protect: bool = True) -> mounts.MountLayout:
+def _build_layout(job: JobSpec) -> mounts.MountLayout:
     with processes.act_as_user(user_of(job)):
         layout = mounts.MountLayout(job)
-        try:
-            layout.complete(job, protect=protect)
-        except BaseException:
-            layout.release_held_paths()
-            raise
+        layout.complete(job)
     return layout
 
 
@@ -103,7 +102,7 @@ def _launch_bubblewrap(job: JobSpec, streams: Streams) -> StartedJob:
                 layout.merge_late_steps()
             return _start_bubblewrap(job, layout, program, streams)
         except (OSError, JobRefused):
-            layout.release_held_paths()
+            layout.stop_watching()
             if not layout.outdated:
                 raise
         finally:
@@ -149,9 +148,10 @@ def _start_bubblewrap(job: JobSpec, layout: mounts.MountLayout, program: str, st
     finally:
         for descriptor in (*pipe_paths, code_write, release_read, errors_write, *own_fds):
             os.close(descriptor)
-    started = StartedJob(pid, pid, layout.release_held_paths)
+    started = StartedJob(pid, pid)
     started.exit_code_fd, started.release_fd = code_read, release_write
     _finish_bubblewrap_setup(job, layout, started, (info_read, block_write, errors_read))
+    started.created = layout.created
     return started
 
 
@@ -245,7 +245,7 @@ def _launch_landlock(job: JobSpec, streams: Streams) -> StartedJob:
         try:
             return _launch_in_namespaces(job, layout, program, streams)
         except (OSError, JobRefused):
-            layout.release_held_paths()
+            layout.stop_watching()
             raise
         finally:
             layout.close()
@@ -272,25 +272,28 @@ def _launch_in_namespaces(job: JobSpec, layout: mounts.MountLayout, program: str
 
     with parent_end, child_end:
         pid = _fork_exec_job(job, program, streams, setup)
-        started = StartedJob(pid, os.getpid(), layout.release_held_paths)
+        started = StartedJob(pid, os.getpid())
+        started.created = layout.created
         if job.listen:
             started.listener = processes.receive_socket(parent_end)
     return started
 
 
 def _launch_with_landlock_only(job: JobSpec, program: str, streams: Streams) -> StartedJob:
-    layout = _build_layout(job, protect=False)
-    layout.close()
-    inside = [path for path in layout.hidden if any(path.startswith(f"{folder}/") for folder in layout.writable)]
-    unprotected = [*mounts.list_protected_in_writable(job), *inside]
+    user = user_of(job)
+    with processes.act_as_user(user):
+        layout = mounts.MountLayout(job)
+        layout.close()
+        unprotected = layout.complete_without_mounts(job)
     if job.strict and unprotected:
+        layout.stop_watching()
         raise JobRefused(
             f"Landlock alone cannot protect {unprotected[0]!r}, which is inside a writable folder; "
             "install bubblewrap, or allow user namespaces"
         )
     if job.listen:
+        layout.stop_watching()
         raise JobRefused("a proxy needs a network namespace; install bubblewrap, or allow user namespaces")
-    user = user_of(job)
     folder = f"/tmp/vaka-{os.urandom(8).hex()}"  # noqa: S108  # nosec B108  # a random name, and mkdir fails if it exists
     os.mkdir(folder, 0o700)  # noqa: PTH102  # a string
     if user is not None:
@@ -315,9 +318,12 @@ def _launch_with_landlock_only(job: JobSpec, program: str, streams: Streams) -> 
     try:
         pid = _fork_exec_job(job, program, streams, setup, temporary)
     except (OSError, JobRefused):
+        layout.stop_watching()
         remove_folder()
         raise
-    return StartedJob(pid, os.getpid(), remove_folder)
+    started = StartedJob(pid, os.getpid(), remove_folder)
+    started.created = layout.created
+    return started
 
 
 def _restrict_with_landlock(writable: list[str], hidden: list[str], *, shared_memory: bool) -> None:

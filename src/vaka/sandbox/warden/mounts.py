@@ -16,8 +16,10 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Literal, NamedTuple, TypeAlias
 
+from vaka.sandbox.warden.created_paths import CreatedPaths
 from vaka.sandbox.warden.job_spec import JobRefused, JobSpec
-from vaka.sandbox.warden.protected_paths import HeldPath, PlaceholderKind, ProtectionPlan, is_within
+from vaka.sandbox.warden.protected_paths import ProtectionPlan, is_within
+from vaka.sandbox.warden.quarantine import Quarantine
 from vaka.system import libc, syscalls
 from vaka.system.openat2 import open_link_itself, open_without_links
 
@@ -45,7 +47,7 @@ class MountStep(NamedTuple):
 
 
 class MountLayout:
-    """The mounts of one command, in order, and the placeholders made for them."""
+    """The mounts of one command, in order, and the watch of the protected paths that are missing."""
 
     def __init__(self, job: JobSpec) -> None:
         """Plan all mounts except those that protect and hide. Raises ``JobRefused`` for folders that cannot be used."""
@@ -55,7 +57,7 @@ class MountLayout:
             raise JobRefused("'/' cannot be a writable folder; name the folders that the command writes to")
         self.hidden: list[str] = []
         self.masked = _find_masked_folders(job, self.writable)
-        self.held_paths: dict[str, HeldPath | None] = {}
+        self.created: CreatedPaths | None = None
         self.late_steps: list[MountStep] = []
         """The mounts that protect and hide, on top of the others."""
         self.completed = False
@@ -69,16 +71,44 @@ class MountLayout:
             self.steps.append(MountStep("robind", self.cwd, _open_path(self.cwd)))
         self.steps += [MountStep("bind", path, _open_path(path)) for path in self.writable]
 
-    def complete(self, job: JobSpec, *, protect: bool = True) -> None:
-        """Plan the mounts that protect and hide, and make placeholders. Raises ``JobRefused`` if that is impossible."""
+    def complete(self, job: JobSpec) -> None:
+        """Plan the mounts that protect and hide, and watch missing paths. Raises ``JobRefused`` if it is impossible."""
         self.completed = True
         self.hidden = _find_hidden_paths(job, self)
-        if protect:
-            _plan_protection(job, self)
+        plan = _plan_protection(job, self.writable)
+        for path in self.hidden:  # if a folder above could be renamed, the next command would find it elsewhere
+            plan.hold_parents_of(path)
+        # A mounted folder protects everything inside it.
+        existing = {path for path in plan.existing if not is_within(_parent_of(path), plan.existing)}
+        folders = [path for path in plan.parent_folders if not is_within(path, existing)]
+        links = [path for path in plan.links if not is_within(path, existing)]
+        self.late_steps += [MountStep("bind", path) for path in sorted(folders)]
+        self.late_steps += [MountStep("robind", path) for path in sorted(existing)]
+        self.late_steps += [MountStep("link", path) for path in sorted(links)]
         for path in self.hidden:
             if self.exposes(path):
                 self.late_steps.append(MountStep("hide" if os.path.isdir(path) else "null", path))  # noqa: PTH112  # one look
         self.late_steps += [MountStep("null", path) for path in _find_visible_sockets(self)]
+        self._watch_missing(job, plan)
+
+    def complete_without_mounts(self, job: JobSpec) -> list[str]:
+        """Find what is hidden, and watch missing paths; return the existing paths that only mounts would protect."""
+        self.completed = True
+        self.hidden = _find_hidden_paths(job, self)
+        try:
+            plan = _plan_protection(job, self.writable)
+        except JobRefused:
+            if job.strict:
+                raise
+            plan = ProtectionPlan(self.writable)
+        self._watch_missing(job, plan)
+        inside = [path for path in self.hidden if is_within(_parent_of(path), self.writable)]
+        return [*sorted(plan.existing), *sorted(plan.links), *inside]
+
+    def _watch_missing(self, job: JobSpec, plan: ProtectionPlan) -> None:
+        if plan.missing.by_folder:
+            outside = tuple(folder for folder in job.quarantine if not is_within(folder, self.writable))
+            self.created = CreatedPaths(plan.missing, Quarantine(outside))
 
     def exposes(self, path: str) -> bool:
         """Return whether a path is visible: not under an empty folder, or in a writable one."""
@@ -98,12 +128,11 @@ class MountLayout:
         for descriptor in self.descriptors:
             os.close(descriptor)
 
-    def release_held_paths(self) -> None:
-        """Release locks and remove placeholders, in reverse order."""
-        for held in reversed(self.held_paths.values()):
-            if held is not None:
-                held.release()
-        self.held_paths.clear()
+    def stop_watching(self) -> None:
+        """Stop watching the protected paths that are missing."""
+        if self.created is not None:
+            self.created.close()
+            self.created = None
 
     @property
     def outdated(self) -> bool:
@@ -115,35 +144,17 @@ class MountLayout:
         return [step.descriptor for step in self.steps if step.descriptor >= 0]
 
 
-def list_protected_in_writable(job: JobSpec) -> list[str]:
-    """Return the protected paths inside writable folders; the others are read-only anyway."""
-    roots = [os.path.normpath(path) for path in job.writable]
-    return [path for path in job.protected if is_within(_locate(path, roots), roots)]
-
-
 # ------------------------------------------------------------------------------------------------------------ protect
 
 
-def _plan_protection(job: JobSpec, layout: MountLayout) -> None:
-    plan = ProtectionPlan(layout.writable, layout.held_paths)
-    for path in list_protected_in_writable(job):
-        plan.protect(_locate(path, layout.writable), _placeholder_kind_of(path, job))
-    for path in layout.hidden:  # if a folder above could be renamed, the next command would find it under another name
-        plan.hold_parents_of(path)
-    # A held folder holds everything inside it.
-    held = {path for path in plan.held_paths if not is_within(_parent_of(path), plan.held_paths)}
-    folders = [path for path in plan.parent_folders if not is_within(path, held)]
-    links = [path for path in plan.links if not is_within(path, held)]
-    layout.late_steps += [MountStep("bind", path) for path in sorted(folders)]
-    layout.late_steps += [MountStep("robind", path) for path in sorted(held)]
-    layout.late_steps += [MountStep("link", path) for path in sorted(links)]
-
-
-def _placeholder_kind_of(path: str, job: JobSpec) -> PlaceholderKind:
-    """Return the kind of placeholder for a protected path that is missing."""
-    if path.endswith("//"):
-        return "socket"
-    return "folder" if path.endswith("/") or path.rpartition("/")[2] in job.folders else "file"
+def _plan_protection(job: JobSpec, writable: list[str]) -> ProtectionPlan:
+    """Find out which protected paths exist and which are missing. Raises ``JobRefused`` for links that lead astray."""
+    plan = ProtectionPlan(writable)
+    for path in job.protected:
+        located = _locate(path, writable)
+        if is_within(located, writable):  # the others are read-only anyway
+            plan.protect(located)
+    return plan
 
 
 # --------------------------------------------------------------------------------------------------------------- hide

@@ -18,6 +18,7 @@ from types import FrameType
 
 from vaka.sandbox.warden import launchers, processes
 from vaka.sandbox.warden.job_spec import JobRefused, JobSpec, encode_report, receive_job
+from vaka.sandbox.warden.quarantine import MAX_KEPT, RemovedEntry
 from vaka.sandbox.warden.resource_limits import CgroupBase, Cgroups
 from vaka.system import libc, syscalls
 
@@ -26,6 +27,7 @@ WATCH_INTERVAL = 0.1
 SHUTDOWN_TIMEOUT = 30
 """Seconds after which a supervisor that was asked to end is killed."""
 DESCRIPTORS_PER_JOB = 4
+_MAX_MESSAGE_BYTES = 64 * 1024
 _SHELL_SIGNAL_BASE = 128
 _LAST_SIGNAL = 64
 
@@ -150,6 +152,8 @@ class Supervisor:
         self.all_ended = True
         """``False`` if processes are left, such as some that changed their user and may not be killed."""
         self._watched_limits = _limits_to_watch(job, bounded)
+        self._created = started.created
+        self._reports_left = MAX_KEPT
 
     def run(self) -> None:
         """Report that the command started, and serve its owner until all its processes are to be ended."""
@@ -160,6 +164,8 @@ class Supervisor:
             selector.register(self._wake, selectors.EVENT_READ, self._reap_children)
             if self._started.exit_code_fd >= 0:
                 selector.register(self._started.exit_code_fd, selectors.EVENT_READ, self._read_exit_code)
+            if self._created is not None and self._created.descriptor >= 0:
+                selector.register(self._created.descriptor, selectors.EVENT_READ, self._on_created)
             self._reap_children()
             while not self._is_finished and not _SignalState.leaving:
                 for key, _ in selector.select(self._poll_timeout()):
@@ -178,6 +184,9 @@ class Supervisor:
         self.all_ended = processes.end_descendants()
         if not self._code_sent:
             self._send_code(-signal.SIGKILL)
+        if self._created is not None:
+            self._report_removed(self._created.scan())
+            self._created.close()
         self._started.clean_up()
         _send_report(self._control, gone=True)
 
@@ -185,7 +194,10 @@ class Supervisor:
 
     def _on_control_readable(self) -> None:
         """Handle messages of the owner."""
-        piece = self._control.recv(4096)
+        try:
+            piece = self._control.recv(_MAX_MESSAGE_BYTES, socket.MSG_DONTWAIT)
+        except BlockingIOError:  # another callback has read it
+            return
         if not piece:
             self._is_finished = True
             return
@@ -197,6 +209,19 @@ class Supervisor:
                 self._terminate()
             elif "end" in message:
                 self._is_finished = True
+            elif "announced" in message and self._created is not None:
+                self._created.announce(message["announced"])
+
+    def _on_created(self) -> None:
+        """Remove what appeared at missing protected paths, unless the owner has announced it."""
+        self._on_control_readable()
+        if self._created is not None:
+            self._report_removed(self._created.read())
+
+    def _report_removed(self, removed: list[RemovedEntry]) -> None:
+        for entry in removed[: max(self._reports_left, 0)]:
+            _send_report(self._control, removed=entry.path, kept=entry.kept, problem=entry.problem)
+        self._reports_left -= len(removed)
 
     def _read_exit_code(self) -> bool:
         """Read from the pipe with the command's exit code; ``False`` at its end."""
@@ -252,10 +277,13 @@ class Supervisor:
     def _poll_timeout(self) -> float | None:
         if self._deadline is not None:
             return WATCH_INTERVAL / 4
-        return WATCH_INTERVAL if self._watched_limits else None
+        must_poll = self._created is not None and self._created.must_poll
+        return WATCH_INTERVAL if self._watched_limits or must_poll else None
 
     def _check_progress(self) -> None:
         """Finish when the deadline has passed, all processes of a stopped command have ended or a limit is exceeded."""
+        if self._created is not None and self._created.must_poll:
+            self._report_removed(self._created.scan())
         if self._deadline is not None and not self._is_terminated:
             self._terminate()
         if self._deadline is not None and (

@@ -1,5 +1,6 @@
-"""``git init`` in a sandboxed workspace: the repository is created, its settings and hooks stay protected."""
+"""Repositories that commands make in a sandboxed workspace: git works, and nothing in them runs a program."""
 
+import os
 import shutil
 import subprocess
 from pathlib import Path
@@ -38,8 +39,8 @@ def run_git(folder: Path, *words: str) -> str:
 
 async def test_git_init_makes_a_repository_that_takes_commits(bench: ProtectedGitHarness) -> None:
     bench.write("a.txt", "hello")
-    init = await bench.bash("git init")
-    assert init.text == f"Initialized empty Git repository in {bench.root}/.git/ (branch main)\n[exit code 0]"
+    init = await bench.bash("git init -b main")
+    assert init.text == f"Initialized empty Git repository in {bench.root}/.git/\n[exit code 0]"
     result = await bench.bash(f"git add a.txt && git {IDENTITY} commit -qm first && git log --format=%s")
     assert result.text == "first\n[exit code 0]"
     assert run_git(bench.root, "log", "--format=%s") == "first\n"
@@ -57,41 +58,50 @@ async def test_commands_after_git_init_run(bench: ProtectedGitHarness) -> None:
 
 
 @pytest.mark.parametrize(
-    "attack",
+    ("attack", "removed"),
     [
-        "git config core.fsmonitor ./evil", "echo '[core] pager = ./evil' >> .git/config",
-        "echo evil > .git/hooks/pre-commit", "mv .git/hooks .git/was && mkdir .git/hooks", "rm -rf .git/config",
-        "mv .git gone && mkdir .git", "echo '* filter=evil' > .git/info/attributes", "rm -rf .git",
+        ("git config core.fsmonitor ./evil", ["config"]), ("echo '[core] pager = ./evil' >> .git/config", ["config"]),
+        ("printf '[core]\n\tsshCommand = evil' > .git/config", ["config"]),
+        ("printf '[include]\n\tpath = ../evil\n' > .git/config", ["config"]),
+        ("ln -sf ../evil .git/config", ["config"]), ("cp evil .git/hooks/pre-commit", ["hooks/pre-commit"]),
+        ("rm -rf .git/hooks; ln -s .. .git/hooks", ["hooks"]), ("rm -rf .git; echo gitdir: evil > .git", [""]),
+        ("mv .git/hooks .git/was; mkdir .git/hooks; touch .git/hooks/post-checkout", ["hooks/post-checkout"]),
+        ("echo '* filter=evil' > .git/info/attributes", ["info/attributes"]),
+        ("echo x > .git/commondir", ["commondir"]),
+        ("mv .git was; cp evil was/hooks/pre-push; mv was .git", ["hooks/pre-push"]),
     ],
 )  # fmt: skip
-async def test_settings_and_hooks_are_protected_from_the_same_command_on(
-    bench: ProtectedGitHarness, attack: str
+async def test_settings_and_hooks_that_run_programs_are_removed_from_a_new_repository(
+    bench: ProtectedGitHarness, attack: str, removed: list[str]
 ) -> None:
-    result = await bench.bash(f"git init -q; {attack}")
-    assert result.failed
-    text = (bench.root / ".git/config").read_text()
-    assert text.splitlines()[0] == "[core]"
-    assert "evil" not in text
-    assert list((bench.root / ".git/hooks").iterdir()) == []
-    assert not (bench.root / ".git/info/attributes").exists()
+    bench.write("evil", "#!/bin/sh\ntouch ran\n")
+    (bench.root / "evil").chmod(0o755)
+    result = await bench.bash(f"git init -q -b main; {attack}")
+    for name in removed:
+        path = f"{bench.root}/.git/{name}".rstrip("/")
+        assert f"{path} appeared while the command ran and was moved to" in result.text
+        assert not os.path.lexists(path)
+    subprocess.run(["git", "status"], cwd=bench.root, check=False, capture_output=True)
+    assert not (bench.root / "ran").exists()
 
 
 @pytest.mark.parametrize(
     "command",
     [
-        "git init --template=evil", "git init --separate-git-dir=x", "git init --bare .", "cd . && git init",
-        "mkdir -p .git/hooks && git init", "git clone /nowhere .", "git init -b 'a b'",
+        "cd . && git init", "sh -c 'git init'", "mkdir -p .git/hooks && git init", "git init -b 'ab' --template=empty",
+        "git clone -q source sub && git clone -q source/.git copy && mv copy/.git .",
+        "git init && git remote add origin https://example.org/x.git && git config user.name kim",
+        "git init && git add . && git commit -qm one && git checkout -qb two && git branch --set-upstream-to=main",
     ],
 )  # fmt: skip
-async def test_other_git_init_commands_fail_with_advice(bench: ProtectedGitHarness, command: str) -> None:
-    (bench.root / "evil").mkdir()
-    result = await bench.bash(command)
-    if "--bare" in command:  # creates no .git
-        assert not (bench.root / ".git").exists()
-        return
-    assert result.failed
-    assert "the settings and hooks of a repository are protected" in result.text
-    assert not (bench.root / ".git").exists()
+async def test_a_repository_can_be_made_by_every_program(bench: ProtectedGitHarness, command: str) -> None:
+    (bench.root / "empty").mkdir()
+    if "source" in command:
+        run_git(bench.root, "init", "-q", "source")
+    identity = "export GIT_AUTHOR_NAME=kim GIT_AUTHOR_EMAIL=k@x.org GIT_COMMITTER_NAME=kim GIT_COMMITTER_EMAIL=k@x.org"
+    result = await bench.bash(f"{identity}; export HOME=$PWD; git config --global init.defaultBranch main; {command}")
+    assert "appeared while the command ran" not in result.text
+    assert (result.failed, run_git(bench.root, "rev-parse", "--git-dir")) == (False, ".git\n")
 
 
 async def test_a_link_named_git_is_not_followed(
@@ -126,7 +136,7 @@ async def test_without_a_sandbox_git_makes_the_repository(tmp_path: Path) -> Non
     assert (tmp_path / ".git/description").exists(), "git's own template has that"
 
 
-async def test_git_init_works_while_another_command_holds_a_placeholder(bench: ProtectedGitHarness) -> None:
+async def test_git_init_works_while_another_command_runs(bench: ProtectedGitHarness) -> None:
     bench.write("a.txt", "hello")
     await bench.bash("sleep 1000", run_in_background=True)
     result = await bench.bash(f"git init -q && git add a.txt && git {IDENTITY} commit -qm first && echo done")
@@ -135,7 +145,7 @@ async def test_git_init_works_while_another_command_holds_a_placeholder(bench: P
     assert run_git(bench.root, "log", "--format=%s") == "first\n"
 
 
-async def test_placeholders_are_not_committed(bench: ProtectedGitHarness) -> None:
+async def test_only_files_of_the_workspace_are_committed(bench: ProtectedGitHarness) -> None:
     bench.write("a.txt", "hello")
     bench.write(".mcp.json", '{"mine": 1}')
     await bench.bash("sleep 1000", run_in_background=True)

@@ -2,6 +2,7 @@
 
 import asyncio
 import hashlib
+import os
 import re
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager
@@ -218,6 +219,8 @@ async def write_file(
     if context.world.snapshots is not None:
         copied = await context.world.snapshots.back_up(path, becomes=digest, session=context.session)
         await context.state.set_now(CHANGED_FILE_KEY, copied)
+    if new and context.world.shells is not None:
+        context.world.shells.announce(os.path.join(context.files.root, path))  # noqa: PTH118  # a string
     info = await context.files.write(path, data, known=known, new=new)
     file_content.save_record(context, info, digest)
     return info, digest

@@ -10,6 +10,7 @@ from vaka.core.types.errors import InvalidInput, NotFound
 from vaka.core.types.message import ToolResult
 from vaka.tools.builtin.builtin_tool import builtin_tool, text_result
 from vaka.tools.builtin.shell.output import filter_lines
+from vaka.tools.builtin.shell.removed_paths import describe_removed
 from vaka.tools.builtin.shell.supervisor import TASK_ID_PREFIX, ShellProcess, ShellStatus, supervisor_of
 
 STATE_KEY = "shell.tasks"
@@ -165,6 +166,7 @@ async def bash_output(context: ToolContext, **given: Any) -> ToolResult:
         text, end = await _read_next(shell, start, ended)
     save_record(context, shell, bytes_read=end)
     lines = [f"[{describe_shell(shell)}]", text or "(no new output)", *_describe_rest(shell, end, ended)]
+    lines += [f"[{note}]" for note in describe_removed(supervisor_of(context).take_removed())]
     value = _status_value(shell)
     if len(text) <= MAX_VALUE_CHARACTERS:
         value["output"] = text
@@ -220,4 +222,5 @@ async def kill_task(context: ToolContext, **given: Any) -> ToolResult:
         await shell.stop()
     save_record(context, shell)
     note = "" if was_running else "; there was nothing to end"
-    return text_result(context, describe_shell(shell) + note, _status_value(shell))
+    removed = "".join(f"\n[{line}]" for line in describe_removed(supervisor_of(context).take_removed()))
+    return text_result(context, describe_shell(shell) + note + removed, _status_value(shell))

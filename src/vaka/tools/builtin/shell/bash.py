@@ -1,12 +1,8 @@
 """The Bash tool."""
 
 import asyncio
-import os
-import re
-import shlex
 import time
-from collections.abc import Callable, Generator, Iterable
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -26,98 +22,6 @@ from vaka.tools.builtin.shell.supervisor import (
     supervisor_of,
     workspace_roots_of,
 )
-
-_BRANCH_NAME = r"[A-Za-z0-9_][A-Za-z0-9_./-]{0,99}"
-
-_INIT_COMMAND = re.compile(
-    r"\s*git[ \t]+init"
-    rf"(?P<options>(?:[ \t]+(?:-q|--quiet|\.|-b[ \t]+{_BRANCH_NAME}|--initial-branch=(?:{_BRANCH_NAME})))*)"
-    r"[ \t]*(?P<rest>(?:&&|;|\n)(?s:.*))?"
-)
-
-_REPOSITORY_COMMAND = re.compile(r"\bgit\b[^;&|\n]*\b(?:init|clone)\b")
-
-_GIT_CONFIG = "[core]\n\trepositoryformatversion = 0\n\tfilemode = true\n\tbare = false\n\tlogallrefupdates = true\n"
-
-_DEFAULT_BRANCH = "main"
-
-_FOLDER_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
-
-
-def replace_git_init(context: ToolContext, shells: ShellSupervisor, command: str, folder: str) -> str:
-    """Create the repository of a command that begins with ``git init``, and return the rest of the command to run.
-
-    Only where commands cannot create one themselves, in a folder of the workspace that has none.
-    """
-    match = _INIT_COMMAND.fullmatch(command)
-    if match is None or not _is_git_protected(context, shells, folder):
-        return command
-    branch = re.search(rf"(?:-b[ \t]+|--initial-branch=)({_BRANCH_NAME})", match["options"])
-    name = branch[1] if branch else _DEFAULT_BRANCH
-    if not _is_branch_name(name) or not _make_repository(folder, name):
-        return command
-    quiet = re.search(r"-q|--quiet", match["options"])
-    message = f"Initialized empty Git repository in {folder}/.git/ (branch {name})"
-    first = "true" if quiet else f"printf '%s\\n' {shlex.quote(message)}"
-    return first + (match["rest"] or "")
-
-
-def git_init_advice(context: ToolContext, shells: ShellSupervisor, command: str, folder: str) -> Iterable[str]:
-    """Yield a note for a command that could not create a repository."""
-    if _REPOSITORY_COMMAND.search(command) and _is_git_protected(context, shells, folder):
-        yield (
-            "commands cannot make .git here, since the settings and hooks of a repository are protected; a command "
-            "that begins with plain `git init` (-q, -b NAME) makes an empty one, anything else only a person can do"
-        )
-
-
-def _is_git_protected(context: ToolContext, shells: ShellSupervisor, folder: str) -> bool:
-    """Return whether a folder of the workspace has no repository and commands cannot create one."""
-    sandbox = context.world.sandbox
-    if sandbox is None or "write" not in sandbox.enforces:
-        return False
-    root = os.path.realpath(folder)
-    if root not in map(os.path.realpath, workspace_roots_of(context.world)):
-        return False
-    protected = any(os.path.realpath(path).startswith(f"{root}/.git/") for path in shells.scope.protected)
-    return protected and not os.path.lexists(f"{root}/.git/HEAD")
-
-
-def _is_branch_name(name: str) -> bool:
-    """Return whether git certainly accepts a branch name; doubtful names are left to git."""
-    parts = name.split("/")
-    valid = all(part and not part.startswith((".", "-")) and not part.endswith((".lock", ".")) for part in parts)
-    return valid and ".." not in name
-
-
-def _make_repository(folder: str, branch: str) -> bool:
-    """Create an empty repository and return whether it was created; links are not followed."""
-    contents = {"config": _GIT_CONFIG, "HEAD": f"ref: refs/heads/{branch}\n"}
-    try:
-        with _open_file(os.path.realpath(folder), _FOLDER_FLAGS) as top:
-            with suppress(FileExistsError):  # an empty placeholder while another command runs
-                os.mkdir(".git", dir_fd=top)
-            with _open_file(".git", _FOLDER_FLAGS, top) as git:
-                if os.listdir(git):  # noqa: PTH208  # by its descriptor
-                    return False
-                for name in ("objects", "refs", "hooks", "info"):
-                    os.mkdir(name, dir_fd=git)
-                for name, text in contents.items():
-                    with _open_file(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, git) as file:
-                        os.write(file, text.encode())
-    except OSError:
-        return False  # git then reports the error
-    return True
-
-
-@contextmanager
-def _open_file(name: str, flags: int, folder: int | None = None) -> Generator[int]:
-    descriptor = os.open(name, flags, 0o644, dir_fd=folder)
-    try:
-        yield descriptor
-    finally:
-        os.close(descriptor)
-
 
 LIVE_LIMIT = 1024**2
 """Characters shown live; after that only the end of each large piece is shown."""
@@ -157,9 +61,7 @@ async def bash(context: ToolContext, **given: Any) -> ToolResult:
     """Run a command."""
     arguments, shells = _parse_arguments(given), supervisor_of(context)
     folder = _start_directory(context, arguments.workdir)
-    command = await asyncio.to_thread(replace_git_init, context, shells, arguments.command, folder)
-    arguments = msgspec.structs.replace(arguments, command=command)
-    async with record_changes(context, command) as recording:
+    async with record_changes(context, arguments.command) as recording:
         if arguments.run_in_background or arguments.is_async:
             recording.goes_on = True
             return await _run_in_background(context, shells, arguments, folder)
@@ -249,8 +151,6 @@ async def _finished_result(
     """Return the output of an ended command with notes, its exit code and its working folder."""
     output = await render_output(context, shell.spool)
     notes += _update_directory(context, shell)
-    if shell.exit_code:
-        notes += git_init_advice(context, shells, shell.command, shell.cwd)
     notes += describe_removed(shells.take_removed())
     if shell.killed_leftovers:
         notes.append("what it had left running was ended; use run_in_background for what shall go on")

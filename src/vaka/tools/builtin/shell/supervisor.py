@@ -5,7 +5,7 @@ import codecs
 import re
 import shlex
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import aclosing
 from pathlib import Path
 from typing import Literal, NamedTuple, TypeAlias
@@ -13,11 +13,12 @@ from typing import Literal, NamedTuple, TypeAlias
 import msgspec
 
 from vaka.core.ports.files import MultiRootFiles
-from vaka.core.ports.sandbox import Command, Process, ResourceLimits
+from vaka.core.ports.sandbox import Command, Process, RemovedPath, ResourceLimits
 from vaka.core.ports.tool import ToolContext, World
 from vaka.core.types.errors import Closed, ConfigError, InvalidInput
 from vaka.core.types.ids import SessionId
 from vaka.tools.builtin.shell.output import DEFAULT_QUOTA, Spool, SpoolStore
+from vaka.tools.builtin.shell.removed_paths import CheckedProcess, RemovedPaths
 
 ShellStatus: TypeAlias = Literal["running", "completed", "failed", "killed"]
 
@@ -190,6 +191,8 @@ class RestrictedPaths(NamedTuple):
 
     protected: tuple[str, ...] = ()
     hidden: tuple[str, ...] = ()
+    remove_created: Callable[[], Sequence[RemovedPath]] | None = None
+    """Called in a thread after the command: remove what it must not have created, and return that."""
 
 
 class CommandOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -243,6 +246,7 @@ class ShellSupervisor:
         self._past_exits: OrderedDict[tuple[SessionId, str], ExitRecord] = OrderedDict()
         self._foreground: set[ShellProcess] = set()
         """Commands that a call waits for."""
+        self._removed = RemovedPaths()
         self._closed = False
 
     async def start_foreground(self, context: ToolContext, command: str, cwd: str) -> ShellProcess:
@@ -289,6 +293,14 @@ class ShellSupervisor:
         """Return the background commands of a session, oldest first."""
         known = self._sessions.get(session)
         return list(known.shells.values()) if known else []
+
+    def take_removed(self) -> list[RemovedPath]:
+        """Return what was removed since the last call, because commands must not create it."""
+        return self._removed.take()
+
+    def announce(self, path: str) -> None:
+        """Tell the running commands that a tool is about to create a file."""
+        self._removed.announce(path)
 
     async def close(self, session: SessionId | None = None) -> None:
         """Kill the commands of a session; without one kill all and refuse new ones."""
@@ -348,14 +360,18 @@ class ShellSupervisor:
         scope["writable"] = tuple(dict.fromkeys((*workspace_roots_of(world), *self.scope.writable, *writable)))
         if sandbox is None:
             raise ConfigError("this runtime gives tools no sandbox, so no command can be run")
+        check: Callable[[], Sequence[RemovedPath]] | None = None
         if self._find_restricted is not None and "read" in sandbox.enforces:
             found = await asyncio.to_thread(self._find_restricted)
+            check = found.remove_created
             scope["protected"] = tuple(dict.fromkeys((*self.scope.protected, *found.protected)))
             scope["hidden"] = tuple(dict.fromkeys((*self.scope.hidden, *found.hidden)))
         if env:
             scope["env"] = {**self.scope.env, **env}
         self._before_command()
-        return await sandbox.start(Command(argv=argv, cwd=cwd, stdin=stdin, **scope))
+        process = CheckedProcess(await sandbox.start(Command(argv=argv, cwd=cwd, stdin=stdin, **scope)), check)
+        self._removed.follow(process)
+        return process
 
     def _require_open(self, otherwise: str) -> None:
         if self._closed:
