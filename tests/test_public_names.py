@@ -1,9 +1,13 @@
 """What ``import vaka`` offers, and what it costs."""
 
 import importlib
+import inspect
 import os
+import pydoc
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 
@@ -37,6 +41,58 @@ def test_the_public_names_are_these() -> None:
 @pytest.mark.parametrize("name", NAMES)
 def test_every_name_leads_to_something_with_a_docstring(name: str) -> None:
     assert getattr(vaka, name).__doc__
+
+
+FACES = (
+    "vaka",
+    "vaka.content",
+    "vaka.errors",
+    "vaka.events",
+    "vaka.files",
+    "vaka.genx",
+    "vaka.memory",
+    "vaka.middleware",
+    "vaka.models",
+    "vaka.net",
+    "vaka.policy",
+    "vaka.sandbox",
+    "vaka.testing",
+    "vaka.tools",
+    "vaka.transformers",
+)
+
+
+def public_callables(face: str) -> Iterator[tuple[str, Callable[..., Any]]]:
+    """Yield the functions, classes and public methods of a face, with their names."""
+    module = importlib.import_module(face)
+    for name in getattr(module, "__all__", dir(module)):
+        value = getattr(module, name)
+        if callable(value):
+            yield name, value
+        if inspect.isclass(value):
+            members = inspect.getmembers(value, callable)
+            yield from ((f"{name}.{member}", method) for member, method in members if not member.startswith("_"))
+
+
+@pytest.mark.parametrize("face", FACES)
+def test_signatures_show_no_address_of_a_sentinel(face: str) -> None:
+    shown = {}
+    for name, value in public_callables(face):
+        try:
+            shown[name] = str(inspect.signature(value))
+        except (TypeError, ValueError):  # an alias of a type has no signature
+            continue
+    assert {name: text for name, text in shown.items() if "<object object" in text or "Unset object" in text} == {}
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if name != "__version__"])
+def test_help_describes_every_name(name: str) -> None:
+    assert name in pydoc.render_doc(getattr(vaka, name))
+
+
+def test_the_options_of_a_runtime_are_shown_with_their_defaults() -> None:
+    assert ", store: 'Store | str' = ..., " in str(inspect.signature(vaka.Runtime))
+    assert ", store: 'Store | str' = 'memory:', " in str(inspect.signature(vaka.Options))
 
 
 def test_a_name_that_is_not_there_is_an_attribute_error() -> None:

@@ -415,7 +415,7 @@ def test_settings_out_of_range_are_an_error(wrong: dict[str, Any], message: str)
     with pytest.raises(InvalidInput, match=message):
         Compaction(**wrong)
     with pytest.raises(TypeError, match="compaction must be a Compaction or a bool"):
-        vaka.Agent("a", compaction="yes")  # type: ignore[arg-type]  # wrong on purpose
+        vaka.Agent("a", compaction="yes")  # type: ignore[call-overload]  # wrong on purpose
 
 
 def test_a_context_is_due_at_its_ratio_or_when_the_reserve_is_not_free() -> None:

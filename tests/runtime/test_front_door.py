@@ -3,15 +3,17 @@
 import asyncio
 import inspect
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 import vaka
-from vaka.errors import InvalidInput, NotFound, TurnError
+from vaka.errors import AccessDenied, ConfigError, InvalidInput, NotFound, TurnError
 from vaka.events import TextDelta
 from vaka.models import Scripted
 from vaka.runtime.one_shot import RuntimeOptions
+from vaka.stores.memory import MemoryStore
 from vaka.testing import FakeClock, ScriptedModel, call, say
 
 untyped: Any = vaka
@@ -64,7 +66,7 @@ async def test_session_methods_name_the_near_keyword() -> None:
         with pytest.raises(TypeError, match="did you mean 'on_busy'"):
             await session.run("Hi.", on_bussy="queue")  # type: ignore[call-arg]  # the mistake is the test
         with pytest.raises(TypeError, match="did you mean 'deps'"):
-            await runtime.open(session.agent, dep=1)  # type: ignore[call-arg]  # the mistake is the test
+            await runtime.open(session.agent, dep=1)  # type: ignore[call-overload]  # the mistake is the test
 
 
 class Shop:
@@ -315,3 +317,57 @@ async def test_a_session_without_a_turn_has_nothing_to_resume() -> None:
         assert [event async for event in session.resume()] == []
         with pytest.raises(NotFound, match="session 's' has no turn to resume; give it a prompt"):
             await session.resume().wait()
+
+
+async def test_a_session_is_opened_for_an_owner_and_only_for_that_one() -> None:
+    store = MemoryStore()
+    async with vaka.Runtime(store=store) as rt:
+        bot = vaka.Agent("a", model=ScriptedModel(say("Hello.") | {"repeat": True}))
+        session = await rt.open(bot, id="s", owner="ana")
+        assert await store.sessions.find(session.id) is None
+        await session.run("Hi.")
+        info = await store.sessions.find(session.id)
+        assert info is not None
+        assert info.owner == "ana"
+        assert (await (await rt.open(bot, id="s", owner="ana")).run("Again.")).text == "Hello."
+        with pytest.raises(AccessDenied, match="session 's' does not belong to the owner 'eve'"):
+            await rt.open(bot, id="s", owner="eve")
+        await (await rt.open(bot, id="unowned")).run("Hi.")
+        with pytest.raises(AccessDenied, match="session 'unowned' does not belong to the owner 'ana'"):
+            await rt.open(bot, id="unowned", owner="ana")
+        with pytest.raises(InvalidInput, match="must be printable"):
+            await rt.open(bot, id="new", owner="a\nb")
+
+
+async def test_a_session_that_begins_with_a_description_has_the_owner_it_was_opened_for() -> None:
+    store = MemoryStore()
+    async with vaka.Runtime(store=store) as rt:
+        session = await rt.open(vaka.Agent("a", model=ScriptedModel()), id="s", owner="ana")
+        await session.update(title="Tea")
+        info = await store.sessions.find(session.id)
+        assert info is not None
+        assert (info.owner, info.title) == ("ana", "Tea")
+
+
+def test_a_child_whose_scripted_model_has_no_lines_for_it_is_an_error_at_construction() -> None:
+    child = vaka.Agent("child", model=ScriptedModel(say("This line has no agent.")))
+    message = 'scripted model scripted has no lines for agent \'child\'; add lines with "agent": "child"'
+    for make in (
+        lambda: vaka.Agent("parent", tools=[child]),
+        lambda: vaka.Agent("parent", tools=[child.as_tool(name="helper")]),
+        lambda: vaka.SubAgents(child),
+        lambda: vaka.MatchAgent("router", rules=[{"name": "r"}], routes=[vaka.Route(["r"], child)]),
+    ):
+        with pytest.raises(ConfigError) as caught:
+            make()
+        assert str(caught.value) == message
+    vaka.Agent("parent", tools=[vaka.Agent("child", model=ScriptedModel(agents={"child": [say("Here.")]}))])
+
+
+async def test_a_child_whose_scripted_file_has_no_lines_for_it_fails_before_the_parent_is_asked(tmp_path: Path) -> None:
+    (tmp_path / "child.jsonl").write_text('{"text": "Here."}\n')
+    model = ScriptedModel(say("Done."))
+    child = vaka.Agent("child", model=f"scripted:{tmp_path / 'child.jsonl'}")
+    with pytest.raises(ConfigError, match=r"child.jsonl has no lines for agent 'child'"):
+        await vaka.run(vaka.Agent("parent", model=model, tools=[child]), "Go.")
+    assert model.prompts == []

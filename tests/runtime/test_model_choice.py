@@ -54,7 +54,11 @@ async def test_an_agent_may_name_a_tier_and_only_the_needed_model_is_created() -
 
 async def test_child_agents_have_the_tier_of_their_name() -> None:
     store = MemoryStore()
-    children = [vaka.Agent("Explore"), vaka.Agent("plan", model=ScriptedModel(say("Own."))), vaka.Agent("other")]
+    children = [
+        vaka.Agent("Explore"),
+        vaka.Agent("plan", model=ScriptedModel(agents={"plan": [say("Own.")]})),
+        vaka.Agent("other"),
+    ]
     boss = ScriptedModel(
         call("Explore", prompt="Look."), call("plan", prompt="Plan."), call("other", prompt="Do."), say("Done.")
     )

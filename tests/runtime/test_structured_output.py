@@ -58,7 +58,7 @@ class Tree(msgspec.Struct):
     below: "list[Tree]" = []
 
 
-def agent_with_output(output: Any, *answers: dict[str, Any], **more: Any) -> tuple[vaka.Agent, ScriptedModel]:
+def agent_with_output(output: Any, *answers: dict[str, Any], **more: Any) -> tuple[vaka.Agent[Any, Any], ScriptedModel]:
     """Return an agent whose answers are to be something, and its model."""
     name = more.pop("name", "a")
     model = ScriptedModel(*answers, agents={name: list(answers)})

@@ -84,7 +84,7 @@ async def test_an_approved_call_does_not_run_in_the_folder_of_another_runtime(
 async def test_the_first_event_has_the_folder_of_a_session_whose_agent_works_in_one(
     tmp_path: Path, store: MemoryStore
 ) -> None:
-    child = vaka.Agent("child", model=ScriptedModel(), tools=["Read"])
+    child = vaka.Agent("child", model=ScriptedModel(agents={"child": [say("Done.")]}), tools=["Read"])
     steps = CompositeTool("steps", steps=[ToolStep("read", "Read")])
     nested = vaka.Agent("nested")
     for level in range(64):  # each agent twice in the one above: 2**64 ways to the innermost

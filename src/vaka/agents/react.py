@@ -1,14 +1,16 @@
 """``Agent``: a model, instructions, tools and limits. Plain data; it runs only inside a runtime."""
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeAlias
+from functools import partial
+from types import CodeType
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeAlias, TypeGuard, overload
 
 import msgspec
 
 from vaka.core.loop.context import Turn
 from vaka.core.loop.middleware import Middleware
 from vaka.core.messages.prompt import build_messages
-from vaka.core.ports.agent import BindableTool
+from vaka.core.ports.agent import AgentKind, BindableTool
 from vaka.core.ports.model import Model
 from vaka.core.ports.tool import Tool
 from vaka.core.types.context import Compaction
@@ -18,21 +20,28 @@ from vaka.core.types.keywords import suggest_keywords
 from vaka.core.types.limits import Limits
 from vaka.core.types.message import Message
 from vaka.core.types.tool import ToolChoice
+from vaka.core.types.type_parameters import AgentOut_co, DefaultParameters, Deps, Deps_contra
 
 if TYPE_CHECKING:
-    from typing_extensions import TypeVar
+    from types import UnionType
+    from typing import _SpecialForm  # pyright: ignore[reportPrivateUsage]  # the type that mypy gives to ``Literal``
 
-    Deps = TypeVar("Deps", default=Any)
-else:  # Python 3.11 and 3.12 have no defaults of type variables, and only type checkers need them
-    from typing import TypeVar
+    from typing_extensions import TypeForm
 
-    Deps = TypeVar("Deps")
+    UncheckedType: TypeAlias = Mapping[str, Any] | UnionType | _SpecialForm
+    """An ``output`` whose class type checkers cannot tell: a JSON Schema, and for mypy ``Literal`` and the like."""
 
-ToolLike: TypeAlias = "Tool | BindableTool | Agent[Any] | AgentTool | Callable[..., Any] | str"
-"""What can be given as a tool: a tool, a script, a typed function with a docstring, another agent, or the name of a
-built-in tool such as ``"Read"``."""
 
-InstructionsLike: TypeAlias = "str | Callable[[Turn], str | Awaitable[str]]"
+class Function(Protocol):
+    """A function or method. Not a tool made of one: that has a type for its dependencies, which is compared."""
+
+    @property
+    def __code__(self) -> CodeType: ...
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any: ...
+
+
+InstructionsLike: TypeAlias = str | Callable[[Turn[Deps]], str | Awaitable[str]]
 """A system prompt, or a function (sync or async) that returns it for a turn."""
 
 _DEFAULT_LIMITS = Limits()
@@ -41,11 +50,11 @@ _DEFAULT_LIMITS = Limits()
 class AgentOrigin(Protocol):
     """Where an agent comes from that was not made in code, such as a file with its definition."""
 
-    def current_agent(self, agent: "Agent[Any]", /) -> "Agent[Any]":
+    def current_agent(self, agent: "Agent[Any, Any]", /) -> "Agent[Any, Any]":
         """Return ``agent`` as its origin defines it now, with what was changed in this copy of it."""
         ...
 
-    def find_agent(self, name: str, /) -> "Agent[Any] | None":
+    def find_agent(self, name: str, /) -> "Agent[Any, Any] | None":
         """Return another agent of the same origin."""
         ...
 
@@ -54,8 +63,12 @@ class AgentOrigin(Protocol):
         ...
 
 
-class Agent(Generic[Deps]):
-    """The definition of an agent. Cheap to make, safe to share between sessions."""
+class Agent(DefaultParameters, Generic[Deps_contra, AgentOut_co]):
+    """The definition of an agent. Cheap to make, safe to share between sessions.
+
+    For type checkers, ``Agent[Deps, Out]`` has the class of its ``deps`` and that of ``Response.output``, which is
+    ``None`` for an agent without ``output``.
+    """
 
     __slots__ = (
         "compaction",
@@ -72,15 +85,49 @@ class Agent(Generic[Deps]):
         "tools",
     )
 
+    @overload
+    def __init__(
+        self,
+        name: str,
+        *,
+        model: "Model | str | None" = None,
+        instructions: "InstructionsLike[Deps_contra]" = "",
+        tools: Sequence["ToolLike[Deps_contra]"] = ...,
+        middleware: Sequence[Middleware[Deps_contra]] = ...,
+        limits: Limits | None = None,
+        description: str = "",
+        tool_choice: ToolChoice = "auto",
+        options: Mapping[str, Any] | None = None,
+        output: "TypeForm[AgentOut_co] | None" = None,
+        compaction: "Compaction | bool | None" = None,
+    ) -> None: ...
+
+    @overload
+    def __init__(
+        self: "Agent[Any, Any]",
+        name: str,
+        *,
+        model: "Model | str | None" = None,
+        instructions: "InstructionsLike[Any]" = "",
+        tools: Sequence["ToolLike[Any]"] = ...,
+        middleware: Sequence[Middleware[Any]] = ...,
+        limits: Limits | None = None,
+        description: str = "",
+        tool_choice: ToolChoice = "auto",
+        options: Mapping[str, Any] | None = None,
+        output: "UncheckedType",
+        compaction: "Compaction | bool | None" = None,
+    ) -> None: ...
+
     @suggest_keywords
     def __init__(  # noqa: PLR0913  # a public constructor spells out every option
         self,
         name: str,
         *,
         model: "Model | str | None" = None,
-        instructions: InstructionsLike = "",
-        tools: Sequence[ToolLike] = (),
-        middleware: Sequence[Middleware] = (),
+        instructions: "InstructionsLike[Any]" = "",
+        tools: "Sequence[ToolLike[Any]]" = (),
+        middleware: Sequence[Middleware[Any]] = (),
         limits: Limits | None = None,
         description: str = "",
         tool_choice: ToolChoice = "auto",
@@ -114,8 +161,8 @@ class Agent(Generic[Deps]):
             raise _wrong_kind("instructions", "a str or a function of the turn", instructions)
         if model is not None and not isinstance(model, str) and not hasattr(model, "stream"):
             raise _wrong_kind("model", "a model, the name of one, or None", model)
-        self.tools: tuple[ToolLike, ...] = tuple([_check_tool(tool) for tool in _items(tools, "tools")])
-        self.middleware: tuple[Middleware, ...] = tuple(
+        self.tools: tuple[ToolLike[Any], ...] = tuple([_check_tool(tool) for tool in _items(tools, "tools")])
+        self.middleware: tuple[Middleware[Any], ...] = tuple(
             [_require(each, Middleware, "middleware", "Middleware") for each in _items(middleware, "middleware")]
         )
         self.limits = _DEFAULT_LIMITS if limits is None else _require(limits, Limits, "limits", "Limits")
@@ -128,7 +175,7 @@ class Agent(Generic[Deps]):
             _require(self.compaction, Compaction, "compaction", "a Compaction or a bool")
         self.origin: AgentOrigin | None = None
 
-    def use(self, *middleware: Middleware) -> None:
+    def use(self, *middleware: Middleware[Deps_contra]) -> None:
         """Add middleware. Turns that have begun keep what they had."""
         self.middleware = (*self.middleware, *middleware)
 
@@ -136,7 +183,7 @@ class Agent(Generic[Deps]):
         """Return the conversation of the agent; ``events`` are those of its path in a log."""
         return build_messages(events, path)
 
-    def as_tool(self, *, name: str = "", description: str = "") -> "AgentTool":
+    def as_tool(self, *, name: str = "", description: str = "") -> "AgentTool[Deps_contra]":
         """Return this agent as a tool for another one."""
         return AgentTool(self, name or self.name, description or self.description)
 
@@ -144,15 +191,30 @@ class Agent(Generic[Deps]):
         return f"Agent({self.name!r})"
 
 
-class AgentTool(msgspec.Struct, frozen=True):
+class AgentTool(msgspec.Struct, Generic[Deps_contra], frozen=True):
     """An agent under the name and description by which another agent calls it."""
 
-    agent: Agent[Any]
+    agent: Agent[Deps_contra, Any]
     name: str
     description: str
 
 
-def tool_name_of(tool: ToolLike) -> str:
+ToolLike: TypeAlias = Tool[Deps] | BindableTool | Agent[Deps, Any] | AgentTool[Deps] | Function | partial[Any] | str
+"""What can be given as a tool: a tool, a script, a typed function with a docstring, another agent, or the name of a
+built-in tool such as ``"Read"``."""
+
+
+def is_agent(value: object) -> TypeGuard[Agent[Any, Any]]:
+    """Return whether a value is an agent."""
+    return isinstance(value, Agent)
+
+
+def is_agent_tool(value: object) -> TypeGuard[AgentTool[Any]]:
+    """Return whether a value is an agent as a tool."""
+    return isinstance(value, AgentTool)
+
+
+def tool_name_of(tool: "ToolLike[Any]") -> str:
     """Return the name of a tool without building it."""
     if isinstance(tool, str):
         return tool
@@ -173,7 +235,17 @@ def _items(values: Any, name: str) -> Any:
     return values
 
 
-def _check_tool(tool: Any) -> ToolLike:
+def require_child(agent: Agent[Any, Any], model: "Model | str | None") -> None:
+    """Raise ``ConfigError`` if the model of a child agent cannot answer it, as a script without lines for it."""
+    check = getattr(model, "require_child", None)
+    if check is not None and not isinstance(agent, AgentKind):
+        check(agent.name)
+
+
+def _check_tool(tool: Any) -> "ToolLike[Any]":
+    child = tool.agent if is_agent_tool(tool) else tool
+    if is_agent(child):
+        require_child(child, child.model)
     if isinstance(tool, str | Agent | AgentTool) or callable(tool) or hasattr(tool, "spec"):
         return tool  # type: ignore[no-any-return]  # one of the kinds of ToolLike
     expected = "a tool, a function with a docstring, an Agent, or the name of a built-in tool"

@@ -6,7 +6,7 @@ from typing import Any, TypeAlias
 
 import msgspec
 
-from vaka.agents.react import Agent, InstructionsLike, ToolLike
+from vaka.agents.react import Agent, InstructionsLike, ToolLike, require_child
 from vaka.core.loop.context import Turn
 from vaka.core.loop.middleware import Middleware
 from vaka.core.ports.model import Model
@@ -45,7 +45,7 @@ class SubAgent(msgspec.Struct, frozen=True, kw_only=True):
     """Its own middleware, after what it inherits."""
 
 
-ChildAgent: TypeAlias = "SubAgent | Agent[Any]"
+ChildAgent: TypeAlias = "SubAgent | Agent[Any, Any]"
 
 
 class SubAgents(Middleware):
@@ -63,6 +63,9 @@ class SubAgents(Middleware):
             raise InvalidInput(f"two child agents are named {twice!r}")
         if not agents and not general_purpose:
             raise InvalidInput("SubAgents needs at least one agent, or general_purpose=True")
+        for agent in agents:
+            if isinstance(agent, Agent):
+                require_child(agent, agent.model)
         self.agents: tuple[ChildAgent, ...] = agents
         self.general_purpose = general_purpose
         self._find_tool: Callable[[], Tool] | None = None

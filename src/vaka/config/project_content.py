@@ -20,6 +20,7 @@ from vaka.config.memory_files import (
     memory_folders,
 )
 from vaka.config.settings import ConfigContext, repository_root_of
+from vaka.core.types.struct_signature import UnevaluatedSignature
 
 if TYPE_CHECKING:
     from importlib.resources.abc import Traversable
@@ -73,7 +74,7 @@ class ProjectContent(msgspec.Struct, frozen=True, kw_only=True):
         return [text for text in (*nested, *rules) if str(text.path) not in seen]
 
 
-class ProjectSource(msgspec.Struct, frozen=True, kw_only=True):
+class ProjectSource(msgspec.Struct, frozen=True, kw_only=True, metaclass=UnevaluatedSignature):
     """Where the content of a project comes from."""
 
     trusted: bool = True

@@ -129,6 +129,11 @@ class Scripted:
         """Return a model that plays back a file."""
         return cls(Path(path), name=name, clock=clock)
 
+    def require_child(self, name: str) -> None:
+        """Raise ``ConfigError`` if no line answers the child agent ``name``: all its calls would fail."""
+        if name not in self._lines_by_agent:
+            raise ConfigError(self._describe_missing_lines(name))
+
     async def stream(self, prompt: Prompt) -> AsyncGenerator[Chunk]:
         """Yield the answer of the line for this call. Raises ``ModelRefused`` when there is none."""
         placed = self._line_for(prompt)
@@ -151,10 +156,7 @@ class Scripted:
     def _line_for(self, prompt: Prompt) -> _PlacedLine:
         lines = self._lines_by_agent.get(prompt.agent) if prompt.agent else None
         if lines is None and prompt.path:
-            raise ModelRefused(
-                f"scripted model {self._source} has no lines for agent {prompt.agent!r}; "
-                f'add lines with "agent": "{prompt.agent}"'
-            )
+            raise ModelRefused(self._describe_missing_lines(prompt.agent))
         lines = lines or self._lines_by_agent.get(None, [])
         if prompt.number <= len(lines):
             return lines[prompt.number - 1]
@@ -165,6 +167,9 @@ class Scripted:
             f"scripted model {self._source} has {count} for agent {prompt.agent!r}, call {prompt.number} has none; "
             f'add a line or "repeat": true'
         )
+
+    def _describe_missing_lines(self, agent: str) -> str:
+        return f'scripted model {self._source} has no lines for agent {agent!r}; add lines with "agent": "{agent}"'
 
 
 def _read_file(path: Path) -> Iterator[tuple[int, Any]]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol, cast, runtime_checkable
 import msgspec
 
 import vaka.tools
-from vaka.agents.react import Agent, AgentTool, ToolLike
+from vaka.agents.react import Agent, AgentTool, ToolLike, require_child
 from vaka.core.loop.context import Recipe, Turn
 from vaka.core.loop.middleware import Middleware
 from vaka.core.messages.eviction import READ_TOOL, is_read_tool
@@ -29,7 +29,7 @@ from vaka.core.types.tool import InvalidArguments, ToolSpec
 from vaka.middleware.compaction import ContextCompaction
 from vaka.middleware.tool_calls import InvalidCallLimit
 from vaka.runtime import lazy
-from vaka.runtime.model_registry import ModelConfig, ModelRegistry, UnavailableModel
+from vaka.runtime.model_registry import SCRIPTED_PREFIX, ModelConfig, ModelRegistry, UnavailableModel
 
 if TYPE_CHECKING:
     from vaka.agents.subagents import ChildAgent, SubAgents
@@ -265,6 +265,10 @@ class AgentBuilder:
         return bindable.bind(services or self._make_services(agent, model, allowed))
 
     def _build_agent_tool(self, agent_tool: AgentTool, model: Model, allowed: frozenset[str] | None) -> RunnableAgent:
+        child = agent_tool.agent
+        if isinstance(child.model, str) and child.model.startswith(SCRIPTED_PREFIX):
+            require_child(child, self._models.resolve(child.model))
+
         def build_recipe() -> Recipe:
             if allowed is None:
                 return self.build_recipe(agent_tool.agent, model)
@@ -349,7 +353,7 @@ def _recent_messages(agent: Agent) -> int | None:
     return next((count for count in counts if count is not None), None)
 
 
-def output_schema_of(agent: Agent) -> "OutputSchema | None":
+def output_schema_of(agent: Agent[Any, Any]) -> "OutputSchema | None":
     """Return the schema of an agent's ``output``, if it has one. Raises ``InvalidInput`` for an unsupported type."""
     if agent.output is None:
         return None

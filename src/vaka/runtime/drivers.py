@@ -373,6 +373,7 @@ class SessionDrivers:
         )
         driver.metadata, driver.deps, driver.offer_input = session.metadata, session.deps, self._offer_input
         driver.workspace, driver.run_settings = self.workspace_of(session), session.run_settings
+        driver.owner = session.owner
         driver.works_in_folder = partial(works_in_folder, session.agent)
         if self._options.token_callback is not None or self._options.permission_request_handler is not None:
             driver.observers.append(self._observe)

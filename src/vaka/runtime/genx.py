@@ -90,7 +90,7 @@ class GenxRuntime:
 
     def __init__(
         self, runtime: Runtime, definitions: "DefinitionSet | str | Path | None" = None, *,
-        agents: Iterable[Agent[Any]] = (), tools: Iterable[ToolLike] = (), trusted: bool = True,
+        agents: Iterable[Agent[Any, Any]] = (), tools: Iterable[ToolLike] = (), trusted: bool = True,
         variables: Mapping[str, str] | None = None,
     ) -> None:  # fmt: skip
         """Create a GenX runtime.
@@ -129,7 +129,7 @@ class GenxRuntime:
         """Return the tool of a definition. Raises ``DefinitionError``."""
         return self._builder.build_tool(definition)
 
-    async def get_agent_def(self, name: str) -> "AgentDefinition | Agent[Any]":
+    async def get_agent_def(self, name: str) -> "AgentDefinition | Agent[Any, Any]":
         """Return the definition of an agent, or the agent in Python. Raises ``NotFound``."""
         if (agent := self._agents.get(_name_in(name))) is not None:
             return agent
@@ -145,21 +145,21 @@ class GenxRuntime:
         return parse_rule(_require("rule", name, self._definitions.rule(_name_in(name)), self._definitions))
 
     async def new_react_agent(
-        self, agent: "Agent[Any] | AgentDefinition | str", parent_state_id: str = ""
+        self, agent: "Agent[Any, Any] | AgentDefinition | str", parent_state_id: str = ""
     ) -> GenxAgent:  # fmt: skip
         """Create an agent that calls tools in a loop; see ``new_agent``."""
         self._require_type(agent, "react")
         return await self.new_agent(agent, parent_state_id)
 
     async def new_match_agent(
-        self, agent: "Agent[Any] | AgentDefinition | str", parent_state_id: str = ""
+        self, agent: "Agent[Any, Any] | AgentDefinition | str", parent_state_id: str = ""
     ) -> GenxAgent:  # fmt: skip
         """Create a router; see ``new_agent``."""
         self._require_type(agent, "match")
         return await self.new_agent(agent, parent_state_id)
 
     async def new_agent(
-        self, agent: "Agent[Any] | AgentDefinition | str", parent_state_id: str = "", *, state_id: str = ""
+        self, agent: "Agent[Any, Any] | AgentDefinition | str", parent_state_id: str = "", *, state_id: str = ""
     ) -> GenxAgent:  # fmt: skip
         """Create an agent with a new state. An agent or definition that is passed is found by its name from then on.
 
@@ -263,7 +263,7 @@ class GenxRuntime:
         assert state is not None  # noqa: S101  # it was written
         return state
 
-    def _find_agent(self, agent: "Agent[Any] | AgentDefinition | str") -> tuple[Agent[Any], Any]:
+    def _find_agent(self, agent: "Agent[Any, Any] | AgentDefinition | str") -> tuple[Agent[Any, Any], Any]:
         """Return an agent, and its definition."""
         if isinstance(agent, Agent):
             if self._agents.setdefault(agent.name, agent) is not agent:
@@ -287,14 +287,14 @@ class GenxRuntime:
         self._definitions = DefinitionSet([*self._definitions, added])
         self._builder = DefinitionBuilder(self._definitions, self._sources)
 
-    def _try_agent(self, name: str) -> Agent[Any] | None:
+    def _try_agent(self, name: str) -> Agent[Any, Any] | None:
         """Return an agent, ``None`` if it is unknown or its definition cannot be used."""
         try:
             return self._find_agent(name)[0]
         except (ConfigError, NotFound):
             return None
 
-    def _require_type(self, agent: "Agent[Any] | AgentDefinition | str", state_type: StateType) -> None:
+    def _require_type(self, agent: "Agent[Any, Any] | AgentDefinition | str", state_type: StateType) -> None:
         built, _ = self._find_agent(agent)
         if state_class_of(built).state_type != state_type:
             raise InvalidInput(f"the agent {built.name!r} is not of type {state_type}")
@@ -308,7 +308,7 @@ class GenxRuntime:
         self._require_type(agent_def, state_type)
         return await self._create_state(self._find_agent(agent_def)[0], parent_state_id, "")
 
-    async def _create_state(self, agent: Agent[Any], parent_state_id: str, state_id: str) -> AgentState:
+    async def _create_state(self, agent: Agent[Any, Any], parent_state_id: str, state_id: str) -> AgentState:
         session = await self.runtime.open(agent, id=_new_state_id(state_id) if state_id else "")
         kind = state_class_of(agent)
         opening = self._make_opening(agent.name, kind.state_type, parent_state_id)

@@ -49,7 +49,7 @@ def _to_part(item: object) -> Part:
     return kind(media_type=item.mime_type, data=base64.b64encode(item.data).decode())
 
 
-def _tools_that_are_agents(agents: Iterable[Agent[Any]]) -> set[str]:
+def _tools_that_are_agents(agents: Iterable[Agent[Any, Any]]) -> set[str]:
     """Return the names of tools that are agents: those of the agents, and those that find an agent by its name."""
     names = {"Task", "create_agent"}
     for agent in agents:

@@ -244,7 +244,7 @@ class AgentState:
     def _messages_of(self, view: ConversationView) -> tuple[Message, ...]:
         return self._agent_of_state().build_messages(view.window.events_at(view.path), view.path)
 
-    def _agent_of_state(self) -> Agent[Any]:
+    def _agent_of_state(self) -> Agent[Any, Any]:
         """Return the agent below that of the session that has the name of this one's definition."""
         found = find_agents(self._session.agent).get(self.agent_def)
         return found if found is not None else Agent(self.agent_def)
@@ -339,9 +339,9 @@ def state_class_of(agent: object) -> type[AgentState]:
     return LuaState if isinstance(agent, AgentKind) else ReActState
 
 
-def find_agents(agent: Agent[Any]) -> dict[str, Agent[Any]]:
+def find_agents(agent: Agent[Any, Any]) -> dict[str, Agent[Any, Any]]:
     """Return an agent and the agents below it by name; of two with one name the one that is found first."""
-    found: dict[str, Agent[Any]] = {}
+    found: dict[str, Agent[Any, Any]] = {}
     waiting = [agent]
     while waiting:
         one = waiting.pop(0)

@@ -91,7 +91,7 @@ class GenerateOptions(msgspec.Struct, frozen=True, kw_only=True):
         given = {"temperature": self.temperature, "max_tokens": self.max_tokens, "stop": self.stop}
         return {**{name: value for name, value in given.items() if value is not None}, **self.extra}
 
-    def apply_to(self, agent: Agent[Any], system: Sequence[str]) -> Agent[Any]:
+    def apply_to(self, agent: Agent[Any, Any], system: Sequence[str]) -> Agent[Any, Any]:
         """Return the agent with these options, and with the texts of system messages after its instructions."""
         changed = copy.copy(agent)
         changed.middleware = (*agent.middleware, _EarlierMessages())
@@ -165,7 +165,7 @@ class StreamingAgent:
     the messages at the end are added to it.
     """
 
-    def __init__(self, runtime: Runtime, agent: Agent[Any], config: StreamingConfig | None = None) -> None:
+    def __init__(self, runtime: Runtime, agent: Agent[Any, Any], config: StreamingConfig | None = None) -> None:
         self.runtime, self.agent, self.config = runtime, agent, config or StreamingConfig()
 
     async def execute_streaming(

@@ -3,8 +3,9 @@
 import asyncio
 from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack
 
-from vaka.agents.react import Agent, Deps
+from vaka.agents.react import Agent
 from vaka.core.types.errors import InvalidInput
+from vaka.core.types.type_parameters import Deps, Out
 from vaka.runtime.options import Response, UserInput
 from vaka.runtime.runtime import Runtime
 
@@ -107,8 +108,8 @@ class RuntimeOptions(TypedDict, total=False):
 
 
 async def run(
-    agent: Agent[Deps], prompt: UserInput, *, deps: Deps | None = None, **options: Unpack[RuntimeOptions]
-) -> Response:
+    agent: Agent[Deps, Out], prompt: UserInput, *, deps: Deps | None = None, **options: Unpack[RuntimeOptions]
+) -> Response[Out]:
     """Run one turn in a new session of a runtime of its own, in memory unless ``store`` is set.
 
     Args:
@@ -130,8 +131,8 @@ async def run(
 
 
 def run_sync(
-    agent: Agent[Deps], prompt: UserInput, *, deps: Deps | None = None, **options: Unpack[RuntimeOptions]
-) -> Response:
+    agent: Agent[Deps, Out], prompt: UserInput, *, deps: Deps | None = None, **options: Unpack[RuntimeOptions]
+) -> Response[Out]:
     """Run one turn as ``run`` does, without an event loop. Raises ``InvalidInput`` inside a running loop."""
     try:
         asyncio.get_running_loop()

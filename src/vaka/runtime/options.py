@@ -3,7 +3,7 @@
 import os
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypedDict
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeAlias, TypedDict, TypeGuard, cast
 
 import msgspec
 
@@ -21,6 +21,8 @@ from vaka.core.types.control import ApprovalScope
 from vaka.core.types.errors import ConfigError
 from vaka.core.types.limits import Limits
 from vaka.core.types.message import Content, Part, Usage
+from vaka.core.types.struct_signature import UnevaluatedSignature
+from vaka.core.types.type_parameters import Out_co
 from vaka.policy.decision import Mode
 from vaka.policy.policy import LayeredPolicy
 from vaka.policy.rules import Layer
@@ -115,7 +117,7 @@ class ToolWorkspace(msgspec.Struct, frozen=True, kw_only=True):
     """Folders that commands see empty, except for ``folder``, such as those of other users."""
 
 
-class Options(msgspec.Struct, frozen=True, kw_only=True):
+class Options(msgspec.Struct, frozen=True, kw_only=True, metaclass=UnevaluatedSignature):
     """The settings of a runtime. Every field has a safe default."""
 
     entry_point: EntryPoint = "cli"
@@ -155,7 +157,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     """The variables that hold keys and base URLs of models; default: the process's, then stored keys."""
     progress: Callable[[str], None] | None = None
     """Called with a line of text while a model is being loaded."""
-    agent: Agent | None = None
+    agent: Agent[Any, Any] | None = None
     """The agent of requests that set none; default: an agent made from the model and the following fields."""
     system_prompt: str = ""
     """The instructions of the default agent."""
@@ -286,7 +288,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
         """The folder in which tools work: that of ``workspace``, else ``working_folder``; ``""`` for none."""
         return self.working_folder if self.workspace is None else self.workspace.folder
 
-    def default_agent(self) -> Agent | None:
+    def default_agent(self) -> Agent[Any, Any] | None:
         """Return the agent of requests that set none; ``None`` when the options have neither an agent nor a model."""
         if self.agent is not None or (self.model is None and self.model_factory is None):
             return self.agent
@@ -327,12 +329,12 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
         return self.ask or ("deny" if self.entry_point == "ci" and not decided_here else "wait")
 
 
-class Request(msgspec.Struct, frozen=True, kw_only=True):
+class Request(msgspec.Struct, Generic[Out_co], frozen=True, kw_only=True):
     """The input and settings of one turn, for ``Runtime.run`` and ``Runtime.run_stream``."""
 
     prompt: "str | Content" = ""
     """The input: a text, or content parts."""
-    agent: Agent | None = None
+    agent: Agent[Any, Out_co] | None = None
     """The agent that answers; default: the agent of the options."""
     session_id: str = ""
     """The session to continue; default: a new one."""
@@ -391,8 +393,8 @@ class ApprovalAnswer(TypedDict, total=False):
     by: str
 
 
-class Response(msgspec.Struct, frozen=True, kw_only=True):
-    """The result of one turn."""
+class Response(msgspec.Struct, Generic[Out_co], frozen=True, kw_only=True):
+    """The result of one turn. Type checkers know ``Response[Out]`` by the ``output`` of the agent."""
 
     text: str
     """The text of the answer."""
@@ -416,14 +418,20 @@ class Response(msgspec.Struct, frozen=True, kw_only=True):
     """The code of the error, when the turn failed."""
     error: str = ""
     """The error message of a turn that failed, or the note of one that was cancelled or interrupted."""
-    output: Any = None
-    """The answer as a value of the agent's ``output`` type."""
+    output: Out_co = cast("Any", None)
+    """The answer as a value of the agent's ``output`` type; ``None`` for an agent without one, and in a response whose
+    ``stop`` is not ``end``."""
     request_id: str = ""
     """The ``key`` of the request, or the key that was generated for it."""
     mode: "ModeContext | None" = None
     """The mode of the request."""
     tags: Mapping[str, str] = {}
     """The tags of the request."""
+
+
+def is_response(value: object) -> TypeGuard[Response[Any]]:
+    """Return whether a value, such as ``TurnError.result``, is a response."""
+    return isinstance(value, Response)
 
 
 _TUPLE_FIELDS = tuple(

@@ -4,11 +4,11 @@ import asyncio
 from collections.abc import AsyncGenerator, Sequence
 from functools import cached_property
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Literal, Self, Unpack
+from typing import TYPE_CHECKING, Any, Literal, Self, Unpack, cast, overload
 
 import msgspec
 
-from vaka.agents.react import Agent, Deps
+from vaka.agents.react import Agent
 from vaka.core.ports.env import Env
 from vaka.core.ports.store import BACKGROUND_TAG, PendingDecision, Store
 from vaka.core.session.follow import FollowerHub
@@ -19,7 +19,8 @@ from vaka.core.types.control import QuestionAnswered, RunSettings, SessionUpdate
 from vaka.core.types.errors import AccessDenied, InvalidInput, NotFound
 from vaka.core.types.event import Event
 from vaka.core.types.ids import JSON, Cursor, DecisionId, SessionId, parse_session_id
-from vaka.core.types.keywords import suggest_keywords
+from vaka.core.types.keywords import Unset, suggest_keywords
+from vaka.core.types.type_parameters import Deps, Out
 from vaka.policy.policy import LayeredPolicy
 from vaka.runtime import lazy, lazy_memory
 from vaka.runtime.agent_builder import AgentBuilder
@@ -35,7 +36,7 @@ from vaka.runtime.options import (
     policy_from_rules,
 )
 from vaka.runtime.session import Session
-from vaka.runtime.session_edits import check_version, fork, make_update, open_boundary, rewind
+from vaka.runtime.session_edits import check_version, fork, make_update, open_boundary, require_owner, rewind
 from vaka.runtime.turn_stream import TurnStream
 from vaka.runtime.workspace import describe_folder, relocate_run, require_same_folder
 
@@ -47,13 +48,14 @@ if TYPE_CHECKING:
     from vaka.config.project_content import ProjectSource
     from vaka.core.loop.middleware import Middleware
     from vaka.core.ports.env import AskMode, Clock, IdGenerator
-    from vaka.core.ports.model import Model
     from vaka.core.ports.files import Files
+    from vaka.core.ports.model import Model
     from vaka.core.ports.net import Network, SearchEngine
     from vaka.core.ports.policy import Policy
     from vaka.core.ports.sandbox import ResourceLimits, Sandbox
     from vaka.core.ports.tool import World
     from vaka.core.ports.transformer import TransformerFactory
+    from vaka.core.session.state import SessionState
     from vaka.core.types.context import Compaction
     from vaka.hooks.definition import Hook
     from vaka.hooks.engine import HookMiddleware
@@ -75,7 +77,7 @@ if TYPE_CHECKING:
     from vaka.tools.builtin.shell.supervisor import CommandOptions
 
 
-_UNSET: Any = object()
+_UNSET: Any = Unset()
 TASK_SESSION = SessionId("_tasks")
 """The session of ``Options.task_store`` whose log has the board."""
 
@@ -115,7 +117,7 @@ class Runtime:
         retries: "int | None" = _UNSET,
         environ: "Mapping[str, str] | None" = _UNSET,
         progress: "Callable[[str], None] | None" = _UNSET,
-        agent: "Agent | None" = _UNSET,
+        agent: "Agent[Any, Any] | None" = _UNSET,
         system_prompt: "str" = _UNSET,
         tools: "Sequence[ToolLike]" = _UNSET,
         enabled_builtin_tools: "Sequence[str] | None" = _UNSET,
@@ -211,11 +213,23 @@ class Runtime:
     ) -> None:
         await self.close(cancel=error is not None)
 
+    @overload
+    async def open(
+        self, agent: Agent[Deps, Out], *, id: str = "", metadata: dict[str, Any] | None = None,
+        deps: Deps | None = None, run_settings: RunSettings | None = None, owner: str = "",
+    ) -> Session[Deps, Out]: ...  # fmt: skip
+
+    @overload
+    async def open(
+        self, agent: None = None, *, id: str = "", metadata: dict[str, Any] | None = None, deps: Any = None,
+        run_settings: RunSettings | None = None, owner: str = "",
+    ) -> Session[Any, Any]: ...  # fmt: skip
+
     @suggest_keywords
     async def open(
-        self, agent: Agent[Deps] | None = None, *, id: str = "", metadata: dict[str, Any] | None = None,
-        deps: Deps | None = None, run_settings: RunSettings | None = None,
-    ) -> Session[Deps]:  # fmt: skip
+        self, agent: Agent[Any, Any] | None = None, *, id: str = "", metadata: dict[str, Any] | None = None,
+        deps: Any = None, run_settings: RunSettings | None = None, owner: str = "",
+    ) -> Session[Any, Any]:  # fmt: skip
         """Return the session ``id``, or a new one. Nothing is written until the first input.
 
         Args:
@@ -224,6 +238,8 @@ class Runtime:
             metadata: Plain data that the first event records; tools read it as ``context.metadata``.
             deps: Dependencies of tools and instructions (``context.deps``, ``turn.deps``); they are never logged.
             run_settings: How the session is run, for its log; ``vaka run`` applies them again when it continues it.
+            owner: The person or program that a new session belongs to, for ``SessionQuery(owner=…)``. An existing
+                session of another owner, or of none, raises ``AccessDenied``.
 
         A session belongs to the folder in which its tools work. Its turns raise ``InvalidInput`` in a runtime that
         works in another one.
@@ -233,23 +249,28 @@ class Runtime:
         if agent is None:
             raise InvalidInput("no agent: pass one to open(), or set Options(agent=…) or Options(model=…)")
         id = id or self.env.ids.new_id(f"ses_{self.options.entry_point}")
-        return Session(self, self._drivers, agent, parse_session_id(id), metadata or {}, deps, run_settings)
+        session = parse_session_id(id)
+        if owner:
+            await require_owner(self.store, session, owner)
+        opened = Session(self, self._drivers, agent, session, metadata or {}, deps, run_settings)
+        opened.owner = owner
+        return opened
 
-    async def run(self, request: Request) -> Response:
+    async def run(self, request: Request[Out]) -> Response[Out]:
         """Run one turn and return its response. Raises ``TurnError`` when the turn ends without an answer."""
         return await self._start(request, await self._open_request(request)).wait()
 
-    async def run_stream(self, request: Request) -> AsyncGenerator[Event]:
+    async def run_stream(self, request: Request[Any]) -> AsyncGenerator[Event]:
         """Run one turn and yield its events."""
         async with self._start(request, await self._open_request(request)) as turn:
             async for event in turn:
                 yield event
 
-    async def _open_request(self, request: Request) -> Session[Any]:
+    async def _open_request(self, request: Request[Out]) -> Session[Any, Out]:
         metadata = request.session_metadata(self.options.mode)
-        return await self.open(request.agent, id=request.session_id, metadata=metadata)
+        return await self.open(cast("Agent[Any, Out]", request.agent), id=request.session_id, metadata=metadata)
 
-    def _start(self, request: Request, session: Session[Any]) -> TurnStream:
+    def _start(self, request: Request[Out], session: Session[Any, Out]) -> TurnStream[Out]:
         turn = session.stream(
             request.prompt, on_busy=request.on_busy, key=request.key or request.request_id, model=request.model,
             options=request.model_options,
@@ -335,21 +356,37 @@ class Runtime:
         Raises ``FileChanged`` for files that another program has changed since, unless ``force`` is set.
         """
         id = parse_session_id(session)
+        if files:
+            return (await self._rewind_files(id, to, interrupt, force))[0]
+        prefix = await self._prepare_rewind(id, to, interrupt)
+        return await rewind(self.store, id, prefix, self._drivers.timestamp())
+
+    async def rewind_files(
+        self, session: str, to: "Cursor | str", *, interrupt: bool = False, force: bool = False
+    ) -> "FileRewind":
+        """Rewind a session with its files, as ``rewind`` does, and return the effect on the files."""
+        return (await self._rewind_files(parse_session_id(session), to, interrupt, force))[1]
+
+    async def _rewind_files(
+        self, id: SessionId, to: "Cursor | str", interrupt: bool, force: bool
+    ) -> "tuple[Event, FileRewind]":
+        await self._prepare_rewind(id, to, interrupt)
+        await self._require_folder(id)
+        now = self._drivers.timestamp()
+        return await lazy.rewind_with_files(self.store, self.env.world, id, to, now, force=force)
+
+    async def _prepare_rewind(self, id: SessionId, to: "Cursor | str", interrupt: bool) -> "SessionState":
         prefix = await open_boundary(self.store, id, to)  # before the interrupt: a wrong position stops no turn
         if interrupt:
             await self._drivers.interrupt_and_wait(id)
         await self._drivers.require_idle(id)
-        if files:
-            await self._require_folder(id)
-        if not files:
-            return await rewind(self.store, id, prefix, self._drivers.timestamp())
-        now = self._drivers.timestamp()
-        return (await lazy.rewind_with_files(self.store, self.env.world, id, to, now, force=force))[0]
+        return prefix
 
-    async def files_back(self, session: str, to: "Cursor | str") -> "FileRewind":
+    async def files_back(self, session: str, to: "Cursor | str", *, force: bool = False) -> "FileRewind":
         """Return which files ``rewind`` with ``files`` would restore, and which changes would block it."""
-        await self._require_folder(parse_session_id(session))
-        return await lazy.preview_file_rewind(self.store, self.env.world, parse_session_id(session), to)
+        id = parse_session_id(session)
+        await self._require_folder(id)
+        return await lazy.preview_file_rewind(self.store, self.env.world, id, to, force=force)
 
     async def file_changes(self, session: str) -> "NetChanges":
         """Return the files that a session has changed, with their contents before its first change and now.

@@ -22,7 +22,7 @@ from vaka.core.types.message import Text, ToolResult
 from vaka.core.types.tool import ToolSpec
 from vaka.mcp.server import Report, ToolOutcome, ToolRun
 from vaka.models.given_calls import CALLS_OPTION, GivenCalls
-from vaka.runtime.options import Response
+from vaka.runtime.options import Response, is_response
 from vaka.runtime.runtime import Runtime
 from vaka.runtime.session import Session
 from vaka.runtime.turn_stream import TurnStream
@@ -286,8 +286,8 @@ def _answer_of(response: Response) -> ToolOutcome:
 
 
 def _failed_turn(session: str, error: TurnError) -> ToolOutcome:
-    result = error.result
-    known = result if isinstance(result, Response) else Response(text="", session_id=session, turn_id="", stop="failed")
+    failed: Response[Any] = Response(text="", session_id=session, turn_id="", stop="failed")
+    known = error.result if is_response(error.result) else failed
     reason = make_failure(error.code, str(error)).message
     value = {
         "answer": known.text, "session_id": session, "turn": known.turn_id, "stop": known.stop, "error": reason

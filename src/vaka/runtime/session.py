@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Generic
 
 import msgspec
 
-from vaka.agents.react import Agent, Deps
+from vaka.agents.react import Agent
 from vaka.core.messages.blobs import restore_messages
 from vaka.core.ports.agent import AgentKind
 from vaka.core.ports.store import SessionInfo
@@ -28,6 +28,7 @@ from vaka.core.types.event import Event
 from vaka.core.types.ids import JSON, Cursor, SessionId
 from vaka.core.types.keywords import suggest_keywords
 from vaka.core.types.message import Content, Message, Text, ToolCall, as_content
+from vaka.core.types.type_parameters import DefaultParameters, Deps, Out
 from vaka.runtime import lazy
 from vaka.runtime.agent_builder import output_schema_of
 from vaka.runtime.options import OnBusy, Response, UserInput
@@ -37,6 +38,7 @@ from vaka.runtime.turn_stream import TurnCollector, TurnReader, TurnStream
 if TYPE_CHECKING:
     from vaka.runtime.client_calls import ClientResult
     from vaka.runtime.drivers import SessionDrivers
+    from vaka.runtime.file_rewind import FileRewind
     from vaka.runtime.runtime import Runtime
     from vaka.runtime.session_compaction import CompactionResult
 
@@ -57,17 +59,19 @@ def _is_blank(content: Content) -> bool:
     return True
 
 
-class Session(Generic[Deps]):
+class Session(DefaultParameters, Generic[Deps, Out]):
     """One conversation with one agent. It is a handle: all state is in the log of the session.
 
     ``Runtime.open`` creates it.
     """
 
     def __init__(
-        self, runtime: "Runtime", drivers: "SessionDrivers", agent: Agent[Deps], id: SessionId,
+        self, runtime: "Runtime", drivers: "SessionDrivers", agent: Agent[Deps, Out], id: SessionId,
         metadata: dict[str, Any], deps: Deps | None = None, run_settings: RunSettings | None = None,
     ) -> None:  # fmt: skip
         self.id, self.agent, self.deps, self.run_settings = id, agent, deps, run_settings
+        self.owner = ""
+        """The owner that ``Runtime.open`` was given, for the first event of a new session."""
         self._runtime, self._drivers, self._metadata = runtime, drivers, metadata
         self._metadata_read = False
 
@@ -75,7 +79,7 @@ class Session(Generic[Deps]):
     async def run(
         self, prompt: UserInput, *, on_busy: OnBusy = "queue", key: str = "", model: str = "",
         options: Mapping[str, Any] | None = None,
-    ) -> Response:  # fmt: skip
+    ) -> Response[Out]:  # fmt: skip
         """Run one turn and return its response. Raises ``TurnError`` when the turn ends without an answer.
 
         Args:
@@ -104,7 +108,7 @@ class Session(Generic[Deps]):
     def stream(
         self, prompt: UserInput, *, on_busy: OnBusy = "queue", key: str = "", model: str = "",
         options: Mapping[str, Any] | None = None, earlier: bool = False,
-    ) -> TurnStream:  # fmt: skip
+    ) -> TurnStream[Out]:  # fmt: skip
         """Run one turn and stream its events, its end included; parameters as for ``run``.
 
         With ``earlier`` the stream begins with the events of the turns that end before it, such as an unfinished one.
@@ -130,7 +134,7 @@ class Session(Generic[Deps]):
         """
         return self.stream(prompt, on_busy=on_busy, key=key, model=model, options=options).text()
 
-    def resume(self) -> TurnStream:
+    def resume(self) -> TurnStream[Out]:
         """Finish the unfinished turn, or begin the queued one, and stream its events.
 
         Without either, the stream is empty and its ``response`` is that of the last turn.
@@ -251,19 +255,22 @@ class Session(Generic[Deps]):
         """Return the events of the last turn; an empty tuple before the first one."""
         return await read_last_turn(self._runtime.store, self.id)
 
-    async def fork(self, at: "Cursor | str | None" = None, *, id: str = "") -> "Session[Deps]":
+    async def fork(self, at: "Cursor | str | None" = None, *, id: str = "") -> "Session[Deps, Out]":
         """Return a new session with the events of this one up to a cursor (default: all)."""
         new_session = await self._runtime.fork(self.id, at=at, id=id)
         return Session(self._runtime, self._drivers, self.agent, new_session, {}, self.deps)
 
     async def rewind(
         self, to: "Cursor | str", *, interrupt: bool = False, files: bool = False, force: bool = False
-    ) -> None:
+    ) -> "FileRewind | None":
         """Continue from an earlier cursor or checkpoint label. The events after it stay readable.
 
-        ``files`` and ``force`` as for ``Runtime.rewind``.
+        ``files`` and ``force`` as for ``Runtime.rewind``; with ``files`` the effect on them is returned.
         """
-        await self._runtime.rewind(self.id, to, interrupt=interrupt, files=files, force=force)
+        if files:
+            return await self._runtime.rewind_files(self.id, to, interrupt=interrupt, force=force)
+        await self._runtime.rewind(self.id, to, interrupt=interrupt)
+        return None
 
     async def checkpoint(self, label: str) -> Cursor:
         """Store a label for the current position and return the position."""
@@ -303,7 +310,7 @@ class Session(Generic[Deps]):
         """
         opened = SessionOpened(
             agent=self.agent.name, metadata=dict(self._metadata), workspace=self._drivers.workspace_of(self),
-            run=self.run_settings,
+            run=self.run_settings, owner=self.owner,
         )  # fmt: skip
         body = make_update(title, owner, tags, metadata, by)
         event = await self._drivers.update(self.id, body, opened, create=create)
@@ -345,7 +352,7 @@ class Session(Generic[Deps]):
             caches, now = self._drivers.edit_caches, self._drivers.timestamp()
             return await append_entries(self._runtime.store, self.id, compose_redacted, now, caches, info)
 
-    async def leave(self, reason: str = "other", *, successor: "Session[Any] | None" = None) -> None:
+    async def leave(self, reason: str = "other", *, successor: "Session[Any, Any] | None" = None) -> None:
         """Run the ``SessionEnd`` hooks now; otherwise they run when the session or the runtime is closed.
 
         Args:
@@ -369,7 +376,7 @@ class Session(Generic[Deps]):
     def set_metadata(self, metadata: dict[str, Any]) -> None:
         self._metadata, self._metadata_read = metadata, True
 
-    def _with_output(self, response: Response) -> Response:
+    def _with_output(self, response: Response[Any]) -> Response[Out]:
         """Return a response with its parsed ``output``, if the agent has an output schema."""
         schema = output_schema_of(self.agent)
         if schema is None or response.stop != "end":

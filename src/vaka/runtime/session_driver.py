@@ -153,6 +153,7 @@ class SessionDriver:
         self.offer_input: Callable[[SessionId, InputAdded], Awaitable[int]]
         """Adds an input to a session of which another process is the writer."""
         self.metadata: dict[str, Any] = {}
+        self.owner = ""
         self._followers: set[Follower] = set()
         self._announced: set[str] = set()
         self._stop = StopSignal()
@@ -438,7 +439,9 @@ class SessionDriver:
         """Write the folder of the session and how it is run, if the log does not have them yet."""
         state, workspace, run = self.log.state, self.workspace, self.run_settings
         if self.log.head == 0:
-            opened = SessionOpened(agent=agent, metadata=dict(self.metadata), workspace=workspace, run=run)
+            opened = SessionOpened(
+                agent=agent, metadata=dict(self.metadata), workspace=workspace, run=run, owner=self.owner
+            )
             self.log.defer(EventScope(), opened)
             return
         known = state.workspace

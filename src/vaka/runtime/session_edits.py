@@ -17,7 +17,7 @@ from vaka.core.session.index_rows import HIDDEN_KEY, MAX_METADATA_BYTES, merge_m
 from vaka.core.session.snapshot import OpenedSession, read_newer, reopen
 from vaka.core.session.state import SessionState
 from vaka.core.types.control import InputAdded, SessionReverted, SessionUpdated
-from vaka.core.types.errors import Busy, Corrupt, HeadMoved, InvalidInput, NotFound
+from vaka.core.types.errors import AccessDenied, Busy, Corrupt, HeadMoved, InvalidInput, NotFound
 from vaka.core.types.event import Body, Event
 from vaka.core.types.ids import Cursor, EventScope, SessionId, TurnId
 from vaka.core.types.message import replace_surrogates
@@ -169,6 +169,14 @@ def make_update(
     if metadata and HIDDEN_KEY in metadata:
         raise InvalidInput(f"the key {HIDDEN_KEY!r} of the metadata is reserved for deleted messages; leave it out")
     return SessionUpdated(title=title, owner=owner, tags=kept, metadata=dict(metadata) if metadata else None, by=by)
+
+
+async def require_owner(store: Store, session: SessionId, owner: str) -> None:
+    """Raise ``AccessDenied`` if a session exists and belongs to another owner, or to none."""
+    make_update(None, owner, None, None, "")
+    info = await store.sessions.find(session)
+    if info is not None and info.owner != owner:
+        raise AccessDenied(f"session {session!r} does not belong to the owner {owner!r}")
 
 
 def check_update(

@@ -20,7 +20,7 @@ from vaka.core.types.progress import ToolStarted, TurnStarted
 from vaka.memory.processors import Composite, MessageLimit, ThreadOptions
 from vaka.memory.threads import thread_of
 from vaka.runtime.genx_import import write_imported
-from vaka.runtime.options import Response, UserInput
+from vaka.runtime.options import Response, UserInput, is_response
 from vaka.runtime.session import Session
 from vaka.runtime.session_edits import TimedEntry, delete_session
 from vaka.runtime.thread_deletion import compose_deletion, deletion_entries
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from vaka.runtime.runtime import Runtime
 
 
-def apply_options(agent: Agent[Any], options: ThreadOptions) -> Agent[Any]:
+def apply_options(agent: Agent[Any, Any], options: ThreadOptions) -> Agent[Any, Any]:
     """Return the agent with what options add to it. Raises ``InvalidInput``."""
     changed = copy.copy(agent)
     changed.middleware = (*agent.middleware, *options.make_middleware())
@@ -62,7 +62,7 @@ async def run_in_thread(
     except (Suspended, Interrupted, Cancelled):
         raise
     except TurnError as error:
-        if isinstance(error.result, Response):
+        if is_response(error.result):
             with suppress(Busy):  # the next turn has begun
                 await _take_back(runtime, session, error.result.turn_id)
         raise

@@ -62,7 +62,7 @@ class Threads:
 
     def __init__(self, runtime: "Runtime", drivers: "SessionDrivers") -> None:
         self._runtime, self._drivers, self._store = runtime, drivers, runtime.store
-        self._agent: Agent[Any] = Agent("threads")
+        self._agent: Agent[Any, Any] = Agent("threads")
         """That of edits, which run no turn."""
         self._turn_locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
@@ -256,7 +256,7 @@ class Threads:
         return await read_stats(self._store, await self._find_owned(thread_id, resource_id))
 
     async def generate_with_memory(
-        self, agent: Agent[Any], thread_id: str, prompt: UserInput,
+        self, agent: Agent[Any, Any], thread_id: str, prompt: UserInput,
         memory: "ThreadOptions | Mapping[str, Any] | None" = None, *, resource_id: str | None = None,
         **keywords: Unpack[TurnKeywords],
     ) -> Response:  # fmt: skip

@@ -1,7 +1,7 @@
 """The events of one turn: found among those of the session, streamed to a caller, and folded into its ``Response``."""
 
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Sequence
-from typing import Self
+from typing import Any, Generic, Self
 
 import msgspec
 
@@ -16,6 +16,7 @@ from vaka.core.types.event import Event
 from vaka.core.types.ids import AgentPath, Cursor, SessionId
 from vaka.core.types.message import Content, text_of
 from vaka.core.types.monitor import ScriptAnswered
+from vaka.core.types.type_parameters import Out_co
 from vaka.runtime import lazy
 from vaka.runtime.options import ModeContext, Request, Response
 
@@ -110,7 +111,7 @@ class TurnCollector:
         """Use a text of the answer that was read elsewhere, in place of its beginning in the last event."""
         self._full_text = text
 
-    def summarize(self) -> Response:
+    def summarize(self) -> Response[Any]:
         """Return the response of the turn, whether it succeeded or not."""
         if self.withdrawn:
             error = "the input was withdrawn"
@@ -128,7 +129,7 @@ class TurnCollector:
             error=getattr(body, "message", "") or getattr(body, "note", ""),
         )  # fmt: skip
 
-    def to_response(self) -> Response:
+    def to_response(self) -> Response[Any]:
         """Return the response. Raises ``TurnError`` for a turn that failed, was cancelled or interrupted."""
         summary = self.summarize()
         if summary.stop in ("end", "limit"):
@@ -187,7 +188,7 @@ class _AnswerTexts:
         yield text
 
 
-class TurnStream:
+class TurnStream(Generic[Out_co]):
     """The events of one turn, as an async iterator and as an async context manager.
 
     ``async for event in session.stream("…")`` reads the events. ``async with session.stream("…") as turn`` also
@@ -198,7 +199,7 @@ class TurnStream:
     def __init__(
         self,
         open_reader: Callable[[], Awaitable[tuple[TurnReader | None, TurnCollector]]],
-        finish: Callable[[Response], Response],
+        finish: Callable[[Response[Any]], Response[Out_co]],
     ) -> None:
         self._open_reader, self._finish = open_reader, finish
         self._collector: TurnCollector | None = None
@@ -221,11 +222,11 @@ class TurnStream:
         """Stop reading. The turn goes on."""
         await self._events.aclose()
 
-    def with_request(self, request: Request, mode: ModeContext | None) -> Self:
+    def with_request(self, request: Request[Any], mode: ModeContext | None) -> Self:
         """Add the key, mode and tags of a request to the response."""
         finish = self._finish
 
-        def finish_request(response: Response) -> Response:
+        def finish_request(response: Response[Any]) -> Response[Out_co]:
             key = self._collector.key if self._collector is not None else ""
             return msgspec.structs.replace(
                 finish(response), request_id=key, mode=request.mode or mode, tags=dict(request.tags)
@@ -235,7 +236,7 @@ class TurnStream:
         return self
 
     @property
-    def response(self) -> Response:
+    def response(self) -> Response[Out_co]:
         """The response of the turn, once its last event was read.
 
         Raises ``InvalidInput`` before that, ``NotFound`` if the session has no turn to resume, and ``TurnError`` for a
@@ -247,7 +248,7 @@ class TurnStream:
             raise InvalidInput("the turn has no response yet: read its events to the end, or await turn.wait()")
         return self._finish(self._collector.to_response())
 
-    async def wait(self) -> Response:
+    async def wait(self) -> Response[Out_co]:
         """Read the remaining events and return the response. Raises ``TurnError`` as ``response`` does."""
         async for _ in self._events:
             pass

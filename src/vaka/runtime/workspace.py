@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from vaka.agents.react import Agent, AgentTool
+from vaka.agents.react import Agent, is_agent_tool
 from vaka.core.types.control import RunSettings, SessionWorkspace
 from vaka.core.types.errors import InvalidInput
 from vaka.core.types.message import replace_surrogates
@@ -39,13 +39,13 @@ def describe_folder(root: str, directories: tuple[str, ...] = ()) -> SessionWork
     return SessionWorkspace(root=real, directories=added, device=found.st_dev, inode=found.st_ino, host=host)
 
 
-def works_in_folder(agent: Agent[Any]) -> bool:
+def works_in_folder(agent: Agent[Any, Any]) -> bool:
     """Return whether an agent or one of its child agents has built-in tools that read, change or run files."""
     waiting: list[Any] = [agent]
     seen: set[int] = set()
     while waiting:
         tool = waiting.pop()
-        tool = tool.agent if isinstance(tool, AgentTool) else tool
+        tool = tool.agent if is_agent_tool(tool) else tool
         if id(tool) in seen:
             continue
         seen.add(id(tool))

@@ -15,16 +15,17 @@ from collections.abc import Callable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
 from types import CoroutineType, TracebackType
-from typing import Any, Generic, ParamSpec, TypeAlias, TypeGuard, TypeVar, get_args, overload
+from typing import Any, Concatenate, Generic, ParamSpec, Protocol, TypeAlias, TypeGuard, TypeVar, get_args, overload
 
 import msgspec
 
 from vaka.core.ports.tool import Tool, ToolContext
 from vaka.core.types.errors import InvalidInput
 from vaka.core.types.ids import JSON, CallId
-from vaka.core.types.keywords import unknown_keyword_error
+from vaka.core.types.keywords import Unset, unknown_keyword_error
 from vaka.core.types.message import FailureReason, Part, Text, ToolResult, replace_surrogates
 from vaka.core.types.tool import Effect, InvalidArguments, ParsedArguments, ToolSpec
+from vaka.core.types.type_parameters import DefaultParameters, Deps_contra
 from vaka.tools.arguments import ArgumentReader
 from vaka.tools.schema.json_schema import encode_unknown
 from vaka.tools.schema.json_types import CONVERSION_ERRORS, is_object
@@ -228,7 +229,11 @@ P = ParamSpec("P")
 
 R = TypeVar("R")
 
-_UNSET: Any = object()
+D = TypeVar("D")
+
+S = TypeVar("S")
+
+_UNSET: Any = Unset()
 
 _EFFECTS: tuple[str, ...] = get_args(Effect)
 
@@ -286,7 +291,7 @@ class _DefinitionCell:
     definition: _ToolDefinition | None = None
 
 
-class FunctionTool(Generic[P, R]):
+class FunctionTool(DefaultParameters, Generic[P, R, Deps_contra]):
     """A tool that is a Python function; calling it calls the function."""
 
     def __init__(
@@ -310,7 +315,7 @@ class FunctionTool(Generic[P, R]):
     def __repr__(self) -> str:
         return f"FunctionTool({self.name!r})"
 
-    def __get__(self, instance: object, owner: type | None = None) -> "FunctionTool[..., Any]":
+    def __get__(self, instance: object, owner: type | None = None) -> "FunctionTool[..., Any, Deps_contra]":
         """Return the tool of an object's method, as the function itself would bind."""
         bind = getattr(self.function, "__get__", None)
         function = bind(instance, owner) if bind is not None else self.function
@@ -333,7 +338,7 @@ class FunctionTool(Generic[P, R]):
         """Return the arguments ``raw`` stands for, or what is wrong with them."""
         return (self._cell.definition or self._load_definition()).argument_reader.read(raw)
 
-    async def call(self, context: ToolContext, arguments: dict[str, Any]) -> ToolReturn:
+    async def call(self, context: ToolContext[Deps_contra], arguments: dict[str, Any]) -> ToolReturn:
         """Call the function and return its result as content or JSON data."""
         definition = self._cell.definition or self._load_definition()
         try:
@@ -405,20 +410,57 @@ def _parameters_schema(signature: ToolSignature, given: dict[str, Any] | None, n
         return signature.json_schema()
 
 
-@overload
-def tool(
-    fn: Callable[P, R], /, *, name: str | None = None, description: str | None = None, effect: Effect = "once",
-    timeout: float | None = ..., poll: bool = False, parameters: dict[str, Any] | None = None,
-    validate_output: bool = False,
-) -> FunctionTool[P, R]: ...  # fmt: skip
+class ToolDecorator(Protocol):
+    """What ``@tool(…)`` returns: it makes a tool of a function."""
+
+    @overload
+    def __call__(
+        self, fn: Callable[Concatenate[ToolContext[D], P], R], /
+    ) -> FunctionTool[Concatenate[ToolContext[D], P], R, D]: ...
+
+    @overload
+    def __call__(
+        self, fn: Callable[Concatenate[S, ToolContext[D], P], R], /
+    ) -> FunctionTool[Concatenate[S, ToolContext[D], P], R, D]: ...
+
+    @overload
+    def __call__(self, fn: Callable[P, R], /) -> FunctionTool[P, R, object]: ...
 
 
 @overload
 def tool(
-    fn: None = None, /, *, name: str | None = None, description: str | None = None, effect: Effect = "once",
+    fn: Callable[Concatenate[ToolContext[D], P], R], /, *,
+    name: str | None = None, description: str | None = None, effect: Effect = "once",
     timeout: float | None = ..., poll: bool = False, parameters: dict[str, Any] | None = None,
     validate_output: bool = False,
-) -> Callable[[Callable[P, R]], FunctionTool[P, R]]: ...  # fmt: skip
+) -> FunctionTool[Concatenate[ToolContext[D], P], R, D]: ...  # fmt: skip
+
+
+@overload
+def tool(
+    fn: Callable[Concatenate[S, ToolContext[D], P], R], /, *,
+    name: str | None = None, description: str | None = None, effect: Effect = "once",
+    timeout: float | None = ..., poll: bool = False, parameters: dict[str, Any] | None = None,
+    validate_output: bool = False,
+) -> FunctionTool[Concatenate[S, ToolContext[D], P], R, D]: ...  # fmt: skip
+
+
+@overload
+def tool(
+    fn: Callable[P, R], /, *,
+    name: str | None = None, description: str | None = None, effect: Effect = "once",
+    timeout: float | None = ..., poll: bool = False, parameters: dict[str, Any] | None = None,
+    validate_output: bool = False,
+) -> FunctionTool[P, R, object]: ...  # fmt: skip
+
+
+@overload
+def tool(
+    fn: None = None, /, *,
+    name: str | None = None, description: str | None = None, effect: Effect = "once",
+    timeout: float | None = ..., poll: bool = False, parameters: dict[str, Any] | None = None,
+    validate_output: bool = False,
+) -> ToolDecorator: ...  # fmt: skip
 
 
 def tool(fn: Callable[..., Any] | None = None, /, **options: Any) -> Any:

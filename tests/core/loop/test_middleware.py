@@ -26,7 +26,7 @@ from vaka.core.types.ids import CallId, MessageId
 from vaka.core.types.message import AssistantMessage, CallRef, Text, ToolCall, ToolMessage, ToolResult, UserMessage
 from vaka.core.types.progress import MessageCompleted, StepStarted
 from vaka.stores.memory import MemoryStore
-from vaka.testing.models import ScriptedModel, call, calls, say
+from vaka.testing.models import ScriptedModel, call, calls, fail, say
 
 POINTS = ("before_agent", "before_model", "after_model", "before_tool", "after_tool", "after_agent")
 
@@ -277,7 +277,30 @@ async def test_middleware_that_returns_none_raises_a_clear_error(point: str) -> 
 
     log = await run_with_middleware(ScriptedModel(call("look"), say("done")), middleware_at(point, forgets))
     said_so = results_by_call(log)["call_1"].text if point == "before_tool" else last_body(log).message
-    assert said_so.startswith("middleware 'mine' returned None, expected one of ")
+    assert said_so.startswith(f"{point} of middleware 'mine' returned None, expected ")
+    assert said_so.endswith("; end it with a return statement")
+
+
+async def test_an_after_agent_that_returns_none_is_reported_by_a_turn_that_fails_for_another_reason() -> None:
+    async def forgets(*_: Any) -> Any:
+        return None
+
+    log = await run_with_middleware(ScriptedModel(fail(400, "too hot")), middleware_at("after_agent", forgets))
+    assert last_body(log).code == "model_refused"
+    assert last_body(log).message == (
+        "too hot (status 400); after_agent failed: after_agent of middleware 'mine' returned None, expected Outcome; "
+        "end it with a return statement"
+    )
+
+
+@pytest.mark.parametrize("point", POINTS)
+async def test_a_middleware_function_that_is_not_async_raises_a_clear_error(point: str) -> None:
+    def returns(*given: Any) -> Any:
+        return given[-1]
+
+    log = await run_with_middleware(ScriptedModel(call("look"), say("done")), middleware_at(point, returns))
+    said_so = results_by_call(log)["call_1"].text if point == "before_tool" else last_body(log).message
+    assert said_so == f"{point} of middleware 'mine' must be an async function"
 
 
 @pytest.mark.parametrize("point", POINTS)

@@ -85,7 +85,7 @@ class Route(msgspec.Struct, frozen=True):
     """The agent that runs when one of the rules matches."""
 
     rules: Sequence[str]
-    agent: Agent[Any]
+    agent: Agent[Any, Any]
 
 
 class MatchAgent(Agent):
@@ -104,7 +104,7 @@ class MatchAgent(Agent):
         *,
         rules: Sequence[MatchRule | Mapping[str, Any]],
         routes: Sequence[Route],
-        default: Agent[Any] | None = None,
+        default: Agent[Any, Any] | None = None,
         matcher: Matcher | Literal["offline", "offline-first"] | None = None,
         model: "Model | str | None" = None,
         template: str | None = None,
@@ -168,8 +168,8 @@ class MatchAgent(Agent):
         return f"MatchAgent({self.name!r})"
 
 
-def _routes_by_rule(name: str, compiled: CompiledRules, routes: Sequence[Route]) -> dict[str, Agent[Any]]:
-    agents: dict[str, Agent[Any]] = {}
+def _routes_by_rule(name: str, compiled: CompiledRules, routes: Sequence[Route]) -> dict[str, Agent[Any, Any]]:
+    agents: dict[str, Agent[Any, Any]] = {}
     for number, route in enumerate(routes):
         where = f"agent {name}: route[{number}]"
         if not route.rules or isinstance(route.rules, str):
@@ -187,8 +187,8 @@ def _routes_by_rule(name: str, compiled: CompiledRules, routes: Sequence[Route])
     return agents
 
 
-def _agents_by_name(name: str, agents: Iterable[Agent[Any]]) -> dict[str, Agent[Any]]:
-    found: dict[str, Agent[Any]] = {}
+def _agents_by_name(name: str, agents: Iterable[Agent[Any, Any]]) -> dict[str, Agent[Any, Any]]:
+    found: dict[str, Agent[Any, Any]] = {}
     for agent in agents:
         if found.setdefault(agent.name, agent) is not agent:
             raise InvalidInput(f"agent {name}: two agents are named {agent.name!r}; give each its own name")
@@ -489,7 +489,7 @@ def _has_script_ended(turn: Turn, path: AgentPath) -> bool:
     return next(ends, None) not in OPEN_OUTCOMES
 
 
-def routers_of(agent: "Agent[Any]") -> set[str]:
+def routers_of(agent: "Agent[Any, Any]") -> set[str]:
     """Return the names of an agent and of the agents of its routes that are routers, for the encoders of ``views``."""
     if not isinstance(agent, MatchAgent):
         return set()

@@ -3,7 +3,7 @@
 import inspect
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Any, TypeAlias, cast
+from typing import Any, Generic, TypeAlias, cast
 
 from vaka.core.budget import Budget
 from vaka.core.decisions.permission import Permissions
@@ -25,6 +25,7 @@ from vaka.core.types.errors import InvalidInput
 from vaka.core.types.ids import JSON, CallId, EventScope
 from vaka.core.types.limits import Limits
 from vaka.core.types.message import Usage
+from vaka.core.types.type_parameters import Deps_co
 
 Instructions: TypeAlias = "str | Callable[[Turn], str | Awaitable[str]]"
 """A system prompt: a text, or a function that makes one at the start of each turn."""
@@ -63,7 +64,7 @@ class Recipe:
         return DigestedText(text)
 
 
-class Turn:
+class Turn(Generic[Deps_co]):
     """The run of one agent in one turn: its log, state, tools, budget and stop signal."""
 
     def __init__(
@@ -93,7 +94,7 @@ class Turn:
         self.timer = Timer(self.limits.timeout, lambda: stop.trigger("limit", "time"), parent_timer)
         self.budget: Budget = Budget(self.limits, log, scope, recipe.name, parent.budget if parent else None)
         """Pays for its model calls, together with the budgets of the parents."""
-        self.deps: Any = parent.deps if parent is not None else None
+        self.deps: Deps_co = parent.deps if parent is not None else cast("Any", None)
         """Dependencies of tools and instructions; they are never written to the log."""
         self.metadata: Mapping[str, Any] = parent.metadata if parent is not None else {}
         self.conversations: dict[CallId, str] | None = None

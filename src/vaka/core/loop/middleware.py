@@ -10,21 +10,22 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from functools import cached_property
 from types import NoneType
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import msgspec
 
+from vaka.core.messages.middleware_value import PointCall, await_value
 from vaka.core.messages.tool_result import as_result
 from vaka.core.ports.model import Prompt
 from vaka.core.ports.tool import Tool
-from vaka.core.session.stop import TimeExceeded, await_bounded
 from vaka.core.types.context import CompactionRequest, ContextCompacted
 from vaka.core.types.control import ApprovalRequested
 from vaka.core.types.ending import Answer, Outcome, Reject
-from vaka.core.types.errors import MIDDLEWARE_NOTE, InvalidInput, MiddlewareError
+from vaka.core.types.errors import InvalidInput, MiddlewareError
 from vaka.core.types.event import Body
 from vaka.core.types.message import AssistantMessage, Content, ToolCall, ToolResult
 from vaka.core.types.tool import Allow, Ask, Deny
+from vaka.core.types.type_parameters import Deps_contra
 
 if TYPE_CHECKING:
     from vaka.core.loop.context import Turn
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
 _T = TypeVar("_T")
 
 
-class Middleware:
+class Middleware(Generic[Deps_contra]):
     """Base class; override only the points you need. Share values between middlewares of one run in ``turn.values``."""
 
     inherited: tuple[str, ...] = ("before_tool", "before_approval", "after_tool")
@@ -59,52 +60,54 @@ class Middleware:
         """Return tools that are added to those of the agent."""
         return ()
 
-    async def before_agent(self, turn: "Turn", content: Content) -> Content | Answer | Reject:
+    async def before_agent(self, turn: "Turn[Deps_contra]", content: Content) -> Content | Answer | Reject:
         """See and change the input of the turn, answer it, or reject it.
 
         Runs again when a turn is resumed, with the input that is in the log; its return value is then ignored.
         """
         return content
 
-    async def before_step(self, turn: "Turn") -> Sequence[Body]:
+    async def before_step(self, turn: "Turn[Deps_contra]") -> Sequence[Body]:
         """Act between steps, when no call is open; the events returned are written with ``step.started``."""
         return ()
 
-    async def after_step(self, turn: "Turn") -> str:
+    async def after_step(self, turn: "Turn[Deps_contra]") -> str:
         """See a step whose calls all have results; a returned text ends the turn, with that text as the limit."""
         return ""
 
-    async def context_too_long(self, turn: "Turn") -> Sequence[Body]:
+    async def context_too_long(self, turn: "Turn[Deps_contra]") -> Sequence[Body]:
         """Act when the provider has refused the prompt for its length; after the events returned it is asked again."""
         return ()
 
-    async def before_compaction(self, turn: "Turn", request: CompactionRequest) -> CompactionRequest:
+    async def before_compaction(self, turn: "Turn[Deps_contra]", request: CompactionRequest) -> CompactionRequest:
         """See and change the request to compact the context: its instructions, or ``skip`` with a reason."""
         return request
 
-    async def after_compaction(self, turn: "Turn", event: ContextCompacted) -> None:
+    async def after_compaction(self, turn: "Turn[Deps_contra]", event: ContextCompacted) -> None:
         """See a compaction, before it is written."""
 
-    async def tools_for_step(self, turn: "Turn") -> Sequence[Tool]:
+    async def tools_for_step(self, turn: "Turn[Deps_contra]") -> Sequence[Tool]:
         """Return tools that the agent has from its next model call on, besides its own; the same ones if none changed.
 
         Of two tools with one name, the agent's own wins, then the first.
         """
         return ()
 
-    async def prompt_for_step(self, turn: "Turn") -> str:
+    async def prompt_for_step(self, turn: "Turn[Deps_contra]") -> str:
         """Return a text that follows the instructions in the system prompt of the next model call."""
         return ""
 
-    async def before_model(self, turn: "Turn", prompt: Prompt) -> Prompt | AssistantMessage:
+    async def before_model(self, turn: "Turn[Deps_contra]", prompt: Prompt) -> Prompt | AssistantMessage:
         """See and change the prompt; a message returned instead is the answer, and ``after_model`` does not run."""
         return prompt
 
-    async def after_model(self, turn: "Turn", message: AssistantMessage) -> AssistantMessage:
+    async def after_model(self, turn: "Turn[Deps_contra]", message: AssistantMessage) -> AssistantMessage:
         """See and change a complete answer, before any of its calls runs."""
         return message
 
-    async def before_tool(self, turn: "Turn", call: ToolCall) -> ToolCall | ToolResult | Allow | Ask | Deny:
+    async def before_tool(
+        self, turn: "Turn[Deps_contra]", call: ToolCall
+    ) -> ToolCall | ToolResult | Allow | Ask | Deny:
         """See a call with valid arguments; change it, answer it, allow it, ask a person, or refuse it.
 
         ``Allow`` answers the questions of rules, but not those about protected paths, and no ``Ask`` of middleware.
@@ -112,19 +115,19 @@ class Middleware:
         """
         return call
 
-    async def before_approval(self, turn: "Turn", request: ApprovalRequested) -> Allow | Deny | None:
+    async def before_approval(self, turn: "Turn[Deps_contra]", request: ApprovalRequested) -> Allow | Deny | None:
         """Decide about a call instead of a person who would be asked, or return ``None`` to have the person asked."""
         return None
 
-    async def after_tool(self, turn: "Turn", call: ToolCall, result: ToolResult) -> ToolResult:
+    async def after_tool(self, turn: "Turn[Deps_contra]", call: ToolCall, result: ToolResult) -> ToolResult:
         """See and change the result of a call, before the model sees it."""
         return result
 
-    async def before_stop(self, turn: "Turn", text: str) -> str:
+    async def before_stop(self, turn: "Turn[Deps_contra]", text: str) -> str:
         """See the final answer; the model reads a returned text and goes on, ``Limits.max_continuations`` times."""
         return ""
 
-    async def after_agent(self, turn: "Turn", outcome: Outcome) -> Outcome:
+    async def after_agent(self, turn: "Turn[Deps_contra]", outcome: Outcome) -> Outcome:
         """See how the agent ended. Always runs, also after an error or a stop.
 
         A turn that is suspended, or whose store has failed, has not ended: this runs when it is resumed and ends.
@@ -174,7 +177,7 @@ class MiddlewareChain:
 
     async def before_agent(self, turn: "Turn", content: Content) -> Content | Answer | Reject:
         for m in self._by_point["before_agent"]:
-            value = await self._run_one(m, turn, m.before_agent(turn, content), tuple, Answer, Reject)
+            value = await self._call(m, turn, "before_agent", m.before_agent(turn, content), tuple, Answer, Reject)
             if isinstance(value, Answer | Reject):
                 return value
             content = value
@@ -184,40 +187,43 @@ class MiddlewareChain:
         """Return the events of all middlewares. A stop does not cancel the point, because it may write to the log."""
         events: list[Body] = []
         for m in self._by_point[point]:
-            events += await self._run_one(m, None, getattr(m, point)(turn), tuple, list)
+            events += await self._call(m, None, point, getattr(m, point)(turn), tuple, list)
         return events
 
     async def before_compaction(self, turn: "Turn", request: CompactionRequest) -> CompactionRequest:
         for m in self._by_point["before_compaction"]:
-            request = await self._run_one(m, turn, m.before_compaction(turn, request), CompactionRequest)
+            work = m.before_compaction(turn, request)
+            request = await self._call(m, turn, "before_compaction", work, CompactionRequest)
         return request
 
     async def after_compaction(self, turn: "Turn", event: ContextCompacted) -> None:
         for m in self._by_point["after_compaction"]:
-            await self._run_one(m, None, m.after_compaction(turn, event), NoneType)
+            await self._call(m, None, "after_compaction", m.after_compaction(turn, event), NoneType)
 
     async def after_step(self, turn: "Turn") -> str:
         """Run all middlewares; return the first limit."""
         limit = ""
         for m in self._by_point["after_step"]:
-            limit = limit or await self._run_one(m, None, m.after_step(turn), str)
+            limit = limit or await self._call(m, None, "after_step", m.after_step(turn), str)
         return limit
 
     async def tools_for_step(self, turn: "Turn") -> tuple[Tool, ...]:
         """Return the tools of all middlewares."""
         tools: list[Tool] = []
         for m in self._by_point["tools_for_step"]:
-            tools += await self._run_one(m, turn, m.tools_for_step(turn), tuple, list)
+            tools += await self._call(m, turn, "tools_for_step", m.tools_for_step(turn), tuple, list)
         return tuple(tools)
 
     async def prompt_for_step(self, turn: "Turn") -> str:
         """Return the texts of all middlewares, in their order."""
-        texts = [await self._run_one(m, turn, m.prompt_for_step(turn), str) for m in self._by_point["prompt_for_step"]]
+        texts = list[str]()
+        for m in self._by_point["prompt_for_step"]:
+            texts.append(await self._call(m, turn, "prompt_for_step", m.prompt_for_step(turn), str))
         return "\n\n".join(text for text in texts if text)
 
     async def before_model(self, turn: "Turn", prompt: Prompt) -> Prompt | AssistantMessage:
         for m in self._by_point["before_model"]:
-            value = await self._run_one(m, turn, m.before_model(turn, prompt), Prompt, AssistantMessage)
+            value = await self._call(m, turn, "before_model", m.before_model(turn, prompt), Prompt, AssistantMessage)
             if isinstance(value, AssistantMessage):
                 return value
             prompt = value
@@ -225,7 +231,7 @@ class MiddlewareChain:
 
     async def after_model(self, turn: "Turn", message: AssistantMessage) -> AssistantMessage:
         for m in self._by_point["after_model"]:
-            message = await self._run_one(m, turn, m.after_model(turn, message), AssistantMessage)
+            message = await self._call(m, turn, "after_model", m.after_model(turn, message), AssistantMessage)
         return message
 
     async def before_tool(
@@ -234,7 +240,8 @@ class MiddlewareChain:
         """Return the call with all changes, the value that ends it, and the first ``Ask``, or else an ``Allow``."""
         verdict: Ask | Allow | None = None
         for m in self._by_point["before_tool"]:
-            value = await self._run_one(m, turn, m.before_tool(turn, call), ToolCall, ToolResult, Deny, Ask, Allow)
+            work = m.before_tool(turn, call)
+            value = await self._call(m, turn, "before_tool", work, ToolCall, ToolResult, Deny, Ask, Allow)
             if isinstance(value, ToolResult | Deny):
                 return call, value, None
             if isinstance(value, Ask | Allow):
@@ -252,19 +259,20 @@ class MiddlewareChain:
         found: Allow | Deny | None = None
         for m in self._by_point["before_approval"]:
             if not isinstance(found, Deny):
-                found = await self._run_one(m, turn, m.before_approval(turn, request), Allow, Deny, NoneType) or found
+                work = m.before_approval(turn, request)
+                found = await self._call(m, turn, "before_approval", work, Allow, Deny, NoneType) or found
         return found
 
     async def after_tool(self, turn: "Turn", call: ToolCall, result: ToolResult) -> ToolResult:
         for m in self._by_point["after_tool"]:
-            value = await self._run_one(m, None, m.after_tool(turn, call, result), ToolResult)
+            value = await self._call(m, None, "after_tool", m.after_tool(turn, call, result), ToolResult)
             result = as_result(call.id, value)
         return result
 
     async def before_stop(self, turn: "Turn", text: str) -> tuple[str, str]:
         """Return the first text that continues the agent, and the name of its middleware."""
         for m in self._by_point["before_stop"]:
-            if more := await self._run_one(m, turn, m.before_stop(turn, text), str):
+            if more := await self._call(m, turn, "before_stop", m.before_stop(turn, text), str):
                 return more, m.name
         return "", ""
 
@@ -272,7 +280,7 @@ class MiddlewareChain:
         """Run all middlewares, also after one has failed; return the first error."""
         failed: BaseException | None = None
         for m in self._by_point["after_agent"]:
-            work = self._run_one(m, None, m.after_agent(turn, outcome), Outcome)
+            work = self._call(m, None, "after_agent", m.after_agent(turn, outcome), Outcome)
             value = (await asyncio.gather(work, return_exceptions=True))[0]
             if isinstance(value, BaseException):
                 failed = failed or value
@@ -280,19 +288,7 @@ class MiddlewareChain:
                 outcome = value
         return outcome, failed
 
-    async def _run_one(self, middleware: Middleware, turn: "Turn | None", work: Awaitable[_T], *kinds: type) -> _T:
-        """Await one point of one middleware and check the type of its value; add its name as a note to an error.
-
-        A stop of ``turn`` cancels the work; without ``turn`` it runs to its end.
-        """
-        try:
-            value = await await_bounded(work, self._timeout, turn.stop if turn is not None else None)
-        except TimeExceeded as error:
-            raise MiddlewareError(f"middleware {middleware.name!r} timed out after {self._timeout} s") from error
-        except Exception as error:
-            error.add_note(f"{MIDDLEWARE_NOTE} {middleware.name!r}")
-            raise
-        if not isinstance(value, kinds):
-            names = ", ".join(kind.__name__ for kind in kinds)
-            raise MiddlewareError(f"middleware {middleware.name!r} returned {value!r}, expected one of {names}")
-        return value
+    async def _call(self, m: Middleware, turn: "Turn | None", point: str, work: Awaitable[_T], *kinds: type) -> _T:
+        """Return the value of a point of one middleware; a stop of ``turn`` cancels it, without ``turn`` it runs on."""
+        call = PointCall(m.name, point, self._timeout, kinds)
+        return await await_value(call, work, turn.stop if turn is not None else None)

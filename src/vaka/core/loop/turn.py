@@ -19,7 +19,7 @@ from vaka.core.session.stop import TurnStopped
 from vaka.core.types import progress
 from vaka.core.types.control import InputAdded
 from vaka.core.types.ending import Answer, Ending, Outcome, Reject
-from vaka.core.types.errors import InvalidOutput, Rejected, StoreError, Suspended, TurnError
+from vaka.core.types.errors import InvalidOutput, Rejected, StoreError, Suspended, TurnError, describe_failure
 from vaka.core.types.ids import EventScope, MessageId
 from vaka.core.types.message import Content, Text
 
@@ -163,8 +163,11 @@ async def _run_after_agent(turn: Turn, ending: Ending) -> Ending:
     outcome = Outcome(text=ending.text, stop=ending.kind, limit=ending.limit, error=ending.message)
     outcome, error = await turn.middleware.after_agent(turn, outcome)
     ending = msgspec.structs.replace(ending, text=outcome.text)
-    if error is None or ending.kind != "completed":
+    if error is None:
         return ending
+    if ending.kind != "completed":
+        also = f"after_agent failed: {describe_failure(error)[1]}"
+        return msgspec.structs.replace(ending, message=f"{ending.message}; {also}" if ending.message else also)
     if isinstance(error, TurnStopped) and error.kind == "limit":  # no budget for a model call of a middleware
         return msgspec.structs.replace(ending, limit=ending.limit or error.note)
     return Ending.of_error(error, ending.text)

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 import msgspec
 
@@ -15,15 +15,7 @@ from vaka.core.types.ids import JSON, AgentPath, CallId, Digest, SessionId, Turn
 from vaka.core.types.message import Part, Stored, ToolResult
 from vaka.core.types.progress import OutputStream
 from vaka.core.types.tool import InvalidArguments, ParsedArguments, ToolSpec
-
-if TYPE_CHECKING:
-    from typing_extensions import TypeVar
-
-    DepsT_co = TypeVar("DepsT_co", covariant=True, default=Any)
-else:  # Python 3.11 and 3.12 have no defaults of type variables, and only type checkers need them
-    from typing import TypeVar
-
-    DepsT_co = TypeVar("DepsT_co", covariant=True)
+from vaka.core.types.type_parameters import Deps_co, Deps_contra
 
 SHELL_FOLDER_KEY = "shell.cwd"
 """The session value with the folder that the next command starts in, if it is not the working folder."""
@@ -108,7 +100,7 @@ class World(msgspec.Struct, frozen=True, kw_only=True):
     """The absolute path that relative paths start from."""
 
 
-class ToolContext(Protocol[DepsT_co]):
+class ToolContext(Protocol[Deps_co]):
     """What a running tool has access to: session, files, network, models and people."""
 
     session: SessionId
@@ -126,7 +118,7 @@ class ToolContext(Protocol[DepsT_co]):
     """Values that middleware and tools of this run share; they are not stored."""
 
     @property
-    def deps(self) -> DepsT_co:
+    def deps(self) -> Deps_co:
         """The dependencies given to ``Runtime.open(agent, deps=…)``; they live in this process only."""
         ...
 
@@ -190,7 +182,7 @@ class ToolContext(Protocol[DepsT_co]):
 
 
 @runtime_checkable
-class Tool(Protocol):
+class Tool(Protocol[Deps_contra]):
     """A tool that a model can call.
 
     ``parse`` never raises. An exception of ``call`` becomes a failed result that the model reads. ``call`` is cancelled
@@ -207,7 +199,7 @@ class Tool(Protocol):
         ...
 
     async def call(
-        self, context: ToolContext, arguments: dict[str, Any]
+        self, context: ToolContext[Deps_contra], arguments: dict[str, Any]
     ) -> "ToolResult | Part | Sequence[Part] | JSON":
         """Run the tool. The model reads a string as it is, other data as JSON."""
         ...

@@ -9,6 +9,13 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 
+class Unset:
+    """The default of an argument that is documented elsewhere; signatures show it as ``...``."""
+
+    def __repr__(self) -> str:
+        return "..."
+
+
 def unknown_keyword_error(function: str, name: str, known: Iterable[str]) -> TypeError:
     """Return the error for a keyword argument that a function does not take."""
     near = get_close_matches(name, list(known), n=1)

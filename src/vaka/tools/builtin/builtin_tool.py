@@ -61,7 +61,9 @@ def builtin_tool(
     """Make a built-in tool of a function: ``@builtin_tool("Read", effect="read")``."""
 
     def make(function: Callable[..., Any]) -> BuiltinTool:
-        inner = tool(function, name=name, effect=effect, timeout=timeout, poll=poll, parameters=parameters)
+        inner: FunctionTool[..., Any] = tool(
+            function, name=name, effect=effect, timeout=timeout, poll=poll, parameters=parameters
+        )
         return BuiltinTool(inner, f"{function.__module__.rpartition('.')[0]}.{function.__name__}")
 
     return make
