@@ -83,7 +83,7 @@ def _expand(folder: str, parts: Sequence[NameMatcher], budget: _Budget) -> Itera
     part, rest = parts[0], parts[1:]
     if isinstance(part, str):
         path = os.path.join(folder, part)  # noqa: PTH118  # many names
-        if os.path.lexists(path):
+        if os.path.lexists(path) or all(isinstance(one, str) for one in rest):  # it may be created
             yield from _expand(path, rest, budget)
         return
     if part is None:

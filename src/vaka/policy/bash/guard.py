@@ -52,12 +52,15 @@ class FolderTracker:
     def __init__(self) -> None:
         self.possible: tuple[str, ...] | None = ("",)
 
-    def change_folder(self, word: Word | None) -> None:
+    def change_folder(self, word: Word | None, *, certain: bool = False) -> None:
+        """Note a ``cd``; ``certain``: the commands after it run only if it succeeds."""
         path = word.path if word is not None else None
         if path is None or path.startswith("-") or self.possible is None or len(self.possible) >= self.MAX_FOLDERS:
             self.possible = None
             return
-        self.possible = tuple(dict.fromkeys([*self.possible, *(join_path(folder, path) for folder in self.possible)]))
+        changed = [join_path(folder, path) for folder in self.possible]
+        left = certain and not any(folder.startswith("/proc/") for folder in changed)
+        self.possible = tuple(dict.fromkeys(changed if left else [*self.possible, *changed]))
 
     def resolve(self, path: str) -> tuple[str, ...] | None:
         """Return the paths that a path may name, ``None`` when they are unknown."""
@@ -66,7 +69,7 @@ class FolderTracker:
         elif self.possible is None:
             return None
         else:
-            paths = tuple(join_path(folder, path) for folder in self.possible)
+            paths = tuple(_join_below(folder, path) for folder in self.possible)
         return tuple(name for one in paths for name in _names_through_processes(one, self.possible))
 
 
@@ -81,6 +84,11 @@ def _names_through_processes(path: str, folders: tuple[str, ...] | None) -> Iter
         yield from _names_through_processes(f"/{rest}", folders)
     else:
         yield from (join_path(folder, rest or ".") for folder in folders or ("",))
+
+
+def _join_below(folder: str, path: str) -> str:
+    """Return a path in a folder; ``..`` is kept, since a folder may be a link."""
+    return f"{folder}/{path}" if folder and ".." in path.split("/") else join_path(folder, path)
 
 
 def join_path(folder: str, path: str) -> str:
@@ -145,8 +153,8 @@ def iter_operand_paths(
     for words in simple.forms:
         name = base_name(words[0].placeholder_text) if words else ""
         access = find_access(words)
-        if name == "git" and any(word.value in _READING_GIT_COMMANDS for word in words[1:3]):
-            access = [None] * len(words)
+        if name == "git" and _is_reading_git(words):
+            access = [True if word.prefix.startswith("--outp") else None for word in words]
         folders = _folders_of(words)
         for text in _names_in_code(simple, words):
             yield text, False
@@ -165,6 +173,12 @@ def iter_operand_paths(
                 *fill_with_values(word, values),
             ):
                 yield text, writes
+
+
+def _is_reading_git(words: Words) -> bool:
+    """Return whether a command of git leaves its operands as they are, but for the value of ``--output``."""
+    first = [word.value for word in words[1:3]]
+    return not {"worktree", "submodule", "bundle"} & {*first} and any(value in _READING_GIT_COMMANDS for value in first)
 
 
 _CODE_STRING = re.compile(r"""(["'])([^"'\n]{1,256})\1""")

@@ -25,7 +25,7 @@ from vaka.policy.bash.parse.syntax import (
     literal_word,
 )
 from vaka.policy.bash.parse.variables import DECLARATION_BUILTINS, is_safe_variable, is_unsafe_variable
-from vaka.policy.bash.possible_files import PossibleFiles
+from vaka.policy.bash.possible_files import PossibleFiles, use_in_unknown_folder
 from vaka.policy.bash.profile import check_cd, find_read_files, is_below
 from vaka.policy.bash.rules import SYNTAX_LAYER, CommandRule, CommandRules, strictest_finding
 from vaka.policy.decision import (
@@ -127,7 +127,8 @@ class _ScriptJudge(msgspec.Struct, kw_only=True):
             operands = [word for word in simple.words[1:] if word.value not in {"-P", "-L", "--"}]
             target = operands[0] if operands else literal_word("~")
             known = simple.name == "cd" or (simple.name == "pushd" and bool(operands))
-            self.folders.change_folder(target if known else None)
+            certain = self.script.stops_at_failure and len(operands) == len(simple.words) - 1
+            self.folders.change_folder(target if known else None, certain=certain)
         return finding
 
     def _judge_undenied(self, index: int, asked: Finding | None) -> Finding:
@@ -223,8 +224,10 @@ class _ScriptJudge(msgspec.Struct, kw_only=True):
         may_use = self.folder_rules.may_use
         if may_use is None or not self.folder_rules.restrict_files:
             return
-        for operand in self.possible_files.find(index, files, at_start=self.folders.possible == ("",)):
+        for operand in self.possible_files.find(index, files, self.folders.possible):
             use = operand.use._replace(word=operand.use.word or operand.folder.source)
+            if self.folders.possible is None:
+                use = use_in_unknown_folder(operand.folder.path or ".", use)
             for text in self._folders_of(operand.folder, use):
                 verdicts = (may_use(text, one) for one in self._resolve_destinations(operand.destination, use))
                 yield from (Finding.from_verdict(verdict) for verdict in verdicts if not isinstance(verdict, Allow))

@@ -3,7 +3,7 @@
 import os
 import posixpath
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from fnmatch import translate
 from functools import partial
 from itertools import product
@@ -28,9 +28,11 @@ from vaka.policy.bash.written_operands import (
     find_changed_folder,
     find_changed_folders,
     find_placements,
+    find_sed_outputs,
     find_written_words,
 )
 from vaka.policy.decision import FolderUse, NameMatcher, Scope
+from vaka.policy.git_index import find_repository
 
 _MAX_ALTERNATIVES = 64
 _MAX_DEPTH = 4
@@ -64,18 +66,22 @@ class PossibleFiles:
         self._dotglob = "dotglob" in script.text
         self._flags = re.IGNORECASE if "nocaseglob" in script.text else re.NOFLAG
 
-    def find(self, index: int, files: Sequence[Word] | None, *, at_start: bool = True) -> Iterator[RecursiveOperand]:
+    def find(
+        self, index: int, files: Sequence[Word] | None, folders: Sequence[str] | None
+    ) -> Iterator[RecursiveOperand]:
         """Yield the files that a command may print, copy or change.
 
-        ``files`` are the words that it reads, if known; ``at_start``: whether it runs in the first folder for certain.
+        ``files`` are the words that it reads, if known; ``folders`` those in which it may run, relative to the first.
         """
         simple = self._script.commands[index]
         bodies = [item.body for item in simple.redirections if item.body is not None]
-        exists = self._exists if at_start else _is_unknown_name
+        exists = self._exists if folders == ("",) else _is_unknown_name
         for number, words in enumerate(simple.forms):
             yield from find_recursive_operands(words, exists)
             yield from self._find_in_form(words, bodies, index, files if number == 0 else None)
             yield from self._find_changes(words, bodies, index)
+            if folders is None:
+                yield from _find_known_names(words, files if number == 0 else None)
         for redirection in simple.redirections:
             if redirection.operator == "<" or redirection.writes:
                 yield from self._files_of(redirection.target, index, writes=redirection.writes)
@@ -106,6 +112,9 @@ class PossibleFiles:
         name = base_name(words[0].guess or "") if words else ""
         for word in find_written_words(words):
             yield from self._files_of(word, index, writes=True)
+        for output in find_sed_outputs(words):
+            use = FolderUse(accept_all, writes=True, certain=True, scope="path", word=output)
+            yield RecursiveOperand(literal_word(output), use)
         for placement in find_placements(words):
             yield from self._find_placed(placement, index, contents=name not in {"ln", "gln"})
         if reads_unknown_file(words, bodies) or changes_unknown_file(words, bodies):
@@ -137,7 +146,7 @@ class PossibleFiles:
         if folder.path is None:
             if named:
                 yield from self._files_of(_join_name(folder, name), index, writes=True)
-            if not any(isinstance(piece, str) and piece.strip("/") for piece in folder.pieces[-1:]):
+            if self._may_be_any_folder(folder, index):
                 yield any_file(folder.source, writes=True)
             return
         if source.path is None:
@@ -152,6 +161,15 @@ class PossibleFiles:
                 yield from self._find_contents(source, literal_word(joined))
         if contents and (placement.whole or not named):
             yield from self._find_contents(source, folder)
+
+    def _may_be_any_folder(self, folder: Word, index: int) -> bool:
+        """Return whether a word, whose value is not known, may name any folder."""
+        if len(folder.pieces) == 1 and isinstance(folder.pieces[0], WordExpansion):
+            produced = self._produced_files(folder.pieces[0], index)
+            if produced is not None:
+                return bool(produced)
+        ends = (value[-1] for value in self._values_of(folder, 0) if None in value)
+        return any(end is None or (isinstance(end, str) and not end.strip("/")) for end in ends)
 
     def _find_contents(self, source: Word, folder: Word) -> Iterator[RecursiveOperand]:
         if source.path is not None:
@@ -235,7 +253,23 @@ class PossibleFiles:
             return [(".",)]
         if expansion.kind == "parameter":
             return self._values_of_parameter(expansion.name, depth)
+        if expansion.kind == "command" and len(expansion.producers) == 1:
+            return self._values_of_command(expansion.producers[0], depth)
         return [] if expansion.kind == "process" else [(None,)]
+
+    def _values_of_command(self, words: Words, depth: int) -> list[_Value]:
+        """Return the values that a program prints which changes the text of a path."""
+        name = base_name(words[0].guess or "") if words else ""
+        if name == "mktemp":
+            return [("/tmp/mktemp.XXXXXXXXXX",)]  # noqa: S108  # a new name
+        if name == "git" and [word.value for word in words[1:]] == ["rev-parse", "--show-toplevel"]:
+            return [(find_repository(self._script.start_folder) or None,)] if self._script.start_folder else [(None,)]
+        change = _PATH_PROGRAMS.get(name)
+        operands = [word for word in words[1:] if not word.prefix.startswith("-")]
+        if change is None or len(operands) != 1:
+            return [(None,)]
+        values = self._values_of(operands[0], depth + 1)
+        return [(change("".join(map(str, value))),) if all(map(_is_text, value)) else (None,) for value in values]
 
     def _values_of_parameter(self, name: str, depth: int) -> list[_Value]:
         if name not in self._known_values:
@@ -330,17 +364,78 @@ class PossibleFiles:
         if name == "git" and ("ls-files" in values or "--name-only" in values) and not {"-o", "--others"} & {*values}:
             return [RecursiveOperand(literal_word("."), FolderUse(accept_all, scope="tracked"))]
         listing = any(re.fullmatch(r"-\w*l\w*|--files-with(?:out)?-match(?:es)?", value) for value in values)
-        if listing and name in {"grep", "rg", "ag", "ack"}:
-            return []  # it reads these files itself
-        return None
+        if listing and name in {"grep", "egrep", "fgrep", "rg", "ag", "ack"}:
+            return self._list_searched_files(words)
+        if name == "mktemp":
+            return []  # a new file
+        return self._list_printed_names(words) if name in {"echo", "printf"} else None
+
+    def _list_searched_files(self, words: Words) -> list[RecursiveOperand]:
+        folders = [one for one in find_recursive_operands(words, _is_unknown_name) if one.folder.path is not None]
+        if folders:
+            return folders
+        named = [_name_path(word.value) for word in find_file_operands(words) if word.value is not None]
+        return [*named, *(found for word in find_file_operands(words) for found in self._files_of(word, 0))]
+
+    def _list_printed_names(self, words: Words) -> list[RecursiveOperand] | None:
+        """Return the files whose names ``echo``, or ``printf`` with a plain format, prints."""
+        texts = [word for word in words[1:] if not re.fullmatch(r"-[neE]+|--", word.placeholder_text)]
+        if base_name(words[0].guess or "") == "printf" and texts and "%" in texts[0].placeholder_text:
+            if not _PLAIN_FORMAT.fullmatch(texts[0].placeholder_text):
+                return None
+            texts = texts[1:]
+        known = [word.value.replace("\\n", " ").replace("\\0", " ") for word in texts if word.value is not None]
+        if any("\\" in text or "%" in text for text in known):
+            return None
+        names = [_name_path(name) for text in known for name in text.split()]
+        return [*names, *(found for word in texts if word.value is None for found in self._files_of(word, 0))]
+
+
+def use_in_unknown_folder(path: str, use: FolderUse) -> FolderUse:
+    """Return the use of a path below a folder that is not known."""
+    if path.startswith(("/", "~")) or use.scope in {"anywhere", "object", "objects", "below"}:
+        return use
+    inside = f"/{posixpath.normpath(path)}/" if path.strip("./") else "/"
+    only_changes = use.writes
+    return use._replace(
+        selects=lambda name: inside in f"/{name}/", scope="anywhere", parts=(), certain=False, only_changes=only_changes
+    )
+
+
+def _find_known_names(words: Words, files: Sequence[Word] | None) -> Iterator[RecursiveOperand]:
+    """Yield the files that words name, for a command in a folder that is not known."""
+    read = [(word, False) for word in (files if files is not None else find_file_operands(words))]
+    for word, writes in (*read, *((word, True) for word in find_written_words(words))):
+        if word.path is not None:
+            yield RecursiveOperand(word, FolderUse(accept_all, writes=writes, scope="path", word=word.source))
 
 
 def _is_unknown_name(_path: str) -> bool:
     return False
 
 
+_PLAIN_FORMAT = re.compile(r"(?:%s(?:\\n|\\0|[ \n])*)+")
+
+
+def _name_path(path: str) -> RecursiveOperand:
+    return RecursiveOperand(literal_word(path), FolderUse(accept_all, scope="path", word=path))
+
+
 def _is_in_folder(path: str) -> bool:
     return os.path.isdir(os.path.dirname(path))  # noqa: PTH112, PTH120  # a string
+
+
+def _is_text(piece: _Piece) -> bool:
+    return isinstance(piece, str)
+
+
+_PATH_PROGRAMS: Mapping[str, Callable[[str], str]] = {
+    "dirname": lambda path: posixpath.dirname(path.rstrip("/")) or ".",
+    "basename": lambda path: posixpath.basename(path.rstrip("/")),
+    "realpath": str,
+    "readlink": str,
+}
+"""Programs that print a path, or a part of it."""
 
 
 def _build_unknown(tail: _Value, word: Word) -> RecursiveOperand:

@@ -10,6 +10,7 @@ import msgspec
 
 from vaka.policy.bash.file_operands import PathFilter, RecursiveOperand
 from vaka.policy.bash.git_files import find_git_operands
+from vaka.policy.bash.parse.inline_scripts import SHELLS
 from vaka.policy.bash.parse.syntax import Word, Words, literal_word
 from vaka.policy.bash.parse.wrappers import FD_EXEC_OPTIONS, FIND_EXEC_ACTIONS, base_name
 from vaka.policy.bash.programs import name_set, read_set, read_table
@@ -92,9 +93,12 @@ def find_file_operands(words: Words) -> list[Word]:
     values = [after for word, after in pairwise(words) if re.fullmatch(options, word.placeholder_text)]
     begun = [word for word in words[1:] if word.value is None and re.fullmatch(options, word.prefix)]
     values += [Word(None, word.source, word.pieces[1:]) for word in begun if word.prefix]
-    program = _READING.get(name)
+    program = _READING.get(name) if name not in SHELLS else _SHELL_SCRIPT
     return [*values, *(program.find(words[1:]) if program is not None and program.is_used(words[1:]) else ())]
 
+
+_SHELL_SCRIPT = FileOperands(not_with=r"-\w*c")
+"""A shell prints the lines of its script with ``-v``, and those that it does not understand."""
 
 _FILE_OPTIONS: Mapping[str, str] = read_table("file_options")
 """What precedes the name of a file that a program reads: an option, or the beginning of a word."""
@@ -224,13 +228,27 @@ def list_visible_files(words: Words) -> RecursiveOperand:
     return RecursiveOperand(literal_word("."), FolderUse(selects))
 
 
+_NAME_TESTS = ("-name", "-iname", "-path", "-wholename")
+
+
+def _split_alternatives(values: list[str]) -> list[list[str]]:
+    alternatives: list[list[str]] = [[]]
+    for value in values:
+        if value in {"-o", "-or", ","}:
+            alternatives.append([])
+        else:
+            alternatives[-1].append(value)
+    return alternatives
+
+
 def find_found_files(words: Words) -> Iterator[RecursiveOperand]:
     """Yield where ``find`` starts; its tests for names select files."""
     values = [word.placeholder_text for word in words]
     start = next((index for index, value in enumerate(values) if value.startswith(("-", "(", "!"))), len(values))
     end = next((index for index, value in enumerate(values) if value in FIND_EXEC_ACTIONS), len(values))
-    names = _values_of(values[:end], "-name", "-iname", "-path", "-wholename")
-    if any(value in {"!", "-not", "-o", "-or"} for value in values):
+    alternatives = _split_alternatives(values[:end])
+    names = [name for tests in alternatives for name in _values_of(tests, *_NAME_TESTS)]
+    if {"!", "-not"} & {*values} or not all(_values_of(tests, *_NAME_TESTS) for tests in alternatives):
         names = []
 
     def selects(path: str) -> bool:

@@ -258,6 +258,17 @@ _MAX_CODE = 10_000
 """Characters of code that patterns are searched in; longer code counts as code that changes any file."""
 
 
+_SED_OUTPUT = re.compile(r"(?:^|[;{}\n\d/$!|,#@ ]|[/|,#@][gpimIMe]+)[wW][ \t]+([^\s;}]+)")
+
+
+def find_sed_outputs(words: Words) -> list[str]:
+    """Return the files that the scripts of ``sed`` write with the command or the flag ``w``."""
+    if not words or base_name(words[0].placeholder_text) not in {"sed", "gsed"}:
+        return []
+    texts = (word.placeholder_text for word in words[1:])
+    return [found for text in texts if len(text) <= _MAX_CODE for found in _SED_OUTPUT.findall(text)]
+
+
 def changes_unknown_file(words: Words, bodies: Iterable[str]) -> bool:
     """Return whether the code of an interpreter may change a file by a name that it computes."""
     texts = _code_texts(words, bodies)

@@ -205,6 +205,8 @@ class ShellScript(msgspec.Struct, frozen=True):
     """The values that the script gives each variable."""
     input_variables: frozenset[str] = frozenset()
     """Variables that the script reads from an input."""
+    stops_at_failure: bool = False
+    """Whether it is one list of commands joined by ``&&``: after a ``cd`` that fails, nothing runs."""
 
 
 class UnreadableScript(msgspec.Struct, frozen=True):

@@ -56,6 +56,7 @@ class TreeWalker:
         self.commands: list[SimpleCommand] = []
         self.functions: set[str] = set()
         self.fork_bomb = False
+        self.stops_at_failure = False
         self.pipelines: list[tuple[range, ...]] = []
         self.depth = 0
         self.stdin = stdin
@@ -86,12 +87,14 @@ class TreeWalker:
         return ShellScript(
             self.text, commands, doubts, self.fork_bomb, assigned_values=values, pipelines=tuple(self.pipelines),
             variables=variables, input_variables=frozenset(taint.input_variables),
+            stops_at_failure=self.stops_at_failure,
         )  # fmt: skip
 
     # ---------------------------------------------------------------------------------------- structure
 
     def walk_program(self, root: "Node") -> None:
         self.require_blank(0, root.start_byte)
+        self.stops_at_failure = _is_chain(root)
         self.walk_block(root)
         self.require_blank(root.end_byte, len(self.raw))
 
@@ -463,3 +466,20 @@ class TreeWalker:
                 self._walk_pipeline(node, (), stdin, piped=True, first=first)
             elif node.type not in {"&&", "||"}:
                 self.walk_statement(node)
+
+
+def _is_chain(root: "Node") -> bool:
+    """Return whether a program is one list of simple commands that are joined by ``&&``."""
+    statements = root.named_children
+    if len(statements) != 1 or any(child.type in {"&", ";"} for child in root.children):
+        return False
+    node = statements[0]
+    while node.type == "list" and len(node.children) == 3 and node.children[1].type == "&&":
+        if not _is_simple(node.children[2]):
+            return False
+        node = node.children[0]
+    return _is_simple(node)
+
+
+def _is_simple(node: "Node") -> bool:
+    return node.type == "command" or (node.type == "redirected_statement" and node.children[0].type == "command")
