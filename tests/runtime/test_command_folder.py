@@ -70,11 +70,13 @@ async def test_a_link_to_a_folder_is_judged_as_the_folder(bench: RuledShellBench
     assert is_refused(await bench.bash("cat key", workdir="../way"))
 
 
-async def test_concurrent_calls_start_in_the_folder_that_the_rules_judged(bench: RuledShellBench) -> None:
+async def test_a_command_is_judged_in_the_folder_that_the_one_before_it_in_its_step_has_left(
+    bench: RuledShellBench,
+) -> None:
     done = await bench.run_calls(("Bash", {"command": "cd sub"}), ("Bash", {"command": "cat key"}), at_once=True)
-    texts = {result.call: result.text for result in done}
-    assert f"the working folder is now {bench.root}/sub" in texts[CallId("call_1")]
-    assert texts[CallId("call_2")].startswith("key is here"), "that of the working folder, which is not denied"
+    results = {result.call: result for result in done}
+    assert f"the working folder is now {bench.root}/sub" in results[CallId("call_1")].text
+    assert is_refused(results[CallId("call_2")]), "it is sub/key from there"
 
 
 async def test_a_removed_working_folder_does_not_bypass_the_rules(bench: RuledShellBench) -> None:

@@ -366,7 +366,7 @@ async def test_a_command_whose_working_folder_changed_is_asked_about_again(
     project: ApprovalProject,
 ) -> None:
     (project.folder / "sub").mkdir()
-    who = project.make_agent(calls(bash_call("make > out"), bash_call("cd sub")), bash_call("make > out"), say("done"))
+    who = project.make_agent(calls(bash_call("cd sub"), bash_call("make > out")), bash_call("make > out"), say("done"))
     [asked] = await project.run_until_asked(who)
     assert (asked.folder, asked.grant) == ("", f"Bash(make)\nEdit(/{project.folder}/out)")
     await project.resolve(asked)

@@ -1,4 +1,4 @@
-"""The arguments of each built-in tool that rules match, and what they name: a command, a file, a URL."""
+"""The arguments of each built-in tool that rules match, and what they name: a command, files, a URL."""
 
 import os
 import re
@@ -7,8 +7,9 @@ from typing import Any, Literal, TypeAlias, cast
 
 import msgspec
 
-from vaka.core.types.tool import UNTRUSTED_LAYER, ToolSpec
+from vaka.core.types.tool import UNTRUSTED_LAYER, FileUse, ToolSpec
 from vaka.policy.decision import AccessKind
+from vaka.policy.paths import absolute_path, fold_path_case, resolve_links, split_path
 
 TargetKind: TypeAlias = Literal["command", "read", "search", "edit", "url", "words", "none"]
 """What a tool's main argument names; ``words`` is plain text such as the name of an agent."""
@@ -120,6 +121,25 @@ def target_paths_of(name: str, arguments: Mapping[str, Any]) -> list[str]:
     start = _literal_prefix(pattern)
     folders = [os.path.join(base, start) for base in paths or ["."]]  # noqa: PTH118  # text, not a file
     return [start, *folders] if start.startswith("~") else folders
+
+
+def find_file_use(spec: ToolSpec, arguments: Mapping[str, Any], cwd: str) -> FileUse | None:
+    """Return which files a call of a built-in tool uses, all of them for a command; ``None`` for any other tool.
+
+    Names that differ only in case are taken for one file, as some disks do.
+    """
+    kind = targets_of(spec.name).target_kind
+    if spec.layer != "builtin" or not works_in_folder(spec.name):
+        return None
+    if kind == "command":
+        return FileUse(((),), writes=True)
+    home = os.path.expanduser("~")  # noqa: PTH111  # Path.home raises where there is none
+    try:
+        absolute = [absolute_path(path, cwd, home) for path in target_paths_of(spec.name, arguments)]
+        paths = tuple(fold_path_case(split_path(resolve_links(os.path.normpath(path)))) for path in absolute)
+    except ValueError:
+        paths = ((),)
+    return FileUse(paths, writes=kind == "edit")
 
 
 def _require_text(name: str, value: object) -> str:

@@ -22,6 +22,7 @@ from vaka.core.types.ids import JSON, Cursor, DecisionId, SessionId, parse_sessi
 from vaka.core.types.keywords import Unset, suggest_keywords
 from vaka.core.types.type_parameters import Deps, Out
 from vaka.policy.policy import LayeredPolicy
+from vaka.policy.tool_targets import find_file_use
 from vaka.runtime import lazy, lazy_memory
 from vaka.runtime.agent_builder import AgentBuilder
 from vaka.runtime.clock import RandomIds, SystemClock
@@ -53,10 +54,11 @@ if TYPE_CHECKING:
     from vaka.core.ports.net import Network, SearchEngine
     from vaka.core.ports.policy import Policy
     from vaka.core.ports.sandbox import ResourceLimits, Sandbox
-    from vaka.core.ports.tool import World
+    from vaka.core.ports.tool import Tool, World
     from vaka.core.ports.transformer import TransformerFactory
     from vaka.core.session.state import SessionState
     from vaka.core.types.context import Compaction
+    from vaka.core.types.tool import FileUse
     from vaka.hooks.definition import Hook
     from vaka.hooks.engine import HookMiddleware
     from vaka.mcp.client import McpStatus
@@ -191,7 +193,7 @@ class Runtime:
         self.secrets = Secrets(options.secrets, finders=lazy.secret_finders() if options.redact_patterns else ())
         self._service_host: ServiceHost | None = None
         self._world_factory: WorldFactory | None = None
-        self.env.make_world = self._create_world
+        self.env.make_world, self.env.find_file_use = self._create_world, self._find_file_use
         self.models = ModelRegistry(options.build_model_config(), self.secrets, self.env.clock)
         self._builder = AgentBuilder(
             services=self._get_service_host,
@@ -539,6 +541,10 @@ class Runtime:
             rules = self._drivers.remembered_rules = lazy.remembered_rules()(self.store)
             self._builder.govern((*self._builder.governing, rules))
         return rules
+
+    def _find_file_use(self, tool: "Tool", arguments: "Mapping[str, Any]") -> "FileUse | None":
+        files = self.options.files if self.options.workspace is None else None
+        return find_file_use(tool.spec, arguments, self.options.tool_folder if files is None else files.root)
 
     def _replace_policy(self, policy: "Policy") -> None:
         if self._world_factory is not None and self.env.world_created:

@@ -1,10 +1,11 @@
-"""Convert the return value of a tool into its ToolResult."""
+"""The results of tool calls: of what a tool returned, of a failure, and of a tool that was stopped."""
 
 from types import NoneType
-from typing import Any
+from typing import Any, get_args
 
 import msgspec
 
+from vaka.core.session.stop import StopKind
 from vaka.core.types.ids import JSON, CallId
 from vaka.core.types.message import (
     Audio,
@@ -20,6 +21,7 @@ from vaka.core.types.message import (
     replace_surrogates,
 )
 from vaka.core.types.progress import ToolCompleted, ToolFailed
+from vaka.core.types.tool import ToolSpec
 
 _SCALARS = frozenset[type]({int, float, bool, NoneType})
 _PARTS = (Text, Image, Audio, Document, Stored, Reasoning, CallRef)
@@ -49,6 +51,20 @@ def as_result(call: CallId, value: Any) -> ToolResult:
 def failed_result(call: CallId, reason: FailureReason, text: str) -> ToolResult:
     """Return a failed result whose text explains the failure to the model."""
     return ToolResult(call=call, content=(Text(text=replace_surrogates(text)),), failed=True, reason=reason)
+
+
+def stopped_result(call: CallId, reason: StopKind, text: str, returned: ToolResult | None) -> ToolResult:
+    """Return the result of a tool that was stopped: what it has returned all the same, or a failed one."""
+    if returned is None or returned.reason in get_args(StopKind):
+        return failed_result(call, reason, text)
+    if not returned.failed:
+        return returned
+    return msgspec.structs.replace(returned, content=(*returned.content, Text(text=f"\n[{text}]")), reason=reason)
+
+
+def unknown_outcome_text(spec: ToolSpec) -> str:
+    """Return the warning for a ``once`` call that was cancelled: it may have had its effect."""
+    return "; its outcome is unknown, verify before repeating it" if spec.effect == "once" else ""
 
 
 def _as_parts(value: Any) -> Content:

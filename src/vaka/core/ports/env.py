@@ -1,15 +1,15 @@
 """The services of the runtime that all turns share, among them the clock and the id generator, and timestamps."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from functools import cached_property, lru_cache
 from typing import Any, Literal, Protocol, TypeAlias
 
 from vaka.core.ports.policy import Policy
-from vaka.core.ports.tool import World
+from vaka.core.ports.tool import Tool, World
 from vaka.core.types.ids import Digest, SessionId
-from vaka.core.types.tool import Grant
+from vaka.core.types.tool import FileUse, Grant
 
 AskMode: TypeAlias = Literal["wait", "suspend", "deny"]
 """What a turn does when it needs a decision: wait for it, suspend with the request in the log, or deny it."""
@@ -65,6 +65,8 @@ class Env:
         """What the owners of sessions with a running turn have allowed for all their sessions."""
         self.make_world: Callable[[], World] = World
         """Creates ``world`` on first use."""
+        self.find_file_use: Callable[[Tool, Mapping[str, Any]], FileUse | None] = lambda *_: None
+        """Returns which files a call with these arguments uses; ``None`` when it may run beside any other."""
         self.stray_tasks: set[asyncio.Task[Any]] = set()
         """Tasks of tools that did not end within the grace period of their cancellation."""
 

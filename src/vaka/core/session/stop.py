@@ -7,7 +7,7 @@ A tool that blocks the event loop cannot be stopped: ``measure_steps`` reports i
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Generator
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Sequence
 from contextlib import contextmanager, nullcontext
 from contextvars import copy_context
 from types import CoroutineType, TracebackType
@@ -163,6 +163,24 @@ async def await_bounded(work: Awaitable[_T], seconds: float | None, stop: StopSi
         if bound is None or not bound.expired():
             raise
         raise TimeExceeded from error
+
+
+async def run_together(works: Sequence[Coroutine[Any, Any, None]]) -> None:
+    """Run coroutines concurrently to their ends, also when one fails; then raise the first error.
+
+    When the caller is cancelled, they are too, and have ended when this raises.
+    """
+    tasks = [asyncio.create_task(work) for work in works]
+    try:
+        await asyncio.wait(tasks)
+    except asyncio.CancelledError:
+        for task in tasks:
+            task.cancel()
+        await asyncio.wait(tasks)
+        raise
+    for error in [task.exception() for task in tasks]:  # all exceptions are retrieved, so that asyncio logs none
+        if error is not None:
+            raise error
 
 
 def run_at_once(work: Coroutine[Any, Any, _T]) -> _T:

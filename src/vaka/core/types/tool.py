@@ -1,6 +1,6 @@
 """Specs of tools, their arguments, permissions for calls, and verdicts on calls."""
 
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 import msgspec
 
@@ -53,6 +53,22 @@ class InvalidArguments(msgspec.Struct, frozen=True):
     """What is wrong with arguments, as a message to the model."""
 
     message: str
+
+
+class FileUse(NamedTuple):
+    """The files that a call uses: those calls of one step that use the same files run in order."""
+
+    paths: tuple[tuple[str, ...], ...]
+    """The names from the root to each file or folder, with all that is in it; ``()`` is the root itself."""
+    writes: bool
+
+    def conflicts_with(self, other: "FileUse") -> bool:
+        """Return whether one of two calls changes a file that the other one uses."""
+        return (self.writes or other.writes) and any(
+            all(mine == theirs for mine, theirs in zip(path, known, strict=False))
+            for path in self.paths
+            for known in other.paths
+        )
 
 
 class Layer(msgspec.Struct, frozen=True, kw_only=True):

@@ -291,7 +291,7 @@ async def _run_script_call(turn: Turn, open_call: OpenCall, rename_event: Callab
 
     A ``read`` call is not written before it runs: it has no effect. ``rename_event`` returns the event of another id.
     """
-    batch = CallBatch(turn, rename_event)
+    batch = CallBatch(turn, rename_event=rename_event)
     job = CallJob(msgspec.structs.replace(open_call, streak=1))  # the limit of repeated calls is for models only
     first: list[Body] = []
     result = await batch.admit(job, first) or await batch.run_one(job, first)

@@ -1,4 +1,4 @@
-"""Run the tool calls of one answer: judged in order, run concurrently, each with exactly one result."""
+"""Run the tool calls of one answer, each to one result: concurrently, and in order where they use the same files."""
 
 import asyncio
 from collections.abc import Callable, Sequence
@@ -13,8 +13,9 @@ from vaka.core.loop.tools.prepare import prepare_call, validate_changed
 from vaka.core.loop.tools.run import run_after_tool, run_tool, tool_started_event
 from vaka.core.messages.eviction import limit_result
 from vaka.core.messages.tool_result import failed_result, result_event
+from vaka.core.session.file_order import FileOrder
 from vaka.core.session.state import OpenCall
-from vaka.core.session.stop import TurnStopped
+from vaka.core.session.stop import TurnStopped, run_together
 from vaka.core.types.errors import Suspended, describe_failure
 from vaka.core.types.event import Body
 from vaka.core.types.ids import CallId, DecisionId
@@ -25,8 +26,8 @@ from vaka.core.types.tool import Deny
 class CallJob:
     """The state of one call until it has its result."""
 
-    def __init__(self, open_call: OpenCall) -> None:
-        self.open_call = open_call
+    def __init__(self, open_call: OpenCall, place: int = 0) -> None:
+        self.open_call, self.place = open_call, place
         self.prepared_call: PreparedCall | None = None
         self.permitted_call: PermittedCall | None = None
         self.has_started = False
@@ -40,11 +41,11 @@ async def run_calls(turn: Turn, calls: Sequence[OpenCall]) -> str:
 
     The last result, and one that ends the turn, is deferred. Raises ``Suspended`` when a call waits for a person.
     """
-    batch = CallBatch(turn)
+    batch = CallBatch(turn, len(calls))
     first, last = list[Body](), list[Body]()
     jobs: list[CallJob] = []
-    for open_call in calls:
-        job = CallJob(msgspec.structs.replace(open_call))  # the fold changes the open calls of the state
+    for place, open_call in enumerate(calls):
+        job = CallJob(msgspec.structs.replace(open_call), place)  # the fold changes the open calls of the state
         end = await batch.admit(job, first)
         if end is None:
             jobs.append(job)
@@ -59,53 +60,44 @@ async def run_calls(turn: Turn, calls: Sequence[OpenCall]) -> str:
 
 
 class CallBatch:
-    """Runs the calls of one step concurrently."""
+    """Runs ``size`` calls of one step concurrently; those that use the same files run in the order of their places."""
 
-    def __init__(self, turn: Turn, rename_event: Callable[[CallId], Body] | None = None) -> None:
+    def __init__(self, turn: Turn, size: int = 1, rename_event: Callable[[CallId], Body] | None = None) -> None:
         self.turn, self.permissions, self._rename_event = turn, turn.permissions, rename_event
         self.awaited_decisions: list[DecisionId] = []
         self.limit = ""
         self._slots: asyncio.Semaphore | None = None
         """Set when there are more calls than may run at once."""
         self._unfinished_count = 0
+        self._is_ordered, self._file_order = size > 1, FileOrder()
         self._number_lock = asyncio.Lock()
 
     async def admit(self, job: CallJob, events: list[Body]) -> ToolResult | None:
         """Prepare and judge a call; append to ``events`` what must be written first. A result ends the call."""
         open_call = job.open_call
-        if open_call.phase == "returned" and open_call.result is not None:
-            return None
+        has_returned = open_call.phase == "returned" and open_call.result is not None
         if open_call.phase == "started" and not may_rerun(open_call, self.turn.tools.get(open_call.call.name)):
             job.outcome_unknown = True
+        if has_returned or job.outcome_unknown:
+            self._note_files(job)
             return None
         repeated = self._check_repeats(open_call) if open_call.phase == "called" else None
         return repeated or await self._prepare(job) or await self._ask_middleware(job) or self._decide(job, events)
 
     async def run(self, jobs: list[CallJob], events: list[Body]) -> None:
-        """Write the start of as many calls as may run at once in one append, then run all to their results."""
+        """Write the start of as many calls as may run now in one append, then run all to their results."""
         turn, most = self.turn, self.turn.limits.max_tool_concurrency
         self._slots = asyncio.Semaphore(most) if len(jobs) > most else None
-        for job in [job for job in jobs if job.permitted_call][:most]:
+        ready = [job for job in jobs if job.permitted_call and not self._file_order.is_held(job.place)]
+        for job in ready[:most]:
             self._start(job, events)
         if not jobs:
             turn.log.defer(turn.scope, *events)
             return
         await turn.log.append(turn.scope, *events)
         self._unfinished_count = len(jobs)
-        if len(jobs) == 1:
-            await self._finish_job(jobs[0])
-            return
-        tasks = [asyncio.create_task(self._finish_job(job)) for job in jobs]
-        try:
-            await asyncio.wait(tasks)
-        except asyncio.CancelledError:
-            for task in tasks:
-                task.cancel()
-            await asyncio.wait(tasks)
-            raise
-        for error in [task.exception() for task in tasks]:  # all exceptions are retrieved, so that asyncio logs none
-            if error is not None:
-                raise error
+        works = [self._finish_job(job) for job in jobs]
+        await (run_together(works) if len(works) > 1 else works[0])
 
     async def run_one(self, job: CallJob, events: list[Body]) -> ToolResult:
         """Write the start of one call, run it, and return its result, which is not written."""
@@ -123,17 +115,20 @@ class CallBatch:
             job.has_started = True
 
     async def _finish_job(self, job: CallJob) -> None:
+        has_result = False
         try:
             result = await limit_result(self.turn, job.open_call.call.name, await self._result_of(job))
+            self._unfinished_count -= 1
+            if self._unfinished_count == 0:
+                self.turn.log.defer(self.turn.scope, result_event(result))
+            else:
+                await self.turn.log.append(self.turn.scope, result_event(result))
+            has_result = True
         except DecisionPending as pending:
             self.awaited_decisions.extend(pending.decisions)
             self._unfinished_count = -1  # the turn will suspend: no later write would take a deferred result
-            return
-        self._unfinished_count -= 1
-        if self._unfinished_count == 0:
-            self.turn.log.defer(self.turn.scope, result_event(result))
-        else:
-            await self.turn.log.append(self.turn.scope, result_event(result))
+        finally:
+            self._file_order.end(job.place, has_result=has_result)
 
     async def _result_of(self, job: CallJob) -> ToolResult:
         try:
@@ -149,8 +144,8 @@ class CallBatch:
             )
 
     async def _run_when_permitted(self, job: CallJob) -> ToolResult:
-        while job.permitted_call is None:
-            end = await self._await_person(job)
+        while job.permitted_call is None or (not job.has_started and self._file_order.is_held(job.place)):
+            end = await (self._await_person(job) if job.permitted_call is None else self._await_earlier(job))
             if end is not None:
                 return end
         if self._slots is None:
@@ -207,7 +202,15 @@ class CallBatch:
             return found
         else:
             job.decision_id = found
+        self._note_files(job)  # again after each decision: a person may have changed the arguments
         return None
+
+    def _note_files(self, job: CallJob) -> None:
+        known = job.permitted_call or job.prepared_call
+        call = known.call if known is not None else job.open_call.call
+        tool = self.turn.tools.get(call.name) if self._is_ordered else None
+        if tool is not None:
+            self._file_order.add(job.place, self.turn.env.find_file_use(tool, call.arguments))
 
     async def _await_person(self, job: CallJob) -> ToolResult | None:
         """Wait for the decision on a call and judge it again; ``None`` when it may go on."""
@@ -217,6 +220,14 @@ class CallBatch:
         await turn.decision_waits.wait(
             job.decision_id, lambda: turn.state.grants == grants and not permissions.asking_disabled
         )
+        return await self._decide_again(job)
+
+    async def _await_earlier(self, job: CallJob) -> ToolResult | None:
+        """Wait for an earlier call that uses the same files, and judge the call again; ``None`` when it may go on."""
+        with self.turn.stop.cancellable():
+            if not await self._file_order.wait_for_holder(job.place):
+                raise DecisionPending  # of the earlier call; this one stays open too
+        job.permitted_call = None
         return await self._decide_again(job)
 
     async def _decide_again(self, job: CallJob) -> ToolResult | None:

@@ -3,23 +3,18 @@
 import asyncio
 from typing import Any
 
-import msgspec
-
 from vaka.core.decisions.permission import PermittedCall
 from vaka.core.decisions.wait import DecisionPending
 from vaka.core.loop.context import Turn
 from vaka.core.loop.tools.context import CallContext, idempotency_key
 from vaka.core.messages.blobs import offload_result
-from vaka.core.messages.tool_result import as_result, failed_result
+from vaka.core.messages.tool_result import as_result, failed_result, stopped_result, unknown_outcome_text
 from vaka.core.ports.env import format_timestamp
 from vaka.core.session.state import OpenCall
 from vaka.core.session.stop import TurnStopped, measure_steps, run_at_once
-from vaka.core.types.ids import CallId
-from vaka.core.types.message import FailureReason, Text, ToolCall, ToolResult
+from vaka.core.types.message import ToolCall, ToolResult
 from vaka.core.types.monitor import Logged
 from vaka.core.types.progress import ToolReturned, ToolStarted
-
-_REASONS: dict[str, FailureReason] = {"interrupted": "interrupted", "cancelled": "cancelled", "limit": "limit"}
 
 
 def tool_started_event(turn: Turn, permitted: PermittedCall, open_call: OpenCall) -> ToolStarted:
@@ -76,41 +71,21 @@ async def _run_until_done(turn: Turn, permitted: PermittedCall, context: CallCon
             await done
     except TurnStopped as stopped:
         await _cancel_task(turn, task, permitted.call.name)
-        text = f"stopped before it was done: {stopped}{_unknown_outcome_text(permitted)}"
-        return _stopped_result(task, call, _REASONS[stopped.kind], text)
+        text = f"stopped before it was done: {stopped}{unknown_outcome_text(permitted.tool.spec)}"
+        returned = task.result() if task.done() and not task.cancelled() else None
+        return stopped_result(call, stopped.kind, text, returned)
     except asyncio.CancelledError:
         task.cancel()
         raise
     if not task.done():
         await _cancel_task(turn, task, permitted.call.name)
-        return failed_result(
-            call, "timeout", f"no result within {permitted.tool.spec.timeout} s{_unknown_outcome_text(permitted)}"
-        )
+        spec = permitted.tool.spec
+        return failed_result(call, "timeout", f"no result within {spec.timeout} s{unknown_outcome_text(spec)}")
     if context.suspended:
         raise DecisionPending(*context.suspended)
     if task.cancelled():
         return failed_result(call, "error", "the tool cancelled itself")
     return task.result()
-
-
-def _stopped_result(task: "asyncio.Task[ToolResult]", call: CallId, reason: FailureReason, text: str) -> ToolResult:
-    """Return the result of a cancelled tool: the one it has returned, or a failed one."""
-    result = task.result() if task.done() and not task.cancelled() else None
-    if result is None or result.reason in _REASONS:
-        return failed_result(call, reason, text)
-    if not result.failed:
-        return result
-    return msgspec.structs.replace(result, content=(*result.content, Text(text=f"\n[{text}]")), reason=reason)
-
-
-def _stop_text(stopped: TurnStopped) -> str:
-    unpaid = f"it needs an answer of a model, for which the budget of this turn ({stopped.note}) has no room left"
-    return unpaid if stopped.kind == "limit" else f"stopped before it was done: {stopped}"
-
-
-def _unknown_outcome_text(permitted: PermittedCall) -> str:
-    """Return the warning for a ``once`` call that was cancelled: it may have had its effect."""
-    return "; its outcome is unknown, verify before repeating it" if permitted.tool.spec.effect == "once" else ""
 
 
 async def _call_tool(turn: Turn, permitted: PermittedCall, context: CallContext) -> ToolResult:
@@ -125,9 +100,14 @@ async def _call_tool(turn: Turn, permitted: PermittedCall, context: CallContext)
     except (asyncio.CancelledError, KeyboardInterrupt):
         raise
     except TurnStopped as stopped:
-        return failed_result(permitted.call.id, _REASONS[stopped.kind], _stop_text(stopped))
+        return failed_result(permitted.call.id, stopped.kind, _stop_text(stopped))
     except BaseException as error:  # noqa: BLE001  # a tool may raise anything; the model gets the message
         return failed_result(permitted.call.id, "error", f"{type(error).__name__}: {error}")
+
+
+def _stop_text(stopped: TurnStopped) -> str:
+    unpaid = f"it needs an answer of a model, for which the budget of this turn ({stopped.note}) has no room left"
+    return unpaid if stopped.kind == "limit" else f"stopped before it was done: {stopped}"
 
 
 async def _cancel_task(turn: Turn, task: "asyncio.Task[Any]", name: str) -> None:
