@@ -170,7 +170,8 @@ def policy_from_settings(settings: Settings) -> LayeredPolicy:
     """Return the permission rules in force, of ``.claude`` files, vaka's settings and flags. Prints notes."""
     permissions = load_permissions_of(settings)
     context = config_context()
-    policy = LayeredPolicy(permissions.layers, cwd=str(context.cwd), home=str(context.home))
+    cwd, home = str(context.cwd), str(context.home)
+    policy = LayeredPolicy(permissions.layers, cwd=cwd, home=home, trusted=settings.trusted)
     print_notes(permissions.notes, policy.notes)
     return policy
 

@@ -92,6 +92,9 @@ class FolderRules(NamedTuple):
     """The verdict on a folder of which some files are used."""
     restrict_files: bool = False
     """Whether a rule denies or asks about files."""
+    find_git_programs: Callable[[str, bool], str] | None = None
+    """What a git command in a folder may run because its repository says so, and that only reads if the second
+    argument is true; ``None`` if the folder is trusted."""
 
 
 NO_FOLDER_RULES = FolderRules()

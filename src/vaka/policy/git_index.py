@@ -5,7 +5,9 @@ import struct
 from collections.abc import Iterator
 from pathlib import Path
 
-_INDEX_HEADER, _INDEX_ENTRY = struct.Struct(">4sLL"), struct.Struct(">40x20sH")
+_INDEX_HEADER, _INDEX_ENTRY = struct.Struct(">4sLL"), struct.Struct(">24xL12x20sH")
+
+_SUBMODULE_MODE = 0o160000
 
 _EXTENDED_FLAG, _MAX_INDEX_BYTES = 0x4000, 64 << 20
 
@@ -34,6 +36,15 @@ def _index_of(root: str) -> str:
 
 def read_index(root: str) -> Iterator[str]:
     """Yield the paths in the index of a repository, of version 2, 3 or 4. Raises ``UnreadableIndex``."""
+    return (path for path, _ in _read_entries(root))
+
+
+def find_submodules(root: str) -> Iterator[str]:
+    """Yield the paths of other repositories in the index of a repository. Raises ``UnreadableIndex``."""
+    return (path for path, mode in _read_entries(root) if mode == _SUBMODULE_MODE)
+
+
+def _read_entries(root: str) -> Iterator[tuple[str, int]]:
     path = _index_of(root)
     try:
         with open(path, "rb") as file:  # noqa: PTH123  # a string
@@ -50,14 +61,14 @@ def read_index(root: str) -> Iterator[str]:
         raise UnreadableIndex(path) from None
 
 
-def _parse_index(data: bytes) -> Iterator[str]:
+def _parse_index(data: bytes) -> Iterator[tuple[str, int]]:
     signature, version, count = _INDEX_HEADER.unpack_from(data)
     if signature != b"DIRC" or version not in (2, 3, 4):
         raise ValueError("it is not an index that is known")
     offset, name = _INDEX_HEADER.size, b""
     for _ in range(count):
         start = offset
-        _, flags = _INDEX_ENTRY.unpack_from(data, offset)
+        mode, _, flags = _INDEX_ENTRY.unpack_from(data, offset)
         offset += _INDEX_ENTRY.size + (2 if flags & _EXTENDED_FLAG else 0)
         if version == 4:  # a name begins as the one before it, without its last bytes
             removed, offset = _read_variable_number(data, offset)
@@ -67,7 +78,7 @@ def _parse_index(data: bytes) -> Iterator[str]:
             end = data.index(b"\0", offset)
             name = data[offset:end]
             offset = start + (end - start + 8) // 8 * 8
-        yield os.fsdecode(name)
+        yield os.fsdecode(name), mode
 
 
 def _read_variable_number(data: bytes, offset: int) -> tuple[int, int]:

@@ -27,6 +27,7 @@ from vaka.policy.decision import (
     strictest_decision,
 )
 from vaka.policy.folder_search import MAX_EXPANDED, is_too_large
+from vaka.policy.git_programs import find_git_programs
 from vaka.policy.grants import SESSION_LAYER, build_narrow_rules, exact_path_rule, format_path, rules_of_grants
 from vaka.policy.paths import (
     ANY_CHILD,
@@ -77,8 +78,12 @@ class LayeredPolicy:
     rule holds for a file under each of its names.
     """
 
-    def __init__(self, layers: Iterable[Layer] = (), *, cwd: str = "", home: str = "") -> None:
-        """Read the rules. Raises ``ConfigError`` or ``InvalidInput`` for an invalid one."""
+    def __init__(self, layers: Iterable[Layer] = (), *, cwd: str = "", home: str = "", trusted: bool = True) -> None:
+        """Read the rules. Raises ``ConfigError`` or ``InvalidInput`` for an invalid one.
+
+        In a folder that is not ``trusted``, git is asked about where the repository names programs that it would run.
+        """
+        self.trusted = trusted
         self.cwd = os.path.abspath(cwd or os.curdir)  # noqa: PTH100  # without resolving links
         self.home = home or os.path.expanduser("~")  # noqa: PTH111
         self._start_folder = ""
@@ -151,8 +156,9 @@ class LayeredPolicy:
         """
         layers = [msgspec.structs.replace(layer, directories=()) for layer in self._layers]
         if folder:
-            return LayeredPolicy(layers, cwd=folder, home=self.home)
-        return LayeredPolicy([*layers, Layer(name="workspace", deny=FOLDER_TOOLS)], cwd=self.cwd, home=self.home)
+            return LayeredPolicy(layers, cwd=folder, home=self.home, trusted=self.trusted)
+        layers.append(Layer(name="workspace", deny=FOLDER_TOOLS))
+        return LayeredPolicy(layers, cwd=self.cwd, home=self.home, trusted=self.trusted)
 
     def rule_for(self, call: ToolCall, spec: ToolSpec) -> str:
         """Return rules, one per line, that match this call as narrowly as rules can; ``""`` when there are none."""
@@ -333,7 +339,13 @@ class LayeredPolicy:
 
     def _folder_rules(self) -> FolderRules:
         restricted = any(self._restricting_path_rules(edits=edits) for edits in (False, True))
-        return FolderRules(self._is_in_workspace, partial(self.may_use_folder, search=CoveredFiles()), restricted)
+        may_use = partial(self.may_use_folder, search=CoveredFiles())
+        return FolderRules(
+            self._is_in_workspace, may_use, restricted, None if self.trusted else self._find_git_programs
+        )
+
+    def _find_git_programs(self, path: str, reads: bool) -> str:
+        return find_git_programs(resolve_links(absolute_path(path, self.cwd, self.home)), reads=reads)
 
     def _relative_to_workdir(self, arguments: Mapping[str, Any]) -> "LayeredPolicy":
         """Return this policy for paths relative to a command's folder. Raises ``ValueError`` for a bad ``workdir``."""

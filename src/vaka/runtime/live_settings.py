@@ -72,7 +72,9 @@ class LiveSettings(Middleware):
         """Read and apply the settings, unless they are ``loaded`` already. Raises ``ConfigError``."""
         self._source, self._apply = source, apply
         policy = env.policy
-        self._cwd, self._home = (policy.cwd, policy.home) if isinstance(policy, LayeredPolicy) else ("", "")
+        known = policy if isinstance(policy, LayeredPolicy) else None
+        self._cwd, self._home = (known.cwd, known.home) if known is not None else ("", "")
+        self._trusted = known is None or known.trusted
         self._places = tuple(source.places())
         self._applied_states: FileStates = states_of(self._places)
         self._seen_states: FileStates = self._applied_states
@@ -81,7 +83,7 @@ class LiveSettings(Middleware):
         self._loaded = loaded if loaded is not None else source.load()
         self._known_notes = set(self._loaded.notes)
         if loaded is None:
-            self._apply(self._loaded, self._make_policy(self._loaded.layers))
+            self._apply(self._loaded, self._make_policy(self._loaded))
 
     @property
     def name(self) -> str:
@@ -124,22 +126,23 @@ class LiveSettings(Middleware):
             servers = narrow_servers(self._loaded.servers, found[0].servers)
             narrowed = msgspec.structs.replace(self._loaded, layers=tuple(layers), servers=servers)
             self._loaded = narrowed
-            self._apply(narrowed, self._make_policy(layers))
+            self._apply(narrowed, self._make_policy(narrowed))
 
     def _look(self) -> FileStates:
         """Return the states of the files that settings come from now."""
         self._places = tuple(self._source.places())
         return states_of(self._places)
 
-    def _make_policy(self, layers: Sequence[Layer]) -> LayeredPolicy:
-        return LayeredPolicy(layers, cwd=self._cwd, home=self._home)
+    def _make_policy(self, loaded: LoadedSettings) -> LayeredPolicy:
+        trusted = loaded.trusted if loaded.trusted is not None else self._trusted
+        return LayeredPolicy(loaded.layers, cwd=self._cwd, home=self._home, trusted=trusted)
 
     def _load(self, states: FileStates) -> tuple[LoadedSettings, LayeredPolicy] | None:
         try:
             loaded = self._source.load()
             self._warnings += [note for note in loaded.notes if note not in self._known_notes]
             self._known_notes = set(loaded.notes)
-            return loaded, self._make_policy(loaded.layers)
+            return loaded, self._make_policy(loaded)
         except (ConfigError, InvalidInput) as error:
             if states != self._seen_states:
                 self._warnings.append(f"the settings stay as they were, since a change cannot be read: {error}")

@@ -47,14 +47,14 @@ def is_store(value: object) -> bool:
 
 def policy_from_rules(
     mode: str = "", allow: Iterable[str] = (), ask: Iterable[str] = (), deny: Iterable[str] = (), *, cwd: str = "",
-    directories: Iterable[str] = (),
+    directories: Iterable[str] = (), trusted: bool = True,
 ) -> LayeredPolicy:  # fmt: skip
     """Return a policy of one layer, made from the rules of ``Options``. Raises ``InvalidInput`` for a bad rule."""
     layer = Layer(
         name="flag", mode=mode, allow=_as_tuple(allow), ask=_as_tuple(ask), deny=_as_tuple(deny),
         directories=_as_tuple(directories),
     )  # fmt: skip
-    return LayeredPolicy([layer], cwd=cwd)
+    return LayeredPolicy([layer], cwd=cwd, trusted=trusted)
 
 
 def _as_tuple(rules: Iterable[str]) -> tuple[str, ...]:

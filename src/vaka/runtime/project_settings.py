@@ -51,5 +51,5 @@ class ProjectSettings:
                 *(layer for layer in layers if layer.name != MANAGED), own,
                 *(layer for layer in layers if layer.name == MANAGED),
             ),
-            hooks=(*options.hooks, *hooks), variables=settings_env(files),
+            hooks=(*options.hooks, *hooks), variables=settings_env(files), trusted=source.trusted,
         )  # fmt: skip

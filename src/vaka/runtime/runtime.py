@@ -186,6 +186,7 @@ class Runtime:
         policy = options.policy or policy_from_rules(
             mode=options.permission_mode, allow=options.allow, ask=options.ask_for, deny=options.deny,
             cwd=options.working_folder, directories=options.add_dirs,
+            trusted=options.project is None or options.project.trusted,
         )  # fmt: skip
         if options.workspace is not None and isinstance(policy, LayeredPolicy):
             policy = policy.in_workspace(options.workspace.folder)

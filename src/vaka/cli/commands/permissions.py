@@ -124,6 +124,7 @@ class _PermissionChecker:
         self.notes: list[str] = []
         self._cached_policy = lru_cache(maxsize=_MAX_POLICIES)(self._build_policy)
         self._layers_by_cwd: dict[str, list[Layer]] = {}
+        self._trusted_by_cwd: dict[str, bool] = {}
 
     def decide(self, policy: LayeredPolicy, request: _CheckRequest) -> PermissionDecision:
         """Return the decision on a call; where no person can be asked, ``ask`` becomes ``deny``."""
@@ -151,7 +152,7 @@ class _PermissionChecker:
         if mode:
             layers.append(Layer(name="flag", origin="--mode", mode=mode))
         layers.sort(key=lambda layer: layer.name == "managed")  # the administrator's layers are the strongest
-        return LayeredPolicy(layers, cwd=cwd, home=str(Path.home()))
+        return LayeredPolicy(layers, cwd=cwd, home=str(Path.home()), trusted=self._trusted_by_cwd[cwd])
 
     def _layers_at(self, cwd: str) -> list[Layer]:
         if cwd not in self._layers_by_cwd:
@@ -164,6 +165,7 @@ class _PermissionChecker:
             permissions = load_permissions(context, settings=file, flags=settings, trust=settings.trusted)
             self.notes += [*settings.notes, *permissions.notes]
             self._layers_by_cwd[cwd] = list(permissions.layers)
+            self._trusted_by_cwd[cwd] = settings.trusted
         return self._layers_by_cwd[cwd]
 
 

@@ -25,6 +25,7 @@ from vaka.policy.bash.parse.syntax import (
     literal_word,
 )
 from vaka.policy.bash.parse.variables import DECLARATION_BUILTINS, is_safe_variable, is_unsafe_variable
+from vaka.policy.bash.parse.wrappers import base_name
 from vaka.policy.bash.possible_files import PossibleFiles, use_in_unknown_folder
 from vaka.policy.bash.profile import check_cd, find_read_files, is_below
 from vaka.policy.bash.rules import SYNTAX_LAYER, CommandRule, CommandRules, strictest_finding
@@ -40,6 +41,9 @@ from vaka.policy.decision import (
 from vaka.policy.rules import Rule
 
 PROFILE_LAYER = "read-only"
+
+TRUST_LAYER = "trust"
+"""The layer of questions about what a folder that is not trusted would run."""
 
 _MAX_PATH_CHECKS = 20_000
 _DEFAULT_VERDICT = Ask("no rule allows it", "default", "mode")
@@ -136,7 +140,8 @@ class _ScriptJudge(msgspec.Struct, kw_only=True):
         permission, files = self._find_permission(simple)
         permission = permission or self.default
         hidden = self.rules.find_hidden_program(simple, restrict_files=self.folder_rules.restrict_files)
-        findings = filter(None, (asked, self._guard_finding(simple), _find_doubt(simple), hidden, permission))
+        git = self._git_finding(simple, reads=files is not None) if permission.decision == "allow" else None
+        findings = filter(None, (asked, self._guard_finding(simple), _find_doubt(simple), hidden, git, permission))
         used = self._judge_folders(index, files)
         return strictest_finding([*findings, *self._judge_files(simple, permission, files), *used])
 
@@ -153,6 +158,21 @@ class _ScriptJudge(msgspec.Struct, kw_only=True):
         if not programs or self.rules.names_programs(simple, programs):
             return None
         return Finding("ask", "", guard.GUARD_LAYER, describe_machine_program(programs[0]))
+
+    def _git_finding(self, simple: SimpleCommand, *, reads: bool) -> Finding | None:
+        """Return a question about git in a folder that is not trusted, if the repository names programs for it."""
+        find = self.folder_rules.find_git_programs
+        if find is None or self.rules.allow_all is not None:
+            return None
+        for words in simple.forms:
+            if not words or base_name(words[0].guess or "") != "git":
+                continue
+            folders = _git_folders_of(words, self.folders.possible)
+            found = [find(folder, reads) for folder in folders] if folders is not None else ["another repository"]
+            if reason := next(filter(None, found), ""):
+                text = f"git would use {reason}, and this folder is not trusted; vaka trust trusts it"
+                return Finding("ask", "", TRUST_LAYER, text)
+        return None
 
     # ---------------------------------------------------------------------------------------- permissions
 
@@ -290,6 +310,18 @@ class _ScriptJudge(msgspec.Struct, kw_only=True):
                 finding = self.path_findings[kind, resolved] = Finding.from_verdict(check(resolved))
             if finding.decision != "allow" and (strict or finding.layer not in {"mode", ""}):
                 yield finding
+
+
+def _git_folders_of(words: Words, folders: tuple[str, ...] | None) -> list[str] | None:
+    """Return the folders in which git may run, relative to the script's start; ``None`` if they are not known."""
+    if any(word.prefix.startswith(("--git-dir", "--work-tree")) for word in words):
+        return None
+    for option, folder in pairwise(words):
+        if option.value == "-C":
+            if folder.path is None or folders is None:
+                return None
+            folders = tuple(guard.join_path(one, folder.path) for one in folders)
+    return [folder or "." for folder in folders] if folders is not None else None
 
 
 def _find_doubt(simple: SimpleCommand) -> Finding | None:
