@@ -28,6 +28,16 @@ print(urllib.request.urlopen(f"http://{sys.argv[1]}/", timeout=20).read().decode
 """
 
 
+CHANGE_ALL_FILES = """
+import pathlib
+for name in ("a.lock", "conf/key", "conf/new", "free/x", "free/new.lock", "made.json"):
+    try:
+        pathlib.Path(name).write_text("changed")
+    except OSError as error:
+        print(error)
+"""
+
+
 async def run_tools(*made: ScriptLine, **options: Any) -> list[ToolResult]:
     """Let a runtime's own agent make calls, and return their results."""
     store, model = MemoryStore(), ScriptedModel(*made, say("done"))
@@ -159,6 +169,33 @@ async def test_commands_cannot_read_what_the_rules_forbid_to_read(tmp_path: Path
         assert "canary of conf/open" in result.text
         assert [name for name in forbidden if f"canary of {name}." in result.text] == []
     assert (tmp_path / "made/.env").exists()
+
+
+async def test_commands_cannot_change_what_the_rules_forbid_to_edit(tmp_path: Path) -> None:
+    for name in ("a.lock", "conf/key", "free/x"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text("as it was")
+    (tmp_path / "change.py").write_text(CHANGE_ALL_FILES)
+    rules = ("Edit(*.lock)", "Edit(conf/**)", "Edit(/made.json)")
+    (result,) = await run_tools(bash_call("python3 change.py 2>&1"), cwd=str(tmp_path), deny=rules, sandbox="on")
+    found = {str(path.relative_to(tmp_path)): path.read_text() for path in tmp_path.rglob("*") if path.is_file()}
+    del found["change.py"]
+    assert found == {"a.lock": "as it was", "conf/key": "as it was", "free/x": "changed"}
+    assert f"{tmp_path}/free/new.lock appeared while the command ran and was moved to " in result.text
+    assert "the rule Edit(*.lock) denies it" in result.text
+    assert f"{tmp_path}/made.json appeared while the command ran" in result.text
+
+
+async def test_a_file_that_a_tool_creates_is_not_taken_for_one_of_a_running_command(tmp_path: Path) -> None:
+    background = call("Bash", command="touch up; sleep 600", run_in_background=True)
+    wait = bash_call("until [ -e up ]; do sleep 0.01; done; mkdir .vscode .idea; true")
+    write = call("Write", file_path=".github/workflows/ci.yml", content="{}")
+    started, planted, written = await run_tools(background, wait, write, cwd=str(tmp_path), sandbox="on")
+    assert not started.failed
+    assert not written.failed, written.text
+    assert planted.text.count("appeared while the command ran") == 2
+    assert "create them with Write, for which a person is asked" in planted.text
+    assert sorted(path.name for path in tmp_path.rglob("*")) == [".github", "ci.yml", "up", "workflows"]
 
 
 async def test_commands_cannot_change_hooks_of_a_repository_that_was_made_since(tmp_path: Path) -> None:

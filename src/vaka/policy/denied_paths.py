@@ -20,7 +20,7 @@ _CLOCK_SECONDS = 0.1
 
 
 class DeniedPaths(NamedTuple):
-    """Paths that commands must not read, and must not change, as they are now."""
+    """Paths that commands must not read, and others that they must not change, as they are now."""
 
     unreadable: tuple[str, ...] = ()
     unchangeable: tuple[str, ...] = ()
@@ -29,7 +29,7 @@ class DeniedPaths(NamedTuple):
 def find_denied_paths(policy: Policy, folders: Sequence[str], limit: int = MAX_EXPANDED) -> DeniedPaths:
     """Return the topmost existing paths in some folders, and the paths that rules name, that rules deny."""
     reads = list_denied_patterns(policy, edits=False)
-    edits = list_denied_patterns(policy, edits=True)
+    edits = [pattern for _, pattern in _list_edit_rules(policy)]
     named = (pattern.literal_path for pattern in reads if pattern.literal_path)
     unreadable = dict.fromkeys(path for path in named if os.path.lexists(path))
     # A missing path that a rule names is protected as well: nothing may appear there.
@@ -37,7 +37,7 @@ def find_denied_paths(policy: Policy, folders: Sequence[str], limit: int = MAX_E
     unchangeable |= dict.fromkeys(folder for folder in folders if _cover_all_in(edits, split_path(folder)))
     settled = {folder for folder in folders if folder in unchangeable}
     search = FolderSearch(folders, limit)
-    for entry in search if edits else ():  # a rule that denies reading denies changing
+    for entry in search if reads or edits else ():
         names, path = (*split_path(entry.folder), entry.name), entry.path
         if entry.folder in settled or entry.name == GIT:  # what git needs to change there is not what rules mean
             settled.update([path] if entry.is_folder else [])
@@ -61,11 +61,11 @@ class CreatedPath(NamedTuple):
 def find_created_paths(
     policy: Policy, folders: Sequence[str], before: DeniedPaths, since: float, limit: int = MAX_EXPANDED
 ) -> list[CreatedPath]:
-    """Return the topmost paths that rules deny to change, that were not there before, and changed ``since`` a time.
+    """Return the topmost paths that rules deny to change, that were not there before and changed ``since`` a time.
 
     Folders of dependencies and repositories are left out: programs such as git must find there what they have written.
     """
-    known, rules = {*before.unreadable, *before.unchangeable}, _list_rules(policy)
+    known, rules = {*before.unreadable, *before.unchangeable}, _list_edit_rules(policy)
     found: list[CreatedPath] = []
     search = FolderSearch([folder for folder in folders if folder not in known], limit)
     for entry in search if rules else ():
@@ -80,12 +80,14 @@ def find_created_paths(
     return found
 
 
-def _list_rules(policy: Policy) -> list[tuple[str, PathPattern]]:
-    denied = list_denied_patterns(policy, edits=True)
+def _list_edit_rules(policy: Policy) -> list[tuple[str, PathPattern]]:
+    """Return the rules, and their patterns, that deny changing files and not reading them: those are hidden anyway."""
     if not isinstance(policy, LayeredPolicy):
         return []
+    denied = {id(pattern) for pattern in list_denied_patterns(policy, edits=True)}
     rules = (rule for kind in KINDS for rule in policy.compiled_path_rules(kind, "", edits=True))
-    return [(rule.text, pattern) for rule, pattern in rules if any(pattern is one for one in denied)]
+    only_edits = [(rule, pattern) for rule, pattern in rules if not rule.applies_to_access("", edits=False)]
+    return [(rule.text, pattern) for rule, pattern in only_edits if id(pattern) in denied]
 
 
 def _changed_since(path: str, since: float) -> bool:

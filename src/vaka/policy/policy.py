@@ -330,7 +330,7 @@ class LayeredPolicy:
             return decision
         reason = (
             f"the working directories have more than {MAX_EXPANDED:,} files, so the sandbox cannot find each file that "
-            f"the rule {rule.text} denies; a rule without wildcards, such as Read(./.env), needs no search"
+            f"the rule {rule.text} denies; a rule with the whole path, such as Read(/.env), needs no search"
         )
         return PermissionDecision(
             decision="ask", rule=rule.text, layer=rule.layer, reason=reason, subject=rule.text,
