@@ -1,11 +1,12 @@
 """``vaka sessions rewind --files``: files are restored with their session."""
 
 import asyncio
+import subprocess
 from pathlib import Path
 
 import pytest
 
-from tests.cli.shell import Shell
+from tests.cli.shell import Shell, call_line, say_line
 from vaka.agents.react import Agent
 from vaka.runtime.runtime import Runtime
 from vaka.stores.sqlite import SqliteStore
@@ -66,6 +67,23 @@ def test_files_changed_since_need_force(wrote: Shell) -> None:
     assert (files["changed"], files["restored"], files["removed"]) == (["a.txt"], ["a.txt"], ["b.txt"])
     assert wrote.vaka("sessions", "rewind", "s", "before", "--files", "--force").code == 0
     assert read_files(wrote) == {"a.txt": "one"}
+
+
+def test_changes_of_commands_are_restored_and_what_stays_is_named(shell: Shell) -> None:
+    shell.env["VAKA_STORE"] = f"sqlite:///{shell.folder}/vaka.db"
+    shell.write_file(".gitignore", "*.log\n")
+    shell.write_file("a.txt", "one")
+    subprocess.run(["git", "init", "-q"], cwd=shell.folder, check=True)
+    command = "echo two > a.txt; touch b.txt c.log; ln -s a.txt link"
+    shell.write_script(call_line("Bash", command=command), say_line("Done."))
+    run = ("run", "Go.", "--model", "scripted:script.jsonl", "--session", "s", "--sandbox", "off")
+    assert shell.vaka(*run, "--permission-mode", "bypassPermissions").code == 0
+    done = shell.vaka("sessions", "rewind", "s@1", "--files")
+    assert (done.code, done.out) == (0, "restored a.txt\nremoved b.txt\nremoved link\n")
+    assert "not restored, there is no copy: c.log" in done.err
+    assert "commands ran: what they changed outside of the working folders is not known" in done.err
+    assert (shell.folder / "a.txt").read_text() == "one"
+    assert shell.vaka("sessions", "gc", "--json").json["folders"] == 0
 
 
 def test_without_the_flag_files_stay_as_they_are(wrote: Shell) -> None:

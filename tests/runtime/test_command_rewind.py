@@ -1,7 +1,9 @@
 """Rewind with files restores what commands changed, and names what it cannot restore."""
 
+import asyncio
 import os
 import subprocess
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -9,15 +11,19 @@ from typing import Any
 import pytest
 
 import vaka
-from tests.runtime.runtime_fixtures import read_log
+from tests.runtime.runtime_fixtures import read_log, wait_until
 from vaka.core.ports.command_backups import COMMAND_FILES_KEY
+from vaka.core.ports.store import Retention
+from vaka.core.ports.tool import World
 from vaka.core.types.control import StateChanged
-from vaka.core.types.errors import FileChanged
+from vaka.core.types.errors import FileChanged, InvalidInput
+from vaka.core.types.ids import SessionId
 from vaka.core.types.progress import ToolStarted
 from vaka.runtime.file_rewind import FileRewind
 from vaka.runtime.runtime import Runtime
 from vaka.stores.memory import MemoryStore
-from vaka.testing.models import ScriptedModel, call, say
+from vaka.stores.sqlite import SqliteStore
+from vaka.testing.models import ScriptedModel, call, calls, say
 
 
 class Workshop:
@@ -71,7 +77,7 @@ class Workshop:
                 found[name] = f"-> {os.readlink(path)}"  # noqa: PTH115
             elif path.is_file():
                 found[name] = f"{path.read_bytes().decode('latin-1')}{' x' if os.access(path, os.X_OK) else ''}"
-            elif not list(path.iterdir()):
+            elif path.is_dir() and not list(path.iterdir()):
                 found[f"{name}/"] = ""
         return found
 
@@ -93,15 +99,24 @@ def _own_home(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.Monk
     monkeypatch.setenv("XDG_DATA_HOME", str(home / "data"))
 
 
-@pytest.fixture(params=["repository", "folder"])
-def workshop(request: pytest.FixtureRequest, tmp_path: Path) -> Workshop:
-    """A folder with uncommitted work, in a repository or not."""
-    folder = tmp_path / "work"
+@pytest.fixture
+def workshop(tmp_path: Path) -> Workshop:
+    """A repository with uncommitted work."""
+    return make_workshop(tmp_path / "work", is_repository=True)
+
+
+@pytest.fixture(params=[True, False], ids=["repository", "folder"])
+def any_workshop(request: pytest.FixtureRequest, tmp_path: Path) -> Workshop:
+    """A folder, in a repository or not."""
+    return make_workshop(tmp_path / "work", is_repository=request.param)
+
+
+def make_workshop(folder: Path, *, is_repository: bool) -> Workshop:
     folder.mkdir()
     made = Workshop(folder)
     made.write({"a.txt": "one\n", "sub/b.txt": "two\n", "doomed.txt": "kept\n", "run.sh": "echo\n"})
     made.write({".gitignore": "*.log\nout/\n", "old.log": "1\n"})
-    if request.param == "repository":
+    if is_repository:
         made.git("init", "-q")
         made.git("add", "-A")
         made.git("commit", "-qm", "first")
@@ -109,38 +124,38 @@ def workshop(request: pytest.FixtureRequest, tmp_path: Path) -> Workshop:
     return made
 
 
-async def test_a_rewind_restores_every_change_of_a_command(workshop: Workshop) -> None:
-    before = workshop.read()
-    await workshop.run(
+async def test_a_rewind_restores_every_change_of_a_command(any_workshop: Workshop) -> None:
+    before = any_workshop.read()
+    await any_workshop.run(
         "touch made.txt; sed -i s/one/ONE/ a.txt; rm doomed.txt; chmod +x run.sh; mkdir -p new/deep/er empty; "
         "echo x > new/deep/f; ln -s a.txt link; rm -r sub; echo file > sub; echo more >> mine.txt"
     )
-    after = workshop.read()
+    after = any_workshop.read()
     assert after != before
-    looked = await workshop.preview()
+    looked = await any_workshop.preview()
     assert looked.restored == ("a.txt", "doomed.txt", "mine.txt", "run.sh", "sub/b.txt")
     assert looked.removed == ("link", "made.txt", "new/deep/f", "sub")
     assert (looked.changed, looked.lost, looked.commands) == ((), (), 0)
-    assert workshop.read() == after, "looking touches nothing"
-    end = await workshop.head()
-    await workshop.rewind()
-    assert workshop.read() == before
-    await workshop.rewind(end)
-    assert {name: text for name, text in after.items() if name not in ("new/deep/er/", "empty/")} == workshop.read()
+    assert any_workshop.read() == after, "looking touches nothing"
+    end = await any_workshop.head()
+    await any_workshop.rewind()
+    assert any_workshop.read() == before
+    await any_workshop.rewind(end)
+    assert {name: text for name, text in after.items() if name not in ("new/deep/er/", "empty/")} == any_workshop.read()
 
 
-async def test_the_repository_and_its_index_are_not_touched(workshop: Workshop) -> None:
-    if not (workshop.folder / ".git").exists():
-        workshop.git("init", "-q")
-    workshop.git("add", "mine.txt")
-    files = sorted(path for path in (workshop.folder / ".git").rglob("*") if path.is_file())
+async def test_the_repository_and_its_index_are_not_touched(any_workshop: Workshop) -> None:
+    if not (any_workshop.folder / ".git").exists():
+        any_workshop.git("init", "-q")
+    any_workshop.git("add", "mine.txt")
+    files = sorted(path for path in (any_workshop.folder / ".git").rglob("*") if path.is_file())
     before = [(path, path.read_bytes()) for path in files]
-    status = workshop.git("--no-optional-locks", "status", "--porcelain")
-    await workshop.run("echo x > a.txt; echo y > new.txt")
-    await workshop.rewind()
+    status = any_workshop.git("--no-optional-locks", "status", "--porcelain")
+    await any_workshop.run("echo x > a.txt; echo y > new.txt")
+    await any_workshop.rewind()
     assert [(path, path.read_bytes()) for path in files] == before
-    assert sorted(path for path in (workshop.folder / ".git").rglob("*") if path.is_file()) == files
-    assert workshop.git("--no-optional-locks", "status", "--porcelain") == status
+    assert sorted(path for path in (any_workshop.folder / ".git").rglob("*") if path.is_file()) == files
+    assert any_workshop.git("--no-optional-locks", "status", "--porcelain") == status
 
 
 async def test_each_turn_is_taken_back_on_its_own_and_again(workshop: Workshop) -> None:
@@ -165,7 +180,7 @@ async def test_changes_by_commands_and_file_tools_are_restored_together(workshop
         ("Write", {"file_path": "n.txt", "content": "y"}),
     )
     assert workshop.read() != before
-    assert await workshop.preview() == FileRewind(restored=("a.txt",), removed=("n.txt",))
+    assert await workshop.preview() == FileRewind(restored=("a.txt",), removed=("n.txt",), ran=1)
     await workshop.rewind()
     assert workshop.read() == before
 
@@ -205,15 +220,17 @@ async def test_a_file_that_another_program_made_between_commands_stays(workshop:
     assert workshop.read()["theirs.txt"] == "a person\n"
 
 
-async def test_ignored_files_are_named_and_stay(workshop: Workshop) -> None:
-    workshop.git("init", "-q")
-    workshop.write({"out/x": "1", "other.log": "1"})
-    await workshop.run("echo 2 > old.log; rm other.log; echo 3 > new.log; touch out/y; mkdir cache; touch cache/z.log")
-    after = workshop.read()
-    looked = await workshop.preview()
-    assert looked == FileRewind(lost=("cache", "new.log", "old.log", "other.log", "out"))
-    await workshop.rewind()
-    assert workshop.read() == after
+async def test_ignored_files_are_named_and_stay(any_workshop: Workshop) -> None:
+    any_workshop.git("init", "-q")
+    any_workshop.write({"out/x": "1", "other.log": "1"})
+    await any_workshop.run(
+        "echo 2 > old.log; rm other.log; echo 3 > new.log; touch out/y; mkdir cache; touch cache/z.log"
+    )
+    after = any_workshop.read()
+    looked = await any_workshop.preview()
+    assert looked == FileRewind(lost=("cache", "new.log", "old.log", "other.log", "out"), ran=1)
+    await any_workshop.rewind()
+    assert any_workshop.read() == after
 
 
 async def test_a_file_that_is_no_longer_ignored_is_not_removed(workshop: Workshop) -> None:
@@ -230,7 +247,7 @@ async def test_large_files_are_named_and_stay(workshop: Workshop) -> None:
     with (workshop.folder / "large").open("wb") as file:
         file.truncate(40 * 1024**2)
     await workshop.run("echo x >> large; truncate -s 40M larger; echo x > a.txt")
-    assert await workshop.preview() == FileRewind(restored=("a.txt",), lost=("large", "larger"))
+    assert await workshop.preview() == FileRewind(restored=("a.txt",), lost=("large", "larger"), ran=1)
     await workshop.rewind()
     assert (workshop.folder / "large").stat().st_size == 40 * 1024**2 + 2
 
@@ -263,7 +280,7 @@ async def test_the_record_is_in_the_log_before_the_command_runs(workshop: Worksh
 async def test_without_snapshots_the_commands_are_counted(workshop: Workshop) -> None:
     workshop.options["snapshots"] = False
     await workshop.run("echo x > a.txt", "ls")
-    assert await workshop.preview() == FileRewind(commands=1)
+    assert await workshop.preview() == FileRewind(ran=1, commands=1)
 
 
 async def test_names_that_are_not_utf_8_and_files_in_an_inner_repository_are_restored(workshop: Workshop) -> None:
@@ -286,3 +303,138 @@ async def test_a_repository_that_a_command_makes_or_removes_is_named(workshop: W
     subprocess.run(["git", "init", "-q"], cwd=workshop.folder / "inner", check=True)
     await workshop.run("rm -rf inner; mkdir other; git -C other init -q; touch other/y")
     assert {"inner", "other"} <= set((await workshop.preview()).lost)
+
+
+async def test_the_changes_of_a_killed_process_are_restored(tmp_path: Path) -> None:
+    """The process is killed while its command runs; another one takes its turn back."""
+    folder, database = tmp_path / "work", f"sqlite:///{tmp_path}/vaka.db"
+    folder.mkdir()
+    shop = Workshop(folder, store=database)
+    shop.write({"a.txt": "old\n"})
+    script = f"""
+import asyncio, vaka
+from vaka.testing.models import ScriptedModel, call, calls, say
+async def main():
+    model = ScriptedModel(call("Bash", command="echo new > a.txt; touch made; sleep 1000"))
+    agent = vaka.Agent("a", model=model, tools=["Bash"])
+    async with vaka.Runtime(
+        store={database!r}, agent=agent, cwd={str(folder)!r}, permission_mode="bypassPermissions", sandbox="off"
+    ) as rt:
+        await (await rt.open(id="s")).run("Go.")
+asyncio.run(main())
+"""
+    killed = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    while not (folder / "made").exists():
+        assert killed.poll() is None
+        os.sched_yield()
+    killed.kill()
+    killed.wait()
+    async with shop.runtime() as rt:
+        assert (await rt.files_back("s", "1")).restored == ("a.txt",)
+        await rt.rewind("s", "1", files=True, interrupt=True)
+    assert shop.read() == {"a.txt": "old\n"}
+
+
+async def test_changes_while_a_command_runs_in_the_background_are_named_and_need_force(workshop: Workshop) -> None:
+    before = workshop.read()
+    background = {"command": "echo started > s.txt; read x < fifo; echo late > late.txt; echo end > fifo2"}
+    os.mkfifo(workshop.folder / "fifo")
+    os.mkfifo(workshop.folder / "fifo2")
+    made = [call("Bash", **background, run_in_background=True), call("Bash", command="echo x > other.txt"), say("done")]
+    async with workshop.runtime(*made) as rt:
+        await (await rt.open(id="s")).run("Go.")
+        await asyncio.to_thread((workshop.folder / "fifo").write_text, "go")
+        await asyncio.to_thread((workshop.folder / "fifo2").read_text)
+        looked = await rt.files_back("s", "1")
+        assert "late.txt" in looked.unclear
+        assert "other.txt" in looked.removed
+        await rt.rewind("s", "1", files=True)
+        assert (workshop.folder / "late.txt").exists()
+        assert not (workshop.folder / "other.txt").exists()
+        await rt.rewind("s", "1", files=True, force=True)
+    assert workshop.read() == before
+
+
+async def test_two_commands_at_once_and_a_timed_out_one_are_restored(workshop: Workshop) -> None:
+    before = workshop.read()
+    slow = call("Bash", command="echo slow > slow.txt; sleep 1000", timeout=300)
+    both = calls(call("Bash", command="echo 1 > 1.txt"), call("Bash", command="echo 2 >> a.txt; echo 2 > 2.txt"))
+    async with workshop.runtime(both, slow, say("done")) as rt:
+        await (await rt.open(id="s")).run("Go.")
+    assert (await workshop.preview()).removed == ("1.txt", "2.txt", "slow.txt")
+    await workshop.rewind()
+    assert workshop.read() == before
+
+
+async def test_the_changes_of_an_interrupted_command_are_restored(workshop: Workshop) -> None:
+    before = workshop.read()
+    async with workshop.runtime(call("Bash", command="echo x > a.txt; touch ready; sleep 1000"), say("done")) as rt:
+        session = await rt.open(id="s")
+        task = asyncio.create_task(session.run("Go."))
+        await wait_until((workshop.folder / "ready").exists)
+        await session.interrupt()
+        with pytest.raises(vaka.VakaError):
+            await task
+        await session.rewind("1", files=True)
+    assert workshop.read() == before
+
+
+@pytest.mark.parametrize("sandbox", ["on", "off"])
+async def test_commands_of_child_agents_and_scripts_are_restored(workshop: Workshop, sandbox: Any) -> None:
+    before = workshop.read()
+    lines = {"child": [call("Bash", command="echo child > a.txt"), say("ok")]}
+    child = vaka.Agent("child", model=ScriptedModel(agents=lines), tools=["Bash"])
+    source = 'function invoke(ctx) return ctx.invoke("Bash", { command = "rm -r sub" }) end'
+    model = ScriptedModel(call("child", prompt="Go."), call("script"), call("Bash", command="touch x"), say("done"))
+    agent = vaka.Agent("a", model=model, tools=[child.as_tool(), vaka.LuauTool(source, name="script"), "Bash"])
+    async with vaka.Runtime(
+        store=workshop.store, cwd=str(workshop.folder), permission_mode="bypassPermissions", sandbox=sandbox
+    ) as rt:
+        session = await rt.open(agent, id="s")
+        await session.run("Go.")
+        assert workshop.read() != before
+        effect = await session.rewind("1", files=True)
+        assert effect == FileRewind(restored=("a.txt", "sub/b.txt"), removed=("x",), ran=3)
+    assert workshop.read() == before
+
+
+async def test_net_changes_are_the_difference_to_the_begin_of_the_session(workshop: Workshop) -> None:
+    async with workshop.runtime() as rt:
+        assert (await rt.file_changes("s")).files == ()
+    middle = await workshop.run("echo 1 > a.txt; echo 1 > new.txt")
+    await workshop.run("echo 2 > a.txt; rm doomed.txt; rm new.txt; ln -s a.txt link")
+    async with workshop.runtime() as rt:
+        found = (await rt.file_changes("s")).files
+        assert [(one.path, one.before, one.now) for one in found] == [
+            ("a.txt", b"one, changed by hand\n", b"2\n"),
+            ("doomed.txt", b"kept\n", None),
+            ("link", None, b"a.txt"),
+        ]
+        await rt.rewind("s", middle, files=True)
+        found = (await rt.file_changes("s")).files
+        assert [(one.path, one.now) for one in found] == [("a.txt", b"1\n"), ("new.txt", b"1\n")]
+        await rt.rewind("s", "1", files=True)
+        assert (await rt.file_changes("s")).files == ()
+
+
+async def test_former_contents_are_kept_as_long_as_the_session(tmp_path: Path) -> None:
+    folder = tmp_path / "work"
+    folder.mkdir()
+    shop = Workshop(folder, store=SqliteStore(tmp_path / "vaka.db"))
+    shop.write({"a.txt": "old\n"})
+    await shop.run("echo new > a.txt")
+    assert (await shop.store.gc(Retention(blobs_before="9999"))).blobs == 0
+    await shop.rewind()
+    assert shop.read() == {"a.txt": "old\n"}
+    await shop.store.sessions.delete(SessionId("s"))
+    assert (await shop.store.gc(Retention(blobs_before="9999"))).blobs > 0
+    await shop.store.close()
+
+
+async def test_a_rewind_without_files_and_one_in_a_runtime_without_files_are_answered(workshop: Workshop) -> None:
+    await workshop.run("echo 1 > a.txt")
+    async with workshop.runtime() as rt:
+        assert await (await rt.open(id="s")).rewind("1") is None
+        rt.env.world = World()
+        with pytest.raises(InvalidInput, match="no files to restore"):
+            await rt.rewind("s", "1", files=True)

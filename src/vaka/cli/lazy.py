@@ -86,6 +86,13 @@ def explain_missing_servers(servers: "Sequence[McpServer]") -> list[str]:
     return explain(servers)
 
 
+def remove_unused_records(*, dry_run: bool) -> int:
+    """Remove the records of folders in which no command ran for long; return their number."""
+    from vaka.runtime.command_records import records_folder, remove_unused_records
+
+    return remove_unused_records(records_folder(), dry_run=dry_run)
+
+
 def transcripts() -> "type[Transcripts]":
     from vaka.hooks.transcript import Transcripts
 

@@ -70,7 +70,7 @@ def find_ignore_files() -> tuple[str, ...]:
     return (named or f"{folder}/git/ignore",)
 
 
-def remove_unused_records(folder: Path) -> int:
+def remove_unused_records(folder: Path, *, dry_run: bool = False) -> int:
     """Remove the records of folders that are gone, or in which no command ran for 30 days; return their number."""
     count = 0
     for record in folder.iterdir() if folder.is_dir() else ():
@@ -78,6 +78,7 @@ def remove_unused_records(folder: Path) -> int:
             is_old = (record / "lock").stat().st_mtime < time.time() - _UNUSED_SECONDS
             recorded = (record / "folder").read_text("utf-8", "surrogateescape")
             if is_old or not Path(recorded).is_dir():
-                shutil.rmtree(record)
+                if not dry_run:
+                    shutil.rmtree(record)
                 count += 1
     return count

@@ -47,6 +47,8 @@ class FileRewind(msgspec.Struct, frozen=True, kw_only=True):
     """Files that tools and commands changed without a stored copy; they stay as they are."""
     unnamed: int = 0
     """The number of further lost files, which the log does not name."""
+    ran: int = 0
+    """The number of commands that have run since and may have changed files."""
     commands: int = 0
     """The number of commands since of which no change is recorded; what they changed stays."""
     reasons: tuple[str, ...] = ()
@@ -119,10 +121,12 @@ class _Restore(NamedTuple):
     effect: FileRewind
 
 
-async def preview_file_rewind(access: FileAccess, session: SessionId, to: "Cursor | str") -> FileRewind:
+async def preview_file_rewind(
+    access: FileAccess, session: SessionId, to: "Cursor | str", *, force: bool = False
+) -> FileRewind:
     """Return the effect that ``rewind_with_files`` would have, without changing any file."""
     prefix = await open_boundary(access.store, session, to)
-    return (await _plan_restore(access, session, prefix.seq, force=False)).effect
+    return (await _plan_restore(access, session, prefix.seq, force=force)).effect
 
 
 async def rewind_with_files(
@@ -239,6 +243,7 @@ class _Expansion:
         self.lost: set[str] = set()
         self.unnamed_count = 0
         self.reasons: dict[str, None] = {}
+        self.ran: set[CallId] = set()
         self.unrecorded: set[CallId] = set()
 
     async def read(self) -> None:
@@ -254,11 +259,9 @@ class _Expansion:
                 later = history.begun[number + 1] if number + 1 < len(history.begun) else None
                 self.changes += await self._compare(record, later)
         self.lost |= history.paths - {change.path for change in self.changes}
-        self.unrecorded |= {
-            call
-            for call, command in history.commands.items()
-            if call not in history.records and not self._access.recorder.is_read_only(command)
-        }
+        is_read_only = self._access.recorder.is_read_only
+        self.ran = {call for call, command in history.commands.items() if not is_read_only(command)}
+        self.unrecorded |= self.ran - history.records.keys()
 
     async def _read_record(self, record: CommandRecord) -> None:
         self.folders += record.folders
@@ -287,12 +290,13 @@ class _Expansion:
 
 def _summarize(expansion: _Expansion, plan: RestorePlan, unclear: tuple[RestoreStep, ...]) -> FileRewind:
     return FileRewind(
-        restored=tuple(step.path for step in plan.steps if step.was != NO_FILE),
-        removed=tuple(step.path for step in plan.steps if step.was == NO_FILE),
+        restored=tuple(sorted(step.path for step in plan.steps if step.was != NO_FILE)),
+        removed=tuple(sorted(step.path for step in plan.steps if step.was == NO_FILE)),
         changed=plan.changed,
-        unclear=tuple(step.path for step in unclear),
+        unclear=tuple(sorted(step.path for step in unclear)),
         lost=tuple(sorted({*plan.lost, *expansion.lost})),
         unnamed=expansion.unnamed_count,
+        ran=len(expansion.ran),
         commands=len(expansion.unrecorded),
         reasons=tuple(expansion.reasons),
     )

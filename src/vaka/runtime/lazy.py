@@ -444,10 +444,12 @@ def recorder_factory(
     return make
 
 
-async def preview_file_rewind(store: Store, world: "World", session: "SessionId", to: "Cursor | str") -> "FileRewind":
+async def preview_file_rewind(
+    store: Store, world: "World", session: "SessionId", to: "Cursor | str", *, force: bool
+) -> "FileRewind":
     from vaka.runtime.file_rewind import make_access, preview_file_rewind
 
-    return await preview_file_rewind(make_access(store, world), session, to)
+    return await preview_file_rewind(make_access(store, world), session, to, force=force)
 
 
 async def rewind_with_files(  # those of the function it loads

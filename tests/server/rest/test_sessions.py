@@ -76,8 +76,12 @@ async def test_a_session_is_forked_and_rewound(serve: Serve, scripted: Scripted)
         at = await client.post(f"{API}/sessions/s/fork", json={"at": second["cursor"]})
         assert len((await client.get(f"{API}/sessions/{at.json()['id']}/turns")).json()["data"]) == 2
         assert (await client.post(f"{API}/sessions/s/fork")).status_code == 201
-        back = await client.post(f"{API}/sessions/s/rewind", json={"to": first["cursor"]})
-        assert back.status_code == 200
+        end = int(first["cursor"].split(".")[1])
+        inside = await client.post(f"{API}/sessions/s/rewind", json={"to": f"1.{end - 1}"})
+        assert inside.status_code == 400
+        assert f"is inside a turn; rewind it to {end - 7} (before this turn) or to {end}" in inside.json()["detail"]
+        back = await client.post(f"{API}/sessions/s/rewind", json={"to": first["cursor"], "files": True})
+        assert (back.status_code, back.json()["id"], back.json()["files"]["restored"]) == (200, "s", [])
         assert [turn["id"] for turn in (await client.get(f"{API}/sessions/s/turns")).json()["data"]] == [first["id"]]
         assert (await client.get(f"{API}/sessions/s/turns/{second['id']}")).json()["text"] == "Two."
         closed = await client.post(f"{API}/sessions/s/close", json={"reason": "done"})

@@ -200,6 +200,19 @@ export interface FieldError {
   message: string;
 }
 
+/** The effect of a rewind on the files. */
+export interface FileRewind {
+  restored: string[];
+  removed: string[];
+  changed: string[];
+  unclear: string[];
+  lost: string[];
+  unnamed: number;
+  ran: number;
+  commands: number;
+  reasons: string[];
+}
+
 /** Where a copy of a session ends; default: at its end. */
 export interface ForkSession {
   at?: string;
@@ -401,6 +414,28 @@ export interface RewindSession {
   interrupt?: boolean;
   files?: boolean;
   force?: boolean;
+}
+
+/** A session after a rewind. */
+export interface RewoundSession {
+  id: string;
+  agent: string;
+  title: string;
+  status: "closed" | "idle" | "queued" | "running" | "waiting";
+  owner: string;
+  tags: string[];
+  metadata: JsonObject;
+  state: string;
+  version: number;
+  created: string;
+  updated: string;
+  cursor: string;
+  turn: string;
+  inputs: number;
+  pending: number;
+  origin: string;
+  folder: string;
+  files: FileRewind | null;
 }
 
 /** A name for the current position. A name that exists moves here. */

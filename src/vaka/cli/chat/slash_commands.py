@@ -11,8 +11,9 @@ import msgspec
 from rich.cells import set_cell_size
 
 from vaka.cli.chat.completion import fuzzy_sort
+from vaka.cli.chat.file_changes import describe_changes, describe_rewind, show_change
 from vaka.cli.chat.session_picker import SessionPicker
-from vaka.cli.display.plain_renderer import diff_of, format_cost, format_tokens
+from vaka.cli.display.plain_renderer import format_cost, format_tokens
 from vaka.cli.display.rich_renderer import THEMES
 from vaka.cli.display.view import todo_lines
 from vaka.cli.errors import UsageError
@@ -21,7 +22,7 @@ from vaka.cli.render import Transcript, as_printable, result_of_compaction
 from vaka.cli.strings import translate
 from vaka.config.setting_keys import SETTING_KEYS
 from vaka.core.ports.store import SessionInfo
-from vaka.core.types.errors import InvalidInput, NotFound
+from vaka.core.types.errors import FileChanged, InvalidInput, NotFound
 from vaka.core.types.ids import parse_session_id
 from vaka.core.types.message import AssistantMessage, ToolMessage, UserMessage, text_of
 from vaka.core.types.progress import GIVEN_CALLS, StepStarted
@@ -47,9 +48,9 @@ class SlashCommands:
             "sessions": (self._sessions, translate("[TEXT]: choose a session, of this project first")),
             "resume": (self._resume, translate("[ID]: finish the unfinished turn, or go on with another session")),
             "fork": (self._fork, translate("go on in a copy of this session")),
-            "undo": (self._undo, translate("take back the last turn and the changes it made to files")),
-            "rewind": (self._rewind, translate("SEQ: take back everything after an event; files stay")),
-            "diff": (self._diff, translate("the changes that the last turns made to files")),
+            "undo": (self._undo, translate("[force]: take back the last turn and what it changed in files")),
+            "rewind": (self._rewind, translate("SEQ [files] [force]: take back everything after an event")),
+            "diff": (self._diff, translate("what this session has changed in files")),
             "context": (self._context, translate("what fills the context window")),
             "compact": (self._compact, translate("[TEXT]: summarize older messages; TEXT is what to keep")),
             "usage": (self._usage, translate("tokens by model")),
@@ -172,24 +173,45 @@ class SlashCommands:
         turn = await chat.session.last_turn()
         if not turn:
             raise NotFound("there is no turn to undo")
+        if argument not in ("", "force"):
+            raise UsageError("/undo takes nothing, or: force")
         place = await find_boundary_before(chat.runtime.store, chat.session.id, turn[0].seq)
-        await chat.session.rewind(str(place), interrupt=True, files=True)
-        chat.print_note(translate("the last turn and its changes to files are taken back"))
+        await self._rewind_files(str(place), "/undo force", force=bool(argument))
+        chat.print_note(translate("the last turn is taken back"))
 
     async def _rewind(self, argument: str) -> None:
-        if not argument:
+        place, *words = argument.split() or [""]
+        if not place:
             raise InvalidInput("/rewind needs the number of an event; `vaka sessions show ID --events` lists them")
-        await self._chat.session.rewind(argument, interrupt=True)
+        if words not in ([], ["files"], ["files", "force"]):
+            raise UsageError("after the event, /rewind takes nothing, files, or files force")
+        if words:
+            await self._rewind_files(place, f"/rewind {place} files force", force="force" in words)
+            return
+        await self._chat.session.rewind(place, interrupt=True)
+        self._chat.print_note(translate("files stay as they are"))
+
+    async def _rewind_files(self, place: str, force_command: str, *, force: bool) -> None:
+        """Rewind the session and its files, and show what was restored and what was not."""
+        chat = self._chat
+        try:
+            effect = await chat.session.rewind(place, interrupt=True, files=True, force=force)
+        except FileChanged as error:
+            raise FileChanged(f"{error}; nothing was taken back; {force_command} overwrites these files") from error
+        if effect is not None:
+            for line in describe_rewind(effect, f"/rewind {place} files force"):
+                chat.print_note(line)
 
     async def _diff(self, argument: str) -> None:
         chat = self._chat
-        shown = False
-        for call, body in chat.view.cards:
-            if diff_of(body.result):
-                chat.screen.print(chat.renderer.tool_call(call, body.result, full=True) + "\n")
-                shown = True
-        if not shown:
-            self._show(translate("no file was changed by a tool in what this terminal has shown"))
+        changes = await chat.runtime.file_changes(chat.session.id)
+        for versions in changes.files:
+            call, result = show_change(versions)
+            chat.screen.print(chat.renderer.tool_call(call, result, full=True) + "\n")
+        others = list(describe_changes(changes.effect))
+        if not changes.files:
+            others.insert(0, translate("no file differs from what it was before this session"))
+        self._show(*others)
 
     async def _context(self, argument: str) -> None:
         """Show what fills the context window: a bar with a part for each kind, and its share."""

@@ -61,9 +61,7 @@ sessions.add_command(verify)
 @click.option(
     "--interrupt", is_flag=True, help="Stop a running turn first; without it a busy session is not changed (75)."
 )
-@click.option(
-    "--files", is_flag=True, help="Also put back the files that Write, Edit, MultiEdit and NotebookEdit changed since."
-)
+@click.option("--files", is_flag=True, help="Also put back the files that file tools and commands have changed since.")
 @click.option("--force", is_flag=True, help="With --files: also overwrite files that others have changed since.")
 @click.option("--dry-run", is_flag=True, help="With --files: only print what would be done.")
 @options.json_option
@@ -71,7 +69,8 @@ sessions.add_command(verify)
 def rewind(session: str, place: str, **flags: Any) -> None:
     """Continue from an earlier event or checkpoint. Later events stay readable.
 
-    --files restores only what file tools wrote while snapshots were on; changes made by commands stay.
+    --files restores what was changed while snapshots were on. It names each file that it cannot restore, such as one
+    that git ignores.
     """
     files = flags["files"]
     if (flags["force"] or flags["dry_run"]) and not files:
@@ -84,7 +83,7 @@ def rewind(session: str, place: str, **flags: Any) -> None:
         id, to = (session, place) if place else await resolve_session_ref(runtime.store, session)
         if not to:
             raise UsageError("expected an event or a checkpoint: ID@12, or ID LABEL")
-        file_rewind = await runtime.files_back(id, to) if files else None
+        file_rewind = await runtime.files_back(id, to, force=flags["force"]) if files else None
         if flags["dry_run"]:
             return id, None, file_rewind
         interrupt, force = flags["interrupt"], flags["force"]
@@ -122,10 +121,20 @@ def _print_file_changes(file_rewind: "FileRewind", *, done: bool) -> None:
         click.echo("there is no file to restore", err=True)
     if file_rewind.changed and not done:
         click.echo("files that have changed since are only overwritten with --force", err=True)
+    for path in file_rewind.unclear:
+        click.echo(
+            f"not restored without --force, changed while a command ran in the background: {as_printable(path)}",
+            err=True,
+        )
     for path in file_rewind.lost:
         click.echo(f"not restored, there is no copy: {as_printable(path)}", err=True)
+    if file_rewind.unnamed:
+        click.echo(f"not restored, there is no copy: {file_rewind.unnamed} more files", err=True)
     if file_rewind.commands:
-        click.echo(f"{file_rewind.commands} commands ran since; their changes stay", err=True)
+        reasons = "".join(f"\n  {as_printable(reason)}" for reason in file_rewind.reasons)
+        click.echo(f"{file_rewind.commands} commands are not recorded; what they changed stays{reasons}", err=True)
+    if file_rewind.ran:
+        click.echo("commands ran: what they changed outside of the working folders is not known", err=True)
 
 
 @sessions.command(
@@ -288,7 +297,8 @@ def fork(place: str, made: str, **flags: Any) -> None:
 def gc(older_than: float | None, dry_run: bool, **flags: Any) -> None:
     """Remove large texts without a reference, expired values, and with --older-than old sessions.
 
-    Unfinished work always stays.
+    Unfinished work always stays. The files that were recorded for commands are removed too, for folders that are gone
+    or in which no command ran for 30 days.
     """
     now = time.time()
     idle_before = "" if older_than is None else format_timestamp(now - older_than)
@@ -297,14 +307,15 @@ def gc(older_than: float | None, dry_run: bool, **flags: Any) -> None:
         idle_before=idle_before, blobs_before=blobs_before, expired_before=format_timestamp(now), dry_run=dry_run
     )
     removed = with_runtime(flags, lambda runtime: runtime.store.gc(retention))
+    folders = lazy.remove_unused_records(dry_run=dry_run)
     if flags["as_json"]:
-        print_json({**msgspec.to_builtins(removed), "dry_run": dry_run})
+        print_json({**msgspec.to_builtins(removed), "folders": folders, "dry_run": dry_run})
         return
     for id in removed.sessions:
         click.echo(as_printable(id))
     verb = "would remove" if dry_run else "removed"
     counts = f"{len(removed.sessions)} sessions, {removed.blobs} blobs, {removed.values} values, {removed.bytes} bytes"
-    click.echo(f"{verb} {counts}", err=True)
+    click.echo(f"{verb} {counts}" + (f", the records of {folders} folders" if folders else ""), err=True)
 
 
 @sessions.command(epilog=options.format_examples("vaka sessions delete demo --yes"))

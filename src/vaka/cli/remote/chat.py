@@ -6,6 +6,7 @@ from typing import Any, cast
 from vaka.cli.chat.conversation import Chat, ChatSettings
 from vaka.cli.chat.prompt import ChatPrompt
 from vaka.cli.chat.slash_commands import SlashCommands
+from vaka.cli.display.plain_renderer import diff_of
 from vaka.cli.errors import UsageError
 from vaka.cli.remote.client import ServerClient
 from vaka.cli.remote.flags import CHAT_FLAGS, check_remote_flags, read_key
@@ -64,6 +65,15 @@ class RemoteCommands(SlashCommands):
         if name in LOCAL_COMMANDS:
             raise UsageError(f"/{name} does not work with --server; /help lists what does")
         await super().run(text)
+
+    async def _diff(self, argument: str) -> None:
+        chat, is_shown = self._conversation, False
+        for call, body in chat.view.cards:
+            if diff_of(body.result):
+                chat.screen.print(chat.renderer.tool_call(call, body.result, full=True) + "\n")
+                is_shown = True
+        if not is_shown:
+            chat.print_note(translate("no file was changed by a tool in what this terminal has shown"))
 
     async def _model(self, argument: str) -> None:
         self._conversation.model = argument or self._conversation.model

@@ -14,6 +14,7 @@ from vaka.core.types.event import Event, decode
 from vaka.core.types.ids import JSON, Cursor, DecisionId, SessionId
 from vaka.core.types.message import as_content
 from vaka.runtime.clock import RandomIds
+from vaka.runtime.file_rewind import FileRewind
 from vaka.runtime.options import ApprovalAnswer, OnBusy, UserInput
 
 if TYPE_CHECKING:
@@ -224,9 +225,13 @@ class RemoteSession:
         copied = await self._client.post(address_of(self.id, "fork"), {}, key=self._runtime.ids.new_id("req"))
         return RemoteSession(self._runtime, _info_of(copied))
 
-    async def rewind(self, to: "Cursor | str", *, interrupt: bool = False, files: bool = False) -> None:
-        """Continue from an earlier event."""
-        await self._client.post(address_of(self.id, "rewind"), {"to": str(to), "interrupt": interrupt, "files": files})
+    async def rewind(
+        self, to: "Cursor | str", *, interrupt: bool = False, files: bool = False, force: bool = False
+    ) -> FileRewind | None:
+        """Continue from an earlier event; with ``files``, return the effect on the files of the server."""
+        body = {"to": str(to), "interrupt": interrupt, "files": files, "force": force}
+        done = await self._client.post(address_of(self.id, "rewind"), body)
+        return msgspec.convert(done["files"], FileRewind) if files else None
 
     async def compact(self, instructions: str = "", *, interrupt: bool = False) -> "RemoteCompaction":
         """Summarize older messages; the server writes the event."""

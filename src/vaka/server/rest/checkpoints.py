@@ -10,9 +10,9 @@ from vaka.core.session.snapshot import reopen
 from vaka.server.bodies import json_response, read_json
 from vaka.server.guard import principal_of
 from vaka.server.problems import Problem, not_found
-from vaka.server.rest.documents import Page, SessionDocument
+from vaka.server.rest.documents import Page
 from vaka.server.rest.operation import Operation
-from vaka.server.rest.sessions import describe_session, find_session, read_info
+from vaka.server.rest.sessions import RewoundSession, find_session, rewind_and_describe
 from vaka.server.service import AgentService
 
 MAX_LABEL_CHARS = 100
@@ -70,8 +70,8 @@ async def restore_checkpoint(service: AgentService, request: Request) -> Respons
     label = request.path_params["label"]
     if label not in (await reopen(runtime.store, info.id)).state.checkpoints:
         raise not_found(f"checkpoint {label!r} in session {info.id!r}")
-    await runtime.rewind(info.id, label, interrupt=body.interrupt, files=body.files, force=body.force)
-    return describe_session(await read_info(runtime, info.id))
+    options = {"interrupt": body.interrupt, "files": body.files, "force": body.force}
+    return await rewind_and_describe(runtime, info.id, label, **options)
 
 
 OPERATIONS = (
@@ -85,6 +85,6 @@ OPERATIONS = (
     ),
     Operation(
         method="POST", path="/sessions/{session}/checkpoints/{label}/restore", scope="runs:write",
-        handler=restore_checkpoint, summary="Return to a checkpoint", body=RestoreCheckpoint, result=SessionDocument,
+        handler=restore_checkpoint, summary="Return to a checkpoint", body=RestoreCheckpoint, result=RewoundSession,
     ),
 )  # fmt: skip

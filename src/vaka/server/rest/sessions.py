@@ -13,6 +13,7 @@ from vaka.core.ports.store import SessionInfo, SessionQuery, SessionStatus, Stor
 from vaka.core.types.ids import Cursor, SessionId
 from vaka.memory.threads import ThreadState
 from vaka.runtime import session_edits
+from vaka.runtime.file_rewind import FileRewind
 from vaka.runtime.runtime import Runtime
 from vaka.server.bodies import json_response, read_json
 from vaka.server.guard import principal_of
@@ -95,6 +96,13 @@ class RewindSession(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     """Restore also files that another program has changed since."""
 
 
+class RewoundSession(SessionDocument, frozen=True, kw_only=True):
+    """A session after a rewind."""
+
+    files: FileRewind | None = None
+    """The effect on the files, if they were restored."""
+
+
 class CompactSession(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How the older messages of a session are summarized."""
 
@@ -164,6 +172,20 @@ def parse_metadata(text: str) -> dict[str, Any]:
 def session_address(id: str) -> str:
     """Return the path of a session."""
     return f"{PREFIX}/sessions/{quote(id, safe='')}"
+
+
+async def rewind_and_describe(
+    runtime: Runtime, session: SessionId, to: str, *, interrupt: bool, files: bool, force: bool
+) -> Response:
+    """Rewind a session, and return it with the effect on its files."""
+    effect: FileRewind | None = None
+    if files:
+        effect = await runtime.rewind_files(session, to, interrupt=interrupt, force=force)
+    else:
+        await runtime.rewind(session, to, interrupt=interrupt)
+    info = await read_info(runtime, session)
+    document = RewoundSession(**msgspec.structs.asdict(session_document(info)), files=effect)
+    return json_response(document, headers={"ETag": f'"{cursor_of(info)}"'})
 
 
 def describe_session(info: SessionInfo, status: int = 200) -> Response:
@@ -275,8 +297,8 @@ async def _end_of_turn(store: Store, info: SessionInfo, turn: str) -> str:
 async def rewind_session(service: AgentService, request: Request) -> Response:
     runtime, info = await find_session(service, request)
     body = await read_json(request, RewindSession)
-    await runtime.rewind(info.id, body.to, interrupt=body.interrupt, files=body.files, force=body.force)
-    return describe_session(await read_info(runtime, info.id))
+    options = {"interrupt": body.interrupt, "files": body.files, "force": body.force}
+    return await rewind_and_describe(runtime, info.id, body.to, **options)
 
 
 async def compact_session(service: AgentService, request: Request) -> Response:
@@ -345,7 +367,7 @@ OPERATIONS = (
     ),
     Operation(
         method="POST", path="/sessions/{session}/rewind", scope="runs:write", handler=rewind_session,
-        summary="Continue a session from an earlier position", body=RewindSession, result=SessionDocument,
+        summary="Continue a session from an earlier position", body=RewindSession, result=RewoundSession,
     ),
     Operation(
         method="POST", path="/sessions/{session}/compact", scope="runs:write", handler=compact_session,
