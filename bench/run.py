@@ -47,6 +47,7 @@ PARTS = {
     "serving-event": "bench.serving:measure_event_cost",
     "console": "bench.console:measure_console",
     "searching": "bench.file_search:measure_search",
+    "command-records": "bench.command_records:measure_records",
     "policy": "bench.policy:measure_policy",
     "recall": "bench.recall:measure_recall",
     "redaction": "bench.redaction:measure_redaction",
