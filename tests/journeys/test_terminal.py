@@ -71,3 +71,38 @@ def test_a_conversation_in_vaka_chat_edits_a_file_and_goes_on_after_a_kill(
     assert len(script.requests) == 4
     assert "It says **all** boats now." in script.requests[3].text
     assert "ok" in home.run(project.folder, "sessions", "verify", "readme")
+
+
+def test_commands_in_vaka_chat_are_shown_by_diff_and_taken_back_by_undo(
+    home: Home, project: Project, provider: Provider
+) -> None:
+    provider.script(
+        "Rename the boats.",
+        call("Bash", command="touch made.txt"),
+        call("Bash", command="sed -i 's/vaka/waka/' harbour.py && rm draft.txt && echo Waka >> README.md"),
+        say("They are renamed."),
+    )
+    home.run(project.folder, "trust")
+    with Terminal(home, project.folder, "chat", "--model", MODELS["anthropic"], "--sandbox", "off") as terminal:
+        terminal.expect("❯")
+        terminal.say("Rename the boats.")
+        terminal.expect("touch made.txt")
+        terminal.expect("Approve Bash?")
+        terminal.send("y")
+        terminal.wait_until((project.folder / "made.txt").exists, "made.txt")
+        terminal.expect("Rule: Bash(rm draft.txt)")
+        terminal.send("y")
+        terminal.expect("They are renamed.")
+        assert not (project.folder / "draft.txt").exists()
+        terminal.say("/diff")
+        terminal.expect("deleted file draft.txt")
+        terminal.expect("new file made.txt")
+        terminal.say("/undo")
+        terminal.expect("restored: README.md, draft.txt, harbour.py")
+        terminal.expect("removed: made.txt")
+        terminal.expect("the last turn is taken back")
+        terminal.say("/diff")
+        terminal.expect("no file differs from what it was before this session")
+        terminal.send(CTRL_D)
+        assert terminal.wait_exit() == 0
+    assert project.read("README.md") == "# Harbour\n\nA list of boats.\n"
