@@ -305,7 +305,9 @@ def test_a_path_that_decides_what_runs_is_protected(path: str) -> None:
         "/w/.claude/commands/fix.md", "/w/.claude/agents/a.md", "/w/.claude/skills/s/SKILL.md", "/w/.npmrc",
         "/w/.github/workflows/ci.yml", "/w/sub/.github/workflows/ci.yml", "/w/.GitHub/Workflows/ci.yml",
         "/w/.circleci/config.yml", "/w/.gitlab-ci.yml", "/w/.pre-commit-config.yaml", "/w/.cargo/config.toml",
-        "/w/.cursor/mcp.json", "/w/sub/.yarnrc.yml", "/home/kim/.local/bin/x", "/home/kim/.config/autostart/x.desktop",
+        "/w/.cursor/mcp.json", "/w/.pdbrc", "/w/.helix/languages.toml", "/w/mise.toml", "/w/.venv/pip.conf",
+        "/w/sitecustomize.py", "/w/sub/usercustomize.py", "/w/.nvim.lua", "/w/.githooks/pre-commit",
+        "/w/sub/.yarnrc.yml", "/home/kim/.local/bin/x", "/home/kim/.config/autostart/x.desktop",
         "/home/kim/.config/systemd/user/x.service", "/home/kim/.config/fish/config.fish", "/home/kim/.vimrc",
         "/home/kim/.ssh/authorized_keys", "/home/kim/.bash_aliases", "/home/kim/.config/git/config",
     ]

@@ -1,6 +1,8 @@
 """A command changes nothing that decides what runs later and reads no credentials, also in a home folder."""
 
 import os
+import re
+import subprocess
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -128,6 +130,46 @@ async def test_secrets_in_the_closed_home_of_another_user_keep_no_command_from_r
 def test_rules_protect_what_the_sandbox_protects() -> None:
     names = (*PROTECTED_NAMES, *(name for name in HOME_PATHS if name != "bin"))
     assert [name for name in names if not protected_part_of(("home", "kim", *name.split("/")))] == []
+
+
+def _rows_of_the_guide() -> list[tuple[list[str], bool]]:
+    text = (Path(__file__).parents[2] / "docs/guides/safety.md").read_text("utf-8")
+    rows = [line.split(" | ") for line in text.partition("### Files that run later")[2].splitlines() if "`" in line]
+    return [(re.findall(r"`([^`]+)`", cells[0]), cells[1] == "yes") for cells in rows if len(cells) == 3]
+
+
+def test_the_guide_lists_what_is_protected() -> None:
+    rows = _rows_of_the_guide()
+    assert [name for names, _ in rows for name in names if not protected_part_of(("w", *name.split("/")))] == []
+    also_missing = {name for names, missing in rows if missing for name in names}
+    assert {name for name in PROTECTED_NAMES if not name.startswith(".git/")} == also_missing - {".git"}
+    text = (Path(__file__).parents[2] / "docs/guides/safety.md").read_text("utf-8")
+    free = re.findall(r"`([^`*]+)`", text.partition("These are not protected")[2].partition(" A command that you")[0])
+    assert [name for name in free if protected_part_of(("w", name))] == []
+
+
+@pytest.mark.parametrize("kind", SANDBOXES)
+async def test_a_command_leaves_nothing_that_runs_later(kind: Callable[..., Sandbox], tmp_path: Path) -> None:
+    names = ("sitecustomize.py", "usercustomize.py", ".exrc", ".nvim.lua", ".pdbrc", ".gdbinit", ".vim/plugin/x.vim")
+    await run(kind(), "; ".join(map(attack_without_removal, names)), tmp_path, protected_paths(str(tmp_path)))
+    assert [name for name in names if (tmp_path / name).exists()] == []
+
+
+@pytest.mark.parametrize("kind", SANDBOXES)
+async def test_a_branch_with_settings_of_tools_can_be_checked_out(kind: Callable[..., Sandbox], tmp_path: Path) -> None:
+    names = (".npmrc", ".yarnrc.yml", ".pre-commit-config.yaml", ".cargo/config.toml", ".githooks/pre-commit")
+    git = "git -c user.name=a -c user.email=a@example.org"
+    make = f"git init -q . && {git} commit -q --allow-empty -m x && git checkout -q -b with"
+    subprocess.run(["bash", "-c", make], cwd=tmp_path, check=True)
+    plant(tmp_path, names)
+    finish = f"git add -A && {git} commit -qm y && git checkout -q -"
+    subprocess.run(["bash", "-c", finish], cwd=tmp_path, check=True)
+    script = "git checkout -q with && git status --porcelain && cat .npmrc .cargo/config.toml"
+    assert await run(kind(), script, tmp_path, protected_paths(str(tmp_path))) == "kept\nkept\n"
+
+
+def attack_without_removal(name: str) -> str:
+    return f"mkdir -p './{name.rpartition('/')[0]}'; echo evil > './{name}'"
 
 
 def test_each_secret_path_is_relative_and_listed_once() -> None:

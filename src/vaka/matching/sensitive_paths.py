@@ -42,7 +42,8 @@ _PROJECT_PATHS = (
     ".codex", ".gemini", ".zed", ".fleet", ".run", ".nova", ".cargo/config", ".cargo/config.toml", ".bundle/config",
     ".mvn/extensions.xml", ".mvn/jvm.config", ".mvn/maven.config", ".exrc", ".nvimrc", ".nvim.lua", ".vimrc",
     ".lvimrc", ".dir-locals.el", ".gdbinit", ".lldbinit", ".Rprofile", ".pythonrc", "sitecustomize.py",
-    "usercustomize.py", ".mise.toml", ".mise", ".direnv",
+    "usercustomize.py", ".mise.toml", ".mise", "mise.toml", ".config/mise", ".direnv", ".pdbrc", ".pryrc", ".helix",
+    ".venv/pip.conf", "venv/pip.conf",
 )  # fmt: skip
 """Paths of a project that other programs of its owner, or its build service, execute or take configuration from."""
 

@@ -131,9 +131,14 @@ _IN_GIT_DIRECTORY = ("config", "config.worktree", "commondir", "hooks", "info/at
 """Paths in a git directory that decide what git runs; the others change with every commit."""
 PROTECTED_NAMES = (
     *(f".git/{name}" for name in _IN_GIT_DIRECTORY), ".gitmodules", ".claude", ".vaka", ".vscode", ".idea", ".husky",
-    ".devcontainer", "vaka.toml", ".mcp.json", ".envrc", ".github/workflows",
+    ".devcontainer", "vaka.toml", ".mcp.json", ".envrc", ".github/workflows", ".vim", ".vimrc", ".exrc", ".nvimrc",
+    ".nvim.lua", ".lvimrc", ".gdbinit", ".lldbinit", ".pdbrc", ".zed", ".cursor", ".codex", ".gemini",
+    "sitecustomize.py", "usercustomize.py",
 )  # fmt: skip
-"""Paths in a workspace that are protected also while they are missing."""
+"""Paths in a workspace that are protected also while they are missing.
+
+Missing files that a branch often adds, such as ``.npmrc``, are not among them: ``git checkout`` must be able to.
+"""
 _MAX_ENTRIES = 20_000
 """Names below a workspace that are looked at for protected paths, nearest first, before each command."""
 _MAX_PROTECTED_FILES = 2_000
