@@ -88,3 +88,11 @@ def test_secrets_come_from_a_secret() -> None:
     [container] = find_object("Deployment")["spec"]["template"]["spec"]["containers"]
     plain = {entry["name"] for entry in container["env"] if "value" in entry}
     assert plain == {"XDG_CONFIG_HOME"}
+
+
+def test_the_proxy_of_the_guide_passes_the_bodies_and_long_turns_that_the_server_accepts() -> None:
+    guide = (DEPLOY.parent / "docs" / "guides" / "deployment.md").read_text("utf-8")
+    (proxy,) = re.findall(r"^```nginx\n(.*?)^```$", guide, re.MULTILINE | re.DOTALL)
+    settings = dict(re.findall(r"^ +(\w+) (\S+);$", proxy, re.MULTILINE))
+    assert settings["client_max_body_size"] == f"{ServerTable().max_body_mib}m"
+    assert settings["proxy_read_timeout"] == "1h"

@@ -1,18 +1,21 @@
 """What the README and the guides tell a newcomer to type, with a provider in the place of the example's model."""
 
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
 
 from tests.journeys.answers import PATIENCE, call, say
-from tests.journeys.installed import Home
+from tests.journeys.installed import Home, Server
 from tests.journeys.project import Project
 from tests.journeys.provider import MODELS, Provider
 from tests.journeys.served_project import ServedProject
 from tests.journeys.terminal import Terminal
 
 ROOT = Path(__file__).parents[2]
+KEY_OF_PROTOCOLS = "vaka keys create --scope runs:read --scope runs:write --scope approvals:write"
+"""What the server guide tells the operator to type for the key of clients that approve calls."""
 
 
 def block_of(page: str, language: str, part: str) -> str:
@@ -90,6 +93,30 @@ def test_the_program_of_the_server_guide_runs_a_turn_with_approvals_once(served_
     served.project.expect_status("?? tiller.md")
     assert served.project.read("tiller.md") == "Ash.\n"
     assert len(script.requests) == 2
+
+
+def test_the_agents_of_the_server_guide_are_served_and_their_calls_wait_for_approval(
+    home: Home, project: Project, provider: Provider
+) -> None:
+    script = provider.script("Deploy it.", call("deploy", place="here"), say("It is deployed."))
+    project.add({"agents.py": block_of("docs/guides/server.md", "py", 'vaka.Agent("deployer"')})
+    assert KEY_OF_PROTOCOLS in (ROOT / "docs/guides/server.md").read_text("utf-8")
+    command = shlex.split(block_of("docs/guides/server.md", "sh", "--confirm deploy"))
+    key = home.create_key(project.folder, *KEY_OF_PROTOCOLS.split()[3:])
+    model = command.index("--model") + 1
+    arguments = [*command[2:model], MODELS["chat"], *command[model + 1 :]]
+    with Server(home, project.folder, *arguments, key=key) as server:
+        models = server.get("/v1/models")
+        assert [each["id"] for each in models["data"]] == ["talker", "deployer", "painter"]
+
+        def ask(text: str) -> str:
+            body = {"model": "deployer:docks", "messages": [{"role": "user", "content": text}]}
+            return str(server.post("/v1/chat/completions", body)["choices"][0]["message"]["content"])
+
+        assert 'deploy {"place":"here"} needs an approval' in ask("Deploy it.")
+        assert ask("approve") == "It is deployed."
+    assert "deployed to here" in script.requests[1].text
+    project.expect_status(f"?? __pycache__/agents.{sys.implementation.cache_tag}.pyc")
 
 
 def test_a_client_of_mcp_reads_which_request_decides_and_goes_on_after_it(served_by_two: ServedProject) -> None:
