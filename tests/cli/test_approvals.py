@@ -42,7 +42,7 @@ def test_a_command_is_shown_with_its_agent_risk_sandbox_and_rule(shell: Shell) -
     screen.expect("Approve Bash?\r\n")
     shown = screen.expect(PROMPT).split("\r\n")
     assert shown[0] == (
-        "  agent assistant · risk it may change something, and cannot be undone here · "
+        "  agent assistant · risk it may change something; only files of the workspace can be restored · "
         "sandbox none: it would run with all your permissions"
     )
     assert shown[1:3] == ["  │ touch made && ls", "  │ description: Make it"]

@@ -35,6 +35,7 @@ _EFFECT_RISKS = {
     "resume": mark_translatable("it continues by itself, and each of its steps is judged"),
 }
 _DEFAULT_RISK = mark_translatable("it may change something, and cannot be undone here")
+_COMMAND_RISK = mark_translatable("it may change something; only files of the workspace can be restored")
 
 _SANDBOX_EFFECTS = {
     "write": mark_translatable("writes only to the workspace"),
@@ -112,7 +113,9 @@ def render_rules(rules: Iterable[str]) -> str:
 
 def risk_of(body: ApprovalRequested) -> str:
     """Return the risk of a call in a few words."""
-    return _LAYER_RISKS.get(body.layer) or _EFFECT_RISKS.get(body.effect, _DEFAULT_RISK)
+    is_command = targets_of(builtin_name_of(body.call.name)).target_kind == "command"
+    default = _COMMAND_RISK if is_command else _DEFAULT_RISK
+    return _LAYER_RISKS.get(body.layer) or _EFFECT_RISKS.get(body.effect, default)
 
 
 def _escape_invisible(text: str, *, lines: bool = True) -> str:
