@@ -3,6 +3,8 @@
 import asyncio
 import gc
 import os
+import signal
+import warnings
 from collections.abc import Callable, Generator, Iterator
 
 import pytest
@@ -17,6 +19,14 @@ settings.register_profile(
 )
 settings.register_profile("exhaustive", deadline=None, max_examples=1000, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
+
+
+def pytest_configure() -> None:
+    """Let the programs under test start as from a terminal, and print nothing about the coverage of killed ones."""
+    if signal.getsignal(signal.SIGHUP) == signal.SIG_IGN:  # below nohup; unlike a handler, a program inherits this
+        signal.signal(signal.SIGHUP, lambda number, frame: None)
+    # A process that is killed while it writes its coverage leaves a file that cannot be read.
+    warnings.filterwarnings("ignore", message="Couldn't use data file")
 
 
 @pytest.hookimpl(wrapper=True)
