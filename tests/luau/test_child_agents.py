@@ -22,7 +22,7 @@ from vaka.core.ports.model import Chunk, Prompt, StopChunk, TextChunk
 from vaka.core.types.errors import TurnError
 from vaka.core.types.message import ToolMessage, text_of
 from vaka.stores.memory import MemoryStore
-from vaka.testing.models import ScriptedModel, call, say
+from vaka.testing.models import ScriptedModel, call, fail, say
 
 TWICE = """ function on_input(ctx, input)
     local helper = ctx.create_agent("helper")
@@ -126,11 +126,12 @@ async def test_a_luau_child_keeps_its_state_and_its_place_over_several_sends() -
         assert [(await session.run("Go.")).text for _ in range(2)] == [expected, expected]
 
 
-class SlowModel(ScriptedModel):
+class SlowModel:
     """A model whose second piece waits for ``released``."""
 
+    name = "slow"
+
     def __init__(self) -> None:
-        super().__init__()
         self.released = asyncio.Event()
 
     async def stream(self, prompt: Prompt) -> AsyncGenerator[Chunk]:
@@ -187,7 +188,7 @@ async def test_a_child_that_fails_is_an_error_where_its_answer_is_read(read: str
         helper:send("a")
         {read}
     end"""
-    model = ScriptedModel(agents={"helper": []})
+    model = ScriptedModel(agents={"helper": [fail(400, "the helper failed")]})
     async with runtime() as rt:
         session = await rt.open(
             vaka.LuauAgent("chat", text, model=model, tools=[vaka.Agent("helper", model=model)]), id="s"

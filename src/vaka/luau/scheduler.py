@@ -126,6 +126,9 @@ class _Driver:
         self.local_calls: deque[HostCall] = deque()
         self.pending_calls: dict[int, _PendingCall] = {}
         self.unstarted_calls: deque[_PendingCall] = deque()
+        self.removed_calls: set[int] = set()
+        """The numbers of calls in ``local_calls`` and ``unstarted_calls`` that were dropped or replayed; they are
+        skipped there, because to remove one from the middle takes time for each of the others."""
         self.tasks: dict[int, asyncio.Task[Any]] = {}
         self.completed_calls: deque[tuple[_PendingCall, asyncio.Task[Any]]] = deque()
         self.cancelled_tasks: set[asyncio.Task[Any]] = set()
@@ -171,6 +174,8 @@ class _Driver:
                 self.drop_call(call_number)
             for call in step.calls:
                 self.register_call(call)
+            while self.local_calls and self.local_calls[0].id in self.removed_calls:
+                self.local_calls.popleft()
             if not self.local_calls:
                 return
             if number % _YIELD_INTERVAL == 0:
@@ -189,10 +194,9 @@ class _Driver:
 
     def drop_call(self, number: int) -> None:
         self.decisions.pop(number, None)
-        self.local_calls = deque(call for call in self.local_calls if call.id != number)
+        self.removed_calls.add(number)
         if self.pending_calls.pop(number, None) is None:
             return
-        self.unstarted_calls = deque(pending for pending in self.unstarted_calls if pending.request.number != number)
         task = self.tasks.pop(number, None)
         if task is not None:
             task.cancel()
@@ -233,11 +237,13 @@ class _Driver:
             raise ReplayError(f"the script does not ask for {request.name!r} as request {request.number} any more")
         if pending.request != request:
             raise mismatch_error(pending.request, request.name)
-        self.unstarted_calls.remove(pending)
+        self.removed_calls.add(request.number)
 
     def start_calls(self) -> None:
         while self.unstarted_calls:
             pending = self.unstarted_calls.popleft()
+            if pending.request.number in self.removed_calls:
+                continue
             task = asyncio.create_task(call_host_function(*pending))
             self.tasks[pending.request.number] = task
             task.add_done_callback(partial(self.handle_task_done, pending))

@@ -56,6 +56,27 @@ async def test_parallel_returns_results_in_the_order_of_the_functions() -> None:
     assert await run_script(source) == [1, None, 3, ["x", "y"], {"left": "l", "right": "r"}]
 
 
+async def test_parallel_costs_the_same_for_each_function_however_many_there_are() -> None:
+    """The memory limit would stop a script whose functions remember each other."""
+    source = """
+        local functions = {}
+        for i = 1, 8000 do functions[i] = function() ctx.sleep(0) return i end end
+        local results, sum = ctx.parallel(functions), 0
+        for _, result in results do sum += result end
+        return #results, sum
+    """
+    assert await run_script(source) == [8000, 8000 * 8001 // 2]
+
+
+async def test_parallel_drops_thousands_of_calls_when_one_fails() -> None:
+    source = """
+        local functions = {}
+        for i = 1, 8000 do functions[i] = function() ctx.sleep(if i == 4000 then 0 else 1000) error("first", 0) end end
+        return pcall(ctx.parallel, functions)
+    """
+    assert await run_script(source) == [False, "first"]
+
+
 async def test_parallel_cancels_the_others_when_one_fails() -> None:
     clock = FakeClock()
     source = """
