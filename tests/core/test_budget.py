@@ -164,6 +164,14 @@ async def test_spent_usage_counts_and_one_budget_warning_is_logged() -> None:
     assert warned[0].used >= 0.8 * 0.45
 
 
+@pytest.mark.parametrize("limits", [{"max_tokens": 1000}, {"max_tokens": 1000, "max_cost": 5.0}])
+async def test_a_model_without_a_price_gets_a_budget_warning_of_its_tokens(limits: dict[str, Any]) -> None:
+    model = ScriptedModel(call("look") | {"usage": {"input": 400}}, say("Yes.") | {"usage": {"input": 450}})
+    response, log = await run_turn(model, look, **limits)
+    warned = [event.data for event in log if isinstance(event.data, BudgetWarning)]
+    assert (response.text, warned) == ("Yes.", [BudgetWarning(budget="tokens", used=850, limit=1000)])
+
+
 async def test_a_free_model_is_not_limited_by_a_cost_budget() -> None:
     model = FreeModel(say("Yes."))
     response, _ = await run_turn(model, max_cost=0.0001)

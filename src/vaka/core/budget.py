@@ -15,6 +15,7 @@ from vaka.core.session.log import Log
 from vaka.core.session.state import agent_key
 from vaka.core.session.stop import TurnStopped
 from vaka.core.types.errors import ConfigError
+from vaka.core.types.event import Body
 from vaka.core.types.ids import AgentPath, CallId, EventScope
 from vaka.core.types.limits import Limits, reached_budget
 from vaka.core.types.message import Usage
@@ -194,6 +195,12 @@ class Budget:
             return "tokens"
         return "cost" if limits.max_cost is not None and usage.cost and spent.cost > limits.max_cost else ""
 
+    def defer_usage(self, *bodies: Body) -> None:
+        """Defer events that record usage, and a warning for each limit of which they have used most."""
+        self.log.defer(self.scope, *bodies)
+        for payer in self.payers if self.is_limited else ():
+            payer.warn_near_limit(payer.used)
+
     def warn_near_limit(self, spent: Usage) -> None:
         """Defer a warning, once for each limit, when most of it is spent."""
         limits = (("cost", spent.cost, self.limits.max_cost), ("tokens", spent.total, self.limits.max_tokens))
@@ -295,5 +302,5 @@ def record_usage(model: str, usage: Usage) -> bool:
     if current is None or current.budget.closed:
         return False
     body = UsageRecorded(model=model, usage=usage, agent=current.budget.agent, call=current.call)
-    current.budget.log.defer(current.budget.scope, body)
+    current.budget.defer_usage(body)
     return True

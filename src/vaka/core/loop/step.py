@@ -178,7 +178,7 @@ def _record_usage(turn: Turn, assembly: MessageAssembly, reservation: Reservatio
     if assembly.stop is None:
         usage = estimate_partial_usage(turn.recipe.model, reservation.prompt, usage, assembly.character_count)
     if usage != Usage():
-        turn.log.defer(turn.scope, _usage_event(turn, usage, assembly))
+        turn.budget.defer_usage(_usage_event(turn, usage, assembly))
 
 
 def _keep_partial_text(turn: Turn, assembly: MessageAssembly, reservation: Reservation) -> None:
@@ -213,7 +213,7 @@ async def _record_answer(
         if sent.tools != planned.tools else None,
     )  # fmt: skip
     used = _usage_event(turn, assembly.usage, assembly)
-    turn.log.defer(turn.scope, body, used)
+    turn.budget.defer_usage(body, used)
     await report_cache_bust(turn.log, turn.scope, sent, body, used, assembly.miss_price)
     turn.log.defer(turn.scope, *[progress.ToolCalled(call=call, message_id=message.id) for call in calls])
     return [

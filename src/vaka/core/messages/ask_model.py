@@ -129,7 +129,7 @@ class _ModelQuestion:
             usage = estimate_partial_usage(self._model, self._reservation.prompt, usage, written)
         if self._stop is not None or usage != Usage():
             body = UsageRecorded(model=model, usage=usage, agent=self._agent, call=self._call, number=self._number)
-            self._log.defer(self._budget.scope, body)
+            self._budget.defer_usage(body)
 
 
 def _next_call_number(budget: Budget, agent: str) -> int:
