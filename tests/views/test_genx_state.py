@@ -31,6 +31,23 @@ def test_the_shape_of_the_repository_survives_json_and_yaml() -> None:
     assert (document.messages[0].unix_epoch, document.properties) == (5, {"mood": "good"})
 
 
+def test_a_written_document_has_its_zero_values() -> None:
+    document = StateDocument(
+        state_type="match", id="s", agent_def="front", matches=(MatchedIntent(rule_name="r", agent_name="a"),),
+        tool_results=(StateToolResult(id="c", name="look"),), properties={"count": 0, "open": False, "note": ""},
+        messages=(GenxMessage(role="user"),),
+    )  # fmt: skip
+    written = json.loads(document.to_json())
+    kept = ("finished", "matched", "current_index", "summary", "phase", "input", "properties")
+    assert {name: written[name] for name in kept} == {
+        "finished": False, "matched": False, "current_index": 0, "summary": "", "phase": "", "input": "",
+        "properties": {"count": 0, "open": False, "note": ""},
+    }  # fmt: skip
+    assert written["tool_results"] == [{"id": "c", "name": "look", "content": "", "is_error": False}]
+    assert (written["messages"][0]["content"], written["messages"][0]["unix_epoch"]) == ("", 0)
+    assert StateDocument.from_json(document.to_json()) == document
+
+
 def test_the_shape_of_the_playground_is_read_as_the_one_that_is_written() -> None:
     calling = {"id": "s.1", "agent_def": "music", "parent_state_id": "s", "last_user_message_idx": 0, "messages": None}
     raw = {

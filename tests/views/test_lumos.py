@@ -11,8 +11,18 @@ from inline_snapshot import snapshot
 import vaka
 from tests.views import recorded_runs as runs
 from vaka.core.types.ids import CallId
+from vaka.core.types.message import Usage
 from vaka.errors import InvalidInput
-from vaka.events import Body, Custom, MessageCompleted, MessageSnapshot, SubagentCompleted, TextDelta, TurnCancelled
+from vaka.events import (
+    Body,
+    Custom,
+    MessageCompleted,
+    MessageSnapshot,
+    SubagentCompleted,
+    TextDelta,
+    TurnCancelled,
+    TurnCompleted,
+)
 from vaka.testing import ScriptedModel
 from vaka.views.lumos import LumosEncoder, LumosEvent, StreamingConfig, from_lumos, to_lumos
 
@@ -299,6 +309,13 @@ FOREIGN: list[dict[str, Any]] = [
     {"type": "GenerationComplete", "data": {"final_response": "Short.", "total_steps": 1}},
     {"type": "Error", "data": {"error": "broken"}},
 ]  # fmt: skip
+
+
+@pytest.mark.parametrize("usage", [None, {}, {"prompt_tokens": 3}])
+def test_a_generation_without_counts_of_tokens_is_complete(usage: dict[str, int] | None) -> None:
+    event = {"type": "GenerationComplete", "data": {"result": {"response": "Done.", "steps": [], "usage": usage}}}
+    body = list(from_lumos([event], session="s"))[-1].data
+    assert body == TurnCompleted(text="Done.", usage=Usage(input=(usage or {}).get("prompt_tokens", 0)))
 
 
 def test_events_of_another_server_become_live_events() -> None:

@@ -37,7 +37,7 @@ _MATCH_KEYS = ("matches", "matched", "input", "current_index", "calling_state")
 _AGENT_REFERENCE = "agent:"
 
 
-class GenxMessage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class GenxMessage(msgspec.Struct, frozen=True, kw_only=True):
     """A message as GenX stores it: text, one tool call of the model, or one result."""
 
     role: GenxRole
@@ -90,7 +90,7 @@ def merge_messages(messages: Iterable[GenxMessage]) -> list[GenxMessage]:
     return merged
 
 
-class StateToolResult(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class StateToolResult(msgspec.Struct, frozen=True, kw_only=True):
     """The result of a call of the round that has not ended."""
 
     id: str
@@ -99,7 +99,7 @@ class StateToolResult(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=T
     is_error: bool = False
 
 
-class MatchedIntent(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class MatchedIntent(msgspec.Struct, frozen=True, kw_only=True):
     """A rule that matched the input, and the agent that answers it."""
 
     rule_name: str
@@ -107,7 +107,7 @@ class MatchedIntent(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     args: dict[str, Any] = {}
 
 
-class MemorySegment(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class MemorySegment(msgspec.Struct, frozen=True, kw_only=True):
     """Something that is remembered."""
 
     id: str
@@ -116,7 +116,7 @@ class MemorySegment(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     keywords: tuple[str, ...] = ()
 
 
-class MemoryQuery(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class MemoryQuery(msgspec.Struct, frozen=True, kw_only=True):
     """What to remember: words, and a time. 0 is any; hour 1 is 00:00 to 01:00."""
 
     text: str = ""
@@ -134,7 +134,7 @@ class MemoryQuery(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
         return self
 
 
-class MemoryOptions(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class MemoryOptions(msgspec.Struct, frozen=True, kw_only=True):
     """What of a conversation a model sees: the ``$mem`` layer of a definition."""
 
     summary: bool = False
@@ -142,7 +142,7 @@ class MemoryOptions(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     recent: int = 100
 
 
-class StateDocument(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class StateDocument(msgspec.Struct, frozen=True, kw_only=True):
     """The state of one agent."""
 
     state_type: StateType

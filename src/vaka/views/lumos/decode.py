@@ -43,7 +43,7 @@ class _WireCounts(msgspec.Struct, frozen=True):
 
 class _WireGeneration(msgspec.Struct, frozen=True):
     response: str = ""
-    usage: _WireCounts = _WireCounts()
+    usage: _WireCounts | None = None
 
 
 class LumosDecoder:
@@ -133,7 +133,8 @@ def _decode_result(data: dict[str, Any]) -> list[Body]:
 
 def _decode_generation(data: dict[str, Any]) -> list[Body]:
     result = msgspec.convert(data["result"], _WireGeneration)
-    usage = Usage(input=result.usage.prompt_tokens, output=result.usage.completion_tokens)
+    counts = result.usage or _WireCounts()
+    usage = Usage(input=counts.prompt_tokens, output=counts.completion_tokens)
     return [progress.TurnCompleted(text=result.response, usage=usage)]
 
 
