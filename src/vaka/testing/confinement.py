@@ -215,6 +215,30 @@ class ConfinementContract(ProtectedLinksContract):
         assert visible == [".git", ".git/config", ".git/hooks", "up"]
         assert ended == CompletedCommand(0, ".\n./.git\n./.git/config\n./.git/hooks\n", "")
 
+    @pytest.mark.parametrize(
+        "script",
+        [
+            "git stash -u && git stash pop --index", "git clean -fdxn", "git checkout -q -b side; git checkout -q main",
+            "touch junk; git clean -fdxq -e draft", "git stash -uq; git clean -fdxq; git stash pop", "git status --short",
+            "git worktree add -q -b b tree; cd tree; touch x; git add x; git commit -qm x; cd ..; git worktree remove tree",
+            "git commit -qm two plan && git reset -q --soft HEAD~1",
+        ],
+    )  # fmt: skip
+    async def test_git_works_in_a_repository_with_uncommitted_work(
+        self, sandbox: Sandbox, workspace: Path, script: str
+    ) -> None:
+        self.skip_without_inside_protection()
+        _make_repository_with_work(workspace)
+        names = (
+            ".git/config", ".git/hooks", ".git/commondir", ".git/info/attributes", ".claude", ".vscode", ".envrc",
+            ".gitmodules", ".github/workflows", "vaka.toml", "commondir",
+        )  # fmt: skip
+        protected = tuple(f"{workspace}/{name}" for name in names)
+        ended = await self.run(sandbox, f"set -e; {script}", workspace, protected=protected)
+        assert (ended.code, ended.stderr) == (0, "")
+        assert sorted(path.name for path in workspace.iterdir()) == [".git", "code", "draft", "plan"]
+        assert [(workspace / name).read_text() for name in ("code", "draft", "plan")] == ["2\n"] * 3
+
     async def test_what_appears_at_a_missing_path_is_kept_and_reported(self, sandbox: Sandbox, workspace: Path) -> None:
         """By ``Process.removed``, with its path and where its content is now."""
         protected = tuple(f"{workspace}/{name}" for name in (".vscode", ".github/workflows", "vaka.toml", ".envrc"))
@@ -453,6 +477,16 @@ class ConfinementContract(ProtectedLinksContract):
             "CapPrm": 0, "CapEff": 0, "CapInh": 0, "CapAmb": 0,
         }  # fmt: skip
         assert (found["NoNewPrivs"], found["Seccomp"]) == ("1", "2")
+
+
+def _make_repository_with_work(workspace: Path) -> None:
+    """Create a repository with a commit, a staged, a changed and a new file."""
+    script = (
+        "git init -q -b main . && git config user.name kim && git config user.email kim@example.org"
+        " && echo 1 > plan && echo 1 > code && git add . && git commit -qm one"
+        " && echo 2 > plan && git add plan && echo 2 > code && echo 2 > draft"
+    )
+    subprocess.run(["/bin/bash", "-c", script], cwd=workspace, check=True, capture_output=True)
 
 
 def _make_outside_folder(workspace: Path) -> Path:
