@@ -12,9 +12,8 @@ import pytest
 
 import vaka
 from tests.runtime.runtime_fixtures import read_log, wait_until
-from vaka.core.ports.command_backups import COMMAND_FILES_KEY
 from vaka.core.ports.store import Retention
-from vaka.core.ports.tool import World
+from vaka.core.ports.tool import COMMAND_FILES_KEY, World
 from vaka.core.types.control import StateChanged
 from vaka.core.types.errors import FileChanged, InvalidInput
 from vaka.core.types.ids import SessionId

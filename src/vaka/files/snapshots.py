@@ -10,8 +10,8 @@ from typing import Literal, NamedTuple, TypeAlias
 
 import msgspec
 
-from vaka.core.ports.command_backups import LINK_PREFIX, CommandBackups
 from vaka.core.ports.files import FileInfo, Files, LinkFiles
+from vaka.core.ports.tool import LINK_PREFIX, CommandBackups
 from vaka.core.ports.values import BlobStore
 from vaka.core.types.errors import FileChanged, FileError, FileMissing, InvalidInput
 from vaka.core.types.ids import JSON, CallId, Digest, SessionId

@@ -5,10 +5,9 @@ from typing import NamedTuple
 
 import msgspec
 
-from vaka.core.ports.command_backups import COMMAND_FILES_KEY
 from vaka.core.ports.files import Files
 from vaka.core.ports.store import Store
-from vaka.core.ports.tool import CHANGED_FILE_KEY, World
+from vaka.core.ports.tool import CHANGED_FILE_KEY, COMMAND_FILES_KEY, World
 from vaka.core.types.control import StateChanged
 from vaka.core.types.errors import FileError, InvalidInput, NotFound
 from vaka.core.types.event import Event

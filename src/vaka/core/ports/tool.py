@@ -23,6 +23,12 @@ SHELL_FOLDER_KEY = "shell.cwd"
 CHANGED_FILE_KEY = "files.changed"
 """The session value with the content of a file before its latest change; the log has every earlier one."""
 
+COMMAND_FILES_KEY = "files.command"
+"""The session value with the record of the files before and after the latest command; the log has every earlier one."""
+
+LINK_PREFIX = "link:"
+"""The begin of the digest of a link in these values: the digest of its target follows."""
+
 
 def shell_folder_key(path: AgentPath) -> str:
     """Return the key of the shell folder of the agent at ``path``: every agent has its own."""
@@ -48,6 +54,26 @@ class FileBackups(Protocol):
         """Store the content of a file whose new content will be ``becomes``; return a token that restores it.
 
         ``session``: the session whose log will have the token.
+        """
+        ...
+
+
+@runtime_checkable
+class CommandBackups(Protocol):
+    """Records the files of the workspace before and after a command, so that its changes can be undone.
+
+    A record is plain JSON for the log under ``COMMAND_FILES_KEY``. A folder that cannot be recorded is named in it and
+    does not stop the command.
+    """
+
+    async def begin_command(self, call: CallId, command: str) -> JSON:
+        """Record the files before a command and return the record; ``None`` if the command changes no file."""
+        ...
+
+    async def end_command(self, begun: JSON, session: SessionId, *, goes_on: bool = False) -> JSON:
+        """Return the record of a command after its end, or when it goes on in the background.
+
+        What the files contained before is stored as blobs of the session.
         """
         ...
 

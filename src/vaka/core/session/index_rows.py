@@ -5,9 +5,8 @@ from typing import Any
 
 import msgspec
 
-from vaka.core.ports.command_backups import COMMAND_FILES_KEY, LINK_PREFIX
 from vaka.core.ports.store import PendingDecision, SessionInfo
-from vaka.core.ports.tool import CHANGED_FILE_KEY
+from vaka.core.ports.tool import CHANGED_FILE_KEY, COMMAND_FILES_KEY, LINK_PREFIX
 from vaka.core.types import control, progress
 from vaka.core.types.context import ContextCompacted
 from vaka.core.types.errors import ErasedSession

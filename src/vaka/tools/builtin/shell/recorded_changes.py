@@ -4,8 +4,7 @@ import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 
-from vaka.core.ports.command_backups import COMMAND_FILES_KEY, CommandBackups
-from vaka.core.ports.tool import ToolContext
+from vaka.core.ports.tool import COMMAND_FILES_KEY, CommandBackups, ToolContext
 
 
 class Recording:
