@@ -7,6 +7,7 @@ from functools import partial
 from typing import NamedTuple
 
 from vaka.policy.decision import FolderUse, NameMatcher, Scope
+from vaka.policy.git_history import HistoryTooLarge, find_committed_paths
 from vaka.policy.git_index import UnreadableIndex, find_repository, read_index
 from vaka.policy.paths import ANY_CHILD, PathPattern, PathSegments, names_of, split_path
 
@@ -116,7 +117,7 @@ class CoveredFile(NamedTuple):
         if use.scope == "below":
             return f"{word} may change files that {rule} matches; name the files, or let it work in another folder"
         if use.scope in {"tracked", "objects"}:
-            return f"{word} may show files that {rule} matches; {_ADVICE[use.scope]}"
+            return f"{word} may show files that {rule} matches, of too many commits to know; {_ADVICE[use.scope]}"
         return f"{word} is too large to know whether {rule} matches a file in it; name the files instead"
 
 
@@ -143,7 +144,7 @@ class CoveredFiles:
         """Return a file that a pattern matches and a command uses, ``None`` when there is none."""
         try:
             return next(self._find_used(folder, patterns, use), None)
-        except (FolderTooLarge, UnreadableIndex):
+        except (FolderTooLarge, HistoryTooLarge, UnreadableIndex):
             return CoveredFile("", 0)
 
     def _find_used(self, folder: str, patterns: Sequence[PathPattern], use: FolderUse) -> Iterator[CoveredFile]:
@@ -211,6 +212,20 @@ class CoveredFiles:
         for path in find_tracked_paths(folder, patterns):
             if use.selects(os.path.relpath(path, folder)):
                 yield CoveredFile(path, _index_of_pattern(split_path(path), patterns))
+        root = find_repository(folder) if use.scope == "objects" else ""
+        paths = [os.path.join(folder, path) for path in use.commits.paths]  # noqa: PTH118  # text, not a file
+        if not root or (paths and all(map(os.path.isfile, paths))):  # a rule that matches such a path has matched
+            return
+        top = split_path(root)
+
+        def matches(path: str) -> bool:
+            names = (*top, *path.split("/"))
+            if not any(one.may_end(names[-2], names[-1]) and one.covers(names) for one in patterns):
+                return False
+            return use.selects(os.path.relpath(f"{root}/{path}", folder))
+
+        for path in find_committed_paths(root, use.commits, matches):
+            yield CoveredFile(f"{root}/{path}", _index_of_pattern((*top, *path.split("/")), patterns))
 
     def _list_tracked(self, folder: str) -> frozenset[str]:
         root = find_repository(folder)

@@ -62,6 +62,19 @@ NameMatcher: TypeAlias = Callable[[str], bool] | str | None
 """A part of a pattern: a predicate for a name, a name, or ``None`` for any number of folders."""
 
 
+class CommitRange(NamedTuple):
+    """Which commits a command of git shows."""
+
+    revisions: tuple[str, ...] = ()
+    """Their names; ``A..B`` and ``A...B`` are ranges. Without any it is ``HEAD``."""
+    steps: int | None = 0
+    """How far it follows their parents, ``None``: to the first commit."""
+    everything: bool = False
+    """Whether it may show any commit of the repository."""
+    paths: tuple[str, ...] = ()
+    """The paths that it is restricted to, relative to its folder."""
+
+
 class FolderUse(NamedTuple):
     """Which files of a folder a command uses."""
 
@@ -79,6 +92,8 @@ class FolderUse(NamedTuple):
     """The folder that the selected files are put into, under their own names, which rules then match."""
     named: str = ""
     """The path of the ``object``, from the top of the repository, or with ``./`` from the folder."""
+    commits: CommitRange = CommitRange()
+    """The commits whose files are ``objects``."""
     word: str = ""
     """What names the files in the command, as written."""
 

@@ -22,8 +22,8 @@ def find_repository(folder: str) -> str:
     return next((top for top in folders if os.path.lexists(f"{top}/.git")), "")
 
 
-def _index_of(root: str) -> str:
-    """Return the path of the index; in a linked work tree and a submodule ``.git`` is a file with a path."""
+def find_git_folder(root: str) -> str:
+    """Return the folder of git; in a linked work tree and a submodule ``.git`` is a file with its path."""
     git = f"{root}/.git"
     try:
         with open(git, encoding="utf-8", errors="surrogateescape") as file:  # noqa: PTH123  # a string
@@ -31,7 +31,7 @@ def _index_of(root: str) -> str:
         git = named if named.startswith(os.sep) else f"{root}/{named}"
     except OSError:
         pass  # a folder
-    return f"{git}/index"
+    return git
 
 
 def read_index(root: str) -> Iterator[str]:
@@ -45,7 +45,7 @@ def find_submodules(root: str) -> Iterator[str]:
 
 
 def _read_entries(root: str) -> Iterator[tuple[str, int]]:
-    path = _index_of(root)
+    path = f"{find_git_folder(root)}/index"
     try:
         with open(path, "rb") as file:  # noqa: PTH123  # a string
             data = file.read(_MAX_INDEX_BYTES + 1)

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from vaka.policy.bash.file_operands import PathFilter, RecursiveOperand, accept_all
 from vaka.policy.bash.parse.syntax import Word, Words, literal_word
 from vaka.policy.bash.programs import name_set, read_set, read_table
-from vaka.policy.decision import FolderUse
+from vaka.policy.decision import CommitRange, FolderUse
 
 _CONTENTS: Mapping[str, str] = read_table("git_contents")
 """The subcommands of git that print or copy tracked files: with which options, as a regular expression."""
@@ -21,6 +21,11 @@ _CHANGES: Mapping[str, str] = read_table("git_changes")
 _VALUED_OPTIONS = read_set("git_valued_options")
 
 _COMPARING = name_set("diff show log reflog stash whatchanged diff-tree diff-index diff-files range-diff format-patch")
+
+_WITHOUT_PATHS = name_set(
+    "worktree clone bundle cat-file merge pull rebase cherry-pick revert bisect submodule fast-export"
+)
+"""Subcommands whose operands are no paths of the repository."""
 
 _WITHOUT_CONTENTS = re.compile(
     r"^(?:--(?:stat|numstat|shortstat|dirstat|summary|name-only|name-status|no-patch|quiet)(?:=.*)?|-[sq])$",
@@ -43,7 +48,7 @@ _OBJECT = re.compile(r"(?:[^:\s]*(?:\{[^}]*\})?[^:\s]*)?:(?:[0-3]:)?(?![/!^(:])(
 _SINGLE_OBJECTS = name_set("show diff difftool cat-file")
 """Subcommands that print no more than the objects that are named."""
 
-_WORKING_TREE = name_set("diff grep blame annotate difftool diff-files checkout-index status commit")
+_WORKING_TREE = name_set("diff grep blame annotate difftool")
 """Subcommands that use the index or the working tree if no operand names a commit."""
 
 
@@ -70,8 +75,8 @@ class _GitCommand(NamedTuple):
         """What restricts it to some paths: the words after ``--``, or those that name existing files."""
         if "--" in self.values:
             return self.values[self.values.index("--") + 1 :]
-        existing = [value for value in self.operands if self.exists(value)]
-        return existing if self.folder.value == "." else []
+        known = self.folder.value == "." and self.name not in _WITHOUT_PATHS
+        return [value for value in self.operands if self.exists(value)] if known else []
 
     @property
     def revisions(self) -> list[str]:
@@ -122,9 +127,59 @@ def _find_shown(command: _GitCommand) -> Iterator[RecursiveOperand]:
     paths = command.pathspecs
     if not paths and _names_only_objects(command):
         return  # git show HEAD:x
-    recent = command.name in _WORKING_TREE and not command.revisions
-    use = FolderUse(_select(paths), scope="tracked" if recent else "objects", word=source)
+    commits = _find_commits(command)
+    use = FolderUse(_select(paths), scope="tracked", word=source)
+    if commits is not None:
+        use = use._replace(scope="objects", commits=commits._replace(paths=tuple(paths)))
     yield RecursiveOperand(command.folder, use)
+
+
+def _find_commits(command: _GitCommand) -> CommitRange | None:
+    """Return the commits that a command shows files of, ``None`` for one of the index and the working tree alone."""
+    revisions = tuple(command.revisions)
+    staged = re.search(r"^--(?:cached|staged)$", command.options, re.MULTILINE) is not None
+    if command.name in _WORKING_TREE and not revisions and not staged:
+        return None
+    if command.name in {"status", "commit", "checkout-index", "diff-files", "merge-file", "unpack-file"}:
+        return CommitRange()
+    if command.name == "stash":
+        return CommitRange(("refs/stash",), steps=1) if not command.operands[1:] else CommitRange(everything=True)
+    if command.name == "grep" and not _GREP_PATTERN.search(command.options):
+        revisions = revisions[1:]
+    if command.name in {"show", "diff-tree"}:
+        return CommitRange(revisions, steps=1)
+    if command.name in {"diff", "difftool", "archive", "blame", "annotate", "diff-index", "grep", "worktree"}:
+        return CommitRange(revisions[2 if command.name == "worktree" else 0 :])
+    if command.name in {"log", "whatchanged", "format-patch"} and not _ANY_COMMIT.search(command.options):
+        return _find_logged_commits(command, revisions)
+    return CommitRange(everything=True)
+
+
+def _find_logged_commits(command: _GitCommand, revisions: tuple[str, ...]) -> CommitRange:
+    found = _COUNT.search(command.options)
+    named = tuple(name for name in revisions if found is None or name != found["next"])
+    if command.name == "format-patch" and found is None and not any(".." in name for name in named):
+        return CommitRange(tuple(f"{name}..HEAD" for name in named))
+    count = found and (found["attached"] or found["next"])
+    return CommitRange(named, steps=int(count) if count and not _FILTERS.search(command.options) else None)
+
+
+_GREP_PATTERN = re.compile(r"^-\w*[ef]", re.MULTILINE)
+
+_ANY_COMMIT = re.compile(
+    r"^(?:--(?:all|branches|tags|remotes|glob|reflog|walk-reflogs|stdin|root)(?:=.*)?|-g)$", re.MULTILINE
+)
+
+_COUNT = re.compile(
+    r"^(?:-n?|--max-count=)(?P<attached>\d{1,6})$|^(?:-n|--max-count)\n(?P<next>\d{1,6})$", re.MULTILINE
+)
+
+_FILTERS = re.compile(
+    r"^(?:-[SGiL]|--(?:pickaxe|grep|author|committer|since|after|until|before|diff-filter|skip|merges|no-merges|first-parent"
+    r"|min-parents|max-parents|follow|invert-grep|cherry|left|right))",
+    re.MULTILINE,
+)
+"""Options that leave out commits: then a number of commits does not say how far it looks."""
 
 
 def _names_only_objects(command: _GitCommand) -> bool:
