@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
+from itertools import islice
 from typing import Any
 
 import pyte
@@ -53,6 +54,7 @@ class InProcessChat:
     def __init__(self, chat: Chat, keys: PipeInput, output: EmulatedScreen) -> None:
         self.chat, self._keys, self.output = chat, keys, output
         self.screen = output.screen
+        self._above: list[str] = []
 
     @property
     def buffer(self) -> Buffer:
@@ -86,10 +88,13 @@ class InProcessChat:
 
     @property
     def text(self) -> str:
-        """The scroll-back and the lines of the screen."""
-        columns = range(self.screen.columns)
-        above = ["".join(line[column].data for column in columns).rstrip() for line in self.screen.history.top]
-        return "\n".join([*above, self.visible])
+        """The scroll-back and the lines of the screen. Lines of the scroll-back do not change, so each is read once."""
+        columns, above = range(self.screen.columns), self.screen.history.top
+        if len(above) < len(self._above) or len(above) == above.maxlen:  # it was cleared, or its first lines are gone
+            self._above = []
+        for line in islice(above, len(self._above), None):
+            self._above.append("".join(line[column].data for column in columns).rstrip())
+        return "\n".join([*self._above, self.visible])
 
 
 @asynccontextmanager
