@@ -35,7 +35,10 @@ if can_install; then
     export DEBIAN_FRONTEND=noninteractive
     as_root apt-get update -qq || true
     for package in "${missing[@]}"; do
-        as_root apt-get install -y -qq --no-install-recommends "$package" >/dev/null </dev/null || echo "apt-get could not install $package" >&2
+        # Its notes about configuration matter only when it fails.
+        if ! notes=$(as_root apt-get install -y -qq --no-install-recommends "$package" 2>&1 >/dev/null </dev/null); then
+            echo "apt-get could not install $package: $notes" >&2
+        fi
     done
 fi
 
