@@ -13,7 +13,7 @@ from tests.net.http_server import encode_response, respond_by_path, serve
 from tests.runtime.runtime_fixtures import read_log, results_by_call
 from vaka.core.ports.net import Network, SearchResult
 from vaka.core.ports.sandbox import ResourceLimits
-from vaka.core.types.errors import ConfigError
+from vaka.core.types.errors import ConfigError, Suspended
 from vaka.core.types.message import ToolResult
 from vaka.files.memory import MemoryFiles
 from vaka.stores.memory import MemoryStore
@@ -196,6 +196,25 @@ async def test_a_file_that_a_tool_creates_is_not_taken_for_one_of_a_running_comm
     assert planted.text.count("appeared while the command ran") == 2
     assert "create them with Write, for which a person is asked" in planted.text
     assert sorted(path.name for path in tmp_path.rglob("*")) == [".github", "ci.yml", "up", "workflows"]
+
+
+async def test_a_rule_stored_for_the_project_is_not_taken_for_a_file_of_a_running_command(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    project = tmp_path / "project"
+    project.mkdir()
+    background = call("Bash", command="touch up; sleep 600", run_in_background=True)
+    wait = bash_call("until [ -e up ]; do sleep 0.01; done")
+    model = ScriptedModel(background, wait, bash_call("make x"), say("done"))
+    allow = ("Bash(touch:*)", "Bash(sleep:*)")
+    async with vaka.Runtime(model=model, cwd=str(project), sandbox="on", allow=allow, ask="suspend") as runtime:
+        session = await runtime.open(id="s")
+        with pytest.raises(Suspended):
+            await session.run("Go.")
+        (row,) = await runtime.decisions()
+        await runtime.resolve(row.id, "approve", scope="project")
+        assert "Bash(make x)" in (project / ".claude/settings.local.json").read_text()
 
 
 async def test_commands_cannot_change_hooks_of_a_repository_that_was_made_since(tmp_path: Path) -> None:

@@ -305,6 +305,9 @@ async def _persist_rules(
         return remove_stored if is_new else _remove_nothing
     path, _ = settings_file_for_scope(scope, request.cwd, Path.home())
     granted = Grant(rule=resolution.rule).rules
+    shells = drivers.env.world.shells if drivers.env.world_created else None
+    if shells is not None:
+        shells.announce(str(path))
     if scope == "project":
         context = ConfigContext(cwd=Path(request.cwd), home=Path.home(), environ=os.environ)
         stored = await asyncio.to_thread(store_approved_rules, path, granted, context)

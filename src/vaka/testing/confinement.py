@@ -219,8 +219,8 @@ class ConfinementContract(ProtectedLinksContract):
         "script",
         [
             "git stash -u && git stash pop --index", "git clean -fdxn", "git checkout -q -b side; git checkout -q main",
-            "touch junk; git clean -fdxq -e draft", "git stash -uq; git clean -fdxq; git stash pop", "git status --short",
-            "git worktree add -q -b b tree; cd tree; touch x; git add x; git commit -qm x; cd ..; git worktree remove tree",
+            "touch junk; git clean -fdxq -e draft", "git stash -uq; git clean -fdxq; git stash pop", "git status -s",
+            "git worktree add -q -b b t; cd t; touch x; git add x; git commit -qm x; cd ..; git worktree remove t",
             "git commit -qm two plan && git reset -q --soft HEAD~1",
         ],
     )  # fmt: skip
