@@ -2,20 +2,25 @@
 
 It talks JSON lines over its standard streams and imports only the standard library.
 
-``regex_worker.py search`` reads ``{python, literal, ignore_case, multiline, need}``, then for each chunk of a file
-``{size, more}`` and the bytes. When a file is complete (``more`` is false) it writes ``{count, hits}``: the number of
+``regex_worker.py search`` reads ``{python, literal, ignore_case, multiline, need, seconds}``, then for each chunk of
+a file ``{size, more}`` and the bytes. When a file is complete (``more`` is false) it writes ``{count, hits}``: the number of
 matches, and the lines ``[first, last]`` of the first ``need`` of them.
 
-``regex_worker.py filter`` reads ``{pattern, most, final}`` and then text in UTF-8, and writes ``{problem}``, or
-``{lines, used}`` with the matching lines, up to ``most`` characters of them, and how many bytes of the text were
+``regex_worker.py filter`` reads ``{pattern, most, final, seconds}`` and then text in UTF-8, and writes ``{problem}``,
+or ``{lines, used}`` with the matching lines, up to ``most`` characters of them, and how many bytes of the text were
 consumed. A longer line is cut. A last line without a line end counts if ``final`` is true.
+
+A pattern that takes more than ``seconds`` of processor time for one piece of text, at most a few MiB, ends the program
+with ``TIMEOUT_SIGNAL``. The system does that: Python handles no signal while it matches.
 """
 
 import codecs
 import json
 import re
+import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, BinaryIO
 
 MAX_BYTES = 64 * 1024**2
@@ -24,12 +29,28 @@ MAX_BYTES = 64 * 1024**2
 FILTERED_BYTES = 1024**2
 """Bytes filtered at once; a longer line counts as several."""
 
+MATCH_SECONDS = 2.0
+"""The processor time that a pattern may take for one piece of text."""
+
+TIMEOUT_SIGNAL = signal.SIGVTALRM
+"""The signal that ends the program when a pattern takes longer."""
+
+
+@contextmanager
+def limit_time(seconds: float) -> Iterator[None]:
+    """End the program when the block takes more than some seconds of processor time."""
+    signal.setitimer(signal.ITIMER_VIRTUAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_VIRTUAL, 0)
+
 
 class FileSearch:
     """The search of one file."""
 
     def __init__(self, pattern: "re.Pattern[str]", order: dict[str, Any]) -> None:
-        self._pattern, self._need = pattern, int(order["need"])
+        self._pattern, self._need, self._seconds = pattern, int(order["need"]), float(order["seconds"])
         self._multiline: bool = order["multiline"]
         self._literal: str = "" if order["ignore_case"] else order["literal"]
         self._pending = bytearray()
@@ -57,7 +78,8 @@ class FileSearch:
         if len(self._pending) - end > MAX_BYTES:
             end = len(self._pending)
         if end:
-            self._search_lines(self._pending[:end].decode("utf-8", "surrogateescape"))
+            with limit_time(self._seconds):
+                self._search_lines(self._pending[:end].decode("utf-8", "surrogateescape"))
             del self._pending[:end]
 
     def finish(self) -> dict[str, Any]:
@@ -66,7 +88,8 @@ class FileSearch:
             return {"count": 0, "hits": []}
         if self._pending:
             text = self._pending.decode(self._encoding or "utf-8", "replace" if self._encoding else "surrogateescape")
-            (self._search_text if self._multiline else self._search_lines)(text)
+            with limit_time(self._seconds):
+                (self._search_text if self._multiline else self._search_lines)(text)
         return {"count": self._count, "hits": self._hits}
 
     def _search_lines(self, text: str) -> None:
@@ -125,13 +148,15 @@ def filter_text(source: BinaryIO, order: dict[str, Any]) -> dict[str, Any]:
     while piece := source.read(FILTERED_BYTES):
         rest += piece
         end = rest.rfind(b"\n") + 1 or (_last_character_start(rest) if len(rest) >= FILTERED_BYTES else 0)
-        taken, room = _collect_matches(rest[:end].decode("utf-8", "replace"), search, found, room)
+        with limit_time(order["seconds"]):
+            taken, room = _collect_matches(rest[:end].decode("utf-8", "replace"), search, found, room)
         used += taken
         if room < 0:
             return {"lines": found, "used": used}
         rest = rest[end:]
     if order["final"] and rest:
-        used += _collect_matches(rest.decode("utf-8", "replace"), search, found, room)[0]
+        with limit_time(order["seconds"]):
+            used += _collect_matches(rest.decode("utf-8", "replace"), search, found, room)[0]
     return {"lines": found, "used": used}
 
 

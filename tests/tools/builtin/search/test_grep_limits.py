@@ -10,6 +10,7 @@ import pytest
 
 from tests.tools.builtin.harness import ToolHarness, child_processes
 from vaka.core.types.errors import FileError
+from vaka.tools.builtin.regex_worker import MATCH_SECONDS
 from vaka.tools.builtin.search.grep import TIMEOUT_SECONDS, GrepEngine, GrepResult, run_grep
 from vaka.tools.builtin.search.ripgrep import run_confined
 
@@ -68,6 +69,27 @@ def has_worked(folder: Path, program: str) -> bool:
     except (OSError, UnicodeDecodeError):
         return False
     return fields[1] == str(os.getpid()) and int(fields[11]) > os.sysconf("SC_CLK_TCK")
+
+
+@pytest.mark.parametrize("multiline", [False, True])
+async def test_a_pattern_that_never_ends_is_stopped_at_its_limit_of_processor_time(
+    bench: ToolHarness, multiline: bool
+) -> None:
+    assert MATCH_SECONDS == 2.0
+    bench.write("a.txt", "aaac\n")
+    bench.write("b.txt", "a" * 60 + "b\n")
+    given = {"pattern": "(a+)+(?=c)", "multiline": multiline}
+    result = await run_grep(bench.files, given, match_seconds=0.1)
+    assert "stopped at 'b.txt' after 0.1 s, and files are missing" in result.text
+    assert (result.value["files"], result.value["timed_out"]) == (["a.txt"], True)
+    assert [command for command in child_processes() if "regex_worker.py" in command] == []
+
+
+async def test_the_limit_of_processor_time_begins_again_for_each_piece_of_a_file(bench: ToolHarness) -> None:
+    bench.write("a.txt", ("a" * 19 + "b\n") * 100)
+    bench.write("b.txt", "\n" * 3_000_000 + "aaac\n")
+    result = await run_grep(bench.files, {"pattern": "a+(?=c)"}, match_seconds=1.0)
+    assert result.value["files"] == ["b.txt"]
 
 
 async def test_a_timeout_kills_the_python_worker(bench: ToolHarness, monkeypatch: pytest.MonkeyPatch) -> None:

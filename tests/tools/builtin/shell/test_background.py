@@ -296,11 +296,13 @@ async def test_an_invalid_filter_is_an_error_that_consumes_nothing(bench: ShellH
     await bench.shells.end_all()
 
 
-async def test_a_filter_that_takes_too_long_is_killed(tmp_path: Path) -> None:
+@pytest.mark.parametrize("limit", ["seconds", "match_seconds"])
+async def test_a_filter_that_takes_too_long_is_killed(tmp_path: Path, limit: str) -> None:
     spool = Spool(SpoolStore(tmp_path))
     await spool.append("a" * 5000 + "b\n")
+    limits: dict[str, Any] = {limit: 0.5}
     with pytest.raises(Exception, match=r"took longer than 0\.5 s and was stopped; nothing was read"):
-        await filter_lines(spool, 0, r"(a|a)*$", max_characters=1000, final=True, seconds=0.5)
+        await filter_lines(spool, 0, r"(a|a)*$", max_characters=1000, final=True, **limits)
     assert not [line for line in child_processes() if "regex_worker" in line], "its process has ended, too"
 
 

@@ -20,7 +20,7 @@ from vaka.tools.builtin.files.file_content import visibility_check
 from vaka.tools.builtin.search import grep_query, ripgrep
 from vaka.tools.builtin.search.glob import relative_path, walk
 from vaka.tools.builtin.search.grep_query import GrepQuery, LineRange
-from vaka.tools.builtin.shell.output import start_regex_worker
+from vaka.tools.builtin.shell.output import SlowPattern, start_regex_worker
 
 _CHUNK_BYTES = 1 << 20
 _BATCH_FILES = 32
@@ -40,8 +40,8 @@ _decode_answer = msgspec.json.Decoder(_Answer).decode
 class PythonGrepWorker:
     """The worker process; it is killed when the search ends, also by cancellation."""
 
-    def __init__(self, query: GrepQuery) -> None:
-        self._query = query
+    def __init__(self, query: GrepQuery, match_seconds: float) -> None:
+        self._query, self._match_seconds = query, match_seconds
         self._sent_paths: asyncio.Queue[str | None] = asyncio.Queue()
         self.current_path = ""
         """The file being searched."""
@@ -55,7 +55,7 @@ class PythonGrepWorker:
         ) as worker:
             while (path := await self._sent_paths.get()) is not None:
                 self.current_path = path
-                if not (line := await worker.stdout.readline()):
+                if not (line := await worker.read_answer(self._match_seconds)):
                     raise FileError(f"the search ended with {await worker.process.wait()} while it looked at {path!r}")
                 answer = _decode_answer(line)
                 if answer.count:
@@ -68,6 +68,7 @@ class PythonGrepWorker:
         order = {
             "python": exact, "literal": query.pattern.literal, "ignore_case": query.ignore_case,
             "multiline": query.multiline, "need": query.needed_results + 1,
+            "seconds": self._match_seconds,
         }  # fmt: skip
         try:
             write_to_stream(stdin, msgspec.json.encode(order) + b"\n")
@@ -143,23 +144,24 @@ class GrepResult(msgspec.Struct, frozen=True, kw_only=True):
 
 async def run_grep(
     files: Files, given: dict[str, Any], *, engine: GrepEngine = "auto", seconds: float = TIMEOUT_SECONDS,
-    may_read: Callable[[str], bool] | None = None,
+    may_read: Callable[[str], bool] | None = None, match_seconds: float = regex_worker.MATCH_SECONDS,
 ) -> GrepResult:  # fmt: skip
     """Search files for at most ``seconds``; a search that takes longer returns what it has found, with a note.
 
+    So does one whose pattern takes more than ``match_seconds`` of processor time for a piece of a file.
     Raises ``InvalidInput`` for a bad pattern, and ``FileError`` if there was no time to begin.
     """
     search: GrepSearch | None = None
     try:
         async with asyncio.timeout(seconds):
             search = await _prepare_search(files, given, engine)
-            search.is_visible = visibility_check(files, may_read)
+            search.is_visible, search.match_seconds = visibility_check(files, may_read), match_seconds
             await search.find_files()
             result = await search.make_result()
-    except TimeoutError:
+    except TimeoutError as error:
         if search is None:
             raise FileError(f"there was no time to search: {given['pattern']!r} took {seconds:g} s to read") from None
-        result = await search.make_partial_result(seconds)
+        result = await search.make_partial_result(error.seconds if isinstance(error, SlowPattern) else seconds)
     flags = {name: given[name] for name in ("glob", "type", "-i", "multiline") if name in given}
     value = {"pattern": given["pattern"], "compiled_pattern": search.compiled_pattern, "path": given.get("path", "")}
     return GrepResult(text=result.text, value={**value, **result.value, "flags": flags})
@@ -189,6 +191,7 @@ class GrepSearch:
         """The lines of matches that are known already."""
         self._problem = ""
         self._worker: PythonGrepWorker | None = None
+        self.match_seconds = regex_worker.MATCH_SECONDS
         self._ripgrep = self._select_ripgrep(engine)
 
     def _select_ripgrep(self, engine: GrepEngine) -> ripgrep.Ripgrep | None:
@@ -209,7 +212,7 @@ class GrepSearch:
         if not folder and is_binary((await file_content.load_file(self._files, start)).data):
             return
         if self._ripgrep is None:
-            self._worker = PythonGrepWorker(self._query)
+            self._worker = PythonGrepWorker(self._query, self.match_seconds)
             await self._worker.search(self._files, self._searchable_paths(start), self._record_file)
             return
         # If there are few matches, ripgrep returns their lines at once, so that it runs only once.

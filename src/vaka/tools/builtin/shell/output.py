@@ -240,12 +240,27 @@ _CHUNK_BYTES = 1024**2
 _PROGRAM = (sys.executable, "-I", "-S", regex_worker.__file__)
 
 
+class SlowPattern(TimeoutError):
+    """A regular expression has taken too much processor time, so its worker was ended."""
+
+    def __init__(self, seconds: float) -> None:
+        super().__init__(f"the regular expression took longer than {seconds:g} s")
+        self.seconds = seconds
+
+
 class RegexWorker(NamedTuple):
     """A running ``regex_worker.py`` and the task that writes to it."""
 
     process: asyncio.subprocess.Process
     stdout: asyncio.StreamReader
     feeding: "asyncio.Task[None]"
+
+    async def read_answer(self, seconds: float) -> bytes:
+        """Return the next answer, ``b""`` if it has failed. Raises ``SlowPattern`` if ``seconds`` ended it."""
+        answer = await self.stdout.readline()
+        if not answer and await self.process.wait() == -regex_worker.TIMEOUT_SIGNAL:
+            raise SlowPattern(seconds)
+        return answer
 
 
 @asynccontextmanager
@@ -284,24 +299,31 @@ class FilterResult(msgspec.Struct, frozen=True):
 
 
 async def filter_lines(
-    spool: Spool, start: int, pattern: str, *, max_characters: int, final: bool, seconds: float = TIMEOUT_SECONDS
-) -> FilterResult:
-    """Return matching lines from ``start`` on. Raises ``InvalidInput`` for a bad pattern or one that takes too long."""
+    spool: Spool, start: int, pattern: str, *, max_characters: int, final: bool, seconds: float = TIMEOUT_SECONDS,
+    match_seconds: float = regex_worker.MATCH_SECONDS,
+) -> FilterResult:  # fmt: skip
+    """Return matching lines from ``start`` on. Raises ``InvalidInput`` for a bad pattern or one that takes too long.
+
+    ``match_seconds`` bounds the processor time for one piece of the text, ``seconds`` the whole search.
+    """
     if len(pattern) > MAX_PATTERN_LENGTH:
         raise InvalidInput(f"the filter has {len(pattern)} characters; at most {MAX_PATTERN_LENGTH} are allowed")
-    order = json.dumps({"pattern": pattern, "most": max_characters, "final": final}).encode() + b"\n"
+    given = {"pattern": pattern, "most": max_characters, "final": final, "seconds": match_seconds}
+    order = json.dumps(given).encode() + b"\n"
     limit = 64 * max_characters + _CHUNK_BYTES
     async with start_regex_worker(
         "filter", lambda stdin: _feed_text(stdin, order, spool, start), limit=limit
     ) as worker:
         try:
             async with asyncio.timeout(seconds):
-                answer = await worker.stdout.readline() or b'{"problem": "the search for it failed"}'
-        except TimeoutError:
+                answer = await worker.read_answer(match_seconds)
+        except TimeoutError as error:
+            taken = error.seconds if isinstance(error, SlowPattern) else seconds
             raise InvalidInput(
-                f"the filter {pattern!r} took longer than {seconds:g} s and was stopped; nothing was read. Use a "
+                f"the filter {pattern!r} took longer than {taken:g} s and was stopped; nothing was read. Use a "
                 "simpler pattern: nested repetitions can take for ever"
             ) from None
+    answer = answer or b'{"problem": "the search for it failed"}'
     result = msgspec.json.decode(answer, type=FilterResult)
     if result.problem:
         raise InvalidInput(f"the filter {pattern!r} is not a regular expression: {result.problem}")
