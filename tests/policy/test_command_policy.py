@@ -184,8 +184,10 @@ def test_a_read_only_command_asks_about_secrets_through_links_and_patterns(tmp_p
     up = "../" * (len(tmp_path.parts) - 1)
     for command in ("cat notes.txt", "head < notes.txt", f"cat {up}etc/shadow", "cat /e*/shadow", "cat ~/.s*/id_*"):
         assert decide_command(layered, command) == ("ask", "default", "mode"), command
-    for command in ("cat other.txt", "cat *.txt", f"cat {up}etc/hostname", "ls -d .*", "cat /etc/*-release"):
+    for command in ("cat other.txt", "cat *.txt", "ls -d .*", f"ls {up}etc", "cat /dev/null"):
         assert decide_command(layered, command)[0] == "allow", command
+    for command in (f"cat {up}etc/hostname", "cat /etc/*-release"):
+        assert decide_command(layered, command) == ("ask", "default", "mode"), command
     assert decide_command(make_policy(cwd=str(tmp_path), allow=("Bash(cat:*)",)), "cat notes.txt")[0] == "allow"
     assert decide_command(make_policy("bypassPermissions", cwd=str(tmp_path)), "cat notes.txt")[0] == "allow"
 

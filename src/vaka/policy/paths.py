@@ -47,6 +47,8 @@ class PathPattern:
         if not explicit and _matches_any_depth(parts, kind, only_folder=only_folder):
             parts.insert(0, "**")
             anchor = anchor if kind == "allow" or text.startswith("./") else os.sep
+        elif not explicit and kind != "allow" and parts[:1] == ["**"] and not text.startswith("./"):
+            anchor = os.sep
         self._reserved_segments = int(only_folder and kind == "allow")  # "x/" allows only what is inside the folder
         roots = {split_path(root) for root in (anchor, os.path.realpath(anchor))}
         self._roots = tuple({fold_path_case(root) if self._ignore_case else root for root in roots})

@@ -49,6 +49,7 @@ from vaka.policy.tool_targets import (
     is_command_tool,
     raise_missing_target,
     read_targets,
+    spec_of,
     target_paths_of,
     targets_of,
     works_in_folder,
@@ -440,16 +441,24 @@ class LayeredPolicy:
         return self._deny_questions(decision, path)
 
     def _may_command_read(self, path: str) -> Verdict:
-        """Return whether a command may read a file; the mode asks when any of its names holds secrets."""
+        """Return whether a command may read a file as the tool Read may; the mode also asks about secrets."""
         try:
             names = self.names_of_path(path, children=False)
         except ValueError:
             return self.may_read(path)
-        verdict = self._deny_questions(strictest_decision(map(self._decide_read, names)), path).rule_verdict
+        verdict = self._deny_questions(strictest_decision(map(self._decide_command_read, names)), path).rule_verdict
         if not isinstance(verdict, Allow) or self.mode == "dontAsk" or path.startswith("/dev/"):
             return verdict
         secret = next((name for name in map(format_path, names) if holds_secrets(name)), "")
         return Ask(f"{path} leads to {secret}, which may hold secrets", self.mode, "mode") if secret else verdict
+
+    def _decide_command_read(self, path: PathSegments) -> PermissionDecision:
+        decision = self._decide_read(path)
+        near = any(is_inside(path, folder) for folder in self._working_roots)
+        if decision.decision != "allow" or near or path[:1] == ("dev",):
+            return decision
+        read = spec_of("Read")
+        return self._decide_file(read, path, self._decide_by_tool_rules(read, {}), edits=False)
 
     def _decide_read(self, path: PathSegments) -> PermissionDecision:
         for kind in _RESTRICTING_KINDS:

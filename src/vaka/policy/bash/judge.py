@@ -28,6 +28,7 @@ from vaka.policy.bash.parse.variables import DECLARATION_BUILTINS, is_safe_varia
 from vaka.policy.bash.parse.wrappers import base_name
 from vaka.policy.bash.possible_files import PossibleFiles, use_in_unknown_folder
 from vaka.policy.bash.profile import check_cd, find_read_files, is_below
+from vaka.policy.bash.programs import read_set
 from vaka.policy.bash.rules import SYNTAX_LAYER, CommandRule, CommandRules, strictest_finding
 from vaka.policy.decision import (
     NO_FOLDER_RULES,
@@ -41,6 +42,9 @@ from vaka.policy.decision import (
 from vaka.policy.rules import Rule
 
 PROFILE_LAYER = "read-only"
+
+_LISTERS = read_set("file_listers")
+"""Programs that print names and sizes: the mode does not restrict where they look."""
 
 TRUST_LAYER = "trust"
 """The layer of questions about what a folder that is not trusted would run."""
@@ -232,10 +236,13 @@ class _ScriptJudge(msgspec.Struct, kw_only=True):
         """Yield the findings of the rules for files on a command's operands and redirections."""
         if files is None:
             yield from self._judge_operands(simple)
+        strict = permission.layer == PROFILE_LAYER and simple.name not in _LISTERS
         for word in files or ():
-            yield from self._check_path("read", word.path, strict=permission.layer == PROFILE_LAYER)
-            for path in (*guard.children_pattern_of(word.path or ""), *self._possible_paths(word)):
+            yield from self._check_path("read", word.path, strict=strict)
+            for path in guard.children_pattern_of(word.path or ""):
                 yield from self._check_path("read", path)
+            for path in self._possible_paths(word):
+                yield from self._check_path("read", path, strict=strict)
         for redirection in simple.redirections:
             yield from self._judge_redirection(redirection, allow_all=permission is self.rules.allow_all)
 
