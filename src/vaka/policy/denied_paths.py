@@ -99,7 +99,8 @@ def _changed_since(path: str, since: float) -> bool:
 
 
 def _cover(patterns: Sequence[PathPattern], path: tuple[str, ...]) -> bool:
-    parent, name = path[-2] if len(path) > 1 else "", path[-1]
+    *above, name = path
+    parent = above[-1] if above else ""
     return any(pattern.may_end(parent, name) and pattern.covers(path) for pattern in patterns)
 
 
