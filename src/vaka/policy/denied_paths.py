@@ -6,6 +6,7 @@ wildcards names its path, and needs no search.
 
 import os
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import NamedTuple
 
 from vaka.core.ports.policy import Policy
@@ -36,16 +37,16 @@ def find_denied_paths(policy: Policy, folders: Sequence[str], limit: int = MAX_E
     unchangeable = dict.fromkeys(pattern.literal_path for pattern in edits if pattern.literal_path)
     unchangeable |= dict.fromkeys(folder for folder in folders if _cover_all_in(edits, split_path(folder)))
     settled = {folder for folder in folders if folder in unchangeable}
-    search = FolderSearch(folders, limit)
+    search, split = FolderSearch(folders, limit), lru_cache(split_path)
     for entry in search if reads or edits else ():
-        names, path = (*split_path(entry.folder), entry.name), entry.path
-        if entry.folder in settled or entry.name == GIT:  # what git needs to change there is not what rules mean
-            settled.update([path] if entry.is_folder else [])
-        elif _cover(edits, names) or (entry.is_folder and _cover_all_in(edits, names)):
-            unchangeable[path] = None
-            settled.add(path)
-        if _cover(reads, names):
-            unreadable[path] = None
+        above, name = split(entry.folder), entry.name
+        if entry.folder in settled or name == GIT:  # what git needs to change there is not what rules mean
+            settled.update([entry.path] if entry.is_folder else [])
+        elif _cover(edits, above, name) or (entry.is_folder and _cover_all_in(edits, (*above, name))):
+            unchangeable[entry.path] = None
+            settled.add(entry.path)
+        if _cover(reads, above, name):
+            unreadable[entry.path] = None
         elif entry.is_folder:
             search.enter(entry)
     return DeniedPaths(tuple(unreadable), tuple(unchangeable))
@@ -68,11 +69,12 @@ def find_created_paths(
     known, rules = {*before.unreadable, *before.unchangeable}, _list_edit_rules(policy)
     found: list[CreatedPath] = []
     search = FolderSearch([folder for folder in folders if folder not in known], limit)
+    split = lru_cache(split_path)
     for entry in search if rules else ():
         if entry.name in SEARCHED_LAST or entry.path in known:
             continue
-        names = (*split_path(entry.folder), entry.name)
-        rule = next((rule for rule, pattern in rules if _cover([pattern], names)), "")
+        above = split(entry.folder)
+        rule = next((rule for rule, pattern in rules if _cover((pattern,), above, entry.name)), "")
         if rule and _changed_since(entry.path, since):
             found.append(CreatedPath(entry.path, rule))
         elif entry.is_folder and not rule:
@@ -98,12 +100,12 @@ def _changed_since(path: str, since: float) -> bool:
         return False
 
 
-def _cover(patterns: Sequence[PathPattern], path: tuple[str, ...]) -> bool:
-    *above, name = path
+def _cover(patterns: Sequence[PathPattern], above: tuple[str, ...], name: str) -> bool:
+    """Return whether a pattern matches a name in a folder."""
     parent = above[-1] if above else ""
-    return any(pattern.may_end(parent, name) and pattern.covers(path) for pattern in patterns)
+    return any(pattern.may_end(parent, name) and pattern.covers((*above, name)) for pattern in patterns)
 
 
 def _cover_all_in(patterns: Sequence[PathPattern], folder: tuple[str, ...]) -> bool:
     """Return whether patterns match whatever may be in a folder."""
-    return _cover(patterns, (*folder, ANY_CHILD))
+    return _cover(patterns, folder, ANY_CHILD)
