@@ -7,10 +7,11 @@ from typing import Any
 import click
 import pytest
 
-from vaka.cli.turn.approval_view import MAX_DIFF_BYTES, render_approval, render_rules, risk_of
+from vaka.cli.turn.approval_view import MAX_DIFF_BYTES, describe_sandbox, render_approval, render_rules, risk_of
 from vaka.core.types.control import ApprovalRequested
 from vaka.core.types.ids import CallId, DecisionId, Digest
 from vaka.core.types.message import ToolCall
+from vaka.sandbox.select import select_sandbox
 
 
 def approval_for(tool: str, cwd: Path | str = "", arguments: Any = None, **more: Any) -> ApprovalRequested:
@@ -106,3 +107,14 @@ def test_rules_and_reasons_stay_on_their_lines() -> None:
     text = render_approval(approval_for("pay", message="a\nb", reason="c\n  Rule: pay", agent="x\ny"))
     assert "\n  a\\nb\n  Why: c\\n  Rule: pay" in text
     assert "agent x\\ny" in text
+
+
+def test_a_command_without_the_sandbox_is_shown_as_one_although_there_is_a_sandbox() -> None:
+    sandbox = select_sandbox("on")
+    inside = approval_for("Bash", arguments={"command": "make"})
+    outside = approval_for("Bash", arguments={"command": "make", "dangerouslyDisableSandbox": True}, layer="sandbox")
+    assert describe_sandbox(inside, sandbox).startswith(sandbox.name)
+    assert describe_sandbox(outside, sandbox) == "none: it would run with all your permissions"
+    assert barred_lines(outside) == ["make", "dangerouslyDisableSandbox: true"]
+    assert risk_of(outside) == "high: it runs without the sandbox"
+    assert risk_of(approval_for("Bash", layer="network")) == "it may send data to the host"

@@ -109,6 +109,7 @@ def test_settings_with_nothing_but_approved_rules_need_no_trust(context: ConfigC
     for text in (
         '{"permissions": {"allow": ["Bash(make)", "Bash(rm:*)"]}}',
         '{"env": {}, "permissions": {"allow": []}}',
+        '{"permissions": 7}',
         "{",
     ):
         file.write_text(text)

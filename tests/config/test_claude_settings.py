@@ -305,3 +305,26 @@ def test_trust_is_asked_for_components_that_may_run_things_too(place: ConfigCont
         (folder / name).mkdir()
     file = write_file(folder / "settings.local.json", "{}")
     assert project_trust_places(place) == [file, folder / "commands", folder / "plugins"]
+
+
+@pytest.mark.parametrize(
+    ("sandbox", "keeps"),
+    [
+        ({"allowUnsandboxedCommands": False}, True),
+        ({"failIfUnavailable": True}, True),
+        ({"allowUnsandboxedCommands": True, "enabled": True}, False),
+        ({"failIfUnavailable": True, "enabled": False}, False),
+    ],
+)
+def test_settings_keep_all_commands_in_the_sandbox_also_those_of_a_folder_without_trust(
+    place: ConfigContext, sandbox: dict[str, bool], keeps: bool
+) -> None:
+    write_file(place.cwd / ".claude/settings.json", json.dumps({"sandbox": sandbox}))
+    [layer] = [layer for layer in load_layers(place) if layer.name == "project"]
+    assert (layer.trusted, layer.deny) == (False, ("Bash(unsandboxed:*)",) if keeps else ())
+
+
+def test_the_setting_that_requires_the_sandbox_keeps_all_commands_in_it(place: ConfigContext) -> None:
+    for flag, deny in (("on", ("Bash(unsandboxed:*)",)), ("auto", ())):
+        layers = load_permissions(place, flags=load_settings(place, {"sandbox": flag}), managed=()).layers
+        assert [rule for layer in layers for rule in layer.deny] == list(deny)

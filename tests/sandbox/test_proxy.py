@@ -12,7 +12,14 @@ from vaka.core.ports.sandbox import Sandbox
 from vaka.core.types.errors import ConfigError, SandboxError
 from vaka.net.rules import NetworkRules, RuleChecker
 from vaka.sandbox.linux import Bubblewrap, Landlock
-from vaka.sandbox.proxy import Proxy, ProxyRefusal, parse_allowed_host, parse_proxy_address
+from vaka.sandbox.proxy import (
+    MAX_REFUSED_HOSTS,
+    HostLists,
+    Proxy,
+    ProxyRefusal,
+    parse_allowed_host,
+    parse_proxy_address,
+)
 from vaka.sandbox.unconfined import Unconfined
 from vaka.testing.sandboxes import run_to_end, shell_command
 
@@ -232,6 +239,35 @@ async def test_refusals_are_reported_to_the_callback(server: RecordingServer) ->
     async with Proxy(["example.org"], ALLOW_PUBLIC, on_refused=lambda host, why: heard.append((host, why))) as proxy:
         await send_raw(proxy, b"CONNECT 9.9.9.9:443 HTTP/1.1\r\n\r\n")
     assert heard == [("9.9.9.9", "9.9.9.9:443 is not among the allowed hosts")]
+
+
+async def test_denied_hosts_are_refused_and_admitted_ones_are_not() -> None:
+    lists = HostLists(allow=[".example.org"], deny=["*.example.org:443", "*"], admit=["a.example.org"])
+    async with Proxy(lists, ALLOW_PUBLIC, resolve=make_resolver(a_example_org="9.9.9.9")) as proxy:
+        assert await vet_host(proxy, "a.example.org") == "9.9.9.9"
+        assert await vet_host(proxy, "a.example.org", 8080) == "403"
+        assert await vet_host(proxy, "b.example.org") == "403"
+        with pytest.raises(ProxyRefusal, match=r"b\.example\.org:443 is among the denied hosts"):
+            await proxy.vet("b.example.org", 443)
+
+
+async def test_a_proxy_names_each_refused_host_once_and_only_the_first(tmp_path: Path) -> None:
+    lists = HostLists(allow=["10.1.1.1", "name.test", "lost.test"], deny=["no.test"])
+    resolve = make_resolver(name_test="192.168.1.1")
+    async with Proxy(lists, ALLOW_PUBLIC, resolve=resolve, folder=str(tmp_path)) as proxy:
+        for host in ("9.9.9.9", "9.9.9.9", "10.1.1.1", "no.test", "name.test", "lost.test"):
+            await send_raw(proxy, f"CONNECT {host}:443 HTTP/1.1\r\n\r\n".encode())
+        assert [(one.host, bool(one.reason), one.listed, one.denied) for one in proxy.refused_hosts] == [
+            ("9.9.9.9", False, False, False),
+            ("10.1.1.1", True, True, False),
+            ("no.test", False, False, True),
+            ("name.test", True, True, False),
+        ]
+        for number in range(2 * MAX_REFUSED_HOSTS):
+            await send_raw(proxy, f"CONNECT 9.9.9.{number}:443 HTTP/1.1\r\n\r\n".encode())
+        assert len(proxy.refused_hosts) == MAX_REFUSED_HOSTS
+        assert len(list(tmp_path.iterdir())) == 1
+    assert list(tmp_path.iterdir()) == []
 
 
 # --------------------------------------------------------------------------------------------------------- in sandboxes

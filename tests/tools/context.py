@@ -12,6 +12,7 @@ from vaka.core.types.errors import NotFound
 from vaka.core.types.ids import JSON, AgentPath, CallId, Digest, SessionId, TurnId
 from vaka.core.types.message import Stored
 from vaka.core.types.progress import OutputStream
+from vaka.core.types.tool import NO_ACCESS, CommandAccess
 
 SESSION, TURN, CALL = SessionId("s"), TurnId("t"), CallId("c1")
 
@@ -37,6 +38,7 @@ class FakeContext:
     key: str = "s/c1"
     attempt: int = 1
     folder: str | None = None
+    access: CommandAccess = NO_ACCESS
     values: dict[str, Any] = field(default_factory=dict[str, Any])
     emitted: list[str] = field(default_factory=list[str])
     stopping: bool = False

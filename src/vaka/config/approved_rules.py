@@ -48,7 +48,7 @@ def store_approved_rules(path: Path, rules: Iterable[str], context: ConfigContex
     Raises ``ConfigError`` and stores nothing on failure.
     """
     rules, copy = tuple(rules), approved_rules_file(context, path)
-    # First the copy: whoever reads the settings after their change finds it.
+    # First the copy: a process that reads the changed settings finds it.
     copied = _add_copies(copy, path, rules)
     try:
         added = add_allow_rules(path, rules)

@@ -57,6 +57,10 @@ _KEYS = (
     ClaudeKey("allowManagedHooksOnly", "flag", "switches off all hooks but the managed ones", "never"),
     ClaudeKey("sandbox.enabled", "flag", "`false` switches the sandbox of commands off", "never"),
     ClaudeKey("sandbox.failIfUnavailable", "flag", "without a sandbox vaka does not start: `sandbox = \"on\"`"),
+    ClaudeKey(
+        "sandbox.allowUnsandboxedCommands", "flag", "`false`: no command runs without the sandbox,"
+        " not even with an approval",
+    ),
     ClaudeKey("sandbox.network.allowedDomains", "texts", "hosts that commands may reach", "trusted"),
     ClaudeKey("sandbox.mcp", "flag", "MCP servers run in the sandbox; a project can only switch it on"),
     ClaudeKey("sandbox.hooks", "flag", "hooks run in the sandbox; a project can only switch it on"),
@@ -71,14 +75,17 @@ _KEYS = (
     *_without_effect("the mode `auto` is `default` here", "any", "permissions.disableAutoMode", "autoMode"),
     *_without_effect("rules have one dialect", "any", "permissions.dialect"),
     *_without_effect("commands in the sandbox follow the same rules", "flag", "sandbox.autoAllowBashIfSandboxed"),
-    *_without_effect("all commands run in the sandbox", "texts", "sandbox.excludedCommands"),
     *_without_effect(
-        "no command can leave the sandbox", "flag", "sandbox.allowUnsandboxedCommands",
-        "sandbox.enableWeakerNestedSandbox", "sandbox.network.allowLocalBinding",
-        "sandbox.network.allowAllUnixSockets", "sandbox.network.allowManagedDomainsOnly",
+        "an allow rule such as `Bash(unsandboxed:docker:*)` lets commands run without the sandbox", "texts",
+        "sandbox.excludedCommands",
     ),
-    *_without_effect("no command can leave the sandbox", "any", "sandbox.filesystem", "sandbox.ignoreViolations"),
-    *_without_effect("no command can leave the sandbox", "texts", "sandbox.network.allowUnixSockets"),
+    *_without_effect(
+        "the sandbox has no such exception", "flag", "sandbox.enableWeakerNestedSandbox",
+        "sandbox.network.allowLocalBinding", "sandbox.network.allowAllUnixSockets",
+        "sandbox.network.allowManagedDomainsOnly",
+    ),
+    *_without_effect("the sandbox has no such exception", "any", "sandbox.filesystem", "sandbox.ignoreViolations"),
+    *_without_effect("the sandbox has no such exception", "texts", "sandbox.network.allowUnixSockets"),
     *_without_effect(
         "the proxy of the sandbox selects its port", "port", "sandbox.network.httpProxyPort",
         "sandbox.network.socksProxyPort",

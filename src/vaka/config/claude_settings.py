@@ -22,7 +22,7 @@ from vaka.config.documents import (
 )
 from vaka.config.settings import ConfigContext, Settings, repository_root_of
 from vaka.core.types.errors import ConfigError
-from vaka.core.types.tool import Layer
+from vaka.core.types.tool import SANDBOX_ONLY_RULE, Layer
 from vaka.matching.variable_classes import class_of_variable
 
 CLAUDE_FOLDER = ".claude"
@@ -223,9 +223,10 @@ def _has_only_approved_rules(context: ConfigContext, path: Path) -> bool:
         document = read_document(path) or {}
     except ConfigError:
         return False
-    rules = value_at(document, ("permissions", "allow"))
-    is_plain = document.keys() == {"permissions"} and document["permissions"].keys() == {"allow"}
-    return is_plain and isinstance(rules, list) and _load_approved_rules(context, path).issuperset(map(str, rules))
+    rules: object = value_at(document, ("permissions", "allow"))
+    if not isinstance(rules, list) or document != {"permissions": {"allow": rules}}:
+        return False
+    return _load_approved_rules(context, path).issuperset(map(str, cast("list[object]", rules)))
 
 
 def parse_permission_layer(document: Mapping[str, Any], name: str, *, origin: str = "") -> Layer:
@@ -275,11 +276,18 @@ def permission_layer_of(file: SettingsFile, *, origin: str | None = None) -> Lay
     return Layer(
         name=file.layer, origin=str(file.path) if origin is None else origin, folder=file.folder,
         project=file.project, trusted=file.trusted, allow=lists["allow"], ask=lists["ask"],
-        deny=(*lists["deny"], *denied), mode=_permission(file, "defaultMode") or "",
+        deny=(*lists["deny"], *denied, *_sandbox_rules(file)), mode=_permission(file, "defaultMode") or "",
         directories=lists["additionalDirectories"], lines=_rule_lines(file),
         no_bypass=_permission(file, "disableBypassPermissionsMode") in ("disable", True),
         exclusive=file.layer == MANAGED and file.document.get("allowManagedPermissionRulesOnly") is True,
     )  # fmt: skip
+
+
+def _sandbox_rules(file: SettingsFile) -> tuple[str, ...]:
+    """Return the deny rule of a file that requires the sandbox, or lets no command leave it."""
+    required = settings_sandbox([file])[0] == "on"
+    allowed = value_at(file.document, ("sandbox", "allowUnsandboxedCommands"))
+    return (SANDBOX_ONLY_RULE,) if required or allowed is False else ()
 
 
 def _permission(file: SettingsFile, name: str) -> Any:
@@ -308,6 +316,8 @@ def layers_from_settings(settings: Settings) -> Iterable[Layer]:
             project = value.layer == "project"
             trusted = settings.trusted or not project
             yield Layer(name=value.layer, origin=value.origin, project=project, trusted=trusted, **fields)
+    if (sandbox := settings.values["sandbox"]).value == "on":
+        yield Layer(name=sandbox.layer, origin=sandbox.origin, deny=(SANDBOX_ONLY_RULE,))
 
 
 def find_project_folder(cwd: Path, home: Path) -> Path | None:

@@ -154,6 +154,24 @@ def _normalize_host(text: str) -> str:
     return name
 
 
+def parse_host_rule(text: str) -> HostPattern:
+    """Parse a host of a permission rule, as ``parse_host_pattern`` does. Raises ``ValueError``."""
+    pattern = parse_host_pattern(text, _normalize_plain_host)
+    if pattern.network is not None:
+        shown = str(pattern.network.network_address if pattern.exact else pattern.network)
+        shown = f"[{shown}]" if pattern.port and ":" in shown else shown
+    else:
+        sign = ("." if pattern.include_self else "*.") if pattern.include_subdomains else ""
+        shown = f"{sign}{pattern.name}" if pattern.name else "*"
+    return pattern._replace(text=f"{shown}:{pattern.port}" if pattern.port else shown)
+
+
+def _normalize_plain_host(text: str) -> str:
+    if not text or "*" in text or text.startswith("-"):
+        raise ValueError(f"{text!r} is not the name of a host, such as example.com or example.com:8080")
+    return _normalize_host(text)
+
+
 def _encode_idna(text: str) -> str:
     if _AMBIGUOUS_LETTERS.search(text):
         raise ValueError(f"{text!r} can be read as two hosts")

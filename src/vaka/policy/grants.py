@@ -9,6 +9,7 @@ import msgspec
 
 from vaka.core.types.tool import Grant, ToolSpec
 from vaka.matching.hosts import host_of
+from vaka.policy.command_access import leaves_sandbox, requested_hosts_of
 from vaka.policy.paths import ANY_CHILD, PathAnchors, PathSegments, exact_path_pattern
 from vaka.policy.rules import Layer, Rule, read_rule
 from vaka.policy.tool_targets import read_targets, target_paths_of, targets_of
@@ -66,7 +67,10 @@ def _rules_for_call(
     tool = targets_of(spec.name)
     words = read_targets(tool, arguments)
     if tool.target_kind == "command":
-        return _command_rules(spec, words, find_names, selected)
+        rules = _command_rules(spec, words, find_names, selected)
+        if leaves_sandbox(arguments):
+            rules = [rule.replace(f"{spec.name}(", f"{spec.name}(unsandboxed:", 1) for rule in rules]
+        return [*rules, *(f"{spec.name}(domain:{host.text})" for host in requested_hosts_of(arguments))]
     if tool.target_kind in ("read", "edit", "search"):
         paths = target_paths_of(spec.name, arguments)
         names = [name for path in paths for name in find_names(path, children=tool.target_kind == "search")]

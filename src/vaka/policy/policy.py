@@ -11,9 +11,30 @@ import msgspec
 from vaka.core.ports.tool import shell_folder_key
 from vaka.core.types.ids import JSON, AgentPath
 from vaka.core.types.message import ToolCall
-from vaka.core.types.tool import PROTECTED_LAYER, Allow, Ask, Deny, Grant, ToolSpec, Verdict
+from vaka.core.types.tool import (
+    NO_ACCESS,
+    PROTECTED_LAYER,
+    SANDBOX_ONLY_RULE,
+    Allow,
+    Ask,
+    CommandAccess,
+    Deny,
+    Grant,
+    ToolSpec,
+    Verdict,
+)
 from vaka.matching.hosts import host_of
 from vaka.matching.sensitive_paths import control_part_of, holds_secrets, protected_part_of
+from vaka.policy.command_access import (
+    HOSTS_ARGUMENT,
+    HostRules,
+    RequestedHost,
+    ask_for_host,
+    ask_for_unsandboxed,
+    leaves_sandbox,
+    name_unsandboxed_rule,
+    requested_hosts_of,
+)
 from vaka.policy.covered_paths import CoveredFiles
 from vaka.policy.decision import (
     MODE_DECISIONS,
@@ -107,7 +128,8 @@ class LayeredPolicy:
                 self._rules_by_answer.setdefault(text, []).append(rule)
         self._tool_rules_cache: dict[str, list[list[Rule]]] = {}
         self._path_rules_cache: dict[tuple[DecisionKind, str, bool], list[tuple[Rule, PathPattern]]] = {}
-        self._command_policies: dict[str, CommandPolicy] = {}
+        self._command_policies: dict[tuple[str, bool], CommandPolicy] = {}
+        self._host_rules_cache: dict[str, HostRules] = {}
         self._granted_policies: dict[tuple[Grant, ...], LayeredPolicy] = {}
 
     def judge(self, call: ToolCall, spec: ToolSpec, path: AgentPath) -> Verdict:
@@ -117,6 +139,8 @@ class LayeredPolicy:
         if isinstance(verdict, Deny):
             return verdict
         folder = self._start_folder if is_command_tool(spec) else None
+        if folder is not None:
+            verdict = msgspec.structs.replace(verdict, access=self._access_of(spec, call.arguments))
         if isinstance(verdict, Allow):
             return verdict if folder is None else msgspec.structs.replace(verdict, folder=folder)
         if decision.single_use:
@@ -156,6 +180,7 @@ class LayeredPolicy:
         Further directories of the layers do not count there. Without a folder, all file and command tools are denied.
         """
         layers = [msgspec.structs.replace(layer, directories=()) for layer in self._layers]
+        layers.append(Layer(name="workspace", deny=(SANDBOX_ONLY_RULE,)))
         if folder:
             return LayeredPolicy(layers, cwd=folder, home=self.home, trusted=self.trusted)
         layers.append(Layer(name="workspace", deny=FOLDER_TOOLS))
@@ -180,7 +205,8 @@ class LayeredPolicy:
         layer = Layer(name="flag", allow=Grant(rule=rule).rules, mode=mode, folder=folder)
         alone = LayeredPolicy([layer], cwd=self.cwd, home=self.home).in_folder(self._start_folder)
         decision = alone.decide(msgspec.structs.replace(spec, layer=SESSION_LAYER), call.arguments)
-        by_rule = not commands or any("flag" in part.layer for part in decision.subcommands)
+        by_rule = not commands or bool(call.arguments.get(HOSTS_ARGUMENT))  # no mode allows a host
+        by_rule = by_rule or any("flag" in part.layer for part in decision.subcommands)
         return decision.decision == "allow" and by_rule
 
     def _narrow_rules(self, spec: ToolSpec, arguments: Mapping[str, Any], selected: Sequence[bool] = ()) -> list[str]:
@@ -289,7 +315,7 @@ class LayeredPolicy:
         """Return whether a grant for this ask rule allows the call."""
         granted = self._rules_by_answer.get(ask_rule.text, ()) if ask_rule.kind == "ask" else ()
         return any(
-            rule.match_kind not in ("path", "command") and rule.names_tool(spec.name)
+            rule.match_kind not in ("path", "command", "host") and rule.names_tool(spec.name)
             and _matches_call(rule, spec, arguments, words, host)
             for rule in granted
         )  # fmt: skip
@@ -298,7 +324,8 @@ class LayeredPolicy:
         """Return the rules of a tool that match neither a path nor a command, by kind, the strictest first."""
         cached = self._tool_rules_cache.get(spec.name)
         if cached is None:
-            rules = [one for one in self.rules if one.match_kind not in ("path", "command") and _names_tool(one, spec)]
+            other = [one for one in self.rules if one.match_kind not in ("path", "command", "host")]
+            rules = [one for one in other if _names_tool(one, spec) and not one.unsandboxed]
             cached = [[rule for rule in rules if rule.kind == kind] for kind in KINDS]
             if len(self._tool_rules_cache) < _MAX_CACHED_TOOLS:
                 self._tool_rules_cache[spec.name] = cached
@@ -310,18 +337,41 @@ class LayeredPolicy:
         ruled = self._decide_by_tool_rules(spec, arguments)
         if ruled is not None and ruled.decision == "deny":
             return ruled
+        outside, hosts = leaves_sandbox(arguments), requested_hosts_of(arguments)
         default = self._allow_code_tool(spec) or self._decide_by_mode("change", spec.name, spec.name)
-        judge = self._command_policy(spec.name)
+        default = ask_for_unsandboxed(spec.name, changes=self.mode != "plan") if outside else default
+        judge = self._command_policy(spec.name, outside=outside)
         local = self._relative_to_workdir(arguments)
         decision = judge.decide(
-            command, default, use_profile=self.mode != "dontAsk", may_write=local.may_write, start=local.cwd,
-            may_read=local._may_command_read, folders=local._folder_rules(),  # noqa: SLF001  # same class
+            command, default, use_profile=self.mode != "dontAsk" and not outside, may_write=local.may_write,
+            start=local.cwd, may_read=local._may_command_read, folders=local._folder_rules(),  # noqa: SLF001  # same class
         )  # fmt: skip
         if decision.decision == "allow" and not judge.is_answered(command, (LARGE_FOLDER_QUESTION,)):
             decision = self._ask_in_large_folders(decision)
-        if ruled is None or ruled.decision != "ask" or judge.is_answered(command, ruled.asks):
-            return decision
-        return msgspec.structs.replace(strictest_decision([ruled, decision]), subcommands=decision.subcommands)
+        asked = [ruled] if ruled and ruled.decision == "ask" and not judge.is_answered(command, ruled.asks) else []
+        if outside:
+            decision = name_unsandboxed_rule(decision, self.rules)
+            asked += [] if any(part.rule for part in decision.subcommands) else [default]
+        asked += [decision, *(self._decide_host(spec, host) for host in hosts)]
+        return msgspec.structs.replace(strictest_decision(asked), subcommands=decision.subcommands)
+
+    def _decide_host(self, spec: ToolSpec, host: RequestedHost) -> PermissionDecision:
+        """Return the decision on a host that a command asks for; only a rule or a person allows it."""
+        rules = self._host_rules(spec.name)
+        found = next((found for kind in KINDS if (found := rules.find(kind, host))), None)
+        return _decide_by_rules(found, host.text) if found else ask_for_host(host, f"{spec.name}(domain:{host.text})")
+
+    def _access_of(self, spec: ToolSpec, arguments: Mapping[str, Any]) -> CommandAccess:
+        try:
+            return self._host_rules(spec.name).access(arguments)
+        except ValueError:
+            return NO_ACCESS  # such a call is refused by its tool
+
+    def _host_rules(self, name: str) -> HostRules:
+        if name not in self._host_rules_cache:
+            rules = [rule for rule in self.rules if rule.host is not None and rule.names_tool(builtin_name_of(name))]
+            self._host_rules_cache[name] = HostRules(rules, self._rules_by_answer)
+        return self._host_rules_cache[name]
 
     def _ask_in_large_folders(self, decision: PermissionDecision) -> PermissionDecision:
         """Ask about a command where not all files that rules deny can be found before it runs."""
@@ -359,16 +409,19 @@ class LayeredPolicy:
         policy.cwd = resolve_links(os.path.join(self._start_folder or self.cwd, workdir))  # noqa: PTH118
         return policy
 
-    def _command_policy(self, name: str) -> "CommandPolicy":
-        if name not in self._command_policies:
+    def _command_policy(self, name: str, *, outside: bool = False) -> "CommandPolicy":
+        if (name, outside) not in self._command_policies:
             from vaka.policy.bash.judge import CommandPolicy  # noqa: PLC0415  # loads the bash grammar
 
             tool = builtin_name_of(name)
-            commands = [rule for rule in self.rules if rule.kind != "allow" and rule.match_kind == "command"]
-            tight = [rule for rule in commands if rule.names_tool(tool)]
-            allow = [rule for rule in self._by_kind["allow"] if rule.names_tool(name)]
-            self._command_policies[name] = CommandPolicy([*tight, *allow])
-        return self._command_policies[name]
+            tight = [
+                rule for rule in self.rules
+                if rule.kind != "allow" and rule.names_tool(tool)
+                and (rule.match_kind == "command" if not rule.unsandboxed else outside)
+            ]  # fmt: skip
+            allow = [rule for rule in self._by_kind["allow"] if rule.names_tool(name) and rule.unsandboxed == outside]
+            self._command_policies[name, outside] = CommandPolicy([*tight, *allow])
+        return self._command_policies[name, outside]
 
     def _is_in_workspace(self, path: str) -> bool:
         try:
@@ -526,7 +579,7 @@ class LayeredPolicy:
 
     def _may_be_restricted(self, spec: ToolSpec) -> bool:
         return any(
-            rule.kind != "allow" and rule.match_kind in ("path", "domain", "command")
+            rule.kind != "allow" and rule.match_kind in ("path", "domain", "command", "host")
             and (_names_tool(rule, spec) or rule.path is not None)
             for rule in self.rules
         )  # fmt: skip

@@ -11,7 +11,7 @@ import msgspec
 from vaka.core.types.errors import ConfigError, InvalidInput
 from vaka.core.types.tool import Layer as Layer
 from vaka.matching.globs import matches_wildcards
-from vaka.matching.hosts import DomainPattern
+from vaka.matching.hosts import DomainPattern, HostPattern, parse_host_rule
 from vaka.matching.mcp_names import cut_name_of
 from vaka.policy.decision import DecisionKind, Mode, is_stricter, parse_mode
 from vaka.policy.paths import PathAnchors, PathPattern, absolute_path
@@ -25,14 +25,17 @@ from vaka.policy.tool_targets import (
     targets_of,
 )
 
-MatchKind: TypeAlias = Literal["tool", "command", "path", "domain", "words", "field"]
-"""What a rule matches: the tool alone, a command, a path, a host, the main argument as text, another argument."""
+MatchKind: TypeAlias = Literal["tool", "command", "path", "domain", "host", "words", "field"]
+"""What a rule matches: the tool alone, a command, a path, the host of a URL, a host that commands reach, the main
+argument as text, another argument."""
 
 KINDS: tuple[DecisionKind, ...] = ("deny", "ask", "allow")
 """The first kind with a rule that matches a call decides."""
 
 _UNTRUSTED = "this folder is not trusted; --trust counts it"
 
+_UNSANDBOXED = "unsandboxed:"
+"""Before a command in a rule: the rule is about that command without the sandbox."""
 _RULE_TEXT = re.compile(r"([^\s(),]+)(?:\((.*)\))?", re.DOTALL)
 _ARGUMENT_PATTERN = re.compile(r"([A-Za-z_][A-Za-z0-9_-]*):(.*)", re.DOTALL)
 
@@ -56,6 +59,10 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True):
     field: str = ""
     path: PathPattern | None = None
     domain: DomainPattern | None = None
+    host: HostPattern | None = None
+    """The hosts that commands may reach, must not reach, or are asked about."""
+    unsandboxed: bool = False
+    """Whether it is about commands that run without the sandbox; an allow rule without it is not about those."""
     answers: frozenset[str] = frozenset()
     """The ask rules that this grant answers: they do not ask about calls that it allows."""
 
@@ -246,10 +253,15 @@ def _matches_tool_name(name: str, tool: str) -> bool:
 def _apply_pattern(rule: Rule, tool: str, pattern: str, anchors: PathAnchors) -> Rule:
     """Return the rule with its pattern parsed for the target of the tool."""
     target = targets_of(tool).target_kind
+    if target == "command" and pattern.startswith(_UNSANDBOXED):
+        rule = msgspec.structs.replace(rule, unsandboxed=True)
+        pattern = pattern.removeprefix(_UNSANDBOXED).strip() or "*"
     field = _ARGUMENT_PATTERN.fullmatch(pattern)
     every = pattern.strip() == "*" and target in ("command", "url", "none")
     if every or (tool == "Bash" and pattern.strip() == "**"):
         return rule
+    if target == "command" and field is not None and field[1] == "domain":
+        return _apply_host(rule, pattern, field[2].strip())
     if target == "url" and field is not None and field[1] == "domain":
         domain = DomainPattern(field[2].strip())
         return msgspec.structs.replace(rule, match_kind="domain", pattern=pattern, domain=domain)
@@ -267,6 +279,15 @@ def _apply_pattern(rule: Rule, tool: str, pattern: str, anchors: PathAnchors) ->
     near = find_near_tool(tool)
     hint = f"; or did you mean {near}({pattern})?" if near else ""
     raise ValueError(f"expected one of the tool's arguments, such as {tool}(name:value){hint}")
+
+
+def _apply_host(rule: Rule, pattern: str, host: str) -> Rule:
+    found = parse_host_rule(host)
+    if rule.unsandboxed:
+        raise ValueError("a command without the sandbox reaches every host; write the command, as in unsandboxed:make")
+    if rule.kind == "allow" and not (found.name or found.network):
+        raise ValueError("it allows every host to commands; write the hosts, as in Bash(domain:example.com)")
+    return msgspec.structs.replace(rule, match_kind="host", pattern=pattern, host=found)
 
 
 def _is_argument_pattern(tool: str, name: str, value: str) -> bool:

@@ -32,8 +32,11 @@ _SHELL_ID_ARGUMENTS = ("task_id", "bash_id", "shell_id")
 
 _SEARCH_ARGUMENTS = ("output_mode", "glob", "type", "multiline", "head_limit", "offset", "context_lines")
 
+_BACKGROUND_ARGUMENTS = ("run_in_background", "async", "workdir")
+_COMMAND_ARGUMENTS = (*_BACKGROUND_ARGUMENTS, "sandbox", "allow_hosts", "dangerouslyDisableSandbox")
+
 BUILTIN_TOOLS: Mapping[str, ToolTargets] = {
-    "Bash": ToolTargets("command", ("command",), "change", ("run_in_background", "async", "workdir", "sandbox")),
+    "Bash": ToolTargets("command", ("command",), "change", _COMMAND_ARGUMENTS),
     "Read": ToolTargets("read", ("file_path", "path"), "read", ("offset", "limit", "pages")),
     "NotebookRead": ToolTargets("read", ("notebook_path", "file_path", "path"), "read"),
     "LS": ToolTargets("search", ("path",), "read"),

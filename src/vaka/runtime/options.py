@@ -22,6 +22,7 @@ from vaka.core.types.errors import ConfigError
 from vaka.core.types.limits import Limits
 from vaka.core.types.message import Content, Part, Usage
 from vaka.core.types.struct_signature import UnevaluatedSignature
+from vaka.core.types.tool import SANDBOX_ONLY_RULE
 from vaka.core.types.type_parameters import Out_co
 from vaka.policy.decision import Mode
 from vaka.policy.policy import LayeredPolicy
@@ -275,6 +276,12 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, metaclass=UnevaluatedSi
                 raise TypeError(f"{name} must be a sequence, not {type(value).__name__}: {repr(value)[:80]}")
             if not isinstance(value, tuple):
                 msgspec.structs.force_setattr(self, name, tuple(value))
+
+    @property
+    def deny_rules(self) -> tuple[str, ...]:
+        """The rules of ``deny``, and the one that keeps commands in a sandbox that is required."""
+        is_required = self.sandbox not in ("auto", "off")
+        return (*self.deny, *((SANDBOX_ONLY_RULE,) if is_required else ()))
 
     @property
     def working_folder(self) -> str:

@@ -39,7 +39,7 @@ class ProjectSettings:
         layers = load_permissions(self._context, files=files).layers
         mode = options.permission_mode if options.permission_mode != "default" else ""
         own = Layer(
-            name="flag", mode=mode, allow=options.allow, ask=options.ask_for, deny=options.deny,
+            name="flag", mode=mode, allow=options.allow, ask=options.ask_for, deny=options.deny_rules,
             directories=options.add_dirs,
         )  # fmt: skip
         hooks: tuple[Hook, ...] = ()

@@ -31,6 +31,7 @@ from vaka.core.types.ids import DecisionId, Digest, SessionId
 from vaka.core.types.message import ToolCall, replace_surrogates
 from vaka.core.types.progress import MessageCompleted, StepStarted, TurnStarted
 from vaka.core.types.tool import Grant, InvalidArguments, ParsedArguments, ToolSpec
+from vaka.policy.command_access import as_asked
 from vaka.policy.policy import LayeredPolicy
 from vaka.policy.tool_targets import EDIT_TOOLS, READ_TOOLS, builtin_name_of, spec_of
 from vaka.runtime.options import ApprovalAnswer
@@ -249,7 +250,7 @@ def check_rule(request: ApprovalRequested, rule: str, call: ToolCall, scope: str
     folder = request.cwd if scope == "session" else str(settings_file_for_scope(scope, request.cwd, Path.home())[1])
     if folder != request.cwd and any(_is_folder_relative(text) for text in Grant(rule=rule).rules):
         raise InvalidInput(f"the rule {rule!r} begins at /, which is {folder!r} there; write // before a whole path")
-    if not _policy_for(request).covers(rule, call, spec_of(call.name), folder):
+    if not _policy_for(request).covers(rule, as_asked(call, request.layer), spec_of(call.name), folder):
         raise InvalidInput(f"the rule {rule!r} does not mean this call of {call.name}; {request.grant!r} does")
 
 
@@ -351,7 +352,7 @@ def _find_covered(
         if (
             alike
             and "session" in other.allowed_scopes
-            and _policy_for(other).covers(rule, other.call, spec_of(other.call.name))
+            and _policy_for(other).covers(rule, as_asked(other.call, other.layer), spec_of(other.call.name))
         ):
             covered.append(other.approval)
     return covered

@@ -184,7 +184,7 @@ class Runtime:
         self._task_store = None if options.task_store is None else self._open_store(options.task_store)
         self.hub = FollowerHub(self.store)
         policy = options.policy or policy_from_rules(
-            mode=options.permission_mode, allow=options.allow, ask=options.ask_for, deny=options.deny,
+            mode=options.permission_mode, allow=options.allow, ask=options.ask_for, deny=options.deny_rules,
             cwd=options.working_folder, directories=options.add_dirs,
             trusted=options.project is None or options.project.trusted,
         )  # fmt: skip

@@ -28,6 +28,7 @@ from vaka.policy.denied_paths import DeniedPaths, find_created_paths, find_denie
 from vaka.policy.policy import LayeredPolicy
 from vaka.policy.read_filter import make_read_filter
 from vaka.runtime import lazy
+from vaka.runtime.command_network import CommandNetwork
 from vaka.runtime.model_registry import ModelRegistry, UnavailableModel
 from vaka.runtime.options import Options
 from vaka.runtime.workspace import require_unchanged
@@ -35,6 +36,8 @@ from vaka.sandbox.proxy import Proxy
 from vaka.sandbox.removal import remove_created
 from vaka.sandbox.select import INSTALL_BUBBLEWRAP, select_sandbox
 from vaka.sandbox.sensitive import find_nested_paths, protected_paths, secret_paths
+from vaka.sandbox.unconfined import Unconfined
+from vaka.tools.builtin.shell.network_gate import OpenGate
 from vaka.tools.builtin.shell.supervisor import CommandScope, RestrictedPaths, ShellSupervisor
 
 _JOURNAL_SUFFIXES = ("", "-journal")
@@ -87,10 +90,11 @@ class WorldFactory:
         shells = ShellSupervisor(
             self._command_scope(folders, read_only), options.command_habits,
             find_restricted=lambda: self._find_restricted(folders), before_command=self._require_folder,
-            find_setup=find_setup,
+            find_setup=find_setup, open_gate=self._command_gates(network),
         )  # fmt: skip
         return msgspec.structs.replace(
             shared, files=files, sandbox=self._select_sandbox(network), shells=shells,
+            unconfined=self._make_unconfined(),
             cwd=cwd if is_off else _working_folder(cwd, folders),
             snapshots=self._make_snapshots(files, folders) if options.snapshots and files is not None else None,
         )  # fmt: skip
@@ -133,6 +137,15 @@ class WorldFactory:
         if not hosts or ALL_HOSTS in hosts:
             return sandbox
         return ProxiedSandbox(sandbox, Proxy(hosts, network.decide), self._resources)
+
+    def _command_gates(self, network: Network) -> OpenGate | None:
+        hosts = self._options.command_hosts
+        return None if ALL_HOSTS in hosts else CommandNetwork(hosts, network.decide, self._resources).open
+
+    def _make_unconfined(self) -> Sandbox | None:
+        """Return what starts commands without the sandbox; ``None`` where the sandbox is required."""
+        may_leave = self._options.sandbox in ("auto", "off") and self._options.workspace is None
+        return Unconfined(allow_env=self._options.command_env) if may_leave else None
 
     def _command_scope(self, folders: Sequence[str], read_only: Sequence[str]) -> CommandScope:
         options = self._options
@@ -220,8 +233,15 @@ class ProxiedSandbox:
     def enforces(self) -> frozenset[str]:
         return self._inner.enforces
 
+    @property
+    def has_proxy(self) -> bool:
+        """Whether its commands can be given a proxy as their only network."""
+        return getattr(self._inner, "has_proxy", False)
+
     async def start(self, command: Command) -> Process:
-        """Start a command with the address of the proxy."""
+        """Start a command with the address of the proxy, unless it has one of its own."""
+        if command.proxy:
+            return await self._inner.start(command)
         async with self._start_lock:
             if not self._listening:
                 await self._owner.enter_async_context(self._proxy)

@@ -30,6 +30,11 @@ class _LinuxSandbox:
         """What the operating system enforces."""
         return frozenset({"write", "read", "network"}) | enforced_limits(self._user, cgroups=self._cgroups)
 
+    @property
+    def has_proxy(self) -> bool:
+        """Whether its commands can be given a proxy as their only network."""
+        return True
+
     async def _start_job(self, command: Command, *, has_own_tmp: bool, **fields: Any) -> SandboxedProcess:
         has_proxy = bool(command.proxy) and not command.network
         fields |= {"secrets": self._secrets, "user": self._user, "cgroups": self._cgroups, "listen": has_proxy}
@@ -97,6 +102,10 @@ class Landlock(_LinuxSandbox):
         super().__init__(allow_env, secrets, user, cgroups=cgroups)
         self._use_namespaces = machine.has_namespaces if namespaces is None else namespaces and machine.has_namespaces
         self._strict, self._scopes_signals = strict, machine.landlock_abi >= SCOPE_ABI
+
+    @property
+    def has_proxy(self) -> bool:
+        return self._use_namespaces
 
     @property
     def limitations(self) -> tuple[str, ...]:

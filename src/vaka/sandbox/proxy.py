@@ -6,12 +6,13 @@ request is sent with the host it was checked for, and one connection carries one
 
 import asyncio
 import contextlib
+import os
 import shutil
 import socket
 import tempfile
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
 from ipaddress import ip_address
-from typing import Any, Self, TypeAlias
+from typing import Any, NamedTuple, Self, TypeAlias
 from urllib.parse import urlsplit
 
 from vaka.core.ports.net import NetVerdict
@@ -39,12 +40,39 @@ _HOP_BY_HOP_HEADERS = ("proxy-", "connection", "keep-alive", "te", "trailer", "u
 _HOST_CHARACTERS = frozenset("abcdefghijklmnopqrstuvwxyz0123456789-_.")
 
 
+MAX_REFUSED_HOSTS = 20
+"""Refused hosts that a proxy names."""
+
+
+class HostLists(NamedTuple):
+    """Patterns of the hosts that a proxy connects to."""
+
+    allow: Iterable[str] = ()
+    deny: Iterable[str] = ()
+    """Hosts that are refused although they are allowed."""
+    admit: Iterable[str] = ()
+    """Hosts that are allowed although they are denied."""
+
+
+class RefusedHost(NamedTuple):
+    """A host that a command could not reach."""
+
+    host: str
+    port: int
+    reason: str
+    """Why the network rules refuse it; ``""`` if they do not."""
+    listed: bool
+    """Whether it is among the allowed hosts."""
+    denied: bool = False
+    """Whether it is among the denied hosts."""
+
+
 class ProxyRefusal(Exception):
     """The request is not allowed; ``status`` is the status code of the response."""
 
-    def __init__(self, status: int, reason: str) -> None:
+    def __init__(self, status: int, reason: str, refused: RefusedHost | None = None) -> None:
         super().__init__(reason)
-        self.status = status
+        self.status, self.refused = status, refused
 
 
 def parse_allowed_host(text: str) -> HostPattern:
@@ -72,29 +100,45 @@ class Proxy:
     """Listens on a unix socket of its own while it is entered; ``address`` is what a ``Command`` takes."""
 
     def __init__(
-        self, allow: Iterable[str], decide: DecideURL, *, resolve: ResolveName | None = None,
+        self, allow: "Iterable[str] | HostLists", decide: DecideURL, *, resolve: ResolveName | None = None,
         on_refused: Callable[[str, str], None] | None = None, timeout: float = 30.0, max_connections: int = 256,
+        folder: str = "",
     ) -> None:  # fmt: skip
         """``allow``: host patterns. ``decide``: the network rules, which apply as well.
 
-        ``on_refused`` is called with the host and the reason of each refusal.
+        ``on_refused`` is called with the host and the reason of each refusal. ``folder``: where the socket is; by
+        default in a folder of its own.
         """
-        self._allow = tuple(parse_allowed_host(text) for text in allow)
+        lists = allow if isinstance(allow, HostLists) else HostLists(allow)
+        self._allow = tuple(parse_allowed_host(text) for text in lists.allow)
+        self._deny = tuple(parse_host_pattern(text, _normalize_name) for text in lists.deny)
+        self._admit = tuple(parse_allowed_host(text) for text in lists.admit)
+        self._refused: dict[tuple[str, int], RefusedHost] = {}
+        self._shared_folder = folder
         self._decide, self._resolve = decide, resolve or _resolve_with_system
         self._on_refused, self._timeout = on_refused, timeout
         self._connection_slots = asyncio.Semaphore(max_connections)
         self._tasks: set[asyncio.Task[None]] = set()
-        self._folder = ""
+        self._folder, self._path = "", ""
         self._server: asyncio.Server | None = None
 
     @property
     def address(self) -> str:
         """Where it listens."""
-        return f"unix:{self._folder}/proxy"
+        return f"unix:{self._path}"
+
+    @property
+    def refused_hosts(self) -> Sequence[RefusedHost]:
+        """The first refused hosts, each once."""
+        return tuple(self._refused.values())
 
     async def __aenter__(self) -> Self:
-        self._folder = await asyncio.to_thread(tempfile.mkdtemp, prefix="vaka-proxy-")
-        self._server = await asyncio.start_unix_server(self._serve, f"{self._folder}/proxy", limit=MAX_HEAD_BYTES)
+        if self._shared_folder:
+            self._path = f"{self._shared_folder}/{os.urandom(8).hex()}"
+        else:
+            self._folder = await asyncio.to_thread(tempfile.mkdtemp, prefix="vaka-proxy-")
+            self._path = f"{self._folder}/proxy"
+        self._server = await asyncio.start_unix_server(self._serve, self._path, limit=MAX_HEAD_BYTES)
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -104,27 +148,40 @@ class Proxy:
             task.cancel()
         if self._tasks:
             await asyncio.wait(self._tasks)
-        await asyncio.to_thread(shutil.rmtree, self._folder, ignore_errors=True)
+        if self._folder:
+            await asyncio.to_thread(shutil.rmtree, self._folder, ignore_errors=True)
+        else:
+            with contextlib.suppress(OSError):
+                os.unlink(self._path)  # noqa: PTH108  # a string
 
     async def vet(self, host: str, port: int) -> list[IPAddress]:
         """Return the addresses to connect to; ``ProxyRefusal`` if the host or any of its addresses is not allowed."""
         name = _normalize_host(host)
-        self._check_rules(_url_of(name, port), f"{name}:{port}")
-        address = _parse_address(name)
-        if not any(
-            (pattern.port or port in DEFAULT_PORTS) and pattern.matches(name, port, address) for pattern in self._allow
-        ):
+        listed, denied = self._find_listing(name, port)
+        self._check_rules(_url_of(name, port), RefusedHost(name, port, "", listed, denied))
+        if denied or not listed:
             # Not resolved: a lookup would send the name, which can carry data, to the name server of its owner.
-            raise ProxyRefusal(403, f"{name}:{port} is not among the allowed hosts")
+            why = "is among the denied hosts" if denied else "is not among the allowed hosts"
+            raise ProxyRefusal(403, f"{name}:{port} {why}", RefusedHost(name, port, "", listed, denied))
         addresses = await self._resolve_addresses(name)
         for address in addresses:
-            self._check_rules(_url_of(str(address), port), f"{name}:{port}", ignored_reasons=_HOST_LIST_REASONS)
+            self._check_rules(_url_of(str(address), port), RefusedHost(name, port, "", listed), _HOST_LIST_REASONS)
         return addresses
 
-    def _check_rules(self, url: str, authority: str, ignored_reasons: tuple[str, ...] = ()) -> None:
+    def _find_listing(self, name: str, port: int) -> tuple[bool, bool]:
+        """Return whether a host is among the allowed hosts, and among the denied ones."""
+        address = _parse_address(name)
+        if _is_listed(self._admit, name, port, address):
+            return True, False
+        denied = any(pattern.matches(name, port, address) for pattern in self._deny)
+        return _is_listed(self._allow, name, port, address), denied
+
+    def _check_rules(self, url: str, host: RefusedHost, ignored_reasons: tuple[str, ...] = ()) -> None:
         verdict = self._decide(url)
         if not verdict.allowed and verdict.reason not in ignored_reasons:
-            raise ProxyRefusal(403, f"{authority} is refused: {verdict.message or verdict.reason}")
+            reason = verdict.message or verdict.reason
+            refused = host._replace(reason=reason)
+            raise ProxyRefusal(403, f"{host.host}:{host.port} is refused: {reason}", refused)
 
     async def _resolve_addresses(self, name: str) -> list[IPAddress]:
         if (address := _parse_address(name)) is not None:
@@ -174,8 +231,7 @@ class Proxy:
         try:
             addresses = await self.vet(host, port)
         except ProxyRefusal as refusal:
-            if self._on_refused is not None:
-                self._on_refused(host, str(refusal))
+            self._note_refusal(host, refusal)
             raise
         problem = OSError(f"no address of {host} accepts a connection")
         for address in addresses:
@@ -184,6 +240,17 @@ class Proxy:
             except OSError as error:
                 problem = error
         raise problem
+
+    def _note_refusal(self, host: str, refusal: ProxyRefusal) -> None:
+        refused = refusal.refused
+        if refused is not None and len(self._refused) < MAX_REFUSED_HOSTS:
+            self._refused.setdefault((refused.host, refused.port), refused)
+        if self._on_refused is not None:
+            self._on_refused(host, str(refusal))
+
+
+def _is_listed(patterns: Iterable[HostPattern], name: str, port: int, address: IPAddress | None) -> bool:
+    return any((pattern.port or port in DEFAULT_PORTS) and pattern.matches(name, port, address) for pattern in patterns)
 
 
 def _normalize_host(host: str) -> str:

@@ -3,6 +3,7 @@
 import asyncio
 from typing import Any
 
+import click
 import pytest
 
 from vaka import Agent, Runtime, ToolContext, tool
@@ -10,6 +11,8 @@ from vaka.cli.display.rich_renderer import RichRenderer
 from vaka.cli.display.running import MAX_OUTPUT_LENGTH
 from vaka.cli.display.view import SessionView
 from vaka.core.types.event import Event
+from vaka.core.types.ids import CallId
+from vaka.core.types.message import Text, ToolResult
 from vaka.models.scripted import Scripted
 
 CODE = "".join(f"line_{number} = {number}\n" for number in range(2000))
@@ -76,3 +79,25 @@ async def test_of_a_huge_line_of_a_tool_a_part_is_kept_and_shown() -> None:
     assert "4960000 more characters" in " ".join(shown.split())
     again = SessionView(RichRenderer(80, theme="none"))
     assert "… the beginning of a text of 5000000 bytes" in "".join(again.take(event) for event in events)
+
+
+async def test_a_refused_host_is_named_below_the_call_with_what_would_allow_it() -> None:
+    hosts = [
+        {"host": "a.example", "rule": "Bash(domain:a.example)", "trusted_host": ""},
+        {"host": "10.0.0.1:81", "rule": "Bash(domain:10.0.0.1:81)", "trusted_host": "10.0.0.1:81"},
+        {"host": "b.example", "rule": "", "trusted_host": ""},
+    ]
+
+    @tool(effect="read")
+    def fetch() -> ToolResult:
+        """Fetch."""
+        return ToolResult(call=CallId(""), content=(Text(text="done"),), value={"refused_hosts": hosts})
+
+    model = Scripted([{"tool_calls": [{"name": "fetch", "arguments": {}}]}, {"text": "Done."}])
+    shown = await show_run(Agent("a", model=model, tools=[fetch]), SessionView(RichRenderer(200, theme="none")))
+    assert (
+        "the sandbox refused the network to a.example; commands reach it with --allow 'Bash(domain:a.example)'\n"
+        "the sandbox refused the network to 10.0.0.1:81; commands reach it with --allow 'Bash(domain:10.0.0.1:81)' "
+        "--allow-host 10.0.0.1:81\n"
+        "the sandbox refused the network to b.example: a rule denies it\n"
+    ) in click.unstyle(shown)

@@ -25,7 +25,7 @@ from vaka.cli.strings import translate
 from vaka.core.types import context, control, monitor, progress
 from vaka.core.types.event import Event
 from vaka.core.types.ids import CallId, DecisionId, MessageId
-from vaka.core.types.message import Reasoning, Stored, ToolCall, Usage, text_of
+from vaka.core.types.message import Reasoning, Stored, ToolCall, ToolResult, Usage, text_of
 
 if TYPE_CHECKING:
     from vaka.cli.display.markdown import MarkdownStream
@@ -46,6 +46,27 @@ TODO_KEY = "todos"
 
 TextStream: TypeAlias = "MarkdownStream | PlainStream | LineStream"
 """Splits streamed text into the blocks that are shown."""
+
+
+def refused_hosts(result: ToolResult) -> list[str]:
+    """Return what a person reads about the hosts that the sandbox has refused to a command."""
+    value: Any = result.value
+    entries: Any = cast("dict[str, Any]", value).get("refused_hosts") if isinstance(value, dict) else None
+    return [_refused_host(entry) for entry in cast("list[Any]", entries)] if isinstance(entries, list) else []
+
+
+def _refused_host(given: Any) -> str:
+    entry = cast("dict[str, Any]", given) if isinstance(given, dict) else {}
+    rule, place = entry.get("rule"), entry.get("trusted_host")
+    flags = [f"--allow '{rule}'"] if rule else []
+    flags += [f"--allow-host {place}"] if place else []
+    if not flags:
+        return translate("the sandbox refused the network to {host}: a rule denies it", host=str(entry.get("host")))
+    return translate(
+        "the sandbox refused the network to {host}; commands reach it with {flags}",
+        host=str(entry.get("host")),
+        flags=" ".join(flags),
+    )
 
 
 class MessageText:
@@ -417,7 +438,7 @@ class SessionView:
         self.cards.append((running.call, body))
         head, full = self._head != body.result.call, self.runs_typed_calls and running.call.name == COMMAND_TOOL
         card = self.renderer.tool_call(running.call, body.result, depth=len(event.path), full=full, head=head)
-        return f"{card}\n" if self._live else card
+        return "".join([card, *map(self.renderer.note, refused_hosts(body.result)), "\n" if self._live else ""])
 
     def _on_child_started(self, event: Event, body: progress.SubagentStarted) -> str:
         return self.renderer.note(f"{'  ' * len(event.path)}{event_line(body)}")

@@ -19,6 +19,7 @@ from vaka.core.ports.sandbox import Sandbox
 from vaka.core.ports.store import PendingDecision
 from vaka.core.types.control import ApprovalRequested, QuestionAsked
 from vaka.core.types.tool import PROTECTED_LAYER, Grant
+from vaka.policy.command_access import leaves_sandbox
 from vaka.policy.tool_targets import builtin_name_of, targets_of
 
 MAX_DIFF_BYTES = 1024 * 1024
@@ -27,6 +28,8 @@ MAX_DIFF_BYTES = 1024 * 1024
 _LAYER_RISKS = {
     PROTECTED_LAYER: mark_translatable("high: it changes what runs later, or what is allowed"),
     "guard": mark_translatable("high: it may destroy a lot"),
+    "sandbox": mark_translatable("high: it runs without the sandbox"),
+    "network": mark_translatable("it may send data to the host"),
     "syntax": mark_translatable("unknown: its effect cannot be determined beforehand"),
 }
 _EFFECT_RISKS = {
@@ -100,7 +103,7 @@ def describe_sandbox(body: ApprovalRequested, sandbox: Sandbox | None) -> str:
     """Return what the sandbox would do with a command, ``""`` for other calls."""
     if targets_of(builtin_name_of(body.call.name)).target_kind != "command":
         return ""
-    if sandbox is None or not sandbox.enforces:
+    if sandbox is None or not sandbox.enforces or leaves_sandbox(body.call.arguments):
         return translate("none: it would run with all your permissions")
     effects = [translate(text) for limit, text in _SANDBOX_EFFECTS.items() if limit in sandbox.enforces]
     return f"{sandbox.name}: {', '.join(effects)}" if effects else sandbox.name

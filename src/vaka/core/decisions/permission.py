@@ -15,7 +15,18 @@ from vaka.core.types.event import Body
 from vaka.core.types.ids import AgentPath, CallId, DecisionId, Digest, digest_of
 from vaka.core.types.limits import Limits
 from vaka.core.types.message import ToolCall, ToolResult
-from vaka.core.types.tool import PROTECTED_LAYER, Allow, Ask, Deny, Grant, InvalidArguments, ParsedArguments, ToolSpec
+from vaka.core.types.tool import (
+    NO_ACCESS,
+    PROTECTED_LAYER,
+    Allow,
+    Ask,
+    CommandAccess,
+    Deny,
+    Grant,
+    InvalidArguments,
+    ParsedArguments,
+    ToolSpec,
+)
 
 
 class PreparedCall(msgspec.Struct, frozen=True):
@@ -28,11 +39,12 @@ class PreparedCall(msgspec.Struct, frozen=True):
 
 
 class PermittedCall(msgspec.Struct, frozen=True):
-    """A call that may run, and the folder in which the policy has judged it, as in ``Allow``."""
+    """A call that may run, and the folder and access with which the policy has judged it, as in ``Allow``."""
 
     tool: Tool
     call: ToolCall
     folder: str | None = None
+    access: CommandAccess = NO_ACCESS
 
 
 Permission: TypeAlias = PermittedCall | ToolResult | ApprovalRequested
@@ -55,7 +67,7 @@ class Permissions:
             spec = prepared.tool.spec
             verdict = self._policy_for(spec).judge(prepared.call, spec, self.path)
             if isinstance(verdict, Allow):
-                return PermittedCall(prepared.tool, prepared.call, verdict.folder)
+                return PermittedCall(prepared.tool, prepared.call, verdict.folder, verdict.access)
         permission = self._judge(prepared)
         if isinstance(permission, PermittedCall):
             answers = self._answers_from_grants(permission.call.id)
@@ -117,7 +129,7 @@ class Permissions:
             return self._ask_again(edited, ask, decisions, problem) if problem else self._build_request(edited, ask)
         if problem:
             return self._ask_again(edited, None, decisions, problem)
-        return PermittedCall(edited.tool, call, verdict.folder)
+        return PermittedCall(edited.tool, call, verdict.folder, verdict.access)
 
     def _policy_for(self, spec: ToolSpec) -> Policy:
         """Return the policy that judges a call: that of the runtime, with the values and grants of this session."""

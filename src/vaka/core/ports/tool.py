@@ -14,7 +14,7 @@ from vaka.core.types.control import QuestionKind
 from vaka.core.types.ids import JSON, AgentPath, CallId, Digest, SessionId, TurnId
 from vaka.core.types.message import Part, Stored, ToolResult
 from vaka.core.types.progress import OutputStream
-from vaka.core.types.tool import InvalidArguments, ParsedArguments, ToolSpec
+from vaka.core.types.tool import CommandAccess, InvalidArguments, ParsedArguments, ToolSpec
 from vaka.core.types.type_parameters import Deps_co, Deps_contra
 
 SHELL_FOLDER_KEY = "shell.cwd"
@@ -107,6 +107,8 @@ class World(msgspec.Struct, frozen=True, kw_only=True):
 
     files: Files | None = None
     sandbox: Sandbox | None = None
+    unconfined: Sandbox | None = None
+    """Starts the commands that a person lets run without the sandbox; ``None``: none may."""
     network: Network | None = None
     shells: BackgroundTasks | None = None
     """The shell commands that tools start."""
@@ -140,6 +142,8 @@ class ToolContext(Protocol[Deps_co]):
     """1, and one more each time the call runs again after a crash."""
     folder: str | None
     """The folder in which the policy has judged a command, ``""`` for the working folder; ``None``: in no folder."""
+    access: CommandAccess
+    """What the policy lets a command do besides what the sandbox lets every command do."""
     values: dict[str, Any]
     """Values that middleware and tools of this run share; they are not stored."""
 

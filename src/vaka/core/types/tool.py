@@ -102,6 +102,26 @@ class Layer(msgspec.Struct, frozen=True, kw_only=True):
         return f"{self.origin}:{self.lines[key]}" if key in self.lines else self.origin
 
 
+SANDBOX_ONLY_RULE = "Bash(unsandboxed:*)"
+"""The rule about all commands that would run without the sandbox: denied where the sandbox is required."""
+
+
+class CommandAccess(msgspec.Struct, frozen=True, kw_only=True):
+    """What a command may do that the sandbox keeps from others, as rules and persons have decided."""
+
+    requested_hosts: tuple[str, ...] = ()
+    """The hosts that the call asks for, each judged for this call."""
+    hosts: tuple[str, ...] = ()
+    """Patterns of hosts that rules allow to all commands."""
+    denied_hosts: tuple[str, ...] = ()
+    """Patterns of hosts that a rule denies, or asks about: commands reach them only as ``requested_hosts``."""
+    unsandboxed: bool = False
+    """Whether the command runs without the sandbox."""
+
+
+NO_ACCESS = CommandAccess()
+
+
 class Allow(msgspec.Struct, frozen=True):
     """The call may run. ``rule`` names the rule that allows it."""
 
@@ -111,6 +131,8 @@ class Allow(msgspec.Struct, frozen=True):
     """The folder in which a command was judged, ``""`` for the working folder; ``None``: it does not matter."""
     arguments: dict[str, Any] | None = None
     """Other arguments for the call; only middleware sets them."""
+    access: CommandAccess = NO_ACCESS
+    """What a command may do besides; without it the sandbox has no exception."""
 
 
 class Ask(msgspec.Struct, frozen=True):
@@ -132,6 +154,8 @@ class Ask(msgspec.Struct, frozen=True):
     """The folder in which a command was judged, as in ``Allow``: the approval holds for that folder only."""
     arguments: dict[str, Any] | None = None
     """Other arguments for the call; only middleware sets them."""
+    access: CommandAccess = NO_ACCESS
+    """What a command may do once it is approved, as in ``Allow``."""
 
     @property
     def rule_names(self) -> frozenset[str]:

@@ -31,7 +31,7 @@ class CallContext:
     """What a tool may use while one call runs; implements ``ToolContext``."""
 
     def __init__(self, turn: Turn, open_call: OpenCall, permitted: PermittedCall, retry: int = 0) -> None:
-        self.owner_turn, self.open_call = turn, open_call
+        self.owner_turn, self.open_call, self.access = turn, open_call, permitted.access
         self.session, self.turn, self.path = turn.session, turn.id, turn.path
         self.call, self.attempt, self.values = open_call.call.id, open_call.attempt + 1, turn.values
         self.key: str = idempotency_key(turn, open_call)

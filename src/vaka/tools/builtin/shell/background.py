@@ -9,6 +9,7 @@ from vaka.core.ports.tool import ToolContext
 from vaka.core.types.errors import InvalidInput, NotFound
 from vaka.core.types.message import ToolResult
 from vaka.tools.builtin.builtin_tool import builtin_tool, text_result
+from vaka.tools.builtin.shell.network_gate import describe_refusals, refusal_values
 from vaka.tools.builtin.shell.output import filter_lines
 from vaka.tools.builtin.shell.removed_paths import describe_removed
 from vaka.tools.builtin.shell.supervisor import TASK_ID_PREFIX, ShellProcess, ShellStatus, supervisor_of
@@ -168,6 +169,9 @@ async def bash_output(context: ToolContext, **given: Any) -> ToolResult:
     lines = [f"[{describe_shell(shell)}]", text or "(no new output)", *_describe_rest(shell, end, ended)]
     lines += [f"[{note}]" for note in describe_removed(supervisor_of(context).take_removed())]
     value = _status_value(shell)
+    if shell.gate is not None and (refused := shell.gate.refused_hosts):
+        lines += [f"[{note}]" for note in describe_refusals(refused)]
+        value["refused_hosts"] = refusal_values(refused)
     if len(text) <= MAX_VALUE_CHARACTERS:
         value["output"] = text
     return text_result(context, "\n".join(lines), value)

@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,14 @@ from vaka.core.types.errors import InvalidInput
 from vaka.core.types.message import Part, Text, ToolResult, replace_surrogates
 from vaka.tools.builtin.builtin_tool import builtin_tool
 from vaka.tools.builtin.shell.background import load_records, save_record
+from vaka.tools.builtin.shell.network_gate import (
+    NO_NETWORK_NOTE,
+    NO_PROXY_NOTE,
+    OUTPUT_END_BYTES,
+    describe_refusals,
+    ignores_proxy,
+    refusal_values,
+)
 from vaka.tools.builtin.shell.output import render_output
 from vaka.tools.builtin.shell.recorded_changes import Recording, record_changes
 from vaka.tools.builtin.shell.removed_paths import describe_removed
@@ -37,6 +45,8 @@ PARAMETERS: dict[str, Any] = {
         "run_in_background": {
             "type": "boolean", "default": False, "description": "Return at once with a task id.",
         },
+        "allow_hosts": {"type": "array", "items": {"type": "string", "pattern": "^[^ /*]+$"}},
+        "dangerouslyDisableSandbox": {"type": "boolean"},
     },
     "required": ["command"],
 }  # fmt: skip
@@ -51,6 +61,8 @@ class BashArguments(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     timeout: int = 0
     description: str = ""
     run_in_background: bool = False
+    allow_hosts: tuple[str, ...] = ()
+    unsandboxed: bool = msgspec.field(name="dangerouslyDisableSandbox", default=False)
     workdir: str = ""
     is_async: bool = msgspec.field(name="async", default=False)
     task_id: str = ""
@@ -60,6 +72,7 @@ class BashArguments(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 async def bash(context: ToolContext, **given: Any) -> ToolResult:
     """Run a command."""
     arguments, shells = _parse_arguments(given), supervisor_of(context)
+    _require_access(context, arguments)
     folder = _start_directory(context, arguments.workdir)
     async with record_changes(context, arguments.command) as recording:
         if arguments.run_in_background or arguments.is_async:
@@ -74,6 +87,14 @@ def _parse_arguments(given: dict[str, Any]) -> BashArguments:
     except msgspec.ValidationError as error:
         known = ", ".join([*PARAMETERS["properties"], *_OTHER_PARAMETERS])
         raise InvalidInput(f"{error}; Bash takes {known}") from error
+
+
+def _require_access(context: ToolContext, arguments: BashArguments) -> None:
+    """Raise ``InvalidInput`` for what no rule and no person has allowed, as with a policy of another kind."""
+    if arguments.unsandboxed and not context.access.unsandboxed:
+        raise InvalidInput("the rules of this runtime let no command run without the sandbox; nothing was run")
+    if len(arguments.allow_hosts) > len(context.access.requested_hosts):
+        raise InvalidInput("the rules of this runtime let commands reach no further hosts; nothing was run")
 
 
 async def _run_in_background(
@@ -157,6 +178,9 @@ async def _finished_result(
     if shell.output_error:
         notes.append(f"output is missing: {shell.output_error}")
     value: dict[str, Any] = {"exit_code": shell.exit_code, "workdir": shell.cwd, "output": list(output.names), **times}
+    notes += await network_notes(context, shell)
+    if shell.gate is not None and shell.gate.refused_hosts:
+        value["refused_hosts"] = refusal_values(shell.gate.refused_hosts)
     if output.partly:
         await shells.keep_in_background(shell, last_number=load_records(context).number)
         save_record(context, shell)
@@ -166,6 +190,20 @@ async def _finished_result(
     content = (*output.parts, Text(text=f"\n{end}" if output.parts else end))
     failed = shell.exit_code != 0
     return ToolResult(call=context.call, content=content, failed=failed, reason="error" if failed else "", value=value)
+
+
+async def network_notes(context: ToolContext, shell: ShellProcess) -> Sequence[str]:
+    """Return what the sandbox has refused to a command: hosts, or all connections if it looks as if it tried one."""
+    if shell.gate is not None and shell.gate.refused_hosts:
+        return describe_refusals(shell.gate.refused_hosts)
+    sandbox = context.world.sandbox
+    confined = sandbox is not None and "network" in sandbox.enforces and not context.access.unsandboxed
+    if not shell.exit_code or not confined or supervisor_of(context).scope.network:
+        return ()
+    end = await shell.spool.read(max(shell.spool.size - OUTPUT_END_BYTES, 0), OUTPUT_END_BYTES)
+    if not ignores_proxy(end):
+        return ()
+    return [NO_PROXY_NOTE if shell.gate is not None or supervisor_of(context).scope.proxy else NO_NETWORK_NOTE]
 
 
 def _live_listener(context: ToolContext) -> Callable[[str], None]:

@@ -17,6 +17,7 @@ from vaka.core.ports.sandbox import Command, Process, RemovedPath, ResourceLimit
 from vaka.core.ports.tool import ToolContext, World
 from vaka.core.types.errors import Closed, ConfigError, InvalidInput
 from vaka.core.types.ids import SessionId
+from vaka.tools.builtin.shell.network_gate import CommandGate, OpenGate
 from vaka.tools.builtin.shell.output import DEFAULT_QUOTA, Spool, SpoolStore
 from vaka.tools.builtin.shell.removed_paths import CheckedProcess, RemovedPaths
 
@@ -86,6 +87,8 @@ class ShellProcess:
         """Whether processes that the command left running were killed."""
         self.output_error = ""
         """The error that ended the reading of its output, if any."""
+        self.gate: CommandGate | None = None
+        """Its way to the network, if it has one of its own."""
         self._process = process
         self._report = bytearray()
         self._has_jobs = False
@@ -124,6 +127,8 @@ class ShellProcess:
         self.exit_code = await self._process.wait()
         try:
             await self._drain_output(reading)
+            if self.gate is not None:
+                await self.gate.close()
         finally:
             self.status = "killed" if self._killed else "completed" if self.exit_code == 0 else "failed"
 
@@ -231,15 +236,17 @@ class ShellSupervisor:
         self, scope: CommandScope | None = None, options: CommandOptions | None = None, *,
         folder: str | Path | None = None, find_restricted: Callable[[], RestrictedPaths] | None = None,
         before_command: Callable[[], None] = lambda: None, find_setup: Callable[[SessionId], str] | None = None,
+        open_gate: OpenGate | None = None,
     ) -> None:  # fmt: skip
         """``folder`` holds long output while its session is open; by default a temporary folder of the system.
 
         ``find_restricted`` is called in a thread before each command for paths besides those of ``scope``. An error of
         ``before_command`` is that of the command, which then does not start. ``find_setup`` returns a text that bash
-        runs before each command of a session; what it prints is dropped.
+        runs before each command of a session; what it prints is dropped. ``open_gate`` opens the way of one command to
+        the hosts that rules and persons allow.
         """
         self._find_restricted, self._before_command = find_restricted, before_command
-        self._find_setup = find_setup
+        self._find_setup, self._open_gate = find_setup, open_gate
         self.scope, self.options = scope or CommandScope(), options or CommandOptions()
         self._store = SpoolStore(folder, quota=self.options.quota)
         self._sessions: dict[SessionId, _SessionShells] = {}
@@ -339,8 +346,15 @@ class ShellSupervisor:
         setup = self._find_setup(context.session) if self._find_setup is not None else ""
         if setup:
             argv = (*argv[:-1], f"{{ builtin eval {shlex.quote(setup)}; }} >/dev/null 2>&1; {argv[-1]}")
-        process = await self.start_process(context.world, argv, cwd)
+        world, gate = await self._prepare_network(context)
+        try:
+            process = await self.start_process(world, argv, cwd, proxy=gate.address if gate is not None else "")
+        except BaseException:
+            if gate is not None:
+                await gate.close()
+            raise
         shell = ShellProcess(id, context.session, command, cwd, process, Spool(self._store))
+        shell.gate = gate
         try:
             self._require_open("the command was ended while it was being started")
         except Closed:
@@ -348,15 +362,34 @@ class ShellSupervisor:
             raise
         return shell
 
+    async def _prepare_network(self, context: ToolContext) -> tuple[World, CommandGate | None]:
+        """Return the world that a command runs in, and its way to the network, ``None`` if the world decides on that.
+
+        Raises ``InvalidInput`` for an access that this runtime cannot give.
+        """
+        world, access = context.world, context.access
+        if access.unsandboxed:
+            if world.unconfined is None:
+                raise InvalidInput("this runtime runs no command without the sandbox; nothing was run")
+            return msgspec.structs.replace(world, sandbox=world.unconfined), None
+        sandbox = world.sandbox
+        confined = sandbox is not None and "network" in sandbox.enforces and not self.scope.network
+        if confined and self._open_gate is not None and getattr(sandbox, "has_proxy", False):
+            return world, await self._open_gate(access)
+        if confined and access.requested_hosts:
+            raise InvalidInput("the sandbox of this machine cannot let a command reach single hosts; nothing was run")
+        return world, None
+
     async def start_process(
         self, world: World, argv: tuple[str, ...], cwd: str, *, env: Mapping[str, str] | None = None,
-        writable: tuple[str, ...] = (), stdin: bytes | Literal["pipe"] = b"",
+        writable: tuple[str, ...] = (), stdin: bytes | Literal["pipe"] = b"", proxy: str = "",
     ) -> Process:  # fmt: skip
         """Start a program with the access of commands; it may also write to ``writable``. The caller ends it.
 
-        ``env`` is added to the variables of commands.
+        ``env`` is added to the variables of commands. ``proxy``: the proxy of this program, in place of the common one.
         """
         scope, sandbox = msgspec.structs.asdict(self.scope), world.sandbox
+        scope["proxy"] = proxy or self.scope.proxy
         scope["writable"] = tuple(dict.fromkeys((*workspace_roots_of(world), *self.scope.writable, *writable)))
         if sandbox is None:
             raise ConfigError("this runtime gives tools no sandbox, so no command can be run")
