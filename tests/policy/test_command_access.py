@@ -200,3 +200,53 @@ def test_a_project_without_trust_can_neither_allow_a_host_nor_let_a_command_leav
 def test_tools_in_a_workspace_never_leave_the_sandbox() -> None:
     policy = make_policy("bypassPermissions", allow=("Bash(unsandboxed:*)",)).in_workspace("/nowhere/tenant")
     assert decide(policy, "make", **OUTSIDE) == "deny"
+
+
+# -------------------------------------------------------------------------------- the state of plugins
+
+
+def test_a_rule_that_names_it_lets_a_plugin_write_its_own_state() -> None:
+    policy = make_policy(allow=("Edit(.claude/plugin-state/**)",))
+    for path in (".claude/plugin-state/a.json", ".claude/plugin-state/deep/b"):
+        found = decide_call(policy, "Write", file_path=path)
+        assert (found.decision, found.rule) == ("allow", "Edit(.claude/plugin-state/**)")
+    assert (
+        decide_call(
+            make_policy(allow=("Edit(/.claude/plugin-state)",)), "Edit", file_path=".claude/plugin-state/x"
+        ).decision
+        == "allow"
+    )
+    denied = make_policy(allow=("Edit(.claude/plugin-state/**)",), deny=("Edit(*.json)",))
+    assert decide_call(denied, "Write", file_path=".claude/plugin-state/a.json").decision == "deny"
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "settings.json",
+        "settings.local.json",
+        "settings.d/x",
+        "hooks/x.sh",
+        "agents/a.md",
+        "commands/c.md",
+        "skills/s/SKILL.md",
+        "plugins/p/plugin.json",
+        "rules/r.md",
+        "output-styles/o.md",
+        "CLAUDE.md",
+        ".mcp.json",
+        "plugin-state/.mcp.json",
+        "plugin-state/.git/config",
+        "plugin-state/.claude/settings.json",
+        "plugin-state",
+        "plugin-state/../hooks/x.sh",
+        "other/x",
+        ".x/y",
+    ],
+)
+@pytest.mark.parametrize("rule", ["Edit", "Edit(**)", "Edit(.claude/**)", "Edit(.claude/*/**)", "Edit(.claude/{name})"])
+def test_no_rule_allows_what_agents_read_or_run(name: str, rule: str) -> None:
+    rules = (rule.replace("{name}", name), "Edit(.claude/plugin-state/**)")
+    path = f".claude/{name}"
+    decision = decide_call(make_policy(allow=rules), "Write", file_path=path).decision
+    assert decision == ("allow" if name == "other/x" and rule.endswith("{name})") else "ask")

@@ -86,6 +86,26 @@ def protected_part_of(path: Sequence[str]) -> str:
     return ""
 
 
+_CLAUDE_CONTENT = frozenset({
+    "agents", "commands", "hooks", "output-styles", "plugins", "rules", "scripts", "skills", "statusline", "workflows",
+    "worktrees",
+})  # fmt: skip
+"""Folders of ``.claude`` that agents read or run."""
+
+
+def plugin_state_of(path: Sequence[str]) -> str:
+    """Return the folder of ``.claude`` that a file is in, if only the plugin that made it uses it, else ``""``."""
+    names = [_normalize_name(name) for name in path]
+    index = names.index(".claude") if ".claude" in names else len(names)
+    if index + 2 >= len(names):
+        return ""  # not in a folder of it
+    folder = names[index + 1]
+    if folder in _CLAUDE_CONTENT or folder.startswith((".", "settings")):
+        return ""
+    around = protected_part_of(path[:index]) or protected_part_of(path[index + 2 :])
+    return "" if around else path[index + 1]
+
+
 def _normalize_name(name: str) -> str:
     """Return a name as the most lenient file system compares it."""
     if name.isascii() and name.islower() and name[-1] not in ". " and ":" not in name:

@@ -2,6 +2,7 @@
 
 import copy
 import os
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -24,7 +25,7 @@ from vaka.core.types.tool import (
     Verdict,
 )
 from vaka.matching.hosts import host_of
-from vaka.matching.sensitive_paths import control_part_of, holds_secrets, protected_part_of
+from vaka.matching.sensitive_paths import control_part_of, holds_secrets, plugin_state_of, protected_part_of
 from vaka.policy.command_access import (
     HOSTS_ARGUMENT,
     HostRules,
@@ -456,7 +457,8 @@ class LayeredPolicy:
                 ruled = _decide_by_rules(rules, format_path(path))
                 return strictest_decision([ruled, tool_decision]) if tool_decision is not None else ruled
         if edits and not asked and (part := self._protected_part_of(path)):
-            return self._decide_protected(path, part)
+            state = self._plugin_state_rules(tool, path)
+            return _decide_by_rules(state, format_path(path)) if state else self._decide_protected(path, part)
         if tool_decision is not None:
             return tool_decision
         if rules := self._path_rules("allow", tool, path, edits=edits):
@@ -464,6 +466,13 @@ class LayeredPolicy:
         near = any(is_inside(path, folder) for folder in self._working_roots)
         access: AccessKind = ("edit" if near else "change") if edits else ("read" if near else "reach")
         return self._decide_by_mode(access, format_path(path), exact_path_rule(path, edits=edits))
+
+    def _plugin_state_rules(self, tool: str, path: PathSegments) -> list[Rule]:
+        """Return the allow rules for a file in a plugin's own folder of ``.claude``, which must name that folder."""
+        folder = plugin_state_of(path)
+        named = re.compile(rf"(?:^|/)\.claude/{re.escape(folder)}(?:/|$)")
+        rules = self._path_rules("allow", tool, path, edits=True) if folder else []
+        return [rule for rule in rules if named.search(rule.pattern)]
 
     def _protected_part_of(self, path: PathSegments) -> str:
         return control_part_of(path) if self.mode == "bypassPermissions" else protected_part_of(path)
