@@ -1,6 +1,8 @@
 """The quarantine moves entries away, within limits, and follows no link; missing paths are watched, or looked at."""
 
 import os
+import subprocess
+import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -171,6 +173,25 @@ def test_a_folder_that_was_renamed_is_no_longer_watched(workspace: Path) -> None
     (workspace / "other").rename(workspace / ".github")
     assert [entry.path for entry in created.read()] == [f"{workspace}/.github/workflows"]
     created.close()
+
+
+def test_a_folder_that_is_replaced_by_a_link_meanwhile_leads_nowhere(workspace: Path, tmp_path: Path) -> None:
+    (tmp_path / "outside/workflows").mkdir(parents=True)
+    (tmp_path / "outside/workflows/keep").touch()
+    swap = (
+        "import os, itertools\nfor n in itertools.count():\n"
+        " try:\n  os.mkdir('.github'); os.rename('.github', f'was{n}'); os.symlink('../outside', '.github')\n"
+        " except OSError: pass\n"
+    )
+    created = watch(workspace, ".github/workflows", ".vscode")
+    removed: list[RemovedEntry] = []
+    with subprocess.Popen([sys.executable, "-c", swap], cwd=workspace) as swapping:
+        while len(removed) < 50:
+            removed += [*created.read(), *created.scan()]
+        swapping.kill()
+    created.close()
+    assert {entry.path for entry in removed} == {f"{workspace}/.github"}
+    assert (tmp_path / "outside/workflows/keep").exists()
 
 
 def test_a_folder_that_cannot_be_watched_is_looked_at(workspace: Path) -> None:
