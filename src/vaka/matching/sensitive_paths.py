@@ -93,7 +93,13 @@ _CLAUDE_CONTENT = frozenset({
 """Folders of ``.claude`` that agents read or run."""
 
 
-def plugin_state_of(path: Sequence[str]) -> str:
+def names_plugin_state(pattern: str, path: Sequence[str]) -> bool:
+    """Return whether a file is in a plugin's own folder of ``.claude``, and the pattern of a rule names that folder."""
+    folder = _plugin_state_of(path)
+    return bool(folder) and re.search(rf"(?:^|/)\.claude/{re.escape(folder)}(?:/|$)", pattern) is not None
+
+
+def _plugin_state_of(path: Sequence[str]) -> str:
     """Return the folder of ``.claude`` that a file is in, if only the plugin that made it uses it, else ``""``."""
     names = [_normalize_name(name) for name in path]
     index = names.index(".claude") if ".claude" in names else len(names)

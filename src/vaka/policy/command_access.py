@@ -6,7 +6,7 @@ from typing import Any, NamedTuple, cast
 import msgspec
 
 from vaka.core.types.message import ToolCall
-from vaka.core.types.tool import CommandAccess
+from vaka.core.types.tool import NO_ACCESS, CommandAccess
 from vaka.matching.hosts import IPAddress, parse_host_rule
 from vaka.policy.decision import DecisionKind, PermissionDecision
 from vaka.policy.rules import Rule
@@ -84,11 +84,15 @@ class HostRules:
         return [rule for rule in found if not any(_matches(one, host) for one in self._answers.get(rule.text, ()))]
 
     def access(self, arguments: Mapping[str, Any]) -> CommandAccess:
-        """Return what a call may do if it is allowed, or approved."""
+        """Return what a call may do if it is allowed, or approved; nothing if it names hosts that are none."""
+        try:
+            requested = tuple(host.text for host in requested_hosts_of(arguments))
+        except ValueError:
+            return NO_ACCESS
         rules = [rule for rule in self._rules if not self._is_answered(rule)]
         hosts = [(rule.kind == "allow", rule.host.text) for rule in rules if rule.host is not None]
         return CommandAccess(
-            requested_hosts=tuple(host.text for host in requested_hosts_of(arguments)),
+            requested_hosts=requested,
             hosts=tuple(text for allows, text in hosts if allows),
             denied_hosts=tuple(text for allows, text in hosts if not allows),
             unsandboxed=leaves_sandbox(arguments),

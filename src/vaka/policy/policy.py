@@ -2,7 +2,6 @@
 
 import copy
 import os
-import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -13,19 +12,17 @@ from vaka.core.ports.tool import shell_folder_key
 from vaka.core.types.ids import JSON, AgentPath
 from vaka.core.types.message import ToolCall
 from vaka.core.types.tool import (
-    NO_ACCESS,
     PROTECTED_LAYER,
     SANDBOX_ONLY_RULE,
     Allow,
     Ask,
-    CommandAccess,
     Deny,
     Grant,
     ToolSpec,
     Verdict,
 )
 from vaka.matching.hosts import host_of
-from vaka.matching.sensitive_paths import control_part_of, holds_secrets, plugin_state_of, protected_part_of
+from vaka.matching.sensitive_paths import control_part_of, holds_secrets, names_plugin_state, protected_part_of
 from vaka.policy.command_access import (
     HOSTS_ARGUMENT,
     HostRules,
@@ -141,7 +138,7 @@ class LayeredPolicy:
             return verdict
         folder = self._start_folder if is_command_tool(spec) else None
         if folder is not None:
-            verdict = msgspec.structs.replace(verdict, access=self._access_of(spec, call.arguments))
+            verdict = msgspec.structs.replace(verdict, access=self._host_rules(spec.name).access(call.arguments))
         if isinstance(verdict, Allow):
             return verdict if folder is None else msgspec.structs.replace(verdict, folder=folder)
         if decision.single_use:
@@ -362,12 +359,6 @@ class LayeredPolicy:
         found = next((found for kind in KINDS if (found := rules.find(kind, host))), None)
         return _decide_by_rules(found, host.text) if found else ask_for_host(host, f"{spec.name}(domain:{host.text})")
 
-    def _access_of(self, spec: ToolSpec, arguments: Mapping[str, Any]) -> CommandAccess:
-        try:
-            return self._host_rules(spec.name).access(arguments)
-        except ValueError:
-            return NO_ACCESS  # such a call is refused by its tool
-
     def _host_rules(self, name: str) -> HostRules:
         if name not in self._host_rules_cache:
             rules = [rule for rule in self.rules if rule.host is not None and rule.names_tool(builtin_name_of(name))]
@@ -457,7 +448,8 @@ class LayeredPolicy:
                 ruled = _decide_by_rules(rules, format_path(path))
                 return strictest_decision([ruled, tool_decision]) if tool_decision is not None else ruled
         if edits and not asked and (part := self._protected_part_of(path)):
-            state = self._plugin_state_rules(tool, path)
+            rules = self._path_rules("allow", tool, path, edits=True)
+            state = [rule for rule in rules if names_plugin_state(rule.pattern, path)]
             return _decide_by_rules(state, format_path(path)) if state else self._decide_protected(path, part)
         if tool_decision is not None:
             return tool_decision
@@ -466,13 +458,6 @@ class LayeredPolicy:
         near = any(is_inside(path, folder) for folder in self._working_roots)
         access: AccessKind = ("edit" if near else "change") if edits else ("read" if near else "reach")
         return self._decide_by_mode(access, format_path(path), exact_path_rule(path, edits=edits))
-
-    def _plugin_state_rules(self, tool: str, path: PathSegments) -> list[Rule]:
-        """Return the allow rules for a file in a plugin's own folder of ``.claude``, which must name that folder."""
-        folder = plugin_state_of(path)
-        named = re.compile(rf"(?:^|/)\.claude/{re.escape(folder)}(?:/|$)")
-        rules = self._path_rules("allow", tool, path, edits=True) if folder else []
-        return [rule for rule in rules if named.search(rule.pattern)]
 
     def _protected_part_of(self, path: PathSegments) -> str:
         return control_part_of(path) if self.mode == "bypassPermissions" else protected_part_of(path)
