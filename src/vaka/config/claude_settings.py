@@ -23,7 +23,6 @@ from vaka.config.documents import (
 from vaka.config.settings import ConfigContext, Settings, repository_root_of
 from vaka.core.types.errors import ConfigError
 from vaka.core.types.tool import SANDBOX_ONLY_RULE, Layer
-from vaka.matching.variable_classes import class_of_variable
 
 CLAUDE_FOLDER = ".claude"
 
@@ -370,7 +369,13 @@ def sandboxed_programs(files: Iterable[SettingsFile]) -> tuple[str, ...]:
 
 def may_set_variable(file: SettingsFile, name: str) -> bool:
     """Return whether a file may set an environment variable."""
-    return bool(name) and "=" not in name and not (file.project and class_of_variable(name))
+    return bool(name) and "=" not in name and not (file.project and _class_of_variable(name))
+
+
+def _class_of_variable(name: str) -> str:
+    from vaka.matching.variable_classes import class_of_variable  # noqa: PLC0415  # few projects set variables
+
+    return class_of_variable(name)
 
 
 def ignored_variables(files: Iterable[SettingsFile]) -> Iterable[str]:
@@ -378,7 +383,7 @@ def ignored_variables(files: Iterable[SettingsFile]) -> Iterable[str]:
     for file in files:
         table: object = file.document.get("env") if file.trusted and file.project else None
         for name in cast("dict[str, Any]", table) if isinstance(table, dict) else ():
-            if what := class_of_variable(name):
+            if what := _class_of_variable(name):
                 where = file.locate(("env", name))
                 yield f"{where}: the variable {name} does not count: it decides {what}, which only a user may set"
 

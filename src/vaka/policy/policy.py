@@ -46,7 +46,6 @@ from vaka.policy.decision import (
     strictest_decision,
 )
 from vaka.policy.folder_search import MAX_EXPANDED, is_too_large
-from vaka.policy.git_programs import find_git_programs
 from vaka.policy.grants import SESSION_LAYER, build_narrow_rules, exact_path_rule, format_path, rules_of_grants
 from vaka.policy.paths import (
     ANY_CHILD,
@@ -388,6 +387,8 @@ class LayeredPolicy:
         )
 
     def _find_git_programs(self, path: str, reads: bool) -> str:
+        from vaka.policy.git_programs import find_git_programs  # noqa: PLC0415  # most runs never start git
+
         return find_git_programs(resolve_links(absolute_path(path, self.cwd, self.home)), reads=reads)
 
     def _relative_to_workdir(self, arguments: Mapping[str, Any]) -> "LayeredPolicy":
