@@ -42,7 +42,7 @@ class _HistoryWalk:
         if starts is None:
             starts, steps = sorted(self._objects.list_tips()), None
         elif any(".." in name for name in shown.revisions):
-            yield from self._find_in_range(starts)
+            yield from self._find_in_range(starts, both=any("..." in name for name in shown.revisions))
             return
         pending, known = deque((start, 0) for start in starts), set(starts)
         while pending:
@@ -64,13 +64,17 @@ class _HistoryWalk:
                 found.append(commit)
         return found
 
-    def _find_in_range(self, ends: Sequence[str]) -> Iterator[str]:
-        """Follow the ends of a range to the commits that the first and another one have in common."""
+    def _find_in_range(self, ends: Sequence[str], *, both: bool) -> Iterator[str]:
+        """Follow the ends of a range to the commits that the first and another one have in common.
+
+        ``both``: whether the commits of the first end are shown as well.
+        """
         first, reached = ends[0], {end: {end} for end in ends}
         pending, met = deque((end, end) for end in reached), len(reached) < 2
         while pending:
             origin, commit = pending.popleft()
-            yield from self._find_in_commit(commit)
+            if both or origin != first or commit == first:
+                yield from self._find_in_commit(commit)
             others = (one for one in reached if (one == first) != (origin == first))
             if any(commit in reached[one] for one in others):
                 met = True

@@ -149,7 +149,8 @@ def _find_commits(command: _GitCommand) -> CommitRange | None:
     if command.name in {"show", "diff-tree"}:
         return CommitRange(revisions, steps=1)
     if command.name in {"diff", "difftool", "archive", "blame", "annotate", "diff-index", "grep", "worktree"}:
-        return CommitRange(revisions[2 if command.name == "worktree" else 0 :])
+        shown = (name.replace("...", "..") for name in revisions[2 if command.name == "worktree" else 0 :])
+        return CommitRange(tuple(shown))
     if command.name in {"log", "whatchanged", "format-patch"} and not _ANY_COMMIT.search(command.options):
         return _find_logged_commits(command, revisions)
     return CommitRange(everything=True)
