@@ -36,10 +36,33 @@ from vaka.text.words import MAX_WORD_LENGTH, locate_words, split_words
         ("מְלֻמָּד שָׁלוֹם", ["מלמד", "שלום"]),
         ("كِتَابٌ أحمد كـــتاب", ["كتاب", "احمد", "كتاب"]),
         ("的iphone", ["的", "iphone"]),
+        ("台北 臺北 国語", ["臺北", "北", "臺北", "北", "國語", "語"]),
+        ("Cats, boxes; STORIES!", ["cat", "box", "story"]),
+        ("Größe der Boxes", ["grosse", "der", "box"]),
     ],
 )
 def test_a_text_is_split_into_words_without_case_accent_and_width(text: str, words: list[str]) -> None:
     assert split_words(text) == words
+
+
+@pytest.mark.parametrize(
+    "forms",
+    [
+        "cat cats", "box boxes", "story stories", "house houses", "case cases", "class classes", "bus buses",
+        "hero heroes", "canoe canoes", "movie movies", "church churches", "cache caches", "status statuses", "cause causes",
+        "day days", "size sizes", "pie pies", "lens lenses", "quiz quizzes", "use uses", "news", "this", "glass", "analysis",
+        "Straße STRASSE strasse", "台灣 臺灣 台湾", "图书馆 圖書館",
+    ],
+)  # fmt: skip
+def test_forms_of_a_word_are_compared_as_one(forms: str) -> None:
+    first, *others = [split_words(form) for form in forms.split()]
+    assert others == [first] * len(others)
+
+
+@pytest.mark.parametrize("pair", ["cat catalogue", "new news", "bu bus", "a as", "2010 2010s1", "haus hausa"])
+def test_other_words_stay_different(pair: str) -> None:
+    one, other = pair.split()
+    assert split_words(one) != split_words(other)
 
 
 @given(st.text())

@@ -5,7 +5,7 @@ from collections import deque
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from vaka.text.words import is_unspaced, locate_words, split_words
+from vaka.text.words import fold_text, is_unspaced, locate_words, split_words
 
 MAX_TERMS = 32
 """Words and phrases of a query that count."""
@@ -53,7 +53,9 @@ def _make_term(chunk: str) -> SearchTerm | None:
         if len(words) > 1 and len(words[-2]) > 1 and words[-2].endswith(words[-1]) and is_unspaced(words[-2]):
             return SearchTerm(tuple(words[:-1]))
         return SearchTerm(tuple(words), prefix=True)
-    return SearchTerm(tuple(words), prefix=chunk.endswith("*"))
+    # The beginning of a plural is not the beginning of its singular, so a plural finds both forms of the whole word.
+    prefix = chunk.endswith("*") and fold_text(chunk.rstrip("*")).endswith(words[-1])
+    return SearchTerm(tuple(words), prefix=prefix)
 
 
 def join_words(words: Sequence[str]) -> str:

@@ -1,6 +1,8 @@
 """Split text into the words that a search compares.
 
-Words are compared without case, accents, width, soft hyphens, and the vowel marks of Arabic and Hebrew. Scripts that
+Words are compared without case, accents, width, soft hyphens, and the vowel marks of Arabic and Hebrew; plurals that
+end in -s as English makes them are their singular, ß is ss, and simplified Chinese characters are the traditional ones.
+Scripts that
 are written without spaces (Chinese, Japanese, Thai) and Korean become overlapping pairs of characters, so that any part
 of such a text can be found; the last character of a run is a word, too, so that single characters are found as the
 beginning of a word. Each emoji is a word, without the tone of its skin; symbols made of letters, such as ㎏, are those.
@@ -9,6 +11,10 @@ beginning of a word. Each emoji is a word, without the tone of its skin; symbols
 import re
 import unicodedata
 from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+from vaka.text.plurals import singular_of
 
 MAX_WORD_LENGTH = 64
 """Characters of a word that count."""
@@ -65,14 +71,22 @@ _UNSPACED_CHARACTER = re.compile(f"[{_UNSPACED}]")
 _REMOVED = re.compile(f"[{_ACCENTS}\U0001f3fb-\U0001f3ff\U000e0020-\U000e007f]+")
 
 
+@cache
+def _han_variants() -> dict[int, str]:
+    lines = Path(__file__).with_name("han_variants.txt").read_text("utf-8").splitlines()
+    groups = [group for line in lines if not line.startswith("#") for group in line.split()]
+    return {ord(variant): group[0] for group in groups for variant in group[1:]}
+
+
 def fold_text(text: str) -> str:
-    """Return text without differences of case, accent, vowel mark and width."""
+    """Return text without differences of case, accent, vowel mark, width and form of Chinese characters."""
     if text.isascii():
         return text.lower()
     folded = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", text).casefold())
     if folded.isascii():
         return folded
-    return unicodedata.normalize("NFC", _REMOVED.sub("", unicodedata.normalize("NFD", folded)))
+    plain = unicodedata.normalize("NFC", _REMOVED.sub("", unicodedata.normalize("NFD", folded)))
+    return plain.translate(_han_variants())
 
 
 def split_words(text: str) -> list[str]:
@@ -93,8 +107,8 @@ def split_words(text: str) -> list[str]:
 def _split_ascii(text: str) -> list[str]:
     words = text.translate(_ASCII).split()
     if words and max(map(len, words)) > MAX_WORD_LENGTH:
-        return [word[:MAX_WORD_LENGTH] for word in words]
-    return words
+        words = [word[:MAX_WORD_LENGTH] for word in words]
+    return [singular_of(word) if word[-1] == "s" else word for word in words]
 
 
 def locate_words(text: str) -> Iterator[tuple[str, int, int]]:
@@ -104,7 +118,7 @@ def locate_words(text: str) -> Iterator[tuple[str, int, int]]:
     """
     if text.isascii():
         for match in _ASCII_WORD.finditer(text.lower()):
-            yield match.group()[:MAX_WORD_LENGTH], match.start(), match.end()
+            yield _compared_word(match.group()), match.start(), match.end()
         return
     for match in _RUN.finditer(text):
         begin, end = match.span()
@@ -125,11 +139,16 @@ def is_unspaced(word: str) -> bool:
     return match is not None and match[1] is not None
 
 
+def _compared_word(word: str) -> str:
+    word = word[:MAX_WORD_LENGTH]
+    return singular_of(word) if word[-1] == "s" and word.isascii() else word
+
+
 def _locate_in_run(folded: str) -> Iterator[tuple[str, int, int]]:
     for match in _PIECE.finditer(folded):
         begin, end = match.span()
         if match[1] is None:
-            yield match.group()[:MAX_WORD_LENGTH], begin, end
+            yield _compared_word(match.group()), begin, end
         else:
             for offset in range(begin, end):
                 after = min(offset + 2, end)

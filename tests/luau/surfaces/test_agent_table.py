@@ -104,6 +104,23 @@ async def test_ctx_agent_and_ctx_runtime_have_the_startup_info() -> None:
     ]
 
 
+async def test_memory_finds_the_forms_of_a_word_as_a_search_of_threads_does() -> None:
+    source = """
+        for _, said in {"two cats", "a catalogue", "in der Strasse", "臺北", "a, b", "香港很好"} do
+            ctx.agent.history:append{role = "user", content = said}
+        end
+        local found = {}
+        for index, words in {"cat", "Straße", "台北", "b", "港", "cata"} do
+            local texts = {}
+            for _, message in ctx.agent.memory:query(words) do table.insert(texts, message.content) end
+            found[index] = texts
+        end
+        return found
+    """
+    (found,) = await run_script(source, services=memory_services())
+    assert found == [["two cats"], ["in der Strasse"], ["臺北"], ["a, b"], ["香港很好"], {}]
+
+
 async def test_history_and_memory() -> None:
     source = """
         local history, memory = ctx.agent.history, ctx.agent.memory

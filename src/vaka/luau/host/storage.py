@@ -1,6 +1,5 @@
 """What scripts store: ``ctx.agent.state``, ``.history`` and ``.memory``; ``kvs_*`` and ``cache_*``."""
 
-import re
 from collections.abc import Mapping, Sequence
 
 from vaka.core.loop.children.script_journal import ScriptRequest
@@ -9,10 +8,10 @@ from vaka.core.types.errors import ScriptError, VakaError
 from vaka.core.types.ids import JSON
 from vaka.luau.protocol import HostFunction, HostFunctions, as_count, as_string, as_table, pack, unpack
 from vaka.luau.services import HostServices
+from vaka.text.words import split_words, unspaced_characters
 
 MAX_SEARCHED_MESSAGES = 10_000
 """Messages that ``memory:query`` searches, counted from the newest."""
-_WORD = re.compile(r"[a-z0-9_]+|[^\W\d_a-z]+")
 _ROLES = frozenset({"user", "assistant", "system", "tool"})
 
 
@@ -98,23 +97,13 @@ def parse_history_message(value: JSON) -> dict[str, JSON]:
     return {"role": role, "content": as_string(fields.get("content"), "the content of a message")}
 
 
-def words_of(text: str) -> set[str]:
-    """Return the words of a text; in scripts without spaces (Chinese, Japanese) pairs of characters count as words."""
-    words: set[str] = set()
-    for word in _WORD.findall(text.lower()):
-        if word.isascii() or len(word) == 1:
-            words.add(word)
-        else:
-            words.update(word[at : at + 2] for at in range(len(word) - 1))
-    return words
-
-
 def rank_messages(question: str, messages: Sequence[Mapping[str, JSON]], count: int) -> list[JSON]:
     """Return the messages that share the most words with a question, the newest first among equals."""
-    wanted = words_of(question)
+    wanted = set(split_words(question))
     ranked: list[tuple[float, int, JSON]] = []
     for at, message in enumerate(messages):
-        shared = wanted & words_of(str(message.get("content", "")))
+        words = split_words(str(message.get("content", "")))
+        shared = wanted.intersection((*words, *unspaced_characters(" ".join(words)).split()))
         if shared:
             ranked.append((len(shared) / len(wanted), at, dict(message)))
     ranked.sort(key=lambda item: (-item[0], -item[1]))

@@ -312,10 +312,27 @@ class MessageSearchContract:
         for n, text in enumerate(texts):
             await write_session(store, f"s{n}", input_added(text), at=n)
         expected = {
-            "东京": ["s0"], "京都": ["s0"], "明天去东京": ["s0"], "展": ["s0"], "览": ["s0"], "东天": [],
-            "東京": ["s1"], "タワー": ["s1"], "行きま": ["s1"], "カヌー": ["s2"], "港": ["s2"], "ｶﾇｰ": ["s2"],
+            "东京": ["s0", "s1"], "京都": ["s0"], "明天去东京": ["s0"], "展": ["s0"], "览": ["s0"], "东天": [],
+            "東京": ["s0", "s1"], "タワー": ["s1"], "行きま": ["s1"], "カヌー": ["s2"], "港": ["s2"], "ｶﾇｰ": ["s2"],
             "แคนู": ["s3"],
-            "항구": ["s4"], "iphone手機": ["s5"], "手機 IPHONE": ["s5"], '"去东京都看"': ["s0"], "东京 -展览": [],
+            "항구": ["s4"], "iphone手機": ["s5"], "手機 IPHONE": ["s5"], '"去东京都看"': ["s0"], "东京 -展览": ["s1"],
+        }  # fmt: skip
+        assert {text: sorted(await find_sessions(store, text)) for text in expected} == expected
+
+    async def test_forms_of_a_word_are_found(self, store: Store) -> None:
+        texts = [
+            "Two cats, two boxes, a story",
+            "A catalogue",
+            "Die Strasse in 臺北",
+            "die Straße in 台北",
+            "cat stories",
+        ]
+        for n, text in enumerate(texts):
+            await write_session(store, f"s{n}", input_added(text), at=n)
+        expected = {
+            "cat": ["s0", "s4"], "cats": ["s0", "s4"], "cat*": ["s0", "s1", "s4"], "cats*": ["s0", "s4"],
+            "box": ["s0"], "stories": ["s0", "s4"], "story": ["s0", "s4"], "strasse": ["s2", "s3"],
+            "Straße": ["s2", "s3"], "台北": ["s2", "s3"], "臺北": ["s2", "s3"], "catalogues": ["s1"],
         }  # fmt: skip
         assert {text: sorted(await find_sessions(store, text)) for text in expected} == expected
 

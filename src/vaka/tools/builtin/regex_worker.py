@@ -3,8 +3,8 @@
 It talks JSON lines over its standard streams and imports only the standard library.
 
 ``regex_worker.py search`` reads ``{python, literal, ignore_case, multiline, need, seconds}``, then for each chunk of
-a file ``{size, more}`` and the bytes. When a file is complete (``more`` is false) it writes ``{count, hits}``: the number of
-matches, and the lines ``[first, last]`` of the first ``need`` of them.
+a file ``{size, more}`` and the bytes. When a file is complete (``more`` is false) it writes ``{count, hits}``: the
+number of matches, and the lines ``[first, last]`` of the first ``need`` of them.
 
 ``regex_worker.py filter`` reads ``{pattern, most, final, seconds}`` and then text in UTF-8, and writes ``{problem}``,
 or ``{lines, used}`` with the matching lines, up to ``most`` characters of them, and how many bytes of the text were
@@ -19,7 +19,7 @@ import json
 import re
 import signal
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from typing import Any, BinaryIO
 
@@ -37,7 +37,7 @@ TIMEOUT_SIGNAL = signal.SIGVTALRM
 
 
 @contextmanager
-def limit_time(seconds: float) -> Iterator[None]:
+def limit_time(seconds: float) -> Generator[None]:
     """End the program when the block takes more than some seconds of processor time."""
     signal.setitimer(signal.ITIMER_VIRTUAL, seconds)
     try:
