@@ -23,6 +23,7 @@ from tests.core.session.log_harness import (
     visible_texts,
     write_simple_turn,
 )
+from vaka.core.ports.store import EventStore
 from vaka.core.session.fanout import (
     BATCH_BYTES,
     MAX_OUTPUT_CHARS,
@@ -397,6 +398,38 @@ class SilentLiveChannel:
         raise Unavailable("the line is down")
 
 
+class GatedLiveChannel:
+    """A live channel that carries one snapshot, when its gate is open."""
+
+    def __init__(self, event: Event) -> None:
+        self.gate = asyncio.Event()
+        self._event = event
+
+    def share(self, session: SessionId, blocks: Callable[[], Sequence[Event]] | None) -> None: ...
+
+    def touch(self, session: SessionId) -> None: ...
+
+    async def watch(self, session: SessionId) -> AsyncGenerator[Event]:
+        await self.gate.wait()
+        yield self._event
+        await asyncio.Event().wait()
+
+
+class LateHeads:
+    """The events of a store that tells heads only to those who ask: waiting for a new one never ends."""
+
+    def __init__(self, inner: EventStore) -> None:
+        self._inner = inner
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._inner, name)
+
+    async def wait(self, session: SessionId, *, after: int) -> int:
+        if after:
+            await asyncio.Event().wait()
+        return await self._inner.wait(session, after=after)
+
+
 class TestTwoProcesses:
     async def test_followers_in_both_processes_see_the_same_events_and_text(self) -> None:
         store = MemoryStore()
@@ -417,6 +450,22 @@ class TestTwoProcesses:
         assert visible_texts(near.events) == visible_texts(far.events) == visible_texts(late.events) == ["Hello!"]
         for reader in (near, far, late):
             await reader.stop()
+
+    async def test_text_of_another_process_follows_the_events_that_were_stored_before_it(self) -> None:
+        store = MemoryStore()
+        here, there = LogHarness(store), LogHarness(store.open_handle())
+        log = await here.open()
+        await log.append(T1, input_added("q"), turn_started("k"))
+        snapshot = progress.MessageSnapshot(message_id=MessageId("m1"), block=0, of="text.delta", text="Hel")
+        there.store.live = live = GatedLiveChannel(Event(data=snapshot, session=S, ts="", turn=T1.turn))
+        there.store.events = LateHeads(there.store.events)  # type: ignore[assignment]  # it delegates all but one method
+        far = EventReader(there)
+        await run_event_loop()
+        await log.append(T1, step_started())
+        live.gate.set()
+        await run_event_loop()
+        assert far.types[-2:] == ["step.started", "message.snapshot"]
+        await far.stop()
 
     async def test_a_snapshot_after_the_end_of_its_message_is_ignored(self) -> None:
         fanout, follower = Fanout(S), Follower()

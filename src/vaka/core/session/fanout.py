@@ -249,6 +249,11 @@ class Fanout:
         for follower in self.followers:
             follower.push(event)
 
+    def has_remote_block(self, event: Event) -> bool:
+        """Whether a snapshot of the same block of a writer in another process was published, and is still open."""
+        body = event.data
+        return isinstance(body, progress.MessageSnapshot) and (body.message_id, body.block) in self.remote_blocks
+
     def publish_remote_block(self, event: Event) -> None:
         """Publish the snapshot of an open block of a writer in another process."""
         body = event.data

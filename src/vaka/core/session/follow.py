@@ -139,8 +139,11 @@ class FollowerHub:
             fanout.advance_head(head)
 
     async def _pump_blocks(self, fanout: Fanout) -> None:
+        """Publish the open blocks of a writer elsewhere, each after the events that were stored before it began."""
         async with aclosing(self.store.live.watch(fanout.session)) as events:
             async for event in events:
+                if not fanout.has_remote_block(event):  # the other pump may not have woken yet
+                    fanout.advance_head(await self.store.events.wait(fanout.session, after=0))
                 fanout.publish_remote_block(event)
 
 
