@@ -45,8 +45,8 @@ from vaka.policy.decision import (
     question_name_of,
     strictest_decision,
 )
-from vaka.policy.folder_search import MAX_EXPANDED, is_too_large
 from vaka.policy.grants import SESSION_LAYER, build_narrow_rules, exact_path_rule, format_path, rules_of_grants
+from vaka.policy.large_folders import LARGE_FOLDER_QUESTION, ask_in_large_folders
 from vaka.policy.paths import (
     ANY_CHILD,
     PathPattern,
@@ -81,9 +81,6 @@ _ACCESS_PHRASES: Mapping[AccessKind, str] = {
     "note": "keeps notes of the session", "read": "reads in the working directories",
     "reach": "reads outside the working directories", "edit": "changes a file", "change": "may change something",
 }  # fmt: skip
-
-LARGE_FOLDER_QUESTION = "large folder"
-"""The name of the question about commands in folders with more names than are looked at."""
 
 _MAX_CACHED_TOOLS = 1024
 _MAX_CACHED_POLICIES = 16
@@ -344,7 +341,8 @@ class LayeredPolicy:
             start=local.cwd, may_read=local._may_command_read, folders=local._folder_rules(),  # noqa: SLF001  # same class
         )  # fmt: skip
         if decision.decision == "allow" and not judge.is_answered(command, (LARGE_FOLDER_QUESTION,)):
-            decision = self._ask_in_large_folders(decision)
+            denied = self.compiled_path_rules("deny", "", edits=True)  # a rule that denies reading denies changing
+            decision = ask_in_large_folders(decision, denied, self.directories)
         asked = [ruled] if ruled and ruled.decision == "ask" and not judge.is_answered(command, ruled.asks) else []
         if outside:
             decision = name_unsandboxed_rule(decision, self.rules)
@@ -363,21 +361,6 @@ class LayeredPolicy:
             rules = [rule for rule in self.rules if rule.host is not None and rule.names_tool(builtin_name_of(name))]
             self._host_rules_cache[name] = HostRules(rules, self._rules_by_answer)
         return self._host_rules_cache[name]
-
-    def _ask_in_large_folders(self, decision: PermissionDecision) -> PermissionDecision:
-        """Ask about a command where not all files that rules deny can be found before it runs."""
-        denied = [*self.compiled_path_rules("deny", "", edits=True)]  # a rule that denies reading denies changing
-        rule = next((rule for rule, pattern in denied if not pattern.literal_path), None)
-        if rule is None or not is_too_large(self.directories):
-            return decision
-        reason = (
-            f"the working directories have more than {MAX_EXPANDED:,} files, so the sandbox cannot find each file that "
-            f"the rule {rule.text} denies; a rule with the whole path, such as Read(/.env), needs no search"
-        )
-        return PermissionDecision(
-            decision="ask", rule=rule.text, layer=rule.layer, reason=reason, subject=rule.text,
-            asks=(LARGE_FOLDER_QUESTION,), subcommands=decision.subcommands,
-        )  # fmt: skip
 
     def _folder_rules(self) -> FolderRules:
         restricted = any(self._restricting_path_rules(edits=edits) for edits in (False, True))
