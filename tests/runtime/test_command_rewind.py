@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -18,6 +19,7 @@ from vaka.core.types.control import StateChanged
 from vaka.core.types.errors import FileChanged, InvalidInput
 from vaka.core.types.ids import SessionId
 from vaka.core.types.progress import ToolStarted
+from vaka.runtime.command_records import records_folder
 from vaka.runtime.file_rewind import FileRewind
 from vaka.runtime.runtime import Runtime
 from vaka.stores.memory import MemoryStore
@@ -328,6 +330,14 @@ asyncio.run(main())
         os.sched_yield()
     killed.kill()
     killed.wait()
+    records = records_folder()
+    records.rename(records.with_name("away"))
+    async with shop.runtime() as rt:
+        looked = await rt.files_back("s", "1")
+        assert (looked.restored, looked.commands) == ((), 1)
+        assert "not stored any more" in looked.reasons[0]
+    shutil.rmtree(records)
+    records.with_name("away").rename(records)
     async with shop.runtime() as rt:
         assert (await rt.files_back("s", "1")).restored == ("a.txt",)
         await rt.rewind("s", "1", files=True, interrupt=True)
@@ -437,3 +447,16 @@ async def test_a_rewind_without_files_and_one_in_a_runtime_without_files_are_ans
         rt.env.world = World()
         with pytest.raises(InvalidInput, match="no files to restore"):
             await rt.rewind("s", "1", files=True)
+
+
+async def test_commands_in_the_sandbox_cannot_read_the_records(tmp_path: Path) -> None:
+    folder = tmp_path / "work"
+    folder.mkdir()
+    shop = Workshop(folder, store=SqliteStore(tmp_path / "vaka.db"), sandbox="on")
+    shop.write({"a.txt": "old\n"})
+    await shop.run(
+        "echo new > a.txt", f"ls -R {records_folder()} > listed 2>&1; find {records_folder()} -type f > found"
+    )
+    assert list(records_folder().rglob("objects/??/*")), "there are records"
+    assert shop.read()["found"] == ""
+    await shop.store.close()

@@ -1,5 +1,6 @@
 """Rewind files with their session: restore what file tools and commands changed after a position in the log."""
 
+from collections.abc import Mapping, Sequence
 from contextlib import aclosing
 from typing import NamedTuple
 
@@ -13,7 +14,7 @@ from vaka.core.types.errors import FileError, InvalidInput, NotFound
 from vaka.core.types.event import Event
 from vaka.core.types.ids import JSON, CallId, Cursor, SessionId
 from vaka.core.types.progress import ToolCompleted, ToolStarted
-from vaka.files.command_changes import CommandRecord, CommandRecorder, parse_record
+from vaka.files.command_changes import CommandRecord, CommandRecorder, ReadChanges, parse_record
 from vaka.files.snapshots import (
     NO_FILE,
     CommandSnapshots,
@@ -238,6 +239,7 @@ class _Expansion:
         self.background: list[FileChange] = []
         """Changes since commands went on in the background."""
         self.contents: dict[str, bytes] = {}
+        self._seen: set[str] = set()
         self.folders: list[str] = []
         self.lost: set[str] = set()
         self.unnamed_count = 0
@@ -250,13 +252,14 @@ class _Expansion:
         history = self._history
         for change in history.changes:
             if isinstance(change, FileChange):
-                self.changes.append(change)
+                self._add([change], {})
             else:
                 await self._read_record(change)
         for number, record in enumerate(history.begun):
             if history.records[record.call].state == "begun":  # vaka was killed while the command ran
                 later = history.begun[number + 1] if number + 1 < len(history.begun) else None
-                self.changes += await self._compare(record, later)
+                found = await self._compare(record, later)
+                self._add(found.changes, found.contents)
         self.lost |= history.paths - {change.path for change in self.changes}
         is_read_only = self._access.recorder.is_read_only
         self.ran = {call for call, command in history.commands.items() if not is_read_only(command)}
@@ -271,20 +274,27 @@ class _Expansion:
         if record.reasons:
             self.unrecorded.add(record.call)
         found = await self._access.recorder.read_packs(record)
-        self.changes += found.changes
-        self.contents.update(found.contents)
+        self._add(found.changes, found.contents)
         if record.state == "goes on":
-            self.background += await self._compare(record, None)
+            since = await self._compare(record, None)
+            self.background += since.changes
+            self.contents.update(since.contents)
 
-    async def _compare(self, record: CommandRecord, later: CommandRecord | None) -> list[FileChange]:
+    def _add(self, changes: Sequence[FileChange], contents: Mapping[str, bytes]) -> None:
+        """Add changes; only the content before the first change of each file is needed."""
+        for change in changes:
+            if change.path not in self._seen and change.was in contents:
+                self.contents[change.was] = contents[change.was]
+            self._seen.add(change.path)
+        self.changes += changes
+
+    async def _compare(self, record: CommandRecord, later: CommandRecord | None) -> ReadChanges:
         try:
-            found = await self._access.recorder.compare_trees(record, later)
+            return await self._access.recorder.compare_trees(record, later)
         except NotFound as error:
             self.reasons[str(error)] = None
             self.unrecorded.add(record.call)
-            return []
-        self.contents.update(found.contents)
-        return found.changes
+            return ReadChanges([], {})
 
 
 def _summarize(expansion: _Expansion, plan: RestorePlan, unclear: tuple[RestoreStep, ...]) -> FileRewind:
