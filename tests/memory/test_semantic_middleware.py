@@ -221,7 +221,7 @@ async def test_messages_that_were_deleted_from_a_thread_are_not_recalled() -> No
 async def test_the_messages_around_a_hit_are_those_of_its_owner_alone() -> None:
     store, memory = MemoryStore(), vaka.SemanticMemory(messages=True, around=2, tools=())
     asked = "Where is the harbour of Hilo?"
-    await run(say("There."), store=store, memory=memory, prompts=[asked], session="first")
+    await run(say("The harbour is there."), store=store, memory=memory, prompts=[asked], session="first")
     await run(say("x"), say("Yes."), store=store, memory=memory, prompts=["Mine!"], session="first", owner="bob")
     _, model = await run(store=store, memory=memory, prompts=[asked], session="second")
     assert f"In session first:\nuser: {asked}" in user_texts(model)[0]

@@ -7,7 +7,7 @@ import math
 import unicodedata
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from functools import lru_cache
+from functools import cache, lru_cache
 from itertools import groupby, pairwise
 from pathlib import Path
 from threading import Lock
@@ -61,7 +61,7 @@ _WeightedIndex: TypeAlias = tuple[int, float]
 
 
 class HashingEmbedder:
-    """Signed feature hashing of words, pairs of words and n-grams of words; vectors have length 1."""
+    """Signed feature hashing of words, pairs of words and n-grams of words, without stop words; length 1."""
 
     def __init__(self, size: int = DEFAULT_SIZE) -> None:
         if size < 1:
@@ -80,7 +80,7 @@ class HashingEmbedder:
         return [self._embed_one(text, features) for text in texts]
 
     def _embed_one(self, text: str, features: dict[str, list[_WeightedIndex]]) -> list[float]:
-        words = list(split_words(text)) or [text.strip()]
+        words = _content_words(list(split_words(text))) or [text.strip()]
         vector = [0.0] * self._size
         for word, count in Counter(words).items():
             if word not in features:
@@ -107,6 +107,18 @@ class HashingEmbedder:
             (int.from_bytes(digest[:8], "big") % self._size, half if signs & 1 else -half),
             (int.from_bytes(digest[8:16], "big") % self._size, half if signs & 2 else -half),
         ]
+
+
+@cache
+def _stop_words() -> frozenset[str]:
+    lines = Path(__file__).with_name("stop_words.txt").read_text("utf-8").splitlines()
+    return frozenset(word for line in lines if not line.startswith("#") for word in line.split())
+
+
+def _content_words(words: list[str]) -> list[str]:
+    """Return words without stop words, unless there are no others. Old vectors stay comparable: they only have more."""
+    stop_words = _stop_words()
+    return [word for word in words if word not in stop_words] or words
 
 
 def split_words(text: str) -> Iterator[str]:
