@@ -186,3 +186,11 @@ def test_the_schema_of_each_kind_is_the_committed_one(project: Path) -> None:
     everything = json.loads(CliRunner().invoke(cli, ["config", "schema"]).stdout)
     jsonschema_rs.validator_for(everything).validate({"name": "a", "prompt": "Hello."})
     assert "'robot' is not one of" in CliRunner().invoke(cli, ["config", "schema", "robot"]).stderr
+
+
+def test_json_that_is_neither_a_definition_nor_settings_is_refused_as_yaml_is(project: Path) -> None:
+    (project / "other.json").write_text('{"foo": 1}')
+    (project / "mine.json").write_text('{"permissions": {"allow": ["Read"]}}')
+    message = "error: other.json: is neither a definition nor a settings file: no key of either is in it"
+    assert validate("other.json") == [message]
+    assert validate("mine.json") == ["mine.json: ok"]

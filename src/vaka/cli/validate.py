@@ -90,6 +90,10 @@ def _check_claude_settings(path: Path) -> Iterator[FileProblem]:
     if file.has_comments:
         yield from _notes([f"{path}: has comments or final commas; vaka reads them, other programs may not"])
     problems = check_document(file.document)
+    unknown = {problem.path[0] for problem in problems if len(problem.path) == 1 and "is not known" in problem.message}
+    if path.name not in SETTINGS_NAMES and file.document and unknown.issuperset(file.document):
+        yield FileProblem(f"{path}: is neither a definition nor a settings file: no key of either is in it")
+        return
     for problem in problems:
         yield FileProblem(f"{file.locate(problem.path)}: {problem.message}", is_error=problem.is_error)
     for key, _ in keys_without_effect(file.document):
