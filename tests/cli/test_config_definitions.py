@@ -194,3 +194,9 @@ def test_json_that_is_neither_a_definition_nor_settings_is_refused_as_yaml_is(pr
     message = "error: other.json: is neither a definition nor a settings file: no key of either is in it"
     assert validate("other.json") == [message]
     assert validate("mine.json") == ["mine.json: ok"]
+
+
+def test_a_text_processor_is_marked_as_deprecated(project: Path) -> None:
+    (project / "tools/polish.yaml").write_text("type: text_processor\nname: polish\nprompt: Polish it.\nmodel: local\n")
+    note = "the tool type 'text_processor' is deprecated; `vaka config convert` makes a Luau tool of it"
+    assert validate("tools/polish.yaml") == [f"note: tools/polish.yaml:1: {note}", "tools/polish.yaml: ok"]

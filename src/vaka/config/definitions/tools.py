@@ -15,7 +15,7 @@ GeneratorMode: TypeAlias = Literal["generate", "json_output"]
 OutputMode: TypeAlias = Literal["text", "json"]
 CompositeMode: TypeAlias = Literal["seq"]
 
-DEPRECATED_TOOL_TYPES = ("http", "generator", "composite")
+DEPRECATED_TOOL_TYPES = ("http", "generator", "text_processor", "composite")
 """Kinds that a script in Luau replaces."""
 
 
