@@ -201,23 +201,22 @@ class PostgresEvents(PostgresPort):
 
     async def read(self, session: SessionId, *, after: int = 0, upto: int | None = None) -> AsyncGenerator[Event]:
         name, after, last = encode_name(session), max(after, 0), _MAX_SEQ if upto is None else upto
-        rows = await self._fetch(_SELECT_FIRST_PAGE, name, after, last, READ_PAGE_SIZE + 1)
-        end = min(rows[0]["head"], last) if rows else 0
-        if end <= after:
+        checked = min(last, _MAX_SEQ - 1) + 1  # the event after the last one carries its hash
+        rows = await self._fetch(_SELECT_FIRST_PAGE, name, after, checked, READ_PAGE_SIZE + 1)
+        head = rows[0]["head"] if rows else 0
+        if min(head, last) <= after:
             return
-        chain, listing = HashChain(session), None
+        end = min(head, checked)
         page = [(row["seq"], row["body"]) for row in rows if row["seq"] is not None]
-        if after:
-            if not page or page[0][0] != after:
-                raise Corrupt(f"session {session!r}: event {after} is missing")
-            chain = HashChain(session, after, hash_of(page.pop(0)[1]))
+        chain, listing = _begin_chain(session, after, page), None
         while page:
             for seq, body in page:
                 event = chain.check_next(seq, body)
                 if event.erased:
                     listing = listing or await self._read_listing(name)
                     chain.check_erased(listing)
-                yield event
+                if seq <= last:
+                    yield event
             page = []
             if chain.seq < end:
                 rest = await self._fetch(_SELECT_NEXT_PAGE, name, chain.seq, end, READ_PAGE_SIZE)
@@ -226,7 +225,7 @@ class PostgresEvents(PostgresPort):
             raise NotFound(f"session {session!r} was deleted while it was read")
         if chain.erased:
             chain.check_erased(listing)
-        chain.check_end(end, rows[0]["hash"] if end == rows[0]["head"] else chain.prev)
+        chain.check_end(end, rows[0]["hash"] if head <= last else chain.prev)
 
     async def _read_listing(self, name: bytes) -> Event | None:
         """Return the event that accounts for the erased events of a session."""
@@ -306,3 +305,12 @@ class PostgresEvents(PostgresPort):
             self._drop_lease(session, claim)
             raise ConflictError(f"session {session!r} has another writer; term {claim.term} is over")
         claim.info = replace_fields(info_of(row), live=True)
+
+
+def _begin_chain(session: SessionId, after: int, page: list[tuple[int, bytes]]) -> HashChain:
+    """Return the chain up to event ``after``, and take that event from the page. Raises ``Corrupt`` without it."""
+    if not after:
+        return HashChain(session)
+    if not page or page[0][0] != after:
+        raise Corrupt(f"session {session!r}: event {after} is missing")
+    return HashChain(session, after, hash_of(page.pop(0)[1]))

@@ -273,6 +273,17 @@ class ChainContract:
             await tamper("s", event.seq, event.stored)
         assert await read_log(store, "s") == log.stored
 
+    async def test_a_changed_event_at_the_end_of_a_partial_read_is_corrupt(self, store: Store, tamper: Tamper) -> None:
+        log = await write_session(store, "s", *(input_added(f"word {n}", str(n)) for n in range(4)))
+        for event in log.events:
+            await tamper("s", event.seq, event.stored.replace(b"word", b"ward"))
+            for after in {0, event.seq - 1}:
+                with pytest.raises(Corrupt):
+                    await read_log(store, "s", after=after, upto=event.seq)
+            before = log.stored[: event.seq - 1]
+            assert await read_log(store, "s", upto=event.seq - 1) == before, "what is before it is not damaged"
+            await tamper("s", event.seq, event.stored)
+
     async def test_a_missing_event_is_corrupt_at_any_seq(self, store: Store, tamper: Tamper) -> None:
         for seq in range(1, 5):
             await write_session(store, f"s{seq}", *(input_added(f"word {n}", str(n)) for n in range(4)))
