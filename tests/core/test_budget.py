@@ -21,7 +21,7 @@ from vaka.core.ports.model import StopChunk as Stop
 from vaka.core.ports.model import TextChunk as Words
 from vaka.core.types.message import Citation, Reasoning, Text, Usage
 from vaka.core.types.monitor import BudgetWarning, CacheBusted, ModelSelected
-from vaka.core.types.progress import MessageCompleted
+from vaka.core.types.progress import MessageCompleted, SubagentCompleted
 from vaka.stores.memory import MemoryStore
 from vaka.testing.models import FunctionModel, ScriptedModel, call, say
 
@@ -218,3 +218,18 @@ async def test_a_prompt_contains_its_session_id() -> None:
     model = ScriptedModel(say("Yes."))
     await run_turn(model)
     assert [prompt.session for prompt in model.prompts] == ["s"]
+
+
+def spending(tokens: int) -> dict[str, Any]:
+    return {"usage": {"input": tokens, "output": 0}}
+
+
+@pytest.mark.parametrize(("most", "answered"), [(500, True), (200, False)])
+async def test_usage_of_a_grandchild_counts_in_the_budget_of_its_parent(most: int, answered: bool) -> None:
+    last = agent(ScriptedModel(agents={"last": [say("dug") | spending(300)]}), name="last")
+    lines = [call("last", prompt="Dig.") | spending(10), say("found") | spending(10)]
+    child = agent(ScriptedModel(agents={"child": lines}), last, name="child", limits=vaka.Limits(max_tokens=most))
+    response, log = await run_turn(ScriptedModel(call("child", prompt="Go."), say("done")), child)
+    assert response.text == "done"
+    [ended] = [e.data for e in log if isinstance(e.data, SubagentCompleted) and e.data.agent == "child"]
+    assert (ended.text, ended.reason) == (("found", "") if answered else ("", "limit"))

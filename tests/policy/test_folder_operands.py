@@ -132,6 +132,16 @@ def decide(command: str, folder: Path, deny: tuple[str, ...] = (), ask: tuple[st
 RULES = ("Read(./.env)", "Read(./conf/key)")
 
 
+@pytest.mark.parametrize("command", ["grep -r KEY c*", "cp -r c* /tmp/x", "tar c c*", "tar cf x c*"])
+def test_a_denied_file_below_a_folder_that_only_a_pattern_names_is_found(workspace: Path, command: str) -> None:
+    deep = workspace / "cases" / "deep" / "key"
+    deep.parent.mkdir(parents=True)
+    deep.write_text("x")
+    assert decide(command, workspace, deny=("Read(./cases/deep/key)",)) != "allow"
+    assert decide(command, workspace, ask=("Read(./cases/deep/key)",)) == "ask"
+    assert decide(command.replace("c*", "s*"), workspace, deny=("Read(./cases/deep/key)",)) == "allow"
+
+
 def test_a_folder_that_contains_a_denied_file_is_asked_about(workspace: Path) -> None:
     found = {command: decide(command, workspace, deny=RULES) for command in CONTAINING}
     assert {command: decision for command, decision in found.items() if decision != "ask"} == {}

@@ -30,6 +30,7 @@ from vaka.core.types.errors import InvalidInput
 from vaka.core.types.event import Event
 from vaka.core.types.ids import SessionId
 from vaka.core.types.message import Text, ToolMessage, UserMessage
+from vaka.core.types.monitor import Logged
 from vaka.runtime.options import policy_from_rules
 from vaka.stores.memory import MemoryStore
 from vaka.testing.models import ScriptedModel, call, calls, say
@@ -379,3 +380,22 @@ async def test_a_dmail_does_not_give_back_the_child_agents_of_its_turn() -> None
     reverted = next(event.data for event in log if isinstance(event.data, SessionReverted))
     assert reverted.onward is not None
     assert reverted.onward.children == 1
+
+
+async def test_a_mail_to_a_checkpoint_that_has_vanished_is_dropped_and_the_turn_goes_on() -> None:
+    """The turn that sent the mail ended before it went off; the mail is still in the values of the session."""
+    store = MemoryStore()
+
+    async def remember(context: vaka.ToolContext) -> str:
+        """Leave the mail of a turn that has ended."""
+        context.state.set(STATE_KEY, {"call": "call_9", "checkpoint": 7, "message": "late"})
+        return "remembered"
+
+    model = ScriptedModel(call("remember"), call("remember"), say("done"))
+    async with runtime(store, permission_mode="bypassPermissions") as rt:
+        assert (await (await rt.open(dmail_agent(model, remember), id="s")).run("Go.")).text == "done"
+    log = await read_log(store, "s")
+    check_log(log)
+    assert event_types(log).count("session.reverted") == 0
+    dropped = [event.data.message for event in log if isinstance(event.data, Logged)]
+    assert dropped == ["the mail to checkpoint 7 was dropped: the turn it was sent in has ended"] * 2

@@ -84,6 +84,24 @@ def test_deltas_that_arrive_together_are_redacted_like_the_whole_text(pieces: li
     assert [body.offset for _, body in published] == [0, *accumulate(len(body.text) for _, body in published)][:-1]
 
 
+@pytest.mark.parametrize("opened", [False, True])
+def test_a_secret_in_the_second_of_two_blocks_that_arrive_together_is_redacted(opened: bool) -> None:
+    redactor, secrets, scope, message = LiveRedactor(), Secrets([SECRET]), EventScope(), MessageId("m")
+
+    def delta(block: int, offset: int, text: str) -> tuple[EventScope, progress.TextDelta]:
+        return scope, progress.TextDelta(message_id=message, block=block, offset=offset, text=text)
+
+    published: list[Any] = []
+    if opened:
+        published += redactor.redact_deltas(secrets, [delta(0, 0, "plain ")])
+    together = [delta(0, 6 if opened else 0, "words. "), delta(1, 0, "It is "), delta(1, 6, f"{SECRET}.")]
+    published += redactor.redact_deltas(secrets, together)
+    completed = progress.MessageCompleted(message_id=message, content=())
+    published += redactor.flush_closed([Event(data=completed, session=S, ts="")])
+    texts = ["".join(body.text for _, body in published if body.block == block) for block in (0, 1)]
+    assert texts == ["plain words. " if opened else "words. ", "It is [redacted]."]
+
+
 def test_only_a_possible_beginning_of_a_secret_is_withheld() -> None:
     finder = SecretValues()
     finder.add("secret", "secret-key")

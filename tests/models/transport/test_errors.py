@@ -66,6 +66,13 @@ def test_a_conversation_that_is_too_long_is_context_too_long(body: object) -> No
     assert "compact" in str(error)
 
 
+@pytest.mark.parametrize("status", [500, 503])
+def test_an_error_of_the_server_is_retried_whatever_its_message_says(status: int) -> None:
+    body = {"error": {"message": "The maximum context length is 8192 tokens.", "code": "context_length_exceeded"}}
+    assert type(error_for(status, body)) is ModelUnavailable
+    assert type(error_for(499, body)) is ContextTooLong
+
+
 def test_an_account_without_credit_is_not_retried() -> None:
     body = {
         "error": {"message": "You exceeded your quota.", "type": "insufficient_quota", "code": "insufficient_quota"}

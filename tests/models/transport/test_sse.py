@@ -176,6 +176,14 @@ def test_an_event_that_is_too_large_is_an_error_before_it_ends(body: bytes) -> N
     assert problem == "an event of the stream is larger than the 40 bytes it may have"
 
 
+def test_an_event_that_is_too_large_is_an_error_also_in_a_chunk_of_its_own() -> None:
+    items, problem, _ = parse_chunks([b"data: a\n\n", b"data: " + LONG], StreamLimits(event_bytes=40))
+    assert items == [event_of(b"a")]
+    assert problem == "an event of the stream is larger than the 40 bytes it may have"
+    complete = [b"data: a\n\n", b"data: " + LONG + b"\n\n"]
+    assert parse_chunks(complete, StreamLimits(event_bytes=40))[:2] == (items, problem)
+
+
 def test_an_event_as_large_as_it_may_be_is_read_and_the_next_one_too() -> None:
     body = b"data: " + b"x" * 34 + b"\n\n"
     assert parse_chunks([body * 3], StreamLimits(event_bytes=40)) == ([event_of(b"x" * 34)] * 3, "", None)
