@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeAlias, TypeVar
 
-from vaka.core.types.errors import Busy, Closed, StoreError, Unavailable, VakaError
+from vaka.core.types.errors import Busy, Closed, Unavailable, VakaError
 from vaka.stores import common
 from vaka.stores.common import Durability
 from vaka.stores.sqlite.connection import (
@@ -43,7 +43,7 @@ class FailedWork:
 
     __slots__ = ("error",)
 
-    def __init__(self, error: Exception) -> None:
+    def __init__(self, error: BaseException) -> None:
         self.error = error
 
 
@@ -176,21 +176,39 @@ class WriterThread:
         work, future = self._tasks.get()
         try:
             while work is not None:
-                outcome: WorkOutcome = FailedWork(StoreError("the writer thread has failed"))
-                try:
+                caught = _CaughtError()
+                outcome: WorkOutcome = None
+                with caught:
                     connection = _close_if_lost(connection) or self._open_connection()
                     replaced = find_replacement(connection)
                     outcome = work(connection) if replaced is None else FailedWork(replaced)
-                except (VakaError, OSError, *SQLITE_ERRORS) as error:
-                    outcome = FailedWork(error)
-                finally:
-                    _post_outcome(future, outcome)
-                connection = _close_if_lost(connection)
+                if connection is not None and caught.is_unexpected:  # it may be inside a transaction
+                    connection.close()
+                connection = None if caught.is_unexpected else _close_if_lost(connection)
+                _post_outcome(future, outcome if caught.error is None else FailedWork(caught.error))
                 work, future = self._tasks.get()
         finally:
             if connection is not None:
                 connection.close()
         _post_outcome(future, None)
+
+
+class _CaughtError:
+    """Catches every error of one piece of work, which is raised where its future is awaited: the thread goes on."""
+
+    error: BaseException | None = None
+
+    def __enter__(self) -> None:
+        return
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> bool:
+        self.error = error
+        return True
+
+    @property
+    def is_unexpected(self) -> bool:
+        """Whether it is an error of neither the database nor vaka."""
+        return self.error is not None and not isinstance(self.error, (VakaError, OSError, *SQLITE_ERRORS))
 
 
 def _close_if_lost(connection: sqlite3.Connection | None) -> sqlite3.Connection | None:
