@@ -81,7 +81,7 @@ class _GitCommand(NamedTuple):
     @property
     def revisions(self) -> list[str]:
         """The operands that may name commits."""
-        named = set() if "--" in self.values else set(self.pathspecs)
+        named = set[str]() if "--" in self.values else set(self.pathspecs)
         return [value for value in self.operands if value not in named]
 
 

@@ -397,9 +397,8 @@ def use_in_unknown_folder(path: str, use: FolderUse) -> FolderUse:
         return use
     inside = f"/{posixpath.normpath(path)}/" if path.strip("./") else "/"
     only_changes = use.writes
-    return use._replace(
-        selects=lambda name: inside in f"/{name}/", scope="anywhere", parts=(), certain=False, only_changes=only_changes
-    )
+    selects: PathFilter = lambda name: inside in f"/{name}/"  # noqa: E731
+    return use._replace(selects=selects, scope="anywhere", parts=(), certain=False, only_changes=only_changes)
 
 
 def _find_known_names(words: Words, files: Sequence[Word] | None) -> Iterator[RecursiveOperand]:
@@ -442,7 +441,8 @@ def _build_unknown(tail: _Value, word: Word) -> RecursiveOperand:
     """Return the operand for a name of which only the end is known."""
     pattern = "".join(piece.pattern if isinstance(piece, _Glob) else _escape(piece or "") for piece in tail)
     ends = re.compile(translate("*" + pattern))
-    use = FolderUse(lambda path: ends.match(path) is not None, scope="anywhere", word=word.source)
+    selects: PathFilter = lambda path: ends.match(path) is not None  # noqa: E731
+    use = FolderUse(selects, scope="anywhere", word=word.source)
     return RecursiveOperand(literal_word("."), use)
 
 
@@ -453,7 +453,8 @@ def _join_name(folder: Word, name: str) -> Word:
 def _place(operand: RecursiveOperand, folder: Word) -> RecursiveOperand:
     """Return an operand for the files under their names in another folder."""
     if operand.use.scope == "anywhere":
-        direct = FolderUse(lambda path: "/" not in path, writes=True, only_changes=True, word=operand.use.word)
+        selects: PathFilter = lambda path: "/" not in path  # noqa: E731
+        direct = FolderUse(selects, writes=True, only_changes=True, word=operand.use.word)
         return RecursiveOperand(folder, direct)
     return RecursiveOperand(operand.folder, operand.use._replace(writes=True, certain=False), folder)
 

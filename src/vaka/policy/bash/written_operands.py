@@ -39,7 +39,7 @@ class WrittenOperands(msgspec.Struct, frozen=True):
         values = [word.placeholder_text for word in words]
         if not self._is_used(values):
             return []
-        operands, given = self._split(values)
+        operands, given = self.split(values)
         if not any(re.match(rf"(?:{self.texts})", value) for value in values) if self.texts else True:
             operands = operands[self.leading_texts :]
         which = "all" if any(re.fullmatch(self.every, value) for value in values) else self.which
@@ -54,7 +54,7 @@ class WrittenOperands(msgspec.Struct, frozen=True):
             return False
         return not self.only_with or any(re.match(rf"(?:{self.only_with})", value) for value in options)
 
-    def _split(self, values: list[str]) -> tuple[list[int], list[int]]:
+    def split(self, values: list[str]) -> tuple[list[int], list[int]]:
         """Return the positions of the operands, and those of the values of options that name changed files."""
         operands, given = list[int](), list[int]()
         for index, (before, value) in enumerate(pairwise(values), 1):
@@ -145,7 +145,7 @@ def find_placements(words: Words) -> Iterator[Placement]:
     if known is None or not known.places:
         return
     values = [word.placeholder_text for word in words]
-    operands, given = known._split(values)  # noqa: SLF001  # same module
+    operands, given = known.split(values)
     attached = [word for word, value in zip(words, values, strict=True) if _has_attached_target(value)]
     sources, target = [words[index] for index in operands], words[given[0]] if given else None
     if target is None and attached:
