@@ -102,6 +102,23 @@ def test_a_secret_in_the_second_of_two_blocks_that_arrive_together_is_redacted(o
     assert texts == ["plain words. " if opened else "words. ", "It is [redacted]."]
 
 
+def test_the_rest_of_a_secret_is_redacted_when_it_arrives_behind_output_of_the_other_stream() -> None:
+    redactor, secrets, scope, message = LiveRedactor(), Secrets([SECRET]), EventScope(), MessageId("call_1")
+
+    def delta(block: int, offset: int, text: str) -> tuple[EventScope, progress.ToolOutputDelta]:
+        return scope, progress.ToolOutputDelta(message_id=message, block=block, offset=offset, text=text)
+
+    published: list[Any] = []
+    for batch in (
+        [delta(0, 0, "plain")],
+        [delta(1, 0, f"It is {SECRET[:8]}")],
+        [delta(0, 5, " words."), delta(1, 14, f"{SECRET[8:]}.")],
+    ):
+        published += redactor.redact_deltas(secrets, batch)
+    texts = ["".join(body.text for _, body in published if body.block == block) for block in (0, 1)]
+    assert texts == ["plain words.", "It is [redacted]."]
+
+
 def test_only_a_possible_beginning_of_a_secret_is_withheld() -> None:
     finder = SecretValues()
     finder.add("secret", "secret-key")

@@ -20,7 +20,6 @@ def find(question: str, *texts: str) -> Sequence[object]:
         ("CAT", "my cat", "concatenate"),
         ("x", "set x to 1", "the next box"),
         ("我", "我 在", "他 在"),
-        ("貓", "貓", "貓頭鷹"),
         ("貓頭", "這隻貓頭鷹", "這隻貓"),
     ],
 )
