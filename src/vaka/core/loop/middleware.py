@@ -14,10 +14,11 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import msgspec
 
-from vaka.core.messages.middleware_value import PointCall, await_value
+from vaka.core.messages.middleware_errors import error_at_point, wrong_value
 from vaka.core.messages.tool_result import as_result
 from vaka.core.ports.model import Prompt
 from vaka.core.ports.tool import Tool
+from vaka.core.session.stop import await_bounded
 from vaka.core.types.context import CompactionRequest, ContextCompacted
 from vaka.core.types.control import ApprovalRequested
 from vaka.core.types.ending import Answer, Outcome, Reject
@@ -290,5 +291,12 @@ class MiddlewareChain:
 
     async def _call(self, m: Middleware, turn: "Turn | None", point: str, work: Awaitable[_T], *kinds: type) -> _T:
         """Return the value of a point of one middleware; a stop of ``turn`` cancels it, without ``turn`` it runs on."""
-        call = PointCall(m.name, point, self._timeout, kinds)
-        return await await_value(call, work, turn.stop if turn is not None else None)
+        try:
+            value = await await_bounded(work, self._timeout, turn.stop if turn is not None else None)
+        except Exception as error:
+            if (failure := error_at_point(error, m.name, point, work, self._timeout)) is not error:
+                raise failure from error
+            raise
+        if not isinstance(value, kinds):
+            raise wrong_value(value, m.name, point, kinds)
+        return value

@@ -265,8 +265,11 @@ def count_repeats(progress: AgentProgress, calls: Iterable[ToolCall]) -> list[tu
 
     Equal calls of one step count once.
     """
-    digests = [digest_of([call.name, call.raw or call.arguments]) for call in calls]
-    return [(digest, progress.earlier_streaks.get(digest, 0) + 1) for digest in digests]
+    counted: list[tuple[Digest, int]] = []  # a loop, since this runs several times for each call
+    for call in calls:
+        digest = digest_of([call.name, call.raw or call.arguments])
+        counted.append((digest, progress.earlier_streaks.get(digest, 0) + 1))
+    return counted
 
 
 def child_name(number: int, ordinal: int = 1) -> str:
