@@ -183,11 +183,12 @@ def test_the_result_of_a_tool_is_printed_as_json(shell: Shell, source: str, want
     assert (done.code, done.out) == ((0, wanted) if wanted else (1, ""))
 
 
-def test_a_tool_that_never_calls_output_returns_nothing_and_one_with_an_error_has_failed(shell: Shell) -> None:
+def test_a_tool_that_never_calls_output_or_outputs_an_error_has_failed(shell: Shell) -> None:
     shell.write_file("a.luau", "local nothing = 1")
     shell.write_file("b.luau", "rt:output(nil, 'no such city')")
     done = shell.vaka("luau", "a.luau", "--mode", "tool")
-    assert (done.code, done.out, done.err) == (0, "", "")
+    assert (done.code, done.out) == (1, "")
+    assert done.err.startswith("script error: a.luau: tool did not call output, ")
     failed = shell.vaka("luau", "b.luau", "--mode", "tool")
     assert (failed.code, failed.out, failed.err) == (1, "", "script error: no such city\n")
 

@@ -71,6 +71,7 @@ class TestResults:
             ("function invoke() error('no luck') end", "ScriptError: script.luau:1: no luck"),
             ("function invoke(ctx) return ctx.nothing.here end", "script.luau:1:"),
             ("rt:output(nil, 'it broke')", "it broke"),
+            ("local input = rt:input()", "script.luau: tool did not call output"),
             ("function invoke() while true do end end", "ScriptLimit"),
             ("function invoke() return function() end end", "function"),
         ],

@@ -251,8 +251,8 @@ def main_source() -> str:
     if it must be requested; ``begin`` is true when an agent starts; ``name``, ``model``, ``state_id``, ``request_id``,
     ``user_id`` and ``trace_id`` are fields of ``ctx.agent`` and ``ctx.runtime``.
 
-    A tool returns a value, an error (or nil) and ``return``, ``output`` or ``nothing``; an agent returns ``run``,
-    ``main``, ``input`` (to be run again with its next input) or ``closed``; a plain script returns its own results.
+    A tool returns a value and an error (or nil); an agent returns ``run``, ``main``, ``input`` (to be run again with
+    its next input) or ``closed``; a plain script returns its own results.
     """
     return "return __enter(...)"
 

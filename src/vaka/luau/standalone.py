@@ -217,8 +217,11 @@ class StandaloneScript:
         """Run the script with ``...`` set to the arguments, and return its results."""
         return await self._drive_script("plain", ScriptIo(), arguments)
 
-    async def run_tool(self, arguments: JSON, ask_caller: AskCaller) -> list[JSON]:
-        """Call the script as a tool and return its result, if it has one; ``ask_caller`` answers each ``input``."""
+    async def run_tool(self, arguments: JSON, ask_caller: AskCaller) -> JSON:
+        """Call the script as a tool and return its result; ``ask_caller`` answers each ``input``.
+
+        Raises ``ScriptError`` for a script that fails or has no result.
+        """
         outputs: list[JSON] = []
 
         async def output(value: JSON, error: str | None) -> None:
@@ -228,10 +231,10 @@ class StandaloneScript:
             return await ask_caller(outputs.pop() if outputs else None)
 
         values = await self._drive_script("tool", ScriptIo(input=input, output=output), [arguments])
-        value, error, source = [*values, None, None, None][:3]
+        value, error = [*values, None, None][:2]
         if error is not None:
             raise ScriptError(str(error))
-        return [] if source == "nothing" else [value]
+        return value
 
     async def run_agent(self, receive_input: ReceiveInput, emit_part: EmitPart) -> None:
         """Run the script as an agent until it has ended or has received the end of input."""

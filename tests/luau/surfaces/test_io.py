@@ -1,7 +1,10 @@
 """Inputs and outputs of tools and agents."""
 
+import pytest
+
 from tests.luau.surfaces.surface_fixtures import AgentConversation, make_services, run_for_error, run_script
 from vaka.core.loop.children.script_journal import ScriptRequest
+from vaka.core.types.errors import ScriptError
 from vaka.core.types.ids import JSON
 from vaka.luau.services import ScriptIo
 
@@ -9,20 +12,24 @@ from vaka.luau.services import ScriptIo
 async def test_a_tool_returns_or_outputs_its_result() -> None:
     tool = "function invoke(ctx, args) {} end"
     for body, values in {
-        "return args.a": [1, None, "return"],
-        "ctx.output(2)": [2, None, "output"],
-        "ctx.output(2) return 3": [3, None, "return"],
-        "ctx.output(2) ctx.output(4) return nil": [4, None, "output"],
-        "": [None, None, "return"],
-        "return false": [False, None, "return"],
+        "return args.a": [1, None],
+        "ctx.output(2)": [2, None],
+        "ctx.output(2) return 3": [3, None],
+        "ctx.output(2) ctx.output(4) return nil": [4, None],
+        "": [None, None],
+        "return false": [False, None],
     }.items():
         assert await run_script(tool.format(body), {"a": 1}, mode="tool") == values
-    assert await run_script("return {invoke = function(_, args) return args.a end}", {"a": 1}, mode="tool") == [
-        1,
-        None,
-        "return",
-    ]
-    assert await run_script("return ctx.input().a", {"a": 1}, mode="tool") == [1, None, "return"]
+    returned = "return {invoke = function(_, args) return args.a end}"
+    assert await run_script(returned, {"a": 1}, mode="tool") == [1, None]
+    assert await run_script("return ctx.input().a", {"a": 1}, mode="tool") == [1, None]
+    assert await run_script("rt:output(nil)", mode="tool") == [None, None]
+
+
+async def test_a_tool_without_a_result_fails() -> None:
+    for script in ("local x = 1", "return nil", "function run(ctx) end"):
+        with pytest.raises(ScriptError, match=r"^script: tool did not call output, returned no value "):
+            await run_script(script, mode="tool")
 
 
 async def test_a_tool_may_ask_for_input() -> None:

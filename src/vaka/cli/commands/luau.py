@@ -194,8 +194,7 @@ async def _run_tool(script: StandaloneScript, input_text: str | None, output: "_
             raise ScriptError("input: stdin has ended")
         return value[0]
 
-    for result in await script.run_tool(arguments, read_more):
-        print_json(result)
+    print_json(await script.run_tool(arguments, read_more))
 
 
 async def _run_agent(script: StandaloneScript, input_text: str | None, output: "_ScriptOutput") -> None:
