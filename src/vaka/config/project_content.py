@@ -20,7 +20,7 @@ from vaka.config.memory_files import (
     memory_folders,
 )
 from vaka.config.settings import ConfigContext, repository_root_of
-from vaka.core.types.struct_signature import UnevaluatedSignature
+from vaka.core.types.keywords import UnevaluatedSignature
 
 if TYPE_CHECKING:
     from importlib.resources.abc import Traversable

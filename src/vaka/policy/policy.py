@@ -33,7 +33,6 @@ from vaka.policy.command_access import (
     name_unsandboxed_rule,
     requested_hosts_of,
 )
-from vaka.policy.covered_paths import CoveredFiles
 from vaka.policy.decision import (
     MODE_DECISIONS,
     AccessKind,
@@ -46,7 +45,6 @@ from vaka.policy.decision import (
     strictest_decision,
 )
 from vaka.policy.grants import SESSION_LAYER, build_narrow_rules, exact_path_rule, format_path, rules_of_grants
-from vaka.policy.large_folders import LARGE_FOLDER_QUESTION, ask_in_large_folders
 from vaka.policy.paths import (
     ANY_CHILD,
     PathPattern,
@@ -75,6 +73,7 @@ from vaka.policy.tool_targets import (
 
 if TYPE_CHECKING:
     from vaka.policy.bash.judge import CommandPolicy
+    from vaka.policy.covered_paths import CoveredFiles
 
 
 _ACCESS_PHRASES: Mapping[AccessKind, str] = {
@@ -249,7 +248,7 @@ class LayeredPolicy:
         """Return whether any tool may change a file: by rules, protection and mode."""
         return self._decide_path(path, edits=True).verdict_on_path
 
-    def may_use_folder(self, path: str, use: FolderUse, search: CoveredFiles | None = None) -> Verdict:
+    def may_use_folder(self, path: str, use: FolderUse, search: "CoveredFiles | None" = None) -> Verdict:
         """Return a question or a denial if rules deny or ask about files of a folder that are used."""
         rules = self._restricting_path_rules(edits=use.writes)
         if use.only_changes:
@@ -261,7 +260,7 @@ class LayeredPolicy:
         if use.destination is not None:
             destination = resolve_links(absolute_path(use.destination, self.cwd, self.home))
             use = use._replace(destination=destination)
-        search = search or CoveredFiles()
+        search = search or _new_search()
         patterns = [pattern for _, pattern in rules]
         found = next(filter(None, (search.find(folder, patterns, use) for folder in folders)), None)
         if found is None:
@@ -340,15 +339,28 @@ class LayeredPolicy:
             command, default, use_profile=self.mode != "dontAsk" and not outside, may_write=local.may_write,
             start=local.cwd, may_read=local._may_command_read, folders=local._folder_rules(),  # noqa: SLF001  # same class
         )  # fmt: skip
-        if decision.decision == "allow" and not judge.is_answered(command, (LARGE_FOLDER_QUESTION,)):
-            denied = self.compiled_path_rules("deny", "", edits=True)  # a rule that denies reading denies changing
-            decision = ask_in_large_folders(decision, denied, self.directories)
+        denied = self.compiled_path_rules("deny", "", edits=True)  # a rule that denies reading denies changing
+        if denied and decision.decision == "allow":
+            decision = self._ask_in_large_folders(decision, judge, command, denied)
         asked = [ruled] if ruled and ruled.decision == "ask" and not judge.is_answered(command, ruled.asks) else []
         if outside:
             decision = name_unsandboxed_rule(decision, self.rules)
             asked += [] if any(part.rule for part in decision.subcommands) else [default]
         asked += [decision, *(self._decide_host(spec, host) for host in hosts)]
         return msgspec.structs.replace(strictest_decision(asked), subcommands=decision.subcommands)
+
+    def _ask_in_large_folders(
+        self,
+        decision: PermissionDecision,
+        judge: "CommandPolicy",
+        command: str,
+        denied: Iterable[tuple[Rule, PathPattern]],
+    ) -> PermissionDecision:
+        from vaka.policy.large_folders import LARGE_FOLDER_QUESTION, ask_in_large_folders  # noqa: PLC0415  # rare
+
+        if judge.is_answered(command, (LARGE_FOLDER_QUESTION,)):
+            return decision
+        return ask_in_large_folders(decision, denied, self.directories)
 
     def _decide_host(self, spec: ToolSpec, host: RequestedHost) -> PermissionDecision:
         """Return the decision on a host that a command asks for; only a rule or a person allows it."""
@@ -364,7 +376,7 @@ class LayeredPolicy:
 
     def _folder_rules(self) -> FolderRules:
         restricted = any(self._restricting_path_rules(edits=edits) for edits in (False, True))
-        may_use = partial(self.may_use_folder, search=CoveredFiles())
+        may_use = partial(self.may_use_folder, search=_new_search())
         return FolderRules(
             self._is_in_workspace, may_use, restricted, None if self.trusted else self._find_git_programs
         )
@@ -596,3 +608,9 @@ def _matches_call(rule: Rule, spec: ToolSpec, arguments: Mapping[str, Any], word
     if rule.match_kind == "words":
         return rule.matches_words(words)
     return rule.domain is not None and bool(host) and rule.domain.covers(host)
+
+
+def _new_search() -> "CoveredFiles":
+    from vaka.policy.covered_paths import CoveredFiles  # noqa: PLC0415  # reads git repositories; most runs do not
+
+    return CoveredFiles()

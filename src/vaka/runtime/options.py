@@ -19,9 +19,9 @@ from vaka.core.ports.store import Store
 from vaka.core.types.context import Compaction
 from vaka.core.types.control import ApprovalScope
 from vaka.core.types.errors import ConfigError
+from vaka.core.types.keywords import UnevaluatedSignature
 from vaka.core.types.limits import Limits
 from vaka.core.types.message import Content, Part, Usage
-from vaka.core.types.struct_signature import UnevaluatedSignature
 from vaka.core.types.tool import SANDBOX_ONLY_RULE
 from vaka.core.types.type_parameters import Out_co
 from vaka.policy.decision import Mode

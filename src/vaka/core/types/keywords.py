@@ -1,9 +1,12 @@
-"""Unknown keyword arguments, reported with the name that was probably meant."""
+"""Keyword arguments: their signatures, and errors for unknown ones with the name that was probably meant."""
 
 import functools
+import inspect
 from collections.abc import Callable, Iterable
 from difflib import get_close_matches
 from typing import Any, ParamSpec, TypeVar
+
+import msgspec
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -14,6 +17,34 @@ class Unset:
 
     def __repr__(self) -> str:
         return "..."
+
+
+class UnevaluatedSignature(msgspec.StructMeta):
+    """The metaclass of structs of keyword arguments whose fields have types that are not imported at run time.
+
+    msgspec evaluates all annotations for a signature, so ``help`` and ``inspect.signature`` would raise ``NameError``.
+    """
+
+    @property
+    def __signature__(self) -> inspect.Signature:
+        kinds = {
+            name: kind
+            for base in reversed(self.__mro__)
+            for name, kind in vars(base).get("__annotations__", {}).items()
+        }
+        required = len(self.__struct_fields__) - len(self.__struct_defaults__)
+        defaults = (*[msgspec.NODEFAULT] * required, *self.__struct_defaults__)
+        return inspect.Signature(
+            [
+                inspect.Parameter(
+                    name,
+                    inspect.Parameter.KEYWORD_ONLY,
+                    default=inspect.Parameter.empty if default is msgspec.NODEFAULT else default,
+                    annotation=kinds[name],
+                )
+                for name, default in zip(self.__struct_fields__, defaults, strict=True)
+            ]
+        )
 
 
 def unknown_keyword_error(function: str, name: str, known: Iterable[str]) -> TypeError:

@@ -13,7 +13,6 @@ from vaka.core.types.errors import InvalidInput
 from vaka.core.types.ids import JSON
 from vaka.core.types.message import Part, ToolResult
 from vaka.core.types.tool import InvalidArguments, ParsedArguments, ToolSpec
-from vaka.tools.validate import suggest_name
 
 TOOLS: dict[str, str] = {
     "AskUserQuestion": "vaka.tools.builtin.conversation:ask_user_question",
@@ -127,6 +126,8 @@ def _resolve_name(name: str) -> str:
 
 
 def _unknown_tool_error(name: str) -> InvalidInput:
+    from vaka.tools.validate import suggest_name  # noqa: PLC0415  # only for this error
+
     return InvalidInput(
         f"there is no built-in tool {name!r}{suggest_name(name, TOOLS)}; there are {', '.join(sorted(TOOLS))}"
     )
