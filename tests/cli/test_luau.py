@@ -301,10 +301,16 @@ def test_a_script_without_a_model_gets_an_error_and_an_untrusted_one_opens_no_fi
     model = shell.write_script(say_line("secret"))
     shell.write_file("a.luau", "print(rt:generate('x', 'Hello?')) print(pcall(ctx.generate, 'default', 'Hello?'))")
     done = shell.vaka("luau", "a.luau")
-    assert done.out.startswith("nil\tgenerator not configured\nfalse\t")
-    assert "there is no model 'default'; give one with --model" in done.out
+    assert done.out.startswith("nil\tgenerator not configured: no --model was given, and model 'x' is not known; ")
+    assert "there is no model 'default'; give one with --model NAME\n" in done.out
     shell.write_file("b.luau", f"print(rt:generate('{model}', 'Hello?'))")
-    assert shell.vaka("luau", "b.luau", "--untrusted").out == "nil\tgenerator not configured\n"
+    assert shell.vaka("luau", "b.luau", "--untrusted").out == (
+        f"nil\tgenerator not configured: this script may ask the model 'default' only, not '{model}', because it is "
+        f"confined; give that model with --model {model} and ask 'default', or run the script with --trusted\n"
+    )
+    shell.write_file("c.luau", "print(rt:generate('default', 'Hello?'))")
+    assert shell.vaka("luau", "c.luau", "--untrusted", "--model", model).out == "secret\tnil\n"
+    assert shell.vaka("luau", "b.luau", "--trusted").out == "secret\tnil\n"
 
 
 def test_a_profile_prints_timings(shell: Shell) -> None:

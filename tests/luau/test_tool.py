@@ -138,12 +138,19 @@ class TestDefinition:
 
     async def test_an_untrusted_script_may_ask_only_its_own_model(self) -> None:
         script = """ function invoke(ctx)
-            return { ctx.generate("default", "Who?"), select(2, pcall(ctx.generate, "scripted:/etc/passwd", "Who?")) }
+            local _, raised = pcall(ctx.generate, "scripted:/etc/passwd", "Who?")
+            return { ctx.generate("default", "Who?"), raised, select(2, rt:generate("other", "Who?")) }
         end"""
         model = ScriptedModel(call("script"), say("done"), agents={"script": [say("me")]})
         result = await run_tool_once(script, model=model, trusted=False)
         assert result.value[0] == "me"
-        assert "may ask the model 'default' only" in result.value[1]
+        reason = (
+            "this script may ask the model 'default' only, not {!r}, because it is confined; scripts are trusted with "
+        )
+        assert reason.format("scripted:/etc/passwd") in result.value[1]
+        assert result.value[2].startswith(
+            "generator not configured: " + reason.format("other") + "trusted=True in Python"
+        )
 
     async def test_a_library_can_read_and_write_the_state(self, tmp_path: Path) -> None:
         lib = b"return function(ctx) ctx.agent.state.seen = 1 return ctx.agent.state.seen end"

@@ -145,6 +145,15 @@ def unavailable_function(name: str, why: str) -> HostFunction:
     return HostFunction(raise_unavailable)
 
 
+def _refuse_model(function: str, verb: str, name: JSON) -> ScriptError:
+    """Return the error for a model that an untrusted script must not name, and how the script becomes trusted."""
+    return ScriptError(
+        f"{function} is not available here: this script may {verb} the model 'default' only, not {name!r}, because it "
+        f"is confined; scripts are trusted with trusted=True in Python, after `vaka trust` for a folder of "
+        f"definitions, and with --add-dir FOLDER for files outside of the project"
+    )
+
+
 class ScriptRunner(Protocol):
     """Opens scripts in a VM of some process."""
 
@@ -207,13 +216,13 @@ class ScriptServices:
         def find_own_model(name: str) -> Model:
             model = self.find_model("default")
             if name not in ("default", model.name):
-                raise ScriptError(f"generate: this script may ask the model 'default' only, not {name!r}")
+                raise _refuse_model("generate", "ask", name)
             return model
 
         def find_agent(name: str, config: JSON) -> Tool | None:
             model = config["model"] if hasattr(config, "keys") and "model" in config else None
             if model not in (None, "default"):
-                raise ScriptError(f"create_agent: this script may name the model 'default' only, not {model!r}")
+                raise _refuse_model("create_agent", "name", model)
             return self.find_agent(name, config)
 
         return replace(self, find_model=find_own_model, find_agent=find_agent, transformers={})

@@ -289,9 +289,9 @@ async def test_a_stream_that_fails_returns_an_error() -> None:
 @pytest.mark.parametrize(
     ("call", "why"),
     [
-        ("generate('m', 'x')", "generator not configured"),
-        ("generate('m', {messages = {}})", "generator not configured"),
-        ("generate_with_context('m', {messages = {}})", "generator not configured"),
+        ("generate('m', 'x')", "generator not configured: there is no model 'm'"),
+        ("generate('m', {messages = {}})", "generator not configured: there is no model 'm'"),
+        ("generate_with_context('m', {messages = {}})", "generator not configured: there is no model 'm'"),
         ("generate('', 'x')", "model is required"),
         ("generate(nil, 'x')", "model is required"),
         ("generate(1, 'x')", "model is required"),

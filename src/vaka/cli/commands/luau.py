@@ -271,8 +271,14 @@ def _model_finder(models: ModelRegistry, default: str | None, *, trusted: bool) 
 
     def find(name: str) -> Model:
         wanted = default if default and name == "default" else name
-        if wanted == "default" or (not trusted and wanted != default):
-            raise ScriptError(f"generate is not available here: there is no model {name!r}; give one with --model")
+        if not trusted and wanted not in ("default", default):
+            raise ScriptError(
+                f"generate is not available here: this script may ask the model 'default' only, not {name!r}, because "
+                f"it is confined; give that model with --model {name} and ask 'default', or run the script with "
+                f"--trusted"
+            )
+        if wanted == "default":
+            raise ScriptError("generate is not available here: there is no model 'default'; give one with --model NAME")
         try:
             return models.find(wanted)
         except ConfigError as error:
