@@ -76,21 +76,24 @@ def test_an_agent_finds_a_bug_fixes_it_and_runs_the_tests(repository: Shell) -> 
     assert repository.vaka("sessions", "verify", "s").code == 0
 
 
-def test_git_does_not_see_the_mounts_of_protected_paths(repository: Shell) -> None:
+def test_git_sees_neither_mounts_of_protected_paths_nor_what_a_command_created_there(repository: Shell) -> None:
     repository.write_file("attack.sh", "echo x > vaka.toml || mkdir vaka.toml/x || rm -rf .mcp.json || mv .envrc other")
     commit = (
         "git add -A; git -c user.name=k -c user.email=k@example.org commit -qm more; git show --name-only --format="
     )
+    removed = "until [ ! -e vaka.toml ]; do sleep 0.01; done"
     write_answers(
         repository,
-        call_line("Bash", command=f"bash attack.sh 2> said; git status --short; {commit}"),
+        call_line("Bash", command=f"bash attack.sh 2> said; {removed}; git status --short; {commit}"),
         say_line("Done."),
     )
     assert (
         run_in_repository(repository, "Commit it.", "--permission-mode", "bypassPermissions", "--sandbox", "on").code
         == 0
     )
-    assert text(tool_results(repository)[0]) == "?? attack.sh\n?? said\nattack.sh\nsaid\n[exit code 0]"
+    output, note, *_ = text(tool_results(repository)[0]).split("\n[")
+    assert output == "?? attack.sh\n?? said\nattack.sh\nsaid"
+    assert note.startswith(f"{repository.folder}/vaka.toml appeared while the command ran and was moved to ")
     assert sorted(path.name for path in repository.folder.iterdir()) == [
         ".git", "attack.sh", "calc.py", "said", "test_calc.py",
     ]  # fmt: skip

@@ -187,15 +187,16 @@ async def test_commands_cannot_change_what_the_rules_forbid_to_edit(tmp_path: Pa
 
 
 async def test_a_file_that_a_tool_creates_is_not_taken_for_one_of_a_running_command(tmp_path: Path) -> None:
+    (tmp_path / "plant.py").write_text("import os\nos.mkdir('.vscode')\nos.mkdir('.idea')\n")
     background = call("Bash", command="touch up; sleep 600", run_in_background=True)
-    wait = bash_call("until [ -e up ]; do sleep 0.01; done; mkdir .vscode .idea; true")
+    wait = bash_call("until [ -e up ]; do sleep 0.01; done; python3 plant.py")
     write = call("Write", file_path=".github/workflows/ci.yml", content="{}")
     started, planted, written = await run_tools(background, wait, write, cwd=str(tmp_path), sandbox="on")
     assert not started.failed
     assert not written.failed, written.text
     assert planted.text.count("appeared while the command ran") == 2
     assert "create them with Write, for which a person is asked" in planted.text
-    assert sorted(path.name for path in tmp_path.rglob("*")) == [".github", "ci.yml", "up", "workflows"]
+    assert sorted(path.name for path in tmp_path.rglob("*")) == [".github", "ci.yml", "plant.py", "up", "workflows"]
 
 
 async def test_a_rule_stored_for_the_project_is_not_taken_for_a_file_of_a_running_command(
