@@ -21,7 +21,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 from pathlib import Path
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias, cast
 
 ROOT = Path(__file__).parent.parent
 PACKAGES = ("core", "policy", "stores", "server")
@@ -78,7 +78,7 @@ def _list_code(node: ast.AST) -> Iterator[ast.AST]:
     for name, value in ast.iter_fields(node):
         if name in ("annotation", "returns", "type_params"):
             continue
-        for child in value if isinstance(value, list) else [value]:
+        for child in cast("Sequence[object]", value) if isinstance(value, list) else [value]:
             if not isinstance(child, ast.AST) or isinstance(child, ast.JoinedStr | ast.Assert):
                 continue
             if isinstance(child, ast.If) and "TYPE_CHECKING" in ast.dump(child.test):

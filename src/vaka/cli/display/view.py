@@ -5,7 +5,7 @@ Everything comes from the events of the session, so a second terminal, and a lat
 
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, cast
 
@@ -52,7 +52,7 @@ def refused_hosts(result: ToolResult) -> list[str]:
     """Return what a person reads about the hosts that the sandbox has refused to a command."""
     value: Any = result.value
     entries: Any = cast("dict[str, Any]", value).get("refused_hosts") if isinstance(value, dict) else None
-    return [_refused_host(entry) for entry in cast("list[Any]", entries)] if isinstance(entries, list) else []
+    return [_refused_host(entry) for entry in cast("Sequence[Any]", entries)] if isinstance(entries, list) else []
 
 
 def _refused_host(given: Any) -> str:

@@ -52,6 +52,10 @@ def _format_second(seconds: int) -> str:
     return datetime.fromtimestamp(seconds, UTC).replace(tzinfo=None).isoformat()
 
 
+def _use_no_files(_tool: Tool, _arguments: Mapping[str, Any]) -> FileUse | None:
+    return None
+
+
 class Env:
     """The services of the runtime that all turns share."""
 
@@ -65,7 +69,7 @@ class Env:
         """What the owners of sessions with a running turn have allowed for all their sessions."""
         self.make_world: Callable[[], World] = World
         """Creates ``world`` on first use."""
-        self.find_file_use: Callable[[Tool, Mapping[str, Any]], FileUse | None] = lambda *_: None
+        self.find_file_use: Callable[[Tool, Mapping[str, Any]], FileUse | None] = _use_no_files
         """Returns which files a call with these arguments uses; ``None`` when it may run beside any other."""
         self.stray_tasks: set[asyncio.Task[Any]] = set()
         """Tasks of tools that did not end within the grace period of their cancellation."""

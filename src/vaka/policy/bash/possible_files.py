@@ -261,7 +261,7 @@ class PossibleFiles:
         """Return the values that a program prints which changes the text of a path."""
         name = base_name(words[0].guess or "") if words else ""
         if name == "mktemp":
-            return [("/tmp/mktemp.XXXXXXXXXX",)]  # noqa: S108  # a new name
+            return [("/tmp/mktemp.XXXXXXXXXX",)]  # noqa: S108  # nosec B108  # a new name
         if name == "git" and [word.value for word in words[1:]] == ["rev-parse", "--show-toplevel"]:
             return [(find_repository(self._script.start_folder) or None,)] if self._script.start_folder else [(None,)]
         change = _PATH_PROGRAMS.get(name)
