@@ -331,6 +331,66 @@ async def test_a_runtime_that_closes_ends_next() -> None:
         await waiting
 
 
+async def test_a_state_that_is_destroyed_ends_next() -> None:
+    async with runtime() as rt:
+        genx = GenxRuntime(rt, agents=[agent(ScriptedModel(say("One.")))])
+        assistant = await genx.new_agent("assistant", state_id="s")
+        await assistant.run_until_eof("Hi.")
+        other = await GenxRuntime(rt, agents=[assistant.definition]).restore_agent("s")
+        waiting = asyncio.create_task(assistant.next())
+        for _ in range(20):
+            await asyncio.sleep(0)
+        assert not waiting.done()
+        await genx.destroy_state("s", archive=True)
+        for following in (waiting, assistant.next(), other.next(), assistant.input("Still there?")):
+            with pytest.raises(Closed, match="agent: closed; its state was destroyed"):
+                await following
+        restored = await genx.restore_agent("s")
+        await restored.close(archive=False)
+        assert (await restored.next()).type == "closed"
+
+
+async def test_a_round_that_cannot_be_continued_raises_from_every_next() -> None:
+    store = MemoryStore()
+    async with runtime(store) as here, runtime(store.open_handle()) as there:
+        assistant = await start(here, stall())
+        await assistant.input("Go.")
+        restored = await GenxRuntime(there, agents=[agent(ScriptedModel(say("Other.")))]).restore_agent("s")
+        for _ in range(2):
+            with pytest.raises(Busy):
+                await restored.next()
+        with pytest.raises(InvalidInput, match="empty"):
+            await restored.input("")
+        with pytest.raises(Busy):
+            await restored.next()
+        await assistant.interrupt()
+        assert types(await assistant.run_until_eof()) == ["interrupted"]
+        assert types(await restored.run_until_eof()) == ["interrupted"]
+
+
+async def test_a_round_that_ended_elsewhere_gives_its_last_events() -> None:
+    async with runtime(ask="suspend", ask_for=["look"]) as rt:
+        assistant = await start(rt, call("look", at="it"), say("Done."))
+        with pytest.raises(Suspended):
+            await assistant.run_until_eof("Go.")
+        [pending] = await rt.decisions()
+        await rt.resolve(pending.id, "approve")
+        await (await rt.open(assistant.definition, id="s")).resume().wait()
+        rest = await assistant.run_until_eof()
+        assert types(rest) == ["tool_start", "tool_done", "chunk", "eof"]
+        assert text_of_chunks(rest) == "Done."
+
+
+async def test_an_interrupt_stops_the_round_of_an_input_that_has_not_returned() -> None:
+    async with runtime() as rt:
+        assistant = await start(rt, stall())
+        begun = asyncio.create_task(assistant.input("Go."))
+        await asyncio.sleep(0)
+        await assistant.interrupt()
+        assert begun.done()
+        assert types(await assistant.run_until_eof()) == ["interrupted"]
+
+
 async def test_closing_an_agent_whose_round_waits_for_a_person_keeps_the_question() -> None:
     async with runtime(ask="suspend", ask_for=["look"]) as rt:
         assistant = await start(rt, call("look", at="it"), say("Done."))

@@ -1,8 +1,10 @@
 """The GenX runtime: definitions, states and agents under the names that GenX programs use."""
 
+import asyncio
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
+from weakref import WeakValueDictionary
 
 import msgspec
 
@@ -31,6 +33,7 @@ from vaka.runtime.genx_state import (
     state_class_of,
 )
 from vaka.runtime.runtime import Runtime
+from vaka.runtime.session import Session
 from vaka.views.genx import path_of_state_id, state_id_of
 from vaka.views.genx_import import LogEntry
 from vaka.views.genx_state import MemoryOptions, StateDocument, StateType
@@ -114,6 +117,8 @@ class GenxRuntime:
         )
         self._definitions = _load(definitions, self._sources)
         self._builder = DefinitionBuilder(self._definitions, self._sources)
+        self._destructions: WeakValueDictionary[str, asyncio.Event] = WeakValueDictionary()
+        """By its id, what ends the waiting agents of a state that is destroyed."""
 
     async def get_tool(self, name: str) -> ToolLike:
         """Return a tool that an ``Agent`` takes. Raises ``DefinitionError`` for an unknown name."""
@@ -167,7 +172,7 @@ class GenxRuntime:
         """
         built, definition = self._find_agent(agent)
         state = await self._create_state(built, parent_state_id, state_id)
-        return GenxAgent(self, await self.runtime.open(built, id=state.id), definition, state)
+        return self._open_agent(await self.runtime.open(built, id=state.id), definition, state)
 
     async def restore_agent(self, state_id: str) -> GenxAgent:
         """Return the agent of a state, which goes on where the log ends. An archived state is imported first.
@@ -189,7 +194,7 @@ class GenxRuntime:
                 f"{kind.state_type}"
             )
         restored = kind(self.runtime, await self.runtime.open(built, id=session), (), built.name, state.parent_state_id)
-        agent = GenxAgent(self, await self.runtime.open(built, id=session), definition, restored)
+        agent = self._open_agent(await self.runtime.open(built, id=session), definition, restored)
         await agent.restore()
         return agent
 
@@ -237,6 +242,8 @@ class GenxRuntime:
         document = msgspec.to_builtins(await state.to_document()) if archive else None
         await values.put(key, document)
         await self.runtime.store.sessions.delete(SessionId(session))
+        if (destroyed := self._destructions.pop(session, None)) is not None:
+            destroyed.set()
 
     async def export_state(self, state_id: str) -> StateDocument:
         """Return a state as a document. Raises ``NotFound``."""
@@ -262,6 +269,10 @@ class GenxRuntime:
         state = await self.get_state(id)
         assert state is not None  # noqa: S101  # it was written
         return state
+
+    def _open_agent(self, session: Session[Any], definition: Any, state: AgentState) -> GenxAgent:
+        destroyed = self._destructions.setdefault(session.id, asyncio.Event())
+        return GenxAgent(self, session, definition, state, destroyed)
 
     def _find_agent(self, agent: "Agent[Any, Any] | AgentDefinition | str") -> tuple[Agent[Any, Any], Any]:
         """Return an agent, and its definition."""

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from vaka.runtime.genx import GenxRuntime
 
 CLOSED_MESSAGE = "agent: closed"
+DESTROYED_MESSAGE = f"{CLOSED_MESSAGE}; its state was destroyed"
 Contents: TypeAlias = str | Blob | Part | Sequence[str | Blob | Part]
 """The parts of an input: text, bytes of a media type, or parts of ``vaka.content``."""
 
@@ -61,15 +62,23 @@ def _tools_that_are_agents(agents: Iterable[Agent[Any, Any]]) -> set[str]:
 class GenxAgent:
     """An agent as GenX programs use it: give it an ``input``, and ask for the ``next`` event until ``eof``.
 
-    ``next`` blocks until something happens; after ``eof`` until the next ``input``. After ``closed`` each ``next``
-    returns that same event, and after ``interrupted`` until a new ``input``. It holds no conversation: that is in the
-    log of the session, whose id is the ``state_id``.
+    ``next`` blocks until something happens: before the first ``input``, after ``eof`` and after a failed round until
+    the next ``input``. After ``closed`` each ``next`` returns that same event, and after ``interrupted`` until a new
+    ``input``. When no input can follow, because the state was destroyed or the runtime closed, ``next`` raises
+    ``Closed``. It holds no conversation: that is in the log of the session, whose id is the ``state_id``.
     """
 
-    def __init__(self, runtime: "GenxRuntime", session: Session[Any], definition: Any, state: AgentState) -> None:
+    def __init__(
+        self,
+        runtime: "GenxRuntime",
+        session: Session[Any],
+        definition: Any,
+        state: AgentState,
+        destroyed: asyncio.Event,
+    ) -> None:
         """Use ``GenxRuntime.new_agent`` or ``restore_agent``, which read what the log has."""
         self._genx, self._runtime, self._session = runtime, runtime.runtime, session
-        self._definition, self._state = definition, state
+        self._definition, self._state, self._destroyed = definition, state, destroyed
         agents = find_agents(session.agent).values()
         self._routers = {agent.name for agent in agents if isinstance(agent, MatchAgent)}
         self._agent_tools = _tools_that_are_agents(agents)
@@ -77,6 +86,8 @@ class GenxAgent:
         self._events: deque[AgentEvent | RoundFailure] = deque()
         self._round: tuple[TurnReader, TurnCollector] | None = None
         self._has_unfinished_turn = False
+        self._last_seq = 0
+        """The last stored event that the projection has read."""
         self._reading: asyncio.Task[None] | None = None
         self._changed: asyncio.Future[None] | None = None
         self._last: AgentEvent | None = None
@@ -121,6 +132,7 @@ class GenxAgent:
             self._has_unfinished_turn = True
             for event in await self._session.last_turn():
                 self._projection.feed(event)
+                self._last_seq = event.seq
 
     async def input(self, contents: Contents) -> None:
         """Give the agent an input; the round begins at once. A round that runs is interrupted first.
@@ -133,10 +145,8 @@ class GenxAgent:
             if self._round is not None:
                 await self._end_round("a new input")
                 self._require_open()
-            if await self._runtime.store.sessions.find(self._session.id) is None:
-                raise Closed(f"{CLOSED_MESSAGE}; its state was destroyed")
-            self._has_unfinished_turn = False
-            reader, collector = self._round = await self._session.open_turn(content, "interrupt")
+            await self._require_state()
+            reader, collector = self._round = await self._open_turn(content)
             await reader.__aenter__()
             self._forget_interrupt()
             self._wake()
@@ -144,15 +154,19 @@ class GenxAgent:
                 await self._advance()
 
     async def interrupt(self) -> None:
-        """Stop the running round; ``next`` then returns ``interrupted``. Without a round nothing happens."""
-        if self._round is not None or self._has_unfinished_turn:
-            await self._session.interrupt()
+        """Stop the running round; ``next`` then returns ``interrupted``. Without a round nothing happens.
+
+        The round of an ``input`` that has not returned yet is stopped when it has begun.
+        """
+        async with self._input_lock:
+            if self._round is not None or self._has_unfinished_turn:
+                await self._session.interrupt()
 
     async def next(self) -> AgentEvent:
         """Return the next event. Raises ``TurnError`` for a round without an answer; a new input may follow it.
 
         Raises ``Suspended`` when only the decision of a person can continue the round; the ``next`` after the decision
-        continues it.
+        continues it. Raises ``Closed`` when there can be no more input: the state was destroyed, or the runtime closed.
         """
         while True:
             if self._error is not None:
@@ -230,6 +244,20 @@ class GenxAgent:
         elif not info.turn and not info.inputs:  # an unfinished turn stays as it is, to be continued
             await self._session.close(str(error or ""))
 
+    async def _require_state(self) -> None:
+        if self._destroyed.is_set() or await self._runtime.store.sessions.find(self._session.id) is None:
+            raise Closed(DESTROYED_MESSAGE)
+
+    async def _open_turn(self, content: Content) -> tuple[TurnReader, TurnCollector]:
+        """Store an input in place of an unfinished turn, which stays unfinished if this fails."""
+        unfinished, self._has_unfinished_turn = self._has_unfinished_turn, False
+        try:
+            return await self._session.open_turn(content, "interrupt")
+        except BaseException:
+            self._has_unfinished_turn = unfinished
+            self._wake()
+            raise
+
     def _require_open(self) -> None:
         known = (self._closed_event, self._last, *self._events)
         if any(isinstance(event, AgentEvent) and event.type == AgentEventType.CLOSED for event in known):
@@ -248,15 +276,21 @@ class GenxAgent:
         return event
 
     async def _wait_for_input(self) -> None:
-        """Return after an input or a close. Raises ``Closed`` when the runtime is closed."""
-        closing = asyncio.create_task(self._runtime.hub.closed.wait())
+        """Return after a change, such as an input. Raises ``Closed`` when there can be no input."""
+        closed = self._runtime.hub.closed
+        waited: list[asyncio.Future[Any]] = [self._next_change()]
+        waited += [asyncio.create_task(end.wait()) for end in (closed, self._destroyed)]
         try:
-            waited: list[asyncio.Future[Any]] = [self._next_change(), closing]
+            if not closed.is_set():  # the store of a closed runtime is closed, too
+                await self._require_state()
             await asyncio.wait(waited, return_when=asyncio.FIRST_COMPLETED)
         finally:
-            closing.cancel()
-        if self._runtime.hub.closed.is_set():
+            for task in waited[1:]:
+                task.cancel()
+        if closed.is_set():
             raise Closed("the runtime is closed")
+        if self._destroyed.is_set() and self._closed_event is None:
+            raise Closed(DESTROYED_MESSAGE)
 
     async def _advance(self) -> None:
         """Read the next events of the round; several callers may wait for the same read."""
@@ -275,23 +309,28 @@ class GenxAgent:
             return
         reader, collector = current
         try:
-            for event in await reader.next_batch():
-                self._events += self._projection.feed(await _restore_blobs(self._runtime.store.blobs, event))
+            await self._show(await reader.next_batch())
         except BaseException as error:
-            self._has_unfinished_turn = isinstance(error, VakaError)
+            self._has_unfinished_turn = isinstance(error, Exception)
             await self._leave(current)
             raise
         if collector.ended:
             await self._leave(current)
 
     async def _open_unfinished_turn(self) -> tuple[TurnReader, TurnCollector] | None:
+        reader, collector = await self._session.open_unfinished_turn()  # when this fails, the turn stays unfinished
         self._has_unfinished_turn = False
-        reader, collector = await self._session.open_unfinished_turn()
-        if reader is None:
+        if reader is None:  # another session handle or process has ended the turn
+            await self._show([event for event in await self._session.last_turn() if event.seq > self._last_seq])
             return None
         await reader.__aenter__()
         self._round = (reader, collector)
         return self._round
+
+    async def _show(self, events: Iterable[Event]) -> None:
+        for event in events:
+            self._events += self._projection.feed(await _restore_blobs(self._runtime.store.blobs, event))
+            self._last_seq = max(self._last_seq, event.seq)
 
     async def _leave(self, current: tuple[TurnReader, TurnCollector]) -> None:
         if self._round is current:
