@@ -16,8 +16,9 @@ from vaka.core.ports.store import PendingDecision
 from vaka.core.session.index_rows import find_asked_decisions
 from vaka.core.types import progress
 from vaka.core.types.control import RunSettings
-from vaka.core.types.errors import InvalidInput, NotFound, Suspended, TurnError, VakaError
+from vaka.core.types.errors import Busy, InvalidInput, NotFound, Suspended, TurnError, VakaError
 from vaka.core.types.event import Event
+from vaka.core.types.ids import SessionId
 from vaka.core.types.message import Text, ToolResult
 from vaka.core.types.tool import ToolSpec
 from vaka.mcp.server import Report, ToolOutcome, ToolRun
@@ -93,26 +94,48 @@ class ServedTurns:
     ) -> "ToolOutcome | Response":  # fmt: skip
         """Run a turn; return its response, or the decisions it waits for. Raises ``TurnError``.
 
-        A turn that waits goes on in the background as soon as it can.
+        A turn that waits goes on in the background as soon as it can. While another process runs one, this waits.
         """
-        lines, pending = _ProgressLines(run, self._hint), PendingDecisions()
         async with self._one_at_a_time(session.id):
-            try:
-                async with stream() as turn:
-                    async for event in turn:
-                        take(event)
-                        for line in lines.take(event):
-                            await report(line)
-                        pending.note(event)
-                        if pending.is_waiting_after(event.data) and (rows := await self._open_rows(session, pending)):
-                            return ToolOutcome(session=session.id, decisions=rows, seen=lines.seen)
-                    return turn.response
-            except Suspended as suspended:
-                rows = tuple(row for row in await self.runtime.decisions(session.id) if row.id in suspended.decisions)
-                return ToolOutcome(session=session.id, decisions=rows, seen=lines.seen)
-            except asyncio.CancelledError:
-                self._stop_later(session, run.key, started=lines.started)
-                raise
+            while True:
+                try:
+                    return await self._run_turn(session, stream, run, report, take)
+                except Busy:
+                    if rows := await self.runtime.decisions(session.id):
+                        return ToolOutcome(session=session.id, decisions=tuple(rows), seen=run.seen)
+                    await self._wait_for_events(session.id)
+
+    async def _run_turn(
+        self,
+        session: Session,
+        stream: Callable[[], TurnStream],
+        run: ToolRun,
+        report: Report,
+        take: Callable[[Event], None],
+    ) -> "ToolOutcome | Response":
+        lines, pending = _ProgressLines(run, self._hint), PendingDecisions()
+        try:
+            async with stream() as turn:
+                async for event in turn:
+                    take(event)
+                    for line in lines.take(event):
+                        await report(line)
+                    pending.note(event)
+                    if pending.is_waiting_after(event.data) and (rows := await self._open_rows(session, pending)):
+                        return ToolOutcome(session=session.id, decisions=rows, seen=lines.seen)
+                return turn.response
+        except Suspended as suspended:
+            rows = tuple(row for row in await self.runtime.decisions(session.id) if row.id in suspended.decisions)
+            return ToolOutcome(session=session.id, decisions=rows, seen=lines.seen)
+        except asyncio.CancelledError:
+            self._stop_later(session, run.key, started=lines.started)
+            raise
+
+    async def _wait_for_events(self, session: SessionId) -> None:
+        info = await self.runtime.store.sessions.find(session)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(1.0):  # a writer that dies sends no notification
+                await self.runtime.store.events.wait(session, after=info.head if info else 0)
 
     async def _open_rows(self, session: Session, pending: PendingDecisions) -> tuple[PendingDecision, ...]:
         """Return the decisions that a turn waits for and that are still open; one that suspends itself is not asked."""
