@@ -48,7 +48,7 @@ class Workshop:
         made = [call("Bash", command=one) if isinstance(one, str) else call(one[0], **one[1]) for one in commands]
         async with self.runtime(*made, say("done")) as rt:
             await (await rt.open(id="s")).run("Go.")
-        return await self.head()
+            return str(len([event async for event in rt.store.events.read(SessionId("s"))]))
 
     async def head(self) -> str:
         return str(len(await read_log(self.store, "s")))
@@ -284,6 +284,11 @@ async def test_without_snapshots_the_commands_are_counted(workshop: Workshop) ->
     assert await workshop.preview() == FileRewind(ran=1, commands=1)
 
 
+async def test_calls_that_ran_no_command_are_not_counted(workshop: Workshop) -> None:
+    await workshop.run(("Bash", {"command": "touch x", "shell": "zsh"}), ("Bash", {"command": "ls", "workdir": "none"}))
+    assert await workshop.preview() == FileRewind()
+
+
 async def test_names_that_are_not_utf_8_and_files_in_an_inner_repository_are_restored(workshop: Workshop) -> None:
     odd = os.fsdecode(b"caf\xe9\n*")
     inner = workshop.folder / "inner"
@@ -306,12 +311,8 @@ async def test_a_repository_that_a_command_makes_or_removes_is_named(workshop: W
     assert {"inner", "other"} <= set((await workshop.preview()).lost)
 
 
-async def test_the_changes_of_a_killed_process_are_restored(tmp_path: Path) -> None:
-    """The process is killed while its command runs; another one takes its turn back."""
-    folder, database = tmp_path / "work", f"sqlite:///{tmp_path}/vaka.db"
-    folder.mkdir()
-    shop = Workshop(folder, store=database)
-    shop.write({"a.txt": "old\n"})
+def kill_in_a_command(folder: Path, database: str) -> None:
+    """Run a session in another process and kill it while its command runs."""
     script = f"""
 import asyncio, vaka
 from vaka.testing.models import ScriptedModel, call, calls, say
@@ -330,7 +331,22 @@ asyncio.run(main())
         os.sched_yield()
     killed.kill()
     killed.wait()
-    records = records_folder()
+
+
+@pytest.fixture
+def killed_shop(tmp_path: Path) -> Workshop:
+    """A folder with a command that ran when its process was killed."""
+    folder, database = tmp_path / "work", f"sqlite:///{tmp_path}/vaka.db"
+    folder.mkdir()
+    shop = Workshop(folder, store=database)
+    shop.write({"a.txt": "old\n"})
+    kill_in_a_command(folder, database)
+    return shop
+
+
+async def test_the_changes_of_a_killed_process_are_restored(killed_shop: Workshop) -> None:
+    """Another process takes the turn back."""
+    shop, records = killed_shop, records_folder()
     records.rename(records.with_name("away"))
     async with shop.runtime() as rt:
         looked = await rt.files_back("s", "1")
@@ -342,6 +358,44 @@ asyncio.run(main())
         assert (await rt.files_back("s", "1")).restored == ("a.txt",)
         await rt.rewind("s", "1", files=True, interrupt=True)
     assert shop.read() == {"a.txt": "old\n"}
+
+
+async def test_a_restore_of_changes_by_a_killed_process_is_not_taken_for_a_change(killed_shop: Workshop) -> None:
+    async with killed_shop.runtime() as rt:
+        await rt.rewind("s", "1", files=True, interrupt=True)
+        assert (await rt.file_changes("s")).files == ()
+        assert (await rt.files_back("s", "1")).restored == ()
+    await killed_shop.run("touch later")  # its record is not compared with the begin of the killed command
+    async with killed_shop.runtime() as rt:
+        assert [one.path for one in (await rt.file_changes("s")).files] == ["later"]
+        await rt.rewind("s", "1", files=True)
+        assert killed_shop.read() == {"a.txt": "old\n"}
+
+
+async def test_changes_after_those_of_a_killed_process_are_restored_with_them(killed_shop: Workshop) -> None:
+    async with killed_shop.runtime() as rt:
+        await rt.rewind("s", "1", interrupt=True)
+    edit = {"file_path": "a.txt", "old_string": "new", "new_string": "newer"}
+    await killed_shop.run(("Read", {"file_path": "a.txt"}), ("Edit", edit), "touch later")
+    async with killed_shop.runtime() as rt:
+        found = (await rt.file_changes("s")).files
+        assert [(one.path, one.before, one.now, one.is_shared) for one in found] == [
+            ("a.txt", b"old\n", b"newer\n", False),
+            ("made", None, b"", False),
+            ("later", None, b"", False),
+        ]
+        await rt.rewind("s", "1", files=True)
+    assert killed_shop.read() == {"a.txt": "old\n"}
+
+
+async def test_a_runtime_that_records_no_commands_says_what_it_cannot_restore(killed_shop: Workshop) -> None:
+    killed_shop.options["snapshots"] = False
+    async with killed_shop.runtime() as rt:
+        looked = await rt.files_back("s", "1")
+        assert (looked.restored, looked.commands) == ((), 1)
+        assert "commands are not recorded here" in looked.reasons[0]
+        await rt.rewind("s", "1", files=True, interrupt=True)
+    assert killed_shop.read() == {"a.txt": "new\n", "made": ""}
 
 
 async def test_changes_while_a_command_runs_in_the_background_are_named_and_need_force(workshop: Workshop) -> None:

@@ -67,6 +67,8 @@ class CommandRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     """Their number, which may be larger."""
     reasons: tuple[str, ...] = ()
     """Why folders are not recorded."""
+    killed: bool = False
+    """Whether vaka was killed while the command ran; then a rewind has written this record."""
 
 
 class _PackedFile(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -178,6 +180,15 @@ class CommandRecorder:
             )
         )
 
+    async def end_killed_command(self, record: CommandRecord, session: SessionId) -> JSON:
+        """Return the record of a command that ran when vaka was killed: what has changed since its begin.
+
+        Raises ``NotFound`` if the record of the files has been removed.
+        """
+        stored = await asyncio.to_thread(self._pack_trees, record, None)
+        packs = tuple([await self._blobs.put(pack, session=session) for pack in stored])
+        return msgspec.to_builtins(msgspec.structs.replace(record, state="ended", trees=(), packs=packs, killed=True))
+
     async def read_packs(self, record: CommandRecord) -> ReadChanges:
         """Return the changes of a command that has ended. Raises ``NotFound`` if a blob has been removed."""
         found = ReadChanges([], {})
@@ -274,7 +285,9 @@ class CommandRecorder:
                 trees.append(FolderTree(folder=folder, tree=now.record.tree, head=now.head))
         return _Effect(packer.finish(), tuple(trees), lost, folders)
 
-    def _read_trees(self, record: CommandRecord, later: CommandRecord | None) -> ReadChanges:
+    def _pack_trees(self, record: CommandRecord, later: CommandRecord | None) -> list[bytes]:
+        if not self._folders:
+            raise NotFound("what the files contained before the command is unknown: commands are not recorded here")
         packer = _Packer(self._folders[0], self._limits)
         then = {one.folder: one.tree for one in later.trees} if later is not None else {}
         try:
@@ -284,8 +297,11 @@ class CommandRecorder:
                 packer.add(index, index.top, index.compare(one.tree, tree))
         except (UnrecordableFolderError, OSError) as error:
             raise NotFound(f"what the files contained before the command is not stored any more: {error}") from error
+        return packer.finish()
+
+    def _read_trees(self, record: CommandRecord, later: CommandRecord | None) -> ReadChanges:
         found = ReadChanges([], {})
-        for pack in packer.finish():
+        for pack in self._pack_trees(record, later):
             _read_pack(pack, found)
         return found
 

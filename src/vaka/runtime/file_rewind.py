@@ -13,7 +13,8 @@ from vaka.core.types.control import StateChanged
 from vaka.core.types.errors import FileError, InvalidInput, NotFound
 from vaka.core.types.event import Event
 from vaka.core.types.ids import JSON, CallId, Cursor, SessionId
-from vaka.core.types.progress import ToolCompleted, ToolStarted
+from vaka.core.types.message import ToolResult
+from vaka.core.types.progress import ToolCompleted, ToolFailed, ToolStarted
 from vaka.files.command_changes import CommandRecord, CommandRecorder, ReadChanges, parse_record
 from vaka.files.snapshots import (
     NO_FILE,
@@ -107,7 +108,15 @@ class _FileHistory:
     def add_record(self, value: JSON) -> None:
         record = parse_record(value)
         self.records[record.call] = record
-        (self.begun if record.state == "begun" else self.changes).append(record)
+        self.changes.append(record)
+        if record.state == "begun":
+            self.begun.append(record)
+
+    @property
+    def killed(self) -> CommandRecord | None:
+        """The record of the last command if vaka was killed while it ran, and nothing has recorded its changes."""
+        last = self.begun[-1] if self.begun else None
+        return last if last is not None and self.records[last.call] is last else None
 
 
 class _Restore(NamedTuple):
@@ -119,6 +128,8 @@ class _Restore(NamedTuple):
     folders: list[str]
     """Folders that commands have created."""
     effect: FileRewind
+    killed: CommandRecord | None
+    """A command that ran when vaka was killed; its changes are to be recorded before files are restored."""
 
 
 async def preview_file_rewind(
@@ -140,12 +151,13 @@ async def rewind_with_files(
     """
     prefix = await open_boundary(access.store, session, to)
     snapshots = FileSnapshots(access.files, access.store.blobs)
-    plan, contents, folders, effect = await _plan_restore(access, session, prefix.seq, force=force)
+    plan, contents, folders, effect, killed = await _plan_restore(access, session, prefix.seq, force=force)
     if plan.changed and not force:
         raise overwrite_error(plan.changed)
     copies = await snapshots.load_copies(plan.steps, contents)
     backups = [
-        StateChanged(key=CHANGED_FILE_KEY, value=await snapshots.back_up_step(step, session)) for step in plan.steps
+        *await _record_killed_command(access.recorder, killed, session),
+        *[StateChanged(key=CHANGED_FILE_KEY, value=await snapshots.back_up_step(step, session)) for step in plan.steps],
     ]
     event = await rewind(access.store, session, prefix, timestamp, backups)
     try:
@@ -157,12 +169,24 @@ async def rewind_with_files(
     return event, effect
 
 
+async def _record_killed_command(
+    recorder: CommandRecorder, killed: CommandRecord | None, session: SessionId
+) -> list[StateChanged]:
+    """Return the event with the changes of a killed command: after the restore, the files do not show them any more."""
+    if killed is None:
+        return []
+    try:
+        return [StateChanged(key=COMMAND_FILES_KEY, value=await recorder.end_killed_command(killed, session))]
+    except NotFound:
+        return []  # the effect of the rewind names the reason
+
+
 async def read_net_changes(access: FileAccess, session: SessionId) -> NetChanges:
     """Return what a session has changed in the files: their content before its first change, and now."""
     if await access.store.sessions.find(session) is None:
         return NetChanges()
     snapshots = FileSnapshots(access.files, access.store.blobs)
-    plan, contents, _, effect = await _plan_restore(access, session, 0, force=False)
+    plan, contents, _, effect, _ = await _plan_restore(access, session, 0, force=False)
     copies = await snapshots.load_copies(plan.steps, contents)
     versions = [
         FileVersions(
@@ -186,7 +210,8 @@ async def _plan_restore(access: FileAccess, session: SessionId, after: int, *, f
     unclear = await _plan_unclear(snapshots, expansion, plan)
     if force:
         plan = msgspec.structs.replace(plan, steps=(*plan.steps, *unclear))
-    return _Restore(plan, expansion.contents, expansion.folders, _summarize(expansion, plan, () if force else unclear))
+    effect = _summarize(expansion, plan, () if force else unclear)
+    return _Restore(plan, expansion.contents, expansion.folders, effect, history.killed)
 
 
 async def _plan_unclear(
@@ -213,7 +238,15 @@ async def _read_file_history(store: Store, session: SessionId, after: int) -> _F
                     history.commands[body.call.id] = str(body.call.arguments.get("command", ""))
             elif isinstance(body, ToolCompleted) and calls.get(body.result.call) in _EDIT_TOOLS:
                 history.paths |= _changed_paths(body.result.value)
+            elif isinstance(body, ToolFailed) and _began_nothing(body.result, history):
+                history.commands.pop(body.result.call, None)
     return history
+
+
+def _began_nothing(result: ToolResult, history: _FileHistory) -> bool:
+    """Whether a call of a command failed before the command began, such as one with invalid arguments."""
+    is_error = result.reason in ("error", "invalid_arguments")
+    return is_error and result.value is None and result.call not in history.records
 
 
 class _ChangedFile(msgspec.Struct):
@@ -240,6 +273,8 @@ class _Expansion:
         """Changes since commands went on in the background."""
         self.contents: dict[str, bytes] = {}
         self._seen: set[str] = set()
+        self._killed: set[int] = set()
+        """The places in ``changes`` of those by commands that ran when vaka was killed."""
         self.folders: list[str] = []
         self.lost: set[str] = set()
         self.unnamed_count = 0
@@ -249,21 +284,40 @@ class _Expansion:
 
     async def read(self) -> None:
         """Read the changes of each command."""
-        history = self._history
+        history, begun = self._history, 0
         for change in history.changes:
             if isinstance(change, FileChange):
                 self._add([change], {})
-            else:
+            elif change.state == "begun":
+                begun += 1
+                await self._read_killed(change, history.begun[begun] if begun < len(history.begun) else None)
+            elif not change.killed:
                 await self._read_record(change)
-        for number, record in enumerate(history.begun):
-            if history.records[record.call].state == "begun":  # vaka was killed while the command ran
-                later = history.begun[number + 1] if number + 1 < len(history.begun) else None
-                found = await self._compare(record, later)
-                self._add(found.changes, found.contents)
+        self._continue_killed()
         self.lost |= history.paths - {change.path for change in self.changes}
         is_read_only = self._access.recorder.is_read_only
         self.ran = {call for call, command in history.commands.items() if not is_read_only(command)}
         self.unrecorded |= self.ran - history.records.keys()
+
+    async def _read_killed(self, begun: CommandRecord, later: CommandRecord | None) -> None:
+        """Read the changes of a command that ran when vaka was killed, at the place in the log where it began."""
+        last = self._history.records[begun.call]
+        if not last.killed and last is not begun:
+            return
+        found = await (self._access.recorder.read_packs(last) if last.killed else self._compare(begun, later))
+        self._killed.update(range(len(self.changes), len(self.changes) + len(found.changes)))
+        self._add(found.changes, found.contents)
+
+    def _continue_killed(self) -> None:
+        """Let each change of a killed command end where the next change of the same file begins."""
+        following = dict[str, FileChange]()
+        for number in range(len(self.changes) - 1, -1, -1):
+            change = self.changes[number]
+            after = following.get(change.path)
+            if number in self._killed and after is not None:
+                change = msgspec.structs.replace(change, becomes=after.was, new_mode=after.mode or change.new_mode)
+                self.changes[number] = change
+            following[change.path] = change
 
     async def _read_record(self, record: CommandRecord) -> None:
         self.folders += record.folders
