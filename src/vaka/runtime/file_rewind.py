@@ -20,6 +20,7 @@ from vaka.files.snapshots import (
     NO_FILE,
     CommandSnapshots,
     FileChange,
+    FileMode,
     FileSnapshots,
     RestorePlan,
     RestoreStep,
@@ -65,6 +66,8 @@ class FileVersions(msgspec.Struct, frozen=True, kw_only=True):
     now: bytes | None
     is_shared: bool = False
     """Whether another program has changed it too."""
+    new_mode: FileMode = ""
+    """Whether it can be run now, if that has changed."""
 
 
 class NetChanges(msgspec.Struct, frozen=True, kw_only=True):
@@ -188,16 +191,18 @@ async def read_net_changes(access: FileAccess, session: SessionId) -> NetChanges
     snapshots = FileSnapshots(access.files, access.store.blobs)
     plan, contents, _, effect, _ = await _plan_restore(access, session, 0, force=False)
     copies = await snapshots.load_copies(plan.steps, contents)
-    versions = [
-        FileVersions(
-            path=step.path,
-            before=copies.get(step.path),
-            now=await snapshots.read_content(step),
-            is_shared=step.path in plan.changed,
+    versions = list[FileVersions]()
+    for step in plan.steps:
+        now = await snapshots.read_content(step)
+        versions.append(
+            FileVersions(
+                path=step.path,
+                before=now if step.now == step.was else copies.get(step.path),
+                now=now,
+                is_shared=step.path in plan.changed,
+                new_mode=step.now_mode if step.mode and step.mode != step.now_mode else "",
+            )
         )
-        for step in plan.steps
-        if step.now != step.was
-    ]
     return NetChanges(files=tuple(versions), effect=effect)
 
 

@@ -57,6 +57,26 @@ async def test_diff_shows_what_commands_changed_and_undo_takes_it_back(project: 
     assert sorted(path.name for path in project.iterdir()) == [".git", ".gitignore", "a.txt", "b.txt", "e.log"]
 
 
+async def test_diff_shows_modes_and_names_with_line_breaks(project: Path) -> None:
+    (project / "run.sh").write_text("exit\n")
+    (project / "run.sh").chmod(0o755)
+    command = "chmod +x a.txt b.txt; chmod -x run.sh; echo 2 > b.txt; echo 3 > $'new\\nline.txt'"
+    async with commands_runtime(command) as runtime, chat_in_process(runtime) as chat:
+        await chat.say("Change it.")
+        await chat.expect("Done 0.")
+        await chat.say("/diff")
+        await chat.expect("● changed file a.txt (can be run now)\n")
+        await chat.expect("● changed file b.txt (can be run now)\n  │    1 - two\n  │    1 + 2")
+        await chat.expect("● new file new\\nline.txt\n  │    1 + 3")
+        await chat.expect("● changed file run.sh (cannot be run any more)\n")
+        await chat.say("/undo")
+        await chat.expect("restored: a.txt, b.txt, run.sh\nremoved: new\\nline.txt\n")
+        await chat.say("/diff")
+        await chat.expect("no file differs from what it was before this session")
+    runnable = sorted(path.name for path in project.iterdir() if path.is_file() and path.stat().st_mode & 0o111)
+    assert runnable == ["run.sh"]
+
+
 async def test_undo_does_not_overwrite_the_change_of_a_person_unless_forced(project: Path) -> None:
     async with commands_runtime("echo command > a.txt; touch made") as runtime, chat_in_process(runtime) as chat:
         await chat.say("Change it.")

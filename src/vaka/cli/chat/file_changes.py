@@ -30,7 +30,14 @@ def show_change(versions: FileVersions) -> ShownChange:
         title = translate("deleted file")
     else:
         title = translate("changed file")
-    call = ToolCall(id=CallId("change"), name=title, arguments={"path": versions.path})
+    path = as_printable(versions.path, lines=False)
+    if versions.new_mode == "executable":
+        path += f" ({translate('can be run now')})"
+    elif versions.new_mode == "plain":
+        path += f" ({translate('cannot be run any more')})"
+    call = ToolCall(id=CallId("change"), name=title, arguments={"path": path})
+    if versions.before is not None and versions.before == versions.now:
+        return ShownChange(call, ToolResult(call=call.id))
     old, new = (_text_of(data) for data in (versions.before, versions.now))
     if old is None or new is None:
         sizes = [len(data) for data in (versions.before, versions.now) if data is not None]
@@ -68,7 +75,10 @@ def describe_rewind(effect: FileRewind, force_command: str) -> Iterator[str]:
 
 def _count_commands(effect: FileRewind) -> Iterator[str]:
     if effect.commands:
-        yield translate("{count} commands are not recorded; what they changed stays", count=effect.commands)
+        if effect.commands == 1:
+            yield translate("1 command is not recorded; what it changed stays")
+        else:
+            yield translate("{count} commands are not recorded; what they changed stays", count=effect.commands)
         yield from (f"  {as_printable(reason, lines=False)}" for reason in effect.reasons)
     if effect.ran:
         yield translate("commands ran: what they changed outside of the working folders is not known")
