@@ -199,7 +199,11 @@ async def test_a_lost_once_call_is_asked_about_after_its_deadline(outcome: str) 
         await wait_until(lambda: count_events(again, "s", "question.asked") == 1)
         [row] = await rt.decisions()
         assert isinstance(row.event.data, QuestionAsked)
-        assert row.event.data.text.startswith('The process stopped while this call was running. Did pay {"amount":1}')
+        assert row.event.data.text == (
+            "The process stopped while this call was running. Did pay {\"amount\":1} happen? Answer 'happened', "
+            "'did not happen' to run it as a new call, or 'leave it'. An answer with its result is "
+            '{"outcome": "happened", "result": …}.'
+        )
         answer: Any = {"outcome": outcome, "result": "receipt 7"} if outcome == "happened" else {"outcome": outcome}
         await rt.answer(row.id, answer)
         await task
@@ -217,11 +221,23 @@ async def test_a_lost_once_call_is_asked_about_after_its_deadline(outcome: str) 
         assert found == {"call_1": ("outcome_unknown", f"{text}, verify before repeating it.")}
 
 
-async def test_the_outcome_of_a_lost_call_may_be_plain_text() -> None:
+@pytest.mark.parametrize(
+    ("answer", "result"),
+    [("happened", ""), (" happened\n", ""), ('{"outcome": "happened", "result": "receipt 7"}', "receipt 7")],
+)
+async def test_the_outcome_of_a_lost_call_may_be_plain_text(answer: str, result: str) -> None:
     log, _, _ = await run_whole_turn()
     cut = next(n for n, e in enumerate(log, 1) if isinstance(e.data, ToolStarted) and e.data.call.name == "pay")
-    _, after, _ = await resume_from(log[:cut], outcome="happened")
-    assert results_by_call(after)["call_4"].text == ""
+    _, after, _ = await resume_from(log[:cut], outcome=answer)
+    assert results_by_call(after)["call_4"].text == result
+
+
+@pytest.mark.parametrize("answer", ["[1]", "7", "{", "yes", "[" * 5000])
+async def test_a_text_that_is_no_outcome_leaves_a_lost_call(answer: str) -> None:
+    log, _, _ = await run_whole_turn()
+    cut = next(n for n, e in enumerate(log, 1) if isinstance(e.data, ToolStarted) and e.data.call.name == "pay")
+    _, after, _ = await resume_from(log[:cut], outcome=answer)
+    assert results_by_call(after)["call_4"].reason == "outcome_unknown"
 
 
 async def test_two_lost_calls_that_did_not_happen_run_as_two_new_calls() -> None:

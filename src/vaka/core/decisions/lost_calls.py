@@ -74,15 +74,17 @@ def _outcome_question(id: DecisionId, open_call: OpenCall) -> QuestionAsked:
         call=open_call.call.id,
         kind="outcome",
         options=OUTCOMES,
-        text=f"{_LOST_TEXT} Did {open_call.call.name} {arguments} happen? Answer "
-        "{'outcome': 'happened', 'result': …}, {'outcome': 'did not happen'} "
-        "to run it as a new call, or {'outcome': 'leave it'}.",
+        text=f"{_LOST_TEXT} Did {open_call.call.name} {arguments} happen? Answer 'happened', 'did not happen' "
+        "to run it as a new call, or 'leave it'. An answer with its result is "
+        '{"outcome": "happened", "result": …}.',
     )
 
 
 def _parse_outcome(decision: DecisionRecord) -> tuple[Literal["happened", "repeat", "leave"], JSON]:
     """Parse the answer to an outcome question; an answer in no known form means ``leave``."""
     answer: JSON = decision.answered.answer if decision.answered else None
+    if isinstance(answer, str):
+        answer = _parse_text(answer)
     fields: dict[str, JSON] = answer if hasattr(answer, "get") else {"outcome": answer}
     outcome = fields.get("outcome")
     if outcome == OUTCOMES[0]:
@@ -90,3 +92,12 @@ def _parse_outcome(decision: DecisionRecord) -> tuple[Literal["happened", "repea
     if outcome == OUTCOMES[1]:
         return "repeat", None
     return "leave", None
+
+
+def _parse_text(text: str) -> JSON:
+    """Return the object that a text contains, else the text: clients of chat protocols answer with text alone."""
+    try:
+        found: JSON = msgspec.json.decode(text)
+    except (msgspec.DecodeError, RecursionError):
+        return text.strip()
+    return found if hasattr(found, "get") else text.strip()
