@@ -41,6 +41,29 @@ def test_what_concerns_the_whole_server_needs_an_operator(shell: Shell) -> None:
             assert client.request(method, path, headers={"X-Vaka-Console": "1"}).status_code == 200
 
 
+def test_an_agent_that_cannot_be_used_shows_its_reason_to_operators_alone(shell: Shell) -> None:
+    shell.write_script(say_line("Hello."))
+    (shell.folder / ".claude" / "agents").mkdir(parents=True)
+    (shell.folder / ".claude" / "agents" / "lost.md").write_text(
+        f"---\nname: lost\ndescription: Lost.\nmodel: scripted:{shell.folder}/gone.jsonl\n---\nYou are lost.\n"
+    )
+    tenant = create_key(shell, "--tenant", "acme", "--scope", "admin")
+    operator = create_key(shell, "--scope", "runs:read", "--scope", "operator")
+    with start(shell, "--trust") as server, httpx2.Client(base_url=f"{server.url}/api/v1") as client:
+        found = {agent["name"]: agent for agent in client.get("/agents", headers=operator).json()["data"]}
+        assert f"{shell.folder}/gone.jsonl" in found["lost"]["error"]
+        refused = "agent 'lost' cannot be used; the log of the server says why"
+        found = {agent["name"]: agent for agent in client.get("/agents", headers=tenant).json()["data"]}
+        assert (found["lost"]["error"], "error" in found["assistant"]) == (refused, False)
+        for path in ("/agents/lost", "/tools?agent=lost"):
+            answer = client.get(path, headers=tenant)
+            assert (answer.status_code, answer.json()["detail"]) == (500, refused)
+        usable = client.get("/tools?limit=1", headers=tenant).json()["data"]
+        assert [tool["agents"] for tool in usable] == [["assistant"]]
+        _, errors = server.stop()
+    assert errors.count("gone.jsonl") == 1
+
+
 @pytest.mark.parametrize("tenant", ["../x", "a/b", "."])
 def test_a_tenant_has_a_plain_name(shell: Shell, tenant: str) -> None:
     refused = shell.vaka("keys", "create", "--tenant", tenant)

@@ -124,6 +124,8 @@ class AgentService:
         """The models that requests of each namespace have chosen."""
         self._failures: OrderedDict[tuple[str, str], int] = OrderedDict()
         """The sessions that could not be continued, and their heads at that time."""
+        self._unusable: dict[str, str] = {}
+        """The agents that could not be used, and why."""
 
     @asynccontextmanager
     async def run(self) -> AsyncGenerator[None]:
@@ -212,16 +214,30 @@ class AgentService:
         name = name or self.default_agent or next(iter(self.agents), "")
         try:
             agent = self.agents.get(name)
-        except ConfigError as error:
-            raise Problem(500, "config", f"agent {name!r} cannot be used: {error}") from error
+        except VakaError as error:
+            raise self._report_unusable(name, error) from error
         if agent is None:
             known = ", ".join(list(self.agents)[:20])
             raise Problem(404, "not_found", f"there is no agent {name[:100]!r}; there are: {known}")
         return agent
 
-    def tool_specs(self, agent: Agent) -> Sequence[ToolSpec]:
-        """Return the tools of an agent as its model sees them, without those of MCP servers."""
-        return [tool.spec for tool in self._spec_builder.build_recipe(agent).tools.values()]
+    def _report_unusable(self, name: str, error: VakaError) -> Problem:
+        """Log why an agent cannot be used, once, and return the problem for callers: the reason may name files here."""
+        if self._unusable.get(name) != str(error):
+            self._unusable[name] = str(error)
+            _log.warning("agent %s cannot be used: %s", name, error)
+        return Problem(500, "config", f"agent {name!r} cannot be used; the log of the server says why")
+
+    def find_tools(self, name: str) -> tuple[Agent, Sequence[ToolSpec]]:
+        """Return an agent and its tools as its model sees them, without those of MCP servers.
+
+        Raises a ``Problem`` for an agent that does not exist or cannot be built.
+        """
+        agent = self.find_agent(name)
+        try:
+            return agent, [tool.spec for tool in self._spec_builder.build_recipe(agent).tools.values()]
+        except VakaError as error:
+            raise self._report_unusable(agent.name, error) from error
 
     @cached_property
     def _spec_builder(self) -> AgentBuilder:

@@ -7,11 +7,9 @@ from msgspec import UNSET, UnsetType
 from starlette.requests import Request
 from starlette.responses import Response
 
-from vaka.agents.react import Agent
-from vaka.core.types.errors import VakaError
 from vaka.server.bodies import json_response
 from vaka.server.guard import principal_of
-from vaka.server.principal import OPERATOR, SCOPES
+from vaka.server.principal import DEBUG, OPERATOR, SCOPES
 from vaka.server.problems import Problem
 from vaka.server.rest.documents import Page, PageLimit
 from vaka.server.rest.operation import Operation, read_query
@@ -40,7 +38,7 @@ class AgentDocument(msgspec.Struct, frozen=True, kw_only=True):
     source: str = "code"
     """``file`` for an agent that a definition describes, ``code`` for another."""
     error: str | UnsetType = UNSET
-    """Why it cannot be used."""
+    """Why it cannot be used; the reason itself only for callers with the scope ``debug`` or ``operator``."""
 
 
 class AgentNames(msgspec.Struct, frozen=True, kw_only=True):
@@ -66,23 +64,24 @@ class ReloadableAgents(Protocol):
         ...
 
 
-def describe_agent(service: AgentService, agent: Agent) -> AgentDocument:
-    """Return the document of an agent. Raises ``VakaError`` for one that cannot be built."""
+def describe_agent(service: AgentService, name: str) -> AgentDocument:
+    """Return the document of an agent. Raises a ``Problem`` for one that does not exist or cannot be built."""
+    agent, tools = service.find_tools(name)
     model = agent.model if isinstance(agent.model, str) else getattr(agent.model, "name", "")
     return AgentDocument(
         name=agent.name, description=agent.description, model=model,
         kind=type(agent).__name__.removesuffix("Agent").lower() or "agent",
-        tools=tuple(tool_document(spec, [agent.name]) for spec in service.tool_specs(agent)),
+        tools=tuple(tool_document(spec, [agent.name]) for spec in tools),
         source="code" if agent.origin is None else "file",
     )  # fmt: skip
 
 
-def _describe(service: AgentService, name: str) -> AgentDocument:
-    """Return the document of an agent, which says why it cannot be used if that is so."""
+def _describe(service: AgentService, name: str, *, with_reason: bool) -> AgentDocument:
+    """Return the document of an agent, which says that it cannot be used if that is so."""
     try:
-        return describe_agent(service, service.find_agent(name))
-    except (Problem, VakaError) as error:
-        return AgentDocument(name=name, error=str(error))
+        return describe_agent(service, name)
+    except Problem as problem:
+        return AgentDocument(name=name, error=str(problem.__cause__ if with_reason else problem))
 
 
 async def list_agents(service: AgentService, request: Request) -> Response:
@@ -91,12 +90,13 @@ async def list_agents(service: AgentService, request: Request) -> Response:
     start = names.index(query.cursor) + 1 if query.cursor in names else 0
     page = names[start : start + limit]
     more = start + limit < len(names)
-    data = [_describe(service, name) for name in page]
+    with_reason = principal_of(request).may(DEBUG)
+    data = [_describe(service, name, with_reason=with_reason) for name in page]
     return json_response(Page(data=data, next_cursor=page[-1] if more else None, has_more=more))
 
 
 async def get_agent(service: AgentService, request: Request) -> Response:
-    return json_response(describe_agent(service, service.find_agent(request.path_params["agent"])))
+    return json_response(describe_agent(service, request.path_params["agent"]))
 
 
 async def reload_agents(service: AgentService, request: Request) -> Response:

@@ -10,7 +10,6 @@ from starlette.responses import Response
 
 from vaka.agents.react import Agent
 from vaka.core.messages.blobs import restore_content
-from vaka.core.types.errors import VakaError
 from vaka.core.types.message import Content, ToolResult
 from vaka.core.types.progress import GIVEN_CALLS, ToolCompleted, ToolFailed
 from vaka.core.types.tool import ToolSpec
@@ -90,13 +89,10 @@ def _read_agents(service: AgentService, name: str) -> Iterator[tuple[Agent, Sequ
     """Yield an agent, or all agents that can be built, each with its tools."""
     for each in [name] if name else list(service.agents):
         try:
-            agent = service.find_agent(each)
-            specs = service.tool_specs(agent)
-        except (Problem, VakaError):
+            yield service.find_tools(each)
+        except Problem:
             if name:
                 raise
-            continue
-        yield agent, specs
 
 
 def _list_specs(service: AgentService, name: str) -> dict[str, tuple[ToolSpec, list[str]]]:
