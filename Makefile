@@ -29,7 +29,7 @@ unexport PYTHONDONTWRITEBYTECODE
 unexport PYTHONWARNINGS
 
 .PHONY: help setup demo ts test test-all check rust lint format types mypy pyright imports gates coverage security bench bench-peers \
-	bench-growth bench-memory bench-check bench-counts screenshots changelog clean installed system
+	bench-growth bench-memory bench-check bench-counts house screenshots changelog clean installed system
 
 help: ## List the targets
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -149,6 +149,9 @@ bench-check: setup ## Fail on counts that rose and ratios that got worse
 
 bench-counts: setup # Fail on counts that rose: what .ci/run checks, whatever the load
 	$(PY) -m bench.check --counts
+
+house: setup ## The numbers that say how simple the tree is, beside their goals
+	@$(PY) -m scripts.house
 
 screenshots: setup ## Draw the pictures of docs/guides/chat.md and console.md again
 	$(PY) -m scripts.screenshots
