@@ -89,6 +89,37 @@ def test_each_tenant_works_in_a_folder_of_its_own_and_not_in_that_of_the_server(
     assert (shell.folder / "note.txt").read_text() == "canary of the server"
 
 
+def test_changed_settings_files_count_for_the_next_turn_of_every_tenant(shell: Shell) -> None:
+    write = call_line("Write", file_path="note.txt", content="mine")
+    shell.write_script(write, say_line("Done."), write, say_line("Done."), write, say_line("Done."))
+    (shell.folder / "vaka.toml").write_text('[server.workspaces]\nroot = "workspaces"\n')
+    settings = shell.folder / ".claude" / "settings.json"
+    settings.parent.mkdir()
+    keys = {name: create_key(shell, "--tenant", name) for name in ("early", "late", "latest")}
+    flags = ("--trust", "--allow", "Write")
+    with start(shell, *flags) as server, httpx2.Client(base_url=f"{server.url}/api/v1", timeout=60) as client:
+
+        def writes(tenant: str, session: str) -> bool:
+            """Run a turn of a tenant; return whether its tool has written."""
+            turn = {"agent": "assistant", "input": "Go."}
+            done = client.post(f"/sessions/{session}/turns", json=turn, headers=keys[tenant]).json()
+            assert done["status"] == "completed", done
+            note = shell.folder / "workspaces" / tenant / "note.txt"
+            written = note.exists()
+            note.unlink(missing_ok=True)
+            return written
+
+        assert writes("early", "a")
+        settings.write_text('{"permissions": {"deny": ["Write"]}}')
+        assert not writes("early", "b")
+        assert not writes("late", "a")
+        settings.write_text("{ half")
+        assert not writes("late", "b")
+        settings.unlink()
+        assert writes("early", "c")
+        assert writes("latest", "a")
+
+
 @pytest.mark.parametrize(
     ("table", "message"),
     [

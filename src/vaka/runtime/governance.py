@@ -39,6 +39,8 @@ class Governance:
         self._replace_policy: Callable[[Policy], None] | None = None
         self.hooks: HookEngine | None = None
         self.mcp: McpTools | None = None
+        self.live_settings: LiveSettings | None = None
+        """The settings that are read again when their files change."""
         content: tuple[Middleware, ...] = ()
         if options.project is not None:
             content = lazy.project_middleware(options, builder, models, env.clock)
@@ -65,7 +67,15 @@ class Governance:
             _ = self._env.world  # now, so that a missing sandbox fails before the first turn
 
     def follow_settings(self, source: "SettingsSource", loaded: "LoadedSettings | None" = None) -> "LiveSettings":
-        live = lazy.live_settings()(source, self._env, self._apply_settings, loaded)
+        return self._follow(lazy.live_settings()(source, self._env, self._apply_settings, loaded))
+
+    def follow_settings_of(self, other: "Governance") -> None:
+        """Follow the settings that another runtime with the same options follows, unless these options do already."""
+        if other.live_settings is not None and self.live_settings is None:
+            self._follow(other.live_settings.copy_for(self._env, self._apply_settings))
+
+    def _follow(self, live: "LiveSettings") -> "LiveSettings":
+        self.live_settings = live
         self._builder.govern((*self._builder.governing, live))
         self._builder.before_turn = live.refresh
         return live

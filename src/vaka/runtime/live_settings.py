@@ -81,9 +81,19 @@ class LiveSettings(Middleware):
         self._checked_at = 0.0
         self._warnings: list[str] = []
         self._loaded = loaded if loaded is not None else source.load()
+        self._first_states, self._first_loaded = self._applied_states, self._loaded
         self._known_notes = set(self._loaded.notes)
         if loaded is None:
             self._apply(self._loaded, self._make_policy(self._loaded))
+
+    def copy_for(self, env: Env, apply: ApplySettings) -> "LiveSettings":
+        """Return the same for another runtime that was made with the settings of the beginning.
+
+        Its first turn applies what has changed since then.
+        """
+        made = LiveSettings(self._source, env, apply, self._first_loaded)
+        made._applied_states = made._seen_states = made._first_states = self._first_states  # its own class
+        return made
 
     @property
     def name(self) -> str:

@@ -532,6 +532,10 @@ class Runtime:
         """
         return self._governance.follow_settings(source, loaded)
 
+    def follow_settings_of(self, other: "Runtime") -> None:
+        """Apply the settings that another runtime with the same options follows, also after changes of their files."""
+        self._governance.follow_settings_of(other._governance)  # noqa: SLF001  # same class
+
     def keep_rules_in_store(self) -> "RememberedRules":
         """Store rules of approvals for the project or the user for the owner of the session, in this namespace.
 

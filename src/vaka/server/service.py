@@ -203,7 +203,9 @@ class AgentService:
 
     def _copy_runtime(self, namespace: str) -> Runtime:
         workspace = self._workspaces.find(namespace)
-        return Runtime(self.runtime.options, store=self.runtime.store, namespace=namespace, workspace=workspace)
+        made = Runtime(self.runtime.options, store=self.runtime.store, namespace=namespace, workspace=workspace)
+        made.follow_settings_of(self.runtime)
+        return made
 
     def usage_of(self, runtime: Runtime) -> UsageTotals:
         """Return the usage of the sessions of a tenant."""
