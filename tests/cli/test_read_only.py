@@ -19,14 +19,14 @@ READS = (
 )  # fmt: skip
 
 
-def run_read_only(shell: Shell, *words: str) -> CommandResult:
+def run_read_only(shell: Shell, *words: str, **env: str) -> CommandResult:
     """Run a command on a file system that is read-only everywhere but in the folder for temporary files."""
     temporary = shell.folder / "tmp"
     temporary.mkdir(exist_ok=True)
     mounts = ["--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc", "--bind", str(temporary), str(temporary)]
     done = subprocess.run(
         ["bwrap", *mounts, sys.executable, "-m", "vaka", *words],
-        cwd=shell.folder, env=without_coverage(shell.env) | {"TMPDIR": str(temporary)}, timeout=TIMEOUT,
+        cwd=shell.folder, env=without_coverage(shell.env) | {"TMPDIR": str(temporary)} | env, timeout=TIMEOUT,
         capture_output=True, check=False, stdin=subprocess.DEVNULL,
     )  # fmt: skip
     assert list(temporary.iterdir()) == []
@@ -61,6 +61,17 @@ def test_reads_work_on_a_read_only_mount_after_a_clean_end(kept: Shell) -> None:
             assert done.out == exported
         if words == ("doctor",):
             assert "the database can be read here, but not written" in done.out
+
+
+@pytest.mark.parametrize("pepper", ["", "0123456789abcdef"])
+def test_keys_are_listed_where_the_store_can_only_be_read(kept: Shell, pepper: str) -> None:
+    env = {"VAKA_SERVER_PEPPER": pepper}
+    assert run_read_only(kept, "keys", "list", "--json", **env).json == {"keys": []}
+    kept.vaka("keys", "create", "--name", "ci", **env)
+    [key] = run_read_only(kept, "keys", "list", "--json", **env).json["keys"]
+    assert (key["name"], key["status"]) == ("ci", "active")
+    [key] = run_read_only(kept, "keys", "list", "--json", VAKA_SERVER_PEPPER="another pepper, as long").json["keys"]
+    assert key["status"] == "other pepper"
 
 
 @pytest.mark.parametrize("shared_memory", [True, False])

@@ -73,7 +73,7 @@ def list_(**flags: Any) -> None:
     async def work(keys: ApiKeys) -> list[dict[str, Any]]:
         return [_describe(key, keys.status_of(key), await keys.last_used(key.id)) for key in await keys.list()]
 
-    rows = _with_keys(flags, work)
+    rows = _with_keys(flags, work, to_list=True)
     if flags["as_json"]:
         print_json({"keys": rows})
         return
@@ -146,11 +146,14 @@ async def _find_address(values: KeyValueStore) -> str:
     return found[0]
 
 
-def _with_keys(flags: dict[str, Any], work: Callable[[ApiKeys], Coroutine[Any, Any, T]]) -> T:
+def _with_keys(
+    flags: dict[str, Any], work: Callable[[ApiKeys], Coroutine[Any, Any, T]], *, to_list: bool = False
+) -> T:
     """Run ``work`` with the keys of the store that flags and settings name."""
 
     async def work_with_store(runtime: Runtime) -> T:
-        return await work(await open_api_keys(runtime.store.values, os.environ, runtime.env.clock))
+        keys = await open_api_keys(runtime.store.values, os.environ, runtime.env.clock, to_list=to_list)
+        return await work(keys)
 
     return _with_store(flags, work_with_store)
 

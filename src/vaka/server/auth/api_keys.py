@@ -211,9 +211,14 @@ class ApiKeys:
             await self._values.put(USAGE_PREFIX + id, format_timestamp(self._clock.time()))
 
 
-async def open_api_keys(values: KeyValueStore, environ: Mapping[str, str], clock: Clock) -> ApiKeys:
-    """Return the keys of a store, with the pepper of the environment or the stored one."""
-    return ApiKeys(values, await load_pepper(values, environ), clock)
+async def open_api_keys(
+    values: KeyValueStore, environ: Mapping[str, str], clock: Clock, *, to_list: bool = False
+) -> ApiKeys:
+    """Return the keys of a store, with the pepper of the environment or the stored one.
+
+    ``to_list``: nothing is stored, so that keys can be listed where the store can only be read.
+    """
+    return ApiKeys(values, await load_pepper(values, environ, create=not to_list), clock)
 
 
 def is_api_key(token: str) -> bool:

@@ -31,10 +31,11 @@ class Pepper:
         return hmac.compare_digest(self.digest(text).encode(), digest.encode())
 
 
-async def load_pepper(values: KeyValueStore, environ: Mapping[str, str]) -> Pepper:
+async def load_pepper(values: KeyValueStore, environ: Mapping[str, str], *, create: bool = True) -> Pepper:
     """Return the pepper of the environment, else the stored one, which the first process creates.
 
-    Raises ``ConfigError`` for one that is too short.
+    Without ``create`` nothing is stored: the pepper of a store without one matches no digest. Raises ``ConfigError``
+    for one that is too short.
     """
     if given := environ.get(PEPPER_VARIABLE, ""):
         if len(given) < MIN_PEPPER_LENGTH:
@@ -43,7 +44,9 @@ async def load_pepper(values: KeyValueStore, environ: Mapping[str, str]) -> Pepp
                 "random ones, such as the output of: openssl rand -hex 32"
             )
         return Pepper(given)
-    stored = await values.get(PEPPER_KEY) or await values.put_if_absent(PEPPER_KEY, secrets.token_urlsafe(32))
+    stored, fresh = await values.get(PEPPER_KEY), secrets.token_urlsafe(32)
+    if not stored:
+        stored = await values.put_if_absent(PEPPER_KEY, fresh) if create else fresh
     if not isinstance(stored, str):
         raise Corrupt(f"the stored value of {PEPPER_KEY!r} is not a text")
     return Pepper(stored)
