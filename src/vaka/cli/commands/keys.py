@@ -146,9 +146,7 @@ async def _find_address(values: KeyValueStore) -> str:
     return found[0]
 
 
-def _with_keys(
-    flags: dict[str, Any], work: Callable[[ApiKeys], Coroutine[Any, Any, T]], *, to_list: bool = False
-) -> T:
+def _with_keys(flags: dict[str, Any], work: Callable[[ApiKeys], Coroutine[Any, Any, T]], *, to_list: bool = False) -> T:
     """Run ``work`` with the keys of the store that flags and settings name."""
 
     async def work_with_store(runtime: Runtime) -> T:
