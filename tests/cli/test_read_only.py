@@ -65,10 +65,9 @@ def test_reads_work_on_a_read_only_mount_after_a_clean_end(kept: Shell) -> None:
 
 @pytest.mark.parametrize("pepper", ["", "0123456789abcdef"])
 def test_keys_are_listed_where_the_store_can_only_be_read(kept: Shell, pepper: str) -> None:
-    env = {"VAKA_SERVER_PEPPER": pepper}
-    assert run_read_only(kept, "keys", "list", "--json", **env).json == {"keys": []}
-    kept.vaka("keys", "create", "--name", "ci", **env)
-    [key] = run_read_only(kept, "keys", "list", "--json", **env).json["keys"]
+    assert run_read_only(kept, "keys", "list", "--json", VAKA_SERVER_PEPPER=pepper).json == {"keys": []}
+    kept.vaka("keys", "create", "--name", "ci", VAKA_SERVER_PEPPER=pepper)
+    [key] = run_read_only(kept, "keys", "list", "--json", VAKA_SERVER_PEPPER=pepper).json["keys"]
     assert (key["name"], key["status"]) == ("ci", "active")
     [key] = run_read_only(kept, "keys", "list", "--json", VAKA_SERVER_PEPPER="another pepper, as long").json["keys"]
     assert key["status"] == "other pepper"

@@ -143,6 +143,43 @@ async def test_a_turn_that_needs_a_decision_returns_with_it(serve: Serve, script
         assert ended["error"]["message"] == "Enough."
 
 
+async def test_the_usage_of_a_turn_grows_while_it_runs_and_waits(serve: Serve, scripted: Scripted) -> None:
+    gate, cost = Gate(), {"usage": {"input": 3, "output": 2}}
+    steps = [call("hold") | cost, call("deploy", place="there") | cost, say("Done.") | cost]
+    async with (
+        serve([scripted(*steps, tools=[gate.tool, deploy])], ask_for=["deploy"]) as served,
+        served.client() as client,
+    ):
+        started = (await start(client, background=True)).json()
+        await gate.entered.wait()
+        running = (await client.get(f"{API}/sessions/s/turns/current")).json()
+        assert (running["status"], running["usage"]["total"]) == ("running", 5)
+        assert (await client.get(f"{API}/sessions/s/turns")).json()["data"] == [running]
+        gate.opened.set()
+        waiting = (await client.post(f"{API}/sessions/s/turns/{started['key']}/wait")).json()
+        assert (waiting["status"], waiting["usage"]["input"], waiting["usage"]["output"]) == ("waiting", 6, 4)
+        await client.post(f"{API}/approvals/{waiting['decisions'][0]['id']}/resolve", json={"decision": "approve"})
+        ended = (await client.post(f"{API}/sessions/s/turns/{started['key']}/wait")).json()
+        assert (ended["status"], ended["usage"]["total"]) == ("completed", 15)
+
+
+async def test_the_usage_of_a_running_turn_counts_what_it_took_back(serve: Serve, scripted: Scripted) -> None:
+    gate, cost = Gate(), {"usage": {"input": 3, "output": 2}}
+    back = call("DMail", message="Hold.", checkpoint_id=0)
+    steps = [call("deploy", place="there") | cost, back | cost, call("hold") | cost, say("Done.") | cost]
+    agent = scripted(*steps, tools=[gate.tool, deploy, "DMail"])
+    async with serve([agent]) as served, served.client() as client:
+        started = (await start(client, background=True)).json()
+        await gate.entered.wait()
+        for path in ("turns/current", f"turns/{started['key']}"):
+            assert (await client.get(f"{API}/sessions/s/{path}")).json()["usage"]["total"] == 15
+        [listed] = (await client.get(f"{API}/sessions/s/turns")).json()["data"]
+        assert (listed["status"], listed["usage"]["total"]) == ("running", 15)
+        gate.opened.set()
+        ended = (await client.post(f"{API}/sessions/s/turns/{started['key']}/wait")).json()
+        assert (ended["text"], ended["usage"]["total"]) == ("Done.", 20)
+
+
 async def test_a_turn_that_waited_before_a_restart_is_cancelled_at_once(
     serve: Serve, scripted: Scripted, tmp_path: Path
 ) -> None:

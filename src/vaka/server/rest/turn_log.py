@@ -10,10 +10,12 @@ from msgspec import UNSET, UnsetType
 from vaka.agents.react import Agent
 from vaka.core.ports.store import SessionInfo, Store
 from vaka.core.session.snapshot import reopen
-from vaka.core.types.control import InputAdded
+from vaka.core.types.control import InputAdded, SessionReverted
 from vaka.core.types.errors import TurnError
 from vaka.core.types.event import Body, Event
 from vaka.core.types.ids import SessionId, TurnId
+from vaka.core.types.message import Usage
+from vaka.core.types.monitor import UsageRecorded
 from vaka.core.types.progress import StepStarted, TurnFailed, TurnStarted
 from vaka.runtime.agent_builder import output_schema_of
 from vaka.runtime.options import Response
@@ -149,12 +151,24 @@ async def describe_turn(
 async def _describe_unfinished(
     store: Store, info: SessionInfo, record: TurnRecord, fields: dict[str, Any]
 ) -> TurnDocument:
+    fields["usage"] = usage_document(_usage_so_far(record.events))
     if info.turn != record.id:  # a rewind has removed its end
         return TurnDocument(status="interrupted", stop="interrupted", **fields)
     rows = await store.sessions.decisions(info.id) if info.pending else ()
     decisions = tuple(decision_document(row, agent=info.agent) for row in rows if row.event.turn == record.id)
     status: TurnStatus = "waiting" if decisions else "running"
     return TurnDocument(status=status, decisions=decisions, **fields)
+
+
+def _usage_so_far(events: Sequence[Event]) -> Usage:
+    """Return what the model calls of a turn have cost, child agents included."""
+    usage = Usage()
+    for event in events:
+        if isinstance(event.data, UsageRecorded):
+            usage = usage + event.data.usage
+        elif isinstance(event.data, SessionReverted) and event.data.onward is not None:
+            usage = event.data.onward.spent  # the turn went back in its own conversation
+    return usage
 
 
 def _parse_output(agent: Agent | None, response: Response) -> Any | UnsetType:
