@@ -1,4 +1,4 @@
-"""Write the schemas of stored and sent data, and the specs of built-in tools: python -m scripts.schema [--check]."""
+"""Write the schemas of stored and sent data, and the specs and traits of built-in tools: python -m scripts.schema."""
 
 import argparse
 import json
@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any, cast, get_args
 
 import msgspec
 
@@ -15,15 +15,19 @@ from vaka.config.definitions.json_schema import definition_schema
 from vaka.config.definitions.references import KINDS
 from vaka.core.types import context, control, monitor, progress
 from vaka.core.types.event import BODY_TYPES, VERSION, Body, Custom, Unknown
+from vaka.core.types.traits import TRAITS_FILE
 from vaka.runtime.agent_builder import AgentBuilder
 from vaka.runtime.builtin_agents import TASK_SPEC_FILE
 from vaka.runtime.lazy import builtin_task_tool
 from vaka.runtime.model_registry import ModelConfig, ModelRegistry
+from vaka.runtime.project_tools import COMMAND_TOOL, COMMAND_TRAITS, SKILL_TOOL, SKILL_TRAITS
+from vaka.runtime.task_tool import TASK_TOOL, TASK_TRAITS
 from vaka.server.doors import native_operations
 from vaka.server.rest.openapi import make_openapi
 from vaka.server.settings import FEATURES
 from vaka.server.ws import frames
 from vaka.tools.builtin import SPECS_FILE, TOOLS, import_tool
+from vaka.tools.builtin.builtin_tool import BuiltinTool
 
 ROOT = Path(__file__).resolve().parents[1]
 FOLDER = ROOT / "schema"
@@ -127,6 +131,13 @@ def tool_specs() -> Schema:
     return {name: msgspec.to_builtins(import_tool(name).spec) for name in TOOLS}
 
 
+def tool_traits() -> Schema:
+    """Return the traits of every built-in tool, as it declares them."""
+    declared = {name: cast("BuiltinTool", import_tool(name)).traits for name in TOOLS}
+    declared |= {TASK_TOOL: TASK_TRAITS, SKILL_TOOL: SKILL_TRAITS, COMMAND_TOOL: COMMAND_TRAITS}
+    return {name: msgspec.to_builtins(declared[name]) for name in sorted(declared)}
+
+
 def input_schema() -> Schema:
     """Return the schema of a line that ``vaka run --input stream-json`` reads."""
     (line,), components = msgspec.json.schema_components([InputLine], ref_template="#/$defs/{name}")
@@ -173,6 +184,7 @@ def task_spec() -> Schema:
 FILES: dict[Path, Callable[[], Schema]] = {
     FOLDER / "events.schema.json": events_schema, FOLDER / "input.schema.json": input_schema,
     FOLDER / "frames.schema.json": frames_schema, FOLDER / "openapi.json": openapi_schema, SPECS_FILE: tool_specs,
+    TRAITS_FILE: tool_traits,
     TASK_SPEC_FILE: task_spec,
     **{FOLDER / f"{kind}.schema.json": partial(definition_schema, kind) for kind in KINDS},
 }  # fmt: skip

@@ -258,7 +258,7 @@ def _apply_pattern(rule: Rule, tool: str, pattern: str, anchors: PathAnchors) ->
         pattern = pattern.removeprefix(_UNSANDBOXED).strip() or "*"
     field = _ARGUMENT_PATTERN.fullmatch(pattern)
     every = pattern.strip() == "*" and target in ("command", "url", "none")
-    if every or (tool == "Bash" and pattern.strip() == "**"):
+    if every or (target == "command" and pattern.strip() == "**"):
         return rule
     if target == "command" and field is not None and field[1] == "domain":
         return _apply_host(rule, pattern, field[2].strip())

@@ -8,6 +8,7 @@ from typing import Any, Literal, TypeAlias, cast
 import msgspec
 
 from vaka.core.types.tool import UNTRUSTED_LAYER, FileUse, ToolSpec
+from vaka.core.types.traits import NO_TRAITS, ToolTraits, builtin_traits, find_builtin_traits
 from vaka.policy.decision import AccessKind
 from vaka.policy.paths import absolute_path, fold_path_case, resolve_links, split_path
 
@@ -24,46 +25,46 @@ class ToolTargets(msgspec.Struct, frozen=True):
     access: AccessKind = "change"
     other_arguments: tuple[str, ...] = ()
     """Other arguments that a rule may name, as in ``Grep(output_mode:content)``."""
+    pattern_argument: str = ""
+    """The argument with a pattern of files, which may lead out of the folder of a search."""
 
 
-_TASK_ID_ARGUMENTS = ("taskId", "task_id", "id")
+_CLAUDE_CODE_TRAITS: Mapping[str, ToolTraits] = {
+    "ExitPlanMode": NO_TRAITS,
+    "KillShell": find_builtin_traits("KillTask"),
+    "LS": ToolTraits(reads=True, folders=("path",)),
+    "NotebookRead": ToolTraits(reads=True, paths=("notebook_path", "file_path", "path")),
+    "PowerShell": ToolTraits(commands=True, summary=("command",)),
+}
+"""Tools of Claude Code that vaka does not have: settings that were written for it have rules about them."""
 
-_SHELL_ID_ARGUMENTS = ("task_id", "bash_id", "shell_id")
 
-_SEARCH_ARGUMENTS = ("output_mode", "glob", "type", "multiline", "head_limit", "offset", "context_lines")
+def _find_targets(traits: ToolTraits) -> ToolTargets:
+    """Return how rules look at a built-in tool with these traits."""
+    access, others = _find_access(traits), traits.rule_arguments
+    if traits.command:
+        return ToolTargets("command", (traits.command,), access, others)
+    if traits.paths:
+        return ToolTargets("edit" if traits.writes else "read", traits.paths, access, others)
+    if traits.folders:
+        return ToolTargets("search", traits.folders, access, others, traits.pattern)
+    if traits.url:
+        return ToolTargets("url", (traits.url,), access, others)
+    return ToolTargets("words" if traits.summary else "none", traits.summary, access, others)
 
-_BACKGROUND_ARGUMENTS = ("run_in_background", "async", "workdir")
-_COMMAND_ARGUMENTS = (*_BACKGROUND_ARGUMENTS, "sandbox", "allow_hosts", "dangerouslyDisableSandbox")
+
+def _find_access(traits: ToolTraits) -> AccessKind:
+    if traits.session:
+        return "note"
+    if traits.commands:
+        return "change"
+    if traits.writes:
+        return "edit"
+    return "reach" if traits.network else "read" if traits.reads else "note"
+
 
 BUILTIN_TOOLS: Mapping[str, ToolTargets] = {
-    "Bash": ToolTargets("command", ("command",), "change", _COMMAND_ARGUMENTS),
-    "Read": ToolTargets("read", ("file_path", "path"), "read", ("offset", "limit", "pages")),
-    "NotebookRead": ToolTargets("read", ("notebook_path", "file_path", "path"), "read"),
-    "LS": ToolTargets("search", ("path",), "read"),
-    "Glob": ToolTargets("search", ("path",), "read", ("pattern",)),
-    "Grep": ToolTargets("search", ("path",), "read", ("pattern", *_SEARCH_ARGUMENTS)),
-    "Write": ToolTargets("edit", ("file_path", "path"), "edit", ("content",)),
-    "Edit": ToolTargets("edit", ("file_path", "path"), "edit", ("old_string", "new_string", "replace_all")),
-    "MultiEdit": ToolTargets("edit", ("file_path", "path"), "edit"),
-    "NotebookEdit": ToolTargets("edit", ("notebook_path", "file_path", "path"), "edit", ("edit_mode", "cell_type")),
-    "WebFetch": ToolTargets("url", ("url",), "reach", ("url", "prompt")),
-    "WebSearch": ToolTargets("words", ("query",), "reach", ("query",)),
-    "Task": ToolTargets(
-        "words", ("subagent_type",), "note", ("subagent_type", "model", "resume", "description", "prompt")
-    ),
-    "Skill": ToolTargets("words", ("command", "skill"), "change", ("args",)),
-    "SlashCommand": ToolTargets("words", ("command",), "change"),
-    **dict.fromkeys(
-        ("BashOutput", "BashStatus", "KillTask", "KillShell"),
-        ToolTargets("words", _SHELL_ID_ARGUMENTS, "note", _SHELL_ID_ARGUMENTS),
-    ),
-    **dict.fromkeys(
-        ("TodoWrite", "DMail", "TaskCreate", "TaskList", "AskUserQuestion", "ExitPlanMode"),
-        ToolTargets("none", (), "note"),
-    ),
-    "TaskGet": ToolTargets("words", _TASK_ID_ARGUMENTS, "note", _TASK_ID_ARGUMENTS),
-    "TaskUpdate": ToolTargets("words", _TASK_ID_ARGUMENTS, "note", (*_TASK_ID_ARGUMENTS, "status", "owner", "delete")),
-    "PowerShell": ToolTargets("words", ("command",), "change"),
+    name: _find_targets(traits) for name, traits in {**builtin_traits(), **_CLAUDE_CODE_TRAITS}.items()
 }
 
 FOREIGN_TOOLS = frozenset({
@@ -120,8 +121,8 @@ def target_paths_of(name: str, arguments: Mapping[str, Any]) -> list[str]:
     paths = read_targets(tool, arguments)
     if tool.target_kind != "search":
         return paths
-    pattern = _require_text("pattern", arguments.get("pattern", "")) if builtin_name_of(name) == "Glob" else ""
-    start = _literal_prefix(pattern)
+    named = tool.pattern_argument
+    start = _literal_prefix(_require_text(named, arguments.get(named, "")) if named else "")
     folders = [os.path.join(base, start) for base in paths or ["."]]  # noqa: PTH118  # text, not a file
     return [start, *folders] if start.startswith("~") else folders
 

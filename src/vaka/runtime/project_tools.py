@@ -21,6 +21,7 @@ from vaka.core.types.control import StateChanged
 from vaka.core.types.errors import ConfigError, InvalidInput, VakaError
 from vaka.core.types.message import Content, Text, ToolCall, ToolResult
 from vaka.core.types.monitor import Logged
+from vaka.core.types.traits import ToolTraits, find_traits
 from vaka.runtime.command_text import CommandTexts
 from vaka.runtime.model_registry import ModelRegistry
 from vaka.runtime.task_tool import PROJECT_AGENTS, BuildRecipe, RuntimeTool, TaskTool, find_file_model, menu_text
@@ -30,7 +31,10 @@ RELOAD_SECONDS = 1.0
 """The content is loaded again at most so often."""
 GIVEN_KEY = "memory.given"
 """The session value that lists the nested memory files and rules that an agent has read; with the path of a child."""
-FILE_TOOLS = ("Read", "Write", "Edit", "MultiEdit", "NotebookEdit")
+SKILL_TOOL, COMMAND_TOOL = "Skill", "SlashCommand"
+SKILL_TRAITS = ToolTraits(commands=True, summary=("command", "skill"), rule_arguments=("args",))
+COMMAND_TRAITS = ToolTraits(commands=True, summary=("command",))
+"""The text of a command or skill may contain the output of commands, which run when it is used."""
 
 _COMMAND_LINE = re.compile(r"/([\w:.-]+)(?:\s+(.*))?\s*", re.DOTALL)
 
@@ -99,12 +103,12 @@ class ProjectTools(Middleware):
         if skills:
             about = "Read the instructions of a skill, before you do what it is about. The skills are:"
             text = menu_text(about, [(skill.name, skill.description) for skill in skills])
-            function = tool(self._use_skill, name="Skill", description=text, effect="read")
+            function = tool(self._use_skill, name=SKILL_TOOL, description=text, effect="read", traits=SKILL_TRAITS)
             yield RuntimeTool(function, self._complete_skill)
         if commands:
             about = "Read the prompt of a command that the user has prepared, and follow it. The commands are:"
             text = menu_text(about, [(f"/{command.name}", command.description) for command in commands])
-            use = tool(self._use_command, name="SlashCommand", description=text, effect="read")
+            use = tool(self._use_command, name=COMMAND_TOOL, description=text, effect="read", traits=COMMAND_TRAITS)
             yield RuntimeTool(use, self._complete_command)
 
     async def tools_for_step(self, turn: Turn) -> Sequence[Tool]:
@@ -151,9 +155,9 @@ class ProjectTools(Middleware):
 
     def find_called(self, call: ToolCall) -> CommandFile | Skill | None:
         """Return what a call of ``Skill`` or ``SlashCommand`` uses, ``None`` for any other call."""
-        if call.name == "Skill":
+        if call.name == SKILL_TOOL:
             return self._find_used_skill(str(call.arguments.get("skill") or call.arguments.get("command") or ""))
-        return self._find_used_command(str(call.arguments.get("command")))[0] if call.name == "SlashCommand" else None
+        return self._find_used_command(str(call.arguments.get("command")))[0] if call.name == COMMAND_TOOL else None
 
     def _find_used_skill(self, name: str) -> Skill | None:
         found = self.content.components.find_skill(name.strip().removeprefix("/"))
@@ -234,8 +238,9 @@ class FileMemory(Middleware):
 
     async def after_tool(self, turn: Turn, call: ToolCall, result: ToolResult) -> ToolResult:
         """Add the texts to the result of a file tool."""
-        path = call.arguments.get("file_path") or call.arguments.get("notebook_path") or call.arguments.get("path")
-        if call.name not in FILE_TOOLS or result.failed or not isinstance(path, str):
+        traits = find_traits(turn.tools.get(call.name), call.name)
+        path = next(filter(None, map(call.arguments.get, traits.paths)), None)
+        if result.failed or not isinstance(path, str):
             return result
         key = f"{GIVEN_KEY}/{agent_key(turn.path)}" if turn.path else GIVEN_KEY
         given = cast("list[str]", turn.get_state(key) or [])

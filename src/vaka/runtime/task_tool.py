@@ -23,6 +23,7 @@ from vaka.core.types.control import ApprovalRequested
 from vaka.core.types.errors import AuthenticationFailed, ConfigError, InvalidInput
 from vaka.core.types.message import Text, ToolCall, ToolResult, as_content
 from vaka.core.types.tool import Allow, Deny, InvalidArguments, ParsedArguments, ToolSpec
+from vaka.core.types.traits import ToolTraits
 from vaka.matching.mcp_names import cut_name_of, tool_part
 from vaka.policy.tool_targets import builtin_name_of
 from vaka.runtime.builtin_agents import DeferredTask
@@ -30,6 +31,11 @@ from vaka.runtime.model_registry import SCRIPTED_PREFIX, ModelRegistry, tier_of
 from vaka.tools.function import FunctionTool, ToolReturn, tool
 
 TASK_TOOL = "Task"
+TASK_TRAITS = ToolTraits(
+    summary=("subagent_type",),
+    rule_arguments=("subagent_type", "model", "resume", "description", "prompt"),
+)
+"""A call itself does nothing: each call of the child agent is judged on its own."""
 MENU_CHARACTERS = 15_000
 """Characters of the names and descriptions of skills, commands or agents in the description of a tool."""
 
@@ -75,7 +81,7 @@ class RuntimeTool:
 
     def __init__(self, function: FunctionTool[..., Any], complete: Callable[[dict[str, Any]], dict[str, Any]]) -> None:
         self._function, self._complete = function, complete
-        self.spec = msgspec.structs.replace(function.spec, layer="builtin")
+        self.spec, self.traits = msgspec.structs.replace(function.spec, layer="builtin"), function.traits
 
     def parse(self, raw: "str | dict[str, Any]") -> ParsedArguments | InvalidArguments:
         parsed = self._function.parse(raw)
@@ -101,7 +107,7 @@ class TaskTool(RuntimeTool):
         self._agents: WeakKeyDictionary[Recipe, dict[tuple[str, str], _BuiltAgent]] = WeakKeyDictionary()
         """The agents by the calling recipe, their names and models, so that their recipes are cached."""
         menu = menu_text(_ABOUT, [(agent.name, agent.description) for agent in self._definitions.values()])
-        function = tool(self._run, name=TASK_TOOL, description=menu, effect="resume", timeout=None)
+        function = tool(self._run, name=TASK_TOOL, description=menu, effect="resume", timeout=None, traits=TASK_TRAITS)
         super().__init__(function, self._complete_name)
 
     async def _run(

@@ -4,6 +4,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from vaka.core.types.traits import ToolTraits as ToolTraits
     from vaka.tools.function import FunctionTool as FunctionTool
     from vaka.tools.function import as_tool as as_tool
     from vaka.tools.function import tool as tool
@@ -11,17 +12,21 @@ if TYPE_CHECKING:
     from vaka.tools.toolset import Toolset as Toolset
 
 _MODULES = {
-    "FunctionTool": "function", "Toolset": "toolset", "as_tool": "function", "strict_schema": "schema.openai_strict",
-    "tool": "function",
-}  # fmt: skip
+    "FunctionTool": "vaka.tools.function",
+    "ToolTraits": "vaka.core.types.traits",
+    "Toolset": "vaka.tools.toolset",
+    "as_tool": "vaka.tools.function",
+    "strict_schema": "vaka.tools.schema.openai_strict",
+    "tool": "vaka.tools.function",
+}
 
-__all__ = ["FunctionTool", "Toolset", "as_tool", "strict_schema", "tool"]
+__all__ = ["FunctionTool", "ToolTraits", "Toolset", "as_tool", "strict_schema", "tool"]
 
 
 def __getattr__(name: str) -> Any:
     if name not in _MODULES:
         raise AttributeError(f"module 'vaka.tools' has no attribute {name!r}")
-    return getattr(importlib.import_module(f"vaka.tools.{_MODULES[name]}"), name)
+    return getattr(importlib.import_module(_MODULES[name]), name)
 
 
 def __dir__() -> list[str]:

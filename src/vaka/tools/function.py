@@ -25,6 +25,7 @@ from vaka.core.types.ids import JSON, CallId
 from vaka.core.types.keywords import Unset, unknown_keyword_error
 from vaka.core.types.message import FailureReason, Part, Text, ToolResult, replace_surrogates
 from vaka.core.types.tool import Effect, InvalidArguments, ParsedArguments, ToolSpec
+from vaka.core.types.traits import NO_TRAITS, ToolTraits
 from vaka.core.types.type_parameters import DefaultParameters, Deps_contra
 from vaka.tools.arguments import ArgumentReader
 from vaka.tools.schema.json_schema import encode_unknown
@@ -40,7 +41,7 @@ from vaka.tools.schema.signature import (
     output_schema_of,
     read_signature,
 )
-from vaka.tools.validate import Validator
+from vaka.tools.validate import Validator, suggest_name
 
 
 class JobOutcome:
@@ -249,12 +250,15 @@ class ToolOptions:
     poll: bool = False
     parameters: dict[str, Any] | None = None
     validate_output: bool = False
+    traits: ToolTraits = NO_TRAITS
 
     def __post_init__(self) -> None:
         if self.effect not in _EFFECTS:
             raise InvalidInput(f"effect {self.effect!r} must be one of {', '.join(_EFFECTS)}")
         if isinstance(self.timeout, int | float) and not self.timeout > 0:
             raise InvalidInput(f"timeout {self.timeout!r} must be above zero, or None for no bound")
+        if not isinstance(self.traits, ToolTraits):  # pyright: ignore[reportUnnecessaryIsInstance]  # from untyped code
+            raise InvalidInput(f"traits must be ToolTraits(…), got {self.traits!r}")
         object.__setattr__(self, "parameters", copy.deepcopy(self.parameters))
 
 
@@ -268,6 +272,7 @@ class _ToolDefinition:
         raw = options.parameters
         self.signature: ToolSignature = read_signature(function, name, typed=raw is None)
         parameters = _parameters_schema(self.signature, raw, name)
+        _check_traits(options.traits, parameters, name)
         output = output_schema_of(function)
         if options.validate_output and output is None:
             raise InvalidInput(f"tool {name!r} needs a return annotation that JSON can express to validate its output")
@@ -299,6 +304,7 @@ class FunctionTool(DefaultParameters, Generic[P, R, Deps_contra]):
     ) -> None:
         self.function = function
         self.options = options
+        self.traits = options.traits
         self.original_name = options.name or callable_name_of(function)
         self.name = sanitize_name(self.original_name)
         self.__name__ = self.original_name
@@ -410,6 +416,15 @@ def _parameters_schema(signature: ToolSignature, given: dict[str, Any] | None, n
         return signature.json_schema()
 
 
+def _check_traits(traits: ToolTraits, parameters: dict[str, Any], name: str) -> None:
+    """Raise ``InvalidInput`` for traits that name an argument which the tool does not have."""
+    known: dict[str, Any] = parameters.get("properties", {})
+    if traits is NO_TRAITS or parameters.get("additionalProperties") is not False:
+        return
+    for argument in sorted(traits.argument_names - known.keys()):
+        raise InvalidInput(f"tool {name!r}: its traits name the argument {argument!r}{suggest_name(argument, known)}")
+
+
 class ToolDecorator(Protocol):
     """What ``@tool(…)`` returns: it makes a tool of a function."""
 
@@ -432,7 +447,7 @@ def tool(
     fn: Callable[Concatenate[ToolContext[D], P], R], /, *,
     name: str | None = None, description: str | None = None, effect: Effect = "once",
     timeout: float | None = ..., poll: bool = False, parameters: dict[str, Any] | None = None,
-    validate_output: bool = False,
+    validate_output: bool = False, traits: ToolTraits = NO_TRAITS,
 ) -> FunctionTool[Concatenate[ToolContext[D], P], R, D]: ...  # fmt: skip
 
 
@@ -441,7 +456,7 @@ def tool(
     fn: Callable[Concatenate[S, ToolContext[D], P], R], /, *,
     name: str | None = None, description: str | None = None, effect: Effect = "once",
     timeout: float | None = ..., poll: bool = False, parameters: dict[str, Any] | None = None,
-    validate_output: bool = False,
+    validate_output: bool = False, traits: ToolTraits = NO_TRAITS,
 ) -> FunctionTool[Concatenate[S, ToolContext[D], P], R, D]: ...  # fmt: skip
 
 
@@ -450,7 +465,7 @@ def tool(
     fn: Callable[P, R], /, *,
     name: str | None = None, description: str | None = None, effect: Effect = "once",
     timeout: float | None = ..., poll: bool = False, parameters: dict[str, Any] | None = None,
-    validate_output: bool = False,
+    validate_output: bool = False, traits: ToolTraits = NO_TRAITS,
 ) -> FunctionTool[P, R, object]: ...  # fmt: skip
 
 
@@ -459,7 +474,7 @@ def tool(
     fn: None = None, /, *,
     name: str | None = None, description: str | None = None, effect: Effect = "once",
     timeout: float | None = ..., poll: bool = False, parameters: dict[str, Any] | None = None,
-    validate_output: bool = False,
+    validate_output: bool = False, traits: ToolTraits = NO_TRAITS,
 ) -> ToolDecorator: ...  # fmt: skip
 
 

@@ -8,6 +8,7 @@ import msgspec
 from vaka.core.ports.tool import Tool, ToolContext
 from vaka.core.types.errors import InvalidInput
 from vaka.core.types.tool import InvalidArguments, ParsedArguments, ToolSpec
+from vaka.core.types.traits import find_traits
 from vaka.tools.function import FunctionTool, ToolReturn, as_tool, sanitize_name
 from vaka.tools.validate import suggest_name
 
@@ -20,6 +21,7 @@ class RenamedTool:
         self.original_name = name
         self.name = sanitize_name(name)
         self._spec: ToolSpec | None = None
+        self.traits = find_traits(tool, "")
 
     def __repr__(self) -> str:
         return f"RenamedTool({self.name!r}, {self.tool!r})"

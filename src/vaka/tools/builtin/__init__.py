@@ -13,6 +13,7 @@ from vaka.core.types.errors import InvalidInput
 from vaka.core.types.ids import JSON
 from vaka.core.types.message import Part, ToolResult
 from vaka.core.types.tool import InvalidArguments, ParsedArguments, ToolSpec
+from vaka.core.types.traits import find_builtin_traits
 
 TOOLS: dict[str, str] = {
     "AskUserQuestion": "vaka.tools.builtin.conversation:ask_user_question",
@@ -68,7 +69,7 @@ class DeferredTool:
     """A built-in tool whose module is imported by its first call; its spec is read from ``SPECS_FILE``."""
 
     def __init__(self, spec: ToolSpec) -> None:
-        self.spec = spec
+        self.spec, self.traits = spec, find_builtin_traits(spec.name)
 
     def __repr__(self) -> str:
         return f"DeferredTool({self.spec.name!r})"

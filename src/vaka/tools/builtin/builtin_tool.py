@@ -12,6 +12,7 @@ from vaka.core.ports.tool import ToolContext
 from vaka.core.types.ids import JSON, Digest
 from vaka.core.types.message import Stored, Text, ToolResult, replace_surrogates
 from vaka.core.types.tool import Effect, InvalidArguments, ParsedArguments, ToolSpec
+from vaka.core.types.traits import NO_TRAITS, ToolTraits
 from vaka.tools.function import FunctionTool, ToolReturn, tool
 from vaka.tools.schema.json_types import is_array, is_object
 
@@ -23,8 +24,8 @@ _TRUE_WORDS, _FALSE_WORDS = ("true", "yes", "1", 1), ("false", "no", "0", 0)
 class BuiltinTool:
     """A tool of vaka's own: a function, described by the ``.md`` file with its name beside its module."""
 
-    def __init__(self, function: FunctionTool[..., Any], module: str) -> None:
-        self._function = function
+    def __init__(self, function: FunctionTool[..., Any], module: str, traits: ToolTraits = NO_TRAITS) -> None:
+        self._function, self.traits = function, traits
         self._package, _, self._file = module.rpartition(".")
         self.name = function.name
 
@@ -56,7 +57,7 @@ class BuiltinTool:
 
 def builtin_tool(
     name: str, *, effect: Effect, timeout: float | None = 60.0, poll: bool = False,
-    parameters: dict[str, Any] | None = None,
+    parameters: dict[str, Any] | None = None, traits: ToolTraits = NO_TRAITS,
 ) -> Callable[[Callable[..., Any]], BuiltinTool]:  # fmt: skip
     """Make a built-in tool of a function: ``@builtin_tool("Read", effect="read")``."""
 
@@ -64,7 +65,7 @@ def builtin_tool(
         inner: FunctionTool[..., Any] = tool(
             function, name=name, effect=effect, timeout=timeout, poll=poll, parameters=parameters
         )
-        return BuiltinTool(inner, f"{function.__module__.rpartition('.')[0]}.{function.__name__}")
+        return BuiltinTool(inner, f"{function.__module__.rpartition('.')[0]}.{function.__name__}", traits)
 
     return make
 

@@ -9,6 +9,7 @@ from vaka.core.ports.tool import ToolContext
 from vaka.core.types.errors import InvalidInput
 from vaka.core.types.ids import JSON
 from vaka.core.types.message import Text, ToolResult
+from vaka.core.types.traits import ToolTraits
 from vaka.tools.builtin.builtin_tool import builtin_tool, text_result
 from vaka.tools.schema.json_types import is_array
 
@@ -114,7 +115,7 @@ def _match_labels(answer: JSON, labels: list[str]) -> list[JSON]:
 MAX_MESSAGE_LENGTH = 8_000
 
 
-@builtin_tool("DMail", effect="idempotent")
+@builtin_tool("DMail", effect="idempotent", traits=ToolTraits(session=True))
 async def d_mail(
     context: ToolContext,
     message: Annotated[

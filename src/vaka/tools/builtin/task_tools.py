@@ -9,6 +9,7 @@ from vaka.core.ports.tool import ToolContext
 from vaka.core.types.errors import InvalidInput
 from vaka.core.types.ids import JSON
 from vaka.core.types.message import ToolResult, replace_surrogates
+from vaka.core.types.traits import ToolTraits
 from vaka.tools.builtin import task_board
 from vaka.tools.builtin.builtin_tool import builtin_tool, text_result
 from vaka.tools.builtin.task_board import Board, Task, TaskChange
@@ -26,7 +27,11 @@ class Todo(TypedDict):
     activeForm: NotRequired[Annotated[str, "Such as: Running the tests.", Meta(max_length=500)]]
 
 
-@builtin_tool("TodoWrite", effect="idempotent")
+_ID_ARGUMENTS = ("taskId", "task_id", "id")
+_NOTE_TRAITS = ToolTraits(session=True)
+
+
+@builtin_tool("TodoWrite", effect="idempotent", traits=_NOTE_TRAITS)
 async def todo_write(context: ToolContext, todos: Annotated[list[Todo], Meta(max_length=MAX_TODOS)]) -> ToolResult:
     """Replace the list."""
     current = [_clean_item(todo) for todo in todos]
@@ -83,7 +88,7 @@ def json_result(context: ToolContext, value: dict[str, Any]) -> ToolResult:
     return text_result(context, msgspec.json.encode(value).decode(), value)
 
 
-@builtin_tool("TaskCreate", effect="idempotent")
+@builtin_tool("TaskCreate", effect="idempotent", traits=_NOTE_TRAITS)
 async def task_create(
     context: ToolContext,
     subject: Annotated[str, "Such as: Run the tests.", Meta(min_length=1, max_length=1_000)],
@@ -108,7 +113,12 @@ async def task_create(
 GET_PARAMETERS: dict[str, Any] = {"type": "object", "properties": {"taskId": ID_SCHEMA}, "anyOf": ANY_ID_REQUIRED}
 
 
-@builtin_tool("TaskGet", effect="read", parameters=GET_PARAMETERS)
+@builtin_tool(
+    "TaskGet",
+    effect="read",
+    parameters=GET_PARAMETERS,
+    traits=ToolTraits(session=True, summary=_ID_ARGUMENTS, rule_arguments=_ID_ARGUMENTS),
+)
 async def task_get(context: ToolContext, **given: Any) -> ToolResult:
     """Return a task."""
     async with task_board.open_board(context) as state:
@@ -122,7 +132,7 @@ _MAX_INDENT = 10
 """Deeper tasks are indented no further."""
 
 
-@builtin_tool("TaskList", effect="read")
+@builtin_tool("TaskList", effect="read", traits=_NOTE_TRAITS)
 async def task_list(
     context: ToolContext,
     status: Annotated[str, "Such as pending or blocked."] = "",
@@ -182,7 +192,16 @@ UPDATE_PARAMETERS: dict[str, Any] = {
 _DELETE_STATUSES = ("deleted", "delete")
 
 
-@builtin_tool("TaskUpdate", effect="idempotent", parameters=UPDATE_PARAMETERS)
+@builtin_tool(
+    "TaskUpdate",
+    effect="idempotent",
+    parameters=UPDATE_PARAMETERS,
+    traits=ToolTraits(
+        session=True,
+        summary=_ID_ARGUMENTS,
+        rule_arguments=(*_ID_ARGUMENTS, "status", "owner", "delete"),
+    ),
+)
 async def task_update(context: ToolContext, **given: Any) -> ToolResult:
     """Change a task."""
     (change, deleted), id = _parse_change(given), read_task_id(given)

@@ -21,6 +21,7 @@ from vaka.core.ports.net import NetRequest, NetResponse, Network, SearchEngine, 
 from vaka.core.ports.tool import ToolContext
 from vaka.core.types.errors import ConfigError, InvalidInput, ModelError, NetworkUnreachable, NotFound
 from vaka.core.types.message import Document, Image, Part, Text, ToolResult, UserMessage, replace_surrogates
+from vaka.core.types.traits import ToolTraits
 from vaka.tools.builtin.builtin_tool import HOW_TO_READ, builtin_tool, output_name_of, text_result
 from vaka.tools.builtin.files.file_content import PDF_TYPE, max_bytes_of, media_type_of
 from vaka.tools.builtin.html_markdown import html_to_markdown
@@ -143,7 +144,12 @@ class CrossHostRedirect(msgspec.Struct, frozen=True, kw_only=True):
     status: int
 
 
-@builtin_tool("WebFetch", effect="read", timeout=120.0)
+@builtin_tool(
+    "WebFetch",
+    effect="read",
+    timeout=120.0,
+    traits=ToolTraits(network=True, url="url", rule_arguments=("url", "prompt")),
+)
 async def web_fetch(
     context: ToolContext,
     url: Annotated[str, Meta(min_length=1, max_length=4000)],
@@ -400,7 +406,12 @@ _MAX_TITLE, _MAX_SNIPPET = 300, 600
 _DEFAULT_SEARCH: SearchEngine = DuckDuckGo()
 
 
-@builtin_tool("WebSearch", effect="read", timeout=60.0)
+@builtin_tool(
+    "WebSearch",
+    effect="read",
+    timeout=60.0,
+    traits=ToolTraits(network=True, summary=("query",), rule_arguments=("query",)),
+)
 async def web_search(
     context: ToolContext,
     query: Annotated[str, Meta(min_length=2, max_length=500)],

@@ -17,6 +17,7 @@ from vaka.core.ports.tool import CHANGED_FILE_KEY, ToolContext
 from vaka.core.types.errors import FileChanged, FileError, FileMissing, InvalidInput
 from vaka.core.types.ids import Digest, SessionId
 from vaka.core.types.message import ToolResult
+from vaka.core.types.traits import ToolTraits
 from vaka.text.decoding import LINE_END, DecodedText, decode_text, is_binary
 from vaka.tools.builtin.builtin_tool import builtin_tool, text_result
 from vaka.tools.builtin.files import file_content
@@ -290,7 +291,11 @@ def _number_errors(number: int, wanted: Sequence[Replacement]) -> Generator[None
         raise InvalidInput(f"edit {number} of {len(wanted)}: {error}; nothing was changed") from error
 
 
-@builtin_tool("Write", effect="idempotent")
+@builtin_tool(
+    "Write",
+    effect="idempotent",
+    traits=ToolTraits(writes=True, paths=("file_path", "path"), content="content", rule_arguments=("content",)),
+)
 async def write(
     context: ToolContext,
     file_path: str,
@@ -343,7 +348,16 @@ def _written_result(context: ToolContext, info: FileInfo, digest: Digest, action
     return text_result(context, f"wrote {info.size} bytes to {info.path} ({action})\n{diff}".rstrip("\n"), value)
 
 
-@builtin_tool("Edit", effect="idempotent")
+@builtin_tool(
+    "Edit",
+    effect="idempotent",
+    traits=ToolTraits(
+        writes=True,
+        paths=("file_path", "path"),
+        replacement=("old_string", "new_string"),
+        rule_arguments=("old_string", "new_string", "replace_all"),
+    ),
+)
 async def edit(
     context: ToolContext,
     file_path: str,
@@ -357,7 +371,16 @@ async def edit(
         return await replace_in_file(context, file_path, [wanted])
 
 
-@builtin_tool("MultiEdit", effect="idempotent")
+@builtin_tool(
+    "MultiEdit",
+    effect="idempotent",
+    traits=ToolTraits(
+        writes=True,
+        paths=("file_path", "path"),
+        replacement=("old_string", "new_string"),
+        replacements="edits",
+    ),
+)
 async def multi_edit(
     context: ToolContext,
     file_path: str,

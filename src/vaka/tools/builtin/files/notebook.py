@@ -13,6 +13,7 @@ import msgspec
 from vaka.core.ports.tool import ToolContext
 from vaka.core.types.errors import FileChanged, FileError, InvalidInput
 from vaka.core.types.message import Image, Part, Text, ToolResult, replace_surrogates
+from vaka.core.types.traits import ToolTraits
 from vaka.tools.builtin.builtin_tool import builtin_tool, cut_text, text_result
 from vaka.tools.builtin.files import edit, file_content
 from vaka.tools.builtin.files.file_content import MAX_IMAGE_BYTES, media_type_of
@@ -154,7 +155,15 @@ CellKind = Literal["code", "markdown"]
 _INDENT_PATTERN = re.compile(r'\n([ \t]+)"')
 
 
-@builtin_tool("NotebookEdit", effect="idempotent")
+@builtin_tool(
+    "NotebookEdit",
+    effect="idempotent",
+    traits=ToolTraits(
+        writes=True,
+        paths=("notebook_path", "file_path", "path"),
+        rule_arguments=("edit_mode", "cell_type"),
+    ),
+)
 async def notebook_edit(
     context: ToolContext,
     notebook_path: str,

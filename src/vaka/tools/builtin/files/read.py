@@ -10,6 +10,7 @@ from msgspec import Meta
 from vaka.core.ports.tool import ToolContext
 from vaka.core.types.errors import FileError, FileMissing, NotFound
 from vaka.core.types.message import Document, Image, Part, Text, ToolResult, replace_surrogates
+from vaka.core.types.traits import ToolTraits
 from vaka.text.decoding import is_binary, split_lines
 from vaka.tools.builtin.builtin_tool import OUTPUT_PREFIX, builtin_tool, output_digest_of, text_result
 from vaka.tools.builtin.files import file_content
@@ -23,7 +24,11 @@ MAX_CHARACTERS = 100_000
 """Characters shown at once; ``offset`` continues with a later line."""
 
 
-@builtin_tool("Read", effect="read")
+@builtin_tool(
+    "Read",
+    effect="read",
+    traits=ToolTraits(reads=True, paths=("file_path", "path"), rule_arguments=("offset", "limit", "pages")),
+)
 async def read(
     context: ToolContext,
     file_path: Annotated[str, "Absolute, or relative to the working folder."],

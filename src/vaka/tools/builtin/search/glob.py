@@ -13,6 +13,7 @@ from vaka.core.ports.files import FileInfo, Files, WalkableFiles
 from vaka.core.ports.tool import ToolContext
 from vaka.core.types.errors import FileError, FileMissing, InvalidInput
 from vaka.core.types.message import ToolResult
+from vaka.core.types.traits import ToolTraits
 from vaka.matching.globs import NameMatcher, compile_name, is_literal, matches_names
 from vaka.tools.builtin.builtin_tool import builtin_tool, text_result
 from vaka.tools.builtin.files.file_content import visibility_check
@@ -148,7 +149,11 @@ MAX_FILES = 100
 """Files in one result."""
 
 
-@builtin_tool("Glob", effect="read")
+@builtin_tool(
+    "Glob",
+    effect="read",
+    traits=ToolTraits(reads=True, folders=("path",), pattern="pattern", rule_arguments=("pattern",)),
+)
 async def glob(
     context: ToolContext,
     pattern: str,

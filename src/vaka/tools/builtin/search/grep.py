@@ -11,6 +11,7 @@ from vaka.core.ports.files import BatchStat, FileBytes, FileInfo, Files, PartlyL
 from vaka.core.ports.tool import ToolContext
 from vaka.core.types.errors import FileError, InvalidInput
 from vaka.core.types.message import ToolResult
+from vaka.core.types.traits import ToolTraits
 from vaka.system.event_loops import write_to_stream
 from vaka.text.decoding import is_binary
 from vaka.tools.builtin import regex_worker
@@ -128,7 +129,26 @@ MAX_LINE_LENGTH = 500
 GrepEngine = Literal["auto", "ripgrep", "python"]
 
 
-@builtin_tool("Grep", effect="read", timeout=TIMEOUT_SECONDS + 15, parameters=grep_query.PARAMETERS)
+@builtin_tool(
+    "Grep",
+    effect="read",
+    timeout=TIMEOUT_SECONDS + 15,
+    parameters=grep_query.PARAMETERS,
+    traits=ToolTraits(
+        reads=True,
+        folders=("path",),
+        rule_arguments=(
+            "pattern",
+            "output_mode",
+            "glob",
+            "type",
+            "multiline",
+            "head_limit",
+            "offset",
+            "context_lines",
+        ),
+    ),
+)
 async def grep(context: ToolContext, **given: Any) -> ToolResult:
     """Search what is in files."""
     result = await run_grep(context.files, given, may_read=context.world.may_read)

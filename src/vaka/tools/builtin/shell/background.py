@@ -8,6 +8,7 @@ import msgspec
 from vaka.core.ports.tool import ToolContext
 from vaka.core.types.errors import InvalidInput, NotFound
 from vaka.core.types.message import ToolResult
+from vaka.core.types.traits import ToolTraits
 from vaka.tools.builtin.builtin_tool import builtin_tool, text_result
 from vaka.tools.builtin.shell.network_gate import describe_refusals, refusal_values
 from vaka.tools.builtin.shell.output import filter_lines
@@ -151,7 +152,11 @@ OUTPUT_PARAMETERS = task_parameters(
 )
 
 
-@builtin_tool("BashOutput", effect="read", poll=True, parameters=OUTPUT_PARAMETERS)
+_ID_ARGUMENTS = ("task_id", "bash_id", "shell_id")
+_READING_TRAITS = ToolTraits(reads=True, session=True, summary=_ID_ARGUMENTS, rule_arguments=_ID_ARGUMENTS)
+
+
+@builtin_tool("BashOutput", effect="read", poll=True, parameters=OUTPUT_PARAMETERS, traits=_READING_TRAITS)
 async def bash_output(context: ToolContext, **given: Any) -> ToolResult:
     """Return new output."""
     shell = find_task(context, read_task_id("BashOutput", given, "filter"))
@@ -198,7 +203,7 @@ def _describe_rest(shell: ShellProcess, end: int, ended: bool) -> Iterator[str]:
         yield f"[{spool.lost_bytes} bytes after this were not kept ({spool.error}); they end so:]\n{last}"
 
 
-@builtin_tool("BashStatus", effect="read", poll=True, parameters=task_parameters())
+@builtin_tool("BashStatus", effect="read", poll=True, parameters=task_parameters(), traits=_READING_TRAITS)
 async def bash_status(context: ToolContext, **given: Any) -> ToolResult:
     """Return how a command is."""
     shell = find_task(context, read_task_id("BashStatus", given))
@@ -215,7 +220,12 @@ def _status_value(shell: ShellProcess | RecordedTask) -> dict[str, Any]:
     return {"task_id": shell.id, "status": shell.status, "exit_code": shell.exit_code}
 
 
-@builtin_tool("KillTask", effect="idempotent", parameters=task_parameters())
+@builtin_tool(
+    "KillTask",
+    effect="idempotent",
+    parameters=task_parameters(),
+    traits=ToolTraits(commands=True, session=True, summary=_ID_ARGUMENTS, rule_arguments=_ID_ARGUMENTS),
+)
 async def kill_task(context: ToolContext, **given: Any) -> ToolResult:
     """End a command."""
     shell = find_task(context, read_task_id("KillTask", given))

@@ -11,6 +11,7 @@ import msgspec
 from vaka.core.ports.tool import ToolContext, shell_folder_key
 from vaka.core.types.errors import InvalidInput
 from vaka.core.types.message import Part, Text, ToolResult, replace_surrogates
+from vaka.core.types.traits import ToolTraits
 from vaka.tools.builtin.builtin_tool import builtin_tool
 from vaka.tools.builtin.shell.background import load_records, save_record
 from vaka.tools.builtin.shell.network_gate import (
@@ -68,7 +69,24 @@ class BashArguments(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     task_id: str = ""
 
 
-@builtin_tool("Bash", effect="once", timeout=None, parameters=PARAMETERS)
+@builtin_tool(
+    "Bash",
+    effect="once",
+    timeout=None,
+    parameters=PARAMETERS,
+    traits=ToolTraits(
+        commands=True,
+        command="command",
+        rule_arguments=(
+            "run_in_background",
+            "async",
+            "workdir",
+            "sandbox",
+            "allow_hosts",
+            "dangerouslyDisableSandbox",
+        ),
+    ),
+)
 async def bash(context: ToolContext, **given: Any) -> ToolResult:
     """Run a command."""
     arguments, shells = _parse_arguments(given), supervisor_of(context)
