@@ -19,6 +19,7 @@ import vaka
 from bench.measure import MedianRange, raised_priority
 from bench.row import Row
 from vaka.core.types.message import ToolMessage, UserMessage, text_of
+from vaka.memory import FactExtraction, SemanticMemory
 from vaka.memory.memory_scope import memory_scope
 from vaka.memory.semantic import ScopedMemory
 from vaka.models import Chunk, Model, Scripted
@@ -97,9 +98,9 @@ def _words(text: str) -> set[str]:
 
 def answering_agent(case: ConversationCase, *, extraction: Model | str | None) -> vaka.Agent:
     """Return an agent that answers as the case says; ``extraction`` is the model that extracts facts."""
-    memory = vaka.SemanticMemory(top_k=10, threshold=0.0)
+    memory = SemanticMemory(top_k=10, threshold=0.0)
     answers = Scripted([{"text": turn["answer"]} for turn in case.turns])
-    middleware = [vaka.FactExtraction(memory, model=extraction)] if extraction is not None else []
+    middleware = [FactExtraction(memory, model=extraction)] if extraction is not None else []
     return vaka.Agent("assistant", model=answers, middleware=middleware)
 
 

@@ -11,6 +11,7 @@ from bench.row import Row
 from vaka.agents.match.lines import MatchResult
 from vaka.core.ports.model import Chunk, Prompt, StopChunk, TextChunk, UsageChunk
 from vaka.core.types.message import Usage
+from vaka.genx import MatchAgent, Route
 
 MAX_ADDED_MS = 1.0
 LATE_TURN = 1_000
@@ -41,8 +42,8 @@ def make_agent() -> vaka.Agent:
 
 
 def make_router() -> vaka.Agent:
-    routes = [vaka.Route(["chat"], make_agent())]
-    return vaka.MatchAgent("front", rules=RULES, routes=routes, matcher=FixedMatcher())
+    routes = [Route(["chat"], make_agent())]
+    return MatchAgent("front", rules=RULES, routes=routes, matcher=FixedMatcher())
 
 
 async def time_turn(session: vaka.Session) -> float:

@@ -5,7 +5,9 @@ import inspect
 import re
 import sys
 from collections.abc import Iterator
+from itertools import chain
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import msgspec
@@ -14,6 +16,9 @@ import vaka
 import vaka.content as vaka_content
 import vaka.errors as vaka_errors
 import vaka.events as vaka_events
+import vaka.genx as vaka_genx
+import vaka.lumos as vaka_lumos
+import vaka.memory as vaka_memory
 from vaka.config.claude_keys import CLAUDE_KEYS, EXPECTED_VALUES
 from vaka.config.definitions.json_schema import definition_schema
 from vaka.core.types import context, control, monitor, progress
@@ -133,24 +138,31 @@ def class_lines(value: type[Any]) -> list[str]:
     return [*lines, *([*listed, ""] if listed else [])]
 
 
+def name_lines(face: str, name: str, value: Any) -> list[str]:
+    """Return the section of one name."""
+    lines = [f"## `{face}.{name}`", "", first_paragraph_of(value.__doc__), ""]
+    return [*lines, *(class_lines(value) if inspect.isclass(value) else [f"`{name}{signature_of(value)}`", ""])]
+
+
+def list_lines(face: ModuleType) -> list[str]:
+    """Return the section of a module, with one line for each of its names."""
+    lines = [f"## `{face.__name__}`", "", first_paragraph_of(face.__doc__), ""]
+    for name in getattr(face, "__all__", dir(face)):
+        value = getattr(face, name)
+        if name.startswith("_") or isinstance(value, ModuleType):
+            continue
+        has_docstring = callable(value) and str(getattr(value, "__module__", "")).startswith("vaka")
+        lines.append(f"- `{name}`: {first_paragraph_of(value.__doc__)}" if has_docstring else f"- `{name}`")
+    return [*lines, ""]
+
+
 def python_page() -> str:
     """Return the page of the public names."""
     lines = ["# The Python names", "", "Made from the docstrings by `python -m scripts.reference`.", ""]
-    for name in vaka.__all__:
-        value = getattr(vaka, name)
-        if name.startswith("__"):
-            continue
-        lines += [f"## `vaka.{name}`", "", first_paragraph_of(value.__doc__), ""]
-        lines += class_lines(value) if inspect.isclass(value) else [f"`{name}{signature_of(value)}`", ""]
-    for face in (vaka_errors, vaka_content, vaka_events):
-        lines += [f"## `{face.__name__}`", "", first_paragraph_of(face.__doc__), ""]
-        documented = [(name, getattr(face, name)) for name in face.__all__]
-        lines += [
-            f"- `{name}`: {first_paragraph_of(value.__doc__)}" if callable(value) and hasattr(value, "__module__")
-            and str(value.__module__).startswith("vaka") else f"- `{name}`"
-            for name, value in documented
-        ]  # fmt: skip
-        lines.append("")
+    for face in (vaka, vaka_memory):
+        names = [name for name in face.__all__ if not name.startswith("_")]
+        lines += chain.from_iterable(name_lines(face.__name__, name, getattr(face, name)) for name in names)
+    lines += chain.from_iterable(map(list_lines, (vaka_errors, vaka_content, vaka_events, vaka_genx, vaka_lumos)))
     return "\n".join(lines).rstrip() + "\n"
 
 

@@ -13,15 +13,12 @@ import pytest
 
 import vaka
 
-NAMES = [
-    "Agent", "Allow", "Answer", "Ask", "Busy", "ClientTool", "Compaction", "Cursor", "Deny", "Event",
-    "FactExtraction", "Image", "Limits", "LuauAgent", "LuauTool", "MatchAgent", "MemoryConsolidation", "Middleware",
-    "ModeContext", "Options", "PermissionRequest", "ProjectSource", "Prompt", "QuitTools", "Reject", "Request",
-    "Response", "Route", "Runtime", "ScriptError", "ScriptLimits", "SemanticMemory", "Session", "StreamingAgent",
-    "SubAgent", "SubAgents", "Suspended", "Text", "TextMemory", "TokenStats", "ToolCall", "ToolContext",
-    "ToolResult", "ToolWorkspace", "Turn", "TurnError", "TurnStream", "VakaError", "WorkingMemory", "__version__",
-    "load_agents", "run", "run_sync", "tool",
-]  # fmt: skip
+NAMES = """
+Agent Allow Answer Ask Busy ClientTool Compaction Cursor Deny Event Image Limits LuauAgent LuauTool Middleware
+ModeContext Options PermissionRequest ProjectSource Prompt Reject Request Response Runtime ScriptLimits Session
+SubAgent SubAgents Suspended Text TokenStats ToolCall ToolContext ToolResult ToolWorkspace Turn TurnError
+TurnStream VakaError __version__ load_agents run run_sync tool
+""".split()
 HEAVY = {"httpx2", "jsonschema_rs", "click", "yaml", "sqlite3", "asyncpg", "msgspec"}
 
 
@@ -50,6 +47,7 @@ FACES = (
     "vaka.events",
     "vaka.files",
     "vaka.genx",
+    "vaka.lumos",
     "vaka.memory",
     "vaka.middleware",
     "vaka.models",

@@ -9,6 +9,7 @@ from typing import Any
 
 import vaka
 from vaka.content import ToolMessage, UserMessage, text_of
+from vaka.memory import FactExtraction, SemanticMemory
 from vaka.models import Chunk, Scripted
 
 
@@ -37,10 +38,10 @@ class Companion:
 
 def make_agent() -> vaka.Agent:
     """Return the agent; ``VAKA_MODEL`` names a real model."""
-    memory = vaka.SemanticMemory(threshold=0.1)
+    memory = SemanticMemory(threshold=0.1)
     return vaka.Agent(
         "companion", model=os.environ.get("VAKA_MODEL") or Companion(), instructions="You are a friendly companion.",
-        middleware=[memory, vaka.FactExtraction(memory)],
+        middleware=[memory, FactExtraction(memory)],
     )  # fmt: skip
 
 

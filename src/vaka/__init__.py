@@ -8,9 +8,6 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from vaka.agents.match.router import MatchAgent as MatchAgent
-    from vaka.agents.match.router import Route as Route
-    from vaka.agents.quit_tools import QuitTools as QuitTools
     from vaka.agents.react import Agent as Agent
     from vaka.agents.subagents import SubAgent as SubAgent
     from vaka.agents.subagents import SubAgents as SubAgents
@@ -23,7 +20,6 @@ if TYPE_CHECKING:
     from vaka.core.types.ending import Answer as Answer
     from vaka.core.types.ending import Reject as Reject
     from vaka.core.types.errors import Busy as Busy
-    from vaka.core.types.errors import ScriptError as ScriptError
     from vaka.core.types.errors import Suspended as Suspended
     from vaka.core.types.errors import TurnError as TurnError
     from vaka.core.types.errors import VakaError as VakaError
@@ -39,13 +35,7 @@ if TYPE_CHECKING:
     from vaka.core.types.tool import Deny as Deny
     from vaka.luau.program import ScriptLimits as ScriptLimits
     from vaka.luau.tool import LuauTool as LuauTool
-    from vaka.memory.consolidation import MemoryConsolidation as MemoryConsolidation
-    from vaka.memory.facts import FactExtraction as FactExtraction
-    from vaka.memory.recall import SemanticMemory as SemanticMemory
-    from vaka.memory.text import TextMemory as TextMemory
-    from vaka.memory.working import WorkingMemory as WorkingMemory
     from vaka.runtime.agent_catalog import load_agents as load_agents
-    from vaka.runtime.lumos import StreamingAgent as StreamingAgent
     from vaka.runtime.one_shot import run as run
     from vaka.runtime.one_shot import run_sync as run_sync
     from vaka.runtime.options import ModeContext as ModeContext
@@ -73,35 +63,26 @@ _NAMES = {
     "Cursor": "vaka.core.types.ids",
     "Deny": "vaka.core.types.tool",
     "Event": "vaka.core.types.event",
-    "FactExtraction": "vaka.memory.facts",
     "Image": "vaka.core.types.message",
     "Limits": "vaka.core.types.limits",
     "LuauAgent": "vaka.runtime.scripts",
     "LuauTool": "vaka.luau.tool",
-    "MatchAgent": "vaka.agents.match.router",
-    "MemoryConsolidation": "vaka.memory.consolidation",
     "Middleware": "vaka.core.loop.middleware",
     "ModeContext": "vaka.runtime.options",
     "Options": "vaka.runtime.options",
     "PermissionRequest": "vaka.runtime.options",
     "ProjectSource": "vaka.config.project_content",
     "Prompt": "vaka.core.ports.model",
-    "QuitTools": "vaka.agents.quit_tools",
     "Reject": "vaka.core.types.ending",
     "Request": "vaka.runtime.options",
     "Response": "vaka.runtime.options",
-    "Route": "vaka.agents.match.router",
     "Runtime": "vaka.runtime.runtime",
-    "ScriptError": "vaka.core.types.errors",
     "ScriptLimits": "vaka.luau.program",
-    "SemanticMemory": "vaka.memory.recall",
     "Session": "vaka.runtime.session",
-    "StreamingAgent": "vaka.runtime.lumos",
     "SubAgent": "vaka.agents.subagents",
     "SubAgents": "vaka.agents.subagents",
     "Suspended": "vaka.core.types.errors",
     "Text": "vaka.core.types.message",
-    "TextMemory": "vaka.memory.text",
     "TokenStats": "vaka.runtime.options",
     "ToolWorkspace": "vaka.runtime.options",
     "ToolCall": "vaka.core.types.message",
@@ -111,7 +92,6 @@ _NAMES = {
     "TurnError": "vaka.core.types.errors",
     "TurnStream": "vaka.runtime.turn_stream",
     "VakaError": "vaka.core.types.errors",
-    "WorkingMemory": "vaka.memory.working",
     "load_agents": "vaka.runtime.agent_catalog",
     "run": "vaka.runtime.one_shot",
     "run_sync": "vaka.runtime.one_shot",
@@ -130,35 +110,26 @@ __all__ = [
     "Cursor",
     "Deny",
     "Event",
-    "FactExtraction",
     "Image",
     "Limits",
     "LuauAgent",
     "LuauTool",
-    "MatchAgent",
-    "MemoryConsolidation",
     "Middleware",
     "ModeContext",
     "Options",
     "PermissionRequest",
     "ProjectSource",
     "Prompt",
-    "QuitTools",
     "Reject",
     "Request",
     "Response",
-    "Route",
     "Runtime",
-    "ScriptError",
     "ScriptLimits",
-    "SemanticMemory",
     "Session",
-    "StreamingAgent",
     "SubAgent",
     "SubAgents",
     "Suspended",
     "Text",
-    "TextMemory",
     "TokenStats",
     "ToolCall",
     "ToolContext",
@@ -168,7 +139,6 @@ __all__ = [
     "TurnError",
     "TurnStream",
     "VakaError",
-    "WorkingMemory",
     "__version__",
     "load_agents",
     "run",

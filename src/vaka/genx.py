@@ -1,4 +1,4 @@
-"""The GenX face: ``input`` and ``next``, states, state documents, and streams for each agent.
+"""The names that users of GenX know: ``input`` and ``next``, routers, states, state documents, streams of agents.
 
 ::
 
@@ -8,6 +8,9 @@
     async for event in agent: ...
 """
 
+from vaka.agents.match.router import MatchAgent as MatchAgent
+from vaka.agents.match.router import Route as Route
+from vaka.agents.quit_tools import QuitTools as QuitTools
 from vaka.core.session.demux import AgentStream as AgentStream
 from vaka.core.session.demux import Demultiplexer as Demultiplexer
 from vaka.core.session.demux import RoundEnd as RoundEnd

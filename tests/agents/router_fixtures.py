@@ -15,6 +15,7 @@ from vaka.core.types.control import SessionReverted, StateChanged
 from vaka.core.types.event import Event
 from vaka.core.types.message import text_of
 from vaka.core.types.monitor import ScriptAnswered
+from vaka.genx import MatchAgent, QuitTools, Route
 from vaka.stores.memory import MemoryStore
 from vaka.testing.models import ScriptedModel
 
@@ -34,12 +35,12 @@ async def done() -> str:
 
 
 def booking() -> vaka.Agent:
-    return vaka.Agent("booking", tools=[done], middleware=[vaka.QuitTools("done")])
+    return vaka.Agent("booking", tools=[done], middleware=[QuitTools("done")])
 
 
-def router(*, default: vaka.Agent | None = None, name: str = "front", **more: Any) -> vaka.MatchAgent:
-    routes = [vaka.Route(["book"], booking()), vaka.Route(["music"], vaka.Agent("player"))]
-    return vaka.MatchAgent(name, rules=RULES, routes=routes, default=default, **more)
+def router(*, default: vaka.Agent | None = None, name: str = "front", **more: Any) -> MatchAgent:
+    routes = [Route(["book"], booking()), Route(["music"], vaka.Agent("player"))]
+    return MatchAgent(name, rules=RULES, routes=routes, default=default, **more)
 
 
 def _active_agent(body: StateChanged) -> str:

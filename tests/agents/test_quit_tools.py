@@ -18,10 +18,10 @@ from tests.runtime.runtime_fixtures import (
     results_by_call,
     runtime,
 )
-from vaka import QuitTools
 from vaka.core.types.errors import InvalidInput, TurnError
 from vaka.core.types.message import AssistantMessage, UserMessage, text_of
 from vaka.core.types.progress import TurnCompleted, TurnFailed
+from vaka.genx import QuitTools
 from vaka.runtime.options import policy_from_rules
 from vaka.stores.memory import MemoryStore
 from vaka.testing.models import ScriptedModel, call, calls, fail, say

@@ -30,6 +30,7 @@ from vaka.core.types.errors import ConfigError, Interrupted
 from vaka.core.types.event import Event
 from vaka.core.types.ids import Cursor
 from vaka.core.types.message import Text, ToolMessage
+from vaka.genx import QuitTools
 from vaka.runtime.session import Session
 from vaka.stores.memory import MemoryStore
 from vaka.testing.models import RecordingModel, ScriptedModel, call, calls, say
@@ -143,7 +144,7 @@ async def test_a_tool_that_only_its_agent_has_is_found_when_it_is_called() -> No
 async def test_a_turn_ends_once_and_text_alone_never_finishes_the_agent() -> None:
     store = MemoryStore()
     async with runtime(store) as rt:
-        session = await rt.open(agent(ScriptedModel(*[say("ok")] * 3), middleware=[vaka.QuitTools("look")]), id="s")
+        session = await rt.open(agent(ScriptedModel(*[say("ok")] * 3), middleware=[QuitTools("look")]), id="s")
         for _ in range(3):
             events = await collect_turn(session)
             assert event_types(events).count("turn.completed") == 1
@@ -155,7 +156,7 @@ async def test_a_turn_ends_once_and_text_alone_never_finishes_the_agent() -> Non
 async def test_a_finished_agent_stays_finished_and_an_input_never_waits_for_ever() -> None:
     async with runtime() as rt:
         session = await rt.open(
-            agent(ScriptedModel(call("look"), say("Bye.")), look, middleware=[vaka.QuitTools("tool:look")])
+            agent(ScriptedModel(call("look"), say("Bye.")), look, middleware=[QuitTools("tool:look")])
         )
         await session.run("Go.")
         for _ in range(3):

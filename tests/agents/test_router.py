@@ -9,6 +9,7 @@ from tests.agents.router_fixtures import RULES, booking, done, offline, outline,
 from tests.runtime.runtime_fixtures import check_log, read_log, runtime
 from vaka.core.types.errors import ConfigError, InvalidInput
 from vaka.core.types.message import ToolMessage, UserMessage, text_of
+from vaka.genx import MatchAgent, QuitTools, Route
 from vaka.stores.memory import MemoryStore
 from vaka.testing.models import ScriptedModel, call, say
 
@@ -73,7 +74,7 @@ async def test_the_streamed_text_of_a_router_is_that_of_its_agents() -> None:
         "house": [say("music")],
     }
     model = ScriptedModel(agents=answers)
-    house = vaka.MatchAgent("house", rules=RULES, routes=[vaka.Route(["music"], router(model=model))], model=model)
+    house = MatchAgent("house", rules=RULES, routes=[Route(["music"], router(model=model))], model=model)
     async with runtime() as rt:
         turn = (await rt.open(house, id="s")).stream("Book a room and play music.")
         pieces = [piece async for piece in turn.text()]
@@ -89,9 +90,9 @@ async def test_several_intents_run_in_order_each_after_the_one_before_has_finish
             "player": [call("done"), say("Played.")],
         }
     )
-    player = vaka.Agent("player", tools=[done], middleware=[vaka.QuitTools("done")])
-    routes = [vaka.Route(["book"], booking()), vaka.Route(["music"], player)]
-    who = vaka.MatchAgent("front", rules=RULES, routes=routes, model=model)
+    player = vaka.Agent("player", tools=[done], middleware=[QuitTools("done")])
+    routes = [Route(["book"], booking()), Route(["music"], player)]
+    who = MatchAgent("front", rules=RULES, routes=routes, model=model)
     assert await run_conversation(who, model, "Book a room in Hilo and play music.", "Monday.") == [
         "- turn",
         "- match ['book', 'music', 'lost']",
@@ -175,9 +176,9 @@ end"""
 
 
 async def test_a_router_with_an_offline_matcher_and_scripts_needs_no_model() -> None:
-    who = vaka.MatchAgent(
+    who = MatchAgent(
         "front", rules=RULES, matcher=offline(), default=vaka.LuauAgent("chat", "function on_input(ctx, i) end"),
-        routes=[vaka.Route(["music"], vaka.LuauAgent("counter", COUNTER))],
+        routes=[Route(["music"], vaka.LuauAgent("counter", COUNTER))],
     )  # fmt: skip
     store = MemoryStore()
     async with runtime(store) as rt:
@@ -248,12 +249,10 @@ async def test_a_router_is_an_agent_of_another_router() -> None:
             "player": [say("Playing."), say("Louder.")],
         }
     )
-    two = vaka.Agent("two", tools=[done], middleware=[vaka.QuitTools("done")])
-    routes = [vaka.Route(["single"], vaka.Agent("one")), vaka.Route(["double"], two)]
-    desk = vaka.MatchAgent("desk", rules=rooms, routes=routes)
-    who = vaka.MatchAgent(
-        "front", rules=RULES, routes=[vaka.Route(["book"], desk), vaka.Route(["music"], vaka.Agent("player"))]
-    )
+    two = vaka.Agent("two", tools=[done], middleware=[QuitTools("done")])
+    routes = [Route(["single"], vaka.Agent("one")), Route(["double"], two)]
+    desk = MatchAgent("desk", rules=rooms, routes=routes)
+    who = MatchAgent("front", rules=RULES, routes=[Route(["book"], desk), Route(["music"], vaka.Agent("player"))])
     inputs = ["Book a single room and play music.", "No, two beds.", "Yes.", "Louder!"]
     assert await run_conversation(who, model, *inputs) == [
         "- turn",
@@ -326,11 +325,11 @@ async def test_intents_of_a_later_input_follow_those_that_wait() -> None:
             "one": [say("Found.")],
         }
     )
-    player = vaka.Agent("player", tools=[done], middleware=[vaka.QuitTools("done")])
+    player = vaka.Agent("player", tools=[done], middleware=[QuitTools("done")])
     routes = [
-        vaka.Route(["book"], booking()), vaka.Route(["music"], player), vaka.Route(["lost"], vaka.Agent("one"))
+        Route(["book"], booking()), Route(["music"], player), Route(["lost"], vaka.Agent("one"))
     ]  # fmt: skip
-    who = vaka.MatchAgent("front", rules=RULES, routes=routes)
+    who = MatchAgent("front", rules=RULES, routes=routes)
     lines = await run_conversation(who, model, "Book a room and play music.", "In Kona, with music. Where am I?")
     assert [line for line in lines if "<-" in line or "active" in line] == [
         "- booking agent-1 <- 'Book a room and play music.'",
@@ -352,7 +351,7 @@ async def test_a_script_of_a_route_keeps_its_conversation_with_an_agent_of_its_o
     end"""
     model = ScriptedModel(agents={"helper": [say("One."), say("Two."), say("Three.")]})
     script = vaka.LuauAgent("counter", text, tools=[vaka.Agent("helper", model=model)])
-    who = vaka.MatchAgent("front", rules=RULES, matcher=offline(), routes=[vaka.Route(["music"], script)])
+    who = MatchAgent("front", rules=RULES, matcher=offline(), routes=[Route(["music"], script)])
     store = MemoryStore()
     async with runtime(store) as rt:
         session = await rt.open(who, id="s")
@@ -364,12 +363,12 @@ async def test_a_script_of_a_route_keeps_its_conversation_with_an_agent_of_its_o
 @pytest.mark.parametrize(
     ("change", "why"),
     [
-        ({"routes": [vaka.Route([], vaka.Agent("a"))]}, r"agent front: route\[0\]: rules is required"),
-        ({"routes": [vaka.Route(["bok"], vaka.Agent("a"))]}, "there is no rule 'bok'; did you mean 'book'"),
-        ({"routes": [vaka.Route(["xyz"], vaka.Agent("a"))]}, "the rules are book, music, lost"),
-        ({"routes": [vaka.Route(["book"], "a")]}, "agent is required: an Agent, not 'a'"),  # type: ignore[arg-type]  # the error is the test
+        ({"routes": [Route([], vaka.Agent("a"))]}, r"agent front: route\[0\]: rules is required"),
+        ({"routes": [Route(["bok"], vaka.Agent("a"))]}, "there is no rule 'bok'; did you mean 'book'"),
+        ({"routes": [Route(["xyz"], vaka.Agent("a"))]}, "the rules are book, music, lost"),
+        ({"routes": [Route(["book"], "a")]}, "agent is required: an Agent, not 'a'"),  # type: ignore[arg-type]  # the error is the test
         (
-            {"routes": [vaka.Route(["book"], vaka.Agent("a")), vaka.Route(["book"], vaka.Agent("b"))]},
+            {"routes": [Route(["book"], vaka.Agent("a")), Route(["book"], vaka.Agent("b"))]},
             "the rule 'book' has a route already, to 'a'",
         ),
         ({"default": vaka.Agent("player")}, "two agents are named 'player'"),
@@ -377,10 +376,10 @@ async def test_a_script_of_a_route_keeps_its_conversation_with_an_agent_of_its_o
     ],
 )
 def test_a_router_that_is_not_well_formed_is_refused(change: dict[str, Any], why: str) -> None:
-    routes = [vaka.Route(["music"], vaka.Agent("player"))]
+    routes = [Route(["music"], vaka.Agent("player"))]
     arguments: dict[str, Any] = {"rules": RULES, "routes": routes, **change}
     with pytest.raises(InvalidInput, match=why):
-        vaka.MatchAgent("front", **arguments)
+        MatchAgent("front", **arguments)
 
 
 async def test_a_router_that_matches_with_a_model_needs_one() -> None:

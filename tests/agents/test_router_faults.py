@@ -16,6 +16,7 @@ from vaka.core.types.errors import Interrupted, TurnError
 from vaka.core.types.ids import SessionId
 from vaka.core.types.message import ToolMessage, UserMessage, text_of
 from vaka.core.types.progress import TextDelta, TurnCompleted
+from vaka.genx import MatchAgent, QuitTools, Route
 from vaka.stores.memory import MemoryStore
 from vaka.testing.models import FunctionModel, call
 
@@ -49,16 +50,16 @@ def talker(name: str) -> vaka.Agent:
             return call("goodbye")
         return f"{name} {len(inputs)}: {inputs[-1]}"
 
-    return agent(FunctionModel(answer), goodbye, name=name, middleware=[vaka.QuitTools("goodbye")])
+    return agent(FunctionModel(answer), goodbye, name=name, middleware=[QuitTools("goodbye")])
 
 
-def router(name: str, default: vaka.Agent | None = None, **routes: vaka.Agent) -> vaka.MatchAgent:
+def router(name: str, default: vaka.Agent | None = None, **routes: vaka.Agent) -> MatchAgent:
     rules = [{"name": rule, "patterns": [rule]} for rule in routes]
-    found = [vaka.Route([rule], who) for rule, who in routes.items()]
-    return vaka.MatchAgent(name, rules=rules, routes=found, default=default, model=FunctionModel(match_words))
+    found = [Route([rule], who) for rule, who in routes.items()]
+    return MatchAgent(name, rules=rules, routes=found, default=default, model=FunctionModel(match_words))
 
 
-def house() -> vaka.MatchAgent:
+def house() -> MatchAgent:
     inner = router("inner", left=talker("left"), right=talker("right"))
     script = vaka.LuauAgent("lua", TWO_ANSWERS)
     return router(
@@ -151,9 +152,9 @@ async def test_a_model_that_repeats_a_rule_for_ever_leads_to_its_agent_once() ->
         return "play\n" * 5_000
 
     rules = [{"name": "play", "patterns": ["play"]}]
-    routes = [vaka.Route(["play"], talker("player"))]
+    routes = [Route(["play"], talker("player"))]
     async with runtime() as rt:
-        session = await rt.open(vaka.MatchAgent("house", rules=rules, routes=routes, model=FunctionModel(repeat)))
+        session = await rt.open(MatchAgent("house", rules=rules, routes=routes, model=FunctionModel(repeat)))
         assert (await session.run("bye")).text == "player 1: bye"
 
 

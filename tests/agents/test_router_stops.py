@@ -18,6 +18,7 @@ from vaka.core.types import progress
 from vaka.core.types.control import InputAdded
 from vaka.core.types.errors import TurnError
 from vaka.core.types.message import AssistantMessage, ToolMessage, UserMessage, text_of
+from vaka.genx import MatchAgent, QuitTools, Route
 from vaka.stores.memory import MemoryStore
 from vaka.testing.models import FunctionModel, ScriptedModel, call, fail, say
 
@@ -37,9 +38,7 @@ async def test_an_interrupt_stops_the_agent_and_the_next_input_goes_on_with_it()
             "player": [call("wait") | {"text": "One moment."}, say("I am back.")],
         }
     )
-    who = vaka.MatchAgent(
-        "front", rules=RULES, routes=[vaka.Route(["music"], vaka.Agent("player", tools=[wait]))], model=model
-    )
+    who = MatchAgent("front", rules=RULES, routes=[Route(["music"], vaka.Agent("player", tools=[wait]))], model=model)
     store = MemoryStore()
     async with runtime(store) as rt:
         session = await rt.open(who, id="s")
@@ -178,8 +177,8 @@ async def test_the_limits_of_a_router_hold_for_the_match_and_for_its_agents() ->
         "player": [call("done") | {"usage": {"input": 60, "output": 10}}, say("Too much.")],
     }
     model = ScriptedModel(agents=answers)
-    routes = [vaka.Route(["music"], vaka.Agent("player", tools=[done]))]
-    who = vaka.MatchAgent("front", rules=RULES, routes=routes, model=model, limits=vaka.Limits(max_tokens=110))
+    routes = [Route(["music"], vaka.Agent("player", tools=[done]))]
+    who = MatchAgent("front", rules=RULES, routes=routes, model=model, limits=vaka.Limits(max_tokens=110))
     assert await run_conversation(who, None, "Play music.", "Play music.") == [
         "- turn",
         "- match ['music']",
@@ -201,8 +200,8 @@ async def test_the_limits_of_a_router_hold_for_the_match_and_for_its_agents() ->
 async def test_an_agent_that_waits_for_a_person_goes_on_after_the_decision() -> None:
     answers = {"front": [say("music")], "player": [call("done"), say("Done.")]}
     model, store = ScriptedModel(agents=answers), MemoryStore()
-    routes = [vaka.Route(["music"], vaka.Agent("player", tools=[done]))]
-    who = vaka.MatchAgent("front", rules=RULES, routes=routes, model=model)
+    routes = [Route(["music"], vaka.Agent("player", tools=[done]))]
+    who = MatchAgent("front", rules=RULES, routes=routes, model=model)
     async with runtime(store, ask="suspend", ask_for=["done"]) as rt:
         session = await rt.open(who, id="s")
         with pytest.raises(vaka.Suspended) as suspended:
@@ -226,7 +225,7 @@ async def test_an_agent_that_waits_for_a_person_goes_on_after_the_decision() -> 
 
 
 async def test_a_turn_is_finished_after_a_crash_after_any_commit_without_a_second_match() -> None:
-    def parts() -> tuple[ScriptedModel, vaka.MatchAgent]:
+    def parts() -> tuple[ScriptedModel, MatchAgent]:
         model = ScriptedModel(
             agents={
                 "front": [say("book: city=Hilo\nmusic"), say("")],
@@ -274,10 +273,10 @@ async def test_an_agent_that_fails_or_is_stopped_at_its_end_is_not_active_any_mo
         await asyncio.Event().wait()
 
     answers = {"player": [call("done"), call("wait")], "chat": [say("Hello."), say("Well.")]}
-    player = vaka.Agent("player", tools=[done, wait], middleware=[vaka.QuitTools("done")])
+    player = vaka.Agent("player", tools=[done, wait], middleware=[QuitTools("done")])
     broken = vaka.LuauAgent("counter", " function run(ctx) ctx.recv() error('boom') end")
-    routes = [vaka.Route(["music"], player), vaka.Route(["book"], broken)]
-    who = vaka.MatchAgent("front", rules=RULES, routes=routes, matcher=offline(), default=vaka.Agent("chat"))
+    routes = [Route(["music"], player), Route(["book"], broken)]
+    who = MatchAgent("front", rules=RULES, routes=routes, matcher=offline(), default=vaka.Agent("chat"))
     async with runtime(model=ScriptedModel(agents=answers)) as rt:
         session = await rt.open(who, id="s")
         running = asyncio.create_task(session.run("play music"))
@@ -329,8 +328,8 @@ async def test_a_mode_and_a_list_of_tools_hold_for_the_agents_and_not_for_the_ro
         return "changed"
 
     model = ScriptedModel(agents={"player": [call("change"), say("Refused."), say("Playing.")]})
-    routes = [vaka.Route(["music"], vaka.Agent("player", tools=[change, done], model=model))]
-    who = vaka.MatchAgent("front", rules=RULES, routes=routes, matcher=offline())
+    routes = [Route(["music"], vaka.Agent("player", tools=[change, done], model=model))]
+    who = MatchAgent("front", rules=RULES, routes=routes, matcher=offline())
     store = MemoryStore()
     async with runtime(store, permission_mode="plan") as rt:
         session = await rt.open(who, id="s")
@@ -346,8 +345,8 @@ async def test_a_state_whose_agent_is_no_longer_in_a_route_is_dropped() -> None:
     model = ScriptedModel(agents={"player": [say("Playing.")], "chat": [say("Hello.")]})
     async with runtime(store, model=model) as rt:
         await (await rt.open(router(matcher=offline()), id="s")).run("play music")
-        routes = [vaka.Route(["music"], vaka.Agent("chat"))]
-        changed = vaka.MatchAgent("front", rules=RULES, routes=routes, matcher=offline())
+        routes = [Route(["music"], vaka.Agent("chat"))]
+        changed = MatchAgent("front", rules=RULES, routes=routes, matcher=offline())
         session = await rt.open(changed, id="s")
         assert (await session.run("zzz")).text == ""
         assert (await session.run("play music")).text == "Hello."
@@ -359,7 +358,7 @@ async def test_a_state_whose_agent_is_no_longer_in_a_route_is_dropped() -> None:
 )
 async def test_a_turn_reads_no_event_of_the_turns_before_it(player: vaka.Agent) -> None:
     model = ScriptedModel(agents={"player": [say("Playing.", repeat=True)]})
-    who = vaka.MatchAgent("front", rules=RULES, routes=[vaka.Route(["music"], player)], matcher=offline())
+    who = MatchAgent("front", rules=RULES, routes=[Route(["music"], player)], matcher=offline())
     async with runtime(model=model) as rt:
         session = await rt.open(who, id="s")
         counts = [await count_calls(session) for _ in range(40)]

@@ -7,6 +7,7 @@ import pytest
 import vaka
 from vaka.agents.match.offline import OfflineMatcher
 from vaka.agents.match.rules import parse_rule
+from vaka.genx import MatchAgent, Route
 from vaka.testing.agents import AgentKindContract, MakeAgent
 
 COUNTS = """ function on_input(ctx, input)
@@ -31,8 +32,8 @@ def make_nested_router(tool: Any) -> vaka.Agent:
 
 def _route_to(agent: vaka.Agent, name: str) -> vaka.Agent:
     matcher = OfflineMatcher([parse_rule(rule) for rule in RULES])
-    routes = [vaka.Route(["work"], agent)]
-    return vaka.MatchAgent(name, rules=RULES, routes=routes, default=agent, matcher=matcher)
+    routes = [Route(["work"], agent)]
+    return MatchAgent(name, rules=RULES, routes=routes, default=agent, matcher=matcher)
 
 
 class TestLuauAgent(AgentKindContract):

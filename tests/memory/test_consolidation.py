@@ -12,6 +12,7 @@ from vaka.core.ports.store import SessionQuery, Store
 from vaka.core.types.errors import ConfigError, InvalidInput, NotFound
 from vaka.core.types.message import UserMessage, text_of
 from vaka.core.types.monitor import ErrorReported
+from vaka.memory import MemoryConsolidation, SemanticMemory
 from vaka.memory.consolidation import find_groups, merge_memories, state_key
 from vaka.memory.memory_scope import memory_scope
 from vaka.memory.provenance import DAY
@@ -23,7 +24,7 @@ from vaka.testing.clock import FakeClock
 from vaka.testing.models import ScriptedModel, call, say
 
 TEA = ["Kim likes to drink green tea in the morning", "Kim likes to drink green tea in the mornings"]
-BOATS = ["The boat of Kim lies in Hilo", "The boat of Kim lies in Kona"]
+BOATS = ["The old blue boat of Kim lies in the harbour of Hilo", "The old blue boat of Kim lies in the harbour of Kona"]
 OTHERS = [f"{word} {word}s and {word}ing" for word in ("apple", "river", "window", "guitar", "pepper", "mountain")]
 
 
@@ -89,9 +90,9 @@ async def test_revoking_a_source_makes_a_merged_memory_again_without_it() -> Non
 
 
 async def run_turn(store: MemoryStore, model: ScriptedModel, clock: FakeClock, session: str, **options: Any) -> None:
-    memory = vaka.SemanticMemory(tools=())
+    memory = SemanticMemory(tools=())
     options = {"min_memories": 4, "batch_size": 3, **options}
-    tidy = vaka.MemoryConsolidation(memory, model=model, **options)
+    tidy = MemoryConsolidation(memory, model=model, **options)
     async with runtime(store, clock=clock) as rt:
         opened = await rt.open(agent(ScriptedModel(say("Hello.")), middleware=[memory, tidy]), id=session)
         await opened.update(owner="kim")
@@ -168,7 +169,7 @@ async def test_few_memories_and_failures_leave_everything_as_it_is() -> None:
     assert len(model.prompts) == 1
     assert sorted([one.text async for one in memory.scan()]) == sorted([*TEA, *BOATS])
     async with runtime(store, clock=clock) as rt:
-        tidy = vaka.MemoryConsolidation(vaka.SemanticMemory(), model=model, min_memories=2)
+        tidy = MemoryConsolidation(SemanticMemory(), model=model, min_memories=2)
         opened = await rt.open(agent(ScriptedModel(say("Hello.")), middleware=[tidy]), id="ownerless")
         assert (await opened.run("Hi.")).text == "Hello."
     (error,) = [event.data for event in await read_log(store, "ownerless") if isinstance(event.data, ErrorReported)]
@@ -176,7 +177,7 @@ async def test_few_memories_and_failures_leave_everything_as_it_is() -> None:
     wrong: list[dict[str, Any]] = [{"every": 0}, {"min_memories": 1}, {"batch_size": 0}, {"timeout": -1}]
     for options in wrong:
         with pytest.raises(ConfigError):
-            vaka.MemoryConsolidation(vaka.SemanticMemory(), **options)
+            MemoryConsolidation(SemanticMemory(), **options)
 
 
 async def test_an_erased_owner_who_goes_on_gets_another_background_session() -> None:
@@ -194,9 +195,9 @@ async def test_an_erased_owner_who_goes_on_gets_another_background_session() -> 
 
 
 async def test_a_tier_that_the_runtime_does_not_have_is_the_model_of_the_agent() -> None:
-    store, memory = MemoryStore(), vaka.SemanticMemory(tools=())
+    store, memory = MemoryStore(), SemanticMemory(tools=())
     await add_all(memory_of(store), *TEA)
-    tidy = vaka.MemoryConsolidation(memory, min_memories=2)
+    tidy = MemoryConsolidation(memory, min_memories=2)
     lines = {"consolidation": [call("memory_similar", cursor="~"), say("done")]}
     model = ScriptedModel(say("Hello."), agents=lines)
     async with runtime(store) as rt:
@@ -204,7 +205,7 @@ async def test_a_tier_that_the_runtime_does_not_have_is_the_model_of_the_agent()
         await opened.update(owner="kim")
         await opened.run("Hi.")
     assert len(model.prompts) == 3
-    wrong = vaka.MemoryConsolidation(memory, model="no/such")
+    wrong = MemoryConsolidation(memory, model="no/such")
     async with runtime(store) as rt:
         with pytest.raises(vaka.VakaError, match="no/such"):
             await (await rt.open(agent(ScriptedModel(say("x")), middleware=[memory, wrong]), id="t")).run("Hi.")

@@ -4,7 +4,6 @@ from pathlib import Path
 
 import pytest
 
-import vaka
 from tests.memory.test_text_memory import run as run_text
 from tests.memory.test_working_memory import run as run_working
 from tests.memory.test_working_memory import shown_in
@@ -12,6 +11,7 @@ from tests.runtime.runtime_fixtures import runtime
 from vaka.core.types.errors import ConfigError, FileError, InvalidInput
 from vaka.files.disk import DiskFiles
 from vaka.files.memory import MemoryFiles
+from vaka.memory import TextMemory, WorkingMemory
 from vaka.runtime.agent_services import find_lines
 from vaka.stores.memory import MemoryStore
 from vaka.testing.models import call
@@ -33,14 +33,14 @@ async def test_a_program_reads_what_an_agent_wrote_and_the_agent_what_the_progra
     _, model = await run_text(store=store, session="t")
     assert "key [redacted]" in model.prompts[0].system
     assert shown_in((await run_working(store=store, session="w"))[1]) == "Likes tea."
-    resource = vaka.WorkingMemory(scope="resource")
+    resource = WorkingMemory(scope="resource")
     assert shown_in((await run_working(store=store, session="v", owner="kim", memory=resource))[1]) == "Speaks German."
 
 
 async def test_a_memory_in_given_files_is_opened_with_them(tmp_path: Path) -> None:
     store, files = MemoryStore().with_namespace("acme"), DiskFiles(tmp_path, strict=True)
     write = call("memory_write", file="n.md", content="x", title="T")
-    await run_text(write, store=store, memory=vaka.TextMemory(files))
+    await run_text(write, store=store, memory=TextMemory(files))
     async with runtime(store) as rt:
         assert await rt.memories.open_text(owner="kim", files=files).read_file("n.md") == "## T\n\nx\n"
 

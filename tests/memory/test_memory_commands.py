@@ -4,11 +4,11 @@ from typing import Any
 
 import pytest
 
-import vaka
 from tests.memory.test_text_memory import ESCAPES, open_memory, run
 from vaka.core.ports.files import FileInfo
 from vaka.core.types.ids import Digest
 from vaka.files.memory import MemoryFiles
+from vaka.memory import TextMemory
 from vaka.memory.text_commands import MAX_LINES
 from vaka.stores.memory import MemoryStore
 from vaka.testing.models import call
@@ -24,7 +24,7 @@ NOTES = "/memories/notes.md"
 
 async def run_commands(*commands: dict[str, Any], files: MemoryFiles | None = None) -> list[tuple[bool, str]]:
     """Run commands one after the other; return for each whether it succeeded, and its text."""
-    memory = vaka.TextMemory(files or MemoryFiles())
+    memory = TextMemory(files or MemoryFiles())
     results, _ = await run(*(call("memory", **given) for given in commands), store=MemoryStore(), memory=memory)
     return [(not result.failed, result.text) for result in results]
 

@@ -19,6 +19,7 @@ from vaka.core.types.errors import ConfigError, ModelUnavailable, TurnError
 from vaka.core.types.ids import SessionId
 from vaka.core.types.message import UserMessage, text_of
 from vaka.core.types.monitor import ErrorReported
+from vaka.memory import SemanticMemory
 from vaka.memory.memory_scope import memory_scope
 from vaka.memory.semantic import MAX_TEXT_CHARS, MemorySource, ScopedMemory
 from vaka.models.embedders import HashingEmbedder
@@ -40,7 +41,7 @@ async def run(
     """Run turns of an agent with a semantic memory; return the results of its calls, and the model."""
     store, model = store or MemoryStore(), ScriptedModel(*lines, *(say("done") for _ in prompts))
     async with runtime(store, **options) as rt:
-        opened = await rt.open(agent(model, middleware=[memory or vaka.SemanticMemory()]), id=session)
+        opened = await rt.open(agent(model, middleware=[memory or SemanticMemory()]), id=session)
         if owner:
             await opened.update(owner=owner)
         for prompt in prompts:
@@ -131,7 +132,7 @@ async def test_tools_add_recall_change_and_forget_memories() -> None:
 async def test_registered_secrets_do_not_reach_the_memory() -> None:
     store, secret = MemoryStore(), "hunter2-is-my-word"
     lines = [call("memory_add", text=f"the password is {secret}", tags=[secret]), say("ok")]
-    memory = vaka.SemanticMemory(messages=True)
+    memory = SemanticMemory(messages=True)
     await run(*lines, store=store, memory=memory, prompts=[f"Remember {secret}!"], secrets=[secret])
     stored = [one async for one in memory_of(store).scan()]
     stored += [one async for one in memory_of(store, collection="memories.messages").scan()]
@@ -140,7 +141,7 @@ async def test_registered_secrets_do_not_reach_the_memory() -> None:
 
 
 async def test_the_messages_of_earlier_sessions_are_recalled_with_those_around_them() -> None:
-    store, memory = MemoryStore(), vaka.SemanticMemory(messages=True, around=1, tools=())
+    store, memory = MemoryStore(), SemanticMemory(messages=True, around=1, tools=())
     talk = [say("The password hint is a fish."), say("A harbour has boats."), say("Ok.")]
     prompts = ["Hint?", "What has the harbour of Hilo got?", "Thanks."]
     await run(*talk, store=store, memory=memory, prompts=prompts, session="first")
@@ -158,14 +159,14 @@ async def test_the_messages_of_earlier_sessions_are_recalled_with_those_around_t
     assert set(kept) == {"second"}
     _, model = await run(store=store, memory=memory, prompts=["Tell me about the harbour of Hilo."], session="third")
     assert "In session first" not in user_texts(model)[0]
-    alone = vaka.SemanticMemory(messages=True, around=0, tools=())
+    alone = SemanticMemory(messages=True, around=0, tools=())
     _, model = await run(store=store, memory=alone, prompts=["About the harbour of Hilo"], session="fourth")
     assert "In session second:\nuser: Tell me about the harbour of Hilo.\n" in user_texts(model)[0]
 
 
 async def test_a_model_that_sees_few_messages_of_a_thread_gets_those_that_fit() -> None:
     store = MemoryStore()
-    memory = vaka.SemanticMemory(messages="all", around=0, top_k=1, tools=())
+    memory = SemanticMemory(messages="all", around=0, top_k=1, tools=())
     talk = [say("It is a fish."), *(say(f"Number {number}.") for number in range(4)), say("A fish.")]
     model = ScriptedModel(*talk)
     async with runtime(store) as rt:
@@ -184,7 +185,7 @@ async def test_a_model_that_sees_few_messages_of_a_thread_gets_those_that_fit() 
 
 
 async def test_a_message_that_is_not_in_the_log_any_more_is_recalled_alone() -> None:
-    store, memory = MemoryStore(), vaka.SemanticMemory(messages=True, tools=())
+    store, memory = MemoryStore(), SemanticMemory(messages=True, tools=())
     await run(say("Boats."), store=store, memory=memory, prompts=["What is in the harbour of Hilo?"], session="first")
     messages = memory_of(store, collection="memories.messages")
     for one in (await messages.load_all()).values():
@@ -204,7 +205,7 @@ async def test_a_message_that_is_not_in_the_log_any_more_is_recalled_alone() -> 
 
 
 async def test_messages_that_were_deleted_from_a_thread_are_not_recalled() -> None:
-    store, memory = MemoryStore(), vaka.SemanticMemory(messages=True, tools=())
+    store, memory = MemoryStore(), SemanticMemory(messages=True, tools=())
     secret, other = "The code of the harbour of Hilo is 4711.", "The harbour of Hilo has boats."
     await run(say("Ok."), say("Yes."), store=store, memory=memory, prompts=[secret, other], session="first")
     async with runtime(store) as rt:
@@ -219,7 +220,7 @@ async def test_messages_that_were_deleted_from_a_thread_are_not_recalled() -> No
 
 
 async def test_the_messages_around_a_hit_are_those_of_its_owner_alone() -> None:
-    store, memory = MemoryStore(), vaka.SemanticMemory(messages=True, around=2, tools=())
+    store, memory = MemoryStore(), SemanticMemory(messages=True, around=2, tools=())
     asked = "Where is the harbour of Hilo?"
     await run(say("The harbour is there."), store=store, memory=memory, prompts=[asked], session="first")
     await run(say("x"), say("Yes."), store=store, memory=memory, prompts=["Mine!"], session="first", owner="bob")
@@ -238,16 +239,16 @@ async def test_the_messages_around_a_hit_are_those_of_its_owner_alone() -> None:
 
 async def test_scopes_are_those_of_the_session_and_a_missing_one_is_an_error_with_advice() -> None:
     store = MemoryStore()
-    cases: list[tuple[vaka.SemanticMemory, str, str]] = [
-        (vaka.SemanticMemory("global"), "", ""), (vaka.SemanticMemory("project", project="p"), "", "projects/p"),
-        (vaka.SemanticMemory("project", project="p"), "kim", "users/kim/projects/p"),
-        (vaka.SemanticMemory("resource", resource="r/1"), "kim", "users/kim/resources/r%2F1"),
+    cases: list[tuple[SemanticMemory, str, str]] = [
+        (SemanticMemory("global"), "", ""), (SemanticMemory("project", project="p"), "", "projects/p"),
+        (SemanticMemory("project", project="p"), "kim", "users/kim/projects/p"),
+        (SemanticMemory("resource", resource="r/1"), "kim", "users/kim/resources/r%2F1"),
     ]  # fmt: skip
     for number, (memory, owner, scope) in enumerate(cases):
         text = f"fact {number}"
         await run(call("memory_add", text=text), store=store, owner=owner, memory=memory, session=f"s{number}")
         assert [one.text for one in await store.vectors.scan("memories", scope)] == [text]
-    for wrong, advice in ((vaka.SemanticMemory(), "owner"), (vaka.SemanticMemory("project"), "project=")):
+    for wrong, advice in ((SemanticMemory(), "owner"), (SemanticMemory("project"), "project=")):
         with pytest.raises(TurnError, match=advice):
             await run(store=store, owner="", memory=wrong, session=f"wrong {advice}")
     options: list[dict[str, Any]] = [
@@ -256,7 +257,7 @@ async def test_scopes_are_those_of_the_session_and_a_missing_one_is_an_error_wit
     ]  # fmt: skip
     for option in options:
         with pytest.raises(ConfigError):
-            vaka.SemanticMemory(**option)
+            SemanticMemory(**option)
 
 
 class FailingEmbedder:
@@ -280,7 +281,7 @@ class FailingEmbedder:
 )
 async def test_an_embedder_that_fails_is_reported_and_the_turn_goes_on(error: Exception, message: str) -> None:
     store = MemoryStore()
-    memory = vaka.SemanticMemory(embedder=FailingEmbedder(error), messages=True)
+    memory = SemanticMemory(embedder=FailingEmbedder(error), messages=True)
     (result,), model = await run(call("memory_add", text="x"), store=store, memory=memory)
     assert (result.failed, result.text) == (True, message)
     assert user_texts(model) == ["Go."]
@@ -306,9 +307,9 @@ async def test_vectors_that_cannot_be_used_do_not_end_the_turn() -> None:
     vectors: list[tuple[Any, ...]] = [(), (0.0, 0.0), (float("nan"), 1.0), (1e300, 1.0), ("x",), (1.0, 0.0, 0.0)]
     for vector in vectors:
         store = MemoryStore()
-        good = vaka.SemanticMemory(embedder=BrokenEmbedder(1.0, 0.0), messages=True)
+        good = SemanticMemory(embedder=BrokenEmbedder(1.0, 0.0), messages=True)
         await run(call("memory_add", text="tea"), store=store, memory=good)
-        memory = vaka.SemanticMemory(embedder=BrokenEmbedder(*vector), messages=True)
+        memory = SemanticMemory(embedder=BrokenEmbedder(*vector), messages=True)
         (result,), _ = await run(call("memory_add", text="x"), store=store, memory=memory, session="t")
         assert result.failed
         errors = [event.data for event in await read_log(store, "t") if isinstance(event.data, ErrorReported)]
@@ -318,7 +319,7 @@ async def test_vectors_that_cannot_be_used_do_not_end_the_turn() -> None:
 
 async def test_long_and_blank_texts_are_remembered_as_far_as_they_fit_and_without_parts_of_secrets() -> None:
     store, secret = MemoryStore(), "hunter2-is-my-word"
-    memory = vaka.SemanticMemory(messages=True)
+    memory = SemanticMemory(messages=True)
     cut = "x" * (MAX_TEXT_CHARS - 5)
     prompts = [" " * 30_000 + "tea", f"{cut}{secret}", "y" * 1_000_000, secret + "z" * (MAX_TEXT_CHARS - len(secret))]
     lines = [say(" " * 30_000 + "\N{ZERO WIDTH SPACE}") for _ in prompts]
@@ -342,6 +343,7 @@ async def test_a_damaged_memory_does_not_end_the_turn() -> None:
 PROGRAM = """
 import asyncio, os, signal, sys
 import vaka
+from vaka.memory import SemanticMemory
 from vaka.testing.models import ScriptedModel, call, say
 
 def die_after(write):
@@ -355,7 +357,7 @@ async def main(path, changed, forgotten):
         call("memory_add", text="Kim likes tea"), call("memory_update", id=changed, text="Kim has a canoe"),
         call("memory_forget", id=forgotten), say("done"),
     )
-    agent = vaka.Agent("a", model=model, middleware=[vaka.SemanticMemory(top_k=0)])
+    agent = vaka.Agent("a", model=model, middleware=[SemanticMemory(top_k=0)])
     async with vaka.Runtime(store=f"sqlite:///{path}", durability="process") as runtime:
         vectors = runtime.store.vectors
         vectors.upsert, vectors.delete = die_after(vectors.upsert), die_after(vectors.delete)

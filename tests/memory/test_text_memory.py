@@ -17,6 +17,7 @@ from vaka.files.disk import DiskFiles
 from vaka.files.kv import KeyValueFiles
 from vaka.files.memory import MemoryFiles
 from vaka.files.workspace import Workspace
+from vaka.memory import TextMemory
 from vaka.memory.text import owner_folder
 from vaka.memory.text_files import MAX_FILES, TextMemoryFiles
 from vaka.stores.memory import MemoryStore
@@ -57,7 +58,7 @@ async def run(
     """Run one turn of an agent with a text memory; return the results of its calls, and the model."""
     store, model = store or MemoryStore(), ScriptedModel(*lines, say("done"))
     async with runtime(store, **options) as rt:
-        opened = await rt.open(agent(model, middleware=[memory or vaka.TextMemory()]), id=session)
+        opened = await rt.open(agent(model, middleware=[memory or TextMemory()]), id=session)
         if owner:
             await opened.update(owner=owner)
         await opened.run("Go.")
@@ -118,12 +119,12 @@ async def test_links_in_a_memory_on_disk_are_not_followed(tmp_path: Path) -> Non
     assert await memory.list_files() == []
     assert (await memory.search("secret")).matches == ()
     with pytest.raises(ConfigError, match="strict=True"):
-        vaka.TextMemory(DiskFiles(tmp_path))
+        TextMemory(DiskFiles(tmp_path))
     await memory.delete(())
     assert (tmp_path / "users/lee/secret.md").read_text() == "secret"
     for follows_links in (CompositeFiles(MemoryFiles(), {"users": DiskFiles(tmp_path)}), Workspace(tmp_path)):
         with pytest.raises(ConfigError, match="strict=True"):
-            vaka.TextMemory(follows_links)
+            TextMemory(follows_links)
 
 
 async def test_what_cannot_be_deleted_does_not_keep_the_rest(tmp_path: Path) -> None:
@@ -134,7 +135,7 @@ async def test_what_cannot_be_deleted_does_not_keep_the_rest(tmp_path: Path) -> 
     (folder / "link.md").symlink_to("two.md")
     os.mkfifo(folder / "a/pipe")
     with pytest.raises(FileRefused, match="named pipe"):
-        await vaka.TextMemory(DiskFiles(tmp_path, strict=True)).erase("kim")
+        await TextMemory(DiskFiles(tmp_path, strict=True)).erase("kim")
     assert [path.name for path in sorted(folder.rglob("*"))] == ["a", "pipe"]
 
 
@@ -222,7 +223,7 @@ async def test_owners_and_namespaces_have_memories_of_their_own() -> None:
                 )
                 (found,), _ = await run(
                     call(command, **given), store=store.with_namespace(namespace) if namespace else store, owner=owner,
-                    session=f"s{next(numbers)}", memory=vaka.TextMemory(files),
+                    session=f"s{next(numbers)}", memory=TextMemory(files),
                 )  # fmt: skip
                 if command == "memory_search":
                     assert [match["line"] for match in found.value["matches"]] == [f"secret {at}"]
@@ -231,21 +232,21 @@ async def test_owners_and_namespaces_have_memories_of_their_own() -> None:
 async def test_a_session_without_owner_needs_a_namespace() -> None:
     with pytest.raises(vaka.TurnError, match=r"session.update\(owner=…\), or give TextMemory\(namespace=…\)"):
         await run(owner="")
-    store, memory = MemoryStore(), vaka.TextMemory(namespace="team/x")
+    store, memory = MemoryStore(), TextMemory(namespace="team/x")
     await run(call("memory_write", file="n.md", content="tea"), store=store, owner="", session="a", memory=memory)
     (found,), _ = await run(call("memory_search", query="tea"), store=store, owner="", session="b", memory=memory)
     assert found.value["matches"] == [{"path": "/memories/n.md", "line_number": 3, "line": "tea"}]
     wrong: list[dict[str, Any]] = [{"namespace": "../x"}, {"namespace": "/"}, {"tools": ["m"]}, {"max_file_bytes": 0}]
     for options in wrong:
         with pytest.raises(vaka.VakaError):
-            vaka.TextMemory(**options)
+            TextMemory(**options)
 
 
 async def test_a_memory_with_the_most_files_takes_no_new_one() -> None:
     files = MemoryFiles({f"users/kim/{number}.md": b"x" for number in range(MAX_FILES)})
     results, _ = await run(
         call("memory_write", file="new.md", content="x"), call("memory_write", file="0.md", content="x"),
-        memory=vaka.TextMemory(files),
+        memory=TextMemory(files),
     )  # fmt: skip
     assert [result.failed for result in results] == [True, False]
     assert f"the memory has {MAX_FILES} files" in results[0].text
@@ -256,7 +257,7 @@ async def test_the_system_prompt_stays_the_same_within_a_turn_and_changes_with_t
     lines = [call("memory_write", file="agent.md", content=f"fact {number}") for number in range(3)]
     _, model = await run(*lines, store=store)
     assert len({prompt.system for prompt in model.prompts}) == 1
-    _, model = await run(store=store, session="t", memory=vaka.TextMemory(guide=False))
+    _, model = await run(store=store, session="t", memory=TextMemory(guide=False))
     assert "fact 2" in model.prompts[0].system
     assert "# Memory" not in model.prompts[0].system
 
@@ -269,7 +270,7 @@ async def test_an_agent_md_that_is_no_text_does_not_end_the_turn(tmp_path: Path,
         path.write_bytes(b"\xff")
     elif kind == "link":
         path.symlink_to("/etc/passwd")
-    memory, store = vaka.TextMemory(DiskFiles(tmp_path, strict=True)), MemoryStore()
+    memory, store = TextMemory(DiskFiles(tmp_path, strict=True)), MemoryStore()
     if kind == "folder":
         await run(call("memory", command="create", path="/memories/agent.md/x.md", file_text="x"), memory=memory)
     _, model = await run(memory=memory, store=store, session="t")
@@ -323,7 +324,7 @@ async def test_a_child_agent_with_the_tools_of_its_parent_uses_the_same_memory()
     child = call("Task", description="note", prompt="Write it down.", subagent_type="general-purpose")
     model = ScriptedModel(child, call("memory_write", file="n.md", content="from a child"), say("ok"), say("done"))
     async with runtime(store) as rt:
-        bot = agent(model, middleware=[vaka.TextMemory(), vaka.SubAgents()])
+        bot = agent(model, middleware=[TextMemory(), vaka.SubAgents()])
         opened = await rt.open(bot, id="s")
         await opened.update(owner="kim")
         await opened.run("Go.")
@@ -335,19 +336,19 @@ async def test_the_memory_of_an_owner_is_erased_and_no_other() -> None:
     store, given = MemoryStore(), MemoryFiles()
     files = KeyValueFiles(store.values, prefix="memory/text/")
     for owner in ("kim", "kim2"):
-        for at, memory in enumerate((vaka.TextMemory(), vaka.TextMemory(given))):
+        for at, memory in enumerate((TextMemory(), TextMemory(given))):
             write = [call("memory_write", file=name, content="x" * 200_000) for name in ("a.md", "b/c.md")]
             await run(*write, store=store, owner=owner, session=f"{owner}{at}", memory=memory)
     assert await files.erase(owner_folder("kim")) == 2
     assert await files.erase(owner_folder("kim")) == 0
     assert [info.path for info in await files.entries("users")] == ["users/kim2"]
     assert len(await store.values.keys("memory/text/d/")) == 4
-    memory = vaka.TextMemory(given)
+    memory = TextMemory(given)
     assert await memory.erase("kim", namespace="acme") == 0
     assert await memory.erase("kim") == 2
     assert [info.path for info in await given.entries("users/kim2")] == ["users/kim2/a.md", "users/kim2/b"]
     with pytest.raises(ConfigError, match=r"runtime\.erase"):
-        await vaka.TextMemory().erase("kim")
+        await TextMemory().erase("kim")
 
 
 async def test_a_folder_is_moved_once_when_the_move_is_repeated(files: Files) -> None:

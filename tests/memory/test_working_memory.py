@@ -14,6 +14,7 @@ from vaka.core.ports.store import Retention, Store
 from vaka.core.ports.values import session_values_prefix
 from vaka.core.types.errors import ConfigError, Corrupt, InvalidInput
 from vaka.core.types.ids import SessionId
+from vaka.memory import TextMemory, WorkingMemory
 from vaka.memory.working_record import (
     MemoryMeta,
     NotInMemory,
@@ -45,7 +46,7 @@ async def run(
     """Run one turn of an agent with a working memory; return the results of its calls, and its system prompt."""
     store, model = store or MemoryStore(), ScriptedModel(*lines, {"text": "done", "repeat": True})
     async with runtime(store, **options) as rt:
-        bot = agent(model, middleware=[memory or vaka.WorkingMemory()], instructions="Be kind.")
+        bot = agent(model, middleware=[memory or WorkingMemory()], instructions="Be kind.")
         opened = await rt.open(bot, id=session)
         if owner:
             await opened.update(owner=owner)
@@ -165,7 +166,7 @@ async def test_a_value_whose_bytes_are_damaged_can_be_written_anew(tmp_path: Pat
 
 
 async def test_an_agent_without_a_runtime_has_no_memory_tools() -> None:
-    assert vaka.WorkingMemory().tools() == vaka.TextMemory().tools() == ()
+    assert WorkingMemory().tools() == TextMemory().tools() == ()
 
 
 # -------------------------------------------------------------------------------------------------------- middleware
@@ -194,7 +195,7 @@ async def test_what_a_turn_writes_the_next_turn_of_the_session_shows(tmp_path: P
 
 
 async def test_the_memory_of_a_resource_is_shared_by_the_sessions_of_an_owner_and_by_no_others() -> None:
-    store, memory = MemoryStore(), vaka.WorkingMemory(scope="resource")
+    store, memory = MemoryStore(), WorkingMemory(scope="resource")
     owners = [("", "kim"), ("", "Kim"), ("acme", "kim"), ("", "kim/../lee"), ("", "x" * 100), ("", "default")]
     for at, (namespace, owner) in enumerate(owners):
         handle = store.with_namespace(namespace) if namespace else store
@@ -214,7 +215,7 @@ async def test_the_second_tool_refuses_what_it_cannot_replace() -> None:
         call(EDIT, **{**replace, "update_reason": "append-new-memory"}),
         call(EDIT, new_memory="x", update_reason="clarify-existing-memory"),
         call(EDIT, **{**replace, "search_string": "ale"}), call(UPDATE, memory=" "), call(EDIT, new_memory=""),
-        memory=vaka.WorkingMemory(scope="resource"), owner="kim",
+        memory=WorkingMemory(scope="resource"), owner="kim",
     )  # fmt: skip
     assert [result.value["success"] for result in results] == [True, False, True, False, False, False, False]
     assert [result.failed for result in results] == [not result.value["success"] for result in results]
@@ -228,7 +229,7 @@ async def test_the_second_tool_refuses_what_it_cannot_replace() -> None:
 
 
 async def test_a_schema_with_its_patterns_is_checked() -> None:
-    memory = vaka.WorkingMemory(schema=PROFILE, template='{"name": ""}')
+    memory = WorkingMemory(schema=PROFILE, template='{"name": ""}')
     texts = ["Kim", '{"name": "kim"}', '{"name": "Kim", "age": 3}', '{"name": "Kim"}']
     store = MemoryStore()
     results, system = await run(
@@ -238,7 +239,7 @@ async def test_a_schema_with_its_patterns_is_checked() -> None:
     assert shown_in(system) == '{"name": ""}'
     assert '"pattern":"^[A-Z]"' in system
     assert shown_in((await run(store=store, memory=memory))[1]) == '{"name": "Kim"}'
-    short = vaka.WorkingMemory(schema={"type": "string", "maxLength": 3, "pattern": "^a"})
+    short = WorkingMemory(schema={"type": "string", "maxLength": 3, "pattern": "^a"})
     results, _ = await run(*(call(UPDATE, memory=text) for text in ("abcd", "bcd", "abc")), memory=short)
     assert [result.value["success"] for result in results] == [False, False, True]
     assert results[0].value["error"].endswith('its schema: "abcd" is longer than 3 characters')
@@ -251,9 +252,9 @@ async def test_wrong_options_are_refused() -> None:
     ]  # fmt: skip
     for options in wrong:
         with pytest.raises(ConfigError):
-            vaka.WorkingMemory(**options)
+            WorkingMemory(**options)
     with pytest.raises(ConfigError, match="the schema of WorkingMemory: not a usable JSON Schema"):
-        await run(memory=vaka.WorkingMemory(schema={"type": "objct"}))
+        await run(memory=WorkingMemory(schema={"type": "objct"}))
 
 
 async def test_a_damaged_memory_does_not_end_the_turn() -> None:
@@ -278,7 +279,7 @@ async def test_secrets_and_closing_tags_do_not_get_into_the_prompt_of_the_next_t
 
 async def test_a_fork_begins_with_a_copy_of_the_memory() -> None:
     store = MemoryStore()
-    await run(call(UPDATE, memory="tea"), store=store, memory=vaka.WorkingMemory(ttl=1e9))
+    await run(call(UPDATE, memory="tea"), store=store, memory=WorkingMemory(ttl=1e9))
     async with runtime(store) as rt:
         await rt.fork("s", id="t")
         await store.values.put(thread_key("s"), {"damaged": True})
@@ -292,7 +293,7 @@ async def test_a_fork_begins_with_a_copy_of_the_memory() -> None:
 
 
 async def test_the_memory_of_an_owner_is_erased_and_no_other() -> None:
-    store, memory = MemoryStore(), vaka.WorkingMemory(scope="resource")
+    store, memory = MemoryStore(), WorkingMemory(scope="resource")
     for owner in ("kim", "kimberly", "kim.damaged"):
         await store.values.put(resource_key(owner), {"damaged": True})
         await run(call(UPDATE, memory=owner), store=store, owner=owner, session=owner, memory=memory)

@@ -21,6 +21,7 @@ from vaka.core.types.errors import ConfigError
 from vaka.core.types.message import text_of
 from vaka.core.types.monitor import Logged
 from vaka.core.types.progress import ToolCompleted
+from vaka.genx import MatchAgent
 from vaka.runtime.agent_catalog import AgentCatalog
 from vaka.runtime.definitions import DefinitionSources
 from vaka.stores.memory import MemoryStore
@@ -244,7 +245,7 @@ async def test_a_router_of_definitions_hands_inputs_to_the_agents_of_its_rules(f
         assert (await session.run("Hm.")).text == "Which?"
         assert (await session.run("Book a room in Rome.")).text == "Booked."
         assert (await session.run("Hm.")).text == "Which?", "an agent that has finished gets no more input"
-    assert isinstance(agents["front"], vaka.MatchAgent)
+    assert isinstance(agents["front"], MatchAgent)
 
 
 def test_models_are_named_by_generators_by_other_generators_and_by_the_settings(folder: Path) -> None:

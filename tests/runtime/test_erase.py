@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-import vaka
 from tests.runtime.runtime_fixtures import agent, read_log, runtime
 from vaka.core.messages.blobs import BlobContext, offload
 from vaka.core.ports.store import SessionQuery, Store
@@ -18,6 +17,7 @@ from vaka.core.types.control import InputAdded
 from vaka.core.types.errors import ErasedSession, InvalidInput, NotFound
 from vaka.core.types.ids import Digest, SessionId, Term
 from vaka.core.types.message import Text
+from vaka.memory import TextMemory, WorkingMemory
 from vaka.memory.memory_scope import memory_scope
 from vaka.memory.owner import encode_name
 from vaka.memory.semantic import DEFAULT_COLLECTION
@@ -40,7 +40,7 @@ async def _talk(rt: Any, owner: str, *sessions: str) -> None:
             call("update_working_memory", memory=f"{owner} is here"),
             {"text": f"Hello {owner}. {'y' * 40_000}"},
         )
-        memory = [vaka.TextMemory(), vaka.WorkingMemory(scope="resource")]
+        memory = [TextMemory(), WorkingMemory(scope="resource")]
         opened = await rt.open(agent(model, middleware=memory), id=session)
         await opened.update(owner=owner, title=f"Tea for {owner}")
         await opened.run(f"I am {owner}.")

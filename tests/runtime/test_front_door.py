@@ -11,6 +11,7 @@ import pytest
 import vaka
 from vaka.errors import AccessDenied, ConfigError, InvalidInput, NotFound, TurnError
 from vaka.events import TextDelta
+from vaka.genx import MatchAgent, Route
 from vaka.models import Scripted
 from vaka.runtime.one_shot import RuntimeOptions
 from vaka.stores.memory import MemoryStore
@@ -356,7 +357,7 @@ def test_a_child_whose_scripted_model_has_no_lines_for_it_is_an_error_at_constru
         lambda: vaka.Agent("parent", tools=[child]),
         lambda: vaka.Agent("parent", tools=[child.as_tool(name="helper")]),
         lambda: vaka.SubAgents(child),
-        lambda: vaka.MatchAgent("router", rules=[{"name": "r"}], routes=[vaka.Route(["r"], child)]),
+        lambda: MatchAgent("router", rules=[{"name": "r"}], routes=[Route(["r"], child)]),
     ):
         with pytest.raises(ConfigError) as caught:
             make()

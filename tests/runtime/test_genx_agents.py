@@ -16,7 +16,16 @@ from vaka.core.ports.model import Chunk, Prompt, TextChunk
 from vaka.core.types.errors import Busy, Closed, InvalidInput, NotFound, Suspended, TurnError
 from vaka.core.types.ids import SessionId
 from vaka.core.types.progress import ToolCompleted, ToolFailed
-from vaka.genx import AgentEvent, AgentEventType, Blob, Demultiplexer, GenxAgent, GenxRuntime, route_agent_event
+from vaka.genx import (
+    AgentEvent,
+    AgentEventType,
+    Blob,
+    Demultiplexer,
+    GenxAgent,
+    GenxRuntime,
+    QuitTools,
+    route_agent_event,
+)
 from vaka.runtime.genx_agent import to_content
 from vaka.stores.memory import MemoryStore
 from vaka.testing.models import ScriptedModel, call, calls, fail, say, stall
@@ -72,7 +81,7 @@ async def test_the_event_loop_of_genx_runs_line_by_line() -> None:
     async with runtime() as rt:
         assistant = await start(
             rt, call("look", at="山"), say("你好！"), call("goodbye"), say("再见。"), tools=[look, goodbye],
-            middleware=[vaka.QuitTools("tool:goodbye")],
+            middleware=[QuitTools("tool:goodbye")],
         )  # fmt: skip
 
         await assistant.input(["你好！"])
@@ -195,9 +204,7 @@ async def test_an_interrupt_that_was_not_read_does_not_end_the_next_round() -> N
 
 async def test_an_input_after_an_end_that_was_not_read_is_refused() -> None:
     async with runtime() as rt:
-        assistant = await start(
-            rt, call("goodbye"), say("Bye."), tools=[goodbye], middleware=[vaka.QuitTools("goodbye")]
-        )
+        assistant = await start(rt, call("goodbye"), say("Bye."), tools=[goodbye], middleware=[QuitTools("goodbye")])
         await assistant.input("Go.")
         await wait_until(lambda: not rt.is_running("s"))
         with pytest.raises(Closed, match="agent: closed"):
@@ -294,9 +301,7 @@ async def test_close_with_an_error_raises_it_from_every_next() -> None:
 
 async def test_iteration_ends_with_the_terminal_event() -> None:
     async with runtime() as rt:
-        assistant = await start(
-            rt, call("goodbye"), say("Bye."), tools=[goodbye], middleware=[vaka.QuitTools("goodbye")]
-        )
+        assistant = await start(rt, call("goodbye"), say("Bye."), tools=[goodbye], middleware=[QuitTools("goodbye")])
         await assistant.input("Go.")
         assert types([event async for event in assistant]) == ["tool_start", "tool_done", "chunk", "closed"]
 
@@ -446,7 +451,7 @@ async def test_long_answers_and_results_are_whole() -> None:
 async def test_the_streams_of_an_agent_can_be_split() -> None:
     async with runtime() as rt:
         assistant = await start(
-            rt, call("goodbye"), say("Bye now."), tools=[goodbye], middleware=[vaka.QuitTools("goodbye")]
+            rt, call("goodbye"), say("Bye now."), tools=[goodbye], middleware=[QuitTools("goodbye")]
         )
         await assistant.input("Go.")
         async with Demultiplexer(aiter(assistant), route_agent_event) as demultiplexer:

@@ -19,11 +19,14 @@ from vaka.genx import (
     GenxMessage,
     GenxRuntime,
     LuaState,
+    MatchAgent,
     MatchState,
     MemoryOptions,
     MemoryQuery,
     PromptText,
+    QuitTools,
     ReActState,
+    Route,
     StateDocument,
 )
 from vaka.stores.memory import MemoryStore
@@ -48,10 +51,10 @@ async def done() -> str:
     return "ok"
 
 
-def router(*lines: Any) -> vaka.MatchAgent:
-    booking = vaka.Agent("booking", tools=[done], middleware=[vaka.QuitTools("done")])
-    routes = [vaka.Route(["book"], booking), vaka.Route(["music"], vaka.Agent("player"))]
-    return vaka.MatchAgent("front", rules=RULES, routes=routes, model=ScriptedModel(*lines))
+def router(*lines: Any) -> MatchAgent:
+    booking = vaka.Agent("booking", tools=[done], middleware=[QuitTools("done")])
+    routes = [Route(["book"], booking), Route(["music"], vaka.Agent("player"))]
+    return MatchAgent("front", rules=RULES, routes=routes, model=ScriptedModel(*lines))
 
 
 def said(role: Any, content: str, **more: Any) -> GenxMessage:
@@ -249,11 +252,11 @@ async def test_a_router_killed_in_its_agent_goes_on_with_the_same_ids(tmp_path: 
         await opened.wait()
         return "waited"
 
-    def front() -> vaka.MatchAgent:
+    def front() -> MatchAgent:
         lines = [say("music", agent="front"), call("wait") | {"agent": "player"}, say("La.", agent="player")]
         more = [say("music", agent="front"), call("wait") | {"agent": "player"}]
-        routes = [vaka.Route(["music"], vaka.Agent("player", tools=[wait]))]
-        return vaka.MatchAgent("front", rules=RULES, routes=routes, model=ScriptedModel(*lines, *more))
+        routes = [Route(["music"], vaka.Agent("player", tools=[wait]))]
+        return MatchAgent("front", rules=RULES, routes=routes, model=ScriptedModel(*lines, *more))
 
     copy = tmp_path / "copy.db"
     async with vaka.Runtime(store=f"sqlite:///{tmp_path}/vaka.db") as dying:
@@ -285,7 +288,7 @@ async def test_a_router_killed_in_its_agent_goes_on_with_the_same_ids(tmp_path: 
 async def test_agents_killed_after_any_commit_are_restored_and_go_on() -> None:
     def react() -> vaka.Agent:
         lines = [call("look", at="it"), say("Seen."), call("done"), say("Bye.")]
-        return agent(ScriptedModel(*lines), look, done, name="front", middleware=[vaka.QuitTools("done")])
+        return agent(ScriptedModel(*lines), look, done, name="front", middleware=[QuitTools("done")])
 
     def route() -> vaka.Agent:
         lines = [say("book: city=Hilo"), say("")], [say("Which day?"), call("done"), say("Booked.")]
@@ -336,12 +339,12 @@ async def test_the_ids_of_an_agent_stay_after_a_revert_and_a_restore() -> None:
 
 
 async def test_agents_of_a_router_in_a_router_have_their_own_ids() -> None:
-    inner = vaka.MatchAgent("desk", rules=RULES, routes=[vaka.Route(["music"], vaka.Agent("player"))])
+    inner = MatchAgent("desk", rules=RULES, routes=[Route(["music"], vaka.Agent("player"))])
     model = ScriptedModel(
         say("music", agent="front"), say("music", agent="desk"), say("La.", agent="player"),
         say("music", agent="front"), say("music", agent="desk"), say("Lo.", agent="player"),
     )  # fmt: skip
-    outer = vaka.MatchAgent("front", rules=RULES, routes=[vaka.Route(["music"], inner)], model=model)
+    outer = MatchAgent("front", rules=RULES, routes=[Route(["music"], inner)], model=model)
     async with runtime() as rt:
         genx = GenxRuntime(rt)
         front = await genx.new_agent(outer, state_id="s")

@@ -9,6 +9,7 @@ from tests.views.recorded_runs import make_router
 from vaka.content import AssistantMessage, ToolMessage
 from vaka.core.types.ids import MessageId
 from vaka.errors import AccessDenied, InvalidInput, TurnError
+from vaka.lumos import StreamingAgent
 from vaka.memory import ThreadOptions
 from vaka.runtime.lumos import GenerateOptions
 from vaka.stores.memory import MemoryStore
@@ -32,7 +33,7 @@ async def weather(city: str) -> str:
 
 
 async def execute(runtime: vaka.Runtime, agent: vaka.Agent[Any], *arguments: Any, **config: Any) -> list[LumosEvent]:
-    streaming = vaka.StreamingAgent(runtime, agent, StreamingConfig(**config))
+    streaming = StreamingAgent(runtime, agent, StreamingConfig(**config))
     return [event async for event in streaming.execute_streaming(*arguments)]
 
 
@@ -136,7 +137,7 @@ async def test_callbacks_get_each_step_and_the_result() -> None:
     thread = {"thread_id": "t"}
     model = ScriptedModel(call("weather", city="Hilo"), say("Sunny."), say("Yes."), fail(400, "no such model"))
     async with vaka.Runtime() as runtime:
-        streaming = vaka.StreamingAgent(runtime, vaka.Agent("guide", model=model, tools=[weather]))
+        streaming = StreamingAgent(runtime, vaka.Agent("guide", model=model, tools=[weather]))
         result = await streaming.execute_with_callbacks(
             "Weather?", thread, on_step_finish=lambda step: steps.append(step["step_type"]), on_finish=finish
         )
@@ -168,7 +169,7 @@ async def test_messages_and_options_that_cannot_be_used_are_refused(messages: An
 async def test_a_turn_in_a_thread_uses_its_last_messages_and_checks_its_owner() -> None:
     model = ScriptedModel(say("Red."), say("Blue."))
     async with vaka.Runtime(store=MemoryStore()) as runtime:
-        streaming = vaka.StreamingAgent(runtime, vaka.Agent("guide", model=model))
+        streaming = StreamingAgent(runtime, vaka.Agent("guide", model=model))
         await runtime.threads.create(id="t", resource_id="kim")
         said = [{"role": "user", "content": "My boat is red."}, {"role": "assistant", "content": "Noted."}]
         await runtime.threads.append_many("t", [*said, *said])

@@ -12,6 +12,7 @@ import vaka.middleware
 from tests.runtime.runtime_fixtures import IDS, read_log
 from vaka.core.ports.model import Prompt
 from vaka.core.types.message import UserMessage, text_of
+from vaka.memory import SemanticMemory, TextMemory, WorkingMemory
 from vaka.memory.semantic import ScopedMemory
 from vaka.middleware import (
     Approval,
@@ -41,20 +42,20 @@ MIDDLEWARE: dict[str, Callable[[], vaka.Middleware]] = {
     "PatchToolCalls": PatchToolCalls,
     "RateLimit": lambda: RateLimit(rate=100.0),
     "Redaction": lambda: Redaction(personal=True),
-    "SemanticMemory": lambda: vaka.SemanticMemory("global", threshold=-1.0, min_confidence=0.0),
-    "TextMemory": lambda: vaka.TextMemory(namespace="team"),
+    "SemanticMemory": lambda: SemanticMemory("global", threshold=-1.0, min_confidence=0.0),
+    "TextMemory": lambda: TextMemory(namespace="team"),
     "TodoList": lambda: TodoList(builtin_tools(["TodoWrite"])[0], every=2),
     "ToolRetry": lambda: ToolRetry(times=1, pause=0.1),
     "Trimming": Trimming,
-    "WorkingMemory": vaka.WorkingMemory,
+    "WorkingMemory": WorkingMemory,
 }
 """Every middleware of ``vaka.middleware``."""
 OTHER_NAMES = {"CoolDownRule", "Review", "token_pattern"}
 """The names there that are not a middleware."""
 MEMORIES: dict[str, Callable[[], vaka.Middleware]] = {
-    "TextMemory": lambda: vaka.TextMemory(namespace="shared"),
-    "WorkingMemory": lambda: vaka.WorkingMemory(template="name:"),
-    "SemanticMemory": lambda: vaka.SemanticMemory("global", messages=True),
+    "TextMemory": lambda: TextMemory(namespace="shared"),
+    "WorkingMemory": lambda: WorkingMemory(template="name:"),
+    "SemanticMemory": lambda: SemanticMemory("global", messages=True),
 }
 
 
@@ -202,7 +203,7 @@ async def test_a_turn_that_goes_on_after_a_restart_keeps_its_system_prompt() -> 
 
         asked = vaka.Agent(
             "a", model=FunctionModel(answer), instructions=instructions, tools=[pay],
-            middleware=[vaka.TextMemory(), vaka.WorkingMemory()],
+            middleware=[TextMemory(), WorkingMemory()],
         )  # fmt: skip
         async with vaka.Runtime(store=store, ask_for=("pay",)) as runtime:
             session = await runtime.open(asked, id="s")

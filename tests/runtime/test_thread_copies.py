@@ -11,7 +11,7 @@ from vaka.core.ports.messages import MessageSearch
 from vaka.core.ports.model import Prompt
 from vaka.core.ports.store import SessionQuery, Store
 from vaka.errors import ConfigError
-from vaka.memory import ThreadOptions
+from vaka.memory import FactExtraction, SemanticMemory, TextMemory, ThreadOptions
 from vaka.memory.background import facts_session
 from vaka.testing.models import FunctionModel, ScriptedModel, call, say
 
@@ -22,12 +22,12 @@ async def find(runtime: vaka.Runtime, text: str, **chosen: Any) -> list[str]:
     return [hit.message.session for hit in (await runtime.threads.search(MessageSearch(text=text, **chosen))).hits]
 
 
-@pytest.mark.parametrize("memory", [vaka.TextMemory(), vaka.SemanticMemory(messages=True)], ids=["text", "semantic"])
+@pytest.mark.parametrize("memory", [TextMemory(), SemanticMemory(messages=True)], ids=["text", "semantic"])
 async def test_a_deleted_message_is_not_found_in_the_session_that_extracted_facts_from_it(
     every_store: Store, memory: Any
 ) -> None:
     facts = facts_session("one", "kim")
-    extraction = vaka.FactExtraction(memory, model=ScriptedModel(say("done")))
+    extraction = FactExtraction(memory, model=ScriptedModel(say("done")))
     agent = vaka.Agent("helper", model=ScriptedModel(say("Noted.")), middleware=[extraction])
     async with vaka.Runtime(store=every_store, ids=IDS) as runtime:
         await runtime.threads.create(id="one", resource_id="kim")
@@ -37,7 +37,7 @@ async def test_a_deleted_message_is_not_found_in_the_session_that_extracted_fact
         assert (await runtime.threads.delete_messages("one", ["pin"])).success
         assert await find(runtime, "4711") == await find(runtime, "4711", owner="kim") == []
         assert await find(runtime, "4711", session=facts) == [facts]
-        recall = vaka.SemanticMemory(messages=True, threshold=0)
+        recall = SemanticMemory(messages=True, threshold=0)
         later = ScriptedModel(say("No."))
         session = await runtime.open(vaka.Agent("helper", model=later, middleware=[recall]), id="two")
         await session.update(owner="kim")
@@ -58,7 +58,7 @@ async def test_a_turn_beside_a_thread_uses_the_memory_of_its_owner(every_store: 
         seen.append([thread.id for thread in (await runtime.threads.list(resource_id="kim")).threads])
         return "seen"
 
-    agent = vaka.Agent("helper", model=model, tools=[look], middleware=[vaka.TextMemory(), vaka.SemanticMemory()])
+    agent = vaka.Agent("helper", model=model, tools=[look], middleware=[TextMemory(), SemanticMemory()])
     async with vaka.Runtime(store=every_store, ids=IDS) as runtime:
         await runtime.threads.create(id="t", resource_id="kim")
         assert (await runtime.threads.generate_with_memory(agent, "t", "Note it.", ASIDE)).text == "Noted."

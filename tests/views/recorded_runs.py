@@ -13,6 +13,7 @@ from vaka.core.ports.model import Chunk, Prompt, TextChunk
 from vaka.core.types.control import ApprovalRequested, QuestionAsked
 from vaka.core.types.ids import SessionId
 from vaka.errors import TurnError
+from vaka.genx import MatchAgent, QuitTools, Route
 from vaka.models import RetryingModel
 from vaka.stores.memory import MemoryStore
 from vaka.testing import FakeClock, FakeIds, ScriptedModel, call, calls, fail, say
@@ -189,10 +190,10 @@ def make_router() -> vaka.Agent[Any]:
             "booking": [call("weather", city="Hilo"), call("leave"), say("Booked.")],
         }
     )  # fmt: skip
-    booking = vaka.Agent("booking", tools=[weather, leave], middleware=[vaka.QuitTools("leave")])
-    desk = vaka.MatchAgent("desk", rules=rules[:1], routes=[vaka.Route(["book"], booking)])
-    routes = [vaka.Route(["book"], desk), vaka.Route(["music"], vaka.Agent("player"))]
-    return vaka.MatchAgent("front", rules=rules, routes=routes, model=model)
+    booking = vaka.Agent("booking", tools=[weather, leave], middleware=[QuitTools("leave")])
+    desk = MatchAgent("desk", rules=rules[:1], routes=[Route(["book"], booking)])
+    routes = [Route(["book"], desk), Route(["music"], vaka.Agent("player"))]
+    return MatchAgent("front", rules=rules, routes=routes, model=model)
 
 
 @vaka.tool

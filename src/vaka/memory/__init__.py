@@ -10,31 +10,51 @@ if TYPE_CHECKING:
     from vaka.core.ports.messages import MessageFilter as MessageFilter
     from vaka.core.ports.messages import MessageQuery as MessageQuery
     from vaka.core.ports.messages import MessageSearch as MessageSearch
+    from vaka.memory.consolidation import MemoryConsolidation as MemoryConsolidation
+    from vaka.memory.facts import FactExtraction as FactExtraction
     from vaka.memory.processors import Composite as Composite
     from vaka.memory.processors import Deduplication as Deduplication
     from vaka.memory.processors import MessageLimit as MessageLimit
     from vaka.memory.processors import MessageProcessing as MessageProcessing
     from vaka.memory.processors import RoleFilter as RoleFilter
     from vaka.memory.processors import ThreadOptions as ThreadOptions
+    from vaka.memory.recall import SemanticMemory as SemanticMemory
+    from vaka.memory.text import TextMemory as TextMemory
     from vaka.memory.threads import ActionItem as ActionItem
     from vaka.memory.threads import NewMessage as NewMessage
     from vaka.memory.threads import Thread as Thread
     from vaka.memory.threads import ThreadContext as ThreadContext
     from vaka.memory.threads import ThreadPolicy as ThreadPolicy
-
-_PROCESSORS, _THREADS, _MESSAGES = "vaka.memory.processors", "vaka.memory.threads", "vaka.core.ports.messages"
+    from vaka.memory.working import WorkingMemory as WorkingMemory
 
 _MODULES = {
-    "ActionItem": _THREADS, "Composite": _PROCESSORS, "Deduplication": _PROCESSORS, "ThreadOptions": _PROCESSORS,
-    "MessageFilter": _MESSAGES, "MessageLimit": _PROCESSORS, "MessageProcessing": _PROCESSORS,
-    "MessageQuery": _MESSAGES, "MessageSearch": _MESSAGES, "NewMessage": _THREADS, "RoleFilter": _PROCESSORS,
-    "Thread": _THREADS, "ThreadContext": _THREADS, "ThreadPolicy": _THREADS,
-}  # fmt: skip
+    "ActionItem": "vaka.memory.threads",
+    "Composite": "vaka.memory.processors",
+    "Deduplication": "vaka.memory.processors",
+    "FactExtraction": "vaka.memory.facts",
+    "MemoryConsolidation": "vaka.memory.consolidation",
+    "MessageFilter": "vaka.core.ports.messages",
+    "MessageLimit": "vaka.memory.processors",
+    "MessageProcessing": "vaka.memory.processors",
+    "MessageQuery": "vaka.core.ports.messages",
+    "MessageSearch": "vaka.core.ports.messages",
+    "NewMessage": "vaka.memory.threads",
+    "RoleFilter": "vaka.memory.processors",
+    "SemanticMemory": "vaka.memory.recall",
+    "TextMemory": "vaka.memory.text",
+    "Thread": "vaka.memory.threads",
+    "ThreadContext": "vaka.memory.threads",
+    "ThreadOptions": "vaka.memory.processors",
+    "ThreadPolicy": "vaka.memory.threads",
+    "WorkingMemory": "vaka.memory.working",
+}
 
 __all__ = [
     "ActionItem",
     "Composite",
     "Deduplication",
+    "FactExtraction",
+    "MemoryConsolidation",
     "MessageFilter",
     "MessageLimit",
     "MessageProcessing",
@@ -42,11 +62,14 @@ __all__ = [
     "MessageSearch",
     "NewMessage",
     "RoleFilter",
+    "SemanticMemory",
+    "TextMemory",
     "Thread",
     "ThreadContext",
     "ThreadOptions",
     "ThreadPolicy",
-]  # fmt: skip
+    "WorkingMemory",
+]
 
 
 def __getattr__(name: str) -> Any:

@@ -10,6 +10,7 @@ import msgspec
 import vaka
 from tests.faults.crash_run import Plan, open_store
 from tests.faults.line_protocol import print_event, print_line
+from vaka.memory import TextMemory, WorkingMemory
 from vaka.testing.crashes import enable_failpoints
 from vaka.testing.models import ScriptedModel, call
 from vaka.testing.models import say as says
@@ -47,7 +48,7 @@ async def main(plan: Plan) -> None:
         call(EDIT, new_memory="2", search_string="two", update_reason="clarify-existing-memory"),
         says("remembered"),
     )
-    memory = [vaka.TextMemory(namespace=plan.session), vaka.WorkingMemory()]
+    memory = [TextMemory(namespace=plan.session), WorkingMemory()]
     agent = vaka.Agent("keeper", model=model, middleware=memory)
     async with vaka.Runtime(store=store) as runtime:
         session = await runtime.open(agent, id=plan.session)

@@ -7,6 +7,7 @@ from tests.server.conftest import Serve
 from tests.server.rest.test_turns import API, start
 from vaka.core.ports.model import Prompt
 from vaka.core.types.message import ToolMessage, text_of
+from vaka.memory import TextMemory
 from vaka.testing.models import FunctionModel, call, say
 
 
@@ -22,7 +23,7 @@ async def answer(prompt: Prompt) -> Any:
 
 
 async def test_callers_of_two_tenants_and_of_one_have_memories_of_their_own(serve: Serve) -> None:
-    agent = vaka.Agent("assistant", model=FunctionModel(answer), middleware=[vaka.TextMemory()])
+    agent = vaka.Agent("assistant", model=FunctionModel(answer), middleware=[TextMemory()])
     async with serve([agent]) as served:
         for token in ("alice", "bob", "carol"):
             async with served.client(token) as client:
