@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.shell import TIMEOUT, CommandResult, Shell, call_line, say_line
+from tests.newer_vaka import NewerVaka, next_migration
 from tests.unmeasured import without_coverage
 
 READS = (
@@ -102,10 +103,18 @@ def test_a_write_says_that_the_store_can_only_be_read(kept: Shell) -> None:
         assert "ead-only" in done.err or "not written" in done.err
 
 
-def test_a_store_of_an_older_version_says_where_to_open_it(kept: Shell) -> None:
+def test_a_store_that_a_newer_version_would_migrate_says_where_to_open_it(kept: Shell) -> None:
+    newer = NewerVaka(kept.folder / "newer")
+    (newer.migrations("sqlite") / next_migration(1)).write_text("create table notes (text text not null);\n")
+    kept.vaka("sessions", "list")
+    done = run_read_only(kept, "sessions", "list", PYTHONPATH=str(kept.folder / "newer"))
+    assert (done.code, "open it once where it can be" in done.err) == (3, True)
+
+
+def test_a_store_of_an_earlier_schema_is_refused(kept: Shell) -> None:
     kept.vaka("sessions", "list")
     with sqlite3.connect(database_of(kept)) as connection:
         connection.execute("pragma user_version = 3")
     connection.close()
     done = run_read_only(kept, "sessions", "list")
-    assert (done.code, "open it once where it can be" in done.err) == (3, True)
+    assert (done.code, "has schema 3, which a vaka before 0.1.0 wrote" in done.err) == (3, True)

@@ -9,11 +9,14 @@ import asyncio
 import base64
 import binascii
 import hashlib
+import re
 from bisect import bisect_left
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
+from functools import cache
 from math import isfinite
+from pathlib import Path
 from typing import Any, Literal, TypeAlias, TypeVar, get_args
 
 import msgspec
@@ -50,6 +53,35 @@ _DECISION_EVENTS = frozenset[type]({
 _OFFERED_EVENTS = (
     control.InputAdded, control.InterruptRequested, control.ApprovalResolved, control.QuestionAnswered,
 )  # fmt: skip
+
+
+FIRST_SCHEMA = 13
+"""The schema of vaka 0.1.0, the oldest one that is migrated. Versions that were never released wrote those before."""
+
+
+@cache
+def migration_files(folder: Path) -> tuple[tuple[int, Path], ...]:
+    """Return the migrations in a folder, in order: ``0014_labels.sql`` makes schema 14 of schema 13."""
+    matches = [(re.fullmatch(r"(\d{4})_\w+\.sql", file.name), file) for file in folder.iterdir()]
+    return tuple(sorted((int(match[1]), file) for match, file in matches if match))
+
+
+def require_known_schema(version: int, newest: int, place: str, *, backup: str, restore: str) -> None:
+    """Raise ``ConfigError`` for a schema that this code neither has nor migrates; 0 stands for an empty database.
+
+    ``backup`` and ``restore`` are the commands that export and import the data of a database.
+    """
+    if version > newest:
+        raise ConfigError(
+            f"{place} was written by a newer vaka: its schema is {version}, this one knows schemas up to {newest}; "
+            f"install a newer vaka"
+        )
+    if 0 < version < FIRST_SCHEMA:
+        raise ConfigError(
+            f"{place} has schema {version}, which a vaka before 0.1.0 wrote; this one expects schema {newest} and "
+            f"migrates no schema before {FIRST_SCHEMA}. Nothing was changed. Export the data with the vaka that wrote "
+            f"it: {backup}; then import it with this one: {restore}"
+        )
 
 
 def check_durability(durability: Durability) -> None:

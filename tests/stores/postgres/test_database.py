@@ -10,8 +10,9 @@ from tests.stores.postgres.conftest import claim_when_free
 from vaka.core.ports.store import Store
 from vaka.core.types.errors import CannotOpen, Closed, ConfigError, StoreError
 from vaka.core.types.ids import SessionId
+from vaka.stores.common import migration_files
 from vaka.stores.postgres import PostgresStore
-from vaka.stores.postgres.database import migration_files
+from vaka.stores.postgres.database import MIGRATIONS
 from vaka.testing.stores.sealed_events import EventSealer, begin_session, input_added, read_log, write_session
 
 S = SessionId("s")
@@ -108,7 +109,7 @@ async def test_stores_that_open_a_new_database_concurrently_migrate_it_once(post
     await asyncio.gather(*(write_session(store, f"s{n}") for n, store in enumerate(stores)))
     connection = await asyncpg.connect(postgres_dsn)
     rows = await connection.fetch("select version from vaka.migrations order by version")
-    assert [row["version"] for row in rows] == [number for number, _ in migration_files()]
+    assert [row["version"] for row in rows] == [number for number, _ in migration_files(MIGRATIONS)]
     await connection.close()
     for store in stores:
         await store.close()

@@ -2,12 +2,13 @@
 
 import asyncio
 import re
+import shlex
 import socket
 import sys
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from importlib import resources
+from pathlib import Path
 from typing import Any, TypeAlias, TypeVar
 from urllib.parse import parse_qsl, urlencode, urlsplit
 
@@ -15,7 +16,7 @@ import asyncpg
 from asyncpg.pool import Pool, PoolConnectionProxy
 
 from vaka.core.types.errors import CannotOpen, Closed, ConfigError, InvalidInput, StoreError, Unavailable
-from vaka.stores.common import Durability, check_durability
+from vaka.stores.common import Durability, check_durability, migration_files, require_known_schema
 
 if sys.platform == "linux":
 
@@ -59,24 +60,18 @@ _MIGRATION_LOCK = 0x76616B61  # arbitrary, but the same in every version
 _SELECT_VERSION = "select coalesce(max(version), 0) from vaka.migrations"
 
 
-def migration_files() -> list[tuple[int, str]]:
-    """Return the numbers and statements of the migrations, in order."""
-    folder = resources.files("vaka.stores.postgres") / "migrations"
-    files = [(re.match(r"(\d+)_\w+\.sql$", file.name), file) for file in folder.iterdir()]
-    return sorted((int(match[1]), file.read_text("utf-8")) for match, file in files if match)
+MIGRATIONS = Path(__file__).with_name("migrations")
+"""The folder of the scripts that create and change the tables."""
 
 
-async def migrate(connection: "PoolConnectionProxy[asyncpg.Record] | asyncpg.Connection[asyncpg.Record]") -> None:
-    """Migrate the tables to the version of this code. ``ConfigError`` when they are of a newer one."""
-    newest = migration_files()[-1][0]
+async def migrate(
+    connection: "PoolConnectionProxy[asyncpg.Record] | asyncpg.Connection[asyncpg.Record]", url: str
+) -> None:
+    """Migrate the tables to the schema of this code. Raises ``ConfigError`` for tables that are refused."""
     if await connection.fetchval("select to_regclass('vaka.migrations') is not null"):
-        version = await connection.fetchval(_SELECT_VERSION)
-        if version == newest:
+        version = await _read_schema(connection, url)
+        if version == migration_files(MIGRATIONS)[-1][0]:
             return
-        if version > newest:
-            raise ConfigError(
-                f"the tables have version {version}, this vaka knows versions up to {newest}: install a newer vaka"
-            )
     async with connection.transaction():
         await connection.execute("select pg_advisory_xact_lock($1)", _MIGRATION_LOCK)
         if await connection.fetchval("select to_regnamespace('vaka') is null"):
@@ -85,11 +80,26 @@ async def migrate(connection: "PoolConnectionProxy[asyncpg.Record] | asyncpg.Con
             "create table if not exists vaka.migrations "
             "(version integer primary key, at timestamptz not null default now())"
         )
-        version = await connection.fetchval(_SELECT_VERSION)
-        for number, statements in migration_files():
+        version = await _read_schema(connection, url)  # another process may have migrated them meanwhile
+        for number, file in migration_files(MIGRATIONS):
             if number > version:
-                await connection.execute(statements)
+                await connection.execute(file.read_text("utf-8"))
                 await connection.execute("insert into vaka.migrations (version) values ($1)", number)
+
+
+async def _read_schema(
+    connection: "PoolConnectionProxy[asyncpg.Record] | asyncpg.Connection[asyncpg.Record]", url: str
+) -> int:
+    """Return the schema of the tables, 0 if there are none. Raises ``ConfigError`` for tables that are refused."""
+    version: int = await connection.fetchval(_SELECT_VERSION)
+    require_known_schema(
+        version,
+        migration_files(MIGRATIONS)[-1][0],
+        f"the store {url}",
+        backup=f"vaka store backup vaka.backup --store {shlex.quote(url)}",
+        restore="vaka store restore vaka.backup --store postgresql://…, with the address of an empty database",
+    )
+    return version
 
 
 PostgresRecord: TypeAlias = "asyncpg.Record"
@@ -277,7 +287,7 @@ class PostgresDatabase:
         """Return a dedicated connection to migrated tables, without a pool beside it. Raises asyncpg's errors."""
         connection: asyncpg.Connection[asyncpg.Record] = await asyncpg.connect(self._dsn, **self._options())
         try:
-            await migrate(connection)
+            await migrate(connection, self.url)
         except BaseException:
             connection.terminate()
             raise
@@ -332,7 +342,7 @@ class PostgresDatabase:
         try:
             _ = await pool
             async with pool.acquire() as connection:
-                await migrate(connection)
+                await migrate(connection, self.url)
         except BaseException as error:
             pool.terminate()
             if isinstance(error, asyncpg.ClientConfigurationError | ValueError):

@@ -8,7 +8,8 @@ import sqlite3
 import threading
 import time
 import weakref
-from functools import cache
+from collections.abc import Iterator
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TypeAlias
@@ -29,7 +30,7 @@ from vaka.core.types.errors import (
     Unavailable,
     VakaError,
 )
-from vaka.stores.common import Durability, has_metadata
+from vaka.stores.common import Durability, has_metadata, migration_files, require_known_schema
 
 _CORRUPT_CODES = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_FORMAT, sqlite3.SQLITE_CONSTRAINT}
 
@@ -228,10 +229,13 @@ class RegisteredConnection(sqlite3.Connection):
             self.copied_to.cleanup()
 
 
-@cache
-def migration_scripts() -> tuple[str, ...]:
-    """Return the scripts that create the schema, in order."""
-    return tuple(file.read_text("utf-8") for file in sorted(Path(__file__).with_name("migrations").glob("*.sql")))
+MIGRATIONS = Path(__file__).with_name("migrations")
+"""The folder of the scripts that create and change the schema."""
+
+
+def newest_schema() -> int:
+    """Return the schema of this code."""
+    return migration_files(MIGRATIONS)[-1][0]
 
 
 def connect(path: Path, durability: Durability, file: DatabaseFile, *, wait: bool) -> sqlite3.Connection:
@@ -273,7 +277,7 @@ def _open_read_only(path: Path, file: DatabaseFile) -> sqlite3.Connection:
     log, copy = path.with_name(f"{path.name}-wal"), None
     try:
         opened, options = path, "immutable=1"
-        if log.exists() and log.stat().st_size:
+        if _has_log(path):
             copy = TemporaryDirectory(prefix="vaka-")
             opened, options = Path(copy.name, path.name), "mode=rw"
             for source in (path, log):
@@ -304,7 +308,7 @@ def _open_read_only(path: Path, file: DatabaseFile) -> sqlite3.Connection:
 
 
 def _require_current_schema(connection: sqlite3.Connection, path: Path) -> None:
-    version, newest = _schema_version(connection, path), len(migration_scripts())
+    version, newest = _schema_version(connection, path), newest_schema()
     if version < newest:
         raise CannotOpen(
             f"the store {str(path)!r} has schema {version} of an older vaka, this one needs {newest}, and the file "
@@ -330,10 +334,32 @@ def _open_connection(path: Path, durability: Durability, file: DatabaseFile, tim
         connection.register_locks(path, file)
         connection.execute(f"pragma synchronous = {_SYNCHRONOUS[durability]}")
         _create_functions(connection)
+    except ConfigError:
+        _close_unchanged(connection, path)
+        raise
     except BaseException:
         connection.close()
         raise
     return connection
+
+
+def _close_unchanged(connection: sqlite3.Connection, path: Path) -> None:
+    """Close the connection to a file that is refused, also one with the write-ahead log of a process that crashed.
+
+    The last connection to a file writes the log into it, unless that connection may only read.
+    """
+    with ExitStack() as closed_last:
+        if _has_log(path):
+            with suppress(sqlite3.Error):
+                reader = sqlite3.connect(f"file:{quote(str(path))}?mode=ro", uri=True)
+                closed_last.callback(reader.close)
+                reader.execute("select 1 from sqlite_schema").fetchone()
+        connection.close()
+
+
+def _has_log(path: Path) -> bool:
+    log = path.with_name(f"{path.name}-wal")
+    return log.exists() and log.stat().st_size > 0
 
 
 def _create_functions(connection: sqlite3.Connection) -> None:
@@ -386,15 +412,27 @@ def _configure_and_migrate(connection: sqlite3.Connection, path: Path) -> None:
         raise ConfigError(f"SQLite cannot keep a write-ahead log beside {str(path)!r}; choose a local disk")
     connection.execute("pragma journal_size_limit = 16777216")
     connection.execute(f"pragma wal_autocheckpoint = {CHECKPOINT_PAGES}")
-    if _schema_version(connection, path) < len(migration_scripts()):
+    if _schema_version(connection, path) < newest_schema():
         connection.execute("begin immediate")
         version = _schema_version(connection, path)  # another process may have migrated it meanwhile
-        for number, script in enumerate(migration_scripts()[version:], version + 1):
-            for statement in script.split(";\n"):
-                connection.execute(statement)
-            connection.execute(f"pragma user_version = {number}")
+        for number, file in migration_files(MIGRATIONS):
+            if number > version:
+                for statement in split_statements(file.read_text("utf-8")):
+                    connection.execute(statement)
+                connection.execute(f"pragma user_version = {number}")
         connection.execute(f"pragma application_id = {APPLICATION_ID}")
         connection.execute("commit")
+
+
+def split_statements(script: str) -> Iterator[str]:
+    """Yield the statements of a script. ``executescript`` would commit the transaction before them."""
+    lines: list[str] = []
+    for line in script.splitlines(keepends=True):
+        lines.append(line)
+        if sqlite3.complete_statement("".join(lines)):
+            yield "".join(lines)
+            lines = []
+    yield "".join(lines)
 
 
 def _read_identity(connection: sqlite3.Connection) -> tuple[int, int, bool]:
@@ -413,15 +451,18 @@ def _read_identity(connection: sqlite3.Connection) -> tuple[int, int, bool]:
 
 
 def _schema_version(connection: sqlite3.Connection, path: Path) -> int:
-    """Return how many migrations the file has; ``ConfigError`` for a file of another program or a newer vaka."""
+    """Return the schema of the file, 0 for an empty one. Raises ``ConfigError`` for a file that is refused."""
     application, version, filled = _read_identity(connection)
     if application != APPLICATION_ID:
         if application or version or filled:
             raise ConfigError(f"{str(path)!r} is a database of another program; give the store a file of its own")
         return 0
-    newest = len(migration_scripts())
-    if version > newest:
-        raise ConfigError(
-            f"{str(path)!r} was written by a newer vaka: its schema is {version}, this one knows {newest}"
-        )
+    store = f"--store {shlex.quote(f'sqlite:///{path.absolute()}')}"
+    require_known_schema(
+        version,
+        newest_schema(),
+        f"the store {str(path)!r}",
+        backup=f"vaka store backup vaka.backup {store}",
+        restore=f"vaka store restore vaka.backup --replace {store}",
+    )
     return version

@@ -103,7 +103,7 @@ def _labels_of(info: SessionInfo) -> tuple[str, str, str, str, int, int]:
 
 
 def _checksum_of(key: SqliteKey, fields: tuple[Any, ...], labels: tuple[Any, ...]) -> int:
-    """Return the CRC-32 of a row; ``folder``, the last field, and labels count only if set: older rows have none."""
+    """Return the CRC-32 of a row; ``folder``, the last field, and labels count only if set."""
     fields = fields if fields[-1] else fields[:-1]
     labels = labels[:3] if labels[3:] == _NO_STATE else labels
     return zlib.crc32(_encode((key, fields) if labels == _NO_LABELS else (key, fields, labels)))
