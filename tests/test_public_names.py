@@ -13,12 +13,52 @@ import pytest
 
 import vaka
 
-NAMES = """
-Agent Allow Answer Ask Busy ClientTool Compaction Cursor Deny Event Image Limits LuauAgent LuauTool Middleware
-ModeContext Options PermissionRequest ProjectSource Prompt Reject Request Response Runtime ScriptLimits Session
-SubAgent SubAgents Suspended Text TokenStats ToolCall ToolContext ToolResult ToolWorkspace Turn TurnError
-TurnStream VakaError __version__ load_agents run run_sync tool
-""".split()
+NAMES = [
+    "Agent",
+    "Allow",
+    "Answer",
+    "Ask",
+    "Busy",
+    "ClientTool",
+    "Compaction",
+    "Cursor",
+    "Deny",
+    "Event",
+    "Image",
+    "Limits",
+    "LuauAgent",
+    "LuauTool",
+    "Middleware",
+    "ModeContext",
+    "Options",
+    "PermissionRequest",
+    "ProjectSource",
+    "Prompt",
+    "Reject",
+    "Request",
+    "Response",
+    "Runtime",
+    "ScriptLimits",
+    "Session",
+    "SubAgent",
+    "SubAgents",
+    "Suspended",
+    "Text",
+    "TokenStats",
+    "ToolCall",
+    "ToolContext",
+    "ToolResult",
+    "ToolWorkspace",
+    "Turn",
+    "TurnError",
+    "TurnStream",
+    "VakaError",
+    "__version__",
+    "load_agents",
+    "run",
+    "run_sync",
+    "tool",
+]
 HEAVY = {"httpx2", "jsonschema_rs", "click", "yaml", "sqlite3", "asyncpg", "msgspec"}
 
 
