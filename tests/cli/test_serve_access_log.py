@@ -2,6 +2,7 @@
 
 import json
 import signal
+import socket
 from typing import Any
 
 import httpx2
@@ -76,6 +77,49 @@ def test_what_an_agent_file_prints_is_not_in_the_access_log(server_shell: Shell)
         server.process.send_signal(signal.SIGTERM)
         out, errors = server.process.communicate(timeout=60)
     assert (json.loads(out)["path"], errors) == ("/healthz", "loaded\n")
+
+
+HEAD = b"GET /a?ticket=secret-1 HTTP/1.1\r\nHost: localhost\r\n"
+UPGRADE = b"GET /api/v1/ws?ticket=secret-2 HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"
+REFUSED = (
+    (b"NONSENSE\r\n\r\n", "http", "", "", 400),
+    (b"GET /%ff\xff?ticket=secret-3 HTTP/1.1\r\nHost: localhost\r\n\r\n", "http", "", "", 400),
+    (b"GET http://kim:secret-4@localhost/x HTTP/1.1\r\nHost: localhost\r\nno colon\r\n\r\n", "http", "GET", "/x", 400),
+    (HEAD + b"no colon\r\n\r\n", "http", "GET", "/a", 400),
+    (HEAD + b"X-Long: " + b"x" * 80_000 + b"\r\n\r\n", "http", "GET", "/a", 431),
+    (UPGRADE + b"\r\n", "websocket", "GET", "/api/v1/ws", 400),
+    (UPGRADE + b"Sec-WebSocket-Version: 3\r\n\r\n", "websocket", "GET", "/api/v1/ws", 400),
+    (UPGRADE + b"X-A: b\r\n" * 200 + b"\r\n", "websocket", "GET", "/api/v1/ws", 431),
+)
+"""What a client sends, and the protocol, method, path and status of its line in the access log."""
+
+
+def exchange(server: ServerProcess, sent: bytes) -> bytes:
+    """Send bytes over a connection of their own and return what comes back until it is closed."""
+    with socket.create_connection(("127.0.0.1", httpx2.URL(server.url).port or 0), timeout=60) as connection:
+        connection.sendall(sent)
+        received = b""
+        while data := connection.recv(65536):
+            received += data
+    return received
+
+
+def test_requests_that_are_refused_before_the_application_have_a_line(server_shell: Shell) -> None:
+    with start(server_shell, *MODEL) as server:
+        answers = [exchange(server, sent) for sent, *_ in REFUSED]
+        assert httpx2.get(f"{server.url}/healthz").status_code == 200
+        exchange(server, b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\nNONSENSE\r\n\r\n")
+        lines = read_lines(server)
+    assert [line["path"] for line in lines].count("/healthz") == 2
+    refused = [line for line in lines if line["path"] != "/healthz"]
+    cases = (*REFUSED, (b"", "http", "", "", 400))
+    for line, (_, *expected), answer in zip(refused, cases, (*answers, b""), strict=True):
+        assert [line["protocol"], line["method"], line["path"], line["status"]] == expected
+        assert (line["principal"], line["client"]) == ("", "127.0.0.1")
+        if answer:
+            assert answer.startswith(b"HTTP/1.1 %d " % line["status"])
+            assert line["bytes"] == len(answer.partition(b"\r\n\r\n")[2])
+    assert "secret" not in json.dumps(lines)
 
 
 @pytest.mark.parametrize("how", ["flag", "setting"])

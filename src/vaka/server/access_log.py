@@ -40,6 +40,7 @@ class AccessRecord(msgspec.Struct, kw_only=True):
     principal: str
     tenant: str
     request_id: str
+    """Empty for a request that was refused before it was read to the end of its headers."""
     client: str
     close_code: int | None = None
     """The close code of a WebSocket."""
@@ -90,6 +91,15 @@ class AccessLog:
             duration = self._clock.monotonic() - begun
             self._write(self._encode(connection, counted, format_timestamp(started), duration))
 
+    def log_refusal(self, protocol: str, method: str, path: str, status: int, size: int, client: str) -> None:
+        """Write the line of a request that was refused before it reached the application; ``size``: of the answer."""
+        record = AccessRecord(
+            time=format_timestamp(self._clock.time()), protocol=protocol, method=method,
+            path=self._redact(path)[:MAX_PATH_LENGTH], status=status, duration_ms=0.0, bytes=size, principal="",
+            tenant="", request_id="", client=client,
+        )  # fmt: skip
+        self._write(_encode_record(record))
+
     def _encode(self, connection: HTTPConnection, counted: _Counted, time: str, duration: float) -> bytes:
         scope, client = connection.scope, connection.client
         principal: Principal | None = scope.get(PRINCIPAL_KEY)
@@ -101,10 +111,14 @@ class AccessLog:
             tenant=principal.namespace if principal is not None else "", request_id=request_id_of(connection),
             client=client.host if client is not None else "", close_code=counted.close_code,
         )  # fmt: skip
-        fields: dict[str, Any] = msgspec.to_builtins(record)
-        if record.close_code is None:
-            del fields["close_code"]
-        return msgspec.json.encode(fields) + b"\n"
+        return _encode_record(record)
+
+
+def _encode_record(record: AccessRecord) -> bytes:
+    fields: dict[str, Any] = msgspec.to_builtins(record)
+    if record.close_code is None:
+        del fields["close_code"]
+    return msgspec.json.encode(fields) + b"\n"
 
 
 class LineWriter:

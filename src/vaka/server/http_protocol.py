@@ -1,10 +1,19 @@
 """HTTP connections with bounds: a client can neither send endless headers nor take endless time for a request."""
 
 import asyncio
-from typing import Any, cast
+import logging
+from typing import Any, Literal, TypeAlias, cast
+from urllib.parse import unquote
 
 import httptools
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
+
+from vaka.server.access_log import AccessLog
+
+RequestStage: TypeAlias = Literal["", "begun", "accepted"]
+
+_logger = logging.getLogger("uvicorn.error.requests")
+_logger.setLevel(logging.ERROR)  # uvicorn warns of each malformed request, which any stranger can send
 
 MAX_HEADER_BYTES = 64 * 1024
 """The size of the address and headers of a request, and of what comes between or after the pieces of its body."""
@@ -36,6 +45,10 @@ class BoundedHttpProtocol(HttpToolsProtocol):
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
+        self.logger = _logger
+        self.url = b""
+        self._stage: RequestStage = ""
+        """How far the parser is: between requests, before the end of headers, or after the application got them."""
         self._timer: asyncio.TimerHandle | None = None
         self._in_headers = True
         self._refused = False
@@ -66,7 +79,7 @@ class BoundedHttpProtocol(HttpToolsProtocol):
     # The parser calls these. What they raise reaches ``send_400_response``.
 
     def on_message_begin(self) -> None:
-        self._field_bytes = 0
+        self._field_bytes, self._stage = 0, "begun"
         super().on_message_begin()
 
     def on_url(self, url: bytes) -> None:
@@ -92,6 +105,7 @@ class BoundedHttpProtocol(HttpToolsProtocol):
         self._stop_timer()
         self._apply_authority()
         super().on_headers_complete()
+        self._stage = "accepted"
 
     def _apply_authority(self) -> None:
         """Let the host of an absolute address count in place of the ``Host`` header (RFC 9112, 3.2.2)."""
@@ -109,7 +123,7 @@ class BoundedHttpProtocol(HttpToolsProtocol):
         super().on_body(body)
 
     def on_message_complete(self) -> None:
-        self._in_headers, self._unread_bytes = True, 0
+        self._in_headers, self._unread_bytes, self._stage = True, 0, ""
         super().on_message_complete()
 
     # ---------------------------------------------------------------------------------------------------------- answers
@@ -120,10 +134,26 @@ class BoundedHttpProtocol(HttpToolsProtocol):
         elif self.pipeline:  # this answer would be taken for that of a request before
             self._refuse(b"")
         else:
+            self._log_refusal(400, len(msg))
             super().send_400_response(msg)
+
+    def _log_refusal(self, status: int, size: int) -> None:
+        """Write a line of the access log, unless the application has the request, which then has a line."""
+        app = self.config.app
+        if self._stage == "accepted" or not isinstance(app, AccessLog):
+            return
+        method, path = "", ""
+        if self._stage == "begun" and self.url and self.parser is not None:
+            method = self.parser.get_method().decode("latin-1")
+            try:
+                path = unquote((httptools.parse_url(self.url).path or b"").decode("latin-1"))
+            except httptools.HttpParserInvalidURLError:
+                pass
+        app.log_refusal("http", method, path, status, size, self.client[0] if self.client else "")
 
     def _refuse(self, response: bytes) -> None:
         """Read no more, and answer if no other answer is due. The client has some time to read before the end."""
+        self._log_refusal(431 if response else 400, 24 if response else 0)
         running, self._refused = self._running, True
         if running is None or running.response_complete:
             is_due = self._in_headers  # otherwise the request was answered before its end

@@ -1,12 +1,15 @@
 """WebSocket connections with bounds: every handshake is answered, and no client makes the server hold much."""
 
 from typing import Any
+from urllib.parse import unquote
 
 from starlette.types import Scope
 from uvicorn._types import ASGIReceiveEvent, ASGISendEvent
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 from websockets.frames import Frame
 from websockets.http11 import Request
+
+from vaka.server.access_log import AccessLog
 
 MAX_FIRST_BYTES = 64 * 1024
 """The largest message of a client that has not authenticated."""
@@ -43,17 +46,29 @@ class BoundedSocketProtocol(WebSocketsSansIOProtocol):
             return
         super().data_received(data)
         if self.conn.handshake_exc is not None and not self.close_sent:
-            self._refuse_handshake()
+            self._refuse_handshake(data)
 
-    def _refuse_handshake(self) -> None:
+    def _refuse_handshake(self, head: bytes) -> None:
         """Send the answer of the parser, which no event announces."""
         self.handshake_complete = self.close_sent = True
-        self.transport.write(b"".join(self.conn.data_to_send()) or _BAD_HANDSHAKE)
+        answer = b"".join(self.conn.data_to_send()) or _BAD_HANDSHAKE
+        target, status = head.split(b" ", 2)[1], int(answer.split(b" ", 2)[1])
+        self._log_refusal(target.decode("latin-1"), status, len(answer.partition(b"\r\n\r\n")[2]))
+        self.transport.write(answer)
         self.transport.close()
+
+    def _log_refusal(self, target: str, status: int, size: int) -> None:
+        """Write a line of the access log for a handshake that the application does not see."""
+        app = self.config.app
+        if isinstance(app, AccessLog):
+            path, client = unquote(target.partition("?")[0]), self.client[0] if self.client else ""
+            app.log_refusal("websocket", "GET", path, status, size, client)
 
     def handle_connect(self, event: Request) -> None:
         super().handle_connect(event)
-        if not self.close_sent:
+        if self.close_sent:
+            self._log_refusal(event.path, self.response.status_code, len(self.response.body or b""))
+        else:
             scope: Any = self.scope
             scope[_ADMIT_KEY] = self._admit
 
