@@ -5,6 +5,7 @@ import binascii
 import math
 import re
 from collections import Counter
+from functools import cache
 
 
 def has_digit(value: str) -> bool:
@@ -22,6 +23,16 @@ def is_mixed(value: str) -> bool:
     return has_digit(value) and any(char.isalpha() for char in value) and entropy(value) >= 2.5
 
 
+def is_key_id(value: str) -> bool:
+    """Whether the id of a key has digits, or as many different characters as a random one."""
+    return has_digit(value) or entropy(value) >= 3
+
+
+def holds_json(value: str) -> bool:
+    """Whether a token goes on with the base64 of ``{"`` after its prefix of three characters."""
+    return value[3:6] == "eyJ"
+
+
 def is_credentials(value: str) -> bool:
     """Whether a text is ``user:password`` in base64."""
     try:
@@ -31,13 +42,17 @@ def is_credentials(value: str) -> bool:
     return ":" in decoded[1:-1] and decoded.isprintable()
 
 
-_PLACEHOLDER = re.compile(
-    r"(?i)[\W_]*(?:your|my|the|an?|some|enter|insert|replace|change|example|sample|dummy|fake|test|foo|bar|xxx+|yyy+|zzz+|todo|"
-    r"none|null|nil|true|false|undefined|default|optional|required|redacted|hidden|masked|removed|secret|password|passwd|"
-    r"passphrase|pass|pwd|token|key|api|user|username|auth|access|client|value|string|str|text|bytes|int|number|object|char|"
-    r"here|me|it|name|id|data|field|type|not|set|empty|env|environ|config|settings?|account|login|new|old|current|"
-    r"admin|root|db|database|public|private|1234?|[\W_])*\Z"
-)
+@cache  # slow to compile, and most processes see no value that must be decided
+def _placeholder() -> re.Pattern[str]:
+    return re.compile(
+        r"(?i)[\W_]*(?:your|my|the|an?|some|enter|insert|replace|change|example|sample|dummy|fake|test|foo|bar|xxx+|yyy+|zzz+|todo|"
+        r"none|null|nil|true|false|undefined|default|optional|required|redacted|hidden|masked|removed|secret|password|passwd|"
+        r"passphrase|pass|pwd|token|key|api|user|username|auth|access|client|value|string|str|text|bytes|int|number|object|char|"
+        r"here|me|it|name|id|data|field|type|not|set|empty|env|environ|config|settings?|account|login|new|old|current|"
+        r"admin|root|db|database|public|private|1234?|[\W_])*\Z"
+    )
+
+
 _REFERENCE = re.compile(r"[$%{<(\[*@&!#|]|\.{2,}|/{1,2}[\w.]|\\|[\w.]+[(\[{]|.*(?:\$\{|\{\{|%\(|\]\(|<[a-z_]+>)")
 _IDENTIFIER = re.compile(
     r"_*(?:[A-Za-z]+[0-9]{0,3}|[0-9]{1,3})(?:[_./:-]+(?:[A-Za-z]+[0-9]{0,3}|[0-9]{1,3}))*[_./:=-]*\Z"
@@ -47,7 +62,7 @@ _WORD_PARTS = re.compile(r"[A-Z]?[a-z]+|[A-Z]+|[0-9]+")
 
 
 def _is_placeholder(value: str) -> bool:
-    return bool(_PLACEHOLDER.match(value) or _REFERENCE.match(value)) or len(set(value)) < 4
+    return bool(_placeholder().match(value) or _REFERENCE.match(value)) or len(set(value)) < 4
 
 
 def is_password(value: str) -> bool:

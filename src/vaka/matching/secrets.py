@@ -5,20 +5,19 @@ A quick check with few searches for literals comes first; only a text that fails
 
 import re
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
 
 from vaka.matching.secret_rules import (
-    CONTEXTUAL,
     MAX_CONTEXT,
     MAX_PEM,
     PEM_BEGIN,
     PEM_BODY,
     PEM_END,
-    TOKENS,
     Chars,
     SecretRule,
     Words,
+    load_secret_rules,
 )
 
 _EDGE = "(?<![A-Za-z0-9_])"
@@ -152,15 +151,23 @@ def _partial_parts(parts: tuple[Chars | Words, ...]) -> str:
 class _PrivateKey:
     """Private keys in PEM, also without their end."""
 
-    _whole = re.compile(f"{PEM_BEGIN}{PEM_BODY}{{0,{MAX_PEM}}}?{PEM_END}")
-    _cut = re.compile(
-        rf"{PEM_BEGIN}(?:[\s>|]{{1,12}}(?:[A-Za-z0-9+/=]{{16,80}}|[A-Z][A-Za-z-]{{2,20}}: [^\n]{{1,80}}))+"
-        r"(?:\s[A-Za-z0-9+/=]{1,80})?"
-    )
-    _open = re.compile(
-        rf"{PEM_BEGIN}{PEM_BODY}{{0,{MAX_PEM + 100}}}\Z|-----BEGIN [A-Z0-9 ]{{0,60}}(?:Static key V?1?)?-{{0,4}}\Z"
-        r"|-----BEGIN?\Z|-----BEG?\Z|-----B?\Z|-{1,4}\Z"
-    )
+    @cached_property
+    def _whole(self) -> re.Pattern[str]:
+        return re.compile(f"{PEM_BEGIN}{PEM_BODY}{{0,{MAX_PEM}}}?{PEM_END}")
+
+    @cached_property
+    def _cut(self) -> re.Pattern[str]:
+        return re.compile(
+            rf"{PEM_BEGIN}(?:[\s>|]{{1,12}}(?:[A-Za-z0-9+/=]{{16,80}}|[A-Z][A-Za-z-]{{2,20}}: [^\n]{{1,80}}))+"
+            r"(?:\s[A-Za-z0-9+/=]{1,80})?"
+        )
+
+    @cached_property
+    def _open(self) -> re.Pattern[str]:
+        return re.compile(
+            rf"{PEM_BEGIN}{PEM_BODY}{{0,{MAX_PEM + 100}}}\Z|-----BEGIN [A-Z0-9 ]{{0,60}}(?:Static key V?1?)?-{{0,4}}\Z"
+            r"|-----BEGIN?\Z|-----BEG?\Z|-----B?\Z|-{1,4}\Z"
+        )
 
     def find_spans(self, text: str, start: int) -> Iterator[tuple[int, int]]:
         for expression in (self._whole, self._cut):
@@ -183,26 +190,12 @@ def _group_by_word(rules: Iterable[_Rule]) -> dict[str, list[_Rule]]:
     return groups
 
 
-_CONTEXTUAL_RULES = [_Rule(rule) for rule in CONTEXTUAL]
-_RULES = _group_by_word(_CONTEXTUAL_RULES)
-_GATED = _group_by_word(
-    rule for rule in _CONTEXTUAL_RULES if not rule.is_assignment and not {".", "pat"}.issuperset(rule.keywords)
-)
-"""Of the rules by keyword those that the quick check for assignments and tokens does not cover."""
-_TOKEN_RULES = _group_by_word(map(_Rule, TOKENS))
-"""The rules of tokens by prefix."""
-_BY_SEPARATOR = sorted(word for word in _TOKEN_RULES if word[-1] in _SEPARATORS)
-_BY_WORD = tuple(sorted(word for word in _TOKEN_RULES if word[-1] not in _SEPARATORS))
-_WIDTHS = tuple(sorted({len(word) for word in _BY_SEPARATOR}))
-_PARTIAL_PREFIXES = frozenset(word[:size] for word in _TOKEN_RULES for size in range(1, len(word)))
 _NOT_WITHHELD = frozenset("abcdfijklmoqrtuvwyz0123456789")
 """Beginnings of prefixes that are not withheld, since texts often end so; the rest of the token is still redacted."""
-_WORD_HEADS = frozenset(word[:2] for word in _BY_WORD)
 _TAIL = 3
 """Characters at the end of a prefix that a quick check compares; the shortest prefixes are shorter."""
 _SHORTEST = 14
 """Characters of the shortest token."""
-_MAX_PREFIX = max(map(len, _TOKEN_RULES))
 _RUN_CHARS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.~$/-"
 _WORD_CHARS = _RUN_CHARS[:63]
 
@@ -231,14 +224,7 @@ def _starts_with(words: Iterable[str]) -> str:
     return "|".join(f"(?<={letter})(?:{'|'.join(group)})" for letter, group in by_letter.items())
 
 
-_UPPER = [word for word in _BY_WORD if word[0].isupper()]
-_LAST_CHARS = frozenset(
-    before + word[-_TAIL:] for word in _BY_SEPARATOR for before in ("", *" \"'=:,>(`\n"[: 99 * (len(word) < _TAIL)])
-)
 _BODY = "[A-Za-z0-9+/=_.$%,-]"
-_token = re.compile(
-    rf"[A-Z{_SEPARATORS}](?:(?<=[{_SEPARATORS}])|{_starts_with(_UPPER)}|(?<=eyJ)|(?<=cmV))(?={_BODY}{{8}}|{_BODY}{{0,7}}\Z)"
-)
 _dotted = re.compile(r"\.[A-Za-z0-9_-]{6,7}\.[A-Za-z0-9_-]{25}|pat[A-Za-z0-9]{14}\.[a-f0-9]{64}")
 _open_dotted = re.compile(r"pat[A-Za-z0-9]{14}\.|[MNO][TDzj][A-Za-z0-9_-]{20,26}\.[A-Za-z0-9_-]{6,7}\.")
 _assignment = re.compile(
@@ -246,17 +232,6 @@ _assignment = re.compile(
     r"(?::=|=>|==?|:|>|\\?\"? ?value=)[ \t]{0,3}+[bru]?[\\\"'`]{0,4}+(?![0-9.]{1,20}[,}\]])"
     r"(?:[a-z0-9-]{1,12} )?(?=([^\s\"'`]{0,4096}))"
 )
-
-
-def _has_token(text: str) -> bool:
-    """Whether a text may hold a token, by the last characters of its prefix."""
-    for match in _token.finditer(text):
-        end = match.end()
-        if match[0] not in _SEPARATORS or text[end - _TAIL if end > _TAIL else 0 : end] in _LAST_CHARS:
-            return True
-        if match[0] == "." and _dotted.search(text, max(end - 40, 0), end + 70):
-            return True
-    return "dapi" in text or "prv" in text or "1//0" in text
 
 
 def _has_keyword(low: str) -> bool:
@@ -270,16 +245,6 @@ def _has_keyword(low: str) -> bool:
                 if word in low:
                     return True
     return "key" in low and "key" in low.replace('"key"', "")
-
-
-def _has_value(text: str, low: str, start: int) -> bool:
-    """Whether the text from ``start`` on may be a value with its context; ``low`` is the text in lower case."""
-    if "-----" in low:
-        return True
-    for match in _assignment.finditer(low, max(start - _MAX_NAME, 0)):
-        if match.end(1) > start:
-            return True
-    return any(rule.has_value(text, start) for rule in _rules_for(low, _GATED))
 
 
 def _rules_for(low: str, rules_by_word: "dict[str, list[_Rule]]") -> "dict[_Rule, None]":
@@ -297,63 +262,11 @@ _special = re.compile(rf"[{_SPECIAL_CHARS}]|\.(?!\s)")
 _special_or_dot = re.compile(rf"[.{_SPECIAL_CHARS}]")
 """A set of characters alone is searched twice as fast."""
 _separator = re.compile(f"[{_SEPARATORS}]")
-_word = re.compile(f"{_EDGE}(?:{'|'.join(map(re.escape, _BY_WORD))})")
 _not_word = re.compile("[^A-Za-z0-9_]")
-
-
-def _has_prefix(text: str, start: int) -> bool:
-    """Whether a separator of the text from ``start`` on may end the prefix of a token."""
-    for match in _separator.finditer(text, start):
-        end = match.end()
-        if text[end - _TAIL if end > _TAIL else 0 : end] in _LAST_CHARS:
-            return True
-    return False
-
-
-def _partial_prefix(text: str, start: int) -> int:
-    """Return where a prefix of a token begins, or goes on, that the text may end in the middle of."""
-    size = len(text)
-    first = max(size - _MAX_PREFIX, 0)
-    edges = [first] if first == 0 or not (text[first - 1].isalnum() or text[first - 1] == "_") else []
-    edges += [at for match in _not_word.finditer(text, first) for at in match.span()]
-    for at in edges:
-        if text[at:] in _PARTIAL_PREFIXES and text[at:] not in _NOT_WITHHELD:
-            return max(at, start)
-    return size
-
-
-def _has_plain_token(text: str, near: str, low: str, start: int) -> bool:
-    """Return what ``_has_token`` does for a text without special characters; few tokens have no capitals either."""
-    if len(text) - start < _SHORTEST:
-        return False
-    return "dapi" in near or "prv" in near if near == low else _has_token(near)
 
 
 def _has_near_word(low: str) -> bool:
     return "bearer" in low or "basic" in low or "pass" in low or "akia" in low
-
-
-def _may_be_word(text: str) -> bool:
-    """Whether the last word of a text may be a token that has no separator, or the beginning of a prefix."""
-    word = text[len(text.rstrip(_WORD_CHARS)) :]
-    if word in _PARTIAL_PREFIXES and word not in _NOT_WITHHELD:
-        return not _is_possessive(text)
-    return word[:2] in _WORD_HEADS and word.startswith(_BY_WORD)
-
-
-def _may_be_token(run: str) -> bool:
-    """Whether the end of a text, a run of the characters of tokens, may be a token or its beginning."""
-    if _may_be_word(run) or _has_prefix(run, 0):
-        return True
-    if not run.rstrip(_WORD_CHARS):
-        return False
-    if run[-1] == "-" and not run.rstrip("-"):  # the beginning of a private key
-        return True
-    return (
-        "1//0" in run
-        or _partial_prefix(run, 0) < len(run)
-        or (len(run) >= _SHORTEST_DOTTED and bool(_open_dotted.search(run)))
-    )
 
 
 def _is_possessive(text: str) -> bool:
@@ -361,10 +274,140 @@ def _is_possessive(text: str) -> bool:
     return text.endswith("'s") and text[-3:-2].isalpha()
 
 
+class _Tokens:
+    """The rules of tokens by prefix, and quick checks for them."""
+
+    def __init__(self, rules: Iterable[_Rule]) -> None:
+        self._rules = _group_by_word(rules)
+        by_separator = sorted(word for word in self._rules if word[-1] in _SEPARATORS)
+        self._by_word = tuple(sorted(word for word in self._rules if word[-1] not in _SEPARATORS))
+        self._widths = tuple(sorted({len(word) for word in by_separator}))
+        self._partial_prefixes = frozenset(word[:size] for word in self._rules for size in range(1, len(word)))
+        self._word_heads = frozenset(word[:2] for word in self._by_word)
+        self._max_prefix = max(map(len, self._rules))
+        self._last_chars = frozenset(
+            before + word[-_TAIL:]
+            for word in by_separator
+            for before in ("", *" \"'=:,>(`\n"[: 99 * (len(word) < _TAIL)])
+        )
+        upper = [word for word in self._by_word if word[0].isupper()]
+        self._token = re.compile(
+            rf"[A-Z{_SEPARATORS}](?:(?<=[{_SEPARATORS}])|{_starts_with(upper)}|(?<=eyJ)|(?<=cmV))"
+            rf"(?={_BODY}{{8}}|{_BODY}{{0,7}}\Z)"
+        )
+
+    @cached_property
+    def _word(self) -> re.Pattern[str]:
+        return re.compile(f"{_EDGE}(?:{'|'.join(map(re.escape, self._by_word))})")
+
+    def has_token(self, text: str) -> bool:
+        """Whether a text may hold a token, by the last characters of its prefix."""
+        for match in self._token.finditer(text):
+            end = match.end()
+            if match[0] not in _SEPARATORS or text[end - _TAIL if end > _TAIL else 0 : end] in self._last_chars:
+                return True
+            if match[0] == "." and _dotted.search(text, max(end - 40, 0), end + 70):
+                return True
+        return "dapi" in text or "prv" in text or "1//0" in text
+
+    def has_plain_token(self, text: str, near: str, low: str, start: int) -> bool:
+        """Return what ``has_token`` does for a text without special characters; few tokens have no capitals either."""
+        if len(text) - start < _SHORTEST:
+            return False
+        return "dapi" in near or "prv" in near if near == low else self.has_token(near)
+
+    def has_prefix(self, text: str, start: int) -> bool:
+        """Whether a separator of the text from ``start`` on may end the prefix of a token."""
+        for match in _separator.finditer(text, start):
+            end = match.end()
+            if text[end - _TAIL if end > _TAIL else 0 : end] in self._last_chars:
+                return True
+        return False
+
+    def partial_prefix(self, text: str, start: int) -> int:
+        """Return where a prefix of a token begins, or goes on, that the text may end in the middle of."""
+        size = len(text)
+        first = max(size - self._max_prefix, 0)
+        edges = [first] if first == 0 or not (text[first - 1].isalnum() or text[first - 1] == "_") else []
+        edges += [at for match in _not_word.finditer(text, first) for at in match.span()]
+        for at in edges:
+            if text[at:] in self._partial_prefixes and text[at:] not in _NOT_WITHHELD:
+                return max(at, start)
+        return size
+
+    def may_be_word(self, text: str) -> bool:
+        """Whether the last word of a text may be a token that has no separator, or the beginning of a prefix."""
+        word = text[len(text.rstrip(_WORD_CHARS)) :]
+        if word in self._partial_prefixes and word not in _NOT_WITHHELD:
+            return not _is_possessive(text)
+        return word[:2] in self._word_heads and word.startswith(self._by_word)
+
+    def may_be_token(self, run: str) -> bool:
+        """Whether the end of a text, a run of the characters of tokens, may be a token or its beginning."""
+        if self.may_be_word(run) or self.has_prefix(run, 0):
+            return True
+        if not run.rstrip(_WORD_CHARS):
+            return False
+        if run[-1] == "-" and not run.rstrip("-"):  # the beginning of a private key
+            return True
+        return (
+            "1//0" in run
+            or self.partial_prefix(run, 0) < len(run)
+            or (len(run) >= _SHORTEST_DOTTED and bool(_open_dotted.search(run)))
+        )
+
+    def find_anchors(self, text: str, start: int) -> Iterator[tuple[int, _Rule]]:
+        """Yield the places where a token may begin, with its rule."""
+        start = max(start - self._max_prefix, 0)
+        for match in _separator.finditer(text, start):
+            end = match.end()
+            for width in self._widths if text[max(end - _TAIL, 0) : end] in self._last_chars else ():
+                for rule in self._rules.get(text[end - width : end], ()) if width <= end else ():
+                    yield end - width, rule
+        for match in self._word.finditer(text, start):
+            at = match.start()
+            for word in self._by_word:
+                if text.startswith(word, at):
+                    for rule in self._rules[word]:
+                        yield at, rule
+
+
+class _Contexts:
+    """The rules of values by the keywords that stand before them."""
+
+    def __init__(self, rules: Sequence[_Rule]) -> None:
+        self._rules = _group_by_word(rules)
+        self._gated = _group_by_word(
+            rule for rule in rules if not rule.is_assignment and not {".", "pat"}.issuperset(rule.keywords)
+        )
+        """Of the rules by keyword those that the quick check for assignments and tokens does not cover."""
+
+    def has_value(self, text: str, low: str, start: int) -> bool:
+        """Whether the text from ``start`` on may be a value with its context; ``low`` is the text in lower case."""
+        if "-----" in low:
+            return True
+        for match in _assignment.finditer(low, max(start - _MAX_NAME, 0)):
+            if match.end(1) > start:
+                return True
+        return any(rule.has_value(text, start) for rule in _rules_for(low, self._gated))
+
+    def find_rules(self, text: str) -> Iterable[_Rule]:
+        """Return the rules with a keyword in the text."""
+        return _rules_for(text.lower(), self._rules)
+
+
 class SecretFormats:
     """Finds secrets by all rules; a ``SecretFinder`` of the core."""
 
     context = MAX_CONTEXT
+
+    @cached_property
+    def _tokens(self) -> _Tokens:
+        return _Tokens(map(_Rule, load_secret_rules().tokens))
+
+    @cached_property
+    def _contexts(self) -> _Contexts:
+        return _Contexts([_Rule(rule) for rule in load_secret_rules().contextual])
 
     def clear_context(self, text: str, start: int) -> int:
         """Return -1 if the text from ``start`` on may be part of a match, else the size of the context to keep.
@@ -375,7 +418,11 @@ class SecretFormats:
         if _special_or_dot.search(near) is None or _special.search(near) is None:
             low = near.lower()
             if not _has_near_word(low):
-                return -1 if _may_be_word(text) or _has_plain_token(text, near, low, start) else _KEPT
+                return (
+                    -1
+                    if self._tokens.may_be_word(text) or self._tokens.has_plain_token(text, near, low, start)
+                    else _KEPT
+                )
         if "\x1b" in text or text.endswith("\\"):
             return -1
         if "\\" in text:
@@ -383,15 +430,15 @@ class SecretFormats:
             text, start = before + _ESCAPE.sub(_unescape, text[start:]), len(before)
         run = text[len(text.rstrip(_RUN_CHARS)) :]
         keep = min(max(len(run) + 4, _SHORT_CONTEXT), MAX_CONTEXT)  # with the escape before it
-        if run and _may_be_token(run):
+        if run and self._tokens.may_be_token(run):
             return -1
         size = len(text) - start
-        if _has_token(text[start:]) if size >= _SHORTEST else _has_prefix(text, start):
+        if self._tokens.has_token(text[start:]) if size >= _SHORTEST else self._tokens.has_prefix(text, start):
             return -1
         low = text.lower()
         if not _has_keyword(low):
             return keep
-        return -1 if len(low) != len(text) or _has_value(text, low, start) else MAX_CONTEXT
+        return -1 if len(low) != len(text) or self._contexts.has_value(text, low, start) else MAX_CONTEXT
 
     def find_spans(self, text: str, start: int) -> list[tuple[int, int]]:
         """Return start and end of the matches from ``start`` on, in order and disjoint; the text before is context."""
@@ -414,37 +461,21 @@ class SecretFormats:
     def _find(self, text: str, start: int) -> Iterator[tuple[int, int]]:
         if "-----" in text:
             yield from _private_key.find_spans(text, start)
-        for rule in _rules_for(text.lower(), _RULES):
+        for rule in self._contexts.find_rules(text):
             yield from rule.find_spans(text, start)
-        for at, rule in _anchors(text, start):
+        for at, rule in self._tokens.find_anchors(text, start):
             span = rule.match_at(text, at)
             if span:
                 yield span
 
     def _possible(self, text: str, start: int) -> int:
         first = _private_key.possible_start(text, start) if "-" in text else len(text)
-        for rule in _rules_for(text.lower(), _RULES):
+        for rule in self._contexts.find_rules(text):
             first = min(first, rule.possible_start(text, start))
-        for at, rule in _anchors(text, start):
+        for at, rule in self._tokens.find_anchors(text, start):
             if at < first and rule.may_continue(text, at):
                 first = max(at, start)
-        return min(first, _partial_prefix(text, start))
-
-
-def _anchors(text: str, start: int) -> Iterator[tuple[int, _Rule]]:
-    """Yield the places where a token may begin, with its rule."""
-    start = max(start - _MAX_PREFIX, 0)
-    for match in _separator.finditer(text, start):
-        end = match.end()
-        for width in _WIDTHS if text[max(end - _TAIL, 0) : end] in _LAST_CHARS else ():
-            for rule in _TOKEN_RULES.get(text[end - width : end], ()) if width <= end else ():
-                yield end - width, rule
-    for match in _word.finditer(text, start):
-        at = match.start()
-        for word in _BY_WORD:
-            if text.startswith(word, at):
-                for rule in _TOKEN_RULES[word]:
-                    yield at, rule
+        return min(first, self._tokens.partial_prefix(text, start))
 
 
 def _merge(spans: Iterable[tuple[int, int]], start: int) -> list[tuple[int, int]]:
