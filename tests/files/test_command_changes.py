@@ -13,7 +13,8 @@ import pytest
 from vaka.core.types.errors import InvalidInput, NotFound
 from vaka.core.types.ids import CallId, SessionId
 from vaka.files.command_changes import CommandRecord, CommandRecorder, parse_record
-from vaka.files.private_index import RecordLimits, find_repository, head_of
+from vaka.files.private_index import RecordLimits
+from vaka.files.repositories import find_repository, head_of
 from vaka.files.snapshots import NO_FILE, FileChange, FileSnapshots
 from vaka.files.workspace import Workspace
 from vaka.stores.memory import MemoryStore

@@ -244,6 +244,95 @@ async def test_a_file_that_is_no_longer_ignored_is_not_removed(workshop: Worksho
     assert (found["old.log"], found["out/precious"], found[".gitignore"]) == ("1\n", "1", "*.log\nout/\n")
 
 
+async def test_a_folder_that_a_command_renamed_has_its_name_again(any_workshop: Workshop) -> None:
+    any_workshop.write({"sub/deep/c.txt": "", "sub/empty.txt": "", "empty.txt": ""})
+    before = any_workshop.read()
+    await any_workshop.run("mv sub dir", "mv dir/deep .; mkdir -p to/there; mv dir to/there")
+    looked = await any_workshop.preview()
+    assert (looked.restored, looked.lost) == (("sub/b.txt", "sub/deep/c.txt", "sub/empty.txt"), ())
+    assert looked.removed == ("deep/c.txt", "to/there/dir/b.txt", "to/there/dir/empty.txt")
+    await any_workshop.rewind()
+    assert any_workshop.read() == before
+
+
+async def test_an_ignored_folder_that_a_command_moved_into_view_is_not_removed(workshop: Workshop) -> None:
+    workshop.write({"out/deep/precious": "1", "out/deep/b.txt": "two, but not that of sub\n"})
+    await workshop.run("mv out/deep seen; rm -r sub")
+    looked = await workshop.preview()
+    assert (looked.restored, looked.removed) == (("sub/b.txt",), ())
+    assert looked.lost == ("out", "seen/b.txt", "seen/precious")
+    await workshop.rewind()
+    assert (workshop.folder / "seen/precious").read_text() == "1"
+
+
+@pytest.mark.parametrize(
+    ("change", "removed"),
+    [
+        ("echo more/ >> .gitignore", ("new.txt",)),
+        ("printf '*.log\\nmore/\\nout/\\n' > .gitignore", ("new.txt",)),
+        ("echo more/ > sub/.gitignore", ("new.txt", "sub/.gitignore")),
+        ("echo '!old.log' >> .gitignore", ()),
+        ("printf 'out/\\n*.log\\n' > .gitignore", ()),
+        ("sed -i 1d .gitignore", ()),
+        ("rm .gitignore", ()),
+    ],
+)
+async def test_new_files_are_removed_if_the_changed_ignore_rules_only_hide_more(
+    workshop: Workshop, change: str, removed: tuple[str, ...]
+) -> None:
+    await workshop.run(f"{change}; touch new.txt")
+    assert (await workshop.preview()).removed == removed
+
+
+@pytest.mark.parametrize(
+    ("command", "named"),
+    [
+        ("git add mine.txt", (".git/index",)),
+        ("git mv doomed.txt moved.txt", (".git/index",)),
+        ("git reset -q --hard", (".git/index",)),
+        ("git stash -u", (".git",)),
+        ("git branch other", (".git",)),
+        ("git branch -D side", (".git",)),
+        ("git tag one", (".git",)),
+        ("git pack-refs --all; git tag -d old", (".git",)),
+        ("git checkout -q -b new", (".git",)),
+        ("git stash -u; git stash pop --index", ()),
+        ("git gc -q; git status; git diff; touch a.txt; git update-index --refresh", ()),
+    ],
+)
+async def test_what_a_command_changed_in_the_repository_is_named(
+    workshop: Workshop, command: str, named: tuple[str, ...]
+) -> None:
+    workshop.git("branch", "side")
+    workshop.git("tag", "old")
+    workshop.git("add", "a.txt")
+    before = workshop.read()
+    await workshop.run(command.replace("git ", "git -c user.name=A -c user.email=a@localhost "))
+    assert (await workshop.preview()).lost == named
+    await workshop.rewind()
+    assert workshop.read() == before
+
+
+async def test_the_end_of_a_merge_is_named_and_the_conflict_restored(workshop: Workshop) -> None:
+    workshop.git("stash", "-u")
+    workshop.git("checkout", "-q", "-b", "side")
+    workshop.write({"a.txt": "side\n"})
+    workshop.git("commit", "-qam", "side")
+    workshop.git("checkout", "-q", "-")
+    workshop.write({"a.txt": "main\n"})
+    workshop.git("commit", "-qam", "main")
+    with pytest.raises(subprocess.CalledProcessError):
+        workshop.git("merge", "side")
+    before = workshop.read()
+    assert "<<<<<<<" in before["a.txt"]
+    await workshop.run("echo resolved > a.txt; touch note.txt")
+    assert (await workshop.preview()).lost == ()
+    await workshop.run("git merge --abort")
+    assert (await workshop.preview()).lost == (".git",)
+    await workshop.rewind()
+    assert workshop.read() == before
+
+
 async def test_large_files_are_named_and_stay(workshop: Workshop) -> None:
     with (workshop.folder / "large").open("wb") as file:
         file.truncate(40 * 1024**2)

@@ -20,11 +20,12 @@ from vaka.files.paths import decode_name
 from vaka.files.private_index import (
     PrivateIndex,
     RecordLimits,
+    RepositoryState,
     TreeChange,
     TreeRecord,
     UnrecordableFolderError,
-    find_repository,
 )
+from vaka.files.repositories import find_repository
 from vaka.files.snapshots import NO_FILE, FileChange, FileMode, link_digest, path_fields
 
 MAX_NAMED_PATHS = 100
@@ -98,7 +99,7 @@ class ReadChanges(NamedTuple):
 class _Snapshot(NamedTuple):
     source: PrivateIndex
     record: TreeRecord
-    head: str
+    repository: RepositoryState
 
 
 class _Comparison(NamedTuple):
@@ -151,7 +152,7 @@ class CommandRecorder:
             return None
         snapshots, reasons = await asyncio.to_thread(self._record_folders)
         self._open[call] = {one.source.folder: one for one in snapshots}
-        trees = tuple(FolderTree(folder=s.source.folder, tree=s.record.tree, head=s.head) for s in snapshots)
+        trees = tuple(FolderTree(folder=s.source.folder, tree=s.record.tree, head=s.repository.head) for s in snapshots)
         record = CommandRecord(call=call, state="begun", root=_text(self._folders[0]), trees=trees, reasons=reasons)
         return msgspec.to_builtins(record)
 
@@ -237,7 +238,7 @@ class CommandRecorder:
             self._refused[folder] = began + _RETRY_FACTOR * (time.monotonic() - began), str(error)
             raise
         self._prune_at_times(index)
-        return _Snapshot(index, record, index.head)
+        return _Snapshot(index, record, index.read_repository())
 
     def _index_of(self, folder: str) -> PrivateIndex:
         index = self._indexes.get(folder)
@@ -282,7 +283,7 @@ class CommandRecorder:
             lost += packer.add(was.source, top, found.changes)
             folders += [packer.path_of(top, path.rstrip(b"/")) for path in found.folders]
             if begins_now:
-                trees.append(FolderTree(folder=folder, tree=now.record.tree, head=now.head))
+                trees.append(FolderTree(folder=folder, tree=now.record.tree, head=now.repository.head))
         return _Effect(packer.finish(), tuple(trees), lost, folders)
 
     def _pack_trees(self, record: CommandRecord, later: CommandRecord | None) -> list[bytes]:
@@ -323,26 +324,60 @@ def _compare_records(was: _Snapshot, now: _Snapshot) -> _Comparison:
         if was.record.unrecorded.get(path) != now.record.unrecorded.get(path)
     ]
     changes = was.source.compare(was.record.tree, now.record.tree)
-    rules_changed = any(change.mode and change.path.endswith(b".gitignore") for change in changes)
+    shows_more = any(_may_show_files(was.source, change) for change in changes)
+    gone = {(_name_of(change), change.oid) for change in changes if not change.new_mode}
     for change in changes:
         is_known = change.path not in was.record.unrecorded and change.path not in now.record.unrecorded
-        if is_known and (change.mode or not (rules_changed or _is_older(change.path, was))):
+        is_new = bool(change.mode) or not (shows_more or _is_older(change.path, was))
+        if is_known and (
+            is_new or ((_name_of(change), change.new_oid) in gone and _is_in_new_folder(change.path, was))
+        ):
             kept.append(change)
         else:
             lost.append(change.path)
     lost += sorted(was.record.nested ^ now.record.nested)
-    if was.head != now.head:
+    if was.repository[:2] != now.repository[:2]:
         lost.append(b".git")
+    elif was.repository != now.repository:
+        lost.append(b".git/index")
     return _Comparison(kept, lost, _created_folders(was, now, kept))
 
 
+def _may_show_files(source: PrivateIndex, change: TreeChange) -> bool:
+    """Return whether files that git ignored may come into view by the change of a file with ignore rules."""
+    if not change.mode or not change.path.endswith(b".gitignore"):
+        return False
+    old, new = source.read_objects([change.oid, change.new_oid]) if change.new_mode else (None, None)
+    if old is None or new is None:
+        return True
+    rest = iter(new.splitlines())
+    added: list[bytes] = []
+    for line in old.splitlines():
+        for other in rest:
+            if other == line:
+                break
+            added.append(other)
+        else:
+            return True  # a rule was removed, or has another place
+    return any(line.startswith(b"!") for line in (*added, *rest))
+
+
 def _is_older(path: bytes, was: _Snapshot) -> bool:
-    """Return whether a file that appears in a record existed before: then git ignored it until now."""
+    """Return whether a file that appears in a record existed before: git ignored it until now, or its folder moved."""
     try:
         changed = os.lstat(os.path.join(os.fsencode(was.source.top), path)).st_ctime_ns  # noqa: PTH118
     except OSError:
         return False
     return changed < was.record.time_ns - _CLOCK_TICK_NS
+
+
+def _is_in_new_folder(path: bytes, was: _Snapshot) -> bool:
+    """Return whether one of the folders of a file was made, renamed or changed since the record."""
+    return any(not _is_older(folder, was) for folder in _parents_of(path))
+
+
+def _name_of(change: TreeChange) -> bytes:
+    return change.path.rpartition(b"/")[2]
 
 
 def _created_folders(was: _Snapshot, now: _Snapshot, changes: Iterable[TreeChange]) -> list[bytes]:

@@ -5,6 +5,7 @@ git runs with a repository folder and settings of ours, so hooks, filters, attri
 have no effect, and the recorded bytes are those of the files. Files that git ignores are not recorded.
 """
 
+import hashlib
 import os
 import re
 import shutil
@@ -19,6 +20,7 @@ from pathlib import Path
 from typing import IO, NamedTuple
 
 from vaka.core.types.errors import FileError
+from vaka.files.repositories import Repository, digest_references, find_repository, head_of, read_text
 
 if sys.platform != "win32":
     import fcntl
@@ -27,7 +29,6 @@ _MAX_UNRECORDED = 5_000
 _MAX_OUTPUT_BYTES = 64 * 1024**2
 _MAX_SECONDS = 60.0
 _CHUNK_BYTES = 1 << 20
-_MAX_PARENTS = 64
 
 _FILE_MODES = (b"100644", b"100755", b"120000")
 _CONFIG = """[core]
@@ -96,12 +97,15 @@ class TreeChange(NamedTuple):
     new_oid: bytes
 
 
-class Repository(NamedTuple):
-    """The git repository that a folder belongs to."""
+class RepositoryState(NamedTuple):
+    """What the repository of a folder has besides the files."""
 
-    top: str
-    git_folder: str
-    common_folder: str
+    head: str = ""
+    """The commit that is checked out, and its branch."""
+    references: str = ""
+    """A digest of branches, tags, the stash, and of the operation that git is in the middle of."""
+    staged: str = ""
+    """A digest of the files in its index, empty if it has none or cannot be read."""
 
 
 class _Listing(NamedTuple):
@@ -110,52 +114,6 @@ class _Listing(NamedTuple):
     untracked: list[bytes]
     others: list[bytes]
     """Untracked and ignored files, and folders that have only such files, ending with a slash."""
-
-
-def find_repository(folder: str) -> Repository | None:
-    """Return the repository whose working tree a folder is in, ``None`` if it is in none."""
-    top = os.path.realpath(folder)
-    for _ in range(_MAX_PARENTS):
-        git_folder = _git_folder_of(top)
-        if git_folder:
-            common = _read_text(Path(git_folder, "commondir")).strip()
-            return Repository(top, git_folder, os.path.normpath(Path(git_folder, common)) if common else git_folder)
-        parent = os.path.dirname(top)  # noqa: PTH120  # a text of any bytes
-        if parent == top:
-            return None
-        top = parent
-    return None
-
-
-def _git_folder_of(top: str) -> str:
-    place = Path(top, ".git")
-    if place.is_dir():
-        return str(place) if (place / "HEAD").is_file() else ""
-    named = _read_text(place).removeprefix("gitdir:").strip()
-    return os.path.normpath(Path(top, named)) if named else ""
-
-
-def head_of(repository: Repository) -> str:
-    """Return the commit that is checked out and its branch, as git stores them."""
-    head = _read_text(Path(repository.git_folder, "HEAD")).strip()
-    name = head.removeprefix("ref: ")
-    if name == head:
-        return head
-    places = (Path(repository.git_folder, name), Path(repository.common_folder, name))
-    commit = next((text for place in places if (text := _read_text(place).strip())), "")
-    return f"{name} {commit or _packed_commit(repository, name)}"
-
-
-def _packed_commit(repository: Repository, name: str) -> str:
-    lines = _read_text(Path(repository.common_folder, "packed-refs")).splitlines()
-    return next((line.partition(" ")[0] for line in lines if line.endswith(f" {name}")), "")
-
-
-def _read_text(path: Path) -> str:
-    try:
-        return path.read_text("utf-8", "surrogateescape")
-    except OSError:
-        return ""
 
 
 class PrivateIndex:
@@ -188,12 +146,15 @@ class PrivateIndex:
         names = [os.fsencode(path) for path in (*skipped, str(self.storage.parent))]
         self._skipped = tuple(name.removeprefix(top) for name in names if name.startswith(top))
         self._last_tree: tuple[tuple[int, ...], str] | None = None
+        self._last_staged: tuple[tuple[int, ...], str] | None = None
         self._git = shutil.which("git")
 
-    @property
-    def head(self) -> str:
-        """The commit of the repository and its branch, empty without a repository."""
-        return head_of(self.repository) if self.repository else ""
+    def read_repository(self) -> RepositoryState:
+        """Return the state of the repository, an empty one without a repository."""
+        found = self.repository
+        if found is None:
+            return RepositoryState()
+        return RepositoryState(head_of(found), digest_references(found), self._digest_staged(found))
 
     def record(self) -> TreeRecord:
         """Record the files as they are now. Only files that have changed since the last record are read.
@@ -267,7 +228,7 @@ class PrivateIndex:
         if (self.storage / "index").is_file():
             return
         is_sha256 = self.repository is not None and _USES_SHA256.search(
-            _read_text(Path(self.repository.common_folder, "config"))
+            read_text(Path(self.repository.common_folder, "config"))
         )
         config = _CONFIG.format(version=1 if is_sha256 else 0) + (_SHA256_CONFIG if is_sha256 else "")
         for name in ("objects/info", "refs", "info"):
@@ -283,15 +244,27 @@ class PrivateIndex:
     def _write(self, name: str, text: str) -> None:
         (self.storage / name).write_text(text, "utf-8", "surrogateescape")
 
+    def _list_staged(self, *pathspec: bytes) -> bytes:
+        """Return the entries of the user's index, none if it is missing, damaged, or split."""
+        if self.repository is not None and Path(self.repository.git_folder, "index").is_file():
+            with suppress(UnrecordableFolderError):
+                return self._run("ls-files", "-z", "--stage", *pathspec, index=f"{self.repository.git_folder}/index")
+        return b""
+
+    def _digest_staged(self, repository: Repository) -> str:
+        """Return a digest of the entries of the user's index, without the times that ``git status`` changes in it."""
+        try:
+            state = _identity_of(os.stat(f"{repository.git_folder}/index"))  # noqa: PTH116
+        except OSError:
+            return ""
+        if self._last_staged is None or self._last_staged[0] != state:
+            self._last_staged = (state, hashlib.sha256(self._list_staged()).hexdigest())
+        return self._last_staged[1]
+
     def _add_tracked_files(self) -> None:
         """Add the files of the user's index: git compares them with their objects, and stores none of them again."""
-        entries: list[bytes] = []
-        if self.repository is not None and Path(self.repository.git_folder, "index").is_file():
-            with suppress(UnrecordableFolderError):  # damaged, or split: then all files are recorded
-                listed = self._run(
-                    "ls-files", "-z", "--stage", *self._pathspec(), index=f"{self.repository.git_folder}/index"
-                )
-                entries = [entry for entry in listed.split(b"\0") if entry.startswith(_FILE_MODES) and b" 0\t" in entry]
+        listed = self._list_staged(*self._pathspec())  # without them all files are recorded
+        entries = [entry for entry in listed.split(b"\0") if entry.startswith(_FILE_MODES) and b" 0\t" in entry]
         if len(entries) > self._limits.tracked_files:
             raise UnrecordableFolderError(f"it has more than {self._limits.tracked_files:,} files")
         temporary = f"{self.storage}/index.new"
