@@ -2,10 +2,7 @@
 
 import asyncio
 import os
-import shutil
 import subprocess
-import sys
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +10,7 @@ import pytest
 
 import vaka
 from tests.runtime.runtime_fixtures import read_log, wait_until
+from tests.runtime.workshop import Workshop, make_workshop
 from vaka.core.ports.store import Retention
 from vaka.core.ports.tool import COMMAND_FILES_KEY, World
 from vaka.core.types.control import StateChanged
@@ -21,76 +19,8 @@ from vaka.core.types.ids import SessionId
 from vaka.core.types.progress import ToolStarted
 from vaka.runtime.command_records import records_folder
 from vaka.runtime.file_rewind import FileRewind
-from vaka.runtime.runtime import Runtime
-from vaka.stores.memory import MemoryStore
 from vaka.stores.sqlite import SqliteStore
 from vaka.testing.models import ScriptedModel, call, calls, say
-
-
-class Workshop:
-    """A folder in which the commands of a session run, one turn for each list of calls."""
-
-    def __init__(self, folder: Path, store: Any = None, **options: Any) -> None:
-        self.folder, self.store, self.options = folder, store or MemoryStore(), options
-        self.steps: list[Any] = []
-
-    def runtime(self, *steps: Any) -> Runtime:
-        self.steps += steps
-        model = ScriptedModel(*self.steps)
-        agent = vaka.Agent("a", model=model, tools=["Bash", "Read", "Write", "Edit", "BashOutput", "KillTask"])
-        given: dict[str, Any] = {"sandbox": "off", **self.options}
-        return vaka.Runtime(
-            store=self.store, agent=agent, cwd=str(self.folder), permission_mode="bypassPermissions", **given
-        )
-
-    async def run(self, *commands: str | tuple[str, dict[str, Any]]) -> str:
-        """Run commands in one turn, one after the other; return the position after it."""
-        made = [call("Bash", command=one) if isinstance(one, str) else call(one[0], **one[1]) for one in commands]
-        async with self.runtime(*made, say("done")) as rt:
-            await (await rt.open(id="s")).run("Go.")
-            return str(len([event async for event in rt.store.events.read(SessionId("s"))]))
-
-    async def head(self) -> str:
-        return str(len(await read_log(self.store, "s")))
-
-    async def rewind(self, to: str = "1", **more: Any) -> None:
-        async with self.runtime() as rt:
-            await rt.rewind("s", to, files=True, **more)
-
-    async def preview(self, to: str = "1") -> FileRewind:
-        async with self.runtime() as rt:
-            return await rt.files_back("s", to)
-
-    def write(self, files: Mapping[str, str | bytes]) -> None:
-        for path, content in files.items():
-            target = self.folder / path
-            target.parent.mkdir(parents=True, exist_ok=True)
-            target.write_bytes(content.encode() if isinstance(content, str) else content)
-
-    def read(self) -> dict[str, str]:
-        """Return the folder without ``.git``: files with their bits, links, and folders that are empty."""
-        found: dict[str, str] = {}
-        for path in sorted(self.folder.rglob("*")):
-            name = str(path.relative_to(self.folder))
-            if name.split("/", maxsplit=1)[0] == ".git":
-                continue
-            if path.is_symlink():
-                found[name] = f"-> {os.readlink(path)}"  # noqa: PTH115
-            elif path.is_file():
-                found[name] = f"{path.read_bytes().decode('latin-1')}{' x' if os.access(path, os.X_OK) else ''}"
-            elif path.is_dir() and not list(path.iterdir()):
-                found[f"{name}/"] = ""
-        return found
-
-    def git(self, *arguments: str) -> str:
-        done = subprocess.run(
-            ["git", "-c", "user.name=A", "-c", "user.email=a@localhost", *arguments],
-            cwd=self.folder,
-            check=True,
-            capture_output=True,
-            text=True,
-        )
-        return done.stdout
 
 
 @pytest.fixture(autouse=True)
@@ -110,19 +40,6 @@ def workshop(tmp_path: Path) -> Workshop:
 def any_workshop(request: pytest.FixtureRequest, tmp_path: Path) -> Workshop:
     """A folder, in a repository or not."""
     return make_workshop(tmp_path / "work", is_repository=request.param)
-
-
-def make_workshop(folder: Path, *, is_repository: bool) -> Workshop:
-    folder.mkdir()
-    made = Workshop(folder)
-    made.write({"a.txt": "one\n", "sub/b.txt": "two\n", "doomed.txt": "kept\n", "run.sh": "echo\n"})
-    made.write({".gitignore": "*.log\nout/\n", "old.log": "1\n"})
-    if is_repository:
-        made.git("init", "-q")
-        made.git("add", "-A")
-        made.git("commit", "-qm", "first")
-    made.write({"a.txt": "one, changed by hand\n", "mine.txt": "not added\n"})
-    return made
 
 
 async def test_a_rewind_restores_every_change_of_a_command(any_workshop: Workshop) -> None:
@@ -398,93 +315,6 @@ async def test_a_repository_that_a_command_makes_or_removes_is_named(workshop: W
     subprocess.run(["git", "init", "-q"], cwd=workshop.folder / "inner", check=True)
     await workshop.run("rm -rf inner; mkdir other; git -C other init -q; touch other/y")
     assert {"inner", "other"} <= set((await workshop.preview()).lost)
-
-
-def kill_in_a_command(folder: Path, database: str) -> None:
-    """Run a session in another process and kill it while its command runs."""
-    script = f"""
-import asyncio, vaka
-from vaka.testing.models import ScriptedModel, call, calls, say
-async def main():
-    model = ScriptedModel(call("Bash", command="echo new > a.txt; touch made; sleep 1000"))
-    agent = vaka.Agent("a", model=model, tools=["Bash"])
-    async with vaka.Runtime(
-        store={database!r}, agent=agent, cwd={str(folder)!r}, permission_mode="bypassPermissions", sandbox="off"
-    ) as rt:
-        await (await rt.open(id="s")).run("Go.")
-asyncio.run(main())
-"""
-    killed = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    while not (folder / "made").exists():
-        assert killed.poll() is None
-        os.sched_yield()
-    killed.kill()
-    killed.wait()
-
-
-@pytest.fixture
-def killed_shop(tmp_path: Path) -> Workshop:
-    """A folder with a command that ran when its process was killed."""
-    folder, database = tmp_path / "work", f"sqlite:///{tmp_path}/vaka.db"
-    folder.mkdir()
-    shop = Workshop(folder, store=database)
-    shop.write({"a.txt": "old\n"})
-    kill_in_a_command(folder, database)
-    return shop
-
-
-async def test_the_changes_of_a_killed_process_are_restored(killed_shop: Workshop) -> None:
-    """Another process takes the turn back."""
-    shop, records = killed_shop, records_folder()
-    records.rename(records.with_name("away"))
-    async with shop.runtime() as rt:
-        looked = await rt.files_back("s", "1")
-        assert (looked.restored, looked.commands) == ((), 1)
-        assert "not stored any more" in looked.reasons[0]
-    shutil.rmtree(records)
-    records.with_name("away").rename(records)
-    async with shop.runtime() as rt:
-        assert (await rt.files_back("s", "1")).restored == ("a.txt",)
-        await rt.rewind("s", "1", files=True, interrupt=True)
-    assert shop.read() == {"a.txt": "old\n"}
-
-
-async def test_a_restore_of_changes_by_a_killed_process_is_not_taken_for_a_change(killed_shop: Workshop) -> None:
-    async with killed_shop.runtime() as rt:
-        await rt.rewind("s", "1", files=True, interrupt=True)
-        assert (await rt.file_changes("s")).files == ()
-        assert (await rt.files_back("s", "1")).restored == ()
-    await killed_shop.run("touch later")  # its record is not compared with the begin of the killed command
-    async with killed_shop.runtime() as rt:
-        assert [one.path for one in (await rt.file_changes("s")).files] == ["later"]
-        await rt.rewind("s", "1", files=True)
-        assert killed_shop.read() == {"a.txt": "old\n"}
-
-
-async def test_changes_after_those_of_a_killed_process_are_restored_with_them(killed_shop: Workshop) -> None:
-    async with killed_shop.runtime() as rt:
-        await rt.rewind("s", "1", interrupt=True)
-    edit = {"file_path": "a.txt", "old_string": "new", "new_string": "newer"}
-    await killed_shop.run(("Read", {"file_path": "a.txt"}), ("Edit", edit), "touch later")
-    async with killed_shop.runtime() as rt:
-        found = (await rt.file_changes("s")).files
-        assert [(one.path, one.before, one.now, one.is_shared) for one in found] == [
-            ("a.txt", b"old\n", b"newer\n", False),
-            ("made", None, b"", False),
-            ("later", None, b"", False),
-        ]
-        await rt.rewind("s", "1", files=True)
-    assert killed_shop.read() == {"a.txt": "old\n"}
-
-
-async def test_a_runtime_that_records_no_commands_says_what_it_cannot_restore(killed_shop: Workshop) -> None:
-    killed_shop.options["snapshots"] = False
-    async with killed_shop.runtime() as rt:
-        looked = await rt.files_back("s", "1")
-        assert (looked.restored, looked.commands) == ((), 1)
-        assert "commands are not recorded here" in looked.reasons[0]
-        await rt.rewind("s", "1", files=True, interrupt=True)
-    assert killed_shop.read() == {"a.txt": "new\n", "made": ""}
 
 
 async def test_changes_while_a_command_runs_in_the_background_are_named_and_need_force(workshop: Workshop) -> None:
