@@ -219,14 +219,18 @@ DEFINITION_SECTIONS = {
         "built-in_tool", "lua_tool", "agent_tool", "http_tool", "HttpAuth", "generator_tool", "text_processor_tool",
         "composite_tool", "CompositeStep",
     ),
-    "Rules": ("rule",),
-    "Contexts": ("context",),
-    "Generators": ("generator",),
+    "Rules": ("written_rule",),
+    "Contexts": ("written_context",),
+    "Generators": ("written_generator",),
 }  # fmt: skip
 DEFINITION_TITLES = {
     "RouteDefinition": "An item of `route`", "HttpAuth": "`auth`", "CompositeStep": "An item of `steps`",
-    "rule": "A rule", "context": "A context", "generator": "A generator",
+    "written_rule": "A rule", "written_context": "A context", "written_generator": "A generator",
 }  # fmt: skip
+
+
+INCLUDE = {"$ref": "#/$defs/include"}
+"""What every text, table and list may be."""
 
 
 def describe_type(schema: dict[str, Any]) -> str:
@@ -241,7 +245,7 @@ def describe_type(schema: dict[str, Any]) -> str:
     if target:
         return {"context_layer": "context layer", "HttpAuth": "table"}.get(target, "table")
     if "anyOf" in schema:
-        return " or ".join(dict.fromkeys(describe_type(part) for part in schema["anyOf"]))
+        return " or ".join(dict.fromkeys(describe_type(part) for part in schema["anyOf"] if part != INCLUDE))
     kinds = schema.get("type", "table")
     words = {"string": "text", "object": "table", "array": "list", "boolean": "true or false"}
     shown = " or ".join(words.get(kind, kind) for kind in ([kinds] if isinstance(kinds, str) else kinds))

@@ -165,3 +165,13 @@ def test_the_examples_of_the_guide_print_what_it_shows(run: Run, tmp_path: Path)
         done = run(*command.split())
         wanted = ".*".join(re.escape(piece) for piece in printed.split("…"))
         assert re.fullmatch(wanted, done.stdout + done.stderr)
+
+
+def test_rule_files_include_parts_which_are_not_rules_of_their_folder(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "rules" / "parts").mkdir()
+    (tmp_path / "rules" / "parts" / "tests.yaml").write_text("- hello\n- hi there\n")
+    (tmp_path / "rules" / "greet.yaml").write_text("patterns: [hello, hi there]\ntests: {$include: parts/tests.yaml}\n")
+    assert run("check", "rules").stderr == "ok: 3 rules, 5 tests\n"
+    (tmp_path / "rules" / "lost.yaml").write_text("patterns: [x]\ntests:\n  $include: parts/none.yaml\n")
+    found = run("check", "rules", code=3).stderr.splitlines()
+    assert found[0] == "error: rules/lost.yaml:3: $include: 'parts/none.yaml' not found in rules"

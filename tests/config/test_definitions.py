@@ -312,6 +312,27 @@ def test_the_schema_accepts_every_form_and_finds_typos() -> None:
     assert not rules.is_valid({"name": "r", "patterns": [[]]})
 
 
+def test_the_schema_accepts_definitions_made_of_others() -> None:
+    text = {"$include": "prompt.md"}
+    valid: list[tuple[DefinitionKind, Any]] = [
+        ("agent", {"extends": "agent:base", "prompt": text, "tools": [{"$include": "tools.yaml"}]}),
+        ("agent", {"$include": "agent.yaml", "description": "D"}),
+        ("agent", {"tools": [{"extends": {"$ref": "tool:t"}, "name": "x"}], "generator": {"extends": "large"}}),
+        ("agent", {"context_layers": [text, "x"], "generator": text}),
+        ("tool", {"extends": "tool:web", "http": {"method": "POST", "headers": text}}),
+        ("tool", [{"type": "http", "endpoint": text}, {"$include": "t.yaml"}]),
+        ("generator", {"extends": "large", "top_k": 1}),
+        ("context", {"prompt": text}),
+        ("rule", {"name": "r", "examples": {"$include": "examples.yaml"}}),
+    ]
+    assert [one for one in valid if not jsonschema_rs.validator_for(definition_schema(one[0])).is_valid(one[1])] == []
+    wrong: list[tuple[DefinitionKind, Any]] = [
+        ("agent", {"extends": 3}), ("agent", {"extends": "base", "promt": "x"}), ("context", {"extends": "x"}),
+        ("tool", {"type": "http", "endpoint": {"$includes": "x"}}), ("agent", {"prompt": {"$include": 3}}),
+    ]  # fmt: skip
+    assert [one for one in wrong if jsonschema_rs.validator_for(definition_schema(one[0])).is_valid(one[1])] == []
+
+
 def test_the_schema_accepts_the_definitions_of_the_examples() -> None:
     examples = Path(__file__).parents[2] / "examples"
     files: list[tuple[Path, DefinitionKind]] = [

@@ -152,8 +152,11 @@ async def test_an_untrusted_folder_runs_scripts_in_the_worker_and_the_mode_asks(
         ("name: call\ntype: http\nendpoint: https://example.com/\nheaders: {X-Key: $TOKEN}\n", ""),
         ("name: call\ntype: http\nendpoint: https://example.com/\nauth: {type: bearer, token: '${TOKEN}'}\n", ""),
         ("name: call\n", "context_layers: [{$env: TOKEN}]\n"),
+        ("name: call\n", "prompt: 'Use ${TOKEN}.'\n"),
+        ("name: call\n", "generator: {model: m, extra: {key: ['${TOKEN:-x}']}}\n"),
+        ("name: call\nlua: return 1\ndescription: '${TOKEN}'\n", ""),
     ],
-    ids=["endpoint", "header", "auth", "layer"],
+    ids=["endpoint", "header", "auth", "layer", "prompt", "extra", "description"],
 )
 def test_definitions_of_an_untrusted_folder_cannot_read_variables(folder: Path, tool: str, agent: str) -> None:
     write(folder / "agents/caller.yaml", f"name: caller\ntools: [{{$ref: 'tool:call'}}]\n{agent}")
@@ -193,6 +196,77 @@ async def test_tools_of_every_kind_run_on_one_path_and_agents_call_each_other(fo
     assert [text_of(result.content) for result in own] == ["Short.", "Fly.", "8", "Trees, breeze.", "Sea, free."]
     systems = {prompt.agent: prompt.system for prompt in model.prompts}
     assert systems == {"chief": "", "digest": "Shorten.", "idea": "Be bold.\n\nidea", "poet": "You rhyme."}
+
+
+async def test_texts_have_the_values_of_variables_that_the_program_names(folder: Path) -> None:
+    write(folder / "agents/guide.yaml", """
+        description: Knows ${CITY}.
+        prompt: "You know ${CITY} and ${RIVER:-no river}. ${KEY} $${CITY} ${not a name} $CITY"
+        generator: {model: "${MODEL}", extra: {user: ["${CITY}", 3]}}
+        tools: [{$ref: tool:ask}]
+    """)  # fmt: skip
+    write(folder / "agents/layered.yaml", "prompt: '[${CITY}]'\ncontext_layers: [{$this: .prompt}, 'L ${CITY}', "
+          "{$ref: context:house}]\n")  # fmt: skip
+    write(folder / "contexts/house.yaml", "prompt: C ${CITY}\n")
+    write(folder / "tools/ask.yaml", "type: generator\ndescription: In ${CITY}.\nprompt: P ${CITY}\nmodel: ${MODEL}\n")
+    write(folder / "models/small.yaml", "model: tiny\ntop_k: 2\n")
+    key = "key-of-the-river"
+    variables = {"CITY": "Lisbon", "RIVER": "", "KEY": key, "MODEL": "small"}
+    agents = vaka.load_agents(folder, tools=[add], variables=variables)
+    guide = agents["guide"]
+    assert (guide.description, guide.model) == ("Knows Lisbon.", "tiny")
+    assert guide.options == {"top_k": 2, "extra": {"user": ["Lisbon", 3]}}
+    ask: Any = guide.tools[0]
+    assert ask.spec.description == "In Lisbon."
+    model = ScriptedModel(say("Hello."), say("Hello."))
+    store = MemoryStore()
+    async with runtime(store, secrets=(key,), cwd=str(folder)) as rt:
+        await (await rt.open(use_model(model, agents, "guide"), id="s")).run("Go.")
+        await (await rt.open(use_model(model, agents, "layered"))).run("Go.")
+    first, second = (prompt.system for prompt in model.prompts)
+    assert first.startswith("You know Lisbon and no river. ")
+    assert first.endswith(" ${CITY} ${not a name} $CITY")
+    assert key not in first
+    assert key not in repr(await read_log(store, "s"))
+    assert second == "[Lisbon]\n\nL Lisbon\n\nC Lisbon"
+
+
+def test_a_variable_without_a_value_is_an_error_that_names_the_file_and_the_ways_out(folder: Path) -> None:
+    write(folder / "agents/a.yaml", "prompt: You know ${CITY}.\n")
+    with pytest.raises(ConfigError) as raised:
+        vaka.load_agents(folder, variables={"OTHER": "x"})["a"]
+    assert str(raised.value) == (
+        f"{folder}/agents/a.yaml:1: prompt reads the variable CITY, which is not set, or not one that definitions may "
+        "read; name it with --env CITY or in the setting script_env; $${CITY} writes ${CITY} itself"
+    )
+
+
+async def test_a_changed_included_file_counts_from_the_next_turn_on_and_is_guarded(folder: Path) -> None:
+    write(folder / "agents/base.yaml", "prompt: {$include: parts/prompt.md}\ntools: [{name: Write}]\n")
+    write(folder / "agents/a.yaml", "extends: base\ndescription: A\n")
+    agents = vaka.load_agents(folder, tools=[add])
+    with pytest.raises(ConfigError, match=r"base\.yaml:1: \$include: 'parts/prompt\.md' not found"):
+        agents["a"]
+    write(folder / "agents/parts/prompt.md", "First.")
+    arguments = {"file_path": str(folder / "agents/parts/prompt.md"), "content": "Mine."}
+    model = ScriptedModel(say("1"), say("2"), call("Write", **arguments), say("3"))
+    async with runtime(ask="deny", permission_mode="acceptEdits", cwd=str(folder)) as rt:
+        session = await rt.open(use_model(model, agents, "a"))
+        await session.run("Go.")
+        write(folder / "agents/parts/prompt.md", "Second.")
+        await session.run("Go.")
+        assert [prompt.system for prompt in model.prompts] == ["First.", "Second."]
+        response = await session.run("Change yourself.")
+    assert len(response.denied) == 1
+    assert (folder / "agents/parts/prompt.md").read_text() == "Second."
+
+
+def test_an_untrusted_folder_does_not_include_files_outside_of_its_definitions(folder: Path) -> None:
+    write(folder / "agents/a.yaml", "prompt: {$include: ../notes.md}\n")
+    write(folder / "notes.md", "private")
+    with pytest.raises(ConfigError, match=r"a\.yaml:1: \$include: '\.\./notes\.md' is not inside of a folder of def"):
+        vaka.load_agents(folder, trusted=False)["a"]
+    assert vaka.load_agents(folder)["a"].instructions == "private"
 
 
 def test_names_that_do_not_exist_and_cycles_are_errors_with_file_and_line(folder: Path) -> None:

@@ -35,10 +35,18 @@ class EnvironmentText(msgspec.Struct, frozen=True):
     """A layer with the text of an environment variable."""
 
     variable: str
+    default: str = ""
+    """The text if the variable has none."""
 
 
-TextLayer: TypeAlias = "str | EnvironmentText | Callable[[], str]"
-"""A layer of a system prompt: a text, a variable of the environment, or a function that returns a text."""
+class MixedText(msgspec.Struct, frozen=True):
+    """A layer of texts and of variables of the environment."""
+
+    parts: "tuple[str | EnvironmentText, ...]"
+
+
+TextLayer: TypeAlias = "str | EnvironmentText | MixedText | Callable[[], str]"
+"""A layer of a system prompt: texts, variables of the environment, or a function that returns a text."""
 
 
 def build_instructions(layers: Sequence[TextLayer], environment: Mapping[str, str] | None = None) -> InstructionsLike:
@@ -62,13 +70,20 @@ def join_layers(
     redact: Callable[[str], str] = lambda text: text,
 ) -> str:
     """Return the text of layers, in their order; ``redact`` is applied to that of environment variables."""
-    texts: list[str] = []
-    for layer in layers:
-        if isinstance(layer, EnvironmentText):
-            texts.append(redact((environment or {}).get(layer.variable, "")))
-        else:
-            texts.append(layer if isinstance(layer, str) else layer())
+    texts = [_layer_text(layer, environment or {}, redact) for layer in layers]
     return "\n\n".join(text for text in texts if text.strip())
+
+
+def _layer_text(layer: TextLayer, environment: Mapping[str, str], redact: Callable[[str], str]) -> str:
+    match layer:
+        case str():
+            return layer
+        case EnvironmentText():
+            return redact(environment.get(layer.variable, "")) or layer.default
+        case MixedText():
+            return "".join(_layer_text(part, environment, redact) for part in layer.parts)
+        case _:
+            return layer()
 
 
 class ConversationMemory(Middleware):

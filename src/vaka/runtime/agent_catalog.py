@@ -12,6 +12,7 @@ import msgspec
 from vaka.agents.react import Agent, ToolLike, tool_name_of
 from vaka.config.definitions.codecs import FORMATS, read_document
 from vaka.config.definitions.definition_set import DefinitionSet
+from vaka.config.definitions.fields import ParseSettings
 from vaka.config.definitions.folder import FOLDERS, list_files, load_definitions
 from vaka.config.definitions.references import DefinitionKind
 from vaka.config.definitions.tools import ScriptDefinition
@@ -148,7 +149,7 @@ class AgentCatalog(Mapping[str, Agent]):
         return self.find(name)
 
     def own_files(self) -> Sequence[str]:
-        """Return the files of the definitions and of their scripts."""
+        """Return the files of the definitions, of what they include, and of their scripts."""
         return self._files
 
     def is_definition(self, path: Path) -> bool:
@@ -194,9 +195,10 @@ class AgentCatalog(Mapping[str, Agent]):
         """Read the files, and remember what tells whether they have changed since."""
         files = tuple(_find_files(self.folder))
         self._places, self._states = files, states_of(files)
-        found = load_definitions(self.folder, is_known=self._knows)
-        scripts = tuple(path for definition in found for path in _script_paths(definition.value))
-        self._places, self._states = (*files, *scripts), self._states | states_of(scripts)
+        settings = ParseSettings(trusted=self._sources.trusted)
+        found = load_definitions(self.folder, settings, is_known=self._knows)
+        used = (*found.included, *(path for definition in found for path in _script_paths(definition.value)))
+        self._places, self._states = (*files, *used), self._states | states_of(used)
         self._files = tuple(os.path.realpath(path) for path in self._places if path.is_file())
         return found
 

@@ -48,6 +48,7 @@ from vaka.core.loop.middleware import Middleware
 from vaka.core.types.errors import ConfigError, InvalidInput, NotFound, ScriptError
 from vaka.core.types.tool import UNTRUSTED_LAYER
 from vaka.runtime import lazy, lazy_kinds
+from vaka.runtime.definition_variables import DefinitionVariables
 from vaka.runtime.model_registry import SCRIPTED_PREFIX
 from vaka.runtime.project_agents import ToolFilter
 from vaka.runtime.task_tool import matches_tool
@@ -128,6 +129,7 @@ class DefinitionBuilder:
         """The tools of MCP servers that the agents name."""
         self.notes: list[str] = []
         """What has no effect, each with its file and line."""
+        self._variables = DefinitionVariables(sources.variables, trusted=sources.trusted, note=self.notes.append)
 
     def build_agent(self, name: str) -> Agent:
         """Return the agent with a name."""
@@ -194,11 +196,11 @@ class DefinitionBuilder:
     def _make_agent_of_kind(self, definition: AgentDefinition) -> Agent:
         generator = self._generator_of(definition.generator)
         layers, memory = self._layers_of(definition, definition.context_layers)
+        prompt = layers if definition.context_layers else [self._variables.layer_of(definition.prompt, "prompt")]
         common: dict[str, Any] = {
-            "model": generator.model or None, "options": generator.options, "description": definition.description,
-            "instructions": build_instructions(
-                layers if definition.context_layers else [definition.prompt], self._sources.variables
-            ),
+            "model": generator.model or None, "options": generator.options,
+            "description": self._variables.expand(definition.description, "description"),
+            "instructions": build_instructions(prompt, self._sources.variables),
         }  # fmt: skip
         match definition:
             case ReactDefinition():
@@ -239,14 +241,21 @@ class DefinitionBuilder:
         if named is not None:
             is_model = self._definitions.resolve(named) is None and self._sources.knows(named.kind, named.name)
             found = GeneratorDefinition(model=named.name) if is_model else self._find(named).value
-        passed = {found.name}
+        passed, found = {found.name}, self._expand_generator(found)
         while (below := self._definitions.generator(found.model)) is not None and below.name not in passed:
             passed.add(below.name)
-            found = msgspec.structs.replace(below, **{name: getattr(found, name) for name in found.options})
+            options = {name: getattr(found, name) for name in found.options}
+            found = msgspec.structs.replace(self._expand_generator(below), **options)
         if found.model.startswith(SCRIPTED_PREFIX) and not self._sources.trusted:
             refusal = "reads a file, which only a trusted folder may do; `vaka trust` trusts it"
             raise ConfigError(f"the model {found.model!r} {refusal}")
         return found
+
+    def _expand_generator(self, generator: GeneratorDefinition) -> GeneratorDefinition:
+        model, extra = generator.model, generator.extra
+        return msgspec.structs.replace(
+            generator, model=self._variables.expand(model, "model"), extra=self._variables.expand_all(extra, "extra")
+        )
 
     # ----------------------------------------------------------------------------------------------- context layers
 
@@ -259,31 +268,19 @@ class DefinitionBuilder:
         for layer in layers:
             match layer:
                 case InlineLayer():
-                    texts.append(layer.text)
+                    texts.append(self._variables.layer_of(layer.text, "a context layer"))
                 case FieldLayer():
-                    texts.append(str(getattr(owner, layer.field, "")) if layer.field in THIS_FIELDS else "")
+                    text = str(getattr(owner, layer.field, "")) if layer.field in THIS_FIELDS else ""
+                    texts.append(self._variables.layer_of(text, layer.field))
                 case ContextLayerReference():
                     context: ContextDefinition = self._find(layer.reference).value
-                    texts.append(context.prompt)
+                    texts.append(self._variables.layer_of(context.prompt, f"the context {context.name}"))
                 case EnvironmentLayer():
-                    self._require_variable(layer.variable, "$env")
+                    self._variables.require(layer.variable, "$env")
                     texts.append(EnvironmentText(layer.variable))
                 case MemoryLayer():
                     memory = memory or layer
         return texts, memory
-
-    def _require_variable(self, name: str, where: str) -> None:
-        """Raise ``ConfigError`` if definitions may read no variables; note a variable that they may not read."""
-        if not self._sources.trusted:
-            raise ConfigError(
-                f"{where} reads the variable {name} of the environment, which only a trusted folder may do; "
-                f"`vaka trust` trusts it, and load_agents(trusted=True) in Python"
-            )
-        if name not in self._sources.variables:
-            self.notes.append(
-                f"{where} reads the variable {name}, which is not set, or not one that definitions may read; "
-                f"name it with --env {name} or in the setting script_env"
-            )
 
     # -------------------------------------------------------------------------------------------------------- tools
 
@@ -335,6 +332,8 @@ class DefinitionBuilder:
         raise ConfigError(unknown_name_message("tool", name, known))
 
     def _make_tool(self, definition: ToolDefinition) -> ToolLike:
+        description = self._variables.expand(definition.description, "description")
+        definition = msgspec.structs.replace(definition, description=description)
         match definition:
             case BuiltinToolDefinition():
                 return self._find_known_tool(definition.name)
@@ -368,7 +367,7 @@ class DefinitionBuilder:
             texts += table.values()
         for found in (found for text in texts for found in _VARIABLE.finditer(text)):
             if name := found[1] or found[2]:
-                self._require_variable(name, "a request")
+                self._variables.require(name, "a request")
         timeout: dict[str, Any] = {"timeout": definition.timeout} if definition.timeout is not None else {}
         return lazy_kinds.http_tool()(
             definition.name, endpoint=definition.endpoint, description=definition.description, method=definition.method,
@@ -383,7 +382,8 @@ class DefinitionBuilder:
         generator = self._generator_of(Slot(definition=GeneratorDefinition(model=definition.model)))
         common: dict[str, Any] = {
             "model": generator.model, "options": generator.options, "description": definition.description,
-            "output_schema": definition.output_schema, "prompt": definition.prompt, "layer": self._layer,
+            "output_schema": definition.output_schema, "layer": self._layer,
+            "prompt": self._variables.expand(definition.prompt, "prompt"),
         }  # fmt: skip
         if isinstance(definition, TextProcessorDefinition):
             return lazy_kinds.text_processor_tool()(definition.name, output_mode=definition.output_mode, **common)

@@ -12,6 +12,7 @@ from vaka.agents.match.rules import MatchRule, parse_rule
 from vaka.agents.react import Agent, ToolLike, tool_name_of
 from vaka.config.definitions.agents import AgentDefinition
 from vaka.config.definitions.definition_set import Definition, DefinitionSet
+from vaka.config.definitions.fields import ParseSettings
 from vaka.config.definitions.folder import load_definitions
 from vaka.config.definitions.references import DefinitionKind, split_reference
 from vaka.config.definitions.tools import ToolDefinition
@@ -63,7 +64,7 @@ class ContextBuilder(msgspec.Struct, frozen=True):
 def _load(definitions: "DefinitionSet | str | Path | None", sources: DefinitionSources) -> DefinitionSet:
     if not isinstance(definitions, str | Path):
         return definitions or DefinitionSet()
-    loaded = load_definitions(Path(definitions), is_known=sources.knows)
+    loaded = load_definitions(Path(definitions), ParseSettings(trusted=sources.trusted), is_known=sources.knows)
     if loaded.problems:
         raise ConfigError("\n".join(loaded.problems))
     return loaded

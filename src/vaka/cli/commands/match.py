@@ -25,8 +25,9 @@ from vaka.cli.bootstrap import model_options, settings_from_flags
 from vaka.cli.errors import Quit, UsageError
 from vaka.cli.event_loop import run_loop
 from vaka.cli.render import StatusLine, as_printable, print_json, print_table, shorten
-from vaka.config.definitions.codecs import FORMATS, LocatedDocument, read_document
-from vaka.config.definitions.folder import iter_definitions
+from vaka.config.definitions.codecs import FORMATS
+from vaka.config.definitions.folder import FOLDERS, include_scope, iter_definitions
+from vaka.config.definitions.includes import ComposedDocument, read_composed
 from vaka.config.documents import JsonPath, read_errors
 from vaka.config.settings import Settings
 from vaka.core.types.errors import ConfigError, ModelError, VakaError
@@ -146,27 +147,40 @@ def read_rule_files(names: Sequence[str]) -> RuleFiles:
     rules: list[MatchRule] = []
     findings: list[RuleFinding] = []
     places: dict[str, str] = {}
-    for path in (path for name in names for path in _paths_of(options.expand_path(name))):
-        try:
-            document = read_document(path)
-        except ConfigError as error:
-            findings.append(_finding_of(error, path))
+    for path, document in _read_documents([options.expand_path(name) for name in names]):
+        if isinstance(document, ConfigError):
+            findings.append(_finding_of(document, path))
             continue
         for prefix, rule_document in iter_definitions("rule", document.value):
             value = _add_name(rule_document, path) if not prefix else rule_document
-            found = list(_check(path, document, prefix, value))
+            found = list(_check(document, prefix, value))
             findings += found
             if any(finding.is_error for finding in found):
                 continue
             rule = parse_rule(value)
             rules.append(rule)
-            place = f"{path}:{document.line_of((*prefix, 'name'))}"
+            place = document.place_of((*prefix, "name"))
             if (first := places.setdefault(rule.name, place)) != place:
                 text = f"rule {rule.name!r} is also in {first}, which parses answers; the prompt has both"
                 findings.append(RuleFinding(place, text, is_error=False))
     if not rules and not findings:
         raise ConfigError(f"no rules in {', '.join(names)}: expected files that end in {', '.join(FORMATS)}")
     return RuleFiles(rules, findings)
+
+
+def _read_documents(named: Sequence[Path]) -> Iterator[tuple[Path, ComposedDocument | ConfigError]]:
+    """Yield the documents of files, and of the files in folders but those that others include."""
+    found: dict[Path, ComposedDocument | ConfigError] = {}
+    included: set[Path] = set()
+    for path in (path for place in named for path in _paths_of(place)):
+        folder = path.absolute().parent
+        try:
+            document = read_composed(path, include_scope(folder.parent if folder.name in FOLDERS else folder))
+            found[path] = document
+            included.update(file.resolve() for file in document.files)
+        except ConfigError as error:
+            found[path] = error
+    return ((path, one) for path, one in found.items() if path in named or path.resolve() not in included)
 
 
 def _paths_of(path: Path) -> list[Path]:
@@ -182,10 +196,9 @@ def _add_name(document: object, path: Path) -> object:
     return {**rule, "name": path.stem} if is_unnamed else rule
 
 
-def _check(path: Path, document: LocatedDocument, prefix: JsonPath, value: object) -> Iterator[RuleFinding]:
+def _check(document: ComposedDocument, prefix: JsonPath, value: object) -> Iterator[RuleFinding]:
     for problem in check_rule(value):
-        line = document.line_of((*prefix, *problem.path))
-        yield RuleFinding(f"{path}:{line}", problem.message, is_error=not problem.is_warning)
+        yield RuleFinding(document.place_of((*prefix, *problem.path)), problem.message, is_error=not problem.is_warning)
 
 
 def _finding_of(error: ConfigError, path: Path) -> RuleFinding:

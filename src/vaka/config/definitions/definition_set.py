@@ -42,6 +42,7 @@ class DefinitionSet:
         notes: Iterable[str] = (),
         model_files: Iterable[Path] = (),
         invalid: Mapping[tuple[DefinitionKind, str], str] | None = None,
+        included: Iterable[Path] = (),
     ) -> None:
         self._tables: dict[DefinitionKind, dict[str, Definition]] = {}
         for definition in definitions:
@@ -54,6 +55,8 @@ class DefinitionSet:
         """Files of ``models/`` in the format of model files, which name providers and keys."""
         self.invalid = invalid or {}
         """What is wrong with the definitions that cannot be used, by kind and name."""
+        self.included = tuple(included)
+        """The files that definitions include, also those that could not be read."""
 
     def __iter__(self) -> Iterator[Definition]:
         return (definition for table in self._tables.values() for definition in table.values())

@@ -1,6 +1,6 @@
 """Definitions of a project: the files of ``agents/``, ``tools/``, ``rules/``, ``contexts/`` and ``models/``."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from difflib import get_close_matches
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
@@ -8,9 +8,19 @@ from typing import Any, TypeAlias, cast
 
 import msgspec
 
-from vaka.config.definitions.codecs import FORMATS, LocatedDocument, read_document
+from vaka.config.definitions.codecs import FORMATS
 from vaka.config.definitions.definition_set import Definition, DefinitionSet
 from vaka.config.definitions.fields import ParseSettings, with_article
+from vaka.config.definitions.includes import ComposedDocument, IncludeError, IncludeScope, read_composed
+from vaka.config.definitions.inheritance import (
+    EXTENDS,
+    DefinitionKey,
+    ExtendError,
+    Inheritance,
+    PlaceOf,
+    WrittenDefinition,
+    base_name,
+)
 from vaka.config.definitions.parser import parse_document
 from vaka.config.definitions.references import DefinitionKind, Reference, iter_references
 from vaka.config.definitions.scripts import SCRIPT_KEYS
@@ -46,15 +56,41 @@ _TYPICAL_KEYS: dict[DefinitionKind, frozenset[str]] = {
 
 
 class _FoundDefinition(msgspec.Struct, frozen=True):
-    """A definition with its document, which knows the lines."""
+    """A definition, and the lines of its document."""
 
     definition: Definition
-    document: LocatedDocument
-    path: JsonPath
+    place_of: PlaceOf
+
+
+class _WrittenFile(msgspec.Struct, frozen=True):
+    """A definition of a file before it is checked."""
+
+    path: Path
+    kind: DefinitionKind
+    document: ComposedDocument
+    at: JsonPath
     """Where in the document it is: ``()``, or its place in a list."""
+    value: object
+
+    @property
+    def fields(self) -> dict[str, Any]:
+        """Its fields; none if it is not a table."""
+        value: Any = self.value
+        return cast("dict[str, Any]", value) if isinstance(value, dict) else {}
+
+    @property
+    def key(self) -> DefinitionKey:
+        """Its kind and name."""
+        name = self.fields.get("name")
+        return self.kind, name if isinstance(name, str) and name else self.path.stem
 
     def place_of(self, path: JsonPath) -> str:
-        return f"{self.definition.path}:{self.document.line_of((*self.path, *path))}"
+        return self.document.place_of((*self.at, *path))
+
+
+def include_scope(folder: Path, *, trusted: bool = True) -> IncludeScope:
+    """Return what the definitions of a folder may include."""
+    return IncludeScope(root=folder, folders=() if trusted else tuple(FOLDERS))
 
 
 def load_definitions(
@@ -67,17 +103,23 @@ def load_definitions(
     loader = _FolderLoader(folder, settings or ParseSettings())
     for name, kind in FOLDERS.items():
         for path in list_files(folder / name):
-            loader.load_file(path, kind)
+            loader.read_file(path, kind)
+    loader.load_definitions()
     loader.check_references(is_known or (lambda kind, name: False))
     loader.check_cycles()
     return loader.definition_set()
 
 
 def load_definition_file(path: Path, kind: DefinitionKind, settings: ParseSettings | None = None) -> DefinitionSet:
-    """Return the definitions of one file; references to other files are not checked."""
-    folder = path.resolve().parent
-    loader = _FolderLoader(folder.parent if folder.name in FOLDERS else folder, settings or ParseSettings())
-    loader.load_file(path, kind)
+    """Return the definitions of one file, which may extend those of others; references to others are not checked."""
+    place, given = path.resolve().parent, settings or ParseSettings()
+    folder = place.parent if place.name in FOLDERS else place
+    loader, others = _FolderLoader(folder, given), _FolderLoader(folder, given)
+    loader.read_file(path, kind)
+    for name, known in FOLDERS.items() if folder != place else ():
+        for other in list_files(folder / name):
+            others.read_file(other, known)
+    loader.load_definitions(others)
     return loader.definition_set()
 
 
@@ -128,59 +170,89 @@ class _FolderLoader:
     def __init__(self, folder: Path, settings: ParseSettings) -> None:
         self.folder = folder
         self.settings = settings
-        self.found: dict[tuple[DefinitionKind, str], _FoundDefinition] = {}
-        self.invalid: dict[tuple[DefinitionKind, str], str] = {}
+        self.scope = include_scope(folder, trusted=settings.trusted)
+        self.written: list[_WrittenFile | str] = []
+        """What was read: definitions, and problems in their order."""
+        self.found: dict[DefinitionKey, _FoundDefinition] = {}
+        self.invalid: dict[DefinitionKey, str] = {}
         """Definitions with problems: a reference to one is not a second problem."""
         self.problems: list[str] = []
         self.notes: list[str] = []
         self.model_files: list[Path] = []
+        self.included: list[Path] = []
 
     def definition_set(self) -> DefinitionSet:
         definitions = [found.definition for found in self.found.values()]
         return DefinitionSet(
-            definitions, problems=self.problems, notes=self.notes, model_files=self.model_files, invalid=self.invalid
-        )
+            definitions, problems=self.problems, notes=self.notes, model_files=self.model_files, invalid=self.invalid,
+            included=self.included,
+        )  # fmt: skip
 
-    def load_file(self, path: Path, kind: DefinitionKind) -> None:
+    def read_file(self, path: Path, kind: DefinitionKind) -> None:
         try:
-            document = read_document(path)
+            document = read_composed(path, self.scope)
         except ConfigError as error:
-            self.problems.append(str(error))
+            self.included += error.files if isinstance(error, IncludeError) else ()
+            self.written.append(str(error))
             self.invalid[kind, path.stem] = str(error)
             return
+        self.included += document.files
         value = document.value
         if kind == "generator" and isinstance(value, dict) and "models" in value:
             self.model_files.append(path)
         elif isinstance(value, list) and kind not in LIST_KINDS:
-            self.problems.append(f"{path}:1: expected the definition of {with_article(kind)}, got a list")
+            self.written.append(f"{path}:1: expected the definition of {with_article(kind)}, got a list")
         else:
-            for at, item in iter_definitions(kind, document.value):
-                self.load_definition(path, kind, document, at, item)
+            self.written += (
+                _WrittenFile(path, kind, document, at, item) for at, item in iter_definitions(kind, document.value)
+            )
 
-    def load_definition(
-        self, path: Path, kind: DefinitionKind, document: LocatedDocument, at: JsonPath, value: Any
-    ) -> None:
-        line = document.line_of(at)
-        keys = set(cast("dict[str, Any]", value)) if isinstance(value, dict) else set[str]()
-        if not at and not keys & _TYPICAL_KEYS[kind]:
-            message = f"{path}:{line}: does not define {with_article(kind)}: it has none of its keys"
-            (self.problems if self.settings.strict else self.notes).append(message)
+    def load_definitions(self, others: "_FolderLoader | None" = None) -> None:
+        """Check what was read; it may also extend the definitions of other files."""
+        known: dict[DefinitionKey, WrittenDefinition] = {}
+        for one in (*self.written, *(others.written if others is not None else ())):
+            if isinstance(one, _WrittenFile):
+                known.setdefault(one.key, WrittenDefinition(one.value, one.place_of))
+        unreadable = {**(others.invalid if others is not None else {}), **self.invalid}
+        inheritance = Inheritance(known, unreadable)
+        for one in self.written:
+            if isinstance(one, str):
+                self.problems.append(one)
+            elif self.is_definition(one, {*known, *unreadable}):
+                self.load_definition(one, inheritance)
+
+    def is_definition(self, one: _WrittenFile, known: Collection[DefinitionKey]) -> bool:
+        """Return whether a file is a definition; if not, say so."""
+        extends = base_name(one.fields.get(EXTENDS), one.kind) in known
+        if one.at or extends or one.fields.keys() & _TYPICAL_KEYS[one.kind]:
+            return True
+        message = f"{one.place_of(())}: does not define {with_article(one.kind)}: it has none of its keys"
+        (self.problems if self.settings.strict else self.notes).append(message)
+        return False
+
+    def load_definition(self, one: _WrittenFile, inheritance: Inheritance) -> None:
+        path, kind = one.path, one.kind
+        try:
+            complete = inheritance.complete(kind, WrittenDefinition(one.value, one.place_of))
+        except ExtendError as error:
+            self.invalid[one.key] = problem = f"{one.place_of(error.path)}: {error}"
+            self.problems.append(problem)
             return
         settings = msgspec.structs.replace(self.settings, script_folders=(path.parent, self.folder))
-        parsed = parse_document(kind, cast("object", value), name="" if at else path.stem, settings=settings)
+        parsed = parse_document(kind, complete.value, name="" if one.at else path.stem, settings=settings)
         problems, notes = (
-            [f"{path}:{document.line_of((*at, *place))}: {message}" for place, message in findings]
+            [f"{complete.place_of(place)}: {message}" for place, message in findings]
             for findings in (parsed.problems, parsed.notes)
         )
         self.problems += problems
         self.notes += notes
         if problems:
-            given: object = cast("dict[str, Any]", value).get("name") if isinstance(value, dict) else None
-            self.invalid[kind, given if isinstance(given, str) else path.stem] = "; ".join(problems)
+            self.invalid[one.key] = "; ".join(problems)
             return
         name: str = parsed.value["name"] if kind == "rule" else parsed.value.name
+        line = one.document.line_of(one.at)
         definition = Definition(kind=kind, name=name, value=parsed.value, path=path, line=line)
-        first = self.found.setdefault((kind, name), _FoundDefinition(definition, document, at))
+        first = self.found.setdefault((kind, name), _FoundDefinition(definition, complete.place_of))
         if first.definition is not definition:
             self.problems.append(f"{definition.origin}: {kind} {name!r} is defined twice: {first.definition.origin}")
 

@@ -2,6 +2,7 @@
 
 import types
 from collections.abc import Mapping
+from copy import deepcopy
 from typing import Annotated, Any, Literal, Union, cast, get_args, get_origin, get_type_hints
 
 import msgspec
@@ -14,8 +15,11 @@ from vaka.config.definitions.agents import (
     ReactDefinition,
 )
 from vaka.config.definitions.context_layers import ContextLayer
+from vaka.config.definitions.fields import with_article
 from vaka.config.definitions.folder import LIST_KINDS
 from vaka.config.definitions.generators import ContextDefinition, GeneratorDefinition
+from vaka.config.definitions.includes import INCLUDE
+from vaka.config.definitions.inheritance import EXTENDED_KINDS, EXTENDS
 from vaka.config.definitions.parser import BUILTIN_NAMES
 from vaka.config.definitions.references import KINDS, PREFIXES, DefinitionKind, Slot
 from vaka.config.definitions.scripts import FILE_KEYS, SCRIPT_KEYS
@@ -113,6 +117,14 @@ _LAYER: Schema = {
 }  # fmt: skip
 
 
+_INCLUDE: Schema = {
+    "type": "object",
+    "description": "What a file has: a document, or the text of a file that ends in .md or .txt.",
+    "properties": {INCLUDE: {**_TEXT, "description": "The file, relative to this one."}},
+    "required": [INCLUDE],
+}
+
+
 def definition_schema(kind: DefinitionKind | None = None) -> Schema:
     """Return the schema of the files of one kind, or of a file of any kind."""
     known = _SchemaBuilder().definitions
@@ -145,19 +157,48 @@ class _SchemaBuilder:
     """Makes the schemas of all definitions and of their parts."""
 
     def __init__(self) -> None:
-        self.definitions: dict[str, Schema] = {"rule": _RULE, "context_layer": _LAYER}
+        self.definitions: dict[str, Schema] = {"context_layer": deepcopy(_LAYER)}
         for kind in KINDS:
             self.definitions[f"{kind}_slot"] = _slot_schema(kind)
         agents = {f"{one.type}_agent": self.agent_schema(one) for one in AGENT_TYPES}
         tools = {f"{one.type}_tool": self.tool_schema(one) for one in TOOL_TYPES}
         self.definitions |= {**agents, **tools}
-        for name, parts in {"agent": agents, "tool": tools}.items():
-            self.definitions[name] = {"anyOf": [{"$ref": f"#/$defs/{part}"} for part in parts]}
-        self.definitions["context"] = self.struct_schema(ContextDefinition)
-        self.definitions["generator"] = self.struct_schema(GeneratorDefinition)
-        parameters = self.definitions["generator"]["properties"]
-        parameters["stop"]["type"] = ["string", "array"]
-        parameters["n"] = {"const": 1, "description": "The number of answers."}
+        context, generator = self.struct_schema(ContextDefinition), self.struct_schema(GeneratorDefinition)
+        generator["properties"]["stop"]["type"] = ["string", "array"]
+        generator["properties"]["n"] = {"const": 1, "description": "The number of answers."}
+        forms: dict[DefinitionKind, dict[str, Schema]] = {
+            "agent": agents, "tool": tools, "rule": {"written_rule": deepcopy(_RULE)},
+            "context": {"written_context": context}, "generator": {"written_generator": generator},
+        }  # fmt: skip
+        for kind, parts in forms.items():
+            composed = f"composed_{kind}"
+            self.definitions |= {**parts, composed: self.composed_schema(kind, [*parts.values()])}
+            self.definitions[kind] = {"anyOf": [{"$ref": f"#/$defs/{part}"} for part in (*parts, composed)]}
+        for schema in self.definitions.values():
+            _allow_includes(schema)
+        self.definitions["include"] = _INCLUDE
+
+    def composed_schema(self, kind: DefinitionKind, forms: list[Schema]) -> Schema:
+        """Return the schema of a definition that takes fields from another one or from a file."""
+        properties: Schema = {}
+        for form in forms:
+            properties |= {key: part for key, part in form["properties"].items() if key != "type"}
+        if any("type" in form["properties"] for form in forms):
+            properties["type"] = _TEXT
+        properties[INCLUDE] = _INCLUDE["properties"][INCLUDE]
+        ways = [INCLUDE]
+        if kind in EXTENDED_KINDS:
+            ways.append(EXTENDS)
+            named = {"type": "object", "properties": {"$ref": _TEXT}, "required": ["$ref"]}
+            about = f"The {kind} whose fields count that are not here: `{kind}:NAME`, or only the name."
+            properties[EXTENDS] = {"anyOf": [_TEXT, named], "description": about}
+        return {
+            "type": "object",
+            "description": f"{with_article(kind).capitalize()} with fields of another one, or of a file.",
+            "properties": properties,
+            "anyOf": [{"required": [key]} for key in ways],
+            "additionalProperties": kind == "rule",
+        }
 
     def agent_schema(self, agent: type[AgentDefinition]) -> Schema:
         schema = self.struct_schema(agent)
@@ -235,6 +276,30 @@ class _SchemaBuilder:
             part["required"] = [field.name for field in msgspec.structs.fields(struct) if field.required]
             del part["properties"]["$schema"]
         return {"$ref": f"#/$defs/{name}"}
+
+
+def _allow_includes(schema: Schema) -> None:
+    """Let each table, list and text inside a schema be included from a file."""
+    for name, part in schema.get("properties", {}).items():
+        _allow_includes(part)
+        if name not in ("$schema", "$ref", INCLUDE, EXTENDS, "name"):
+            schema["properties"][name] = _with_include(part)
+    for part in schema.get("anyOf", ()):
+        _allow_includes(part)
+    if "items" in schema:
+        _allow_includes(schema["items"])
+        schema["items"] = _with_include(schema["items"])
+
+
+def _with_include(schema: Schema) -> Schema:
+    include = {"$ref": "#/$defs/include"}
+    if "anyOf" in schema:
+        return schema if include in schema["anyOf"] else {**schema, "anyOf": [*schema["anyOf"], include]}
+    if not ("$ref" in schema or schema.get("type") in ("string", "object", "array")):
+        return schema
+    outer = {key: part for key, part in schema.items() if key in ("description", "default")}
+    inner = {key: part for key, part in schema.items() if key not in outer}
+    return {"anyOf": [inner, include], **outer}
 
 
 def _simple_schema(hint: Any) -> Schema | None:
