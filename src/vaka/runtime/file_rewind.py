@@ -15,6 +15,7 @@ from vaka.core.types.event import Event
 from vaka.core.types.ids import JSON, CallId, Cursor, SessionId
 from vaka.core.types.message import ToolResult
 from vaka.core.types.progress import ToolCompleted, ToolFailed, ToolStarted
+from vaka.core.types.traits import find_builtin_traits
 from vaka.files.command_changes import CommandRecord, CommandRecorder, ReadChanges, parse_record
 from vaka.files.snapshots import (
     NO_FILE,
@@ -29,9 +30,6 @@ from vaka.files.snapshots import (
 )
 from vaka.runtime.command_records import is_read_only
 from vaka.runtime.session_edits import open_boundary, rewind
-
-_EDIT_TOOLS = frozenset({"Write", "Edit", "MultiEdit", "NotebookEdit"})
-_COMMAND_TOOLS = frozenset({"Bash"})
 
 
 class FileRewind(msgspec.Struct, frozen=True, kw_only=True):
@@ -229,7 +227,7 @@ async def _plan_unclear(
 
 
 async def _read_file_history(store: Store, session: SessionId, after: int) -> _FileHistory:
-    history, calls = _FileHistory(), dict[CallId, str]()
+    history, writing_calls = _FileHistory(), set[CallId]()
     async with aclosing(store.events.read(session, after=after)) as events:
         async for event in events:
             body = event.data
@@ -238,10 +236,12 @@ async def _read_file_history(store: Store, session: SessionId, after: int) -> _F
             elif isinstance(body, StateChanged) and body.key == COMMAND_FILES_KEY:
                 history.add_record(body.value)
             elif isinstance(body, ToolStarted):
-                calls[body.call.id] = body.call.name
-                if body.call.name in _COMMAND_TOOLS:
-                    history.commands[body.call.id] = str(body.call.arguments.get("command", ""))
-            elif isinstance(body, ToolCompleted) and calls.get(body.result.call) in _EDIT_TOOLS:
+                traits = find_builtin_traits(body.call.name)
+                if traits.writes:
+                    writing_calls.add(body.call.id)
+                if traits.command:
+                    history.commands[body.call.id] = str(body.call.arguments.get(traits.command, ""))
+            elif isinstance(body, ToolCompleted) and body.result.call in writing_calls:
                 history.paths |= _changed_paths(body.result.value)
             elif isinstance(body, ToolFailed) and _began_nothing(body.result, history):
                 history.commands.pop(body.result.call, None)
