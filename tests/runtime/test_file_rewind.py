@@ -5,11 +5,12 @@ from typing import Any
 
 import pytest
 
+import vaka
 from tests.runtime.runtime_fixtures import agent, check_log, event_types, log_writer, read_log, runtime
 from tests.tools.builtin.harness import ToolHarness
 from vaka.core.ports.files import FileInfo
 from vaka.core.ports.store import Retention
-from vaka.core.ports.tool import CHANGED_FILE_KEY, World
+from vaka.core.ports.tool import CHANGED_FILE_KEY, Tool, World
 from vaka.core.session.index_rows import blobs_of
 from vaka.core.types.control import StateChanged
 from vaka.core.types.errors import Busy, FileChanged, FileError, InvalidInput, NotFound
@@ -23,6 +24,7 @@ from vaka.runtime.runtime import Runtime
 from vaka.stores.memory import MemoryStore
 from vaka.stores.sqlite import SqliteStore
 from vaka.testing.models import ScriptedModel
+from vaka.tools import ToolTraits
 
 NOTEBOOK = '{"cells": [{"cell_type": "code", "id": "a", "source": "1", "metadata": {}, "outputs": []}], "metadata": {}}'
 
@@ -30,8 +32,10 @@ NOTEBOOK = '{"cells": [{"cell_type": "code", "id": "a", "source": "1", "metadata
 class RewindBench(ToolHarness):
     """A bench whose files are copied before they change."""
 
-    def __init__(self, root: Path, *, copies: bool = True, store: Any = None) -> None:
-        super().__init__(root)
+    def __init__(
+        self, root: Path, *, copies: bool = True, store: Any = None, tools: "list[Tool] | None" = None
+    ) -> None:
+        super().__init__(root, tools=tools)
         self.copies = copies
         self.store = store or self.store
 
@@ -187,6 +191,54 @@ async def test_without_snapshots_files_are_unchanged_and_reported(tmp_path: Path
     assert await bench.preview("1") == FileRewind(lost=("a",))
     await bench.rewind("1")
     assert bench.read_files() == {"a": "1"}
+
+
+def make_note_tool(folder: Path) -> Tool:
+    @vaka.tool(traits=ToolTraits(writes=True, paths=("name",), content="text"))
+    def save_note(name: str, text: str) -> str:
+        """Save a note."""
+        (folder / name).write_text(text)
+        if text == "half":
+            raise ValueError("the disk is full")
+        return "saved"
+
+    return save_note
+
+
+async def test_a_rewind_restores_what_a_tool_writes_that_declares_its_paths(tmp_path: Path) -> None:
+    bench = RewindBench(tmp_path, tools=[make_note_tool(tmp_path)])
+    bench.write("a", "old")
+    await bench.call("save_note", name="a", text="new")
+    await bench.call("save_note", name="b", text="half")
+    assert bench.read_files() == {"a": "new", "b": "half"}
+    assert await bench.preview("1") == FileRewind(restored=("a",), removed=("b",))
+    await bench.rewind("1")
+    assert bench.read_files() == {"a": "old"}
+
+
+async def test_a_rewind_keeps_what_another_program_wrote_after_a_tool_that_declares_its_paths(tmp_path: Path) -> None:
+    bench = RewindBench(tmp_path, tools=[make_note_tool(tmp_path)])
+    await bench.call("save_note", name="a", text="new")
+    bench.write("a", "a person was here")
+    with pytest.raises(FileChanged, match="not overwritten: 'a'"):
+        await bench.rewind("1")
+    assert bench.read_files() == {"a": "a person was here"}
+
+
+async def test_a_tool_may_write_files_outside_the_folder_which_are_not_copied(
+    tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    other = tmp_path_factory.mktemp("other") / "a"
+    bench = RewindBench(tmp_path, tools=[make_note_tool(tmp_path)])
+    assert not (await bench.call("save_note", name=str(other), text="new")).failed
+    assert other.read_text() == "new"
+    assert await bench.preview("1") == FileRewind()
+
+
+async def test_without_snapshots_a_tool_that_declares_its_paths_runs_as_it_is(tmp_path: Path) -> None:
+    bench = RewindBench(tmp_path, copies=False, tools=[make_note_tool(tmp_path)])
+    assert not (await bench.call("save_note", name="a", text="new")).failed
+    assert CHANGED_FILE_KEY not in str(await read_log(bench.store, "s"))
 
 
 async def test_a_failed_edit_is_not_restored(bench: RewindBench) -> None:

@@ -11,7 +11,7 @@ import os
 import queue
 import re
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
 from types import CoroutineType, TracebackType
@@ -333,7 +333,8 @@ class FunctionTool(DefaultParameters, Generic[P, R, Deps_contra]):
     @property
     def never_suspends(self) -> bool:
         """Whether a call runs to its end without a turn of the event loop."""
-        return (self._cell.definition or self._load_definition()).never_suspends
+        definition = self._cell.definition or self._load_definition()
+        return definition.never_suspends and not self.traits.writes
 
     @property
     def spec(self) -> ToolSpec:
@@ -355,7 +356,10 @@ class FunctionTool(DefaultParameters, Generic[P, R, Deps_contra]):
             )
         try:
             work = functools.partial(self.function, *args, **kwargs)
-            value = normalize_output(await self._run(context, work, definition.is_async))
+            running = self._run(context, work, definition.is_async)
+            if self.traits.writes:
+                running = self._run_recorded(context, arguments, running)
+            value = normalize_output(await running)
         except NotSerializable as error:
             return failed_result(context.call, f"{self.name} ran, but {error}")
         validator = definition.output_validator
@@ -369,6 +373,14 @@ class FunctionTool(DefaultParameters, Generic[P, R, Deps_contra]):
         if self._cell.definition is None:
             self._cell.definition = _ToolDefinition(self.function, self.name, self.options)
         return self._cell.definition
+
+    async def _run_recorded(
+        self, context: ToolContext, arguments: dict[str, Any], running: Coroutine[Any, Any, Any]
+    ) -> Any:
+        from vaka.tools.written_files import record_written_files  # noqa: PLC0415  # few tools write files
+
+        async with record_written_files(context, self.traits, arguments):
+            return await running
 
     async def _run(self, context: ToolContext, work: Callable[[], Any], is_async: bool) -> Any:
         try:

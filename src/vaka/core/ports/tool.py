@@ -57,6 +57,10 @@ class FileBackups(Protocol):
         """
         ...
 
+    async def after(self, token: JSON) -> JSON:
+        """Return the token with the present content as the one that the session has written."""
+        ...
+
 
 @runtime_checkable
 class CommandBackups(Protocol):
