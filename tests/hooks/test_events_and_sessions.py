@@ -21,6 +21,7 @@ from vaka.hooks.payload import tool_response
 from vaka.hooks.transcript import Transcripts
 from vaka.stores.memory import MemoryStore
 from vaka.testing.models import ScriptedModel, call, calls, say
+from vaka.tools import ToolTraits
 
 LATER_EVENTS = ("PreCompact", "ContextCompacted", "PostCompact")
 """Events of compaction, which fire where a conversation is compacted."""
@@ -321,6 +322,23 @@ async def test_results_of_built_in_tools_have_the_fields_that_hooks_read(tmp_pat
     assert response["Bash"].items() >= shown.items()
     assert response["Glob"]["filenames"] == ["a.txt"]
     assert all(isinstance(payload["duration_ms"], int) for payload in seen.values())
+
+
+@vaka.tool(traits=ToolTraits(writes=True, paths=("name",), content="text"))
+def save_note(name: str, text: str) -> dict[str, str]:
+    """Save a note."""
+    return {"saved": name}
+
+
+async def test_a_hook_reads_the_absolute_path_of_a_tool_that_declares_it_and_the_value_of_the_tool(
+    tmp_path: Path,
+) -> None:
+    model = ScriptedModel(call("save_note", name="a.txt", text="x"), say("done"))
+    hook = Hook(event="PostToolUse", command=RECORD)
+    await run_with_hooks(tmp_path, model, hook, tools=(save_note,), permission_mode="acceptEdits")
+    [payload] = payloads(tmp_path)
+    assert payload["tool_input"] == {"name": str(tmp_path / "a.txt"), "text": "x"}
+    assert payload["tool_response"] == {"saved": "a.txt"}
 
 
 async def test_a_changed_path_of_a_hook_is_the_one_that_is_written(tmp_path: Path) -> None:

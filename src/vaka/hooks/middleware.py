@@ -17,6 +17,7 @@ from vaka.core.types.ending import Answer, Outcome, Reject
 from vaka.core.types.message import Content, Text, ToolCall, ToolResult, text_of
 from vaka.core.types.monitor import Logged
 from vaka.core.types.tool import Allow, Ask, Deny
+from vaka.core.types.traits import find_traits
 from vaka.hooks.decision import HookDecision
 from vaka.hooks.engine import HookEngine
 from vaka.hooks.payload import call_fields, tool_response
@@ -87,7 +88,7 @@ class _HookPoints:
         return _with_context(_with_context(content, begun), decision)
 
     async def before_tool(self, turn: Turn, call: ToolCall) -> ToolCall | Allow | Ask | Deny:
-        decision = await self._fire(turn, "PreToolUse", self._fields_of(call), call)
+        decision = await self._fire(turn, "PreToolUse", self._fields_of(turn, call), call)
         turn.values.setdefault("hooks.begun", {})[call.id] = turn.env.clock.monotonic()
         if decision.stops:
             _stop_turn(turn, decision)
@@ -108,7 +109,7 @@ class _HookPoints:
     async def before_approval(self, turn: Turn, request: ApprovalRequested) -> Allow | Deny | None:
         call = request.call
         turn.values.get("hooks.begun", {}).pop(call.id, None)  # the time that a person takes is not that of the call
-        fields = self._fields_of(call) | {"reason": request.reason}
+        fields = self._fields_of(turn, call) | {"reason": request.reason}
         if request.grant:
             fields["permission_suggestions"] = [_suggest_rules(request.grant.splitlines())]
         decision = await self._fire(turn, "PermissionRequest", fields, call)
@@ -125,7 +126,7 @@ class _HookPoints:
         return None
 
     async def after_tool(self, turn: Turn, call: ToolCall, result: ToolResult) -> ToolResult:
-        fields = self._fields_of(call)
+        fields = self._fields_of(turn, call)
         begun = turn.values.get("hooks.begun", {}).pop(call.id, None)
         if begun is not None:
             fields["duration_ms"] = int((turn.env.clock.monotonic() - begun) * 1000)
@@ -203,8 +204,8 @@ class _HookPoints:
         for message in decision.messages:
             turn.log.defer(turn.scope, Logged(level="warning", message=f"hook of {event}: {message}"))
 
-    def _fields_of(self, call: ToolCall) -> dict[str, Any]:
-        return call_fields(call, self._engine.settings.cwd)
+    def _fields_of(self, turn: Turn, call: ToolCall) -> dict[str, Any]:
+        return call_fields(call, self._engine.settings.cwd, find_traits(turn.tools.get(call.name), call.name))
 
 
 def _is_resumed(turn: Turn) -> bool:

@@ -3,24 +3,25 @@
 import os
 import re
 from collections.abc import Callable, Mapping
-from typing import Any, cast
+from typing import Any, NamedTuple, TypeAlias, cast
 
 from vaka.core.types.message import Text, ToolCall, ToolResult, text_of
+from vaka.core.types.traits import ToolTraits, find_builtin_traits
 
-_PATH_FIELDS = {
-    "Read": "file_path", "Write": "file_path", "Edit": "file_path", "MultiEdit": "file_path",
-    "NotebookEdit": "notebook_path",
-}  # fmt: skip
-"""The arguments of file tools that hooks expect as absolute paths."""
+_CHILD_TOOL = "Task"
+"""The tool that runs a child agent. Only its result has this shape, so its name decides."""
 _LINE_NUMBER = re.compile(r"^ *\d+\t", re.MULTILINE)
 
 
-def call_fields(call: ToolCall, cwd: str) -> dict[str, Any]:
-    """Return the fields of a call; the path of a file tool is absolute."""
-    arguments, field = call.arguments, _PATH_FIELDS.get(call.name, "")
-    if isinstance(path := arguments.get(field), str) and path:
-        arguments = {**arguments, field: os.path.join(cwd, path)}  # noqa: PTH118  # a Path would change ".."
-    return {"tool_name": call.name, "tool_input": arguments, "tool_use_id": call.id}
+def call_fields(call: ToolCall, cwd: str, traits: ToolTraits) -> dict[str, Any]:
+    """Return the fields of a call; the paths of files are absolute."""
+    arguments, named = call.arguments, {name: call.arguments.get(name) for name in traits.paths}
+    absolute = {
+        name: os.path.join(cwd, path)  # noqa: PTH118  # a Path would change ".."
+        for name, path in named.items()
+        if isinstance(path, str) and path
+    }
+    return {"tool_name": call.name, "tool_input": {**arguments, **absolute}, "tool_use_id": call.id}
 
 
 def tool_response(call: ToolCall, result: ToolResult, cwd: str) -> Any:
@@ -31,72 +32,100 @@ def tool_response(call: ToolCall, result: ToolResult, cwd: str) -> Any:
     """
     if call.name.startswith("mcp__") and result.value is None:
         return [{"type": "text", "text": part.text} for part in result.content if isinstance(part, Text)]
-    make = _SHAPES.get(call.name)
-    if make is None:
+    traits = find_builtin_traits(call.name)
+    describe = _describe_child if call.name == _CHILD_TOOL else _find_shape(traits)
+    if describe is None:
         return result.text if result.value is None else result.value
     known: object = result.value
     value = cast("dict[str, Any]", known) if isinstance(known, dict) else {}
-    return {**value, **make(call_fields(call, cwd)["tool_input"], result, value)}
+    arguments: dict[str, Any] = call_fields(call, cwd, traits)["tool_input"]
+    path = next((arguments[name] for name in traits.paths if arguments.get(name)), None)
+    return {**value, **describe(_Outcome(traits, arguments, path, result, value))}
 
 
-def _bash(arguments: Mapping[str, Any], result: ToolResult, value: Mapping[str, Any]) -> dict[str, Any]:
-    output = result.content[:-1] if "exit_code" in value else result.content  # the last part is about the exit
-    return {
-        "stdout": text_of(output), "stderr": "", "interrupted": result.reason in ("interrupted", "timeout"),
-        "isImage": False,
-    }  # fmt: skip
+class _Outcome(NamedTuple):
+    """A call of a built-in tool with its result."""
+
+    traits: ToolTraits
+    arguments: Mapping[str, Any]
+    path: Any
+    """The file that the arguments name."""
+    result: ToolResult
+    value: Mapping[str, Any]
 
 
-def _read(arguments: Mapping[str, Any], result: ToolResult, value: Mapping[str, Any]) -> dict[str, Any]:
-    path = arguments.get("file_path")
+_Shape: TypeAlias = Callable[[_Outcome], dict[str, Any]]
+
+
+def _find_shape(traits: ToolTraits) -> _Shape | None:
+    """Return the shape in which Claude Code reports results of a tool with these traits."""
+    shapes: tuple[tuple[object, _Shape], ...] = (
+        (traits.command, _describe_command),
+        (traits.content, _describe_written),
+        (traits.replacements, _describe_edits),
+        (traits.replacement, _describe_edit),
+        (traits.writes and traits.paths, _describe_changed),
+        (traits.paths, _describe_read),
+        (traits.pattern, _describe_names),
+        (traits.folders, _describe_search),
+    )
+    return next((shape for is_so, shape in shapes if is_so), None)
+
+
+def _describe_command(outcome: _Outcome) -> dict[str, Any]:
+    content = outcome.result.content
+    output = content[:-1] if "exit_code" in outcome.value else content  # the last part is about the exit
+    is_interrupted = outcome.result.reason in ("interrupted", "timeout")
+    return {"stdout": text_of(output), "stderr": "", "interrupted": is_interrupted, "isImage": False}
+
+
+def _describe_read(outcome: _Outcome) -> dict[str, Any]:
+    value, text = outcome.value, outcome.result.text
     if "media_type" in value:
-        return {"type": str(value["media_type"]).partition("/")[0], "file": {"filePath": path}}
+        return {"type": str(value["media_type"]).partition("/")[0], "file": {"filePath": outcome.path}}
     lines = value.get("returned_lines", 0)
-    content = "\n".join(result.text.split("\n")[:lines]) if isinstance(lines, int) else result.text
+    content = "\n".join(text.split("\n")[:lines]) if isinstance(lines, int) else text
     file = {
-        "filePath": path, "content": _LINE_NUMBER.sub("", content), "numLines": lines,
-        "startLine": value.get("offset", 1), "totalLines": value.get("total_lines"),
-    }  # fmt: skip
+        "filePath": outcome.path,
+        "content": _LINE_NUMBER.sub("", content),
+        "numLines": lines,
+        "startLine": value.get("offset", 1),
+        "totalLines": value.get("total_lines"),
+    }
     return {"type": "text", "file": file}
 
 
-def _write(arguments: Mapping[str, Any], result: ToolResult, value: Mapping[str, Any]) -> dict[str, Any]:
-    kind = "create" if value.get("created") else "update"
-    return {
-        "type": kind, "filePath": arguments.get("file_path"), "content": arguments.get("content", ""), "success": True,
-    }  # fmt: skip
+def _describe_written(outcome: _Outcome) -> dict[str, Any]:
+    kind = "create" if outcome.value.get("created") else "update"
+    content = outcome.arguments.get(outcome.traits.content, "")
+    return {"type": kind, "filePath": outcome.path, "content": content, "success": True}
 
 
-def _edit(arguments: Mapping[str, Any], result: ToolResult, value: Mapping[str, Any]) -> dict[str, Any]:
-    return {
-        "filePath": arguments.get("file_path"), "oldString": arguments.get("old_string", ""),
-        "newString": arguments.get("new_string", ""), "replaceAll": bool(arguments.get("replace_all")), "success": True,
-    }  # fmt: skip
+def _describe_edit(outcome: _Outcome) -> dict[str, Any]:
+    old, new = (outcome.arguments.get(name, "") for name in outcome.traits.replacement)
+    replaces_all = bool(outcome.arguments.get("replace_all"))
+    return {"filePath": outcome.path, "oldString": old, "newString": new, "replaceAll": replaces_all, "success": True}
 
 
-def _multi_edit(arguments: Mapping[str, Any], result: ToolResult, value: Mapping[str, Any]) -> dict[str, Any]:
-    return {"filePath": arguments.get("file_path"), "edits": arguments.get("edits", []), "success": True}
+def _describe_edits(outcome: _Outcome) -> dict[str, Any]:
+    edits = outcome.arguments.get(outcome.traits.replacements, [])
+    return {"filePath": outcome.path, "edits": edits, "success": True}
 
 
-def _notebook(arguments: Mapping[str, Any], result: ToolResult, value: Mapping[str, Any]) -> dict[str, Any]:
-    return {"filePath": arguments.get("notebook_path"), "success": True}
+def _describe_changed(outcome: _Outcome) -> dict[str, Any]:
+    return {"filePath": outcome.path, "success": True}
 
 
-def _glob(arguments: Mapping[str, Any], result: ToolResult, value: Mapping[str, Any]) -> dict[str, Any]:
-    return {"filenames": value.get("files", []), "numFiles": value.get("count", 0)}
+def _describe_names(outcome: _Outcome) -> dict[str, Any]:
+    return {"filenames": outcome.value.get("files", []), "numFiles": outcome.value.get("count", 0)}
 
 
-def _grep(arguments: Mapping[str, Any], result: ToolResult, value: Mapping[str, Any]) -> dict[str, Any]:
+def _describe_search(outcome: _Outcome) -> dict[str, Any]:
+    value = outcome.value
     found = {"mode": value.get("output_mode", ""), "numFiles": value.get("total_files", 0)}
-    return {**found, "filenames": value.get("files", []), "content": result.text}
+    return {**found, "filenames": value.get("files", []), "content": outcome.result.text}
 
 
-def _task(arguments: Mapping[str, Any], result: ToolResult, value: Mapping[str, Any]) -> dict[str, Any]:
-    content = [{"type": "text", "text": result.text}]
-    return {"status": "completed", "prompt": arguments.get("prompt", ""), "content": content}
-
-
-_SHAPES: Mapping[str, Callable[[Mapping[str, Any], ToolResult, Mapping[str, Any]], dict[str, Any]]] = {
-    "Bash": _bash, "Read": _read, "Write": _write, "Edit": _edit, "MultiEdit": _multi_edit, "NotebookEdit": _notebook,
-    "Glob": _glob, "Grep": _grep, "Task": _task,
-}  # fmt: skip
+def _describe_child(outcome: _Outcome) -> dict[str, Any]:
+    content = [{"type": "text", "text": outcome.result.text}]
+    return {"status": "completed", "prompt": outcome.arguments.get("prompt", ""), "content": content}

@@ -21,6 +21,7 @@ from vaka.cli.render import print_json, print_table
 from vaka.config.settings import Settings
 from vaka.core.types.ids import CallId, SessionId
 from vaka.core.types.message import ToolCall
+from vaka.core.types.traits import find_builtin_traits
 from vaka.hooks.decision import HookDecision
 from vaka.hooks.definition import EVENTS, MATCHER_FIELDS, Hook
 from vaka.hooks.payload import call_fields
@@ -110,7 +111,7 @@ def test(event: str, tool: str | None, arguments: str | None, payload: str | Non
     fields = _parse_object("--payload", payload)
     call = ToolCall(id=CallId("call_1"), name=tool, arguments=_parse_object("--input", arguments)) if tool else None
     if call is not None:
-        fields = call_fields(call, str(config_context().cwd)) | fields
+        fields = call_fields(call, str(config_context().cwd), find_builtin_traits(call.name)) | fields
     settings = load_flag_settings(flags)
     decision = run_loop(_fire(settings, _load_hooks(settings), event, fields, call))
     print_json({name: value for name, value in msgspec.to_builtins(decision).items() if value or name == "permission"})
