@@ -15,6 +15,7 @@ from vaka.core.types.message import UserMessage, text_of
 from vaka.server.acp.server import AcpServer
 from vaka.stores.memory import MemoryStore
 from vaka.testing import FunctionModel, ScriptedModel, call, fail, say
+from vaka.tools import ToolTraits
 
 
 @vaka.tool
@@ -123,6 +124,29 @@ async def test_the_client_approves_once_for_the_session_or_rejects(tmp_path: Pat
         (kind, "test") for kind in ("reject", "approve", "reject")
     ]
     assert "'unknown' is not an option" in resolved[-1].message
+
+
+@vaka.tool(traits=ToolTraits(writes=True, paths=("name",), content="text"))
+def save_note(name: str, text: str) -> str:
+    """Save a note."""
+    return "saved"
+
+
+async def test_the_client_reads_the_file_and_the_change_of_a_tool_that_declares_them(tmp_path: Path) -> None:
+    model = ScriptedModel(call("save_note", name="a.md", text="Hi."), say("Saved."))
+    workspaces = GivenWorkspaces(vaka.Agent("writer", model=model, tools=[save_note]), ask_for=["save_note"])
+    async with connect(workspaces, tmp_path) as client:
+        session = await client.open()
+        turn = client.prompt(session, "Save it.")
+        asked = await client.asked.get()
+        client.respond(asked, selected("approve"))
+        await turn
+        shown = next(one for one in client.updates if one["update"]["sessionUpdate"] == "tool_call")["update"]
+    path = str(tmp_path / "a.md")
+    for described in (asked["params"]["toolCall"], shown):
+        assert (described["title"], described["kind"]) == ("save_note a.md", "edit")
+        assert described["locations"] == [{"path": path}]
+        assert described["content"][-1] == {"type": "diff", "path": path, "oldText": None, "newText": "Hi."}
 
 
 async def test_a_rule_for_the_session_is_asked_for_once(tmp_path: Path) -> None:

@@ -21,6 +21,7 @@ from vaka.core.types.ids import CallId, DecisionId, Digest, SessionId
 from vaka.core.types.message import Part, Stored, ToolResult
 from vaka.errors import InvalidInput
 from vaka.testing import ScriptedModel, call, say
+from vaka.tools import ToolTraits
 from vaka.views.acp import AcpEncoder, content_block_of, describe_call, read_answer, read_prompt, request_of
 
 schema = pytest.importorskip("acp.schema")
@@ -253,6 +254,31 @@ def test_built_in_tools_have_kinds_files_and_changes() -> None:
     assert describe_call(raw, kinds={"fly": "move"}) | {"title": ""} == snapshot(
         {"toolCallId": "call_1", "title": "", "kind": "move", "rawInput": "{not JSON"}
     )
+
+
+def test_a_tool_with_traits_has_their_kind_files_and_changes() -> None:
+    def describe(traits: ToolTraits, **arguments: Any) -> dict[str, Any]:
+        given = vaka.ToolCall(id=CallId("call_1"), name="own", arguments=arguments)
+        return check(schema.ToolCall, describe_call(given, root="/boat", traits={"own": traits}))
+
+    patch = ToolTraits(writes=True, paths=("name",), replacement=("before", "after"))
+    described = describe(patch, name="a", before="x", after="y", path="no file")
+    assert (described["title"], described["kind"], described["locations"]) == ("own a", "edit", [{"path": "/boat/a"}])
+    assert described["content"] == [{"type": "diff", "path": "/boat/a", "oldText": "x", "newText": "y"}]
+    many = msgspec.structs.replace(patch, replacements="changes")
+    changes = [{"before": "x", "after": "y"}, {"before": 1, "after": "y"}]
+    assert len(describe(many, name="a", changes=changes)["content"]) == 1
+    kinds = [
+        describe(traits)["kind"]
+        for traits in (
+            ToolTraits(commands=True, command="script"),
+            ToolTraits(reads=True, folders=("folder",)),
+            ToolTraits(network=True, url="address"),
+            ToolTraits(reads=True, paths=("name",)),
+            ToolTraits(session=True),
+        )
+    ]
+    assert kinds == ["execute", "search", "fetch", "read", "think"]
 
 
 # -------------------------------------------------------------------------------------------------------------- requests

@@ -1,6 +1,6 @@
 """The traits of tools: what their calls do, and which of their arguments name the files, commands and URLs."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import cache
 from pathlib import Path
 from typing import cast
@@ -103,3 +103,9 @@ def find_traits(tool: object, name: str) -> ToolTraits:
     """Return the traits that a tool declares, or those of the built-in tool with its name; ``tool`` may be ``None``."""
     declared: object = getattr(tool, "traits", NO_TRAITS)
     return declared if isinstance(declared, ToolTraits) and declared is not NO_TRAITS else find_builtin_traits(name)
+
+
+def declared_traits(tools: Iterable[object]) -> dict[str, ToolTraits]:
+    """Return the traits of those tools that declare some, by the names of the tools."""
+    known = ((getattr(tool, "name", ""), getattr(tool, "traits", NO_TRAITS)) for tool in tools)
+    return {name: traits for name, traits in known if isinstance(traits, ToolTraits) and traits != NO_TRAITS}

@@ -15,6 +15,7 @@ from vaka.core.types.event import Event
 from vaka.core.types.ids import SessionId, parse_session_id
 from vaka.core.types.message import Content
 from vaka.core.types.progress import StepStarted, TurnStarted
+from vaka.core.types.traits import declared_traits
 from vaka.runtime.clock import RandomIds
 from vaka.runtime.session_edits import delete_session
 from vaka.runtime.workspace import describe_folder, require_same_folder
@@ -329,7 +330,8 @@ class AcpServer:
         runtime = workspace.runtime
         session = await runtime.open(workspace.agent, id=opened.id, run_settings=workspace.run_settings)
         info = await runtime.store.sessions.find(opened.id)
-        encoder, decisions = _encoder_for(opened, workspace), TurnDecisions(self._client, runtime, prompt)
+        encoder = _encoder_for(opened, workspace)
+        decisions = TurnDecisions(self._client, runtime, prompt, declared_traits(workspace.agent.tools))
         is_unfinished = info is not None and bool(info.turn or info.inputs)
         for row in await runtime.decisions(opened.id) if is_unfinished else ():
             decisions.take(row.event)
@@ -390,7 +392,8 @@ class AcpServer:
 def _encoder_for(opened: _OpenSession, workspace: AcpWorkspace, *, inputs: bool = False) -> AcpEncoder:
     agent = workspace.agent
     routers = [agent.name] if isinstance(agent, MatchAgent) else []
-    return AcpEncoder(routers=routers, inputs=inputs, root=opened.place.folder)
+    traits = declared_traits(agent.tools)
+    return AcpEncoder(routers=routers, inputs=inputs, root=opened.place.folder, traits=traits)
 
 
 def _reply_opened(opened: _OpenSession, workspace: AcpWorkspace, *, new: bool = False) -> RpcReply:

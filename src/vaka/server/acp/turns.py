@@ -1,12 +1,14 @@
 """A turn of a client: it can be cancelled, and the client is asked about the decisions that the turn waits for."""
 
 import asyncio
+from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
 
 from vaka.core.types.control import ApprovalRequested, ApprovalResolved, QuestionAsked
 from vaka.core.types.errors import InvalidInput, VakaError
 from vaka.core.types.event import Event
+from vaka.core.types.traits import ToolTraits
 from vaka.runtime.runtime import Runtime
 from vaka.runtime.session import Session
 from vaka.server.json_rpc import JsonRpcConnection, JsonRpcError
@@ -46,8 +48,12 @@ class Client:
 class TurnDecisions:
     """The decisions that a turn waits for: the client is asked about each in a task of its own."""
 
-    def __init__(self, client: Client, runtime: Runtime, prompt: PendingPrompt) -> None:
+    def __init__(
+        self, client: Client, runtime: Runtime, prompt: PendingPrompt, traits: Mapping[str, ToolTraits]
+    ) -> None:
+        """``traits`` are those of tools that are not built in."""
         self._client, self._runtime, self._prompt = client, runtime, prompt
+        self._traits = traits
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._answered: set[str] = set()
 
@@ -67,7 +73,8 @@ class TurnDecisions:
 
     async def _decide(self, event: Event, body: ApprovalRequested | QuestionAsked) -> None:
         """Ask the client about an approval or a question, and offer its answer to the session."""
-        request, by = request_of(event, elicitation=self._client.has_forms), self._client.name
+        request = request_of(event, elicitation=self._client.has_forms, traits=self._traits)
+        by = self._client.name
         try:
             if request is None:
                 raise InvalidInput("the client cannot be asked this question: it shows no forms")

@@ -14,9 +14,9 @@
 from vaka.views.acp.content import content_block_of, read_prompt
 from vaka.views.acp.encode import AcpEncoder
 from vaka.views.acp.requests import AcpRequest, read_answer, request_of
-from vaka.views.acp.tool_calls import TOOL_KINDS, ToolKind, describe_call
+from vaka.views.acp.tool_calls import ToolKind, describe_call
 
 __all__ = [
-    "TOOL_KINDS", "AcpEncoder", "AcpRequest", "ToolKind", "content_block_of", "describe_call", "read_answer",
+    "AcpEncoder", "AcpRequest", "ToolKind", "content_block_of", "describe_call", "read_answer",
     "read_prompt", "request_of",
 ]  # fmt: skip

@@ -8,8 +8,9 @@ from vaka.core.types.event import Body, Event
 from vaka.core.types.ids import JSON, CallId
 from vaka.core.types.message import Content, Part, Reasoning, Text, ToolCall, ToolResult, Usage
 from vaka.core.types.monitor import UsageRecorded
+from vaka.core.types.traits import ToolTraits
 from vaka.views.acp.content import JsonObject, content_block_of, text_content, without_empty
-from vaka.views.acp.tool_calls import TOOL_KINDS, ToolKind, describe_call
+from vaka.views.acp.tool_calls import ToolKind, describe_call
 from vaka.views.failures import failure_of
 from vaka.views.media import is_list
 from vaka.views.message_blocks import UnsentParts
@@ -32,17 +33,24 @@ class AcpEncoder:
     of their routes write and call is shown as theirs. Feed the events of one turn after another, live or from the log.
     With ``inputs`` the inputs are shown, too, which ``session/load`` needs; a client shows its own prompts itself.
 
-    ``root`` is the folder that relative paths of tool calls start from, ``kinds`` has the kinds of further tools.
+    ``root`` is the folder that relative paths of tool calls start from, ``kinds`` and ``traits``
+    are those of tools that are not built in.
     With ``context_size``, the context window of the model in tokens, the used part of it is shown after each step; the
     cost in it is that of all events which the encoder was given.
     """
 
     def __init__(
-        self, *, routers: Collection[str] = (), inputs: bool = False, root: str = "",
-        kinds: Mapping[str, ToolKind] | None = None, context_size: int = 0,
-    ) -> None:  # fmt: skip
+        self,
+        *,
+        routers: Collection[str] = (),
+        inputs: bool = False,
+        root: str = "",
+        kinds: Mapping[str, ToolKind] | None = None,
+        traits: Mapping[str, ToolTraits] | None = None,
+        context_size: int = 0,
+    ) -> None:
         self._routed, self._show_inputs, self._root = RoutedAgents((), routers), inputs, root
-        self._kinds: dict[str, ToolKind] = {**TOOL_KINDS, **(kinds or {})}
+        self._kinds, self._traits = kinds, traits
         self._context_size = context_size
         self._unsent = UnsentParts()
         self._inputs: dict[str, Content] = {}
@@ -201,7 +209,7 @@ class AcpEncoder:
         yield shape | {"sessionUpdate": "tool_call", "title": shape.get("title") or "Tool call", "status": "pending"}
 
     def _describe(self, call: ToolCall, effect: str) -> JsonObject:
-        return describe_call(call, effect=effect, root=self._root, kinds=self._kinds)
+        return describe_call(call, effect=effect, root=self._root, kinds=self._kinds, traits=self._traits)
 
 
 def _call_id(body: _ToolBody) -> CallId:

@@ -8,8 +8,9 @@ import msgspec
 from vaka.core.types import control
 from vaka.core.types.errors import InvalidInput
 from vaka.core.types.event import Event
+from vaka.core.types.traits import ToolTraits
 from vaka.views.acp.content import JsonObject, text_content
-from vaka.views.acp.tool_calls import TOOL_KINDS, ToolKind, describe_call, shorten
+from vaka.views.acp.tool_calls import ToolKind, describe_call, shorten
 from vaka.views.media import as_object, read_field
 
 _SCOPE_NAMES = {"session": "for this session", "project": "always in this project", "user": "always"}
@@ -23,15 +24,20 @@ class AcpRequest(msgspec.Struct, frozen=True):
 
 
 def request_of(
-    event: Event, *, elicitation: bool = False, kinds: Mapping[str, ToolKind] = TOOL_KINDS
+    event: Event,
+    *,
+    elicitation: bool = False,
+    kinds: Mapping[str, ToolKind] | None = None,
+    traits: Mapping[str, ToolTraits] | None = None,
 ) -> AcpRequest | None:
     """Return the request for an approval or a question, of the agent or of its child agents; ``None`` for other events.
 
     ``elicitation`` is whether the client shows forms. One that does not can be asked only questions with options.
+    ``kinds`` and ``traits`` are those of tools that are not built in.
     """
     match event.data:
         case control.ApprovalRequested() as approval:
-            call = describe_call(approval.call, effect=approval.effect, root=approval.cwd, kinds=kinds)
+            call = describe_call(approval.call, effect=approval.effect, root=approval.cwd, kinds=kinds, traits=traits)
             if text := approval.message or approval.reason:
                 call["content"] = [text_content(text), *call.get("content", ())]
             call["status"] = "pending"
