@@ -72,7 +72,7 @@ def _rules_for_call(
             rules = [rule.replace(f"{spec.name}(", f"{spec.name}(unsandboxed:", 1) for rule in rules]
         return [*rules, *(f"{spec.name}(domain:{host.text})" for host in requested_hosts_of(arguments))]
     if tool.target_kind in ("read", "edit", "search"):
-        paths = target_paths_of(spec.name, arguments)
+        paths = target_paths_of(tool, arguments)
         names = [name for path in paths for name in find_names(path, children=tool.target_kind == "search")]
         return [exact_path_rule(name, edits=tool.target_kind == "edit") for name in names]
     if tool.target_kind == "url":

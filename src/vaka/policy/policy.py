@@ -421,7 +421,7 @@ class LayeredPolicy:
         return not any(is_in_bare_repository(name, self._working_roots) for name in names)
 
     def _decide_files(self, spec: ToolSpec, tool: ToolTargets, arguments: Mapping[str, Any]) -> PermissionDecision:
-        paths = target_paths_of(spec.name, arguments)
+        paths = target_paths_of(tool, arguments)
         if not paths:
             raise_missing_target(tool)
         ruled = self._decide_by_tool_rules(spec, arguments)

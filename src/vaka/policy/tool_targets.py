@@ -3,17 +3,25 @@
 import os
 import re
 from collections.abc import Mapping
-from typing import Any, Literal, TypeAlias, cast
+from functools import cache
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast
 
 import msgspec
 
 from vaka.core.types.tool import UNTRUSTED_LAYER, FileUse, ToolSpec
-from vaka.core.types.traits import NO_TRAITS, ToolTraits, builtin_traits, find_builtin_traits
+from vaka.core.types.traits import NO_TRAITS, ToolTraits, builtin_traits, find_builtin_traits, find_traits
 from vaka.policy.decision import AccessKind
 from vaka.policy.paths import absolute_path, fold_path_case, resolve_links, split_path
 
+if TYPE_CHECKING:
+    from vaka.core.ports.tool import Tool
+
 TargetKind: TypeAlias = Literal["command", "read", "search", "edit", "url", "words", "none"]
 """What a tool's main argument names; ``words`` is plain text such as the name of an agent."""
+
+
+_FILE_TARGETS: frozenset[TargetKind] = frozenset({"read", "search", "edit"})
+_FOLDER_TARGETS: frozenset[TargetKind] = frozenset({"command", "read", "search", "edit"})
 
 
 class ToolTargets(msgspec.Struct, frozen=True):
@@ -39,8 +47,9 @@ _CLAUDE_CODE_TRAITS: Mapping[str, ToolTraits] = {
 """Tools of Claude Code that vaka does not have: settings that were written for it have rules about them."""
 
 
-def _find_targets(traits: ToolTraits) -> ToolTargets:
-    """Return how rules look at a built-in tool with these traits."""
+@cache
+def find_targets(traits: ToolTraits) -> ToolTargets:
+    """Return how rules look at a tool with these traits."""
     access, others = _find_access(traits), traits.rule_arguments
     if traits.command:
         return ToolTargets("command", (traits.command,), access, others)
@@ -64,7 +73,7 @@ def _find_access(traits: ToolTraits) -> AccessKind:
 
 
 BUILTIN_TOOLS: Mapping[str, ToolTargets] = {
-    name: _find_targets(traits) for name, traits in {**builtin_traits(), **_CLAUDE_CODE_TRAITS}.items()
+    name: find_targets(traits) for name, traits in {**builtin_traits(), **_CLAUDE_CODE_TRAITS}.items()
 }
 
 FOREIGN_TOOLS = frozenset({
@@ -76,9 +85,7 @@ FOREIGN_TOOLS = frozenset({
 
 READ_TOOLS = frozenset(name for name, known in BUILTIN_TOOLS.items() if known.target_kind in ("read", "search"))
 
-FOLDER_TOOLS = tuple(
-    name for name, known in BUILTIN_TOOLS.items() if known.target_kind in ("command", "read", "search", "edit")
-)
+FOLDER_TOOLS = tuple(name for name, known in BUILTIN_TOOLS.items() if known.target_kind in _FOLDER_TARGETS)
 """The tools that work in a folder."""
 
 EDIT_TOOLS = frozenset(name for name, known in BUILTIN_TOOLS.items() if known.target_kind == "edit")
@@ -112,12 +119,11 @@ def read_targets(tool: ToolTargets, arguments: Mapping[str, Any]) -> list[str]:
     return [_require_text(name, arguments[name]) for name in tool.main_arguments if arguments.get(name) is not None]
 
 
-def target_paths_of(name: str, arguments: Mapping[str, Any]) -> list[str]:
+def target_paths_of(tool: ToolTargets, arguments: Mapping[str, Any]) -> list[str]:
     """Return the files, or the folders of a search, that a call names.
 
     Raises ``ValueError`` when one is not a string, and when the pattern of a search may lead out of its folder.
     """
-    tool = targets_of(name)
     paths = read_targets(tool, arguments)
     if tool.target_kind != "search":
         return paths
@@ -127,23 +133,23 @@ def target_paths_of(name: str, arguments: Mapping[str, Any]) -> list[str]:
     return [start, *folders] if start.startswith("~") else folders
 
 
-def find_file_use(spec: ToolSpec, arguments: Mapping[str, Any], cwd: str) -> FileUse | None:
-    """Return which files a call of a built-in tool uses, all of them for a command; ``None`` for any other tool.
+def find_file_use(tool: "Tool", arguments: Mapping[str, Any], cwd: str) -> FileUse | None:
+    """Return which files a call uses by the traits of its tool, all of them for a command; ``None`` without traits.
 
     Names that differ only in case are taken for one file, as some disks do.
     """
-    kind = targets_of(spec.name).target_kind
-    if spec.layer != "builtin" or not works_in_folder(spec.name):
-        return None
-    if kind == "command":
+    targets = find_targets(find_traits(tool, tool.spec.name if tool.spec.layer == "builtin" else ""))
+    if targets.target_kind == "command":
         return FileUse(((),), writes=True)
+    if targets.target_kind not in _FILE_TARGETS:
+        return None
     home = os.path.expanduser("~")  # noqa: PTH111  # Path.home raises where there is none
     try:
-        absolute = [absolute_path(path, cwd, home) for path in target_paths_of(spec.name, arguments)]
+        absolute = [absolute_path(path, cwd, home) for path in target_paths_of(targets, arguments)]
         paths = tuple(fold_path_case(split_path(resolve_links(os.path.normpath(path)))) for path in absolute)
     except ValueError:
         paths = ((),)
-    return FileUse(paths, writes=kind == "edit")
+    return FileUse(paths, writes=targets.target_kind == "edit")
 
 
 def _require_text(name: str, value: object) -> str:
@@ -184,7 +190,7 @@ def spec_of(name: str) -> ToolSpec:
 
 def works_in_folder(name: str) -> bool:
     """Return whether a built-in tool reads, changes or runs files, whose relative paths start from a folder."""
-    return targets_of(name).target_kind in ("command", "read", "search", "edit")
+    return targets_of(name).target_kind in _FOLDER_TARGETS
 
 
 def is_command_tool(spec: ToolSpec) -> bool:

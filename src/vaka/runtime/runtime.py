@@ -549,7 +549,7 @@ class Runtime:
 
     def _find_file_use(self, tool: "Tool", arguments: "Mapping[str, Any]") -> "FileUse | None":
         files = self.options.files if self.options.workspace is None else None
-        return find_file_use(tool.spec, arguments, self.options.tool_folder if files is None else files.root)
+        return find_file_use(tool, arguments, self.options.tool_folder if files is None else files.root)
 
     def _replace_policy(self, policy: "Policy") -> None:
         if self._world_factory is not None and self.env.world_created:

@@ -31,6 +31,7 @@ from vaka.runtime.runtime import Runtime
 from vaka.stores.memory import MemoryStore
 from vaka.testing.clock import FakeClock
 from vaka.testing.models import ScriptedModel, call, calls, say
+from vaka.tools import ToolTraits
 
 Decision: TypeAlias = tuple[int, Literal["approve", "reject"], dict[str, Any]]
 """The number of a call, the decision of a person on it, and its details."""
@@ -189,6 +190,20 @@ async def test_tools_of_the_program_and_child_agents_run_beside_a_command(files:
     log = await files.run(*step, tools=["Bash", "Read", Edit, helper])
     assert [result.text for result in results_of(log)[1:]] == ["met", "met", "helped"]
     assert list_runs(log)[:4] == ["+1", "+2", "+3", "+4"]
+
+
+async def test_a_tool_of_the_program_that_declares_its_file_waits_for_calls_that_use_it(files: FileRun) -> None:
+    @vaka.tool(traits=ToolTraits(reads=True, writes=True, paths=("name",)))
+    def sign(name: str) -> str:
+        """Sign a file."""
+        path = files.folder / name
+        path.write_text(f"{path.read_text()}signed")
+        return "signed"
+
+    step = (edit(), call("sign", name="r.txt"), read(), call("sign", name="r.txt"))
+    log = await files.run(*step, tools=(*TOOLS, sign))
+    assert list_runs(log) == ["+1", "-1", "+2", "-2", "+3", "-3", "+4", "-4"]
+    assert (files.folder / "r.txt").read_text() == "new\nsignedsigned"
 
 
 async def test_a_later_call_runs_also_after_the_earlier_one_has_failed(files: FileRun) -> None:
