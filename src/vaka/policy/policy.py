@@ -21,6 +21,7 @@ from vaka.core.types.tool import (
     ToolSpec,
     Verdict,
 )
+from vaka.core.types.traits import NO_TRAITS, ToolTraits
 from vaka.matching.hosts import host_of
 from vaka.matching.sensitive_paths import control_part_of, holds_secrets, names_plugin_state, protected_part_of
 from vaka.policy.command_access import (
@@ -62,6 +63,7 @@ from vaka.policy.tool_targets import (
     ToolTargets,
     access_of,
     builtin_name_of,
+    find_file_targets,
     is_command_tool,
     raise_missing_target,
     read_targets,
@@ -102,6 +104,8 @@ class LayeredPolicy:
         self.cwd = os.path.abspath(cwd or os.curdir)  # noqa: PTH100  # without resolving links
         self.home = home or os.path.expanduser("~")  # noqa: PTH111
         self._start_folder = ""
+        self._declared_targets: ToolTargets | None = None
+        """What the arguments of the tool that is judged name, as the tool declares it."""
         self._layers = layers = list(layers)
         rules, self.notes = read_rules(layers, self.cwd, self.home)
         self.mode: Mode = resolve_mode(layers, self.notes)
@@ -124,6 +128,7 @@ class LayeredPolicy:
         self._command_policies: dict[tuple[str, bool], CommandPolicy] = {}
         self._host_rules_cache: dict[str, HostRules] = {}
         self._granted_policies: dict[tuple[Grant, ...], LayeredPolicy] = {}
+        self._policies_by_targets: dict[ToolTargets, LayeredPolicy] = {}
 
     def judge(self, call: ToolCall, spec: ToolSpec, path: AgentPath) -> Verdict:
         """Return whether a call may run, must be asked about, or must not run."""
@@ -154,17 +159,34 @@ class LayeredPolicy:
             policy._set_rules([*self.rules, *rules_of_grants(grants, self.cwd, self.home)])  # noqa: SLF001  # same class
         return policy
 
-    def for_call(self, spec: ToolSpec, path: AgentPath, get_value: Callable[[str], JSON]) -> "LayeredPolicy":
-        """Return this policy for the folder in which the next command of the agent at ``path`` starts."""
+    def for_call(
+        self, spec: ToolSpec, path: AgentPath, get_value: Callable[[str], JSON], traits: ToolTraits = NO_TRAITS
+    ) -> "LayeredPolicy":
+        """Return this policy for the folder in which the next command of the agent at ``path`` starts.
+
+        The files that ``traits`` of other tools than the built-in ones name are judged too.
+        """
+        policy = self if spec.layer == "builtin" else self._with_targets(find_file_targets(traits))
         if not is_command_tool(spec):
-            return self
+            return policy
         folder = get_value(shell_folder_key(path))
-        return self.in_folder(folder) if folder and isinstance(folder, str) else self
+        return policy.in_folder(folder) if folder and isinstance(folder, str) else policy
+
+    def _with_targets(self, targets: ToolTargets | None) -> "LayeredPolicy":
+        if targets is None:
+            return self
+        if targets not in self._policies_by_targets:
+            if len(self._policies_by_targets) >= _MAX_CACHED_POLICIES:
+                self._policies_by_targets.clear()
+            policy = self._policies_by_targets[targets] = copy.copy(self)
+            policy._declared_targets, policy._granted_policies = targets, {}  # noqa: SLF001  # same class
+        return self._policies_by_targets[targets]
 
     def in_folder(self, folder: str) -> "LayeredPolicy":
         """Return this policy for commands that start in ``folder``; the anchors of path rules do not change."""
         policy = copy.copy(self)
-        policy._start_folder, policy._granted_policies = folder, {}  # noqa: SLF001  # same class
+        policy._start_folder = folder  # noqa: SLF001  # same class
+        policy._granted_policies, policy._policies_by_targets = {}, {}  # noqa: SLF001
         return policy
 
     def in_workspace(self, folder: str) -> "LayeredPolicy":
@@ -186,7 +208,7 @@ class LayeredPolicy:
 
     def works_in_folder(self, spec: ToolSpec) -> bool:
         """Return whether the calls of a tool read, change or run files, whose relative paths start from ``cwd``."""
-        return works_in_folder(spec.name)
+        return self._declared_targets is not None or works_in_folder(spec.name)
 
     def covers(self, rule: str, call: ToolCall, spec: ToolSpec, folder: str = "") -> bool:
         """Return whether rules, one per line, allow this call. Raises ``InvalidInput`` for an invalid rule.
@@ -234,11 +256,16 @@ class LayeredPolicy:
 
     def decide(self, spec: ToolSpec, arguments: Mapping[str, Any]) -> PermissionDecision:
         """Return the decision on a call with its reasons."""
-        try:
-            decision = self._decide_by_target(spec, targets_of(spec.name), arguments)
-        except ValueError as error:
-            decision = self._decide_unknown_target(spec, arguments, str(error))
+        decision = self._decide(spec, targets_of(spec.name), arguments)
+        if self._declared_targets is not None:  # what a tool says about itself never allows a call
+            decision = strictest_decision([decision, self._decide(spec, self._declared_targets, arguments)])
         return decision if decision.decision == "allow" else self._deny_questions(decision, spec.name)
+
+    def _decide(self, spec: ToolSpec, tool: ToolTargets, arguments: Mapping[str, Any]) -> PermissionDecision:
+        try:
+            return self._decide_by_target(spec, tool, arguments)
+        except ValueError as error:
+            return self._decide_unknown_target(spec, arguments, str(error))
 
     def may_read(self, path: str) -> Verdict:
         """Return what deny and ask rules say about reading a file with any tool; the mode is not consulted."""

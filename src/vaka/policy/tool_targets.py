@@ -62,6 +62,12 @@ def find_targets(traits: ToolTraits) -> ToolTargets:
     return ToolTargets("words" if traits.summary else "none", traits.summary, access, others)
 
 
+def find_file_targets(traits: ToolTraits) -> ToolTargets | None:
+    """Return the arguments that name files of a tool with these traits, ``None`` if there are none."""
+    targets = find_targets(traits)
+    return targets if targets.target_kind in _FILE_TARGETS else None
+
+
 def _find_access(traits: ToolTraits) -> AccessKind:
     if traits.session:
         return "note"

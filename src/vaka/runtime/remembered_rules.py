@@ -10,12 +10,14 @@ from vaka.core.loop.context import Turn
 from vaka.core.loop.middleware import Middleware
 from vaka.core.ports.policy import Policy, SessionPolicy
 from vaka.core.ports.store import Store
+from vaka.core.ports.tool import Tool
 from vaka.core.ports.values import KeyValueStore
 from vaka.core.types.ending import Outcome
 from vaka.core.types.errors import Corrupt, InvalidInput, StoreError
 from vaka.core.types.ids import SessionId
 from vaka.core.types.message import ToolCall
-from vaka.core.types.tool import Ask, Grant, ToolSpec
+from vaka.core.types.tool import Ask, Grant
+from vaka.core.types.traits import find_traits
 
 MAX_RULES = 500
 """The number of rules that one owner may have."""
@@ -94,7 +96,7 @@ class RememberedRules(Middleware):
         tool, policy = turn.tools.get(call.name), turn.env.policy
         if tool is None or not hasattr(policy, "with_grants"):
             return call
-        verdict = _policy_of_call(turn, tool.spec).judge(call, tool.spec, turn.path)
+        verdict = _policy_of_call(turn, tool).judge(call, tool.spec, turn.path)
         if isinstance(verdict, Ask):
             turn.env.owner_grants[turn.session] = await self._find_grants(turn.session, getattr(policy, "cwd", ""))
         return call
@@ -113,10 +115,10 @@ class RememberedRules(Middleware):
         return tuple(Grant(rule=each.rule) for each in rules if each.scope == "user" or each.cwd == cwd)
 
 
-def _policy_of_call(turn: Turn, spec: ToolSpec) -> Policy:
+def _policy_of_call(turn: Turn, tool: Tool) -> Policy:
     policy = turn.env.policy
     if hasattr(policy, "for_call"):
-        policy = cast("SessionPolicy", policy).for_call(spec, turn.path, turn.get_state)
+        policy = cast("SessionPolicy", policy).for_call(tool.spec, turn.path, turn.get_state, find_traits(tool, ""))
     return policy
 
 

@@ -27,6 +27,7 @@ from vaka.core.types.tool import (
     ParsedArguments,
     ToolSpec,
 )
+from vaka.core.types.traits import find_traits
 
 
 class PreparedCall(msgspec.Struct, frozen=True):
@@ -65,7 +66,7 @@ class Permissions:
         """
         if not self.log.state.decisions and prepared.middleware_verdict is None:
             spec = prepared.tool.spec
-            verdict = self._policy_for(spec).judge(prepared.call, spec, self.path)
+            verdict = self._policy_for(prepared.tool).judge(prepared.call, spec, self.path)
             if isinstance(verdict, Allow):
                 return PermittedCall(prepared.tool, prepared.call, verdict.folder, verdict.access)
         permission = self._judge(prepared)
@@ -80,7 +81,7 @@ class Permissions:
         if self.asking_disabled:
             why = "a person refused another call and said nothing more, so the turn ended and this call was not run"
             return failed_result(permission.call.id, "interrupted", why)
-        if known is not None and self._is_pending(known, permission, prepared.tool.spec):
+        if known is not None and self._is_pending(known, permission, prepared.tool):
             return known.id
         if self.env.ask == "deny":
             why = permission.reason or f"{permission.call.name} needs approval"
@@ -94,7 +95,7 @@ class Permissions:
         request = None if self.asking_disabled else self._judge(prepared)
         if not isinstance(request, ApprovalRequested):
             return None
-        return None if known and self._is_pending(known, request, prepared.tool.spec) else request
+        return None if known and self._is_pending(known, request, prepared.tool) else request
 
     @property
     def asking_disabled(self) -> bool:
@@ -112,7 +113,7 @@ class Permissions:
         edit, problem = _last_edit_of(prepared.tool, decisions)
         edited = _apply_edit(prepared, edit)
         call, spec = edited.call, edited.tool.spec
-        verdict = self._policy_for(spec).judge(call, spec, self.path)
+        verdict = self._policy_for(edited.tool).judge(call, spec, self.path)
         if isinstance(verdict, Deny):
             return failed_result(call.id, "denied", verdict.reason or f"{call.name} is not allowed here")
         allowed = isinstance(edited.middleware_verdict, Allow)
@@ -131,22 +132,23 @@ class Permissions:
             return self._ask_again(edited, None, decisions, problem)
         return PermittedCall(edited.tool, call, verdict.folder, verdict.access)
 
-    def _policy_for(self, spec: ToolSpec) -> Policy:
+    def _policy_for(self, tool: Tool) -> Policy:
         """Return the policy that judges a call: that of the runtime, with the values and grants of this session."""
-        rules = self._session_policy(spec)
-        grants = self._active_grants(spec) if self.log.state.grants else []
+        rules = self._session_policy(tool)
+        grants = self._active_grants(tool.spec) if self.log.state.grants else []
         if self.env.owner_grants:
             grants = [*grants, *self.env.owner_grants.get(self.log.session, ())]
         return cast("GrantingPolicy", rules).with_grants(grants) if grants and hasattr(rules, "with_grants") else rules
 
-    def _session_policy(self, spec: ToolSpec) -> Policy:
+    def _session_policy(self, tool: Tool) -> Policy:
         policy = self.env.policy
         if not hasattr(policy, "for_call"):
             return policy
-        return cast("SessionPolicy", policy).for_call(spec, self.path, self.log.get_value)
+        traits = find_traits(tool, "")
+        return cast("SessionPolicy", policy).for_call(tool.spec, self.path, self.log.get_value, traits)
 
-    def _granting_policy(self, spec: ToolSpec) -> GrantingPolicy | None:
-        return cast("GrantingPolicy", self._session_policy(spec)) if hasattr(self.env.policy, "with_grants") else None
+    def _granting_policy(self, tool: Tool) -> GrantingPolicy | None:
+        return cast("GrantingPolicy", self._session_policy(tool)) if hasattr(self.env.policy, "with_grants") else None
 
     def _active_grants(self, spec: ToolSpec) -> list[Grant]:
         """Return the grants that have not expired and were given for this version of the tool."""
@@ -164,32 +166,32 @@ class Permissions:
         request, resolved = matching[-1].approval, matching[-1].resolved  # a later request replaces earlier ones
         if request is None or resolved is None or request.folder != (ask.folder or ""):
             return False
-        if request.spec != prepared.tool.spec.digest or not self._holds_here(matching[-1], prepared.tool.spec):
+        if request.spec != prepared.tool.spec.digest or not self._holds_here(matching[-1], prepared.tool):
             return False
         if request.expires and format_timestamp(self.env.clock.time()) >= request.expires:
             return False
         approved = request.digest if resolved.edit is None else _edited_digest(prepared.tool, resolved.edit)
         return digest_of(prepared.call.arguments) == approved
 
-    def _is_pending(self, known: DecisionRecord, request: ApprovalRequested, spec: ToolSpec) -> bool:
+    def _is_pending(self, known: DecisionRecord, request: ApprovalRequested, tool: Tool) -> bool:
         """Return whether a decision that is not taken yet is about the same call, rules and folders as a request."""
-        return known.waiting and _is_same_request(known.approval, request) and self._holds_here(known, spec)
+        return known.waiting and _is_same_request(known.approval, request) and self._holds_here(known, tool)
 
-    def _holds_here(self, decision: DecisionRecord, spec: ToolSpec) -> bool:
+    def _holds_here(self, decision: DecisionRecord, tool: Tool) -> bool:
         """Return whether an approval was requested for the folder that the session belongs to now.
 
         The folder of the process counts only for a tool that works in it, in a session that is bound to no folder.
         """
-        request, policy = decision.approval, self._granting_policy(spec)
+        request, policy = decision.approval, self._granting_policy(tool)
         if decision.moved or request is None:
             return False
-        if self.log.state.workspace is not None or policy is None or not policy.works_in_folder(spec):
+        if self.log.state.workspace is not None or policy is None or not policy.works_in_folder(tool.spec):
             return True
         return request.cwd in ("", policy.cwd)
 
     def _is_granted(self, prepared: PreparedCall, ask: Ask) -> bool:
         """Return whether a grant of this session satisfies the ``Ask`` of a middleware."""
-        policy = self._granting_policy(prepared.tool.spec)
+        policy = self._granting_policy(prepared.tool)
         return policy is not None and any(
             ask.rule_names <= set(grant.answers) and policy.covers(grant.rule, prepared.call, prepared.tool.spec)
             for grant in self._active_grants(prepared.tool.spec)
@@ -197,7 +199,7 @@ class Permissions:
 
     def _complete_middleware_ask(self, prepared: PreparedCall, ask: Ask) -> Ask:
         """Return the ``Ask`` of a middleware with a grant and scopes; by default only for the call or the session."""
-        policy = self._granting_policy(prepared.tool.spec)
+        policy = self._granting_policy(prepared.tool)
         grant = ask.grant or (policy.rule_for(prepared.call, prepared.tool.spec) if policy is not None else "")
         return msgspec.structs.replace(ask, grant=grant, scopes=ask.scopes or ("once", "session"))
 
@@ -216,7 +218,8 @@ class Permissions:
 
     def _build_request(self, prepared: PreparedCall, ask: Ask) -> ApprovalRequested:
         """Return the approval request. It offers no grant unless the policy supports grants."""
-        ttl, spec, policy = self.limits.approval_ttl, prepared.tool.spec, self._granting_policy(prepared.tool.spec)
+        ttl, policy = self.limits.approval_ttl, self._granting_policy(prepared.tool)
+        spec = prepared.tool.spec
         return ApprovalRequested(
             approval=DecisionId(self.env.ids.new_id("apr")),
             call=prepared.call,

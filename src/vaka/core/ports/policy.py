@@ -6,6 +6,7 @@ from typing import Protocol
 from vaka.core.types.ids import JSON, AgentPath
 from vaka.core.types.message import ToolCall
 from vaka.core.types.tool import Grant, ToolSpec, Verdict
+from vaka.core.types.traits import NO_TRAITS, ToolTraits
 
 
 class Policy(Protocol):
@@ -21,10 +22,18 @@ class Policy(Protocol):
 
 
 class SessionPolicy(Policy, Protocol):
-    """A policy whose verdicts depend on values of the session, such as the folder in which commands start."""
+    """A policy whose verdicts depend on traits of the tool, or on values of the session.
 
-    def for_call(self, spec: ToolSpec, path: AgentPath, get_value: Callable[[str], JSON]) -> Policy:
-        """Return this policy as it judges the next call of a tool by the agent at ``path``."""
+    Such a value is the folder in which commands start.
+    """
+
+    def for_call(
+        self, spec: ToolSpec, path: AgentPath, get_value: Callable[[str], JSON], traits: ToolTraits = NO_TRAITS
+    ) -> Policy:
+        """Return this policy as it judges the next call of a tool by the agent at ``path``.
+
+        ``traits`` are those that the tool declares; they can only restrict.
+        """
         ...
 
 
