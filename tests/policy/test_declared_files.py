@@ -37,7 +37,7 @@ def judge(
     **arguments: Any,
 ) -> Verdict:
     spec = ToolSpec(name="own", layer=layer, effect="read" if layer == "mcp" else "once")
-    policy: Policy = LayeredPolicy([rules, Layer(name="mode", mode=mode)], cwd="/nowhere", home="/nobody").for_call(
+    policy: Policy = LayeredPolicy([rules, Layer(name="mode", mode=mode)], cwd="/nowhere", home="/nowhere/home").for_call(
         spec, (), lambda _: None, traits
     )
     if grants:
@@ -89,7 +89,7 @@ def test_a_foreign_tool_that_declares_itself_harmless_is_still_asked_about(layer
 def test_no_traits_make_any_decision_milder() -> None:
     declared = (WRITING, *HARMLESS, ToolTraits(reads=True, paths=("file_path", "path")), ToolTraits(writes=True))
     for mode in get_args(Mode):
-        policy = LayeredPolicy([RULES, Layer(name="mode", mode=mode)], cwd="/nowhere", home="/nobody")
+        policy = LayeredPolicy([RULES, Layer(name="mode", mode=mode)], cwd="/nowhere", home="/nowhere/home")
         for case in list_cases():
             before = policy.decide(case.spec, case.arguments).decision
             for traits in declared:
@@ -100,7 +100,7 @@ def test_no_traits_make_any_decision_milder() -> None:
 
 def test_a_built_in_tool_is_judged_by_what_vaka_knows_about_it() -> None:
     spec = ToolSpec(name="Write", layer="builtin")
-    policy = LayeredPolicy([RULES], cwd="/nowhere", home="/nobody")
+    policy = LayeredPolicy([RULES], cwd="/nowhere", home="/nowhere/home")
     assert policy.for_call(spec, (), lambda _: None, READING) is policy
 
 

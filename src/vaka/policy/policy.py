@@ -45,6 +45,7 @@ from vaka.policy.decision import (
     question_name_of,
     strictest_decision,
 )
+from vaka.policy.folder_use import decide_folder_use, new_file_search
 from vaka.policy.grants import SESSION_LAYER, build_narrow_rules, exact_path_rule, format_path, rules_of_grants
 from vaka.policy.paths import (
     ANY_CHILD,
@@ -57,6 +58,7 @@ from vaka.policy.paths import (
     resolve_links,
     split_path,
 )
+from vaka.policy.rule_decisions import decide_by_rules, matches_call, names_tool
 from vaka.policy.rules import KINDS, Layer, Rule, read_rules, resolve_directories, resolve_mode
 from vaka.policy.tool_targets import (
     FOLDER_TOOLS,
@@ -79,9 +81,12 @@ if TYPE_CHECKING:
 
 
 _ACCESS_PHRASES: Mapping[AccessKind, str] = {
-    "note": "keeps notes of the session", "read": "reads in the working directories",
-    "reach": "reads outside the working directories", "edit": "changes a file", "change": "may change something",
-}  # fmt: skip
+    "note": "keeps notes of the session",
+    "read": "reads in the working directories",
+    "reach": "reads outside the working directories",
+    "edit": "changes a file",
+    "change": "may change something",
+}
 
 _MAX_CACHED_TOOLS = 1024
 _MAX_CACHED_POLICIES = 16
@@ -278,25 +283,8 @@ class LayeredPolicy:
     def may_use_folder(self, path: str, use: FolderUse, search: "CoveredFiles | None" = None) -> Verdict:
         """Return a question or a denial if rules deny or ask about files of a folder that are used."""
         rules = self._restricting_path_rules(edits=use.writes)
-        if use.only_changes:
-            rules = [(rule, pattern) for rule, pattern in rules if not rule.applies_to_access("", edits=False)]
-        if not rules:
-            return Allow(self.mode, "mode")
-        start = absolute_path(self.cwd if use.scope == "anywhere" else path, self.cwd, self.home)
-        folders = names_of(start) if use.scope == "path" else (resolve_links(start),)
-        if use.destination is not None:
-            destination = resolve_links(absolute_path(use.destination, self.cwd, self.home))
-            use = use._replace(destination=destination)
-        search = search or _new_search()
-        patterns = [pattern for _, pattern in rules]
-        found = next(filter(None, (search.find(folder, patterns, use) for folder in folders)), None)
-        if found is None:
-            return Allow(self.mode, "mode")
-        rule = rules[found.pattern][0]
-        kind: DecisionKind = rule.kind if use.certain and found.path else "ask"
-        reason = found.explain(rule.text, use, path, self.cwd)
-        question = PermissionDecision(decision=kind, rule=rule.text, layer=rule.layer, reason=reason)
-        return self._deny_questions(question, path).rule_verdict
+        found = decide_folder_use(path, use, rules, cwd=self.cwd, home=self.home, search=search)
+        return Allow(self.mode, "mode") if found is None else self._deny_questions(found, path).rule_verdict
 
     def _restricting_path_rules(self, *, edits: bool) -> list[tuple[Rule, PathPattern]]:
         return [item for kind in _RESTRICTING_KINDS for item in self.compiled_path_rules(kind, "", edits=edits)]
@@ -322,11 +310,11 @@ class LayeredPolicy:
     ) -> PermissionDecision | None:
         """Decide by rules that match neither a path nor a command; else a tool from code is allowed."""
         for rules in filter(None, self._tool_rules(spec)):
-            matching = [rule for rule in rules if _matches_call(rule, spec, arguments, words or [], host)]
+            matching = [rule for rule in rules if matches_call(rule, spec, arguments, words or [], host)]
             if self._rules_by_answer:
                 matching = [one for one in matching if not self._is_answered(one, spec, arguments, words or [], host)]
             if matching:
-                return _decide_by_rules(matching, spec.name)
+                return decide_by_rules(matching, spec.name)
         return self._allow_code_tool(spec)
 
     def _is_answered(
@@ -335,17 +323,18 @@ class LayeredPolicy:
         """Return whether a grant for this ask rule allows the call."""
         granted = self._rules_by_answer.get(ask_rule.text, ()) if ask_rule.kind == "ask" else ()
         return any(
-            rule.match_kind not in ("path", "command", "host") and rule.names_tool(spec.name)
-            and _matches_call(rule, spec, arguments, words, host)
+            rule.match_kind not in ("path", "command", "host")
+            and rule.names_tool(spec.name)
+            and matches_call(rule, spec, arguments, words, host)
             for rule in granted
-        )  # fmt: skip
+        )
 
     def _tool_rules(self, spec: ToolSpec) -> list[list[Rule]]:
         """Return the rules of a tool that match neither a path nor a command, by kind, the strictest first."""
         cached = self._tool_rules_cache.get(spec.name)
         if cached is None:
             other = [one for one in self.rules if one.match_kind not in ("path", "command", "host")]
-            rules = [one for one in other if _names_tool(one, spec) and not one.unsandboxed]
+            rules = [one for one in other if names_tool(one, spec) and not one.unsandboxed]
             cached = [[rule for rule in rules if rule.kind == kind] for kind in KINDS]
             if len(self._tool_rules_cache) < _MAX_CACHED_TOOLS:
                 self._tool_rules_cache[spec.name] = cached
@@ -363,9 +352,14 @@ class LayeredPolicy:
         judge = self._command_policy(spec.name, outside=outside)
         local = self._relative_to_workdir(arguments)
         decision = judge.decide(
-            command, default, use_profile=self.mode != "dontAsk" and not outside, may_write=local.may_write,
-            start=local.cwd, may_read=local._may_command_read, folders=local._folder_rules(),  # noqa: SLF001  # same class
-        )  # fmt: skip
+            command,
+            default,
+            use_profile=self.mode != "dontAsk" and not outside,
+            may_write=local.may_write,
+            start=local.cwd,
+            may_read=local._may_command_read,  # noqa: SLF001  # same class
+            folders=local._folder_rules(),  # noqa: SLF001
+        )
         denied = self.compiled_path_rules("deny", "", edits=True)  # a rule that denies reading denies changing
         if denied and decision.decision == "allow":
             decision = self._ask_in_large_folders(decision, judge, command, denied)
@@ -393,7 +387,7 @@ class LayeredPolicy:
         """Return the decision on a host that a command asks for; only a rule or a person allows it."""
         rules = self._host_rules(spec.name)
         found = next((found for kind in KINDS if (found := rules.find(kind, host))), None)
-        return _decide_by_rules(found, host.text) if found else ask_for_host(host, f"{spec.name}(domain:{host.text})")
+        return decide_by_rules(found, host.text) if found else ask_for_host(host, f"{spec.name}(domain:{host.text})")
 
     def _host_rules(self, name: str) -> HostRules:
         if name not in self._host_rules_cache:
@@ -403,7 +397,7 @@ class LayeredPolicy:
 
     def _folder_rules(self) -> FolderRules:
         restricted = any(self._restricting_path_rules(edits=edits) for edits in (False, True))
-        may_use = partial(self.may_use_folder, search=_new_search())
+        may_use = partial(self.may_use_folder, search=new_file_search())
         return FolderRules(
             self._is_in_workspace, may_use, restricted, None if self.trusted else self._find_git_programs
         )
@@ -430,10 +424,12 @@ class LayeredPolicy:
 
             tool = builtin_name_of(name)
             tight = [
-                rule for rule in self.rules
-                if rule.kind != "allow" and rule.names_tool(tool)
+                rule
+                for rule in self.rules
+                if rule.kind != "allow"
+                and rule.names_tool(tool)
                 and (rule.match_kind == "command" if not rule.unsandboxed else outside)
-            ]  # fmt: skip
+            ]
             allow = [rule for rule in self._by_kind["allow"] if rule.names_tool(name) and rule.unsandboxed == outside]
             self._command_policies[name, outside] = CommandPolicy([*tight, *allow])
         return self._command_policies[name, outside]
@@ -468,16 +464,16 @@ class LayeredPolicy:
             tool_decision, asked = None, False
         for kind in _RESTRICTING_KINDS:
             if rules := self._path_rules(kind, tool, path, edits=edits):
-                ruled = _decide_by_rules(rules, format_path(path))
+                ruled = decide_by_rules(rules, format_path(path))
                 return strictest_decision([ruled, tool_decision]) if tool_decision is not None else ruled
         if edits and not asked and (part := self._protected_part_of(path)):
             rules = self._path_rules("allow", tool, path, edits=True)
             state = [rule for rule in rules if names_plugin_state(rule.pattern, path)]
-            return _decide_by_rules(state, format_path(path)) if state else self._decide_protected(path, part)
+            return decide_by_rules(state, format_path(path)) if state else self._decide_protected(path, part)
         if tool_decision is not None:
             return tool_decision
         if rules := self._path_rules("allow", tool, path, edits=edits):
-            return _decide_by_rules(rules, format_path(path))
+            return decide_by_rules(rules, format_path(path))
         near = any(is_inside(path, folder) for folder in self._working_roots)
         access: AccessKind = ("edit" if near else "change") if edits else ("read" if near else "reach")
         return self._decide_by_mode(access, format_path(path), exact_path_rule(path, edits=edits))
@@ -492,10 +488,13 @@ class LayeredPolicy:
             return PermissionDecision(decision="deny", rule=part, layer=PROTECTED_LAYER, reason=reason)
         subject = exact_path_rule(path, edits=True)
         return PermissionDecision(
-            decision="ask", rule=part, layer=PROTECTED_LAYER, subject=subject,
+            decision="ask",
+            rule=part,
+            layer=PROTECTED_LAYER,
+            subject=subject,
             reason=f"{reason}, so a person is asked",
             asks=(question_name_of(part, PROTECTED_LAYER, subject),),
-        )  # fmt: skip
+        )
 
     def _decide_path(self, path: str, *, edits: bool) -> PermissionDecision:
         """Return the decision on a file that is not the target of a file tool."""
@@ -533,7 +532,7 @@ class LayeredPolicy:
     def _decide_read(self, path: PathSegments) -> PermissionDecision:
         for kind in _RESTRICTING_KINDS:
             if rules := self._path_rules(kind, "", path, edits=False):
-                return _decide_by_rules(rules, format_path(path))
+                return decide_by_rules(rules, format_path(path))
         return PermissionDecision(decision="allow", rule=self.mode, layer="mode")
 
     def names_of_path(self, path: str, *, children: bool) -> list[PathSegments]:
@@ -596,48 +595,20 @@ class LayeredPolicy:
 
     def _may_be_restricted(self, spec: ToolSpec) -> bool:
         return any(
-            rule.kind != "allow" and rule.match_kind in ("path", "domain", "command", "host")
-            and (_names_tool(rule, spec) or rule.path is not None)
+            rule.kind != "allow"
+            and rule.match_kind in ("path", "domain", "command", "host")
+            and (names_tool(rule, spec) or rule.path is not None)
             for rule in self.rules
-        )  # fmt: skip
+        )
 
     def _deny_questions(self, decision: PermissionDecision, what: str) -> PermissionDecision:
         """Turn a question into a denial in the mode ``dontAsk``."""
         if self.mode != "dontAsk" or decision.decision != "ask":
             return decision
         return PermissionDecision(
-            decision="deny", rule=decision.rule, layer=decision.layer, subcommands=decision.subcommands,
+            decision="deny",
+            rule=decision.rule,
+            layer=decision.layer,
+            subcommands=decision.subcommands,
             reason=f"{decision.reason or what}; the mode dontAsk denies instead of asking",
-        )  # fmt: skip
-
-
-def _decide_by_rules(rules: list[Rule], what: str) -> PermissionDecision:
-    """Return the decision of rules of one kind; an approval must answer each of them."""
-    rule = rules[0]
-    does = {"allow": "allows", "ask": "asks about", "deny": "denies"}[rule.kind]
-    reason = f"the rule {rule.text} {does} {what}"
-    texts = tuple(sorted({rule.text for rule in rules}))
-    return PermissionDecision(
-        decision=rule.kind, rule=rule.text, layer=rule.layer, reason=reason, subject=" & ".join(texts), asks=texts
-    )
-
-
-def _names_tool(rule: Rule, spec: ToolSpec) -> bool:
-    """An alias of a built-in tool does not evade a rule that restricts, nor is it allowed by one."""
-    return rule.names_tool(spec.name) or (rule.kind != "allow" and rule.names_tool(builtin_name_of(spec.name)))
-
-
-def _matches_call(rule: Rule, spec: ToolSpec, arguments: Mapping[str, Any], words: list[str], host: str) -> bool:
-    if rule.match_kind == "tool":
-        return True
-    if rule.match_kind == "field":
-        return rule.matches_argument(arguments, spec.parameters if rule.kind != "allow" else {})
-    if rule.match_kind == "words":
-        return rule.matches_words(words)
-    return rule.domain is not None and bool(host) and rule.domain.covers(host)
-
-
-def _new_search() -> "CoveredFiles":
-    from vaka.policy.covered_paths import CoveredFiles  # noqa: PLC0415  # reads git repositories; most runs do not
-
-    return CoveredFiles()
+        )
