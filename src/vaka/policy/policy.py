@@ -171,7 +171,8 @@ class LayeredPolicy:
 
         The files that ``traits`` of other tools than the built-in ones name are judged too.
         """
-        policy = self if spec.layer == "builtin" else self._with_targets(find_file_targets(traits))
+        is_declared = traits is not NO_TRAITS and spec.layer != "builtin"
+        policy = self._with_targets(find_file_targets(traits)) if is_declared else self
         if not is_command_tool(spec):
             return policy
         folder = get_value(shell_folder_key(path))

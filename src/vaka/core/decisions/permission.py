@@ -27,7 +27,7 @@ from vaka.core.types.tool import (
     ParsedArguments,
     ToolSpec,
 )
-from vaka.core.types.traits import find_traits
+from vaka.core.types.traits import NO_TRAITS, find_traits
 
 
 class PreparedCall(msgspec.Struct, frozen=True):
@@ -144,7 +144,9 @@ class Permissions:
         policy = self.env.policy
         if not hasattr(policy, "for_call"):
             return policy
-        traits = find_traits(tool, "")
+        traits = getattr(tool, "traits", NO_TRAITS)
+        if traits is not NO_TRAITS:
+            traits = find_traits(tool, "")
         return cast("SessionPolicy", policy).for_call(tool.spec, self.path, self.log.get_value, traits)
 
     def _granting_policy(self, tool: Tool) -> GrantingPolicy | None:
