@@ -40,14 +40,10 @@ def port(shell: Shell) -> Iterator[str]:
     thread.join()
 
 
-def console_commands(text: str) -> list[tuple[str, str]]:
-    """Return each command of a page with its output."""
-    found: list[tuple[str, str]] = []
-    for block in _BLOCKS.findall(text):
-        for part in re.split(r"^\$ ", block, flags=re.MULTILINE)[1:]:
-            command, _, printed = part.partition("\n")
-            found.append((command, printed))
-    return found
+def console_commands(block: str) -> list[tuple[str, str]]:
+    """Return each command of a block with its output."""
+    parts = [part.partition("\n") for part in re.split(r"^\$ ", block, flags=re.MULTILINE)[1:]]
+    return [(command, printed) for command, _, printed in parts]
 
 
 @pytest.mark.timeout(300)
@@ -62,9 +58,17 @@ def console_commands(text: str) -> list[tuple[str, str]]:
 )
 def test_every_command_of_a_page_prints_what_it_shows(page: Path, shell: Shell, port: str) -> None:
     text = page.read_text("utf-8").replace(PORT, port)
-    for name, content in _FILES.findall(text):
-        shell.write_file(name, content)
-    for command, printed in console_commands(text):
+    for part in re.finditer(f"{_FILES.pattern}|{_BLOCKS.pattern}", text, re.MULTILINE | re.DOTALL):
+        name, content, block = part.groups()
+        if name:
+            shell.write_file(name, content)
+            continue
+        check_commands(block, shell)
+
+
+def check_commands(block: str, shell: Shell) -> None:
+    """Run the commands of a block, and compare what they print."""
+    for command, printed in console_commands(block):
         done = shell.bash(f"({command}) 2>&1", fork=True)
         wanted = ".*".join(re.escape(piece) for piece in printed.split("…"))
         assert re.fullmatch(wanted, done.out, re.DOTALL), f"{command}\n{done.out}"

@@ -162,7 +162,7 @@ def test_old_sessions_and_expired_values_are_collected(kept: Shell) -> None:
     dry = kept.vaka("sessions", "gc", "--older-than", "0s", "--dry-run")
     assert (dry.out.split(), "would remove 2 sessions" in dry.err) == (["greeting", "sums"], True)
     assert kept.vaka("sessions", "gc", "--older-than", "30d", "--dry-run", "--json").json["values"] == 1
-    collected = {"dry_run": False, "sessions": [], "blobs": 0, "values": 1, "bytes": 1}
+    collected = {"dry_run": False, "sessions": [], "blobs": 0, "values": 1, "bytes": 1, "folders": 0}
     assert kept.vaka("sessions", "gc", "--json").json == collected
     assert "removed 2 sessions" in kept.vaka("sessions", "gc", "--older-than", "0s").err
     assert kept.vaka("sessions", "list", "--json").json["sessions"] == []

@@ -16,7 +16,7 @@ from tests.runtime.runtime_fixtures import (
     write,
 )
 from vaka.agents.context_layers import ConversationMemory
-from vaka.core.ports.net import NetRequest, NetResponse
+from vaka.core.ports.net import NetRequest, NetResponse, NetVerdict
 from vaka.core.types.errors import ConfigError
 from vaka.core.types.message import text_of
 from vaka.core.types.monitor import Logged
@@ -356,6 +356,9 @@ async def test_http_tools_read_named_variables_and_the_mode_judges_them(folder: 
     sent: list[str] = []
 
     class Echo:
+        def decide(self, url: str) -> NetVerdict:
+            return NetVerdict(url=url, host="example.com", port=443)
+
         async def send(self, request: NetRequest) -> NetResponse:
             sent.append(request.url)
             return NetResponse(url=request.url, status=200, headers=(), body=b'{"ok": true}')

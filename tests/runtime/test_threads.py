@@ -299,13 +299,15 @@ async def test_messages_are_found_in_all_threads_and_in_those_of_an_owner(thread
         "lees", [{"role": "user", "content": "明天的会议取消了"}, {"role": "assistant", "content": "会議は中止です"}]
     )
     assert [hit.message.session for hit in (await threads.search("grusse")).hits] == ["kims"]
-    assert [hit.message.session for hit in (await threads.search("会议")).hits] == ["lees"]
+    hits = (await threads.search("会议")).hits
+    assert {hit.message.session for hit in hits} == {"lees"}
+    assert len(hits) == 2, "the simplified and the traditional spelling are one word"
     assert [hit.message.role for hit in (await threads.search("中止")).hits] == ["assistant"]
     assert (await threads.search("会议", resource_id="kim")).hits == ()
     with pytest.raises(InvalidInput, match="name an owner"):
         await threads.search("会议", resource_id="")
     found = await threads.search(MessageSearch(text="会议", agent="other", session="lees"), resource_id="lee")
-    assert found.hits[0].snippet[slice(*found.hits[0].matches[0])] == "会议"
+    assert {hit.snippet[slice(*hit.matches[0])] for hit in found.hits} == {"会议", "会議"}
     assert (await threads.search("\"unclosed AND ( -x* NEAR/3 :'")).hits == ()
 
 

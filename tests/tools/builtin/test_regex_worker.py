@@ -13,6 +13,7 @@ from vaka.tools.builtin.regex_worker import search_files
 def run_worker(pieces: list[bytes], pattern: str, *, multiline: bool = False, need: int = 10) -> Any:
     """Run the worker in this process on one file in chunks."""
     order = {"python": pattern, "literal": "", "ignore_case": False, "multiline": multiline, "need": need}
+    order["seconds"] = 60
     source = io.BytesIO()
     source.write(json.dumps(order).encode() + b"\n")
     for at, piece in enumerate(pieces, 1):
