@@ -14,14 +14,15 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import msgspec
 
+from vaka.core.messages.middleware_errors import error_at_point, wrong_value
 from vaka.core.messages.tool_result import as_result
 from vaka.core.ports.model import Prompt
 from vaka.core.ports.tool import Tool
-from vaka.core.session.stop import TimeExceeded, await_bounded
+from vaka.core.session.stop import await_bounded
 from vaka.core.types.context import CompactionRequest, ContextCompacted
 from vaka.core.types.control import ApprovalRequested
 from vaka.core.types.ending import Answer, Outcome, Reject
-from vaka.core.types.errors import MIDDLEWARE_NOTE, InvalidInput, MiddlewareError
+from vaka.core.types.errors import InvalidInput, MiddlewareError
 from vaka.core.types.event import Body
 from vaka.core.types.message import AssistantMessage, Content, ToolCall, ToolResult
 from vaka.core.types.tool import Allow, Ask, Deny
@@ -293,28 +294,9 @@ class MiddlewareChain:
         try:
             value = await await_bounded(work, self._timeout, turn.stop if turn is not None else None)
         except Exception as error:
-            if (failure := _error_at_point(error, m.name, point, work, self._timeout)) is not error:
+            if (failure := error_at_point(error, m.name, point, work, self._timeout)) is not error:
                 raise failure from error
             raise
         if not isinstance(value, kinds):
-            raise _wrong_value(value, m.name, point, kinds)
+            raise wrong_value(value, m.name, point, kinds)
         return value
-
-
-def _error_at_point(error: Exception, middleware: str, point: str, work: object, timeout: float | None) -> Exception:
-    """Return the error to raise when ``work`` of a middleware has failed: the same with a note, or a clearer one."""
-    if isinstance(error, TimeExceeded):
-        return MiddlewareError(f"middleware {middleware!r} timed out after {timeout} s")
-    if not hasattr(work, "__await__"):
-        return MiddlewareError(f"{point} of middleware {middleware!r} must be an async function")
-    error.add_note(f"{MIDDLEWARE_NOTE} {middleware!r}")
-    return error
-
-
-def _wrong_value(value: object, middleware: str, point: str, kinds: tuple[type, ...]) -> MiddlewareError:
-    """Return the error for a value of another type than a point expects."""
-    expected = " or ".join("None" if kind is NoneType else kind.__name__ for kind in kinds)
-    hint = "; end it with a return statement" if value is None else ""
-    return MiddlewareError(
-        f"{point} of middleware {middleware!r} returned {repr(value)[:200]}, expected {expected}{hint}"
-    )

@@ -12,7 +12,6 @@ import msgspec
 
 from vaka.core.messages.blobs import names_blobs, restore_message
 from vaka.core.messages.compacted import CompactedHead, since_compaction
-from vaka.core.messages.recent import recent_positions
 from vaka.core.messages.tokens import tokens_of_message
 from vaka.core.ports.values import BlobStore
 from vaka.core.types import context, control, progress
@@ -115,7 +114,7 @@ class Conversation:
         def message_at(position: int) -> Message:
             return finished[position] if position < first_open else answer[position - first_open]
 
-        return [(at, message_at(at)) for at in recent_positions(first_open + len(answer), recent, message_at)]
+        return [(at, message_at(at)) for at in _recent_positions(first_open + len(answer), recent, message_at)]
 
     async def _load(self, blobs: BlobStore, position: int, message: Message) -> Message:
         loaded = self._loaded.get(position) or await restore_message(blobs, message)
@@ -294,3 +293,28 @@ _HANDLERS: dict[type[Body], Callable[[Conversation, Event, Any], None]] = {
     progress.OutputRejected: Conversation.output_rejected,
     progress.AgentContinued: Conversation.agent_continued,
 }
+
+
+def _recent_positions(total: int, recent: int, message_at: Callable[[int], Message]) -> list[int]:
+    """Return the positions of at most ``recent`` of ``total`` messages, but never less than the last call and result.
+
+    The first one is an input: if the answers to it are too many, those after it are left out. From 20 messages on the
+    choice begins at the same message for ``recent // 10`` messages, so that providers can cache prompts.
+    """
+    excess, step = total - max(recent, 1), max(recent // 10, 1)
+    if excess <= 0:
+        return [*range(total)]
+    first = _first_position(-(-excess // step) * step, total, recent, message_at)
+    if isinstance(message_at(first), UserMessage):
+        return [*range(first, total)]
+    inputs = (at for at in range(first - 1, -1, -1) if isinstance(message_at(at), UserMessage))
+    return [*[at for at in [next(inputs, -1)] if at >= 0], *range(first, total)]
+
+
+def _first_position(start: int, total: int, recent: int, message_at: Callable[[int], Message]) -> int:
+    """Return the first input from ``start`` on, or the first answer that leaves room for its input."""
+    for at in range(start, total):
+        kind = type(message_at(at))
+        if kind is UserMessage or (kind is AssistantMessage and total - at < recent):
+            return at
+    return next(at for at in range(total - 1, -1, -1) if type(message_at(at)) is not ToolMessage)
