@@ -377,4 +377,73 @@ CHANGING = split_table(r"""
     ln -st conf ../x
     mv -t conf x README.md
     git checkout HEAD~1 -- conf; cp x conf/a.yml
+    echo conf | xargs -I{} find {} -delete
+    echo "'conf/a.yml'" | xargs rm
+    awk '{print > FILENAME ".b"; print > ("conf/" $1)}' x
+    awk -vf=a 'BEGIN{print "x" > "conf/" f ".yml"}'
+    find . -type d -name conf -prune -exec rm -r {} +
+    find . -type d -name 'con?' -exec rm -rf {} +
+    d=of=conf/a.yml; dd if=x $d
+    unzip -ojd conf x.zip
+    7z x -y x.zip
+    jar xf x.zip
+    git diff HEAD~1 --output conf/a.yml
+    git log --output conf/c.yml
+    sed -ne 'wconf/a.yml' x
+    sed -n --expression='w conf/a.yml' x
+    sed -n '1!{wconf/a.yml⏎}' x
+    sed 's|n|m|wconf/a.yml' x
+    f=conf/a.yml; sed -n "w $f" x
+    vim -es -c 'cd conf|e a.yml|1d|wq'
+    vim -es -c 'lcd conf' -c 'e c.yml' -c '1d' -c wq
+    printf '%s\n' 'r x' 'w conf/a.yml' q | ed -s
+    echo 'unlink "conf/a.yml"' | perl
+    perl -e 'open F, q{>}.q{conf/a.yml}'
+    echo 'open("conf/a.yml","w")' | python3
+    echo 'open("conf/a.yml","w")' | python3 -
+    python3 < <(echo 'open("conf/a.yml","w")')
+    echo 'open("conf/a.yml","w")' > z.py; python3 z.py
+    python3 -c 'import sys; open(sys.stdin.read().strip(),"w")' <<< conf/a.yml
+    python3 -c 'import sys; open(sys.argv[1],"w")' $(cat list.txt)
+    echo conf/a.yml | xargs python3 -c 'import sys; open(sys.argv[1],"w")'
+    python3 -c 'import shutil; shutil.copy("x","conf")'
+    python3 -c 'import shutil; shutil.copytree("src","conf",dirs_exist_ok=True)'
+    python3 -c 'import zipfile; zipfile.ZipFile("x.zip").extractall()'
+    python3 -c 'import tarfile; tarfile.open("x.tar").extractall()'
+    node -e 'fs.writeFileSync(`conf/a.yml`,"x")'
+    node -e 'fs.cpSync("src","conf",{recursive:true})'
+    echo 'require("fs").rmSync("conf/a.yml")' | node
+    echo '.output conf/a.yml' | sqlite3 :memory:
+    printf 'a:\n\trm conf/a.yml\n' > mk; make -f mk a
+    curl -s --trace conf/a.yml file://$PWD/x
+    curl -s --stderr conf/a.yml file://$PWD/nope
+    curl -s --libcurl conf/a.yml file://$PWD/x
+    curl -sK <(echo "output=conf/a.yml") file://$PWD/x
+    curl -sT x file://$PWD/conf/a.yml
+    read -r d f <<< 'conf a.yml'; echo x > $d/$f
+    IFS=, read d f <<< conf,a.yml; echo x > $d/$f
+    grep -rl old . --include=*.yml | while read f; do rm $f; done
+    find . -name *.yml -delete
+    find conf -name c.* -exec rm {} +
+    n='*.yml'; find . -name "$n" -exec rm {} \;
+    chmod -w conf/a.yml
+    chmod -R -r conf
+    mv --target-directory=conf x
+    cp -tconf src/main.py
+    awk '{print > $1}' list.txt
+    x=$(cat list.txt); awk "{print > \"$x\"}" x
+    x=$(cat list.txt); git diff --output=$x
+    x=$(cat list.txt); xxd x $x
+    x=$(cat list.txt); sed -n "w $x" x
+    x=$(cat list.txt); find . -path ./$x -delete
+    while read l; do echo q | tee $l; done < list.txt
+    cat list.txt | xargs -I{} curl -so {} file://$PWD/x
+    cat list.txt | xargs -I{} sort -o {} x
+    find . -maxdepth 1 -type d ! -name . -exec rm -r {} +
+    find . -depth -name conf -exec mv {} q \;
+    find . -name conf -execdir rm -r {} \;
+    find . -name conf -exec chmod -R a-w {} \;
+    for d in $(find . -name conf); do touch $d/new; done
+    ls | while read d; do touch $d/new; done
+    strip -o conf/a.yml /bin/true
 """)

@@ -353,4 +353,21 @@ READING = split_table(r"""
     echo .env | cat $(cat)
     echo .env | xargs -I@ cat @
     echo .en | sed s/$/v/ | xargs cat
+    python3 -m tarfile -c q.tar .; cat q.tar
+    echo 'print(open(".env").read())' | python3
+    node -p 'process.loadEnvFile(); process.env.KEY'
+    grep -d recurse TOKEN .
+    grep --directories=recurse TOKEN .
+    grep -rA 3 TOKEN
+    grep -rm 1 TOKEN
+    rg TOKEN -g '.env' --hidden
+    rg -g '*.txt' TOKEN
+    rg -C 2 TOKEN
+    tar cT <(ls -A)
+    find . -name .env | tar cT -
+    a=(show HEAD~2:.env); git "${a[@]}"
+    declare -A m=([k]=.env); cat ${m[k]}
+    cat $(ls -A | grep '^\.e')
+    grep -r KEY . --include=.e*
+    python3 -c 'import sys; print(open(sys.argv[1]+"/.env").read())' app
 """)

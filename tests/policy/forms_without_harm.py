@@ -198,4 +198,23 @@ HARMLESS = split_table(r"""
     git show HEAD -- src
     git show HEAD:conf/a.yml
     git blame conf/a.yml
+    git restore --staged .
+    git restore --staged src
+    git clean -fd
+    grep -rn --exclude-dir=node_modules KEY src
+    grep -rA 3 KEY src
+    rg -C 2 KEY src
+    for d in src; do touch $d/x; done
+    python3 -c 'import sys; print(open(sys.argv[1]).read())' x
+    echo 'print(1)' | python3
+    echo 'print(1)' > src/z.py; python3 src/z.py
+    awk '{print $1 > "src/o"}' x
+    awk '{print ($1 > 2)}' x
+    sed -n 'w src/o' x
+    rm -r src
+    chmod -w src/main.py
+    mv --target-directory=src x
+    git log -1 --output=src/log
+    for d in $(find src -type d); do ls $d/; done
+    curl -s --stderr src/log file:///etc/hostname
 """)

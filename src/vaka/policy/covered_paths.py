@@ -228,8 +228,14 @@ class CoveredFiles:
             yield CoveredFile(f"{root}/{path}", _index_of_pattern((*top, *path.split("/")), patterns))
 
     def _list_tracked(self, folder: str) -> frozenset[str]:
+        """Return the paths in the index, and the folders that they are in."""
         root = find_repository(folder)
-        return frozenset(f"{root}/{path}" for path in read_index(root)) if root else frozenset()
+        tracked = set[str]()
+        for path in read_index(root) if root else ():
+            while path and path not in tracked:
+                tracked.add(path)
+                path = path.rpartition("/")[0]
+        return frozenset(f"{root}/{path}" for path in tracked)
 
 
 def _selects_below(path: str, top: str, selects: Callable[[str], bool], name: str) -> bool:

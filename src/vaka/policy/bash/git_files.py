@@ -7,7 +7,7 @@ from fnmatch import fnmatchcase
 from functools import partial
 from typing import NamedTuple
 
-from vaka.policy.bash.file_operands import PathFilter, RecursiveOperand, accept_all
+from vaka.policy.bash.file_operands import PathFilter, RecursiveOperand, accept_all, any_file
 from vaka.policy.bash.parse.syntax import Word, Words, literal_word
 from vaka.policy.bash.programs import name_set, read_set, read_table
 from vaka.policy.decision import CommitRange, FolderUse
@@ -96,6 +96,9 @@ def find_git_operands(words: Words, exists: Callable[[str], bool]) -> Iterator[R
         folder = words[index + 1] if values[index] == "-C" and index + 1 < len(words) else folder
         index += 2 if values[index] in _VALUED_OPTIONS else 1
     if index == len(words):
+        return
+    if words[index].value is None:
+        yield from (any_file(f"git {words[index].source}", writes=writes) for writes in (False, True))
         return
     command = _GitCommand(folder, values[index], words[index + 1 :], values[index + 1 :], exists)
     for word, value in zip(command.words, command.values, strict=True):

@@ -16,7 +16,7 @@ from vaka.policy.bash.parse.syntax import Redirection, SimpleCommand, Word, Word
 from vaka.policy.bash.parse.wrappers import FD_EXEC_OPTIONS, FIND_EXEC_ACTIONS, base_name, split_fd_options
 from vaka.policy.bash.programs import read_set, read_table
 from vaka.policy.bash.script_checks import sed_input_files
-from vaka.policy.bash.written_operands import find_access
+from vaka.policy.bash.written_operands import find_access, find_written_words
 from vaka.policy.decision import DecisionKind, Finding
 
 PathCheck: TypeAlias = Callable[[str], Verdict]
@@ -154,7 +154,8 @@ def iter_operand_paths(
         name = base_name(words[0].placeholder_text) if words else ""
         access = find_access(words)
         if name == "git" and _is_reading_git(words):
-            access = [True if word.prefix.startswith("--outp") else None for word in words]
+            outputs = find_written_words(words)
+            access = [True if word in outputs or word.prefix.startswith("--outp") else None for word in words]
         folders = _folders_of(words)
         for text in _names_in_code(simple, words):
             yield text, False
@@ -170,7 +171,7 @@ def iter_operand_paths(
             for text in (
                 *likely,
                 *(part for path in likely for part in _parts_of(path)),
-                *fill_with_values(word, values),
+                *(part for path in fill_with_values(word, values) for part in (path, *_parts_of(path))),
             ):
                 yield text, writes
 
@@ -181,7 +182,9 @@ def _is_reading_git(words: Words) -> bool:
     return not {"worktree", "submodule", "bundle"} & {*first} and any(value in _READING_GIT_COMMANDS for value in first)
 
 
-_CODE_STRING = re.compile(r"""(["'])([^"'\n]{1,256})\1""")
+_CODE_STRING = re.compile(r"""(["'`])([^"'`\n]{1,256})\1""")
+
+_CODE_BREAK = re.compile(r"[\s|]+")
 
 
 def _names_in_code(simple: SimpleCommand, words: Words) -> Iterator[str]:
@@ -189,10 +192,10 @@ def _names_in_code(simple: SimpleCommand, words: Words) -> Iterator[str]:
     if not is_interpreter(words):
         return
     bodies = (item.body for item in simple.redirections if item.body is not None)
-    for code in (*(word.placeholder_text for word in words[1:]), *bodies):
+    for code in (*(word.placeholder_text for word in words[1:]), *bodies, *simple.codes):
         yield from (found[2] for found in _CODE_STRING.finditer(code))
         yield from sed_input_files(code) if "sed" in base_name(words[0].placeholder_text) else ()
-        yield from code.split() if takes_commands(words) else ()
+        yield from _CODE_BREAK.split(code) if takes_commands(words) else ()
 
 
 _MAX_FOLDERS = 64
@@ -267,7 +270,7 @@ def _path_candidates(word: Word) -> Iterator[str]:
 
 def _parts_of(text: str) -> list[str]:
     """Return the parts of a word that may be paths, such as ``type=bind,src=./x`` and ``HEAD:x``."""
-    return [part for part in re.split(r"[=:,]", text) if part and part != text] if " " not in text else []
+    return [part for part in re.split(r"[=:,{}]", text) if part and part != text] if " " not in text else []
 
 
 _LEFT_OUT = re.compile(r"--(?:exclude|exclude-dir|ignore|ignore-dir|include)=")

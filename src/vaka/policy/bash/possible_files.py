@@ -10,8 +10,9 @@ from itertools import product
 from typing import NamedTuple, TypeAlias
 
 from vaka.policy.bash.file_operands import PathFilter, RecursiveOperand, accept_all, any_file
-from vaka.policy.bash.parse.hidden_programs import reads_unknown_file
+from vaka.policy.bash.parse.hidden_programs import find_code_operands, reads_unknown_file
 from vaka.policy.bash.parse.syntax import PLACEHOLDER, ShellScript, Word, WordExpansion, Words, literal_word
+from vaka.policy.bash.parse.variables import names_set_by_read
 from vaka.policy.bash.parse.wrappers import base_name
 from vaka.policy.bash.programs import read_set
 from vaka.policy.bash.recursive_operands import (
@@ -54,6 +55,9 @@ _POSITIONAL = re.compile(r"[0-9@*]+")
 _FINDERS = frozenset({"find", "gfind", "bfs", "fd", "fdfind"})
 """Programs that run a command with what they find: the folders are judged as operands."""
 
+_INPUT_READERS = frozenset({"xargs", "gxargs", "parallel"})
+"""Programs that run a command with the lines of their input."""
+
 _FILTERS, _LISTERS = read_set("line_filters"), read_set("file_listers")
 
 
@@ -74,7 +78,7 @@ class PossibleFiles:
         ``files`` are the words that it reads, if known; ``folders`` those in which it may run, relative to the first.
         """
         simple = self._script.commands[index]
-        bodies = [item.body for item in simple.redirections if item.body is not None]
+        bodies = [*(item.body for item in simple.redirections if item.body is not None), *simple.codes]
         exists = self._exists if folders == ("",) else _is_unknown_name
         for number, words in enumerate(simple.forms):
             yield from find_recursive_operands(words, exists)
@@ -95,7 +99,8 @@ class PossibleFiles:
     ) -> Iterator[RecursiveOperand]:
         name = base_name(words[0].guess or "") if words else ""
         if name not in _LISTERS:
-            for word in files if files is not None else find_file_operands(words):
+            named = files if files is not None else [*find_file_operands(words), *find_code_operands(words)]
+            for word in named:
                 yield from self._files_of(word, index)
         if reads_file_list(words):
             listed = self._files_of_input(index)
@@ -104,15 +109,18 @@ class PossibleFiles:
             yield any_file(f"the code of {name}")
         for operand in find_recursive_operands(words, _is_unknown_name):
             if operand.folder.path is None:
-                yield from (_narrow(one, operand.use) for one in self._files_of(operand.folder, index, recursive=True))
+                for one in self._files_of(operand.folder, index, recursive=True):
+                    yield _narrow(one, operand.use)
+                    if one.use.scope == "path":  # it may be a folder
+                        yield _narrow(one._replace(use=one.use._replace(scope="folder")), operand.use)
 
     # ---------------------------------------------------------------------------------------- changes
 
     def _find_changes(self, words: Words, bodies: list[str], index: int) -> Iterator[RecursiveOperand]:
         name = base_name(words[0].guess or "") if words else ""
-        for word in find_written_words(words):
+        for word in (*find_written_words(words), *find_code_operands(words)):
             yield from self._files_of(word, index, writes=True)
-        for output in find_sed_outputs(words):
+        for output in find_sed_outputs(words, bodies):
             use = FolderUse(accept_all, writes=True, certain=True, scope="path", word=output)
             yield RecursiveOperand(literal_word(output), use)
         for placement in find_placements(words):
@@ -190,11 +198,14 @@ class PossibleFiles:
             yield operand
 
     def _list_files_of(self, word: Word, index: int, *, recursive: bool) -> Iterator[RecursiveOperand]:
-        if len(word.pieces) == 1 and isinstance(word.pieces[0], WordExpansion):
-            produced = self._produced_files(word.pieces[0], index)
-            if produced is not None:
-                yield from produced
-                return
+        first = word.pieces[0]
+        produced = self._produced_files(first, index) if isinstance(first, WordExpansion) else None
+        if produced is not None and len(word.pieces) == 1:
+            yield from produced
+            return
+        inside = "".join(piece for piece in word.pieces[1:2] if isinstance(piece, str)).startswith("/")
+        for operand in produced or () if inside else ():  # a name in a folder that a command lists
+            yield operand._replace(use=operand.use._replace(scope="below", certain=False, parts=()))
         for value in dict.fromkeys(self._values_of(word, 0)):
             yield self._build_operand(value, word, recursive=recursive)
 
@@ -242,7 +253,7 @@ class PossibleFiles:
 
     def _values_of_expansion(self, expansion: WordExpansion, depth: int) -> list[_Value]:
         if expansion.guess is not None:
-            return [(expansion.guess,)]
+            return [(expansion.guess if expansion.kind != "input" else None,)]
         if expansion.kind == "glob":
             return [(_Glob(expansion.name),)]
         if expansion.numeric or expansion.plain_value:
@@ -297,7 +308,8 @@ class PossibleFiles:
         """Return the files that an expansion names if it is a list of files, as of ``find``; else ``None``."""
         if expansion.kind == "input":
             programs = {base_name(words[0].guess or "") for words in self._script.commands[index].forms if words}
-            return [] if programs & _FINDERS else self._files_of_input(index)
+            finds = bool(programs & _FINDERS) and not programs & _INPUT_READERS
+            return [] if finds else self._files_of_input(index)
         if expansion.name == PLACEHOLDER[1:]:
             return self._files_of_arguments(index)
         if expansion.kind == "command":
@@ -306,12 +318,19 @@ class PossibleFiles:
         if found is None or found[2]:
             return None
         if found[1] in self._script.input_variables:
-            return self._files_of_input(index)
+            return self._files_of_variable(found[1])
         words = self._script.variables.get(found[1], ())
         if len(words) == 1 and len(words[0].pieces) == 1 and isinstance(words[0].pieces[0], WordExpansion):
             value = words[0].pieces[0]
             return self._listed_files(value.producers) if value.kind == "command" else None
         return None
+
+    def _files_of_variable(self, name: str) -> list[RecursiveOperand] | None:
+        """Return the files that the input lists from which a variable is read."""
+        commands = enumerate(self._script.commands)
+        found = [self._files_of_input(index) for index, command in commands if name in names_set_by_read(command)]
+        known = [listed for listed in found if listed is not None]
+        return [one for listed in known for one in listed] if known and len(known) == len(found) else None
 
     def _files_of_arguments(self, index: int) -> list[RecursiveOperand] | None:
         """Return the files that ``parallel`` or ``xargs`` adds to a script in its arguments."""
@@ -385,7 +404,7 @@ class PossibleFiles:
                 return None
             texts = texts[1:]
         known = [word.value.replace("\\n", " ").replace("\\0", " ") for word in texts if word.value is not None]
-        if any("\\" in text or "%" in text for text in known):
+        if any({*"\\%\"'"} & {*text} for text in known):  # xargs removes quotes
             return None
         names = [_name_path(name) for text in known for name in text.split()]
         return [*names, *(found for word in texts if word.value is None for found in self._files_of(word, 0))]
@@ -499,7 +518,8 @@ def _line_filters_of(name: str, words: Words) -> list[PathFilter]:
         pattern = re.compile(text, re.IGNORECASE if "i" in letters else 0)
     except re.error:
         return []
-    return [lambda path: (pattern.search(f"./{path}") is None) == ("v" in letters)]
+    hides = "v" in letters
+    return [lambda path: any((pattern.search(name) is None) == hides for name in (path, f"./{path}"))]
 
 
 _EXTENDED_SIGN = re.compile(r"(\\?)([|()])")

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from vaka.policy.bash.file_operands import PathFilter, RecursiveOperand
+from vaka.policy.bash.file_operands import PathFilter, RecursiveOperand, accept_all
 from vaka.policy.bash.git_files import find_git_operands
 from vaka.policy.bash.parse.inline_scripts import SHELLS
 from vaka.policy.bash.parse.syntax import Word, Words, literal_word
@@ -25,6 +25,8 @@ class FileOperands(msgspec.Struct, frozen=True):
     """Short options with which it does; without flags and ``long`` it always does."""
     long: str = ""
     """Long options with which it does."""
+    also_with: str = "(?!)"
+    """A regular expression for other options with which it does, each argument on a line."""
     not_with: str = "(?!)"
     """Options with which it does not, as a regular expression."""
     valued: str = "(?!)"
@@ -60,7 +62,7 @@ class FileOperands(msgspec.Struct, frozen=True):
         values = [word.placeholder_text for word in words]
         if any(re.match(self.not_with, value) for value in values):
             return False
-        if not self.flags and not self.long:
+        if (not self.flags and not self.long) or re.search(self.also_with, "\n".join(values), re.MULTILINE):
             return True
         for value in values:
             if value.startswith("--"):
@@ -107,6 +109,7 @@ _FILE_OPTIONS: Mapping[str, str] = read_table("file_options")
 def find_recursive_operands(words: Words, exists: Callable[[str], bool]) -> Iterator[RecursiveOperand]:
     """Yield the folders that a command uses with everything in them; ``exists``: whether a word names a file."""
     name = base_name(words[0].guess or "") if words else ""
+    yield from (RecursiveOperand(word, FolderUse(accept_all)) for word in _find_archived_words(words))
     if name in {"find", "gfind", "bfs"}:
         if _runs_reader(words, FIND_EXEC_ACTIONS) and any("{}" in word.placeholder_text for word in words):
             yield from find_found_files(words[1:])
@@ -125,9 +128,19 @@ def find_recursive_operands(words: Words, exists: Callable[[str], bool]) -> Iter
     program = _RECURSIVE.get(name)
     if program is None or not program.is_used(words[1:]) or (name.endswith("tar") and not _creates(words[1:])):
         return
-    use = FolderUse(_make_filter(program, [word.placeholder_text for word in words[1:]]), program.writes)
+    use = FolderUse(_make_filter(program, [word.pattern for word in words[1:]]), program.writes)
     for word in program.find(words[1:]) or ([literal_word(".")] if program.current else []):
         yield RecursiveOperand(word, use)
+
+
+_ARCHIVE_MODULE = re.compile(r"(?:.*/)?python[0-9.]*(?:\n-\w+)*?\n-m\n?(?:zipfile|tarfile)\n(?:-c|--create)\n")
+
+
+def _find_archived_words(words: Words) -> Words:
+    """Return what ``python3 -m zipfile -c`` and its like put into an archive."""
+    values = [word.placeholder_text for word in words]
+    found = _ARCHIVE_MODULE.match("\n".join(values))
+    return words[found[0].count("\n") + 1 :] if found is not None else ()
 
 
 def _creates(words: Words) -> bool:
@@ -242,8 +255,8 @@ def _split_alternatives(values: list[str]) -> list[list[str]]:
 
 
 def find_found_files(words: Words) -> Iterator[RecursiveOperand]:
-    """Yield where ``find`` starts; its tests for names select files."""
-    values = [word.placeholder_text for word in words]
+    """Yield where ``find`` starts; its tests for names select files, and folders with everything in them."""
+    values = [word.pattern for word in words]
     start = next((index for index, value in enumerate(values) if value.startswith(("-", "(", "!"))), len(values))
     end = next((index for index, value in enumerate(values) if value in FIND_EXEC_ACTIONS), len(values))
     alternatives = _split_alternatives(values[:end])
@@ -252,9 +265,8 @@ def find_found_files(words: Words) -> Iterator[RecursiveOperand]:
         names = []
 
     def selects(path: str) -> bool:
-        return not names or any(
-            fnmatchcase(path.rpartition("/")[2].lower(), text.rpartition("/")[2].lower()) for text in names
-        )
+        parts = path.lower().split("/")
+        return not names or any(fnmatchcase(part, text.rpartition("/")[2].lower()) for text in names for part in parts)
 
     for word in words[:start] or (literal_word("."),):
         yield RecursiveOperand(word, FolderUse(selects))

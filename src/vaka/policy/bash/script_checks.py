@@ -95,10 +95,24 @@ def sed_input_files(text: str) -> list[str]:
     return script.input_files
 
 
+_SED_OUTPUT = re.compile(r"(?:^|[;{}\n\d/$!|,#@ ]|[/|,#@][gpimIMe]+)[wW][ \t]*([^\s;}]+)")
+
+
+def sed_output_files(text: str) -> list[str]:
+    """Return the files that a sed script writes with ``w`` and ``W``; more than it does where it is not understood."""
+    script = _SedScript(text, may_use_files=True)
+    try:
+        script.check()
+    except NotReadOnly:
+        return [*script.output_files, *_SED_OUTPUT.findall(text)]
+    return script.output_files
+
+
 class _SedScript:
     def __init__(self, text: str, *, may_use_files: bool = False) -> None:
         self.text = text
         self.input_files: list[str] = []
+        self.output_files: list[str] = []
         self.may_use_files = may_use_files
         self.position = 0
         self.depth = 0
@@ -167,7 +181,8 @@ class _SedScript:
         elif self.may_use_files and name in "rRwW":
             start = self.position
             self._skip(r"[^\n]*")
-            self.input_files += [self.text[start : self.position].strip()] if name in "rR" else []
+            files = self.input_files if name in "rR" else self.output_files
+            files.append(self.text[start : self.position].strip())
         elif name == "s":
             self._check_substitute()
         elif name == "y":
@@ -191,7 +206,10 @@ class _SedScript:
             self._check_without_brackets(delimiter, start)
         self._skip_past(delimiter)
         self._skip(r"[gpiImM0-9]*")
-        self._skip(r"w[^\n]*" if self.may_use_files else "")
+        if self.may_use_files and self._peek() == "w":
+            start = self.position + 1
+            self._skip(r"w[^\n]*")
+            self.output_files.append(self.text[start : self.position].strip())
         self._require_end()
 
     def _check_without_brackets(self, delimiter: str, start: int) -> None:
@@ -247,14 +265,28 @@ def may_awk_run(text: str) -> bool:
     return False
 
 
+def may_awk_write_computed_name(text: str) -> bool:
+    """Return whether an awk program may write to a file whose name is not a string constant in it."""
+    if ">" not in text:
+        return False
+    try:
+        _AwkProgram(text, may_use_files=True, may_compute_outputs=False).check()
+    except NotReadOnly:
+        return True
+    return False
+
+
+_AWK_CONSTANT_OUTPUT = re.compile(r'[ \t]*"[^"$]*"[ \t]*(?:[;}\n]|$)')
+
 _AWK_CONSTANT_COMMAND = re.compile(r'[ \t]*"[^"]*"[ \t]*(?:[;}\n)]|$)')
 
 
 class _AwkProgram:
     """Checks the tokens in one pass; ``>`` writes only in a ``print`` outside parentheses."""
 
-    def __init__(self, text: str, *, may_use_files: bool = False) -> None:
+    def __init__(self, text: str, *, may_use_files: bool = False, may_compute_outputs: bool = True) -> None:
         self.text = text
+        self.may_compute_outputs = may_compute_outputs
         self.may_use_files = may_use_files
         """Whether it may also use files, the environment and commands that are string constants."""
         self.before_previous = ""
@@ -326,7 +358,13 @@ class _AwkProgram:
             self.depth -= 1
         elif sign in ";\n{}":
             self.printing = self.printing and sign == "\n" and self.previous in _AWK_CONTINUES_LINE
-        elif sign in {">", ">>"} and self.printing and self.depth <= 0 and not self.may_use_files:
+        elif sign in {">", ">>"} and self.printing and self.depth <= 0:
+            self._check_output()
+
+    def _check_output(self) -> None:
+        if not self.may_compute_outputs and not _AWK_CONSTANT_OUTPUT.match(self.text, self.position):
+            raise NotReadOnly("print with '>' in an awk program writes a file whose name it computes")
+        if not self.may_use_files:
             rest = self.text[self.position :].lstrip(" \t")
             if not rest.startswith(tuple(_AWK_STREAMS)) or not re.match(r'"[^"]*"\s*(?:[;}\n]|$)', rest):
                 raise NotReadOnly("print with '>' in an awk program writes a file")

@@ -7,10 +7,11 @@ from typing import Literal, NamedTuple
 
 import msgspec
 
-from vaka.policy.bash.parse.hidden_programs import is_interpreter, takes_commands
-from vaka.policy.bash.parse.syntax import Word, Words, literal_word
+from vaka.policy.bash.parse.hidden_programs import find_codes, is_interpreter, takes_commands
+from vaka.policy.bash.parse.syntax import PLACEHOLDER, Word, Words, literal_word
 from vaka.policy.bash.parse.wrappers import base_name
 from vaka.policy.bash.programs import read_set, read_table
+from vaka.policy.bash.script_checks import may_awk_write_computed_name, sed_output_files
 
 
 class WrittenOperands(msgspec.Struct, frozen=True):
@@ -58,7 +59,7 @@ class WrittenOperands(msgspec.Struct, frozen=True):
         """Return the positions of the operands, and those of the values of options that name changed files."""
         operands, given = list[int](), list[int]()
         for index, (before, value) in enumerate(pairwise(values), 1):
-            if re.fullmatch(self.options, before) or (self.places and _TARGET_OPTION.fullmatch(before)):
+            if re.fullmatch(self.options, before) or (self.places and _takes_target(before)):
                 given.append(index)
             elif value.startswith("-") and value != "-":
                 continue
@@ -67,7 +68,7 @@ class WrittenOperands(msgspec.Struct, frozen=True):
         return operands, given
 
 
-_TARGET_OPTION = re.compile(r"-[a-zA-Z]*t(.*)|--t[a-z-]*(?:=(.*))?", re.DOTALL)
+_TARGET_OPTION = re.compile(r"-[a-zA-Z]*?t(.*)|--t[a-z-]*(?:=(.*))?", re.DOTALL)
 """The folder that files are put into, for ``cp`` and its like."""
 
 _WRITING: Mapping[str, WrittenOperands] = {
@@ -107,7 +108,7 @@ def _is_option(word: Word) -> bool:
 
 
 def _names_output(name: str, word: Word) -> bool:
-    return name == "dd" and word.prefix.startswith("of=")
+    return name == "dd" and (word.prefix.startswith("of=") or (word.value is None and not word.prefix))
 
 
 def find_written_words(words: Words) -> list[Word]:
@@ -115,10 +116,27 @@ def find_written_words(words: Words) -> list[Word]:
     name = base_name(words[0].guess or "") if words else ""
     if name == "dd":
         return [_without_prefix(word, 3) for word in words[1:] if word.prefix.startswith("of=")]
+    if name == "git":
+        return [*_find_git_outputs(words)]
     known = _WRITING.get(name)
     if known is None:
-        return [*words[1:]] if name in _OTHER_WRITING and name != "git" else []
+        return [*words[1:]] if name in _OTHER_WRITING else []
     return [words[index] for index in known.find(words)]
+
+
+_GIT_OUTPUT = re.compile(r"--output(?:-directory)?=")
+
+
+def _find_git_outputs(words: Words) -> Iterator[Word]:
+    """Yield what the options ``--output`` and ``-o`` of git name."""
+    options = {"--output", "--output-directory"}
+    options |= {"-o"} if any(word.value in {"archive", "format-patch"} for word in words) else set()
+    for word, after in pairwise((*words, literal_word(""))):
+        attached = _GIT_OUTPUT.match(word.prefix)
+        if attached is not None:
+            yield _without_prefix(word, attached.end())
+        elif word.value in options:
+            yield after
 
 
 def _without_prefix(word: Word, length: int) -> Word:
@@ -158,6 +176,11 @@ def find_placements(words: Words) -> Iterator[Placement]:
         target = literal_word(".")
     for source in sources if target is not None else ():
         yield Placement(source, target, whole=not given and not attached)  # type: ignore[arg-type]  # checked above
+
+
+def _takes_target(value: str) -> bool:
+    """Return whether the next word is the folder that files are put into."""
+    return _TARGET_OPTION.fullmatch(value) is not None and not _has_attached_target(value)
 
 
 def _has_attached_target(value: str) -> bool:
@@ -237,6 +260,7 @@ _CHANGES_COMPUTED_NAME = re.compile(
     rf"""
     \bos\.(?:remove|unlink|rename\w*|replace|rmdir|removedirs|makedirs|mkdir|truncate|chmod|link|symlink)\s*\((?!{_CONSTANT})
     |\bshutil\.(?:rmtree|copy\w*|move|unpack_archive)\s*\((?!{_CONSTANT})
+    |\bextract(?:all)?\s*\(
     |(?<!["']\))\.(?:write_text|write_bytes|unlink|touch|rmdir|rename|symlink_to|hardlink_to)\s*\(
     |\b(?:(?:write|append)File\w*|(?:rm|unlink|rename|truncate|copyFile|cp|mkdir|symlink|link)Sync|createWriteStream)
         \s*\((?!{_CONSTANT})
@@ -250,6 +274,7 @@ _CHANGES_COMPUTED_NAME = re.compile(
 
 _CHANGES_FOLDER = re.compile(
     r"rmtree|chdir|\brm(?:Sync)?\b|rm_r|rename|move|\bmv\b|glob|listdir|readdir|iterdir|walk|scandir|\bDir\b"
+    r"|\bcopy(?:2|tree)?\b|\bcp(?:Sync|_r)?\b"
 )
 
 _CODE_STRING = re.compile(r"""(["'`])([^"'`\n]{1,256})\1""")
@@ -258,20 +283,30 @@ _MAX_CODE = 10_000
 """Characters of code that patterns are searched in; longer code counts as code that changes any file."""
 
 
-_SED_OUTPUT = re.compile(r"(?:^|[;{}\n\d/$!|,#@ ]|[/|,#@][gpimIMe]+)[wW][ \t]+([^\s;}]+)")
+_LOCAL_FOLDER = re.compile(r"(?:^|[\s:|+.])[lt]?cd!?\s+\S", re.MULTILINE)
+"""A command of an editor that changes the folder of later names."""
 
 
-def find_sed_outputs(words: Words) -> list[str]:
+def find_sed_outputs(words: Words, bodies: Iterable[str] = ()) -> list[str]:
     """Return the files that the scripts of ``sed`` write with the command or the flag ``w``."""
     if not words or base_name(words[0].placeholder_text) not in {"sed", "gsed"}:
         return []
-    texts = (word.placeholder_text for word in words[1:])
-    return [found for text in texts if len(text) <= _MAX_CODE for found in _SED_OUTPUT.findall(text)]
+    texts = (*(word.placeholder_text for word in find_codes(words)), *bodies)
+    return [found for text in texts if len(text) <= _MAX_CODE for found in sed_output_files(text)]
 
 
 def changes_unknown_file(words: Words, bodies: Iterable[str]) -> bool:
     """Return whether the code of an interpreter may change a file by a name that it computes."""
-    texts = _code_texts(words, bodies)
+    name = base_name(words[0].placeholder_text) if words else ""
+    if name in {"sed", "gsed"}:
+        return any(PLACEHOLDER in output for output in find_sed_outputs(words, bodies))
+    if not is_interpreter(words):
+        return False
+    texts = [*(word.placeholder_text for word in find_codes(words)), *bodies]
+    if name.endswith("awk"):
+        return any(len(text) > _MAX_CODE or may_awk_write_computed_name(text) for text in texts)
+    if takes_commands(words):
+        return any(_LOCAL_FOLDER.search(text) for text in texts)
     return any(len(text) > _MAX_CODE or _CHANGES_COMPUTED_NAME.search(text) is not None for text in texts)
 
 

@@ -177,7 +177,8 @@ class Expander:
         word = Word(None, word.source, pieces, unquoted=False)
         self.has_arithmetic = True
         self.taint.note_evaluation(word.source, word.expansions)
-        return word
+        value = word.source.partition("]=")[2]
+        return literal_word(value) if PLAIN_WORD.fullmatch(value) else word
 
     def read_test_words(self, node: "Node") -> list[Word]:
         """Read the words of ``[ … ]``: an expression for the grammar, a command for bash."""

@@ -164,6 +164,21 @@ def takes_commands(words: Words) -> bool:
     return interpreter is not None and interpreter.all_arguments
 
 
+def find_codes(words: Words) -> list[Word]:
+    """Return the arguments of an interpreter that are code."""
+    interpreter = _INTERPRETERS.get(_program_of(words))
+    return _CodeArguments(interpreter, words[1:]).codes if interpreter is not None else []
+
+
+def find_code_operands(words: Words) -> list[Word]:
+    """Return what an interpreter passes to code in its arguments or its input, which may use them as files."""
+    interpreter = _INTERPRETERS.get(_program_of(words))
+    if interpreter is None or interpreter.all_arguments or interpreter.first_argument:
+        return []
+    arguments = _CodeArguments(interpreter, words[1:])
+    return arguments.operands if arguments.codes or arguments.reads_operand_dash else []
+
+
 def find_code_files(words: Words) -> list[Word]:
     """Return the files with code that an interpreter is given."""
     interpreter = _INTERPRETERS.get(_program_of(words))
@@ -226,7 +241,7 @@ class _CodeArguments:
                     found += words[taken : taken + 1]
                     break
                 if text.startswith("-") and (match := re.match(pattern, text)) and text[match.end() :]:
-                    option, attached = True, text[match.end() :]
+                    option, attached = True, text[match.end() :].removeprefix("=")
                     found.append(Word(attached if word.value is not None else None, text, word.pieces))
                     break
             else:
@@ -236,6 +251,8 @@ class _CodeArguments:
                     operands.append(word)
         end = next((index for index, word in enumerate(words) if word in (*operands, *self.files)), len(words))
         self.interactive = any(re.match(interpreter.interactive, word.placeholder_text) for word in words[:end])
+        self.operands = operands
+        self.reads_operand_dash = not option and operands[:1] == [literal_word("-")]
         self.may_read_input = not option and (interpreter.all_arguments or not operands)
         if interpreter.all_arguments:
             self.codes += [word for word in words if word not in self.codes]

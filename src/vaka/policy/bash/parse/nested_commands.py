@@ -58,12 +58,14 @@ def add_nested_commands(
         inner, reason = _read_optional_script(text, read_script)
         wrapped += inner
         hidden_program = hidden_program or reason
-    likely = (text for form in (words, *wrapped) for text in find_likely_commands(form, find_read_codes(form, stdin)))
+    codes = [(form, find_read_codes(form, stdin)) for form in (words, *wrapped)]
+    likely = (text for form, read in codes for text in find_likely_commands(form, read))
     for text in dict.fromkeys(likely):
         wrapped += _read_optional_script(text, read_script)[0]
     complete = msgspec.structs.replace(
         simple, wrapped_commands=wrapped, unwrapped_words=strip_wrappers(words),
         doubt=_UNKNOWN_SCRIPT if uncertain else "", hidden_input=hidden_input, hidden_program=hidden_program,
+        codes=tuple(dict.fromkeys(text for _, read in codes for text in read)),
     )  # fmt: skip
     return complete, scripts
 

@@ -103,6 +103,11 @@ class Word(msgspec.Struct, frozen=True):
         return self.render(lambda expansion: expansion.guess or PLACEHOLDER)
 
     @property
+    def pattern(self) -> str:
+        """Its value as a pattern for names: a pattern stays as it is, and ``*`` stands for other unknown parts."""
+        return self.render(lambda expansion: expansion.name if expansion.kind == "glob" else expansion.guess or "*")
+
+    @property
     def path(self) -> str | None:
         """The path it names, with ``~`` for the home folder; ``None`` when it is unknown."""
         if self.value is not None:
@@ -172,6 +177,8 @@ class SimpleCommand(msgspec.Struct, frozen=True):
     """Why its input may be a script that is not known beforehand, if so."""
     hidden_program: str = ""
     """Why its arguments may run a program that rules cannot see, if so."""
+    codes: tuple[str, ...] = ()
+    """The code that its interpreters read: from their input, or from files that the same script writes."""
     calls_function: bool = False
     """Whether it calls a function that the script defines before."""
 

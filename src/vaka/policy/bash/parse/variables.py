@@ -83,8 +83,8 @@ class TaintTracker:
 
     def note_read(self, simple: SimpleCommand) -> None:
         """Note the variables that ``read`` and ``mapfile`` set."""
-        names = _names_set_by_read(simple)
-        texts = [item.target for item in simple.redirections if item.operator == "<<<"] if names else []
+        names = names_set_by_read(simple)
+        texts = [item.target for item in simple.redirections if item.operator == "<<<"] if len(names) == 1 else []
         self.assigned_values += texts
         self.tainted.update(names)
         for name in names:
@@ -128,7 +128,7 @@ class TaintTracker:
         return reached
 
 
-def _names_set_by_read(simple: SimpleCommand) -> list[str]:
+def names_set_by_read(simple: SimpleCommand) -> list[str]:
     """Return the variables that ``read`` and ``mapfile`` set."""
     values = [word.placeholder_text for word in simple.words[1:]]
     if simple.name in {"mapfile", "readarray"}:

@@ -7,7 +7,7 @@ import msgspec
 
 from vaka.policy.bash.parse.hidden_programs import find_code_files, is_interpreter, may_code_run
 from vaka.policy.bash.parse.inline_scripts import SHELLS, UNKNOWN_TEXT, ScriptText, input_text_of, predict_output
-from vaka.policy.bash.parse.syntax import ShellScript, SimpleCommand, Word, Words
+from vaka.policy.bash.parse.syntax import ShellScript, SimpleCommand, Word, Words, literal_word
 from vaka.policy.bash.parse.words import ParseMismatch
 from vaka.policy.bash.parse.wrappers import base_name
 
@@ -25,6 +25,8 @@ def add_written_scripts(script: ShellScript, read_script: Callable[[str], ShellS
     for simple in script.commands:
         for name, text in ((name, written[name]) for name in _run_files_of(simple) if name in written):
             found = _read_written(simple, text, read_script)
+            if found is not None and _interpreter_of(simple.forms, text.text):
+                simple = msgspec.structs.replace(simple, codes=(*simple.codes, text.text))
             if found is None:
                 reason = f"it runs {name}, which is written by the same command line"
                 simple = msgspec.structs.replace(simple, hidden_input=simple.hidden_input or reason)
@@ -69,9 +71,20 @@ def _run_files_of(simple: SimpleCommand) -> list[str]:
         if name in SHELLS or name in {"source", "."}:
             files += [word for word in words[1:] if not word.prefix.startswith("-")]
         files += find_code_files(words)
+        files += _makefiles_of(words) if name in _MAKE else []
         if name in SHELLS or is_interpreter(words):
             files += [item.target for item in simple.redirections if item.operator == "<"]
     return list(dict.fromkeys(base_name(posixpath.normpath(word.placeholder_text)) for word in files))
+
+
+_MAKE = frozenset({"make", "gmake", "bmake", "remake"})
+
+_MAKEFILES = ("Makefile", "makefile", "GNUmakefile")
+
+
+def _makefiles_of(words: Words) -> list[Word]:
+    """Return the files that ``make`` may read its rules from: any word may be the value of ``-f``."""
+    return [*words[1:], *map(literal_word, _MAKEFILES)]
 
 
 def _read_written(
@@ -81,6 +94,8 @@ def _read_written(
     if not text.certain:
         return None
     interpreter = _interpreter_of(simple.forms, text.text)
+    if any(words and base_name(words[0].placeholder_text) in _MAKE for words in simple.forms):
+        return None
     if interpreter:
         return None if may_code_run(interpreter, text.text) else ()
     try:
