@@ -167,11 +167,13 @@ def choose_faults(root: Path, packages: Sequence[str], count: int, seed: int) ->
 def find_named_tests(root: Path, path: str) -> list[str]:
     """Return the test files that belong to a module by their name or import it, those of its own folder first."""
     module = path.removeprefix("src/").removesuffix(".py").replace("/", ".")
+    contract = "_".join(Path(path.partition("_")[0]).with_suffix("").parts[2:4])  # such as stores_sqlite
     stem, folder = Path(path).stem, _test_folder_of(root, path)
     imports = re.compile(rf"^(?:from {re.escape(module)} import|import {re.escape(module)}\b)", re.MULTILINE)
     named: list[tuple[bool, str]] = []
     for file in sorted((root / "tests").rglob("test_*.py")):
-        if stem in file.stem.removeprefix("test_") or imports.search(file.read_text("utf-8")):
+        is_contract = file.stem == f"test_{contract}" and file.parent.name == "contract"
+        if is_contract or stem in file.stem.removeprefix("test_") or imports.search(file.read_text("utf-8")):
             test = str(file.relative_to(root))
             named.append((not test.startswith(folder), test))
     return [test for _, test in sorted(named)[:MAX_NAMED_TESTS]]
