@@ -7,11 +7,11 @@ import pytest
 
 import vaka
 from tests.runtime.runtime_fixtures import agent, check_log, collect_turn, event_types, last_body, read_log, runtime
-from vaka.core.ports.model import CallChunk, Chunk, ReasoningChunk, RetryChunk, StopChunk, TextChunk, UsageChunk
+from vaka.core.ports.model import CallChunk, Chunk, Prompt, ReasoningChunk, RetryChunk, StopChunk, TextChunk, UsageChunk
 from vaka.core.types.errors import ModelRefused, ModelUnavailable, TurnError
 from vaka.core.types.message import AssistantMessage, Reasoning, Text, Usage
 from vaka.core.types.monitor import ModelFailed
-from vaka.core.types.progress import MessageCompleted, MessageDiscarded
+from vaka.core.types.progress import MessageCompleted, MessageDiscarded, StepStarted
 from vaka.stores.memory import MemoryStore
 from vaka.testing.models import ChaosModel, ScriptedModel, call, fail, say
 
@@ -209,3 +209,21 @@ async def test_a_model_that_may_call_no_tool_keeps_that_choice() -> None:
         for prompt in ("Look.", "And now?"):
             await session.run(prompt)
     assert [prompt.tool_choice for prompt in model.prompts] == ["none", "none"]
+
+
+async def test_a_prompt_is_stored_redacted_before_the_model_is_asked() -> None:
+    secret, stored = "key-of-the-river", list[bytes]()
+    store = MemoryStore()
+
+    class WatchingModel(ScriptedModel):
+        async def stream(self, prompt: Prompt) -> AsyncGenerator[Chunk]:
+            (started,) = [event.data for event in await read_log(store, "s") if isinstance(event.data, StepStarted)]
+            assert started.system is not None
+            stored.append(await store.blobs.get(started.system))
+            async for chunk in super().stream(prompt):
+                yield chunk
+
+    async with runtime(store, secrets=(secret,)) as rt:
+        session = await rt.open(agent(WatchingModel(say("Done.")), instructions=f"Use {secret}."), id="s")
+        assert (await session.run("Go.")).text == "Done."
+    assert stored == [b"Use [redacted]."]

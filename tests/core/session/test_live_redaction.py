@@ -189,3 +189,28 @@ async def test_without_secrets_deltas_are_published_unchanged() -> None:
     async with runtime() as rt:
         events = await collect_turn(await rt.open(agent(FunctionModel(answer))))
     assert [event.data.text for event in events if isinstance(event.data, progress.TextDelta)] == ["hun", "ter2"]
+
+
+def test_a_secret_in_the_arguments_of_a_call_is_redacted_although_those_of_another_come_between() -> None:
+    redactor, secrets, scope, message = LiveRedactor(), Secrets([SECRET]), EventScope(), MessageId("m")
+    head, tail = SECRET[:1], SECRET[1:]
+
+    def delta(block: int, offset: int, text: str) -> tuple[EventScope, progress.ToolArgsDelta]:
+        return scope, progress.ToolArgsDelta(message_id=message, block=block, offset=offset, text=text)
+
+    published: list[Any] = []
+    for together in (
+        [delta(0, 0, "plain ")],
+        [delta(0, 6, "words "), delta(1, 0, head), delta(0, 12, "and more.")],
+        [delta(1, 1, tail)],
+        [delta(0, 21, " The end.")],
+    ):
+        published += redactor.redact_deltas(secrets, together)
+    completed = progress.MessageCompleted(message_id=message, content=())
+    published += redactor.flush_closed([Event(data=completed, session=S, ts="")])
+    for number, expected in enumerate(("plain words and more. The end.", "[redacted]")):
+        bodies = [body for _, body in published if body.block == number]
+        assert "".join(body.text for body in bodies) == expected
+        assert [body.offset for body in bodies] == [
+            len("".join(b.text for b in bodies[:n])) for n in range(len(bodies))
+        ]
