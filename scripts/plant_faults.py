@@ -1,8 +1,11 @@
 """Plant single-line faults in a private copy of the tree and report those that no test notices.
 
 ``python -m scripts.plant_faults --seed 7 --count 100 --minutes 60``. Faults are chosen at random in the code of
-``--packages``. Each is tried against the tests that name its module, and if they pass against the folder of its tests.
-Tests that do not end in ``--seconds`` decide nothing. At the end, the tests that failed run once more without a fault;
+``--packages``. Each is tried against the tests that name its module, and as long as they pass against the folder of its
+tests and the folders around that. Tests that do not end in ``--seconds`` decide nothing. The same seed chooses the same
+faults as long as the code is the same; ``--first`` begins with a later one, so that two processes can share them, and
+``--list`` only prints them. A fault that is not caught is either no fault, because the program does the same as before,
+or needs a test. At the end, the tests that failed run once more without a fault;
 those that fail again are named.
 """
 
@@ -218,9 +221,13 @@ def try_fault(root: Path, fault: Fault, seconds: float) -> list[str]:
     lines[fault.line - 1] = f"{fault.new}\n"
     file.write_text("".join(lines), "utf-8")
     try:
-        named = find_named_tests(root, fault.path)
-        caught = run_tests(root, named, seconds, "-x") if named else []
-        return caught or run_tests(root, [_test_folder_of(root, fault.path)], seconds, "-x")
+        folder = Path(_test_folder_of(root, fault.path))
+        around = [str(one) for one in (folder, *folder.parents) if one.parent != one]
+        for tests in (find_named_tests(root, fault.path), *([one] for one in around if one != "tests")):
+            caught = run_tests(root, tests, seconds, "-x") if tests else []
+            if caught:
+                return caught
+        return []
     finally:
         file.write_text(original, "utf-8")
 
