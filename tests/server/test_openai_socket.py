@@ -147,6 +147,34 @@ async def test_a_steering_input_waits_while_the_response_needs_a_result(serve: S
         assert last["output"][-1]["content"][0]["text"] == "Blue."
 
 
+async def test_a_steering_input_waits_while_the_response_needs_a_decision(serve: Serve, scripted: Scripted) -> None:
+    started, go_on = asyncio.Event(), asyncio.Event()
+
+    @vaka.tool
+    async def hold() -> str:
+        """Wait for the test."""
+        started.set()
+        await go_on.wait()
+        return "held"
+
+    agent = scripted(calls(call("hold"), call("deploy")), say("Deployed."), tools=[hold, deploy])
+    async with serve([agent], ask_for=["deploy"]) as served, connect(served) as socket:
+        await socket.send(json.dumps({"type": "response.create", "model": "assistant", "input": "Go"}))
+        [created] = await read_until(socket, "response.created")
+        await started.wait()
+        steer = {"type": "response.steer", "previous_response_id": created["response"]["id"], "input": "At once"}
+        await socket.send(json.dumps(steer))
+        await read_until(socket, *STEER_REPLIES)
+        go_on.set()
+        pending = (await read_until(socket, "response.steer.pending"))[-1]
+        [needed] = pending["required_input"]
+        assert needed["type"] == "mcp_approval_response"
+        answer = {"previous_response_id": created["response"]["id"], "input": [needed | {"approve": True}]}
+        await socket.send(json.dumps({"type": "response.create", "model": "assistant", **answer}))
+        last = (await read_until(socket, "response.completed"))[-1]["response"]
+        assert last["output"][-1]["content"][0]["text"] == "Deployed."
+
+
 @pytest.mark.parametrize(
     ("frame", "code"),
     [

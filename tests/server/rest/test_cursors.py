@@ -26,6 +26,7 @@ async def test_a_cursor_that_is_not_of_the_log_is_refused_or_answered_with_a_res
                 assert (path, cursor, page.status_code) == (path, cursor, 410)
             first = (await client.get(f"{API}/events", params={"after": cursor})).json()["data"][0]
             assert (first["type"], first["session"]) == ("stream.reset", "s")
+            assert first["data"]["reason"].startswith("no event "), "it says what was not found"
             for path in ("events", f"turns/{turn['id']}"):
                 headers = {**STREAM, "Last-Event-ID": cursor}
                 async with client.stream("GET", f"{API}/{path}", headers=headers) as stream:
