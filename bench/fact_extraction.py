@@ -22,7 +22,7 @@ from vaka.core.types.message import ToolMessage, UserMessage, text_of
 from vaka.memory import FactExtraction, SemanticMemory
 from vaka.memory.memory_scope import memory_scope
 from vaka.memory.semantic import ScopedMemory
-from vaka.models import Chunk, Model, Scripted
+from vaka.models import Chunk, Model, Prompt, Scripted
 from vaka.models.embedders import HashingEmbedder
 from vaka.runtime.clock import SystemClock
 from vaka.stores.memory import MemoryStore
@@ -54,7 +54,7 @@ class RuleModel:
 
     name = "rules"
 
-    async def stream(self, prompt: vaka.Prompt) -> AsyncGenerator[Chunk]:
+    async def stream(self, prompt: Prompt) -> AsyncGenerator[Chunk]:
         """Propose all changes of an exchange at once, then end."""
         calls = [] if isinstance(prompt.messages[-1], ToolMessage) else self._propose(prompt)
         line: dict[str, Any] = {"tool_calls": calls} if calls else {"text": "done"}
@@ -63,7 +63,7 @@ class RuleModel:
         ):
             yield chunk
 
-    def _propose(self, prompt: vaka.Prompt) -> list[dict[str, Any]]:
+    def _propose(self, prompt: Prompt) -> list[dict[str, Any]]:
         text = "\n".join(text_of(message.content) for message in prompt.messages if isinstance(message, UserMessage))
         said = "".join(_PERSON.findall(text))
         recalled = dict(_RECALLED.findall(text))

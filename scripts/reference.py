@@ -1,6 +1,7 @@
 """Write docs/reference/python.md and docs/reference/events.md from the docstrings: ``python -m scripts.reference``."""
 
 import ast
+import importlib
 import inspect
 import re
 import sys
@@ -13,11 +14,6 @@ from typing import Any
 import msgspec
 
 import vaka
-import vaka.content as vaka_content
-import vaka.errors as vaka_errors
-import vaka.events as vaka_events
-import vaka.genx as vaka_genx
-import vaka.lumos as vaka_lumos
 import vaka.memory as vaka_memory
 from vaka.config.claude_keys import CLAUDE_KEYS, EXPECTED_VALUES
 from vaka.config.definitions.json_schema import definition_schema
@@ -27,6 +23,25 @@ from vaka.core.types.event import BODY_TYPES, Body
 REFERENCE = Path(__file__).parents[1] / "docs" / "reference"
 DEFINITIONS_HEAD = Path(__file__).with_name("definitions_head.md")
 MODULES = (progress, control, context, monitor)
+LISTED_FACES = (
+    "vaka.errors",
+    "vaka.content",
+    "vaka.events",
+    "vaka.models",
+    "vaka.tools",
+    "vaka.middleware",
+    "vaka.luau",
+    "vaka.policy",
+    "vaka.files",
+    "vaka.net",
+    "vaka.sandbox",
+    "vaka.transformers",
+    "vaka.testing",
+    "vaka.agentsdk",
+    "vaka.genx",
+    "vaka.lumos",
+)
+"""The modules whose names have one line each."""
 CHANNELS = {
     "progress": "the course of a turn",
     "control": "inputs, decisions, and changes of a session",
@@ -162,7 +177,7 @@ def python_page() -> str:
     for face in (vaka, vaka_memory):
         names = [name for name in face.__all__ if not name.startswith("_")]
         lines += chain.from_iterable(name_lines(face.__name__, name, getattr(face, name)) for name in names)
-    lines += chain.from_iterable(map(list_lines, (vaka_errors, vaka_content, vaka_events, vaka_genx, vaka_lumos)))
+    lines += chain.from_iterable(list_lines(importlib.import_module(face)) for face in LISTED_FACES)
     return "\n".join(lines).rstrip() + "\n"
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import vaka
+from vaka.agentsdk import PermissionRequest
 from vaka.middleware import Logging, RateLimit
 from vaka.models import Scripted
 
@@ -47,7 +48,7 @@ class Monitor(vaka.Middleware):
         return result
 
 
-async def decide(request: vaka.PermissionRequest) -> Literal["allow", "deny", "ask"]:
+async def decide(request: PermissionRequest) -> Literal["allow", "deny", "ask"]:
     """Decide about a call that the rules ask about."""
     print(f"[approval] {request.tool_name}: {request.tool_params['file_path']}")
     return "allow"

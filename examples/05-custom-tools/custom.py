@@ -36,7 +36,8 @@ async def main(folder: str) -> None:
         model=MODEL, cwd=folder, enabled_builtin_tools=("glob", "file_read"), custom_tools=(word_count,)
     )
     async with vaka.Runtime(options) as runtime:
-        async for event in runtime.run_stream(vaka.Request(prompt="How often does the story speak of the vaka?")):
+        session = await runtime.open()
+        async for event in session.stream("How often does the story speak of the vaka?"):
             body: Any = event.data
             if event.type in ("tool.completed", "tool.failed"):
                 print(f"{event.type}: {body.result.text.strip()}")

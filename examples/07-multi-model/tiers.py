@@ -51,7 +51,7 @@ async def main() -> None:
             async for event in turn:
                 show(event)
         stats = await runtime.stats(session.id)
-        greeting = await runtime.run(vaka.Request(prompt="Good morning!", agent=captain, model="low"))
+        greeting = await (await runtime.open(captain)).run("Good morning!", model="low")
     print("by model:", {name: used.usage.total for name, used in sorted(stats.by_model.items())})
     print("by agent:", {name: used.usage.total for name, used in sorted(stats.by_agent.items())})
     print("a request for the low tier:", greeting.text)

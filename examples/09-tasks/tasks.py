@@ -7,7 +7,7 @@ from typing import Any
 
 import vaka
 from vaka.content import ToolMessage
-from vaka.models import Chunk, Scripted
+from vaka.models import Chunk, Prompt, Scripted
 
 BOARD = ("TaskCreate", "TaskGet", "TaskList", "TaskUpdate")
 PLAN = ("Write the code", "Run the tests", "Ship it")
@@ -23,7 +23,7 @@ class Planner:
 
     name = "planner"
 
-    async def stream(self, prompt: vaka.Prompt) -> AsyncGenerator[Chunk]:
+    async def stream(self, prompt: Prompt) -> AsyncGenerator[Chunk]:
         """Choose the next call by the results so far."""
         results = [
             result for message in prompt.messages if isinstance(message, ToolMessage) for result in message.results

@@ -10,7 +10,7 @@ from typing import Any
 import vaka
 from vaka.content import ToolMessage, UserMessage, text_of
 from vaka.memory import FactExtraction, SemanticMemory
-from vaka.models import Chunk, Scripted
+from vaka.models import Chunk, Prompt, Scripted
 
 
 class Companion:
@@ -18,14 +18,14 @@ class Companion:
 
     name = "companion"
 
-    async def stream(self, prompt: vaka.Prompt) -> AsyncGenerator[Chunk]:
+    async def stream(self, prompt: Prompt) -> AsyncGenerator[Chunk]:
         """Extract facts as the agent ``facts``, and talk as any other."""
         spoken = "\n".join(text_of(message.content) for message in prompt.messages if isinstance(message, UserMessage))
         line = self._extract(prompt, spoken) if prompt.agent == "facts" else self._talk(spoken)
         async for chunk in Scripted([{**line, "repeat": True}]).stream(prompt):
             yield chunk
 
-    def _extract(self, prompt: vaka.Prompt, spoken: str) -> dict[str, Any]:
+    def _extract(self, prompt: Prompt, spoken: str) -> dict[str, Any]:
         said = spoken.partition("<person>\n")[2].partition("\n</person>")[0]
         if isinstance(prompt.messages[-1], ToolMessage) or not said.startswith("I "):
             return {"text": "done"}

@@ -14,77 +14,47 @@ if TYPE_CHECKING:
     from vaka.config.project_content import ProjectSource as ProjectSource
     from vaka.core.loop.context import Turn as Turn
     from vaka.core.loop.middleware import Middleware as Middleware
-    from vaka.core.ports.model import Prompt as Prompt
     from vaka.core.ports.tool import ToolContext as ToolContext
     from vaka.core.types.context import Compaction as Compaction
-    from vaka.core.types.ending import Answer as Answer
-    from vaka.core.types.ending import Reject as Reject
-    from vaka.core.types.errors import Busy as Busy
     from vaka.core.types.errors import Suspended as Suspended
     from vaka.core.types.errors import TurnError as TurnError
     from vaka.core.types.errors import VakaError as VakaError
     from vaka.core.types.event import Event as Event
-    from vaka.core.types.ids import Cursor as Cursor
     from vaka.core.types.limits import Limits as Limits
     from vaka.core.types.message import Image as Image
     from vaka.core.types.message import Text as Text
     from vaka.core.types.message import ToolCall as ToolCall
     from vaka.core.types.message import ToolResult as ToolResult
-    from vaka.core.types.tool import Allow as Allow
-    from vaka.core.types.tool import Ask as Ask
-    from vaka.core.types.tool import Deny as Deny
-    from vaka.luau.program import ScriptLimits as ScriptLimits
     from vaka.luau.tool import LuauTool as LuauTool
     from vaka.runtime.agent_catalog import load_agents as load_agents
     from vaka.runtime.one_shot import run as run
     from vaka.runtime.one_shot import run_sync as run_sync
-    from vaka.runtime.options import ModeContext as ModeContext
     from vaka.runtime.options import Options as Options
-    from vaka.runtime.options import PermissionRequest as PermissionRequest
-    from vaka.runtime.options import Request as Request
     from vaka.runtime.options import Response as Response
-    from vaka.runtime.options import TokenStats as TokenStats
-    from vaka.runtime.options import ToolWorkspace as ToolWorkspace
     from vaka.runtime.runtime import Runtime as Runtime
     from vaka.runtime.scripts import LuauAgent as LuauAgent
     from vaka.runtime.session import Session as Session
     from vaka.runtime.turn_stream import TurnStream as TurnStream
-    from vaka.tools.client_tool import ClientTool as ClientTool
     from vaka.tools.function import tool as tool
 
 _NAMES = {
     "Agent": "vaka.agents.react",
-    "Allow": "vaka.core.types.tool",
-    "Answer": "vaka.core.types.ending",
-    "Ask": "vaka.core.types.tool",
-    "Busy": "vaka.core.types.errors",
-    "ClientTool": "vaka.tools.client_tool",
     "Compaction": "vaka.core.types.context",
-    "Cursor": "vaka.core.types.ids",
-    "Deny": "vaka.core.types.tool",
     "Event": "vaka.core.types.event",
     "Image": "vaka.core.types.message",
     "Limits": "vaka.core.types.limits",
     "LuauAgent": "vaka.runtime.scripts",
     "LuauTool": "vaka.luau.tool",
     "Middleware": "vaka.core.loop.middleware",
-    "ModeContext": "vaka.runtime.options",
     "Options": "vaka.runtime.options",
-    "PermissionRequest": "vaka.runtime.options",
     "ProjectSource": "vaka.config.project_content",
-    "Prompt": "vaka.core.ports.model",
-    "Reject": "vaka.core.types.ending",
-    "Request": "vaka.runtime.options",
     "Response": "vaka.runtime.options",
     "Runtime": "vaka.runtime.runtime",
-    "ScriptLimits": "vaka.luau.program",
     "Session": "vaka.runtime.session",
     "SubAgent": "vaka.agents.subagents",
     "SubAgents": "vaka.agents.subagents",
     "Suspended": "vaka.core.types.errors",
     "Text": "vaka.core.types.message",
-    "TokenStats": "vaka.runtime.options",
-    "ToolWorkspace": "vaka.runtime.options",
     "ToolCall": "vaka.core.types.message",
     "ToolContext": "vaka.core.ports.tool",
     "ToolResult": "vaka.core.types.message",
@@ -101,40 +71,25 @@ _NAMES = {
 __version__ = "0.1.0"
 __all__ = [
     "Agent",
-    "Allow",
-    "Answer",
-    "Ask",
-    "Busy",
-    "ClientTool",
     "Compaction",
-    "Cursor",
-    "Deny",
     "Event",
     "Image",
     "Limits",
     "LuauAgent",
     "LuauTool",
     "Middleware",
-    "ModeContext",
     "Options",
-    "PermissionRequest",
     "ProjectSource",
-    "Prompt",
-    "Reject",
-    "Request",
     "Response",
     "Runtime",
-    "ScriptLimits",
     "Session",
     "SubAgent",
     "SubAgents",
     "Suspended",
     "Text",
-    "TokenStats",
     "ToolCall",
     "ToolContext",
     "ToolResult",
-    "ToolWorkspace",
     "Turn",
     "TurnError",
     "TurnStream",

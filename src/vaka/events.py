@@ -27,6 +27,7 @@ from vaka.core.types.event import Event as Event
 from vaka.core.types.event import Monitor as Monitor
 from vaka.core.types.event import Progress as Progress
 from vaka.core.types.event import Unknown as Unknown
+from vaka.core.types.ids import Cursor as Cursor
 from vaka.core.types.monitor import BudgetWarning as BudgetWarning
 from vaka.core.types.monitor import CacheBusted as CacheBusted
 from vaka.core.types.monitor import ErrorReported as ErrorReported
@@ -76,6 +77,7 @@ __all__ = [
     "CheckpointSaved",
     "ContextCompacted",
     "Control",
+    "Cursor",
     "Custom",
     "ErrorReported",
     "Event",

@@ -29,6 +29,7 @@ from vaka.runtime.genx_state import MatchState as MatchState
 from vaka.runtime.genx_state import ModelContext as ModelContext
 from vaka.runtime.genx_state import PromptText as PromptText
 from vaka.runtime.genx_state import ReActState as ReActState
+from vaka.runtime.genx_state import is_finished as is_finished
 from vaka.views.genx import AgentEvent as AgentEvent
 from vaka.views.genx import AgentEventProjection as AgentEventProjection
 from vaka.views.genx import AgentEventType as AgentEventType

@@ -21,7 +21,7 @@ from tests.runtime.runtime_fixtures import (
 from vaka.core.types.errors import InvalidInput, TurnError
 from vaka.core.types.message import AssistantMessage, UserMessage, text_of
 from vaka.core.types.progress import TurnCompleted, TurnFailed
-from vaka.genx import QuitTools
+from vaka.genx import QuitTools, is_finished
 from vaka.runtime.options import policy_from_rules
 from vaka.stores.memory import MemoryStore
 from vaka.testing.models import ScriptedModel, call, calls, fail, say
@@ -54,10 +54,10 @@ async def test_a_quit_tool_runs_the_final_text_follows_and_then_input_is_refused
     WORK.clear()
     async with runtime(store) as rt:
         session = await rt.open(who, id="s")
-        assert not await session.is_finished()
+        assert not await is_finished(session)
         assert (await session.run("Bye.")).text == "Farewell."
         assert sorted(WORK) == ["goodbye", "look"]
-        assert await session.is_finished()
+        assert await is_finished(session)
         with pytest.raises(TurnError, match=r"^agent: closed; the agent 'assistant' has finished") as refused:
             await session.run("Hello again?")
         assert refused.value.code == "closed"
@@ -71,7 +71,7 @@ async def test_a_quit_tool_runs_the_final_text_follows_and_then_input_is_refused
         with pytest.raises(TurnError, match="agent: closed"):
             await session.run("Still there?")
         fork = await session.fork()
-        assert await fork.is_finished()
+        assert await is_finished(fork)
         with pytest.raises(TurnError, match="agent: closed"):
             await fork.run("And here?")
     log = await read_log(store, "s")
@@ -86,9 +86,9 @@ async def test_a_rewind_to_before_the_quit_call_takes_the_end_back() -> None:
         before = await session.checkpoint("before")
         await session.run("Bye.")
         early, late = await session.fork(before), await session.fork()
-        assert [await early.is_finished(), await late.is_finished()] == [False, True]
+        assert [await is_finished(early), await is_finished(late)] == [False, True]
         await session.rewind(before)
-        assert not await session.is_finished()
+        assert not await is_finished(session)
         assert (await session.run("Wait.")).text
 
 
@@ -98,11 +98,11 @@ async def test_calls_that_fail_or_are_refused_finish_nothing() -> None:
         session = await rt.open(polite(*lines))
         for _ in range(2):
             await session.run("Bye.")
-            assert not await session.is_finished()
+            assert not await is_finished(session)
     async with runtime(policy=policy_from_rules(deny=["goodbye"])) as rt:
         session = await rt.open(polite(call("goodbye"), say("I may not.")))
         assert (await session.run("Bye.")).text == "I may not."
-        assert not await session.is_finished()
+        assert not await is_finished(session)
 
 
 async def test_an_agent_is_finished_however_the_turn_of_its_quit_tool_ends() -> None:
@@ -110,10 +110,10 @@ async def test_an_agent_is_finished_however_the_turn_of_its_quit_tool_ends() -> 
         session = await rt.open(polite(call("goodbye"), fail(500)))
         with pytest.raises(TurnError, match="the model failed"):
             await session.run("Bye.")
-        assert await session.is_finished()
+        assert await is_finished(session)
         limited = await rt.open(polite(call("goodbye"), say("never"), limits=vaka.Limits(max_steps=1)))
         assert (await limited.run("Bye.")).limit == "steps"
-        assert await limited.is_finished()
+        assert await is_finished(limited)
 
 
 async def test_input_that_joins_the_last_turn_is_answered_and_queued_input_is_refused() -> None:
@@ -153,10 +153,10 @@ async def test_a_process_killed_anywhere_in_the_last_turn_finishes_it_and_the_ag
         await log_writer(dead, "s", log[:length])()
         async with runtime(dead) as rt:
             session = await rt.open(polite(calls(call("look"), call("goodbye")), say("Farewell.")), id="s")
-            assert not await session.is_finished()
+            assert not await is_finished(session)
             response = await session.resume().wait()
             assert (length, response.text) == (length, "Farewell.")
-            assert await session.is_finished()
+            assert await is_finished(session)
             with pytest.raises(TurnError, match="agent: closed"):
                 await session.run("Hello?")
         again = await read_log(dead, "s")
@@ -173,7 +173,7 @@ async def test_the_quit_tool_of_a_child_finishes_neither_its_parent_nor_its_next
     async with runtime() as rt:
         session = await rt.open(agent(ScriptedModel(*lines), child, middleware=[QuitTools("goodbye")]))
         assert (await session.run("Go.")).text == "Done."
-        assert not await session.is_finished()
+        assert not await is_finished(session)
 
 
 async def test_the_call_of_an_agent_can_be_a_quit_tool() -> None:
@@ -185,7 +185,7 @@ async def test_the_call_of_an_agent_can_be_a_quit_tool() -> None:
             )
         )
         await session.run("Go.")
-        assert await session.is_finished()
+        assert await is_finished(session)
 
 
 def test_a_quit_tool_without_a_name_is_an_error() -> None:
@@ -236,7 +236,7 @@ async def test_a_conversation_with_a_finished_child_raises_its_error_in_a_script
         assert (await session.run("Hi.")).text == "Hello."
         assert (await session.run("Bye.")).text == "Farewell."
         assert "agent: closed" in (await session.run("Hello?")).text
-        assert not await session.is_finished()
+        assert not await is_finished(session)
     log = await read_log(store, "s")
     for length in list(accumulate(map(len, counter.commits)))[:-1]:
         dead = MemoryStore()

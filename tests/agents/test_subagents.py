@@ -24,6 +24,7 @@ from vaka.core.loop.children.subagent import run_subagent
 from vaka.core.types.errors import InvalidInput
 from vaka.core.types.message import Text, UserMessage
 from vaka.core.types.progress import SubagentCompleted, SubagentStarted
+from vaka.middleware import Deny, Reject
 from vaka.runtime.options import policy_from_rules
 from vaka.stores.memory import MemoryStore
 from vaka.testing.models import FunctionModel, ScriptedModel, call, calls, fail, say
@@ -169,7 +170,7 @@ async def test_a_child_that_reaches_a_limit_is_a_failed_result_with_its_partial_
 )  # fmt: skip
 async def test_the_result_of_a_child_that_had_ended_before_a_crash_is_the_same(answer: Any, reason: str) -> None:
     async def guard(turn: Any, content: Any) -> Any:
-        return vaka.Reject("not that") if reason == "denied" else content
+        return Reject("not that") if reason == "denied" else content
 
     inner = helper_agent(
         answer, limits=vaka.Limits(max_steps=1, output_retries=0), output=int if answer == say("Wrong.") else None,
@@ -269,7 +270,7 @@ async def test_the_step_limit_of_a_parent_holds_for_its_children() -> None:
 
 async def test_middleware_of_a_parent_refuses_calls_of_its_children() -> None:
     async def refuse(turn: Any, request: Any) -> Any:
-        return vaka.Deny("not below me") if request.name == "look" else request
+        return Deny("not below me") if request.name == "look" else request
 
     async def stamp(turn: Any, request: Any, result: Any) -> Any:
         seen.append((turn.path, request.name))
@@ -292,8 +293,8 @@ async def test_the_tools_that_a_turn_may_use_are_those_of_its_children_too() -> 
     who = agent(ScriptedModel(call("helper", prompt="a"), say("done")), inner)
     store = MemoryStore()
     async with runtime(store) as rt:
-        request = vaka.Request(prompt="Go.", agent=who, session_id="s", tool_whitelist=("helper",))
-        await rt.run(request)
+        session = await rt.open(who, id="s")
+        await session.run("Go.", options={"tool_whitelist": ["helper"]})
     log = await read_log(store, "s")
     assert reasons_by_call(log) == {"call_1.1": "unknown_tool", "call_1": "ok"}
     assert isinstance(inner.model, ScriptedModel)
@@ -305,7 +306,7 @@ async def test_middleware_may_hold_for_its_own_agent_alone() -> None:
         inherited = ()
 
         async def before_tool(self, turn: Any, call: Any) -> Any:
-            return vaka.Deny("no") if call.name == "look" else call
+            return Deny("no") if call.name == "look" else call
 
     who = agent(
         ScriptedModel(call("helper", prompt="a"), say("done")), helper_agent(call("look"), say("x")), middleware=[Own()]
@@ -324,7 +325,7 @@ async def test_a_child_that_fails_is_a_failed_result_for_its_parent() -> None:
 
 async def test_a_child_that_blocks_its_task_is_a_failed_result() -> None:
     async def guard(turn: Any, content: Any) -> Any:
-        return vaka.Reject("not that")
+        return Reject("not that")
 
     inner = helper_agent(say("never"), middleware=[vaka.Middleware.from_functions("guard", before_agent=guard)])
     log = await run_agent(agent(ScriptedModel(call("helper", prompt="a"), say("sorry")), inner))

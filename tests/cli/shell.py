@@ -27,6 +27,7 @@ import sys
 
 import vaka
 from vaka.core.types.errors import ModelError
+from vaka.middleware import Ask
 
 
 @vaka.tool(effect="read")
@@ -72,7 +73,7 @@ class Careful(vaka.Middleware):
     """Asks before a payment."""
 
     async def before_tool(self, turn, call):
-        return vaka.Ask("money is involved", rule="money") if call.name == "pay" else call
+        return Ask("money is involved", rule="money") if call.name == "pay" else call
 
 
 class Broken(vaka.Middleware):

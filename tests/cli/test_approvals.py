@@ -495,7 +495,8 @@ def test_an_approval_of_an_interrupted_turn_is_listed_as_dropped(shell: Shell) -
 
 def test_a_call_that_waits_for_a_client_is_not_listed(shell: Shell) -> None:
     shell.write_script(call_line("pick_file", kind="map"), say_line("A fine map."))
-    shell.write_file("guide.py", "import vaka\n\nagent = vaka.Agent('guide', tools=[vaka.ClientTool('pick_file')])\n")
+    program = "from vaka import Agent, tools\n\nagent = Agent('guide', tools=[tools.ClientTool('pick_file')])\n"
+    shell.write_file("guide.py", program)
     done = shell.vaka("run", "Go.", "--agent", "guide.py", *MODEL, "--ask", "suspend", "--session", "s")
     assert done.code == 5, done.err
     assert shell.vaka("approvals", "list", "--json").json == {"decisions": []}

@@ -47,7 +47,7 @@ def test_a_second_answer_prints_who_gave_the_first(shell: Shell) -> None:
 
 
 def test_a_client_tool_of_a_file_waits_for_its_result(shell: Shell) -> None:
-    shell.write_file("client.py", "import vaka\n\npick = vaka.ClientTool('pick', 'Pick a file.')\n")
+    shell.write_file("client.py", "from vaka.tools import ClientTool\n\npick = ClientTool('pick', 'Pick a file.')\n")
     shell.write_script(call_line("pick"), say_line("A fine map."))
     words = ("--session", "s", "--ask", "suspend", "--tools", "client.py", "--model", "scripted:script.jsonl")
     done = shell.vaka("run", "Pick.", *words, "--output", "json")

@@ -8,6 +8,7 @@ import vaka
 from tests.unmeasured import without_coverage
 from vaka.core.types.control import QuestionAsked
 from vaka.testing.models import ScriptedModel, call, say
+from vaka.tools import ClientTool
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -19,7 +20,7 @@ asyncio.run(wait_for_client(sys.argv[1]))
 
 
 def make_agent() -> vaka.Agent:
-    return vaka.Agent("guide", model=ScriptedModel(call("pick"), say("thanks")), tools=[vaka.ClientTool("pick")])
+    return vaka.Agent("guide", model=ScriptedModel(call("pick"), say("thanks")), tools=[ClientTool("pick")])
 
 
 async def wait_for_client(store: str) -> None:

@@ -14,6 +14,7 @@ from typing import Any
 import msgspec
 
 import vaka
+from vaka.middleware import Ask
 from vaka.core.messages.prompt import build_messages
 from vaka.core.session.snapshot import reopen
 from vaka.core.session.state import encode_state
@@ -32,7 +33,7 @@ FOLDER = Path(__file__).parent
 
 class AskBeforeRemove(vaka.Middleware):
     async def before_tool(self, turn: Any, call: vaka.ToolCall) -> Any:
-        return vaka.Ask(reason="it is gone then", rule="remove") if call.name == "remove" else call
+        return Ask(reason="it is gone then", rule="remove") if call.name == "remove" else call
 
 
 @vaka.tool(effect="read")

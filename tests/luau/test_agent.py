@@ -21,6 +21,7 @@ from tests.runtime.runtime_fixtures import (
 from vaka.core.types.errors import Suspended, TurnError
 from vaka.core.types.message import Image, Text
 from vaka.core.types.progress import TextDelta
+from vaka.luau import ScriptLimits
 from vaka.runtime.options import policy_from_rules
 from vaka.stores.memory import MemoryStore
 from vaka.testing.clock import FakeClock
@@ -125,7 +126,7 @@ async def test_a_script_that_has_ended_accepts_no_more_input() -> None:
 )
 async def test_a_script_error_fails_the_turn(text: str, code: str, message: str) -> None:
     async with runtime() as rt:
-        session = await rt.open(make_agent(text, limits=vaka.ScriptLimits(seconds=0.2)), id="s")
+        session = await rt.open(make_agent(text, limits=ScriptLimits(seconds=0.2)), id="s")
         with pytest.raises(TurnError, match=message) as caught:
             await session.run("x")
     assert caught.value.code == code

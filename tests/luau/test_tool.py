@@ -20,6 +20,7 @@ from tests.runtime.runtime_fixtures import (
     runtime,
 )
 from vaka.core.types.errors import InvalidInput, NotFound, ScriptError, Suspended
+from vaka.luau import ScriptLimits
 from vaka.luau.packages.install import install
 from vaka.luau.packages.package import pack_folder
 from vaka.luau.packages.registry import FolderRegistry
@@ -77,7 +78,7 @@ class TestResults:
         ],
     )
     async def test_an_error_of_the_script_is_a_failed_result(self, script: str, message: str) -> None:
-        result = await run_tool_once(f" {script}", limits=vaka.ScriptLimits(seconds=0.2))
+        result = await run_tool_once(f" {script}", limits=ScriptLimits(seconds=0.2))
         assert result.failed
         assert message in result.text
 

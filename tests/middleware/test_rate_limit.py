@@ -10,7 +10,7 @@ import vaka
 from tests.middleware.stop_reason import stop_reason_of
 from tests.runtime.runtime_fixtures import agent, collect, runtime, wait_until
 from vaka.core.types.errors import ConfigError, Suspended, TurnError
-from vaka.middleware import RateLimit
+from vaka.middleware import RateLimit, Reject
 from vaka.testing.clock import FakeClock
 from vaka.testing.models import ScriptedModel, call, fail, say
 
@@ -56,7 +56,7 @@ async def test_a_turn_that_fails_is_interrupted_or_is_rejected_releases_its_slot
     limit, gate = RateLimit(concurrent=1), TurnGate()
 
     async def refuse(turn: Any, content: Any) -> Any:
-        return vaka.Reject(reason="no")
+        return Reject(reason="no")
 
     async with runtime(retries=0) as rt:
         assert await stop_reason_of((await rt.open(limited_agent(limit, answers=[fail(400)]))).run("Go.")) == "failed"

@@ -18,6 +18,7 @@ from vaka.runtime.options import policy_from_rules
 from vaka.stores.memory import MemoryStore
 from vaka.stores.sqlite import SqliteStore
 from vaka.testing.models import ScriptedModel, call, calls, say
+from vaka.tools import ClientTool
 
 SECRET = "hunter2-hunter2"
 LINES = [f"line {number} {SECRET} {'x' * 80}" for number in range(1, 1_501)]
@@ -122,7 +123,7 @@ async def test_results_of_scripts_clients_children_and_middleware_are_shown_in_p
     child_model = ScriptedModel(agents={"child": [call("report"), say(WORDS)]})
     made = (call("script"), call("pick"), call("child", prompt="Go."), call("add"), call("fail"))
     script = vaka.LuauTool('function invoke() return string.rep("word ", 40000) end', name="script")
-    tools = (script, vaka.ClientTool("pick"), agent(child_model, report, name="child"), add, fail)
+    tools = (script, ClientTool("pick"), agent(child_model, report, name="child"), add, fail)
     model = ScriptedModel(calls(*made), say("done"))
     answering = vaka.Middleware.from_functions("answering", before_tool=answer)
     store = MemoryStore()

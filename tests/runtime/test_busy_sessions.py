@@ -205,14 +205,6 @@ async def test_the_same_key_at_the_same_time_is_one_turn() -> None:
     assert event_types(await read_log(store, "s")).count("input.added") == 1
 
 
-async def test_a_request_sent_twice_gets_the_first_ones_response() -> None:
-    async with runtime(agent=agent(ScriptedModel(say("once"), say("twice")))) as rt:
-        request = vaka.Request(prompt="Pay.", session_id="s", request_id="r")
-        assert await rt.run(request) == await rt.run(request)
-        events = await collect(rt.run_stream(request))
-    assert last_body(events).text == "once"
-
-
 async def test_send_returns_after_the_input_is_stored() -> None:
     store = MemoryStore()
     async with runtime(store) as rt:

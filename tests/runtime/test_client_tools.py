@@ -16,13 +16,14 @@ from vaka.core.types.message import ToolResult
 from vaka.stores.memory import MemoryStore
 from vaka.testing.clock import FakeClock
 from vaka.testing.models import ScriptedModel, call, say
+from vaka.tools import ClientTool
 
 ID = SessionId("s")
 SCHEMA: dict[str, Any] = {"type": "object", "properties": {"name": {"type": "string"}}, "required": ["name"]}
 
 
 def client_agent(*, expires_in: float | None = None) -> vaka.Agent:
-    pick = vaka.ClientTool("pick", "Let the user pick a file.", SCHEMA, expires_in=expires_in)
+    pick = ClientTool("pick", "Let the user pick a file.", SCHEMA, expires_in=expires_in)
     return agent(ScriptedModel(call("pick", name="map"), say("Thanks.")), pick)
 
 
@@ -179,7 +180,7 @@ async def test_rules_and_approvals_come_before_the_client() -> None:
 
 async def test_a_child_agent_can_use_a_tool_of_the_client() -> None:
     model = ScriptedModel(agents={"child": [call("pick", name="map"), say("Picked.")]})
-    child = agent(model, vaka.ClientTool("pick", params=SCHEMA), name="child")
+    child = agent(model, ClientTool("pick", params=SCHEMA), name="child")
     store, bot = MemoryStore(), agent(ScriptedModel(call("child", prompt="Pick."), say("Done.")), child)
     async with runtime(store, ask="suspend") as rt:
         session = await suspend(rt, bot)
@@ -197,10 +198,10 @@ async def test_a_child_agent_can_use_a_tool_of_the_client() -> None:
 def test_an_invalid_client_tool_is_refused(arguments: tuple[Any, ...]) -> None:
     expires_in = arguments[3] if len(arguments) > 3 else None
     with pytest.raises(InvalidInput):
-        vaka.ClientTool(*arguments[:3], expires_in=expires_in)
+        ClientTool(*arguments[:3], expires_in=expires_in)
 
 
 def test_the_arguments_of_a_client_tool_are_validated() -> None:
-    tool = vaka.ClientTool("pick a file", params=SCHEMA)
+    tool = ClientTool("pick a file", params=SCHEMA)
     assert (tool.spec.name, repr(tool)) == ("pick_a_file", "ClientTool('pick a file')")
     assert "name" in tool.parse("{}").message  # type: ignore[union-attr]  # the arguments are invalid

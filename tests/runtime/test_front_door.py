@@ -9,10 +9,12 @@ from typing import Any
 import pytest
 
 import vaka
+from vaka.agentsdk import PermissionRequest, TokenStats
 from vaka.errors import AccessDenied, ConfigError, InvalidInput, NotFound, TurnError
 from vaka.events import TextDelta
 from vaka.genx import MatchAgent, Route
-from vaka.models import Scripted
+from vaka.middleware import Answer
+from vaka.models import Prompt, Scripted
 from vaka.runtime.one_shot import RuntimeOptions
 from vaka.stores.memory import MemoryStore
 from vaka.testing import FakeClock, ScriptedModel, call, say
@@ -129,7 +131,7 @@ async def test_instructions_may_be_a_function_of_the_turn(is_async: bool) -> Non
     async def instruct_later(turn: vaka.Turn) -> str:
         return instruct(turn)
 
-    async def look(turn: vaka.Turn, prompt: vaka.Prompt) -> vaka.Prompt:
+    async def look(turn: vaka.Turn, prompt: Prompt) -> Prompt:
         seen.append(prompt.system)
         return prompt
 
@@ -191,8 +193,8 @@ async def test_stream_text_yields_the_text_and_nothing_else() -> None:
 
 
 async def test_stream_text_has_the_answer_of_a_middleware_too() -> None:
-    async def answer(turn: vaka.Turn, content: Any) -> vaka.Answer:
-        return vaka.Answer("Not today.")
+    async def answer(turn: vaka.Turn, content: Any) -> Answer:
+        return Answer("Not today.")
 
     closed = vaka.Middleware.from_functions("closed", before_agent=answer)
     async with vaka.Runtime() as runtime:
@@ -210,9 +212,9 @@ async def pay(amount: int) -> str:
     ("answer", "result"), [("allow", "paid 5"), ("deny", "a person refused this call: denied by host")]
 )
 async def test_a_permission_request_handler_decides_approvals(answer: Any, result: str) -> None:
-    asked: list[vaka.PermissionRequest] = []
+    asked: list[PermissionRequest] = []
 
-    async def decide(request: vaka.PermissionRequest) -> Any:
+    async def decide(request: PermissionRequest) -> Any:
         asked.append(request)
         return answer
 
@@ -227,10 +229,10 @@ async def test_a_permission_request_handler_decides_approvals(answer: Any, resul
 
 
 async def test_a_permission_request_handler_that_fails_or_answers_nonsense_denies() -> None:
-    async def fail(request: vaka.PermissionRequest) -> Any:
+    async def fail(request: PermissionRequest) -> Any:
         raise ValueError("no connection")
 
-    async def answer_nonsense(request: vaka.PermissionRequest) -> Any:
+    async def answer_nonsense(request: PermissionRequest) -> Any:
         return "perhaps"
 
     for handler, fault in ((fail, b"ValueError('no connection')"), (answer_nonsense, b"'perhaps'")):
@@ -245,7 +247,7 @@ async def test_a_permission_request_handler_that_fails_or_answers_nonsense_denie
 async def test_an_error_of_the_token_callback_does_not_reach_the_turn() -> None:
     errors: list[Any] = []
 
-    def fail(stats: vaka.TokenStats) -> None:
+    def fail(stats: TokenStats) -> None:
         raise ValueError("no disk")
 
     asyncio.get_running_loop().set_exception_handler(lambda _, context: errors.append(context["exception"]))
@@ -256,25 +258,12 @@ async def test_an_error_of_the_token_callback_does_not_reach_the_turn() -> None:
 
 
 async def test_the_token_callback_sees_every_model_call() -> None:
-    seen: list[vaka.TokenStats] = []
+    seen: list[TokenStats] = []
     usage = {"usage": {"input": 10, "output": 2}}
     agent = vaka.Agent("a", model=ScriptedModel(call("pay", amount=1) | usage, say("Done.") | usage), tools=[pay])
     response = await vaka.run(agent, "Pay.", token_callback=seen.append)
     assert [stats.usage.input for stats in seen] == [10, 10]
     assert {stats.session_id for stats in seen} == {response.session_id}
-
-
-async def test_a_request_names_the_tools_its_turn_may_use_and_the_response_echoes_it() -> None:
-    model = ScriptedModel(call("pay", amount=1), say("Done."))
-    agent = vaka.Agent("a", model=model, tools=[pay, sell])
-    mode = vaka.ModeContext(entry_point="platform", platform={"project": "p"})
-    async with vaka.Runtime(mode=mode) as runtime:
-        request = vaka.Request(prompt="Pay.", agent=agent, key="k", tool_whitelist=("sell",), tags={"team": "x"})
-        response = await runtime.run(request)
-        events = [event.to_json() async for event in runtime.run_stream(request)]
-    assert (response.request_id, response.tags, response.mode) == ("k", {"team": "x"}, mode)
-    assert any(b"there is no tool 'pay'; the tools are: sell" in event for event in events)
-    assert any(b'"tags":{"team":"x"}' in event for event in events)
 
 
 def test_options_fields_are_the_keywords_of_runtime_and_run() -> None:

@@ -13,7 +13,7 @@ from tests.runtime.runtime_fixtures import agent, check_log, read_log, runtime
 from vaka.config.project_content import ProjectSource
 from vaka.core.types.event import Event
 from vaka.hooks import Hook
-from vaka.middleware import Approval, Redaction
+from vaka.middleware import Approval, Deny, Redaction
 from vaka.stores.memory import MemoryStore
 from vaka.testing.models import ScriptedModel, call, say
 
@@ -81,7 +81,7 @@ class Refusal(vaka.Middleware):
     """Refuses one tool."""
 
     async def before_tool(self, turn: Any, call: Any) -> Any:
-        return vaka.Deny("not this one") if call.name == "peek" else call
+        return Deny("not this one") if call.name == "peek" else call
 
 
 async def run_governed(

@@ -11,6 +11,7 @@ from vaka.core.types.ids import MessageId
 from vaka.errors import AccessDenied, InvalidInput, TurnError
 from vaka.lumos import StreamingAgent
 from vaka.memory import ThreadOptions
+from vaka.models import Prompt
 from vaka.runtime.lumos import GenerateOptions
 from vaka.stores.memory import MemoryStore
 from vaka.testing import FakeClock, FakeIds, ScriptedModel, call, fail, say
@@ -52,7 +53,7 @@ async def test_the_tools_run_and_the_result_has_the_usage_of_all_steps() -> None
     assert (result["response"], result["usage"]["total_tokens"], len(result["steps"])) == ("Sunny.", 24, 2)
 
 
-def texts_of(prompt: vaka.Prompt) -> list[str]:
+def texts_of(prompt: Prompt) -> list[str]:
     """Return the texts of each message of a prompt."""
     return [
         " + ".join(part.text for part in message.content if isinstance(part, vaka.Text))
@@ -105,7 +106,7 @@ async def test_options_bind_one_answer_and_leave_the_agent_as_it_is() -> None:
 
 
 async def test_an_answer_that_was_not_streamed_is_cut_into_pieces_with_pauses_between() -> None:
-    async def answer(turn: vaka.Turn, prompt: vaka.Prompt) -> AssistantMessage:
+    async def answer(turn: vaka.Turn, prompt: Prompt) -> AssistantMessage:
         return AssistantMessage(id=MessageId("x"), content=(vaka.Text(text="Grüße, 世界"),))
 
     clock = FakeClock(auto=True)

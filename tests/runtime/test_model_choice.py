@@ -31,7 +31,7 @@ async def test_a_request_is_answered_by_the_model_of_its_tier() -> None:
         store, model=ScriptedModel(say("Default.", repeat=True)), model_pool=make_pool("low", "high")
     ) as rt:
         for model, text in (("", "Default."), ("low", "Low."), ("Opus", "High."), ("mid", "Default.")):
-            assert (await rt.run(vaka.Request(prompt="Hi.", model=model, session_id="s"))).text == text
+            assert (await (await rt.open(id="s")).run("Hi.", model=model)).text == text
     selected = [event.data for event in await read_log(store, "s") if isinstance(event.data, ModelSelected)]
     assert [(event.model, event.tier) for event in selected] == [("m-low", "low"), ("m-high", "high"), ("scripted", "")]
     assert "tier 'mid' (asked for) is not in the pool, which has low, high" in selected[-1].reason
@@ -128,7 +128,7 @@ async def test_a_request_for_an_unknown_model_raises_and_writes_nothing() -> Non
     async with runtime(store, model=ScriptedModel(say("x")), environ={}) as rt:
         for model, error in (("opnai/x", ConfigError), ("openai/x", AuthenticationFailed)):
             with pytest.raises(error):
-                await rt.run(vaka.Request(prompt="Hi.", session_id="s", model=model))
+                await (await rt.open(id="s")).run("Hi.", model=model)
     assert await read_log(store, "s") == []
 
 
@@ -144,15 +144,13 @@ async def test_an_offered_input_with_an_unavailable_model_fails_only_its_own_tur
         assert (await session.run("Second.")).text == "Here."
 
 
-@pytest.mark.parametrize(
-    ("default", "request_", "seen"), [(None, None, None), (True, None, True), (True, False, False)]
-)
-async def test_the_request_overrides_the_cache_option_of_the_runtime(
-    default: bool | None, request_: bool | None, seen: bool | None
+@pytest.mark.parametrize(("default", "option", "seen"), [(None, None, None), (True, None, True), (True, False, False)])
+async def test_the_option_of_a_turn_overrides_the_cache_option_of_the_runtime(
+    default: bool | None, option: bool | None, seen: bool | None
 ) -> None:
     model = ScriptedModel(say("Hi."))
     async with runtime(model=model, default_enable_cache=default) as rt:
-        await rt.run(vaka.Request(prompt="Hi.", enable_prompt_cache=request_))
+        await (await rt.open()).run("Hi.", options={} if option is None else {"cache": option})
     assert model.prompts[0].options.get("cache") is seen
 
 

@@ -233,7 +233,7 @@ class ClosingModel(ScriptedModel):
 async def test_a_passed_model_is_closed_by_its_owner_and_one_of_the_factory_by_the_runtime() -> None:
     mine, made = ClosingModel(say("Mine.")), ClosingModel(say("Made."))
     async with runtime(model=mine, model_factory=lambda: made) as rt:
-        assert (await rt.run(vaka.Request(prompt="Hi."))).text == "Mine."
+        assert (await (await rt.open()).run("Hi.")).text == "Mine."
     asked: list[int] = []
 
     def factory() -> ClosingModel:
@@ -242,7 +242,7 @@ async def test_a_passed_model_is_closed_by_its_owner_and_one_of_the_factory_by_t
 
     async with runtime(model_factory=factory) as rt:
         assert asked == []
-        assert (await rt.run(vaka.Request(prompt="Hi."))).text == "Made."
+        assert (await (await rt.open()).run("Hi.")).text == "Made."
     assert (mine.closed, made.closed, len(asked)) == (0, 1, 1)
 
 

@@ -339,8 +339,8 @@ async def test_the_tools_of_a_request_bind_its_child_agents_and_what_a_project_a
     write_skill(folder, "review", "Body")
     model = ScriptedModel(call("Task", prompt="Go."), say("done"), agents={"general-purpose": [say("ok")]})
     async with runtime(cwd=str(folder), project=ProjectSource(), permission_mode="bypassPermissions") as rt:
-        request = vaka.Request(prompt="Go.", agent=agent(model, look, change), tool_whitelist=("look", "Task"))
-        await rt.run(request)
+        session = await rt.open(agent(model, look, change))
+        await session.run("Go.", options={"tool_whitelist": ["look", "Task"]})
     assert [sorted(spec.name for spec in prompt.tools) for prompt in model.prompts] == [["Task", "look"]] * 3
 
 

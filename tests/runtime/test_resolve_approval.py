@@ -23,6 +23,7 @@ from tests.runtime.runtime_fixtures import (
 from vaka.core.types.control import ApprovalResolved
 from vaka.core.types.errors import InvalidInput, NotFound, Suspended
 from vaka.core.types.ids import SessionId
+from vaka.middleware import Ask
 from vaka.testing.clock import FakeClock
 from vaka.testing.models import ScriptedModel, call, calls, say
 
@@ -47,7 +48,7 @@ async def test_an_approval_that_middleware_requests_can_be_given_for_one_session
     project: ApprovalProject,
 ) -> None:
     async def careful(turn: Any, given: Any) -> Any:
-        return vaka.Ask("sure?")
+        return Ask("sure?")
 
     mw = [vaka.Middleware.from_functions("careful", before_tool=careful)]
     who = project.make_agent(bash_call("make"), bash_call("make"), bash_call("make x"), say("done"), middleware=mw)
@@ -442,7 +443,7 @@ async def test_an_approval_with_an_edit_stores_a_rule_for_the_edited_arguments(p
 async def test_a_call_asked_about_by_a_custom_policy_is_approved_once_only(project: ApprovalProject) -> None:
     class Wary:
         def judge(self, call: Any, spec: Any, path: Any) -> Any:
-            return vaka.Ask("why not ask", rule="wary", grant="Bash")
+            return Ask("why not ask", rule="wary", grant="Bash")
 
         def visible(self, spec: Any) -> bool:
             return True

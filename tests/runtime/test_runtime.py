@@ -90,19 +90,19 @@ async def test_the_first_event_describes_the_session() -> None:
     assert (await read_log(store, "s"))[0].data == SessionOpened(agent="assistant", metadata={"user": "ann"})
 
 
-async def test_a_request_may_name_everything_or_nothing() -> None:
+async def test_a_session_may_be_opened_with_everything_or_nothing() -> None:
     async with runtime(agent=agent(ScriptedModel(say("default", repeat=True)))) as rt:
-        response = await rt.run(vaka.Request(prompt="Hi."))
+        response = await (await rt.open()).run("Hi.")
         assert response.text == "default"
         assert response.session_id.startswith("ses_cli_")
-        other = vaka.Request(prompt=(Text(text="Hi."),), agent=agent(ScriptedModel(say("other"))), metadata={"a": 1})
-        assert (await rt.run(other)).text == "other"
+        other = await rt.open(agent(ScriptedModel(say("other"))), metadata={"a": 1})
+        assert (await other.run((Text(text="Hi."),))).text == "other"
 
 
 async def test_options_may_be_passed_with_some_fields_changed() -> None:
     options = vaka.Options(entry_point="ci", agent=agent(ScriptedModel(say("x"))))
     async with vaka.Runtime(options, entry_point="platform") as rt:
-        assert (await rt.run(vaka.Request(prompt="Hi."))).session_id.startswith("ses_platform_")
+        assert (await (await rt.open()).run("Hi.")).session_id.startswith("ses_platform_")
     assert (options.ask_mode, vaka.Options(entry_point="platform").ask_mode) == ("deny", "wait")
 
 

@@ -55,7 +55,7 @@ async def offered_tools(**options: Any) -> list[str]:
     """Return the names of the tools a runtime's own agent has."""
     model = ScriptedModel(say("Hi."))
     async with vaka.Runtime(model=model, **options) as runtime:
-        await runtime.run(vaka.Request(prompt="Hi."))
+        await (await runtime.open()).run("Hi.")
     return [spec.name for spec in model.prompts[0].tools]
 
 

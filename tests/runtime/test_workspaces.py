@@ -9,6 +9,7 @@ import pytest
 
 import vaka
 from tests.runtime.runtime_fixtures import read_log
+from vaka.agentsdk import PermissionRequest
 from vaka.core.session.hash_chain import seal_chain
 from vaka.core.types.control import RunSettings, SessionOpened, SessionUpdated, SessionWorkspace
 from vaka.core.types.errors import InvalidInput, Suspended
@@ -169,7 +170,7 @@ async def test_no_command_and_no_turn_runs_in_a_folder_that_has_replaced_that_of
     a, _ = make_folders(tmp_path)
     model = ScriptedModel(CLEAN, say("It failed."))
 
-    async def approve_in_another_folder(_: vaka.PermissionRequest) -> Literal["allow", "deny", "ask"]:
+    async def approve_in_another_folder(_: PermissionRequest) -> Literal["allow", "deny", "ask"]:
         a.rename(tmp_path / "old")
         (a / "build").mkdir(parents=True)
         return "allow"

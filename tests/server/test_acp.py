@@ -15,7 +15,7 @@ from vaka.core.types.message import UserMessage, text_of
 from vaka.server.acp.server import AcpServer
 from vaka.stores.memory import MemoryStore
 from vaka.testing import FunctionModel, ScriptedModel, call, fail, say
-from vaka.tools import ToolTraits
+from vaka.tools import ClientTool, ToolTraits
 
 
 @vaka.tool
@@ -437,7 +437,7 @@ async def test_a_client_that_answers_with_an_error_refuses_the_call_and_the_turn
 
 
 async def test_a_tool_of_the_client_fails_since_an_editor_has_none(tmp_path: Path) -> None:
-    tool = vaka.ClientTool("pick", "Pick a file.", {"type": "object", "properties": {}})
+    tool = ClientTool("pick", "Pick a file.", {"type": "object", "properties": {}})
     model = ScriptedModel(call("pick"), say("Done."))
     agent = vaka.Agent("picker", model=model, tools=[tool])
     async with connect(GivenWorkspaces(agent), tmp_path, elicitation={"form": {}}) as client:

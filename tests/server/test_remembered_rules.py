@@ -11,6 +11,7 @@ import pytest
 import vaka
 from tests.server.conftest import PRINCIPALS, Serve, Served
 from vaka.agents.react import Agent
+from vaka.middleware import Ask
 from vaka.server.principal import Principal
 from vaka.testing import call, say
 
@@ -104,7 +105,7 @@ async def test_an_approver_remembers_rules_only_for_its_own_sessions(
 
 async def test_a_rule_does_not_answer_a_middleware_that_asks(serve: Serve, scripted: Scripted, tmp_path: Path) -> None:
     async def ask(turn: Any, given: Any) -> Any:
-        return vaka.Ask(reason="always") if turn.session == "asked" else given
+        return Ask(reason="always") if turn.session == "asked" else given
 
     agent = fetching(scripted)
     agent.middleware = (vaka.Middleware.from_functions("careful", before_tool=ask),)

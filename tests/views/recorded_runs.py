@@ -17,6 +17,7 @@ from vaka.genx import MatchAgent, QuitTools, Route
 from vaka.models import RetryingModel
 from vaka.stores.memory import MemoryStore
 from vaka.testing import FakeClock, FakeIds, ScriptedModel, call, calls, fail, say
+from vaka.tools import ClientTool
 
 USAGE = {"usage": {"input": 10, "output": 2}}
 
@@ -149,7 +150,7 @@ async def record_decisions() -> list[vaka.Event]:
 async def record_client_tool() -> list[vaka.Event]:
     """A call that the client runs."""
     model = ScriptedModel(call("pick", name="map"), say("Thanks."))
-    return await record_suspended(vaka.Agent("guide", model=model, tools=[vaka.ClientTool("pick", "Pick a file.")]))
+    return await record_suspended(vaka.Agent("guide", model=model, tools=[ClientTool("pick", "Pick a file.")]))
 
 
 async def record_suspended(agent: vaka.Agent[Any], **options: Any) -> list[vaka.Event]:

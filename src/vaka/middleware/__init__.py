@@ -1,9 +1,18 @@
-"""The middleware that comes with vaka. Each class is loaded when it is first used."""
+"""The middleware that comes with vaka, and the values that middleware returns; loaded on first use.
+
+``before_agent`` returns ``Answer`` or ``Reject`` to end a turn. ``before_tool`` and ``before_approval`` return
+``Allow``, ``Ask`` or ``Deny`` to decide a call.
+"""
 
 import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from vaka.core.types.ending import Answer as Answer
+    from vaka.core.types.ending import Reject as Reject
+    from vaka.core.types.tool import Allow as Allow
+    from vaka.core.types.tool import Ask as Ask
+    from vaka.core.types.tool import Deny as Deny
     from vaka.middleware.eviction import Eviction as Eviction
     from vaka.middleware.rate_limit import RateLimit as RateLimit
     from vaka.middleware.redaction import Redaction as Redaction
@@ -19,22 +28,52 @@ if TYPE_CHECKING:
     from vaka.middleware.turn_log import Logging as Logging
 
 _MODULES = {
-    "Approval": "tool_calls", "CoolDown": "tool_calls", "CoolDownRule": "tool_calls", "Eviction": "eviction",
-    "Logging": "turn_log", "PatchToolCalls": "tool_calls", "RateLimit": "rate_limit", "Redaction": "redaction",
-    "Review": "tool_calls", "TodoList": "todo_list", "ToolRetry": "tool_calls", "Trimming": "trimming",
-    "token_pattern": "redaction",  # nosec B105: the name of a function and of its module
-}  # fmt: skip
+    "Allow": "vaka.core.types.tool",
+    "Answer": "vaka.core.types.ending",
+    "Approval": "vaka.middleware.tool_calls",
+    "Ask": "vaka.core.types.tool",
+    "CoolDown": "vaka.middleware.tool_calls",
+    "CoolDownRule": "vaka.middleware.tool_calls",
+    "Deny": "vaka.core.types.tool",
+    "Eviction": "vaka.middleware.eviction",
+    "Logging": "vaka.middleware.turn_log",
+    "PatchToolCalls": "vaka.middleware.tool_calls",
+    "RateLimit": "vaka.middleware.rate_limit",
+    "Redaction": "vaka.middleware.redaction",
+    "Reject": "vaka.core.types.ending",
+    "Review": "vaka.middleware.tool_calls",
+    "TodoList": "vaka.middleware.todo_list",
+    "ToolRetry": "vaka.middleware.tool_calls",
+    "Trimming": "vaka.middleware.trimming",
+    "token_pattern": "vaka.middleware.redaction",  # nosec B105: the name of a function and of its module
+}
 
 __all__ = [
-    "Approval", "CoolDown", "CoolDownRule", "Eviction", "Logging", "PatchToolCalls", "RateLimit", "Redaction", "Review",
-    "TodoList", "ToolRetry", "Trimming", "token_pattern",
-]  # fmt: skip
+    "Allow",
+    "Answer",
+    "Approval",
+    "Ask",
+    "CoolDown",
+    "CoolDownRule",
+    "Deny",
+    "Eviction",
+    "Logging",
+    "PatchToolCalls",
+    "RateLimit",
+    "Redaction",
+    "Reject",
+    "Review",
+    "TodoList",
+    "ToolRetry",
+    "Trimming",
+    "token_pattern",
+]
 
 
 def __getattr__(name: str) -> Any:
     if name not in _MODULES:
         raise AttributeError(f"module 'vaka.middleware' has no attribute {name!r}")
-    return getattr(importlib.import_module(f"vaka.middleware.{_MODULES[name]}"), name)
+    return getattr(importlib.import_module(_MODULES[name]), name)
 
 
 def __dir__() -> list[str]:

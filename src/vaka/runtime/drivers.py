@@ -50,7 +50,7 @@ from vaka.runtime.workspace import describe_workspace, require_unchanged, works_
 
 if TYPE_CHECKING:
     from vaka.runtime.remembered_rules import RememberedRules
-    from vaka.runtime.session import Session
+    from vaka.runtime.session_binding import SessionBinding
 
 INTERRUPT_TIMEOUT = 30.0
 """Seconds to wait until a session in another process has stopped."""
@@ -208,7 +208,13 @@ class SessionDrivers:
             return (await append_entries(self.store, session, compose, self.timestamp(), self.edit_caches))[-1]
 
     async def submit(
-        self, session: "Session[Any]", added: InputAdded, follower: Follower, *, reject: bool, caller_key: bool
+        self,
+        session: "SessionBinding[Any, Any]",
+        added: InputAdded,
+        follower: Follower,
+        *,
+        reject: bool,
+        caller_key: bool,
     ) -> int:
         """Add an input to a session; return the seq after which its events follow.
 
@@ -237,7 +243,7 @@ class SessionDrivers:
             await driver.wait()
             await asyncio.sleep(0)
 
-    async def wake(self, session: "Session[Any]", follower: Follower) -> tuple[int, TurnCollector | None]:
+    async def wake(self, session: "SessionBinding[Any, Any]", follower: Follower) -> tuple[int, TurnCollector | None]:
         """Continue unfinished work; return the seq after which its events follow, and their collector, if any."""
         if await self.store.sessions.find(session.id) is None:
             raise NotFound(f"there is no session {session.id!r}")
@@ -334,7 +340,7 @@ class SessionDrivers:
 
     async def _start_driver(
         self,
-        session: "Session[Any]",
+        session: "SessionBinding[Any, Any]",
         added: InputAdded,
         follower: Follower,
         after: int | None,
@@ -361,7 +367,7 @@ class SessionDrivers:
             driver.start(self._remove_driver)
         return after
 
-    async def _claim_session(self, session: "Session[Any]") -> SessionDriver:
+    async def _claim_session(self, session: "SessionBinding[Any, Any]") -> SessionDriver:
         driver = SessionDriver(
             session.id,
             lambda added: self.builder.recipe_for_input(session.agent, added),
@@ -407,7 +413,7 @@ class SessionDrivers:
         """The folder in which the tools of this runtime work, if it has one."""
         return describe_workspace(self._options)
 
-    def workspace_of(self, session: "Session[Any]") -> SessionWorkspace | None:
+    def workspace_of(self, session: "SessionBinding[Any, Any]") -> SessionWorkspace | None:
         """Return the folder that a session run here belongs to; ``None`` if its tools work in no folder."""
         options = self._options
         named = bool(options.cwd or options.add_dirs) or options.project_root is not None
@@ -428,7 +434,9 @@ class SessionDrivers:
         event = await self.offer(session, msgspec.structs.replace(added, content=content), added.key)
         return event.seq - 1
 
-    async def _hand_over_input(self, session: "Session[Any]", added: InputAdded, follower: Follower) -> int | None:
+    async def _hand_over_input(
+        self, session: "SessionBinding[Any, Any]", added: InputAdded, follower: Follower
+    ) -> int | None:
         """Offer the input to the process that is the writer, and take the session over if that process dies."""
         try:
             after = await self._offer_input(session.id, added)
@@ -438,7 +446,7 @@ class SessionDrivers:
         self.spawn(self._take_over(session, after, added.key, follower))
         return after
 
-    async def _take_over(self, session: "Session[Any]", after: int, key: str, follower: Follower) -> None:
+    async def _take_over(self, session: "SessionBinding[Any, Any]", after: int, key: str, follower: Follower) -> None:
         collector = TurnCollector(session.id, key=key)
         try:
             while not collector.ended and not await self._join_driver(session, follower):
@@ -453,7 +461,7 @@ class SessionDrivers:
         except VakaError as error:
             follower.end(error)
 
-    async def _join_driver(self, session: "Session[Any]", follower: Follower) -> bool:
+    async def _join_driver(self, session: "SessionBinding[Any, Any]", follower: Follower) -> bool:
         """Add a follower to the driver in this process; claim the session if it has no writer."""
         driver = self.active.get(session.id)
         try:

@@ -34,7 +34,7 @@ from vaka.runtime.genx_state import (
     state_class_of,
 )
 from vaka.runtime.runtime import Runtime
-from vaka.runtime.session import Session
+from vaka.runtime.session import Session, binding_of
 from vaka.views.genx import path_of_state_id, state_id_of
 from vaka.views.genx_import import LogEntry
 from vaka.views.genx_state import MemoryOptions, StateDocument, StateType
@@ -330,7 +330,7 @@ class GenxRuntime:
                 raise InvalidInput(f'state "{session.id}" exists; use restore_agent')
             return [("", EventScope(), opening)]
 
-        await session.append_entries(compose)
+        await binding_of(session).append_entries(compose)
         return kind(self.runtime, session, (), agent.name, parent_state_id)
 
     def _make_opening(self, agent_def: str, state_type: str, parent_state_id: str) -> SessionOpened:

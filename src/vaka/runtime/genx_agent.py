@@ -19,7 +19,7 @@ from vaka.core.types.event import Event
 from vaka.core.types.message import Audio, Content, Document, Image, Part, Text
 from vaka.core.types.progress import MessageCompleted, ToolCompleted, ToolFailed
 from vaka.runtime.genx_state import AgentState, find_agents, has_finished, read_conversation, revert_round
-from vaka.runtime.session import Session
+from vaka.runtime.session import Session, binding_of
 from vaka.runtime.turn_stream import TurnCollector, TurnReader
 from vaka.views.genx import AgentEvent, AgentEventProjection, AgentEventType, Blob, RoundFailure
 
@@ -252,7 +252,7 @@ class GenxAgent:
         """Store an input in place of an unfinished turn, which stays unfinished if this fails."""
         unfinished, self._has_unfinished_turn = self._has_unfinished_turn, False
         try:
-            return await self._session.open_turn(content, "interrupt")
+            return await binding_of(self._session).open_turn(content, "interrupt")
         except BaseException:
             self._has_unfinished_turn = unfinished
             self._wake()
@@ -318,7 +318,8 @@ class GenxAgent:
             await self._leave(current)
 
     async def _open_unfinished_turn(self) -> tuple[TurnReader, TurnCollector] | None:
-        reader, collector = await self._session.open_unfinished_turn()  # when this fails, the turn stays unfinished
+        # When this fails, the turn stays unfinished.
+        reader, collector = await binding_of(self._session).open_unfinished_turn()
         self._has_unfinished_turn = False
         if reader is None:  # another session handle or process has ended the turn
             await self._show([event for event in await self._session.last_turn() if event.seq > self._last_seq])

@@ -19,7 +19,7 @@ from vaka.core.types.errors import Busy
 from vaka.core.types.event import Body
 from vaka.core.types.ids import JSON, EventScope, SessionId
 from vaka.runtime.runtime import Runtime
-from vaka.runtime.session import Session
+from vaka.runtime.session import Session, binding_of
 from vaka.runtime.session_edits import TimedEntry
 from vaka.views.genx_import import ImportedChild, ImportedTurns, LogEntry
 from vaka.views.genx_state import StateDocument, merge_messages
@@ -77,7 +77,7 @@ async def write_imported(
     async def compose_stored(now: OpenedSession) -> list[TimedEntry]:
         return await store_entries(runtime, session.id, now.state, compose(now))
 
-    await session.append_entries(compose_stored)
+    await binding_of(session).append_entries(compose_stored)
 
 
 async def store_entries(

@@ -9,7 +9,8 @@ import msgspec
 from vaka.agents.context_layers import SUMMARY_KEY, find_related
 from vaka.agents.match.router import MatchAgent
 from vaka.agents.match.router_state import RouterState, read_router_state
-from vaka.agents.quit_tools import FINISHED_KEY, is_finished
+from vaka.agents.quit_tools import FINISHED_KEY
+from vaka.agents.quit_tools import is_finished as is_log_finished
 from vaka.agents.react import Agent, AgentTool
 from vaka.core.loop.children.script_journal import unfinished_script
 from vaka.core.messages.blobs import restore_messages
@@ -27,7 +28,7 @@ from vaka.core.types.ids import JSON, AgentPath, Cursor, EventScope, SessionId
 from vaka.core.types.message import AssistantMessage, Message, ToolMessage, UserMessage
 from vaka.runtime.genx_import import write_imported
 from vaka.runtime.runtime import Runtime
-from vaka.runtime.session import Session
+from vaka.runtime.session import Session, binding_of
 from vaka.runtime.session_edits import TimedEntry, find_boundary_before
 from vaka.views.genx import state_id_of
 from vaka.views.genx_import import ImportedTurns, LogEntry
@@ -262,7 +263,12 @@ class AgentState:
         async def compose(_: OpenedSession) -> list[TimedEntry]:
             return [("", EventScope(), change)]
 
-        await self._session.append_entries(compose)
+        await binding_of(self._session).append_entries(compose)
+
+
+async def is_finished(session: Session[Any, Any]) -> bool:
+    """Return whether the agent of a session has called one of its ``QuitTools``; it then refuses all input."""
+    return is_log_finished(await reopen(binding_of(session).runtime.store, session.id))
 
 
 class ReActState(AgentState):
@@ -373,7 +379,7 @@ def _is_in_time(query: MemoryQuery, time: int) -> bool:
 
 def has_finished(view: ConversationView) -> bool:
     """Return whether an agent has called a quit tool, or is a script that has ended."""
-    if is_finished(view.opened, view.path):
+    if is_log_finished(view.opened, view.path):
         return True
     events, outcome = unfinished_script(view.window.events_at(view.path))
     return not events and outcome not in OPEN_OUTCOMES

@@ -18,7 +18,6 @@ from vaka.core.types.errors import ConfigError, InvalidInput
 if TYPE_CHECKING:
     from contextlib import AsyncExitStack
 
-    from vaka.agents.quit_tools import FoldedLog
     from vaka.core.loop.middleware import Middleware
     from vaka.core.ports.backup import StoreBackup
     from vaka.core.ports.env import Clock, Env
@@ -365,12 +364,6 @@ def is_router_start(body: "ScriptAnswered") -> bool:
     from vaka.agents.match.router_state import ROUTER_DIGEST
 
     return body.digest == ROUTER_DIGEST
-
-
-def is_finished(log: "FoldedLog") -> bool:
-    from vaka.agents.quit_tools import is_finished
-
-    return is_finished(log)
 
 
 def service_host() -> "type[ServiceHost]":

@@ -336,55 +336,6 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, metaclass=UnevaluatedSi
         return self.ask or ("deny" if self.entry_point == "ci" and not decided_here else "wait")
 
 
-class Request(msgspec.Struct, Generic[Out_co], frozen=True, kw_only=True):
-    """The input and settings of one turn, for ``Runtime.run`` and ``Runtime.run_stream``."""
-
-    prompt: "str | Content" = ""
-    """The input: a text, or content parts."""
-    agent: Agent[Any, Out_co] | None = None
-    """The agent that answers; default: the agent of the options."""
-    session_id: str = ""
-    """The session to continue; default: a new one."""
-    key: str = ""
-    """Makes the request safe to repeat: a second request with the same key returns the turn of the first."""
-    request_id: str = ""
-    """An alias of ``key``."""
-    on_busy: OnBusy = "queue"
-    """What the input does while another turn of the session runs."""
-    metadata: Mapping[str, Any] = {}
-    """Plain data for the first event of a new session; tools read it as ``context.metadata``."""
-    mode: "ModeContext | None" = None
-    """Where the request comes from; default: the mode of the options."""
-    tags: Mapping[str, str] = {}
-    """Labels that the metadata of a new session and the response repeat."""
-    traits: tuple[str, ...] = ()
-    """Traits of the session, for its metadata."""
-    channels: tuple[str, ...] = ()
-    """Channels of the session, for its metadata."""
-    tool_whitelist: tuple[str, ...] = ()
-    """Names of the tools that this turn may use, its child agents included; default: all tools of the agent."""
-    model: str = ""
-    """The tier or name of the model that answers; default: the model of the agent."""
-    enable_prompt_cache: bool | None = None
-    """Whether prompts are marked for the provider's cache; default: the setting of the agent or the runtime."""
-    options: Mapping[str, Any] = {}
-    """Model options of this turn; they take precedence over those of the agent."""
-
-    def session_metadata(self, mode: "ModeContext | None") -> dict[str, Any]:
-        """Return the metadata of a new session: that of the request, with its mode, tags, traits and channels."""
-        mode = self.mode or mode
-        extra = {"tags": dict(self.tags), "traits": list(self.traits), "channels": list(self.channels)}
-        named = {name: value for name, value in extra.items() if value}
-        return {**self.metadata, **named, **({"mode": msgspec.to_builtins(mode)} if mode is not None else {})}
-
-    @property
-    def model_options(self) -> dict[str, Any]:
-        """The options of the input: model options, the cache setting and the tool whitelist."""
-        cache = {} if self.enable_prompt_cache is None else {"cache": self.enable_prompt_cache}
-        tools = {"tool_whitelist": sorted(set(self.tool_whitelist))} if self.tool_whitelist else {}
-        return {**self.options, **cache, **tools}
-
-
 class ApprovalAnswer(TypedDict, total=False):
     """The optional details of a decision on an approval."""
 
@@ -428,12 +379,6 @@ class Response(msgspec.Struct, Generic[Out_co], frozen=True, kw_only=True):
     output: Out_co = cast("Any", None)
     """The answer as a value of the agent's ``output`` type; ``None`` for an agent without one, and in a response whose
     ``stop`` is not ``end``."""
-    request_id: str = ""
-    """The ``key`` of the request, or the key that was generated for it."""
-    mode: "ModeContext | None" = None
-    """The mode of the request."""
-    tags: Mapping[str, str] = {}
-    """The tags of the request."""
 
 
 def is_response(value: object) -> TypeGuard[Response[Any]]:

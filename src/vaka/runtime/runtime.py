@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import AsyncGenerator, Sequence
 from functools import cached_property
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Literal, Self, Unpack, cast, overload
+from typing import TYPE_CHECKING, Any, Literal, Self, Unpack, overload
 
 import msgspec
 
@@ -32,13 +32,11 @@ from vaka.runtime.model_registry import ModelRegistry
 from vaka.runtime.options import (
     ApprovalAnswer,
     Options,
-    Request,
-    Response,
     policy_from_rules,
 )
 from vaka.runtime.session import Session
+from vaka.runtime.session_binding import SessionBinding
 from vaka.runtime.session_edits import check_version, fork, make_update, open_boundary, require_owner, rewind
-from vaka.runtime.turn_stream import TurnStream
 from vaka.runtime.workspace import describe_folder, relocate_run, require_same_folder
 
 if TYPE_CHECKING:
@@ -255,30 +253,10 @@ class Runtime:
         session = parse_session_id(id)
         if owner:
             await require_owner(self.store, session, owner)
-        opened = Session(self, self._drivers, agent, session, metadata or {}, deps, run_settings)
-        opened.owner = owner
-        return opened
-
-    async def run(self, request: Request[Out]) -> Response[Out]:
-        """Run one turn and return its response. Raises ``TurnError`` when the turn ends without an answer."""
-        return await self._start(request, await self._open_request(request)).wait()
-
-    async def run_stream(self, request: Request[Any]) -> AsyncGenerator[Event]:
-        """Run one turn and yield its events."""
-        async with self._start(request, await self._open_request(request)) as turn:
-            async for event in turn:
-                yield event
-
-    async def _open_request(self, request: Request[Out]) -> Session[Any, Out]:
-        metadata = request.session_metadata(self.options.mode)
-        return await self.open(cast("Agent[Any, Out]", request.agent), id=request.session_id, metadata=metadata)
-
-    def _start(self, request: Request[Out], session: Session[Any, Out]) -> TurnStream[Out]:
-        turn = session.stream(
-            request.prompt, on_busy=request.on_busy, key=request.key or request.request_id, model=request.model,
-            options=request.model_options,
-        )  # fmt: skip
-        return turn.with_request(request, self.options.mode)
+        binding = SessionBinding(self, self._drivers, agent, session, metadata or {}, deps)
+        binding.run_settings = run_settings
+        binding.owner = owner
+        return Session(binding)
 
     def follow(self, session: str, *, after: "Cursor | str | None" = None) -> AsyncGenerator[Event]:
         """Yield the events of a session after a cursor, then new ones from any process. Never claims the session."""

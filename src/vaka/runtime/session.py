@@ -6,80 +6,65 @@ from typing import TYPE_CHECKING, Any, Generic
 
 import msgspec
 
-from vaka.agents.react import Agent
 from vaka.core.messages.blobs import restore_messages
 from vaka.core.ports.agent import AgentKind
-from vaka.core.ports.store import SessionInfo
 from vaka.core.session.fanout import Follower
 from vaka.core.session.index_rows import merge_metadata
-from vaka.core.session.snapshot import OpenedSession, reopen
+from vaka.core.session.snapshot import reopen
 from vaka.core.types.context import CheckpointSaved
-from vaka.core.types.control import (
-    InputAdded,
-    InputPolicy,
-    InputWithdrawn,
-    InterruptRequested,
-    RunSettings,
-    SessionClosed,
-    SessionOpened,
-)
-from vaka.core.types.errors import Busy, Closed, InvalidInput, TurnError
+from vaka.core.types.control import InputWithdrawn, InterruptRequested, SessionClosed, SessionOpened
+from vaka.core.types.errors import Busy, TurnError
 from vaka.core.types.event import Event
-from vaka.core.types.ids import JSON, Cursor, SessionId
+from vaka.core.types.ids import JSON, Cursor
 from vaka.core.types.keywords import suggest_keywords
-from vaka.core.types.message import Content, Message, Text, ToolCall, as_content
+from vaka.core.types.message import Message, ToolCall
 from vaka.core.types.type_parameters import DefaultParameters, Deps, Out
 from vaka.runtime import lazy
 from vaka.runtime.agent_builder import output_schema_of
 from vaka.runtime.options import OnBusy, Response, UserInput
-from vaka.runtime.session_edits import ComposeEntries, TimedEntry, append_entries, make_update, read_last_turn
+from vaka.runtime.session_binding import SessionBinding
+from vaka.runtime.session_edits import make_update, read_last_turn
 from vaka.runtime.turn_stream import TurnCollector, TurnReader, TurnStream
 
 if TYPE_CHECKING:
     from vaka.runtime.client_calls import ClientResult
-    from vaka.runtime.drivers import SessionDrivers
     from vaka.runtime.file_rewind import FileRewind
-    from vaka.runtime.runtime import Runtime
     from vaka.runtime.session_compaction import CompactionResult
 
 
-_CONFLICT_POLICIES: dict[str, InputPolicy] = {
-    "queue": "queue", "enqueue": "queue", "interrupt": "interrupt", "rollback": "interrupt", "steer": "steer",
-}  # fmt: skip
-
-
-_DECISION_PREFIXES = ("apr_", "qst_")
-"""The prefixes of decision ids, which share the keys of a session with its inputs."""
-
-
-def _is_blank(content: Content) -> bool:
-    for part in content:  # noqa: SIM110  # faster than a generator
-        if not isinstance(part, Text) or part.text.strip():
-            return False
-    return True
-
-
 class Session(DefaultParameters, Generic[Deps, Out]):
-    """One conversation with one agent. It is a handle: all state is in the log of the session.
+    """One conversation with one agent: run and stream its turns, steer, interrupt, rewind and fork it.
 
-    ``Runtime.open`` creates it.
+    ``Runtime.open`` returns it. It is a handle: all state is in the log of the session, so another program can open the
+    same session at any time::
+
+        async with vaka.Runtime(store="sqlite:///vaka.db") as runtime:
+            session = await runtime.open(agent, id="demo")
+            response = await session.run("Is it raining in Hilo?")
+            async for event in session.stream("And tomorrow?"):
+                print(event.type)
+
+    ``id`` is the id of the session, ``agent`` the agent that answers, ``deps`` what ``open`` was given.
     """
 
-    def __init__(
-        self, runtime: "Runtime", drivers: "SessionDrivers", agent: Agent[Deps, Out], id: SessionId,
-        metadata: dict[str, Any], deps: Deps | None = None, run_settings: RunSettings | None = None,
-    ) -> None:  # fmt: skip
-        self.id, self.agent, self.deps, self.run_settings = id, agent, deps, run_settings
-        self.owner = ""
-        """The owner that ``Runtime.open`` was given, for the first event of a new session."""
-        self._runtime, self._drivers, self._metadata = runtime, drivers, metadata
-        self._metadata_read = False
+    def __init__(self, binding: SessionBinding[Deps, Out]) -> None:
+        self.id = binding.id
+        self.agent = binding.agent
+        self.deps = binding.deps
+        self._binding = binding
+        self._runtime = binding.runtime
+        self._drivers = binding.drivers
 
     @suggest_keywords
     async def run(
-        self, prompt: UserInput, *, on_busy: OnBusy = "queue", key: str = "", model: str = "",
+        self,
+        prompt: UserInput,
+        *,
+        on_busy: OnBusy = "queue",
+        key: str = "",
+        model: str = "",
         options: Mapping[str, Any] | None = None,
-    ) -> Response[Out]:  # fmt: skip
+    ) -> Response[Out]:
         """Run one turn and return its response. Raises ``TurnError`` when the turn ends without an answer.
 
         Args:
@@ -91,8 +76,8 @@ class Session(DefaultParameters, Generic[Deps, Out]):
         """
         collector = TurnCollector(self.id)
         try:
-            added = self._make_input(prompt, on_busy, key, model, options)
-            async with await self._submit_input(
+            added = self._binding.make_input(prompt, on_busy, key, model, options)
+            async with await self._binding.submit_input(
                 added, collector, on_busy, caller_key=bool(key), follower=Follower(turn_ends_only=True)
             ) as reader:
                 while not collector.ended:
@@ -106,9 +91,15 @@ class Session(DefaultParameters, Generic[Deps, Out]):
 
     @suggest_keywords
     def stream(
-        self, prompt: UserInput, *, on_busy: OnBusy = "queue", key: str = "", model: str = "",
-        options: Mapping[str, Any] | None = None, earlier: bool = False,
-    ) -> TurnStream[Out]:  # fmt: skip
+        self,
+        prompt: UserInput,
+        *,
+        on_busy: OnBusy = "queue",
+        key: str = "",
+        model: str = "",
+        options: Mapping[str, Any] | None = None,
+        earlier: bool = False,
+    ) -> TurnStream[Out]:
         """Run one turn and stream its events, its end included; parameters as for ``run``.
 
         With ``earlier`` the stream begins with the events of the turns that end before it, such as an unfinished one.
@@ -118,16 +109,21 @@ class Session(DefaultParameters, Generic[Deps, Out]):
 
         async def open_reader() -> tuple[TurnReader | None, TurnCollector]:
             collector = TurnCollector(self.id, earlier=earlier)
-            added = self._make_input(prompt, on_busy, key, model, options)
-            return await self._submit_input(added, collector, on_busy, caller_key=bool(key)), collector
+            added = self._binding.make_input(prompt, on_busy, key, model, options)
+            return await self._binding.submit_input(added, collector, on_busy, caller_key=bool(key)), collector
 
         return TurnStream(open_reader, self._with_output)
 
     @suggest_keywords
     def stream_text(
-        self, prompt: UserInput, *, on_busy: OnBusy = "queue", key: str = "", model: str = "",
+        self,
+        prompt: UserInput,
+        *,
+        on_busy: OnBusy = "queue",
+        key: str = "",
+        model: str = "",
         options: Mapping[str, Any] | None = None,
-    ) -> AsyncGenerator[str]:  # fmt: skip
+    ) -> AsyncGenerator[str]:
         """Run one turn and yield the text of its answers as it arrives; parameters as for ``run``.
 
         Raises ``TurnError`` at the end of a turn that has no answer.
@@ -139,56 +135,22 @@ class Session(DefaultParameters, Generic[Deps, Out]):
 
         Without either, the stream is empty and its ``response`` is that of the last turn.
         """
-        return TurnStream(self.open_unfinished_turn, self._with_output)
-
-    async def open_unfinished_turn(self) -> tuple[TurnReader | None, TurnCollector]:
-        """Continue unfinished work and return the reader of its turn, or without such work the last turn alone."""
-        while True:
-            follower = Follower()
-            after, collector = await self._drivers.wake(self, follower)
-            if collector is not None:
-                return TurnReader(self._drivers.hub, collector, after, follower), collector
-            last = TurnCollector(self.id)
-            for event in await self.last_turn():
-                last.record(event)
-            await last.restore_text(self._runtime.store.blobs)
-            info = None if last.ended else await self._runtime.store.sessions.find(self.id)
-            if info is None or not info.turn:  # otherwise a turn has begun since
-                return None, last
-            await asyncio.sleep(0)
-
-    async def open_turn(self, prompt: UserInput, on_busy: OnBusy = "queue") -> tuple[TurnReader, TurnCollector]:
-        """Store an input and return the reader of the turn that answers it."""
-        collector = TurnCollector(self.id)
-        added = self._make_input(prompt, on_busy, "", "", None)
-        return await self._submit_input(added, collector, on_busy, caller_key=False), collector
-
-    async def submit(
-        self, prompt: UserInput, follower: Follower, *, on_busy: OnBusy = "queue", key: str = "", model: str = "",
-        options: Mapping[str, Any] | None = None,
-    ) -> tuple[str, int]:  # fmt: skip
-        """Store an input whose turn ``follower`` reads; return its key and the seq after which its events follow."""
-        added = self._make_input(prompt, on_busy, key, model, options)
-        follower.input = added.key
-        reject = on_busy == "reject"
-        return added.key, await self._drivers.submit(self, added, follower, reject=reject, caller_key=bool(key))
-
-    async def wake(self, follower: Follower) -> TurnCollector | None:
-        """Continue unfinished work for ``follower``; return the collector of its turn, or ``None`` without such work.
-
-        Raises ``Busy`` while another process runs the session.
-        """
-        return (await self._drivers.wake(self, follower))[1]
+        return TurnStream(self._binding.open_unfinished_turn, self._with_output)
 
     @suggest_keywords
     async def send(
-        self, prompt: UserInput, *, on_busy: OnBusy = "queue", key: str = "", model: str = "",
+        self,
+        prompt: UserInput,
+        *,
+        on_busy: OnBusy = "queue",
+        key: str = "",
+        model: str = "",
         options: Mapping[str, Any] | None = None,
-    ) -> str:  # fmt: skip
+    ) -> str:
         """Store an input and return its key; the turn runs in the background."""
         collector = TurnCollector(self.id)
-        async with await self._submit_input(
-            self._make_input(prompt, on_busy, key, model, options), collector, on_busy, caller_key=bool(key)
+        async with await self._binding.submit_input(
+            self._binding.make_input(prompt, on_busy, key, model, options), collector, on_busy, caller_key=bool(key)
         ) as reader:
             while not await reader.next_batch():
                 pass
@@ -247,10 +209,6 @@ class Session(DefaultParameters, Generic[Deps, Out]):
             return dict(driver.log.state.values)
         return (await reopen(self._runtime.store, self.id)).state.values
 
-    async def is_finished(self) -> bool:
-        """Return whether the agent has called one of its ``QuitTools``; it then rejects input with code ``closed``."""
-        return lazy.is_finished(await reopen(self._runtime.store, self.id))
-
     async def last_turn(self) -> tuple[Event, ...]:
         """Return the events of the last turn; an empty tuple before the first one."""
         return await read_last_turn(self._runtime.store, self.id)
@@ -258,7 +216,7 @@ class Session(DefaultParameters, Generic[Deps, Out]):
     async def fork(self, at: "Cursor | str | None" = None, *, id: str = "") -> "Session[Deps, Out]":
         """Return a new session with the events of this one up to a cursor (default: all)."""
         new_session = await self._runtime.fork(self.id, at=at, id=id)
-        return Session(self._runtime, self._drivers, self.agent, new_session, {}, self.deps)
+        return Session(SessionBinding(self._runtime, self._drivers, self.agent, new_session, {}, self.deps))
 
     async def rewind(
         self, to: "Cursor | str", *, interrupt: bool = False, files: bool = False, force: bool = False
@@ -291,9 +249,15 @@ class Session(DefaultParameters, Generic[Deps, Out]):
 
     @suggest_keywords
     async def update(
-        self, *, title: str | None = None, owner: str | None = None, tags: Sequence[str] | None = None,
-        metadata: Mapping[str, Any] | None = None, by: str = "", create: bool = False,
-    ) -> Event:  # fmt: skip
+        self,
+        *,
+        title: str | None = None,
+        owner: str | None = None,
+        tags: Sequence[str] | None = None,
+        metadata: Mapping[str, Any] | None = None,
+        by: str = "",
+        create: bool = False,
+    ) -> Event:
         """Describe the session anew; a session that does not exist yet begins with it. ``None`` changes nothing.
 
         Args:
@@ -308,14 +272,18 @@ class Session(DefaultParameters, Generic[Deps, Out]):
         It works while this process runs a turn of the session, and raises ``Busy`` while another one does. A rewind
         keeps the description, and a fork has a copy.
         """
+        binding = self._binding
         opened = SessionOpened(
-            agent=self.agent.name, metadata=dict(self._metadata), workspace=self._drivers.workspace_of(self),
-            run=self.run_settings, owner=self.owner,
-        )  # fmt: skip
+            agent=self.agent.name,
+            metadata=dict(binding.metadata),
+            workspace=self._drivers.workspace_of(binding),
+            run=binding.run_settings,
+            owner=binding.owner,
+        )
         body = make_update(title, owner, tags, metadata, by)
         event = await self._drivers.update(self.id, body, opened, create=create)
-        if metadata and self.metadata_known:
-            self.set_metadata(merge_metadata(self._metadata, metadata))
+        if metadata and binding.metadata_known:
+            binding.set_metadata(merge_metadata(binding.metadata, metadata))
         return event
 
     async def close(self, reason: str = "") -> None:
@@ -329,28 +297,10 @@ class Session(DefaultParameters, Generic[Deps, Out]):
         if info is not None and (info.turn or info.inputs):
             raise Busy(f"session {self.id!r} has an unfinished turn or a queued input; finish or interrupt it first")
         if isinstance(self.agent, AgentKind) and info is not None:
-            await self._notify_close()
+            await self._binding.notify_close()
         await self._drivers.write(self.id, SessionClosed(reason=reason))
         await self._drivers.leave_session(self.id, reason or "other")
         await self._runtime.env.end_commands(self.id)
-
-    async def append_entries(self, compose: ComposeEntries, info: SessionInfo | None = None) -> list[Event]:
-        """Append the events that ``compose`` returns for the current state; the session exists afterwards.
-
-        ``info`` is its index row, if it was just read. Raises ``Busy`` while a turn runs.
-        """
-        redact = self._drivers.secrets.redact_struct
-
-        async def compose_redacted(now: OpenedSession) -> list[TimedEntry]:
-            return [(time, scope, redact(body)) for time, scope, body in await compose(now)]
-
-        lock = self._drivers.edit_lock(self.id)
-        if lock.locked():  # the edit that holds it changes the row
-            info = None
-        async with lock:
-            await self._drivers.require_idle(self.id)
-            caches, now = self._drivers.edit_caches, self._drivers.timestamp()
-            return await append_entries(self._runtime.store, self.id, compose_redacted, now, caches, info)
 
     async def leave(self, reason: str = "other", *, successor: "Session[Any, Any] | None" = None) -> None:
         """Run the ``SessionEnd`` hooks now; otherwise they run when the session or the runtime is closed.
@@ -366,15 +316,7 @@ class Session(DefaultParameters, Generic[Deps, Out]):
     @property
     def metadata(self) -> dict[str, Any]:
         """The metadata passed to ``open``, or that of the log once a turn of an existing session has run."""
-        return self._metadata
-
-    @property
-    def metadata_known(self) -> bool:
-        """Whether the metadata was passed to ``open`` or read from the log."""
-        return bool(self._metadata) or self._metadata_read
-
-    def set_metadata(self, metadata: dict[str, Any]) -> None:
-        self._metadata, self._metadata_read = metadata, True
+        return self._binding.metadata
 
     def _with_output(self, response: Response[Any]) -> Response[Out]:
         """Return a response with its parsed ``output``, if the agent has an output schema."""
@@ -387,46 +329,7 @@ class Session(DefaultParameters, Generic[Deps, Out]):
             error.result = response
             raise
 
-    async def _notify_close(self) -> None:
-        collector, follower = TurnCollector(self.id), Follower(turn_ends_only=True)
-        closing = InputAdded(key=self._runtime.env.ids.new_id("inp"), content=(), source="close")
-        collector.key = closing.key
-        after = await self._drivers.submit(self, closing, follower, reject=True, caller_key=False)
-        async with TurnReader(self._drivers.hub, collector, after, follower) as reader:
-            while not collector.ended:
-                await reader.next_batch()
-        if collector.summarize().code != Closed.code:  # the script had ended before
-            collector.to_response()
 
-    def _make_input(
-        self, prompt: UserInput, on_busy: OnBusy, key: str, model: str, options: Mapping[str, Any] | None
-    ) -> InputAdded:
-        content = as_content(prompt)
-        if _is_blank(content):
-            raise InvalidInput("the input is empty; write what to do")
-        if on_busy != "reject" and on_busy not in _CONFLICT_POLICIES:
-            raise InvalidInput(f"on_busy {on_busy!r} must be one of reject, {', '.join(_CONFLICT_POLICIES)}")
-        if key.startswith(_DECISION_PREFIXES):
-            raise InvalidInput(f"key {key[:80]!r} begins with the prefix of a decision id; choose another")
-        policy = _CONFLICT_POLICIES.get(on_busy, "queue")
-        if model:
-            self._runtime.models.find(model)  # an unknown name fails here, in the call that passed it
-        return InputAdded(
-            key=key or self._runtime.env.ids.new_id("inp"), content=content, policy=policy, model=model,
-            options=dict(options or {}),
-        )  # fmt: skip
-
-    async def _submit_input(
-        self,
-        added: InputAdded,
-        collector: TurnCollector,
-        on_busy: OnBusy,
-        *,
-        caller_key: bool,
-        follower: Follower | None = None,
-    ) -> "TurnReader":
-        collector.key = added.key
-        follower = follower or Follower()
-        follower.input = added.key
-        after = await self._drivers.submit(self, added, follower, reject=on_busy == "reject", caller_key=caller_key)
-        return TurnReader(self._drivers.hub, collector, after, follower)
+def binding_of(session: Session[Deps, Out]) -> SessionBinding[Deps, Out]:
+    """Return what is behind a session, for the parts of vaka that store its inputs and edit its log themselves."""
+    return session._binding  # noqa: SLF001  # the two classes are one thing with a public and an internal face

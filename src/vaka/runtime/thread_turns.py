@@ -21,7 +21,7 @@ from vaka.memory.processors import Composite, MessageLimit, ThreadOptions
 from vaka.memory.threads import thread_of
 from vaka.runtime.genx_import import write_imported
 from vaka.runtime.options import Response, UserInput, is_response
-from vaka.runtime.session import Session
+from vaka.runtime.session import Session, binding_of
 from vaka.runtime.session_edits import TimedEntry, delete_session
 from vaka.runtime.thread_deletion import compose_deletion, deletion_entries
 from vaka.views.genx_import import ImportedTurns
@@ -91,7 +91,7 @@ async def _take_back(runtime: "Runtime", session: Session[Any], turn: str) -> No
         prefix = (await reopen(runtime.store, session.id, upto=since)).state
         return [("", scope, body) for scope, body in rewind_entries(prefix, now.state, "the turn has failed")]
 
-    await session.append_entries(compose)
+    await binding_of(session).append_entries(compose)
 
 
 async def run_beside_thread(

@@ -37,7 +37,7 @@ from vaka.memory.threads import (
 )
 from vaka.runtime.genx_import import store_entries
 from vaka.runtime.options import Response, UserInput
-from vaka.runtime.session import Session
+from vaka.runtime.session_binding import SessionBinding
 from vaka.runtime.session_edits import ComposeEntries, TimedEntry, check_version, delete_session, make_update
 from vaka.runtime.thread_additions import MessageAdditions
 from vaka.runtime.thread_deletion import compose_deletion, deletion_entries, list_visible, search_visible
@@ -407,7 +407,7 @@ class Threads:
         return tuple(added)
 
     async def _edit(self, thread: Thread, compose: ComposeEntries, info: SessionInfo | None = None) -> None:
-        session = Session(self._runtime, self._drivers, self._agent, SessionId(thread.id), {})
+        session = SessionBinding(self._runtime, self._drivers, self._agent, SessionId(thread.id), {})
         await session.append_entries(compose, info)
 
 

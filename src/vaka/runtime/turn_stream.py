@@ -3,8 +3,6 @@
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Sequence
 from typing import Any, Generic, Self
 
-import msgspec
-
 from vaka.core.messages.blobs import restore_content
 from vaka.core.ports.values import BlobStore
 from vaka.core.session.fanout import Follower
@@ -18,7 +16,7 @@ from vaka.core.types.message import Content, text_of
 from vaka.core.types.monitor import ScriptAnswered
 from vaka.core.types.type_parameters import Out_co
 from vaka.runtime import lazy
-from vaka.runtime.options import ModeContext, Request, Response
+from vaka.runtime.options import Response
 
 _TURN_ENDS = (progress.TurnCompleted, progress.TurnFailed, progress.TurnCancelled, progress.TurnInterrupted)
 
@@ -222,18 +220,10 @@ class TurnStream(Generic[Out_co]):
         """Stop reading. The turn goes on."""
         await self._events.aclose()
 
-    def with_request(self, request: Request[Any], mode: ModeContext | None) -> Self:
-        """Add the key, mode and tags of a request to the response."""
-        finish = self._finish
-
-        def finish_request(response: Response[Any]) -> Response[Out_co]:
-            key = self._collector.key if self._collector is not None else ""
-            return msgspec.structs.replace(
-                finish(response), request_id=key, mode=request.mode or mode, tags=dict(request.tags)
-            )
-
-        self._finish = finish_request
-        return self
+    @property
+    def key(self) -> str:
+        """The key of the input, for ``Session.withdraw``; ``""`` before the first event was read."""
+        return self._collector.key if self._collector is not None else ""
 
     @property
     def response(self) -> Response[Out_co]:

@@ -34,7 +34,7 @@ from vaka.core.types.message import (
 from vaka.core.types.progress import ToolCompleted, ToolFailed
 from vaka.runtime.genx_import import write_imported
 from vaka.runtime.options import OnBusy
-from vaka.runtime.session import Session
+from vaka.runtime.session import Session, binding_of
 from vaka.runtime.turn_stream import TurnCollector
 from vaka.server.guard import principal_of, require_scope
 from vaka.server.identifiers import check_id
@@ -382,7 +382,7 @@ class Conversations:
             return [await service.answer(principal, questions[0], text_of(request.content))]
         if request.has_content and (results or request.replies):
             refuse_blobs(request.content)
-            await session.submit(request.content, Follower(), on_busy="steer")
+            await binding_of(session).submit(request.content, Follower(), on_busy="steer")
         events = [
             await service.answer_call(principal, session.id, result.call, result, failed=result.failed)
             for result in results

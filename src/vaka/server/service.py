@@ -26,7 +26,7 @@ from vaka.runtime.client_calls import ClientResult
 from vaka.runtime.model_registry import SCRIPTED_PREFIX
 from vaka.runtime.options import ApprovalAnswer, OnBusy, UserInput
 from vaka.runtime.runtime import Runtime
-from vaka.runtime.session import Session
+from vaka.runtime.session import Session, binding_of
 from vaka.runtime.turn_stream import TurnCollector
 from vaka.server.decision_feed import DecisionFeed
 from vaka.server.guard import Guard, require_scope
@@ -335,7 +335,7 @@ class AgentService:
             await session.update(owner=principal.id, by=principal.id)
         follower = Follower()
         try:
-            key, after = await session.submit(
+            key, after = await binding_of(session).submit(
                 input.prompt, follower, on_busy=input.on_busy, key=input.key, model=input.model, options=input.options
             )
         except ConfigError as error:
@@ -494,7 +494,7 @@ class AgentService:
 
     async def _wake(self, session: Session[Any], follower: Follower) -> None:
         try:
-            await session.wake(follower)
+            await binding_of(session).wake(follower)
         except Busy:
             _log.debug("session %s is run by another process", session.id)
 
@@ -555,7 +555,7 @@ class AgentService:
             return False
         try:
             session = await runtime.open(self.find_agent(info.agent), id=info.id)
-            await session.wake(Follower())
+            await binding_of(session).wake(Follower())
         except (Busy, NotFound):
             return False
         except (InvalidInput, Problem) as error:

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from vaka.core.types.traits import ToolTraits as ToolTraits
+    from vaka.tools.client_tool import ClientTool as ClientTool
     from vaka.tools.function import FunctionTool as FunctionTool
     from vaka.tools.function import as_tool as as_tool
     from vaka.tools.function import tool as tool
@@ -12,6 +13,7 @@ if TYPE_CHECKING:
     from vaka.tools.toolset import Toolset as Toolset
 
 _MODULES = {
+    "ClientTool": "vaka.tools.client_tool",
     "FunctionTool": "vaka.tools.function",
     "ToolTraits": "vaka.core.types.traits",
     "Toolset": "vaka.tools.toolset",
@@ -20,7 +22,7 @@ _MODULES = {
     "tool": "vaka.tools.function",
 }
 
-__all__ = ["FunctionTool", "ToolTraits", "Toolset", "as_tool", "strict_schema", "tool"]
+__all__ = ["ClientTool", "FunctionTool", "ToolTraits", "Toolset", "as_tool", "strict_schema", "tool"]
 
 
 def __getattr__(name: str) -> Any:

@@ -3,7 +3,7 @@
 ::
 
     encoder = AguiEncoder(run_id=request.run_id)
-    async for event in runtime.run_stream(request):
+    async for event in session.stream("Weather?"):
         for agui_event in encoder.encode(event):
             await send(to_sse(agui_event))
 

@@ -3,7 +3,7 @@
 ::
 
     encoder = UiStreamEncoder(known_calls=request.known_calls)
-    async for event in runtime.run_stream(request):
+    async for event in session.stream("Weather?"):
         for chunk in encoder.encode(event):
             await send(to_sse(chunk))
     await send(DONE)

@@ -3,7 +3,7 @@
 ::
 
     encoder = StreamEncoder()
-    async for event in runtime.run_stream(request):
+    async for event in session.stream("Weather?"):
         for stream_event in encoder.encode(event):
             print(stream_event.to_json())
 

@@ -24,6 +24,7 @@ from tests.runtime.runtime_fixtures import (
 from vaka.core.ports.tool import ToolContext
 from vaka.core.types.control import ApprovalRequested
 from vaka.core.types.errors import NotFound, Suspended
+from vaka.middleware import Ask, Deny
 from vaka.policy.policy import LayeredPolicy
 from vaka.policy.rules import Layer
 from vaka.runtime.options import policy_from_rules
@@ -112,7 +113,7 @@ async def test_an_edit_is_parsed_like_the_arguments_of_a_model() -> None:
 async def test_an_edited_call_is_judged_again() -> None:
     class NotBob(LayeredPolicy):
         def judge(self, call: Any, spec: Any, path: Any) -> Any:
-            return vaka.Deny("never Bob") if call.arguments["to"] == "Bob" else super().judge(call, spec, path)
+            return Deny("never Bob") if call.arguments["to"] == "Bob" else super().judge(call, spec, path)
 
     post, store = SendRecorder(), MemoryStore()
     async with runtime(store, policy=NotBob([Layer(name="flag", ask=("send",))])) as rt:
@@ -337,7 +338,7 @@ async def test_a_rule_and_a_middleware_that_ask_each_get_an_approval() -> None:
     post, store = SendRecorder(), MemoryStore()
 
     async def asks(turn: Any, given: Any) -> Any:
-        return vaka.Ask("sure?")
+        return Ask("sure?")
 
     mw = vaka.Middleware.from_functions("careful", before_tool=asks)
     async with runtime(store, policy=RULES) as rt:

@@ -25,6 +25,7 @@ from vaka.core.types.ending import Outcome
 from vaka.core.types.ids import CallId, MessageId
 from vaka.core.types.message import AssistantMessage, CallRef, Text, ToolCall, ToolMessage, ToolResult, UserMessage
 from vaka.core.types.progress import MessageCompleted, StepStarted
+from vaka.middleware import Answer, Ask, Deny, Reject
 from vaka.stores.memory import MemoryStore
 from vaka.testing.models import ScriptedModel, call, calls, fail, say
 
@@ -133,7 +134,7 @@ async def test_changed_prompts_are_recorded_in_the_log() -> None:
 
 async def test_an_answer_from_before_agent_needs_no_model() -> None:
     async def answer(turn: Any, content: Any) -> Any:
-        return vaka.Answer("Cached.")
+        return Answer("Cached.")
 
     model = ScriptedModel(say("After."))
     store = MemoryStore()
@@ -149,7 +150,7 @@ async def test_an_answer_from_before_agent_needs_no_model() -> None:
 
 async def test_a_blocked_input_leaves_no_trace_in_later_prompts() -> None:
     async def guard(turn: Any, content: Any) -> Any:
-        return vaka.Reject("not here") if "secret" in content[0].text else content
+        return Reject("not here") if "secret" in content[0].text else content
 
     model = ScriptedModel(say("a"), say("b"))
     store = MemoryStore()
@@ -214,9 +215,9 @@ async def test_before_tool_may_answer_refuse_or_ask() -> None:
     async def decide(turn: Any, given: Any) -> Any:
         answers: dict[str, Any] = {
             "a": ToolResult(call=CallId("?"), content=(Text(text="cached"),)),
-            "b": vaka.Deny("no b"),
-            "c": vaka.Deny(),
-            "d": vaka.Ask("sure?"),
+            "b": Deny("no b"),
+            "c": Deny(),
+            "d": Ask("sure?"),
         }
         return answers.get(given.arguments["at"], given)
 
@@ -358,7 +359,7 @@ async def test_after_agent_always_runs(ending: str) -> None:
         return outcome
 
     async def before_agent(turn: Any, content: Any) -> Any:
-        return {"answer": vaka.Answer("a"), "block": vaka.Reject("b")}.get(ending, content)
+        return {"answer": Answer("a"), "block": Reject("b")}.get(ending, content)
 
     async def before_model(turn: Any, prompt: Any) -> Any:
         if ending == "failure":
@@ -446,7 +447,7 @@ async def test_the_conversation_contains_results_as_middleware_changed_them() ->
 
 async def test_turn_count_returns_the_calls_of_a_tool() -> None:
     async def limits(turn: Any, given: Any) -> Any:
-        return given if turn.count("look") < 2 else vaka.Deny("enough")
+        return given if turn.count("look") < 2 else Deny("enough")
 
     model = ScriptedModel(calls(*(call("look", at=name) for name in "abc")), say("done"))
     log = await run_with_middleware(model, middleware_at("before_tool", limits))

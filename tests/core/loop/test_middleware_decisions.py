@@ -17,6 +17,7 @@ from tests.runtime.runtime_fixtures import (
 from vaka.core.types.message import UserMessage, text_of
 from vaka.core.types.progress import StepStarted, ToolStarted
 from vaka.core.types.tool import PROTECTED_LAYER, Layer
+from vaka.middleware import Allow, Ask, Deny
 from vaka.policy.policy import LayeredPolicy
 from vaka.stores.memory import MemoryStore
 from vaka.testing.models import ScriptedModel, call, calls, say
@@ -52,7 +53,7 @@ async def run_denying(model: Any, *middleware: Any, tools: Any = (look, secret))
 
 async def test_an_allow_of_before_tool_answers_the_ask_of_a_rule_but_no_denial() -> None:
     async def decide(turn: Any, given: Any) -> Any:
-        return vaka.Allow(arguments={"at": "moon"} if given.name == "look" else None)
+        return Allow(arguments={"at": "moon"} if given.name == "look" else None)
 
     model = ScriptedModel(calls(call("look", at="sun"), call("secret")), say("done"))
     log, texts = await run_denying(model, middleware_at("before_tool", decide))
@@ -64,10 +65,10 @@ async def test_an_allow_of_before_tool_answers_the_ask_of_a_rule_but_no_denial()
 
 async def test_an_ask_of_middleware_wins_over_an_allow_and_is_asked_with_the_changed_arguments() -> None:
     async def allow(turn: Any, given: Any) -> Any:
-        return vaka.Allow()
+        return Allow()
 
     async def ask(turn: Any, given: Any) -> Any:
-        return vaka.Ask("sure?", arguments={"at": "moon"})
+        return Ask("sure?", arguments={"at": "moon"})
 
     store = MemoryStore()
     who = agent(
@@ -90,7 +91,7 @@ async def test_before_approval_decides_instead_of_a_person_only_when_one_would_b
 
     async def decide(turn: Any, request: Any) -> Any:
         asked.append(request.call.arguments["at"])
-        answers = {"a": vaka.Allow(), "b": vaka.Deny("not b"), "c": vaka.Allow(arguments={"at": "moon"})}
+        answers = {"a": Allow(), "b": Deny("not b"), "c": Allow(arguments={"at": "moon"})}
         return answers.get(request.call.arguments["at"])
 
     model = ScriptedModel(calls(*(call("look", at=name) for name in "abcd"), call("secret")), say("done"))
@@ -105,10 +106,10 @@ async def test_before_approval_decides_instead_of_a_person_only_when_one_would_b
 async def test_a_question_about_a_protected_path_is_not_answered_by_middleware() -> None:
     class Protected(LayeredPolicy):
         def judge(self, call: Any, spec: Any, path: Any) -> Any:
-            return vaka.Ask("that file is protected", layer=PROTECTED_LAYER)
+            return Ask("that file is protected", layer=PROTECTED_LAYER)
 
     async def allow(turn: Any, given: Any) -> Any:
-        return vaka.Allow()
+        return Allow()
 
     store = MemoryStore()
     middleware = [middleware_at("before_tool", allow), middleware_at("before_approval", allow)]
@@ -120,7 +121,7 @@ async def test_a_question_about_a_protected_path_is_not_answered_by_middleware()
 
 async def test_before_approval_of_a_parent_also_decides_for_its_children() -> None:
     async def refuse(turn: Any, request: Any) -> Any:
-        return vaka.Deny(f"not at depth {len(turn.path)}")
+        return Deny(f"not at depth {len(turn.path)}")
 
     child = agent(ScriptedModel(agents={"child": [call("look"), say("child done")]}), look, name="child")
     _log, texts = await run_denying(

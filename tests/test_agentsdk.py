@@ -1,0 +1,110 @@
+"""The names of agentsdk: a request opens or continues a session and runs one turn of it."""
+
+from typing import Any
+
+import pytest
+
+import vaka
+from vaka.agentsdk import ModeContext, Request, Runtime
+from vaka.content import Image, Text, UserMessage
+from vaka.errors import TurnError
+from vaka.events import TurnStarted
+from vaka.stores.memory import MemoryStore
+from vaka.testing import ScriptedModel, call, fail, say
+
+MODE = ModeContext(entry_point="platform", platform={"project": "p"})
+
+
+@vaka.tool
+async def pay(amount: int) -> str:
+    """Pay an amount."""
+    return f"paid {amount}"
+
+
+@vaka.tool
+async def sell(what: str) -> str:
+    """Sell something."""
+    return f"sold {what}"
+
+
+def clerk(*lines: Any) -> vaka.Agent:
+    return vaka.Agent("clerk", model=ScriptedModel(*lines), tools=[pay, sell])
+
+
+async def test_a_request_may_name_everything_or_nothing() -> None:
+    async with Runtime(agent=clerk(say("default") | {"repeat": True})) as runtime:
+        response = await runtime.run(Request(prompt="Hi."))
+        assert response.text == "default"
+        assert response.session_id.startswith("ses_cli_")
+        other = Request(prompt=(Text(text="Hi."),), agent=clerk(say("other")), metadata={"a": 1}, session_id="mine")
+        answer = await runtime.run(other)
+        assert (answer.text, answer.session_id) == ("other", "mine")
+
+
+async def test_a_request_that_is_sent_twice_gets_the_first_response() -> None:
+    async with Runtime(agent=clerk(say("once"), say("twice"))) as runtime:
+        request = Request(prompt="Pay.", session_id="s", request_id="r")
+        first = await runtime.run(request)
+        assert await runtime.run(request) == first
+        events = [event async for event in runtime.run_stream(request)]
+    assert (first.request_id, first.text) == ("r", "once")
+    assert events[-1].turn == first.turn_id
+
+
+async def test_a_response_has_the_generated_id_of_a_request_without_one() -> None:
+    async with Runtime(agent=clerk(say("Hello."))) as runtime:
+        response = await runtime.run(Request(prompt="Hi."))
+        turn = await (await runtime.open(id=response.session_id)).last_turn()
+    [inputs] = [event.data.inputs for event in turn if isinstance(event.data, TurnStarted)]
+    assert inputs == (response.request_id,)
+
+
+async def test_a_request_names_the_tools_of_its_turn_and_the_response_repeats_its_mode_and_tags() -> None:
+    async with Runtime(mode=MODE) as runtime:
+        request = Request(
+            prompt="Pay.",
+            agent=clerk(call("pay", amount=1), say("Done.")),
+            request_id="k",
+            tool_whitelist=("sell",),
+            tags={"team": "x"},
+        )
+        response = await runtime.run(request)
+        events = [event.to_json() async for event in runtime.run_stream(request)]
+    assert (response.request_id, response.tags, response.mode) == ("k", {"team": "x"}, MODE)
+    assert any(b"there is no tool 'pay'; the tools are: sell" in event for event in events)
+    assert any(b'"tags":{"team":"x"}' in event for event in events)
+
+
+async def test_content_blocks_follow_the_prompt() -> None:
+    picture = Image(url="https://example.com/boat.png")
+    async with Runtime(agent=clerk(say("A boat."))) as runtime:
+        await runtime.run(Request(prompt="What is this?", content_blocks=(picture,), session_id="s"))
+        [asked, _] = await (await runtime.open(id="s")).messages()
+    assert isinstance(asked, UserMessage)
+    assert asked.content == (Text(text="What is this?"), picture)
+
+
+@pytest.mark.parametrize(("asked", "seen"), [(None, True), (False, False)])
+async def test_a_request_overrides_the_cache_setting_of_the_runtime(asked: bool | None, seen: bool) -> None:
+    model = ScriptedModel(say("Hi."))
+    async with Runtime(model=model, default_enable_cache=True) as runtime:
+        await runtime.run(Request(prompt="Hi.", enable_prompt_cache=asked))
+    assert model.prompts[0].options.get("cache") is seen
+
+
+async def test_a_failed_turn_raises_with_its_result() -> None:
+    async with Runtime(agent=clerk(fail(400))) as runtime:
+        with pytest.raises(TurnError) as caught:
+            await runtime.run(Request(prompt="Hi.", session_id="s"))
+    assert isinstance(caught.value.result, vaka.Response)
+    assert caught.value.result.session_id == "s"
+
+
+async def test_the_sessions_of_requests_are_those_of_every_other_runtime() -> None:
+    store = MemoryStore()
+    async with Runtime(store=store) as requests:
+        await requests.run(Request(prompt="Hi.", agent=clerk(say("Hello.")), session_id="s"))
+    async with vaka.Runtime(store=store) as runtime:
+        session = await runtime.open(clerk(say("Hello."), say("Again.")), id="s")
+        assert (await session.run("And now?")).text == "Again."
+        assert len(await session.messages()) == 4
