@@ -50,7 +50,7 @@ MIDDLEWARE: dict[str, Callable[[], vaka.Middleware]] = {
     "WorkingMemory": WorkingMemory,
 }
 """Every middleware of ``vaka.middleware``."""
-OTHER_NAMES = {"CoolDownRule", "Review", "token_pattern"}
+OTHER_NAMES = {"Allow", "Answer", "Ask", "Deny", "Reject", "CoolDownRule", "Review", "token_pattern"}
 """The names there that are not a middleware."""
 MEMORIES: dict[str, Callable[[], vaka.Middleware]] = {
     "TextMemory": lambda: TextMemory(namespace="shared"),
