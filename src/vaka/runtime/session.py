@@ -332,4 +332,5 @@ class Session(DefaultParameters, Generic[Deps, Out]):
 
 def binding_of(session: Session[Deps, Out]) -> SessionBinding[Deps, Out]:
     """Return what is behind a session, for the parts of vaka that store its inputs and edit its log themselves."""
-    return session._binding  # noqa: SLF001  # the two classes are one thing with a public and an internal face
+    # The two classes are the public and the internal face of one thing.
+    return session._binding  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]  # declared above
