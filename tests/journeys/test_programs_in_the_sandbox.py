@@ -82,12 +82,22 @@ def test_a_file_watcher_of_an_editor_sees_only_what_a_command_changes(
     (project.folder / "last.txt").unlink()
 
 
+@pytest.mark.parametrize(
+    ("path", "script"),
+    [
+        (".vscode", "mkdir .vscode; until [ ! -e .vscode ]; do :; done"),
+        (
+            ".github/workflows",
+            "mv .github was; mkdir -p .github/workflows; until [ ! -e $_ ]; do :; done; rmdir .github; mv was .github",
+        ),
+    ],
+)
 def test_what_a_command_creates_at_a_protected_path_is_kept_elsewhere_and_named(
-    home: Home, project: Project, provider: Provider
+    path: str, script: str, home: Home, project: Project, provider: Provider
 ) -> None:
-    project.add({"setup.sh": "mkdir .vscode; until [ ! -e .vscode ]; do :; done; echo moved\n"})
+    project.add({".github/CODEOWNERS": "* @moana\n", "setup.sh": f"{script}; echo moved\n"})
     result = run_command("sh setup.sh", home, project, provider)
-    assert f"{project.folder}/.vscode appeared while the command ran and was moved to {home.folder}/" in result
-    (kept,) = (home.folder / ".local/share/vaka/quarantine").glob("*/1/.vscode")
+    assert f"{project.folder}/{path} appeared while the command ran and was moved to {home.folder}/" in result
+    (kept,) = (home.folder / ".local/share/vaka/quarantine").glob(f"*/1/{Path(path).name}")
     assert kept.is_dir()
-    assert not (project.folder / ".vscode").exists()
+    assert not (project.folder / path).exists()

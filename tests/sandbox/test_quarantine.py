@@ -146,6 +146,15 @@ def watch(workspace: Path, *names: str) -> CreatedPaths:
     return CreatedPaths(missing, Quarantine((str(workspace.parent / "q"),)))
 
 
+def watch_existing(workspace: Path, missing_in: dict[str, list[str]]) -> CreatedPaths:
+    """Watch names that are missing in existing folders."""
+    missing = MissingPaths()
+    for folder, names in missing_in.items():
+        for name in names:
+            missing.add(f"{workspace}/{folder}".rstrip("/"), name.split("/"))
+    return CreatedPaths(missing, Quarantine((str(workspace.parent / "q"),)))
+
+
 def test_what_appears_is_removed_when_it_is_noticed(workspace: Path) -> None:
     created = watch(workspace, ".vscode", ".github/workflows", ".config/git", ".config")
     (workspace / "free").mkdir()
@@ -192,6 +201,56 @@ def test_a_folder_that_is_replaced_by_a_link_meanwhile_leads_nowhere(workspace: 
     created.close()
     assert {entry.path for entry in removed} == {f"{workspace}/.github"}
     assert (tmp_path / "outside/workflows/keep").exists()
+
+
+@pytest.mark.parametrize("way", [".github", "sub", "sub/.github"])
+def test_a_folder_on_the_way_that_a_command_replaces_is_watched_again(workspace: Path, way: str) -> None:
+    (workspace / "sub/.github").mkdir(parents=True)
+    (workspace / ".github").mkdir()
+    created = watch_existing(workspace, {"": [".vscode"], ".github": ["workflows"], "sub/.github": ["workflows"]})
+    protected = workspace / ("sub/.github/workflows" if "sub" in way else ".github/workflows")
+    (workspace / way).rename(workspace / "was")
+    protected.parent.mkdir(parents=True)
+    assert (created.read(), created.must_poll) == ([], False)
+    for _ in range(2):
+        protected.mkdir()
+        assert [entry.path for entry in created.read()] == [str(protected)]
+    created.close()
+
+
+def test_a_folder_that_comes_back_with_a_missing_path_in_it_loses_that_path(workspace: Path) -> None:
+    (workspace / "sub/.github").mkdir(parents=True)
+    created = watch_existing(workspace, {"": [".vscode"], "sub/.github": ["workflows"]})
+    (workspace / "sub").rename(workspace / "was")
+    (workspace / "was/.github/workflows").mkdir()
+    assert created.read() == []
+    (workspace / "was").rename(workspace / "sub")
+    assert [entry.path for entry in created.read()] == [f"{workspace}/sub/.github/workflows"]
+    created.close()
+
+
+def test_a_link_in_place_of_a_folder_that_leads_to_a_missing_path_is_removed(workspace: Path) -> None:
+    (workspace / "sub/.github").mkdir(parents=True)
+    created = watch_existing(workspace, {"": [".vscode"], "sub/.github": ["workflows/later"]})
+    (workspace / "other/.github").mkdir(parents=True)
+    (workspace / "sub").rename(workspace / "was")
+    (workspace / "sub").symlink_to("other")
+    assert created.read() == [], "nothing is at the protected path"
+    (workspace / "other/.github/workflows").mkdir()
+    (workspace / "other/.github/workflows/later").touch()
+    assert created.must_poll
+    assert [entry.path for entry in created.scan()] == [f"{workspace}/sub"]
+    assert (workspace / "other/.github/workflows/later").exists()
+    created.close()
+
+
+def test_a_file_in_place_of_a_folder_on_the_way_stays(workspace: Path) -> None:
+    (workspace / "sub/.github").mkdir(parents=True)
+    created = watch_existing(workspace, {"": [".vscode"], "sub/.github": ["workflows"]})
+    (workspace / "sub").rename(workspace / "was")
+    (workspace / "sub").touch()
+    assert (created.read(), created.scan()) == ([], [])
+    created.close()
 
 
 def test_a_folder_that_cannot_be_watched_is_looked_at(workspace: Path) -> None:

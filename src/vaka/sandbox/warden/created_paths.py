@@ -7,9 +7,11 @@ no program, so that ``git init`` works.
 """
 
 import contextlib
+import itertools
 import os
 import stat
 from collections.abc import Generator, Iterable, Sequence
+from pathlib import Path
 from typing import NamedTuple, TypeAlias
 
 from vaka.sandbox.warden.new_repository import SAMPLE_SUFFIX, is_harmless_config
@@ -53,6 +55,19 @@ class MissingPaths:
                 return
             tree = tree.setdefault(name, {})
 
+    def find_ways(self) -> "dict[str, set[str]]":
+        """Return by folder the names of folders in it that lead to missing paths; each folder on a way is added."""
+        ways: dict[str, set[str]] = {}
+        for path in list(self.by_folder):
+            above = [path]
+            while above[-1]:
+                above.append(above[-1].rpartition("/")[0])
+            top = max((number for number, folder in enumerate(above) if folder in self.by_folder), default=0)
+            for inner, folder in itertools.pairwise(above[: top + 1]):
+                self.by_folder.setdefault(folder, {})
+                ways.setdefault(folder, set()).add(inner.rpartition("/")[2])
+        return ways
+
     def keep_plain(self, folder: str) -> None:
         """Keep a folder from becoming a bare repository."""
         absent = tuple(name for name in REPOSITORY_MARKERS if not os.path.lexists(f"{folder}/{name}"))
@@ -79,6 +94,7 @@ class CreatedPaths:
         self._events: FolderEvents | None = None
         with contextlib.suppress(OSError):
             self._events = FolderEvents()
+        self._ways = missing.find_ways()
         for path, names in missing.by_folder.items():
             try:
                 with _open_folder(path) as folder:
@@ -117,8 +133,7 @@ class CreatedPaths:
         """Look at all missing paths; return what was removed."""
         removed: list[RemovedEntry] = []
         for path, names in self._missing.by_folder.items():
-            with contextlib.suppress(OSError), _open_folder(path) as folder:
-                removed += self._check_names(path, folder, names, names)
+            removed += self._check_folder(path, names)
         return removed
 
     def close(self) -> None:
@@ -137,6 +152,8 @@ class CreatedPaths:
         self._folders[number] = _WatchedFolder(path, (status.st_dev, status.st_ino), names)
 
     def _handle_event(self, watched: _WatchedFolder, name: str) -> list[RemovedEntry]:
+        if name in self._ways.get(watched.path, ()):
+            return self._look_again(f"{watched.path}/{name}")
         if watched.names is not None and name not in watched.names and name not in REPOSITORY_MARKERS:
             return []
         with contextlib.suppress(OSError), _open_folder(watched.path) as folder:
@@ -146,6 +163,38 @@ class CreatedPaths:
             if watched.names is None:
                 return self._check_hooks(watched.path, folder)
             return self._check_names(watched.path, folder, watched.names, [name])
+        return []
+
+    def _look_again(self, place: str) -> list[RemovedEntry]:
+        """Watch the folders at and below a place, which something new has taken; return what was removed."""
+        removed: list[RemovedEntry] = []
+        for path, names in sorted(self._missing.by_folder.items()):  # a folder comes before those in it
+            if _is_related(path, place) and len(path) >= len(place):
+                with contextlib.suppress(OSError), _open_folder(path) as folder:
+                    self._watch(path, folder, names)  # first, so that nothing is missed
+                removed += self._check_folder(path, names)
+        return removed
+
+    def _check_folder(self, path: str, names: NameTree) -> list[RemovedEntry]:
+        """Check all names of a folder; return what was removed, also a link in place of a folder that leads to one."""
+        try:
+            with _open_folder(path) as folder:
+                return self._check_names(path, folder, names, names)
+        except FileNotFoundError:
+            return []
+        except OSError:
+            self._all_watched = False
+            return self._remove_link_on(path) if _leads_to_one(path, names) else []
+
+    def _remove_link_on(self, path: str) -> list[RemovedEntry]:
+        """Remove the first link on the way to a folder."""
+        place = path
+        while (above := place.rpartition("/")[0]) in self._missing.by_folder and not Path(place).is_symlink():
+            place = above
+        if not Path(place).is_symlink():
+            return []
+        with contextlib.suppress(OSError), _open_folder(above) as folder:
+            return self._remove(place, folder, place.rpartition("/")[2])
         return []
 
     def _check_names(self, path: str, folder: int, tree: NameTree, names: Iterable[str]) -> list[RemovedEntry]:
@@ -191,6 +240,14 @@ class CreatedPaths:
             return []
         removed = self._quarantine.remove(folder, name, path)
         return [removed] if removed is not None else []
+
+
+def _leads_to_one(path: str, names: NameTree) -> bool:
+    """Return whether one of the missing names exists now, if links are followed."""
+    return any(
+        _leads_to_one(f"{path}/{name}", inside) if inside else os.path.lexists(f"{path}/{name}")
+        for name, inside in names.items()
+    )
 
 
 def _is_related(path: str, other: str) -> bool:
