@@ -250,6 +250,18 @@ async def test_the_end_of_a_merge_is_named_and_the_conflict_restored(workshop: W
     assert workshop.read() == before
 
 
+async def test_empty_folders_are_named_if_a_command_removed_them_and_removed_if_it_made_them(
+    any_workshop: Workshop,
+) -> None:
+    (any_workshop.folder / "empty/deep").mkdir(parents=True)
+    any_workshop.write({"box/new.txt": "not added"})
+    await any_workshop.run("rm -r empty box; mkdir -p made/deep/er")
+    assert (await any_workshop.preview()).lost == ("empty",)
+    await any_workshop.rewind()
+    assert (any_workshop.folder / "box/new.txt").exists()
+    assert not (any_workshop.folder / "made").exists()
+
+
 async def test_large_files_are_named_and_stay(workshop: Workshop) -> None:
     with (workshop.folder / "large").open("wb") as file:
         file.truncate(40 * 1024**2)

@@ -336,6 +336,7 @@ def _compare_records(was: _Snapshot, now: _Snapshot) -> _Comparison:
         else:
             lost.append(change.path)
     lost += sorted(was.record.nested ^ now.record.nested)
+    lost += _removed_folders(was, now, kept, lost)
     if was.repository[:2] != now.repository[:2]:
         lost.append(b".git")
     elif was.repository != now.repository:
@@ -386,6 +387,17 @@ def _created_folders(was: _Snapshot, now: _Snapshot, changes: Iterable[TreeChang
     known = {path.rstrip(b"/") for path in was.record.folders}
     candidates = {path for path in added | empty if path not in known and not known & set(_parents_of(path))}
     return sorted(candidates - was.source.folders_in(was.record.tree, candidates))
+
+
+def _removed_folders(was: _Snapshot, now: _Snapshot, kept: Iterable[TreeChange], lost: Iterable[bytes]) -> list[bytes]:
+    """Return the folders without files that are gone; those of a file that can be restored come back with it."""
+    gone = was.record.folders - now.record.folders - set(lost)
+    restored = {folder for change in kept if change.mode for folder in _parents_of(change.path)}
+    return sorted(path for path in gone if path.rstrip(b"/") not in restored and not _exists(was.source.top, path))
+
+
+def _exists(top: str, path: bytes) -> bool:
+    return os.path.lexists(os.path.join(os.fsencode(top), path.rstrip(b"/")))  # noqa: PTH118
 
 
 def _parents_of(path: bytes) -> Iterator[bytes]:

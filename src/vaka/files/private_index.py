@@ -29,6 +29,7 @@ _MAX_UNRECORDED = 5_000
 _MAX_OUTPUT_BYTES = 64 * 1024**2
 _MAX_SECONDS = 60.0
 _CHUNK_BYTES = 1 << 20
+_MAX_EMPTY_FOLDERS = 1_000
 
 _FILE_MODES = (b"100644", b"100755", b"120000")
 _CONFIG = """[core]
@@ -350,11 +351,11 @@ class PrivateIndex:
         return os.path.join(os.fsencode(self.top), path)  # noqa: PTH118  # bytes
 
     def _signatures_of(self, paths: Iterable[bytes]) -> dict[bytes, tuple[int, ...]]:
-        """Return the identities and times of files, and of folders that are not empty."""
+        """Return the identities and times of files, and of folders that have files."""
         found: dict[bytes, tuple[int, ...]] = {}
         for path in paths:
             status = self._lstat(path)
-            if status is not None and not (stat.S_ISDIR(status.st_mode) and _is_empty(self._absolute(path))):
+            if status is not None and not (stat.S_ISDIR(status.st_mode) and _has_no_files(self._absolute(path))):
                 found[path] = _identity_of(status)
         return found
 
@@ -460,12 +461,20 @@ def _folders_above(paths: Iterable[bytes]) -> set[bytes]:
     return found
 
 
-def _is_empty(folder: bytes) -> bool:
-    try:
-        with os.scandir(folder) as entries:
-            return next(entries, None) is None
-    except OSError:
-        return False
+def _has_no_files(folder: bytes) -> bool:
+    """Return whether neither a folder nor the folders in it have files; a very large one counts as having some."""
+    waiting, seen = [folder], 0
+    while waiting and seen < _MAX_EMPTY_FOLDERS:
+        seen += 1
+        try:
+            with os.scandir(waiting.pop()) as entries:
+                for entry in entries:
+                    if not entry.is_dir(follow_symlinks=False):
+                        return False
+                    waiting.append(os.fsencode(entry.path))
+        except OSError:
+            return False
+    return not waiting
 
 
 def _identity_of(status: os.stat_result) -> tuple[int, ...]:
