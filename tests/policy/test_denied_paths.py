@@ -9,7 +9,7 @@ import pytest
 from vaka.core.types.ids import CallId
 from vaka.core.types.message import ToolCall
 from vaka.core.types.tool import Allow, Ask, Grant, Verdict
-from vaka.policy.denied_paths import DeniedPaths, find_created_paths, find_denied_paths
+from vaka.policy.denied_paths import DeniedPaths, find_created_paths, find_denied_paths, find_rule_against
 from vaka.policy.folder_search import MAX_EXPANDED, FolderSearch, is_too_large
 from vaka.policy.policy import LayeredPolicy
 from vaka.policy.rules import Layer
@@ -80,6 +80,12 @@ def test_created_paths_are_found_with_the_rule_that_denies_them(tmp_path: Path) 
     assert created(tmp_path, before, since, *rules) == [
         ("b.lock", "Edit(*.lock)"), ("new/migrations/2.py", "Edit(**/migrations/**)"),
     ]  # fmt: skip
+
+
+def test_the_rule_against_a_path_or_against_one_below_it_is_found(tmp_path: Path) -> None:
+    policy = make_policy(tmp_path, deny=("Edit(*.lock)", "Edit(/conf/a/s.yml)", "Edit(docs/*)"))
+    asked = {name: find_rule_against(policy, f"{tmp_path}/{name}") for name in ("x/y.lock", "conf/a", "docs", "conf/b")}
+    assert asked == {"x/y.lock": "Edit(*.lock)", "conf/a": "Edit(/conf/a/s.yml)", "docs": "", "conf/b": ""}
 
 
 def test_a_path_that_was_not_touched_is_not_taken_for_a_created_one(tmp_path: Path) -> None:

@@ -184,6 +184,8 @@ async def test_commands_cannot_change_what_the_rules_forbid_to_edit(tmp_path: Pa
     assert f"{tmp_path}/free/new.lock appeared while the command ran and was moved to " in result.text
     assert "the rule Edit(*.lock) denies it" in result.text
     assert f"{tmp_path}/made.json appeared while the command ran" in result.text
+    assert "the rule Edit(/made.json) denies it" in result.text
+    assert "create them with Write" not in result.text
 
 
 async def test_a_file_that_a_tool_creates_is_not_taken_for_one_of_a_running_command(tmp_path: Path) -> None:

@@ -82,6 +82,15 @@ def find_created_paths(
     return found
 
 
+def find_rule_against(policy: Policy, path: str) -> str:
+    """Return the rule that denies changing a path, or one of which the path without wildcards leads through it."""
+    names = split_path(path)
+    for rule, pattern in _list_edit_rules(policy):
+        if pattern.covers(names) or pattern.literal_path.startswith(f"{path}/"):
+            return rule
+    return ""
+
+
 def _list_edit_rules(policy: Policy) -> list[tuple[str, PathPattern]]:
     """Return the rules, and their patterns, that deny changing files and not reading them: those are hidden anyway."""
     if not isinstance(policy, LayeredPolicy):

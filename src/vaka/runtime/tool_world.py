@@ -24,7 +24,7 @@ from vaka.files.snapshots import CommandSnapshots, FileSnapshots
 from vaka.files.workspace import Workspace
 from vaka.net.connector import Connector
 from vaka.net.rules import NetworkRules
-from vaka.policy.denied_paths import DeniedPaths, find_created_paths, find_denied_paths
+from vaka.policy.denied_paths import DeniedPaths, find_created_paths, find_denied_paths, find_rule_against
 from vaka.policy.policy import LayeredPolicy
 from vaka.policy.read_filter import make_read_filter
 from vaka.runtime import lazy
@@ -176,7 +176,13 @@ class WorldFactory:
                 path for path in (*denied.unreadable, *self._record_folders) if not _contains_folder(path, folders)
             ),
             remove_created=partial(self._remove_created, folders, denied, since),
+            find_rule=partial(self._find_rule, folders),
         )
+
+    def _find_rule(self, folders: Sequence[str], path: str) -> str:
+        """Return the rule because of which a path was removed while a command ran."""
+        is_always_protected = any(path in protected_paths(folder) for folder in folders)
+        return "" if is_always_protected else find_rule_against(self._policy, path)
 
     def _remove_created(self, folders: Sequence[str], before: DeniedPaths, since: float) -> Sequence[RemovedPath]:
         return remove_created(find_created_paths(self._policy, folders, before, since), folders)

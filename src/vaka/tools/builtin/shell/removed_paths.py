@@ -4,6 +4,8 @@ import asyncio
 from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
 from weakref import WeakKeyDictionary
 
+import msgspec
+
 from vaka.core.ports.sandbox import Process, RemovedPath
 from vaka.core.types.progress import OutputStream
 
@@ -14,8 +16,10 @@ MAX_DESCRIBED = 10
 class CheckedProcess:
     """A process after whose end the workspace is checked once; implements ``Process``."""
 
-    def __init__(self, process: Process, check: Callable[[], Sequence[RemovedPath]] | None) -> None:
-        self._process, self._check = process, check
+    def __init__(
+        self, process: Process, check: Callable[[], Sequence[RemovedPath]] | None, find_rule: Callable[[str], str]
+    ) -> None:
+        self._process, self._check, self._find_rule = process, check, find_rule
         self._found: Sequence[RemovedPath] = ()
         self._checking: asyncio.Task[None] | None = None
 
@@ -26,7 +30,8 @@ class CheckedProcess:
     @property
     def removed(self) -> Sequence[RemovedPath]:
         """What the sandbox has removed, then what the check has."""
-        return (*self._process.removed, *self._found)
+        named = (msgspec.structs.replace(entry, rule=self._find_rule(entry.path)) for entry in self._process.removed)
+        return (*named, *self._found)
 
     def announce(self, path: str) -> None:
         """Leave what appears at a path that is protected."""

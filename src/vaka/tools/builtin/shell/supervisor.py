@@ -198,6 +198,8 @@ class RestrictedPaths(NamedTuple):
     hidden: tuple[str, ...] = ()
     remove_created: Callable[[], Sequence[RemovedPath]] | None = None
     """Called in a thread after the command: remove what it must not have created, and return that."""
+    find_rule: Callable[[str], str] = lambda _: ""
+    """Return the rule because of which a path was removed, ``""`` for one that is always protected."""
 
 
 class CommandOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -393,16 +395,16 @@ class ShellSupervisor:
         scope["writable"] = tuple(dict.fromkeys((*workspace_roots_of(world), *self.scope.writable, *writable)))
         if sandbox is None:
             raise ConfigError("this runtime gives tools no sandbox, so no command can be run")
-        check: Callable[[], Sequence[RemovedPath]] | None = None
+        found = RestrictedPaths()
         if self._find_restricted is not None and "read" in sandbox.enforces:
             found = await asyncio.to_thread(self._find_restricted)
-            check = found.remove_created
             scope["protected"] = tuple(dict.fromkeys((*self.scope.protected, *found.protected)))
             scope["hidden"] = tuple(dict.fromkeys((*self.scope.hidden, *found.hidden)))
         if env:
             scope["env"] = {**self.scope.env, **env}
         self._before_command()
-        process = CheckedProcess(await sandbox.start(Command(argv=argv, cwd=cwd, stdin=stdin, **scope)), check)
+        started = await sandbox.start(Command(argv=argv, cwd=cwd, stdin=stdin, **scope))
+        process = CheckedProcess(started, found.remove_created, found.find_rule)
         self._removed.follow(process)
         return process
 
