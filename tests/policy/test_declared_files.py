@@ -37,9 +37,8 @@ def judge(
     **arguments: Any,
 ) -> Verdict:
     spec = ToolSpec(name="own", layer=layer, effect="read" if layer == "mcp" else "once")
-    policy: Policy = LayeredPolicy([rules, Layer(name="mode", mode=mode)], cwd="/nowhere", home="/nowhere/home").for_call(
-        spec, (), lambda _: None, traits
-    )
+    layered = LayeredPolicy([rules, Layer(name="mode", mode=mode)], cwd="/nowhere", home="/nowhere/home")
+    policy: Policy = layered.for_call(spec, (), lambda _: None, traits)
     if grants:
         assert isinstance(policy, LayeredPolicy)
         policy = policy.with_grants(grants)
