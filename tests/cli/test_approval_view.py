@@ -7,11 +7,19 @@ from typing import Any
 import click
 import pytest
 
-from vaka.cli.turn.approval_view import MAX_DIFF_BYTES, describe_sandbox, render_approval, render_rules, risk_of
+from vaka.cli.turn.approval_view import (
+    MAX_DIFF_BYTES,
+    describe_sandbox,
+    render_approval,
+    render_rules,
+    risk_of,
+    summarize_call,
+)
 from vaka.core.types.control import ApprovalRequested
 from vaka.core.types.ids import CallId, DecisionId, Digest
 from vaka.core.types.message import ToolCall
 from vaka.sandbox.select import select_sandbox
+from vaka.tools import ToolTraits
 
 
 def approval_for(tool: str, cwd: Path | str = "", arguments: Any = None, **more: Any) -> ApprovalRequested:
@@ -21,8 +29,8 @@ def approval_for(tool: str, cwd: Path | str = "", arguments: Any = None, **more:
     )
 
 
-def barred_lines(body: ApprovalRequested) -> list[str]:
-    lines = click.unstyle(render_approval(body)).split("\n")
+def barred_lines(body: ApprovalRequested, **declared: ToolTraits) -> list[str]:
+    lines = click.unstyle(render_approval(body, declared=declared)).split("\n")
     return [line.removeprefix("  │ ") for line in lines if line.startswith("  │ ")]
 
 
@@ -55,7 +63,8 @@ def test_several_edits_are_shown_one_after_the_other() -> None:
 
 
 @pytest.mark.parametrize(
-    ("tool", "arguments"), [
+    ("tool", "arguments"),
+    [
         ("MultiEdit", {"file_path": "x", "edits": [{"old_string": "a"}]}),
         ("MultiEdit", {"file_path": "x", "edits": "all"}),
         ("Edit", {"file_path": "x", "old_string": "a"}),
@@ -63,10 +72,43 @@ def test_several_edits_are_shown_one_after_the_other() -> None:
         ("NotebookEdit", {"notebook_path": "x", "new_source": "a"}),
         ("pay", {"amount": 5}),
     ],
-)  # fmt: skip
+)
 def test_arguments_that_determine_no_change_are_shown_as_json(tool: str, arguments: Any) -> None:
     lines = barred_lines(approval_for(tool, arguments=arguments))
     assert (lines[0], lines[-1]) == ("{", "}")
+
+
+def test_a_tool_that_declares_its_file_and_content_is_shown_as_a_change_with_its_other_arguments(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "a.md").write_text("one\n")
+    traits = ToolTraits(writes=True, paths=("name", "copy"), content="text")
+    arguments = {"name": "a.md", "text": "two\n", "copy": "b.md", "send_to": ["all"]}
+    body = approval_for("save", tmp_path, arguments)
+    assert barred_lines(body, save=traits) == [
+        "a.md",
+        "@@ -1 +1 @@",
+        "-one",
+        "+two",
+        "copy: b.md",
+        "send_to: [",
+        '  "all"',
+        "]",
+    ]
+    assert barred_lines(body)[0] == "{"
+    assert summarize_call(body, 40, {"save": traits}) == "save a.md"
+
+
+def test_a_tool_that_declares_a_passage_and_its_replacement_is_shown_as_a_change(tmp_path: Path) -> None:
+    (tmp_path / "a.md").write_text("one\ntwo\n")
+    traits = ToolTraits(writes=True, paths=("name",), replacement=("before", "after"))
+    body = approval_for("patch", tmp_path, {"name": "a.md", "before": "two", "after": "2"})
+    assert barred_lines(body, patch=traits) == ["a.md", "@@ -1,2 +1,2 @@", " one", "-two", "+2"]
+
+
+def test_a_tool_that_declares_its_command_shows_it_as_it_is() -> None:
+    body = approval_for("remote", arguments={"script": "make\nmake test", "host": "b"})
+    assert barred_lines(body, remote=ToolTraits(commands=True, command="script")) == ["make", "make test", "host: b"]
 
 
 def test_a_file_that_cannot_be_compared_is_shown_as_all_new(tmp_path: Path) -> None:
@@ -82,9 +124,14 @@ def test_a_file_that_cannot_be_compared_is_shown_as_all_new(tmp_path: Path) -> N
         notes[name] = first.partition(" (")[2].rstrip(")")
     unfit = "the present file is too large to compare, or not a regular file"
     assert notes == {
-        "binary": "the present file is not text", "large": unfit, "pipe": unfit, "folder": unfit, "new": "a new file",
-        "a\0b": "the present file cannot be read", "pipe/x": "the present file cannot be read",
-    }  # fmt: skip
+        "binary": "the present file is not text",
+        "large": unfit,
+        "pipe": unfit,
+        "folder": unfit,
+        "new": "a new file",
+        "a\0b": "the present file cannot be read",
+        "pipe/x": "the present file cannot be read",
+    }
 
 
 def test_lines_of_a_file_cannot_imitate_the_prompt(tmp_path: Path) -> None:
@@ -95,9 +142,16 @@ def test_lines_of_a_file_cannot_imitate_the_prompt(tmp_path: Path) -> None:
 
 
 def test_each_layer_and_effect_has_its_risk() -> None:
-    risks = [risk_of(approval_for("x", layer=layer, effect=effect)) for layer, effect in (
-        ("protected", "once"), ("guard", "once"), ("syntax", "once"), ("mode", "read"), ("mode", "once"),
-    )]  # fmt: skip
+    risks = [
+        risk_of(approval_for("x", layer=layer, effect=effect))
+        for layer, effect in (
+            ("protected", "once"),
+            ("guard", "once"),
+            ("syntax", "once"),
+            ("mode", "read"),
+            ("mode", "once"),
+        )
+    ]
     assert [text.partition(":")[0] for text in risks[:4]] == ["high", "high", "unknown", "low"]
     assert len(set(risks)) == 5
 

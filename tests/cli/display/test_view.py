@@ -7,6 +7,7 @@ import click
 import pytest
 
 from vaka import Agent, Runtime, ToolContext, tool
+from vaka.cli.display.call_summary import declared_by
 from vaka.cli.display.rich_renderer import RichRenderer
 from vaka.cli.display.running import MAX_OUTPUT_LENGTH
 from vaka.cli.display.view import SessionView
@@ -14,6 +15,7 @@ from vaka.core.types.event import Event
 from vaka.core.types.ids import CallId
 from vaka.core.types.message import Text, ToolResult
 from vaka.models.scripted import Scripted
+from vaka.tools import ToolTraits
 
 CODE = "".join(f"line_{number} = {number}\n" for number in range(2000))
 
@@ -38,6 +40,21 @@ async def show_run(agent: Agent[Any], view: SessionView) -> str:
             open_text = view.answer.open_block
             assert len(open_text) < 4100, "what is drawn again with each delta is bounded"
     return "".join(shown)
+
+
+async def test_a_call_is_shown_by_the_argument_that_its_tool_declares() -> None:
+    @tool(traits=ToolTraits(writes=True, paths=("name",)))
+    def save(text: str, name: str) -> str:
+        """Save a text."""
+        return "saved"
+
+    answers: list[Any] = [{"tool_calls": [{"name": "save", "arguments": {"text": "x", "name": "a.md"}}]}, {"text": ""}]
+    agent = Agent("writer", model=Scripted(answers), tools=[save])
+    known = RichRenderer(80, theme="none", declared=declared_by(agent))
+    assert "save a.md\n" in click.unstyle(await show_run(agent, SessionView(known)))
+    agent = Agent("writer", model=Scripted(answers), tools=[save])
+    unknown = RichRenderer(80, theme="none")
+    assert "save text: x, name: a.md\n" in click.unstyle(await show_run(agent, SessionView(unknown)))
 
 
 @pytest.mark.parametrize("size", [11, 100_000])

@@ -24,6 +24,7 @@ from vaka.cli.chat.screen import ChatScreen
 from vaka.cli.chat.slash_commands import SlashCommands
 from vaka.cli.chat.status_line import StatusCommand
 from vaka.cli.chat.typed_calls import MEMORY_FILES, TypedCall, command_calls, memory_files, note_calls
+from vaka.cli.display.call_summary import declared_by
 from vaka.cli.display.plain_renderer import format_cost, format_tokens, tokens_text
 from vaka.cli.display.rich_renderer import RichRenderer
 from vaka.cli.display.view import TICK_SECONDS, SessionView
@@ -89,6 +90,8 @@ class Chat:
 
     def __init__(self, runtime: Runtime, session: Session, settings: ChatSettings) -> None:
         self.runtime, self.session, self.settings = runtime, session, settings
+        self._declared = declared_by(getattr(session, "agent", None))
+        """The traits of tools that are not built in; of a session of a server they are not known."""
         self._folder = Path.cwd()
         """The folder of the conversation; it may be removed while the chat is open."""
         self.model = ""
@@ -132,7 +135,9 @@ class Chat:
         )  # fmt: skip
 
     def _make_prompter(self) -> DecisionPrompter:
-        return DecisionPrompter(self.runtime, self.session.id, ChatPrompt(self), approves=self._approves)
+        return DecisionPrompter(
+            self.runtime, self.session.id, ChatPrompt(self), approves=self._approves, declared=self._declared
+        )
 
     async def run(self, prompt: str = "", *, keys: str = "") -> int:
         """Converse until the user leaves; return the exit code. ``keys`` were typed before."""
@@ -368,7 +373,12 @@ class Chat:
         return SessionView(self.renderer, live=not self.settings.plain)
 
     def _make_renderer(self) -> RichRenderer:
-        return RichRenderer(self.screen.columns, theme=self.settings.theme, unicode=self.settings.unicode)
+        return RichRenderer(
+            self.screen.columns,
+            theme=self.settings.theme,
+            unicode=self.settings.unicode,
+            declared=self._declared,
+        )
 
     def _resize(self, *, force: bool = False) -> None:
         """Render for the present width of the terminal."""

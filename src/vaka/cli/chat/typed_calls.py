@@ -3,10 +3,11 @@
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from vaka.cli.display.view import COMMAND_TOOL
 from vaka.core.types.errors import InvalidInput
 from vaka.text.decoding import LINE_END, decode_text
 
+COMMAND_TOOL = "Bash"
+"""The tool that runs typed commands."""
 MEMORY_FILES = ("AGENTS.md", "CLAUDE.md")
 """The files of a project that agents read at the start of a session."""
 MAX_MEMORY_BYTES = 1_000_000

@@ -4,10 +4,10 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
-from vaka.cli.render import as_printable, compact_json, shorten
+from vaka.cli.display.call_summary import NO_DECLARED_TRAITS, TraitsByName, summary_of
+from vaka.cli.render import as_printable, shorten
 from vaka.cli.strings import translate
 from vaka.core.types.message import ToolCall, ToolResult
-from vaka.policy.tool_targets import builtin_name_of, targets_of
 
 if TYPE_CHECKING:
     from vaka.cli.display.markdown import MarkdownStream
@@ -70,8 +70,9 @@ class LineStream:
 class PlainRenderer:
     """Renders parts of a conversation as plain text, for lines of one width."""
 
-    def __init__(self, width: int = 100) -> None:
-        self.width = width
+    def __init__(self, width: int = 100, *, declared: TraitsByName = NO_DECLARED_TRAITS) -> None:
+        """``declared`` has the traits of tools that are not built in."""
+        self.width, self.declared = width, declared
 
     def new_stream(self) -> "MarkdownStream | PlainStream":
         """Return what splits streamed text into the blocks that ``markdown`` renders."""
@@ -103,7 +104,7 @@ class PlainRenderer:
         if head:
             sign = "→" if result is None else "✗" if result.failed else "●"
             name = as_printable(call.name, lines=False)
-            lines.append(f"{indent}{sign} {name} {shorten(summary_of(call), self.width)}".rstrip())
+            lines.append(f"{indent}{sign} {name} {shorten(summary_of(call, self.declared), self.width)}".rstrip())
         if result is not None:
             bar = "✗" if result.failed and not head else "│"
             lines += [f"{indent}  {bar} {line}".rstrip() for line in self._result_lines(result, full=full)]
@@ -163,24 +164,6 @@ def diff_of(result: ToolResult) -> str:
     value: Any = result.value
     diff: Any = cast("dict[str, Any]", value).get("diff") if isinstance(value, dict) else None
     return diff if isinstance(diff, str) and not result.failed else ""
-
-
-def summary_of(call: ToolCall) -> str:
-    """Return a call in one line: its main argument, or all of them."""
-    arguments: dict[str, Any] = dict(call.arguments)
-    named = (arguments.get(name) for name in targets_of(builtin_name_of(call.name)).main_arguments)
-    main = next((value for value in named if isinstance(value, str) and value), None)
-    if main is not None or call.raw:
-        return main or call.raw
-    only = next(iter(arguments.values())) if len(arguments) == 1 else None
-    return only if isinstance(only, str) else ", ".join(f"{name}: {_brief(value)}" for name, value in arguments.items())
-
-
-def _brief(value: Any) -> str:
-    if isinstance(value, list | dict):
-        count = len(cast("list[Any]", value))
-        return f"{count} {'item' if count == 1 else 'items'}"
-    return value if isinstance(value, str) else compact_json(value)
 
 
 class DiffRow(NamedTuple):

@@ -12,6 +12,7 @@ from rich.text import Text
 from rich.theme import Theme
 
 from vaka.cli import lazy
+from vaka.cli.display.call_summary import NO_DECLARED_TRAITS, TraitsByName, summary_of
 from vaka.cli.display.markdown import MarkdownStream
 from vaka.cli.display.plain_renderer import (
     MAX_DIFF_LINES,
@@ -23,7 +24,6 @@ from vaka.cli.display.plain_renderer import (
     first_lines,
     more_lines,
     prompt_lines,
-    summary_of,
 )
 from vaka.cli.render import as_printable, shorten
 from vaka.core.types.message import ToolCall, ToolResult
@@ -56,8 +56,15 @@ _WORD = re.compile(r"\w+|\s+|[^\w\s]")
 class RichRenderer(PlainRenderer):
     """Renders parts of a conversation for a terminal of one width."""
 
-    def __init__(self, width: int, *, theme: str = "dark", unicode: bool = True) -> None:
-        super().__init__(max(width, 10))
+    def __init__(
+        self,
+        width: int,
+        *,
+        theme: str = "dark",
+        unicode: bool = True,
+        declared: TraitsByName = NO_DECLARED_TRAITS,
+    ) -> None:
+        super().__init__(max(width, 10), declared=declared)
         self.theme, self.unicode = theme, unicode
         styles = Theme(dict(_STYLES.get(theme, _STYLES_OF_NONE)))
         self._console = Console(
@@ -100,7 +107,7 @@ class RichRenderer(PlainRenderer):
         failed = result is not None and result.failed
         sign, style = ("✗ ", "failed") if failed else ("● ", "done") if result is not None else ("○ ", "note")
         first = Text.assemble((sign, style), (as_printable(call.name, lines=False), "bold"), " ")
-        first.append(self._fit(summary_of(call), self.width - first.cell_len - 2 * depth))
+        first.append(self._fit(summary_of(call, self.declared), self.width - first.cell_len - 2 * depth))
         lines = [first] if head else []
         for line in self._shown_lines(result, full=full) if result is not None else ():
             parts = line.wrap(self._console, max(self.width - 4 - 2 * depth, 8), tab_size=4)

@@ -3,7 +3,7 @@
 from collections import deque
 from collections.abc import Callable
 
-from vaka.cli.display.plain_renderer import format_seconds, summary_of
+from vaka.cli.display.plain_renderer import format_seconds
 from vaka.cli.render import as_printable, shorten
 from vaka.cli.strings import translate
 from vaka.core.types import control, progress
@@ -60,8 +60,9 @@ class RunningAgent:
 class RunningAgents:
     """The child agents that are running, by their paths; each event of a child changes what it does."""
 
-    def __init__(self, clock: Callable[[], float]) -> None:
-        self._clock = clock
+    def __init__(self, clock: Callable[[], float], summarize: Callable[[ToolCall], str]) -> None:
+        """``summarize`` returns a call in one line."""
+        self._clock, self._summarize = clock, summarize
         self._agents: dict[AgentPath, RunningAgent] = {}
 
     def __len__(self) -> int:
@@ -74,7 +75,13 @@ class RunningAgents:
         elif isinstance(body, progress.SubagentCompleted):
             self._agents.pop((*event.path, body.child), None)
         elif event.path and (agent := self._agents.get(event.path)) is not None:
-            agent.activity = _activity_of(body) or agent.activity
+            agent.activity = self._activity_of(body) or agent.activity
+
+    def _activity_of(self, body: Body) -> str:
+        """Return what an agent does from this event on, ``""`` for the same as before."""
+        if isinstance(body, progress.ToolStarted):
+            return f"{as_printable(body.call.name, lines=False)} {shorten(self._summarize(body.call), 60)}"
+        return _ACTIVITIES.get(type(body), "")
 
     def clear(self) -> None:
         self._agents.clear()
@@ -96,10 +103,3 @@ _ACTIVITIES: dict[type[Body], str] = {
     progress.ToolCompleted: "thinking", progress.ToolFailed: "thinking",
     control.ApprovalRequested: "waiting for an answer", control.QuestionAsked: "waiting for an answer",
 }  # fmt: skip
-
-
-def _activity_of(body: Body) -> str:
-    """Return what an agent does from this event on, ``""`` for the same as before."""
-    if isinstance(body, progress.ToolStarted):
-        return f"{as_printable(body.call.name, lines=False)} {shorten(summary_of(body.call), 60)}"
-    return _ACTIVITIES.get(type(body), "")

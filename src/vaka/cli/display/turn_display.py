@@ -7,6 +7,7 @@ from typing import TextIO
 import click
 
 from vaka.cli import lazy
+from vaka.cli.display.call_summary import NO_DECLARED_TRAITS, TraitsByName
 from vaka.cli.display.plain_renderer import PlainRenderer
 from vaka.cli.display.view import SessionView
 from vaka.cli.render import as_printable
@@ -66,6 +67,8 @@ class TurnDisplay:
         self.for_terminal = not plain and sys.stderr is not None and sys.stderr.isatty()
         """Whether stderr is a terminal with colours, on which a live area can be drawn with ``tick``."""
         self._verbose = verbose
+        self.declared: TraitsByName = NO_DECLARED_TRAITS
+        """The traits of tools that are not built in; they count until the first call is shown."""
         self._created_view: SessionView | None = None
         self._early: list[Event] = []
         """Events before there was a view."""
@@ -86,9 +89,11 @@ class TurnDisplay:
             renderer = self._create_renderer()
             self._live = LiveArea(sys.stderr) if renderer is not None else None
             self._created_view = SessionView(
-                renderer or PlainRenderer(LINE_WIDTH), conversation=False, live=renderer is not None,
+                renderer or PlainRenderer(LINE_WIDTH, declared=self.declared),
+                conversation=False,
+                live=renderer is not None,
                 verbose=self._verbose,
-            )  # fmt: skip
+            )
             early, self._early = self._early, []
             for event in early:
                 self.show(event)
@@ -98,7 +103,7 @@ class TurnDisplay:
         """Return the renderer of a terminal with colours, ``None`` without one."""
         if not self.for_terminal or (make := lazy.rich_renderer()) is None:
             return None
-        return make(terminal_size(sys.stderr).columns, unicode=locale_has_unicode())
+        return make(terminal_size(sys.stderr).columns, unicode=locale_has_unicode(), declared=self.declared)
 
     def show(self, event: Event) -> None:
         """Print what an event adds."""

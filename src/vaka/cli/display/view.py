@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, cast
 
+from vaka.cli.display.call_summary import summary_of, traits_of
 from vaka.cli.display.plain_renderer import (
     LineStream,
     MarkdownBlock,
@@ -16,7 +17,6 @@ from vaka.cli.display.plain_renderer import (
     PlainStream,
     format_seconds,
     shorten_end,
-    summary_of,
     tokens_text,
 )
 from vaka.cli.display.running import RunningAgents, RunningCall
@@ -32,8 +32,6 @@ if TYPE_CHECKING:
 
 MAX_CARDS = 200
 """Tool calls whose whole result can still be shown."""
-COMMAND_TOOL = "Bash"
-"""The tool of typed commands, whose output is shown whole."""
 MAX_TODO_LINES = 8
 """Items of the to-do list that stay on the screen."""
 MAX_RUNNING_CALLS = 4
@@ -189,7 +187,7 @@ class SessionView:
         self.queued: dict[str, str] = {}
         """Inputs that wait for their turn, by key."""
         self.todos: list[dict[str, Any]] = []
-        self.agents = RunningAgents(clock)
+        self.agents = RunningAgents(clock, self._summarize)
         self.reasoning = ""
         """The reasoning of the last message that has some."""
         self.usage = Usage()
@@ -319,7 +317,7 @@ class SessionView:
         children = translate("{count} agents", count=len(self.agents)) if len(self.agents) > 1 else ""
         tokens = tokens_text(self.usage.output) if self.usage.output else ""
         started = [running.call for running in self.running.values() if running.started]
-        activity = f"{started[-1].name} {shorten(summary_of(started[-1]), 60)}" if started else self.activity
+        activity = f"{started[-1].name} {shorten(self._summarize(started[-1]), 60)}" if started else self.activity
         activity = translate("waiting for an answer") if self.pending and not started else activity
         facts, room = [format_seconds(seconds), tokens, children, hint], self.renderer.width - 2
         for dropped in (tokens, children, hint):
@@ -436,9 +434,20 @@ class SessionView:
         if running is None:
             return ""
         self.cards.append((running.call, body))
-        head, full = self._head != body.result.call, self.runs_typed_calls and running.call.name == COMMAND_TOOL
+        head = self._head != body.result.call
+        full = self.runs_typed_calls and bool(traits_of(running.call).command)  # the output of a typed command
         card = self.renderer.tool_call(running.call, body.result, depth=len(event.path), full=full, head=head)
         return "".join([card, *map(self.renderer.note, refused_hosts(body.result)), "\n" if self._live else ""])
+
+    def _summarize(self, call: ToolCall) -> str:
+        return summary_of(call, self.renderer.declared)
+
+    def _summarize_approval(self, asked: Event) -> str:
+        """Return the call that an approval is about, such that it and the author of a decision fit a line."""
+        body = asked.data
+        assert isinstance(body, control.ApprovalRequested)  # noqa: S101  # questions have no call
+        width = max(min(60, self.renderer.width - 30), 10)
+        return f"{as_printable(body.call.name, lines=False)} {shorten(self._summarize(body.call), width)}"
 
     def _on_child_started(self, event: Event, body: progress.SubagentStarted) -> str:
         return self.renderer.note(f"{'  ' * len(event.path)}{event_line(body)}")
@@ -454,7 +463,7 @@ class SessionView:
         if asked is None:
             return ""
         is_question = isinstance(asked.data, control.QuestionAsked)
-        what = translate("question") if is_question else summary_line(asked, self.renderer.width)
+        what = translate("question") if is_question else self._summarize_approval(asked)
         match body:
             case control.ApprovalResolved() if self.runs_typed_calls:
                 return ""  # typing the call was the decision
@@ -502,13 +511,6 @@ class SessionView:
 
     def _on_forked(self, event: Event, body: control.SessionForked) -> str:
         return self.renderer.note(translate("forked from {origin}", origin=f"{body.origin}@{body.cursor}")) + "\n"
-
-
-def summary_line(asked: Event, width: int) -> str:
-    """Return the call that an approval is about, such that it and the author of a decision fit a line."""
-    body = asked.data
-    assert isinstance(body, control.ApprovalRequested)  # noqa: S101  # questions have no call
-    return f"{as_printable(body.call.name, lines=False)} {shorten(summary_of(body.call), max(min(60, width - 30), 10))}"
 
 
 def todo_lines(todos: list[dict[str, Any]]) -> Iterator[str]:

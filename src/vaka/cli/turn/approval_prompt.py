@@ -10,6 +10,7 @@ from typing import Any, Protocol
 import msgspec
 
 from vaka.cli.bootstrap import current_user
+from vaka.cli.display.call_summary import NO_DECLARED_TRAITS, TraitsByName
 from vaka.cli.errors import describe_error
 from vaka.cli.render import as_printable, width_of
 from vaka.cli.strings import mark_translatable, translate
@@ -64,10 +65,16 @@ class DecisionPrompter:
     """Prompts for the open decisions of one session, one at a time."""
 
     def __init__(
-        self, runtime: Runtime, session: SessionId, face: PromptFace, *,
+        self,
+        runtime: Runtime,
+        session: SessionId,
+        face: PromptFace,
+        *,
         approves: Callable[[PendingDecision], bool] = lambda pending: False,
-    ) -> None:  # fmt: skip
-        """Approve without a prompt what ``approves`` selects."""
+        declared: TraitsByName = NO_DECLARED_TRAITS,
+    ) -> None:
+        """Approve without a prompt what ``approves`` selects; ``declared`` has traits of tools not built in."""
+        self._declared = declared
         self.runtime, self.session, self.face, self._approves = runtime, session, face, approves
         self.pending: dict[DecisionId, PendingDecision] = {}
         """Open decisions, oldest first."""
@@ -158,9 +165,13 @@ class DecisionPrompter:
             return  # the rule of another approval covers it
         others = [row for row in self.pending.values() if isinstance(row.event.data, ApprovalRequested)]
         dialog = self._dialog = ApprovalDialog(
-            body, self.face, child=bool(pending.event.path), others=len(others),
+            body,
+            self.face,
+            child=bool(pending.event.path),
+            others=len(others),
             describe=lambda: self._describe(pending.id, body, others),
-        )  # fmt: skip
+            summarize=lambda width: summarize_call(body, width, self._declared),
+        )
         while pending.id in self.pending:
             answer = await dialog.ask_decision()
             if answer is None:
@@ -185,12 +196,15 @@ class DecisionPrompter:
             for number, row in enumerate(others[:MAX_LISTED], start=1):
                 assert isinstance(row.event.data, ApprovalRequested)  # noqa: S101  # the list has nothing else
                 mark = ">" if row.id == id else " "
-                lines.append(f"{mark} {number}. {summarize_call(row.event.data, self.face.size[0] - 20)}")
+                lines.append(
+                    f"{mark} {number}. {summarize_call(row.event.data, self.face.size[0] - 20, self._declared)}"
+                )
             more = translate("… {count} more", count=len(others) - MAX_LISTED)
             lines += [f"  {more}"] if len(others) > MAX_LISTED else []
         place = next((n for n, row in enumerate(others, start=1) if row.id == id), 1)
         count = translate(" ({number} of {count})", number=place, count=len(others)) if len(others) > 1 else ""
-        return "\n".join([*lines, render_approval(body, count=count, sandbox=self._sandbox_text(body))])
+        shown = render_approval(body, count=count, sandbox=self._sandbox_text(body), declared=self._declared)
+        return "\n".join([*lines, shown])
 
     def _sandbox_text(self, body: ApprovalRequested) -> str:
         try:
@@ -258,10 +272,18 @@ class ApprovalDialog:
     """The prompt for one approval, repeated until the answer is valid."""
 
     def __init__(
-        self, body: ApprovalRequested, face: PromptFace, *, child: bool = False, others: int = 1,
+        self,
+        body: ApprovalRequested,
+        face: PromptFace,
+        *,
+        child: bool = False,
+        others: int = 1,
         describe: Callable[[], str],
-    ) -> None:  # fmt: skip
-        self.body, self.face, self._others, self._describe = body, face, others, describe
+        summarize: Callable[[int], str],
+    ) -> None:
+        """``summarize`` returns the call in a line of that width, ``describe`` all of the approval."""
+        self.body, self.face = body, face
+        self._others, self._describe, self._summarize = others, describe, summarize
         self._reject_hint = "" if child else translate(", which ends the turn")
         self.rules = Grant(rule=body.grant).rules
         self.may_restart = False
@@ -344,7 +366,7 @@ class ApprovalDialog:
         return {"decision": "reject", "message": reason.strip()}
 
     def _summary(self) -> str:
-        return summarize_call(self.body, self.face.size[0] - 20)
+        return self._summarize(self.face.size[0] - 20)
 
     async def _ask_all(self, rest: str) -> dict[str, Any] | None:
         """Ask what to answer to all open approvals; each is approved for longer with the rule of its own."""

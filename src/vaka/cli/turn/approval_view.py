@@ -5,25 +5,27 @@ import json
 import os
 import re
 import stat
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from itertools import islice
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import click
 import msgspec
 
-from vaka.cli.display.plain_renderer import summary_of
+from vaka.cli.display.call_summary import NO_DECLARED_TRAITS, TraitsByName, summary_of, traits_of
 from vaka.cli.render import as_printable, call_text, shorten
 from vaka.cli.strings import mark_translatable, translate
 from vaka.core.ports.sandbox import Sandbox
 from vaka.core.ports.store import PendingDecision
 from vaka.core.types.control import ApprovalRequested, QuestionAsked
 from vaka.core.types.tool import PROTECTED_LAYER, Grant
+from vaka.core.types.traits import ToolTraits
 from vaka.policy.command_access import leaves_sandbox
-from vaka.policy.tool_targets import builtin_name_of, targets_of
 
 MAX_DIFF_BYTES = 1024 * 1024
 """The largest file that is compared with its new content."""
+_REPLACE_ALL = "replace_all"
+"""The argument of an edit that replaces every occurrence."""
 
 _LAYER_RISKS = {
     PROTECTED_LAYER: mark_translatable("high: it changes what runs later, or what is allowed"),
@@ -71,8 +73,13 @@ def describe_decision(pending: PendingDecision) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def render_approval(body: ApprovalRequested, *, count: str = "", sandbox: str = "") -> str:
-    """Return a call for approval: each of its lines follows a bar, so that none can imitate the prompt itself."""
+def render_approval(
+    body: ApprovalRequested, *, count: str = "", sandbox: str = "", declared: TraitsByName = NO_DECLARED_TRAITS
+) -> str:
+    """Return a call for approval: each of its lines follows a bar, so that none can imitate the prompt itself.
+
+    ``declared`` has the traits of tools that are not built in.
+    """
     question = translate("Approve {tool}?", tool=_escape_invisible(body.call.name, lines=False))
     lines = [click.style(question, bold=True) + count]
     facts = [
@@ -84,7 +91,7 @@ def render_approval(body: ApprovalRequested, *, count: str = "", sandbox: str = 
     lines += (
         ["  " + translate("in {folder}", folder=_escape_invisible(body.folder, lines=False))] if body.folder else []
     )
-    lines += [f"  │ {line}" for line in _call_lines(body)]
+    lines += [f"  │ {line}" for line in _call_lines(body, traits_of(body.call, declared))]
     if body.message:
         lines.append(f"  {_escape_invisible(body.message, lines=False)}")
     if body.reason:
@@ -94,14 +101,14 @@ def render_approval(body: ApprovalRequested, *, count: str = "", sandbox: str = 
     return "\n".join(lines)
 
 
-def summarize_call(body: ApprovalRequested, width: int) -> str:
+def summarize_call(body: ApprovalRequested, width: int, declared: TraitsByName = NO_DECLARED_TRAITS) -> str:
     """Return the call of an approval in one line."""
-    return _escape_invisible(f"{body.call.name} {shorten(summary_of(body.call), width)}", lines=False)
+    return _escape_invisible(f"{body.call.name} {shorten(summary_of(body.call, declared), width)}", lines=False)
 
 
 def describe_sandbox(body: ApprovalRequested, sandbox: Sandbox | None) -> str:
     """Return what the sandbox would do with a command, ``""`` for other calls."""
-    if targets_of(builtin_name_of(body.call.name)).target_kind != "command":
+    if not traits_of(body.call).command:  # the sandbox does not know of commands that other tools run
         return ""
     if sandbox is None or not sandbox.enforces or leaves_sandbox(body.call.arguments):
         return translate("none: it would run with all your permissions")
@@ -116,8 +123,7 @@ def render_rules(rules: Iterable[str]) -> str:
 
 def risk_of(body: ApprovalRequested) -> str:
     """Return the risk of a call in a few words."""
-    is_command = targets_of(builtin_name_of(body.call.name)).target_kind == "command"
-    default = _COMMAND_RISK if is_command else _DEFAULT_RISK
+    default = _COMMAND_RISK if traits_of(body.call).command else _DEFAULT_RISK
     return _LAYER_RISKS.get(body.layer) or _EFFECT_RISKS.get(body.effect, default)
 
 
@@ -127,61 +133,88 @@ def _escape_invisible(text: str, *, lines: bool = True) -> str:
     return shown if shown.isascii() else re.sub(_INVISIBLE, lambda match: json.dumps(match[0])[1:-1], shown)
 
 
-def _call_lines(body: ApprovalRequested) -> Iterator[str]:
+def _call_lines(body: ApprovalRequested, traits: ToolTraits) -> Iterator[str]:
     arguments: dict[str, Any] = dict(body.call.arguments)
-    tool, about = builtin_name_of(body.call.name), targets_of(builtin_name_of(body.call.name)).target_kind
-    command = arguments.get("command")
-    if about == "command" and isinstance(command, str):
-        del arguments["command"]
-        yield from _escaped_lines(command)
-    elif about == "edit" and (changes := _change_lines(tool, arguments, body.cwd)) is not None:
-        yield from changes
-        return
-    elif about != "command":
+    changed = _change_lines(traits, arguments, body.cwd) if traits.writes else None
+    if changed is not None:
+        yield from changed
+    elif traits.command:
+        command = arguments.get(traits.command)
+        if isinstance(command, str):
+            del arguments[traits.command]
+            yield from _escaped_lines(command)
+    else:
         yield from _escaped_lines(_pretty_json(arguments))
         return
     for name, value in arguments.items():
         yield from _escaped_lines(f"{name}: {value if isinstance(value, str) else _pretty_json(value)}")
 
 
-def _change_lines(tool: str, arguments: Mapping[str, Any], cwd: str) -> list[str] | None:
-    """Return the change of a file as a diff, ``None`` when the arguments do not determine it."""
-    values = (arguments.get(name) for name in targets_of(tool).main_arguments)
-    path = next((value for value in values if isinstance(value, str)), None)
-    if path is None:
+def _change_lines(traits: ToolTraits, arguments: dict[str, Any], cwd: str) -> list[str] | None:
+    """Return the change of a file as a diff, ``None`` when the arguments do not determine it.
+
+    Arguments that the diff contains are removed.
+    """
+    place = next((name for name in traits.paths if isinstance(arguments.get(name), str)), None)
+    if place is None:
         return None
-    if tool == "Write" and isinstance(arguments.get("content"), str):
-        before, note = _read_current(os.path.join(cwd, path))  # noqa: PTH118  # Path would normalize it
-        pairs = [(before, arguments["content"])]
+    file = os.path.join(cwd, arguments[place])  # noqa: PTH118  # Path would normalize it
+    if traits.content and isinstance(arguments.get(traits.content), str):
+        before, note = _read_current(file)
+        pairs, contained = [(before, arguments[traits.content])], [traits.content]
     else:
-        edits: list[Any] | None = {"Edit": [arguments], "MultiEdit": arguments.get("edits")}.get(tool)
-        if not isinstance(edits, list) or not all(_is_edit(edit) for edit in edits):
+        edits = _edits_of(traits, arguments)
+        if edits is None:
             return None
-        pairs = _edit_pairs(cast("list[dict[str, str]]", edits), os.path.join(cwd, path))  # noqa: PTH118  # as above
-        note = translate("everywhere in it") if tool == "Edit" and arguments.get("replace_all") else ""
-    lines = [*_escaped_lines(f"{path}{f' ({note})' if note else ''}")]
+        pairs = _edit_pairs(edits, file)
+        contained = [traits.replacements] if traits.replacements else [*traits.replacement, _REPLACE_ALL]
+        is_everywhere = not traits.replacements and arguments.get(_REPLACE_ALL)
+        note = translate("everywhere in it") if is_everywhere else ""
+    lines = [*_escaped_lines(f"{arguments[place]}{f' ({note})' if note else ''}")]
+    for name in (place, *contained):
+        arguments.pop(name, None)
     return lines + [line for before, after in pairs for line in _diff_lines(before, after)]
 
 
-def _edit_pairs(edits: list[dict[str, str]], file: str) -> list[tuple[str, str]]:
+class _Edit(NamedTuple):
+    """A passage of a file and the text that takes its place."""
+
+    old: str
+    new: str
+    replaces_all: bool
+
+
+def _edits_of(traits: ToolTraits, arguments: dict[str, Any]) -> list[_Edit] | None:
+    """Return the edits that a call makes, ``None`` if its arguments do not have them."""
+    if not traits.replacement:
+        return None
+    old, new = traits.replacement
+    given: object = arguments.get(traits.replacements) if traits.replacements else [arguments]
+    if not isinstance(given, list):
+        return None
+    listed = cast("list[object]", given)
+    found = [cast("dict[str, Any]", edit) for edit in listed if isinstance(edit, dict)]
+    edits = [
+        _Edit(edit[old], edit[new], bool(edit.get(_REPLACE_ALL)))
+        for edit in found
+        if isinstance(edit.get(old), str) and isinstance(edit.get(new), str)
+    ]
+    return edits if len(edits) == len(listed) else None
+
+
+def _edit_pairs(edits: list[_Edit], file: str) -> list[tuple[str, str]]:
     """Return the file before and after the edits; where they do not apply to it, each passage and its replacement."""
     before, note = _read_current(file)
     after = before
     for edit in edits if not note else ():
-        count = after.count(edit["old_string"]) if edit["old_string"] else 0
-        if count != 1 and not (count and edit.get("replace_all")):
+        count = after.count(edit.old) if edit.old else 0
+        if count != 1 and not (count and edit.replaces_all):
             break
-        after = after.replace(edit["old_string"], edit["new_string"])
+        after = after.replace(edit.old, edit.new)
     else:
         if not note:
             return [(before, after)]
-    return [(edit["old_string"], edit["new_string"]) for edit in edits]
-
-
-def _is_edit(edit: Any) -> bool:
-    return isinstance(edit, dict) and all(
-        isinstance(cast("dict[str, Any]", edit).get(name), str) for name in ("old_string", "new_string")
-    )
+    return [(edit.old, edit.new) for edit in edits]
 
 
 def _diff_lines(before: str, after: str) -> Iterator[str]:

@@ -10,6 +10,7 @@ from vaka import __version__
 from vaka.agents.react import Agent
 from vaka.cli import lazy
 from vaka.cli.bootstrap import can_ask, current_user, runtime_from_settings
+from vaka.cli.display.call_summary import TraitsByName, declared_by
 from vaka.cli.display.view import TICK_SECONDS
 from vaka.cli.errors import Quit
 from vaka.cli.event_loop import SignalHandler, run_loop
@@ -107,7 +108,10 @@ class TurnRunner:
             return await run.run(target.content, cursor, resume=target.resume)
         unfinished = before is not None and bool(before.turn)
         earlier = before is not None and bool(before.turn or before.inputs)
-        prompter = self._start_prompter(session.id, cursor)
+        declared = declared_by(session.agent)
+        if self.report.display is not None:
+            self.report.display.declared = declared
+        prompter = self._start_prompter(session.id, cursor, declared)
         ticker = asyncio.create_task(self._tick())
         try:
             if target.resume or unfinished:
@@ -167,16 +171,17 @@ class TurnRunner:
             text = translate("session {id} runs in another process; waiting for it", id=session.id)
             self.report.print_note(text)
 
-    def _start_prompter(self, session: SessionId, cursor: str) -> "asyncio.Task[None] | None":
+    def _start_prompter(self, session: SessionId, cursor: str, declared: TraitsByName) -> "asyncio.Task[None] | None":
         """Prompt for decisions while the turn waits for them; without a terminal, print how to decide them."""
         if self.runtime.env.ask != "wait":
             return None
-        work = self._prompt_for_decisions if can_ask() else self._print_decisions
-        return asyncio.create_task(work(session, cursor))
+        if can_ask():
+            return asyncio.create_task(self._prompt_for_decisions(session, cursor, declared))
+        return asyncio.create_task(self._print_decisions(session, cursor))
 
-    async def _prompt_for_decisions(self, session: SessionId, cursor: str) -> None:
+    async def _prompt_for_decisions(self, session: SessionId, cursor: str, declared: TraitsByName) -> None:
         with lazy.terminal_prompt()(self.report.display) as face:
-            prompter = lazy.decision_prompter()(self.runtime, session, face)
+            prompter = lazy.decision_prompter()(self.runtime, session, face, declared=declared)
             try:
                 await prompter.load()
                 async with aclosing(self.runtime.follow(session, after=cursor)) as events:
