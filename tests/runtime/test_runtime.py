@@ -29,7 +29,7 @@ from vaka.core.types.errors import Busy, Cancelled, Closed, ConfigError, Invalid
 from vaka.core.types.event import Event
 from vaka.core.types.ids import SessionId
 from vaka.core.types.message import Text
-from vaka.core.types.progress import TurnStarted
+from vaka.core.types.progress import TurnInterrupted, TurnStarted
 from vaka.runtime.lazy import open_store as store_named
 from vaka.runtime.model_registry import ModelConfig, ModelRegistry
 from vaka.stores.memory import MemoryStore
@@ -437,6 +437,17 @@ async def test_an_interrupt_before_the_first_write_ends_the_turn() -> None:
             with pytest.raises(vaka.VakaError, match="enough"):
                 await task
     check_log(await read_log(store, "s"))
+
+
+async def test_an_interrupt_is_the_end_of_a_turn_although_the_runtime_is_closed_next() -> None:
+    store, model = MemoryStore(), ScriptedModel(stall())
+    async with runtime(store) as rt:
+        session = await rt.open(agent(model), id="s")
+        await session.send("Hi.")
+        await wait_until(lambda: bool(model.prompts))
+        await session.interrupt("enough")
+        await rt.close(cancel=True)
+    assert last_body(await read_log(store, "s")) == TurnInterrupted(note="enough")
 
 
 async def test_closing_cancels_a_run_that_has_just_started() -> None:

@@ -264,13 +264,17 @@ class SessionDrivers:
         return driver.log.head, TurnCollector(session.id, turn=turn, key=key) if turn or key else None
 
     async def interrupt(self, session: SessionId, body: InterruptRequested) -> None:
-        """Stop the turn of a session, in whichever process it runs."""
+        """Stop the turn of a session, in whichever process it runs; one of this process begins to stop at once."""
         driver = self.active.get(session)
-        if driver is not None and await driver.wait_started() and driver.turn_opening:
+        started = driver is not None and await driver.wait_started()
+        if driver is not None and started and driver.turn_opening:
             driver.stop("interrupted", body.note)  # the turn is not in the log yet
             if not driver.log.head:
                 return
         await self.offer(session, body, body.key)
+        if driver is not None and started and not driver.log.released:
+            with suppress(VakaError):  # it is stored: the turn reads it later
+                await driver.sync()  # a runtime that is closed next would cancel a turn that has not read it
 
     async def withdraw(self, session: SessionId, body: InputWithdrawn) -> bool:
         """Write that an input is withdrawn; return whether it still waited. Raises ``Busy`` while another process runs.

@@ -156,11 +156,21 @@ class Chat:
             for task in (*tasks, *((self._follow_task,) if self._follow_task else ())):
                 task.cancel()
             if self.view.busy and self.runtime.is_running(self.session.id):
-                with suppress(VakaError):
-                    await self.session.interrupt("the chat was left", by=current_user())
+                await self._leave_turn()
         await self.session.leave("prompt_input_exit")
         self._print_farewell()
         return 0
+
+    async def _leave_turn(self) -> None:
+        """Interrupt the turn, even if a hang-up cancels the chat meanwhile: the end of the terminal is read before it."""
+        request = asyncio.ensure_future(self.session.interrupt("the chat was left", by=current_user()))
+        try:
+            await asyncio.shield(request)
+        except asyncio.CancelledError:
+            await asyncio.wait([request])
+            raise
+        except VakaError:
+            return
 
     def _print_farewell(self) -> None:
         """Print how to go on, if there is anything to go on with."""
