@@ -132,7 +132,8 @@ def test_a_second_signal_waits_for_no_turn_and_nothing_logs_a_ticket(shell: Shel
 
 
 def test_a_server_that_cannot_be_used_says_why_at_its_start(shell: Shell) -> None:
-    arguments = ("--host", "0.0.0.0", "--no-ui", "--model", "anthropc/x")
+    (shell.folder / "vaka.toml").write_text('[server.jwt]\nissuer = "i"\naudience = "a"\njwks = "keys.json"\n')
+    arguments = ("--host", "0.0.0.0", "--no-ui", "--model", "anthropc/x", "--trust")
     with ServerProcess(shell.folder, measure_once(shell.env, ("serve",)), *arguments, port=0) as server:
         refused = httpx2.get(f"{server.url}/healthz", headers={"Host": "agents.example"})
         assert (refused.status_code, refused.json()["code"]) == (421, "bad_host")
@@ -143,4 +144,5 @@ def test_a_server_that_cannot_be_used_says_why_at_its_start(shell: Shell) -> Non
         "note: requests of other machines are refused; allow the name they use with --allow-hostname",
         "note: there is no API key yet; create one with `vaka keys create`",
         "note: the turns of agent assistant will fail: model 'anthropc/x' is not known; did you mean 'anthropic/x'?",
+        f"note: no JWT can be checked: the file of server.jwt.jwks, {shell.folder / 'keys.json'}, does not exist",
     ]

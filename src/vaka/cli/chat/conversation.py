@@ -162,7 +162,7 @@ class Chat:
         return 0
 
     async def _leave_turn(self) -> None:
-        """Interrupt the turn, even if a hang-up cancels the chat meanwhile: the end of the terminal is read before it."""
+        """Interrupt the turn, also if the hang-up of a closed terminal cancels the chat meanwhile."""
         request = asyncio.ensure_future(self.session.interrupt("the chat was left", by=current_user()))
         try:
             await asyncio.shield(request)

@@ -7,6 +7,7 @@ import sys
 import webbrowser
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from ipaddress import ip_address
+from pathlib import Path
 from typing import Any
 
 import click
@@ -270,6 +271,7 @@ async def _serve(
             address = _reachable_address(listener.getsockname()[:2])
             await _announce(service, listener.getsockname()[0], address, open_page=flags["open_page"])
             _note_unusable_model(runtime, agents.governing)
+            _note_missing_key_set(table.jwt)
             running = await record_address(runtime.store.values, address, pid)
         await server.serve([listener])
     finally:
@@ -320,6 +322,13 @@ def _note_unusable_model(runtime: Runtime, agent: Agent) -> None:
         require_model(runtime, agent)
     except VakaError as error:
         click.echo(f"note: the turns of agent {agent.name} will fail: {error}", err=True)
+
+
+def _note_missing_key_set(table: JwtTable | None) -> None:
+    """Print that the file with the public keys of the issuer of JWTs is missing; it may be added later."""
+    if table is not None and table.jwks and "://" not in table.jwks and not Path(table.jwks).is_file():
+        path = Path(table.jwks).absolute()
+        click.echo(f"note: no JWT can be checked: the file of server.jwt.jwks, {path}, does not exist", err=True)
 
 
 def _describe_settings(settings: Settings) -> list[dict[str, Any]]:
