@@ -238,6 +238,7 @@ class EventStream:
             for task in tasks:
                 task.cancel()
             await asyncio.wait(tasks)
+            self._pump = None  # its error has the frames of the stream: a cycle would keep their memory for long
         if left:
             if self._on_disconnect is not None:
                 await self._on_disconnect()

@@ -58,11 +58,6 @@ class RequestHandlers:
         """What ends the count of each subscription."""
         self._acked: dict[str, Cursor] = {}
         self._count = 0
-        self._methods: dict[type, Callable[[Principal, Any], Awaitable[Any]]] = {
-            frames.Subscribe: self._subscribe, frames.StateGet: self._describe, frames.TurnStart: self._start_turn,
-            frames.TurnSteer: self._start_turn, frames.TurnCancel: self._cancel_turn,
-            frames.ApprovalResolve: self._resolve, frames.SessionFork: self._fork,
-        }  # fmt: skip
 
     async def answer(self, frame: frames.ClientFrame) -> Any:
         """Return the result of a request. Raises ``Problem`` or an error of the runtime."""
@@ -73,7 +68,16 @@ class RequestHandlers:
             return await self._unsubscribe(frame.params.sub)
         if isinstance(frame, frames.Ack):
             return self._acknowledge(frame.params)
-        return await self._methods[type(frame)](principal, frame.params)
+        return await self._find_method(type(frame))(principal, frame.params)
+
+    def _find_method(self, kind: type) -> Callable[[Principal, Any], Awaitable[Any]]:
+        """Return the method for a kind of request. A table of methods that is kept would refer to itself by them."""
+        methods: dict[type, Callable[[Principal, Any], Awaitable[Any]]] = {
+            frames.Subscribe: self._subscribe, frames.StateGet: self._describe, frames.TurnStart: self._start_turn,
+            frames.TurnSteer: self._start_turn, frames.TurnCancel: self._cancel_turn,
+            frames.ApprovalResolve: self._resolve, frames.SessionFork: self._fork,
+        }  # fmt: skip
+        return methods[kind]
 
     def _require_principal(self, frame: frames.ClientFrame) -> Principal:
         principal, scope = self.principal, _SCOPES.get(type(frame), "")
