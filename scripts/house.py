@@ -28,6 +28,8 @@ TYPES_AND_PORTS = ("vaka.core.types", "vaka.core.ports")
 FLAGS = ("trusted_hosts", "add_dirs", "middleware_timeout")
 """Options of a runtime that are flags too."""
 WRITING_TOOL = "NotebookEdit"
+GENERATED = ("src/vaka/core/types/builtin_traits.json", "src/vaka/tools/builtin/specs.json")
+"""Files that ``python -m scripts.schema`` writes."""
 HEADLESS = re.compile(r"\b(?:that|those) of\b|\bones? (?:that|which|whose)\b", re.IGNORECASE)
 """Words that begin a clause without a noun. A reader has to look back for what they stand for."""
 
@@ -57,6 +59,13 @@ class Tree:
         """Count the files of the source that contain one of the texts as a word."""
         word = re.compile(rf"(?<![\w-])(?:{'|'.join(map(re.escape, texts))})(?![\w-])")
         return sum(1 for file in self.source if file.text and word.search(file.text))
+
+    def find_tool_files(self, name: str) -> list[str]:
+        """Return the files of the source that a built-in tool takes, without those that a script writes."""
+        description = re.sub(r"(?<!^)(?=[A-Z])", "_", name).lower() + ".md"
+        word = re.compile(rf"\b{name}\b")
+        written = [file for file in self.source if file.path not in GENERATED and file.text]
+        return [file.path for file in written if file.parts[-1] == description or word.search(file.text or "")]
 
     def count_in_python(self, text: str, *folders: str) -> int:
         """Count how often a text occurs in the Python files of the folders."""
@@ -121,7 +130,11 @@ def list_text_rows(tree: Tree) -> list[Row]:
         Row("names in vaka.__all__", "52", "40", len(vaka.__all__), "names"),
         Row("files of a flag", "10", "2", flag_files, f"files of src that name it, most of {', '.join(FLAGS)}"),
         Row(
-            "files of a tool that writes", "12", "3", tree.count_named(WRITING_TOOL), f"files that name {WRITING_TOOL}"
+            "files of a tool that writes",
+            "12",
+            "3",
+            len(tree.find_tool_files(WRITING_TOOL)),
+            f"files of src that name or describe {WRITING_TOOL}, without generated ones",
         ),
         Row("SQL migrations", "24", "2", sum(file.path.endswith(".sql") for file in tree.source), "files *.sql"),
         Row("news fragments", "407", "0", len(fragments), "files of changes/"),

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from scripts.house import Row, Tree, format_rows, list_text_rows
+from scripts.house import ROOT, WRITING_TOOL, Row, Tree, format_rows, list_text_rows
 
 FIRST = '''"""Return the name of what is new, and that of what is old."""
 import vaka.core.session.log
@@ -50,6 +50,14 @@ def test_the_numbers_follow_from_the_files(tree: Tree) -> None:
     assert values["news fragments"] == 1
     assert values["# fmt: skip"] == 1
     assert values["headless clauses"] == 1
+
+
+def test_a_tool_that_writes_files_is_a_module_a_description_and_a_line_in_the_list_of_tools() -> None:
+    assert Tree(ROOT).find_tool_files(WRITING_TOOL) == [
+        "src/vaka/tools/builtin/__init__.py",
+        "src/vaka/tools/builtin/files/notebook.py",
+        "src/vaka/tools/builtin/files/notebook_edit.md",
+    ]
 
 
 def test_the_table_has_the_value_of_each_row_beside_the_old_one_and_the_goal() -> None:

@@ -1,1 +1,1 @@
-"""The file tools: Read, Write, Edit, MultiEdit and NotebookEdit."""
+"""The tools that read and change files."""
