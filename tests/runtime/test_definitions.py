@@ -26,6 +26,7 @@ from vaka.runtime.agent_catalog import AgentCatalog
 from vaka.runtime.definitions import DefinitionSources
 from vaka.stores.memory import MemoryStore
 from vaka.testing.models import ScriptedModel, call, say
+from vaka.tools import ToolTraits
 from vaka.tools.function import sanitize_name
 
 PLAIN_SERVER = Path(__file__).parents[1] / "mcp" / "plain_server.py"
@@ -449,6 +450,24 @@ async def test_an_agent_has_only_the_tools_of_servers_that_it_names(folder: Path
     assert offered == {"boss": ["ask"], "one": ["add", "mcp__p__echo", "mcp__p__pid"]}
     results = [text_of(result.content) for result in results_by_call(await read_log(store, "s")).values()]
     assert results == ["hi", "this agent does not have the tool mcp__p__fail", "Done."]
+
+
+async def test_a_tool_that_declares_its_files_cannot_change_the_definition_of_its_agent_without_a_question(
+    folder: Path,
+) -> None:
+    @vaka.tool(traits=ToolTraits(writes=True, paths=("source", "target")))
+    def copy_file(source: str, target: str) -> str:
+        """Copy a file."""
+        return "copied"
+
+    write(folder / "agents/dev.yaml", "tools: [{name: copy_file}]\n")
+    agents = vaka.load_agents(folder, tools=[copy_file])
+    lines = [call("copy_file", source="a", target=target) for target in ("agents/dev.yaml", "agents/notes.txt")]
+    model, store = ScriptedModel(*lines, say("Done.")), MemoryStore()
+    agent = use_model(model, agents, "dev")
+    async with runtime(store, ask="deny", cwd=str(folder), agent=agent) as rt:
+        response = await (await rt.open(id="s")).run("Go.")
+    assert response.denied == ("call_1",)
 
 
 async def test_an_agent_cannot_change_its_own_definition_without_a_question(folder: Path) -> None:

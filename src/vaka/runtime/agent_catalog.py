@@ -23,7 +23,8 @@ from vaka.core.types.errors import ConfigError
 from vaka.core.types.message import Content, ToolCall
 from vaka.core.types.monitor import Logged
 from vaka.core.types.tool import Ask
-from vaka.policy.tool_targets import EDIT_TOOLS, builtin_name_of
+from vaka.core.types.traits import find_traits
+from vaka.policy.tool_targets import builtin_name_of
 from vaka.runtime.definitions import DefinitionBuilder, DefinitionError, DefinitionSources, unknown_name_message
 from vaka.runtime.live_settings import FileStates, states_of
 
@@ -290,7 +291,7 @@ def apply_changes(agent: Agent, base: Agent, fresh: Agent) -> Agent:
 
 
 class DefinitionGuard(Middleware):
-    """Asks before a file tool changes definitions of the agent, and reports changes that cannot be used."""
+    """Asks before a tool writes definitions of the agent that it names, and reports changes that cannot be used."""
 
     inherited: tuple[str, ...] = ("before_tool",)
     admits_steering = True
@@ -308,9 +309,10 @@ class DefinitionGuard(Middleware):
         return content
 
     async def before_tool(self, turn: Turn, call: ToolCall) -> ToolCall | Ask:
-        path: object = call.arguments.get("file_path") or call.arguments.get("notebook_path")
-        if builtin_name_of(call.name) not in EDIT_TOOLS or not isinstance(path, str):
-            return call
-        if not self._catalog.is_definition(Path(turn.env.world.cwd, path)):
+        traits = find_traits(turn.tools.get(call.name), builtin_name_of(call.name))
+        named = (call.arguments.get(name) for name in traits.paths if traits.writes)
+        written = [path for path in named if isinstance(path, str) and path]
+        path = next((path for path in written if self._catalog.is_definition(Path(turn.env.world.cwd, path))), None)
+        if path is None:
             return call
         return Ask(f"{path} defines this agent or its tools; a change counts from the next turn on", rule="definitions")

@@ -221,6 +221,9 @@ class Tool(Protocol[Deps_contra]):
 
     ``parse`` never raises. An exception of ``call`` becomes a failed result that the model reads. ``call`` is cancelled
     when the turn is stopped, and should then return at once.
+
+    A tool may have a second value, ``traits``, which says what its calls do and what their arguments name; read it with
+    ``find_traits``. It is not part of the spec. A tool without it has ``NO_TRAITS``.
     """
 
     @property
