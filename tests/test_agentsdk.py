@@ -1,11 +1,12 @@
 """The names of agentsdk: a request opens or continues a session and runs one turn of it."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 import vaka
-from vaka.agentsdk import ModeContext, Request, Runtime
+from vaka.agentsdk import ModeContext, Options, Request, Runtime
 from vaka.content import Image, Text, UserMessage
 from vaka.errors import TurnError
 from vaka.events import TurnStarted
@@ -32,7 +33,7 @@ def clerk(*lines: Any) -> vaka.Agent:
 
 
 async def test_a_request_may_name_everything_or_nothing() -> None:
-    async with Runtime(agent=clerk(say("default") | {"repeat": True})) as runtime:
+    async with Runtime(Options(agent=clerk(say("default") | {"repeat": True}))) as runtime:
         response = await runtime.run(Request(prompt="Hi."))
         assert response.text == "default"
         assert response.session_id.startswith("ses_cli_")
@@ -42,7 +43,7 @@ async def test_a_request_may_name_everything_or_nothing() -> None:
 
 
 async def test_a_request_that_is_sent_twice_gets_the_first_response() -> None:
-    async with Runtime(agent=clerk(say("once"), say("twice"))) as runtime:
+    async with Runtime(Options(agent=clerk(say("once"), say("twice")))) as runtime:
         request = Request(prompt="Pay.", session_id="s", request_id="r")
         first = await runtime.run(request)
         assert await runtime.run(request) == first
@@ -52,7 +53,7 @@ async def test_a_request_that_is_sent_twice_gets_the_first_response() -> None:
 
 
 async def test_a_response_has_the_generated_id_of_a_request_without_one() -> None:
-    async with Runtime(agent=clerk(say("Hello."))) as runtime:
+    async with Runtime(Options(agent=clerk(say("Hello.")))) as runtime:
         response = await runtime.run(Request(prompt="Hi."))
         turn = await (await runtime.open(id=response.session_id)).last_turn()
     [inputs] = [event.data.inputs for event in turn if isinstance(event.data, TurnStarted)]
@@ -60,7 +61,7 @@ async def test_a_response_has_the_generated_id_of_a_request_without_one() -> Non
 
 
 async def test_a_request_names_the_tools_of_its_turn_and_the_response_repeats_its_mode_and_tags() -> None:
-    async with Runtime(mode=MODE) as runtime:
+    async with Runtime(Options(mode=MODE)) as runtime:
         request = Request(
             prompt="Pay.",
             agent=clerk(call("pay", amount=1), say("Done.")),
@@ -77,7 +78,7 @@ async def test_a_request_names_the_tools_of_its_turn_and_the_response_repeats_it
 
 async def test_content_blocks_follow_the_prompt() -> None:
     picture = Image(url="https://example.com/boat.png")
-    async with Runtime(agent=clerk(say("A boat."))) as runtime:
+    async with Runtime(Options(agent=clerk(say("A boat.")))) as runtime:
         await runtime.run(Request(prompt="What is this?", content_blocks=(picture,), session_id="s"))
         [asked, _] = await (await runtime.open(id="s")).messages()
     assert isinstance(asked, UserMessage)
@@ -87,13 +88,13 @@ async def test_content_blocks_follow_the_prompt() -> None:
 @pytest.mark.parametrize(("asked", "seen"), [(None, True), (False, False)])
 async def test_a_request_overrides_the_cache_setting_of_the_runtime(asked: bool | None, seen: bool) -> None:
     model = ScriptedModel(say("Hi."))
-    async with Runtime(model=model, default_enable_cache=True) as runtime:
+    async with Runtime(Options(model=model, default_enable_cache=True)) as runtime:
         await runtime.run(Request(prompt="Hi.", enable_prompt_cache=asked))
     assert model.prompts[0].options.get("cache") is seen
 
 
 async def test_a_failed_turn_raises_with_its_result() -> None:
-    async with Runtime(agent=clerk(fail(400))) as runtime:
+    async with Runtime(Options(agent=clerk(fail(400)))) as runtime:
         with pytest.raises(TurnError) as caught:
             await runtime.run(Request(prompt="Hi.", session_id="s"))
     assert isinstance(caught.value.result, vaka.Response)
@@ -108,3 +109,51 @@ async def test_the_sessions_of_requests_are_those_of_every_other_runtime() -> No
         session = await runtime.open(clerk(say("Hello."), say("Again.")), id="s")
         assert (await session.run("And now?")).text == "Again."
         assert len(await session.messages()) == 4
+
+
+async def test_the_options_of_agentsdk_make_a_runtime(tmp_path: Path) -> None:
+    (tmp_path / ".claude").mkdir()
+    (tmp_path / "CLAUDE.md").write_text("Answer in verse.")
+    (tmp_path / "strict.json").write_text('{"permissions": {"deny": ["pay"]}}')
+    model = ScriptedModel(call("pay", amount=1), call("sell", what="rope"), say("Sold."))
+    options = Options(
+        project_root=str(tmp_path),
+        settings_path=str(tmp_path / "strict.json"),
+        model=model,
+        system_prompt="You keep a shop.",
+        enabled_builtin_tools=(),
+        custom_tools=(pay, sell),
+        max_iterations=5,
+    )
+    async with Runtime(options) as runtime:
+        response = await runtime.run(Request(prompt="Sell."))
+    assert (response.text, response.tool_calls, len(response.denied)) == ("Sold.", ("pay", "sell"), 1)
+    assert "You keep a shop." in model.prompts[0].system
+    assert "Answer in verse." in model.prompts[0].system
+
+
+async def test_the_iterations_of_agentsdk_are_steps_and_zero_is_no_limit() -> None:
+    def looking() -> ScriptedModel:
+        return ScriptedModel(call("sell", what="rope"), call("sell", what="sail"), say("Sold."))
+
+    stops = []
+    for limit in (1, 0):
+        async with Runtime(Options(model=looking(), tools=(sell,), max_iterations=limit)) as runtime:
+            stops.append((await runtime.run(Request(prompt="Sell."))).stop)
+    assert stops == ["limit", "end"]
+
+
+async def test_keywords_of_a_runtime_win_over_the_options() -> None:
+    async with Runtime(Options(entry_point="ci", agent=clerk(say("Hi."))), entry_point="platform") as runtime:
+        assert (await runtime.run(Request(prompt="Hi."))).session_id.startswith("ses_platform_")
+
+
+def test_every_option_has_its_place_in_a_runtime() -> None:
+    everything: dict[str, Any] = {name: object() for name in Options.__struct_fields__}
+    assert set(Options(**everything).to_runtime()) <= set(vaka.Options.__struct_fields__)
+
+
+def test_an_unknown_option_is_an_error() -> None:
+    unchecked: Any = Options
+    with pytest.raises(TypeError, match="Unexpected keyword argument 'max_turns'"):
+        unchecked(max_turns=3)

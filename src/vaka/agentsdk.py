@@ -1,34 +1,148 @@
-"""The names that users of agentsdk know: requests and responses, and a runtime that runs them.
+"""The names that users of agentsdk know: options, requests and responses, and a runtime that runs them.
 
 ::
 
-    async with Runtime(model="anthropic/claude-sonnet-5-5") as runtime:
+    options = Options(model="anthropic/claude-sonnet-5-5", project_root=".", max_iterations=20)
+    async with Runtime(options, store="sqlite:///vaka.db") as runtime:
         response = await runtime.run(Request(prompt="When do you close?", session_id="hours"))
         async for event in runtime.run_stream(Request(prompt="And tomorrow?", session_id="hours")): ...
 """
 
-from collections.abc import AsyncGenerator, Mapping
-from typing import Any, Generic, cast
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Generic, Unpack, cast
 
 import msgspec
 
-from vaka.agents.react import Agent
+from vaka.agents.react import Agent, ToolLike
+from vaka.config.project_content import ProjectSource
+from vaka.core.loop.middleware import Middleware
+from vaka.core.ports.model import Model
+from vaka.core.ports.store import Store
+from vaka.core.types.context import Compaction
 from vaka.core.types.event import Event
+from vaka.core.types.keywords import UnevaluatedSignature
 from vaka.core.types.message import Content, Part, as_content
 from vaka.core.types.type_parameters import Out, Out_co
-from vaka.runtime.options import ModeContext, OnBusy, PermissionRequest, TokenStats
+from vaka.runtime.one_shot import RuntimeOptions
+from vaka.runtime.options import (
+    EntryPoint,
+    ModeContext,
+    OnBusy,
+    PermissionRequest,
+    PermissionRequestHandler,
+    TokenStats,
+)
 from vaka.runtime.options import Response as _Response
 from vaka.runtime.runtime import Runtime as _Runtime
 from vaka.runtime.turn_stream import TurnStream
 
+if TYPE_CHECKING:
+    from importlib.resources.abc import Traversable
+
+    from vaka.hooks.definition import Hook
+    from vaka.hooks.engine import HookMiddleware
+    from vaka.mcp.definition import McpServer
+
 __all__ = [
     "ModeContext",
+    "Options",
     "PermissionRequest",
     "Request",
     "Response",
     "Runtime",
     "TokenStats",
 ]
+
+
+class AgentsdkOptions(msgspec.Struct, frozen=True, kw_only=True, metaclass=UnevaluatedSignature):
+    """The options of agentsdk as one flat value. What is not set is as ``vaka.Runtime`` has it."""
+
+    entry_point: EntryPoint = "cli"
+    """How the program is used: ``ci`` refuses calls that a person would have to approve."""
+    mode: ModeContext | None = None
+    """The mode of requests that set none; tools read it as ``context.metadata["mode"]``."""
+    project_root: str | None = None
+    """The folder of tools, whose ``.claude`` content and settings count. ``""`` and ``.`` search for it upwards;
+    ``None``: the current folder, without its ``.claude`` content."""
+    embed_fs: "Traversable | str | None" = None
+    """Content of an application that stands in for files that the project does not have."""
+    settings_path: str = ""
+    """One more settings file of the project, or JSON."""
+    settings_overrides: Mapping[str, Any] | None = None
+    """Settings that are stronger than the files of the project."""
+    agent: Agent[Any, Any] | None = None
+    """The agent of requests that set none; default: one made from the model, the prompt and the tools below."""
+    model: Model | str | None = None
+    """The default model: a model, or a name such as ``anthropic/claude-sonnet-5-5``."""
+    model_factory: Callable[[], Model] | None = None
+    """Creates the default model on first use, unless ``model`` is set."""
+    model_pool: Mapping[str, Model | str] = {}
+    """Models by tier: ``low``, ``mid`` and ``high``."""
+    subagent_model_mapping: Mapping[str, str] = {}
+    """The tier of subagents that set no model, by the name of the agent in lower case."""
+    default_enable_cache: bool | None = None
+    """Whether prompts are marked for the provider's cache; default: as the adapter of the provider does."""
+    system_prompt: str = ""
+    """The instructions of the default agent."""
+    tools: Sequence[ToolLike[Any]] = ()
+    """All tools of the default agent. When it is set, the next two fields have no effect."""
+    enabled_builtin_tools: Sequence[str] | None = None
+    """Names of the built-in tools to offer; default: the standard set, ``()`` for none."""
+    custom_tools: Sequence[ToolLike[Any]] = ()
+    """Tools to offer in addition to the built-in ones."""
+    disallowed_tools: Sequence[str] = ()
+    """Names of tools that are not offered to the model, wherever they come from."""
+    task_store: Store | str | None = None
+    """Where the task board is kept that all sessions share; default: each session has a board of its own."""
+    mcp_servers: "Mapping[str, Any] | Sequence[McpServer]" = {}
+    """MCP servers whose tools agents get: definitions as in ``.mcp.json``, or ``McpServer`` values."""
+    typed_hooks: "Sequence[Hook]" = ()
+    """Hooks that run besides those of the settings."""
+    hook_middleware: "Sequence[HookMiddleware]" = ()
+    """Functions around the run of each hook, the first outermost."""
+    middleware: Sequence[Middleware] = ()
+    """The middleware of the default agent, in order."""
+    middleware_timeout: float | None = None
+    """Seconds that one call of one middleware may take."""
+    max_iterations: int | None = None
+    """The number of model calls that one turn may make; 0 for no limit, default: 50."""
+    timeout: float | None = None
+    """Seconds that one turn may take."""
+    auto_compact: Compaction = Compaction()
+    """When contexts are compacted, and what is kept."""
+    permission_request_handler: PermissionRequestHandler | None = None
+    """Called with each approval that a turn in this process requests: ``allow`` and ``deny`` decide it, ``ask`` leaves
+    it to a person."""
+    approval_approver: str = "host"
+    """The name that signs decisions of ``permission_request_handler``."""
+    approval_whitelist_ttl: float | None = None
+    """Seconds that an approval for the session lasts; ``None`` for the rest of the session."""
+    approval_wait: float | None = 7 * 24 * 3600.0
+    """Seconds until an undecided approval counts as denied; ``None`` for no limit."""
+    token_callback: Callable[[TokenStats], None] | None = None
+    """Called with the usage of each model call of a turn in this process."""
+
+    def to_runtime(self) -> dict[str, Any]:
+        """Return the keyword arguments of ``vaka.Runtime`` with the meaning of these options."""
+        given = {name: value for name, value in msgspec.structs.asdict(self).items() if value != _DEFAULTS[name]}
+        project = ProjectSource(
+            settings=True,
+            settings_file=given.pop("settings_path", ""),
+            overrides=given.pop("settings_overrides", None),
+            overlay=given.pop("embed_fs", None),
+        )
+        if self.project_root is not None:
+            given["project"] = project
+        return {_NEW_NAMES.get(name, name): value for name, value in given.items()}
+
+
+_DEFAULTS = dict(zip(AgentsdkOptions.__struct_fields__, AgentsdkOptions.__struct_defaults__, strict=True))
+_NEW_NAMES = {
+    "auto_compact": "compaction",
+    "max_iterations": "max_steps",
+    "mcp_servers": "mcp",
+    "typed_hooks": "hooks",
+}
 
 
 class Request(msgspec.Struct, Generic[Out_co], frozen=True, kw_only=True):
@@ -97,7 +211,13 @@ class AgentsdkResponse(_Response[Out_co], Generic[Out_co], frozen=True, kw_only=
 
 
 class AgentsdkRuntime(_Runtime):
-    """A ``vaka.Runtime`` that also runs requests: each opens or continues a session and runs one turn of it."""
+    """A ``vaka.Runtime`` that also runs requests: each opens or continues a session and runs one turn of it.
+
+    It is made from ``Options``; keyword arguments of ``vaka.Runtime`` add to them and win over them.
+    """
+
+    def __init__(self, options: AgentsdkOptions | None = None, **more: Unpack[RuntimeOptions]) -> None:
+        super().__init__(**{**(options or AgentsdkOptions()).to_runtime(), **more})
 
     async def run(self, request: Request[Out]) -> AgentsdkResponse[Out]:
         """Run one turn and return its response. Raises ``TurnError`` when the turn ends without an answer."""
@@ -128,5 +248,6 @@ class AgentsdkRuntime(_Runtime):
         )
 
 
+Options = AgentsdkOptions
 Response = AgentsdkResponse
 Runtime = AgentsdkRuntime
