@@ -198,9 +198,10 @@ async def test_a_read_only_folder_that_its_owner_makes_writable_stays_protected(
 
 @contextlib.asynccontextmanager
 async def run_and_keep_running(sandbox: Sandbox, script: str, workspace: Path) -> AsyncGenerator[None]:
-    """Run a script in a command that is still running."""
+    """Run a script in a command that is still running, and wait until what it left has been looked at."""
+    wait = "mkdir .claude && while [ -e .claude ]; do sleep 0.01; done"  # what appeared before it was moved before it
     command = shell_command(
-        f"({script}); echo done; exec sleep 600", workspace, protected=protected_paths(str(workspace))
+        f"({script}); {wait}; echo done; exec sleep 600", workspace, protected=protected_paths(str(workspace))
     )
     process = await sandbox.start(command)
     try:
