@@ -4,12 +4,16 @@ import os
 import shutil
 import stat
 import subprocess
+import sys
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
+from tests.files.programs import restore_modes
 from vaka.core.types.errors import InvalidInput, NotFound
 from vaka.core.types.ids import CallId, SessionId
 from vaka.files.command_changes import CommandRecord, CommandRecorder, parse_record
@@ -20,6 +24,7 @@ from vaka.files.workspace import Workspace
 from vaka.stores.memory import MemoryStore
 from vaka.testing.files import sha256_digest
 
+USER = 54321
 GIT = ("git", "-c", "user.name=A", "-c", "user.email=a@localhost", "-c", "protocol.file.allow=always")
 
 
@@ -228,6 +233,24 @@ async def test_special_and_unreadable_files_do_not_stop_the_record(recorded: Rec
     assert record.reasons == ()
     assert await recorded.undo(record) == ["plain"]
     assert stat.S_ISFIFO((recorded.folder / "pipe").stat().st_mode)
+
+
+def test_files_and_folders_that_a_command_made_read_only_are_restored_and_closed_ones_named() -> None:
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        folder.chmod(0o777)
+        (folder / "second").mkdir()
+        (folder / "second").chmod(0o777)
+        command = [sys.executable, restore_modes.__file__, name, str(USER)]
+        done = subprocess.run(command, capture_output=True, check=False)
+    assert done.returncode == 0, done.stderr.decode()
+    assert msgspec.json.decode(done.stdout) == {
+        "lost": ["closed", "listed"],
+        "lost later": [],
+        "files": {
+            "closed/deep/c.txt": "changed", "listed/deep/c.txt": "changed", "plain.txt": "old", "sub/b.txt": "old",
+        },
+    }  # fmt: skip
 
 
 async def test_too_many_changed_files_are_refused_with_the_reason(tmp_path: Path) -> None:

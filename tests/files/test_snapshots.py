@@ -52,6 +52,21 @@ async def test_files_are_restored_to_before_the_first_change(files: Files, blobs
     assert await snapshots.restore(tokens) == []
 
 
+async def test_a_file_that_cannot_be_restored_is_named_after_all_others_are(tmp_path: Path, blobs: BlobStore) -> None:
+    (tmp_path / "work").mkdir()
+    files = Workspace(tmp_path / "work")
+    snapshots = FileSnapshots(files, blobs)
+    for path in ("sub/old", "z.txt"):
+        await files.write(path, b"one")
+    tokens = [await snapshots.back_up(path, becomes=NO_FILE) for path in ("sub/old", "z.txt")]
+    for path in ("sub/old", "sub", "z.txt"):
+        await files.delete(path)
+    (tmp_path / "work/sub").symlink_to(tmp_path)
+    with pytest.raises(FileError, match=r"^'sub' goes through the link 'sub'"):
+        await snapshots.restore(tokens)
+    assert (await files.read("z.txt")).data == b"one"
+
+
 async def test_only_the_last_changes_can_be_restored(files: Files, blobs: BlobStore) -> None:
     snapshots = FileSnapshots(files, blobs)
     tokens = [await write_with_snapshot(files, snapshots, "file", b"%d" % number) for number in range(4)]

@@ -14,7 +14,7 @@ from tests.runtime.workshop import Workshop, make_workshop
 from vaka.core.ports.store import Retention
 from vaka.core.ports.tool import COMMAND_FILES_KEY, World
 from vaka.core.types.control import StateChanged
-from vaka.core.types.errors import FileChanged, InvalidInput
+from vaka.core.types.errors import FileChanged, FileError, InvalidInput
 from vaka.core.types.ids import SessionId
 from vaka.core.types.progress import ToolStarted
 from vaka.runtime.command_records import records_folder
@@ -260,6 +260,20 @@ async def test_empty_folders_are_named_if_a_command_removed_them_and_removed_if_
     await any_workshop.rewind()
     assert (any_workshop.folder / "box/new.txt").exists()
     assert not (any_workshop.folder / "made").exists()
+
+
+async def test_another_rewind_restores_what_could_not_be_restored(workshop: Workshop, tmp_path: Path) -> None:
+    before = workshop.read()
+    await workshop.run("rm -r sub doomed.txt; echo x > made.txt")
+    (workshop.folder / "sub").symlink_to(tmp_path)
+    with pytest.raises(
+        FileError, match=r"rewound to event 1, but not all.*'sub'.*another rewind with files to 1 restores"
+    ):
+        await workshop.rewind()
+    (workshop.folder / "sub").unlink()
+    assert workshop.read() == {name: text for name, text in before.items() if name != "sub/b.txt"}
+    await workshop.rewind()
+    assert workshop.read() == before
 
 
 async def test_large_files_are_named_and_stay(workshop: Workshop) -> None:

@@ -97,6 +97,10 @@ class DiskFiles(WalkMethod):
         """Set or clear the bits of a regular file that allow running it."""
         await asyncio.to_thread(self._call, path, self._set_executable, paths.parts_of(path), executable)
 
+    async def allow_changes(self, path: str) -> None:
+        """Give the owner of a path, and of the folder that it is in, the rights to change them."""
+        await asyncio.to_thread(self._call, path, self._allow_changes, paths.deletable_parts_of(path))
+
     async def scan(self, folders: Sequence[str], *, details: bool, links: bool) -> Sequence[FolderListing]:
         """List the first of these folders, at least one."""
 
@@ -231,6 +235,15 @@ class DiskFiles(WalkMethod):
             mode = stat.S_IMODE(opened.stat.st_mode)
             readers = (mode & 0o444) >> 2
             os.fchmod(opened.fd, mode | readers if executable else mode & ~0o111)
+
+    def _allow_changes(self, parts: tuple[str, ...]) -> None:
+        self.protected.check(parts)
+        for place in (parts[:-1], parts):
+            with suppress(FileNotFoundError), self._open(place, safe_open.READ_FLAGS, links=False) as opened:
+                mode = stat.S_IMODE(opened.stat.st_mode)
+                wanted = mode | (0o700 if stat.S_ISDIR(opened.stat.st_mode) else 0o600)
+                if wanted != mode:
+                    os.fchmod(opened.fd, wanted)
 
     def _remove(self, folder: int, parts: tuple[str, ...], found: os.stat_result) -> None:
         name = paths.encode_name(parts[-1])

@@ -115,6 +115,8 @@ class _Listing(NamedTuple):
     untracked: list[bytes]
     others: list[bytes]
     """Untracked and ignored files, and folders that have only such files, ending with a slash."""
+    closed: list[bytes]
+    """Folders that cannot be listed or entered, ending with a slash."""
 
 
 class PrivateIndex:
@@ -184,7 +186,7 @@ class PrivateIndex:
 
     def read_objects(self, oids: Iterable[bytes]) -> Generator[bytes | None]:
         """Yield the content of each object, ``None`` for one that is missing or too large."""
-        with self._start("cat-file", "--batch", quiet=True) as process:
+        with self._start("cat-file", "--batch", errors=subprocess.DEVNULL) as process:
             assert process.stdin is not None  # noqa: S101  # both are pipes
             assert process.stdout is not None  # noqa: S101
             for oid in oids:  # one at a time, so that neither pipe is ever full
@@ -217,7 +219,7 @@ class PrivateIndex:
         return TreeRecord(
             self._write_tree(),
             folders,
-            self._signatures_of([*unfit, *(ignored if len(ignored) <= _MAX_UNRECORDED else ())]),
+            self._signatures_of([*unfit, *listing.closed, *(ignored if len(ignored) <= _MAX_UNRECORDED else ())]),
             nested,
             time_ns,
         )
@@ -286,16 +288,31 @@ class PrivateIndex:
             ("ls-files", "-z", "-o", "--exclude-standard", *self._ignores),
             ("ls-files", "-z", "-o", "--directory"),
         )
-        processes = [self._start(*command, *self._pathspec(), quiet=True) for command in commands]
+        with open(self.storage / "errors", "wb") as errors:  # noqa: PTH123
+            processes = [self._start(*command, *self._pathspec(), errors=errors) for command in commands]
         timer = threading.Timer(_MAX_SECONDS, lambda: _kill_all(processes))
         timer.start()
         try:
-            return _Listing(*(self._drop_skipped(_read_names(process)) for process in processes))
+            changed, untracked, others = (self._drop_skipped(_read_names(process)) for process in processes)
         finally:
             timer.cancel()
             _kill_all(processes)
             for process in processes:
                 process.__exit__(None, None, None)
+        return _Listing(changed, untracked, others, self._find_closed_folders())
+
+    def _find_closed_folders(self) -> list[bytes]:
+        """Return the folders that git could not list or enter; the folders are searched only if it has complained."""
+        if not os.stat(self.storage / "errors").st_size:  # noqa: PTH116
+            return []
+        found: list[bytes] = []
+        for folder, inner, _ in os.walk(os.fsencode(self.folder)):
+            inner[:] = [name for name in inner if name != b".git"]
+            for name in inner:
+                path = os.path.join(folder, name)  # noqa: PTH118  # bytes
+                if not (os.access(path, os.R_OK | os.X_OK) or os.path.islink(path)):  # noqa: PTH114
+                    found.append(os.path.relpath(path, os.fsencode(self.top)) + b"/")
+        return self._drop_skipped(found)
 
     def _drop_skipped(self, names: list[bytes]) -> list[bytes]:
         if not self._skipped:
@@ -384,8 +401,10 @@ class PrivateIndex:
             raise UnrecordableFolderError(f"git {os.fsdecode(arguments[0])}: {reason[-1] if reason else 'stopped'}")
         return output
 
-    def _start(self, *arguments: str | bytes, index: str = "", quiet: bool = False) -> "subprocess.Popen[bytes]":
-        """Start git. With ``quiet`` its messages, such as those about folders that it cannot read, are dropped."""
+    def _start(
+        self, *arguments: str | bytes, index: str = "", errors: "IO[bytes] | int" = subprocess.PIPE
+    ) -> "subprocess.Popen[bytes]":
+        """Start git; ``errors`` gets its messages, such as those about folders that it cannot read."""
         if self._git is None:
             raise UnrecordableFolderError("git is not installed")
         environment = {
@@ -407,7 +426,7 @@ class PrivateIndex:
             env=environment,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL if quiet else subprocess.PIPE,
+            stderr=errors,
         )
 
 

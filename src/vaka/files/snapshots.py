@@ -3,9 +3,9 @@
 import base64
 import binascii
 import hashlib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import suppress
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Literal, NamedTuple, TypeAlias
 
 import msgspec
@@ -183,15 +183,19 @@ class FileSnapshots:
     async def apply_steps(self, steps: Iterable[RestoreStep], copies: Mapping[str, bytes]) -> list[str]:
         """Restore file by file and return the paths; ``FileChanged`` if one has changed since the plan was made.
 
-        Files are deleted first, since one may be where a folder of another is to be.
+        Files are deleted first, since one may be where a folder of another is to be. Those that cannot be restored are
+        named in the error after the last file.
         """
-        steps = list(steps)
-        for step in steps:
-            if step.was == NO_FILE:
-                await self._delete_unchanged(step)
-        for step in steps:
-            if step.was != NO_FILE:
-                await self._restore_content(step, copies)
+        steps, errors = list(steps), list[FileError]()
+        for step in sorted(steps, key=lambda step: step.was != NO_FILE):
+            try:
+                await self._with_rights(step.path, partial(self._apply_step, step, copies))
+            except FileChanged:
+                raise
+            except FileError as error:
+                errors.append(error)
+        if errors:
+            raise FileError("; ".join(map(str, errors)))
         return [step.path for step in steps]
 
     async def read_content(self, step: RestoreStep) -> bytes | None:
@@ -205,7 +209,7 @@ class FileSnapshots:
         """Remove folders, and those in them, that have no files; others stay."""
         for folder in sorted(folders, reverse=True):
             with suppress(FileError):
-                await self._remove_empty_folder(folder)
+                await self._with_rights(folder, partial(self._remove_empty_folder, folder))
 
     async def state_of(self, path: str) -> FileState:
         """Return the state of a file; a folder is no file."""
@@ -226,6 +230,25 @@ class FileSnapshots:
             if entry.kind == "folder":
                 await self._remove_empty_folder(entry.path)
         await self._files.delete(folder)
+
+    async def _with_rights(self, path: str, work: Callable[[], Awaitable[None]]) -> None:
+        """Do something with a path; if it fails, do it again with the rights to change the path."""
+        try:
+            await work()
+        except FileChanged:
+            raise
+        except FileError as error:
+            if not (_is_denied(error) and isinstance(self._files, LinkFiles)):
+                raise
+            with suppress(FileError):
+                await self._files.allow_changes(path)
+            await work()
+
+    async def _apply_step(self, step: RestoreStep, copies: Mapping[str, bytes]) -> None:
+        if step.was == NO_FILE:
+            await self._delete_unchanged(step)
+        else:
+            await self._restore_content(step, copies)
 
     async def _restore_content(self, step: RestoreStep, copies: Mapping[str, bytes]) -> None:
         if step.now == NO_FILE:
@@ -334,6 +357,13 @@ class _FileHistory:
         self.is_broken = self.is_broken or not is_continued
         self.known |= {change.was, change.becomes}
         self.sets_mode = self.sets_mode or change.sets_mode
+
+
+def _is_denied(error: BaseException | None) -> bool:
+    """Return whether the cause of an error is a missing permission."""
+    while error is not None and not isinstance(error, PermissionError):
+        error = error.__cause__
+    return error is not None
 
 
 def overwrite_error(paths: Iterable[str]) -> FileChanged:

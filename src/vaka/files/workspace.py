@@ -137,6 +137,12 @@ class Workspace(WalkMethod):
         with name_tree_in_errors(self._other_root(place.files)):
             await place.files.set_executable(place.path, executable)
 
+    async def allow_changes(self, path: str) -> None:
+        """Give the owner of a path, and of the folder that it is in, the rights to change them."""
+        place = await self.locate(path)
+        with name_tree_in_errors(self._other_root(place.files)):
+            await place.files.allow_changes(place.path)
+
     async def scan(self, folders: Sequence[str], *, details: bool, links: bool) -> Sequence[FolderListing]:
         """List the first of these folders: as many in a row as belong to one root."""
         places = [await self.locate(folder) for folder in folders]

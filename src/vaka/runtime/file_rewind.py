@@ -165,8 +165,10 @@ async def rewind_with_files(
         await snapshots.apply_steps(plan.steps, copies)
         await snapshots.remove_empty_folders(folders)
     except FileError as error:
-        error.add_note("the session was rewound, but not all of its files; repeat the call to restore the rest")
-        raise
+        raise FileError(
+            f"the session was rewound to event {prefix.seq}, but not all of its files: {error}; "
+            f"another rewind with files to {prefix.seq} restores the rest"
+        ) from error
     return event, effect
 
 

@@ -49,7 +49,9 @@ async def test_diff_shows_what_commands_changed_and_undo_takes_it_back(project: 
         await chat.expect("changed too, the earlier content is not known: e.log")
         await chat.say("/undo")
         await chat.expect("restored: a.txt, b.txt\nremoved: c.txt, d.bin, f\n")
-        await chat.expect("not restored (ignored by git, too large, an empty folder, or a repository):\ne.log")
+        await chat.expect(
+            "not restored (ignored by git, too large, unreadable, an empty folder, or a\nrepository): e.log"
+        )
         await chat.expect("the last turn is taken back")
         await chat.say("/diff")
         await chat.expect("no file differs from what it was before this session")

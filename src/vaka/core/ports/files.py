@@ -134,3 +134,7 @@ class LinkFiles(Protocol):
     async def set_executable(self, path: str, executable: bool) -> None:
         """Set or clear the bits of a regular file that allow running it."""
         ...
+
+    async def allow_changes(self, path: str) -> None:
+        """Give the owner of a path, and of the folder that it is in, the rights to change them."""
+        ...
