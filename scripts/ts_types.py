@@ -1,4 +1,4 @@
-"""Write the TypeScript types of events and of the API from their schemas: python -m scripts.ts_types [--check]."""
+"""Write the types of events and of the API, and the traits of tools, in TypeScript: python -m scripts.ts_types."""
 
 import argparse
 import json
@@ -11,12 +11,26 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[1]
 EVENTS = ROOT / "schema" / "events.schema.json"
 API = ROOT / "schema" / "openapi.json"
+TRAITS = ROOT / "src" / "vaka" / "core" / "types" / "builtin_traits.json"
 SOURCE = ROOT / "ts" / "client" / "src"
+CONSOLE = ROOT / "ts" / "console" / "src"
 
 Schema = dict[str, Any]
 
 REFERENCE = re.compile(r'"#/components/schemas/(\w+)"')
 SCALARS = {"string": "string", "integer": "number", "number": "number", "boolean": "boolean", "null": "null"}
+
+TRAIT_TYPES = {
+    "paths": "string[]",
+    "folders": "string[]",
+    "command": "string",
+    "url": "string",
+    "summary": "string[]",
+    "content": "string",
+    "replacement": "[string, string]",
+    "replacements": "string",
+}
+"""The traits that the console reads, with their types."""
 
 EVENTS_HEAD = """\
 // Made from schema/events.schema.json by `python -m scripts.ts_types`.
@@ -162,9 +176,10 @@ def render_api() -> str:
     document: Schema = json.loads(API.read_text("utf-8"))
     events, schemas = read_definitions(), document["components"]["schemas"]
     shared = [
-        name for name, schema in schemas.items()
+        name
+        for name, schema in schemas.items()
         if name in events and schema["properties"].keys() == events[name]["properties"].keys()
-    ]  # fmt: skip
+    ]
     operations = [operation for path in document["paths"].values() for operation in path.values()]
     sent = find_references([operation["responses"] for operation in operations], schemas)
     own = {name: schema for name, schema in schemas.items() if name not in shared}
@@ -175,9 +190,32 @@ def render_api() -> str:
     return "\n".join([head, *interfaces])
 
 
+def render_traits() -> str:
+    """Return the text of the file of the traits of built-in tools, with those fields that the console reads."""
+    declared: dict[str, dict[str, object]] = json.loads(TRAITS.read_text("utf-8"))
+    fields = "".join(f"  {name}?: {kind};\n" for name, kind in TRAIT_TYPES.items())
+    shown = {
+        tool: {name: value for name, value in traits.items() if name in TRAIT_TYPES}
+        for tool, traits in declared.items()
+    }
+    entries = "".join(f"  {tool}: {json.dumps(traits)},\n" for tool, traits in shown.items() if traits)
+    return f"""\
+// Made from {TRAITS.relative_to(ROOT)} by `python -m scripts.ts_types`.
+
+/** The arguments of a tool by what they name. */
+export interface ToolTraits {{
+{fields}}}
+
+export const BUILTIN_TRAITS: {{ readonly [tool: string]: ToolTraits | undefined }} = {{
+{entries}}};
+"""
+
+
 FILES: dict[Path, Callable[[], str]] = {
-    SOURCE / "event.generated.ts": render_events, SOURCE / "api.generated.ts": render_api,
-}  # fmt: skip
+    SOURCE / "event.generated.ts": render_events,
+    SOURCE / "api.generated.ts": render_api,
+    CONSOLE / "traits.generated.ts": render_traits,
+}
 
 
 def main() -> int:

@@ -3,6 +3,7 @@ import { memo } from "preact/compat";
 import { useState } from "preact/hooks";
 import { cut, duration, pretty } from "../format.ts";
 import { Icon } from "../icons.tsx";
+import { BUILTIN_TRAITS, type ToolTraits } from "../traits.generated.ts";
 import { CopyButton, useNow } from "./basics.tsx";
 import { DiffView } from "./DiffView.tsx";
 import { JsonView } from "./JsonView.tsx";
@@ -13,10 +14,29 @@ export interface Edit {
   after: string;
 }
 
-/** The edits that the arguments of a file tool describe. */
+const text = (value: unknown): string => (typeof value === "string" ? value : "");
+
+/** The edits that the arguments of a tool describe: by its traits if it is built in, else by the names of arguments. */
 export function editsOf(name: string, args: Record<string, unknown>): Edit[] {
+  const traits = BUILTIN_TRAITS[name];
+  return traits ? declaredEdits(traits, args) : guessedEdits(name, args);
+}
+
+function declaredEdits(traits: ToolTraits, args: Record<string, unknown>): Edit[] {
+  const file = firstText(args, traits.paths ?? []);
+  const content = traits.content && args[traits.content];
+  if (typeof content === "string") return [{ file, before: "", after: content }];
+  if (!traits.replacement) return [];
+  const [before, after] = traits.replacement;
+  const listed = traits.replacements ? args[traits.replacements] : [args];
+  return (Array.isArray(listed) ? listed : [])
+    .filter((each): each is Record<string, unknown> => typeof each === "object" && each !== null)
+    .filter((each) => typeof each[before] === "string" && typeof each[after] === "string")
+    .map((each) => ({ file, before: text(each[before]), after: text(each[after]) }));
+}
+
+function guessedEdits(name: string, args: Record<string, unknown>): Edit[] {
   const file = String(args.file_path ?? args.path ?? args.notebook_path ?? "");
-  const text = (value: unknown): string => (typeof value === "string" ? value : "");
   if (typeof args.old_string === "string" && typeof args.new_string === "string") return [{ file, before: args.old_string, after: args.new_string }];
   if (Array.isArray(args.edits)) {
     return args.edits.filter((each): each is Record<string, unknown> => typeof each === "object" && each !== null && "old_string" in each)
@@ -26,20 +46,34 @@ export function editsOf(name: string, args: Record<string, unknown>): Edit[] {
   return [];
 }
 
+const GUESSED = ["command", "file_path", "path", "pattern", "query", "url", "prompt", "description", "question"];
+
 /** One line that says what a call is about. */
-export function briefOf(args: Record<string, unknown>): string {
-  for (const key of ["command", "file_path", "path", "pattern", "query", "url", "prompt", "description", "question"]) {
-    if (typeof args[key] === "string" && args[key]) return cut(String(args[key]).split("\n")[0]!, 160);
-  }
-  const text = JSON.stringify(args);
-  return text === "{}" ? "" : cut(text, 160);
+export function briefOf(name: string, args: Record<string, unknown>): string {
+  const main = firstText(args, [...mainArguments(BUILTIN_TRAITS[name] ?? {}), ...GUESSED]);
+  if (main) return cut(main.split("\n")[0]!, 160);
+  const shown = JSON.stringify(args);
+  return shown === "{}" ? "" : cut(shown, 160);
+}
+
+function mainArguments(traits: ToolTraits): string[] {
+  const named = [traits.command, traits.url].filter((each) => each !== undefined);
+  return traits.summary ?? (named.length ? named : traits.paths ?? traits.folders ?? []);
+}
+
+function firstText(args: Record<string, unknown>, names: readonly string[]): string {
+  return names.map((name) => text(args[name])).find((value) => value) ?? "";
+}
+
+function commandOf(name: string): string {
+  return BUILTIN_TRAITS[name]?.command ?? "command";
 }
 
 /** Exact arguments: a command as a command, an edit as a diff, everything else as a tree. */
 export function Arguments({ name, args }: { name: string; args: Record<string, unknown> }) {
   const edits = editsOf(name, args);
-  const command = typeof args.command === "string" ? args.command : "";
-  const { command: _command, ...rest } = args;
+  const { [commandOf(name)]: given, ...rest } = args;
+  const command = text(given);
   if (edits.length) return <div class="column">{edits.map((edit, index) => <DiffView key={index} before={edit.before} after={edit.after} title={edit.file} />)}</div>;
   if (command) {
     return (
@@ -81,7 +115,7 @@ export const ToolCard = memo(({ call, waiting, output }: Props) => {
         <span class="caret faint"><Icon name="caret" /></span>
         <span class="kind-tool"><Icon name={call.child ? "subagent" : "tool"} /></span>
         <span class="name mono ellipsis" title={call.name}>{call.name || "tool"}</span>
-        <span class="brief mono ellipsis">{briefOf(call.arguments)}</span>
+        <span class="brief mono ellipsis">{briefOf(call.name, call.arguments)}</span>
         <span class="time">{busy && call.started ? <Elapsed since={call.started} /> : call.durationMs !== null ? duration(call.durationMs) : ""}</span>
         <span class={`chip ${state.kind}`}>{busy ? <span class="dot pulse" /> : <Icon name={state.icon} />}{state.text}</span>
       </summary>
@@ -130,7 +164,7 @@ function Result({ call }: { call: CallBlock }) {
   const result = call.result as unknown as { content?: ResultPart[]; value?: unknown; failed?: boolean; value_in_content?: boolean };
   const text = (result.content ?? []).map((part) => part.text ?? part.preview ?? `[${part.type}${part.media_type ? ` ${part.media_type}` : ""}]`).join("\n");
   const structured = structuredOf(result.value, text);
-  const looksPrinted = typeof call.arguments.command === "string";
+  const looksPrinted = typeof call.arguments[commandOf(call.name)] === "string";
   return (
     <section>
       <div class="label"><span>{result.failed ? "error" : "result"}</span><CopyButton text={() => text || pretty(result.value)} label="Copy the result" /></div>
