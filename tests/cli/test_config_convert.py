@@ -84,13 +84,17 @@ def test_a_file_is_printed_and_what_cannot_be_converted_is_reported(project: Pat
     hard = "- {type: http, name: hard, endpoint: 'https://a/', resp_body_jq: 'reduce .[] as $x (0; . + $x)'}\n"
     inline = "- {type: composite, name: seq, steps: [{id: a, tool: {name: clock}}]}\n"
     lost = "- {type: generator, name: gen, model: m, context_layers: [{$ref: 'context:lost'}]}\n"
-    (project / "more.yaml").write_text(f"{hard}{inline}{lost}- {{type: http, name: easy, endpoint: 'https://a/'}}\n")
+    named = "- {type: text_processor, name: cutter, model: m, prompt: 'Cut for ${READER}.'}\n"
+    (project / "more.yaml").write_text(
+        f"{hard}{inline}{lost}{named}- {{type: http, name: easy, endpoint: 'https://a/'}}\n"
+    )
     done = convert("more.yaml")
     assert done.exit_code == 1
     assert 'return send("GET", "https://a/"' in done.stdout
     assert "hard: not converted: resp_body_jq" in done.stderr
     assert "seq: not converted: the inline tool 'clock' needs a file of its own" in done.stderr
     assert "gen: not converted: the context 'lost' is not found" in done.stderr
+    assert "cutter: not converted: a text has the variable READER; name it in a context layer" in done.stderr
 
 
 def test_a_path_without_such_tools_or_with_problems_says_so(project: Path) -> None:

@@ -23,11 +23,13 @@ from vaka.config.definitions.folder import FOLDERS, load_definition_file, load_d
 from vaka.config.definitions.tools import (
     CompositeToolDefinition,
     GeneratorToolDefinition,
+    TextProcessorDefinition,
     ToolDefinition,
     ToolSlot,
 )
 from vaka.core.types.errors import ConfigError, InvalidInput
 from vaka.luau.convert import CONVERTED_KINDS, TEXT_PARAMETERS, UnconvertedTool, convert_tool
+from vaka.runtime.definition_variables import find_variables
 
 
 class ConvertedTool(NamedTuple):
@@ -84,8 +86,13 @@ def _tool_document(tool: ToolDefinition, definitions: DefinitionSet) -> dict[str
             {"id": step.id, "input_jq": step.input_jq, "tool": _step_tool(step.tool, definitions)}
             for step in tool.steps
         ]
-    elif isinstance(tool, GeneratorToolDefinition):
-        document["context"] = list(_layer_texts(tool, definitions))
+    elif isinstance(tool, GeneratorToolDefinition | TextProcessorDefinition):
+        layers = list(_layer_texts(tool, definitions)) if isinstance(tool, GeneratorToolDefinition) else []
+        texts = [tool.prompt, tool.model, *(layer for layer in layers if isinstance(layer, str))]
+        if names := [name for text in texts for name in find_variables(text)]:
+            raise UnconvertedTool(f"a text has the variable {names[0]}; name it in a context layer with $env instead")
+        if isinstance(tool, GeneratorToolDefinition):
+            document["context"] = layers
     if document.get("auth") is not None:
         document["auth"] = msgspec.structs.asdict(document["auth"])
     return document

@@ -11,6 +11,11 @@ _REFERENCE = re.compile(r"\$(\$\{)|\$\{([A-Za-z_]\w*)(?::-([^{}]*))?\}")
 """``$${`` is ``${`` itself; any other ``${`` stays as it is."""
 
 
+def find_variables(text: str) -> list[str]:
+    """Return the names of the variables that a text of a definition has."""
+    return [found[2] for found in _REFERENCE.finditer(text) if found[2]]
+
+
 class DefinitionVariables:
     """The variables that the definitions of a folder may read. Raises ``ConfigError`` for others."""
 
