@@ -188,3 +188,21 @@ def test_a_reason_names_the_rule_the_file_and_what_to_do(project: Project) -> No
     }
     found = {command: policy.decide(spec_of("Bash"), {"command": command}).reason for command in reasons}
     assert found == reasons
+
+
+MEMBERS = ("", " c.yml")
+
+
+@pytest.mark.parametrize(
+    "form",
+    [
+        "tar xf x.tar -C {}", "tar -x -f x.tar --directory={}", "tar xf x.tar --directory {}", "unzip x.zip -d {}",
+        "7z x y.7z -o{}", "unar x.zip -o {}",
+    ],
+)  # fmt: skip
+def test_the_folder_that_an_archive_is_unpacked_in_decides(project: Project, form: str) -> None:
+    """What an archive has is not known: only the names of its members tell that no denied file changes."""
+    rules = ("Edit(conf/**)",)
+    cases = [(folder, member) for folder in ("src", "conf") for member in MEMBERS]
+    decisions = [project.decide(form.format(folder) + member, rules) for folder, member in cases]
+    assert [decision == "allow" for decision in decisions] == [False, True, False, False]
