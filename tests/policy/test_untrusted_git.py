@@ -94,6 +94,43 @@ def test_a_command_that_reads_is_asked_about_if_the_repository_names_a_program(
     assert decide(command, repository, allow=("Bash",)).decision == "allow", "every command is allowed by name"
 
 
+SIGNED = """
+T=$(git cat-file commit HEAD | sed '/^committer/a gpgsig -----BEGIN PGP SIGNATURE-----\\n \\n x\\n -----END PGP SIGNATURE-----' |
+    git hash-object -t commit -w --stdin) && git update-ref HEAD $T
+"""
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "command"),
+    [
+        ("format.pretty", "format:%G?", "git log"),
+        ("format.pretty", "%-GK", "git show"),
+        ("pretty.x", "format:%h %GS", "git log --pretty=x"),
+    ],
+)
+def test_a_format_of_the_repository_that_checks_signatures_is_asked_about(
+    key: str, value: str, command: str, repository: Path, plant: Path
+) -> None:
+    subprocess.run(["sh", "-c", SIGNED], cwd=repository, check=True)
+    run_git(repository, "config", key, value.replace("%G", "%h").replace("%-G", "%h"))
+    run_git(repository, "config", "gpg.program", str(plant))
+    assert decide(command, repository).decision == "allow", "it shows no signature"
+    run_git(repository, "config", key, value)
+    run_git(repository, *command.split()[1:])
+    assert (plant.parent / "marker").exists(), "git runs it"
+    assert decide(command, repository).layer == "trust"
+
+
+@pytest.mark.parametrize("key", ["branch.sort", "tag.sort"])
+def test_an_order_of_the_repository_that_checks_signatures_is_asked_about(key: str, repository: Path) -> None:
+    run_git(repository, "config", key, "-committerdate")
+    assert decide("git branch -a", repository).decision == "allow"
+    run_git(repository, "config", key, "signature:grade")
+    assert decide("git branch -a", repository).layer == "trust"
+    (repository / ".git/config").write_text('[pretty]\nx = "format:%""G?"\n')
+    assert decide("git log", repository).layer == "trust", "git removes the quotes"
+
+
 WRITING = [
     ("core.editor", "git commit"),
     ("core.sshCommand", "git fetch"),

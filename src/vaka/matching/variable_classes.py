@@ -12,7 +12,7 @@ VARIABLE_CLASSES: Mapping[str, str] = {
     "a path that programs, modules or settings are searched in": r"""
         .*PATH .*PATHEXT HOME .*_HOME XDG_.* TMPDIR TMP TEMP TEMPDIR ZDOTDIR TERMINFO.* TERMCAP TZDIR
         .*_CONFIG(?:_.*)? .*_CONF .*_RC .*RCFILE INPUTRC .*_PLUGINS?(?:_.*)? APPDATA LOCALAPPDATA PROGRAMDATA
-        USERPROFILE
+        USERPROFILE SYSTEMROOT WINDIR
     """,
     "the shell": r"""
         BASH.* ENV IFS SHELL.* COMSPEC PS[0-4] PROMPT.* GLOBIGNORE EXECIGNORE FIGNORE HIST.* ZSH.* KSH.* FISH.*
@@ -25,14 +25,16 @@ VARIABLE_CLASSES: Mapping[str, str] = {
         JAVA.* _JAVA.* JDK_.* JRE_.* JVM.* MAVEN_.* MVN.* GRADLE_.* ANT_.* SBT_.* KOTLIN_.* SCALA_.* GROOVY_.*
         CLOJURE_.* GO[A-Z0-9]* CGO_.* CARGO.* RUST.* LUA.* R_.* JULIA_.* PHP.* COMPOSER_.* ERL_.* ELIXIR_.*
         MIX_.* IEX_.* HEX_.* DOTNET_.* CORECLR_.* COMPLUS_.* NUGET_.* MONO_.* MSBUILD.* AWK.* GAWK.* SED.* JQ_.*
-        TCL.* GUILE_.* EMACS.* VIM.* NVIM_.* SWIFT_.*
+        TCL.* GUILE_.* EMACS.* G?VIM.* EXINIT MYVIMRC NVIM_.* SWIFT_.* OPAM.* STACK_.* CABAL_.* PYDEVD.*
+        WERKZEUG_.*
     """,
     "the options of a program": r"""
         .*FLAGS .*OPTS .*OPTIONS? .*_ARGS MAKE.* GNUMAKE.* CC CXX CPP LD AR AS NM RANLIB STRIP CMAKE_.* CTEST_.*
         NINJA_.* MESON_.* CCACHE_.* BAZEL_.* PKG_CONFIG.* LESS.* RIPGREP_.* FZF_.* FD_.* RSYNC_.* TAR_.*
         ANSIBLE_.* TF_.* TERRAFORM_.* DOCKER_.* BUILDKIT_.* COMPOSE_.* CONTAINER.* PODMAN_.* HELM_.* KUBE.*
         VAGRANT_.* PRE_COMMIT_.* HUSKY.* DIRENV_.* ASDF_.* MISE_.* PYENV_.* RBENV_.* NVM_.* NIX_.* HOMEBREW_.*
-        HG.* SVN_.*
+        HG.* SVN_.* .*_OPT TAPE GZIP BZIP2? UNZIP ZIPINFO .*ZIPOPT M4 AUTO[A-Z0-9]+ LIBTOOL.* INSTALL DEVELOPER_DIR SDKROOT
+        TOOLCHAINS XCODE.* WINE.* MAILCAPS?
     """,
     "a program that others start": r"""
         .*PAGER .*EDITOR VISUAL BROWSER OPENER TERMINAL .*ASKPASS.* .*COMMAND .*_CMD .*_PROGRAM .*_SHELL .*_EXEC

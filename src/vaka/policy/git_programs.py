@@ -37,6 +37,12 @@ _WRITING = re.compile(
 )
 """Settings that name a program which git runs for other commands."""
 
+_FORMATS = re.compile(r"format\.pretty|pretty\..+|(?:branch|tag)\.sort", re.DOTALL)
+"""Settings with a format of commits."""
+
+_SIGNATURE = re.compile(r"%[-+ ]?G|signature", re.IGNORECASE)
+"""Placeholders for which git runs the program that checks signatures."""
+
 _LFS = re.compile(r"git-lfs (?:clean -- %f|smudge (?:--skip )?-- %f|filter-process(?: --skip)?)")
 """The values of ``git lfs install --local``: the program is found in PATH, not in the repository."""
 
@@ -120,6 +126,8 @@ def _names_program(key: str, value: str, *, reads: bool) -> bool:
         return value.lower() not in {"false", "no", "off", "0"}
     if key.startswith(("alias.", "submodule.")) and "!" not in value:
         return False
+    if _FORMATS.fullmatch(key):
+        return _SIGNATURE.search(re.sub(r'["\\]', "", value)) is not None
     return bool(_READING.fullmatch(key) or (not reads and _WRITING.fullmatch(key)))
 
 

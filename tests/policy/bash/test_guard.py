@@ -119,6 +119,8 @@ DENIED = split_table(r"""
     fd --search-path / -X rm
     fd --base-directory / -X rm
     fd -C / -X rm
+    fd --exec-batch=rm . /
+    fd --exec=rm . ~
     fdfind . / --exec-batch rm
     fdfind . / --exec=rm
     rm -rf /proc/self/cwd/../../../..
@@ -235,6 +237,8 @@ FREE = split_table(r"""
     fd -x rm -rf
     fd . build -X rm -rf
     fd -e py . src --exec=rm
+    fd --exec-batch=rm . build
+    rm -rf /proc/self/cwd/build
     fd --base-directory=build -X rm
     fd rm /
     find -delete

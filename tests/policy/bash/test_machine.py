@@ -8,6 +8,17 @@ from vaka.policy.rules import Layer
 from vaka.policy.tool_targets import spec_of
 
 HARMFUL = split_table(r"""
+    python3 -c 'import os; os.system("sudo ls")'
+    python3 -c 'import subprocess; subprocess.run(["sudo", "ls"])'
+    python3 -c 'import subprocess; subprocess.run(["/sbin/reboot"])'
+    echo 'import os; os.system("mkfs.ext4 /dev/sda")' | python3
+    python3 - <<< 'import os; os.system("shutdown now")'
+    perl -e 'system "reboot"'
+    perl -e '`shutdown now`'
+    node -e 'require("child_process").execSync("mount /dev/sda1 /mnt")'
+    ruby -e 'system("halt")'
+    php -r 'system("umount /");'
+    lua -e 'os.execute("poweroff")'
     shutdown
     shutdown now
     shutdown -h now
@@ -353,6 +364,11 @@ SHOWING = split_table(r"""
     hostname -I
     pkill -f 'node server.js'
     ip netns
+    python3 -c 'print("reboot")'
+    python3 -c 'import subprocess; subprocess.run(["systemctl", "status", "nginx"])'
+    python3 -c 'import subprocess; print(subprocess.check_output(["ip", "addr"]))'
+    node -e 'require("child_process").execSync("date +%F")'
+    perl -e 'system "mount"'
 """)
 
 

@@ -101,6 +101,8 @@ NOT_KNOWN = split_table(r"""
     bash <<EOF⏎$X⏎EOF
     bash <<< "$X"
     ssh h < f
+    ssh h "$(cat f)"
+    ssh h $CMD
     ssh h bash < f
     ssh h 'bash -s' < f
     ssh h 'cat f | sh'

@@ -76,7 +76,8 @@ class FolderTracker:
 def _names_through_processes(path: str, folders: tuple[str, ...] | None) -> Iterator[str]:
     """Yield a path, and the paths that it names through the folder or root of a process."""
     yield path
-    found = _PROCESS_FOLDER.match(_normalize_path(path)) if path.startswith("/") else None
+    plain = re.sub(r"/(?:\.?/)+", "/", path)  # ".." after a folder that is a link
+    found = _PROCESS_FOLDER.match(plain) or _PROCESS_FOLDER.match(_normalize_path(path)) if plain[:1] == "/" else None
     if found is None:
         return
     rest = found[2].lstrip("/")
@@ -357,7 +358,7 @@ def _check_command(words: Words, folders: tuple[str, ...] | None) -> Iterator[Fi
         moved = _check_targets(_operands_of(rest)[:-1], folders, "it moves away")
         yield from (finding for finding in moved if finding.decision == "deny")
     elif name in {"fd", "fdfind"}:
-        yield from _check_fd(split_fd_options(rest), folders)
+        yield from _check_fd(rest, folders)
     elif name == "rsync" and any(word.prefix.startswith("--del") for word in rest):
         removed = _check_targets(_operands_of(rest)[-1:], folders, "it removes what is not in its source from")
         yield from (finding for finding in removed if finding.decision == "deny")
@@ -470,10 +471,14 @@ def _check_find(words: Words, folders: tuple[str, ...] | None) -> Iterator[Findi
     yield from _check_targets([*starts] or [literal_word(".")], folders, "find removes what it finds in")
 
 
-def _check_fd(words: Words, folders: tuple[str, ...] | None) -> Iterator[Finding]:
+def _check_fd(given: Words, folders: tuple[str, ...] | None) -> Iterator[Finding]:
+    words = split_fd_options(given)
     end = next((index for index, word in enumerate(words) if word.value in FD_EXEC_OPTIONS), len(words))
     if not _removes_files(words[end + 1 :]):
         return
+    if words is not given:  # "--exec=rm": the words after it may be operands
+        words = (*words[:end], *words[end + 2 :])
+        end = len(words)
     operands, starts, before = list[Word](), list[Word](), ""
     for word in words[:end]:
         if before in _FD_FOLDER_OPTIONS:

@@ -12,7 +12,7 @@ from vaka.core.types.tool import PROTECTED_LAYER, Allow, Ask, Verdict
 from vaka.matching.sensitive_paths import control_part_of
 from vaka.policy.bash import guard
 from vaka.policy.bash.guard import FolderTracker, PathCheck
-from vaka.policy.bash.machine import describe_machine_program, find_machine_programs
+from vaka.policy.bash.machine import describe_machine_program, find_machine_programs, find_machine_programs_in_code
 from vaka.policy.bash.options import NotReadOnly
 from vaka.policy.bash.parse.reader import read_script
 from vaka.policy.bash.parse.syntax import (
@@ -158,7 +158,7 @@ class _ScriptJudge(msgspec.Struct, kw_only=True):
 
     def _machine_finding(self, simple: SimpleCommand) -> Finding | None:
         """Return a question about a program that may harm the machine; a rule for any command does not cover it."""
-        programs = list(dict.fromkeys(find_machine_programs(simple)))
+        programs = list(dict.fromkeys((*find_machine_programs(simple), *find_machine_programs_in_code(simple))))
         if not programs or self.rules.names_programs(simple, programs):
             return None
         return Finding("ask", "", guard.GUARD_LAYER, describe_machine_program(programs[0]))

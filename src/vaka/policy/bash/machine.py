@@ -2,10 +2,12 @@
 
 import re
 from collections.abc import Iterator
+from itertools import islice
 
 import msgspec
 
-from vaka.policy.bash.parse.syntax import SimpleCommand, Words
+from vaka.policy.bash.parse.hidden_programs import find_codes, is_interpreter, may_code_run
+from vaka.policy.bash.parse.syntax import SimpleCommand, Words, literal_word
 from vaka.policy.bash.parse.wrappers import REMOTE_RUNNERS, base_name
 from vaka.policy.bash.programs import read_table
 from vaka.policy.bash.rules import strip_trusted_folder
@@ -38,6 +40,32 @@ def find_machine_programs(simple: SimpleCommand) -> Iterator[str]:
         program = _PROGRAMS.get(name)
         if program is not None and not (remote and program.elevates) and not only_shows(name, words[1:]):
             yield name
+
+
+def find_machine_programs_in_code(simple: SimpleCommand) -> Iterator[str]:
+    """Yield the programs that may harm the machine among the strings in code that may run programs."""
+    for words in simple.forms:
+        program = base_name(words[0].placeholder_text) if words else ""
+        codes = (*(word.placeholder_text for word in find_codes(words)), *simple.codes) if is_interpreter(words) else ()
+        for code in codes:
+            if may_code_run(program, code):
+                yield from _find_in_strings(code)
+
+
+def _find_in_strings(code: str) -> Iterator[str]:
+    """Yield the programs of commands such as ``"sudo ls"`` and ``["sudo", "ls"]``."""
+    strings = [found[2].split() for found in islice(_CODE_STRING.finditer(code), _MAX_CODE_STRINGS)]
+    for index, words in enumerate(strings):
+        name = base_name(words[0]).lower() if words else ""
+        if name in _PROGRAMS:
+            following = [word for text in strings[index + 1 :] for word in text] if len(words) == 1 else words[1:]
+            if not only_shows(name, tuple(map(literal_word, following))):
+                yield name
+
+
+_CODE_STRING = re.compile(r"""(["'`])([^"'`\n]{1,256})\1""")
+
+_MAX_CODE_STRINGS = 64
 
 
 def only_shows(name: str, arguments: Words) -> bool:

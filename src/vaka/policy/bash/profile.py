@@ -298,14 +298,18 @@ _GIT_GLOBAL_OPTIONS = name_set(
 
 
 def _check_no_signatures(parsed: ParsedOptions) -> None:
-    for value in parsed.values("--format", "--pretty"):
-        if value.value is None or "%G" in value.value:
+    for value in parsed.values("--format", "--pretty", "--sort"):
+        if value.value is None or _SIGNATURE.search(value.value):
             raise NotReadOnly("%G in a format runs the program that checks signatures")
+
+
+_SIGNATURE = re.compile(r"%[-+ ]?G|signature")
 
 
 def _check_branch_listing(parsed: ParsedOptions) -> None:
     """Refuse ``git branch NAME``, which creates a branch unless an option lists."""
     lists = ("-l", "--list", "--contains", "--no-contains", "--merged", "--no-merged", "--points-at")
+    _check_no_signatures(parsed)
     if parsed.operands and not parsed.has(*lists):
         raise NotReadOnly("git branch with a name creates a branch")
 

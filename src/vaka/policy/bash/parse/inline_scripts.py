@@ -227,6 +227,8 @@ def _find_ssh(words: Words, stdin: ScriptText | None) -> Iterator[InlineScript]:
         index += 1
     if words[index + 1 :]:
         yield InlineScript("ssh", _join_words(words[index + 1 :]))
+        if words[index + 1].guess is None and not words[index + 1].prefix:
+            yield InlineScript("ssh", UNKNOWN_TEXT)
     elif stdin is not None:
         yield InlineScript("ssh, from its input", stdin if stdin.certain else UNKNOWN_TEXT)
 
