@@ -95,7 +95,8 @@ def test_a_command_that_reads_is_asked_about_if_the_repository_names_a_program(
 
 
 SIGNED = """
-T=$(git cat-file commit HEAD | sed '/^committer/a gpgsig -----BEGIN PGP SIGNATURE-----\\n \\n x\\n -----END PGP SIGNATURE-----' |
+S='-----BEGIN PGP SIGNATURE-----\\n \\n x\\n -----END PGP SIGNATURE-----'
+T=$(git cat-file commit HEAD | sed "/^committer/a gpgsig $S" |
     git hash-object -t commit -w --stdin) && git update-ref HEAD $T
 """
 

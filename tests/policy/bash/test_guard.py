@@ -160,6 +160,7 @@ THROUGH_PROCESSES = split_table(
 )
 
 ASKED = split_table(r"""
+    rm -rf /proc/self/cwd/..
     cd $X && rm -rf *
     cd "$X"; rm -rf ./*
     cd - && rm -rf .

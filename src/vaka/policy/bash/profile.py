@@ -21,11 +21,21 @@ def find_read_files(simple: SimpleCommand, words: Words) -> list[Word] | None:
     name = words[0].value if words else None
     if name is None or words[0].from_braces:
         return None
+    if len(words) == 2 and words[1].value in _VERSION_OPTIONS.get(name, ("--version",)) and name in _VERSIONED_PROGRAMS:
+        return []
     if (inspect := _INSPECTORS.get(name)) is not None:
         return inspect(words[1:])
     if name in DECLARATION_BUILTINS:
         return _inspect_declaration(simple)
     return [] if name in _HARMLESS_BUILTINS else None
+
+
+_VERSIONED_PROGRAMS = read_set("versioned_programs")
+
+_VERSION_OPTIONS = {
+    "node": ("--version", "-v"), "java": ("--version", "-version"),
+    **dict.fromkeys(("python", "python2", "python3"), ("--version", "-V")),
+}  # fmt: skip
 
 
 # ------------------------------------------------------------------------------------------- builtins
@@ -155,6 +165,25 @@ def _inspect_exec(words: Words) -> list[Word]:
     if words:
         raise NotReadOnly("it runs another command")
     return []
+
+
+def _inspect_docker(words: Words) -> list[Word]:
+    """Accept ``docker ps`` and ``docker images``, which list."""
+    if not words or words[0].value not in {"ps", "images"}:
+        raise NotReadOnly("it may change containers or show what they hold")
+    return []
+
+
+_LISTING = re.compile(r"-?(?=[vzjJ]*t)(?=[tvzjJ]*f)[tvzjJf]+")
+
+
+def _inspect_archive(words: Words) -> list[Word]:
+    """Accept ``tar tf x.tar`` and ``unzip -l x.zip``, which list an archive of this machine."""
+    values = [word.value or "" for word in words]
+    listing = len(values) == 2 and (values[0] == "-l" or _LISTING.fullmatch(values[0]) is not None)
+    if not listing or ":" in values[1] or values[1].startswith("-") or not values[1]:
+        raise NotReadOnly("it may do more than list an archive")
+    return [words[1]]
 
 
 def _inspect_command(words: Words) -> list[Word]:
@@ -306,12 +335,12 @@ def _check_no_signatures(parsed: ParsedOptions) -> None:
 _SIGNATURE = re.compile(r"%[-+ ]?G|signature")
 
 
-def _check_branch_listing(parsed: ParsedOptions) -> None:
-    """Refuse ``git branch NAME``, which creates a branch unless an option lists."""
-    lists = ("-l", "--list", "--contains", "--no-contains", "--merged", "--no-merged", "--points-at")
+def _check_listing(parsed: ParsedOptions) -> None:
+    """Refuse ``git branch NAME`` and ``git tag NAME``, which create one unless an option lists."""
+    lists = ("-l", "-n", "--list", "--contains", "--no-contains", "--merged", "--no-merged", "--points-at")
     _check_no_signatures(parsed)
     if parsed.operands and not parsed.has(*lists):
-        raise NotReadOnly("git branch with a name creates a branch")
+        raise NotReadOnly("git branch or git tag with a name creates one")
 
 
 def _inspect_git(words: Words) -> list[Word]:
@@ -324,16 +353,36 @@ def _inspect_git(words: Words) -> list[Word]:
         folder = _require_subfolder(words[index + 1]).rstrip("/") + "/"
         index += 2
     subcommand = words[index].value if index < len(words) else None
-    if subcommand == "remote":
-        if any(word.value not in {"-v", "--verbose"} for word in words[index + 1 :]):
-            raise NotReadOnly("git remote with more than -v changes something or uses the network")
-        return []
     if subcommand == "--version" and index + 1 == len(words):
         return []
+    if subcommand is not None and subcommand in _SHOWING_ACTIONS:
+        return _inspect_git_action(subcommand, words[index + 1 :], folder)
     program = _GIT_PROFILES.get(subcommand or "")
     if program is None:
         raise NotReadOnly(f"git {words[index].source if index < len(words) else ''} is not a command that only shows")
     return _path_words_of(program.inspect(words[index + 1 :]), folder)
+
+
+_SHOWING_ACTIONS: Mapping[str, re.Pattern[str]] = {
+    "remote": re.compile(r"(?:(?:-v|--verbose)\n)?|get-url\n\w[\w.-]*\n"),
+    "worktree": re.compile(r"list\n(?:(?:-v|--porcelain|-z)\n)*"),
+    "config": re.compile(
+        r"(?:--get\n)?(?:user\.(?:name|email)|init\.defaultbranch|branch\.[\w./-]+\.(?:remote|merge))\n"
+    ),
+    "stash": re.compile(r"(?:list|show)\n.*", re.DOTALL),
+    "reflog": re.compile(r"(?!(?:.*\n)?(?:expire|delete|exists|list|drop|write)\n).*", re.DOTALL),
+}
+"""The arguments, one on each line, with which subcommands of git only show something."""
+
+
+def _inspect_git_action(subcommand: str, words: Words, folder: str) -> list[Word]:
+    text = "".join(f"{word.placeholder_text}\n" for word in words)
+    if not _SHOWING_ACTIONS[subcommand].fullmatch(text):
+        raise NotReadOnly(f"git {subcommand} with these arguments is not known to only show something")
+    if subcommand not in {"stash", "reflog"}:
+        return []
+    shown = words[1:] if text.startswith(("list\n", "show\n")) else words
+    return _path_words_of(_GIT_PROFILES["log"].inspect(shown), folder)
 
 
 def _require_subfolder(word: Word) -> str:
@@ -358,8 +407,10 @@ def _path_words_of(words: list[Word], folder: str) -> list[Word]:
     return paths
 
 
+_FORMATTED = ("log", "diff", "show", "shortlog", "rev-list", "whatchanged", "for-each-ref")
+
 _GIT_PROFILES = read_profiles(
-    "git", {**dict.fromkeys(("log", "diff", "show"), _check_no_signatures), "branch": _check_branch_listing}
+    "git", {**dict.fromkeys(_FORMATTED, _check_no_signatures), "branch": _check_listing, "tag": _check_listing}
 )
 
 _CHECKS: Mapping[str, OptionCheck] = {
@@ -372,4 +423,5 @@ _INSPECTORS: Mapping[str, Callable[[Words], list[Word]]] = {
 } | {
     "xxd": _inspect_xxd, "test": _inspect_test, "[": _inspect_test, "set": _inspect_set, "command": _inspect_command,
     "exec": _inspect_exec, "find": _inspect_find, "git": _inspect_git, "read": _inspect_read, "wait": _inspect_wait,
+    "docker": _inspect_docker, "podman": _inspect_docker, "tar": _inspect_archive, "unzip": _inspect_archive,
 }  # fmt: skip
