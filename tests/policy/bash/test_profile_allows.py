@@ -290,63 +290,6 @@ READING = split_table(r"""
     ls > >(cat)
     cat < <(ls)
     wait
-    git grep KEY
-    git grep -n 'def main' -- src
-    git grep -e a --and -e b
-    git describe --tags --always
-    git tag
-    git tag -l 'v*'
-    git tag --contains HEAD
-    git tag -n3
-    git stash list
-    git stash show -p
-    git reflog
-    git reflog show HEAD -5
-    git shortlog -sn
-    git whatchanged -1
-    git rev-list --count HEAD
-    git merge-base main HEAD
-    git cat-file -t HEAD
-    git cat-file -p HEAD:src/main.py
-    git ls-tree -r HEAD
-    git show-ref
-    git for-each-ref --format='%(refname)'
-    git check-ignore -v x
-    git worktree list
-    git config user.name
-    git config --get user.email
-    git config --get branch.main.remote
-    git remote get-url origin
-    git branch --sort=-committerdate
-    node --version
-    node -v
-    python3 --version
-    python3 -V
-    java -version
-    make --version
-    docker --version
-    docker ps
-    docker ps -a
-    docker images
-    md5sum x
-    sha256sum src/main.py
-    cmp x y
-    od -c x
-    uname -a
-    id -u
-    nproc
-    uptime
-    free -h
-    sleep 1
-    expr 1 + 1
-    readlink -f src
-    fold -w 80 README.md
-    paste x y
-    join x y
-    tar tf x.tar
-    tar -tzf x.tgz
-    tar tvf x.tar
-    unzip -l x.zip
 """)
 
 

@@ -480,67 +480,6 @@ BEYOND = split_table(r"""
     set -o history
     set +x -- a b
     read "$x"
-    git grep -Oless KEY
-    git grep -nO KEY
-    git grep --open-files-in-pager=x KEY
-    git grep --op=x KEY
-    git grep --no-index KEY /etc
-    git grep --textconv KEY
-    git tag v1
-    git tag -d v1
-    git tag -v v1
-    git tag -l --format='%(signature)'
-    git branch --format='%(signature:grade)'
-    git branch --sort=signature
-    git for-each-ref --format='%(signature)'
-    git shortlog --format=%G?
-    git rev-list --format='%-G?' HEAD
-    git stash drop
-    git stash pop
-    git stash list --output=x
-    git stash show --ext-diff
-    git stash show --show-signature
-    git reflog expire --all
-    git reflog delete HEAD@{1}
-    git reflog -q expire
-    git reflog --output=x
-    git cat-file --textconv HEAD:x
-    git cat-file --filters HEAD:x
-    git cat-file --batch
-    git worktree add x
-    git worktree prune
-    git config user.name x
-    git config --list
-    git config http.extraheader
-    git config --global user.name
-    git config --get-all user.name
-    git config -f x --get user.name
-    git remote get-url --push x
-    git remote set-url origin x
-    python3 -v
-    python3 --version x
-    python3 -V -c 1
-    node -v x.js
-    npm --version
-    cargo --version
-    ./node --version
-    docker --version ps
-    docker -H x ps
-    docker run x
-    docker logs x
-    md5sum -c x
-    sha256sum --check x
-    sha256sum --ch x
-    tar xf x.tar
-    tar tf h:x.tar
-    tar tf x --to-command=y
-    tar tf -I
-    tar -t
-    tar tIf y x
-    unzip -l x -d y
-    unzip x.zip
-    hostname x
-    readlink /proc/self/environ
 """)
 
 
