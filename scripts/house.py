@@ -28,8 +28,12 @@ TYPES_AND_PORTS = ("vaka.core.types", "vaka.core.ports")
 FLAGS = ("trusted_hosts", "add_dirs", "middleware_timeout")
 """Options of a runtime that are flags too."""
 WRITING_TOOL = "NotebookEdit"
-GENERATED = ("src/vaka/core/types/builtin_traits.json", "src/vaka/tools/builtin/specs.json")
-"""Files that ``python -m scripts.schema`` writes."""
+GENERATED = (
+    "src/vaka/core/types/builtin_traits.json",
+    "src/vaka/server/console_assets/",
+    "src/vaka/tools/builtin/specs.json",
+)
+"""Files and folders of the source that scripts write."""
 HEADLESS = re.compile(r"\b(?:that|those) of\b|\bones? (?:that|which|whose)\b", re.IGNORECASE)
 """Words that begin a clause without a noun. A reader has to look back for what they stand for."""
 
@@ -64,7 +68,7 @@ class Tree:
         """Return the files of the source that a built-in tool takes, without those that a script writes."""
         description = re.sub(r"(?<!^)(?=[A-Z])", "_", name).lower() + ".md"
         word = re.compile(rf"\b{name}\b")
-        written = [file for file in self.source if file.path not in GENERATED and file.text]
+        written = [file for file in self.source if not file.path.startswith(GENERATED) and file.text]
         return [file.path for file in written if file.parts[-1] == description or word.search(file.text or "")]
 
     def count_in_python(self, text: str, *folders: str) -> int:
