@@ -206,3 +206,19 @@ def test_the_folder_that_an_archive_is_unpacked_in_decides(project: Project, for
     cases = [(folder, member) for folder in ("src", "conf") for member in MEMBERS]
     decisions = [project.decide(form.format(folder) + member, rules) for folder, member in cases]
     assert [decision == "allow" for decision in decisions] == [False, True, False, False]
+
+
+@pytest.mark.parametrize(
+    "form",
+    [
+        "cp up/*.yml to_conf/", "cp up/* to_conf", "mv up/* to_conf", "cp -r up/. to_conf", "rsync -a up/ to_conf/",
+        "cp -t to_conf up/*",
+    ],
+)  # fmt: skip
+def test_files_that_are_put_into_a_folder_behind_a_link_get_their_names_there(tmp_path: Path, form: str) -> None:
+    project = Project(tmp_path)
+    (project.root / "to_conf").symlink_to("conf")
+    (project.root / "up").mkdir()
+    (project.root / "up" / "c.yml").write_text("new\n")
+    assert project.decide(form, ("Edit(conf/c.yml)",)) != "allow"
+    assert project.decide(form, ("Edit(conf/other.yml)",)) == "allow"
