@@ -85,10 +85,11 @@ def test_a_file_watcher_of_an_editor_sees_only_what_a_command_changes(
 @pytest.mark.parametrize(
     ("path", "script"),
     [
+        (".claude", "mkdir .claude; until [ ! -e .claude ]; do :; done"),
         (".vscode", "mkdir .vscode; until [ ! -e .vscode ]; do :; done"),
         (
             ".github/workflows",
-            "mv .github was; mkdir -p .github/workflows; until [ ! -e $_ ]; do :; done; rmdir .github; mv was .github",
+            "mv .github g; w=.github/workflows; mkdir -p $w; until [ ! -e $w ]; do :; done; rmdir .github; mv g .github",
         ),
     ],
 )

@@ -129,3 +129,26 @@ def test_a_rewind_into_a_turn_is_refused_and_a_fork_there_answers_the_next_promp
         terminal.expect("Rewound.")
         terminal.send(CTRL_D)
         assert terminal.wait_exit() == 0
+
+
+def test_a_rule_lets_a_plugin_keep_its_state_and_nothing_that_decides_what_runs(
+    home: Home, project: Project, provider: Provider
+) -> None:
+    paths = [
+        ".claude/notes/state.json",
+        ".claude/settings.json",
+        ".claude/hooks/run.sh",
+        ".claude/agents/a.md",
+        ".mcp.json",
+    ]
+    script = provider.script(
+        "Keep your state.",
+        calls(*(("Write", {"file_path": path, "content": "{}"}) for path in paths)),
+        say("It is kept."),
+    )
+    flags = ("--permission-mode", "acceptEdits", "--allow", "Edit(.claude/notes/**)", "--allow", "Edit(.claude/**)")
+    home.run(project.folder, "run", "Keep your state.", *MODEL, *flags)
+    kept, *refused = results_of(script.requests[-1])
+    assert kept == "wrote 2 bytes to .claude/notes/state.json (created)"
+    assert ["decides what runs or what is allowed" in text for text in refused] == [True] * 4
+    project.expect_status("?? .claude/notes/state.json")
