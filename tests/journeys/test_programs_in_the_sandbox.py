@@ -89,7 +89,7 @@ def test_a_file_watcher_of_an_editor_sees_only_what_a_command_changes(
         (".vscode", "mkdir .vscode; until [ ! -e .vscode ]; do :; done"),
         (
             ".github/workflows",
-            "mv .github g; w=.github/workflows; mkdir -p $w; until [ ! -e $w ]; do :; done; rmdir .github; mv g .github",
+            "mv .github g; w=.github/workflows; mkdir -p $w; while [ -e $w ]; do :; done; rmdir .github; mv g .github",
         ),
     ],
 )
