@@ -14,6 +14,8 @@ _ATTEMPTS = (
     "cd conf && cp ../harbour.py .",
     "echo conf/a.yml | xargs rm",
     "find conf -delete",
+    "find . -name *.yml -delete",
+    """echo 'open("conf/a.yml", "w")' | python3""",
 )
 
 

@@ -8,8 +8,12 @@ import pytest
 from vaka.policy import covered_paths, git_history
 from vaka.policy.covered_paths import CoveredFiles
 from vaka.policy.decision import CommitRange, FolderUse
+from vaka.policy.denied_paths import find_denied_paths
+from vaka.policy.folder_search import is_too_large
 from vaka.policy.git_history import HistoryTooLarge, find_committed_paths
 from vaka.policy.paths import PathAnchors, PathPattern
+from vaka.policy.policy import LayeredPolicy
+from vaka.policy.rules import Layer
 
 
 def make_patterns(folder: Path, *texts: str) -> list[PathPattern]:
@@ -54,8 +58,8 @@ def repository(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def committed(root: Path, shown: CommitRange) -> set[str]:
-    return set(find_committed_paths(str(root), shown, lambda path: path.endswith(".env")))
+def committed(root: Path, shown: CommitRange, limit: int = git_history.MAX_OBJECTS) -> set[str]:
+    return set(find_committed_paths(str(root), shown, lambda path: path.endswith(".env"), limit))
 
 
 @pytest.mark.parametrize("packed", [False, True])
@@ -93,6 +97,38 @@ def test_a_history_of_too_many_objects_is_not_known(repository: Path) -> None:
     with pytest.raises(HistoryTooLarge):
         committed(repository, CommitRange(("refs/heads/long",), steps=None))
     assert git_history.MAX_OBJECTS == 5_000
+
+
+@pytest.mark.parametrize(
+    ("shown", "objects"),
+    [
+        (CommitRange(("refs/heads/long",)), 2),  # a commit and its tree
+        (CommitRange(("refs/heads/long",), steps=1), 4),
+        (CommitRange(("refs/heads/long~1..refs/heads/long",)), 5),  # the base of the range twice
+    ],
+)
+def test_the_work_for_some_commits_does_not_grow_with_the_history(
+    shown: CommitRange, objects: int, repository: Path
+) -> None:
+    subprocess.run(["git", "fast-import", "--quiet", "--force"], input=_long_history(), cwd=repository, check=True)
+    assert committed(repository, shown, limit=objects) == set()
+    with pytest.raises(HistoryTooLarge):
+        committed(repository, shown, limit=objects - 1)
+
+
+def test_a_tree_of_20000_names_is_looked_at_once_for_all_parts_of_a_command(tmp_path: Path) -> None:
+    for folder in range(200):
+        (tmp_path / f"d{folder}").mkdir()
+        for name in range(99):
+            (tmp_path / f"d{folder}/{name}").touch()
+    patterns, use = make_patterns(tmp_path, "**/.env", "./conf/**"), FolderUse(select_all)
+    exact, fewer = CoveredFiles(limit=20_000), CoveredFiles(limit=19_999)
+    assert [is_found(exact, tmp_path, patterns, use) for _ in range(3)] == [None] * 3
+    assert is_found(fewer, tmp_path, patterns, use) == "", "each name is counted"
+    layer = Layer(name="user", deny=("Read(**/.env)", "Edit(./conf/**)"))
+    policy = LayeredPolicy([layer], cwd=str(tmp_path), home="/nowhere")
+    assert find_denied_paths(policy, [str(tmp_path)], limit=20_000).unreadable == ()
+    assert not is_too_large([str(tmp_path)], limit=20_000)
 
 
 def _long_history() -> bytes:

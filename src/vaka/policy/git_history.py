@@ -16,13 +16,15 @@ class HistoryTooLarge(Exception):
     """Not every commit or tree was read."""
 
 
-def find_committed_paths(root: str, shown: CommitRange, matches: Callable[[str], bool]) -> Iterator[str]:
+def find_committed_paths(
+    root: str, shown: CommitRange, matches: Callable[[str], bool], limit: int = MAX_OBJECTS
+) -> Iterator[str]:
     """Yield the paths in the trees of commits for which ``matches`` is true, relative to the top of the repository.
 
-    Raises ``HistoryTooLarge`` when that needs more than ``MAX_OBJECTS`` objects, or an object that cannot be read.
+    Raises ``HistoryTooLarge`` when that needs more than ``limit`` objects, or an object that cannot be read.
     """
     with closing(GitObjects(root)) as objects:
-        walk = _HistoryWalk(objects, matches)
+        walk = _HistoryWalk(objects, matches, limit)
         try:
             yield from walk.find_paths(shown)
         except UnreadableObject:
@@ -30,10 +32,10 @@ def find_committed_paths(root: str, shown: CommitRange, matches: Callable[[str],
 
 
 class _HistoryWalk:
-    def __init__(self, objects: GitObjects, matches: Callable[[str], bool]) -> None:
+    def __init__(self, objects: GitObjects, matches: Callable[[str], bool], limit: int) -> None:
         self._objects = objects
         self._matches = matches
-        self._left = MAX_OBJECTS
+        self._left = limit
         self._seen: set[tuple[str, str]] = set()
 
     def find_paths(self, shown: CommitRange) -> Iterator[str]:
