@@ -61,7 +61,7 @@ def signature_of(value: Any) -> str:
     except (TypeError, ValueError):
         return ""
     parameters = [parameter.replace(annotation=inspect.Parameter.empty) for parameter in shown.parameters.values()]
-    return str(shown.replace(parameters=parameters, return_annotation=inspect.Signature.empty))
+    return str(inspect.Signature(parameters))
 
 
 def list_members(value: type[Any]) -> Iterator[str]:

@@ -116,8 +116,8 @@ def test_help_describes_every_name(name: str) -> None:
 
 
 def test_the_options_of_a_runtime_are_shown_with_their_defaults() -> None:
-    assert ", store: 'Store | str' = ..., " in str(inspect.signature(vaka.Runtime))
-    assert ", store: 'Store | str' = 'memory:', " in str(inspect.signature(vaka.Options))
+    assert "\n    store: Store | str = ...,\n" in str(inspect.signature(vaka.Runtime))
+    assert "\n    store: Store | str = 'memory:',\n" in str(inspect.signature(vaka.Options))
 
 
 def test_a_name_that_is_not_there_is_an_attribute_error() -> None:

@@ -353,7 +353,7 @@ async def test_changes_while_a_command_runs_in_the_background_are_named_and_need
         await (await rt.open(id="s")).run("Go.")
         await asyncio.to_thread((workshop.folder / "fifo").write_text, "go")
         await asyncio.to_thread((workshop.folder / "fifo2").read_text)
-        looked = await rt.files_back("s", "1")
+        looked = await rt.preview_rewind("s", "1")
         assert "late.txt" in looked.unclear
         assert "other.txt" in looked.removed
         await rt.rewind("s", "1", files=True)

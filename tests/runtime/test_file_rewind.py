@@ -55,7 +55,7 @@ class RewindBench(ToolHarness):
 
     async def preview(self, to: str) -> FileRewind:
         async with self.runtime() as rt:
-            return await rt.files_back("s", to)
+            return await rt.preview_rewind("s", to)
 
     def read_files(self) -> dict[str, str]:
         """Return every file and what it holds."""
@@ -330,5 +330,5 @@ async def test_rewinding_files_without_a_workspace_or_session_is_an_error(bench:
             await rt.rewind("s", "1", files=True)
     with pytest.raises(NotFound, match="missing"):
         async with bench.runtime() as rt:
-            await rt.files_back("missing", "1")
+            await rt.preview_rewind("missing", "1")
     assert bench.read_files() == {"a": "1"}

@@ -57,13 +57,13 @@ async def test_the_changes_of_a_killed_process_are_restored(killed_shop: Worksho
     shop, records = killed_shop, records_folder()
     records.rename(records.with_name("away"))
     async with shop.runtime() as rt:
-        looked = await rt.files_back("s", "1")
+        looked = await rt.preview_rewind("s", "1")
         assert (looked.restored, looked.commands) == ((), 1)
         assert "not stored any more" in looked.reasons[0]
     shutil.rmtree(records)
     records.with_name("away").rename(records)
     async with shop.runtime() as rt:
-        assert (await rt.files_back("s", "1")).restored == ("a.txt",)
+        assert (await rt.preview_rewind("s", "1")).restored == ("a.txt",)
         await rt.rewind("s", "1", files=True, interrupt=True)
     assert shop.read() == {"a.txt": "old\n"}
 
@@ -72,7 +72,7 @@ async def test_a_restore_of_changes_by_a_killed_process_is_not_taken_for_a_chang
     async with killed_shop.runtime() as rt:
         await rt.rewind("s", "1", files=True, interrupt=True)
         assert (await rt.file_changes("s")).files == ()
-        assert (await rt.files_back("s", "1")).restored == ()
+        assert (await rt.preview_rewind("s", "1")).restored == ()
     await killed_shop.run("touch later")  # its record is not compared with the begin of the killed command
     async with killed_shop.runtime() as rt:
         assert [one.path for one in (await rt.file_changes("s")).files] == ["later"]
@@ -99,7 +99,7 @@ async def test_changes_after_those_of_a_killed_process_are_restored_with_them(ki
 async def test_a_runtime_that_records_no_commands_says_what_it_cannot_restore(killed_shop: Workshop) -> None:
     killed_shop.options["snapshots"] = False
     async with killed_shop.runtime() as rt:
-        looked = await rt.files_back("s", "1")
+        looked = await rt.preview_rewind("s", "1")
         assert (looked.restored, looked.commands) == ((), 1)
         assert "commands are not recorded here" in looked.reasons[0]
         await rt.rewind("s", "1", files=True, interrupt=True)

@@ -199,7 +199,7 @@ async def test_files_are_not_restored_in_another_folder(tmp_path: Path, store: M
     assert (a / "note").read_text() == "after"
     (b / "note").write_text("after")
     async with open_runtime(store, b, model) as runtime:
-        for work in (runtime.files_back("s", "2"), runtime.rewind("s", "2", files=True)):
+        for work in (runtime.preview_rewind("s", "2"), runtime.rewind("s", "2", files=True)):
             with pytest.raises(InvalidInput, match="belongs to the folder"):
                 await work
     assert (b / "note").read_text() == "after"

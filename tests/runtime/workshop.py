@@ -47,7 +47,7 @@ class Workshop:
 
     async def preview(self, to: str = "1") -> FileRewind:
         async with self.runtime() as rt:
-            return await rt.files_back("s", to)
+            return await rt.preview_rewind("s", to)
 
     def write(self, files: Mapping[str, str | bytes]) -> None:
         for path, content in files.items():

@@ -16,7 +16,7 @@ from vaka.core.ports.tool import Tool
 from vaka.core.types.context import Compaction
 from vaka.core.types.event import Event
 from vaka.core.types.ids import AgentPath
-from vaka.core.types.keywords import suggest_keywords
+from vaka.core.types.keywords import fold_signatures, suggest_keywords
 from vaka.core.types.limits import Limits
 from vaka.core.types.message import Message
 from vaka.core.types.tool import ToolChoice
@@ -63,27 +63,33 @@ class AgentOrigin(Protocol):
         ...
 
 
+@fold_signatures
 class Agent(DefaultParameters, Generic[Deps_contra, AgentOut_co]):
-    """The definition of an agent. Cheap to make, safe to share between sessions.
+    """The definition of an agent: a model, instructions, tools and limits.
 
-    For type checkers, ``Agent[Deps, Out]`` has the class of its ``deps`` and that of ``Response.output``, which is
-    ``None`` for an agent without ``output``.
+    It is cheap to make, and many sessions may share it::
+
+        agent = vaka.Agent("assistant", model="anthropic/claude-sonnet-5-5", tools=["WebSearch"])
+        response = await vaka.run(agent, "Is it raining in Hilo?")
+
+    For type checkers, ``Agent[Deps, Out]`` has the class of its ``deps`` and that of
+    ``Response.output``, which is ``None`` for an agent without ``output``.
     """
 
-    __slots__ = (
-        "compaction",
-        "description",
-        "instructions",
-        "limits",
-        "middleware",
-        "model",
-        "name",
-        "options",
-        "origin",
-        "output",
-        "tool_choice",
-        "tools",
-    )
+    __slots__ = {  # help shows these texts
+        "compaction": "When the context is compacted and what is kept; ``None``: as the runtime does.",
+        "description": "What the agent does, for an agent that has this one as a tool.",
+        "instructions": "The system prompt, or a function of the turn that returns it.",
+        "limits": "Bounds of one turn: steps, tokens, cost, time.",
+        "middleware": "Behaviour around the turn, in order.",
+        "model": "A model, or the name of one; ``None``: the model of the runtime.",
+        "name": "The name in events, logs and approvals.",
+        "options": "Options of the model, such as ``temperature``.",
+        "origin": "Where the agent was loaded from; ``None`` for one that was made in code.",
+        "output": "The type or JSON Schema of the answer; ``None``: a text.",
+        "tool_choice": "``auto``, ``none``, ``required`` or the name of the tool to call first.",
+        "tools": "Tools, functions, other agents, or names of built-in tools.",
+    }
 
     @overload
     def __init__(
@@ -139,18 +145,22 @@ class Agent(DefaultParameters, Generic[Deps_contra, AgentOut_co]):
 
         Args:
             name: The name in events, logs and approvals.
-            model: A model, or the name of one such as ``anthropic/claude-sonnet-5-5``; default: the runtime's model.
-            instructions: The system prompt, or a function of the turn (``turn.deps``, ``turn.metadata``,
-                ``turn.session``) that returns it, sync or async; it is called once at the start of each turn.
-            tools: Tools, typed functions with a docstring, other agents, or names of built-in tools.
+            model: A model, or the name of one such as ``anthropic/claude-sonnet-5-5``; default:
+                the runtime's model.
+            instructions: The system prompt, or a function of the turn (``turn.deps``,
+                ``turn.metadata``, ``turn.session``) that returns it, sync or async; it is called
+                once at the start of each turn.
+            tools: Tools, typed functions with a docstring, other agents, or names of built-in
+                tools.
             middleware: Behaviour around the turn, in order.
             limits: Bounds of one turn: steps, tokens, cost, time.
             description: What the agent does, for an agent that has this one as a tool.
-            tool_choice: ``auto``, ``none``, ``required`` or the name of the tool that must be called first.
+            tool_choice: ``auto``, ``none``, ``required`` or the name of the tool that must be
+                called first.
             options: Options of the model, such as ``temperature``.
             output: The type or JSON Schema of the answer; the value is then ``Response.output``.
-            compaction: When the context is compacted and what is kept; ``False``: never by itself; default: as the
-                runtime does.
+            compaction: When the context is compacted and what is kept; ``False``: never by
+                itself; default: as the runtime does.
 
         Raises:
             TypeError: An argument is unknown or of the wrong kind.
@@ -188,6 +198,7 @@ class Agent(DefaultParameters, Generic[Deps_contra, AgentOut_co]):
         return AgentTool(self, name or self.name, description or self.description)
 
     def __repr__(self) -> str:
+        """Return the name of the agent."""
         return f"Agent({self.name!r})"
 
 

@@ -19,7 +19,7 @@ from vaka.core.types.control import QuestionAnswered, RunSettings, SessionUpdate
 from vaka.core.types.errors import AccessDenied, InvalidInput, NotFound
 from vaka.core.types.event import Event
 from vaka.core.types.ids import JSON, Cursor, DecisionId, SessionId, parse_session_id
-from vaka.core.types.keywords import Unset, suggest_keywords
+from vaka.core.types.keywords import Unset, fold_signatures, suggest_keywords
 from vaka.core.types.type_parameters import Deps, Out
 from vaka.policy.policy import LayeredPolicy
 from vaka.policy.tool_targets import find_file_use
@@ -91,8 +91,17 @@ def _check_options(options: object) -> Options:
     return options
 
 
+@fold_signatures
 class Runtime:
-    """Runs agents on one store. Use it with ``async with``; leaving the block waits for running turns."""
+    """Runs agents on one store: opens their sessions, decides their calls, and owns what runs.
+
+    Use it with ``async with``; leaving the block waits for running turns::
+
+        agent = vaka.Agent("assistant", model="anthropic/claude-sonnet-5-5")
+        async with vaka.Runtime(store="sqlite:///vaka.db") as runtime:
+            session = await runtime.open(agent, id="demo")
+            print((await session.run("Is it raining in Hilo?")).text)
+    """
 
     @suggest_keywords
     def __init__(  # noqa: PLR0913  # a public constructor spells out every option
@@ -169,10 +178,11 @@ class Runtime:
         clock: "Clock | None" = _UNSET,
         ids: "IdGenerator | None" = _UNSET,
     ) -> None:
-        """Create a runtime from options: one value, keyword arguments, or a value with some fields replaced.
+        """Create a runtime from options, from keyword arguments, or from both.
 
-        Each keyword is the field of ``Options`` with that name, which documents it. Raises ``TypeError`` for an
-        unknown or wrong argument, and ``ConfigError`` for a store or model that cannot be used.
+        Each keyword is the field of ``Options`` with that name, which documents it. Raises
+        ``TypeError`` for an unknown or wrong argument, and ``ConfigError`` for a store or model
+        that cannot be used.
         """
         arguments = {name: value for name, value in locals().items() if value is not _UNSET}
         changes = {name: value for name, value in arguments.items() if name not in ("self", "options")}
@@ -207,11 +217,13 @@ class Runtime:
         self._governance.connect(self._drivers, self._replace_policy)
 
     async def __aenter__(self) -> Self:
+        """Return the runtime."""
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        """Close the runtime; after an error, cancel the running turns first."""
         await self.close(cancel=error is not None)
 
     @overload
@@ -236,14 +248,18 @@ class Runtime:
         Args:
             agent: The agent that answers; default: the agent of the runtime's options.
             id: The id of the session; default: a new one.
-            metadata: Plain data that the first event records; tools read it as ``context.metadata``.
-            deps: Dependencies of tools and instructions (``context.deps``, ``turn.deps``); they are never logged.
-            run_settings: How the session is run, for its log; ``vaka run`` applies them again when it continues it.
-            owner: The person or program that a new session belongs to, for ``SessionQuery(owner=…)``. An existing
-                session of another owner, or of none, raises ``AccessDenied``.
+            metadata: Plain data that the first event records; tools read it as
+                ``context.metadata``.
+            deps: Dependencies of tools and instructions (``context.deps``, ``turn.deps``); they
+                are never logged.
+            run_settings: How the session is run, for its log; ``vaka run`` applies them again
+                when it continues it.
+            owner: The person or program that a new session belongs to, for
+                ``SessionQuery(owner=…)``. An existing session of another owner, or of none,
+                raises ``AccessDenied``.
 
-        A session belongs to the folder in which its tools work. Its turns raise ``InvalidInput`` in a runtime that
-        works in another one.
+        A session belongs to the folder in which its tools work. Its turns raise ``InvalidInput``
+        in a runtime that works in another one.
         """
         self._drivers.require_open()
         agent = agent or self._default_agent
@@ -259,39 +275,49 @@ class Runtime:
         return Session(binding)
 
     def follow(self, session: str, *, after: "Cursor | str | None" = None) -> AsyncGenerator[Event]:
-        """Yield the events of a session after a cursor, then new ones from any process. Never claims the session."""
+        """Yield the events of a session after a cursor, then new ones from any process.
+
+        Never claims the session.
+        """
         cursor = after if isinstance(after, Cursor) else Cursor.parse(after)
         return self.hub.follow(parse_session_id(session), cursor)
 
     async def stats(self, session: str) -> "SessionStats":
-        """Return the usage of a session, summed over its model calls and its subagents. Raises ``NotFound``."""
+        """Return the usage of a session, summed over its model calls and its subagents.
+
+        Raises ``NotFound``.
+        """
         return await lazy.read_session_stats(self.store, parse_session_id(session))
 
     async def total_stats(self) -> "SessionStats":
-        """Return the usage of all sessions of the store and of this process's embedders, under the id ``_total``."""
+        """Return the usage of all sessions of the store and of this process's embedders."""
         return await lazy.read_total_stats(self.store, self.models.embedder_usage)
 
     async def decisions(self, session: str | None = None, *, id: str | None = None) -> Sequence[PendingDecision]:
-        """Return the open approvals and questions of a session or of all, oldest first; with ``id``, only that one."""
+        """Return the open approvals and questions of one or all sessions, oldest first.
+
+        With ``id`` only that one is returned.
+        """
         return await self.store.sessions.decisions(parse_session_id(session) if session else None, id=id)
 
     def mcp_status(self) -> "tuple[McpStatus, ...]":
-        """Return the state of the connection to each MCP server; they start with the first model call."""
+        """Return the connections to MCP servers, which start with the first model call."""
         mcp = self._governance.mcp
         return mcp.status() if mcp is not None else ()
 
     async def resolve(
         self, approval: str, decision: Literal["approve", "reject"], **details: Unpack[ApprovalAnswer]
     ) -> Event:  # fmt: skip
-        """Decide an approval and return the event of the first decision, which is the one that counts.
+        """Decide an approval, and return the event of the first decision.
 
-        An approval that is decided or has expired is searched for in the sessions that changed last; ``NotFound`` when
-        it is in none of them.
+        An approval that is decided or has expired is searched for in the sessions that changed
+        last; ``NotFound`` when it is in none of them.
 
-        ``message`` is the reason for a rejection, ``edit`` replaces the arguments, ``by`` names the person. A
-        ``scope`` other than ``once`` stores a rule: the suggested one, or ``rule`` (several, one per line), which must
-        match the call. ``ttl`` limits a grant for the session to some seconds. Raises ``InvalidInput`` or
-        ``ConfigError`` for a decision that is not possible; the approval then stays open.
+        ``message`` is the reason for a rejection, ``edit`` replaces the arguments, ``by`` names
+        the person. A ``scope`` other than ``once`` stores a rule: the suggested one, or ``rule``
+        (several, one per line), which must match the call. ``ttl`` limits a grant for the session
+        to some seconds. Raises ``InvalidInput`` or ``ConfigError`` for a decision that is not
+        possible; the approval then stays open.
         """
         try:
             return await self._drivers.decide(approval, decision, **details)
@@ -299,7 +325,7 @@ class Runtime:
             return await self._find_settlement(approval, error)
 
     async def answer(self, question: str, answer: JSON, *, by: str = "") -> Event:
-        """Answer a question and return the event of the first answer, which is the one that counts."""
+        """Answer a question, and return the event of the first answer."""
         answered = QuestionAnswered(question=DecisionId(question), answer=answer, by=by)
         try:
             pending = await self._drivers.find_pending(question)
@@ -330,11 +356,12 @@ class Runtime:
     ) -> Event:
         """Rewind a session to a cursor or checkpoint between two turns.
 
-        Raises ``Busy`` while a turn runs, unless ``interrupt`` is set, and ``InvalidInput`` for a position inside a
-        turn: the message has the positions before and after that turn.
+        Raises ``Busy`` while a turn runs, unless ``interrupt`` is set, and ``InvalidInput`` for a
+        position inside a turn: the message has the positions before and after that turn.
 
-        ``files`` also restores the files that file tools and commands have changed since, if snapshots were on.
-        Raises ``FileChanged`` for files that another program has changed since, unless ``force`` is set.
+        ``files`` also restores the files that file tools and commands have changed since, if
+        snapshots were on. Raises ``FileChanged`` for files that another program has changed
+        since, unless ``force`` is set.
         """
         id = parse_session_id(session)
         if files:
@@ -363,16 +390,17 @@ class Runtime:
         await self._drivers.require_idle(id)
         return prefix
 
-    async def files_back(self, session: str, to: "Cursor | str", *, force: bool = False) -> "FileRewind":
-        """Return which files ``rewind`` with ``files`` would restore, and which changes would block it."""
+    async def preview_rewind(self, session: str, to: "Cursor | str", *, force: bool = False) -> "FileRewind":
+        """Return the files that ``rewind`` with ``files`` would restore, and what would block it."""
         id = parse_session_id(session)
         await self._require_folder(id)
         return await lazy.preview_file_rewind(self.store, self.env.world, id, to, force=force)
 
     async def file_changes(self, session: str) -> "NetChanges":
-        """Return the files that a session has changed, with their contents before its first change and now.
+        """Return the files that a session has changed, with their contents before and now.
 
-        Files that have their former content again, such as after a rewind with files, are left out.
+        Files that have their former content again, such as after a rewind with files, are left
+        out.
         """
         if (info := await self.store.sessions.find(parse_session_id(session))) is not None:
             await self._require_folder(info.id)
@@ -382,17 +410,22 @@ class Runtime:
     async def erase(
         self, session: str = "", *, owner: str = "", by: str = "", dry_run: bool = False
     ) -> "ErasureReport":
-        """Erase what was said in a session, or everything that is stored of an owner. It cannot be undone.
+        """Erase what was said in a session, or everything that is stored of an owner.
+
+        It cannot be undone.
 
         Args:
-            session: The session. Its memory of the scope ``thread`` is erased with it, the memories of its owner stay.
-            owner: The owner: all their sessions, forks included, and their text, working and semantic memory.
+            session: The session. Its memory of the scope ``thread`` is erased with it, the
+                memories of its owner stay.
+            owner: The owner: all their sessions, forks included, and their text, working and
+                semantic memory.
             by: The name of the caller, for the logs.
             dry_run: Only report what would be erased.
 
-        The hashes of events stay, so that an erased log can be verified; it can be listed, exported and deleted, but
-        not continued. Sessions with a writer are reported in ``failed``; call it again when their turns have ended. A
-        second call also completes one that was cut off.
+        The hashes of events stay, so that an erased log can be verified; it can be listed,
+        exported and deleted, but not continued. Sessions with a writer are reported in
+        ``failed``; call it again when their turns have ended. A second call also completes one
+        that was cut off.
         """
         from vaka.runtime.erase import Erasure  # noqa: PLC0415  # most programs erase nothing
 
@@ -405,10 +438,13 @@ class Runtime:
         return (await reopen(self.store, parse_session_id(session))).state.workspace
 
     async def move(self, session: str, folder: str = "", *, add_dirs: Sequence[str] = ()) -> Event:
-        """Bind a session to another folder, by default that of this runtime. Raises ``Busy`` while a turn runs.
+        """Bind a session to another folder, by default that of this runtime.
 
-        Grants for the session end, and approvals that were given for the old folder do not hold in the new one. Paths
-        below the old folder in the flags of its last run become paths below the new one.
+        Raises ``Busy`` while a turn runs.
+
+        Grants for the session end, and approvals that were given for the old folder do not hold
+        in the new one. Paths below the old folder in the flags of its last run become paths below
+        the new one.
         """
         workspace = describe_folder(folder or self.options.tool_folder, tuple(add_dirs))
         if workspace is None or not workspace.inode:
@@ -425,7 +461,8 @@ class Runtime:
     ) -> Event:  # fmt: skip
         """Describe an existing session anew, as ``Session.update`` does. Raises ``NotFound``.
 
-        With ``version`` it is changed only if that is still its ``SessionInfo.version``; otherwise ``HeadMoved``.
+        With ``version`` it is changed only if that is still its ``SessionInfo.version``;
+        otherwise ``HeadMoved``.
         """
         id, body = parse_session_id(session), make_update(title, owner, tags, metadata, by)
         return await self._drivers.update(id, body, check=check_version(id, version))
@@ -447,10 +484,10 @@ class Runtime:
             require_same_folder(session, recorded, here)
 
     async def close(self, *, cancel: bool = False) -> None:
-        """Start no more turns, wait for the running ones (or ``cancel`` them), and close what the runtime opened.
+        """Wait for the running turns, or ``cancel`` them, and close what the runtime opened.
 
-        A turn that waits for a decision stays in the log and can be resumed afterwards. A caller that is cancelled
-        does not stop the closing; another call waits for its end.
+        A turn that waits for a decision stays in the log and can be resumed afterwards. A caller
+        that is cancelled does not stop the closing; another call waits for its end.
         """
         self._drivers.begin_close(cancel=cancel)
         if self._closing is None:
@@ -476,7 +513,8 @@ class Runtime:
     async def finish_turns(self) -> None:
         """Wait until no turn runs here, without closing: what is stored can be read and followed.
 
-        A turn that waits for a decision is suspended, as ``close`` does. Start no turns while this waits.
+        A turn that waits for a decision is suspended, as ``close`` does. Start no turns while
+        this waits.
         """
         await self._drivers.finish_turns()
 
@@ -505,19 +543,22 @@ class Runtime:
         return factory.create_world(tasks, hooks.transcripts.read_env_files if hooks and has_variables else None)
 
     def follow_settings(self, source: "SettingsSource", loaded: "LoadedSettings | None" = None) -> "LiveSettings":
-        """Apply permissions, hooks, variables and servers of settings, and again before a turn if their files changed;
-        while a turn runs, only changes that restrict apply. ``loaded`` are settings that the options have already.
+        """Apply permissions, hooks, variables and servers of settings.
+
+        They apply again before a turn if their files have changed; while a turn runs, only
+        changes that restrict apply. ``loaded`` are settings that the options have already.
         """
         return self._governance.follow_settings(source, loaded)
 
     def follow_settings_of(self, other: "Runtime") -> None:
-        """Apply the settings that another runtime with the same options follows, also after changes of their files."""
+        """Apply the settings that another runtime with the same options follows."""
         self._governance.follow_settings_of(other._governance)  # noqa: SLF001  # same class
 
     def keep_rules_in_store(self) -> "RememberedRules":
-        """Store rules of approvals for the project or the user for the owner of the session, in this namespace.
+        """Keep the rules of approvals in the store, for the owner of the session.
 
-        Without it, they are added to settings files, which count for all that read them. Returns the rules.
+        Without it, they are added to settings files, which count for all that read them. Returns
+        the rules.
         """
         rules = self._drivers.remembered_rules
         if rules is None:

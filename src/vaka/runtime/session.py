@@ -16,7 +16,7 @@ from vaka.core.types.control import InputWithdrawn, InterruptRequested, SessionC
 from vaka.core.types.errors import Busy, TurnError
 from vaka.core.types.event import Event
 from vaka.core.types.ids import JSON, Cursor
-from vaka.core.types.keywords import suggest_keywords
+from vaka.core.types.keywords import fold_signatures, suggest_keywords
 from vaka.core.types.message import Message, ToolCall
 from vaka.core.types.type_parameters import DefaultParameters, Deps, Out
 from vaka.runtime import lazy
@@ -32,11 +32,12 @@ if TYPE_CHECKING:
     from vaka.runtime.session_compaction import CompactionResult
 
 
+@fold_signatures
 class Session(DefaultParameters, Generic[Deps, Out]):
-    """One conversation with one agent: run and stream its turns, steer, interrupt, rewind and fork it.
+    """One conversation with one agent: run its turns, and steer, interrupt, rewind or fork it.
 
-    ``Runtime.open`` returns it. It is a handle: all state is in the log of the session, so another program can open the
-    same session at any time::
+    ``Runtime.open`` returns it. It is a handle: all state is in the log of the session, so
+    another program can open the same session at any time::
 
         async with vaka.Runtime(store="sqlite:///vaka.db") as runtime:
             session = await runtime.open(agent, id="demo")
@@ -44,10 +45,12 @@ class Session(DefaultParameters, Generic[Deps, Out]):
             async for event in session.stream("And tomorrow?"):
                 print(event.type)
 
-    ``id`` is the id of the session, ``agent`` the agent that answers, ``deps`` what ``open`` was given.
+    The attribute ``id`` is the id of the session, ``agent`` the agent that answers, and ``deps``
+    what ``open`` was given.
     """
 
     def __init__(self, binding: SessionBinding[Deps, Out]) -> None:
+        """Make the handle of a session that ``Runtime.open`` has bound."""
         self.id = binding.id
         self.agent = binding.agent
         self.deps = binding.deps
@@ -65,12 +68,16 @@ class Session(DefaultParameters, Generic[Deps, Out]):
         model: str = "",
         options: Mapping[str, Any] | None = None,
     ) -> Response[Out]:
-        """Run one turn and return its response. Raises ``TurnError`` when the turn ends without an answer.
+        """Run one turn and return its response.
+
+        Raises ``TurnError`` when the turn ends without an answer.
 
         Args:
             prompt: A text, or parts such as ``Image``.
-            on_busy: While a turn runs: ``queue`` the input behind it, ``interrupt`` it, ``steer`` it, or ``reject``.
-            key: Makes the call safe to repeat: the same key again returns the response of the first turn.
+            on_busy: While a turn runs: ``queue`` the input behind it, ``interrupt`` it, ``steer``
+                it, or ``reject``.
+            key: Makes the call safe to repeat: the same key again returns the response of the
+                first turn.
             model: The model or tier that answers this turn only.
             options: Options of the model for this turn only.
         """
@@ -102,9 +109,10 @@ class Session(DefaultParameters, Generic[Deps, Out]):
     ) -> TurnStream[Out]:
         """Run one turn and stream its events, its end included; parameters as for ``run``.
 
-        With ``earlier`` the stream begins with the events of the turns that end before it, such as an unfinished one.
-        The turn goes on when its reader leaves. Iteration raises ``Suspended`` after the last event when only the
-        decision of a person can continue the turn.
+        With ``earlier`` the stream begins with the events of the turns that end before it, such
+        as an unfinished one. The turn goes on when its reader leaves. Iteration raises
+        ``Suspended`` after the last event when only the decision of a person can continue the
+        turn.
         """
 
         async def open_reader() -> tuple[TurnReader | None, TurnCollector]:
@@ -166,19 +174,20 @@ class Session(DefaultParameters, Generic[Deps, Out]):
         await self._drivers.interrupt(self.id, InterruptRequested(key=key, note=note, by=by))
 
     async def withdraw(self, key: str, *, by: str = "") -> bool:
-        """Take back the input with a key that ``send`` returned; return ``False`` if a turn has taken it already.
+        """Take back the input with a key, and return ``False`` if a turn has taken it already.
 
-        Raises ``Busy`` while another process runs the session: its queue cannot be changed from here.
+        Raises ``Busy`` while another process runs the session: its queue cannot be changed from
+        here.
         """
         return await self._drivers.withdraw(self.id, InputWithdrawn(input=key, by=by))
 
     async def client_calls(self) -> tuple[ToolCall, ...]:
-        """Return the calls of ``ClientTool`` tools that wait for a result, with their arguments, oldest first."""
+        """Return the calls of ``ClientTool`` tools that wait for a result, oldest first."""
         return await lazy.read_client_calls(self._runtime.store, self.id)
 
     @suggest_keywords
     async def answer_call(self, call: str, result: "ClientResult", *, failed: bool = False, by: str = "") -> Event:
-        """Give the result of a call of a ``ClientTool``, from any process; return the event that counts, the first.
+        """Give the result of a call of a ``ClientTool``, and return the event of the first result.
 
         Args:
             call: The id of the call, as in ``tool.started`` and ``client_calls``.
@@ -186,8 +195,9 @@ class Session(DefaultParameters, Generic[Deps, Out]):
             failed: The call has failed; the model reads ``result`` as the error.
             by: The name of the client, for the log.
 
-        A suspended turn goes on with ``resume``. The same result again returns the first event. Raises ``NotFound``
-        for an unknown call, and ``InvalidInput`` for one that has another result already or no longer waits.
+        A suspended turn goes on with ``resume``. The same result again returns the first event.
+        Raises ``NotFound`` for an unknown call, and ``InvalidInput`` for one that has another
+        result already or no longer waits.
         """
         return await lazy.answer_call(self._drivers, self.id, call, result, failed=failed, by=by)
 
@@ -203,7 +213,7 @@ class Session(DefaultParameters, Generic[Deps, Out]):
         )
 
     async def state_values(self) -> dict[str, JSON]:
-        """Return the values that tools have set with ``context.state``; a turn that runs in this process has them."""
+        """Return the values that tools have set with ``context.state``."""
         driver = self._drivers.active.get(self.id)
         if driver is not None and driver.log.head:
             return dict(driver.log.state.values)
@@ -223,7 +233,8 @@ class Session(DefaultParameters, Generic[Deps, Out]):
     ) -> "FileRewind | None":
         """Continue from an earlier cursor or checkpoint label. The events after it stay readable.
 
-        ``files`` and ``force`` as for ``Runtime.rewind``; with ``files`` the effect on them is returned.
+        ``files`` and ``force`` as for ``Runtime.rewind``; with ``files`` the effect on them is
+        returned.
         """
         if files:
             return await self._runtime.rewind_files(self.id, to, interrupt=interrupt, force=force)
@@ -236,14 +247,15 @@ class Session(DefaultParameters, Generic[Deps, Out]):
         return Cursor(event.epoch, event.seq)
 
     async def compact(self, instructions: str = "", *, interrupt: bool = False) -> "CompactionResult":
-        """Replace the older part of the context by a summary now, and return how many tokens it has had and has.
+        """Replace the older part of the context by a summary, and return the tokens of both.
 
         Args:
             instructions: What the summary is to keep in particular.
             interrupt: Stop a running turn first; otherwise it raises ``Busy``.
 
-        The last turn stays word for word. The log keeps all messages, and a fork or rewind to a place before the
-        compaction has them again. When no model writes a summary, nothing changes, and the result says why.
+        The last turn stays word for word. The log keeps all messages, and a fork or rewind to a
+        place before the compaction has them again. When no model writes a summary, nothing
+        changes, and the result says why.
         """
         return await lazy.compact_session(self, self._drivers, instructions, interrupt=interrupt)
 
@@ -258,19 +270,22 @@ class Session(DefaultParameters, Generic[Deps, Out]):
         by: str = "",
         create: bool = False,
     ) -> Event:
-        """Describe the session anew; a session that does not exist yet begins with it. ``None`` changes nothing.
+        """Describe the session anew; a session that does not exist yet begins with it.
+
+        ``None`` changes nothing.
 
         Args:
             title: The title; after ``""`` the next input gives one.
             owner: The person or program that it belongs to, for ``SessionQuery(owner=…)``.
             tags: All tags from now on, for ``SessionQuery(tag=…)``.
-            metadata: The keys that change; the value ``None`` removes a key. Tools of later turns read the result.
+            metadata: The keys that change; the value ``None`` removes a key. Tools of later turns
+                read the result.
             by: The name of the caller, for the log.
-            create: Only for a session that does not exist: of several callers one creates it, the others get
-                ``HeadMoved``.
+            create: Only for a session that does not exist: of several callers one creates it, the
+                others get ``HeadMoved``.
 
-        It works while this process runs a turn of the session, and raises ``Busy`` while another one does. A rewind
-        keeps the description, and a fork has a copy.
+        It works while this process runs a turn of the session, and raises ``Busy`` while another
+        one does. A rewind keeps the description, and a fork has a copy.
         """
         binding = self._binding
         opened = SessionOpened(
@@ -289,9 +304,8 @@ class Session(DefaultParameters, Generic[Deps, Out]):
     async def close(self, reason: str = "") -> None:
         """Close the session; the next input opens it again. Raises ``Busy`` while a turn runs.
 
-        An agent of a kind gets one last turn with no input: in that of a script ``recv`` returns nil and ``on_close``
-        is called.
-        Commands in the background are ended.
+        An agent of a kind gets one last turn with no input: in that of a script ``recv`` returns
+        nil and ``on_close`` is called. Commands in the background are ended.
         """
         info = await self._runtime.store.sessions.find(self.id)
         if info is not None and (info.turn or info.inputs):
@@ -303,11 +317,13 @@ class Session(DefaultParameters, Generic[Deps, Out]):
         await self._runtime.env.end_commands(self.id)
 
     async def leave(self, reason: str = "other", *, successor: "Session[Any, Any] | None" = None) -> None:
-        """Run the ``SessionEnd`` hooks now; otherwise they run when the session or the runtime is closed.
+        """Run the ``SessionEnd`` hooks now, not when the session or the runtime is closed.
 
         Args:
-            reason: ``clear``, ``logout``, ``prompt_input_exit`` or another text; hooks are matched with it.
-            successor: The session that replaces this one; its ``SessionStart`` hooks get the source ``clear``.
+            reason: ``clear``, ``logout``, ``prompt_input_exit`` or another text; hooks are
+                matched with it.
+            successor: The session that replaces this one; its ``SessionStart`` hooks get the
+                source ``clear``.
 
         Nothing is written, and the next input begins the session again for hooks.
         """
@@ -315,7 +331,10 @@ class Session(DefaultParameters, Generic[Deps, Out]):
 
     @property
     def metadata(self) -> dict[str, Any]:
-        """The metadata passed to ``open``, or that of the log once a turn of an existing session has run."""
+        """The metadata of the session, which tools read as ``context.metadata``.
+
+        Before the first turn of an existing session it is the metadata that ``open`` was given.
+        """
         return self._binding.metadata
 
     def _with_output(self, response: Response[Any]) -> Response[Out]:

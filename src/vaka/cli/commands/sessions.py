@@ -83,7 +83,7 @@ def rewind(session: str, place: str, **flags: Any) -> None:
         id, to = (session, place) if place else await resolve_session_ref(runtime.store, session)
         if not to:
             raise UsageError("expected an event or a checkpoint: ID@12, or ID LABEL")
-        file_rewind = await runtime.files_back(id, to, force=flags["force"]) if files else None
+        file_rewind = await runtime.preview_rewind(id, to, force=flags["force"]) if files else None
         if flags["dry_run"]:
             return id, None, file_rewind
         interrupt, force = flags["interrupt"], flags["force"]

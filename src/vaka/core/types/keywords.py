@@ -1,15 +1,22 @@
-"""Keyword arguments: their signatures, and errors for unknown ones with the name that was probably meant."""
+"""Signatures: how ``help`` shows them, and errors for unknown keywords with the name that was probably meant."""
 
 import functools
 import inspect
-from collections.abc import Callable, Iterable
+import re
+from collections.abc import Callable, Iterable, Sequence
 from difflib import get_close_matches
+from types import FunctionType
 from typing import Any, ParamSpec, TypeVar
 
 import msgspec
 
 P = ParamSpec("P")
 R = TypeVar("R")
+Kind = TypeVar("Kind", bound=type[Any])
+MAX_LINE = 80
+"""The longest signature that ``help`` shows in one line."""
+_MODULE = re.compile(r"(?:\b[a-z_]\w*\.)+(?=\w)")
+_VARIANCE = re.compile(r"[~+-](?=[A-Z])")
 
 
 class Unset:
@@ -17,6 +24,100 @@ class Unset:
 
     def __repr__(self) -> str:
         return "..."
+
+
+class FoldedSignature(inspect.Signature):
+    """A signature that is evaluated on first use, with short types, and one line for each parameter if it is long.
+
+    ``pydoc`` writes the text of a signature as it is, and before Python 3.13 always in one line.
+    """
+
+    __slots__ = ("_function",)
+
+    def __init__(
+        self, parameters: Sequence[inspect.Parameter] | None = None, *, return_annotation: Any = inspect.Signature.empty
+    ) -> None:
+        super().__init__(parameters, return_annotation=return_annotation)
+        self._function: Callable[..., Any] | None = None
+
+    @classmethod
+    def of_function(cls, function: Callable[..., Any]) -> "FoldedSignature":
+        """Return the signature of a function, which is not evaluated yet."""
+        signature = cls.__new__(cls)
+        signature._function = function  # noqa: SLF001  # same class
+        return signature
+
+    def _evaluate(self) -> None:
+        function, self._function = self._function, None
+        if function is not None:
+            attributes = vars(function)
+            own = attributes.pop("__signature__", None)  # this one, if it is not evaluated for a wrapper
+            found = inspect.signature(function)
+            attributes |= {} if own is None else {"__signature__": own}
+            super().__init__([*found.parameters.values()], return_annotation=found.return_annotation)
+
+    @property
+    def parameters(self) -> Any:
+        self._evaluate()
+        return super().parameters
+
+    @property
+    def return_annotation(self) -> Any:
+        self._evaluate()
+        return super().return_annotation
+
+    def __str__(self) -> str:
+        shown = list(self._list_parameters())
+        returned = self.return_annotation
+        end = "" if returned is self.empty else f" -> {_short_type(returned)}"
+        line = f"({', '.join(shown)}){end}"
+        return line if len(line) <= MAX_LINE else "(\n    " + ",\n    ".join(shown) + f"\n){end}"
+
+    def format(self, **_: object) -> str:
+        """Return the text of the signature; ``pydoc`` calls this from Python 3.13 on."""
+        return str(self)
+
+    def _list_parameters(self) -> Iterable[str]:
+        has_star, has_slash = False, True
+        for parameter in self.parameters.values():
+            if parameter.kind is parameter.POSITIONAL_ONLY:
+                has_slash = False
+            elif not has_slash:
+                has_slash = True
+                yield "/"
+            if parameter.kind is parameter.VAR_POSITIONAL:
+                has_star = True
+            elif parameter.kind is parameter.KEYWORD_ONLY and not has_star:
+                has_star = True
+                yield "*"
+            yield _show_parameter(parameter)
+        if not has_slash:
+            yield "/"
+
+
+def _show_parameter(parameter: inspect.Parameter) -> str:
+    star = "*" if parameter.kind is parameter.VAR_POSITIONAL else ""
+    text = f"{'**' if parameter.kind is parameter.VAR_KEYWORD else star}{parameter.name}"
+    has_type = parameter.annotation is not parameter.empty
+    if has_type:
+        text += f": {_short_type(parameter.annotation)}"
+    if parameter.default is parameter.empty:
+        return text
+    return f"{text} = {parameter.default!r}" if has_type else f"{text}={parameter.default!r}"
+
+
+def _short_type(annotation: Any) -> str:
+    """Return a type without the names of modules, and without the quotes of a type that is not imported."""
+    text = str(annotation if isinstance(annotation, str) else inspect.formatannotation(annotation))
+    return _VARIANCE.sub("", _MODULE.sub("", text)).replace("'", "'" if "Literal" in text else "")
+
+
+def fold_signatures(kind: Kind) -> Kind:
+    """Decorate a class whose methods ``help`` shows with folded signatures."""
+    for name, member in vars(kind).items():
+        if isinstance(member, FunctionType) and (not name.startswith("_") or name.endswith("__")):
+            vars(member)["__signature__"] = FoldedSignature.of_function(member)
+    return kind
 
 
 class UnevaluatedSignature(msgspec.StructMeta):
@@ -34,7 +135,7 @@ class UnevaluatedSignature(msgspec.StructMeta):
         }
         required = len(self.__struct_fields__) - len(self.__struct_defaults__)
         defaults = (*[msgspec.NODEFAULT] * required, *self.__struct_defaults__)
-        return inspect.Signature(
+        return FoldedSignature(
             [
                 inspect.Parameter(
                     name,
@@ -66,4 +167,5 @@ def suggest_keywords(function: Callable[P, R]) -> Callable[P, R]:
             raise unknown_keyword_error(function.__qualname__.removesuffix(".__init__"), unknown, known)
         return function(*args, **kwargs)
 
+    vars(call_checked)["__signature__"] = FoldedSignature.of_function(function)
     return call_checked

@@ -33,6 +33,7 @@ class DefaultParameters:
     if not TYPE_CHECKING:
 
         def __class_getitem__(cls, given: Any) -> Any:
+            """Return the class with these type parameters; a missing one is ``Any``."""
             given = given if isinstance(given, tuple) else (given,)
             missing = len(getattr(cls, "__parameters__", ())) - len(given)
             return super().__class_getitem__((*given, *[Any] * missing))
