@@ -217,7 +217,8 @@ class AgentsdkRuntime(_Runtime):
     """
 
     def __init__(self, options: AgentsdkOptions | None = None, **more: Unpack[RuntimeOptions]) -> None:
-        super().__init__(**{**(options or AgentsdkOptions()).to_runtime(), **more})
+        arguments: dict[str, Any] = {**(options or AgentsdkOptions()).to_runtime(), **more}
+        super().__init__(**arguments)
 
     async def run(self, request: Request[Out]) -> AgentsdkResponse[Out]:
         """Run one turn and return its response. Raises ``TurnError`` when the turn ends without an answer."""
