@@ -65,7 +65,7 @@ def envelope_schema(*, durable: bool) -> Schema:
             "pattern": "^([0-9a-f]{64})?$",
             "description": "SHA-256 of the stored bytes of the event before; empty for the first.",
         },
-    }  # fmt: skip
+    }
     if not durable:
         fields = {name: field for name, field in fields.items() if name not in {"seq", "id", "prev"}}
     return {"type": "object", "properties": fields, "required": list(fields)}
@@ -182,12 +182,15 @@ def task_spec() -> Schema:
 
 
 FILES: dict[Path, Callable[[], Schema]] = {
-    FOLDER / "events.schema.json": events_schema, FOLDER / "input.schema.json": input_schema,
-    FOLDER / "frames.schema.json": frames_schema, FOLDER / "openapi.json": openapi_schema, SPECS_FILE: tool_specs,
+    FOLDER / "events.schema.json": events_schema,
+    FOLDER / "input.schema.json": input_schema,
+    FOLDER / "frames.schema.json": frames_schema,
+    FOLDER / "openapi.json": openapi_schema,
+    SPECS_FILE: tool_specs,
     TRAITS_FILE: tool_traits,
     TASK_SPEC_FILE: task_spec,
     **{FOLDER / f"{kind}.schema.json": partial(definition_schema, kind) for kind in KINDS},
-}  # fmt: skip
+}
 
 
 def render_schema(make: Callable[[], Schema]) -> str:

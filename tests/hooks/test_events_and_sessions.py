@@ -188,8 +188,10 @@ async def test_a_session_that_is_left_ends_for_hooks_and_a_cleared_one_has_a_suc
         await second.leave("prompt_input_exit")
     ran = [json.loads(line) for line in (tmp_path / "ran").read_text().splitlines()]
     assert [(one["hook_event_name"], one["session_id"], one.get("reason") or one["source"]) for one in ran] == [
-        ("SessionEnd", "a", "clear"), ("SessionStart", "b", "clear"), ("SessionEnd", "b", "prompt_input_exit"),
-    ]  # fmt: skip
+        ("SessionEnd", "a", "clear"),
+        ("SessionStart", "b", "clear"),
+        ("SessionEnd", "b", "prompt_input_exit"),
+    ]
 
 
 async def test_equal_commands_run_once_whatever_their_conditions_and_the_last_line_of_defence_stays(
@@ -284,9 +286,10 @@ async def test_hooks_get_the_environment_without_secrets(tmp_path: Path, monkeyp
     monkeypatch.setenv("HARBOUR_NAME", "Hilo")
     remote = Hook(event="Stop", command='echo "$CLAUDE_CODE_REMOTE" > remote')
     hook = Hook(
-        event="Stop", env={"OWN": "mine"},
+        event="Stop",
+        env={"OWN": "mine"},
         command='echo "$SHIP_API_KEY,$HARBOUR_TOKEN,$HARBOUR_NAME,$OWN,$CLAUDE_PROJECT_DIR,${CLAUDE_ENV_FILE-}" > seen',
-    )  # fmt: skip
+    )
     options: dict[str, Any] = {"command_env": ("HARBOUR_TOKEN",), "entry_point": "platform"}
     await run_with_hooks(tmp_path, ScriptedModel(say("done")), hook, remote, **options)
     assert (tmp_path / "remote").read_text() == "true\n"
@@ -315,8 +318,12 @@ async def test_results_of_built_in_tools_have_the_fields_that_hooks_read(tmp_pat
     response = {name: payload["tool_response"] for name, payload in seen.items()}
     assert response["Write"].items() >= {"type": "create", "filePath": path, "success": True}.items()
     assert response["Read"]["file"] == {
-        "filePath": path, "content": "one\ntwo", "numLines": 2, "startLine": 1, "totalLines": 2,
-    }  # fmt: skip
+        "filePath": path,
+        "content": "one\ntwo",
+        "numLines": 2,
+        "startLine": 1,
+        "totalLines": 2,
+    }
     assert response["Edit"].items() >= {"filePath": path, "oldString": "two", "newString": "three"}.items()
     shown = {"stdout": "one\nthree\noops", "stderr": "", "interrupted": False, "isImage": False}
     assert response["Bash"].items() >= shown.items()

@@ -45,7 +45,9 @@ def add(a: int, b: int) -> int:
 
 def write_project(folder: Path) -> None:
     """Write a project with a react agent, tools of several kinds, a context and a model."""
-    write(folder / "agents/guide.yaml", """
+    write(
+        folder / "agents/guide.yaml",
+        """
         type: react
         description: Guides visitors.
         prompt: You are a guide.
@@ -57,7 +59,8 @@ def write_project(folder: Path) -> None:
           - {$ref: "tool:goodbye", quit: true}
           - {name: ask_poet, type: agent, description: Asks the poet., agent: {$ref: "agent:poet"}}
           - name: Read
-    """)  # fmt: skip
+    """,
+    )
     write(folder / "agents/poet.json", '{"name": "poet", "prompt": "You rhyme.", "generator": {"model": "tiny"}}')
     write(folder / "tools/weather.yaml", "name: weather\nlua_file: scripts/weather.luau\n")
     write(folder / "tools/goodbye.yaml", "name: goodbye\nlua: function invoke(ctx, args) return 'bye' end\n")
@@ -91,8 +94,12 @@ async def test_an_agent_has_the_prompt_model_options_and_tools_of_its_definition
     assert prompt.system == "You are a guide.\n\nThe house is old.\n\nBe brief.\n\nLisbon"
     assert [spec.name for spec in prompt.tools] == ["weather", "add", "goodbye", "ask_poet", "Read"]
     assert {spec.name: spec.layer for spec in prompt.tools} == {
-        "weather": "definition", "add": "code", "goodbye": "definition", "ask_poet": "code", "Read": "builtin",
-    }  # fmt: skip
+        "weather": "definition",
+        "add": "code",
+        "goodbye": "definition",
+        "ask_poet": "code",
+        "Read": "builtin",
+    }
     log = await read_log(store, "s")
     check_log(log)
     assert [text_of(result.content) for result in results_by_call(log).values()] == ["sunny in Lisbon", "3", "bye"]
@@ -114,9 +121,12 @@ async def test_a_changed_file_counts_from_the_next_turn_on_and_a_broken_one_does
         write(folder / "scripts/weather.luau", WEATHER.replace("sunny", "rain"))
         await session.run("Four.")
     assert [prompt.system.split("\n\n")[1] for prompt in model.prompts] == [
-        "The house is old.", "The house is new, and large.", "The house is new, and large.", "The house is old.",
         "The house is old.",
-    ]  # fmt: skip
+        "The house is new, and large.",
+        "The house is new, and large.",
+        "The house is old.",
+        "The house is old.",
+    ]
     log = await read_log(store, "s")
     (warning,) = [event.data.message for event in log if isinstance(event.data, Logged)]
     assert "the agents stay as they were" in warning
@@ -168,7 +178,9 @@ def test_definitions_of_an_untrusted_folder_cannot_read_variables(folder: Path, 
 
 
 async def test_tools_of_every_kind_run_on_one_path_and_agents_call_each_other(folder: Path) -> None:
-    write(folder / "agents/chief.yaml", """
+    write(
+        folder / "agents/chief.yaml",
+        """
         tools:
           - {name: digest, type: text_processor, prompt: Shorten., model: default}
           - {name: idea, type: generator, prompt: Be bold., context_layers: [{$this: .name}], model: default}
@@ -180,13 +192,18 @@ async def test_tools_of_every_kind_run_on_one_path_and_agents_call_each_other(fo
           - {name: poem, type: agent, agent: {$ref: "agent:poet"}}
           - name: plan
             lua: function invoke(ctx) local a = ctx.create_agent("poet") a:send("Sea.") return a:collect() end
-    """)  # fmt: skip
+    """,
+    )
     write(folder / "agents/poet.yaml", "prompt: You rhyme.\n")
     model = ScriptedModel(
-        call("digest", content="A long text."), call("idea", input="Think."), call("twice", a=1, b=2),
-        call("poem", prompt="On trees."), call("plan"), say("Done."),
+        call("digest", content="A long text."),
+        call("idea", input="Think."),
+        call("twice", a=1, b=2),
+        call("poem", prompt="On trees."),
+        call("plan"),
+        say("Done."),
         agents={"digest": [say("Short.")], "idea": [say("Fly.")], "poet": [say("Trees, breeze."), say("Sea, free.")]},
-    )  # fmt: skip
+    )
     store = MemoryStore()
     agents = vaka.load_agents(folder, tools=[add])
     async with runtime(store, permission_mode="bypassPermissions", cwd=str(folder)) as rt:
@@ -200,14 +217,19 @@ async def test_tools_of_every_kind_run_on_one_path_and_agents_call_each_other(fo
 
 
 async def test_texts_have_the_values_of_variables_that_the_program_names(folder: Path) -> None:
-    write(folder / "agents/guide.yaml", """
+    write(
+        folder / "agents/guide.yaml",
+        """
         description: Knows ${CITY}.
         prompt: "You know ${CITY} and ${RIVER:-no river}. ${KEY} $${CITY} ${not a name} $CITY"
         generator: {model: "${MODEL}", extra: {user: ["${CITY}", 3]}}
         tools: [{$ref: tool:ask}]
-    """)  # fmt: skip
-    write(folder / "agents/layered.yaml", "prompt: '[${CITY}]'\ncontext_layers: [{$this: .prompt}, 'L ${CITY}', "
-          "{$ref: context:house}]\n")  # fmt: skip
+    """,
+    )
+    write(
+        folder / "agents/layered.yaml",
+        "prompt: '[${CITY}]'\ncontext_layers: [{$this: .prompt}, 'L ${CITY}', {$ref: context:house}]\n",
+    )
     write(folder / "contexts/house.yaml", "prompt: C ${CITY}\n")
     write(folder / "tools/ask.yaml", "type: generator\ndescription: In ${CITY}.\nprompt: P ${CITY}\nmodel: ${MODEL}\n")
     write(folder / "models/small.yaml", "model: tiny\ntop_k: 2\n")
@@ -296,14 +318,17 @@ def test_names_that_do_not_exist_and_cycles_are_errors_with_file_and_line(folder
 
 
 async def test_a_router_of_definitions_hands_inputs_to_the_agents_of_its_rules(folder: Path) -> None:
-    write(folder / "agents/front.yaml", """
+    write(
+        folder / "agents/front.yaml",
+        """
         type: match
         rules: [{$ref: "rule:book"}, {name: chat, patterns: [how are you]}]
         route:
           - {rules: [book], agent: {$ref: "agent:booking"}}
           - {rules: [chat], agent: {name: chatty, prompt: Be kind.}}
         default: {$ref: "agent:counter"}
-    """)  # fmt: skip
+    """,
+    )
     quits = "tools: [{name: 完成, type: agent, quit: true, agent: {name: closer, prompt: Close.}}]"
     write(folder / "agents/booking.yaml", f"prompt: You book.\n{quits}\n")
     write(folder / "agents/counter.yaml", "lua: function run(ctx) ctx.emit({text = 'Which?', eof = true}) end\n")
@@ -311,9 +336,10 @@ async def test_a_router_of_definitions_hands_inputs_to_the_agents_of_its_rules(f
     model = ScriptedModel(
         agents={
             "front": [say("nothing"), say("book: city=Rome"), say("nothing")],
-            "booking": [call(QUIT, prompt="Close."), say("Booked.")], "closer": [say("Closed.")],
+            "booking": [call(QUIT, prompt="Close."), say("Booked.")],
+            "closer": [say("Closed.")],
         }
-    )  # fmt: skip
+    )
     agents = vaka.load_agents(folder)
     async with runtime(cwd=str(folder)) as rt:
         session = await rt.open(use_model(model, agents, "front"), id="s")
@@ -338,21 +364,28 @@ def test_models_are_named_by_generators_by_other_generators_and_by_the_settings(
     catalog = AgentCatalog(folder, DefinitionSources(models=frozenset({"fast"})))
     found = {name: (agent.model, agent.options) for name, agent in catalog.items()}
     assert found == {
-        "chain": ("openai/mini", {"max_tokens": 5, "temperature": 0.5}), "loop": ("loop", {}),
-        "inline": ("openai/mini", {"max_tokens": 9, "temperature": 1.0}), "named": ("fast", {}), "unset": (None, {}),
-        "slash": ("openai/big", {}), "filed": ("corp", {}),
-    }  # fmt: skip
+        "chain": ("openai/mini", {"max_tokens": 5, "temperature": 0.5}),
+        "loop": ("loop", {}),
+        "inline": ("openai/mini", {"max_tokens": 9, "temperature": 1.0}),
+        "named": ("fast", {}),
+        "unset": (None, {}),
+        "slash": ("openai/big", {}),
+        "filed": ("corp", {}),
+    }
 
 
 async def test_http_tools_read_named_variables_and_the_mode_judges_them(folder: Path) -> None:
     write(folder / "agents/caller.yaml", "tools: [{$ref: 'tool:look'}, {$ref: 'tool:send'}]\n")
-    write(folder / "tools/look.yaml", """
+    write(
+        folder / "tools/look.yaml",
+        """
         type: http
         endpoint: https://example.com/{id}?all=1
         query: {key: "${TOKEN}", q: "{text} $$"}
         timeout: 3
         params: {id: {type: string}, text: {type: string}}
-    """)  # fmt: skip
+    """,
+    )
     write(folder / "tools/send.yaml", "type: http\nmethod: POST\nendpoint: https://example.com/\nquery: {a: b c}\n")
     sent: list[str] = []
 
@@ -384,10 +417,12 @@ async def test_http_tools_read_named_variables_and_the_mode_judges_them(folder: 
         ("type: lua\nlua: function run( end", "agents/a.yaml:1: a.luau:"),
         ("tools: [{name: add}, {$ref: 'tool:add'}]", "two tools are named 'add'"),
         ("tools: [{name: nothing_like_it}]", "there is no tool 'nothing_like_it'; there are "),
-        ("type: match\nrules: [{name: x, patterns: [y]}]\nroute: [{rules: [x], agent: {name: b, tools: [{name: q}]}}]",
-         "there is no tool 'q'"),
+        (
+            "type: match\nrules: [{name: x,patterns: [y]}]\nroute: [{rules: [x],agent: {name: b, tools: [{name: q}]}}]",
+            "there is no tool 'q'",
+        ),
     ],
-)  # fmt: skip
+)
 def test_definitions_that_cannot_be_used_are_errors_that_name_the_file(folder: Path, agent: str, expected: str) -> None:
     write(folder / "agents/a.yaml", f"{agent}\n")
     with pytest.raises(ConfigError, match=re.escape(expected)) as raised:
@@ -425,12 +460,15 @@ async def test_an_agent_that_is_gone_stays_for_open_sessions(folder: Path) -> No
 
 async def test_a_router_with_the_model_offline_matches_without_a_model(folder: Path) -> None:
     write(folder / "agents/echo.yaml", "lua: function run(ctx) ctx.emit({text = ctx.recv().text}) end\n")
-    write(folder / "agents/toy.yaml", """
+    write(
+        folder / "agents/toy.yaml",
+        """
         type: match
         generator: {model: offline}
         rules: [{name: sing, patterns: [sing a song]}]
         route: [{rules: [sing], agent: {$ref: "agent:echo"}}]
-    """)  # fmt: skip
+    """,
+    )
     async with runtime(cwd=str(folder)) as rt:
         session = await rt.open(vaka.load_agents(folder)["toy"])
         assert (await session.run("Please sing a song!")).text == "Please sing a song!"

@@ -85,8 +85,13 @@ async def test_what_the_server_says_about_itself(tmp_path: Path) -> None:
         capabilities = result["agentCapabilities"]
         assert capabilities["loadSession"] is True
         assert set(capabilities["sessionCapabilities"]) == {
-            "list", "delete", "additionalDirectories", "fork", "resume", "close"
-        }  # fmt: skip
+            "list",
+            "delete",
+            "additionalDirectories",
+            "fork",
+            "resume",
+            "close",
+        }
         assert result["authMethods"] == []
         with pytest.raises(RpcError, match="`vaka login PROVIDER` stores the key"):
             await client.request("authenticate", methodId="x")
@@ -302,7 +307,7 @@ async def test_modes_models_and_commands_are_offered_and_chosen(tmp_path: Path) 
             ("mode", "bypassPermissions", "the settings do not allow the mode"),
             ("model", "huge", "the option 'model' has no value 'huge'; there are own, low"),
             ("speed", "1", "there is no option 'speed'; there are mode, model"),
-        ):  # fmt: skip
+        ):
             with pytest.raises(RpcError, match=problem):
                 await client.request("session/set_config_option", sessionId=session, configId=config, value=value)
 
@@ -339,11 +344,15 @@ async def test_lines_that_are_no_messages_get_an_error_and_lose_nothing(tmp_path
     async with connect(GivenWorkspaces(agent_of(say("Still here."))), tmp_path) as client:
         session = await client.open()
         for line, code in (
-            (b"no JSON", -32700), (b'{"a": "\xff\xfe"}', -32700), (b"[" * 100_000, -32700), (b"[]", -32600),
+            (b"no JSON", -32700),
+            (b'{"a": "\xff\xfe"}', -32700),
+            (b"[" * 100_000, -32700),
+            (b"[]", -32600),
             (b"7", -32600),
-            (b'{"jsonrpc": "2.0"}', -32600), (b'{"id": null, "method": "initialize"}', -32600),
+            (b'{"jsonrpc": "2.0"}', -32600),
+            (b'{"id": null, "method": "initialize"}', -32600),
             (b'"' + b"x" * (33 * 1024 * 1024) + b'"', -32700),
-        ):  # fmt: skip
+        ):
             client.send_line(line)
             assert (await client.errors.get())["code"] == code, line[:50]
         client.send_line(b"")
@@ -352,11 +361,14 @@ async def test_lines_that_are_no_messages_get_an_error_and_lose_nothing(tmp_path
         client.notify("some/notification")
         client.notify("session/cancel", sessionId="unknown")
         requests: list[tuple[str, dict[str, Any], int]] = [
-            ("some/method", {}, -32601), ("session/prompt", {}, -32602), ("session/new", {"cwd": "relative"}, -32602),
-            ("session/new", {"cwd": f"{tmp_path}/none"}, -32602), ("session/list", {"cursor": 7}, -32602),
+            ("some/method", {}, -32601),
+            ("session/prompt", {}, -32602),
+            ("session/new", {"cwd": "relative"}, -32602),
+            ("session/new", {"cwd": f"{tmp_path}/none"}, -32602),
+            ("session/list", {"cursor": 7}, -32602),
             ("session/prompt", {"sessionId": session, "prompt": []}, -32602),
             ("session/new", {"cwd": client.folder, "additionalDirectories": 7}, -32602),
-        ]  # fmt: skip
+        ]
         for method, params, code in requests:
             with pytest.raises(RpcError) as refused:
                 await client.request(method, **params)
@@ -380,10 +392,11 @@ async def test_servers_of_the_client_reach_the_runtime_or_are_refused(tmp_path: 
         }
         for servers, problem in (
             ([{"type": "acp", "name": "a", "id": "1"}], "the type 'acp' cannot be used; use stdio, http or sse"),
-            ([stdio, stdio], "two servers named 'files'"), (7, "must be a list"),
+            ([stdio, stdio], "two servers named 'files'"),
+            (7, "must be a list"),
             ([{"name": "x"}], "'command' must be"),
             ([stdio | {"env": 7}], "list of objects with name and value"),
-        ):  # fmt: skip
+        ):
             with pytest.raises(RpcError, match=problem):
                 await client.open(mcpServers=servers)
 

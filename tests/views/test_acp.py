@@ -88,8 +88,10 @@ async def test_a_run_with_reasoning_text_and_parallel_calls() -> None:
     )
     stored = encode([event for event in events if event.seq])
     assert [update["content"]["text"] for update in stored if "chunk" in update["sessionUpdate"]] == [
-        "hm", "Let me see.", "Grüße, 世界.",
-    ]  # fmt: skip
+        "hm",
+        "Let me see.",
+        "Grüße, 世界.",
+    ]
 
 
 async def test_a_running_tool_shows_the_end_of_its_output() -> None:
@@ -327,8 +329,10 @@ async def test_an_approval_is_a_permission_request() -> None:
         assert (answer.decision, answer.scope) == (option.partition("_")[0], scope)
     assert read_answer(requested, {"outcome": {"outcome": "cancelled"}}) is None
     assert [update.get("status") for update in encode(events) if "tool" in update["sessionUpdate"]] == [
-        "pending", "in_progress", "completed",
-    ]  # fmt: skip
+        "pending",
+        "in_progress",
+        "completed",
+    ]
     rejected = encode(await decision_runs.record_approval("reject"))
     failed = next(update for update in rejected if update.get("status") == "failed")
     assert failed["_meta"] == {"vaka": {"reason": "denied"}}
@@ -463,10 +467,11 @@ x = 1
 
 def test_parts_without_bytes_are_links_or_names() -> None:
     parts: list[Part] = [
-        Image(media_type="image/png", url="https://a.example/b.png"), Audio(media_type="audio/wav", blob=Digest("d")),
+        Image(media_type="image/png", url="https://a.example/b.png"),
+        Audio(media_type="audio/wav", blob=Digest("d")),
         Document(media_type="application/pdf", data="aGk=", name="a.pdf"),
         Stored(blob=Digest("d"), size=9, preview="It begins"),
-    ]  # fmt: skip
+    ]
     blocks = [content_block_of(part) for part in parts]
     assert blocks == snapshot(
         [

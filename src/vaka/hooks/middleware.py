@@ -170,10 +170,13 @@ class _HookPoints:
     async def before_compaction(self, turn: Turn, request: CompactionRequest) -> CompactionRequest:
         """Let hooks add instructions, or prevent the compaction: never more than that."""
         fields = {
-            "trigger": request.trigger, "custom_instructions": request.instructions,
-            "estimated_tokens": request.tokens, "token_limit": request.window, "threshold": request.ratio,
+            "trigger": request.trigger,
+            "custom_instructions": request.instructions,
+            "estimated_tokens": request.tokens,
+            "token_limit": request.window,
+            "threshold": request.ratio,
             "preserve_count": request.keep_turns,
-        }  # fmt: skip
+        }
         refused: str = turn.values.get(_REFUSED_COMPACTION, "") if request.trigger == "auto" else ""
         decision = HookDecision() if refused else await self._fire(turn, "PreCompact", fields)
         if decision.blocks or decision.stops:

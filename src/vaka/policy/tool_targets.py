@@ -82,11 +82,31 @@ BUILTIN_TOOLS: Mapping[str, ToolTargets] = {
     name: find_targets(traits) for name, traits in {**builtin_traits(), **_CLAUDE_CODE_TRAITS}.items()
 }
 
-FOREIGN_TOOLS = frozenset({
-    "Monitor", "LSP", "ToolSearch", "TodoRead", "KillBash", "TaskOutput", "TaskStop", "AgentOutputTool",
-    "EnterPlanMode", "EnterWorktree", "ExitWorktree", "ListMcpResourcesTool", "ReadMcpResourceTool", "StructuredOutput",
-    "SendMessage", "TeamCreate", "TeamDelete", "Workflow", "CronCreate", "CronDelete", "CronList",
-})  # fmt: skip
+FOREIGN_TOOLS = frozenset(
+    {
+        "Monitor",
+        "LSP",
+        "ToolSearch",
+        "TodoRead",
+        "KillBash",
+        "TaskOutput",
+        "TaskStop",
+        "AgentOutputTool",
+        "EnterPlanMode",
+        "EnterWorktree",
+        "ExitWorktree",
+        "ListMcpResourcesTool",
+        "ReadMcpResourceTool",
+        "StructuredOutput",
+        "SendMessage",
+        "TeamCreate",
+        "TeamDelete",
+        "Workflow",
+        "CronCreate",
+        "CronDelete",
+        "CronList",
+    }
+)
 """Tools of other programs: rules may name them without a note about a typing error."""
 
 READ_TOOLS = frozenset(name for name, known in BUILTIN_TOOLS.items() if known.target_kind in ("read", "search"))
@@ -97,11 +117,22 @@ FOLDER_TOOLS = tuple(name for name, known in BUILTIN_TOOLS.items() if known.targ
 EDIT_TOOLS = frozenset(name for name, known in BUILTIN_TOOLS.items() if known.target_kind == "edit")
 
 _TOOL_ALIASES = {
-    "Agent": "Task", "file_read": "Read", "file_write": "Write", "file_edit": "Edit", "web_fetch": "WebFetch",
-    "web_search": "WebSearch", "bash_output": "BashOutput", "bash_status": "BashStatus", "kill_task": "KillTask",
-    "task_create": "TaskCreate", "task_list": "TaskList", "task_get": "TaskGet", "task_update": "TaskUpdate",
-    "ask_user_question": "AskUserQuestion", "slash_command": "SlashCommand",
-} | {name.lower(): name for name in BUILTIN_TOOLS}  # fmt: skip
+    "Agent": "Task",
+    "file_read": "Read",
+    "file_write": "Write",
+    "file_edit": "Edit",
+    "web_fetch": "WebFetch",
+    "web_search": "WebSearch",
+    "bash_output": "BashOutput",
+    "bash_status": "BashStatus",
+    "kill_task": "KillTask",
+    "task_create": "TaskCreate",
+    "task_list": "TaskList",
+    "task_get": "TaskGet",
+    "task_update": "TaskUpdate",
+    "ask_user_question": "AskUserQuestion",
+    "slash_command": "SlashCommand",
+} | {name.lower(): name for name in BUILTIN_TOOLS}
 
 _WILDCARDS = frozenset("*?[{\\")
 

@@ -35,9 +35,12 @@ MAX_COPIES = 512
 
 
 def load_agents(
-    folder: "str | Path", *, trusted: bool = True, tools: Sequence[ToolLike] = (),
+    folder: "str | Path",
+    *,
+    trusted: bool = True,
+    tools: Sequence[ToolLike] = (),
     variables: Mapping[str, str] | None = None,
-) -> "AgentCatalog":  # fmt: skip
+) -> "AgentCatalog":
     """Return the agents that the files in ``agents/`` of a folder define, by name; each is built on first use.
 
     Args:

@@ -208,11 +208,17 @@ class ProjectTools(Middleware):
             return read_agent_prompt(file, self.content.components)
 
         return SubAgent(
-            name=file.name, description=file.description, instructions=read_instructions, model=file.model,
-            allowed_tools=file.tools, disallowed_tools=file.disallowed_tools, max_steps=file.max_turns,
-            permission_mode=file.permission_mode, mcp_servers=file.mcp_servers,
+            name=file.name,
+            description=file.description,
+            instructions=read_instructions,
+            model=file.model,
+            allowed_tools=file.tools,
+            disallowed_tools=file.disallowed_tools,
+            max_steps=file.max_turns,
+            permission_mode=file.permission_mode,
+            mcp_servers=file.mcp_servers,
             options={"reasoning": file.effort} if file.effort else {},
-        )  # fmt: skip
+        )
 
 
 def read_agent_prompt(file: AgentFile, components: Components) -> str:

@@ -192,10 +192,14 @@ class Runtime:
         self._task_store = None if options.task_store is None else self._open_store(options.task_store)
         self.hub = FollowerHub(self.store)
         policy = options.policy or policy_from_rules(
-            mode=options.permission_mode, allow=options.allow, ask=options.ask_for, deny=options.deny_rules,
-            cwd=options.working_folder, directories=options.add_dirs,
+            mode=options.permission_mode,
+            allow=options.allow,
+            ask=options.ask_for,
+            deny=options.deny_rules,
+            cwd=options.working_folder,
+            directories=options.add_dirs,
             trusted=options.project is None or options.project.trusted,
-        )  # fmt: skip
+        )
         if options.workspace is not None and isinstance(policy, LayeredPolicy):
             policy = policy.in_workspace(options.workspace.folder)
         self.env = Env(options.clock or SystemClock(), options.ids or RandomIds(), policy, options.ask_mode)
@@ -228,21 +232,39 @@ class Runtime:
 
     @overload
     async def open(
-        self, agent: Agent[Deps, Out], *, id: str = "", metadata: dict[str, Any] | None = None,
-        deps: Deps | None = None, run_settings: RunSettings | None = None, owner: str = "",
-    ) -> Session[Deps, Out]: ...  # fmt: skip
+        self,
+        agent: Agent[Deps, Out],
+        *,
+        id: str = "",
+        metadata: dict[str, Any] | None = None,
+        deps: Deps | None = None,
+        run_settings: RunSettings | None = None,
+        owner: str = "",
+    ) -> Session[Deps, Out]: ...
 
     @overload
     async def open(
-        self, agent: None = None, *, id: str = "", metadata: dict[str, Any] | None = None, deps: Any = None,
-        run_settings: RunSettings | None = None, owner: str = "",
-    ) -> Session[Any, Any]: ...  # fmt: skip
+        self,
+        agent: None = None,
+        *,
+        id: str = "",
+        metadata: dict[str, Any] | None = None,
+        deps: Any = None,
+        run_settings: RunSettings | None = None,
+        owner: str = "",
+    ) -> Session[Any, Any]: ...
 
     @suggest_keywords
     async def open(
-        self, agent: Agent[Any, Any] | None = None, *, id: str = "", metadata: dict[str, Any] | None = None,
-        deps: Any = None, run_settings: RunSettings | None = None, owner: str = "",
-    ) -> Session[Any, Any]:  # fmt: skip
+        self,
+        agent: Agent[Any, Any] | None = None,
+        *,
+        id: str = "",
+        metadata: dict[str, Any] | None = None,
+        deps: Any = None,
+        run_settings: RunSettings | None = None,
+        owner: str = "",
+    ) -> Session[Any, Any]:
         """Return the session ``id``, or a new one. Nothing is written until the first input.
 
         Args:
@@ -307,7 +329,7 @@ class Runtime:
 
     async def resolve(
         self, approval: str, decision: Literal["approve", "reject"], **details: Unpack[ApprovalAnswer]
-    ) -> Event:  # fmt: skip
+    ) -> Event:
         """Decide an approval, and return the event of the first decision.
 
         An approval that is decided or has expired is searched for in the sessions that changed
@@ -456,9 +478,16 @@ class Runtime:
 
     @suggest_keywords
     async def update_session(
-        self, session: str, *, title: str | None = None, owner: str | None = None, tags: Sequence[str] | None = None,
-        metadata: "Mapping[str, Any] | None" = None, by: str = "", version: int | None = None,
-    ) -> Event:  # fmt: skip
+        self,
+        session: str,
+        *,
+        title: str | None = None,
+        owner: str | None = None,
+        tags: Sequence[str] | None = None,
+        metadata: "Mapping[str, Any] | None" = None,
+        by: str = "",
+        version: int | None = None,
+    ) -> Event:
         """Describe an existing session anew, as ``Session.update`` does. Raises ``NotFound``.
 
         With ``version`` it is changed only if that is still its ``SessionInfo.version``;

@@ -49,25 +49,30 @@ _CLAUDE_FAMILY = re.compile("haiku|sonnet|opus", re.IGNORECASE)
 
 _ALONE = "The other agent sees nothing but your last answer."
 GENERAL = SubAgent(
-    name=GENERAL_AGENT, description="Has all tools.",
+    name=GENERAL_AGENT,
+    description="Has all tools.",
     instructions="You are an agent that does one task for another agent. Do all of it, use the tools you need, and "
     f"answer with everything the other agent has to know. {_ALONE}",
-)  # fmt: skip
+)
 PROJECT_AGENTS = (
     GENERAL,
     SubAgent(
-        name="explore", description="Searches files and reads them, and changes nothing.", model="haiku",
+        name="explore",
+        description="Searches files and reads them, and changes nothing.",
+        model="haiku",
         allowed_tools=("Read", "Grep", "Glob"),
         instructions="You search a project for another agent. Find what it asks for with as few calls as you can, and "
         f"answer with the places, as path:line, and what is there. {_ALONE}",
     ),
     SubAgent(
-        name="plan", description="Reads what a task needs and answers with a plan, and changes nothing.",
-        model="sonnet", permission_mode="plan",
+        name="plan",
+        description="Reads what a task needs and answers with a plan, and changes nothing.",
+        model="sonnet",
+        permission_mode="plan",
         instructions="You plan a task for another agent. Read what you need, change nothing, and answer with the "
         f"steps, the files that change and what to look out for. {_ALONE}",
     ),
-)  # fmt: skip
+)
 """The built-in child agents; files of a project with these names replace them."""
 
 BuildRecipe = Callable[[Agent, Model | None], Recipe]
@@ -97,9 +102,13 @@ class TaskTool(RuntimeTool):
     """Runs the child agents that it is given; of two with one name the first counts."""
 
     def __init__(
-        self, agents: Iterable[ChildAgent], build_recipe: BuildRecipe, models: ModelRegistry,
-        *, general_purpose: bool = False,
-    ) -> None:  # fmt: skip
+        self,
+        agents: Iterable[ChildAgent],
+        build_recipe: BuildRecipe,
+        models: ModelRegistry,
+        *,
+        general_purpose: bool = False,
+    ) -> None:
         self._build_recipe, self._models = build_recipe, models
         self._definitions: dict[str, ChildAgent] = {}
         for agent in (*agents, *([GENERAL] if general_purpose else [])):
@@ -242,17 +251,22 @@ def _make_agent(definition: ChildAgent, parent: Turn, tools: Sequence[Tool], mod
         return agent
     allowed, denied = definition.allowed_tools, definition.disallowed_tools
     inherited = [
-        one for one in tools
+        one
+        for one in tools
         if (allowed is None or matches_tool(one.spec.name, allowed)) and is_of_servers(one.spec, definition.mcp_servers)
-    ]  # fmt: skip
+    ]
     mode = definition.permission_mode
     return Agent(
-        definition.name, instructions=definition.instructions, model=model,
+        definition.name,
+        instructions=definition.instructions,
+        model=model,
         tools=[one for one in inherited if not matches_tool(one.spec.name, denied, exact=False)]
-        if definition.tools is None else definition.tools,
+        if definition.tools is None
+        else definition.tools,
         limits=msgspec.structs.replace(parent.limits, max_steps=definition.max_steps or parent.limits.max_steps),
-        middleware=[*([NarrowedMode(mode)] if mode else []), *definition.middleware], options=definition.options,
-    )  # fmt: skip
+        middleware=[*([NarrowedMode(mode)] if mode else []), *definition.middleware],
+        options=definition.options,
+    )
 
 
 def _allowed_names(definition: ChildAgent, parent: Turn) -> frozenset[str] | None:
@@ -265,10 +279,12 @@ def _allowed_names(definition: ChildAgent, parent: Turn) -> frozenset[str] | Non
     names = [name for name in parent.tools if above is None or name in above]
     allowed, denied = definition.allowed_tools, definition.disallowed_tools
     return frozenset(
-        name for name in names
-        if (allowed is None or matches_tool(name, allowed)) and not matches_tool(name, denied, exact=False)
+        name
+        for name in names
+        if (allowed is None or matches_tool(name, allowed))
+        and not matches_tool(name, denied, exact=False)
         and is_of_servers(parent.tools[name].spec, definition.mcp_servers)
-    )  # fmt: skip
+    )
 
 
 def is_of_servers(spec: ToolSpec, servers: Sequence[str] | None) -> bool:

@@ -281,9 +281,15 @@ class _ToolDefinition:
             timeout = None if options.effect == "resume" else 60.0
         description = replace_surrogates(options.description or self.signature.description)
         self.spec = ToolSpec(
-            name=name, description=description, parameters=parameters, output=output, effect=options.effect,
-            timeout=timeout, poll=options.poll, strict=strict_schema(parameters).lossless,
-        )  # fmt: skip
+            name=name,
+            description=description,
+            parameters=parameters,
+            output=output,
+            effect=options.effect,
+            timeout=timeout,
+            poll=options.poll,
+            strict=strict_schema(parameters).lossless,
+        )
         self.is_async = is_async_callable(function)
         self.never_suspends = never_suspends(function)
         self.argument_reader = ArgumentReader(parameters, None if raw is None else self.signature.known_names)
@@ -456,38 +462,66 @@ class ToolDecorator(Protocol):
 
 @overload
 def tool(
-    fn: Callable[Concatenate[ToolContext[D], P], R], /, *,
-    name: str | None = None, description: str | None = None, effect: Effect = "once",
-    timeout: float | None = ..., poll: bool = False, parameters: dict[str, Any] | None = None,
-    validate_output: bool = False, traits: ToolTraits = NO_TRAITS,
-) -> FunctionTool[Concatenate[ToolContext[D], P], R, D]: ...  # fmt: skip
+    fn: Callable[Concatenate[ToolContext[D], P], R],
+    /,
+    *,
+    name: str | None = None,
+    description: str | None = None,
+    effect: Effect = "once",
+    timeout: float | None = ...,
+    poll: bool = False,
+    parameters: dict[str, Any] | None = None,
+    validate_output: bool = False,
+    traits: ToolTraits = NO_TRAITS,
+) -> FunctionTool[Concatenate[ToolContext[D], P], R, D]: ...
 
 
 @overload
 def tool(
-    fn: Callable[Concatenate[S, ToolContext[D], P], R], /, *,
-    name: str | None = None, description: str | None = None, effect: Effect = "once",
-    timeout: float | None = ..., poll: bool = False, parameters: dict[str, Any] | None = None,
-    validate_output: bool = False, traits: ToolTraits = NO_TRAITS,
-) -> FunctionTool[Concatenate[S, ToolContext[D], P], R, D]: ...  # fmt: skip
+    fn: Callable[Concatenate[S, ToolContext[D], P], R],
+    /,
+    *,
+    name: str | None = None,
+    description: str | None = None,
+    effect: Effect = "once",
+    timeout: float | None = ...,
+    poll: bool = False,
+    parameters: dict[str, Any] | None = None,
+    validate_output: bool = False,
+    traits: ToolTraits = NO_TRAITS,
+) -> FunctionTool[Concatenate[S, ToolContext[D], P], R, D]: ...
 
 
 @overload
 def tool(
-    fn: Callable[P, R], /, *,
-    name: str | None = None, description: str | None = None, effect: Effect = "once",
-    timeout: float | None = ..., poll: bool = False, parameters: dict[str, Any] | None = None,
-    validate_output: bool = False, traits: ToolTraits = NO_TRAITS,
-) -> FunctionTool[P, R, object]: ...  # fmt: skip
+    fn: Callable[P, R],
+    /,
+    *,
+    name: str | None = None,
+    description: str | None = None,
+    effect: Effect = "once",
+    timeout: float | None = ...,
+    poll: bool = False,
+    parameters: dict[str, Any] | None = None,
+    validate_output: bool = False,
+    traits: ToolTraits = NO_TRAITS,
+) -> FunctionTool[P, R, object]: ...
 
 
 @overload
 def tool(
-    fn: None = None, /, *,
-    name: str | None = None, description: str | None = None, effect: Effect = "once",
-    timeout: float | None = ..., poll: bool = False, parameters: dict[str, Any] | None = None,
-    validate_output: bool = False, traits: ToolTraits = NO_TRAITS,
-) -> ToolDecorator: ...  # fmt: skip
+    fn: None = None,
+    /,
+    *,
+    name: str | None = None,
+    description: str | None = None,
+    effect: Effect = "once",
+    timeout: float | None = ...,
+    poll: bool = False,
+    parameters: dict[str, Any] | None = None,
+    validate_output: bool = False,
+    traits: ToolTraits = NO_TRAITS,
+) -> ToolDecorator: ...
 
 
 def tool(fn: Callable[..., Any] | None = None, /, **options: Any) -> Any:

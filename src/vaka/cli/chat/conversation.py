@@ -126,13 +126,20 @@ class Chat:
             settings.theme = "none"
             return PlainScreen(submit=self.submit, interrupt=self.interrupt)
         return ChatScreen(
-            take_back=self._take_back, has_queue=lambda: bool(self.view.queued),
-            live_text=self._live_text, status=self._status, submit=self.submit, interrupt=self.interrupt,
+            take_back=self._take_back,
+            has_queue=lambda: bool(self.view.queued),
+            live_text=self._live_text,
+            status=self._status,
+            submit=self.submit,
+            interrupt=self.interrupt,
             keys=(("s-tab", self._next_mode), ("c-o", self._show_result), ("c-t", self._show_reasoning)),
-            completer=ChatCompleter(self.commands.help_texts, lambda: self._files), history=settings.history,
-            color=settings.theme != "none", unicode=settings.unicode, output=settings.output,
+            completer=ChatCompleter(self.commands.help_texts, lambda: self._files),
+            history=settings.history,
+            color=settings.theme != "none",
+            unicode=settings.unicode,
+            output=settings.output,
             on_background=self.set_theme if settings.theme == "auto" else None,
-        )  # fmt: skip
+        )
 
     def _make_prompter(self) -> DecisionPrompter:
         return DecisionPrompter(
@@ -428,11 +435,16 @@ class Chat:
         """Return what the command of the status line reads, with the names that such commands expect."""
         folder = str(self._folder)
         return {
-            "hook_event_name": "Status", "session_id": self.session.id, "cwd": folder, "version": __version__,
+            "hook_event_name": "Status",
+            "session_id": self.session.id,
+            "cwd": folder,
+            "version": __version__,
             "model": {"id": self.model_name, "display_name": self.model_name},
-            "workspace": {"current_dir": folder, "project_dir": folder}, "permission_mode": self.mode,
-            "cost": {"total_cost_usd": self.view.usage.cost}, "context_tokens": self.view.context_tokens,
-        }  # fmt: skip
+            "workspace": {"current_dir": folder, "project_dir": folder},
+            "permission_mode": self.mode,
+            "cost": {"total_cost_usd": self.view.usage.cost},
+            "context_tokens": self.view.context_tokens,
+        }
 
     def _status(self) -> AnyFormattedText:
         view, settings = self.view, self.settings
@@ -442,9 +454,12 @@ class Chat:
         separator = " · " if settings.unicode else " - "
         badge = [] if self.mode == "default" else [("class:badge", f" {self.mode} "), ("", " ")]
         choices = [
-            (_short_folder(self._folder), model, context, cost, session), (name, model, context, cost, session),
-            (name, model, context, cost), (model, context), (model,),
-        ]  # fmt: skip
+            (_short_folder(self._folder), model, context, cost, session),
+            (name, model, context, cost, session),
+            (name, model, context, cost),
+            (model, context),
+            (model,),
+        ]
         texts = [separator.join(as_printable(fact, lines=False) for fact in facts if fact) for facts in choices]
         room = self.screen.columns - sum(cell_len(text) for _, text in badge)
         if self._own_status:

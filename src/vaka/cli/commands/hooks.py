@@ -51,9 +51,12 @@ def hooks() -> None:
 def _load_hooks(settings: Settings, *, with_heads: bool = False) -> tuple[Hook, ...]:
     """Return the hooks of settings files, plugins and, if wanted, heads; print what is wrong or was ignored."""
     parsed = hooks_in_force(
-        config_context(), claude_files_of(settings), trusted=settings.trusted, plugin_dirs=settings.plugin_dirs,
+        config_context(),
+        claude_files_of(settings),
+        trusted=settings.trusted,
+        plugin_dirs=settings.plugin_dirs,
         with_heads=with_heads,
-    )  # fmt: skip
+    )
     print_notes(parsed.problems)
     return parsed.hooks
 
@@ -82,17 +85,27 @@ def _when(hook: Hook) -> str:
 
 def _describe(hook: Hook) -> dict[str, Any]:
     return {
-        "event": hook.event, "known": hook.event in EVENTS, "matcher": hook.matcher, "type": hook.kind,
-        "command" if hook.kind == "command" else "prompt": hook.text, "timeout": hook.seconds, "once": hook.once,
-        "async": hook.detached, "if": hook.condition, "origin": hook.origin,
-        "component": hook.component, "disabled": hook.disabled,
-    }  # fmt: skip
+        "event": hook.event,
+        "known": hook.event in EVENTS,
+        "matcher": hook.matcher,
+        "type": hook.kind,
+        "command" if hook.kind == "command" else "prompt": hook.text,
+        "timeout": hook.seconds,
+        "once": hook.once,
+        "async": hook.detached,
+        "if": hook.condition,
+        "origin": hook.origin,
+        "component": hook.component,
+        "disabled": hook.disabled,
+    }
 
 
-@hooks.command(epilog=options.format_examples(
-    'vaka hooks test PreToolUse --tool Bash --input \'{"command": "git push"}\'',
-    "vaka hooks test SessionStart --payload '{\"source\": \"startup\"}'",
-))  # fmt: skip
+@hooks.command(
+    epilog=options.format_examples(
+        'vaka hooks test PreToolUse --tool Bash --input \'{"command": "git push"}\'',
+        'vaka hooks test SessionStart --payload \'{"source": "startup"}\'',
+    )
+)
 @click.argument("event", type=click.Choice(EVENTS))
 @click.option("--tool", metavar="NAME", help="The tool of the call, for events of tools.")
 @click.option("--input", "arguments", metavar="JSON", help="Its arguments.")

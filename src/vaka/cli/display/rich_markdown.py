@@ -49,9 +49,13 @@ class _OpenTable(TableElement):
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         table = Table(
-            box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, collapse_padding=True, style="note",
+            box=box.SIMPLE_HEAD,
+            show_edge=False,
+            pad_edge=False,
+            collapse_padding=True,
+            style="note",
             header_style="markdown.table.header",
-        )  # fmt: skip
+        )
         for cell in self.header.row.cells if self.header is not None and self.header.row is not None else ():
             table.add_column(cell.content, overflow="fold")
         for row in self.body.rows if self.body is not None else ():
@@ -68,6 +72,11 @@ class TerminalMarkdown(Markdown):
     """Markdown with the elements above."""
 
     elements: ClassVar[dict[str, type[MarkdownElement]]] = {
-        **Markdown.elements, "heading_open": _LeftHeading, "fence": _IndentedCode, "code_block": _IndentedCode,
-        "list_item_open": _NumberedItem, "table_open": _OpenTable, "hr": _ThinRule,
-    }  # fmt: skip
+        **Markdown.elements,
+        "heading_open": _LeftHeading,
+        "fence": _IndentedCode,
+        "code_block": _IndentedCode,
+        "list_item_open": _NumberedItem,
+        "table_open": _OpenTable,
+        "hr": _ThinRule,
+    }

@@ -34,18 +34,42 @@ _ASCII = str.maketrans("●│✗…❯·→⇒✓○•─⠋⠙⠹⠸⠼⠴⠦
 
 _STYLES: Mapping[str, Mapping[str, str]] = {
     "dark": {
-        "prompt": "bold cyan", "done": "green", "failed": "red", "note": "bright_black", "warning": "yellow",
-        "added": "green", "removed": "red", "added.word": "bold green reverse", "removed.word": "bold red reverse",
-        "markdown.code": "cyan", "markdown.link_url": "blue", "markdown.h1": "bold", "markdown.h2": "bold",
-        "markdown.item.bullet": "cyan", "markdown.item.number": "cyan", "markdown.block_quote": "italic",
+        "prompt": "bold cyan",
+        "done": "green",
+        "failed": "red",
+        "note": "bright_black",
+        "warning": "yellow",
+        "added": "green",
+        "removed": "red",
+        "added.word": "bold green reverse",
+        "removed.word": "bold red reverse",
+        "markdown.code": "cyan",
+        "markdown.link_url": "blue",
+        "markdown.h1": "bold",
+        "markdown.h2": "bold",
+        "markdown.item.bullet": "cyan",
+        "markdown.item.number": "cyan",
+        "markdown.block_quote": "italic",
     },
     "light": {
-        "prompt": "bold blue", "done": "green", "failed": "red", "note": "bright_black", "warning": "magenta",
-        "added": "green", "removed": "red", "added.word": "bold green reverse", "removed.word": "bold red reverse",
-        "markdown.code": "blue", "markdown.link_url": "blue", "markdown.h1": "bold", "markdown.h2": "bold",
-        "markdown.item.bullet": "blue", "markdown.item.number": "blue", "markdown.block_quote": "italic",
+        "prompt": "bold blue",
+        "done": "green",
+        "failed": "red",
+        "note": "bright_black",
+        "warning": "magenta",
+        "added": "green",
+        "removed": "red",
+        "added.word": "bold green reverse",
+        "removed.word": "bold red reverse",
+        "markdown.code": "blue",
+        "markdown.link_url": "blue",
+        "markdown.h1": "bold",
+        "markdown.h2": "bold",
+        "markdown.item.bullet": "blue",
+        "markdown.item.number": "blue",
+        "markdown.block_quote": "italic",
     },
-}  # fmt: skip
+}
 _CODE_THEMES: Mapping[str, str] = {"dark": "ansi_dark", "light": "ansi_light", "none": "ansi_dark"}
 _STYLES_OF_NONE = dict.fromkeys(_STYLES["dark"], "none")
 
@@ -68,9 +92,16 @@ class RichRenderer(PlainRenderer):
         self.theme, self.unicode = theme, unicode
         styles = Theme(dict(_STYLES.get(theme, _STYLES_OF_NONE)))
         self._console = Console(
-            file=io.StringIO(), width=self.width, force_terminal=True, legacy_windows=False, theme=styles,
-            color_system=None if theme == "none" else "standard", highlight=False, emoji=False, markup=False,
-        )  # fmt: skip
+            file=io.StringIO(),
+            width=self.width,
+            force_terminal=True,
+            legacy_windows=False,
+            theme=styles,
+            color_system=None if theme == "none" else "standard",
+            highlight=False,
+            emoji=False,
+            markup=False,
+        )
 
     def ansi(self, *parts: RenderableType) -> str:
         """Return renderables as text with escape sequences, without blanks at the ends of lines."""

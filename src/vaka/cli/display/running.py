@@ -99,7 +99,11 @@ class RunningAgents:
 
 
 _ACTIVITIES: dict[type[Body], str] = {
-    progress.StepStarted: "thinking", progress.ReasoningDelta: "reasoning", progress.TextDelta: "answering",
-    progress.ToolCompleted: "thinking", progress.ToolFailed: "thinking",
-    control.ApprovalRequested: "waiting for an answer", control.QuestionAsked: "waiting for an answer",
-}  # fmt: skip
+    progress.StepStarted: "thinking",
+    progress.ReasoningDelta: "reasoning",
+    progress.TextDelta: "answering",
+    progress.ToolCompleted: "thinking",
+    progress.ToolFailed: "thinking",
+    control.ApprovalRequested: "waiting for an answer",
+    control.QuestionAsked: "waiting for an answer",
+}

@@ -22,9 +22,13 @@ LINE_WIDTH = 100
 """Columns of a line that is not for a terminal."""
 
 _EARLY_TYPES = (
-    control.SessionOpened, control.InputAdded, control.StateChanged, progress.TurnQueued, progress.TurnStarted,
+    control.SessionOpened,
+    control.InputAdded,
+    control.StateChanged,
+    progress.TurnQueued,
+    progress.TurnStarted,
     progress.StepStarted,
-)  # fmt: skip
+)
 """Events before the first answer of a model, which print little or nothing."""
 
 

@@ -71,9 +71,11 @@ class MessageText:
     """The text of the root agent's messages, or their reasoning, in blocks; each character once."""
 
     def __init__(
-        self, new_stream: Callable[[], TextStream], *,
+        self,
+        new_stream: Callable[[], TextStream],
+        *,
         delta: type[progress.TextDelta | progress.ReasoningDelta] = progress.TextDelta,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.hidden_bytes = 0
         """The size of the last message, if it is stored elsewhere and only its beginning could be returned."""
         self._last_text = ""
@@ -152,8 +154,12 @@ class MessageText:
 
 
 _CLOSING_TYPES = (
-    progress.MessageDiscarded, progress.ToolStarted, progress.ToolCompleted, progress.ToolFailed, *progress.TURN_ENDS
-)  # fmt: skip
+    progress.MessageDiscarded,
+    progress.ToolStarted,
+    progress.ToolCompleted,
+    progress.ToolFailed,
+    *progress.TURN_ENDS,
+)
 """Events after which a message has no more text."""
 
 
@@ -172,9 +178,14 @@ class SessionView:
     """Folds the events of a session into text for the scroll-back and the state of what is running."""
 
     def __init__(
-        self, renderer: PlainRenderer, clock: Callable[[], float] = time.monotonic, *, conversation: bool = True,
-        live: bool = True, verbose: bool = False,
-    ) -> None:  # fmt: skip
+        self,
+        renderer: PlainRenderer,
+        clock: Callable[[], float] = time.monotonic,
+        *,
+        conversation: bool = True,
+        live: bool = True,
+        verbose: bool = False,
+    ) -> None:
         """Show inputs and the ends of turns in a ``conversation``; a run has them in its arguments and its result.
 
         What is running is shown by ``live_text``, if ``live``; otherwise the line of a call is shown when it starts.

@@ -28,9 +28,11 @@ from vaka.runtime.resolve_approval import check_rule
 from vaka.runtime.runtime import Runtime
 
 _APPROVE_CHOICES: tuple[tuple[str, str, ApprovalScope], ...] = (
-    ("y", mark_translatable("once"), "once"), ("s", mark_translatable("session"), "session"),
-    ("p", mark_translatable("project"), "project"), ("u", mark_translatable("always"), "user"),
-)  # fmt: skip
+    ("y", mark_translatable("once"), "once"),
+    ("s", mark_translatable("session"), "session"),
+    ("p", mark_translatable("project"), "project"),
+    ("u", mark_translatable("always"), "user"),
+)
 """The key to type, its label, and the scope of the approval."""
 MAX_LISTED = 9
 """Open approvals that are listed."""

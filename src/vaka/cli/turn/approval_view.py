@@ -61,16 +61,31 @@ def describe_decision(pending: PendingDecision) -> dict[str, Any]:
     facts: dict[str, Any] = {"id": pending.id, "session_id": pending.session, "asked": pending.event.ts}
     if isinstance(body, ApprovalRequested):
         return {
-            **facts, "kind": "approval", "summary": call_text(body.call), "tool": body.call.name, "call": body.call.id,
-            "arguments": body.call.arguments, "reason": body.reason, "rule": body.rule, "message": body.message,
-            "expires": body.expires or None, "agent": body.agent, "risk": risk_of(body),
-            "scopes": list(body.allowed_scopes), "grant": list(Grant(rule=body.grant).rules), "lasts": body.lasts,
-        }  # fmt: skip
+            **facts,
+            "kind": "approval",
+            "summary": call_text(body.call),
+            "tool": body.call.name,
+            "call": body.call.id,
+            "arguments": body.call.arguments,
+            "reason": body.reason,
+            "rule": body.rule,
+            "message": body.message,
+            "expires": body.expires or None,
+            "agent": body.agent,
+            "risk": risk_of(body),
+            "scopes": list(body.allowed_scopes),
+            "grant": list(Grant(rule=body.grant).rules),
+            "lasts": body.lasts,
+        }
     assert isinstance(body, QuestionAsked)  # noqa: S101  # a decision is an approval or a question
     return {
-        **facts, "kind": body.kind, "summary": body.text, "options": list(body.options), "call": body.call,
+        **facts,
+        "kind": body.kind,
+        "summary": body.text,
+        "options": list(body.options),
+        "call": body.call,
         "expires": body.expires or None,
-    }  # fmt: skip
+    }
 
 
 def render_approval(

@@ -164,9 +164,14 @@ class TurnRunner:
     def _report_session(self, session: Session, info: SessionInfo | None, cursor: str) -> None:
         self.report.recorder.session = session.id
         self.report.write_session(
-            session_id=session.id, store=self.runtime.store.url, cursor=cursor, resumed=info is not None,
-            agent=session.agent.name, ask=self.runtime.env.ask, version=__version__,
-        )  # fmt: skip
+            session_id=session.id,
+            store=self.runtime.store.url,
+            cursor=cursor,
+            resumed=info is not None,
+            agent=session.agent.name,
+            ask=self.runtime.env.ask,
+            version=__version__,
+        )
         if info is not None and info.live:
             text = translate("session {id} runs in another process; waiting for it", id=session.id)
             self.report.print_note(text)

@@ -156,9 +156,10 @@ class Permissions:
         """Return the grants that have not expired and were given for this version of the tool."""
         now = format_timestamp(self.env.clock.time())
         return [
-            grant for grant in self.log.state.grants
+            grant
+            for grant in self.log.state.grants
             if (not grant.until or now < grant.until) and (grant.tool != spec.name or grant.spec == spec.digest)
-        ]  # fmt: skip
+        ]
 
     def _is_approved(self, prepared: PreparedCall, ask: Ask, decisions: list[DecisionRecord]) -> bool:
         """Return whether an approval covers these arguments, this version of the tool and all rules, and is valid."""
@@ -211,9 +212,16 @@ class Permissions:
         """Return a new request after edited arguments were invalid; without ``ask`` it repeats the earlier one."""
         before = [d.approval for d in decisions if d.approval is not None and d.resolved][-1]
         ask = ask or Ask(
-            rule=before.rule, layer=before.layer, reason=before.reason, message=before.message, grant=before.grant,
-            decisions=before.decisions, scopes=before.scopes, asks=before.asks, folder=before.folder,
-        )  # fmt: skip
+            rule=before.rule,
+            layer=before.layer,
+            reason=before.reason,
+            message=before.message,
+            grant=before.grant,
+            decisions=before.decisions,
+            scopes=before.scopes,
+            asks=before.asks,
+            folder=before.folder,
+        )
         name, problem = prepared.call.name, "; ".join(problem.splitlines())
         why = f"{name} does not take the arguments that a person gave it: {problem}"
         return self._build_request(prepared, msgspec.structs.replace(ask, reason=why))
@@ -306,5 +314,8 @@ def _last_edit_of(tool: Tool, decisions: list[DecisionRecord]) -> tuple[dict[str
 def _is_same_request(known: ApprovalRequested | None, new: ApprovalRequested) -> bool:
     """Return whether two requests are about the same arguments, tool, rules and starting folder of a command."""
     return known is not None and (known.digest, known.spec, known.rule_names, known.folder) == (
-        new.digest, new.spec, new.rule_names, new.folder,
-    )  # fmt: skip
+        new.digest,
+        new.spec,
+        new.rule_names,
+        new.folder,
+    )

@@ -205,9 +205,13 @@ class ToolContext(Protocol[Deps_co]):
         ...
 
     async def ask(
-        self, question: str, *, options: Sequence[str] = (), expires_in: float | None = None,
+        self,
+        question: str,
+        *,
+        options: Sequence[str] = (),
+        expires_in: float | None = None,
         kind: QuestionKind = "question",
-    ) -> JSON:  # fmt: skip
+    ) -> JSON:
         """Ask a person, or with the kind ``result`` the client, and return the answer, ``None`` without one in time.
 
         Only ``resume`` and ``read`` tools should ask: the turn may be suspended here and the tool run again later.

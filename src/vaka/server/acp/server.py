@@ -87,12 +87,20 @@ class AcpServer:
         self._sessions: dict[str, _OpenSession] = {}
         """By id, the session that was used least recently first."""
         self._methods: dict[str, _Method] = {
-            "initialize": self._initialize, "authenticate": self._authenticate, "session/new": self._create,
-            "session/load": self._load, "session/resume": self._resume, "session/fork": self._fork,
-            "session/list": self._list, "session/close": self._close_session, "session/delete": self._delete,
-            "session/prompt": self._prompt, "session/cancel": self._cancel, "session/set_mode": self._set_mode,
+            "initialize": self._initialize,
+            "authenticate": self._authenticate,
+            "session/new": self._create,
+            "session/load": self._load,
+            "session/resume": self._resume,
+            "session/fork": self._fork,
+            "session/list": self._list,
+            "session/close": self._close_session,
+            "session/delete": self._delete,
+            "session/prompt": self._prompt,
+            "session/cancel": self._cancel,
+            "session/set_mode": self._set_mode,
             "session/set_config_option": self._set_option,
-        }  # fmt: skip
+        }
 
     async def serve(self) -> None:
         """Serve until the client ends the connection. Turns that run then are interrupted; a turn that waits for a
@@ -141,13 +149,14 @@ class AcpServer:
                 "protocolVersion": PROTOCOL_VERSION,
                 "agentInfo": {"name": "vaka", "title": "vaka", "version": __version__},
                 "agentCapabilities": {
-                    "loadSession": True, "sessionCapabilities": sessions,
+                    "loadSession": True,
+                    "sessionCapabilities": sessions,
                     "promptCapabilities": {"image": True, "audio": True, "embeddedContext": True},
                     "mcpCapabilities": {"http": True, "sse": True},
                 },
                 "authMethods": [],
             }
-        )  # fmt: skip
+        )
 
     async def _authenticate(self, params: JsonObject) -> RpcReply:
         raise InvalidInput("there is no method of authentication; `vaka login PROVIDER` stores the key of a model")

@@ -56,9 +56,14 @@ class BuiltinTool:
 
 
 def builtin_tool(
-    name: str, *, effect: Effect, timeout: float | None = 60.0, poll: bool = False,
-    parameters: dict[str, Any] | None = None, traits: ToolTraits = NO_TRAITS,
-) -> Callable[[Callable[..., Any]], BuiltinTool]:  # fmt: skip
+    name: str,
+    *,
+    effect: Effect,
+    timeout: float | None = 60.0,
+    poll: bool = False,
+    parameters: dict[str, Any] | None = None,
+    traits: ToolTraits = NO_TRAITS,
+) -> Callable[[Callable[..., Any]], BuiltinTool]:
     """Make a built-in tool of a function: ``@builtin_tool("Read", effect="read")``."""
 
     def make(function: Callable[..., Any]) -> BuiltinTool:

@@ -50,9 +50,12 @@ async def ask_user_question(
         answer = await context.ask(_format_question(question), options=labels, expires_in=context.world.patience)
         if answer is None:
             return ToolResult(
-                call=context.call, content=(Text(text=_NO_ANSWER),), failed=True, reason="error",
+                call=context.call,
+                content=(Text(text=_NO_ANSWER),),
+                failed=True,
+                reason="error",
                 value={"answers": replies, "unanswered": [other["question"] for other in questions[len(replies) :]]},
-            )  # fmt: skip
+            )
         several = question.get("multiSelect", False)
         replies[question["question"]] = _match_labels(answer, labels) if several else _match_label(answer, labels)
     texts = {asked: ", ".join(map(str, reply)) if is_array(reply) else reply for asked, reply in replies.items()}
@@ -119,10 +122,11 @@ MAX_MESSAGE_LENGTH = 8_000
 async def d_mail(
     context: ToolContext,
     message: Annotated[
-        str, "What you should know there: what you found out, what you did, what to do now.",
+        str,
+        "What you should know there: what you found out, what you did, what to do now.",
         Meta(min_length=1, max_length=MAX_MESSAGE_LENGTH),
     ],
     checkpoint_id: Annotated[int, "The number of a checkpoint of this turn.", Meta(ge=0)],
-) -> str:  # fmt: skip
+) -> str:
     """Go back to an earlier place of this turn, with a message to oneself."""
     return send_dmail(context, message, checkpoint_id)

@@ -27,14 +27,52 @@ _SKIPPED_ELEMENTS = frozenset(
 _RAW_ELEMENTS = frozenset(("script", "style", "iframe", "noscript", "textarea", "title", "xmp", "noembed", "noframes"))
 """Elements whose content is not markup."""
 _BLOCK_ELEMENTS = frozenset(
-    ("address", "article", "aside", "body", "caption", "center", "dd", "details", "dialog", "div", "dl", "dt",
-     "fieldset", "figcaption", "figure", "footer", "form", "header", "hgroup", "html", "legend", "main", "menu", "nav",
-     "option", "p", "section", "summary", "tbody", "tfoot", "thead")
-)  # fmt: skip
+    (
+        "address",
+        "article",
+        "aside",
+        "body",
+        "caption",
+        "center",
+        "dd",
+        "details",
+        "dialog",
+        "div",
+        "dl",
+        "dt",
+        "fieldset",
+        "figcaption",
+        "figure",
+        "footer",
+        "form",
+        "header",
+        "hgroup",
+        "html",
+        "legend",
+        "main",
+        "menu",
+        "nav",
+        "option",
+        "p",
+        "section",
+        "summary",
+        "tbody",
+        "tfoot",
+        "thead",
+    )
+)
 _TAG_LETTERS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ")
 _INLINE_MARKS = {
-    "strong": "**", "b": "**", "em": "*", "i": "*", "code": "`", "kbd": "`", "samp": "`", "del": "~~", "s": "~~",
-}  # fmt: skip
+    "strong": "**",
+    "b": "**",
+    "em": "*",
+    "i": "*",
+    "code": "`",
+    "kbd": "`",
+    "samp": "`",
+    "del": "~~",
+    "s": "~~",
+}
 _INLINE_TAGS = frozenset(("td", "th", "br", "img", "a", "base"))
 """Elements with a handler that do not end a block."""
 _HEADINGS = {f"h{level}": "#" * level + " " for level in range(1, 7)}
@@ -394,17 +432,31 @@ def _list_start(attributes: str) -> int:
 _OPEN_HANDLERS: dict[str, Callable[[_MarkdownWriter, str], None]] = {
     "ul": lambda writer, _: writer.begin_list(None),
     "ol": lambda writer, attributes: writer.begin_list(_list_start(attributes)),
-    "li": _MarkdownWriter.begin_item, "blockquote": _MarkdownWriter.begin_quote, "pre": _MarkdownWriter.begin_pre,
-    "hr": _MarkdownWriter.add_rule, "table": _MarkdownWriter.begin_table, "tr": _MarkdownWriter.begin_row,
-    "td": _MarkdownWriter.begin_cell, "th": _MarkdownWriter.begin_cell, "br": _MarkdownWriter.add_line_break,
-    "img": _MarkdownWriter.add_image, "a": _MarkdownWriter.begin_link, "base": _MarkdownWriter.set_base,
-}  # fmt: skip
+    "li": _MarkdownWriter.begin_item,
+    "blockquote": _MarkdownWriter.begin_quote,
+    "pre": _MarkdownWriter.begin_pre,
+    "hr": _MarkdownWriter.add_rule,
+    "table": _MarkdownWriter.begin_table,
+    "tr": _MarkdownWriter.begin_row,
+    "td": _MarkdownWriter.begin_cell,
+    "th": _MarkdownWriter.begin_cell,
+    "br": _MarkdownWriter.add_line_break,
+    "img": _MarkdownWriter.add_image,
+    "a": _MarkdownWriter.begin_link,
+    "base": _MarkdownWriter.set_base,
+}
 _CLOSE_HANDLERS: dict[str, Callable[[_MarkdownWriter], object]] = {
-    "ul": _MarkdownWriter.end_list, "ol": _MarkdownWriter.end_list, "li": _MarkdownWriter.end_block,
-    "blockquote": _MarkdownWriter.end_quote, "pre": _MarkdownWriter.end_pre, "table": _MarkdownWriter.end_table,
-    "tr": _MarkdownWriter.end_row, "td": _MarkdownWriter.end_cell, "th": _MarkdownWriter.end_cell,
+    "ul": _MarkdownWriter.end_list,
+    "ol": _MarkdownWriter.end_list,
+    "li": _MarkdownWriter.end_block,
+    "blockquote": _MarkdownWriter.end_quote,
+    "pre": _MarkdownWriter.end_pre,
+    "table": _MarkdownWriter.end_table,
+    "tr": _MarkdownWriter.end_row,
+    "td": _MarkdownWriter.end_cell,
+    "th": _MarkdownWriter.end_cell,
     "a": _MarkdownWriter.end_link,
-}  # fmt: skip
+}
 
 
 def _collapse_whitespace(pieces: list[str]) -> str:

@@ -71,10 +71,15 @@ def read_task_id(given: dict[str, Any]) -> str:
 
 def task_fields(task: Task, *, brief: bool = False) -> dict[str, Any]:
     return {
-        "id": task.id, "subject": task.subject, "activeForm": task.active,
-        **({} if brief else {"description": task.description}), "status": task.status, "owner": task.owner,
-        "blocks": list(task.blocks), "blockedBy": list(task.blocked_by),
-    }  # fmt: skip
+        "id": task.id,
+        "subject": task.subject,
+        "activeForm": task.active,
+        **({} if brief else {"description": task.description}),
+        "status": task.status,
+        "owner": task.owner,
+        "blocks": list(task.blocks),
+        "blockedBy": list(task.blocked_by),
+    }
 
 
 def task_refs(board: Board, ids: tuple[str, ...]) -> list[dict[str, str]]:
@@ -100,9 +105,11 @@ async def task_create(
         raise InvalidInput("a task needs a subject")
     subject = replace_surrogates(subject.strip())
     task = Task(
-        id=task_board.task_id_for(context, subject), subject=subject, active=replace_surrogates(activeForm),
+        id=task_board.task_id_for(context, subject),
+        subject=subject,
+        active=replace_surrogates(activeForm),
         description=replace_surrogates(description),
-    )  # fmt: skip
+    )
     async with task_board.open_board(context) as state:
         stored = task_board.load_board(state)
         if task.id not in stored.tasks:
@@ -150,9 +157,11 @@ async def task_list(
     ]
     counts = {name: sum(task.status == name for task, _ in rows) for name in task_board.STATUSES}
     value: dict[str, Any] = {
-        "tasks": [{**task_fields(task, brief=True), "depth": depth} for task, depth in rows], "counts": counts,
-        "total": len(rows), "revision": stored.head.revision,
-    }  # fmt: skip
+        "tasks": [{**task_fields(task, brief=True), "depth": depth} for task, depth in rows],
+        "counts": counts,
+        "total": len(rows),
+        "revision": stored.head.revision,
+    }
     totals = ", ".join(f"{count} {name}" for name, count in counts.items())
     return text_result(
         context, "\n".join([f"{len(rows)} tasks: {totals}", *(_format_row(task, depth) for task, depth in rows)]), value
@@ -210,9 +219,12 @@ async def task_update(context: ToolContext, **given: Any) -> ToolResult:
         update = stored.delete(id) if deleted else stored.update(id, change)
         revision = task_board.save_board(state, stored, update.board)
     value = {
-        "task": task_fields(update.task), "revision": revision, "unblocked": list(update.unblocked),
-        "affected": list(update.affected), "deleted": deleted,
-    }  # fmt: skip
+        "task": task_fields(update.task),
+        "revision": revision,
+        "unblocked": list(update.unblocked),
+        "affected": list(update.affected),
+        "deleted": deleted,
+    }
     return json_result(context, value)
 
 

@@ -39,9 +39,13 @@ class PageCache(Generic[T]):
     """A cache with expiry; the least recently used values are dropped when there are too many or they are too large."""
 
     def __init__(
-        self, now: Callable[[], float] = time.monotonic, *, seconds: float = CACHE_SECONDS,
-        most: int = MAX_CACHED_PAGES, size: int = MAX_CACHED_CHARACTERS,
-    ) -> None:  # fmt: skip
+        self,
+        now: Callable[[], float] = time.monotonic,
+        *,
+        seconds: float = CACHE_SECONDS,
+        most: int = MAX_CACHED_PAGES,
+        size: int = MAX_CACHED_CHARACTERS,
+    ) -> None:
         self._now, self._seconds, self._most, self._size = now, seconds, most, size
         self._entries: OrderedDict[str, tuple[float, int, T]] = OrderedDict()
         self._total = 0
@@ -170,9 +174,13 @@ async def web_fetch(
     if known is None:
         cache.put(address, page, page.size + len(page.text))
     value = {
-        "url": page.url, "status": page.status, "content_type": page.kind, "bytes": page.size, "title": page.title,
+        "url": page.url,
+        "status": page.status,
+        "content_type": page.kind,
+        "bytes": page.size,
+        "title": page.title,
         "cached": known is not None,
-    }  # fmt: skip
+    }
     return ToolResult(call=context.call, content=await _answer_parts(context, page, prompt), value=value)
 
 
@@ -196,9 +204,12 @@ async def fetch_page(network: Network, address: str) -> FetchedPage | CrossHostR
     """Fetch a page; only redirects to the same host are followed."""
     for _ in range(MAX_REDIRECTS + 1):
         request = NetRequest(
-            url=address, headers=(("Accept", "text/html,text/*;q=0.9,application/json;q=0.9,*/*;q=0.5"),),
-            timeout=FETCH_SECONDS, max_bytes=MAX_BYTES, redirects=0,
-        )  # fmt: skip
+            url=address,
+            headers=(("Accept", "text/html,text/*;q=0.9,application/json;q=0.9,*/*;q=0.5"),),
+            timeout=FETCH_SECONDS,
+            max_bytes=MAX_BYTES,
+            redirects=0,
+        )
         answer = await network.send(request)
         location = answer.header("location")
         if answer.status not in _REDIRECT_STATUSES or not location:
@@ -319,9 +330,12 @@ def _redirect_result(context: ToolContext, address: str, page: CrossHostRedirect
 def _error_result(context: ToolContext, page: FetchedPage) -> ToolResult:
     body = f"\n{mark_as_data(page, page.text[:1000], 'page')}" if page.text.strip() else ""
     return ToolResult(
-        call=context.call, content=(Text(text=f"{page.url} answered with status {page.status}.{body}"),), failed=True,
-        reason="error", value={"url": page.url, "status": page.status},
-    )  # fmt: skip
+        call=context.call,
+        content=(Text(text=f"{page.url} answered with status {page.status}.{body}"),),
+        failed=True,
+        reason="error",
+        value={"url": page.url, "status": page.status},
+    )
 
 
 ENDPOINT = "https://html.duckduckgo.com/html/"
@@ -347,10 +361,13 @@ class DuckDuckGo:
     async def find(self, query: str, network: Network) -> Sequence[SearchResult]:
         """Return the results of a query. Raises ``NetworkError``, and ``NotFound`` for a page without a result list."""
         request = NetRequest(
-            url=self.endpoint, method="POST", body=urlencode({"q": query, "kl": "us-en"}).encode(),
+            url=self.endpoint,
+            method="POST",
+            body=urlencode({"q": query, "kl": "us-en"}).encode(),
             headers=(("Content-Type", "application/x-www-form-urlencoded"), ("Accept", "text/html")),
-            timeout=SEARCH_SECONDS, max_bytes=MAX_SEARCH_BYTES,
-        )  # fmt: skip
+            timeout=SEARCH_SECONDS,
+            max_bytes=MAX_SEARCH_BYTES,
+        )
         answer = await network.send(request)
         host = urlsplit(self.endpoint).hostname
         if answer.status != 200:

@@ -17,6 +17,12 @@ from vaka.views.acp.requests import AcpRequest, read_answer, request_of
 from vaka.views.acp.tool_calls import ToolKind, describe_call
 
 __all__ = [
-    "AcpEncoder", "AcpRequest", "ToolKind", "content_block_of", "describe_call", "read_answer",
-    "read_prompt", "request_of",
-]  # fmt: skip
+    "AcpEncoder",
+    "AcpRequest",
+    "ToolKind",
+    "content_block_of",
+    "describe_call",
+    "read_answer",
+    "read_prompt",
+    "request_of",
+]

@@ -174,9 +174,11 @@ class AcpEncoder:
         yield from self._announce(ToolCall(id=call, name=""))
         self._outputs[call] = (self._outputs.get(call, "") + text)[-LIVE_OUTPUT_LENGTH:]
         yield {
-            "sessionUpdate": "tool_call_update", "toolCallId": call, "status": "in_progress",
+            "sessionUpdate": "tool_call_update",
+            "toolCallId": call,
+            "status": "in_progress",
             "content": [text_content(self._outputs[call])],
-        }  # fmt: skip
+        }
 
     def _encode_tool(self, body: _ToolBody) -> Iterator[JsonObject]:
         if _call_id(body) in self._ended:
@@ -229,11 +231,13 @@ def _chunk(update: str, block: JsonObject, message: str) -> JsonObject:
 def _result_update(result: ToolResult) -> JsonObject:
     blocks = [block for part in result.content if (block := content_block_of(part))]
     return {
-        "sessionUpdate": "tool_call_update", "toolCallId": result.call,
+        "sessionUpdate": "tool_call_update",
+        "toolCallId": result.call,
         "status": "failed" if result.failed else "completed",
-        "content": [{"type": "content", "content": block} for block in blocks], "rawOutput": result.value,
+        "content": [{"type": "content", "content": block} for block in blocks],
+        "rawOutput": result.value,
         "_meta": {"vaka": {"reason": result.reason}} if result.reason else None,
-    }  # fmt: skip
+    }
 
 
 def _todo_key(event: Event) -> str:
@@ -253,6 +257,10 @@ def _plan_entries(todos: list[JSON]) -> Iterator[JsonObject]:
 
 def _usage_of(usage: Usage) -> JsonObject:
     return {
-        "totalTokens": usage.total, "inputTokens": usage.input, "outputTokens": usage.output,
-        "thoughtTokens": usage.reasoning, "cachedReadTokens": usage.cache_read, "cachedWriteTokens": usage.cache_write,
-    }  # fmt: skip
+        "totalTokens": usage.total,
+        "inputTokens": usage.input,
+        "outputTokens": usage.output,
+        "thoughtTokens": usage.reasoning,
+        "cachedReadTokens": usage.cache_read,
+        "cachedWriteTokens": usage.cache_write,
+    }

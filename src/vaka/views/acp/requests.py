@@ -52,9 +52,10 @@ def request_of(
             return AcpRequest("elicitation/create", form | {"requestedSchema": _question_form(question)})
         case control.QuestionAsked(options=(_, *_)) as question:
             call = {
-                "toolCallId": question.call or question.question, "title": shorten(question.text),
+                "toolCallId": question.call or question.question,
+                "title": shorten(question.text),
                 "content": [text_content(question.text)],
-            }  # fmt: skip
+            }
             options = [
                 {"optionId": str(number), "name": option, "kind": "allow_once"}
                 for number, option in enumerate(question.options, 1)
@@ -84,8 +85,10 @@ def _permission_options(
 def _question_form(question: control.QuestionAsked) -> JsonObject:
     if not question.options:
         return {
-            "type": "object", "properties": {"answer": {"type": "string", "title": "Answer"}}, "required": ["answer"]
-        }  # fmt: skip
+            "type": "object",
+            "properties": {"answer": {"type": "string", "title": "Answer"}},
+            "required": ["answer"],
+        }
     choice = {"type": "string", "title": "Answer", "enum": list(question.options)}
     return {"type": "object", "properties": {"answer": choice, "other": {"type": "string", "title": "Another answer"}}}
 

@@ -245,9 +245,15 @@ async def replace_in_file(context: ToolContext, path: str, wanted: Sequence[Repl
     diff = await asyncio.to_thread(make_diff, file.text.text, text)
     total, every = sum(counts), any(one.replace_all for one in wanted)
     value = {
-        "path": info.path, "matches": total, "replaced": total, "replace_all": every, "edits": counts,
-        "before": file.digest, "after": digest, "diff": diff,
-    }  # fmt: skip
+        "path": info.path,
+        "matches": total,
+        "replaced": total,
+        "replace_all": every,
+        "edits": counts,
+        "before": file.digest,
+        "after": digest,
+        "diff": diff,
+    }
     summary = f"{total} {'replacement' if total == 1 else 'replacements'} in {info.path}"
     return text_result(context, f"{summary}\n{diff}", value)
 

@@ -179,9 +179,14 @@ async def notebook_edit(
 
 
 async def _edit_notebook(
-    context: ToolContext, notebook_path: str, file: edit.KnownFile, new_source: str, cell_id: str | None,
-    cell_type: CellKind | None, edit_mode: EditMode,
-) -> ToolResult:  # fmt: skip
+    context: ToolContext,
+    notebook_path: str,
+    file: edit.KnownFile,
+    new_source: str,
+    cell_id: str | None,
+    cell_type: CellKind | None,
+    edit_mode: EditMode,
+) -> ToolResult:
     notebook = _read_notebook(notebook_path, file)
     cells: list[dict[str, Any]] = notebook["cells"]
     try:
@@ -218,9 +223,14 @@ async def _save_notebook(
     diff = await asyncio.to_thread(edit.make_diff, before, "" if mode == "delete" else after)
     verb = {"replace": "replaced", "insert": "inserted", "delete": "deleted"}[mode]
     value = {
-        "path": info.path, "edit_mode": mode, "cell_id": cell, "cells": len(notebook["cells"]),
-        "before": file.digest, "after": digest, "diff": diff,
-    }  # fmt: skip
+        "path": info.path,
+        "edit_mode": mode,
+        "cell_id": cell,
+        "cells": len(notebook["cells"]),
+        "before": file.digest,
+        "after": digest,
+        "diff": diff,
+    }
     return text_result(context, f"{verb} cell {cell} of {info.path}\n{diff}".rstrip("\n"), value)
 
 

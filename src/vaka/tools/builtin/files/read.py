@@ -92,9 +92,14 @@ class LinePage:
     def to_result(self, context: ToolContext, path: str) -> ToolResult:
         """Return the page as text for the model and as data."""
         value: dict[str, Any] = {
-            "path": path, "offset": self.offset, "limit": self.limit, "total_lines": self.total_lines,
-            "returned_lines": len(self._lines), "line_truncations": self.cut_lines, "truncated": self.has_more,
-        }  # fmt: skip
+            "path": path,
+            "offset": self.offset,
+            "limit": self.limit,
+            "total_lines": self.total_lines,
+            "returned_lines": len(self._lines),
+            "line_truncations": self.cut_lines,
+            "truncated": self.has_more,
+        }
         if not self._lines:
             value["range_out_of_file"] = True
         return text_result(context, "\n".join([*self._lines, *self._range_notes(path)]), value)
@@ -145,9 +150,12 @@ def _read_notebook(context: ToolContext, loaded: file_content.LoadedFile, offset
         return None  # then it is shown as text
     file_content.save_record(context, loaded.info, loaded.digest)
     value = {
-        "path": loaded.info.path, "cells": page.cells, "offset": offset,
-        "returned_cells": max(page.last - offset + 1, 0), "truncated": page.last < page.cells,
-    }  # fmt: skip
+        "path": loaded.info.path,
+        "cells": page.cells,
+        "offset": offset,
+        "returned_cells": max(page.last - offset + 1, 0),
+        "truncated": page.last < page.cells,
+    }
     return ToolResult(call=context.call, content=tuple(page.parts), value=value)
 
 

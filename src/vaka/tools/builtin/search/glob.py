@@ -185,9 +185,13 @@ async def find_files(
             note = str(error)
     paths = [path for _, path in heapq.nsmallest(MAX_FILES, newest)]
     value = {
-        "pattern": pattern, "path": path, "files": paths, "count": len(paths), "total": total,
+        "pattern": pattern,
+        "path": path,
+        "files": paths,
+        "count": len(paths),
+        "total": total,
         "truncated": total > len(paths),
-    }  # fmt: skip
+    }
     lines = paths or [_no_match_message(pattern, path, wanted)]
     if total > len(paths):
         lines = [*lines, f"[the {len(paths)} newest of {total} files; use a narrower pattern or path for the others]"]

@@ -67,10 +67,13 @@ class PythonGrepWorker:
         query = self._query
         exact = await asyncio.to_thread(query.pattern.exact_python)
         order = {
-            "python": exact, "literal": query.pattern.literal, "ignore_case": query.ignore_case,
-            "multiline": query.multiline, "need": query.needed_results + 1,
+            "python": exact,
+            "literal": query.pattern.literal,
+            "ignore_case": query.ignore_case,
+            "multiline": query.multiline,
+            "need": query.needed_results + 1,
             "seconds": self._match_seconds,
-        }  # fmt: skip
+        }
         try:
             write_to_stream(stdin, msgspec.json.encode(order) + b"\n")
             async with aclosing(_batch_paths(paths)) as batches:
@@ -163,9 +166,14 @@ class GrepResult(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def run_grep(
-    files: Files, given: dict[str, Any], *, engine: GrepEngine = "auto", seconds: float = TIMEOUT_SECONDS,
-    may_read: Callable[[str], bool] | None = None, match_seconds: float = regex_worker.MATCH_SECONDS,
-) -> GrepResult:  # fmt: skip
+    files: Files,
+    given: dict[str, Any],
+    *,
+    engine: GrepEngine = "auto",
+    seconds: float = TIMEOUT_SECONDS,
+    may_read: Callable[[str], bool] | None = None,
+    match_seconds: float = regex_worker.MATCH_SECONDS,
+) -> GrepResult:
     """Search files for at most ``seconds``; a search that takes longer returns what it has found, with a note.
 
     So does one whose pattern takes more than ``match_seconds`` of processor time for a piece of a file.
@@ -367,13 +375,15 @@ class GrepSearch:
             return []
         return [
             {
-                "file": path, "line": start, "match": "\n".join(_select_lines(numbered, range(start, end + 1))),
+                "file": path,
+                "line": start,
+                "match": "\n".join(_select_lines(numbered, range(start, end + 1))),
                 "before": _select_lines(numbered, range(max(start - query.before, 1), start)),
                 "after": _select_lines(numbered, range(end + 1, end + 1 + query.after)),
             }
             for start, end in hits
             if start in numbered
-        ]  # fmt: skip
+        ]
 
 
 async def _numbered_lines(files: Files, path: str, first: int, last: int) -> dict[int, str]:

@@ -18,10 +18,21 @@ from vaka.tools.builtin.search.glob import Wildcard, expand_braces
 MAX_PATTERN_LENGTH = 10_000
 _METACHARACTERS = frozenset(r".^$*+?()[]{}|\-&~#")
 _POSIX = {
-    "alnum": "0-9A-Za-z", "alpha": "A-Za-z", "ascii": r"\x00-\x7f", "blank": r"\t ", "cntrl": r"\x00-\x1f\x7f",
-    "digit": "0-9", "graph": "!-~", "lower": "a-z", "print": " -~", "punct": r"!-/:-@\[-`{-~", "space": r"\t-\r ",
-    "upper": "A-Z", "word": "0-9A-Za-z_", "xdigit": "0-9A-Fa-f",
-}  # fmt: skip
+    "alnum": "0-9A-Za-z",
+    "alpha": "A-Za-z",
+    "ascii": r"\x00-\x7f",
+    "blank": r"\t ",
+    "cntrl": r"\x00-\x1f\x7f",
+    "digit": "0-9",
+    "graph": "!-~",
+    "lower": "a-z",
+    "print": " -~",
+    "punct": r"!-/:-@\[-`{-~",
+    "space": r"\t-\r ",
+    "upper": "A-Z",
+    "word": "0-9A-Za-z_",
+    "xdigit": "0-9A-Fa-f",
+}
 _REPEAT = re.compile(r"\{\d+(?:,\d*)?\}")
 _HEX = re.compile(r"x([0-9A-Fa-f]{2})|u([0-9A-Fa-f]{4})|U([0-9A-Fa-f]{8})|[xuU]\{([0-9A-Fa-f]{1,8})\}")
 _PROPERTY = re.compile(r"[pP](?:\{([A-Za-z_]+)\}|([A-Z]))")
@@ -31,9 +42,13 @@ _WORD_MARK, _NOT_WORD_MARK, _WORD_IN_SET_MARK = "\ufdd0", "\ufdd1", "\ufdd2"
 """Placeholders for word characters, for the rest, and for the first inside a set: Unicode noncharacters."""
 _SPACE = r"\t-\r \x85\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000"
 _ENGINE_DIFFERENCES = {
-    ("w", False): _WORD_MARK, ("W", False): _NOT_WORD_MARK, ("w", True): _WORD_IN_SET_MARK, ("s", False): f"[{_SPACE}]",
-    ("S", False): f"[^{_SPACE}]", ("s", True): _SPACE,
-}  # fmt: skip
+    ("w", False): _WORD_MARK,
+    ("W", False): _NOT_WORD_MARK,
+    ("w", True): _WORD_IN_SET_MARK,
+    ("s", False): f"[{_SPACE}]",
+    ("S", False): f"[^{_SPACE}]",
+    ("s", True): _SPACE,
+}
 """Python's translation of escapes that the engines read differently, by (letter, inside a set)."""
 
 
@@ -74,10 +89,11 @@ def translate_pattern(pattern: str) -> TranslatedPattern:
     translator = _PatternTranslator(pattern)
     translator.translate()
     translated = TranslatedPattern(
-        marked="".join(translator.python), rust="".join(translator.rust) if translator.is_linear else None,
+        marked="".join(translator.python),
+        rust="".join(translator.rust) if translator.is_linear else None,
         lines=translator.matches_newline,
         literal=pattern if not _METACHARACTERS & set(pattern) and "\n" not in pattern else "",
-    )  # fmt: skip
+    )
     try:
         compiled = re.compile(translated.python)
     except (re.error, OverflowError, RecursionError) as error:
@@ -313,16 +329,30 @@ def _category_ranges(kind: str) -> str:
 
 
 _LONG_CATEGORY_NAMES: dict[str, tuple[str, ...]] = {
-    "letter": ("L",), "lowercase_letter": ("Ll",), "uppercase_letter": ("Lu",), "number": ("N",),
-    "decimal_number": ("Nd",), "punctuation": ("P",), "symbol": ("S",), "mark": ("M",), "separator": ("Z",),
-    "other": ("C",), "word": ("L", "M", "Nd", "Nl", "Pc"),
-}  # fmt: skip
+    "letter": ("L",),
+    "lowercase_letter": ("Ll",),
+    "uppercase_letter": ("Lu",),
+    "number": ("N",),
+    "decimal_number": ("Nd",),
+    "punctuation": ("P",),
+    "symbol": ("S",),
+    "mark": ("M",),
+    "separator": ("Z",),
+    "other": ("C",),
+    "word": ("L", "M", "Nd", "Nl", "Pc"),
+}
 _EXTRA_CODE_POINTS: dict[str, frozenset[int]] = {
     "word": frozenset(
-        [0x200C, 0x200D, *range(0x24B6, 0x24EA), *range(0x1F130, 0x1F14A), *range(0x1F150, 0x1F16A),
-         *range(0x1F170, 0x1F18A)]
+        [
+            0x200C,
+            0x200D,
+            *range(0x24B6, 0x24EA),
+            *range(0x1F130, 0x1F14A),
+            *range(0x1F150, 0x1F16A),
+            *range(0x1F170, 0x1F18A),
+        ]
     ),
-}  # fmt: skip
+}
 """Joiners, and enclosed letters, which are symbols but also alphabetic."""
 
 
@@ -334,10 +364,25 @@ MAX_RESULTS = 100
 """Results in one answer."""
 MAX_CONTEXT_LINES = 5
 FILE_TYPES: dict[str, tuple[str, ...]] = {
-    "c": ("c",), "cpp": ("cpp",), "cs": ("cs",), "go": ("go",), "h": ("h",), "hpp": ("hpp",), "java": ("java",),
-    "js": ("js", "mjs", "cjs"), "jsx": ("jsx",), "kt": ("kt", "kts"), "php": ("php",), "py": ("py",), "rb": ("rb",),
-    "rust": ("rs",), "sh": ("sh",), "swift": ("swift",), "ts": ("ts",), "tsx": ("tsx",),
-}  # fmt: skip
+    "c": ("c",),
+    "cpp": ("cpp",),
+    "cs": ("cs",),
+    "go": ("go",),
+    "h": ("h",),
+    "hpp": ("hpp",),
+    "java": ("java",),
+    "js": ("js", "mjs", "cjs"),
+    "jsx": ("jsx",),
+    "kt": ("kt", "kts"),
+    "php": ("php",),
+    "py": ("py",),
+    "rb": ("rb",),
+    "rust": ("rs",),
+    "sh": ("sh",),
+    "swift": ("swift",),
+    "ts": ("ts",),
+    "tsx": ("tsx",),
+}
 """File endings by type; any other type name is an ending itself."""
 _NAME_GLOB = re.compile(r"[\w.*?{},-]+\Z", re.ASCII)
 
@@ -347,7 +392,9 @@ PARAMETERS: dict[str, Any] = {
         "pattern": {"type": "string"},
         "path": {"type": "string", "description": "File or folder; default: the working folder."},
         "output_mode": {
-            "type": "string", "enum": ["content", "files_with_matches", "count"], "default": "files_with_matches",
+            "type": "string",
+            "enum": ["content", "files_with_matches", "count"],
+            "default": "files_with_matches",
         },
         "glob": {"type": "string", "description": "Such as *.js, src/**/*.tsx or !*.min.js."},
         "type": {"type": "string", "description": "A file type such as py, js or rust."},
@@ -363,7 +410,7 @@ PARAMETERS: dict[str, Any] = {
     },
     "required": ["pattern"],
     "additionalProperties": False,
-}  # fmt: skip
+}
 
 
 class GrepQuery(msgspec.Struct, frozen=True, kw_only=True):
@@ -401,12 +448,18 @@ def parse_query(pattern: TranslatedPattern, given: dict[str, Any]) -> GrepQuery:
     before, after = (around, around) if around is not None else (given.get("-B", 0), given.get("-A", 0))
     kind: str = given.get("type", "")
     return GrepQuery(
-        pattern=pattern, ignore_case=given.get("-i", False), multiline=multiline,
-        mode=given.get("output_mode", "files_with_matches"), glob=given.get("glob", ""),
+        pattern=pattern,
+        ignore_case=given.get("-i", False),
+        multiline=multiline,
+        mode=given.get("output_mode", "files_with_matches"),
+        glob=given.get("glob", ""),
         endings=FILE_TYPES.get(kind, (kind.removeprefix("*").removeprefix("."),)) if kind else (),
-        before=min(before, MAX_CONTEXT_LINES), after=min(after, MAX_CONTEXT_LINES), numbers=given.get("-n", True),
-        limit=min(given.get("head_limit") or MAX_RESULTS, MAX_RESULTS), offset=given.get("offset", 0),
-    )  # fmt: skip
+        before=min(before, MAX_CONTEXT_LINES),
+        after=min(after, MAX_CONTEXT_LINES),
+        numbers=given.get("-n", True),
+        limit=min(given.get("head_limit") or MAX_RESULTS, MAX_RESULTS),
+        offset=given.get("offset", 0),
+    )
 
 
 class FileFilter:

@@ -41,9 +41,14 @@ def is_supported() -> bool:
 
 
 async def run_confined(
-    argv: Sequence[str], readable: Sequence[str], *, cwd: str, output: IO[bytes], errors: IO[bytes],
+    argv: Sequence[str],
+    readable: Sequence[str],
+    *,
+    cwd: str,
+    output: IO[bytes],
+    errors: IO[bytes],
     max_output: int | None = None,
-) -> int:  # fmt: skip
+) -> int:
     """Run a program that can read only these paths and return its exit code. Without Landlock it is not confined.
 
     It prints into files, so that no reader is needed meanwhile. A program that prints more than ``max_output`` bytes is
@@ -113,9 +118,19 @@ _END_EVENT = b'\n{"type":"end"'
 _MATCH_EVENT = b'{"type":"match"'
 _MAX_ERROR_BYTES = 2_000
 _COMMON_FLAGS = (
-    "--no-config", "--color=never", "--no-messages", "--crlf", "--hidden", "--no-ignore-dot", "--no-ignore-global",
-    "--no-ignore-parent", "--no-require-git", "--glob=!.git", "--no-heading", "--no-ignore-messages",
-)  # fmt: skip
+    "--no-config",
+    "--color=never",
+    "--no-messages",
+    "--crlf",
+    "--hidden",
+    "--no-ignore-dot",
+    "--no-ignore-global",
+    "--no-ignore-parent",
+    "--no-require-git",
+    "--glob=!.git",
+    "--no-heading",
+    "--no-ignore-messages",
+)
 _LINE_NUMBER = re.compile(rb"\d+:")
 
 
@@ -241,9 +256,14 @@ class Ripgrep:
         return self._files.root, f"./{path}" if path else "."
 
     async def _run(
-        self, base: str, flags: Sequence[str], targets: Sequence[str], extra: Sequence[str] = (), *,
+        self,
+        base: str,
+        flags: Sequence[str],
+        targets: Sequence[str],
+        extra: Sequence[str] = (),
+        *,
         most: int = _MAX_OUTPUT_BYTES,
-    ) -> bytes:  # fmt: skip
+    ) -> bytes:
         """Run ripgrep and return its output. Raises ``OutputTooLarge``, and ``InvalidInput`` for a bad pattern."""
         query = self._query
         modes = [*(["--ignore-case"] if query.ignore_case else []), *_MULTILINE_FLAGS[query.multiline]]

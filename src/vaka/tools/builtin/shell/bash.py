@@ -44,13 +44,15 @@ PARAMETERS: dict[str, Any] = {
         "timeout": {"type": "integer", "minimum": 0, "description": "Milliseconds, up to 600000."},
         "description": {"type": "string", "description": "What it does, in five to ten words."},
         "run_in_background": {
-            "type": "boolean", "default": False, "description": "Return at once with a task id.",
+            "type": "boolean",
+            "default": False,
+            "description": "Return at once with a task id.",
         },
         "allow_hosts": {"type": "array", "items": {"type": "string", "pattern": "^[^ /*]+$"}},
         "dangerouslyDisableSandbox": {"type": "boolean"},
     },
     "required": ["command"],
-}  # fmt: skip
+}
 
 _OTHER_PARAMETERS = ("workdir", "async", "task_id")
 

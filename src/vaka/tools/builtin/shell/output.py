@@ -299,9 +299,15 @@ class FilterResult(msgspec.Struct, frozen=True):
 
 
 async def filter_lines(
-    spool: Spool, start: int, pattern: str, *, max_characters: int, final: bool, seconds: float = TIMEOUT_SECONDS,
+    spool: Spool,
+    start: int,
+    pattern: str,
+    *,
+    max_characters: int,
+    final: bool,
+    seconds: float = TIMEOUT_SECONDS,
     match_seconds: float = regex_worker.MATCH_SECONDS,
-) -> FilterResult:  # fmt: skip
+) -> FilterResult:
     """Return matching lines from ``start`` on. Raises ``InvalidInput`` for a bad pattern or one that takes too long.
 
     ``match_seconds`` bounds the processor time for one piece of the text, ``seconds`` the whole search.

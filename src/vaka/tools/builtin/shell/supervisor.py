@@ -235,11 +235,16 @@ class ShellSupervisor:
     """Starts commands and owns those in the background; implements ``Lasting``."""
 
     def __init__(
-        self, scope: CommandScope | None = None, options: CommandOptions | None = None, *,
-        folder: str | Path | None = None, find_restricted: Callable[[], RestrictedPaths] | None = None,
-        before_command: Callable[[], None] = lambda: None, find_setup: Callable[[SessionId], str] | None = None,
+        self,
+        scope: CommandScope | None = None,
+        options: CommandOptions | None = None,
+        *,
+        folder: str | Path | None = None,
+        find_restricted: Callable[[], RestrictedPaths] | None = None,
+        before_command: Callable[[], None] = lambda: None,
+        find_setup: Callable[[SessionId], str] | None = None,
         open_gate: OpenGate | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         """``folder`` holds long output while its session is open; by default a temporary folder of the system.
 
         ``find_restricted`` is called in a thread before each command for paths besides those of ``scope``. An error of
@@ -383,9 +388,16 @@ class ShellSupervisor:
         return world, None
 
     async def start_process(
-        self, world: World, argv: tuple[str, ...], cwd: str, *, env: Mapping[str, str] | None = None,
-        writable: tuple[str, ...] = (), stdin: bytes | Literal["pipe"] = b"", proxy: str = "",
-    ) -> Process:  # fmt: skip
+        self,
+        world: World,
+        argv: tuple[str, ...],
+        cwd: str,
+        *,
+        env: Mapping[str, str] | None = None,
+        writable: tuple[str, ...] = (),
+        stdin: bytes | Literal["pipe"] = b"",
+        proxy: str = "",
+    ) -> Process:
         """Start a program with the access of commands; it may also write to ``writable``. The caller ends it.
 
         ``env`` is added to the variables of commands. ``proxy``: the proxy of this program, in place of the common one.
