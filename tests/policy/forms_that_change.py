@@ -446,4 +446,7 @@ CHANGING = split_table(r"""
     for d in $(find . -name conf); do touch $d/new; done
     ls | while read d; do touch $d/new; done
     strip -o conf/a.yml /bin/true
+    git rm --pathspec-from-file list.txt
+    gzip -r .
+    zip -rm q.zip .
 """)

@@ -217,4 +217,8 @@ HARMLESS = split_table(r"""
     git log -1 --output=src/log
     for d in $(find src -type d); do ls $d/; done
     curl -s --stderr src/log file:///etc/hostname
+    zip -rq OUT/s.zip src
+    gzip -k src/data.json
+    gzip -rk src
+    git add -u
 """)

@@ -73,6 +73,8 @@ class _GitCommand(NamedTuple):
     @property
     def pathspecs(self) -> list[str]:
         """What restricts it to some paths: the words after ``--``, or those that name existing files."""
+        if any(value.startswith("--pathspec-from") for value in self.values):
+            return []  # not known
         if "--" in self.values:
             return self.values[self.values.index("--") + 1 :]
         known = self.folder.value == "." and self.name not in _WITHOUT_PATHS

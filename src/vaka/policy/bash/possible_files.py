@@ -58,6 +58,9 @@ _FINDERS = frozenset({"find", "gfind", "bfs", "fd", "fdfind"})
 _INPUT_READERS = frozenset({"xargs", "gxargs", "parallel"})
 """Programs that run a command with the lines of their input."""
 
+_REMOVING_ARCHIVERS = frozenset({"zip", "tar", "gtar", "bsdtar"})
+"""Programs that remove, with an option, what they put into an archive."""
+
 _FILTERS, _LISTERS = read_set("line_filters"), read_set("file_listers")
 
 
@@ -120,6 +123,8 @@ class PossibleFiles:
         name = base_name(words[0].guess or "") if words else ""
         for word in (*find_written_words(words), *find_code_operands(words)):
             yield from self._files_of(word, index, writes=True)
+            if name in _REMOVING_ARCHIVERS and word.path is not None and not word.path.strip("./"):
+                yield RecursiveOperand(word, FolderUse(accept_all, writes=True, word=f"{name} {word.source}"))
         for output in find_sed_outputs(words, bodies):
             use = FolderUse(accept_all, writes=True, certain=True, scope="path", word=output)
             yield RecursiveOperand(literal_word(output), use)
