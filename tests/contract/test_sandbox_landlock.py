@@ -24,6 +24,7 @@ class TestLandlockWithNamespaces(ConfinementContract):
 @pytest.mark.every_loop(exhaustive=True)
 class TestLandlockAlone(ConfinementContract):
     hides_processes = False
+    hides_names = False
     protects_inside_writable = False
 
     @pytest.fixture

@@ -100,7 +100,7 @@ class Follower:
 
 def start(folder: Path, store: str, port: int = 0) -> ServerProcess:
     env = without_coverage() | {"HOME": str(folder / "home"), "XDG_DATA_HOME": str(folder / "home")}
-    env["VAKA_SERVER"] = json.dumps({"requests_per_minute": 0, "concurrent_turns": 0})
+    env["VAKA_SERVER"] = json.dumps({"requests_per_minute": 0, "concurrent_turns": 0, "streams_per_credential": 0})
     agents = [word for kind in KINDS for word in ("--agent", f"agents.py:{kind}")]
     arguments = ("--insecure", "--no-ui", "--store", store, "--confirm", "sign")
     return ServerProcess(folder, env, *agents, *arguments, port=port)
