@@ -222,3 +222,30 @@ def test_files_that_are_put_into_a_folder_behind_a_link_get_their_names_there(tm
     (project.root / "up" / "c.yml").write_text("new\n")
     assert project.decide(form, ("Edit(conf/c.yml)",)) != "allow"
     assert project.decide(form, ("Edit(conf/other.yml)",)) == "allow"
+
+
+@pytest.mark.parametrize(
+    ("form", "is_asked"),
+    [
+        ("T=conf; cp up/*.yml $T", True), ("T=conf; cp -t $T up/*", True), ("T=conf; cp -t$T up/*.yml", True),
+        ("T=conf; mv up/* $T/", True), ("T=conf; cp -r up/. $T", True), ("T=conf; rsync -a up/ $T/", True),
+        ("for d in src conf; do cp up/* $d; done", True), ("cp up/* co*", True), ("cp up/* c?nf/", True),
+        ('cp up/* "$PWD/conf"', True), ('cp -t"$PWD/conf" up/*', True), ("cp --target-directory=co* up/c.yml", True),
+        ("cd src; cp ../up/* ../*", True), ("T=$(pwd); cp up/* $T/conf", True), ("cp -t$(echo conf) up/c.yml", True),
+        ("T=src; cp up/* $T", False), ("cp up/* sr*", False), ("cp up/* $PWD/src", False), ("cp -ts* up/c.yml", False),
+        ('cp -t"$PWD/src" up/*', False),
+    ],
+)  # fmt: skip
+def test_the_folder_that_files_are_put_into_is_known_in_every_spelling(
+    project: Project, form: str, is_asked: bool
+) -> None:
+    (project.root / "up").mkdir(exist_ok=True)
+    (project.root / "up" / "c.yml").write_text("new\n")
+    assert (project.decide(form, ("Edit(conf/c.yml)",)) != "allow") == is_asked
+
+
+def test_a_pattern_that_names_many_folders_is_asked_about(tmp_path: Path) -> None:
+    project = Project(tmp_path)
+    for number in range(70):
+        (project.root / f"d{number}").mkdir()
+    assert project.decide("cp src/*.py d*", ("Edit(conf/c.yml)",)) == "ask"

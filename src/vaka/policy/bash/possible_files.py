@@ -6,7 +6,8 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from fnmatch import translate
 from functools import partial
-from itertools import product
+from glob import iglob
+from itertools import islice, product
 from typing import NamedTuple, TypeAlias
 
 from vaka.policy.bash.file_operands import PathFilter, RecursiveOperand, accept_all, any_file
@@ -49,6 +50,8 @@ _Piece: TypeAlias = str | _Glob | None
 _Value: TypeAlias = tuple[_Piece, ...]
 
 _NAMED = re.compile(r"([A-Za-z_]\w*)(?:\[[^\]]*\])?(?::?-([^ ]*))?")
+
+_CHANGE_OF_FOLDER = re.compile(r"\b(?:cd|pushd|popd|chdir)\b")
 
 _POSITIONAL = re.compile(r"[0-9@*]+")
 
@@ -159,7 +162,10 @@ class PossibleFiles:
         if folder.path is None:
             if named:
                 yield from self._files_of(_join_name(folder, name), index, writes=True)
-            if self._may_be_any_folder(folder, index):
+            known = self._folders_of(folder)
+            for one in known or ():
+                yield from self._find_placed(placement._replace(folder=one), index, contents=contents)
+            if known is None or self._may_be_any_folder(folder, index):
                 yield any_file(folder.source, writes=True)
             return
         if source.path is None:
@@ -174,6 +180,23 @@ class PossibleFiles:
                 yield from self._find_contents(source, literal_word(joined))
         if contents and (placement.whole or not named):
             yield from self._find_contents(source, folder)
+
+    def _folders_of(self, word: Word) -> list[Word] | None:
+        """Return the folders that a word may name, for a pattern those that exist; ``None`` if these are not known."""
+        found: list[str] = []
+        for value in dict.fromkeys(self._values_of(word, 0)):
+            if all(map(_is_text, value)):
+                found.append("".join(map(str, value)))
+            elif None not in value:
+                start = self._script.start_folder
+                if not start or _CHANGE_OF_FOLDER.search(self._script.text):
+                    return None
+                pattern = "".join(
+                    piece.pattern if isinstance(piece, _Glob) else _escape(piece or "") for piece in value
+                )
+                names = iglob(pattern, root_dir=start)  # noqa: PTH207  # a text of a command
+                found += islice(names, _MAX_ALTERNATIVES + 1)
+        return [literal_word(name) for name in found] if len(found) <= _MAX_ALTERNATIVES else None
 
     def _may_be_any_folder(self, folder: Word, index: int) -> bool:
         """Return whether a word, whose value is not known, may name any folder."""

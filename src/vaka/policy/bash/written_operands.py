@@ -168,8 +168,7 @@ def find_placements(words: Words) -> Iterator[Placement]:
     sources, target = [words[index] for index in operands], words[given[0]] if given else None
     if target is None and attached:
         found = _TARGET_OPTION.fullmatch(attached[0].placeholder_text)
-        text = (found[1] or found[2] or "") if found is not None else ""
-        target = literal_word(text) if attached[0].value is not None else Word(None, text, attached[0].pieces[-1:])
+        target = _without_prefix(attached[0], found.start(found.lastindex or 0)) if found is not None else None
     elif target is None and len(sources) > 1:
         *sources, target = sources
     elif target is None and name in {"ln", "gln"}:
