@@ -105,6 +105,18 @@ async def test_a_reader_that_does_not_read_holds_at_most_a_megabyte(
     assert left - empty < MB / 2
 
 
+SAID = {"id": "m", "role": "user", "content": "Hi."}
+STREAMED: dict[str, dict[str, Any]] = {
+    "/api/v1/sessions/new/turns": {"input": "Hi.", "agent": "assistant"},
+    "/v1/chat/completions": {"model": "assistant", "messages": [SAID]},
+    "/v1/messages": {"model": "assistant", "max_tokens": 9, "messages": [SAID]},
+    "/v1/responses": {"model": "assistant", "input": "Hi."},
+    "/agui/assistant": {"threadId": "t", "runId": "r", "messages": [SAID]},
+    "/ai-sdk/assistant": {"id": "t", "messages": [{**SAID, "parts": [{"type": "text", "text": "Hi."}]}]},
+}
+"""A request of each protocol that runs a turn and streams it."""
+
+
 async def test_the_streams_of_one_credential_are_limited(serve: Serve, scripted: Scripted) -> None:
     settings = ServerSettings(streams_per_credential=3)
     async with serve([scripted(say("Hi."))], settings=settings) as served, AsyncExitStack() as stack:
@@ -119,16 +131,7 @@ async def test_the_streams_of_one_credential_are_limited(serve: Serve, scripted:
         assert (refused.status_code, refused.json()["code"], refused.headers["retry-after"]) == (
             429, "too_many_streams", "1",
         )  # fmt: skip
-        turn = {"input": "Hi.", "agent": "assistant"}
-        requests: list[tuple[str, dict[str, Any]]] = [
-            ("/api/v1/sessions/new/turns", {**turn, "stream": True}),
-            ("/v1/chat/completions", {"model": "assistant", "messages": [{"role": "user", "content": "Hi."}]}),
-            ("/v1/messages", {"model": "assistant", "max_tokens": 9, "messages": [{"role": "user", "content": "Hi."}]}),
-            ("/v1/responses", {"model": "assistant", "input": "Hi."}),
-            ("/agui/assistant", {"threadId": "t", "runId": "r", "messages": []}),
-            ("/ai-sdk/assistant", {"id": "t", "messages": []}),
-        ]
-        for path, body in requests:
+        for path, body in STREAMED.items():
             assert (await client.post(path, json={**body, "stream": True})).status_code == 429, path
         sessions = (await client.get("/api/v1/sessions")).json()["data"]
         assert [each["id"] for each in sessions] == ["long"]
@@ -144,6 +147,20 @@ async def test_the_streams_of_one_credential_are_limited(serve: Serve, scripted:
         async with client.stream("GET", "/api/v1/approvals", headers=headers) as again:
             assert again.status_code == 200
         opened[1].close()
+
+
+@pytest.mark.parametrize("path", STREAMED)
+async def test_a_request_without_room_for_its_stream_runs_no_turn(path: str, serve: Serve, scripted: Scripted) -> None:
+    settings = ServerSettings(max_streams=1)
+    async with serve([scripted(say("Hi."))], settings=settings) as served, served.client() as client:
+        await served.service.create_session(PRINCIPALS["alice"], id="long")
+        opened = await follow_by_sse(served)
+        await wait_until(lambda: len(served.service.streams) == 1)
+        refused = await client.post(path, json={**STREAMED[path], "stream": True})
+        assert (refused.status_code, refused.headers["retry-after"]) == (503, "2")
+        sessions = (await client.get("/api/v1/sessions")).json()["data"]
+        assert [each["id"] for each in sessions] == ["long"]
+        opened.close()
 
 
 async def test_the_subscriptions_of_one_credential_are_limited(serve: Serve, scripted: Scripted) -> None:

@@ -67,9 +67,7 @@ class OpenStreams:
 
     def add(self, stream: OpenStream) -> None:
         """Count a stream. Raises a ``Problem`` when there are too many (503), or too many of one credential (429)."""
-        if len(self._open) >= self.settings.max_streams:
-            detail = f"{self.settings.max_streams} streams are open; try again later"
-            raise Problem(503, "overloaded", detail, headers={"Retry-After": "2"})
+        self._require_place()
         if stream.principal is None:
             self._add_unauthenticated(stream)
         else:
@@ -77,8 +75,14 @@ class OpenStreams:
         self._open.add(stream)
 
     def require_room(self, principal: Principal) -> None:
-        """Raise a ``Problem`` (429) for a caller that may open no further stream, before its request has an effect."""
+        """Raise a ``Problem`` (503, 429) if no stream may be opened now, before the request has an effect."""
+        self._require_place()
         self._require_less(self._stream_counts, credential_of(principal), "streams")
+
+    def _require_place(self) -> None:
+        if len(self._open) >= self.settings.max_streams:
+            detail = f"{self.settings.max_streams} streams are open; try again later"
+            raise Problem(503, "overloaded", detail, headers={"Retry-After": "2"})
 
     def _require_less(self, counts: Counter[str], credential: str, what: str) -> None:
         limit = self.settings.streams_per_credential
@@ -89,7 +93,7 @@ class OpenStreams:
         """Count a stream of a caller that is known from now on. Raises a ``Problem`` (429)."""
         credential, known = credential_of(principal), self._credentials.get(stream)
         if credential != known:
-            self.require_room(principal)
+            self._require_less(self._stream_counts, credential, "streams")
             self._forget_credential(stream)
             self._credentials[stream] = credential
             self._stream_counts[credential] += 1
@@ -211,8 +215,8 @@ class EventStream:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         self.principal = scope.get(PRINCIPAL_KEY)
-        self._streams.add(self)
         try:
+            self._streams.add(self)
             await self._send_all(receive, send, with_body=scope.get("method") != "HEAD")
         finally:
             self._streams.remove(self)
