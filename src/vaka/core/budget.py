@@ -94,7 +94,9 @@ class Budget:
     """The budget of one agent in one turn."""
 
     def __init__(self, limits: Limits, log: Log, scope: EventScope, agent: str, parent: "Budget | None" = None) -> None:
-        self.limits, self.log, self.agent = limits, log, agent
+        self.limits = limits
+        self.log = log
+        self.agent = agent
         self.scope = scope  # its turn updates it in every step
         self.reservations: Reservations = parent.reservations if parent is not None else Reservations()
         self._parents: tuple[Budget, ...] = parent.payers if parent is not None else ()
@@ -109,7 +111,9 @@ class Budget:
     @property
     def used(self) -> Usage:
         """The usage that counts against the limits: that of the agent in this turn and of its children."""
-        path, state, pending = self.scope.path, self.log.state, self.log.pending
+        path = self.scope.path
+        state = self.log.state
+        pending = self.log.pending
         if path:
             progress = state.lanes.get(agent_key(path))
             stored = progress.usage + progress.below if progress is not None else _NO_USAGE
@@ -246,9 +250,13 @@ def _output_bound(estimate: Estimate, prompt: Prompt) -> int | None:
 
 
 def _max_output_tokens(
-    payers: tuple[Budget, ...], estimate: Estimate, prompt: Prompt, *, include_running: bool,
+    payers: tuple[Budget, ...],
+    estimate: Estimate,
+    prompt: Prompt,
+    *,
+    include_running: bool,
     without: Reservation | None = None,
-) -> int | None:  # fmt: skip
+) -> int | None:
     """Return ``max_tokens`` of the answer, ``None`` when no bound is needed. Raises ``TurnStopped`` without room."""
     bound, room = _output_bound(estimate, prompt), math.inf
     min_tokens = MIN_ANSWER_TOKENS if bound is None else min(bound, MIN_ANSWER_TOKENS)

@@ -49,9 +49,11 @@ def restart_call(log: Log, open_call: OpenCall) -> tuple[list[Body], OpenCall]:
     number = log.next_call_number(open_call.path)
     call = msgspec.structs.replace(open_call.call, id=call_id(open_call.path, number))
     ended = ToolResult(
-        call=open_call.call.id, failed=True, reason="outcome_unknown",
+        call=open_call.call.id,
+        failed=True,
+        reason="outcome_unknown",
         content=(Text(text=f"{_LOST_TEXT} A person says it did not happen; it runs again as {call.id}."),),
-    )  # fmt: skip
+    )
     fresh = OpenCall(call=call, path=open_call.path, message=open_call.message, step=open_call.step, number=number)
     return [ToolFailed(result=ended), ToolCalled(call=call, message_id=open_call.message)], fresh
 

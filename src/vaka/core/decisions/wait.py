@@ -28,7 +28,11 @@ class DecisionWaits:
     """The waits of one agent in one step for decisions."""
 
     def __init__(self, log: Log, scope: EventScope, env: Env, stop: StopSignal, timer: Timer) -> None:
-        self.log, self.scope, self.env, self.stop, self.timer = log, scope, env, stop, timer
+        self.log = log
+        self.scope = scope
+        self.env = env
+        self.stop = stop
+        self.timer = timer
 
     async def wait(self, id: DecisionId, needed: Callable[[], bool] = lambda: True) -> None:
         """Wait for a decision, or take the default one; return as soon as it is no longer ``needed``.

@@ -54,8 +54,12 @@ class _ModelQuestion:
     def __init__(
         self, budget: Budget, model: Model, reservation: Reservation, number: int, call: CallId | None
     ) -> None:
-        self._budget, self._log, self._model = budget, budget.log, model
-        self._reservation, self._number, self._call = reservation, number, call
+        self._budget = budget
+        self._log = budget.log
+        self._model = model
+        self._reservation = reservation
+        self._number = number
+        self._call = call
         self._agent = reservation.prompt.agent
         self._text_parts: list[str] = []
         self._reasoning_chars = 0
@@ -117,9 +121,14 @@ class _ModelQuestion:
 
     def _failure_event(self, code: str, message: str, model: str = "", *, retried: bool = False) -> ModelFailed:
         return ModelFailed(
-            model=model or self._model.name, code=code, message=message, agent=self._agent, retried=retried,
-            call=self._call, number=self._number,
-        )  # fmt: skip
+            model=model or self._model.name,
+            code=code,
+            message=message,
+            agent=self._agent,
+            retried=retried,
+            call=self._call,
+            number=self._number,
+        )
 
     def _record_usage(self) -> None:
         usage, model = self._last_usage.usage, self._last_usage.counted_as or self._model.name

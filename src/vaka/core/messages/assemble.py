@@ -107,7 +107,9 @@ class MessageAssembly:
             case ReasoningChunk():
                 return self._add_reasoning(chunk)
             case UsageChunk():
-                self.usage, self.model, self.miss_price = chunk.usage, chunk.model or self.model, chunk.miss_price
+                self.usage = chunk.usage
+                self.model = chunk.model or self.model
+                self.miss_price = chunk.miss_price
                 self.called_model = chunk.counted_as or self.called_model
             case StopChunk():
                 self.stop = chunk.reason
@@ -202,7 +204,9 @@ class CallParser:
     """Parses the calls of one message; ``earlier`` is the number of calls that the agent has made before it."""
 
     def __init__(self, tools: Mapping[str, Tool], path: AgentPath, earlier: int) -> None:
-        self._tools, self._path, self._earlier = tools, path, earlier
+        self._tools = tools
+        self._path = path
+        self._earlier = earlier
 
     def parse(self, written: RawToolCall, number: int) -> ToolCall:
         """Parse the ``number``-th call of the message; arguments that cannot be parsed are kept as raw text."""
@@ -213,9 +217,13 @@ class CallParser:
             raw = written.arguments if parsed.repaired else ""
             repaired = "; ".join(filter(None, (written.repaired, parsed.repaired)))
             return ToolCall(
-                id=id, name=written.name, arguments=parsed.value, raw=raw, repaired=repaired,
+                id=id,
+                name=written.name,
+                arguments=parsed.value,
+                raw=raw,
+                repaired=repaired,
                 provider_id=written.provider_id,
-            )  # fmt: skip
+            )
         return ToolCall(id=id, name=written.name, raw=written.arguments or "{}", provider_id=written.provider_id)
 
     def parse_changed(self, message: AssistantMessage, known: tuple[ToolCall, ...]) -> AssistantMessage:

@@ -44,9 +44,12 @@ async def report_cache_bust(
         return
     progress = log.state.agent_progress(scope.path)
     now = CachedPrompt(
-        model=used.model, tokens=lost, ts="", system=answer.system or progress.system,
+        model=used.model,
+        tokens=lost,
+        ts="",
+        system=answer.system or progress.system,
         tools=answer.tools or progress.menu,
-    )  # fmt: skip
+    )
     idle = int(log.clock.time() - datetime.fromisoformat(cached.ts).timestamp())
     cause = _changed_part(cached, now)
     if not cause and not cached.compacted and not _extends(sent.messages, before, conversation):
@@ -58,9 +61,15 @@ async def report_cache_bust(
         cause = "compaction"
     names = await _changed_names(log.store.blobs, cached, now) if part in ("model", "tools") else {}
     busted = CacheBusted(
-        part=part, tokens=lost, cause=cause, cost=lost * miss_price, idle=max(idle, 0), agent=used.agent,
-        model=used.model, **names,
-    )  # fmt: skip
+        part=part,
+        tokens=lost,
+        cause=cause,
+        cost=lost * miss_price,
+        idle=max(idle, 0),
+        agent=used.agent,
+        model=used.model,
+        **names,
+    )
     log.defer(scope, busted)
 
 

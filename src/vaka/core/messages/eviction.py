@@ -58,7 +58,9 @@ async def limit_result(turn: TextOwner, tool: str, result: ToolResult) -> ToolRe
 
     The results of the tools that read stored texts stay whole: those tools have limits of their own.
     """
-    most, size, is_cut = turn.limits.max_result_tokens, 0, False
+    most = turn.limits.max_result_tokens
+    size = 0
+    is_cut = False
     for part in result.content:
         if type(part) is Text:
             size += 4 * len(part.text)  # UTF-8 has at most 4 bytes for each

@@ -109,7 +109,9 @@ class Conversation:
 
     def choose_recent(self, recent: int) -> list[tuple[int, Message]]:
         """Return at most ``recent`` of the last messages, with their positions."""
-        finished, answer, first_open = self._messages, self._open_answer(), len(self._messages)
+        finished = self._messages
+        answer = self._open_answer()
+        first_open = len(self._messages)
 
         def message_at(position: int) -> Message:
             return finished[position] if position < first_open else answer[position - first_open]

@@ -79,10 +79,18 @@ def encode_json(value: Any) -> bytes:
         return b""
 
 
-_PROMPT_BODIES = frozenset[type]({
-    progress.SubagentStarted, progress.ToolCompleted, progress.ToolFailed, InputAdded, progress.MessageCompleted,
-    progress.ToolCalled, progress.OutputRejected, progress.AgentContinued,
-})  # fmt: skip
+_PROMPT_BODIES = frozenset[type](
+    {
+        progress.SubagentStarted,
+        progress.ToolCompleted,
+        progress.ToolFailed,
+        InputAdded,
+        progress.MessageCompleted,
+        progress.ToolCalled,
+        progress.OutputRejected,
+        progress.AgentContinued,
+    }
+)
 
 
 def tokens_of_body(path: AgentPath, scope: EventScope, body: Body) -> int:

@@ -60,7 +60,10 @@ class Env:
     """The services of the runtime that all turns share."""
 
     def __init__(self, clock: Clock, ids: IdGenerator, policy: Policy, ask: AskMode = "wait") -> None:
-        self.clock, self.ids, self.policy, self.ask = clock, ids, policy, ask
+        self.clock = clock
+        self.ids = ids
+        self.policy = policy
+        self.ask = ask
         self.stored_digests: set[Digest | None] = {None}
         """Digests of prompt texts that are stored as blobs already; an empty text has none and needs no blob."""
         self.variables: dict[str, str] = {}

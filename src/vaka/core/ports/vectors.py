@@ -71,9 +71,15 @@ class VectorStore(Protocol):
         ...
 
     async def scan(
-        self, collection: str, scope: str, *, filter: Mapping[str, JSON] = {}, after: str = "", limit: int = 256,
+        self,
+        collection: str,
+        scope: str,
+        *,
+        filter: Mapping[str, JSON] = {},
+        after: str = "",
+        limit: int = 256,
         with_vectors: bool = False,
-    ) -> Sequence[VectorRecord]:  # fmt: skip
+    ) -> Sequence[VectorRecord]:
         """Return records in the order of their ids, from after the id ``after``; fewer than ``limit`` at the end."""
         ...
 

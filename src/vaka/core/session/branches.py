@@ -115,4 +115,4 @@ def _seal_open_calls(state: SessionState) -> list[tuple[EventScope, Body]]:
     return [
         (EventScope(turn, step, path), ToolFailed(result=result))
         for path, step, result in results_for_open_calls(state, "sealed", _REWOUND_TEXT)
-    ]  # fmt: skip
+    ]

@@ -22,11 +22,21 @@ OPEN_OUTCOMES = (None, "input", "closed")
 
 _SCRIPT_BODIES = {monitor.ScriptCalled, monitor.ScriptAnswered}
 _VISIBLE_BODIES = _SCRIPT_BODIES | {
-    control.InputAdded, context.ContextCompacted, context.CheckpointSaved, progress.TurnStarted, progress.TurnFailed,
-    progress.StepStarted, progress.MessageCompleted, progress.ToolCalled, progress.ToolCompleted, progress.ToolFailed,
-    progress.SubagentStarted, progress.SubagentCompleted, progress.OutputRejected,
+    control.InputAdded,
+    context.ContextCompacted,
+    context.CheckpointSaved,
+    progress.TurnStarted,
+    progress.TurnFailed,
+    progress.StepStarted,
+    progress.MessageCompleted,
+    progress.ToolCalled,
+    progress.ToolCompleted,
+    progress.ToolFailed,
+    progress.SubagentStarted,
+    progress.SubagentCompleted,
+    progress.OutputRejected,
     progress.AgentContinued,
-}  # fmt: skip
+}
 
 
 _STORED_BYTES, _SEQ = attrgetter("stored"), attrgetter("seq")

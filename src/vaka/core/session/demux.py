@@ -72,7 +72,9 @@ class AgentStream:
         """How it ended: by its own last piece (``end``) or with the round; ``""`` while it is open."""
         self.dropped = 0
         """The number of pieces that were dropped because the queue was full."""
-        self._limit, self._policy, self._block_timeout = limit, policy, block_timeout
+        self._limit = limit
+        self._policy = policy
+        self._block_timeout = block_timeout
         self._queue: deque[StreamPiece] = deque()
         self._error: BaseException | None = None
         self._readers = 0
@@ -160,9 +162,15 @@ class Demultiplexer(Generic[T]):
     """
 
     def __init__(
-        self, source: AsyncIterable[T], route: Callable[[T], Sequence[Routed]], *, limit: int = 256,
-        policy: OverflowPolicy = "block", block_timeout: float = 10.0, on_new_stream: StreamCallback | None = None,
-    ) -> None:  # fmt: skip
+        self,
+        source: AsyncIterable[T],
+        route: Callable[[T], Sequence[Routed]],
+        *,
+        limit: int = 256,
+        policy: OverflowPolicy = "block",
+        block_timeout: float = 10.0,
+        on_new_stream: StreamCallback | None = None,
+    ) -> None:
         """Create a demultiplexer; ``async with`` starts it.
 
         Args:
@@ -185,7 +193,9 @@ class Demultiplexer(Generic[T]):
         self.last_end: RoundEnd | None = None
         self.errors: deque[tuple[StreamKey, BaseException]] = deque(maxlen=MAX_ERRORS)
         """The last exceptions of ``on_new_stream``, each with the key of its stream."""
-        self._source, self._route, self._limit = source, route, limit
+        self._source = source
+        self._route = route
+        self._limit = limit
         self._policy: OverflowPolicy = policy
         self._block_timeout = block_timeout
         self._on_new_stream = on_new_stream

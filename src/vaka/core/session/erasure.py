@@ -21,9 +21,20 @@ def erase_event(event: Event) -> Event:
     if event.erased or isinstance(event.data, KEPT_TYPES):
         return event
     stub = new_verbatim(
-        event.v, event.seq, event.id, event.ts, event.session, event.turn, event.step, event.path, event.channel,
-        event.type, msgspec.UNSET, event.prev, event.hash,
-    )  # fmt: skip
+        event.v,
+        event.seq,
+        event.id,
+        event.ts,
+        event.session,
+        event.turn,
+        event.step,
+        event.path,
+        event.channel,
+        event.type,
+        msgspec.UNSET,
+        event.prev,
+        event.hash,
+    )
     return set_unencoded(stub, Unknown(name=event.type, raw=b"", of=event.channel), encode_json(stub))
 
 

@@ -36,10 +36,14 @@ UnreadDelta: TypeAlias = tuple[EventScope, progress.Delta]
 
 _BLOCK_ENDS = frozenset[type](
     {
-        progress.TurnResumed, *progress.TURN_ENDS, progress.MessageCompleted, progress.MessageDiscarded,
-        progress.ToolCompleted, progress.ToolFailed,
+        progress.TurnResumed,
+        *progress.TURN_ENDS,
+        progress.MessageCompleted,
+        progress.MessageDiscarded,
+        progress.ToolCompleted,
+        progress.ToolFailed,
     }
-)  # fmt: skip
+)
 """Events that close blocks."""
 _MESSAGE_ENDS = frozenset[type]({progress.MessageCompleted, progress.MessageDiscarded})
 _CALL_ENDS = frozenset[type]({progress.ToolCompleted, progress.ToolFailed})
@@ -67,10 +71,14 @@ class BlockBuffer:
         body = self.first_event.data
         assert isinstance(body, progress.DELTAS)  # noqa: S101  # ``publish_live`` adds only deltas
         snapshot = progress.MessageSnapshot(
-            message_id=body.message_id, block=body.block, of=body.type, text=text, offset=self._dropped,
+            message_id=body.message_id,
+            block=body.block,
+            of=body.type,
+            text=text,
+            offset=self._dropped,
             name=body.name if isinstance(body, progress.ToolArgsDelta) else "",
             stream=body.stream if isinstance(body, progress.ToolOutputDelta) else "stdout",
-        )  # fmt: skip
+        )
         first = self.first_event
         return Event(
             data=snapshot, session=first.session, ts=first.ts, turn=first.turn, step=first.step, path=first.path
@@ -135,7 +143,9 @@ class Follower:
             return
         if self.live_count >= MAX_QUEUED or is_too_long:
             self.queue = deque(item for item in self.queue if isinstance(item, int))
-            self.live_count, self.live_chars, self.needs_snapshot = 0, 0, True
+            self.live_count = 0
+            self.live_chars = 0
+            self.needs_snapshot = True
             return
         self.queue.append(event)
         self.live_count += 1
@@ -280,7 +290,9 @@ class Fanout:
 
     def clear_open_blocks(self) -> None:
         """Forget open blocks and recent events: the writer has changed."""
-        self.blocks, self.remote_blocks, self.unread = {}, {}, []
+        self.blocks = {}
+        self.remote_blocks = {}
+        self.unread = []
         self.recent_events.clear()
 
     def close_blocks(self, events: Iterable[Event]) -> bool:

@@ -54,7 +54,9 @@ def _turn_resumed(state: SessionState, event: Event, body: progress.TurnResumed)
 
 def _turn_ended(state: SessionState, event: Event, body: object) -> None:
     state.turn = None
-    state.lanes, state.open, state.decisions = {}, {}, {}
+    state.lanes = {}
+    state.open = {}
+    state.decisions = {}
     if len(state.contexts) > 1:  # conversations of children have ended
         state.contexts = {key: known for key, known in state.contexts.items() if not key}
     if len(state.caches) > 1:
@@ -63,7 +65,9 @@ def _turn_ended(state: SessionState, event: Event, body: object) -> None:
 
 def _step_started(state: SessionState, event: Event, body: progress.StepStarted) -> None:
     lane = _agent_progress(state, event.path, body.agent)
-    lane.step, lane.phase, lane.calls = body.number, "asking", 0
+    lane.step = body.number
+    lane.phase = "asking"
+    lane.calls = 0
     lane.earlier_streaks, lane.streaks = lane.streaks, {}
     lane.planned_system = lane.system = body.system
     lane.menu = body.tools
@@ -134,16 +138,24 @@ def _tool_called(state: SessionState, event: Event, body: progress.ToolCalled) -
     lane.calls += 1
     lane.tools[body.call.name] = lane.tools.get(body.call.name, 0) + 1
     state.open[body.call.id] = OpenCall(
-        call=body.call, path=event.path, message=body.message_id, step=event.step, streak=streak,
+        call=body.call,
+        path=event.path,
+        message=body.message_id,
+        step=event.step,
+        streak=streak,
         number=state.calls_made_by(event.path),
-    )  # fmt: skip
+    )
 
 
 def _tool_started(state: SessionState, event: Event, body: progress.ToolStarted) -> None:
     call = state.open.get(body.call.id)
     if call:
-        call.call, call.phase, call.effect = body.call, "started", body.effect
-        call.key, call.deadline, call.attempt = body.key, body.deadline, body.attempt
+        call.call = body.call
+        call.phase = "started"
+        call.effect = body.effect
+        call.key = body.key
+        call.deadline = body.deadline
+        call.attempt = body.attempt
 
 
 def _tool_returned(state: SessionState, event: Event, body: progress.ToolReturned) -> None:
@@ -192,7 +204,9 @@ def _script_called(state: SessionState, event: Event, body: monitor.ScriptCalled
 
 
 def _session_opened(state: SessionState, event: Event, body: control.SessionOpened) -> None:
-    state.agent, state.workspace, state.run = body.agent, body.workspace, body.run
+    state.agent = body.agent
+    state.workspace = body.workspace
+    state.run = body.run
 
 
 def _session_updated(state: SessionState, event: Event, body: control.SessionUpdated) -> None:
@@ -218,7 +232,10 @@ def _session_reverted(state: SessionState, event: Event, body: control.SessionRe
         _continue_turn(state, body.onward)
         return
     # In older logs a rewind may lead into a turn: that turn is over, and its open calls are sealed by the next events.
-    state.turn, state.lanes, state.inputs, state.decisions = None, {}, {}, {}
+    state.turn = None
+    state.lanes = {}
+    state.inputs = {}
+    state.decisions = {}
     if body.grants is not None:
         state.grants = list(body.grants)
 
@@ -226,11 +243,18 @@ def _session_reverted(state: SessionState, event: Event, body: control.SessionRe
 def _continue_turn(state: SessionState, onward: control.Onward) -> None:
     """Go on with the turn of the prefix: its conversation is rewound, its usage and counters are not."""
     running = state.turn or RunningTurn(id=onward.turn, agent=state.agent)
-    running.rewinds, running.usage, running.children = onward.rewinds, onward.spent, onward.children
+    running.rewinds = onward.rewinds
+    running.usage = onward.spent
+    running.children = onward.children
     lane = _agent_progress(state, (), state.agent)
-    lane.step, lane.phase, lane.calls = onward.step, "idle", 1
+    lane.step = onward.step
+    lane.phase = "idle"
+    lane.calls = 1
     lane.usage, lane.tools = onward.usage, dict(onward.tools)
-    state.turn, state.usage, state.models, state.open = running, onward.total, dict(onward.models), {}
+    state.turn = running
+    state.usage = onward.total
+    state.models = dict(onward.models)
+    state.open = {}
     state.grants = list(onward.grants)
 
 
@@ -265,22 +289,35 @@ def _state_changed(state: SessionState, event: Event, body: control.StateChanged
 
 
 _HANDLERS: dict[type[Body], Callable[[SessionState, Event, Any], None]] = {
-    progress.TurnStarted: _turn_started, progress.TurnResumed: _turn_resumed,
+    progress.TurnStarted: _turn_started,
+    progress.TurnResumed: _turn_resumed,
     **dict.fromkeys(progress.TURN_ENDS, _turn_ended),
-    progress.StepStarted: _step_started, progress.StepCompleted: _step_completed,
-    progress.MessageCompleted: _message_completed, progress.OutputRejected: _output_rejected,
+    progress.StepStarted: _step_started,
+    progress.StepCompleted: _step_completed,
+    progress.MessageCompleted: _message_completed,
+    progress.OutputRejected: _output_rejected,
     progress.AgentContinued: _agent_continued,
-    progress.ToolCalled: _tool_called, progress.ToolStarted: _tool_started, progress.ToolReturned: _tool_returned,
-    progress.ToolCompleted: _tool_ended, progress.ToolFailed: _tool_ended,
-    progress.SubagentStarted: _subagent_started, progress.SubagentCompleted: _subagent_completed,
-    monitor.ScriptCalled: _script_called, monitor.ModelFailed: _model_failed, monitor.UsageRecorded: _usage_recorded,
-    control.SessionOpened: _session_opened, control.SessionUpdated: _session_updated,
+    progress.ToolCalled: _tool_called,
+    progress.ToolStarted: _tool_started,
+    progress.ToolReturned: _tool_returned,
+    progress.ToolCompleted: _tool_ended,
+    progress.ToolFailed: _tool_ended,
+    progress.SubagentStarted: _subagent_started,
+    progress.SubagentCompleted: _subagent_completed,
+    monitor.ScriptCalled: _script_called,
+    monitor.ModelFailed: _model_failed,
+    monitor.UsageRecorded: _usage_recorded,
+    control.SessionOpened: _session_opened,
+    control.SessionUpdated: _session_updated,
     control.SessionForked: _session_forked,
-    control.SessionReverted: _session_reverted, control.SessionClosed: _session_closed,
+    control.SessionReverted: _session_reverted,
+    control.SessionClosed: _session_closed,
     control.SessionErased: _session_closed,
-    context.ContextCompacted: _context_compacted, context.CheckpointSaved: _checkpoint_saved,
-    control.StateChanged: _state_changed, **fold_offers.HANDLERS,
-}  # fmt: skip
+    context.ContextCompacted: _context_compacted,
+    context.CheckpointSaved: _checkpoint_saved,
+    control.StateChanged: _state_changed,
+    **fold_offers.HANDLERS,
+}
 
 
 def _agent_progress(state: SessionState, path: AgentPath, agent: str = "") -> AgentProgress:

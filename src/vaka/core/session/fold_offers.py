@@ -111,9 +111,13 @@ def _question_answered(state: SessionState, event: Event, body: control.Question
 
 
 HANDLERS: dict[type[Body], Callable[[SessionState, Event, Any], None]] = {
-    control.InputAdded: _input_added, control.InputWithdrawn: _input_withdrawn,
-    control.InterruptRequested: _interrupt_requested, progress.TurnQueued: _turn_queued,
-    control.ApprovalRequested: _approval_requested, control.ApprovalResolved: _approval_resolved,
-    control.ApprovalExpired: _approval_expired, control.QuestionAsked: _question_asked,
+    control.InputAdded: _input_added,
+    control.InputWithdrawn: _input_withdrawn,
+    control.InterruptRequested: _interrupt_requested,
+    progress.TurnQueued: _turn_queued,
+    control.ApprovalRequested: _approval_requested,
+    control.ApprovalResolved: _approval_resolved,
+    control.ApprovalExpired: _approval_expired,
+    control.QuestionAsked: _question_asked,
     control.QuestionAnswered: _question_answered,
-}  # fmt: skip
+}

@@ -151,7 +151,9 @@ class Subscription:
     """One follower and its position in a session. Events come in batches of all that are ready, at least one."""
 
     def __init__(self, hub: FollowerHub, session: SessionId, after: Cursor, follower: Follower | None = None) -> None:
-        self._hub, self._session, self._after = hub, session, after
+        self._hub = hub
+        self._session = session
+        self._after = after
         self._follower = follower or Follower()
         self._seq = after.seq
         self._first = True
@@ -212,7 +214,9 @@ class Subscription:
         # No await from here on: the snapshots and the emptied queue must be of the same moment.
         snapshots = fanout.snapshots()
         follower.queue = deque([fanout.head] if self._seq < fanout.head else [])
-        follower.live_count, follower.live_chars, follower.needs_snapshot = 0, 0, False
+        follower.live_count = 0
+        follower.live_chars = 0
+        follower.needs_snapshot = False
         return snapshots
 
     def _take_live(self) -> list[Event]:

@@ -67,7 +67,9 @@ class AppendGroup:
     __slots__ = ("deferred_count", "entries", "error", "events", "owner", "release", "waiting")
 
     def __init__(self, entries: Sequence[Entry], deferred_count: int = 0, *, release: bool = False) -> None:
-        self.entries, self.deferred_count, self.release = entries, deferred_count, release
+        self.entries = entries
+        self.deferred_count = deferred_count
+        self.release = release
         self.events: Sequence[Event] = ()
         self.error: LogError | None = None
         self.owner: AppendGroup | None = None
@@ -87,7 +89,9 @@ class AppendGroup:
 
     def withdraw(self) -> bool:
         """Remove the caller's own entries; return whether deferred ones are left to write."""
-        self.entries, self.deferred_count, self.release = self.entries[: self.deferred_count], 0, False
+        self.entries = self.entries[: self.deferred_count]
+        self.deferred_count = 0
+        self.release = False
         return bool(self.entries)
 
 
@@ -148,9 +152,16 @@ class PendingView:
     """Deferred events, folded. The state of a turn is the state of its log with this view on top."""
 
     __slots__ = (
-        "calls_made", "inputs", "open_calls", "results", "script_model_calls", "texts", "turn_started", "usage",
+        "calls_made",
+        "inputs",
+        "open_calls",
+        "results",
+        "script_model_calls",
+        "texts",
+        "turn_started",
+        "usage",
         "values",
-    )  # fmt: skip
+    )
 
     def __init__(self, entries: Iterable[Entry] = ()) -> None:
         self.turn_started = False

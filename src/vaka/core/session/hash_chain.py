@@ -76,9 +76,13 @@ def seal(event: Event, *, epoch: int, seq: int, prev: str) -> Event:
 
 
 def seal_chain(
-    session: SessionId, last: Event | Position | None, entries: Sequence[tuple[EventScope | Event, Body]], ts: str,
-    secrets: Secrets | None = None, v: int = VERSION,
-) -> list[Event]:  # fmt: skip
+    session: SessionId,
+    last: Event | Position | None,
+    entries: Sequence[tuple[EventScope | Event, Body]],
+    ts: str,
+    secrets: Secrets | None = None,
+    v: int = VERSION,
+) -> list[Event]:
     """Seal ``entries``, without ``secrets``, as the events that follow ``last``. Raises ``LogError``.
 
     The body of an event is decoded from its bytes, so it is what a reader gets and shares no mutable value with the
@@ -95,9 +99,12 @@ def seal_chain(
 
 
 def _seal_entries(
-    session: SessionId, last: Event | Position | None, entries: Sequence[tuple[EventScope | Event, Body]], ts: str,
+    session: SessionId,
+    last: Event | Position | None,
+    entries: Sequence[tuple[EventScope | Event, Body]],
+    ts: str,
     v: int,
-) -> list[Event]:  # fmt: skip
+) -> list[Event]:
     events: list[Event] = []
     seq, epoch, prev = (last.seq, last.epoch, last.hash) if last else (0, 1, "")
     for scope, body in entries:
@@ -177,7 +184,9 @@ class SelectedEvents:
 
     def __init__(self, session: SessionId, count: int, digest: str) -> None:
         self.events: list[Event] = []
-        self._session, self._expected, self._digest = session, (count, digest), sha256()
+        self._session = session
+        self._expected = (count, digest)
+        self._digest = sha256()
 
     def add(self, rows: Sequence[Any]) -> None:
         """Add the stored bytes of the next events. Raises ``Corrupt`` if they are not events."""

@@ -22,16 +22,27 @@ HIDDEN_KEY = "thread.hidden"
 """The key of the deleted messages in the metadata. Only a deletion writes it."""
 _DIGEST_LENGTH = 64
 _WITH_CONTENT = {
-    control.InputAdded, progress.TurnStarted, progress.MessageCompleted, progress.SubagentStarted,
-    progress.ToolReturned, progress.ToolCompleted, progress.ToolFailed,
-}  # fmt: skip
+    control.InputAdded,
+    progress.TurnStarted,
+    progress.MessageCompleted,
+    progress.SubagentStarted,
+    progress.ToolReturned,
+    progress.ToolCompleted,
+    progress.ToolFailed,
+}
 LABELLING_TYPES = (control.SessionOpened, control.SessionUpdated, control.SessionErased)
 """The events that change owner, tags, metadata, state and version."""
 _WITH_KEY_OR_BLOBS = _WITH_CONTENT | {
-    progress.StepStarted, ScriptAnswered, progress.SubagentCompleted, control.InterruptRequested,
-    control.ApprovalResolved, control.ApprovalExpired, control.QuestionAnswered, control.StateChanged,
+    progress.StepStarted,
+    ScriptAnswered,
+    progress.SubagentCompleted,
+    control.InterruptRequested,
+    control.ApprovalResolved,
+    control.ApprovalExpired,
+    control.QuestionAnswered,
+    control.StateChanged,
     ContextCompacted,
-}  # fmt: skip
+}
 
 
 def advance_row(info: SessionInfo, events: Sequence[Event]) -> SessionInfo:
@@ -45,13 +56,29 @@ def advance_row(info: SessionInfo, events: Sequence[Event]) -> SessionInfo:
             change(row, event, event.data)  # type: ignore[arg-type]  # a _SessionRow since the first change
     last, created = events[-1], info.created or events[0].ts
     return SessionInfo(
-        id=info.id, head=last.seq, hash=last.hash, epoch=last.epoch, term=info.term, title=row.title, agent=row.agent,
-        turn=row.turn, inputs=row.inputs, pending=row.pending, closed=row.closed,
-        created=created, updated=last.ts if last.ts >= created else _last_change(events, created, info.updated),
-        origin=row.origin, folder=row.folder,
-        owner=row.owner, tags=row.tags, metadata=row.metadata, state=row.state, version=row.version, erased=row.erased,
+        id=info.id,
+        head=last.seq,
+        hash=last.hash,
+        epoch=last.epoch,
+        term=info.term,
+        title=row.title,
+        agent=row.agent,
+        turn=row.turn,
+        inputs=row.inputs,
+        pending=row.pending,
+        closed=row.closed,
+        created=created,
+        updated=last.ts if last.ts >= created else _last_change(events, created, info.updated),
+        origin=row.origin,
+        folder=row.folder,
+        owner=row.owner,
+        tags=row.tags,
+        metadata=row.metadata,
+        state=row.state,
+        version=row.version,
+        erased=row.erased,
         live=info.live,
-    )  # fmt: skip
+    )
 
 
 def _last_change(events: Sequence[Event], created: str, before: str) -> str:
@@ -63,10 +90,20 @@ class _SessionRow:
     """The changing part of a row."""
 
     def __init__(self, info: SessionInfo) -> None:
-        self.title, self.agent, self.turn, self.origin = info.title, info.agent, info.turn, info.origin
-        self.inputs, self.pending, self.closed, self.folder = info.inputs, info.pending, info.closed, info.folder
-        self.owner, self.tags, self.metadata = info.owner, info.tags, info.metadata
-        self.state, self.version, self.erased = info.state, info.version, info.erased
+        self.title = info.title
+        self.agent = info.agent
+        self.turn = info.turn
+        self.origin = info.origin
+        self.inputs = info.inputs
+        self.pending = info.pending
+        self.closed = info.closed
+        self.folder = info.folder
+        self.owner = info.owner
+        self.tags = info.tags
+        self.metadata = info.metadata
+        self.state = info.state
+        self.version = info.version
+        self.erased = info.erased
 
     def input_added(self, event: Event, body: control.InputAdded) -> None:
         self.inputs += 1
@@ -122,31 +159,48 @@ class _SessionRow:
         if body.onward is not None:
             self.pending = 0  # its turn goes on, and its inputs still wait
             return
-        self.turn, self.inputs, self.pending, self.closed = "", 0, 0, False
+        self.turn = ""
+        self.inputs = 0
+        self.pending = 0
+        self.closed = False
 
     def session_closed(self, event: Event, body: control.SessionClosed) -> None:
         self.closed = True
 
     def session_erased(self, event: Event, body: control.SessionErased) -> None:
         """Leave what a row that is rebuilt from the erased log has."""
-        self.title, self.agent, self.folder, self.owner = "", "", "", ""
-        self.tags, self.metadata, self.state = (), {}, "terminated"
-        self.turn, self.inputs, self.pending, self.closed = "", 0, 0, True
+        self.title = ""
+        self.agent = ""
+        self.folder = ""
+        self.owner = ""
+        self.tags = ()
+        self.metadata = {}
+        self.state = "terminated"
+        self.turn = ""
+        self.inputs = 0
+        self.pending = 0
+        self.closed = True
         self.version = self.erased = event.seq
 
 
 _HANDLERS: dict[type[Body], Callable[[_SessionRow, Event, Any], None]] = {
-    control.InputAdded: _SessionRow.input_added, control.InputWithdrawn: _SessionRow.input_withdrawn,
-    progress.TurnStarted: _SessionRow.turn_started, progress.StepStarted: _SessionRow.step_started,
+    control.InputAdded: _SessionRow.input_added,
+    control.InputWithdrawn: _SessionRow.input_withdrawn,
+    progress.TurnStarted: _SessionRow.turn_started,
+    progress.StepStarted: _SessionRow.step_started,
     **dict.fromkeys(progress.TURN_ENDS, _SessionRow.turn_ended),
-    control.ApprovalRequested: _SessionRow.decision_asked, control.QuestionAsked: _SessionRow.decision_asked,
-    control.ApprovalResolved: _SessionRow.decision_settled, control.ApprovalExpired: _SessionRow.decision_settled,
+    control.ApprovalRequested: _SessionRow.decision_asked,
+    control.QuestionAsked: _SessionRow.decision_asked,
+    control.ApprovalResolved: _SessionRow.decision_settled,
+    control.ApprovalExpired: _SessionRow.decision_settled,
     control.QuestionAnswered: _SessionRow.decision_settled,
-    control.SessionOpened: _SessionRow.session_opened, control.SessionUpdated: _SessionRow.session_updated,
+    control.SessionOpened: _SessionRow.session_opened,
+    control.SessionUpdated: _SessionRow.session_updated,
     control.SessionForked: _SessionRow.session_forked,
-    control.SessionReverted: _SessionRow.session_reverted, control.SessionClosed: _SessionRow.session_closed,
+    control.SessionReverted: _SessionRow.session_reverted,
+    control.SessionClosed: _SessionRow.session_closed,
     control.SessionErased: _SessionRow.session_erased,
-}  # fmt: skip
+}
 
 
 def merge_metadata(metadata: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:

@@ -17,7 +17,9 @@ class InvariantChecker:
         self.open_calls: dict[CallId, AgentPath] = {}
         for id in state.open:
             self.open_calls[id] = state.open[id].path
-        self.state, self.turn_running, self.seq = state, state.turn is not None, state.seq
+        self.state = state
+        self.turn_running = state.turn is not None
+        self.seq = state.seq
         self.calls_made: dict[AgentPath, int] = {}
         self.taken: tuple[str, ...] = ()
         """The inputs of a turn that begins with these entries."""

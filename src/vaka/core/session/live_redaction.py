@@ -9,10 +9,15 @@ from vaka.core.types import progress
 from vaka.core.types.event import Body, Event
 from vaka.core.types.ids import EventScope, MessageId
 
-_CLOSING_TYPES = frozenset[type]({
-    progress.MessageCompleted, progress.ToolCompleted, progress.ToolFailed, progress.MessageDiscarded,
-    *progress.TURN_ENDS,
-})  # fmt: skip
+_CLOSING_TYPES = frozenset[type](
+    {
+        progress.MessageCompleted,
+        progress.ToolCompleted,
+        progress.ToolFailed,
+        progress.MessageDiscarded,
+        *progress.TURN_ENDS,
+    }
+)
 """Events that complete or discard open blocks."""
 
 
@@ -21,7 +26,9 @@ class StreamRedactor:
 
     def __init__(self, finder: SecretFinder) -> None:
         self._finder = finder
-        self._withheld, self._context, self._enough = "", "", 0
+        self._withheld = ""
+        self._context = ""
+        self._enough = 0
 
     def context_after(self, text: str) -> str | None:
         """Return the context after ``text`` if nothing of it is or may become part of a secret, otherwise ``None``."""
@@ -43,7 +50,9 @@ class StreamRedactor:
         if len(self._withheld) + len(text) < self._enough and not last:
             self._withheld += text  # a long text is looked at again only when it has grown by an eighth
             return ""
-        new, finder, at = text, self._finder, len(self._context)
+        new = text
+        finder = self._finder
+        at = len(self._context)
         text = self._context + self._withheld + new
         keep = -1 if self._withheld else finder.clear_context(text, at)
         if keep >= 0:  # the common case
@@ -65,7 +74,9 @@ class StreamRedactor:
 
 class _BlockRedactor:
     def __init__(self, secrets: Secrets, scope: EventScope, body: progress.Delta) -> None:
-        self.scope, self.body, self.offset = scope, body, body.offset
+        self.scope = scope
+        self.body = body
+        self.offset = body.offset
         self._redactors = [StreamRedactor(finder) for finder in secrets.active_finders()]
 
     def skip_clean(self, deltas: Sequence[tuple[EventScope, progress.Delta]]) -> bool:

@@ -41,7 +41,10 @@ class Log:
     def __init__(
         self, store: Store, session: SessionId, fanout: Fanout, clock: Clock, secrets: Secrets | None = None
     ) -> None:
-        self.store, self.session, self.fanout, self.clock = store, session, fanout, clock
+        self.store = store
+        self.session = session
+        self.fanout = fanout
+        self.clock = clock
         self.listeners: list[Callable[[Sequence[Event]], None]] = []
         """Called with events after they are folded."""
         self.term, self.head = Term(0), 0
@@ -134,7 +137,9 @@ class Log:
         """
         if self._handed_over:
             raise ConflictError(f"session {self.session!r}: this log has been handed over")
-        entries, self._deferred_entries, self._pending = self._deferred_entries, [], None
+        entries = self._deferred_entries
+        self._deferred_entries = []
+        self._pending = None
         deferred_count = len(entries)
         for body in bodies:
             entries.append((scope, body))
@@ -234,7 +239,9 @@ class Log:
         if attempt.events:
             self._attempts.append(attempt)
             try:
-                events, head, release = attempt.events, self.head, attempt.release
+                events = attempt.events
+                head = self.head
+                release = attempt.release
                 await self.store.events.append(self.session, events, head=head, term=self.term, release=release)
             except Unavailable:
                 raise
@@ -260,7 +267,9 @@ class Log:
             return
         fold(self.state, events)
         self.window.add(events, self.state)
-        self._attempts, self._last, self.head = [], events[-1], events[-1].seq
+        self._attempts = []
+        self._last = events[-1]
+        self.head = events[-1].seq
         self._tail.add(events)
         if self.fanout.has_readers():
             self.fanout.publish_unread()

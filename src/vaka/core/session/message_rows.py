@@ -16,9 +16,13 @@ MAX_INDEXED_CHARACTERS = 64 * 1024
 """Characters of a message that a search finds."""
 
 MESSAGE_ROLES: dict[type[Body], MessageRole] = {
-    control.InputAdded: "user", progress.SubagentStarted: "user", progress.MessageCompleted: "assistant",
-    progress.ToolCalled: "call", progress.ToolCompleted: "tool", progress.ToolFailed: "tool",
-}  # fmt: skip
+    control.InputAdded: "user",
+    progress.SubagentStarted: "user",
+    progress.MessageCompleted: "assistant",
+    progress.ToolCalled: "call",
+    progress.ToolCompleted: "tool",
+    progress.ToolFailed: "tool",
+}
 """The events that are messages. A child agent gets its task as the message of a user."""
 
 
@@ -28,10 +32,13 @@ def select_messages(events: Iterable[Event]) -> list[Event]:
 
 
 _IDS: dict[type[Body], Callable[[Body], str]] = {
-    control.InputAdded: attrgetter("key"), progress.SubagentStarted: attrgetter("child"),
-    progress.MessageCompleted: attrgetter("message_id"), progress.ToolCalled: attrgetter("call.id"),
-    progress.ToolCompleted: attrgetter("result.call"), progress.ToolFailed: attrgetter("result.call"),
-}  # fmt: skip
+    control.InputAdded: attrgetter("key"),
+    progress.SubagentStarted: attrgetter("child"),
+    progress.MessageCompleted: attrgetter("message_id"),
+    progress.ToolCalled: attrgetter("call.id"),
+    progress.ToolCompleted: attrgetter("result.call"),
+    progress.ToolFailed: attrgetter("result.call"),
+}
 
 
 def message_id_of(event: Event) -> str:
@@ -58,11 +65,20 @@ def message_of(session: SessionId, event: Event, *, name: str = "") -> MessageRo
     result: ToolResult | None = body.result if role == "tool" else None
     content: Content = result.content if result is not None else () if call is not None else body.content
     return MessageRow(
-        session=session, seq=event.seq, epoch=event.epoch, role=role, id=message_id_of(event), turn=event.turn,
-        path=message_path_of(event), ts=event.ts, name=call.name if call else name, content=content,
-        text=_arguments_text(call) if call else text_of(content), metadata=getattr(body, "metadata", None) or {},
+        session=session,
+        seq=event.seq,
+        epoch=event.epoch,
+        role=role,
+        id=message_id_of(event),
+        turn=event.turn,
+        path=message_path_of(event),
+        ts=event.ts,
+        name=call.name if call else name,
+        content=content,
+        text=_arguments_text(call) if call else text_of(content),
+        metadata=getattr(body, "metadata", None) or {},
         failed=result is not None and result.failed,
-    )  # fmt: skip
+    )
 
 
 def without_content(message: MessageRow) -> MessageRow:

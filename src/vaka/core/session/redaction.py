@@ -109,9 +109,12 @@ class Secrets:
     """The secrets of a runtime: registered values, and the matches of ``finders``."""
 
     def __init__(
-        self, values: Iterable[str] = (), *, registered: SecretValues | None = None,
+        self,
+        values: Iterable[str] = (),
+        *,
+        registered: SecretValues | None = None,
         finders: Sequence[SecretFinder] = (),
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._values = registered if registered is not None else SecretValues()
         self.finders: tuple[SecretFinder, ...] = tuple(finders)
         self.all_finders: tuple[SecretFinder, ...] = (self._values, *self.finders)

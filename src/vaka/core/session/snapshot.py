@@ -204,7 +204,9 @@ class SnapshotTail:
     def __init__(self, window: ContextWindow | None, events: int = 0, last_size: int = 0) -> None:
         """Without a window the snapshots have no index of one, and the next ``reopen`` reads its events."""
         self._window = window
-        self._events, self._size, self._last_size = events, last_size + 1, last_size
+        self._events = events
+        self._size = last_size + 1
+        self._last_size = last_size
         self.is_due = events > SNAPSHOT_INTERVAL
         """Whether a snapshot may be due; its exact size is known only when it is encoded."""
 

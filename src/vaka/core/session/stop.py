@@ -102,7 +102,9 @@ class Timer:
     """Calls ``on_expiry`` after ``seconds``. Waiting for a person pauses it, and its parents with it."""
 
     def __init__(self, seconds: float | None, on_expiry: Callable[[], None], parent: "Timer | None" = None) -> None:
-        self._seconds_left, self._on_expiry, self._parent = seconds, on_expiry, parent
+        self._seconds_left = seconds
+        self._on_expiry = on_expiry
+        self._parent = parent
         self._handle: asyncio.TimerHandle | None = None
         self._running, self._paused = False, 0
 

@@ -47,7 +47,10 @@ class SharedValues:
     """Values that sessions share, in the log ``session`` of a store; implements ``SharedState``."""
 
     def __init__(self, store: Store, session: SessionId, clock: Clock, secrets: Secrets) -> None:
-        self._store, self._session, self._clock, self._secrets = store, session, clock, secrets
+        self._store = store
+        self._session = session
+        self._clock = clock
+        self._secrets = secrets
         self._lock = asyncio.Lock()
 
     @asynccontextmanager

@@ -70,8 +70,14 @@ class Compaction(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
 
 _COUNTS = (
-    "reserved", "keep_tokens", "opening_messages", "user_text_tokens", "keep_media", "max_retries", "retry_delay",
-)  # fmt: skip
+    "reserved",
+    "keep_tokens",
+    "opening_messages",
+    "user_text_tokens",
+    "keep_media",
+    "max_retries",
+    "retry_delay",
+)
 
 
 class CompactionRequest(msgspec.Struct, frozen=True, kw_only=True):

@@ -281,9 +281,12 @@ class StreamEnd(Control, tag="stream.end", durable=False):
 OfferedBody: TypeAlias = InputAdded | InterruptRequested | ApprovalResolved | QuestionAnswered
 
 _KEY_FIELDS: dict[type, str] = {
-    InputAdded: "key", InterruptRequested: "key", ApprovalResolved: "approval", ApprovalExpired: "approval",
+    InputAdded: "key",
+    InterruptRequested: "key",
+    ApprovalResolved: "approval",
+    ApprovalExpired: "approval",
     QuestionAnswered: "question",
-}  # fmt: skip
+}
 
 
 def key_of(body: object) -> str:

@@ -109,9 +109,16 @@ class _EventMeta(msgspec.StructMeta):
     """Makes ``Event(data=…, session=…, ts=…)`` a live event."""
 
     def __call__(
-        self, *, data: Body, session: SessionId, ts: str, turn: TurnId = TurnId(""), step: int = 0,
-        path: AgentPath = (), v: int = VERSION,
-    ) -> "Event":  # fmt: skip
+        self,
+        *,
+        data: Body,
+        session: SessionId,
+        ts: str,
+        turn: TurnId = TurnId(""),
+        step: int = 0,
+        path: AgentPath = (),
+        v: int = VERSION,
+    ) -> "Event":
         kind = type(data)
         if kind is not Custom and kind is not Unknown:
             return _new_live(v, 0, "", ts, session, turn, step, path, data.channel, data.type, data, _ABSENT)
@@ -149,9 +156,16 @@ class Event(_Unencoded, msgspec.Struct, metaclass=_EventMeta, frozen=True, omit_
     if TYPE_CHECKING:
 
         def __init__(
-            self, *, data: Body, session: SessionId, ts: str, turn: TurnId = TurnId(""), step: int = 0,
-            path: AgentPath = (), v: int = VERSION,
-        ) -> None: ...  # fmt: skip
+            self,
+            *,
+            data: Body,
+            session: SessionId,
+            ts: str,
+            turn: TurnId = TurnId(""),
+            step: int = 0,
+            path: AgentPath = (),
+            v: int = VERSION,
+        ) -> None: ...
 
     @property
     def epoch(self) -> int:
@@ -286,7 +300,9 @@ def decode(stored: bytes) -> Event:
 def decode_batch(rows: Sequence[bytes]) -> list[Event]:
     """Return the events that these bytes encode, for use inside vaka: ids are not checked. Raises ``Corrupt``."""
     events: list[Event] = []
-    decode_stored, raw_of, set_slot = _decode_envelope, _encoded_data, force_setattr
+    decode_stored = _decode_envelope
+    raw_of = _encoded_data
+    set_slot = force_setattr
     decoder_of = _body_decoders.__getitem__
     try:
         for stored in rows:

@@ -27,10 +27,13 @@ class Usage(msgspec.Struct, frozen=True, kw_only=True, gc=False, omit_defaults=T
         if other == NO_USAGE:
             return self
         return Usage(
-            input=self.input + other.input, output=self.output + other.output,
-            cache_read=self.cache_read + other.cache_read, cache_write=self.cache_write + other.cache_write,
-            reasoning=self.reasoning + other.reasoning, cost=self.cost + other.cost,
-        )  # fmt: skip
+            input=self.input + other.input,
+            output=self.output + other.output,
+            cache_read=self.cache_read + other.cache_read,
+            cache_write=self.cache_write + other.cache_write,
+            reasoning=self.reasoning + other.reasoning,
+            cost=self.cost + other.cost,
+        )
 
 
 NO_USAGE = Usage()
@@ -147,9 +150,21 @@ def as_content(value: "str | Part | Content | list[Part]") -> Content:
 
 
 FailureReason: TypeAlias = Literal[
-    "", "error", "unknown_tool", "invalid_arguments", "denied", "expired", "timeout", "cancelled", "interrupted",
-    "sealed", "outcome_unknown", "repeated", "limit", "middleware",
-]  # fmt: skip
+    "",
+    "error",
+    "unknown_tool",
+    "invalid_arguments",
+    "denied",
+    "expired",
+    "timeout",
+    "cancelled",
+    "interrupted",
+    "sealed",
+    "outcome_unknown",
+    "repeated",
+    "limit",
+    "middleware",
+]
 """Why a call failed; ``""`` when it did not."""
 
 

@@ -6,8 +6,22 @@ from vaka.core.types.event import Custom, Monitor
 from vaka.core.types.ids import JSON, CallId, Digest, MessageId
 from vaka.core.types.message import Usage
 
-__all__ = ["BudgetWarning", "BustCause", "CacheBusted", "Custom", "ErrorReported", "HookRan", "Logged", "McpChanged",
-           "ModelFailed", "ModelSelected", "Notice", "ScriptAnswered", "ScriptCalled", "UsageRecorded"]  # fmt: skip
+__all__ = [
+    "BudgetWarning",
+    "BustCause",
+    "CacheBusted",
+    "Custom",
+    "ErrorReported",
+    "HookRan",
+    "Logged",
+    "McpChanged",
+    "ModelFailed",
+    "ModelSelected",
+    "Notice",
+    "ScriptAnswered",
+    "ScriptCalled",
+    "UsageRecorded",
+]
 
 
 class UsageRecorded(Monitor, tag="usage"):
