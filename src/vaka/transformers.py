@@ -20,9 +20,17 @@ from vaka.core.types.ids import JSON
 from vaka.core.types.message import Text
 
 __all__ = [
-    "MapText", "MergeText", "SplitText", "StreamChunk", "TextUnit", "Transformer", "TransformerFactory",
-    "builtin_transformers", "merge", "split",
-]  # fmt: skip
+    "MapText",
+    "MergeText",
+    "SplitText",
+    "StreamChunk",
+    "TextUnit",
+    "Transformer",
+    "TransformerFactory",
+    "builtin_transformers",
+    "merge",
+    "split",
+]
 
 MAX_OPEN_STREAMS = 1_000
 """Streams whose text is held back at once; beyond that the text of the oldest one is yielded early."""
@@ -135,9 +143,7 @@ def _text_chunks(stream: str, texts: list[str]) -> list[StreamChunk]:
     return [StreamChunk(part=Text(text=text), stream=stream) for text in texts if text]
 
 
-async def _transform_text(
-    chunks: AsyncGenerator[StreamChunk], streams: _OpenStreams
-) -> AsyncGenerator[StreamChunk]:  # fmt: skip
+async def _transform_text(chunks: AsyncGenerator[StreamChunk], streams: _OpenStreams) -> AsyncGenerator[StreamChunk]:
     async for chunk in chunks:
         for result in streams.feed(chunk):
             yield result

@@ -56,9 +56,11 @@ def describe_environment(folder: Path, now: datetime) -> str:
     branch = _branch_of(folder)
     git = f"yes, branch {branch}" if branch else "no"
     lines = [
-        f"Working folder: {folder}", f"Git repository: {git}",
-        f"System: {platform.system()} {platform.release()} ({platform.machine()})", f"Date: {now:%Y-%m-%d}",
-    ]  # fmt: skip
+        f"Working folder: {folder}",
+        f"Git repository: {git}",
+        f"System: {platform.system()} {platform.release()} ({platform.machine()})",
+        f"Date: {now:%Y-%m-%d}",
+    ]
     return "\n".join(["Environment, when this session began", *(f"- {line}" for line in lines)])
 
 

@@ -100,7 +100,9 @@ class ConversationMemory(Middleware):
     def __init__(self, *, recent: int = RECENT_MESSAGES, summary: bool = False, query: bool = False) -> None:
         if recent < 0:
             raise InvalidInput(f"recent must be 0 or more messages, not {recent}")
-        self.recent, self.summary, self.query = recent, summary, query
+        self.recent = recent
+        self.summary = summary
+        self.query = query
 
     @property
     def recent_messages(self) -> int:

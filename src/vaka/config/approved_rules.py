@@ -33,7 +33,10 @@ class ApprovedRules:
     """Rules that were stored for a project; ``remove`` takes back what was not there before."""
 
     def __init__(self, path: Path, added: list[str], copy: Path, copied: list[str]) -> None:
-        self._path, self._added, self._copy, self._copied = path, added, copy, copied
+        self._path = path
+        self._added = added
+        self._copy = copy
+        self._copied = copied
 
     def remove(self) -> None:
         """Remove the rules again. Raises ``ConfigError``."""

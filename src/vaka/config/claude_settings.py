@@ -97,8 +97,9 @@ class SettingsFile(msgspec.Struct, frozen=True, kw_only=True):
         fatal = [f"{self.locate(one.path)}: {one.message}" for one in found if one.is_error and is_fatal(one.path)]
         notes = [
             f"{self.locate(one.path)}: {one.message}{'; it is ignored' if one.is_error else ''}"
-            for one in found if one.matters and not (one.is_error and is_fatal(one.path))
-        ]  # fmt: skip
+            for one in found
+            if one.matters and not (one.is_error and is_fatal(one.path))
+        ]
         return fatal, notes
 
 
@@ -117,9 +118,14 @@ def managed_folders() -> tuple[Path, ...]:
 
 
 def load_permissions(
-    context: ConfigContext, *, settings: Path | str | None = None, flags: Settings | None = None, trust: bool = False,
-    managed: Sequence[Path] | None = None, files: Sequence[SettingsFile] | None = None,
-) -> LoadedPermissions:  # fmt: skip
+    context: ConfigContext,
+    *,
+    settings: Path | str | None = None,
+    flags: Settings | None = None,
+    trust: bool = False,
+    managed: Sequence[Path] | None = None,
+    files: Sequence[SettingsFile] | None = None,
+) -> LoadedPermissions:
     """Return the permission layers that apply in ``context``.
 
     ``settings`` is a further file, or JSON; ``flags`` are vaka's own settings, flags included. ``files`` are those of
@@ -139,9 +145,13 @@ def load_permissions(
 
 
 def load_settings_files(
-    context: ConfigContext, *, settings: Path | str | None = None, trust: bool = False,
-    managed: Sequence[Path] | None = None, overrides: Mapping[str, Any] | None = None,
-) -> list[SettingsFile]:  # fmt: skip
+    context: ConfigContext,
+    *,
+    settings: Path | str | None = None,
+    trust: bool = False,
+    managed: Sequence[Path] | None = None,
+    overrides: Mapping[str, Any] | None = None,
+) -> list[SettingsFile]:
     """Return the ``.claude`` settings that apply in ``context``, the weakest first. Raises ``ConfigError``.
 
     ``settings`` is a further file, or JSON; ``overrides`` are stronger than all files but the administrator's.
@@ -174,9 +184,15 @@ def _parse_file(text: str, layer: str, path: Path, folder: Path | None, *, trust
             raise
         document = parse_document(plain, str(path))
     return SettingsFile(
-        layer=layer, path=path, document=document, text=plain, has_comments=plain != text, project=project,
-        folder=str(folder or ""), trusted=trust or not project,
-    )  # fmt: skip
+        layer=layer,
+        path=path,
+        document=document,
+        text=plain,
+        has_comments=plain != text,
+        project=project,
+        folder=str(folder or ""),
+        trusted=trust or not project,
+    )
 
 
 def settings_places(
@@ -273,13 +289,20 @@ def permission_layer_of(file: SettingsFile, *, origin: str | None = None) -> Lay
     lists = {name: tuple(dict.fromkeys(_permission(file, name) or ())) for name in _LIST_KEYS}
     denied = tuple(dict.fromkeys(file.document.get("disallowedTools") or ()))
     return Layer(
-        name=file.layer, origin=str(file.path) if origin is None else origin, folder=file.folder,
-        project=file.project, trusted=file.trusted, allow=lists["allow"], ask=lists["ask"],
-        deny=(*lists["deny"], *denied, *_sandbox_rules(file)), mode=_permission(file, "defaultMode") or "",
-        directories=lists["additionalDirectories"], lines=_rule_lines(file),
+        name=file.layer,
+        origin=str(file.path) if origin is None else origin,
+        folder=file.folder,
+        project=file.project,
+        trusted=file.trusted,
+        allow=lists["allow"],
+        ask=lists["ask"],
+        deny=(*lists["deny"], *denied, *_sandbox_rules(file)),
+        mode=_permission(file, "defaultMode") or "",
+        directories=lists["additionalDirectories"],
+        lines=_rule_lines(file),
         no_bypass=_permission(file, "disableBypassPermissionsMode") in ("disable", True),
         exclusive=file.layer == MANAGED and file.document.get("allowManagedPermissionRulesOnly") is True,
-    )  # fmt: skip
+    )
 
 
 def _sandbox_rules(file: SettingsFile) -> tuple[str, ...]:

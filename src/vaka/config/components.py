@@ -109,9 +109,11 @@ class Components(msgspec.Struct, frozen=True, kw_only=True):
         if others == Components():
             return self
         return msgspec.structs.replace(
-            self, skills=(*self.skills, *others.skills), commands=(*self.commands, *others.commands),
+            self,
+            skills=(*self.skills, *others.skills),
+            commands=(*self.commands, *others.commands),
             agents=(*self.agents, *others.agents),
-        )  # fmt: skip
+        )
 
     def find_skill(self, name: str) -> Skill | None:
         return _find(self.skills, name)
@@ -138,9 +140,12 @@ def load_components(
         finder.search_plugin(plugin)
     problems = [problem for plugin in known for problem in plugin.problems]
     return Components(
-        skills=tuple(finder.skills), commands=tuple(finder.commands), agents=tuple(finder.agents), plugins=known,
+        skills=tuple(finder.skills),
+        commands=tuple(finder.commands),
+        agents=tuple(finder.agents),
+        plugins=known,
         problems=(*problems, *finder.problems),
-    )  # fmt: skip
+    )
 
 
 def components_in_force(
@@ -162,8 +167,10 @@ def components_in_force(
     found = load_components(folders, active, scope)
     missing = [
         f"{agent.path}: skills: there is no skill {name!r}"
-        for agent in found.agents for name in agent.skills if found.find_skill(name) is None
-    ]  # fmt: skip
+        for agent in found.agents
+        for name in agent.skills
+        if found.find_skill(name) is None
+    ]
     return msgspec.structs.replace(found, problems=(*problems, *found.problems, *missing))
 
 
@@ -239,9 +246,13 @@ class _Finder:
         self._search(plugin.parts("skills"), plugin.parts("commands"), plugin.parts("agents"), scope, more)
 
     def _search(
-        self, skills: list[Path], commands: list[Path], agents: list[Path], scope: FileScope | None,
+        self,
+        skills: list[Path],
+        commands: list[Path],
+        agents: list[Path],
+        scope: FileScope | None,
         more: dict[str, Any],
-    ) -> None:  # fmt: skip
+    ) -> None:
         """Add what folders contain. Names are unique there; between folders the first one counts."""
         walk = ComponentWalk(scope, self.problems)
         found_skills = [
@@ -252,8 +263,9 @@ class _Finder:
         self.skills += _rename_repeated(found_skills, lambda skill: _folder_name(skill.path))
         self.commands += [
             _make_once(str(root), partial(make_command, root), path, head, more)
-            for root, path in walk.unique(commands, walk.find_markdown) if (head := self._read(path)) is not None
-        ]  # fmt: skip
+            for root, path in walk.unique(commands, walk.find_markdown)
+            if (head := self._read(path)) is not None
+        ]
         found_agents = [
             _make_once("agent", make_agent, path, head, more)
             for _, path in walk.unique(agents, walk.find_markdown)
@@ -280,9 +292,12 @@ _made: dict[tuple[str, Path, str, str], tuple[MarkdownFile, Component]] = {}
 
 
 def _make_once(
-    kind: str, make: "Callable[[Path, MarkdownFile, dict[str, Any]], C]", path: Path, head: MarkdownFile,
+    kind: str,
+    make: "Callable[[Path, MarkdownFile, dict[str, Any]], C]",
+    path: Path,
+    head: MarkdownFile,
     more: dict[str, Any],
-) -> C:  # fmt: skip
+) -> C:
     """Return the component of a file; the same one as long as its head is the same.
 
     The kind of a command is the folder in which it was searched, since that is part of its name.
@@ -316,7 +331,9 @@ def _rename_repeated(items: list[C], other_name: Callable[[C], str]) -> list[C]:
 
 
 def make_skill(path: Path, head: MarkdownFile, more: dict[str, Any]) -> Skill:
-    folder, name, problems = _folder_name(path), head.text("name"), list(head.problems)
+    folder = _folder_name(path)
+    name = head.text("name")
+    problems = list(head.problems)
     if not _is_skill_file(path):
         problems.append((1, f"a skill is a folder; move the file to {path.stem}/SKILL.md"))
     elif path.name != "SKILL.md":
@@ -330,12 +347,17 @@ def make_skill(path: Path, head: MarkdownFile, more: dict[str, Any]) -> Skill:
         problems.append((head.line_of("name"), f"the name {name!r} is not that of its folder, {folder!r}"))
     used = name if _SLUG.fullmatch(name) else re.sub(r"[^\w.-]+", "-", folder)
     return Skill(
-        name=_qualify_name(used, more), path=path,
+        name=_qualify_name(used, more),
+        path=path,
         allowed_tools=_read_tools(head, more, "allowed-tools", "tools") or (),
-        description=_description(head, problems, MAX_DESCRIPTION), model=head.text("model"),
-        hooks=head.find("hooks"), user_invocable=head.flag("user-invocable") is not False,
-        model_invocable=not head.flag("disable-model-invocation"), problems=_with_path(path, problems), **more,
-    )  # fmt: skip
+        description=_description(head, problems, MAX_DESCRIPTION),
+        model=head.text("model"),
+        hooks=head.find("hooks"),
+        user_invocable=head.flag("user-invocable") is not False,
+        model_invocable=not head.flag("disable-model-invocation"),
+        problems=_with_path(path, problems),
+        **more,
+    )
 
 
 def _is_skill_file(path: Path) -> bool:
@@ -355,13 +377,17 @@ def make_command(root: Path, path: Path, head: MarkdownFile, more: dict[str, Any
         name = re.sub(r"[^\w:.-]+", "-", name)
         problems.append((1, f"the file's name has characters that a command cannot have; it is called as /{name}"))
     return CommandFile(
-        name=_qualify_name(name, more), path=path, argument_hint=head.source("argument-hint"),
+        name=_qualify_name(name, more),
+        path=path,
+        argument_hint=head.source("argument-hint"),
         description=_description(head, problems, MAX_LONG_DESCRIPTION, needed=False),
         allowed_tools=_read_tools(head, more, "allowed-tools") or (),
-        model=head.text("model"), problems=_with_path(path, problems), hooks=head.find("hooks"),
+        model=head.text("model"),
+        problems=_with_path(path, problems),
+        hooks=head.find("hooks"),
         model_invocable=not (head.flag("disable-model-invocation") or head.flag("hide-from-slash-command-tool")),
         **more,
-    )  # fmt: skip
+    )
 
 
 def make_agent(path: Path, head: MarkdownFile, more: dict[str, Any]) -> AgentFile:
@@ -379,15 +405,21 @@ def make_agent(path: Path, head: MarkdownFile, more: dict[str, Any]) -> AgentFil
     if turns and not turns.isdecimal():
         problems.append((head.line_of("maxTurns"), f"maxTurns {turns!r} is not a number"))
     return AgentFile(
-        name=_qualify_name(name or path.stem, more), path=path,
+        name=_qualify_name(name or path.stem, more),
+        path=path,
         description=_description(head, problems, MAX_LONG_DESCRIPTION),
-        tools=None if tools is None or _EVERY_TOOL.intersection(tools) else tools, model=head.text("model"),
-        disallowed_tools=_read_tools(head, more, "disallowedTools") or (), permission_mode=head.text("permissionMode"),
-        skills=head.names("skills") or (), hooks=head.find("hooks"),
+        tools=None if tools is None or _EVERY_TOOL.intersection(tools) else tools,
+        model=head.text("model"),
+        disallowed_tools=_read_tools(head, more, "disallowedTools") or (),
+        permission_mode=head.text("permissionMode"),
+        skills=head.names("skills") or (),
+        hooks=head.find("hooks"),
         max_turns=int(turns) if turns.isdecimal() and int(turns) > 0 else None,
-        mcp_servers=_read_servers(head, problems), effort=_read_effort(head, problems),
-        problems=_with_path(path, problems), **more,
-    )  # fmt: skip
+        mcp_servers=_read_servers(head, problems),
+        effort=_read_effort(head, problems),
+        problems=_with_path(path, problems),
+        **more,
+    )
 
 
 def _read_servers(head: MarkdownFile, problems: list[tuple[int, str]]) -> tuple[str, ...] | None:

@@ -89,7 +89,9 @@ _FINAL_COMMA = re.compile(r'("(?:[^"\\]|\\.)*(?:"|$))|(?<=[^\s{\[,])\s*,(?=\s*[}
 def iter_json_lines(text: str) -> Iterator[tuple[JsonPath, int]]:
     """Yield the path of each member and list item of a valid JSON text, with its line."""
     path: list[str | int] = []
-    line, counted, before_name = 1, 0, False
+    line = 1
+    counted = 0
+    before_name = False
     for token in _JSON_TOKEN.finditer(text):
         line += text.count("\n", counted, token.start())
         word, counted = token[0], token.start()

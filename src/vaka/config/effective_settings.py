@@ -52,7 +52,9 @@ def _counts(key: ClaudeKey, file: SettingsFile) -> bool:
 
 def _merge(key: ClaudeKey, files: Iterable[SettingsFile]) -> EffectiveValue | None:
     merged: Any = None
-    layer, origins, parts = "", list[str](), dict[str, str]()
+    layer = ""
+    origins = list[str]()
+    parts = dict[str, str]()
     for file in files:
         value, origin = value_at(file.document, key.path), file.locate(key.path)
         layer = file.layer

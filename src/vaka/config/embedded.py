@@ -47,9 +47,10 @@ class EmbeddedContent(msgspec.Struct, frozen=True, kw_only=True):
 
         found = self.components
         components = Components(
-            skills=tuple(filter(is_left, found.skills)), commands=tuple(filter(is_left, found.commands)),
+            skills=tuple(filter(is_left, found.skills)),
+            commands=tuple(filter(is_left, found.commands)),
             agents=tuple(filter(is_left, found.agents)),
-        )  # fmt: skip
+        )
         return msgspec.structs.replace(self, components=components, rules=tuple(filter(is_left, self.rules)))
 
 
@@ -69,12 +70,16 @@ def load_embedded(tree: "Traversable") -> EmbeddedContent:
     return EmbeddedContent(
         components=reader.load_components(),
         memory=MemoryText(path=memory[0], text=memory[1].strip()) if memory is not None else None,
-        rules=tuple(reader.load_texts("rules")), styles=tuple(reader.load_texts("output-styles")),
+        rules=tuple(reader.load_texts("rules")),
+        styles=tuple(reader.load_texts("output-styles")),
         settings=SettingsFile(
             layer="embedded", path=settings[0], document=parse_document(settings[1], str(settings[0])), text=settings[1]
-        ) if settings is not None else None,
-        names=reader.names, problems=tuple(reader.problems),
-    )  # fmt: skip
+        )
+        if settings is not None
+        else None,
+        names=reader.names,
+        problems=tuple(reader.problems),
+    )
 
 
 class EmbeddedFile(msgspec.Struct, frozen=True):

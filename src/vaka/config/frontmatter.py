@@ -188,9 +188,14 @@ def parse_markdown(text: str) -> MarkdownFile:
     problems = list(_find_fence_problems(text, begin, end))
     fields = _parse_head(head, first_line, problems)
     return MarkdownFile(
-        fields=fields, body=body, problems=tuple(problems), has_head=True, head=head, first_line=first_line,
+        fields=fields,
+        body=body,
+        problems=tuple(problems),
+        has_head=True,
+        head=head,
+        first_line=first_line,
         similar={_squeeze(name): value for name, value in fields.items() if not _USUAL_NAME.fullmatch(name)},
-    )  # fmt: skip
+    )
 
 
 def _find_fence_problems(text: str, begin: "re.Match[str] | None", end: "re.Match[str]") -> Iterator[tuple[int, str]]:
@@ -327,7 +332,9 @@ def _split_names(text: str, separators: str) -> list[str]:
     """Split a text outside of brackets: ``Bash(git add:*, git push:*), Read``, ``*.{ts,tsx}, *.sql``."""
     if "(" not in text and "{" not in text:
         return re.split(f"[{separators}]", text)
-    parts, depth, start = list[str](), 0, 0
+    parts = list[str]()
+    depth = 0
+    start = 0
     for position, character in enumerate(text):
         depth += (character in "({") - (character in ")}")
         if character in separators and depth <= 0:

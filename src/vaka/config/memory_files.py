@@ -58,9 +58,13 @@ class MemoryReader:
     """
 
     def __init__(
-        self, *, excludes: Sequence[str] = (), scope: FileScope | None = None, own: Iterable[Path] = (),
+        self,
+        *,
+        excludes: Sequence[str] = (),
+        scope: FileScope | None = None,
+        own: Iterable[Path] = (),
         known: Iterable[Path] = (),
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._excludes = [_compile_pattern(pattern) for pattern in excludes]
         self._scope = scope
         self._own = FileScope.of(own)

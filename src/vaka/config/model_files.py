@@ -32,18 +32,47 @@ MAX_VALUES = 20_000
 """Values a file may hold, with each alias expanded."""
 
 _FACT_NAMES = ("support_json_output", "support_tool_calls", "support_text_only", "use_system_role")
-_FILE_KEYS = frozenset({
-    "schema", "type", "kind", "api_key", "base_url", "models",
-    "app_id", "token", "cluster", "model", "voices", "default_params", "desc", "resource_id",
-})  # fmt: skip
-_ENTRY_KEYS = frozenset({
-    "name", "model", *_FACT_NAMES, "extra_fields", "generate_params", "invoke_params", "voice", "resource_id", "desc",
-})  # fmt: skip
+_FILE_KEYS = frozenset(
+    {
+        "schema",
+        "type",
+        "kind",
+        "api_key",
+        "base_url",
+        "models",
+        "app_id",
+        "token",
+        "cluster",
+        "model",
+        "voices",
+        "default_params",
+        "desc",
+        "resource_id",
+    }
+)
+_ENTRY_KEYS = frozenset(
+    {
+        "name",
+        "model",
+        *_FACT_NAMES,
+        "extra_fields",
+        "generate_params",
+        "invoke_params",
+        "voice",
+        "resource_id",
+        "desc",
+    }
+)
 _VARIABLE_REFERENCE = re.compile(r"\$(?:([A-Za-z_]\w*)|\{([A-Za-z_]\w*)\})", re.ASCII)
 _TYPE_NAMES: dict[type, str] = {
-    str: "a text", bool: "true or false", int: "a whole number", float: "a number", list: "a list", dict: "a table",
+    str: "a text",
+    bool: "true or false",
+    int: "a whole number",
+    float: "a number",
+    list: "a list",
+    dict: "a table",
     type(None): "nothing",
-}  # fmt: skip
+}
 _INTEGER_PARAMS = ("max_tokens", "top_k")
 _FLOAT_PARAMS = ("temperature", "top_p", "frequency_penalty", "presence_penalty")
 _OPTION_PARAMS = ("seed", "stop")
@@ -124,10 +153,16 @@ def read_model_file(path: Path, environ: Mapping[str, str]) -> ModelFile:
             continue
         models.append(
             ModelDefinition(
-                name=name, wire=wire, model=_required_text(entry, "model", place), key=key,
-                base_url=base_url, facts=_read_facts(entry, place), options=_read_options(entry, place), origin=place,
+                name=name,
+                wire=wire,
+                model=_required_text(entry, "model", place),
+                key=key,
+                base_url=base_url,
+                facts=_read_facts(entry, place),
+                options=_read_options(entry, place),
+                origin=place,
             )
-        )  # fmt: skip
+        )
     if not models:
         notes.append(f"{path}: defines no models")
     return ModelFile(path=path, models=tuple(models), notes=tuple(notes))

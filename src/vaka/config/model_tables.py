@@ -173,9 +173,12 @@ def check_compaction(value: object) -> dict[str, Any]:
 
 
 TABLE_CHECKS: dict[str, Callable[[object], Mapping[str, Any]]] = {
-    "models": check_models, "tiers": check_tiers, "subagents": check_subagents, "prices": check_prices,
+    "models": check_models,
+    "tiers": check_tiers,
+    "subagents": check_subagents,
+    "prices": check_prices,
     "compaction": check_compaction,
-}  # fmt: skip
+}
 """Each table, and the function that checks it."""
 
 

@@ -135,7 +135,9 @@ def _read_plugin(
     root: Path, *, name: str = "", entry: Mapping[str, Any] | None = None, marketplace: str = ""
 ) -> Plugin:
     """Return a plugin; what the entry of its marketplace says is added to its manifest."""
-    path, problems, entry = root / PLUGIN_FILE, list[str](), entry or {}
+    path = root / PLUGIN_FILE
+    problems = list[str]()
+    entry = entry or {}
     has_manifest = path.is_file()
     manifest = _read_table(path, problems) if has_manifest else {}
     merged = {**entry, **manifest}
@@ -146,9 +148,13 @@ def _read_plugin(
     title = name or str(manifest.get("name") or "") or root.resolve().name
     named_only = () if has_manifest else tuple(key for key in COMPONENT_KEYS if _texts(entry.get(key)))
     return Plugin(
-        name=title, root=root, manifest=merged, marketplace=marketplace, named_only=named_only,
+        name=title,
+        root=root,
+        manifest=merged,
+        marketplace=marketplace,
+        named_only=named_only,
         problems=tuple(problems),
-    )  # fmt: skip
+    )
 
 
 def _find_problems(root: Path, manifest: Mapping[str, Any]) -> Iterator[str]:

@@ -101,15 +101,17 @@ class ProjectSource(msgspec.Struct, frozen=True, kw_only=True, metaclass=Unevalu
         context = ConfigContext(cwd=Path(folder or ".").absolute(), home=Path.home(), environ=os.environ)
         plugin_dirs = [Path(folder) for folder in self.plugin_dirs]
         return load_project_content(
-            context, self.load_files(context), plugin_dirs, trusted=self.trusted, known=known,
+            context,
+            self.load_files(context),
+            plugin_dirs,
+            trusted=self.trusted,
+            known=known,
             overlay=self._load_overlay(),
-        )  # fmt: skip
+        )
 
     def load_files(self, context: ConfigContext) -> list[SettingsFile]:
         """Return the settings in force, the weakest first: those of the overlay. Raises ``ConfigError``."""
-        files = load_settings_files(
-            context, settings=self.settings_file, trust=self.trusted, overrides=self.overrides
-        )  # fmt: skip
+        files = load_settings_files(context, settings=self.settings_file, trust=self.trusted, overrides=self.overrides)
         own = self._load_overlay().settings
         return files if own is None else [msgspec.structs.replace(own, folder=str(context.cwd)), *files]
 
@@ -160,11 +162,18 @@ def load_project_content(
     style = style or next(iter(embedded), None)
     problems += missing if style is None else []
     return ProjectContent(
-        has_file_texts=known.has_file_texts if known is not None
+        has_file_texts=known.has_file_texts
+        if known is not None
         else any(rule.patterns for rule in rules) or has_nested_memory(context.cwd),
-        root=context.cwd, components=components, memory=tuple(memory), rules=tuple(rules), scope=scope,
-        excludes=tuple(excludes), style=style, problems=(*problems, *reader.problems),
-    )  # fmt: skip
+        root=context.cwd,
+        components=components,
+        memory=tuple(memory),
+        rules=tuple(rules),
+        scope=scope,
+        excludes=tuple(excludes),
+        style=style,
+        problems=(*problems, *reader.problems),
+    )
 
 
 def _texts(value: object) -> list[str]:

@@ -10,8 +10,17 @@ from vaka.config.documents import suggest
 from vaka.config.model_tables import InvalidTable
 
 FEATURE_NAMES = (
-    "a2a", "agui", "ai_sdk", "anthropic_compat", "debug_api", "mcp", "openai_compat", "tracing", "ui", "websocket",
-)  # fmt: skip
+    "a2a",
+    "agui",
+    "ai_sdk",
+    "anthropic_compat",
+    "debug_api",
+    "mcp",
+    "openai_compat",
+    "tracing",
+    "ui",
+    "websocket",
+)
 """What a server offers besides its own API; all are on by default."""
 
 _HOST_NAME = re.compile(r"\*|[a-z0-9_.-]+|[0-9a-f:.]+")
@@ -106,8 +115,9 @@ def check_features(value: object) -> dict[str, bool]:
 
 
 SERVER_TABLE_CHECKS: dict[str, Callable[[object], Mapping[str, Any]]] = {
-    "server": check_server, "features": check_features,
-}  # fmt: skip
+    "server": check_server,
+    "features": check_features,
+}
 
 
 def _require_known_keys(value: object, known: tuple[str, ...], *at: str) -> dict[str, Any]:

@@ -34,15 +34,26 @@ class RunCommand(Protocol):
     """Runs a shell command; what the command does raises no error. ``on_line`` gets the first line of stdout."""
 
     async def __call__(
-        self, command: str, payload: bytes, *, cwd: str, env: Mapping[str, str], seconds: float,
+        self,
+        command: str,
+        payload: bytes,
+        *,
+        cwd: str,
+        env: Mapping[str, str],
+        seconds: float,
         on_line: Callable[[bytes], None],
-    ) -> CommandResult: ...  # fmt: skip
+    ) -> CommandResult: ...
 
 
 async def run_command(
-    command: str, payload: bytes, *, cwd: str, env: Mapping[str, str], seconds: float,
+    command: str,
+    payload: bytes,
+    *,
+    cwd: str,
+    env: Mapping[str, str],
+    seconds: float,
     on_line: Callable[[bytes], None],
-) -> CommandResult:  # fmt: skip
+) -> CommandResult:
     """Run a shell command in a process group of its own; what the command does raises no error."""
     begun = time.monotonic()
     with _Capture.open(on_line) as stdout, _Capture.open() as stderr, tempfile.TemporaryFile() as stdin:
@@ -50,9 +61,14 @@ async def run_command(
         stdin.seek(0)
         try:
             process = await start_program(
-                ["/bin/sh", "-c", command], cwd=cwd or None, env=env, start_new_session=True,
-                stdin=stdin, stdout=stdout.writer, stderr=stderr.writer,
-            )  # fmt: skip
+                ["/bin/sh", "-c", command],
+                cwd=cwd or None,
+                env=env,
+                start_new_session=True,
+                stdin=stdin,
+                stdout=stdout.writer,
+                stderr=stderr.writer,
+            )
         except (OSError, ValueError) as error:
             return CommandResult(status=127, stderr=f"cannot be started: {error}")
         timed_out = False
@@ -70,9 +86,12 @@ async def run_command(
                     os.killpg(process.pid, signal.SIGKILL)
                 await process.wait()
         return CommandResult(
-            status=process.returncode or 0, stdout=stdout.text, stderr=stderr.text, timed_out=timed_out,
+            status=process.returncode or 0,
+            stdout=stdout.text,
+            stderr=stderr.text,
+            timed_out=timed_out,
             duration_ms=int((time.monotonic() - begun) * 1000),
-        )  # fmt: skip
+        )
 
 
 class _Capture:

@@ -10,8 +10,12 @@ BLOCKING_STATUS = 2
 Permission = Literal["", "allow", "ask", "deny"]
 _STRICTNESS: tuple[Permission, ...] = ("", "allow", "ask", "deny")
 _PERMISSIONS: Mapping[str, Permission] = {
-    "allow": "allow", "approve": "allow", "ask": "ask", "deny": "deny", "block": "deny",
-}  # fmt: skip
+    "allow": "allow",
+    "approve": "allow",
+    "ask": "ask",
+    "deny": "deny",
+    "block": "deny",
+}
 _STATUS_HINTS = {
     126: " (the program cannot be run; `chmod +x` makes a script executable)",
     127: " (there is no such program, or the first line of the script names none, also when it ends with CRLF)",
@@ -89,12 +93,15 @@ def _read_document(event: str, document: dict[str, Any]) -> HookDecision:
         reason = reason or _text(document.get("reason")) or message
     stops = document.get("continue") is False or (inner.get("interrupt") is True and permission == "deny")
     return HookDecision(
-        permission=permission, reason=reason or _text(document.get("reason")),
+        permission=permission,
+        reason=reason or _text(document.get("reason")),
         arguments=cast("dict[str, Any]", arguments) if isinstance(arguments, dict) else None,
-        context=(context,) if context else (), messages=(message,) if message else (),
-        stops=stops, stop_reason=_text(document.get("stopReason")) or (reason if stops else ""),
+        context=(context,) if context else (),
+        messages=(message,) if message else (),
+        stops=stops,
+        stop_reason=_text(document.get("stopReason")) or (reason if stops else ""),
         quiet=document.get("suppressOutput") is True,
-    )  # fmt: skip
+    )
 
 
 def merge_decisions(decisions: Iterable[HookDecision]) -> HookDecision:
@@ -104,11 +111,14 @@ def merge_decisions(decisions: Iterable[HookDecision]) -> HookDecision:
     arguments = [decision.arguments for decision in found if decision.arguments is not None]
     stopping = [decision for decision in found if decision.stops]
     return HookDecision(
-        permission=strictest.permission, reason=strictest.reason, arguments=arguments[-1] if arguments else None,
+        permission=strictest.permission,
+        reason=strictest.reason,
+        arguments=arguments[-1] if arguments else None,
         context=tuple(text for decision in found for text in decision.context),
         messages=tuple(text for decision in found for text in decision.messages),
-        stops=bool(stopping), stop_reason=stopping[0].stop_reason if stopping else "",
-    )  # fmt: skip
+        stops=bool(stopping),
+        stop_reason=stopping[0].stop_reason if stopping else "",
+    )
 
 
 def _table(value: object) -> dict[str, Any]:

@@ -12,25 +12,61 @@ from vaka.matching.globs import matches_wildcards
 from vaka.matching.mcp_names import cut_name_of
 
 EVENTS = (
-    "PreToolUse", "PostToolUse", "PostToolUseFailure", "PermissionRequest", "UserPromptSubmit", "SessionStart",
-    "SessionEnd", "Stop", "SubagentStart", "SubagentStop", "PreCompact", "ContextCompacted", "PostCompact",
-    "Notification", "TokenUsage", "ModelSelected", "MCPToolsChanged",
-)  # fmt: skip
+    "PreToolUse",
+    "PostToolUse",
+    "PostToolUseFailure",
+    "PermissionRequest",
+    "UserPromptSubmit",
+    "SessionStart",
+    "SessionEnd",
+    "Stop",
+    "SubagentStart",
+    "SubagentStop",
+    "PreCompact",
+    "ContextCompacted",
+    "PostCompact",
+    "Notification",
+    "TokenUsage",
+    "ModelSelected",
+    "MCPToolsChanged",
+)
 """The events at which hooks run."""
 
 OTHER_EVENTS = frozenset(
-    ("ConfigChange", "CwdChanged", "Elicitation", "ElicitationResult", "FileChanged", "InstructionsLoaded",
-     "MessageDisplay", "PermissionDenied", "PostToolBatch", "Setup", "StopFailure", "TaskCompleted",
-     "TaskCreated", "TeammateIdle", "UserPromptExpansion", "WorktreeCreate", "WorktreeRemove")
-)  # fmt: skip
+    (
+        "ConfigChange",
+        "CwdChanged",
+        "Elicitation",
+        "ElicitationResult",
+        "FileChanged",
+        "InstructionsLoaded",
+        "MessageDisplay",
+        "PermissionDenied",
+        "PostToolBatch",
+        "Setup",
+        "StopFailure",
+        "TaskCompleted",
+        "TaskCreated",
+        "TeammateIdle",
+        "UserPromptExpansion",
+        "WorktreeCreate",
+        "WorktreeRemove",
+    )
+)
 """Events of Claude Code that do not happen in vaka; their hooks are listed and never run."""
 
 MATCHER_FIELDS: Mapping[str, str] = {
-    "PreToolUse": "tool_name", "PostToolUse": "tool_name", "PostToolUseFailure": "tool_name",
-    "PermissionRequest": "tool_name", "SessionStart": "source", "SessionEnd": "reason",
-    "Notification": "notification_type", "SubagentStart": "agent_type", "SubagentStop": "agent_type",
+    "PreToolUse": "tool_name",
+    "PostToolUse": "tool_name",
+    "PostToolUseFailure": "tool_name",
+    "PermissionRequest": "tool_name",
+    "SessionStart": "source",
+    "SessionEnd": "reason",
+    "Notification": "notification_type",
+    "SubagentStart": "agent_type",
+    "SubagentStop": "agent_type",
     **dict.fromkeys(("PreCompact", "ContextCompacted", "PostCompact"), "trigger"),
-}  # fmt: skip
+}
 """The field of the payload that a matcher is compared with; the matcher of any other event is ignored."""
 
 DEFAULT_TIMEOUTS = {"command": 600.0, "prompt": 30.0, "agent": 60.0}
@@ -38,9 +74,26 @@ SESSION_END_SECONDS = 60.0
 """The default timeout of ``SessionEnd``: a process that ends waits for these hooks."""
 HookKind = Literal["command", "prompt", "agent"]
 _KNOWN_KEYS = frozenset(
-    ("type", "command", "prompt", "timeout", "async", "asyncRewake", "rewakeMessage", "once", "statusMessage", "if",
-     "model", "name", "env", "args", "shell", "description", "rewakeSummary")
-)  # fmt: skip
+    (
+        "type",
+        "command",
+        "prompt",
+        "timeout",
+        "async",
+        "asyncRewake",
+        "rewakeMessage",
+        "once",
+        "statusMessage",
+        "if",
+        "model",
+        "name",
+        "env",
+        "args",
+        "shell",
+        "description",
+        "rewakeSummary",
+    )
+)
 
 
 class Hook(msgspec.Struct, frozen=True, kw_only=True):
@@ -116,9 +169,13 @@ class ParsedHooks(msgspec.Struct, frozen=True):
 
 
 def parse_hooks(
-    document: object, *, origin: str = "", variables: Mapping[str, str] | None = None, managed: bool = False,
+    document: object,
+    *,
+    origin: str = "",
+    variables: Mapping[str, str] | None = None,
+    managed: bool = False,
     component: str = "",
-) -> ParsedHooks:  # fmt: skip
+) -> ParsedHooks:
     """Return the hooks of ``{"hooks": {Event: …}}`` or of the inner table; what cannot be read becomes a problem.
 
     Accepted are lists of ``{matcher, hooks: […]}``, of hooks without a matcher, the older ``{matcher: command}``, and
@@ -146,7 +203,9 @@ class _Reader:
     """Reads the hooks of one document."""
 
     def __init__(self, origin: str, variables: dict[str, str], common: dict[str, Any], problems: list[str]) -> None:
-        self._origin, self._variables, self._problems = origin, variables, problems
+        self._origin = origin
+        self._variables = variables
+        self._problems = problems
         self._common = common
         """Fields that all its hooks have."""
 
@@ -202,14 +261,22 @@ class _Reader:
             kind, text = "command", _as_text(table.get("url")) or text
         env = {str(key): self._expand(_as_text(item)) for key, item in (_as_table(table.get("env")) or {}).items()}
         return Hook(
-            event=event, matcher=matcher, kind=cast("HookKind", kind), model=_as_text(table.get("model")),
+            event=event,
+            matcher=matcher,
+            kind=cast("HookKind", kind),
+            model=_as_text(table.get("model")),
             command=self._read_command(text, table) if kind == "command" else "",
             prompt="" if kind == "command" else text,
-            timeout=self._read_timeout(where, table.get("timeout")), once=table.get("once") is True,
+            timeout=self._read_timeout(where, table.get("timeout")),
+            once=table.get("once") is True,
             detached=table.get("async") is True or table.get("asyncRewake") is True,
-            condition=_as_text(table.get("if")), status_message=_as_text(table.get("statusMessage")),
-            name=_as_text(table.get("name")), env={**self._variables, **env}, disabled=disabled, **self._common,
-        )  # fmt: skip
+            condition=_as_text(table.get("if")),
+            status_message=_as_text(table.get("statusMessage")),
+            name=_as_text(table.get("name")),
+            env={**self._variables, **env},
+            disabled=disabled,
+            **self._common,
+        )
 
     def _read_timeout(self, where: str, value: object) -> float | None:
         if value is None:

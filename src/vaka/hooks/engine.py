@@ -125,9 +125,14 @@ class HookEngine:
         return {**self.settings.environ(), "CLAUDE_PROJECT_DIR": self.settings.cwd}
 
     async def fire(
-        self, event: str, fields: Mapping[str, Any], *, session: SessionId, turn: Turn | None = None,
+        self,
+        event: str,
+        fields: Mapping[str, Any],
+        *,
+        session: SessionId,
+        turn: Turn | None = None,
         covers: Callable[[str], bool] | None = None,
-    ) -> HookDecision:  # fmt: skip
+    ) -> HookDecision:
         """Run the hooks of an event and return their merged decision.
 
         ``fields`` are its part of the payload. ``covers`` returns whether a permission rule matches the call that the
@@ -244,11 +249,15 @@ class HookEngine:
     def _observe_compaction(self, session: SessionId, body: ContextCompacted) -> None:
         """Fire both names of the event: that of vaka, and that of Claude Code."""
         fields = {
-            "trigger": body.trigger, "custom_instructions": body.instructions, "summary": body.summary,
-            "compact_summary": body.summary, "estimated_tokens_before": body.before,
-            "estimated_tokens_after": body.after, "original_messages": body.messages,
+            "trigger": body.trigger,
+            "custom_instructions": body.instructions,
+            "summary": body.summary,
+            "compact_summary": body.summary,
+            "estimated_tokens_before": body.before,
+            "estimated_tokens_after": body.after,
+            "original_messages": body.messages,
             "preserved_messages": body.kept_messages,
-        }  # fmt: skip
+        }
         for name in COMPACTED_EVENTS:
             if self.handles(name):
                 self._spawn(self.fire(name, fields, session=session))
@@ -268,9 +277,12 @@ class HookEngine:
             await self.transcripts.flush(turn.log.store, session)
             path = await self.transcripts.flush(turn.log.store, session, turn.path) if turn.path else root
         common: dict[str, Any] = {
-            "session_id": session, "transcript_path": str(root), "cwd": self.settings.cwd,
-            "permission_mode": self.settings.permission_mode(), "hook_event_name": event,
-        }  # fmt: skip
+            "session_id": session,
+            "transcript_path": str(root),
+            "cwd": self.settings.cwd,
+            "permission_mode": self.settings.permission_mode(),
+            "hook_event_name": event,
+        }
         if path != root:
             common["agent_transcript_path"] = str(path)
         return common | dict(fields)

@@ -117,9 +117,14 @@ class Transcripts:
     def _lines_of(self, event: Event, agent: AgentPath) -> Iterator[dict[str, Any]]:
         for role, content in _messages_of(event, agent):
             yield {
-                "type": role, "uuid": f"{event.session}/{event.seq}", "timestamp": event.ts, "sessionId": event.session,
-                "cwd": self._cwd, "seq": event.seq, "message": {"role": role, "content": content},
-            }  # fmt: skip
+                "type": role,
+                "uuid": f"{event.session}/{event.seq}",
+                "timestamp": event.ts,
+                "sessionId": event.session,
+                "cwd": self._cwd,
+                "seq": event.seq,
+                "message": {"role": role, "content": content},
+            }
 
 
 def _messages_of(event: Event, agent: AgentPath) -> Iterator[tuple[str, list[dict[str, Any]]]]:

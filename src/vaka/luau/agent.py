@@ -13,7 +13,7 @@ from vaka.core.loop.children.script_journal import (
     ScriptJournal,
     ScriptRequest,
     unfinished_script,
-)  # fmt: skip
+)
 from vaka.core.loop.context import Turn
 from vaka.core.messages.blobs import offload, restore_content
 from vaka.core.messages.prompt import turn_input_content
@@ -88,9 +88,11 @@ class ScriptBody:
         try:
             async with AsyncExitStack() as exit_stack:
                 io = ScriptIo(
-                    recv=turn_input.recv, emit=journal.output.emit, set_style=turn_input.set_style,
+                    recv=turn_input.recv,
+                    emit=journal.output.emit,
+                    set_style=turn_input.set_style,
                     has_open_message=lambda: journal.output.is_open,
-                )  # fmt: skip
+                )
                 storage = self._source.storage_prefix(turn.session)
                 host = surface_functions(
                     build_host_services(self._services, journal, turn.path, exit_stack, io, storage, self._layer)

@@ -73,9 +73,19 @@ class JqCall(msgspec.Struct, frozen=True):
 
 
 Node: TypeAlias = (
-    Identity | Literal | Interpolation | Index | Iterate | Pipe | Comma | Binary | ArrayNode | ObjectNode | Condition
+    Identity
+    | Literal
+    | Interpolation
+    | Index
+    | Iterate
+    | Pipe
+    | Comma
+    | Binary
+    | ArrayNode
+    | ObjectNode
+    | Condition
     | JqCall
-)  # fmt: skip
+)
 
 _TOKEN = re.compile(
     r"""\s+|\#[^\n]*
@@ -91,9 +101,21 @@ _ESCAPES = {"b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t"}
 _LITERALS: dict[str, bool | None] = {"true": True, "false": False, "null": None}
 _KEYWORDS = {"then", "elif", "else", "end", "and", "or", "as", "def", "reduce", "foreach", "try", "catch", "label"}
 _BINDING = {
-    "//": 2, "or": 3, "and": 4, "==": 5, "!=": 5, "<": 5, "<=": 5, ">": 5, ">=": 5, "+": 6, "-": 6, "*": 7, "/": 7,
+    "//": 2,
+    "or": 3,
+    "and": 4,
+    "==": 5,
+    "!=": 5,
+    "<": 5,
+    "<=": 5,
+    ">": 5,
+    ">=": 5,
+    "+": 6,
+    "-": 6,
+    "*": 7,
+    "/": 7,
     "%": 7,
-}  # fmt: skip
+}
 _RIGHT_ASSOCIATIVE = 2
 
 

@@ -31,15 +31,42 @@ HELPERS_FILE = Path(__file__).with_name("conversion_helpers.luau")
 MAX_LINE = 100
 """Characters of a table constructor on one line."""
 _HELPER = re.compile(r"(?:^--[^\n]*\n)+local function (\w+)\(.*?^end\n", re.MULTILINE | re.DOTALL)
-_LUAU_KEYWORDS = frozenset({
-    "and", "break", "do", "else", "elseif", "end", "false", "for", "function", "if", "in", "local", "nil", "not", "or",
-    "repeat", "return", "then", "true", "until", "while",
-})  # fmt: skip
+_LUAU_KEYWORDS = frozenset(
+    {
+        "and",
+        "break",
+        "do",
+        "else",
+        "elseif",
+        "end",
+        "false",
+        "for",
+        "function",
+        "if",
+        "in",
+        "local",
+        "nil",
+        "not",
+        "or",
+        "repeat",
+        "return",
+        "then",
+        "true",
+        "until",
+        "while",
+    }
+)
 _CALLS = {
-    "tostring": "text_of", "tonumber": "number_of", "length": "length_of", "add": "add", "keys": "keys_of",
-    "ascii_downcase": "string.lower", "ascii_upcase": "string.upper", "tojson": "ctx.json.encode",
+    "tostring": "text_of",
+    "tonumber": "number_of",
+    "length": "length_of",
+    "add": "add",
+    "keys": "keys_of",
+    "ascii_downcase": "string.lower",
+    "ascii_upcase": "string.upper",
+    "tojson": "ctx.json.encode",
     "fromjson": "ctx.json.decode",
-}  # fmt: skip
+}
 _COMPARISONS = {"==": "==", "!=": "~=", "<": "<", "<=": "<=", ">": ">", ">=": ">="}
 
 

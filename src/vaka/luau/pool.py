@@ -46,7 +46,9 @@ class PrintBuffer:
         """Return the lines since the last call."""
         if not self._lines:
             return []
-        lines, self._lines, self._remaining_chars = self._lines, [], MAX_PRINTED_CHARS
+        lines = self._lines
+        self._lines = []
+        self._remaining_chars = MAX_PRINTED_CHARS
         return lines
 
 

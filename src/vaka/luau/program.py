@@ -169,9 +169,16 @@ class Program:
         modules = sorted((name, module.source) for name, module in self.library.modules.items())
         aliases = sorted(self.library.aliases.items())
         content = [
-            vm_version(), self.opt, self.name, self.source, self.main, require.REQUIRE_PRELUDE, self.preludes, modules,
+            vm_version(),
+            self.opt,
+            self.name,
+            self.source,
+            self.main,
+            require.REQUIRE_PRELUDE,
+            self.preludes,
+            modules,
             aliases,
-        ]  # fmt: skip
+        ]
         return Digest(hashlib.sha256(msgspec.json.encode(content)).hexdigest())
 
     @cached_property
@@ -207,9 +214,20 @@ Surface: TypeAlias = Literal["ctx", "builtin", "rt"]
 
 ALL_SURFACES: tuple[Surface, ...] = ("ctx", "builtin", "rt")
 _LUAU_FILES = (
-    "json", "tasks", "desk", "chunks", "http", "models", "transformers", "agent", "ctx", "builtin", "rt", "start",
+    "json",
+    "tasks",
+    "desk",
+    "chunks",
+    "http",
+    "models",
+    "transformers",
+    "agent",
+    "ctx",
+    "builtin",
+    "rt",
+    "start",
     "furnish",
-)  # fmt: skip
+)
 _SURFACE_PATTERNS: dict[Surface, re.Pattern[str]] = {
     "builtin": re.compile(r"\b__builtin\b"),
     "rt": re.compile(r"\brt\b"),
@@ -264,9 +282,15 @@ def surfaces_of(sources: Iterable[str]) -> tuple[Surface, ...]:
 
 
 async def build_program(
-    source: str, name: str, libs: Sequence[Path | str], packages: FindPackage, *, limits: ScriptLimits | None,
-    trusted: bool, surfaces: tuple[Surface, ...] = (),
-) -> Program:  # fmt: skip
+    source: str,
+    name: str,
+    libs: Sequence[Path | str],
+    packages: FindPackage,
+    *,
+    limits: ScriptLimits | None,
+    trusted: bool,
+    surfaces: tuple[Surface, ...] = (),
+) -> Program:
     """Return a script with its library and surfaces, by default those that it and its library may use."""
     library = await read_library(libs, source, packages, builtin=(BUILTIN_LIBRARY,))
     chosen = surfaces or surfaces_of([source, *(module.source for module in library.modules.values())])

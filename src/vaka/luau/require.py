@@ -98,9 +98,12 @@ class Library:
 
 
 async def read_library(
-    folders: Sequence[Path | str], source: str = "", find_package: FindPackage | None = None,
-    *, builtin: Sequence[Path] = (),
-) -> Library:  # fmt: skip
+    folders: Sequence[Path | str],
+    source: str = "",
+    find_package: FindPackage | None = None,
+    *,
+    builtin: Sequence[Path] = (),
+) -> Library:
     """Read the modules of some folders (the first has precedence), and the packages that ``source`` and they require.
 
     ``builtin`` folders come last and are not named in errors. A missing folder has no modules.

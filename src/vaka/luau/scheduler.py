@@ -20,7 +20,7 @@ from vaka.core.loop.children.script_journal import (
     ScriptAnswer,
     ScriptRequest,
     mismatch_error,
-)  # fmt: skip
+)
 from vaka.core.session.stop import TurnStopped
 from vaka.core.types.errors import Closed, ConflictError, LogError, ReplayError, ScriptError, ScriptLimit, VakaError
 from vaka.core.types.ids import JSON, DecisionId, Digest
@@ -39,7 +39,7 @@ from vaka.luau.protocol import (
     unpack,
     unpack_results,
     value_of_result,
-)  # fmt: skip
+)
 
 MAX_ANSWERS = 20_000
 """Answers after which a script is stopped: replaying more would take too long."""
@@ -55,8 +55,16 @@ _YIELD_INTERVAL = 64
 _UNCATCHABLE_ERRORS = (ReplayError, ConflictError, LogError, Closed, TurnStopped, ScriptLimit)
 """Errors that no script may catch: the log cannot be written or belongs to another script, or a limit is reached."""
 _CATCHABLE_ERRORS = (
-    VakaError, ValueError, TypeError, LookupError, ArithmeticError, AttributeError, RuntimeError, OSError, MemoryError,
-)  # fmt: skip
+    VakaError,
+    ValueError,
+    TypeError,
+    LookupError,
+    ArithmeticError,
+    AttributeError,
+    RuntimeError,
+    OSError,
+    MemoryError,
+)
 
 
 class NullJournal:
@@ -84,9 +92,14 @@ class NullJournal:
 
 
 async def drive(
-    script: Script, functions: HostFunctions, journal: ReplayJournal, arguments: Sequence[JSON] = (), *,
-    max_answers: int = MAX_ANSWERS, max_local_calls: int = MAX_LOCAL_CALLS,
-) -> Sequence[JSON]:  # fmt: skip
+    script: Script,
+    functions: HostFunctions,
+    journal: ReplayJournal,
+    arguments: Sequence[JSON] = (),
+    *,
+    max_answers: int = MAX_ANSWERS,
+    max_local_calls: int = MAX_LOCAL_CALLS,
+) -> Sequence[JSON]:
     """Run a script to its end, close it, and return its results.
 
     Raises the script's error, ``ScriptLimit``, ``ReplayError``, and ``DecisionPending`` when a person must decide.
@@ -113,9 +126,14 @@ class _Driver:
     """One run of a script: its pending calls, the tasks that run them, and the completed ones."""
 
     def __init__(
-        self, script: Script, functions: HostFunctions, journal: ReplayJournal, max_answers: int,
-        max_local_calls: int, clock_ms: int,
-    ) -> None:  # fmt: skip
+        self,
+        script: Script,
+        functions: HostFunctions,
+        journal: ReplayJournal,
+        max_answers: int,
+        max_local_calls: int,
+        clock_ms: int,
+    ) -> None:
         self.script = script
         self.functions = functions
         self.journal = journal

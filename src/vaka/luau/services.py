@@ -242,11 +242,19 @@ def make_script_services(services: AgentServices) -> ScriptServices:
     """Return the services of scripts, made of those of their agent."""
     scripts = services.share(SharedScripts)
     return ScriptServices(
-        runner=scripts.engine, cache=scripts.cache, find_model=services.find_model, find_agent=services.find_agent,
-        network=services.network, values=services.values, env=services.env, user=services.user,
-        argument_parser=services.argument_parser, find_schema_problem=services.find_schema_problem,
-        builtin_transformers=services.builtin_transformers, transformers=services.transformers,
-    )  # fmt: skip
+        runner=scripts.engine,
+        cache=scripts.cache,
+        find_model=services.find_model,
+        find_agent=services.find_agent,
+        network=services.network,
+        values=services.values,
+        env=services.env,
+        user=services.user,
+        argument_parser=services.argument_parser,
+        find_schema_problem=services.find_schema_problem,
+        builtin_transformers=services.builtin_transformers,
+        transformers=services.transformers,
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -42,7 +42,9 @@ class LoggedMemory:
     """
 
     def __init__(self, journal: ScriptJournal, path: AgentPath, has_open_message: Callable[[], bool]) -> None:
-        self._journal, self._path, self._has_open_message = journal, path, has_open_message
+        self._journal = journal
+        self._path = path
+        self._has_open_message = has_open_message
         own = journal.turn.log.window.conversation_start(path)
         self._prefix = f"{CHILD_KEY}/{'/'.join(own)}/:" if path else ""
 
@@ -117,9 +119,13 @@ class CreateAgentTool:
     def __init__(self, services: ScriptServices, layer: str) -> None:
         self._find_agent = services.find_agent
         self.spec = ToolSpec(
-            name=CREATE_AGENT, description="Let another agent answer.", effect="resume", timeout=None, poll=True,
+            name=CREATE_AGENT,
+            description="Let another agent answer.",
+            effect="resume",
+            timeout=None,
+            poll=True,
             layer=layer,
-        )  # fmt: skip
+        )
 
     def parse(self, raw: "str | dict[str, Any]") -> ParsedArguments | InvalidArguments:
         return ParsedArguments(msgspec.json.decode(raw) if isinstance(raw, str) else raw)
@@ -149,7 +155,9 @@ class LoggedChildAgents:
     """The child agents of a script in a session; implements ``ChildAgents``."""
 
     def __init__(self, journal: ScriptJournal, agent_tools: Collection[str], exit_stack: AsyncExitStack) -> None:
-        self._journal, self._agent_tools, self._exit_stack = journal, agent_tools, exit_stack
+        self._journal = journal
+        self._agent_tools = agent_tools
+        self._exit_stack = exit_stack
         self._wake_up: _WakeUp | None = None
 
     async def send(self, request: ScriptRequest, name: str, config: JSON, after: str, message: str) -> tuple[str, str]:
@@ -197,9 +205,14 @@ class LoggedChildAgents:
 
 
 def build_host_services(
-    services: ScriptServices, journal: ScriptJournal, path: AgentPath, exit_stack: AsyncExitStack, io: ScriptIo,
-    storage: str, layer: str = "code",
-) -> HostServices:  # fmt: skip
+    services: ScriptServices,
+    journal: ScriptJournal,
+    path: AgentPath,
+    exit_stack: AsyncExitStack,
+    io: ScriptIo,
+    storage: str,
+    layer: str = "code",
+) -> HostServices:
     """Return the host services of a script in a session; ``path`` names the agent whose conversation it sees.
 
     ``storage`` is the prefix of its keys in the key-value store and the cache.
@@ -214,10 +227,17 @@ def build_host_services(
             turn.log.defer(turn.scope, Logged(level=level, message=line))  # type: ignore[arg-type]  # one of the levels
 
     return HostServices(
-        runtime=services, memory=LoggedMemory(journal, path, io.has_open_message), exit_stack=exit_stack, io=io,
-        journal=journal, storage=storage, agents=agents, log=write_log, sleep=turn.env.clock.sleep,
+        runtime=services,
+        memory=LoggedMemory(journal, path, io.has_open_message),
+        exit_stack=exit_stack,
+        io=io,
+        journal=journal,
+        storage=storage,
+        agents=agents,
+        log=write_log,
+        sleep=turn.env.clock.sleep,
         record_usage=lambda usage: turn.log.defer(turn.scope, usage),
-    )  # fmt: skip
+    )
 
 
 def _history_entry(message: Message) -> dict[str, JSON]:

@@ -27,7 +27,7 @@ from vaka.luau.program import (
     build_program,
     load_pyluau,
     read_source,
-)  # fmt: skip
+)
 from vaka.luau.protocol import Script, Step, Waiting
 from vaka.luau.scheduler import NullJournal, drive
 from vaka.luau.services import AgentMemory, HostServices, ScriptIo, ScriptServices
@@ -180,7 +180,9 @@ class ProfilingRunner:
     """
 
     def __init__(self, profile: ScriptProfile) -> None:
-        self._profile, self._pool, self._workers = profile, _PrintingVmPool(max_vms=1), WorkerPool(1)
+        self._profile = profile
+        self._pool = _PrintingVmPool(max_vms=1)
+        self._workers = WorkerPool(1)
         self._threads = StepThreads()
 
     def open(self, program: Program, print_line: PrintLine | None = None) -> Script:
@@ -249,7 +251,9 @@ class StandaloneScript:
             await memory.append({"role": "user", "content": text})
             return chunk_of_content((Text(text=text),))
 
-        io, begin, again = ScriptIo(recv=recv, emit=writer.emit), True, True
+        io = ScriptIo(recv=recv, emit=writer.emit)
+        begin = True
+        again = True
         while again:
             values = await self._drive_script("agent", io, [None], begin=begin)
             await writer.close()
@@ -260,9 +264,13 @@ class StandaloneScript:
     ) -> Sequence[JSON]:
         async with AsyncExitStack() as exit_stack:
             services = HostServices(
-                runtime=self.services, memory=self._open_memory(), exit_stack=exit_stack, io=io, log=self.log,
+                runtime=self.services,
+                memory=self._open_memory(),
+                exit_stack=exit_stack,
+                io=io,
+                log=self.log,
                 sleep=asyncio.sleep if self.max_sleep is None else _LimitedSleep(self.program, self.max_sleep).sleep,
-            )  # fmt: skip
+            )
             script = self.services.runner.open(self.program, self.print_line)
             startup_info = self._startup_info(mode, begin)
             return await drive(
@@ -274,10 +282,16 @@ class StandaloneScript:
 
     def _startup_info(self, mode: str, begin: bool) -> dict[str, JSON]:
         return {
-            "mode": mode, "begin": begin, "name": self.name, "model": self.model, "state_id": self.name,
-            "state": self.program.uses_state or None, "request_id": self.id, "user_id": self.services.user,
+            "mode": mode,
+            "begin": begin,
+            "name": self.name,
+            "model": self.model,
+            "state_id": self.name,
+            "state": self.program.uses_state or None,
+            "request_id": self.id,
+            "user_id": self.services.user,
             "trace_id": self.id,
-        }  # fmt: skip
+        }
 
 
 class _LimitedSleep:
@@ -285,7 +299,9 @@ class _LimitedSleep:
 
     def __init__(self, program: Program, limit: float) -> None:
         self._program, self._limit = program, limit
-        self._slept, self._since, self._sleepers = 0.0, 0.0, 0
+        self._slept = 0.0
+        self._since = 0.0
+        self._sleepers = 0
 
     async def sleep(self, seconds: float) -> None:
         """Sleep; raise ``ScriptLimit`` when the limit is reached."""

@@ -42,9 +42,15 @@ class ScriptSource:
     """A script that is read and compiled at once; its library is read when it first runs."""
 
     def __init__(
-        self, script: "str | Path", libs: Sequence["str | Path"] = (), limits: ScriptLimits | None = None,
-        *, trusted: bool | None = None, owner: str = "", storage: StorageScope = "script",
-    ) -> None:  # fmt: skip
+        self,
+        script: "str | Path",
+        libs: Sequence["str | Path"] = (),
+        limits: ScriptLimits | None = None,
+        *,
+        trusted: bool | None = None,
+        owner: str = "",
+        storage: StorageScope = "script",
+    ) -> None:
         """``script`` is a path, or the text of a script: a string that contains white space is text.
 
         ``owner`` is the kind and name of its tool or agent. A script is trusted by default unless it belongs to a
@@ -87,10 +93,15 @@ class ScriptSource:
         """
         turn = journal.turn
         return {
-            "mode": mode, "name": turn.recipe.name, "model": turn.recipe.model.name,
-            "state_id": "/agent-".join((turn.session, *path)), "state": program.uses_state or None,
-            "request_id": turn.id, "user_id": journal.constant("user_id", _user_of(turn) or user), "trace_id": turn.id,
-        }  # fmt: skip
+            "mode": mode,
+            "name": turn.recipe.name,
+            "model": turn.recipe.model.name,
+            "state_id": "/agent-".join((turn.session, *path)),
+            "state": program.uses_state or None,
+            "request_id": turn.id,
+            "user_id": journal.constant("user_id", _user_of(turn) or user),
+            "trace_id": turn.id,
+        }
 
     def storage_prefix(self, session: str) -> str:
         """Return the prefix of the keys of ``kvs`` and ``cache``; trusted and untrusted scripts share nothing."""
@@ -122,11 +133,20 @@ class LuauTool:
 
     @suggest_keywords
     def __init__(  # noqa: PLR0913  # a public constructor spells out every option
-        self, script: "str | Path", *, name: str = "", description: str = "", params: dict[str, Any] | None = None,
-        libs: Sequence["str | Path"] = (), limits: ScriptLimits | None = None, trusted: bool | None = None,
-        timeout: float | None = None, layer: str = "code", storage: StorageScope = "script",
+        self,
+        script: "str | Path",
+        *,
+        name: str = "",
+        description: str = "",
+        params: dict[str, Any] | None = None,
+        libs: Sequence["str | Path"] = (),
+        limits: ScriptLimits | None = None,
+        trusted: bool | None = None,
+        timeout: float | None = None,
+        layer: str = "code",
+        storage: StorageScope = "script",
         effect: Effect | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         """Read and compile a script."""
         trusted = False if trusted is None and layer != "code" else trusted
         self.source = ScriptSource(script, libs, limits, trusted=trusted, owner=f"tool {name}", storage=storage)
@@ -136,10 +156,13 @@ class LuauTool:
         header = read_header(self.source.text, self.source.name, trusted=self.source.trusted)
         description = description or header.description or self.source.leading_comment or f"Run {self.source.name}."
         self.spec = ToolSpec(
-            name=self.name, description=description, timeout=timeout, layer=layer,
+            name=self.name,
+            description=description,
+            timeout=timeout,
+            layer=layer,
             parameters=_parameter_schema(params if params is not None else header.params),
             effect=effect or header.effect or "resume",
-        )  # fmt: skip
+        )
 
     def bind(self, services: AgentServices) -> "BoundLuauTool":
         """Return the tool connected to the runtime's services."""

@@ -76,10 +76,13 @@ class ScriptExecution:
                 values = [function.with_env(environment), *arguments]
                 function = vm.load_script(compiled.main, "main")
             self._stepper = vm.state.stepper(
-                function, env=environment, seed=seed, clock=self._clock,
+                function,
+                env=environment,
+                seed=seed,
+                clock=self._clock,
                 limits=compiled.loop_limits if self.in_loop else compiled.limits,
                 prelude=[vm.load_prelude(code) for code in compiled.preludes],
-            )  # fmt: skip
+            )
             return self._stepper.start(values)
 
         return start
@@ -192,7 +195,9 @@ class LocalScript:
     """
 
     def __init__(self, execution: ScriptExecution, threads: StepThreads, print_line: PrintLine | None) -> None:
-        self._execution, self._threads, self._print_line = execution, threads, print_line
+        self._execution = execution
+        self._threads = threads
+        self._print_line = print_line
         self._loop_steps: list[PrepareStep] | None = [] if execution.in_loop else None
         """The steps made in the event loop, to be made again in a thread; ``None`` in a thread."""
 

@@ -271,7 +271,10 @@ class RemoteScript:
     """A script in a worker; implements ``Script``."""
 
     def __init__(self, pool: WorkerPool, program: Program, seconds: float, print_line: PrintLine | None) -> None:
-        self._pool, self._program, self._seconds, self._print_line = pool, program, seconds, print_line
+        self._pool = pool
+        self._program = program
+        self._seconds = seconds
+        self._print_line = print_line
         self._worker: WorkerProcess | None = None
         self._script_number = 0
         self._started = False

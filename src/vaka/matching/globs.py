@@ -12,10 +12,19 @@ BracketParser: TypeAlias = Callable[[str, int], "tuple[str, int] | None"]
 _WILDCARDS = re.compile(r"[*?\[\\]")
 
 _POSIX_CLASSES = {
-    "alnum": "a-zA-Z0-9", "alpha": "a-zA-Z", "blank": " \\t", "cntrl": "\\x00-\\x1f\\x7f", "digit": "0-9",
-    "graph": "!-~", "lower": "a-z", "print": " -~", "punct": "!-/:-@\\[-`{-~", "space": " \\t-\\r", "upper": "A-Z",
+    "alnum": "a-zA-Z0-9",
+    "alpha": "a-zA-Z",
+    "blank": " \\t",
+    "cntrl": "\\x00-\\x1f\\x7f",
+    "digit": "0-9",
+    "graph": "!-~",
+    "lower": "a-z",
+    "print": " -~",
+    "punct": "!-/:-@\\[-`{-~",
+    "space": " \\t-\\r",
+    "upper": "A-Z",
     "xdigit": "0-9a-fA-F",
-}  # fmt: skip
+}
 
 
 def is_literal(pattern: str) -> bool:
@@ -136,13 +145,18 @@ def matches_names(patterns: Sequence[NameMatcher | None], names: Sequence[str], 
     """
     if len(patterns) > len(names) and None not in patterns:
         return False
-    index, position, back, resume = 0, 0, -1, 0
+    index = 0
+    position = 0
+    back = -1
+    resume = 0
     while position < len(names):
         pattern = patterns[index] if index < len(patterns) else None
         if pattern is None and index < len(patterns):
             if index == len(patterns) - 1:
                 return True
-            back, resume, index = index, position, index + 1
+            back = index
+            resume = position
+            index = index + 1
         elif pattern is not None and pattern(names[position]):
             index, position = index + 1, position + 1
         elif back >= 0:

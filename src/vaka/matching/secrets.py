@@ -203,10 +203,17 @@ _NAMES = ("pass", "pwd", "secret", "cred", "token", "auth")
 """Parts of names; of ``key`` only a part of a longer one, since the JSON of many events has a field ``key``."""
 _WORDS = (*_NAMES, "bearer", "basic ", "cookie", "curl", "mysql", "hook", "login", "akia")
 _WORDS_BY_SIGN = (
-    (":", (":aa", ":5432:", "kind:", "private-lines")), ("/", ("//",)), ("-", ("--", "redis-cli")), ("|", ("|",)),
-    ("=", ("session=", "sessionid=", "sessid=", "sig=", "signature=")), ("%", ("%7c",)), ("~", ("q~",)),
-    ("}", ("sha}", "sha256}", "sha512}", "md5}", "crypt}")), (".", ("atlasv1",)), ('"', ("kty",)),
-)  # fmt: skip
+    (":", (":aa", ":5432:", "kind:", "private-lines")),
+    ("/", ("//",)),
+    ("-", ("--", "redis-cli")),
+    ("|", ("|",)),
+    ("=", ("session=", "sessionid=", "sessid=", "sig=", "signature=")),
+    ("%", ("%7c",)),
+    ("~", ("q~",)),
+    ("}", ("sha}", "sha256}", "sha512}", "md5}", "crypt}")),
+    (".", ("atlasv1",)),
+    ('"', ("kty",)),
+)
 _NEAR, _KEPT = 32, 96
 """Characters before a piece of text that are checked if they are plain text, and those that are kept then."""
 _MAX_NAME = 72

@@ -47,11 +47,17 @@ class McpConnection:
     """The connection to one server. Its methods may be called from any task of the loop."""
 
     def __init__(
-        self, server: McpServer, start: StartServer, *, logins: LoginStore | None = None,
+        self,
+        server: McpServer,
+        start: StartServer,
+        *,
+        logins: LoginStore | None = None,
         clock: Callable[[], float] = time.monotonic,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.server, self.log = server, ServerLog()
-        self._start, self._logins, self._clock = start, logins, clock
+        self._start = start
+        self._logins = logins
+        self._clock = clock
         self.state: ServerState = "idle"
         self.reason = server.refusal
         self.revision = 0
@@ -72,10 +78,13 @@ class McpConnection:
     def status(self) -> McpStatus:
         session = self._session
         return McpStatus(
-            server=self.server.name, state=self.state, reason=self.reason, tools=len(self.tools),
+            server=self.server.name,
+            state=self.state,
+            reason=self.reason,
+            tools=len(self.tools),
             protocol=session.protocol if session is not None else "",
             software=session.software if session is not None else "",
-        )  # fmt: skip
+        )
 
     @property
     def is_awaited(self) -> bool:
@@ -166,9 +175,7 @@ class McpConnection:
 
     async def _hold_session(self) -> None:
         """Open the session, hold it, and leave it, all in this task."""
-        self._run = run = (await asyncio.to_thread(_load_session_run))(
-            self.server, self._start, self.log, self._logins
-        )  # fmt: skip
+        self._run = run = (await asyncio.to_thread(_load_session_run))(self.server, self._start, self.log, self._logins)
         if self.state != "closed":
             await run.run(self._accept_session)
 

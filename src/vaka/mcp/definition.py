@@ -20,38 +20,89 @@ CONNECT_TIMEOUT = 10.0
 """Seconds that a server has to answer the first request."""
 
 _TRANSPORTS: Mapping[str, Transport] = {
-    "stdio": "stdio", "local": "stdio", "command": "stdio", "http": "http", "https": "http", "streamable": "http",
-    "streamablehttp": "http", "stream": "http", "json": "http", "remote": "http", "sse": "sse", "httpsse": "sse",
-}  # fmt: skip
+    "stdio": "stdio",
+    "local": "stdio",
+    "command": "stdio",
+    "http": "http",
+    "https": "http",
+    "streamable": "http",
+    "streamablehttp": "http",
+    "stream": "http",
+    "json": "http",
+    "remote": "http",
+    "sse": "sse",
+    "httpsse": "sse",
+}
 """What ``type`` may be, in lower case and without punctuation."""
 
 _SPELLINGS: Mapping[str, str] = {
-    "type": "type", "transport": "type", "transportType": "type", "command": "command", "args": "args",
-    "arguments": "args", "env": "env", "environment": "env", "cwd": "cwd", "workingDirectory": "cwd", "url": "url",
-    "serverUrl": "url", "httpUrl": "url", "headers": "headers", "http_headers": "headers", "timeout": "timeout",
-    "timeoutSeconds": "timeoutSeconds", "startup_timeout_sec": "timeoutSeconds",
-    "toolTimeoutSeconds": "toolTimeoutSeconds", "tool_timeout_sec": "toolTimeoutSeconds",
-    "enabledTools": "enabledTools", "includeTools": "enabledTools", "tools": "enabledTools",
-    "disabledTools": "disabledTools", "excludeTools": "disabledTools", "required": "required",
+    "type": "type",
+    "transport": "type",
+    "transportType": "type",
+    "command": "command",
+    "args": "args",
+    "arguments": "args",
+    "env": "env",
+    "environment": "env",
+    "cwd": "cwd",
+    "workingDirectory": "cwd",
+    "url": "url",
+    "serverUrl": "url",
+    "httpUrl": "url",
+    "headers": "headers",
+    "http_headers": "headers",
+    "timeout": "timeout",
+    "timeoutSeconds": "timeoutSeconds",
+    "startup_timeout_sec": "timeoutSeconds",
+    "toolTimeoutSeconds": "toolTimeoutSeconds",
+    "tool_timeout_sec": "toolTimeoutSeconds",
+    "enabledTools": "enabledTools",
+    "includeTools": "enabledTools",
+    "tools": "enabledTools",
+    "disabledTools": "disabledTools",
+    "excludeTools": "disabledTools",
+    "required": "required",
     "sampling": "sampling",
-    "disabled": "disabled", "enabled": "enabled", "oauth": "oauth",
-}  # fmt: skip
+    "disabled": "disabled",
+    "enabled": "enabled",
+    "oauth": "oauth",
+}
 """The keys of an entry, as this and other programs spell them, with the names used below."""
 
 _WITHOUT_EFFECT: Mapping[str, str] = {
     "autoApprove": "write permission rules such as mcp__NAME__TOOL",
     "alwaysAllow": "write permission rules such as mcp__NAME__TOOL",
-    "trust": "write permission rules such as mcp__NAME__TOOL", "envFile": "write the variables into env",
+    "trust": "write permission rules such as mcp__NAME__TOOL",
+    "envFile": "write the variables into env",
     "bearer_token_env_var": "write Authorization into headers, with ${NAME}",  # nosec B105  # advice
     "headersHelper": "write the headers into headers",
     "inputs": "use variables of the environment, ${NAME}",
-}  # fmt: skip
+}
 """Keys of other programs that change nothing here, with what to write instead."""
 
 _REMARKS = frozenset(
-    ("name", "description", "comment", "note", "notes", "title", "version", "icon", "icons", "gallery", "metadata",
-     "alwaysLoad", "instructions", "category", "tags", "homepage", "documentation", "author", "license")
-)  # fmt: skip
+    (
+        "name",
+        "description",
+        "comment",
+        "note",
+        "notes",
+        "title",
+        "version",
+        "icon",
+        "icons",
+        "gallery",
+        "metadata",
+        "alwaysLoad",
+        "instructions",
+        "category",
+        "tags",
+        "homepage",
+        "documentation",
+        "author",
+        "license",
+    )
+)
 """Keys that only describe a server."""
 
 _ADDRESS = re.compile(r"([A-Za-z][\w.-]*)(?:\+([\w-]*))?://(.*)", re.DOTALL)
@@ -128,7 +179,9 @@ def parse_servers(
     entries with names, or specification strings such as ``stdio://command arguments`` and ``https://host/mcp``.
     ``environment`` has the values of ``${NAME}`` and ``${NAME:-default}``.
     """
-    problems, servers, taken = list[str](), list[McpServer](), set[str]()
+    problems = list[str]()
+    servers = list[McpServer]()
+    taken = set[str]()
     for name, entry, reason in _find_entries(document, f"{origin}: ", problems):
         server = _EntryReader(name, origin, {} if environment is None else environment).read(entry)
         server = replace(server, name=_distinct(server.name, taken))
@@ -209,7 +262,9 @@ class _EntryReader:
     """Reads the entry of one server."""
 
     def __init__(self, name: str, origin: str, environment: Mapping[str, str]) -> None:
-        self._name, self._origin, self._environment = replace_surrogates(name), origin, environment
+        self._name = replace_surrogates(name)
+        self._origin = origin
+        self._environment = environment
         self._problems: list[str] = []
         self._refusal = ""
 
@@ -227,15 +282,23 @@ class _EntryReader:
         transport = self._choose_transport(fields, command, url)
         name = self._name or _default_name(command, args, url)
         server = McpServer(
-            name=name, transport=transport, origin=self._origin, written=table,
-            command=command if transport == "stdio" else "", args=args if transport == "stdio" else (),
-            env=self._read_pairs("env", fields.get("env")), url="" if transport == "stdio" else url,
+            name=name,
+            transport=transport,
+            origin=self._origin,
+            written=table,
+            command=command if transport == "stdio" else "",
+            args=args if transport == "stdio" else (),
+            env=self._read_pairs("env", fields.get("env")),
+            url="" if transport == "stdio" else url,
             cwd=self._expand_home(self._read_text(fields, "cwd")),
-            headers=self._read_pairs("headers", fields.get("headers")), required=fields.get("required") is True,
-            oauth=self._read_oauth(fields.get("oauth")), sampling=fields.get("sampling") is True,
+            headers=self._read_pairs("headers", fields.get("headers")),
+            required=fields.get("required") is True,
+            oauth=self._read_oauth(fields.get("oauth")),
+            sampling=fields.get("sampling") is True,
             enabled_tools=self._read_tools(fields, "enabledTools"),
-            disabled_tools=self._read_tools(fields, "disabledTools"), **self._read_timeouts(fields),
-        )  # fmt: skip
+            disabled_tools=self._read_tools(fields, "disabledTools"),
+            **self._read_timeouts(fields),
+        )
         if fields.get("disabled") is True or fields.get("enabled") is False:
             self._refuse("its entry disables it", problem=False)
         self._check_name(name)
@@ -271,7 +334,9 @@ class _EntryReader:
         if match is None or match[1].lower() == "stdio":
             words = self._split(match[3] if match else text)
             return {"command": words[0], "args": words[1:]} if words else {}
-        scheme, hint, rest = match[1].lower(), (match[2] or "").lower(), match[3]
+        scheme = match[1].lower()
+        hint = (match[2] or "").lower()
+        rest = match[3]
         if scheme == "sse":
             return {"type": "sse", "url": f"https://{rest}"}
         kind = _TRANSPORTS.get(_normalize(hint or "http"))

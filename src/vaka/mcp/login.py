@@ -104,7 +104,7 @@ class _NewLogin:
 
 def _make_provider(
     server: McpServer, answers: "_BrowserAnswers", redirect: str, show: Callable[[str], None]
-) -> OAuthClientProvider:  # fmt: skip
+) -> OAuthClientProvider:
     uris, scope = [AnyUrl(redirect)], server.oauth.get("scopes") or server.oauth.get("scope")
     metadata = (_PinnedMetadata if scope else OAuthClientMetadata)(
         redirect_uris=uris, client_name="vaka", token_endpoint_auth_method=PUBLIC_CLIENT, scope=scope
@@ -132,10 +132,11 @@ async def _ask_server(server: McpServer, provider: OAuthClientProvider) -> None:
     """Send the first request of a session; the provider logs in when the server refuses it."""
     hello = types.InitializeRequest(
         params=types.InitializeRequestParams(
-            protocol_version=types.LATEST_PROTOCOL_VERSION, capabilities=types.ClientCapabilities(),
+            protocol_version=types.LATEST_PROTOCOL_VERSION,
+            capabilities=types.ClientCapabilities(),
             client_info=types.Implementation(name="vaka", version="0.1.0"),
         )
-    )  # fmt: skip
+    )
     message = {"jsonrpc": "2.0", "id": 0, **hello.model_dump(by_alias=True, mode="json", exclude_none=True)}
     accept = {"Accept": "application/json, text/event-stream"}
     timeout = httpx2.Timeout(server.connect_timeout)
@@ -155,11 +156,14 @@ def _make_login(server: McpServer, provider: OAuthClientProvider, token: OAuthTo
     context = provider.context
     client = context.client_info
     login = McpLogin(
-        url=server.url, access_token=token.access_token, token_endpoint=_token_endpoint(provider),
+        url=server.url,
+        access_token=token.access_token,
+        token_endpoint=_token_endpoint(provider),
         resource=context.get_resource_url() if context.should_include_resource_param(context.protocol_version) else "",
-        client_id=client.client_id if client else "", client_secret=(client.client_secret if client else "") or "",
+        client_id=client.client_id if client else "",
+        client_secret=(client.client_secret if client else "") or "",
         auth_method=(client.token_endpoint_auth_method if client else "") or "",
-    )  # fmt: skip
+    )
     return with_token(login, token)
 
 

@@ -62,9 +62,11 @@ def make_auth(server: McpServer, logins: LoginStore | None = None) -> httpx2.Aut
         warnings.simplefilter("ignore", MCPDeprecationWarning)  # about a missing issuer, which the guide explains
         if "privateKey" in given:
             key = SignedJWTParameters(
-                issuer=given["clientId"], subject=given["clientId"], signing_key=given["privateKey"],
+                issuer=given["clientId"],
+                subject=given["clientId"],
+                signing_key=given["privateKey"],
                 signing_algorithm=given.get("algorithm", "ES256"),
-            )  # fmt: skip
+            )
             return PrivateKeyJWTOAuthProvider(
                 server.url, _Tokens(), given["clientId"], key.create_assertion_provider(), scope, issuer
             )
@@ -174,9 +176,10 @@ async def _refresh(login: McpLogin, timeout: float) -> McpLogin | None:
 
 def _make_context(login: McpLogin) -> OAuthContext:
     client = OAuthClientInformationFull(
-        client_id=login.client_id, client_secret=login.client_secret or None,
+        client_id=login.client_id,
+        client_secret=login.client_secret or None,
         token_endpoint_auth_method=login.auth_method or None,
-    )  # fmt: skip
+    )
     metadata = OAuthClientMetadata(redirect_uris=[AnyUrl("http://127.0.0.1/callback")])
     return OAuthContext(login.url, metadata, _Tokens(), None, None, client_info=client)
 
@@ -185,10 +188,12 @@ def with_token(login: McpLogin, token: OAuthToken) -> McpLogin:
     """Return a login with the tokens of an answer; what the answer omits stays."""
     life = token.expires_in
     return msgspec.structs.replace(
-        login, access_token=token.access_token, refresh_token=token.refresh_token or login.refresh_token,
+        login,
+        access_token=token.access_token,
+        refresh_token=token.refresh_token or login.refresh_token,
         expires_at=None if life is None else time.time() + life - min(EXPIRY_LEEWAY_SECONDS, life / 10),
         scope=token.scope or login.scope,
-    )  # fmt: skip
+    )
 
 
 def _set_token(request: httpx2.Request, login: McpLogin | None) -> None:

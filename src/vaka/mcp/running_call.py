@@ -53,7 +53,10 @@ class CallHandlers:
         session: str = "",
         sample: Callable[[SamplingRequest], Awaitable[str]] | None = None,
     ) -> None:
-        self._progress, self.ask, self.session, self.sample = progress, ask, session, sample
+        self._progress = progress
+        self.ask = ask
+        self.session = session
+        self.sample = sample
 
     async def report_progress(self, progress: float, total: float | None, message: str | None) -> None:
         if self._progress is not None:
@@ -124,7 +127,9 @@ class RunningToolCall:
     """The time limit of a call, which progress extends and questions suspend."""
 
     def __init__(self, server: McpServer, context: ToolContext, *, may_ask: bool) -> None:
-        self._server, self._context, self._may_ask = server, context, may_ask
+        self._server = server
+        self._context = context
+        self._may_ask = may_ask
         self.limit = server.tool_timeout or TOOL_TIMEOUT
         self.bound: asyncio.Timeout | None = None
         self._loop = asyncio.get_running_loop()

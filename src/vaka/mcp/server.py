@@ -98,24 +98,35 @@ class ToolServer:
     """Answers the requests of clients about tools and transcripts."""
 
     def __init__(
-        self, tools: Sequence[ServedTool], decisions: DecisionPort, transcripts: TranscriptResources,
+        self,
+        tools: Sequence[ServedTool],
+        decisions: DecisionPort,
+        transcripts: TranscriptResources,
         elicitation: DecisionForms,
-    ) -> None:  # fmt: skip
+    ) -> None:
         """Raises ``InvalidInput`` when two tools have the same name."""
         self._tools: dict[str, ServedTool] = {}
         for tool in tools:
             if self._tools.setdefault(tool.spec.name, tool) is not tool:
                 raise InvalidInput(f"two tools of the server are named {tool.spec.name!r}; rename one of them")
-        self._decisions, self._transcripts, self._elicitation = decisions, transcripts, elicitation
+        self._decisions = decisions
+        self._transcripts = transcripts
+        self._elicitation = elicitation
 
     def build(self, name: str, version: str, instructions: str = "") -> "Server[dict[str, Any]]":
         """Return the server of the SDK, which speaks all versions of the protocol on any transport."""
         server: Server[dict[str, Any]] = Server(
-            name, version=version, instructions=instructions or None,
-            cache_hints={"tools/list": CacheHint(ttl_ms=TOOLS_TTL_MS)}, get_tool_input_schema=self._input_schema,
-            on_list_tools=self._list_tools, on_call_tool=self._call_tool, on_list_resources=self._list_resources,
-            on_list_resource_templates=_list_templates, on_read_resource=self._read_resource,
-        )  # fmt: skip
+            name,
+            version=version,
+            instructions=instructions or None,
+            cache_hints={"tools/list": CacheHint(ttl_ms=TOOLS_TTL_MS)},
+            get_tool_input_schema=self._input_schema,
+            on_list_tools=self._list_tools,
+            on_call_tool=self._call_tool,
+            on_list_resources=self._list_resources,
+            on_list_resource_templates=_list_templates,
+            on_read_resource=self._read_resource,
+        )
         server.middleware.append(RequestStateBoundary(RequestStateSecurity.ephemeral(), default_audience=name))
         return server
 
@@ -162,7 +173,10 @@ class _ToolCall:
     """One request to call a tool: rounds of work and of decisions, until there is a result."""
 
     def __init__(self, ctx: Context, tool: ServedTool, decisions: DecisionPort, elicitation: DecisionForms) -> None:
-        self._ctx, self._tool, self._decisions, self._elicitation = ctx, tool, decisions, elicitation
+        self._ctx = ctx
+        self._tool = tool
+        self._decisions = decisions
+        self._elicitation = elicitation
         self._progress = 0
 
     async def run(self, params: types.CallToolRequestParams) -> types.CallToolResult | types.InputRequiredResult:
@@ -274,12 +288,14 @@ def _describe_tool(spec: ToolSpec) -> types.Tool:
     """Return a tool as clients see it. A result that is not an object has no schema in the protocol."""
     reads, output = spec.effect == "read", spec.output
     return types.Tool(
-        name=spec.name, description=spec.description, input_schema=spec.parameters,
+        name=spec.name,
+        description=spec.description,
+        input_schema=spec.parameters,
         output_schema=output if output is not None and output.get("type") == "object" else None,
         annotations=types.ToolAnnotations(
             read_only_hint=reads, idempotent_hint=reads or spec.effect == "idempotent", destructive_hint=not reads
         ),
-    )  # fmt: skip
+    )
 
 
 def _result_of(outcome: ToolOutcome) -> types.CallToolResult:
@@ -328,9 +344,11 @@ async def _list_templates(
     ctx: Context, params: types.PaginatedRequestParams | None
 ) -> types.ListResourceTemplatesResult:
     template = types.ResourceTemplate(
-        name="transcript", uri_template=TEMPLATE, mime_type="text/markdown",
+        name="transcript",
+        uri_template=TEMPLATE,
+        mime_type="text/markdown",
         description="The conversation of a session, with the calls of its tools.",
-    )  # fmt: skip
+    )
     return types.ListResourceTemplatesResult(resource_templates=[template])
 
 

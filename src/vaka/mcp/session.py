@@ -54,10 +54,11 @@ _Page = TypeVar("_Page", bound=types.PaginatedResult)
 class SessionRun:
     """The life of one session, from the connection to its end; ``run`` is the only task that enters and leaves it."""
 
-    def __init__(
-        self, server: McpServer, start: StartServer, log: ServerLog, logins: LoginStore | None = None
-    ) -> None:  # fmt: skip
-        self.server, self._start, self.log, self._logins = server, start, log, logins
+    def __init__(self, server: McpServer, start: StartServer, log: ServerLog, logins: LoginStore | None = None) -> None:
+        self.server = server
+        self._start = start
+        self.log = log
+        self._logins = logins
         self._scope = anyio.CancelScope()
         self._end = asyncio.Event()
         self.http_status = 0
@@ -120,9 +121,10 @@ class SessionRun:
         timeout = httpx2.Timeout(self.server.connect_timeout, read=None)
 
         def make_client(
-            headers: dict[str, str] | None = None, timeout: httpx2.Timeout | None = timeout,
+            headers: dict[str, str] | None = None,
+            timeout: httpx2.Timeout | None = timeout,
             auth: httpx2.Auth | None = None,
-        ) -> httpx2.AsyncClient:  # fmt: skip
+        ) -> httpx2.AsyncClient:
             hooks = {"response": [self._see_response]}
             return httpx2.AsyncClient(headers=headers, timeout=timeout, auth=auth, event_hooks=hooks)
 
@@ -131,14 +133,21 @@ class SessionRun:
             await auth.load()  # here, and not only with the first request, an error says what is wrong
         if kind == "sse":
             async with sse_client(
-                self.server.url, headers=headers, auth=auth, httpx_client_factory=make_client,
-                timeout=self.server.connect_timeout, sse_read_timeout=cast("float", None),
-            ) as streams:  # fmt: skip
+                self.server.url,
+                headers=headers,
+                auth=auth,
+                httpx_client_factory=make_client,
+                timeout=self.server.connect_timeout,
+                sse_read_timeout=cast("float", None),
+            ) as streams:
                 yield streams
             return
-        async with make_client(headers, auth=auth) as client, streamable_http_client(
-            self.server.url, http_client=client, max_sse_event_size=MAX_MESSAGE_BYTES
-        ) as streams:  # fmt: skip
+        async with (
+            make_client(headers, auth=auth) as client,
+            streamable_http_client(
+                self.server.url, http_client=client, max_sse_event_size=MAX_MESSAGE_BYTES
+            ) as streams,
+        ):
             yield streams
 
     async def _see_response(self, response: httpx2.Response) -> None:
@@ -198,10 +207,13 @@ class McpSession:
         """Return the session of the library, to be entered; this object answers what the server asks."""
         self._dispatcher = RepairingDispatcher(read, write)
         return ClientSession(
-            dispatcher=self._dispatcher, elicitation_callback=self._elicit, message_handler=self._see_message,
+            dispatcher=self._dispatcher,
+            elicitation_callback=self._elicit,
+            message_handler=self._see_message,
             sampling_callback=self._sample if self._run.server.sampling else None,
-            logging_callback=self._see_log, client_info=types.Implementation(name="vaka", version="0.1.0"),
-        )  # fmt: skip
+            logging_callback=self._see_log,
+            client_info=types.Implementation(name="vaka", version="0.1.0"),
+        )
 
     async def load(self, client: ClientSession) -> None:
         """Read what the server has, after the negotiation."""
@@ -426,10 +438,14 @@ def _dump(item: BaseModel) -> dict[str, Any]:
 def _listed_tool(tool: types.Tool) -> ListedTool:
     hints = tool.annotations
     listed = ListedTool(
-        name=tool.name, description=tool.description or "", parameters=tool.input_schema, output=tool.output_schema,
+        name=tool.name,
+        description=tool.description or "",
+        parameters=tool.input_schema,
+        output=tool.output_schema,
         title=tool.title or (hints.title if hints and hints.title else ""),
-        reads=bool(hints and hints.read_only_hint), idempotent=bool(hints and hints.idempotent_hint),
-    )  # fmt: skip
+        reads=bool(hints and hints.read_only_hint),
+        idempotent=bool(hints and hints.idempotent_hint),
+    )
     return check_schemas(listed)
 
 

@@ -64,7 +64,10 @@ class _Pipes:
     def __init__(self, process: asyncio.subprocess.Process, patience: float) -> None:
         self._patience = patience
         assert process.stdin is not None and process.stdout is not None and process.stderr is not None  # noqa: S101, PT018
-        self.process, self.input, self.output, self.errors = process, process.stdin, process.stdout, process.stderr
+        self.process = process
+        self.input = process.stdin
+        self.output = process.stdout
+        self.errors = process.stderr
 
     async def read(self) -> bytes:
         return await self.output.read(READ_BYTES)
@@ -129,9 +132,7 @@ def _check_program(command: str, env: Mapping[str, str], cwd: str | None) -> Non
     raise McpError(f"there is no {command!r}; install it, or correct the definition")
 
 
-def process_starter(
-    environment: Mapping[str, str], folder: str = "", *, patience: float = EXIT_SECONDS
-) -> StartServer:  # fmt: skip
+def process_starter(environment: Mapping[str, str], folder: str = "", *, patience: float = EXIT_SECONDS) -> StartServer:
     """Return what starts servers as plain processes, with an environment to which a definition adds its own."""
 
     @asynccontextmanager
@@ -141,10 +142,15 @@ def process_starter(
         _check_program(server.command, env, cwd)
         try:
             process = await start_program(
-                bind_to_parent([server.command, *server.args]), env=env, cwd=cwd,
-                stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
-                start_new_session=True, limit=1 << 20,
-            )  # fmt: skip
+                bind_to_parent([server.command, *server.args]),
+                env=env,
+                cwd=cwd,
+                stdin=asyncio.subprocess.PIPE,
+                stdout=asyncio.subprocess.PIPE,
+                stderr=asyncio.subprocess.PIPE,
+                start_new_session=True,
+                limit=1 << 20,
+            )
         except FileNotFoundError as error:
             missing = cwd if cwd and error.filename == cwd else server.command
             raise McpError(f"there is no {missing!r}; install it, or correct the definition") from error

@@ -143,9 +143,14 @@ def make_spec(server: McpServer, tool: ListedTool, name: str) -> ToolSpec:
         description = f"{description[:MAX_DESCRIPTION]}…"
     parameters: dict[str, Any] = {"type": "object", "properties": {}, **tool.parameters}
     return ToolSpec(
-        name=name, description=description, parameters=parameters, output=tool.output, effect=effect, timeout=None,
+        name=name,
+        description=description,
+        parameters=parameters,
+        output=tool.output,
+        effect=effect,
+        timeout=None,
         layer="mcp",
-    )  # fmt: skip
+    )
 
 
 def select_tools(server: McpServer, tools: Sequence[ListedTool]) -> tuple[list[ListedTool], list[str]]:
@@ -261,10 +266,14 @@ def _read_text_data(data: str, media_type: str, label: str) -> Part:
 
 
 _SIGNATURES = (
-    (rb"\x89PNG\r\n\x1a\n", "image/png"), (rb"\xff\xd8\xff", "image/jpeg"), (rb"GIF8[79]a", "image/gif"),
-    (rb"RIFF....WEBP", "image/webp"), (rb"RIFF....WAVE", "audio/wav"), (rb"ID3|\xff[\xe2-\xfb]", "audio/mpeg"),
+    (rb"\x89PNG\r\n\x1a\n", "image/png"),
+    (rb"\xff\xd8\xff", "image/jpeg"),
+    (rb"GIF8[79]a", "image/gif"),
+    (rb"RIFF....WEBP", "image/webp"),
+    (rb"RIFF....WAVE", "audio/wav"),
+    (rb"ID3|\xff[\xe2-\xfb]", "audio/mpeg"),
     (rb"%PDF-", "application/pdf"),
-)  # fmt: skip
+)
 """What the bytes of media begin with, and their types."""
 
 

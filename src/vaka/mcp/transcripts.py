@@ -40,7 +40,9 @@ class TranscriptResources:
 
         With ``owner`` only the sessions that belong to it.
         """
-        self._store, self._folder, self._owner = store, folder, owner
+        self._store = store
+        self._folder = folder
+        self._owner = owner
 
     async def list(self, cursor: str = "") -> ResourcePage:
         """Return a page. Raises ``InvalidInput`` for a cursor that no page has returned."""
@@ -73,10 +75,12 @@ class TranscriptResources:
 
 def _describe(info: SessionInfo) -> dict[str, Any]:
     return {
-        "uri": f"session://{quote(info.id, safe='')}/transcript", "name": info.id, "title": info.title or info.id,
+        "uri": f"session://{quote(info.id, safe='')}/transcript",
+        "name": info.id,
+        "title": info.title or info.id,
         "description": f"Session of agent {info.agent or '?'}, {info.status}, last change {info.updated}",
         "mime_type": "text/markdown",
-    }  # fmt: skip
+    }
 
 
 def render_messages(messages: Iterable[Message]) -> str:

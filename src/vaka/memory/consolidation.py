@@ -49,18 +49,22 @@ memory_similar again with the cursor it gave you, until it says that there are n
 word done."""
 
 _SIMILAR = ToolSpec(
-    name="memory_similar", effect="read", description="Show the next groups of memories that are near each other.",
+    name="memory_similar",
+    effect="read",
+    description="Show the next groups of memories that are near each other.",
     parameters=object_schema((), cursor={"type": "string", "description": "The cursor of the call before."}),
     timeout=600.0,
-)  # fmt: skip
+)
 _MERGE = ToolSpec(
-    name="memory_merge", effect="idempotent",
+    name="memory_merge",
+    effect="idempotent",
     description="Replace memories by one. The originals stay stored, but are not found any more.",
     parameters=object_schema(
-        ("ids", "text"), ids={"type": "array", "items": {"type": "string"}, "minItems": 2, "maxItems": MAX_GROUP},
+        ("ids", "text"),
+        ids={"type": "array", "items": {"type": "string"}, "minItems": 2, "maxItems": MAX_GROUP},
         text={"type": "string", "description": "The text of the new memory."},
     ),
-)  # fmt: skip
+)
 
 
 class MemoryGroup(msgspec.Struct, frozen=True):
@@ -90,13 +94,12 @@ async def find_groups(
     vectors = await memory.vectors_of([one.id for one in chosen])
     groups: list[MemoryGroup] = []
     for one in chosen:
-        found = await memory.search_vector(
-            vectors[one.id], top_k=MAX_GROUP, threshold=CONFLICT_SIMILARITY, mark=False
-        )  # fmt: skip
+        found = await memory.search_vector(vectors[one.id], top_k=MAX_GROUP, threshold=CONFLICT_SIMILARITY, mark=False)
         near = [
-            match for match in found
+            match
+            for match in found
             if match.memory.id > one.id or (match.memory.id != one.id and not _is_changed(match.memory, since))
-        ]  # fmt: skip
+        ]
         same = [match for match in near if match.similarity >= REDUNDANT_SIMILARITY]
         if near:
             groups.append(MemoryGroup(bool(same), (one, *(match.memory for match in same or near))[:MAX_GROUP]))
@@ -122,10 +125,12 @@ async def merge_memories(memory: ScopedMemory, ids: Sequence[str], text: str, *,
         raise InvalidInput(f"two or more memories can be merged that are not merged yet; these are: {merged}")
     text = memory.clean_text(text)
     made = Memory(
-        id=id, text=text, derived_from=tuple(one.id for one in members),
+        id=id,
+        text=text,
+        derived_from=tuple(one.id for one in members),
         metadata={name: value for one in members for name, value in one.metadata.items()},
         provenance=_merge_provenance([one.provenance for one in members], memory.current_time()),
-    )  # fmt: skip
+    )
     originals = [msgspec.structs.replace(one, superseded_by=id, has_derived=True) for one in members]
     if not await memory.write([made, *originals], {id: (await memory.embed([text]))[0]}):
         raise ConflictError("one of the memories was changed meanwhile; look at them again")
@@ -137,13 +142,16 @@ def _merge_provenance(members: Sequence[Provenance], now: float) -> Provenance:
     same_type = all(one.source_type == first for one in members)
     sources = tuple(dict.fromkeys(name for one in members for name in one.sources))[-MAX_SOURCES:]
     return Provenance(
-        source_type=first if same_type else "agent", sources=sources, created_at=now,
-        confidence=max(one.confidence for one in members), updated_at=max(one.updated_at for one in members),
+        source_type=first if same_type else "agent",
+        sources=sources,
+        created_at=now,
+        confidence=max(one.confidence for one in members),
+        updated_at=max(one.updated_at for one in members),
         is_explicit=any(one.is_explicit for one in members),
         corroboration_count=max(len(sources) - 1, *(one.corroboration_count for one in members)),
         last_accessed_at=max(one.last_accessed_at for one in members),
         tags=tuple(dict.fromkeys(tag for one in members for tag in one.tags)),
-    )  # fmt: skip
+    )
 
 
 class ConsolidationState(msgspec.Struct, frozen=True, kw_only=True):
@@ -168,17 +176,28 @@ class MemoryConsolidation(Middleware):
     inherited = ()
 
     def __init__(
-        self, memory: SemanticMemory, *, model: "Model | str" = "low", every: float = DAY,
-        min_memories: int = MIN_MEMORIES, batch_size: int = BATCH_SIZE, instructions: str = INSTRUCTIONS,
+        self,
+        memory: SemanticMemory,
+        *,
+        model: "Model | str" = "low",
+        every: float = DAY,
+        min_memories: int = MIN_MEMORIES,
+        batch_size: int = BATCH_SIZE,
+        instructions: str = INSTRUCTIONS,
         timeout: float | None = TIMEOUT,
-    ) -> None:  # fmt: skip
+    ) -> None:
         if every <= 0 or min_memories < 2 or batch_size < 1:
             raise ConfigError(
                 f"every must be above 0, min_memories at least 2 and batch_size at least 1, not {every!r}, "
                 f"{min_memories!r} and {batch_size!r}"
             )
-        self._memory, self._model, self._every, self._least = memory, model, every, min_memories
-        self._batch_size, self._instructions, self._limits = batch_size, instructions, background_limits(timeout)
+        self._memory = memory
+        self._model = model
+        self._every = every
+        self._least = min_memories
+        self._batch_size = batch_size
+        self._instructions = instructions
+        self._limits = background_limits(timeout)
         self._services: AgentServices | None = None
         self._agent: Any = None
 
@@ -187,9 +206,12 @@ class MemoryConsolidation(Middleware):
         bound._services = services  # noqa: SLF001  # of the same class
         bound._memory = self._memory.with_services(services)  # noqa: SLF001
         bound._agent = services.make_agent(  # noqa: SLF001
-            AGENT_NAME, model=find_background_model(services, self._model), instructions=self._instructions,
-            middleware=[_MergeTools(self._memory, self._batch_size)], limits=self._limits,
-        )  # fmt: skip
+            AGENT_NAME,
+            model=find_background_model(services, self._model),
+            instructions=self._instructions,
+            middleware=[_MergeTools(self._memory, self._batch_size)],
+            limits=self._limits,
+        )
         return bound
 
     async def after_agent(self, turn: Turn, outcome: Outcome) -> Outcome:
@@ -231,7 +253,9 @@ class _MergeTools(Middleware):
     inherited = ()
 
     def __init__(self, memory: SemanticMemory, batch_size: int, services: AgentServices | None = None) -> None:
-        self._memory, self._batch_size, self._services = memory, batch_size, services
+        self._memory = memory
+        self._batch_size = batch_size
+        self._services = services
 
     def with_services(self, services: AgentServices) -> "_MergeTools":
         return _MergeTools(self._memory.with_services(services), self._batch_size, services)

@@ -60,13 +60,17 @@ def _to_memory(session: str, turn: str, head: int, message: SpokenText, now: flo
     digest = hashlib.sha256(f"{session}\0{turn}\0{message.role}".encode()).hexdigest()[:32]
     source_type: SourceType = "user_input" if message.role == "user" else "agent"
     return Memory(
-        id=f"msg_{digest}", text=message.text,
+        id=f"msg_{digest}",
+        text=message.text,
         metadata={"session": session, "turn": turn, "role": message.role, "seq": head},
         provenance=Provenance(
-            source_type=source_type, confidence=initial_confidence(source_type), sources=(session_source(session),),
-            created_at=now, updated_at=now,
+            source_type=source_type,
+            confidence=initial_confidence(source_type),
+            sources=(session_source(session),),
+            created_at=now,
+            updated_at=now,
         ),
-    )  # fmt: skip
+    )
 
 
 async def recall_passages(

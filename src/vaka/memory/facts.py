@@ -68,13 +68,20 @@ class FactExtraction(Middleware):
     inherited = ()
 
     def __init__(
-        self, memory: Middleware, *, model: "Model | str" = "low", instructions: str = INSTRUCTIONS,
-        max_chars: int = MAX_CHARS, timeout: float | None = TIMEOUT,
-    ) -> None:  # fmt: skip
+        self,
+        memory: Middleware,
+        *,
+        model: "Model | str" = "low",
+        instructions: str = INSTRUCTIONS,
+        max_chars: int = MAX_CHARS,
+        timeout: float | None = TIMEOUT,
+    ) -> None:
         if max_chars < 1:
             raise ConfigError(f"max_chars must be at least 1, not {max_chars!r}")
         self._limits = background_limits(timeout)
-        self._memory, self._model, self._instructions = memory, model, instructions
+        self._memory = memory
+        self._model = model
+        self._instructions = instructions
         self._max_chars = max_chars
         self._services: AgentServices | None = None
         self._agent: Any = None
@@ -83,9 +90,12 @@ class FactExtraction(Middleware):
         bound = copy.copy(self)
         bound._services = services  # noqa: SLF001  # of the same class
         bound._agent = services.make_agent(  # noqa: SLF001
-            AGENT_NAME, model=find_background_model(services, self._model), instructions=self._instructions,
-            middleware=[_FactSource(), self._memory], limits=self._limits,
-        )  # fmt: skip
+            AGENT_NAME,
+            model=find_background_model(services, self._model),
+            instructions=self._instructions,
+            middleware=[_FactSource(), self._memory],
+            limits=self._limits,
+        )
         return bound
 
     async def before_agent(self, turn: Turn, content: Content) -> Content | Answer | Reject:
@@ -97,9 +107,11 @@ class FactExtraction(Middleware):
         if turn.path or outcome.stop != "completed" or not said.strip():
             return outcome
         exchange = PendingExchange(
-            turn=turn.id, owner=await find_owner(turn), user=self._cut(turn, said),
+            turn=turn.id,
+            owner=await find_owner(turn),
+            user=self._cut(turn, said),
             assistant=self._cut(turn, outcome.text),
-        )  # fmt: skip
+        )
         waiting = [*_parse_pending(turn.get_state(_PENDING_KEY)), exchange]
         left = await self._submit(turn, waiting)
         if left or len(waiting) > 1:

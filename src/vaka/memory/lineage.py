@@ -39,9 +39,7 @@ def order_by_lineage(memories: Mapping[str, Memory]) -> list[Memory]:
         path, entered = [start], set[str]()
         while path:
             memory = memories[path[-1]]
-            waiting = [
-                id for id in memory.derived_from if id in memories and id not in ordered and id not in entered
-            ]  # fmt: skip
+            waiting = [id for id in memory.derived_from if id in memories and id not in ordered and id not in entered]
             if memory.id in ordered or memory.id in entered or not waiting:
                 ordered.setdefault(memory.id, memory)
                 path.pop()
@@ -106,8 +104,10 @@ def lineage_stats(memories: Mapping[str, Memory], tiers: Iterable[str]) -> Linea
     for memory in order_by_lineage(memories):
         depths[memory.id] = max((depths.get(id, 0) + 1 for id in memory.derived_from if id in memories), default=0)
     return LineageStats(
-        memories=len(memories), by_tier=dict(Counter(tiers)), depth=max(depths.values(), default=0),
+        memories=len(memories),
+        by_tier=dict(Counter(tiers)),
+        depth=max(depths.values(), default=0),
         by_source_type=dict(Counter(memory.provenance.source_type for memory in memories.values())),
         derived=sum(bool(memory.derived_from) for memory in memories.values()),
         superseded=sum(bool(memory.superseded_by) for memory in memories.values()),
-    )  # fmt: skip
+    )

@@ -61,14 +61,17 @@ def parse_memory(record: VectorRecord) -> Memory:
     prefix = _metadata_key("")
     try:
         return Memory(
-            id=record.id, text=record.text, provenance=msgspec.convert(stored["provenance"], Provenance),
+            id=record.id,
+            text=record.text,
+            provenance=msgspec.convert(stored["provenance"], Provenance),
             metadata={name.removeprefix(prefix): value for name, value in stored.items() if name.startswith(prefix)},
             derived_from=msgspec.convert(stored.get("derived_from", []), tuple[str, ...]),
             superseded_by=msgspec.convert(stored.get("superseded_by", ""), str),
             has_derived=msgspec.convert(stored.get("has_derived", False), bool),
             made_by=msgspec.convert(stored.get("made_by", ""), str),
-            last_call=msgspec.convert(stored.get("call", ""), str), revision=record.version or 0,
-        )  # fmt: skip
+            last_call=msgspec.convert(stored.get("call", ""), str),
+            revision=record.version or 0,
+        )
     except (KeyError, TypeError, msgspec.ValidationError) as error:
         raise Corrupt(f"the stored memory {record.id!r} is damaged; delete it: {error}") from error
 
@@ -77,13 +80,18 @@ def to_record(memory: Memory, vector: Sequence[float]) -> VectorRecord:
     provenance = memory.provenance
     metadata: dict[str, Any] = {_metadata_key(name): value for name, value in memory.metadata.items()}
     metadata |= {
-        "provenance": msgspec.to_builtins(provenance), "source_type": provenance.source_type,
-        "sources": list(provenance.sources), "tags": list(provenance.tags), "derived_from": list(memory.derived_from),
-    }  # fmt: skip
+        "provenance": msgspec.to_builtins(provenance),
+        "source_type": provenance.source_type,
+        "sources": list(provenance.sources),
+        "tags": list(provenance.tags),
+        "derived_from": list(memory.derived_from),
+    }
     optional = {
-        "superseded_by": memory.superseded_by, "has_derived": memory.has_derived, "made_by": memory.made_by,
+        "superseded_by": memory.superseded_by,
+        "has_derived": memory.has_derived,
+        "made_by": memory.made_by,
         "call": memory.last_call,
-    }  # fmt: skip
+    }
     metadata |= {name: value for name, value in optional.items() if value}
     return VectorRecord(
         id=memory.id, text=memory.text, metadata=metadata, vector=tuple(vector), version=memory.revision

@@ -22,8 +22,11 @@ PRUNE_THRESHOLD, EXPLICIT_FACTOR = 0.20, 0.7
 MAX_SOURCES = 100
 """The most sources that a memory has: a fact that every session repeats does not grow for ever."""
 _INITIAL_CONFIDENCE: dict[SourceType, float] = {
-    "bootstrapped": 0.95, "user_input": 0.70, "agent": 0.60, "tool_output": 0.50,
-}  # fmt: skip
+    "bootstrapped": 0.95,
+    "user_input": 0.70,
+    "agent": 0.60,
+    "tool_output": 0.50,
+}
 _EXPLICIT_USER_CONFIDENCE = 0.90
 _TIERS: tuple[tuple[float, ConfidenceTier], ...] = ((0.9, "very_high"), (0.7, "high"), (0.5, "medium"), (0.3, "low"))
 

@@ -55,11 +55,20 @@ class SemanticMemory(Middleware):
     admits_steering = True
 
     def __init__(  # noqa: PLR0913  # a public constructor spells out every option
-        self, scope: MemoryScope = "user", *, embedder: str | Embedder = "hashing", project: str = "",
-        resource: str = "", collection: str = DEFAULT_COLLECTION, top_k: int = 5, threshold: float = 0.15,
-        min_confidence: float = 0.2, messages: "bool | Literal['all']" = False, around: int = 1,
+        self,
+        scope: MemoryScope = "user",
+        *,
+        embedder: str | Embedder = "hashing",
+        project: str = "",
+        resource: str = "",
+        collection: str = DEFAULT_COLLECTION,
+        top_k: int = 5,
+        threshold: float = 0.15,
+        min_confidence: float = 0.2,
+        messages: "bool | Literal['all']" = False,
+        around: int = 1,
         tools: Sequence[str] = TOOL_NAMES,
-    ) -> None:  # fmt: skip
+    ) -> None:
         if scope not in MEMORY_SCOPES:
             raise ConfigError(f"SemanticMemory has no scope {scope!r}; expected one of {', '.join(MEMORY_SCOPES)}")
         if unknown := sorted(set(tools) - set(TOOL_NAMES)):
@@ -74,9 +83,15 @@ class SemanticMemory(Middleware):
                 f"{min_confidence!r}"
             )
         self._scope: MemoryScope = scope
-        self._project, self._resource, self._collection = project, resource, collection
-        self._embedder, self._top_k, self._threshold = embedder, top_k, threshold
-        self._min_confidence, self._messages, self._around = min_confidence, messages, around
+        self._project = project
+        self._resource = resource
+        self._collection = collection
+        self._embedder = embedder
+        self._top_k = top_k
+        self._threshold = threshold
+        self._min_confidence = min_confidence
+        self._messages = messages
+        self._around = around
         self._names = tuple(tools)
         self._key = f"memory.semantic/{next(_numbers)}"
         self._services: AgentServices | None = None
@@ -134,9 +149,10 @@ class SemanticMemory(Middleware):
             return memory_scope(self._scope, user=user, project=project, resource=resource)
         except InvalidInput as error:
             advice = {
-                "user": "set one with session.update(owner=…)", "project": "give SemanticMemory(project=…)",
+                "user": "set one with session.update(owner=…)",
+                "project": "give SemanticMemory(project=…)",
                 "resource": "give SemanticMemory(resource=…)",
-            }  # fmt: skip
+            }
             raise ConfigError(f"{error}, and session {turn.session!r} has none; {advice[self._scope]}") from error
 
     def _open_collection(self, turn: Turn, scope: str, collection: str = "") -> ScopedMemory:
@@ -146,9 +162,13 @@ class SemanticMemory(Middleware):
                 raise ConfigError("SemanticMemory needs the services of a runtime: give it to an Agent as middleware")
             embedder = self._services.find_embedder(embedder)
         return ScopedMemory(
-            turn.log.store, embedder, scope, clock=turn.env.clock, collection=collection or self._collection,
+            turn.log.store,
+            embedder,
+            scope,
+            clock=turn.env.clock,
+            collection=collection or self._collection,
             redact=turn.log.secrets.redact_data,
-        )  # fmt: skip
+        )
 
     def _message_memory(self, memory: ScopedMemory, turn: Turn) -> ScopedMemory:
         return self._open_collection(turn, memory.scope, messages_collection(self._collection))
@@ -160,9 +180,13 @@ class SemanticMemory(Middleware):
         lines = [f"- {describe_memory(one.memory, MAX_RECALLED_CHARS)}" for one in found]
         if self._messages:
             passages = await recall_passages(
-                self._message_memory(memory, turn), query, session="" if self._messages == "all" else turn.session,
-                top_k=self._top_k, threshold=self._threshold, around=self._around,
-            )  # fmt: skip
+                self._message_memory(memory, turn),
+                query,
+                session="" if self._messages == "all" else turn.session,
+                top_k=self._top_k,
+                threshold=self._threshold,
+                around=self._around,
+            )
             lines += [describe_passage(passage) for passage in passages]
         return enclose_text(TAG, "\n".join((_HEAD, *lines))) if lines else ""
 

@@ -69,11 +69,19 @@ class ScopedMemory:
     """
 
     def __init__(
-        self, store: Store, embedder: Embedder, scope: str, *, clock: Clock, collection: str = DEFAULT_COLLECTION,
+        self,
+        store: Store,
+        embedder: Embedder,
+        scope: str,
+        *,
+        clock: Clock,
+        collection: str = DEFAULT_COLLECTION,
         redact: Callable[[Any], Any] | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.scope, self.collection = scope, collection
-        self._store, self._embedder, self._clock = store, embedder, clock
+        self._store = store
+        self._embedder = embedder
+        self._clock = clock
         self._redact = redact or Secrets(finders=(SECRET_FORMATS,)).redact_data
         self._embedder_checked = False
 
@@ -87,9 +95,15 @@ class ScopedMemory:
     # -------------------------------------------------------------------------------------------------------- writing
 
     async def add(
-        self, text: str, source: MemorySource = MemorySource(), *, tags: Sequence[str] = (),
-        metadata: Mapping[str, JSON] | None = None, derived_from: Sequence[str] = (), key: str = "",
-    ) -> Memory:  # fmt: skip
+        self,
+        text: str,
+        source: MemorySource = MemorySource(),
+        *,
+        tags: Sequence[str] = (),
+        metadata: Mapping[str, JSON] | None = None,
+        derived_from: Sequence[str] = (),
+        key: str = "",
+    ) -> Memory:
         """Store a text and return its memory; one that has the same words is corroborated by ``source`` instead.
 
         The same ``key`` and text again return the memory of the first call. A memory made from others gets their
@@ -104,9 +118,14 @@ class ScopedMemory:
         if not derived_from and (same := await self._find_same(text, vector)) is not None:
             return await self._corroborate(same, name, is_explicit=source.is_explicit)
         provenance = Provenance(
-            source_type=source.type, confidence=base, sources=(name,) if name else (), created_at=now, updated_at=now,
-            is_explicit=source.is_explicit, tags=tuple(dict.fromkeys(self._redact(list(tags)))),
-        )  # fmt: skip
+            source_type=source.type,
+            confidence=base,
+            sources=(name,) if name else (),
+            created_at=now,
+            updated_at=now,
+            is_explicit=source.is_explicit,
+            tags=tuple(dict.fromkeys(self._redact(list(tags)))),
+        )
         made = Memory(
             id=id, text=text, metadata=self._check_metadata(metadata or {}), provenance=provenance, made_by=key
         )
@@ -142,9 +161,10 @@ class ScopedMemory:
             parents = [await self.get(parent) for parent in dict.fromkeys(derived_from)]
             sources = dict.fromkeys((*own, *(name for parent in parents for name in parent.sources)))
             made = msgspec.structs.replace(
-                made, derived_from=tuple(parent.id for parent in parents),
+                made,
+                derived_from=tuple(parent.id for parent in parents),
                 provenance=msgspec.structs.replace(made.provenance, sources=tuple(sources)[: origin.MAX_SOURCES]),
-            )  # fmt: skip
+            )
             marked = [msgspec.structs.replace(parent, has_derived=True) for parent in parents]
             if await self.write([made, *marked], {made.id: vector}):
                 return msgspec.structs.replace(made, revision=1)
@@ -259,9 +279,15 @@ class ScopedMemory:
         return [parse_memory(record) for record in page]
 
     async def search(
-        self, query: str, *, top_k: int = 5, threshold: float = 0.0, min_confidence: float = 0.0,
-        filter: Mapping[str, JSON] | None = None, mark: bool = True,
-    ) -> list[FoundMemory]:  # fmt: skip
+        self,
+        query: str,
+        *,
+        top_k: int = 5,
+        threshold: float = 0.0,
+        min_confidence: float = 0.0,
+        filter: Mapping[str, JSON] | None = None,
+        mark: bool = True,
+    ) -> list[FoundMemory]:
         """Return the memories nearest in meaning, the most relevant (similarity × confidence) first.
 
         ``threshold`` is the least similarity. Memories trusted less than ``min_confidence`` now are left out, and those
@@ -282,9 +308,15 @@ class ScopedMemory:
         return await self.search(query, top_k=top_k, filter={"source_type": source_type})
 
     async def search_vector(
-        self, vector: Sequence[float], *, top_k: int = 5, threshold: float = 0.0, min_confidence: float = 0.0,
-        filter: Mapping[str, JSON] | None = None, mark: bool = True,
-    ) -> list[FoundMemory]:  # fmt: skip
+        self,
+        vector: Sequence[float],
+        *,
+        top_k: int = 5,
+        threshold: float = 0.0,
+        min_confidence: float = 0.0,
+        filter: Mapping[str, JSON] | None = None,
+        mark: bool = True,
+    ) -> list[FoundMemory]:
         """Search as ``search`` does, by a vector of the embedder."""
         if top_k < 1:
             raise InvalidInput(f"top_k must be at least 1, not {top_k!r}")
@@ -371,9 +403,11 @@ class ScopedMemory:
         return await self._change(memory.id, change)
 
     async def _remove(
-        self, find_roots: Callable[[Mapping[str, Memory]], set[str]], source: str,
+        self,
+        find_roots: Callable[[Mapping[str, Memory]], set[str]],
+        source: str,
         regenerate: RegenerateText | None = None,
-    ) -> Removal:  # fmt: skip
+    ) -> Removal:
         """Apply a removal in one transaction; again when another process has changed one of the memories."""
         for _ in range(MAX_ATTEMPTS):
             memories = await self.load_all()

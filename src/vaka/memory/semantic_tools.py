@@ -22,7 +22,8 @@ SOURCE_SESSION = "memory.source_session"
 _ID = {"type": "string", "description": "The id of the memory, as memory_recall shows it."}
 
 RECALL = ToolSpec(
-    name="memory_recall", effect="read",
+    name="memory_recall",
+    effect="read",
     description="Search your long-term memory by meaning. Returns memories with their ids, the most relevant first.",
     parameters=object_schema(
         ("query",),
@@ -31,9 +32,10 @@ RECALL = ToolSpec(
         source_type={"type": "string", "enum": list(SOURCE_TYPES), "description": "Only memories of this origin."},
         tag={"type": "string", "description": "Only memories with this tag."},
     ),
-)  # fmt: skip
+)
 ADD = ToolSpec(
-    name="memory_add", effect="idempotent",
+    name="memory_add",
+    effect="idempotent",
     description=(
         "Remember one fact for later conversations, as one short sentence that is clear without its context. "
         "A fact that is already known is not stored twice."
@@ -42,25 +44,30 @@ ADD = ToolSpec(
         ("text",),
         text={"type": "string", "description": "The fact."},
         explicit={
-            "type": "boolean", "default": False, "description": "Whether the user has asked you to remember it.",
+            "type": "boolean",
+            "default": False,
+            "description": "Whether the user has asked you to remember it.",
         },
         tags={"type": "array", "items": {"type": "string"}},
         derived_from={
-            "type": "array", "items": {"type": "string"},
+            "type": "array",
+            "items": {"type": "string"},
             "description": "The ids of the memories that you concluded it from.",
         },
     ),
-)  # fmt: skip
+)
 UPDATE = ToolSpec(
-    name="memory_update", effect="idempotent",
+    name="memory_update",
+    effect="idempotent",
     description="Replace the text of a memory that is no longer right.",
     parameters=object_schema(("id", "text"), id=_ID, text={"type": "string", "description": "The new text."}),
-)  # fmt: skip
+)
 FORGET = ToolSpec(
-    name="memory_forget", effect="idempotent",
+    name="memory_forget",
+    effect="idempotent",
     description="Delete a memory, and what was concluded from it alone.",
     parameters=object_schema(("id",), id=_ID),
-)  # fmt: skip
+)
 TOOL_NAMES = (RECALL.name, ADD.name, UPDATE.name, FORGET.name)
 
 FAILURES = (InvalidInput, ConflictError, ModelError, ConfigError)
@@ -72,9 +79,11 @@ def make_tools(
 ) -> list[Tool]:
     """Return the tools with these names; ``find_memory`` returns the memory of a running call."""
     functions: dict[str, tuple[ToolSpec, _ToolFunction]] = {
-        RECALL.name: (RECALL, _recall), ADD.name: (ADD, _add), UPDATE.name: (UPDATE, _update),
+        RECALL.name: (RECALL, _recall),
+        ADD.name: (ADD, _add),
+        UPDATE.name: (UPDATE, _update),
         FORGET.name: (FORGET, _forget),
-    }  # fmt: skip
+    }
 
     def make(spec: ToolSpec, function: _ToolFunction) -> Tool:
         async def run(context: ToolContext, given: dict[str, Any]) -> ToolResult:
@@ -98,10 +107,14 @@ def describe_memory(memory: Memory, max_chars: int | None = None) -> str:
 def _to_value(found: FoundMemory) -> JSON:
     memory = found.memory
     return {
-        "id": memory.id, "text": memory.text, "similarity": round(found.similarity, 4),
-        "confidence": round(found.confidence, 4), "tier": found.tier, "sources": list(memory.sources),
+        "id": memory.id,
+        "text": memory.text,
+        "similarity": round(found.similarity, 4),
+        "confidence": round(found.confidence, 4),
+        "tier": found.tier,
+        "sources": list(memory.sources),
         "tags": list(memory.provenance.tags),
-    }  # fmt: skip
+    }
 
 
 async def _recall(memory: ScopedMemory, context: ToolContext, given: dict[str, Any]) -> ToolResult:

@@ -30,11 +30,15 @@ TOOL_NAMES = ("memory", "memory_search", "memory_write")
 _numbers = itertools.count()
 
 _MEMORY = ToolSpec(
-    name="memory", description=commands.DESCRIPTION, parameters=commands.PARAMETERS, effect="idempotent",
+    name="memory",
+    description=commands.DESCRIPTION,
+    parameters=commands.PARAMETERS,
+    effect="idempotent",
     native={"anthropic": commands.NATIVE_TYPE},
-)  # fmt: skip
+)
 _SEARCH = ToolSpec(
-    name="memory_search", effect="read",
+    name="memory_search",
+    effect="read",
     description="Search the files of your memory for a text, whatever its case. Returns the lines that contain it.",
     parameters=object_schema(
         ("query",),
@@ -44,9 +48,10 @@ _SEARCH = ToolSpec(
         glob={"type": "string", "description": "Search only in files whose name or path matches, such as *.md."},
         max_results={"type": "integer", "minimum": 1, "maximum": 200, "default": 20},
     ),
-)  # fmt: skip
+)
 _WRITE = ToolSpec(
-    name="memory_write", effect="idempotent",
+    name="memory_write",
+    effect="idempotent",
     description="Write a note to a file of your memory, which stays for later conversations.",
     parameters=object_schema(
         ("file", "content"),
@@ -54,11 +59,13 @@ _WRITE = ToolSpec(
         content={"type": "string", "description": "The note, as Markdown."},
         title={"type": "string", "description": "The heading of the note; the time by default."},
         mode={
-            "type": "string", "enum": ["append", "overwrite"], "default": "append",
+            "type": "string",
+            "enum": ["append", "overwrite"],
+            "default": "append",
             "description": "append adds the note to the end of the file, overwrite replaces the whole file.",
         },
     ),
-)  # fmt: skip
+)
 
 GUIDE = f"""\
 # Memory
@@ -80,9 +87,15 @@ class TextMemory(Middleware):
     """
 
     def __init__(
-        self, files: Files | None = None, *, namespace: str = "", tools: Sequence[str] = TOOL_NAMES,
-        guide: bool = True, native: bool = True, max_file_bytes: int = MAX_FILE_BYTES,
-    ) -> None:  # fmt: skip
+        self,
+        files: Files | None = None,
+        *,
+        namespace: str = "",
+        tools: Sequence[str] = TOOL_NAMES,
+        guide: bool = True,
+        native: bool = True,
+        max_file_bytes: int = MAX_FILE_BYTES,
+    ) -> None:
         unknown = sorted(set(tools) - set(TOOL_NAMES))
         if unknown:
             raise ConfigError(f"TextMemory has no tool {unknown[0]!r}; expected some of {', '.join(TOOL_NAMES)}")
@@ -159,9 +172,13 @@ class TextMemory(Middleware):
         else:
             folder = tenant_folder(store.namespace, folder)
         return TextMemoryFiles(
-            files, folder, redact=turn.log.secrets.redact_data, now=turn.env.clock.time,
-            find_lines=services.find_lines, max_file_bytes=self._max_file_bytes,
-        )  # fmt: skip
+            files,
+            folder,
+            redact=turn.log.secrets.redact_data,
+            now=turn.env.clock.time,
+            find_lines=services.find_lines,
+            max_file_bytes=self._max_file_bytes,
+        )
 
     def _memory_of(self, context: ToolContext) -> TextMemoryFiles:
         memory: TextMemoryFiles = context.values[self._key]

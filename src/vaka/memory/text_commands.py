@@ -42,9 +42,13 @@ PARAMETERS = object_schema(
     new_path={**_TEXT, "description": "For rename: where to."},
 )
 _REQUIRED = {
-    "view": ("path",), "create": ("path", "file_text"), "str_replace": ("path", "old_str"),
-    "insert": ("path", "insert_line", "insert_text"), "delete": ("path",), "rename": ("old_path", "new_path"),
-}  # fmt: skip
+    "view": ("path",),
+    "create": ("path", "file_text"),
+    "str_replace": ("path", "old_str"),
+    "insert": ("path", "insert_line", "insert_text"),
+    "delete": ("path",),
+    "rename": ("old_path", "new_path"),
+}
 
 
 class CommandError(Exception):
@@ -64,9 +68,13 @@ class MemoryCommands:
         if missing:
             raise CommandError(f"Error: The command {command} needs {' and '.join(missing)}.")
         commands: dict[str, Callable[[dict[str, Any]], Awaitable[str]]] = {
-            "view": self._view, "create": self._create, "str_replace": self._str_replace, "insert": self._insert,
-            "delete": self._delete, "rename": self._rename,
-        }  # fmt: skip
+            "view": self._view,
+            "create": self._create,
+            "str_replace": self._str_replace,
+            "insert": self._insert,
+            "delete": self._delete,
+            "rename": self._rename,
+        }
         return await commands[command](given)
 
     async def _view(self, given: dict[str, Any]) -> str:
@@ -111,7 +119,9 @@ class MemoryCommands:
         return f"File created successfully at: {path}"
 
     async def _str_replace(self, given: dict[str, Any]) -> str:
-        path, old, new = given["path"], given["old_str"], given.get("new_str") or ""
+        path = given["path"]
+        old = given["old_str"]
+        new = given.get("new_str") or ""
         line = 1
         edited = ""
 
@@ -131,7 +141,9 @@ class MemoryCommands:
         return f"The memory file has been edited.\n{snippet}"
 
     async def _insert(self, given: dict[str, Any]) -> str:
-        path, at, inserted = given["path"], given["insert_line"], given["insert_text"]
+        path = given["path"]
+        at = given["insert_line"]
+        inserted = given["insert_text"]
 
         def make(text: str | None) -> str:
             if text is None:

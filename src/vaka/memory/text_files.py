@@ -73,10 +73,19 @@ class TextMemoryFiles:
     """
 
     def __init__(
-        self, files: Files, folder: str, *, redact: Callable[[str], str], now: Callable[[], float],
-        find_lines: FindLines, max_file_bytes: int = MAX_FILE_BYTES,
-    ) -> None:  # fmt: skip
-        self._files, self._folder, self._redact, self._now = files, folder, redact, now
+        self,
+        files: Files,
+        folder: str,
+        *,
+        redact: Callable[[str], str],
+        now: Callable[[], float],
+        find_lines: FindLines,
+        max_file_bytes: int = MAX_FILE_BYTES,
+    ) -> None:
+        self._files = files
+        self._folder = folder
+        self._redact = redact
+        self._now = now
         self._find_lines, self._max_file_bytes = find_lines, max_file_bytes
 
     async def list_files(self, namespace: str = "", *, glob: str = "") -> list[FileInfo]:

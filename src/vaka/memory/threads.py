@@ -172,9 +172,16 @@ def read_value(value: Any, type: type[T]) -> T | None:
 def thread_of(info: SessionInfo) -> Thread:
     """Return a session as a thread."""
     return Thread(
-        id=info.id, title=info.title, agent_id=info.agent, resource_id=info.owner, metadata=info.metadata,
-        state=info.state, version=info.version, created_at=info.created, updated_at=info.updated,
-    )  # fmt: skip
+        id=info.id,
+        title=info.title,
+        agent_id=info.agent,
+        resource_id=info.owner,
+        metadata=info.metadata,
+        state=info.state,
+        version=info.version,
+        created_at=info.created,
+        updated_at=info.updated,
+    )
 
 
 def check_active(thread: Thread) -> None:

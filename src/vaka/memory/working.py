@@ -34,25 +34,29 @@ UpdateReason: TypeAlias = Literal["append-new-memory", "clarify-existing-memory"
 TOOL_NAMES = ("update_working_memory", "update_working_memory_experimental")
 
 _UPDATE = ToolSpec(
-    name="update_working_memory", effect="idempotent",
+    name="update_working_memory",
+    effect="idempotent",
     description="Replace your whole working memory. What you leave out is forgotten, so repeat what is still true.",
     parameters=object_schema(
         ("memory",), memory={"type": "string", "description": "The new content of the working memory, in full."}
     ),
-)  # fmt: skip
+)
 _EDIT = ToolSpec(
-    name="update_working_memory_experimental", effect="idempotent",
+    name="update_working_memory_experimental",
+    effect="idempotent",
     description="Change a part of your working memory: add a text to it, or replace a text in it.",
     parameters=object_schema(
         ("new_memory",),
         new_memory={"type": "string", "description": "The text to add, or to put in place of search_string."},
         search_string={"type": "string", "description": "The text to replace, exactly as it is in the memory."},
         update_reason={
-            "type": "string", "enum": list(get_args(UpdateReason)), "default": "append-new-memory",
+            "type": "string",
+            "enum": list(get_args(UpdateReason)),
+            "default": "append-new-memory",
             "description": "append-new-memory adds new_memory at the end; the others replace search_string.",
         },
     ),
-)  # fmt: skip
+)
 
 _INSTRUCTIONS = """\
 This is your working memory{about}. It is shown to you at the beginning of every turn. When you learn something that \
@@ -70,9 +74,15 @@ class WorkingMemory(Middleware):
     """
 
     def __init__(
-        self, *, scope: WorkingMemoryScope = "thread", schema: "dict[str, Any] | None" = None, template: str = "",
-        ttl: float | None = None, tools: Sequence[str] = TOOL_NAMES, max_bytes: int = MAX_BYTES,
-    ) -> None:  # fmt: skip
+        self,
+        *,
+        scope: WorkingMemoryScope = "thread",
+        schema: "dict[str, Any] | None" = None,
+        template: str = "",
+        ttl: float | None = None,
+        tools: Sequence[str] = TOOL_NAMES,
+        max_bytes: int = MAX_BYTES,
+    ) -> None:
         if scope not in get_args(WorkingMemoryScope):
             raise ConfigError(f"scope is {scope!r}; expected 'thread' or 'resource'")
         try:
@@ -83,7 +93,10 @@ class WorkingMemory(Middleware):
         if unknown:
             raise ConfigError(f"WorkingMemory has no tool {unknown[0]!r}; expected some of {', '.join(TOOL_NAMES)}")
         self.scope: WorkingMemoryScope = scope
-        self._schema, self._template, self._ttl, self._max_bytes = schema, template, ttl, max_bytes
+        self._schema = schema
+        self._template = template
+        self._ttl = ttl
+        self._max_bytes = max_bytes
         self._names = tuple(tools)
         self._key = f"memory.working/{next(_numbers)}"
         self._services: AgentServices | None = None
@@ -129,9 +142,15 @@ class WorkingMemory(Middleware):
             ids = await self._find_ids(turn)
             key = thread_key(ids.thread_id) if self.scope == "thread" else resource_key(ids.resource_id)
             memory = turn.values[self._key] = StoredWorkingMemory(
-                turn.log.store.values, key, ids, now=turn.env.clock.time, ttl=self._ttl,
-                find_problem=self._find_problem, redact=turn.log.secrets.redact_data, max_bytes=self._max_bytes,
-            )  # fmt: skip
+                turn.log.store.values,
+                key,
+                ids,
+                now=turn.env.clock.time,
+                ttl=self._ttl,
+                find_problem=self._find_problem,
+                redact=turn.log.secrets.redact_data,
+                max_bytes=self._max_bytes,
+            )
             turn.values[f"{self._key}/ids"] = ids
         return memory
 
@@ -183,9 +202,12 @@ class WorkingMemory(Middleware):
     def _result(self, context: ToolContext, error: str = "") -> ToolResult:
         ids: MemoryMeta = context.values[f"{self._key}/ids"]
         value = {
-            "success": not error, "thread_id": ids.thread_id, "resource_id": ids.resource_id, "scope": self.scope,
+            "success": not error,
+            "thread_id": ids.thread_id,
+            "resource_id": ids.resource_id,
+            "scope": self.scope,
             **({"error": error} if error else {}),
-        }  # fmt: skip
+        }
         return text_result(context, msgspec.json.encode(value).decode(), failed=bool(error), value=value)
 
 

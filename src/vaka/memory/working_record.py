@@ -54,13 +54,24 @@ class StoredWorkingMemory:
     """
 
     def __init__(  # noqa: PLR0913
-        self, values: KeyValueStore, key: str, ids: MemoryMeta, *, now: Callable[[], float],
-        ttl: float | None = None, find_problem: Callable[[str], str] = lambda _: "",
-        redact: Callable[[str], str] = str, max_bytes: int = MAX_BYTES,
-    ) -> None:  # fmt: skip
+        self,
+        values: KeyValueStore,
+        key: str,
+        ids: MemoryMeta,
+        *,
+        now: Callable[[], float],
+        ttl: float | None = None,
+        find_problem: Callable[[str], str] = lambda _: "",
+        redact: Callable[[str], str] = str,
+        max_bytes: int = MAX_BYTES,
+    ) -> None:
         check_limits(ttl, max_bytes)
-        self._values, self._key, self._ids = values, key, ids
-        self._now, self._ttl, self._max_bytes = now, ttl, max_bytes
+        self._values = values
+        self._key = key
+        self._ids = ids
+        self._now = now
+        self._ttl = ttl
+        self._max_bytes = max_bytes
         self._find_problem, self._redact = find_problem, redact
 
     async def get(self) -> str:

@@ -109,7 +109,9 @@ class ConversationPlanner:
         self.readable_tokens = readable_tokens
         self.messages, self.seqs = conversation.messages(), conversation.seqs
         self._turns, self._inputs = conversation.turns, conversation.inputs
-        self._settings, self.limit, self._instructions = settings, limit, instructions
+        self._settings = settings
+        self.limit = limit
+        self._instructions = instructions
         self.compacted = conversation.compacted
         self.head = sum(1 for seq in self.seqs if not seq)
         """The number of messages that the last compaction has put at the beginning."""
@@ -134,9 +136,15 @@ class ConversationPlanner:
 
     def _only_references(self, long_calls: tuple[LongCall, ...]) -> Plan:
         return Plan(
-            cut=0, keep_from=0, opening=(), inputs=(), long_calls=long_calls, carried_calls=(),
-            media_from=self._media_from(), tokens=self.tokens - sum(call.saved for call in long_calls),
-        )  # fmt: skip
+            cut=0,
+            keep_from=0,
+            opening=(),
+            inputs=(),
+            long_calls=long_calls,
+            carried_calls=(),
+            media_from=self._media_from(),
+            tokens=self.tokens - sum(call.saved for call in long_calls),
+        )
 
     def plan_summary(self, trigger: CompactionTrigger) -> Plan | None:
         """Return the first plan that leaves enough room, else the strictest; ``None`` if nothing can be left out."""
@@ -181,11 +189,17 @@ class ConversationPlanner:
             for content in (*opening, *inputs)
         )
         return Plan(
-            cut=cut, keep_from=self.seqs[cut] if cut < len(self.seqs) else 0, opening=opening, inputs=inputs,
-            long_calls=long_calls, carried_calls=self._carried_calls(cut), media_from=self._media_from(),
-            tokens=kept + self.tokens - self._totals[cut] - saved, cut_inputs=strictness.cut_inputs,
+            cut=cut,
+            keep_from=self.seqs[cut] if cut < len(self.seqs) else 0,
+            opening=opening,
+            inputs=inputs,
+            long_calls=long_calls,
+            carried_calls=self._carried_calls(cut),
+            media_from=self._media_from(),
+            tokens=kept + self.tokens - self._totals[cut] - saved,
+            cut_inputs=strictness.cut_inputs,
             longest_input=longest,
-        )  # fmt: skip
+        )
 
     def _longest_text(self, cut: int) -> int:
         """Return the characters from which on a text of the tail is long: the calls of a step share the window."""

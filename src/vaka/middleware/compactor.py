@@ -97,9 +97,13 @@ class Compactor:
             return ()
         settings = self._settings
         request = CompactionRequest(
-            trigger=trigger, instructions=instructions, tokens=before, window=window, ratio=settings.ratio,
+            trigger=trigger,
+            instructions=instructions,
+            tokens=before,
+            window=window,
+            ratio=settings.ratio,
             keep_turns=settings.keep_turns,
-        )  # fmt: skip
+        )
         wanted = await turn.middleware.before_compaction(turn, request)
         if wanted.skip:
             return self._note_skip(turn, wanted.skip, before + int(GROWTH_PART * window))
@@ -165,12 +169,21 @@ class Compactor:
         factor = request.tokens / max(instructions + planner.tokens, 1)
         after = round(factor * (instructions + plan.tokens + estimate_text_tokens(text_size(summary))))
         event = ContextCompacted(
-            summary=summary, keep_from=(plan.keep_from or turn.log.head + 1) if plan.has_summary else turn.state.window,
-            before=request.tokens, after=after, trigger=request.trigger, instructions=request.instructions,
-            model=model, opening=opening, inputs=inputs, calls=(*plan.carried_calls, *calls),
-            media_from=plan.media_from, failure=failure, messages=len(planner.messages),
+            summary=summary,
+            keep_from=(plan.keep_from or turn.log.head + 1) if plan.has_summary else turn.state.window,
+            before=request.tokens,
+            after=after,
+            trigger=request.trigger,
+            instructions=request.instructions,
+            model=model,
+            opening=opening,
+            inputs=inputs,
+            calls=(*plan.carried_calls, *calls),
+            media_from=plan.media_from,
+            failure=failure,
+            messages=len(planner.messages),
             kept_messages=len(planner.messages) - plan.left_out,
-        )  # fmt: skip
+        )
         if not failure:
             return event, []
         text = f"the context was compacted without a summary, because no model wrote one: {failure}"
@@ -185,7 +198,9 @@ class Compactor:
         messages = [await _restore_input(turn, message) for message in removed]
         source_tokens = sum(planner.tokens_of(at) for at in range(plan.cut))
         failures: list[str] = []
-        room, tokens, earlier = planner.readable_tokens, planner.summary_tokens, _earlier_summary(planner)
+        room = planner.readable_tokens
+        tokens = planner.summary_tokens
+        earlier = _earlier_summary(planner)
         timeout = self._attempt_seconds(turn)
         # A summary of a summary loses facts each time, so an earlier one stays while there is room for two.
         extends = bool(earlier) and not instructions and estimate_text_tokens(text_size(earlier)) <= tokens
@@ -223,10 +238,15 @@ class Compactor:
     async def _write_rollout(self, turn: Turn, event: ContextCompacted) -> list[Body]:
         """Write a file about the compaction; an error becomes an event."""
         record = {
-            "session_id": turn.session, "timestamp": format_timestamp(turn.env.clock.time()), "summary": event.summary,
-            "original_messages": event.messages, "preserved_messages": event.kept_messages,
-            "estimated_tokens_before": event.before, "estimated_tokens_after": event.after, "trigger": event.trigger,
-        }  # fmt: skip
+            "session_id": turn.session,
+            "timestamp": format_timestamp(turn.env.clock.time()),
+            "summary": event.summary,
+            "original_messages": event.messages,
+            "preserved_messages": event.kept_messages,
+            "estimated_tokens_before": event.before,
+            "estimated_tokens_after": event.after,
+            "trigger": event.trigger,
+        }
         text = turn.log.secrets.redact_data(json.dumps(record, ensure_ascii=False))
         name = f"{turn.session}_{record['timestamp']}".replace("-", "").replace(":", "")
         try:
@@ -308,9 +328,11 @@ async def _shorten_call(turn: Turn, long: LongCall) -> ShortenedCall:
     arguments: dict[str, Any] = await shorten_value(long.call.arguments)
     content = await _shorten_content(turn, long.result.content, long.length, long.length // 3)
     return ShortenedCall(
-        call=long.call.id, arguments=arguments if blobs else None, blobs=tuple(blobs),
+        call=long.call.id,
+        arguments=arguments if blobs else None,
+        blobs=tuple(blobs),
         content=content if content is not long.result.content else None,
-    )  # fmt: skip
+    )
 
 
 async def _shorten_content(turn: Turn, content: Content, length: int, head: int) -> Content:

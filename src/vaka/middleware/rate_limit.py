@@ -27,7 +27,10 @@ class RateLimit(Middleware):
             raise ConfigError(f"rate must be more than 0 turns per second, not {rate!r}")
         if burst < 1 or (concurrent is not None and concurrent < 1):
             raise ConfigError(f"burst and concurrent must be at least 1, not {burst!r} and {concurrent!r}")
-        self._rate, self._burst, self._max_concurrent, self._wait = rate, burst, concurrent, wait
+        self._rate = rate
+        self._burst = burst
+        self._max_concurrent = concurrent
+        self._wait = wait
         self._tokens, self._refilled_at = float(burst), -1.0
         self._slot_ids = count(1)
         self._slots: dict[int, tuple[asyncio.Task[Any], Callable[[object], None]]] = {}

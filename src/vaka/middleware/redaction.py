@@ -90,22 +90,28 @@ PERSONAL_PATTERNS: tuple[SecretPattern, ...] = (
     SecretPattern(
         "email address",
         rf"(?<![{_WORD_CHARS}._%+-])[{_WORD_CHARS}._%+-]{{1,64}}@(?:[{_WORD_CHARS}-]{{1,63}}\.){{1,4}}[A-Za-z]{{2,24}}(?![{_WORD_CHARS}-])",
-        rf"(?<![{_WORD_CHARS}._%+-])[{_WORD_CHARS}._%+-]{{1,64}}(?:@[{_WORD_CHARS}.-]{{0,280}})?", 350,
+        rf"(?<![{_WORD_CHARS}._%+-])[{_WORD_CHARS}._%+-]{{1,64}}(?:@[{_WORD_CHARS}.-]{{0,280}})?",
+        350,
     ),
     CardPattern(
         "payment card",
         r"(?<![\d.-])(?:\d{13,19}|\d{4}(?: \d{4}){3}|\d{4}(?:-\d{4}){3}|\d{4}[ -]\d{6}[ -]\d{5})(?!\d)",
-        r"(?<![\d.-])(?:\d{1,19}|\d{4}[ -][\d -]{0,15})", 24,
+        r"(?<![\d.-])(?:\d{1,19}|\d{4}[ -][\d -]{0,15})",
+        24,
     ),
     SecretPattern(
-        "social security number", r"(?<![\d-])(?!000|666|9)\d{3}-(?!00)\d{2}-(?!0000)\d{4}(?![\d-])",
-        r"(?<![\d-])\d{1,3}(?:-\d{0,2}(?:-\d{0,4})?)?", 12,
+        "social security number",
+        r"(?<![\d-])(?!000|666|9)\d{3}-(?!00)\d{2}-(?!0000)\d{4}(?![\d-])",
+        r"(?<![\d-])\d{1,3}(?:-\d{0,2}(?:-\d{0,4})?)?",
+        12,
     ),
     SecretPattern(
-        "telephone number", r"(?<![\w+])\+\d{1,3}(?:[ .-]?\(?\d{1,4}\)?){2,5}(?!\d)",
-        r"(?<![\w+])\+\d{0,3}(?:[ .-]?\(?\d{0,4}\)?){0,5}", 48,
+        "telephone number",
+        r"(?<![\w+])\+\d{1,3}(?:[ .-]?\(?\d{1,4}\)?){2,5}(?!\d)",
+        r"(?<![\w+])\+\d{0,3}(?:[ .-]?\(?\d{0,4}\)?){0,5}",
+        48,
     ),
-)  # fmt: skip
+)
 """Personal data, redacted with ``Redaction(personal=True)``."""
 
 

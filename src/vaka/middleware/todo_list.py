@@ -28,7 +28,9 @@ class TodoList(Middleware):
     def __init__(self, tool: Tool | None = None, *, every: int = 5, at_start: bool = True) -> None:
         if every < 1:
             raise ConfigError(f"every must be at least 1, not {every!r}")
-        self._tool, self._every, self._at_start = tool, every, at_start
+        self._tool = tool
+        self._every = every
+        self._at_start = at_start
 
     def tools(self) -> Sequence[Tool]:
         return () if self._tool is None else (self._tool,)

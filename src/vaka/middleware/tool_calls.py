@@ -56,9 +56,10 @@ class Approval(Middleware):
         if review is None:
             return call
         return Ask(
-            reason=f"{call.name} needs approval", message=review.message,
+            reason=f"{call.name} needs approval",
+            message=review.message,
             decisions=() if len(set(review.allowed_decisions)) == 3 else review.allowed_decisions,
-        )  # fmt: skip
+        )
 
 
 def _parse_review(name: str, value: Any) -> Review | None:
@@ -168,7 +169,9 @@ class ToolRetry(Middleware):
     def __init__(self, times: int = 2, *, pause: float = 0.5, tools: Collection[str] | None = None) -> None:
         if times < 1 or not 0 <= pause < float("inf"):
             raise ConfigError(f"times must be at least 1 and pause at least 0 seconds, not {times!r} and {pause!r}")
-        self._times, self._pause, self._tools = times, pause, None if tools is None else frozenset(tools)
+        self._times = times
+        self._pause = pause
+        self._tools = None if tools is None else frozenset(tools)
 
     async def after_tool(self, turn: Turn, call: ToolCall, result: ToolResult) -> ToolResult:
         tool = turn.tools.get(call.name)
@@ -206,7 +209,9 @@ class InvalidCallLimit(Middleware):
 
     async def after_step(self, turn: Turn) -> str:
         """Return the name of the limit when the last steps, this one included, had only invalid calls."""
-        threshold, results, steps = turn.limits.stop_invalid, turn.log.pending.results, dict[int, bool]()
+        threshold = turn.limits.stop_invalid
+        results = turn.log.pending.results
+        steps = dict[int, bool]()
         if not threshold:
             return ""
         for scope, result in results:

@@ -41,9 +41,14 @@ class Logging(Middleware):
 
     async def after_model(self, turn: Turn, message: AssistantMessage) -> AssistantMessage:
         self._write_record(
-            turn, "after_model", model=message.model, stop=message.stop, calls=[call.name for call in message.calls],
-            output=self._describe_text(message.text), duration_ms=self._elapsed_ms(turn, "model"),
-        )  # fmt: skip
+            turn,
+            "after_model",
+            model=message.model,
+            stop=message.stop,
+            calls=[call.name for call in message.calls],
+            output=self._describe_text(message.text),
+            duration_ms=self._elapsed_ms(turn, "model"),
+        )
         return message
 
     async def before_tool(self, turn: Turn, call: ToolCall) -> ToolCall:
@@ -54,18 +59,30 @@ class Logging(Middleware):
 
     async def after_tool(self, turn: Turn, call: ToolCall, result: ToolResult) -> ToolResult:
         self._write_record(
-            turn, "after_tool", tool=call.name, call=call.id, failed=result.failed, reason=result.reason,
-            output=self._describe_text(result.text), duration_ms=self._elapsed_ms(turn, call.id),
-        )  # fmt: skip
+            turn,
+            "after_tool",
+            tool=call.name,
+            call=call.id,
+            failed=result.failed,
+            reason=result.reason,
+            output=self._describe_text(result.text),
+            duration_ms=self._elapsed_ms(turn, call.id),
+        )
         return result
 
     async def after_agent(self, turn: Turn, outcome: Outcome) -> Outcome:
         usage = turn.budget.used
         self._write_record(
-            turn, "after_agent", stop=outcome.stop, limit=outcome.limit, error=outcome.error,
-            output=self._describe_text(outcome.text), duration_ms=self._elapsed_ms(turn, "agent"),
-            input_tokens=usage.input, output_tokens=usage.output,
-        )  # fmt: skip
+            turn,
+            "after_agent",
+            stop=outcome.stop,
+            limit=outcome.limit,
+            error=outcome.error,
+            output=self._describe_text(outcome.text),
+            duration_ms=self._elapsed_ms(turn, "agent"),
+            input_tokens=usage.input,
+            output_tokens=usage.output,
+        )
         return outcome
 
     def _describe_text(self, text: str) -> dict[str, Any]:
@@ -73,9 +90,15 @@ class Logging(Middleware):
 
     def _write_record(self, turn: Turn, point: str, **more: Any) -> None:
         record: dict[str, Any] = {
-            "time": turn.env.clock.time(), "point": point, "session": turn.session, "turn": turn.id,
-            "agent": turn.agent, "path": list(turn.path), "step": turn.scope.step, **more,
-        }  # fmt: skip
+            "time": turn.env.clock.time(),
+            "point": point,
+            "session": turn.session,
+            "turn": turn.id,
+            "agent": turn.agent,
+            "path": list(turn.path),
+            "step": turn.scope.step,
+            **more,
+        }
         self._sink(_truncate(turn.log.secrets.redact_data(record)))  # in this order: half a secret is not found
 
     def _start_timer(self, turn: Turn, name: str) -> None:

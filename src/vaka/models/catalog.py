@@ -95,9 +95,16 @@ def known_context_window(model: str) -> int | None:
 
 
 PROVIDER_VENDORS = {
-    "anthropic": "anthropic", "openai": "openai", "openai-chat": "openai", "azure": "openai", "google": "google",
-    "gemini": "google", "deepseek": "deepseek", "mistral": "mistral", "xai": "xai",
-}  # fmt: skip
+    "anthropic": "anthropic",
+    "openai": "openai",
+    "openai-chat": "openai",
+    "azure": "openai",
+    "google": "google",
+    "gemini": "google",
+    "deepseek": "deepseek",
+    "mistral": "mistral",
+    "xai": "xai",
+}
 """Providers that charge a vendor's list prices. Other providers of the same models have prices of their own."""
 
 _VERSION_SUFFIX = re.compile(
@@ -201,16 +208,28 @@ _ALWAYS_THINKING = replace(_V5, thinking_switch="", can_force_tool=False)
 
 _CAPABILITIES: dict[str, dict[tuple[int, int], AnthropicCapabilities]] = {
     "opus": {
-        (3, 0): _V3, (4, 0): _V37, (4, 1): _V41, (4, 5): _V45, (4, 6): _V46, (4, 7): _V47, (5, 0): _V5,
+        (3, 0): _V3,
+        (4, 0): _V37,
+        (4, 1): _V41,
+        (4, 5): _V45,
+        (4, 6): _V46,
+        (4, 7): _V47,
+        (5, 0): _V5,
         (5, 5): _ALWAYS_THINKING,
     },
     "sonnet": {
-        (3, 0): _V3, (3, 5): _V35, (3, 7): _V37, (4, 5): _V45, (4, 6): _V46, (5, 0): _V5, (5, 5): _SONNET55,
+        (3, 0): _V3,
+        (3, 5): _V35,
+        (3, 7): _V37,
+        (4, 5): _V45,
+        (4, 6): _V46,
+        (5, 0): _V5,
+        (5, 5): _SONNET55,
     },
     "haiku": {(3, 0): _V3, (3, 5): _V35, (4, 5): _V45, (5, 5): _V5},
     "fable": {(5, 0): _ALWAYS_THINKING},
     "mythos": {(0, 0): _ALWAYS_THINKING},
-}  # fmt: skip
+}
 """Capabilities by family, each with the version since which they hold."""
 
 _FAMILY = r"(?P<family>opus|sonnet|haiku|fable|mythos)"
@@ -239,11 +258,22 @@ LOCAL_MAX_TOKENS = 512
 """Tokens of an answer of the local model whose request has no limit: a model this small may not stop by itself."""
 
 _OUTPUT_LIMITS: dict[str, int] = {
-    "gpt-5-pro": 272_000, "gpt-5": 128_000, "gpt-5.1": 128_000, "gpt-5.2": 128_000,
-    "gpt-4.1": 32_768, "gpt-4o-2024-05-13": 4096, "gpt-4o": 16_384, "o1-mini": 65_536, "o1-preview": 32_768,
-    "o1": 100_000, "o3": 100_000, "o4-mini": 100_000, "gemini-2.5": 65_536,
-    "gemini-3": 65_536, "gemini-3.1": 65_536,
-}  # fmt: skip
+    "gpt-5-pro": 272_000,
+    "gpt-5": 128_000,
+    "gpt-5.1": 128_000,
+    "gpt-5.2": 128_000,
+    "gpt-4.1": 32_768,
+    "gpt-4o-2024-05-13": 4096,
+    "gpt-4o": 16_384,
+    "o1-mini": 65_536,
+    "o1-preview": 32_768,
+    "o1": 100_000,
+    "o3": 100_000,
+    "o4-mini": 100_000,
+    "gemini-2.5": 65_536,
+    "gemini-3": 65_536,
+    "gemini-3.1": 65_536,
+}
 """The tokens of an answer at most, by the prefix of a model's id; the first match applies."""
 _SPECIAL_VARIANT = re.compile(r"-(?:chat|image|tts|audio|native|live|realtime|transcribe|search|computer)(?:-|$)")
 """Variants with a smaller limit, which is not documented."""

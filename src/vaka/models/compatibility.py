@@ -96,14 +96,23 @@ CALL_ID_PATTERN = re.compile(r"[A-Za-z0-9_-]{1,64}")
 """The ids of calls, and the names of tools, that every provider accepts."""
 
 AUDIO_FORMATS = {
-    "audio/wav": "wav", "audio/x-wav": "wav", "audio/wave": "wav", "audio/vnd.wave": "wav", "audio/mpeg": "mp3",
+    "audio/wav": "wav",
+    "audio/x-wav": "wav",
+    "audio/wave": "wav",
+    "audio/vnd.wave": "wav",
+    "audio/mpeg": "mp3",
     "audio/mp3": "mp3",
-}  # fmt: skip
+}
 """The formats of audio that OpenAI's APIs take, by media type."""
 _BASE64_SIGNATURES = (
-    ("iVBORw0KGgo", "image/png"), ("/9j/", "image/jpeg"), ("R0lGOD", "image/gif"), ("JVBERi", "application/pdf"),
-    ("SUQz", "audio/mpeg"), ("T2dnUw", "audio/ogg"), ("ZkxhQ", "audio/flac"),
-)  # fmt: skip
+    ("iVBORw0KGgo", "image/png"),
+    ("/9j/", "image/jpeg"),
+    ("R0lGOD", "image/gif"),
+    ("JVBERi", "application/pdf"),
+    ("SUQz", "audio/mpeg"),
+    ("T2dnUw", "audio/ogg"),
+    ("ZkxhQ", "audio/flac"),
+)
 
 
 def call_ids(messages: Sequence[Message], allowed: re.Pattern[str] = CALL_ID_PATTERN) -> dict[CallId, str]:
@@ -156,8 +165,9 @@ def arguments_json(call: ToolCall) -> str:
 
 def text_or_preview(content: Content) -> str:
     """Return the text of ``content``, and the preview of stored parts."""
-    return "".join(part.text if isinstance(part, Text) else part.preview
-                   for part in content if isinstance(part, Text | Stored))  # fmt: skip
+    return "".join(
+        part.text if isinstance(part, Text) else part.preview for part in content if isinstance(part, Text | Stored)
+    )
 
 
 def provider_block(part: Reasoning, wire: str) -> Any:
@@ -222,7 +232,9 @@ class HistoryAdapter:
     def __init__(
         self, model: str, base_url: str, check_part: Callable[[Media], object], comparison: Comparison | None = None
     ) -> None:
-        self._model, self._check_part, self._origin = model, check_part, origin_of(base_url) if base_url else ""
+        self._model = model
+        self._check_part = check_part
+        self._origin = origin_of(base_url) if base_url else ""
         self._notified_conversations: dict[tuple[str, ...], None] = {}
         self._adapted = PrefixMemo(
             lambda: _AdaptedMessages(self._adapt_message, self._answered_by_this_model), comparison
@@ -234,7 +246,9 @@ class HistoryAdapter:
         There is no notice if this model has answered since: it was sent with that answer.
         """
         kept = self._adapted.take(prompt)
-        given, adapted, current = prompt, kept.fold, prompt.messages[-1:]
+        given = prompt
+        adapted = kept.fold
+        current = prompt.messages[-1:]
         if not current or current[0] is adapted.messages[-1] or not isinstance(current[0], UserMessage):
             current = ()
         else:  # an unsupported part of the current message is an error, raised when the request is written

@@ -92,9 +92,12 @@ async def complete(model: Model, prompt: Prompt) -> Completion:
         parts = [part for part in parts if not isinstance(part, RawToolCall)]
     content, calls = _split_parts(parts)
     return Completion(
-        content=content, calls=calls, usage=spent + assembly.usage, stop=assembly.stop,
+        content=content,
+        calls=calls,
+        usage=spent + assembly.usage,
+        stop=assembly.stop,
         model=assembly.model or model.name,
-    )  # fmt: skip
+    )
 
 
 def _check_length_limit(name: str, prompt: Prompt, parts: Sequence[Part | RawToolCall]) -> None:
@@ -140,7 +143,9 @@ class SimulatedStream:
     def __init__(self, complete: CompleteFunction, *, name: str, piece: int = PIECE_CHARACTERS) -> None:
         if piece < 1:
             raise ConfigError(f"a piece has at least 1 character, got {piece!r}")
-        self.name, self._complete, self._piece = name, complete, piece
+        self.name = name
+        self._complete = complete
+        self._piece = piece
 
     async def stream(self, prompt: Prompt) -> AsyncGenerator[Chunk]:
         """Yield the complete answer in pieces."""

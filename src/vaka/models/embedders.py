@@ -51,11 +51,20 @@ THREAD_CHARACTERS = 10_000
 """Characters from which on the work is done in a thread."""
 
 _HASH_PERSON = b"vaka-hashing-1"  # change this with the algorithm: old and new vectors must not be comparable
-_WORD_WEIGHT, _PAIR_WEIGHT, _NGRAM_WEIGHT = 1.0, 0.5, 1.0
+_WORD_WEIGHT = 1.0
+_PAIR_WEIGHT = 0.5
+_NGRAM_WEIGHT = 1.0
 _UNSPACED_SCRIPTS = (  # scripts that put no spaces between words
-    ("\u0e00", "\u0eff"), ("\u1000", "\u109f"), ("\u1780", "\u17ff"), ("\u3040", "\u30ff"), ("\u31f0", "\u31ff"),
-    ("\u3400", "\u4dbf"), ("\u4e00", "\u9fff"), ("\uf900", "\ufaff"), ("\U00020000", "\U0003ffff"),
-)  # fmt: skip
+    ("\u0e00", "\u0eff"),
+    ("\u1000", "\u109f"),
+    ("\u1780", "\u17ff"),
+    ("\u3040", "\u30ff"),
+    ("\u31f0", "\u31ff"),
+    ("\u3400", "\u4dbf"),
+    ("\u4e00", "\u9fff"),
+    ("\uf900", "\ufaff"),
+    ("\U00020000", "\U0003ffff"),
+)
 
 _WeightedIndex: TypeAlias = tuple[int, float]
 

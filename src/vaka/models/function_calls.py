@@ -112,9 +112,13 @@ class FunctionCall(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
         except InvalidInput:
             return ToolCall(id=id, name=self.name, raw=self.arguments, provider_id=self.id or "")
         return ToolCall(
-            id=id, name=self.name, arguments=arguments, raw=self.arguments if self.repaired else "",
-            repaired=self.repaired, provider_id=self.id or "",
-        )  # fmt: skip
+            id=id,
+            name=self.name,
+            arguments=arguments,
+            raw=self.arguments if self.repaired else "",
+            repaired=self.repaired,
+            provider_id=self.id or "",
+        )
 
 
 class FunctionCallResult(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -261,9 +265,13 @@ def _read_chat(body: Mapping[str, Any]) -> FunctionCallingResponse:
 
 
 _ITEM_FIELDS = {
-    "function_call": ("call", "arguments"), "message": ("text", "content"), "reasoning": ("reasoning", "summary"),
-    "tool_use": ("call", "input"), "text": ("text", "text"), "thinking": ("reasoning", "thinking"),
-}  # fmt: skip
+    "function_call": ("call", "arguments"),
+    "message": ("text", "content"),
+    "reasoning": ("reasoning", "summary"),
+    "tool_use": ("call", "input"),
+    "text": ("text", "text"),
+    "thinking": ("reasoning", "thinking"),
+}
 """What an item of Responses, or a block of Anthropic Messages, is by its type, and the field with its value."""
 
 
@@ -290,9 +298,11 @@ def _read_responses(body: Mapping[str, Any]) -> FunctionCallingResponse:
 def _openai_usage(body: Mapping[str, Any], input: str, output: str) -> Usage:
     usage = partial(count_of, body.get("usage"))
     return Usage(
-        input=usage(input), output=usage(output), cache_read=usage(f"{input}_details", "cached_tokens"),
+        input=usage(input),
+        output=usage(output),
+        cache_read=usage(f"{input}_details", "cached_tokens"),
         reasoning=usage(f"{output}_details", "reasoning_tokens"),
-    )  # fmt: skip
+    )
 
 
 def _read_anthropic(body: Mapping[str, Any]) -> FunctionCallingResponse:
@@ -305,8 +315,11 @@ def _read_anthropic(body: Mapping[str, Any]) -> FunctionCallingResponse:
 
 
 _GEMINI_COUNTS = {
-    "prompt": "prompt", "candidates": "candidates", "cachedContent": "cached_content", "thoughts": "thoughts",
-}  # fmt: skip
+    "prompt": "prompt",
+    "candidates": "candidates",
+    "cachedContent": "cached_content",
+    "thoughts": "thoughts",
+}
 """The names of counts, and those of the vendor's own client."""
 
 
@@ -335,26 +348,41 @@ def _read_gemini(body: Mapping[str, Any]) -> FunctionCallingResponse:
 
 
 _READERS: dict[str, Callable[[Mapping[str, Any]], FunctionCallingResponse]] = {
-    "choices": _read_chat, "candidates": _read_gemini, "output": _read_responses, "content": _read_anthropic,
-}  # fmt: skip
+    "choices": _read_chat,
+    "candidates": _read_gemini,
+    "output": _read_responses,
+    "content": _read_anthropic,
+}
 
 
 def _response(
     body: Mapping[str, Any], calls: list[FunctionCall], text: str, reasoning: str, reason: Any, usage: Usage
 ) -> FunctionCallingResponse:
     return FunctionCallingResponse(
-        content=text or None, function_calls=tuple(calls), finish_reason=_finish_reason(reason, calls), usage=usage,
+        content=text or None,
+        function_calls=tuple(calls),
+        finish_reason=_finish_reason(reason, calls),
+        usage=usage,
         model=_as_text(_first_present(body, "model", "modelVersion", "model_version")),
-        provider_response_id=_as_text(_first_present(body, "id", "responseId", "response_id")), reasoning=reasoning,
-    )  # fmt: skip
+        provider_response_id=_as_text(_first_present(body, "id", "responseId", "response_id")),
+        reasoning=reasoning,
+    )
 
 
 _FINISH_REASONS = {
-    "end_turn": "stop", "stop_sequence": "stop", "tool_use": "tool_calls", "max_tokens": "length",
-    "max_output_tokens": "length", "model_context_window_exceeded": "length", "refusal": "content_filter",
-    "safety": "content_filter", "recitation": "content_filter", "blocklist": "content_filter",
-    "prohibited_content": "content_filter", "spii": "content_filter",
-}  # fmt: skip
+    "end_turn": "stop",
+    "stop_sequence": "stop",
+    "tool_use": "tool_calls",
+    "max_tokens": "length",
+    "max_output_tokens": "length",
+    "model_context_window_exceeded": "length",
+    "refusal": "content_filter",
+    "safety": "content_filter",
+    "recitation": "content_filter",
+    "blocklist": "content_filter",
+    "prohibited_content": "content_filter",
+    "spii": "content_filter",
+}
 
 
 def _finish_reason(reason: Any, calls: list[FunctionCall]) -> str:

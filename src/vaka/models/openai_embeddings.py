@@ -135,14 +135,22 @@ class OpenAIEmbedder:
     """
 
     def __init__(
-        self, model: str, account: Account, *, http: ConnectionPool | None = None, name: str = "",
-        facts: EmbeddingOptions = EmbeddingOptions(), clock: Clock | None = None,
+        self,
+        model: str,
+        account: Account,
+        *,
+        http: ConnectionPool | None = None,
+        name: str = "",
+        facts: EmbeddingOptions = EmbeddingOptions(),
+        clock: Clock | None = None,
         record: Callable[[Usage], None] | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.name = name or f"openai/{model}"
         self.allow: Callable[[Usage], Awaitable[None]] | None = None
         """Called with the estimated usage before each request is sent; may raise."""
-        self._model, self._facts, self._record = model, facts, record
+        self._model = model
+        self._facts = facts
+        self._record = record
         self._sleep = clock.sleep if clock else asyncio.sleep
         self._client = ProviderClient(account, {"authorization": f"Bearer {account.key}"} if account.key else {}, http)
 

@@ -75,13 +75,24 @@ class ModelOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
 
 _EXPECTED_VALUES = {
-    "max_tokens": "a whole number above zero", "top_k": "a whole number above zero",
-    "temperature": "a number from 0 on", "top_p": "a number from 0 to 1", "seed": "a whole number",
-    "frequency_penalty": "a number", "presence_penalty": "a number", "stop": "a text, or a list of texts",
+    "max_tokens": "a whole number above zero",
+    "top_k": "a whole number above zero",
+    "temperature": "a number from 0 on",
+    "top_p": "a number from 0 to 1",
+    "seed": "a whole number",
+    "frequency_penalty": "a number",
+    "presence_penalty": "a number",
+    "stop": "a text, or a list of texts",
     "reasoning": "none, minimal, low, medium, high, max, or a number of tokens above zero",
-    "parallel_calls": "true or false", "cache": "true or false", "output": "a JSON Schema", "extra": "an object",
-    "metadata": "an object of texts", "headers": "an object of texts", "user": "a text", "service_tier": "a text",
-}  # fmt: skip
+    "parallel_calls": "true or false",
+    "cache": "true or false",
+    "output": "a JSON Schema",
+    "extra": "an object",
+    "metadata": "an object of texts",
+    "headers": "an object of texts",
+    "user": "a text",
+    "service_tier": "a text",
+}
 _DEFAULT = ModelOptions()
 
 

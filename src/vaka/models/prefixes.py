@@ -120,10 +120,14 @@ class PrefixMemo(Generic[_F]):
     """The folds of the last conversations, bounded in number and size. Safe to use from several threads."""
 
     def __init__(
-        self, new: Callable[[], _F], comparison: Comparison | None = None, *,
-        max_conversations: int = MAX_CONVERSATIONS, max_size: int = MAX_SIZE,
+        self,
+        new: Callable[[], _F],
+        comparison: Comparison | None = None,
+        *,
+        max_conversations: int = MAX_CONVERSATIONS,
+        max_size: int = MAX_SIZE,
         max_conversation_size: int = MAX_CONVERSATION_SIZE,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._new, self._comparison = new, comparison
         self._max_conversations, self._max_size = max_conversations, max_size
         self._max_conversation_size = max_conversation_size

@@ -222,9 +222,11 @@ ToolDefinition: TypeAlias = dict[str, Any] | msgspec.Raw
 
 
 def write_tools(
-    memo: RequestMemo[Any] | None, tools: tuple[ToolSpec, ...], define: Callable[[ToolSpec], dict[str, Any]],
+    memo: RequestMemo[Any] | None,
+    tools: tuple[ToolSpec, ...],
+    define: Callable[[ToolSpec], dict[str, Any]],
     added: ToolSpec | None = None,
-) -> list[ToolDefinition]:  # fmt: skip
+) -> list[ToolDefinition]:
     """Return what ``define`` makes of each tool, ``added`` after the others.
 
     With ``memo`` a list that was sent before is already encoded, its last tool apart; ``added`` never is.

@@ -36,18 +36,55 @@ MAX_STRICT_DEPTH = 10
 MAX_PROPERTIES = 5000
 _STRICT_FORMATS = frozenset({"date-time", "time", "date", "duration", "email", "hostname", "ipv4", "ipv6", "uuid"})
 
-_STRICT_KEYWORDS = frozenset({
-    "type", "enum", "const", "description", "pattern", "multipleOf", "minimum", "maximum", "exclusiveMinimum",
-    "exclusiveMaximum", "minItems", "maxItems",
-})  # fmt: skip
-_CONVERTED_KEYWORDS = frozenset({  # annotations, which forbid no value, and the keywords that are converted
-    "title", "default", "examples", "$comment", "$schema", "$id", "deprecated", "readOnly", "writeOnly",
-    "discriminator", "contentEncoding", "contentMediaType", "properties", "required", "additionalProperties", "items",
-    "anyOf", "oneOf", "allOf", "$ref",
-})  # fmt: skip
+_STRICT_KEYWORDS = frozenset(
+    {
+        "type",
+        "enum",
+        "const",
+        "description",
+        "pattern",
+        "multipleOf",
+        "minimum",
+        "maximum",
+        "exclusiveMinimum",
+        "exclusiveMaximum",
+        "minItems",
+        "maxItems",
+    }
+)
+_CONVERTED_KEYWORDS = frozenset(
+    {  # annotations, which forbid no value, and the keywords that are converted
+        "title",
+        "default",
+        "examples",
+        "$comment",
+        "$schema",
+        "$id",
+        "deprecated",
+        "readOnly",
+        "writeOnly",
+        "discriminator",
+        "contentEncoding",
+        "contentMediaType",
+        "properties",
+        "required",
+        "additionalProperties",
+        "items",
+        "anyOf",
+        "oneOf",
+        "allOf",
+        "$ref",
+    }
+)
 _TYPE_NAMES: dict[type, str] = {
-    str: "string", bool: "boolean", int: "integer", float: "number", type(None): "null", dict: "object", list: "array"
-}  # fmt: skip
+    str: "string",
+    bool: "boolean",
+    int: "integer",
+    float: "number",
+    type(None): "null",
+    dict: "object",
+    list: "array",
+}
 
 
 def strict_schema(schema: dict[str, Any], *, nullable: bool = False) -> dict[str, Any] | None:
@@ -177,10 +214,27 @@ MAX_CLOSED_DEPTH = 32
 
 _CLOSED_KEYWORDS = ("type", "enum", "const", "description", "title")
 _COMBINATORS = {"anyOf": "anyOf", "oneOf": "anyOf", "allOf": "allOf"}
-_HANDLED_KEYWORDS = frozenset({
-    *_CLOSED_KEYWORDS, *_COMBINATORS, "$schema", "$id", "$comment", "examples", "deprecated", "readOnly", "writeOnly",
-    "discriminator", "$defs", "definitions", "$ref", "properties", "required", "additionalProperties", "items",
-})  # fmt: skip
+_HANDLED_KEYWORDS = frozenset(
+    {
+        *_CLOSED_KEYWORDS,
+        *_COMBINATORS,
+        "$schema",
+        "$id",
+        "$comment",
+        "examples",
+        "deprecated",
+        "readOnly",
+        "writeOnly",
+        "discriminator",
+        "$defs",
+        "definitions",
+        "$ref",
+        "properties",
+        "required",
+        "additionalProperties",
+        "items",
+    }
+)
 """Keywords that are converted, or that forbid nothing."""
 
 

@@ -110,9 +110,12 @@ class Scripted:
     """
 
     def __init__(
-        self, source: "str | PathLike[str] | Iterable[ScriptLine]", *, name: str = "scripted",
+        self,
+        source: "str | PathLike[str] | Iterable[ScriptLine]",
+        *,
+        name: str = "scripted",
         clock: Clock | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.name, self._source = name, str(source) if isinstance(source, str | PathLike) else name
         lines = _read_file(Path(source)) if isinstance(source, str | PathLike) else enumerate(source, start=1)
         placed = [_parse_line(line, f"{self._source}:{number}") for number, line in lines]
@@ -309,9 +312,10 @@ def _usage_of(line: _Line, prompt: Prompt) -> Usage:
     calls = sum(len(call.name) + len(_arguments_json(call)) for call in line.tool_calls)
     reasoning = len(line.reasoning or "")
     return Usage(
-        input=_input_tokens(prompt), output=estimate_text_tokens(len(text) + calls + reasoning),
+        input=_input_tokens(prompt),
+        output=estimate_text_tokens(len(text) + calls + reasoning),
         reasoning=estimate_text_tokens(reasoning),
-    )  # fmt: skip
+    )
 
 
 def _input_tokens(prompt: Prompt) -> int:

@@ -63,13 +63,20 @@ class Connector:
     """
 
     def __init__(
-        self, rules: NetworkRules = NetworkRules(), limits: NetworkLimits = NetworkLimits(), *,
-        resolver: Resolver = system_resolver, ssl_context: ssl.SSLContext | None = None, proxy: str | None = None,
+        self,
+        rules: NetworkRules = NetworkRules(),
+        limits: NetworkLimits = NetworkLimits(),
+        *,
+        resolver: Resolver = system_resolver,
+        ssl_context: ssl.SSLContext | None = None,
+        proxy: str | None = None,
         user_agent: str = "vaka",
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.rules, self.limits = rules, limits
         self._checker = RuleChecker(rules)
-        self._resolver, self._ssl_context, self._user_agent = resolver, ssl_context, user_agent
+        self._resolver = resolver
+        self._ssl_context = ssl_context
+        self._user_agent = user_agent
         self._proxy = None if proxy is None else parse_proxy_url(proxy)
         self._pool: VettedConnectionPool | None = None
         self._closed = False
@@ -188,7 +195,9 @@ class NetResponseStream:
     """A response whose body is still arriving; implements ``NetStream``."""
 
     def __init__(self, response: "RawResponse", deadline: RequestDeadline, max_bytes: int) -> None:
-        self._response, self._deadline, self._max_bytes = response, deadline, max_bytes
+        self._response = response
+        self._deadline = deadline
+        self._max_bytes = max_bytes
         self._received_bytes = self._decompressed_bytes = 0
 
     @property

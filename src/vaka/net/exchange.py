@@ -33,9 +33,13 @@ class VettedNetworkBackend(httpcore2.AsyncNetworkBackend):
         self._backend = cast("httpcore2.AsyncNetworkBackend", httpcore2.AnyIOBackend())
 
     async def connect_tcp(
-        self, host: str, port: int, timeout: float | None = None, local_address: str | None = None,
+        self,
+        host: str,
+        port: int,
+        timeout: float | None = None,
+        local_address: str | None = None,
         socket_options: Iterable[httpcore2.SOCKET_OPTION] | None = None,
-    ) -> httpcore2.AsyncNetworkStream:  # fmt: skip
+    ) -> httpcore2.AsyncNetworkStream:
         """Connect to one of the host's addresses; each gets a share of the time."""
         loop = asyncio.get_running_loop()
         seconds = timeout or 0.0

@@ -223,7 +223,9 @@ class RuleChecker:
 
     def check(self, target: ParsedURL) -> None:
         """Refuse a target by its host, port, address or well-known name. Raises ``NetworkRefused``."""
-        host, port, address = target.host, target.port, target.address
+        host = target.host
+        port = target.port
+        address = target.address
         self._check_denied(host, port, address)
         trusted = _first_match(self._trusted_hosts, host, port, address)
         if self._allowed_hosts and not trusted and not _first_match(self._allowed_hosts, host, port, address):

@@ -43,16 +43,28 @@ def hit_failpoint(name: str) -> None:
 
 _decode_cursor = msgspec.json.Decoder(tuple[str, str]).decode
 
-_DECISION_EVENTS = frozenset[type]({
-    control.ApprovalExpired, control.ApprovalRequested, control.ApprovalResolved, control.QuestionAnswered,
-    control.QuestionAsked, control.SessionReverted, progress.TurnCancelled, progress.TurnCompleted,
-    progress.TurnFailed, progress.TurnInterrupted,
-})  # fmt: skip
+_DECISION_EVENTS = frozenset[type](
+    {
+        control.ApprovalExpired,
+        control.ApprovalRequested,
+        control.ApprovalResolved,
+        control.QuestionAnswered,
+        control.QuestionAsked,
+        control.SessionReverted,
+        progress.TurnCancelled,
+        progress.TurnCompleted,
+        progress.TurnFailed,
+        progress.TurnInterrupted,
+    }
+)
 """Events that open or settle a decision; a batch without any of them needs no further look."""
 
 _OFFERED_EVENTS = (
-    control.InputAdded, control.InterruptRequested, control.ApprovalResolved, control.QuestionAnswered,
-)  # fmt: skip
+    control.InputAdded,
+    control.InterruptRequested,
+    control.ApprovalResolved,
+    control.QuestionAnswered,
+)
 
 
 FIRST_SCHEMA = 13

@@ -191,7 +191,9 @@ class MemoryPort:
     """Base of the ports of a store."""
 
     def __init__(self, owner: "MemoryStore") -> None:
-        self._store, self._namespace, self._hub = owner, owner.namespace, owner.hub
+        self._store = owner
+        self._namespace = owner.namespace
+        self._hub = owner.hub
 
     @property
     def _shared(self) -> SharedMemory:
@@ -404,7 +406,9 @@ class MemoryStore:
     """A store without a file. ``open_handle()`` returns a second handle on the same memory, as another process has."""
 
     def __init__(self, namespace: str = "", shared: SharedMemory | MemoryHub | None = None) -> None:
-        self.namespace, self.url, self.closed = namespace, "memory:", False
+        self.namespace = namespace
+        self.url = "memory:"
+        self.closed = False
         self.hub = shared if isinstance(shared, MemoryHub) else MemoryHub(shared or SharedMemory())
         self._shares_hub = isinstance(shared, MemoryHub)
         self.events: store.EventStore = MemoryEvents(self)

@@ -45,6 +45,10 @@ def _erase_log(shared: SharedMemory, key: MemoryKey, log: MemoryLog, by: str, re
     shared.delete_session_values({key})
     shared.wake(key, ended.head)
     return EraseResult(
-        sessions=(*result.sessions, log.id), events=result.events + count, blobs=result.blobs + len(loose),
-        bytes=result.bytes + size, failed=result.failed, busy=result.busy,
-    )  # fmt: skip
+        sessions=(*result.sessions, log.id),
+        events=result.events + count,
+        blobs=result.blobs + len(loose),
+        bytes=result.bytes + size,
+        failed=result.failed,
+        busy=result.busy,
+    )

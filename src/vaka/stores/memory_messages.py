@@ -77,10 +77,14 @@ class MemoryMessages(MemoryPort):
         messages = [message for message in self._messages_of(self._log_of(session)) if message.row.role != "call"]
         counts = [sum(message.row.role == role for message in messages) for role in LISTED_ROLES]
         return MessageStats(
-            message_count=len(messages), user_message_count=counts[0], assistant_message_count=counts[1],
-            tool_message_count=counts[2], first_message_at=messages[0].row.ts if messages else "",
-            last_message_at=messages[-1].row.ts if messages else "", size_bytes=sum(one.size for one in messages),
-        )  # fmt: skip
+            message_count=len(messages),
+            user_message_count=counts[0],
+            assistant_message_count=counts[1],
+            tool_message_count=counts[2],
+            first_message_at=messages[0].row.ts if messages else "",
+            last_message_at=messages[-1].row.ts if messages else "",
+            size_bytes=sum(one.size for one in messages),
+        )
 
     async def search(self, query: MessageSearch) -> SearchPage:
         terms, position = parse_search(query)

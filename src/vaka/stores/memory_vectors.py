@@ -82,7 +82,9 @@ class MemoryVectors(MemoryPort):
     async def upsert(
         self, collection: str, scope: str, records: Sequence[VectorRecord], *, delete: Sequence[str] = ()
     ) -> bool:
-        tables, key, stored = self._shared.vectors, self._key(collection, scope), check_records(records)
+        tables = self._shared.vectors
+        key = self._key(collection, scope)
+        stored = check_records(records)
         check_dimension(collection, tables.dimensions.get(key[:2]), stored)
         rows = tables.scopes.get(key) or _Scope()
         if not all(may_write(record, rows.version_of(record.id)) for record in stored):
@@ -114,9 +116,15 @@ class MemoryVectors(MemoryPort):
         ]
 
     async def scan(
-        self, collection: str, scope: str, *, filter: Mapping[str, JSON] = {}, after: str = "", limit: int = 256,
+        self,
+        collection: str,
+        scope: str,
+        *,
+        filter: Mapping[str, JSON] = {},
+        after: str = "",
+        limit: int = 256,
         with_vectors: bool = False,
-    ) -> Sequence[VectorRecord]:  # fmt: skip
+    ) -> Sequence[VectorRecord]:
         rows = self._scope(collection, scope)
         found: list[VectorRecord] = []
         for id in sorted(id for id in rows.numbers if id > after):

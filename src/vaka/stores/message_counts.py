@@ -28,9 +28,10 @@ class CountedMessages(NamedTuple):
             user_message_count=known.user_message_count + newer.user_message_count,
             assistant_message_count=known.assistant_message_count + newer.assistant_message_count,
             tool_message_count=known.tool_message_count + newer.tool_message_count,
-            first_message_at=known.first_message_at or newer.first_message_at, last_message_at=newer.last_message_at,
+            first_message_at=known.first_message_at or newer.first_message_at,
+            last_message_at=newer.last_message_at,
             size_bytes=known.size_bytes + newer.size_bytes,
-        )  # fmt: skip
+        )
 
 
 NOTHING_COUNTED = CountedMessages(0, 0, MessageStats())

@@ -18,7 +18,9 @@ class VectorMatrix:
     """The vectors of one scope as rows of a matrix, each with the number of its stored row."""
 
     def __init__(self, dimension: int) -> None:
-        self.dimension, self.size, self.change = dimension, 0, -1
+        self.dimension = dimension
+        self.size = 0
+        self.change = -1
         self._vectors: _Floats = np.empty((FIRST_CAPACITY, dimension), np.float32)
         self._numbers: npt.NDArray[np.int64] = np.empty(FIRST_CAPACITY, np.int64)
         self._places: dict[int, int] = {}
@@ -83,7 +85,7 @@ class VectorMatrix:
     def _reserve(self, size: int) -> None:
         if size > len(self._numbers):
             capacity = max(size, 2 * len(self._numbers))
-            self._vectors = np.concatenate([
-                self._vectors[: self.size], np.empty((capacity - self.size, self.dimension), np.float32)
-            ])  # fmt: skip
+            self._vectors = np.concatenate(
+                [self._vectors[: self.size], np.empty((capacity - self.size, self.dimension), np.float32)]
+            )
             self._numbers = np.concatenate([self._numbers[: self.size], np.empty(capacity - self.size, np.int64)])

@@ -75,11 +75,14 @@ def check_records(records: Sequence[VectorRecord]) -> list[StoredVector]:
     """Return records as they are stored; ``InvalidInput`` for one that cannot be, and for vectors of two lengths."""
     stored = [
         StoredVector(
-            _check_id(record.id), replace_surrogates(record.text), _encode_metadata(record),
-            encode_vector(record.vector) if record.vector else b"", record.version,
+            _check_id(record.id),
+            replace_surrogates(record.text),
+            _encode_metadata(record),
+            encode_vector(record.vector) if record.vector else b"",
+            record.version,
         )
         for record in records
-    ]  # fmt: skip
+    ]
     if len({record.id for record in stored}) < len(stored):
         raise InvalidInput("two of the records to write have the same id")
     lengths = {len(record.vector) // 4 for record in stored if record.vector}

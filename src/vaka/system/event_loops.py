@@ -9,7 +9,7 @@ from typing import Any
 
 async def start_program(
     words: Sequence[str], *, env: Mapping[str, str], cwd: str | None = None, **options: Any
-) -> Process:  # fmt: skip
+) -> Process:
     """Call ``asyncio.create_subprocess_exec`` with checked words. Raises ``ValueError``, and ``OSError`` with a path.
 
     uvloop cuts a word at a NUL character and accepts an equals sign in the name of a variable, so the program would

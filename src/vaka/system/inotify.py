@@ -7,7 +7,9 @@ from typing import NamedTuple
 
 from vaka.system.libc import check_result, libc
 
-IN_MODIFY, IN_MOVED_TO, IN_CREATE = 0x2, 0x80, 0x100
+IN_MODIFY = 0x2
+IN_MOVED_TO = 0x80
+IN_CREATE = 0x100
 IN_QUEUE_OVERFLOW, IN_IGNORED = 0x4000, 0x8000
 _IN_ONLYDIR = 0x01000000
 _HEADER = struct.Struct("iIII")

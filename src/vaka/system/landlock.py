@@ -7,14 +7,19 @@ import struct
 
 from vaka.system.libc import PR_SET_NO_NEW_PRIVS, check_result, libc, prctl
 
-EXECUTE, WRITE_FILE, READ_FILE, READ_DIR = 1, 2, 4, 8
+EXECUTE = 1
+WRITE_FILE = 2
+READ_FILE = 4
+READ_DIR = 8
 TRUNCATE, IOCTL_DEV = 1 << 14, 1 << 15
 FILE_RIGHTS = EXECUTE | WRITE_FILE | READ_FILE | TRUNCATE | IOCTL_DEV
 SCOPE_ABSTRACT_SOCKETS, SCOPE_SIGNALS, SCOPE_ABI = 1, 2, 6
 """Scopes, and the first version of the interface that has them."""
 
 # The same numbers on every architecture.
-_CREATE_RULESET, _ADD_RULE, _RESTRICT_SELF = 444, 445, 446
+_CREATE_RULESET = 444
+_ADD_RULE = 445
+_RESTRICT_SELF = 446
 _CREATE_RULESET_VERSION, _RULE_PATH_BENEATH = 1, 1
 
 

@@ -8,6 +8,16 @@ from vaka.testing.clock import FakeClock, FakeIds, FakeRandom
 from vaka.testing.models import ChaosModel, FunctionModel, RecordingModel, ScriptedModel, call, calls, fail, say, stall
 
 __all__ = [
-    "ChaosModel", "FakeClock", "FakeIds", "FakeRandom", "FunctionModel", "RecordingModel", "ScriptedModel", "call",
-    "calls", "fail", "say", "stall",
-]  # fmt: skip
+    "ChaosModel",
+    "FakeClock",
+    "FakeIds",
+    "FakeRandom",
+    "FunctionModel",
+    "RecordingModel",
+    "ScriptedModel",
+    "call",
+    "calls",
+    "fail",
+    "say",
+    "stall",
+]

@@ -44,9 +44,26 @@ TOLERANCE = 1e-4
 """Maximum distance of two vectors of one text: networks round differently in batches."""
 
 UNUSUAL_TEXTS = (
-    "", " ", "\n\t", "\0", "?!", "a", "…", "🌧️", "👩‍👩‍👧", "\u202eabc", "e\u0301", "日本語のテキスト", "हिन्दी", "نص",
-    "ภาษาไทย", "\ud83d", "\udc80 half", "x" * 20_000, "word " * 4_000,
-)  # fmt: skip
+    "",
+    " ",
+    "\n\t",
+    "\0",
+    "?!",
+    "a",
+    "…",
+    "🌧️",
+    "👩‍👩‍👧",
+    "\u202eabc",
+    "e\u0301",
+    "日本語のテキスト",
+    "हिन्दी",
+    "نص",
+    "ภาษาไทย",
+    "\ud83d",
+    "\udc80 half",
+    "x" * 20_000,
+    "word " * 4_000,
+)
 
 
 def cosine_similarity(one: Sequence[float], other: Sequence[float]) -> float:
@@ -119,9 +136,12 @@ AdapterMaker: TypeAlias = Callable[[str, str], Model]
 """Makes an adapter from the address of a provider and the name of a model."""
 
 FULL_ANSWER = calls(
-    call("weather", city="Hilo 🌺"), call("weather", city="Kona"), text="Let me look.", reasoning="It is the wet side.",
+    call("weather", city="Hilo 🌺"),
+    call("weather", city="Kona"),
+    text="Let me look.",
+    reasoning="It is the wet side.",
     usage={"input": 100, "output": 20, "cache_read": 40, "reasoning": 6},
-)  # fmt: skip
+)
 """An answer with every kind of content that a provider may send."""
 
 
@@ -194,8 +214,9 @@ class AdapterContract(ModelContract):
         content = join_chunks(chunks)
         assert (content.text, content.reasoning, content.stops) == ("Let me look.", "It is the wet side.", ["calls"])
         assert [(name, msgspec.json.decode(arguments)) for name, arguments in content.calls] == [
-            ("weather", {"city": "Hilo 🌺"}), ("weather", {"city": "Kona"}),
-        ]  # fmt: skip
+            ("weather", {"city": "Hilo 🌺"}),
+            ("weather", {"city": "Kona"}),
+        ]
         assert content.usage == message.Usage(input=100, output=20, cache_read=40, reasoning=6)
 
     async def test_usage_with_the_model_name_comes_before_the_stop(self, connecting: AdapterMaker) -> None:

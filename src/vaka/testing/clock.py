@@ -13,7 +13,9 @@ class FakeClock:
     """
 
     def __init__(self, start: float = 1_700_000_000.0, *, auto: bool = False) -> None:
-        self._time, self._monotonic, self._auto = start, 0.0, auto
+        self._time = start
+        self._monotonic = 0.0
+        self._auto = auto
         self._sleepers: list[tuple[float, asyncio.Future[None]]] = []
         self._sleep_waiters: list[asyncio.Future[None]] = []
 

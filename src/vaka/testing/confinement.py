@@ -37,13 +37,27 @@ class ConfinementContract(ProtectedLinksContract):
     @pytest.mark.parametrize(
         "attack",
         [
-            "echo x > {0}/file", "echo x >> {0}/file", "echo x > {0}/new", "mkdir {0}/folder", "rm {0}/file",
-            "mv {0}/file .", "mv {0}/file {0}/other", "truncate -s 0 {0}/file", "ln -s x {0}/link", "rmdir {0}/empty",
-            "mkfifo {0}/fifo", "ln -s {0} way && echo x > way/file", "echo x > ../outside/file",
-            "cd / && echo x > .{0}/file", "echo x > /proc/self/root{0}/file", "echo x > /proc/self/cwd/../outside/file",
-            "ln {0}/file hard && echo x > hard", "cp /bin/true {0}/file", "exec 7<{0} && echo x > /proc/self/fd/7/new",
+            "echo x > {0}/file",
+            "echo x >> {0}/file",
+            "echo x > {0}/new",
+            "mkdir {0}/folder",
+            "rm {0}/file",
+            "mv {0}/file .",
+            "mv {0}/file {0}/other",
+            "truncate -s 0 {0}/file",
+            "ln -s x {0}/link",
+            "rmdir {0}/empty",
+            "mkfifo {0}/fifo",
+            "ln -s {0} way && echo x > way/file",
+            "echo x > ../outside/file",
+            "cd / && echo x > .{0}/file",
+            "echo x > /proc/self/root{0}/file",
+            "echo x > /proc/self/cwd/../outside/file",
+            "ln {0}/file hard && echo x > hard",
+            "cp /bin/true {0}/file",
+            "exec 7<{0} && echo x > /proc/self/fd/7/new",
         ],
-    )  # fmt: skip
+    )
     async def test_a_command_cannot_write_outside_the_workspace(
         self, sandbox: Sandbox, workspace: Path, attack: str
     ) -> None:
@@ -117,16 +131,32 @@ class ConfinementContract(ProtectedLinksContract):
     @pytest.mark.parametrize(
         "attack",
         [
-            "echo x > settings.json", "rm settings.json", "mv settings.json other", "ln -sf x settings.json",
-            "truncate -s 0 settings.json", "echo x > .git/hooks/pre-commit", "echo x > .git/hooks/new",
-            "rm -rf .git/hooks", "mv .git/hooks .git/was", "mv .git was; mkdir -p .git/hooks; echo x > .git/hooks/new",
-            "rm -rf .git; mkdir -p .git/hooks; echo x > .git/hooks/new", "ln .git/hooks/pre-commit h && echo x > h",
-            "mkdir missing", "mkdir -p missing/inner; echo x > missing/inner/file", "echo x > missing.json",
-            "ln -s /dev/null missing.json", "ln -s . missing", "echo x > deep/er/file", "mv deep was",
-            "rmdir deep; ln -s .git deep", "mkdir m; mv m missing", "touch t; mv -f t missing.json",
-            "chmod 777 settings.json && echo x > settings.json", "cp /bin/true .git/hooks/pre-commit",
+            "echo x > settings.json",
+            "rm settings.json",
+            "mv settings.json other",
+            "ln -sf x settings.json",
+            "truncate -s 0 settings.json",
+            "echo x > .git/hooks/pre-commit",
+            "echo x > .git/hooks/new",
+            "rm -rf .git/hooks",
+            "mv .git/hooks .git/was",
+            "mv .git was; mkdir -p .git/hooks; echo x > .git/hooks/new",
+            "rm -rf .git; mkdir -p .git/hooks; echo x > .git/hooks/new",
+            "ln .git/hooks/pre-commit h && echo x > h",
+            "mkdir missing",
+            "mkdir -p missing/inner; echo x > missing/inner/file",
+            "echo x > missing.json",
+            "ln -s /dev/null missing.json",
+            "ln -s . missing",
+            "echo x > deep/er/file",
+            "mv deep was",
+            "rmdir deep; ln -s .git deep",
+            "mkdir m; mv m missing",
+            "touch t; mv -f t missing.json",
+            "chmod 777 settings.json && echo x > settings.json",
+            "cp /bin/true .git/hooks/pre-commit",
         ],
-    )  # fmt: skip
+    )
     async def test_protected_paths_cannot_be_changed(self, sandbox: Sandbox, workspace: Path, attack: str) -> None:
         """What appears at a missing one is removed."""
         self.skip_without_inside_protection()
@@ -206,9 +236,10 @@ class ConfinementContract(ProtectedLinksContract):
         (workspace / ".git/config").write_text("settings")
         names = (".git/config", ".git/hooks", ".git/commondir", ".vscode", "vaka.toml", "one/two", "commondir")
         command = shell_command(
-            "find . | sort; touch up; until [ -e go ]; do sleep 0.01; done", workspace,
+            "find . | sort; touch up; until [ -e go ]; do sleep 0.01; done",
+            workspace,
             protected=tuple(f"{workspace}/{name}" for name in names),
-        )  # fmt: skip
+        )
         process = await sandbox.start(command)
         await wait_for_file(workspace / "up")
         visible = sorted(str(path.relative_to(workspace)) for path in workspace.rglob("*"))
@@ -220,21 +251,34 @@ class ConfinementContract(ProtectedLinksContract):
     @pytest.mark.parametrize(
         "script",
         [
-            "git stash -u && git stash pop --index", "git clean -fdxn", "git checkout -q -b side; git checkout -q main",
-            "touch junk; git clean -fdxq -e draft", "git stash -uq; git clean -fdxq; git stash pop", "git status -s",
+            "git stash -u && git stash pop --index",
+            "git clean -fdxn",
+            "git checkout -q -b side; git checkout -q main",
+            "touch junk; git clean -fdxq -e draft",
+            "git stash -uq; git clean -fdxq; git stash pop",
+            "git status -s",
             "git worktree add -q -b b t; cd t; touch x; git add x; git commit -qm x; cd ..; git worktree remove t",
             "git commit -qm two plan && git reset -q --soft HEAD~1",
         ],
-    )  # fmt: skip
+    )
     async def test_git_works_in_a_repository_with_uncommitted_work(
         self, sandbox: Sandbox, workspace: Path, script: str
     ) -> None:
         self.skip_without_inside_protection()
         _make_repository_with_work(workspace)
         names = (
-            ".git/config", ".git/hooks", ".git/commondir", ".git/info/attributes", ".claude", ".vscode", ".envrc",
-            ".gitmodules", ".github/workflows", "vaka.toml", "commondir",
-        )  # fmt: skip
+            ".git/config",
+            ".git/hooks",
+            ".git/commondir",
+            ".git/info/attributes",
+            ".claude",
+            ".vscode",
+            ".envrc",
+            ".gitmodules",
+            ".github/workflows",
+            "vaka.toml",
+            "commondir",
+        )
         protected = tuple(f"{workspace}/{name}" for name in names)
         ended = await self.run(sandbox, f"set -e; {script}", workspace, protected=protected)
         assert (ended.code, ended.stderr) == (0, "")
@@ -251,9 +295,7 @@ class ConfinementContract(ProtectedLinksContract):
         process = await sandbox.start(shell_command(script, workspace, protected=protected))
         await run_to_end(process)
         removed = {path.path: Path(path.kept) for path in process.removed}
-        assert sorted(removed) == [
-            f"{workspace}/{name}" for name in (".github/workflows", ".vscode", "vaka.toml")
-        ]  # fmt: skip
+        assert sorted(removed) == [f"{workspace}/{name}" for name in (".github/workflows", ".vscode", "vaka.toml")]
         assert (removed[f"{workspace}/.vscode"] / "tasks.json").read_text() == "text\n"
         assert removed[f"{workspace}/.github/workflows"].is_symlink()
         assert sorted(str(path.relative_to(workspace)) for path in workspace.rglob("*")) == [".github", ".github/free"]
@@ -339,12 +381,20 @@ class ConfinementContract(ProtectedLinksContract):
     @pytest.mark.parametrize(
         "attack",
         [
-            "cat .env", "cp .env copy; cat copy", "mv .env moved; cat moved", "ln .env hard; cat hard", "cat sub/.env",
-            "ln -s .env soft; cat soft", "mv sub away; cat away/.env", "cat /proc/self/cwd/.env",
-            "tar c . | grep -a canary", "cat keys/one", "mv keys away; cat away/one",
+            "cat .env",
+            "cp .env copy; cat copy",
+            "mv .env moved; cat moved",
+            "ln .env hard; cat hard",
+            "cat sub/.env",
+            "ln -s .env soft; cat soft",
+            "mv sub away; cat away/.env",
+            "cat /proc/self/cwd/.env",
+            "tar c . | grep -a canary",
+            "cat keys/one",
+            "mv keys away; cat away/one",
             "cp -r keys copy; cat copy/one",
         ],
-    )  # fmt: skip
+    )
     async def test_hidden_paths_in_the_workspace_cannot_be_read(
         self, sandbox: Sandbox, workspace: Path, attack: str
     ) -> None:
@@ -463,11 +513,20 @@ class ConfinementContract(ProtectedLinksContract):
     @pytest.mark.parametrize(
         "attack",
         [
-            "unshare --user true", "unshare --user --map-root-user true", "unshare --mount true", "unshare --net true",
-            "mount -t tmpfs none .", "mount --bind / .", "chroot . /bin/true", "nsenter --target 1 --all true",
-            "mknod device c 1 1", "su -c true daemon < /dev/null", "dmesg", "chown 12345 owned",
+            "unshare --user true",
+            "unshare --user --map-root-user true",
+            "unshare --mount true",
+            "unshare --net true",
+            "mount -t tmpfs none .",
+            "mount --bind / .",
+            "chroot . /bin/true",
+            "nsenter --target 1 --all true",
+            "mknod device c 1 1",
+            "su -c true daemon < /dev/null",
+            "dmesg",
+            "chown 12345 owned",
         ],
-    )  # fmt: skip
+    )
     async def test_a_command_gains_no_privilege(self, sandbox: Sandbox, workspace: Path, attack: str) -> None:
         """Neither by namespaces and mounts nor by setuid programs."""
         (workspace / "owned").touch()
@@ -477,8 +536,11 @@ class ConfinementContract(ProtectedLinksContract):
         ended = await self.run(sandbox, "grep -E '^(Cap|NoNewPrivs|Seccomp:)' /proc/self/status", workspace)
         found = dict(line.split(":\t") for line in ended.stdout.splitlines())
         assert {key: int(found[key], 16) for key in ("CapPrm", "CapEff", "CapInh", "CapAmb")} == {
-            "CapPrm": 0, "CapEff": 0, "CapInh": 0, "CapAmb": 0,
-        }  # fmt: skip
+            "CapPrm": 0,
+            "CapEff": 0,
+            "CapInh": 0,
+            "CapAmb": 0,
+        }
         assert (found["NoNewPrivs"], found["Seccomp"]) == ("1", "2")
 
 

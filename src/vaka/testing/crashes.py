@@ -177,9 +177,13 @@ class _OutlineBuilder:
         number = self._call_counts[name] = self._call_counts.get(name, 0) + 1
         call = body.call
         fact: dict[str, Any] = {
-            "what": "call", "as": f"{name}/{number}", "tool": call.name, "arguments": call.arguments, "raw": call.raw,
+            "what": "call",
+            "as": f"{name}/{number}",
+            "tool": call.name,
+            "arguments": call.arguments,
+            "raw": call.raw,
             "asked": [],
-        }  # fmt: skip
+        }
         self.calls[call.id] = fact
         self.threads.setdefault(name, []).append(fact)
 

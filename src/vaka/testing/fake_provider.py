@@ -116,7 +116,9 @@ class FakeProvider:
         for answer in answers:
             if not callable(answer):
                 parse_answer(answer)
-        self._answers, self._repeat, self._fault = answers, repeat, fault
+        self._answers = answers
+        self._repeat = repeat
+        self._fault = fault
         self.url = ""
         """Its address, without a path."""
         self.requests: list[ProviderRequest] = []

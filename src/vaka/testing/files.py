@@ -28,14 +28,46 @@ from vaka.core.types.ids import Digest
 from vaka.files import atomic_write
 
 WRITE_FAILPOINTS = (
-    "write.after_create", "write.after_data", "write.before_rename", "write.after_rename", "write.before_return",
-)  # fmt: skip
+    "write.after_create",
+    "write.after_data",
+    "write.before_rename",
+    "write.after_rename",
+    "write.before_return",
+)
 """Failpoints of a write, in order."""
 
 UNUSUAL_NAMES = [
-    "a..b", "...", "..a", "-rf", "a b", " a", "a ", "a\nb", "~", "~root", "%41", "%", "*", "?", "[x]", "{a,b}", "\\",
-    "C:", "CON", "é", "e\u0301", "日本", "🛶", "\u202e", "'; rm -rf $HOME", "A", "a", "caf\udce9", "x" * 255, "é" * 127,
-]  # fmt: skip
+    "a..b",
+    "...",
+    "..a",
+    "-rf",
+    "a b",
+    " a",
+    "a ",
+    "a\nb",
+    "~",
+    "~root",
+    "%41",
+    "%",
+    "*",
+    "?",
+    "[x]",
+    "{a,b}",
+    "\\",
+    "C:",
+    "CON",
+    "é",
+    "e\u0301",
+    "日本",
+    "🛶",
+    "\u202e",
+    "'; rm -rf $HOME",
+    "A",
+    "a",
+    "caf\udce9",
+    "x" * 255,
+    "é" * 127,
+]
 """Unusual names that are valid."""
 
 IMPOSSIBLE_PATHS = ["a\0b", "x" * 256, "é" * 128, "/".join(["x" * 200] * 30), "half \ud800", "a/b\0"]
@@ -336,13 +368,29 @@ class FolderContract(FilesContract):
         (folder / "real").mkdir()
         (folder / "real" / "file").write_text("inside")
         links = {
-            "file": "real/file", "folder": "real", "up": "real/../real/file", "absolute": str(folder / "real" / "file"),
-            "chain": "file", "real/back": "../real/./file", "whole": ".", "absolute-folder": str(folder / "real"),
-        }  # fmt: skip
+            "file": "real/file",
+            "folder": "real",
+            "up": "real/../real/file",
+            "absolute": str(folder / "real" / "file"),
+            "chain": "file",
+            "real/back": "../real/./file",
+            "whole": ".",
+            "absolute-folder": str(folder / "real"),
+        }
         for link, target in links.items():
             (folder / link).symlink_to(target)
-        for path in ("file", "folder/file", "up", "absolute", "chain", "real/back", "whole/whole/file", "folder/back",
-                     "absolute-folder/file", "whole/absolute-folder/back"):  # fmt: skip
+        for path in (
+            "file",
+            "folder/file",
+            "up",
+            "absolute",
+            "chain",
+            "real/back",
+            "whole/whole/file",
+            "folder/back",
+            "absolute-folder/file",
+            "whole/absolute-folder/back",
+        ):
             assert (await files.read(self.path_in_tree(path))).data == b"inside"
             info = await files.stat(self.path_in_tree(path))
             assert (info.path, info.kind, info.size) == (self.path_in_tree(path), "file", 6)
@@ -373,12 +421,21 @@ class FolderContract(FilesContract):
     async def test_links_that_leave_the_root_are_refused(self, files: Files, folder: Path, outside: Path) -> None:
         (folder / "inside").mkdir()
         leaving: dict[str, Path | str] = {
-            "file": outside / "secret", "folder": outside, "not-yet": outside / "not-yet",
+            "file": outside / "secret",
+            "folder": outside,
+            "not-yet": outside / "not-yet",
             "passwd": "/etc/passwd",  # nosec B105  # a path
-            "up": "../" * 60 + "etc/passwd", "parent": "..", "chain": "folder/secret",
-            "inside/out": "../../outside/secret", "root": "/", "self": "/proc/self/environ", "cwd": "/proc/self/cwd",
-            "sly": str(folder) + "/../outside/secret", "near": str(folder) + "-sibling", "fd": "/dev/fd/0",
-        }  # fmt: skip
+            "up": "../" * 60 + "etc/passwd",
+            "parent": "..",
+            "chain": "folder/secret",
+            "inside/out": "../../outside/secret",
+            "root": "/",
+            "self": "/proc/self/environ",
+            "cwd": "/proc/self/cwd",
+            "sly": str(folder) + "/../outside/secret",
+            "near": str(folder) + "-sibling",
+            "fd": "/dev/fd/0",
+        }
         for link, target in leaving.items():
             (folder / link).symlink_to(target)
         await expect_error(FileRefused, path_actions(files)[:-1], *map(self.path_in_tree, leaving))

@@ -131,7 +131,10 @@ class ChaosModel:
     """
 
     def __init__(self, inner: Model, *, seed: int = 0, cut: float = 0.1, error: float = 0.1) -> None:
-        self._inner, self._seed, self._cut, self._error = inner, seed, cut, error
+        self._inner = inner
+        self._seed = seed
+        self._cut = cut
+        self._error = error
 
     @property
     def name(self) -> str:

@@ -16,8 +16,16 @@ _RENAME_EXCHANGE = "import ctypes; ctypes.CDLL(None).syscall({}, -100, b'evil', 
     {"x86_64": 316, "aarch64": 276}.get(os.uname().machine, -1)
 )
 _PROTECTED_PATHS = (
-    ".claude", ".vscode", ".idea", ".mcp.json", ".devcontainer", "way/link/inner", ".git/config", ".git/hooks", ".envrc"
-)  # fmt: skip
+    ".claude",
+    ".vscode",
+    ".idea",
+    ".mcp.json",
+    ".devcontainer",
+    "way/link/inner",
+    ".git/config",
+    ".git/hooks",
+    ".envrc",
+)
 
 
 class ProtectedLinksContract(SandboxContract):
@@ -31,21 +39,53 @@ class ProtectedLinksContract(SandboxContract):
     @pytest.mark.parametrize(
         "attack",
         [
-            "rm .claude", "mv .claude was", "ln -sfn evil .claude", "rm -rf .claude; cp -r evil .claude",
-            "touch t; mv -fT t .claude", "mv -fT evil .claude", "ln -s evil t; mv -fT t .claude", "touch -h .claude",
-            f"{PYTHON} -c {shlex.quote(_RENAME_EXCHANGE)}", "ln .claude hard; rm .claude; ln -s evil .claude",
-            "ln -P .idea hard && rm -f .idea", "unlink .vscode; mkdir .vscode", "rm -rf .vscode .idea .git .mcp.json",
-            "echo x > .claude/file", "echo x > .claude/new", "echo x > real/file", "echo x > real/new", "rm -rf real",
-            "mv real was; cp -r evil real", "ln real/file hard && echo x > hard", "ln .claude/file h && echo x > h",
-            "chmod 777 real/file; echo x > real/file", "mkdir gone", "ln -s evil gone", "echo x > .idea", "touch gone",
-            "echo x > .mcp.json", "echo x > conf/mcp.json", "mv conf was; mkdir conf; echo x > conf/mcp.json",
-            "ln -sf ../evil/file conf/mcp.json", "cp evil/file .devcontainer/file", "mv deep was; cp -r evil deep",
-            "rm -rf deep/er; mkdir -p deep/er; echo x > deep/er/file", "mv way was; cp -r evil way",
-            "rm way/link; ln -s ../evil way/link", "mkdir there/inner; echo x > there/inner/file", "mv there was",
-            "rm .git; cp -r evil .git", "echo x > repo/hooks/new", "echo x >> repo/config", "mv repo was; mkdir repo",
-            "rm one; ln -s evil one", "mv two was; mkdir two", "echo x > two", "rm -f one two; cp evil/file two",
+            "rm .claude",
+            "mv .claude was",
+            "ln -sfn evil .claude",
+            "rm -rf .claude; cp -r evil .claude",
+            "touch t; mv -fT t .claude",
+            "mv -fT evil .claude",
+            "ln -s evil t; mv -fT t .claude",
+            "touch -h .claude",
+            f"{PYTHON} -c {shlex.quote(_RENAME_EXCHANGE)}",
+            "ln .claude hard; rm .claude; ln -s evil .claude",
+            "ln -P .idea hard && rm -f .idea",
+            "unlink .vscode; mkdir .vscode",
+            "rm -rf .vscode .idea .git .mcp.json",
+            "echo x > .claude/file",
+            "echo x > .claude/new",
+            "echo x > real/file",
+            "echo x > real/new",
+            "rm -rf real",
+            "mv real was; cp -r evil real",
+            "ln real/file hard && echo x > hard",
+            "ln .claude/file h && echo x > h",
+            "chmod 777 real/file; echo x > real/file",
+            "mkdir gone",
+            "ln -s evil gone",
+            "echo x > .idea",
+            "touch gone",
+            "echo x > .mcp.json",
+            "echo x > conf/mcp.json",
+            "mv conf was; mkdir conf; echo x > conf/mcp.json",
+            "ln -sf ../evil/file conf/mcp.json",
+            "cp evil/file .devcontainer/file",
+            "mv deep was; cp -r evil deep",
+            "rm -rf deep/er; mkdir -p deep/er; echo x > deep/er/file",
+            "mv way was; cp -r evil way",
+            "rm way/link; ln -s ../evil way/link",
+            "mkdir there/inner; echo x > there/inner/file",
+            "mv there was",
+            "rm .git; cp -r evil .git",
+            "echo x > repo/hooks/new",
+            "echo x >> repo/config",
+            "mv repo was; mkdir repo",
+            "rm one; ln -s evil one",
+            "mv two was; mkdir two",
+            "echo x > two",
+            "rm -f one two; cp evil/file two",
         ],
-    )  # fmt: skip
+    )
     async def test_a_protected_link_and_its_target_cannot_be_changed(
         self, sandbox: Sandbox, workspace: Path, attack: str
     ) -> None:
@@ -86,9 +126,14 @@ class ProtectedLinksContract(SandboxContract):
 
     @pytest.mark.parametrize(
         ("target", "why"),
-        [(".", "writable folder"), ("..", "writable folder"), ("/", "writable folder"), (".claude", "too many"),
-         ("none/../evil", "not a folder")],
-    )  # fmt: skip
+        [
+            (".", "writable folder"),
+            ("..", "writable folder"),
+            ("/", "writable folder"),
+            (".claude", "too many"),
+            ("none/../evil", "not a folder"),
+        ],
+    )
     async def test_a_link_that_cannot_be_protected_is_refused(
         self, sandbox: Sandbox, workspace: Path, target: str, why: str
     ) -> None:
@@ -102,12 +147,20 @@ class ProtectedLinksContract(SandboxContract):
     @pytest.mark.parametrize(
         "attack",
         [
-            "echo x > repo/.git/hooks/pre-commit", "echo x >> repo/.git/config", "mv repo/.git was", "mv repo was",
-            "echo gitdir: ../evil > tree/.git", "rm tree/.git; cp -r evil tree/.git", "echo x > $own/config.worktree",
-            "echo ../evil > repo/.git/commondir", "echo ../../evil > $own/commondir", "mv $own was", "rm -rf $own",
+            "echo x > repo/.git/hooks/pre-commit",
+            "echo x >> repo/.git/config",
+            "mv repo/.git was",
+            "mv repo was",
+            "echo gitdir: ../evil > tree/.git",
+            "rm tree/.git; cp -r evil tree/.git",
+            "echo x > $own/config.worktree",
+            "echo ../evil > repo/.git/commondir",
+            "echo ../../evil > $own/commondir",
+            "mv $own was",
+            "rm -rf $own",
             "rm $own/commondir; echo ../evil > $own/commondir",
         ],
-    )  # fmt: skip
+    )
     async def test_the_git_settings_of_a_work_tree_cannot_be_changed(
         self, sandbox: Sandbox, workspace: Path, attack: str
     ) -> None:
@@ -115,9 +168,8 @@ class ProtectedLinksContract(SandboxContract):
         self.skip_without_inside_protection()
         _make_work_tree(workspace)
         settings = [
-            workspace / name
-            for name in ("tree/.git", "repo/.git/config", "repo/.git/worktrees/tree/commondir")
-        ]  # fmt: skip
+            workspace / name for name in ("tree/.git", "repo/.git/config", "repo/.git/worktrees/tree/commondir")
+        ]
         before = [path.read_bytes() for path in settings]
         hooks = sorted(path.name for path in (workspace / "repo/.git/hooks").iterdir())
         script = f"exec 2>&1; own=$PWD/repo/.git/worktrees/tree; {attack}"
@@ -168,10 +220,16 @@ def _make_links(workspace: Path) -> Path:
     (workspace / "evil/file").write_text("evil")
     (workspace / "way").mkdir()
     links = {
-        ".claude": "real", ".vscode": "../outside", ".idea": "gone", ".mcp.json": "conf/mcp.json",
-        ".devcontainer": f"{workspace}/deep/./er", "way/link": "../there", ".git": "repo", ".envrc": "one",
+        ".claude": "real",
+        ".vscode": "../outside",
+        ".idea": "gone",
+        ".mcp.json": "conf/mcp.json",
+        ".devcontainer": f"{workspace}/deep/./er",
+        "way/link": "../there",
+        ".git": "repo",
+        ".envrc": "one",
         "one": "two",
-    }  # fmt: skip
+    }
     for name, target in links.items():
         (workspace / name).symlink_to(target)
     return outside

@@ -240,10 +240,15 @@ class SandboxContract:
     @pytest.mark.parametrize(
         "wrong",
         [
-            {"argv": ()}, {"argv": ("",)}, {"argv": ("no-such-program-here",)}, {"argv": ("./missing",)},
-            {"argv": ("bash", "-c", "a\0b")}, {"argv": ("bash", "-c", "a\ud800b")}, {"cwd": "/no/such/folder"},
+            {"argv": ()},
+            {"argv": ("",)},
+            {"argv": ("no-such-program-here",)},
+            {"argv": ("./missing",)},
+            {"argv": ("bash", "-c", "a\0b")},
+            {"argv": ("bash", "-c", "a\ud800b")},
+            {"cwd": "/no/such/folder"},
         ],
-    )  # fmt: skip
+    )
     async def test_a_command_that_cannot_start_is_a_sandbox_error(
         self, sandbox: Sandbox, workspace: Path, wrong: dict[str, object]
     ) -> None:

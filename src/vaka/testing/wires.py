@@ -145,17 +145,24 @@ def encode_sse(data: Any, kind: str = "") -> bytes:
 
 _CHAT_FINISH_REASONS = {"end": "stop", "calls": "tool_calls", "length": "length", "refusal": "content_filter"}
 _CHAT_ERROR_TYPES = {
-    400: "invalid_request_error", 401: "authentication_error", 403: "permission_error", 404: "not_found_error",
+    400: "invalid_request_error",
+    401: "authentication_error",
+    403: "permission_error",
+    404: "not_found_error",
     429: "rate_limit_error",
-}  # fmt: skip
+}
 
 
 def _chat_events(line: ScriptedAnswer, body: Fields) -> list[bytes]:
     """Return the events of an answer to a request; only a complete answer ends with ``[DONE]``."""
     frame = {
-        "id": derive_id("chatcmpl-", body), "object": "chat.completion.chunk", "created": CREATED_AT,
-        "model": body.get("model", ""), "service_tier": "default", "system_fingerprint": "fp_0123456789",
-    }  # fmt: skip
+        "id": derive_id("chatcmpl-", body),
+        "object": "chat.completion.chunk",
+        "created": CREATED_AT,
+        "model": body.get("model", ""),
+        "service_tier": "default",
+        "system_fingerprint": "fp_0123456789",
+    }
     stream_options: Fields = body.get("stream_options") or {}
     usage: Fields = {"usage": None} if stream_options.get("include_usage") else {}
     choices: list[tuple[Fields, str | None]] = [(delta, None) for delta in _chat_deltas(line, body)]
@@ -164,10 +171,14 @@ def _chat_events(line: ScriptedAnswer, body: Fields) -> list[bytes]:
         finish = "stop" if refused else _CHAT_FINISH_REASONS.get(line.stop_reason, line.stop_reason)
         choices.append(({}, finish))
     events: list[Fields] = [
-        {**frame, "choices": [{"index": 0, "delta": delta, "logprobs": None, "finish_reason": end}], **usage,
-         "obfuscation": "x" * (number % 7)}
+        {
+            **frame,
+            "choices": [{"index": 0, "delta": delta, "logprobs": None, "finish_reason": end}],
+            **usage,
+            "obfuscation": "x" * (number % 7),
+        }
         for number, (delta, end) in enumerate(choices)
-    ]  # fmt: skip
+    ]
     if line.is_complete and usage:
         events.append({**frame, "choices": [], "usage": _chat_usage(line, body)})
     elif line.late_error is not None:
@@ -299,9 +310,13 @@ def _call_events(line: ScriptedAnswer, body: Fields, items: list[Fields]) -> Res
     opened: list[tuple[int, ScriptedCall, Fields]] = []
     for index, call in enumerate(line.calls):
         item = {
-            "id": derive_id("fc_", body, index), "type": "function_call", "status": "in_progress", "arguments": "",
-            "call_id": call.id or derive_id("call_", body, index), "name": call.name,
-        }  # fmt: skip
+            "id": derive_id("fc_", body, index),
+            "type": "function_call",
+            "status": "in_progress",
+            "arguments": "",
+            "call_id": call.id or derive_id("call_", body, index),
+            "name": call.name,
+        }
         opened.append((len(items) + index, call, item))
         yield "response.output_item.added", {"output_index": len(items) + index, "item": item}
     for turn in range(max(len(call.pieces) for call in line.calls)):
@@ -320,19 +335,37 @@ def _call_events(line: ScriptedAnswer, body: Fields, items: list[Fields]) -> Res
 def _response_object(line: ScriptedAnswer, body: Fields, status: str, items: list[Fields]) -> Fields:
     done = status != "in_progress"
     return {
-        "id": derive_id("resp_", body), "object": "response", "created_at": CREATED_AT, "status": status,
-        "background": False, "completed_at": CREATED_AT + 1 if status == "completed" else None, "error": None,
-        "incomplete_details": _incomplete_details(line) if done else None, "instructions": body.get("instructions"),
-        "max_output_tokens": body.get("max_output_tokens"), "max_tool_calls": None, "model": body.get("model", ""),
-        "output": list(items), "parallel_tool_calls": body.get("parallel_tool_calls", True),
-        "previous_response_id": None, "prompt_cache_key": body.get("prompt_cache_key"),
-        "reasoning": body.get("reasoning") or {"effort": None, "summary": None}, "safety_identifier": None,
-        "service_tier": "default" if done else "auto", "store": body.get("store", True),
-        "temperature": body.get("temperature", 1.0), "text": body.get("text") or {"format": {"type": "text"}},
-        "tool_choice": body.get("tool_choice", "auto"), "tools": body.get("tools") or [], "top_logprobs": 0,
-        "top_p": body.get("top_p", 1.0), "truncation": "disabled",
-        "usage": _responses_usage(line, body) if done else None, "user": None, "metadata": body.get("metadata") or {},
-    }  # fmt: skip
+        "id": derive_id("resp_", body),
+        "object": "response",
+        "created_at": CREATED_AT,
+        "status": status,
+        "background": False,
+        "completed_at": CREATED_AT + 1 if status == "completed" else None,
+        "error": None,
+        "incomplete_details": _incomplete_details(line) if done else None,
+        "instructions": body.get("instructions"),
+        "max_output_tokens": body.get("max_output_tokens"),
+        "max_tool_calls": None,
+        "model": body.get("model", ""),
+        "output": list(items),
+        "parallel_tool_calls": body.get("parallel_tool_calls", True),
+        "previous_response_id": None,
+        "prompt_cache_key": body.get("prompt_cache_key"),
+        "reasoning": body.get("reasoning") or {"effort": None, "summary": None},
+        "safety_identifier": None,
+        "service_tier": "default" if done else "auto",
+        "store": body.get("store", True),
+        "temperature": body.get("temperature", 1.0),
+        "text": body.get("text") or {"format": {"type": "text"}},
+        "tool_choice": body.get("tool_choice", "auto"),
+        "tools": body.get("tools") or [],
+        "top_logprobs": 0,
+        "top_p": body.get("top_p", 1.0),
+        "truncation": "disabled",
+        "usage": _responses_usage(line, body) if done else None,
+        "user": None,
+        "metadata": body.get("metadata") or {},
+    }
 
 
 def _responses_usage(line: ScriptedAnswer, body: Fields) -> Fields:
@@ -350,20 +383,31 @@ def _responses_usage(line: ScriptedAnswer, body: Fields) -> Fields:
 
 _ANTHROPIC_STOP_REASONS = {"end": "end_turn", "calls": "tool_use", "length": "max_tokens", "pause": "pause_turn"}
 _ANTHROPIC_ERRORS = {
-    400: "invalid_request_error", 401: "authentication_error", 402: "billing_error", 403: "permission_error",
-    404: "not_found_error", 413: "request_too_large", 429: "rate_limit_error", 504: "timeout_error",
+    400: "invalid_request_error",
+    401: "authentication_error",
+    402: "billing_error",
+    403: "permission_error",
+    404: "not_found_error",
+    413: "request_too_large",
+    429: "rate_limit_error",
+    504: "timeout_error",
     529: "overloaded_error",
-}  # fmt: skip
+}
 
 
 def _anthropic_events(line: ScriptedAnswer, body: Fields) -> list[bytes]:
     """Return the events of an answer to a request; only a complete answer ends with ``message_stop``."""
     usage = _anthropic_usage(line, body)
     message: Fields = {
-        "id": derive_id("msg_", body), "type": "message", "role": "assistant", "model": body.get("model", ""),
-        "content": [], "stop_reason": None, "stop_sequence": None,
+        "id": derive_id("msg_", body),
+        "type": "message",
+        "role": "assistant",
+        "model": body.get("model", ""),
+        "content": [],
+        "stop_reason": None,
+        "stop_sequence": None,
         "usage": {**usage, "output_tokens": min(usage["output_tokens"], 1), "service_tier": "standard"},
-    }  # fmt: skip
+    }
     data: list[Fields] = [{"type": "message_start", "message": message}]
     for index, (block, deltas, closed) in enumerate(_anthropic_blocks(line, body)):
         data.append({"type": "content_block_start", "index": index, "content_block": block})
@@ -415,9 +459,16 @@ def _anthropic_usage(line: ScriptedAnswer, body: Fields) -> Fields:
 
 _GEMINI_FINISH_REASONS = {"end": "STOP", "calls": "STOP", "length": "MAX_TOKENS", "refusal": "SAFETY"}
 _GEMINI_STATUSES = {
-    400: "INVALID_ARGUMENT", 401: "UNAUTHENTICATED", 403: "PERMISSION_DENIED", 404: "NOT_FOUND", 409: "ABORTED",
-    429: "RESOURCE_EXHAUSTED", 500: "INTERNAL", 503: "UNAVAILABLE", 504: "DEADLINE_EXCEEDED",
-}  # fmt: skip
+    400: "INVALID_ARGUMENT",
+    401: "UNAUTHENTICATED",
+    403: "PERMISSION_DENIED",
+    404: "NOT_FOUND",
+    409: "ABORTED",
+    429: "RESOURCE_EXHAUSTED",
+    500: "INTERNAL",
+    503: "UNAVAILABLE",
+    504: "DEADLINE_EXCEEDED",
+}
 
 
 def _gemini_events(line: ScriptedAnswer, body: Fields) -> list[bytes]:

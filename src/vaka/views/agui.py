@@ -34,9 +34,12 @@ AguiEvent: TypeAlias = dict[str, Any]
 """An event as it is on the wire: its ``type`` and its fields in camel case."""
 
 _TOOL_BODIES = (
-    progress.ToolCalled, progress.ToolCompleted, progress.ToolFailed, progress.SubagentStarted,
+    progress.ToolCalled,
+    progress.ToolCompleted,
+    progress.ToolFailed,
+    progress.SubagentStarted,
     progress.SubagentCompleted,
-)  # fmt: skip
+)
 
 _MESSAGE_TYPES = {"text": "TEXT_MESSAGE", "reasoning": "REASONING_MESSAGE"}
 
@@ -79,8 +82,10 @@ class AguiEncoder:
 
     def __init__(
         self, *, run_id: str = "", state: JSON = None, answered: Collection[str] = (), routers: Collection[str] = ()
-    ) -> None:  # fmt: skip
-        self._next_run, self._state, self._routed = run_id, state, RoutedAgents((), routers)
+    ) -> None:
+        self._next_run = run_id
+        self._state = state
+        self._routed = RoutedAgents((), routers)
         self._decisions = PendingDecisions()
         self._client_calls = set(answered)
         self._sent: list[AguiEvent] = []
@@ -99,20 +104,31 @@ class AguiEncoder:
         self._replaced: set[str] = set()
         """The ids of the messages that were shown anew under another id."""
         self._encoders: dict[type[Body], Callable[[Event, Any], None]] = {
-            progress.TurnStarted: self._start_turn, progress.TurnResumed: self._start_turn,
-            progress.TurnCompleted: self._complete_turn, progress.TurnFailed: self._fail_turn,
-            progress.TurnCancelled: self._cancel_turn, progress.TurnInterrupted: self._cancel_turn,
-            progress.StepStarted: self._start_step, progress.StepCompleted: self._complete_step,
-            progress.MessageStarted: self._start_message, progress.MessageCompleted: self._complete_message,
-            progress.MessageDiscarded: self._discard_message, progress.ToolCalled: self._show_call,
-            progress.ToolCompleted: self._show_result, progress.ToolFailed: self._show_result,
-            progress.SubagentStarted: self._start_child, progress.SubagentCompleted: self._complete_child,
-            control.StateChanged: self._show_state, UsageRecorded: self._count_usage,
-            control.ApprovalResolved: self._show_decision, control.ApprovalExpired: self._show_decision,
-            control.QuestionAnswered: self._show_decision, control.ApprovalRequested: self._start_turn,
+            progress.TurnStarted: self._start_turn,
+            progress.TurnResumed: self._start_turn,
+            progress.TurnCompleted: self._complete_turn,
+            progress.TurnFailed: self._fail_turn,
+            progress.TurnCancelled: self._cancel_turn,
+            progress.TurnInterrupted: self._cancel_turn,
+            progress.StepStarted: self._start_step,
+            progress.StepCompleted: self._complete_step,
+            progress.MessageStarted: self._start_message,
+            progress.MessageCompleted: self._complete_message,
+            progress.MessageDiscarded: self._discard_message,
+            progress.ToolCalled: self._show_call,
+            progress.ToolCompleted: self._show_result,
+            progress.ToolFailed: self._show_result,
+            progress.SubagentStarted: self._start_child,
+            progress.SubagentCompleted: self._complete_child,
+            control.StateChanged: self._show_state,
+            UsageRecorded: self._count_usage,
+            control.ApprovalResolved: self._show_decision,
+            control.ApprovalExpired: self._show_decision,
+            control.QuestionAnswered: self._show_decision,
+            control.ApprovalRequested: self._start_turn,
             control.QuestionAsked: self._start_turn,
             **dict.fromkeys((*progress.DELTAS, progress.MessageSnapshot), self._add_delta),
-        }  # fmt: skip
+        }
 
     def encode(self, event: Event) -> list[AguiEvent]:
         """Return the AG-UI events of an event, often none."""
@@ -413,7 +429,7 @@ class AguiEncoder:
 
     def _show_decision(
         self, event: Event, body: control.ApprovalResolved | control.ApprovalExpired | control.QuestionAnswered
-    ) -> None:  # fmt: skip
+    ) -> None:
         """Show a decision that was made while the run goes on; who it comes from already knows it."""
         if self._run:
             value: AguiEvent = {"interruptId": control.key_of(body)}
@@ -437,10 +453,13 @@ def _interrupt_of(body: Asked) -> AguiEvent:
             properties["editedArgs"] = {"type": "object"}
         schema = {"type": "object", "properties": properties, "required": ["approved"]}
         interrupt: AguiEvent = {
-            "id": body.approval, "reason": "tool_call", "toolCallId": body.call.id, "responseSchema": schema,
+            "id": body.approval,
+            "reason": "tool_call",
+            "toolCallId": body.call.id,
+            "responseSchema": schema,
             "message": body.message or body.reason or f"Run {body.call.name}?",
             "metadata": {"toolName": body.call.name, "arguments": body.call.arguments, "rule": body.rule},
-        }  # fmt: skip
+        }
         return interrupt | ({"expiresAt": body.expires} if body.expires else {})
     interrupt = {"id": body.question, "reason": "input_required", "message": body.text}
     if body.options:
@@ -452,10 +471,14 @@ def _interrupt_of(body: Asked) -> AguiEvent:
 
 def _usage_of(model: str, usage: Usage) -> AguiEvent:
     counts = {
-        "model": model, "inputTokens": usage.input, "outputTokens": usage.output, "totalTokens": usage.total,
-        "reasoningTokens": usage.reasoning, "cachedInputTokens": usage.cache_read,
+        "model": model,
+        "inputTokens": usage.input,
+        "outputTokens": usage.output,
+        "totalTokens": usage.total,
+        "reasoningTokens": usage.reasoning,
+        "cachedInputTokens": usage.cache_read,
         "cacheWriteInputTokens": usage.cache_write,
-    }  # fmt: skip
+    }
     required = ("inputTokens", "outputTokens", "totalTokens")
     return {name: value for name, value in counts.items() if value or name in required}
 

@@ -13,8 +13,10 @@ from vaka.views.agui import result_message_id
 from vaka.views.media import without_nulls
 
 _MEDIA: dict[str, type[Image] | type[Audio] | type[Document]] = {
-    "image": Image, "audio": Audio, "document": Document,
-}  # fmt: skip
+    "image": Image,
+    "audio": Audio,
+    "document": Document,
+}
 
 
 class AguiTool(msgspec.Struct, frozen=True):
@@ -140,13 +142,17 @@ def parse_agui_input(request: "bytes | str | Mapping[str, Any]") -> AguiInput:
     last = max((at for at, message in enumerate(given.messages) if message.role == "assistant"), default=-1)
     new = given.messages[last + 1 :]
     return AguiInput(
-        session=parse_session_id(given.thread_id), run_id=given.run_id, answers=answers,
+        session=parse_session_id(given.thread_id),
+        run_id=given.run_id,
+        answers=answers,
         inputs=tuple(_to_input(message) for message in new if message.role == "user"),
         results=tuple(_to_result(message) for message in new if _is_client_result(message)),
         instructions=tuple(_to_text(message) for message in given.messages if message.role in ("system", "developer")),
-        tools=given.tools or (), context=tuple((one.description, one.value) for one in given.context or ()),
-        state=given.state, forwarded_props=given.forwarded_props,
-    )  # fmt: skip
+        tools=given.tools or (),
+        context=tuple((one.description, one.value) for one in given.context or ()),
+        state=given.state,
+        forwarded_props=given.forwarded_props,
+    )
 
 
 def _is_client_result(message: _InputMessage) -> bool:

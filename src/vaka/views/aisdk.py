@@ -33,23 +33,36 @@ UiChunk: TypeAlias = dict[str, Any]
 """A chunk as it is on the wire: its ``type`` and its fields in camel case."""
 
 HEADERS = {
-    "content-type": "text/event-stream", "cache-control": "no-cache", "x-accel-buffering": "no",
+    "content-type": "text/event-stream",
+    "cache-control": "no-cache",
+    "x-accel-buffering": "no",
     "x-vercel-ai-ui-message-stream": "v1",
-}  # fmt: skip
+}
 """The headers of a response with such a stream."""
 
 DONE = b"data: [DONE]\n\n"
 """The end of the stream."""
 
 _ROUTING_BODIES = (
-    progress.ToolCalled, progress.ToolStarted, progress.ToolCompleted, progress.ToolFailed, progress.SubagentStarted,
+    progress.ToolCalled,
+    progress.ToolStarted,
+    progress.ToolCompleted,
+    progress.ToolFailed,
+    progress.SubagentStarted,
     progress.SubagentCompleted,
-)  # fmt: skip
+)
 _OF_ANY_AGENT = (
-    progress.ToolCompleted, progress.ToolFailed, progress.SubagentStarted, progress.SubagentCompleted, UsageRecorded,
-    control.ApprovalRequested, control.ApprovalResolved, control.QuestionAsked, control.QuestionAnswered,
+    progress.ToolCompleted,
+    progress.ToolFailed,
+    progress.SubagentStarted,
+    progress.SubagentCompleted,
+    UsageRecorded,
+    control.ApprovalRequested,
+    control.ApprovalResolved,
+    control.QuestionAsked,
+    control.QuestionAnswered,
     control.StateChanged,
-)  # fmt: skip
+)
 """The events that are shown of child agents, too."""
 
 
@@ -73,7 +86,7 @@ class UiStreamEncoder:
 
     def __init__(
         self, *, known_calls: Collection[str] = (), client_tools: Collection[str] = (), routers: Collection[str] = ()
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._calls, self._client_tools = set(known_calls), frozenset(client_tools)
         self._routed, self._decisions = RoutedAgents((), routers), PendingDecisions()
         self._sent: list[UiChunk] = []
@@ -90,20 +103,31 @@ class UiStreamEncoder:
         """The calls that may have been rejected by a person."""
         self._usage = Usage()
         self._encoders: dict[type[Body], Callable[[Event, Any], None]] = {
-            progress.TurnStarted: self._start_turn, progress.TurnResumed: self._start_turn,
-            progress.TurnCompleted: self._complete_turn, progress.TurnFailed: self._fail_turn,
-            progress.TurnCancelled: self._abort_turn, progress.TurnInterrupted: self._abort_turn,
-            progress.StepStarted: self._start_step, progress.StepCompleted: self._complete_step,
-            progress.MessageStarted: self._start_message, progress.MessageCompleted: self._complete_message,
-            progress.MessageDiscarded: self._discard_message, progress.ToolCalled: self._show_called,
-            progress.ToolStarted: self._show_called, progress.ToolCompleted: self._show_result,
-            progress.ToolFailed: self._show_result, progress.SubagentStarted: self._show_child,
-            progress.SubagentCompleted: self._show_child, control.ApprovalRequested: self._request_approval,
-            control.ApprovalResolved: self._resolve_approval, control.QuestionAsked: self._show_question,
-            control.QuestionAnswered: self._show_answer, control.StateChanged: self._show_state,
+            progress.TurnStarted: self._start_turn,
+            progress.TurnResumed: self._start_turn,
+            progress.TurnCompleted: self._complete_turn,
+            progress.TurnFailed: self._fail_turn,
+            progress.TurnCancelled: self._abort_turn,
+            progress.TurnInterrupted: self._abort_turn,
+            progress.StepStarted: self._start_step,
+            progress.StepCompleted: self._complete_step,
+            progress.MessageStarted: self._start_message,
+            progress.MessageCompleted: self._complete_message,
+            progress.MessageDiscarded: self._discard_message,
+            progress.ToolCalled: self._show_called,
+            progress.ToolStarted: self._show_called,
+            progress.ToolCompleted: self._show_result,
+            progress.ToolFailed: self._show_result,
+            progress.SubagentStarted: self._show_child,
+            progress.SubagentCompleted: self._show_child,
+            control.ApprovalRequested: self._request_approval,
+            control.ApprovalResolved: self._resolve_approval,
+            control.QuestionAsked: self._show_question,
+            control.QuestionAnswered: self._show_answer,
+            control.StateChanged: self._show_state,
             UsageRecorded: self._count_usage,
             **dict.fromkeys((*progress.DELTAS, progress.MessageSnapshot), self._add_delta),
-        }  # fmt: skip
+        }
 
     def encode(self, event: Event) -> list[UiChunk]:
         """Return the chunks of an event, often none."""
@@ -126,7 +150,9 @@ class UiStreamEncoder:
 
     def skip(self, event: Event) -> None:
         """Note an event that the client has of an earlier stream: what it shows is not sent again."""
-        body, answers, self._has_skipped = event.data, self._routed.answers(event), True
+        body = event.data
+        answers = self._routed.answers(event)
+        self._has_skipped = True
         self._decisions.note(event)
         if event.turn and event.turn != self._turn:
             self._begin_turn(event)
@@ -155,7 +181,9 @@ class UiStreamEncoder:
 
     def _open(self) -> None:
         if not self._is_open:
-            self._is_open, self._has_skipped, self._usage = True, False, Usage()
+            self._is_open = True
+            self._has_skipped = False
+            self._usage = Usage()
             self._sent.append({"type": "start", "messageId": self._turn})
 
     def _start_turn(self, event: Event, body: Body) -> None:
@@ -357,8 +385,11 @@ def _output_of(result: ToolResult) -> JSON:
 
 def _usage_of(usage: Usage) -> UiChunk:
     counts = {
-        "inputTokens": usage.input, "outputTokens": usage.output, "totalTokens": usage.total,
-        "reasoningTokens": usage.reasoning, "cachedInputTokens": usage.cache_read,
-    }  # fmt: skip
+        "inputTokens": usage.input,
+        "outputTokens": usage.output,
+        "totalTokens": usage.total,
+        "reasoningTokens": usage.reasoning,
+        "cachedInputTokens": usage.cache_read,
+    }
     required = ("inputTokens", "outputTokens", "totalTokens")
     return {name: count for name, count in counts.items() if count or name in required}

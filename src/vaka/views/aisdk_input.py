@@ -80,11 +80,15 @@ def parse_ui_chat_request(request: "bytes | str | Mapping[str, Any]") -> UiChatR
     continued = () if new or last < 0 else given.messages[last].parts
     calls = [part for part in continued if part.tool_call_id]
     return UiChatRequest(
-        session=parse_session_id(given.id), trigger=given.trigger, message_id=given.message_id or "",
-        inputs=tuple(map(_to_input, new)), approvals=tuple(_to_approvals(calls)), results=tuple(_to_results(calls)),
+        session=parse_session_id(given.id),
+        trigger=given.trigger,
+        message_id=given.message_id or "",
+        inputs=tuple(map(_to_input, new)),
+        approvals=tuple(_to_approvals(calls)),
+        results=tuple(_to_results(calls)),
         answers=tuple(QuestionAnswered(question=DecisionId(id), answer=answer) for id, answer in given.answers.items()),
         known_calls=frozenset(part.tool_call_id for part in calls),
-    )  # fmt: skip
+    )
 
 
 def _to_approvals(parts: Iterable[_UiPart]) -> Iterable[ApprovalResolved]:

@@ -94,16 +94,16 @@ AnswerPart: TypeAlias = (
     AnswerBegan | AnswerPiece | MessageEnded | MessageWithdrawn | CallBegan | CallEnded | DecisionAsked | AnswerEnded
 )
 
-_TurnEnd: TypeAlias = (
-    progress.TurnCompleted | progress.TurnFailed | progress.TurnCancelled | progress.TurnInterrupted
-)  # fmt: skip
+_TurnEnd: TypeAlias = progress.TurnCompleted | progress.TurnFailed | progress.TurnCancelled | progress.TurnInterrupted
 
 
 class _OpenMessage:
     """A message whose pieces are given as they come."""
 
     def __init__(self, id: MessageId, path: AgentPath) -> None:
-        self.id, self.path, self.blocks = id, path, MessageBlocks()
+        self.id = id
+        self.path = path
+        self.blocks = MessageBlocks()
 
     def give(self, pieces: list[Piece]) -> list[AnswerPart]:
         return [AnswerPiece(self.id, *piece) for piece in pieces]
@@ -216,9 +216,7 @@ class AnswerReader:
             case progress.TurnInterrupted(note=note):
                 return self._end(event, "interrupted", "", "interrupted", note)
 
-    def _end(
-        self, event: Event, status: AnswerStatus, text: str, code: str, message: str = ""
-    ) -> list[AnswerPart]:  # fmt: skip
+    def _end(self, event: Event, status: AnswerStatus, text: str, code: str, message: str = "") -> list[AnswerPart]:
         parts = self._withdraw()
         if text and not self._has_message:  # no event has shown the answer, such as that of a router
             whole = progress.MessageCompleted(message_id=MessageId(event.turn), content=as_content(text), stop="end")
@@ -244,7 +242,9 @@ class AnswerReader:
         if message.id != body.message_id:
             self._waiting.append(body)
             return []
-        self._message, self._has_message, self._is_refused = None, True, body.stop == "refusal"
+        self._message = None
+        self._has_message = True
+        self._is_refused = body.stop == "refusal"
         pieces = message.give(message.blocks.complete(body))
         return [*pieces, MessageEnded(body.message_id, body.stop), *self._flush_waiting(path)]
 
@@ -281,10 +281,13 @@ class AnswerReader:
 
 def _subtract(total: Usage, part: Usage) -> Usage:
     return Usage(
-        input=max(total.input - part.input, 0), output=max(total.output - part.output, 0),
-        cache_read=max(total.cache_read - part.cache_read, 0), cache_write=max(total.cache_write - part.cache_write, 0),
-        reasoning=max(total.reasoning - part.reasoning, 0), cost=max(total.cost - part.cost, 0.0),
-    )  # fmt: skip
+        input=max(total.input - part.input, 0),
+        output=max(total.output - part.output, 0),
+        cache_read=max(total.cache_read - part.cache_read, 0),
+        cache_write=max(total.cache_write - part.cache_write, 0),
+        reasoning=max(total.reasoning - part.reasoning, 0),
+        cost=max(total.cost - part.cost, 0.0),
+    )
 
 
 def is_client_call(asked: Asked) -> bool:

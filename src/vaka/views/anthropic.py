@@ -25,29 +25,45 @@ from vaka.core.types.monitor import UsageRecorded
 from vaka.views.routed_agents import RoutedAgents
 
 StreamEventType: TypeAlias = Literal[
-    "message_start", "content_block_start", "content_block_delta", "content_block_stop", "message_delta",
-    "message_stop", "ping", "agent_start", "agent_stop", "iteration_start", "iteration_stop", "tool_execution_start",
-    "tool_execution_output", "tool_execution_result", "error",
-]  # fmt: skip
+    "message_start",
+    "content_block_start",
+    "content_block_delta",
+    "content_block_stop",
+    "message_delta",
+    "message_stop",
+    "ping",
+    "agent_start",
+    "agent_stop",
+    "iteration_start",
+    "iteration_stop",
+    "tool_execution_start",
+    "tool_execution_output",
+    "tool_execution_result",
+    "error",
+]
 
 _STOP_REASONS = {"end": "end_turn", "calls": "tool_use", "length": "max_tokens", "stop": "stop_sequence"}
 
 _BLOCKS: dict[str, dict[str, str]] = {
-    "text": {"type": "text", "text": ""}, "reasoning": {"type": "thinking", "thinking": "", "signature": ""},
+    "text": {"type": "text", "text": ""},
+    "reasoning": {"type": "thinking", "thinking": "", "signature": ""},
     "call": {"type": "tool_use"},
-}  # fmt: skip
+}
 
 _DELTAS = {
-    "text": ("text_delta", "text"), "reasoning": ("thinking_delta", "thinking"),
+    "text": ("text_delta", "text"),
+    "reasoning": ("thinking_delta", "thinking"),
     "call": ("input_json_delta", "partial_json"),
-}  # fmt: skip
+}
 """The type of the deltas of a block, and the field with its text."""
 
 _ToolBody: TypeAlias = progress.ToolStarted | progress.ToolCompleted | progress.ToolFailed
 
 _DELTA_KINDS: dict[str, str] = {
-    progress.TextDelta.type: "text", progress.ReasoningDelta.type: "reasoning", progress.ToolArgsDelta.type: "call",
-}  # fmt: skip
+    progress.TextDelta.type: "text",
+    progress.ReasoningDelta.type: "reasoning",
+    progress.ToolArgsDelta.type: "call",
+}
 
 
 class StreamEvent(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -321,9 +337,15 @@ class StreamEncoder:
             self._has_message = True
             message = self._message = _Message(body.message_id, self._session)
             shape: dict[str, Any] = {
-                "id": body.message_id, "type": "message", "role": "assistant", "model": body.model, "content": [],
-                "stop_reason": None, "stop_sequence": None, "usage": {"input_tokens": 0, "output_tokens": 0},
-            }  # fmt: skip
+                "id": body.message_id,
+                "type": "message",
+                "role": "assistant",
+                "model": body.model,
+                "content": [],
+                "stop_reason": None,
+                "stop_sequence": None,
+                "usage": {"input_tokens": 0, "output_tokens": 0},
+            }
             opened.append(self._event("message_start", message=shape))
         if isinstance(body, progress.MessageCompleted):
             message.completed = body

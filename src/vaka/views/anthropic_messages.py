@@ -27,7 +27,7 @@ from vaka.views.answers import (
     MessageEnded,
     MessageWithdrawn,
     is_client_call,
-)  # fmt: skip
+)
 from vaka.views.openai import arguments_of, describe_decision
 
 MessageEvent: TypeAlias = dict[str, Any]
@@ -35,8 +35,9 @@ MessageEvent: TypeAlias = dict[str, Any]
 
 _STOP_REASONS = {"length": "max_tokens", "refusal": "refusal", "stop": "stop_sequence"}
 _BLOCKS: dict[str, dict[str, Any]] = {
-    "text": {"type": "text", "text": ""}, "reasoning": {"type": "thinking", "thinking": "", "signature": ""},
-}  # fmt: skip
+    "text": {"type": "text", "text": ""},
+    "reasoning": {"type": "thinking", "thinking": "", "signature": ""},
+}
 _DELTAS = {"text": ("text_delta", "text"), "reasoning": ("thinking_delta", "thinking")}
 
 
@@ -129,12 +130,20 @@ class MessagesEncoder:
                 return []
 
     def _begin(self, part: AnswerBegan) -> list[MessageEvent]:
-        self._is_open, self._next_index, self._block, self._stop = True, 0, None, ""
+        self._is_open = True
+        self._next_index = 0
+        self._block = None
+        self._stop = ""
         message: dict[str, Any] = {
-            "id": f"msg_{part.turn}" + (f"-{part.seq}" if part.seq else ""), "type": "message", "role": "assistant",
-            "model": self._model or part.agent, "content": [], "stop_reason": None, "stop_sequence": None,
+            "id": f"msg_{part.turn}" + (f"-{part.seq}" if part.seq else ""),
+            "type": "message",
+            "role": "assistant",
+            "model": self._model or part.agent,
+            "content": [],
+            "stop_reason": None,
+            "stop_sequence": None,
             "usage": usage_of(Usage()),
-        }  # fmt: skip
+        }
         return [{"type": "message_start", "message": message}, {"type": "ping"}]
 
     def _write(self, piece: AnswerPiece) -> list[MessageEvent]:
@@ -184,9 +193,11 @@ class MessagesEncoder:
 def usage_of(usage: Usage) -> dict[str, int]:
     """Return what a turn cost; ``input_tokens`` are those that were neither read from a cache nor written to it."""
     return {
-        "input_tokens": max(usage.input - usage.cache_read - usage.cache_write, 0), "output_tokens": usage.output,
-        "cache_read_input_tokens": usage.cache_read, "cache_creation_input_tokens": usage.cache_write,
-    }  # fmt: skip
+        "input_tokens": max(usage.input - usage.cache_read - usage.cache_write, 0),
+        "output_tokens": usage.output,
+        "cache_read_input_tokens": usage.cache_read,
+        "cache_creation_input_tokens": usage.cache_write,
+    }
 
 
 def join_message(events: Iterable[MessageEvent]) -> dict[str, Any]:

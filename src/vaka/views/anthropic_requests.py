@@ -126,12 +126,19 @@ def parse_messages_request(body: "bytes | str | Mapping[str, Any]") -> MessagesR
         raise InvalidInput("the last message must be one of the user, with a text or the results of calls")
     holds_thread, previous_message = _read_thread(given.thread)
     return MessagesRequest(
-        model=given.model, content=tuple(said), results=tuple(results), history=tuple(history),
-        instructions="\n\n".join(filter(None, system)), tools=parse_tools(list(map(_read_tool, tools.values()))),
-        tool_choice=_read_tool_choice(given.tool_choice), options=_read_options(given), stream=bool(given.stream),
+        model=given.model,
+        content=tuple(said),
+        results=tuple(results),
+        history=tuple(history),
+        instructions="\n\n".join(filter(None, system)),
+        tools=parse_tools(list(map(_read_tool, tools.values()))),
+        tool_choice=_read_tool_choice(given.tool_choice),
+        options=_read_options(given),
+        stream=bool(given.stream),
         thinking=given.thinking is not None and given.thinking.type in ("enabled", "adaptive"),
-        holds_thread=holds_thread, previous_message=previous_message,
-    )  # fmt: skip
+        holds_thread=holds_thread,
+        previous_message=previous_message,
+    )
 
 
 def _read_thread(thread: _Thread | None) -> tuple[bool, str]:
@@ -172,10 +179,15 @@ def _read_options(given: _MessagesBody) -> dict[str, Any]:
             raise InvalidInput("output_config.format has the type 'json_schema' and a 'schema'")
         output = {"schema": config.format["schema"], "name": "answer", "strict": True}
     return drop_none(
-        max_tokens=given.max_tokens, temperature=given.temperature, top_p=given.top_p, top_k=given.top_k,
-        stop=given.stop_sequences, reasoning=config.effort, output=output,
+        max_tokens=given.max_tokens,
+        temperature=given.temperature,
+        top_p=given.top_p,
+        top_k=given.top_k,
+        stop=given.stop_sequences,
+        reasoning=config.effort,
+        output=output,
         user=given.metadata.user_id if given.metadata else None,
-    )  # fmt: skip
+    )
 
 
 def _read_tool(given: Mapping[str, Any]) -> dict[str, Any]:
@@ -184,9 +196,7 @@ def _read_tool(given: Mapping[str, Any]) -> dict[str, Any]:
         raise InvalidInput(
             f"a tool of a request is one of the client, not {tool.type!r}; the agent has its own besides"
         )
-    return drop_none(
-        name=tool.name, description=tool.description, parameters=tool.input_schema, strict=tool.strict
-    )  # fmt: skip
+    return drop_none(name=tool.name, description=tool.description, parameters=tool.input_schema, strict=tool.strict)
 
 
 def _read_tool_choice(choice: Mapping[str, Any] | None) -> ToolChoice:

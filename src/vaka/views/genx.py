@@ -48,8 +48,10 @@ class AgentEventType(StrEnum):
 
 _ORDINALS = tuple(AgentEventType)
 _ROUND_ENDS: dict[AgentEventType, EndKind] = {
-    AgentEventType.EOF: "eof", AgentEventType.CLOSED: "closed", AgentEventType.INTERRUPTED: "interrupted",
-}  # fmt: skip
+    AgentEventType.EOF: "eof",
+    AgentEventType.CLOSED: "closed",
+    AgentEventType.INTERRUPTED: "interrupted",
+}
 _TOOL_EVENTS = frozenset({AgentEventType.TOOL_START, AgentEventType.TOOL_DONE, AgentEventType.TOOL_ERROR})
 
 
@@ -222,9 +224,13 @@ class AgentEventProjection:
     """
 
     def __init__(
-        self, session: SessionId, agent: str = "", *, routers: Collection[str] = (),
+        self,
+        session: SessionId,
+        agent: str = "",
+        *,
+        routers: Collection[str] = (),
         agent_tools: Collection[str] = (),
-    ) -> None:  # fmt: skip
+    ) -> None:
         """Begin a projection.
 
         Args:
@@ -363,7 +369,9 @@ class AgentEventProjection:
         root = self._agents[()]
         ended = self._ending_of(root, body)
         self._agents = {(): _Agent(root.name, root.state_id, root.is_router)}
-        self._calls, self._child_calls, self._messages = {}, set(), {}
+        self._calls = {}
+        self._child_calls = set()
+        self._messages = {}
         return [ended]
 
     def _ending_of(self, root: _Agent, body: Any) -> "AgentEvent | RoundFailure":
@@ -406,10 +414,8 @@ class AgentEventProjection:
 
     def _text(
         self, event: Event, message: MessageId, text: str, *, begin: bool = False, end: bool = False
-    ) -> Projected:  # fmt: skip
-        ctrl = StreamCtrl(
-            stream_id=message, begin_of_stream=begin, end_of_stream=end, timestamp=timestamp_of(event.ts)
-        )  # fmt: skip
+    ) -> Projected:
+        ctrl = StreamCtrl(stream_id=message, begin_of_stream=begin, end_of_stream=end, timestamp=timestamp_of(event.ts))
         return self._chunk(event, text, ctrl)
 
     def _media(self, event: Event, message: MessageId, content: Content) -> Projected:
@@ -417,9 +423,11 @@ class AgentEventProjection:
         for at, part in enumerate(content):
             if isinstance(part, Image | Audio | Document) and part.data:
                 ctrl = StreamCtrl(
-                    stream_id=f"{message}/{at}", begin_of_stream=True, end_of_stream=True,
+                    stream_id=f"{message}/{at}",
+                    begin_of_stream=True,
+                    end_of_stream=True,
                     timestamp=timestamp_of(event.ts),
-                )  # fmt: skip
+                )
                 blob = Blob(mime_type=part.media_type, data=base64.b64decode(part.data))
                 events += self._chunk(event, blob, ctrl)
         return events

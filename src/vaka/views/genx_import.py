@@ -34,10 +34,15 @@ class ImportedTurns:
     def __init__(self, agent: str, new_id: Callable[[str], str], calls: int = 0, failed: Collection[str] = ()) -> None:
         """``calls`` is the number of calls that the log has already, ``failed`` the ids of results that are errors."""
         self.entries: list[LogEntry] = []
-        self._agent, self._new_id, self._calls, self._failed = agent, new_id, calls, frozenset(failed)
+        self._agent = agent
+        self._new_id = new_id
+        self._calls = calls
+        self._failed = frozenset(failed)
         self._path: AgentPath = ()
         self._turn: TurnId | None = None
-        self._step, self._time, self._text = 0, 0.0, ""
+        self._step = 0
+        self._time = 0.0
+        self._text = ""
         self._message: MessageId | None = None
         self._open: dict[str, CallId] = {}
 
@@ -185,11 +190,15 @@ class ImportedChild(ImportedTurns):
         )
         self._write_for_router(completed)
         self._write_for_router(progress.ToolCompleted(result=ToolResult(call=self._call.id)))
-        self._turn, self._text, self._call = None, "", None
+        self._turn = None
+        self._text = ""
+        self._call = None
 
     def _begin_turn(self, content: Content = (), key: str = "", metadata: Mapping[str, Any] | None = None) -> None:
         self._router_calls += 1
-        self._turn, self._step, self._calls = self._router_turn, 0, 0
+        self._turn = self._router_turn
+        self._step = 0
+        self._calls = 0
         self._call = ToolCall(id=call_id((), self._router_calls), name=self._agent)
         child, after = child_name(self._router_calls), self.children[-1] if self.children else ""
         self.children.append(child)

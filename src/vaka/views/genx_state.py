@@ -279,18 +279,22 @@ def _stored_message(message: Message, ids: Mapping[CallId, str], time: int) -> l
         return [GenxMessage(role="user", content=text_of(message.content), unix_epoch=time)]
     if isinstance(message, ToolMessage):
         return [
-            GenxMessage(role="tool", content=result.text, tool_result_id=ids.get(result.call, result.call),
-                        unix_epoch=time)
+            GenxMessage(
+                role="tool", content=result.text, tool_result_id=ids.get(result.call, result.call), unix_epoch=time
+            )
             for result in message.results
-        ]  # fmt: skip
+        ]
     text = text_of(message.content)
     calls = [
         GenxMessage(
-            role="model", tool_call_id=ids[call.id], tool_call_name=call.name, unix_epoch=time,
+            role="model",
+            tool_call_id=ids[call.id],
+            tool_call_name=call.name,
+            unix_epoch=time,
             tool_call_args=call.raw or msgspec.json.encode(call.arguments).decode(),
         )
         for call in message.calls
-    ]  # fmt: skip
+    ]
     return [*([GenxMessage(role="model", content=text, unix_epoch=time)] if text else []), *calls]
 
 

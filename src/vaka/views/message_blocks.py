@@ -11,8 +11,9 @@ from vaka.core.types.message import Audio, Content, Document, Image, Part, Reaso
 BlockKind: TypeAlias = Literal["text", "reasoning"]
 
 _DELTA_KINDS: dict[str, BlockKind] = {
-    progress.TextDelta.type: "text", progress.ReasoningDelta.type: "reasoning",
-}  # fmt: skip
+    progress.TextDelta.type: "text",
+    progress.ReasoningDelta.type: "reasoning",
+}
 
 
 class Piece(NamedTuple):

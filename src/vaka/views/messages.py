@@ -75,17 +75,24 @@ class MessageContext:
         more: dict[str, Any] = {}
         match event.data:
             case InputAdded(key=key, content=content, metadata=metadata):
-                id, role, turn = key, "user", self.turns.get(key, "")
+                id = key
+                role = "user"
+                turn = self.turns.get(key, "")
                 more["metadata"] = metadata or UNSET
                 if key in self.withdrawn:
                     return None
             case MessageCompleted(message_id=message, content=content, metadata=metadata):
-                id, role, turn = message, "assistant", event.turn
+                id = message
+                role = "assistant"
+                turn = event.turn
                 more["metadata"] = metadata or UNSET
                 if calls := self.calls.get(message):
                     more["tool_calls"] = [CallDocument(id=c.id, name=c.name, arguments=c.arguments) for c in calls]
             case ToolCompleted(result=result) | ToolFailed(result=result):
-                id, role, turn, content = result.call, "tool", event.turn, result.content
+                id = result.call
+                role = "tool"
+                turn = event.turn
+                content = result.content
                 more["failed"] = result.failed
             case _:
                 return None

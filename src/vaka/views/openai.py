@@ -29,7 +29,7 @@ from vaka.views.answers import (
     MessageEnded,
     MessageWithdrawn,
     is_client_call,
-)  # fmt: skip
+)
 from vaka.views.pending_decisions import Asked
 
 ChatObject: TypeAlias = dict[str, Any]
@@ -98,11 +98,18 @@ class ChatEncoder:
     """
 
     def __init__(
-        self, path: AgentPath = (), *, routers: Collection[str] = (), model: str = "", include_usage: bool = False,
+        self,
+        path: AgentPath = (),
+        *,
+        routers: Collection[str] = (),
+        model: str = "",
+        include_usage: bool = False,
         reasoning: bool = False,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._reader = AnswerReader(path, routers)
-        self._model, self._include_usage, self._reasoning = model, include_usage, reasoning
+        self._model = model
+        self._include_usage = include_usage
+        self._reasoning = reasoning
         self._head: ChatObject = {}
         self._is_open = self._has_text = False
         self._calls = 0
@@ -152,10 +159,16 @@ class ChatEncoder:
     def _begin(self, part: AnswerBegan) -> list[ChatObject]:
         id = f"chatcmpl-{part.turn}" + (f"-{part.seq}" if part.seq else "")
         self._head = {
-            "id": id, "object": "chat.completion.chunk", "created": seconds_of(part.ts),
+            "id": id,
+            "object": "chat.completion.chunk",
+            "created": seconds_of(part.ts),
             "model": self._model or part.agent,
-        }  # fmt: skip
-        self._is_open, self._has_text, self._calls, self._stop, self._withdrawn = True, False, 0, "", ""
+        }
+        self._is_open = True
+        self._has_text = False
+        self._calls = 0
+        self._stop = ""
+        self._withdrawn = ""
         self._written.clear()
         return [self._chunk({"role": "assistant"})]
 
@@ -209,16 +222,22 @@ class ChatEncoder:
 def usage_of(usage: Usage) -> dict[str, Any]:
     """Return what a turn cost as ``CompletionUsage``."""
     return {
-        "prompt_tokens": usage.input, "completion_tokens": usage.output, "total_tokens": usage.total,
+        "prompt_tokens": usage.input,
+        "completion_tokens": usage.output,
+        "total_tokens": usage.total,
         "prompt_tokens_details": {"cached_tokens": usage.cache_read, "cache_write_tokens": usage.cache_write},
         "completion_tokens_details": {"reasoning_tokens": usage.reasoning},
-    }  # fmt: skip
+    }
 
 
 def to_completion(
-    events: Iterable[Event], path: AgentPath = (), *, routers: Collection[str] = (), model: str = "",
+    events: Iterable[Event],
+    path: AgentPath = (),
+    *,
+    routers: Collection[str] = (),
+    model: str = "",
     reasoning: bool = False,
-) -> ChatObject:  # fmt: skip
+) -> ChatObject:
     """Return the ``chat.completion`` of one turn, or ``{"error": {…}}`` for a turn without an answer.
 
     Live events are ignored, so messages that were discarded leave nothing. ``events`` may end where the turn waits.

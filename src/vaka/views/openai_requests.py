@@ -22,7 +22,7 @@ from vaka.core.types.message import (
     ToolResult,
     UserMessage,
     as_content,
-)  # fmt: skip
+)
 from vaka.core.types.tool import ToolChoice, ToolSpec
 
 _Struct = TypeVar("_Struct", bound=msgspec.Struct)
@@ -134,9 +134,11 @@ def parse_chat_request(body: "bytes | str | Mapping[str, Any]") -> ChatRequest:
     """Return the request of a body. Raises ``InvalidInput`` that names the field and what was expected."""
     given = convert_body(body, _ChatBody)
     refused = {
-        "n": given.n not in {None, 1}, "logprobs": bool(given.logprobs), "functions": bool(given.functions),
+        "n": given.n not in {None, 1},
+        "logprobs": bool(given.logprobs),
+        "functions": bool(given.functions),
         "modalities": bool(set(given.modalities or ()) - {"text"}),
-    }  # fmt: skip
+    }
     for name, is_refused in refused.items():
         if is_refused:
             hint = "use 'tools' instead" if name == "functions" else "leave it out"
@@ -144,14 +146,24 @@ def parse_chat_request(body: "bytes | str | Mapping[str, Any]") -> ChatRequest:
     instructions, history, results, content = _read_messages(given.messages)
     tools = parse_tools([_function_of(tool) for tool in given.tools or ()])
     options = sampling_options(given) | drop_none(
-        max_tokens=given.max_completion_tokens or given.max_tokens, parallel_calls=given.parallel_tool_calls,
-        reasoning=read_effort(given.reasoning_effort), output=parse_response_format(given.response_format),
-    )  # fmt: skip
+        max_tokens=given.max_completion_tokens or given.max_tokens,
+        parallel_calls=given.parallel_tool_calls,
+        reasoning=read_effort(given.reasoning_effort),
+        output=parse_response_format(given.response_format),
+    )
     return ChatRequest(
-        model=given.model, content=content, results=results, history=history, instructions=instructions, tools=tools,
-        tool_choice=parse_tool_choice(given.tool_choice), options=options, stream=bool(given.stream),
-        include_usage=bool(given.stream_options and given.stream_options.include_usage), metadata=given.metadata or {},
-    )  # fmt: skip
+        model=given.model,
+        content=content,
+        results=results,
+        history=history,
+        instructions=instructions,
+        tools=tools,
+        tool_choice=parse_tool_choice(given.tool_choice),
+        options=options,
+        stream=bool(given.stream),
+        include_usage=bool(given.stream_options and given.stream_options.include_usage),
+        metadata=given.metadata or {},
+    )
 
 
 _REPLY = re.compile(r"(approve|reject)(?:\s+([\w.:-]*\w))?(?:\s*:\s*(.*))?\s*", re.IGNORECASE | re.DOTALL)
@@ -205,9 +217,13 @@ def parse_tools(functions: Sequence[Mapping[str, Any]]) -> tuple[ToolSpec, ...]:
             raise InvalidInput(f"the request has two tools {function.name!r}, or one without a name; rename one")
         parameters = function.parameters or {"type": "object", "properties": {}}
         specs[function.name] = ToolSpec(
-            name=function.name, description=function.description or "", parameters=parameters, effect="resume",
-            timeout=None, strict=bool(function.strict),
-        )  # fmt: skip
+            name=function.name,
+            description=function.description or "",
+            parameters=parameters,
+            effect="resume",
+            timeout=None,
+            strict=bool(function.strict),
+        )
     return tuple(specs.values())
 
 
@@ -367,7 +383,9 @@ def _read_image(url: str) -> Image:
 
 
 def _read_file(value: Mapping[str, Any]) -> Document:
-    name, data, url = str(value.get("filename") or ""), value.get("file_data"), value.get("file_url")
+    name = str(value.get("filename") or "")
+    data = value.get("file_data")
+    url = value.get("file_url")
     found = _DATA_URL.fullmatch(data) if isinstance(data, str) else None
     if found is not None:
         return Document(name=name, media_type=found[1], data=found[2])

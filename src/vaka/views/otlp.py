@@ -25,13 +25,14 @@ def _span(trace: TraceDocument, span: SpanDocument) -> dict[str, Any]:
     began, end_ms = start_of(trace), trace.duration_ms if span.end_ms is None else span.end_ms
     operation = _OPERATIONS.get(span.kind)
     described: dict[str, Any] = {
-        "traceId": _digest(f"{trace.session}/{trace.id}", 32), "spanId": _span_id(trace, span.id),
+        "traceId": _digest(f"{trace.session}/{trace.id}", 32),
+        "spanId": _span_id(trace, span.id),
         "name": f"{operation} {span.name}" if operation else f"{span.kind} {span.name}",
         "kind": _CLIENT if span.kind == "model" else _INTERNAL,
         "startTimeUnixNano": str((began + span.start_ms) * 1_000_000),
         "endTimeUnixNano": str((began + end_ms) * 1_000_000),
         "attributes": [_attribute(name, value) for name, value in _attributes_of(trace, span).items()],
-    }  # fmt: skip
+    }
     if span.parent:
         described["parentSpanId"] = _span_id(trace, span.parent)
     if span.error:

@@ -88,7 +88,9 @@ class _TextItem:
     """The open item of a text or of reasoning."""
 
     def __init__(self, piece: AnswerPiece, index: int, id: str) -> None:
-        self.block, self.index, self.id = (piece.message, piece.kind, piece.block), index, id
+        self.block = (piece.message, piece.kind, piece.block)
+        self.index = index
+        self.id = id
         self.kind: BlockKind = piece.kind
         self.logprobs: dict[str, Any] = {"logprobs": []} if piece.kind == "text" else {}
         """A field that clients expect of the events of a text."""
@@ -128,12 +130,21 @@ class ResponseEncoder:
     """
 
     def __init__(
-        self, path: AgentPath = (), *, routers: Collection[str] = (), model: str = "",
-        client_tools: Collection[str] = (), echo: Mapping[str, Any] | None = None, server_label: str = SERVER_LABEL,
+        self,
+        path: AgentPath = (),
+        *,
+        routers: Collection[str] = (),
+        model: str = "",
+        client_tools: Collection[str] = (),
+        echo: Mapping[str, Any] | None = None,
+        server_label: str = SERVER_LABEL,
         id: str = "",
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._reader, self._id = AnswerReader(path, routers), id
-        self._model, self._client_tools, self._echo, self._label = model, client_tools, dict(echo or {}), server_label
+        self._model = model
+        self._client_tools = client_tools
+        self._echo = dict(echo or {})
+        self._label = server_label
         self._response: dict[str, Any] = {}
         self._items: list[dict[str, Any] | None] = []
         """The output; ``None`` for items that do not count."""
@@ -223,7 +234,10 @@ class ResponseEncoder:
         self._message_items.clear()
         self._calls.clear()
         self._client_calls.clear()
-        self._is_open, self._number, self._stop, self._text = True, 0, "", None
+        self._is_open = True
+        self._number = 0
+        self._stop = ""
+        self._text = None
         id = self._id or f"resp_{part.turn}" + (f"-{part.seq}" if part.seq else "")
         self._response = empty_response(id, self._model or part.agent, seconds_of(part.ts), self._echo)
         return [self._event(f"response.{name}", response=self.response) for name in ("created", "in_progress")]
@@ -304,9 +318,15 @@ class ResponseEncoder:
             return []
         index = self._calls[call.id] = len(self._items)
         item = {
-            "id": self._item_id("mcp", call.id), "type": "mcp_call", "status": "in_progress", "name": call.name,
-            "arguments": "", "server_label": self._label, "output": None, "error": None,
-        }  # fmt: skip
+            "id": self._item_id("mcp", call.id),
+            "type": "mcp_call",
+            "status": "in_progress",
+            "name": call.name,
+            "arguments": "",
+            "server_label": self._label,
+            "output": None,
+            "error": None,
+        }
         arguments, place = arguments_of(call), {"item_id": item["id"], "output_index": index}
         events = [*self._add_item(item), self._event("response.mcp_call.in_progress", **place)]
         self._items[index] = {**item, "arguments": arguments}
@@ -339,18 +359,25 @@ class ResponseEncoder:
         if isinstance(part.asked, control.ApprovalRequested):
             asked = part.asked
             item = {
-                "id": asked.approval, "type": "mcp_approval_request", "name": asked.call.name,
-                "arguments": arguments_of(asked.call), "server_label": self._label,
-            }  # fmt: skip
+                "id": asked.approval,
+                "type": "mcp_approval_request",
+                "name": asked.call.name,
+                "arguments": arguments_of(asked.call),
+                "server_label": self._label,
+            }
             return [*self._add_item(item), *self._finish_item(index, item)]
         call = part.call
         if call is None or not is_client_call(part.asked):
             return []
         self._client_calls.add(call.id)
         item = {
-            "id": self._item_id("fc", call.id), "type": "function_call", "status": "in_progress", "name": call.name,
-            "call_id": call.id, "arguments": "",
-        }  # fmt: skip
+            "id": self._item_id("fc", call.id),
+            "type": "function_call",
+            "status": "in_progress",
+            "name": call.name,
+            "call_id": call.id,
+            "arguments": "",
+        }
         arguments, place = arguments_of(call), {"item_id": item["id"], "output_index": index}
         events = self._add_item(item) + self._delta("response.function_call_arguments", arguments, place)
         events.append(
@@ -375,11 +402,25 @@ def empty_response(
 ) -> dict[str, Any]:
     """Return a response without output: that of a turn that begins, or whose input waits or was withdrawn."""
     return {
-        "id": id, "object": "response", "created_at": float(created), "status": status, "error": None,
-        "incomplete_details": None, "instructions": None, "metadata": {}, "model": model, "output": [],
-        "parallel_tool_calls": True, "temperature": None, "tool_choice": "auto", "tools": [], "top_p": None,
-        "previous_response_id": None, "usage": None, **echo,
-    }  # fmt: skip
+        "id": id,
+        "object": "response",
+        "created_at": float(created),
+        "status": status,
+        "error": None,
+        "incomplete_details": None,
+        "instructions": None,
+        "metadata": {},
+        "model": model,
+        "output": [],
+        "parallel_tool_calls": True,
+        "temperature": None,
+        "tool_choice": "auto",
+        "tools": [],
+        "top_p": None,
+        "previous_response_id": None,
+        "usage": None,
+        **echo,
+    }
 
 
 def _text_event(kind: BlockKind) -> str:
@@ -393,10 +434,12 @@ def _part_event(kind: BlockKind, change: str) -> str:
 def usage_of(usage: Usage) -> dict[str, Any]:
     """Return what a turn cost as ``ResponseUsage``."""
     return {
-        "input_tokens": usage.input, "output_tokens": usage.output, "total_tokens": usage.total,
+        "input_tokens": usage.input,
+        "output_tokens": usage.output,
+        "total_tokens": usage.total,
         "input_tokens_details": {"cached_tokens": usage.cache_read, "cache_write_tokens": usage.cache_write},
         "output_tokens_details": {"reasoning_tokens": usage.reasoning},
-    }  # fmt: skip
+    }
 
 
 def to_response(events: Iterable[Event], encoder: ResponseEncoder, *, waiting: bool = False) -> dict[str, Any]:

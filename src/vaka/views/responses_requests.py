@@ -103,9 +103,18 @@ class _ApprovalResponse(msgspec.Struct, frozen=True):
 
 
 _ECHOED = (
-    "metadata", "tools", "tool_choice", "temperature", "top_p", "previous_response_id", "background",
-    "parallel_tool_calls", "max_output_tokens", "instructions", "conversation",
-)  # fmt: skip
+    "metadata",
+    "tools",
+    "tool_choice",
+    "temperature",
+    "top_p",
+    "previous_response_id",
+    "background",
+    "parallel_tool_calls",
+    "max_output_tokens",
+    "instructions",
+    "conversation",
+)
 
 
 class _ItemId(msgspec.Struct, frozen=True):
@@ -151,21 +160,31 @@ def parse_responses_request(
             )
     conversation = given.conversation
     options = drop_none(
-        temperature=given.temperature, top_p=given.top_p, max_tokens=given.max_output_tokens, user=given.user,
+        temperature=given.temperature,
+        top_p=given.top_p,
+        max_tokens=given.max_output_tokens,
+        user=given.user,
         parallel_calls=given.parallel_tool_calls,
         reasoning=read_effort(given.reasoning.effort) if given.reasoning else None,
         output=parse_response_format(given.text.format) if given.text else None,
-    )  # fmt: skip
+    )
     return ResponsesRequest(
-        model=given.model, content=read.content, results=tuple(read.results), replies=tuple(read.replies),
+        model=given.model,
+        content=read.content,
+        results=tuple(read.results),
+        replies=tuple(read.replies),
         history=tuple(read.history),
         instructions="\n\n".join(text for text in (given.instructions, *read.system) if text),
-        tools=parse_tools(functions), tool_choice=parse_tool_choice(given.tool_choice), options=options,
-        stream=bool(given.stream), background=bool(given.background), store=given.store is not False,
+        tools=parse_tools(functions),
+        tool_choice=parse_tool_choice(given.tool_choice),
+        options=options,
+        stream=bool(given.stream),
+        background=bool(given.background),
+        store=given.store is not False,
         previous_response_id=given.previous_response_id or "",
         conversation=conversation.id if isinstance(conversation, _Conversation) else conversation or "",
         echo=_echo_of(given),
-    )  # fmt: skip
+    )
 
 
 def _names_own_tools(tool: Mapping[str, Any]) -> bool:
@@ -308,4 +327,6 @@ class _InputReader:
         if self.results:
             self.history.append(ToolMessage(results=tuple(self.results)))
         self.history += self._said
-        self.results, self.replies, self._said = [], [], []
+        self.results = []
+        self.replies = []
+        self._said = []

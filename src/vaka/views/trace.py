@@ -36,9 +36,12 @@ class TraceTokens(msgspec.Struct, frozen=True, kw_only=True):
     @classmethod
     def from_usage(cls, usage: Usage) -> "TraceTokens":
         return cls(
-            input=usage.input, output=usage.output, cached=usage.cache_read, reasoning=usage.reasoning,
+            input=usage.input,
+            output=usage.output,
+            cached=usage.cache_read,
+            reasoning=usage.reasoning,
             total=usage.total,
-        )  # fmt: skip
+        )
 
 
 class SpanError(msgspec.Struct, frozen=True, kw_only=True):
@@ -119,7 +122,9 @@ class Trace:
     """One turn."""
 
     def __init__(self, event: Event, agent: str) -> None:
-        self.id, self.session, self.agent = event.turn, event.session, agent
+        self.id = event.turn
+        self.session = event.session
+        self.agent = agent
         self.started, self.start = event.ts, _milliseconds(event.ts)
         self.last = self.start
         """The time of the last event."""
@@ -254,9 +259,13 @@ class TraceFold:
         self, trace: Trace, event: Event, body: control.ApprovalRequested | control.QuestionAsked
     ) -> None:
         if isinstance(body, control.ApprovalRequested):
-            id, name, detail = body.approval, body.call.name, {"rule": body.rule}
+            id = body.approval
+            name = body.call.name
+            detail = {"rule": body.rule}
         else:
-            id, name, detail = body.question, "question", {"text": _shorten(body.text)}
+            id = body.question
+            name = "question"
+            detail = {"text": _shorten(body.text)}
         call = body.call.id if isinstance(body, control.ApprovalRequested) else body.call
         asking = trace.by_id.get(call) if call else None
         parent = asking.id if asking is not None else trace.parent_at(event.path)
@@ -459,12 +468,22 @@ def _shorten(text: str) -> str:
 def describe_span(span: Span, start: int) -> SpanDocument:
     """Return a span as JSON data, with times relative to ``start``."""
     return SpanDocument(
-        id=span.id, parent=span.parent, kind=span.kind, name=span.name, path=span.path, start_ms=span.start - start,
-        end_ms=None if span.end is None else span.end - start, status=span.status, cursor=span.cursor,
-        end_cursor=span.end_cursor, detail=span.detail, error=span.error or UNSET,
+        id=span.id,
+        parent=span.parent,
+        kind=span.kind,
+        name=span.name,
+        path=span.path,
+        start_ms=span.start - start,
+        end_ms=None if span.end is None else span.end - start,
+        status=span.status,
+        cursor=span.cursor,
+        end_cursor=span.end_cursor,
+        detail=span.detail,
+        error=span.error or UNSET,
         tokens=UNSET if span.usage is None else TraceTokens.from_usage(span.usage),
-        cost=UNSET if span.usage is None else span.usage.cost, ttft_ms=UNSET if span.ttft_ms is None else span.ttft_ms,
-    )  # fmt: skip
+        cost=UNSET if span.usage is None else span.usage.cost,
+        ttft_ms=UNSET if span.ttft_ms is None else span.ttft_ms,
+    )
 
 
 def describe_session(session: str, traces: Iterable[Trace]) -> TraceDocument | None:
@@ -482,10 +501,17 @@ def _head_of(id: str, traces: Sequence[Trace]) -> dict[str, Any]:
     end = last.root.end if last.root.end is not None else last.last
     usage = sum((trace.usage for trace in traces), Usage())
     return {
-        "id": id, "session": first.session, "agent": last.agent, "status": last.status, "started": first.started,
-        "duration_ms": end - first.start, "tokens": TraceTokens.from_usage(usage), "cost": usage.cost,
-        "ttft_ms": first.ttft_ms, "error": last.error or UNSET,
-    }  # fmt: skip
+        "id": id,
+        "session": first.session,
+        "agent": last.agent,
+        "status": last.status,
+        "started": first.started,
+        "duration_ms": end - first.start,
+        "tokens": TraceTokens.from_usage(usage),
+        "cost": usage.cost,
+        "ttft_ms": first.ttft_ms,
+        "error": last.error or UNSET,
+    }
 
 
 @lru_cache(maxsize=64)

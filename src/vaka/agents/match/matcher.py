@@ -44,8 +44,10 @@ class CompiledRules:
         """
         prompt = Prompt(
             messages=(UserMessage(content=as_content(messages)),) if isinstance(messages, str) else tuple(messages),
-            system=self.prompt, options=dict(options or {}), number=number,
-        )  # fmt: skip
+            system=self.prompt,
+            options=dict(options or {}),
+            number=number,
+        )
         answer = _Answer(self.parser())
         stream = model.stream(prompt)
         try:

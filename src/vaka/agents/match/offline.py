@@ -162,8 +162,9 @@ class OfflineMatcher:
         negated = is_negated(utterance)
         return max(
             (found for found in candidates if found.score >= self._threshold and found.template.negated >= negated),
-            key=lambda found: (found.score, found.template.size), default=None,
-        )  # fmt: skip
+            key=lambda found: (found.score, found.template.size),
+            default=None,
+        )
 
     def _result_of(self, found: _Found, clause: str) -> MatchResult:
         rule = found.template.rule
@@ -329,7 +330,10 @@ def _size(plain: str) -> int:
 
 def _fit(template: _Template, utterance: Utterance) -> _Found | None:
     """Return how a template fits a clause: its literals in order, with text for each placeholder between them."""
-    text, captures, at, begin = utterance.plain, dict[str, str](), 0, 0
+    text = utterance.plain
+    captures = dict[str, str]()
+    at = 0
+    begin = 0
     if any(literal not in text for literal in template.literals):
         return None
     last = len(template.literals) - 1

@@ -97,10 +97,13 @@ async def run_tests(tests: Sequence[ExpectedMatch], match: MatchFunction) -> Asy
         text = msgspec.UNSET if first.rule or not first.raw_text else first.raw_text
         status: CaseStatus = "error" if error is not None else "pass" if is_expected(test, results) else "fail"
         yield CaseReport(
-            input=test.input, expected=RuleMatch(rule=test.rule, args=test.args),
-            actual=RuleMatch(rule=first.rule, args=first.given, raw_text=text), duration_ms=duration, status=status,
+            input=test.input,
+            expected=RuleMatch(rule=test.rule, args=test.args),
+            actual=RuleMatch(rule=first.rule, args=first.given, raw_text=text),
+            duration_ms=duration,
+            status=status,
             error=msgspec.UNSET if error is None else str(error),
-        )  # fmt: skip
+        )
 
 
 def is_expected(test: ExpectedMatch, results: Sequence[MatchResult]) -> bool:
@@ -129,10 +132,11 @@ def is_same_value(expected: Scalar, actual: Scalar | None) -> bool:
 def make_report(rules: Sequence[MatchRule], models: Mapping[str, Sequence[CaseReport]]) -> MatchReport:
     """Return the report of a run with the cases of each model."""
     return MatchReport(
-        timestamp=datetime.now(UTC).isoformat(timespec="seconds"), rule_count=len(rules),
+        timestamp=datetime.now(UTC).isoformat(timespec="seconds"),
+        rule_count=len(rules),
         test_count=sum(len(rule.tests) for rule in rules),
         models=[_model_report(name, cases) for name, cases in models.items()],
-    )  # fmt: skip
+    )
 
 
 def find_percentile(sorted_values: Sequence[float], percent: int) -> float:
@@ -145,10 +149,18 @@ def _model_report(name: str, cases: Sequence[CaseReport]) -> ModelReport:
     durations = sorted(case.duration_ms for case in cases)
     p50, p95, p99 = (find_percentile(durations, percent) for percent in _PERCENTILES)
     return ModelReport(
-        model=name, total_cases=len(cases), passed=counts["pass"], failed=counts["fail"], errors=counts["error"],
-        pass_rate=_rate(counts["pass"], len(cases)), p50_ms=p50, p95_ms=p95, p99_ms=p99,
-        rules=_accuracy_by_rule(cases), cases=list(cases),
-    )  # fmt: skip
+        model=name,
+        total_cases=len(cases),
+        passed=counts["pass"],
+        failed=counts["fail"],
+        errors=counts["error"],
+        pass_rate=_rate(counts["pass"], len(cases)),
+        p50_ms=p50,
+        p95_ms=p95,
+        p99_ms=p99,
+        rules=_accuracy_by_rule(cases),
+        cases=list(cases),
+    )
 
 
 def _accuracy_by_rule(cases: Sequence[CaseReport]) -> list[RuleAccuracy]:

@@ -147,9 +147,14 @@ class MatchAgent(Agent):
         self.routes = _routes_by_rule(name, compiled, routes)
         self.agents = _agents_by_name(name, [*(route.agent for route in routes), *([default] if default else [])])
         super().__init__(
-            name, model=model, tools=[*self.agents.values()], middleware=middleware, limits=limits,
-            description=description, options=options,
-        )  # fmt: skip
+            name,
+            model=model,
+            tools=[*self.agents.values()],
+            middleware=middleware,
+            limits=limits,
+            description=description,
+            options=options,
+        )
 
     @property
     def needs_model(self) -> bool:
@@ -217,7 +222,9 @@ class _RoutedTurn:
 
     def __init__(self, agent: MatchAgent, services: AgentServices, turn: Turn, content: Content | None) -> None:
         """``content`` is the input of a turn of which the log has nothing yet."""
-        self._agent, self._services, self._turn = agent, services, turn
+        self._agent = agent
+        self._services = services
+        self._turn = turn
         events = _events_of_turn(turn) if content is None else []
         self._content = turn_input_content(events, turn.path, turn.id) if content is None else content
         self._journal = ScriptJournal(turn, events, ROUTER_DIGEST)
@@ -306,7 +313,9 @@ class _RoutedTurn:
 
     async def _run_agent(self, intent: Intent, content: Content) -> Ending:
         """Run the active agent with an input, or return how it ended before a crash."""
-        turn, journal, state = self._turn, self._journal, self._state
+        turn = self._turn
+        journal = self._journal
+        state = self._state
         assert state is not None  # noqa: S101  # the callers have an active agent
         agent = self._services.find_agent(intent.agent_name)
         assert agent is not None  # noqa: S101  # the agents of routes are tools of the router

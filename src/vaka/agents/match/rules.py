@@ -255,9 +255,10 @@ class _RuleReader:
         for name in dict.fromkeys(PLACEHOLDER.findall(pattern.input)):
             if name not in variables:
                 self._add(
-                    path, f"pattern {_quote(pattern.input)} has placeholder [{name}] not defined in vars"
+                    path,
+                    f"pattern {_quote(pattern.input)} has placeholder [{name}] not defined in vars"
                     + _near(name, variables),
-                )  # fmt: skip
+                )
         for part in pattern.output.rpartition(":")[2].split(","):
             found = _ASSIGNMENT.match(part)
             if found is not None and found[1] not in variables:

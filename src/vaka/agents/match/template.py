@@ -19,15 +19,50 @@ MAX_WORK = 50_000_000
 """Characters that all filters of a rendering read and write."""
 
 _NODES = (
-    nodes.Template, nodes.Output, nodes.TemplateData, nodes.For, nodes.If, nodes.Name, nodes.Const, nodes.Getattr,
-    nodes.Getitem, nodes.Slice, nodes.Filter, nodes.Test, nodes.Compare, nodes.Operand, nodes.Not, nodes.And, nodes.Or,
-    nodes.CondExpr, nodes.Concat, nodes.Add, nodes.Sub, nodes.Tuple, nodes.Keyword,
-)  # fmt: skip
+    nodes.Template,
+    nodes.Output,
+    nodes.TemplateData,
+    nodes.For,
+    nodes.If,
+    nodes.Name,
+    nodes.Const,
+    nodes.Getattr,
+    nodes.Getitem,
+    nodes.Slice,
+    nodes.Filter,
+    nodes.Test,
+    nodes.Compare,
+    nodes.Operand,
+    nodes.Not,
+    nodes.And,
+    nodes.Or,
+    nodes.CondExpr,
+    nodes.Concat,
+    nodes.Add,
+    nodes.Sub,
+    nodes.Tuple,
+    nodes.Keyword,
+)
 """The parts of the language without assignments, calls, macros and products, which could make texts grow fast."""
 _BUILTIN_FILTERS = (
-    "upper", "lower", "title", "capitalize", "trim", "length", "count", "default", "d", "first", "last", "list",
-    "sort", "dictsort", "items", "indent", "string",
-)  # fmt: skip
+    "upper",
+    "lower",
+    "title",
+    "capitalize",
+    "trim",
+    "length",
+    "count",
+    "default",
+    "d",
+    "first",
+    "last",
+    "list",
+    "sort",
+    "dictsort",
+    "items",
+    "indent",
+    "string",
+)
 
 
 _COUNT_ROUNDS, _COUNT_TEXT = "_rounds", "_text"

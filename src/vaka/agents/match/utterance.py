@@ -13,9 +13,16 @@ import msgspec
 from vaka.agents.match.rules import Scalar
 
 _DENSE_RANGES = (  # scripts that put no spaces between words
-    ("\u0e00", "\u0eff"), ("\u1000", "\u109f"), ("\u1780", "\u17ff"), ("\u3040", "\u30ff"), ("\u31f0", "\u31ff"),
-    ("\u3400", "\u4dbf"), ("\u4e00", "\u9fff"), ("\uf900", "\ufaff"), ("\U00020000", "\U0003ffff"),
-)  # fmt: skip
+    ("\u0e00", "\u0eff"),
+    ("\u1000", "\u109f"),
+    ("\u1780", "\u17ff"),
+    ("\u3040", "\u30ff"),
+    ("\u31f0", "\u31ff"),
+    ("\u3400", "\u4dbf"),
+    ("\u4e00", "\u9fff"),
+    ("\uf900", "\ufaff"),
+    ("\U00020000", "\U0003ffff"),
+)
 _SPECIAL = {"đ": "d", "ı": "i", "أ": "ا", "إ": "ا", "آ": "ا", "ى": "ي", "ة": "ه", "ـ": ""} | dict.fromkeys("'’‘`´", "")
 _ARABIC_MARKS = ("\u064b", "\u065f")
 
@@ -225,7 +232,9 @@ def _cjk_number(text: str) -> int:
         if char in _CJK_DIGITS:
             digit = _CJK_DIGITS[char]
         elif char == "万":
-            total, section, digit = (total + section + digit) * 10_000, 0, 0
+            total = (total + section + digit) * 10_000
+            section = 0
+            digit = 0
         else:
             section += (digit or 1) * _CJK_UNITS[char]
             digit = 0

@@ -18,9 +18,14 @@ MAX_VALUES = 50_000
 """Values of one document, with each alias of YAML expanded."""
 
 _TYPE_NAMES: dict[type, str] = {
-    str: "a text", bool: "true or false", int: "a whole number", float: "a number", list: "a list", dict: "a table",
+    str: "a text",
+    bool: "true or false",
+    int: "a whole number",
+    float: "a number",
+    list: "a list",
+    dict: "a table",
     type(None): "nothing",
-}  # fmt: skip
+}
 _PARSE_WORDS = re.compile(r"parse \w+ agent: ")
 _SURROGATE = re.compile("[\ud800-\udfff]")
 L = TypeVar("L", bound=str)

@@ -28,9 +28,17 @@ from vaka.config.documents import JsonPath, read_errors
 from vaka.core.types.errors import ConfigError
 
 FOLDERS: dict[str, DefinitionKind] = {
-    "agents": "agent", "tools": "tool", "rules": "rule", "contexts": "context", "models": "generator",
-    "generators": "generator", "agent_v1": "agent", "tool_v1": "tool", "rule_v1": "rule", "context_v1": "context",
-}  # fmt: skip
+    "agents": "agent",
+    "tools": "tool",
+    "rules": "rule",
+    "contexts": "context",
+    "models": "generator",
+    "generators": "generator",
+    "agent_v1": "agent",
+    "tool_v1": "tool",
+    "rule_v1": "rule",
+    "context_v1": "context",
+}
 """The folders of definitions, each with the kind that its files define."""
 LIST_KINDS = ("rule", "tool")
 """Kinds of which a file may have a list."""
@@ -41,17 +49,29 @@ IsKnown: TypeAlias = Callable[[DefinitionKind, str], bool]
 """Tell whether something outside of the folder has a name: a tool of the host, or a model."""
 
 _TYPICAL_KEYS: dict[DefinitionKind, frozenset[str]] = {
-    "agent": frozenset({
-        "type", "name", "prompt", "context_layers", "generator", "tools", "rules", "route",
-        "lua", "lua_file", "script", "script_file",
-    }),
-    "tool": frozenset({
-        "type", "name", "description", "params", "parameters", "lua", "lua_file", "script", "script_file"
-    }),
+    "agent": frozenset(
+        {
+            "type",
+            "name",
+            "prompt",
+            "context_layers",
+            "generator",
+            "tools",
+            "rules",
+            "route",
+            "lua",
+            "lua_file",
+            "script",
+            "script_file",
+        }
+    ),
+    "tool": frozenset(
+        {"type", "name", "description", "params", "parameters", "lua", "lua_file", "script", "script_file"}
+    ),
     "rule": frozenset({"name", "patterns", "examples", "vars"}),
     "context": frozenset({"prompt"}),
     "generator": frozenset({"model", "temperature", "max_tokens", "top_p", "top_k"}),
-}  # fmt: skip
+}
 """Keys by which a file is taken for a definition; folders with such names also hold other things."""
 
 
@@ -184,9 +204,13 @@ class _FolderLoader:
     def definition_set(self) -> DefinitionSet:
         definitions = [found.definition for found in self.found.values()]
         return DefinitionSet(
-            definitions, problems=self.problems, notes=self.notes, model_files=self.model_files, invalid=self.invalid,
+            definitions,
+            problems=self.problems,
+            notes=self.notes,
+            model_files=self.model_files,
+            invalid=self.invalid,
             included=self.included,
-        )  # fmt: skip
+        )
 
     def read_file(self, path: Path, kind: DefinitionKind) -> None:
         try:

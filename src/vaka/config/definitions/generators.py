@@ -42,8 +42,11 @@ class GeneratorDefinition(msgspec.Struct, frozen=True, kw_only=True):
 
 
 NUMBER_RANGES: dict[str, tuple[float, float]] = {
-    "temperature": (0, inf), "top_p": (0, 1), "frequency_penalty": (-inf, inf), "presence_penalty": (-inf, inf)
-}  # fmt: skip
+    "temperature": (0, inf),
+    "top_p": (0, 1),
+    "frequency_penalty": (-inf, inf),
+    "presence_penalty": (-inf, inf),
+}
 """Parameters that are numbers, each with its least and greatest value."""
 PARAMETERS = ("max_tokens", "top_k", "seed", "reasoning", *NUMBER_RANGES)
 """The parameters that go to the model with each request."""
@@ -71,10 +74,16 @@ def parse_generator(fields: DefinitionFields) -> GeneratorDefinition:
     stop = (fields.text("stop"),) if isinstance(fields.get("stop"), str) else fields.texts("stop")
     numbers: dict[str, Any] = {name: _parse_number(fields, name) for name in NUMBER_RANGES}
     generator = GeneratorDefinition(
-        name=fields.text("name"), model=fields.text("model"), **numbers, stop=stop, seed=fields.integer("seed"),
-        max_tokens=fields.integer("max_tokens", least=0) or None, top_k=fields.integer("top_k", least=0) or None,
-        reasoning=_parse_reasoning(fields), extra=fields.table("extra") or {},
-    )  # fmt: skip
+        name=fields.text("name"),
+        model=fields.text("model"),
+        **numbers,
+        stop=stop,
+        seed=fields.integer("seed"),
+        max_tokens=fields.integer("max_tokens", least=0) or None,
+        top_k=fields.integer("top_k", least=0) or None,
+        reasoning=_parse_reasoning(fields),
+        extra=fields.table("extra") or {},
+    )
     if fields.integer("n", least=0) not in (None, 0, 1):
         fields.fail("n: only one answer is supported; leave it out", "n")
     fields.report_unknown_keys()

@@ -16,9 +16,7 @@ EXTENDED_KINDS: tuple[DefinitionKind, ...] = ("agent", "tool", "generator")
 MAX_BASES = 32
 """How many definitions extend each other in a row."""
 
-_SLOTS: Mapping[str, DefinitionKind] = {
-    "agent": "agent", "default": "agent", "generator": "generator", "tool": "tool"
-}  # fmt: skip
+_SLOTS: Mapping[str, DefinitionKind] = {"agent": "agent", "default": "agent", "generator": "generator", "tool": "tool"}
 _LISTS: Mapping[str, DefinitionKind | None] = {"tools": "tool", "route": None, "steps": None}
 """Lists of definitions, and of tables that have one."""
 _OWN_KEYS = ("name", "$schema", "quit", EXTENDS)
@@ -99,9 +97,12 @@ class Inheritance:
         return _merge(taken, own, path, lambda at: inherited.setdefault(at, (len(path), base.place_of)))
 
     def _complete_parts(
-        self, kind: DefinitionKind, table: dict[str, Any], path: JsonPath,
+        self,
+        kind: DefinitionKind,
+        table: dict[str, Any],
+        path: JsonPath,
         inherited: dict[JsonPath, tuple[int, PlaceOf]],
-    ) -> dict[str, Any]:  # fmt: skip
+    ) -> dict[str, Any]:
         """Return a table with its inner definitions completed."""
         changed = dict(table)
         for key, part in table.items():
@@ -109,11 +110,13 @@ class Inheritance:
             if key in _LISTS and isinstance(part, list):
                 inner_kind = _LISTS[key]
                 changed[key] = [
-                    self._add_bases(inner_kind, item, (*at, index), inherited) if inner_kind
+                    self._add_bases(inner_kind, item, (*at, index), inherited)
+                    if inner_kind
                     else self._complete_parts(kind, cast("dict[str, Any]", item), (*at, index), inherited)
-                    if isinstance(item, dict) else item
+                    if isinstance(item, dict)
+                    else item
                     for index, item in enumerate(cast("list[object]", part))
-                ]  # fmt: skip
+                ]
             elif key in _SLOTS and isinstance(part, dict) and kind != "generator":
                 changed[key] = self._add_bases(_SLOTS[key], cast("object", part), at, inherited)
             elif key == "composite" and isinstance(part, dict):

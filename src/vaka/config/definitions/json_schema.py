@@ -39,9 +39,14 @@ from vaka.config.definitions.tools import (
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 AGENT_TYPES: tuple[type[AgentDefinition], ...] = (ReactDefinition, MatchDefinition, LuaAgentDefinition)
 TOOL_TYPES: tuple[type[ToolDefinition], ...] = (
-    BuiltinToolDefinition, HttpToolDefinition, GeneratorToolDefinition, TextProcessorDefinition,
-    CompositeToolDefinition, LuaToolDefinition, AgentToolDefinition,
-)  # fmt: skip
+    BuiltinToolDefinition,
+    HttpToolDefinition,
+    GeneratorToolDefinition,
+    TextProcessorDefinition,
+    CompositeToolDefinition,
+    LuaToolDefinition,
+    AgentToolDefinition,
+)
 
 Schema = dict[str, Any]
 
@@ -106,7 +111,8 @@ _LAYER: Schema = {
                     "type": "object",
                     "description": "What of the conversation and its memory the model sees.",
                     "properties": {
-                        "summary": {"type": "boolean"}, "query": {"type": "boolean"},
+                        "summary": {"type": "boolean"},
+                        "query": {"type": "boolean"},
                         "recent": {"type": "integer", "minimum": 0},
                     },
                     "additionalProperties": False,
@@ -114,7 +120,7 @@ _LAYER: Schema = {
             }.items()
         ),
     ]
-}  # fmt: skip
+}
 
 
 _INCLUDE: Schema = {
@@ -167,9 +173,12 @@ class _SchemaBuilder:
         generator["properties"]["stop"]["type"] = ["string", "array"]
         generator["properties"]["n"] = {"const": 1, "description": "The number of answers."}
         forms: dict[DefinitionKind, dict[str, Schema]] = {
-            "agent": agents, "tool": tools, "rule": {"written_rule": deepcopy(_RULE)},
-            "context": {"written_context": context}, "generator": {"written_generator": generator},
-        }  # fmt: skip
+            "agent": agents,
+            "tool": tools,
+            "rule": {"written_rule": deepcopy(_RULE)},
+            "context": {"written_context": context},
+            "generator": {"written_generator": generator},
+        }
         for kind, parts in forms.items():
             composed = f"composed_{kind}"
             self.definitions |= {**parts, composed: self.composed_schema(kind, [*parts.values()])}
@@ -330,6 +339,8 @@ def _slot_schema(kind: DefinitionKind) -> Schema:
 
 def _slot_kind(definition: Any) -> DefinitionKind:
     kinds: dict[Any, DefinitionKind] = {
-        ToolDefinition: "tool", AgentDefinition: "agent", GeneratorDefinition: "generator"
-    }  # fmt: skip
+        ToolDefinition: "tool",
+        AgentDefinition: "agent",
+        GeneratorDefinition: "generator",
+    }
     return kinds.get(definition, "rule")

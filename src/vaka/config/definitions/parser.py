@@ -241,9 +241,11 @@ def _parse_auth(fields: DefinitionFields) -> HttpAuth | None:
         return None
     auth = fields.fields_at(value, "auth", prefix="auth: ")
     found = HttpAuth(
-        type=auth.choice("type", HttpAuthType, "HTTP auth type", "bearer"), token=auth.text("token"),
-        username=auth.text("username"), password=auth.text("password"),
-    )  # fmt: skip
+        type=auth.choice("type", HttpAuthType, "HTTP auth type", "bearer"),
+        token=auth.text("token"),
+        username=auth.text("username"),
+        password=auth.text("password"),
+    )
     if not auth.text("type"):
         auth.fail("invalid HTTP auth type ''; expected bearer or basic", "type")
     elif auth.values["type"] == "bearer" and not found.token:
@@ -346,8 +348,10 @@ def _parse_agent_tool(fields: DefinitionFields, shared: dict[str, Any]) -> ToolD
 
 BUILTIN_NAMES = ("built-in", "builtin", "built_in")
 _AGENT_PARSERS: Mapping[str, Callable[[DefinitionFields], AgentDefinition]] = {
-    "react": _parse_react, "match": _parse_match, "lua": _parse_lua_agent
-}  # fmt: skip
+    "react": _parse_react,
+    "match": _parse_match,
+    "lua": _parse_lua_agent,
+}
 _TOOL_PARSERS: Mapping[str, Callable[[DefinitionFields, dict[str, Any]], ToolDefinition]] = {
     "built-in": _parse_builtin,
     "http": _parse_http,

@@ -22,8 +22,11 @@ _NUMBER = re.compile(r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?
 _NOT_FINITE = re.compile(r"[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN)")
 _TAG = "tag:yaml.org,2002:"
 _SCALAR_TAGS: dict[str, tuple[type, ...]] = {
-    "null": (type(None),), "bool": (bool,), "int": (int,), "float": (int, float)
-}  # fmt: skip
+    "null": (type(None),),
+    "bool": (bool,),
+    "int": (int,),
+    "float": (int, float),
+}
 
 
 def parse_yaml(text: str, origin: str) -> tuple[object, dict[JsonPath, int]]:

@@ -9,9 +9,17 @@ from vaka.luau.protocol import HostFunctions
 from vaka.luau.services import HostServices
 
 _FACTORIES = (
-    http_functions, generate_functions, invoke_functions, agent_functions, memory_functions, io_functions,
-    system_functions, value_functions, cache_functions, transformer_functions,
-)  # fmt: skip
+    http_functions,
+    generate_functions,
+    invoke_functions,
+    agent_functions,
+    memory_functions,
+    io_functions,
+    system_functions,
+    value_functions,
+    cache_functions,
+    transformer_functions,
+)
 
 
 def surface_functions(services: HostServices) -> HostFunctions:

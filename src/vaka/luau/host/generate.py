@@ -21,7 +21,7 @@ from vaka.core.ports.model import (
     StopChunk,
     TextChunk,
     UsageChunk,
-)  # fmt: skip
+)
 from vaka.core.types.errors import ConfigError, ScriptError, VakaError
 from vaka.core.types.ids import JSON, MessageId
 from vaka.core.types.message import AssistantMessage, Message, Usage, UserMessage, as_content
@@ -65,9 +65,7 @@ def agent_functions(services: HostServices) -> HostFunctions:
     async def open(request: ScriptRequest) -> JSON:
         return request.number
 
-    async def send(
-        request: ScriptRequest, handle: JSON, name: JSON, config: JSON, after: JSON, message: JSON
-    ) -> JSON:  # fmt: skip
+    async def send(request: ScriptRequest, handle: JSON, name: JSON, config: JSON, after: JSON, message: JSON) -> JSON:
         text, number = as_string(message, "agent.send: the message"), as_count(handle, "agent.send: the handle")
         running[number] = request
         try:
@@ -116,7 +114,9 @@ class ModelAnswerStream:
     """
 
     def __init__(self, read: ReadPieces, journal: ScriptJournal | None, request: ScriptRequest) -> None:
-        self._read, self._journal, self._request = read, journal, request
+        self._read = read
+        self._journal = journal
+        self._request = request
         self._reader: asyncio.Task[None] | None = None
         self._buffer: deque[str] = deque()
         self._has_delivered = False
@@ -289,9 +289,12 @@ class ModelCaller:
             return msgspec.structs.replace(prompt, number=next(self._call_numbers))
         turn = self._journal.turn
         return msgspec.structs.replace(
-            prompt, agent=turn.agent_progress.agent or turn.agent, path=turn.path,
-            number=self._journal.model_call_number(request), session=turn.session,
-        )  # fmt: skip
+            prompt,
+            agent=turn.agent_progress.agent or turn.agent,
+            path=turn.path,
+            number=self._journal.model_call_number(request),
+            session=turn.session,
+        )
 
     async def stream_answer(self, model: Model, prompt: Prompt) -> AsyncGenerator[str | None]:
         """Yield an answer in pieces, ``None`` to discard those so far; raise ``ScriptError`` if the model fails.
@@ -408,9 +411,14 @@ def generate_functions(services: HostServices) -> HostFunctions:
 
 def _generate_json_function(find_schema_problem: Callable[[JSON, JSON], str], caller: ModelCaller) -> HostFunction:
     async def generate_json(
-        request: ScriptRequest, model: JSON, prompt: JSON, schema: JSON, options: JSON = None, rejected: JSON = None,
+        request: ScriptRequest,
+        model: JSON,
+        prompt: JSON,
+        schema: JSON,
+        options: JSON = None,
+        rejected: JSON = None,
         problem: JSON = None,
-    ) -> JSON:  # fmt: skip
+    ) -> JSON:
         wanted = restore_empty_lists(as_table(schema, "generate_json: schema"))
         parsed = parse_prompt(prompt, options)
         system = f"{parsed.system}\n\n{_SCHEMA_INSTRUCTION.format(schema=msgspec.json.encode(wanted).decode())}".strip()

@@ -75,9 +75,14 @@ class ScriptHttpTool:
     def __init__(self, network: Network, name: str, description: str, effect: Effect, layer: str = "code") -> None:
         self._network = network
         self.spec = ToolSpec(
-            name=name, description=description, parameters=_PARAMETERS, effect=effect, layer=layer,
-            timeout=MAX_TIMEOUT + 5, poll=True,
-        )  # fmt: skip
+            name=name,
+            description=description,
+            parameters=_PARAMETERS,
+            effect=effect,
+            layer=layer,
+            timeout=MAX_TIMEOUT + 5,
+            poll=True,
+        )
 
     def parse(self, raw: str | dict[str, Any]) -> ParsedArguments | InvalidArguments:
         """Return the request in ``raw``, or why it is invalid."""
@@ -156,9 +161,13 @@ def _net_request(wanted: ScriptHttpRequest) -> NetRequest:
     body = base64.b64decode(wanted.body_base64) if wanted.body_base64 else wanted.body.encode()
     caps = {"max_bytes": wanted.max_bytes, "redirects": wanted.redirects}
     return NetRequest(
-        url=_url_with_query(wanted), method=wanted.method, headers=_request_headers(wanted), body=body,
-        timeout=wanted.timeout, **{name: cap for name, cap in caps.items() if cap is not None},
-    )  # fmt: skip
+        url=_url_with_query(wanted),
+        method=wanted.method,
+        headers=_request_headers(wanted),
+        body=body,
+        timeout=wanted.timeout,
+        **{name: cap for name, cap in caps.items() if cap is not None},
+    )
 
 
 def _url_with_query(wanted: ScriptHttpRequest) -> str:

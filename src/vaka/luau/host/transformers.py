@@ -166,9 +166,11 @@ def _parse_chunks(value: JSON) -> list[StreamChunk]:
 def _chunk_table(chunk: StreamChunk) -> JSON:
     part = None if chunk.part is None else part_table(chunk.part)
     return {
-        "parts": [] if part is None else [part], "stream_id": chunk.stream or None, "bos": chunk.begin or None,
+        "parts": [] if part is None else [part],
+        "stream_id": chunk.stream or None,
+        "bos": chunk.begin or None,
         "eos": chunk.end or None,
-    }  # fmt: skip
+    }
 
 
 def _size_of(chunk: StreamChunk) -> int:

@@ -24,7 +24,9 @@ from vaka.core.types.errors import NotFound, StoreError
 from vaka.luau.packages.versions import PackageError, quote_text
 
 _UNSAFE_CHARACTERS = re.compile(r'[\\:*?"<>|]')  # each is special on some operating system
-_MAX_PATH_CHARS, _MAX_STEP_BYTES, _MAX_PATH_STEPS = 512, 200, 32
+_MAX_PATH_CHARS = 512
+_MAX_STEP_BYTES = 200
+_MAX_PATH_STEPS = 32
 DEVICE_NAMES = {"con", "prn", "aux", "nul", *(f"{port}{number}" for port in ("com", "lpt") for number in range(10))}
 
 
@@ -60,7 +62,12 @@ def _find_path_problem(path: str) -> str:
 
 
 _BLOCK = 512
-_FILE, _OLD_FILE, _FOLDER, _EXTENDED, _GLOBAL, _LONG_NAME = b"0", b"\0", b"5", b"x", b"g", b"L"
+_FILE = b"0"
+_OLD_FILE = b"\0"
+_FOLDER = b"5"
+_EXTENDED = b"x"
+_GLOBAL = b"g"
+_LONG_NAME = b"L"
 _ENTRY_KINDS = {b"1": "a hard link", b"2": "a symbolic link", b"3": "a device", b"4": "a device", b"6": "a pipe"}
 _MAX_HEADER_BYTES = 16 * 1024
 _RECORD = re.compile(rb"([1-9][0-9]{0,5}) ([^=\n]+)=")
@@ -180,7 +187,9 @@ def _deflate(data: bytes) -> bytes:
 
 def _read_entries(raw: bytes, limits: PackageLimits) -> Iterator[_Entry]:
     """Yield the entries of a tar, with long names of extension headers applied."""
-    position, count, long_name = 0, 0, ""
+    position = 0
+    count = 0
+    long_name = ""
     while raw[position : position + _BLOCK].strip(b"\0"):
         entry, position = _read_entry(raw, position)
         count += 1

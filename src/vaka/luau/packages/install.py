@@ -14,7 +14,7 @@ from vaka.luau.packages.files import (
     run_in_thread,
     temporary_folder,
     write_folder,
-)  # fmt: skip
+)
 from vaka.luau.packages.package import (
     MANIFEST_FILE,
     MAX_MANIFEST_BYTES,
@@ -25,7 +25,7 @@ from vaka.luau.packages.package import (
     read_manifest,
     read_package,
     read_package_folder,
-)  # fmt: skip
+)
 from vaka.luau.packages.registry import Registry, Release
 from vaka.luau.packages.resolution import Resolution, read_lock
 from vaka.luau.packages.versions import ANY_VERSION, PackageError, Range, Version
@@ -35,9 +35,13 @@ MAX_TOTAL_BYTES = 256 * 1024 * 1024
 
 
 async def install(
-    resolution: Resolution, into: Path | str, registry: Registry, *, limits: PackageLimits = DEFAULT_LIMITS,
+    resolution: Resolution,
+    into: Path | str,
+    registry: Registry,
+    *,
+    limits: PackageLimits = DEFAULT_LIMITS,
     repair: bool = False,
-) -> list[str]:  # fmt: skip
+) -> list[str]:
     """Unpack missing packages into ``<into>/<name>/<version>/``; return ``name@version`` of each package added.
 
     Every archive is fetched and checked before the first is moved into place. Installed packages are checked too:
@@ -139,10 +143,19 @@ class InstalledPackages:
     """
 
     def __init__(
-        self, root: Path | str, *, lock: Resolution | None = None, wanted: Mapping[str, Range] | None = None,
-        verify: bool = False, limits: PackageLimits = DEFAULT_LIMITS,
-    ) -> None:  # fmt: skip
-        self.root, self.lock, self.wanted, self.verify, self.limits = Path(root), lock, wanted or {}, verify, limits
+        self,
+        root: Path | str,
+        *,
+        lock: Resolution | None = None,
+        wanted: Mapping[str, Range] | None = None,
+        verify: bool = False,
+        limits: PackageLimits = DEFAULT_LIMITS,
+    ) -> None:
+        self.root = Path(root)
+        self.lock = lock
+        self.wanted = wanted or {}
+        self.verify = verify
+        self.limits = limits
         self._packages: dict[tuple[str, Version], Package] = {}
 
     async def versions(self, name: str) -> list[Version]:

@@ -19,7 +19,7 @@ from vaka.luau.packages.files import (
     read_folder,
     run_in_thread,
     unpack_archive,
-)  # fmt: skip
+)
 from vaka.luau.packages.versions import PackageError, Range, Version, decode_document, encode_document, quote_text
 
 _NAME_PART = r"[a-z0-9][a-z0-9_-]{0,63}"

@@ -233,7 +233,9 @@ def _parse_partial(text: str, sign: str | None, range_text: str) -> _PartialVers
 
 
 def _interval_of(sign: str, partial: _PartialVersion, range_text: str) -> _Interval:
-    numbers, first, size = partial.numbers, partial.lowest_version, len(partial.numbers)
+    numbers = partial.numbers
+    first = partial.lowest_version
+    size = len(partial.numbers)
     if not numbers:
         if sign in {">", "<"}:
             side = "above" if sign == ">" else "below"

@@ -18,9 +18,13 @@ from vaka.models.transport import errors
 WIRE = "anthropic"
 """The key of this provider's blocks in ``opaque``."""
 STOP_REASONS = {
-    "end_turn": "end", "stop_sequence": "end", "tool_use": "calls", "max_tokens": "length",
-    "model_context_window_exceeded": "length", "pause_turn": "pause",
-}  # fmt: skip
+    "end_turn": "end",
+    "stop_sequence": "end",
+    "tool_use": "calls",
+    "max_tokens": "length",
+    "model_context_window_exceeded": "length",
+    "pause_turn": "pause",
+}
 """The stop reason for each of the provider's; ``refusal`` and unknown ones are passed on as they are."""
 COMPLETE_REASONS = frozenset({"end_turn", "stop_sequence", "tool_use", "pause_turn"})
 """Reasons of an answer that nothing cut short."""
@@ -64,13 +68,17 @@ class _OpenBlock:
     """A block that has begun: its first state, and the pieces since."""
 
     def __init__(self, index: int, start: dict[str, Any], kind: str) -> None:
-        self.index, self.start, self.kind = index, start, kind
+        self.index = index
+        self.start = start
+        self.kind = kind
         self.pieces: list[str] = []
         self.signature = ""
 
 
 _EVENT = msgspec.json.Decoder(_Event)
-_TOOL, _ANSWER, _OTHER = "tool_use", "answer", "other"
+_TOOL = "tool_use"
+_ANSWER = "answer"
+_OTHER = "other"
 
 
 class AnthropicStreamDecoder:
@@ -238,9 +246,12 @@ class AnthropicStreamDecoder:
         write = larger(before.cache_write, "cache_creation_input_tokens")
         uncached = larger(before.input - before.cache_read - before.cache_write, "input_tokens")
         self._usage = Usage(
-            input=uncached + read + write, output=larger(before.output, "output_tokens"), cache_read=read,
-            cache_write=write, reasoning=larger(before.reasoning, "output_tokens_details", "thinking_tokens"),
-        )  # fmt: skip
+            input=uncached + read + write,
+            output=larger(before.output, "output_tokens"),
+            cache_read=read,
+            cache_write=write,
+            reasoning=larger(before.reasoning, "output_tokens_details", "thinking_tokens"),
+        )
 
 
 def _merge_delta(block: _OpenBlock, event: Any) -> None:

@@ -95,9 +95,7 @@ class AnthropicWriter(AlternatingItems):
         return self.encode_list(last=pieces)
 
 
-def _end_messages(
-    written: list[dict[str, Any]], messages: Sequence[Message], *, prefill: bool
-) -> list[dict[str, Any]]:  # fmt: skip
+def _end_messages(written: list[dict[str, Any]], messages: Sequence[Message], *, prefill: bool) -> list[dict[str, Any]]:
     """Return messages with an end that the model can answer."""
     last = messages[-1] if messages else None
     if not isinstance(last, AssistantMessage) or last.stop == "pause" or written[-1]["role"] != "assistant":
@@ -276,9 +274,14 @@ class _CacheMarks(msgspec.Struct, frozen=True):
 
 
 def to_request(
-    model: str, prompt: Prompt, *, max_tokens: int | None = None, cache: bool = True, cache_ttl: CacheTtl = "5m",
+    model: str,
+    prompt: Prompt,
+    *,
+    max_tokens: int | None = None,
+    cache: bool = True,
+    cache_ttl: CacheTtl = "5m",
     memo: RequestMemo[AnthropicWriter] | None = None,
-) -> AnthropicRequest:  # fmt: skip
+) -> AnthropicRequest:
     """Return the request for a prompt. Raises ``BadRequest`` for what this model does not support.
 
     With ``memo`` the messages and the tools are already encoded.
@@ -298,11 +301,20 @@ def to_request(
     _set_end_marks([blocks for blocks in (tools, system) if blocks], marks)
     user = asked.user or asked.metadata.get("user_id", "")
     body: dict[str, Any] = {
-        "model": model, "max_tokens": tokens, "stream": True, "system": system, "tools": tools, "tool_choice": choice,
-        "thinking": thinking.field, "output_config": drop_empty({"effort": thinking.effort, "format": output_format}),
-        **_sampling_fields(facts, asked, thinking), "stop_sequences": asked.stop_texts,
-        "metadata": {"user_id": user} if user else {}, "service_tier": asked.service_tier, "messages": messages,
-    }  # fmt: skip
+        "model": model,
+        "max_tokens": tokens,
+        "stream": True,
+        "system": system,
+        "tools": tools,
+        "tool_choice": choice,
+        "thinking": thinking.field,
+        "output_config": drop_empty({"effort": thinking.effort, "format": output_format}),
+        **_sampling_fields(facts, asked, thinking),
+        "stop_sequences": asked.stop_texts,
+        "metadata": {"user_id": user} if user else {},
+        "service_tier": asked.service_tier,
+        "messages": messages,
+    }
     body = merge_body(drop_empty(body), asked.extra)
     return AnthropicRequest(body=body, answer=answer.name if answer else "", headers=asked.headers)
 
@@ -375,7 +387,9 @@ def _constrain_output(
 
 def _tool_choice(prompt: Prompt, asked: ModelOptions, answer: ToolSpec | None) -> dict[str, Any]:
     """Return which tool is to be called; nothing where that is left to the model and to the provider's default."""
-    tools, wanted, single = prompt.tools, prompt.tool_choice, asked.parallel_calls is False
+    tools = prompt.tools
+    wanted = prompt.tool_choice
+    single = asked.parallel_calls is False
     if wanted not in _TOOL_CHOICES and all(tool.name != wanted for tool in tools):
         names = ", ".join(tool.name for tool in tools) or "none"
         raise BadRequest(f"the tool choice {wanted!r} names no tool; there are {names}")
@@ -458,23 +472,39 @@ class Anthropic(ProviderModel):
     """
 
     def __init__(  # noqa: PLR0913
-        self, model: str, account: Account, *, http: ConnectionPool | None = None, name: str = "",
-        max_tokens: int | None = None, cache: bool = True, cache_ttl: CacheTtl = "5m", bearer: bool = False,
-    ) -> None:  # fmt: skip
+        self,
+        model: str,
+        account: Account,
+        *,
+        http: ConnectionPool | None = None,
+        name: str = "",
+        max_tokens: int | None = None,
+        cache: bool = True,
+        cache_ttl: CacheTtl = "5m",
+        bearer: bool = False,
+    ) -> None:
         auth = {"authorization": f"Bearer {account.key}"} if bearer else {"x-api-key": account.key}
         super().__init__(
-            name or f"anthropic/{model}", account,
+            name or f"anthropic/{model}",
+            account,
             "messages" if account.base_url.rstrip("/").endswith("/v1") else "v1/messages",
-            headers={"anthropic-version": API_VERSION, **(auth if account.key else {})}, http=http,
+            headers={"anthropic-version": API_VERSION, **(auth if account.key else {})},
+            http=http,
             check_part=lambda part: check_part(model, part),
-        )  # fmt: skip
-        self._model, self._max_tokens, self._cache = model, max_tokens, cache
+        )
+        self._model = model
+        self._max_tokens = max_tokens
+        self._cache = cache
         self._cache_ttl: CacheTtl = cache_ttl
         self._written = RequestMemo(lambda: AnthropicWriter(model), self._comparison)
 
     def _write_request(self, prompt: Prompt) -> HttpRequestParts:
         request = to_request(
-            self._model, prompt, max_tokens=self._max_tokens, cache=self._cache, cache_ttl=self._cache_ttl,
+            self._model,
+            prompt,
+            max_tokens=self._max_tokens,
+            cache=self._cache,
+            cache_ttl=self._cache_ttl,
             memo=self._written,
-        )  # fmt: skip
+        )
         return HttpRequestParts(request.body, request.headers, AnthropicStreamDecoder(request.answer, self.name))

@@ -107,10 +107,24 @@ ABSENT = msgspec.Raw(b"")
 _NO_USAGE = (ABSENT, msgspec.Raw(b"null"))
 UNFINISHED_REASONS = frozenset({"", "FINISH_REASON_UNSPECIFIED"})
 STOP_REASONS = {"STOP": "end", "MAX_TOKENS": "length", "CONTINUATION": "length"}
-REFUSAL_REASONS = frozenset({
-    "SAFETY", "RECITATION", "LANGUAGE", "OTHER", "BLOCKLIST", "PROHIBITED_CONTENT", "SPII", "IMAGE_SAFETY",
-    "IMAGE_PROHIBITED_CONTENT", "IMAGE_RECITATION", "IMAGE_OTHER", "NO_IMAGE", "MODEL_ARMOR", "JAILBREAK",
-})  # fmt: skip
+REFUSAL_REASONS = frozenset(
+    {
+        "SAFETY",
+        "RECITATION",
+        "LANGUAGE",
+        "OTHER",
+        "BLOCKLIST",
+        "PROHIBITED_CONTENT",
+        "SPII",
+        "IMAGE_SAFETY",
+        "IMAGE_PROHIBITED_CONTENT",
+        "IMAGE_RECITATION",
+        "IMAGE_OTHER",
+        "NO_IMAGE",
+        "MODEL_ARMOR",
+        "JAILBREAK",
+    }
+)
 MALFORMED_REASONS = ("MALFORMED_FUNCTION_CALL", "UNEXPECTED_TOOL_CALL", "TOO_MANY_TOOL_CALLS", "MALFORMED_RESPONSE")
 """The model wrote a malformed call; the same request may succeed."""
 
@@ -383,11 +397,13 @@ class GeminiStreamDecoder:
             output = max(total - input, reasoning)
         return UsageChunk(
             Usage(
-                input=min(input, MAX_TOKENS), output=min(output, MAX_TOKENS), reasoning=reasoning,
+                input=min(input, MAX_TOKENS),
+                output=min(output, MAX_TOKENS),
+                reasoning=reasoning,
                 cache_read=count_of(usage, "cachedContentTokenCount"),
             ),
             self._model,
-        )  # fmt: skip
+        )
 
 
 def _error_of_bytes(data: bytes) -> ModelError:

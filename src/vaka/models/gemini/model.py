@@ -39,23 +39,56 @@ _FUNCTION_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,63}")
 _MODEL_VERSION = re.compile(r"gemini-(\d+)(?:\.(\d+))?(?![\d])")
 _THINKING_BUDGETS = {"none": 0, "minimal": 512, "low": 1024, "medium": 8192, "high": 24576, "max": 24576}
 _THINKING_LEVELS = {
-    "none": "MINIMAL", "minimal": "MINIMAL", "low": "LOW", "medium": "MEDIUM", "high": "HIGH", "max": "HIGH",
-}  # fmt: skip
+    "none": "MINIMAL",
+    "minimal": "MINIMAL",
+    "low": "LOW",
+    "medium": "MEDIUM",
+    "high": "HIGH",
+    "max": "HIGH",
+}
 
-_TEXT_MEDIA_TYPES = frozenset({
-    "application/json", "application/xml", "application/yaml", "application/x-yaml", "application/toml",
-    "application/javascript", "application/x-javascript", "application/typescript", "application/x-python",
-    "application/x-sh", "application/sql", "application/rtf",
-})  # fmt: skip
+_TEXT_MEDIA_TYPES = frozenset(
+    {
+        "application/json",
+        "application/xml",
+        "application/yaml",
+        "application/x-yaml",
+        "application/toml",
+        "application/javascript",
+        "application/x-javascript",
+        "application/typescript",
+        "application/x-python",
+        "application/x-sh",
+        "application/sql",
+        "application/rtf",
+    }
+)
 """Media types of text besides ``text/*``."""
 
 _MEDIA_TYPES_BY_SUFFIX = {
-    ".png": "image/png", ".jpg": "image/jpeg", ".jpeg": "image/jpeg", ".webp": "image/webp", ".heic": "image/heic",
-    ".heif": "image/heif", ".gif": "image/gif", ".mp3": "audio/mpeg", ".wav": "audio/wav", ".ogg": "audio/ogg",
-    ".flac": "audio/flac", ".aac": "audio/aac", ".mp4": "video/mp4", ".mov": "video/quicktime", ".webm": "video/webm",
-    ".mpeg": "video/mpeg", ".pdf": "application/pdf", ".txt": "text/plain", ".md": "text/plain", ".csv": "text/plain",
-    ".html": "text/plain", ".json": "text/plain",
-}  # fmt: skip
+    ".png": "image/png",
+    ".jpg": "image/jpeg",
+    ".jpeg": "image/jpeg",
+    ".webp": "image/webp",
+    ".heic": "image/heic",
+    ".heif": "image/heif",
+    ".gif": "image/gif",
+    ".mp3": "audio/mpeg",
+    ".wav": "audio/wav",
+    ".ogg": "audio/ogg",
+    ".flac": "audio/flac",
+    ".aac": "audio/aac",
+    ".mp4": "video/mp4",
+    ".mov": "video/quicktime",
+    ".webm": "video/webm",
+    ".mpeg": "video/mpeg",
+    ".pdf": "application/pdf",
+    ".txt": "text/plain",
+    ".md": "text/plain",
+    ".csv": "text/plain",
+    ".html": "text/plain",
+    ".json": "text/plain",
+}
 """The media type of a file that has only a URL; the API requires it for some."""
 
 
@@ -91,8 +124,9 @@ def to_request(
         **(_tool_fields(prompt, _answer_tool(forced, options.output_format), memo) if with_tools else {}),
         "contents": _write_contents(model, prompt, memo),
         "generationConfig": _generation_config(model, options, native=not forced),
-        "labels": dict(options.metadata), "serviceTier": options.service_tier,
-    }  # fmt: skip
+        "labels": dict(options.metadata),
+        "serviceTier": options.service_tier,
+    }
     return merge_body(drop_empty(body), options.extra)
 
 
@@ -122,9 +156,7 @@ def _answer_tool(name: str, output: OutputFormat | None) -> ToolSpec | None:
     return ToolSpec(name=name, description=output.description or "Give the final answer.", parameters=output.schema)
 
 
-def _tool_fields(
-    prompt: Prompt, answer: ToolSpec | None, memo: "RequestMemo[GeminiWriter] | None"
-) -> dict[str, Any]:  # fmt: skip
+def _tool_fields(prompt: Prompt, answer: ToolSpec | None, memo: "RequestMemo[GeminiWriter] | None") -> dict[str, Any]:
     declared = write_tools(memo, prompt.tools, _function_declaration, answer)
     config = _calling_config(prompt, forced=answer is not None)
     return {
@@ -160,12 +192,19 @@ def _calling_config(prompt: Prompt, *, forced: bool) -> dict[str, Any]:
 
 
 def _generation_config(model: str, options: ModelOptions, *, native: bool) -> dict[str, Any]:
-    config = drop_empty({
-        "maxOutputTokens": options.max_tokens, "temperature": options.temperature, "topP": options.top_p,
-        "topK": options.top_k, "seed": options.seed, "stopSequences": options.stop_texts,
-        "presencePenalty": options.presence_penalty, "frequencyPenalty": options.frequency_penalty,
-        "thinkingConfig": _thinking_config(model, options),
-    })  # fmt: skip
+    config = drop_empty(
+        {
+            "maxOutputTokens": options.max_tokens,
+            "temperature": options.temperature,
+            "topP": options.top_p,
+            "topK": options.top_k,
+            "seed": options.seed,
+            "stopSequences": options.stop_texts,
+            "presencePenalty": options.presence_penalty,
+            "frequencyPenalty": options.frequency_penalty,
+            "thinkingConfig": _thinking_config(model, options),
+        }
+    )
     output = options.output_format
     if output is not None and native:
         described = {"description": output.description} if output.description else {}
@@ -344,16 +383,17 @@ class Gemini(ProviderModel):
     def __init__(self, model: str, account: Account, *, http: ConnectionPool | None = None, name: str = "") -> None:
         path = quote(model if "/" in model else f"models/{model}", safe="/@")
         super().__init__(
-            name or f"gemini/{model}", msgspec.structs.replace(account, query={**account.query, "alt": "sse"}),
-            f"{path}:streamGenerateContent", headers={"x-goog-api-key": account.key} if account.key else {}, http=http,
+            name or f"gemini/{model}",
+            msgspec.structs.replace(account, query={**account.query, "alt": "sse"}),
+            f"{path}:streamGenerateContent",
+            headers={"x-goog-api-key": account.key} if account.key else {},
+            http=http,
             check_part=lambda part: check_part(model, part),
-        )  # fmt: skip
+        )
         self._model = model
         self._written = RequestMemo(lambda: GeminiWriter(model), self._comparison)
 
     def _write_request(self, prompt: Prompt) -> HttpRequestParts:
         options = read_options(prompt.options)
         decoder = GeminiStreamDecoder(self._model, answer_tool_name(self._model, prompt, options))
-        return HttpRequestParts(
-            to_request(self._model, prompt, options, self._written), options.headers, decoder
-        )  # fmt: skip
+        return HttpRequestParts(to_request(self._model, prompt, options, self._written), options.headers, decoder)

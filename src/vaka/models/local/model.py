@@ -88,14 +88,21 @@ class LocalModel:
     """
 
     def __init__(
-        self, *, http: ConnectionPool | None = None, name: str = "local", progress: ProgressCallback | None = None,
-        wire: LocalWire = "chat", settings: LocalSettings = LocalSettings(),
-    ) -> None:  # fmt: skip
+        self,
+        *,
+        http: ConnectionPool | None = None,
+        name: str = "local",
+        progress: ProgressCallback | None = None,
+        wire: LocalWire = "chat",
+        settings: LocalSettings = LocalSettings(),
+    ) -> None:
         if wire not in ADAPTERS:
             raise InvalidInput(f"the local model speaks {', '.join(ADAPTERS)}, not {wire!r}")
         self._wire: LocalWire = wire
         self._launch_spec = _build_launch_spec(settings, LOOPBACK, 0, "")
-        self.name, self._http, self._progress = name, http, progress
+        self.name = name
+        self._http = http
+        self._progress = progress
         self.context_window = settings.context
         self._connection: _LocalConnection | None = None
         self._history = HistoryAdapter(name, "", lambda part: _refuse_media(name, part))
@@ -175,9 +182,14 @@ class _LocalConnection(NamedTuple):
 
 
 async def serve(
-    host: str = LOOPBACK, port: int = 0, *, key: str | None = None, settings: LocalSettings = LocalSettings(),
-    progress: ProgressCallback | None = None, ready: Callable[[ServedModel], None] | None = None,
-) -> None:  # fmt: skip
+    host: str = LOOPBACK,
+    port: int = 0,
+    *,
+    key: str | None = None,
+    settings: LocalSettings = LocalSettings(),
+    progress: ProgressCallback | None = None,
+    ready: Callable[[ServedModel], None] | None = None,
+) -> None:
     """Serve the model to other programs until cancelled; its process has exited when this returns.
 
     ``ready`` is called once, with the URL and the key: a random one by default; with ``key=""`` no key is needed.
@@ -208,7 +220,9 @@ def adapt_prompt(model: str, prompt: Prompt, wire: LocalWire) -> Prompt:
     if wire == "responses" and asked.output_format is not None:  # the server supports only the older field
         response_format = {"type": "json_schema", "json_schema": {"schema": asked.output_format.schema}}
         options["extra"] = {"response_format": response_format, **asked.extra}
-    tools, choice, messages = prompt.tools, prompt.tool_choice, prompt.messages
+    tools = prompt.tools
+    choice = prompt.tool_choice
+    messages = prompt.messages
     if choice == "none":
         tools = ()
     elif choice not in ("auto", "required"):

@@ -76,9 +76,14 @@ class ModelProcess:
         needed = {name: os.environ[name] for name in ("SYSTEMROOT",) if name in os.environ}  # by programs on Windows
         with self._lock:
             child = subprocess.Popen(
-                command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, bufsize=0,
-                env={"PYTHONPATH": os.pathsep.join(filter(None, sys.path)), **needed}, start_new_session=True,
-            )  # fmt: skip
+                command,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                bufsize=0,
+                env={"PYTHONPATH": os.pathsep.join(filter(None, sys.path)), **needed},
+                start_new_session=True,
+            )
             self._child = child
             if self._end_requested:
                 child.kill()

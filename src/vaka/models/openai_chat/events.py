@@ -18,19 +18,32 @@ from vaka.models.transport import errors
 
 WIRE = "chat"
 STOP_REASONS = {
-    "stop": "end", "eos": "end", "end_turn": "end", "stop_sequence": "end", "tool_calls": "calls",
-    "function_call": "calls", "length": "length", "max_tokens": "length", "model_length": "length",
-    "content_filter": "refusal", "sensitive": "refusal", "refusal": "refusal",
-}  # fmt: skip
+    "stop": "end",
+    "eos": "end",
+    "end_turn": "end",
+    "stop_sequence": "end",
+    "tool_calls": "calls",
+    "function_call": "calls",
+    "length": "length",
+    "max_tokens": "length",
+    "model_length": "length",
+    "content_filter": "refusal",
+    "sensitive": "refusal",
+    "refusal": "refusal",
+}
 _LENGTH_REASON = re.compile(r"length|max_|limit|exceeded")
 _FILTER_REASON = re.compile(r"filter|safety|blocked|moderation")
 FAILED_REASONS = frozenset({"error", "network_error", "insufficient_system_resource", "abort"})
 """Finish reasons of an answer that the vendor could not finish."""
 
 _MINIMAX_CODES = {
-    1000: "server_error", 1001: "timeout", 1002: "rate_limit", 1004: "authentication_error",
-    1008: "insufficient_balance", 1013: "server_error",
-}  # fmt: skip
+    1000: "server_error",
+    1001: "timeout",
+    1002: "rate_limit",
+    1004: "authentication_error",
+    1008: "insufficient_balance",
+    1013: "server_error",
+}
 """The kind of error for each of MiniMax's status codes."""
 
 
@@ -381,10 +394,13 @@ def _usage_of(usage: Any, *, with_cost: bool) -> Usage:
         output += reasoning  # some vendors do not count reasoning as output
     cost: Any = as_object(usage).get("cost") if with_cost else None
     return Usage(
-        input=input, output=output, reasoning=reasoning, cache_read=read or count_of(usage, "cached_tokens"),
+        input=input,
+        output=output,
+        reasoning=reasoning,
+        cache_read=read or count_of(usage, "cached_tokens"),
         cache_write=count_of(prompt, "cache_write_tokens"),
         cost=max(float(cost), 0.0) if isinstance(cost, int | float) else 0.0,
-    )  # fmt: skip
+    )
 
 
 def _citation_chunks(source: dict[str, Any]) -> list[Chunk]:

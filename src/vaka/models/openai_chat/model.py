@@ -253,9 +253,12 @@ JSON_INSTRUCTIONS = "Answer with one JSON object and nothing else. It must be va
 
 
 def to_request(
-    model: str, prompt: Prompt, profile: VendorProfile = VendorProfile(), options: ModelOptions | None = None,
+    model: str,
+    prompt: Prompt,
+    profile: VendorProfile = VendorProfile(),
+    options: ModelOptions | None = None,
     memo: RequestMemo[ChatWriter] | None = None,
-) -> dict[str, Any]:  # fmt: skip
+) -> dict[str, Any]:
     """Return the body of the request. Raises ``BadRequest`` for what the vendor does not support.
 
     With ``memo`` the messages and the tools are already encoded.
@@ -266,12 +269,16 @@ def to_request(
         instructions = JSON_INSTRUCTIONS + msgspec.json.encode(output.schema).decode()
         system = f"{system}\n\n{instructions}" if system else instructions
     messages = _encode_messages(prompt, profile, system, memo) or to_messages(model, prompt, profile, system)
-    body = {"model": model, "messages": messages, "stream": True} | drop_empty({
-        "stream_options": {"include_usage": True} if profile.usage else None,
-        **_tool_fields(prompt, profile, options, memo),
-        "response_format": _response_format(output, profile), **_sampling_fields(model, profile, options),
-        **_reasoning_fields(profile, options), **_account_fields(prompt, profile, options),
-    })  # fmt: skip
+    body = {"model": model, "messages": messages, "stream": True} | drop_empty(
+        {
+            "stream_options": {"include_usage": True} if profile.usage else None,
+            **_tool_fields(prompt, profile, options, memo),
+            "response_format": _response_format(output, profile),
+            **_sampling_fields(model, profile, options),
+            **_reasoning_fields(profile, options),
+            **_account_fields(prompt, profile, options),
+        }
+    )
     return merge_body(merge_body(body, profile.body), options.extra)
 
 
@@ -296,7 +303,9 @@ def _response_format(output: OutputFormat | None, profile: VendorProfile) -> dic
 def _tool_fields(
     prompt: Prompt, profile: VendorProfile, options: ModelOptions, memo: RequestMemo[ChatWriter] | None
 ) -> dict[str, Any]:
-    tools, choice, answer = prompt.tools, prompt.tool_choice, _answer_tool(prompt, profile, options)
+    tools = prompt.tools
+    choice = prompt.tool_choice
+    answer = _answer_tool(prompt, profile, options)
     if answer is not None and (not tools or choice == "none"):  # it is to be called now, or after the other tools
         tools, choice = (), answer.name
     elif answer is not None and choice == "auto":
@@ -310,7 +319,7 @@ def _tool_fields(
         "tools": write_tools(memo, tools, define, answer) if sent is specs else [define(spec) for spec in sent],
         "tool_choice": chosen,
         "parallel_tool_calls": options.parallel_calls if profile.parallel else None,
-    }  # fmt: skip
+    }
 
 
 def _answer_tool(prompt: Prompt, profile: VendorProfile, options: ModelOptions) -> ToolSpec | None:
@@ -319,14 +328,14 @@ def _answer_tool(prompt: Prompt, profile: VendorProfile, options: ModelOptions) 
     if not name or output is None:
         return None
     return ToolSpec(
-        name=name, description=output.description or "Give the answer.", parameters=output.schema,
+        name=name,
+        description=output.description or "Give the answer.",
+        parameters=output.schema,
         strict=output.strict and strict_schema(output.schema) is not None,
-    )  # fmt: skip
+    )
 
 
-def _tool_choice(
-    profile: VendorProfile, specs: tuple[ToolSpec, ...], choice: str
-) -> tuple[tuple[ToolSpec, ...], Any]:  # fmt: skip
+def _tool_choice(profile: VendorProfile, specs: tuple[ToolSpec, ...], choice: str) -> tuple[tuple[ToolSpec, ...], Any]:
     """Return the tools to send and the choice among them, ``None`` for the vendor's default."""
     if choice == "auto" or (choice == "none" and not specs):
         return specs, None
@@ -358,12 +367,15 @@ def _sampling_fields(model: str, profile: VendorProfile, options: ModelOptions) 
     if profile.stops and len(stops) > profile.stops:
         raise BadRequest(f"{profile.name}/{model} takes at most {profile.stops} stop texts, not {len(stops)}")
     return {
-        profile.max_tokens: options.max_tokens, "temperature": options.temperature, "top_p": options.top_p,
+        profile.max_tokens: options.max_tokens,
+        "temperature": options.temperature,
+        "top_p": options.top_p,
         "top_k": options.top_k if profile.top_k else None,
         "frequency_penalty": options.frequency_penalty if profile.penalties else None,
         "presence_penalty": options.presence_penalty if profile.penalties else None,
-        "stop": stops, profile.seed: options.seed if profile.seed else None,
-    }  # fmt: skip
+        "stop": stops,
+        profile.seed: options.seed if profile.seed else None,
+    }
 
 
 def _reasoning_fields(profile: VendorProfile, options: ModelOptions) -> dict[str, Any]:
@@ -394,10 +406,11 @@ def _account_fields(prompt: Prompt, profile: VendorProfile, options: ModelOption
     is_stored = profile.metadata and options.extra.get("store") is True
     is_cached = profile.cache_key and options.cache is not False
     return {
-        profile.user: options.user if profile.user else "", "metadata": options.metadata if is_stored else {},
+        profile.user: options.user if profile.user else "",
+        "metadata": options.metadata if is_stored else {},
         "service_tier": options.service_tier if profile.tiers else "",
         "prompt_cache_key": prompt.session[-MAX_CACHE_KEY:] if is_cached else "",
-    }  # fmt: skip
+    }
 
 
 COMPLETIONS_PATH = "chat/completions"
@@ -409,16 +422,24 @@ class OpenAIChat(ProviderModel):
     """One model of a vendor of Chat Completions; ``profile`` has the vendor's peculiarities."""
 
     def __init__(
-        self, model: str, account: Account, *, http: ConnectionPool | None = None, name: str = "",
+        self,
+        model: str,
+        account: Account,
+        *,
+        http: ConnectionPool | None = None,
+        name: str = "",
         profile: VendorProfile = VendorProfile(),
-    ) -> None:  # fmt: skip
+    ) -> None:
         bearer = {"authorization": f"Bearer {account.key}"}
         key = {profile.key_header: account.key} if profile.key_header else bearer
         super().__init__(
-            name or f"{profile.name}/{model}", account, request_path(model, account, profile),
-            headers={**(key if account.key else {}), **profile.headers}, http=http,
+            name or f"{profile.name}/{model}",
+            account,
+            request_path(model, account, profile),
+            headers={**(key if account.key else {}), **profile.headers},
+            http=http,
             check_part=lambda part: check_part(model, part, profile),
-        )  # fmt: skip
+        )
         self._model, self._profile = model, profile
         self._written = RequestMemo(lambda: ChatWriter(model, profile), self._comparison)
 

@@ -85,11 +85,12 @@ class ResponseBody(msgspec.Struct):
     def token_usage(self) -> Usage:
         count = partial(count_of, self.usage)
         return Usage(
-            input=count("input_tokens"), output=count("output_tokens"),
+            input=count("input_tokens"),
+            output=count("output_tokens"),
             cache_read=count("input_tokens_details", "cached_tokens"),
             cache_write=count("input_tokens_details", "cache_write_tokens"),
             reasoning=count("output_tokens_details", "reasoning_tokens"),
-        )  # fmt: skip
+        )
 
 
 _EVENT_DECODER = msgspec.json.Decoder(ResponsesEvent)
@@ -187,19 +188,23 @@ class ResponsesStreamDecoder:
         self._calls: list[_ItemState] = []
         self._refused = False
         self._handlers: dict[str, Callable[[ResponsesEvent], Iterable[Chunk]]] = {
-            "response.output_item.added": self._item_added, "response.output_item.done": self._item_done,
+            "response.output_item.added": self._item_added,
+            "response.output_item.done": self._item_done,
             "response.output_text.done": self._text_done,
             "response.output_text.annotation.added": self._annotation_added,
-            "response.content_part.done": self._part_done, "response.refusal.delta": self._refusal_delta,
+            "response.content_part.done": self._part_done,
+            "response.refusal.delta": self._refusal_delta,
             "response.refusal.done": self._refusal_done,
             "response.function_call_arguments.delta": self._arguments_delta,
             "response.function_call_arguments.done": self._arguments_done,
             "response.reasoning_summary_text.delta": self._thinking_delta,
             "response.reasoning_summary_text.done": self._thinking_done,
             "response.reasoning_text.delta": self._thinking_delta,
-            "response.reasoning_text.done": self._thinking_done, "response.completed": self._finish,
-            "response.incomplete": self._finish, "response.failed": self._finish,
-        }  # fmt: skip
+            "response.reasoning_text.done": self._thinking_done,
+            "response.completed": self._finish,
+            "response.incomplete": self._finish,
+            "response.failed": self._finish,
+        }
         self._known_events = frozenset({*self._handlers, _TEXT_DELTA, "error"})
 
     def feed(self, data: bytes, name: str = "") -> Iterable[Chunk]:

@@ -39,13 +39,24 @@ MAX_CACHE_KEY = 64
 InputItem: TypeAlias = dict[str, Any]
 
 _APPENDED_LISTS = ("tools", "include")
-_CLIENT_CALL_TYPES = frozenset({
-    "custom_tool_call", "computer_call", "local_shell_call", "shell_call", "apply_patch_call", "mcp_approval_request",
-})  # fmt: skip
+_CLIENT_CALL_TYPES = frozenset(
+    {
+        "custom_tool_call",
+        "computer_call",
+        "local_shell_call",
+        "shell_call",
+        "apply_patch_call",
+        "mcp_approval_request",
+    }
+)
 _FILE_SUFFIXES = {
-    "application/pdf": "pdf", "text/plain": "txt", "text/markdown": "md", "text/csv": "csv", "text/html": "html",
+    "application/pdf": "pdf",
+    "text/plain": "txt",
+    "text/markdown": "md",
+    "text/csv": "csv",
+    "text/html": "html",
     "application/json": "json",
-}  # fmt: skip
+}
 _NON_REASONING_PREFIXES = ("gpt-4", "gpt-3.5", "chatgpt-", "gpt-5-chat")
 """OpenAI's models that refuse requests for reasoning."""
 
@@ -71,9 +82,11 @@ LLAMA = ResponsesCapabilities(reasoning="plain", tells_length=False, files=False
 
 
 def to_request(
-    model: str, prompt: Prompt, facts: ResponsesCapabilities = ResponsesCapabilities(),
+    model: str,
+    prompt: Prompt,
+    facts: ResponsesCapabilities = ResponsesCapabilities(),
     memo: "RequestMemo[ResponsesWriter] | None" = None,
-) -> dict[str, Any]:  # fmt: skip
+) -> dict[str, Any]:
     """Return the body of the request for ``prompt``. Raises ``BadRequest`` for what this API does not support.
 
     With ``memo`` the input and the tools are already encoded.
@@ -84,11 +97,15 @@ def to_request(
             f"{model} takes no stop texts over the Responses API; leave 'stop' out, or use the model as openai-chat/…"
         )
     body = {
-        "model": model, "stream": True, "store": False, "instructions": prompt.system,
+        "model": model,
+        "stream": True,
+        "store": False,
+        "instructions": prompt.system,
         "include": ["reasoning.encrypted_content"] if _reasoning_kind(model, facts) == "encrypted" else [],
-        **_tool_fields(prompt, options, memo), **_option_fields(prompt, options),
+        **_tool_fields(prompt, options, memo),
+        **_option_fields(prompt, options),
         "input": _write_input(model, prompt, facts, memo),
-    }  # fmt: skip
+    }
     return merge_body(drop_empty(body), options.extra, _APPENDED_LISTS)
 
 
@@ -104,16 +121,14 @@ def _reasoning_kind(model: str, facts: ResponsesCapabilities) -> str:
 
 def _write_input(
     model: str, prompt: Prompt, facts: ResponsesCapabilities, memo: "RequestMemo[ResponsesWriter] | None"
-) -> Any:  # fmt: skip
+) -> Any:
     encoded = memo.encode(prompt, ResponsesWriter.encode_list) if memo is not None else None
     if encoded is not None:
         return encoded
     return ResponsesWriter(model, facts, prompt.messages).write_all(prompt.messages) or [_user_item([_text_part(".")])]
 
 
-def _tool_fields(
-    prompt: Prompt, options: ModelOptions, memo: "RequestMemo[ResponsesWriter] | None"
-) -> dict[str, Any]:  # fmt: skip
+def _tool_fields(prompt: Prompt, options: ModelOptions, memo: "RequestMemo[ResponsesWriter] | None") -> dict[str, Any]:
     choice = prompt.tool_choice
     if choice not in {"auto", "none", "required"} and all(tool.name != choice for tool in prompt.tools):
         among = ", ".join(repr(tool.name) for tool in prompt.tools) or "none at all"
@@ -127,17 +142,19 @@ def _tool_fields(
         "tools": write_tools(memo, prompt.tools, _tool_definition),
         "tool_choice": named if choice != "auto" else None,
         "parallel_tool_calls": options.parallel_calls,
-    }  # fmt: skip
+    }
 
 
 def _tool_definition(tool: ToolSpec) -> InputItem:
     _check_name("tool", tool.name)
     strict = strict_schema(tool.parameters, nullable=True) if tool.strict else None
     return {
-        "type": "function", "name": tool.name, "description": tool.description,
+        "type": "function",
+        "name": tool.name,
+        "description": tool.description,
         "parameters": tool.parameters if strict is None else strict,
-        "strict": strict is not None, # the API's default is true
-    }  # fmt: skip
+        "strict": strict is not None,  # the API's default is true
+    }
 
 
 def _option_fields(prompt: Prompt, options: ModelOptions) -> dict[str, Any]:
@@ -146,11 +163,16 @@ def _option_fields(prompt: Prompt, options: ModelOptions) -> dict[str, Any]:
         session = hashlib.sha256(session.encode()).hexdigest()
     reasoning = {"effort": options.effort} | ({} if options.effort == "none" else {"summary": "auto"})
     return {
-        "max_output_tokens": options.max_tokens, "temperature": options.temperature, "top_p": options.top_p,
-        "reasoning": reasoning if options.effort else None, "text": _text_format(options),
-        "metadata": options.metadata, "service_tier": options.service_tier, "safety_identifier": options.user,
+        "max_output_tokens": options.max_tokens,
+        "temperature": options.temperature,
+        "top_p": options.top_p,
+        "reasoning": reasoning if options.effort else None,
+        "text": _text_format(options),
+        "metadata": options.metadata,
+        "service_tier": options.service_tier,
+        "safety_identifier": options.user,
         "prompt_cache_key": session,
-    }  # fmt: skip
+    }
 
 
 def _text_format(options: ModelOptions) -> dict[str, Any] | None:
@@ -163,9 +185,13 @@ def _text_format(options: ModelOptions) -> dict[str, Any] | None:
     described = {"description": output.description} if output.description else {}
     return {
         "format": {
-            "type": "json_schema", "name": output.name, "schema": schema, "strict": strict is not None, **described,
+            "type": "json_schema",
+            "name": output.name,
+            "schema": schema,
+            "strict": strict is not None,
+            **described,
         }
-    }  # fmt: skip
+    }
 
 
 class ResponsesWriter(RequestItems):
@@ -173,7 +199,9 @@ class ResponsesWriter(RequestItems):
 
     def __init__(self, model: str, facts: ResponsesCapabilities, messages: Sequence[Message] | None = None) -> None:
         super().__init__(messages)
-        self._model, self._facts, self._reasoning_kind = model, facts, _reasoning_kind(model, facts)
+        self._model = model
+        self._facts = facts
+        self._reasoning_kind = _reasoning_kind(model, facts)
         self._answered_ids = set(_answered_call_ids(messages or ()))
 
     def write(self, message: Message) -> None:
@@ -218,9 +246,11 @@ class ResponsesWriter(RequestItems):
 
     def _call_item(self, call: ToolCall) -> InputItem:
         return {
-            "type": "function_call", "call_id": self.ids[call.id], "name": compatibility.safe_tool_name(call.name),
+            "type": "function_call",
+            "call_id": self.ids[call.id],
+            "name": compatibility.safe_tool_name(call.name),
             "arguments": compatibility.arguments_json(call),
-        }  # fmt: skip
+        }
 
     def _result_items(self, message: ToolMessage) -> list[InputItem]:
         items: list[InputItem] = []
@@ -335,14 +365,22 @@ class OpenAIResponses(ProviderModel):
     """A model behind the Responses API; ``facts`` are the capabilities of its server."""
 
     def __init__(
-        self, model: str, account: Account, *, http: ConnectionPool | None = None, name: str = "",
+        self,
+        model: str,
+        account: Account,
+        *,
+        http: ConnectionPool | None = None,
+        name: str = "",
         facts: ResponsesCapabilities = ResponsesCapabilities(),
-    ) -> None:  # fmt: skip
+    ) -> None:
         super().__init__(
-            name or f"openai/{model}", account, "responses", http=http,
+            name or f"openai/{model}",
+            account,
+            "responses",
+            http=http,
             headers={"authorization": f"Bearer {account.key}"} if account.key else {},
             check_part=lambda part: check_part(model, part, facts),
-        )  # fmt: skip
+        )
         self._model, self._facts = model, facts
         self._written = RequestMemo(lambda: ResponsesWriter(model, facts), self._comparison)
 

@@ -59,9 +59,13 @@ When you need no tool, answer without such a block."""
 
 
 def render_tools(
-    tools: Iterable[ToolSpec], *, include_parameters: bool = True, include_examples: bool = True,
-    markdown: bool = True, group_by_category: bool = False,
-) -> str:  # fmt: skip
+    tools: Iterable[ToolSpec],
+    *,
+    include_parameters: bool = True,
+    include_examples: bool = True,
+    markdown: bool = True,
+    group_by_category: bool = False,
+) -> str:
     """Return a description of ``tools`` for a model.
 
     ``markdown`` adds headings and code marks; ``group_by_category`` groups tools under the names of their origins.
@@ -283,14 +287,22 @@ class TextCalls(ModelWrapper):
     """
 
     def __init__(
-        self, inner: Model, *, include_parameters: bool = True, include_examples: bool = True, markdown: bool = True,
+        self,
+        inner: Model,
+        *,
+        include_parameters: bool = True,
+        include_examples: bool = True,
+        markdown: bool = True,
         group_by_category: bool = False,
-    ) -> None:  # fmt: skip
+    ) -> None:
         super().__init__(inner)
         self._render = partial(
-            render_tools, include_parameters=include_parameters, include_examples=include_examples, markdown=markdown,
+            render_tools,
+            include_parameters=include_parameters,
+            include_examples=include_examples,
+            markdown=markdown,
             group_by_category=group_by_category,
-        )  # fmt: skip
+        )
         self._written = PrefixMemo(_TextWriter)
         self._rendered: ToolListMemo[str] = ToolListMemo()
         if isinstance(inner, CostEstimator):
@@ -306,9 +318,13 @@ class TextCalls(ModelWrapper):
             instructions = calling_instructions(tools, text, required=required, single=single)
             system = f"{system}\n\n{instructions}" if system else instructions
         return msgspec.structs.replace(
-            prompt, messages=self._write_messages(prompt), system=system, tools=(), tool_choice="auto",
+            prompt,
+            messages=self._write_messages(prompt),
+            system=system,
+            tools=(),
+            tool_choice="auto",
             options={name: value for name, value in prompt.options.items() if name != "parallel_calls"},
-        )  # fmt: skip
+        )
 
     def _write_messages(self, prompt: Prompt) -> tuple[Message, ...]:
         """Return ``write_calls_as_text(prompt.messages)``; messages that were returned before are the same objects."""

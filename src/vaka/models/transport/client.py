@@ -122,9 +122,12 @@ class ProviderClient:
             _check_headers({**self._headers, **headers})
             client = self.http.client_for(local=self._is_local)
             request = client.build_request(
-                "POST", self._base_url + path, content=encode_body(body), headers={**self._headers, **headers},
-                params=dict(self._account.query) or None, # an empty mapping would remove the query of the path
-            )  # fmt: skip
+                "POST",
+                self._base_url + path,
+                content=encode_body(body),
+                headers={**self._headers, **headers},
+                params=dict(self._account.query) or None,  # an empty mapping would remove the query of the path
+            )
             if (request.url.port or 1) > 65535:
                 raise ValueError(f"there is no port {request.url.port}")
         except (httpx2.InvalidURL, UnicodeEncodeError, ValueError, TypeError, RecursionError) as error:
@@ -237,9 +240,15 @@ class ProviderModel:
     """A model behind HTTP. A subclass writes the request for a prompt."""
 
     def __init__(
-        self, name: str, account: Account, path: str, *, headers: Mapping[str, str], http: ConnectionPool | None,
+        self,
+        name: str,
+        account: Account,
+        path: str,
+        *,
+        headers: Mapping[str, str],
+        http: ConnectionPool | None,
         check_part: Callable[[Media], object],
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.name = name
         self._path = path
         self._comparison = Comparison()

@@ -32,7 +32,7 @@ _STATUS_HINTS = {
     404: "check the name of the model, and the base URL if you set one",
     405: "check the base URL",
     413: "send less: attach less, or compact the session",
-}  # fmt: skip
+}
 _BILLING_CODES = ("insufficient_quota", "billing_hard_limit_reached", "billing_not_active", "insufficient_balance")
 _BILLING_MESSAGE = re.compile(
     r"credit balance is too low|insufficient (?:account )?(?:balance|credits?|funds)", re.IGNORECASE
@@ -45,14 +45,24 @@ _CONTEXT_TOO_LONG = re.compile(
     re.IGNORECASE,
 )
 _UNAVAILABLE_CODES = (
-    "overloaded", "unavailable", "server_error", "api_error", "internal", "timeout", "deadline_exceeded",
-)  # fmt: skip
+    "overloaded",
+    "unavailable",
+    "server_error",
+    "api_error",
+    "internal",
+    "timeout",
+    "deadline_exceeded",
+)
 _RATE_LIMIT_CODES = ("rate_limit", "resource_exhausted", "too_many_requests")
 _INVALID_KEY_CODES = ("api_key_invalid",)
 """Google reports it with status 400, as any invalid request."""
 _AUTHENTICATION_CODES = (
-    "authentication_error", "invalid_api_key", "permission_error", "unauthenticated", "permission_denied",
-)  # fmt: skip
+    "authentication_error",
+    "invalid_api_key",
+    "permission_error",
+    "unauthenticated",
+    "permission_denied",
+)
 
 
 class ErrorReport(msgspec.Struct, frozen=True, kw_only=True):
@@ -73,10 +83,12 @@ def error_from_response(
     after = parse_retry_after(headers, now)
     return to_model_error(
         msgspec.structs.replace(
-            report, status=status, retry_after=report.retry_after if after is None else after,
+            report,
+            status=status,
+            retry_after=report.retry_after if after is None else after,
             message=report.message or f"expected an answer, got {describe_body(body)}",
         )
-    )  # fmt: skip
+    )
 
 
 def error_from_event(body: Any) -> ModelError:
@@ -86,7 +98,9 @@ def error_from_event(body: Any) -> ModelError:
 
 def to_model_error(report: ErrorReport) -> ModelError:
     """Return the ``ModelError`` for a provider's error, with its message and a hint."""
-    status, message, after = report.status, _describe_report(report), report.retry_after
+    status = report.status
+    message = _describe_report(report)
+    after = report.retry_after
 
     def is_error(*codes: str) -> bool:  # a status, if there is one, has precedence over codes
         return status is None and _has_kind(report, codes)

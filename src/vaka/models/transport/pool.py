@@ -54,7 +54,9 @@ class ConnectionPool:
         """Return the client of the running loop; for a ``local`` server one without a proxy."""
         loop = asyncio.get_running_loop()
         if self._loop is not loop:
-            self._clients, self._drains, self._loop = {}, {}, loop
+            self._clients = {}
+            self._drains = {}
+            self._loop = loop
         if local not in self._clients:
             proxied = self._transport is None and bool(getproxies())
             if local and not proxied:

@@ -135,7 +135,9 @@ class SSEParser:
 
     def _read_whole_events(self, chunk: bytes, items: list[ServerSentEvent]) -> bytes:
         """Read the events of the usual form at the start of ``chunk``, and return the rest: nearly always nothing."""
-        at, end, most = 0, len(chunk), self.limits.event_bytes
+        at = 0
+        end = len(chunk)
+        most = self.limits.event_bytes
         while at < end:
             found = _WHOLE_EVENT.match(chunk, at)
             if found is None or found.end() - at > most:
@@ -191,7 +193,9 @@ class SSEParser:
     def _add_data(self, line: bytes, value: bytes) -> None:
         if self._has_unknown_lines and self._strict:
             raise self._garbled_error()
-        self._is_event_stream, self._has_unknown_lines, self._in_event = True, False, True
+        self._is_event_stream = True
+        self._has_unknown_lines = False
+        self._in_event = True
         self._data_bytes += len(line)
         if self._data_bytes > self.limits.event_bytes:
             raise self._too_large_error()
@@ -233,9 +237,13 @@ class SSEParser:
 
 
 async def read_events(
-    chunks: AsyncIterator[bytes], *, first: bytes = b"", limits: StreamLimits = StreamLimits(),
-    clock: Callable[[], float] = time.monotonic, strict: bool = False,
-) -> AsyncGenerator[ServerSentEvent]:  # fmt: skip
+    chunks: AsyncIterator[bytes],
+    *,
+    first: bytes = b"",
+    limits: StreamLimits = StreamLimits(),
+    clock: Callable[[], float] = time.monotonic,
+    strict: bool = False,
+) -> AsyncGenerator[ServerSentEvent]:
     """Yield the events of a stream and close ``chunks`` at its end; to be closed with ``aclosing``.
 
     ``first`` are bytes of the stream that were read before.

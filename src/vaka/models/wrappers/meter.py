@@ -90,9 +90,11 @@ class LastCall(msgspec.Struct, frozen=True):
     def changed_part(self, model: str, fingerprint: PromptFingerprint) -> str:
         """Return the first part of the prompt that differs from that call's, ``""`` if the prompt extends it."""
         now = {
-            "model": model, "tools": fingerprint.tools, "system": fingerprint.system,
+            "model": model,
+            "tools": fingerprint.tools,
+            "system": fingerprint.system,
             "messages": fingerprint.first,
-        }  # fmt: skip
+        }
         return next((part for part, value in now.items() if getattr(self, part) != value), "")
 
 
@@ -127,11 +129,20 @@ class MeteredModel(ModelWrapper):
     """
 
     def __init__(
-        self, inner: Model, prices: PriceList, *, model: str = "", price: Price | None = None,
-        bound: int | None = None, ledger: LastCalls | None = None, clock: Callable[[], float] = time.monotonic,
-    ) -> None:  # fmt: skip
+        self,
+        inner: Model,
+        prices: PriceList,
+        *,
+        model: str = "",
+        price: Price | None = None,
+        bound: int | None = None,
+        ledger: LastCalls | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         super().__init__(inner)
-        self._price_list, self._own_price, self._output_limit = prices, price, bound
+        self._price_list = prices
+        self._own_price = price
+        self._output_limit = bound
         self._model = model or inner.name
         self.context_window = self.context_window or known_context_window(self._model)
         self._ledger = ledger if ledger is not None else LastCalls()
@@ -163,9 +174,10 @@ class MeteredModel(ModelWrapper):
         if price is None:
             return Estimate(usage=usage, max_tokens=self._output_limit, unpriced=missing_price_message(self._model))
         return Estimate(
-            usage=msgspec.structs.replace(usage, cost=price.cost(usage)), output_price=price.output_token_cost(tokens),
+            usage=msgspec.structs.replace(usage, cost=price.cost(usage)),
+            output_price=price.output_token_cost(tokens),
             max_tokens=self._output_limit,
-        )  # fmt: skip
+        )
 
     async def stream(self, prompt: Prompt) -> AsyncGenerator[Chunk]:
         """Stream the inner model's answer, with costs."""
@@ -197,22 +209,36 @@ class MeteredModel(ModelWrapper):
 
     def _fingerprint(self, prompt: Prompt, last: LastCall | None) -> PromptFingerprint:
         kept = self._counted.take(prompt)
-        hashes, totals, count = kept.fold.hashes, kept.fold.totals, len(prompt.messages)
+        hashes = kept.fold.hashes
+        totals = kept.fold.totals
+        count = len(prompt.messages)
         before = last.count if last is not None and last.count <= count else None
         tools = self._tools.get(prompt.tools, CountedTools)
         fingerprint = PromptFingerprint(
-            tools=tools.hash, system=hash(prompt.system), messages=hashes[-1], count=count,
-            first=None if before is None else hashes[before], tokens=totals[-1],
+            tools=tools.hash,
+            system=hash(prompt.system),
+            messages=hashes[-1],
+            count=count,
+            first=None if before is None else hashes[before],
+            tokens=totals[-1],
             new_tokens=totals[-1] - totals[before or 0],
-        )  # fmt: skip
+        )
         self._counted.put(prompt, kept)
         return fingerprint
 
     def _remember(self, prompt: Prompt, fingerprint: PromptFingerprint, usage: Usage) -> None:
-        self._ledger.record(prompt, LastCall(
-            model=self.name, tools=fingerprint.tools, system=fingerprint.system, messages=fingerprint.messages,
-            count=fingerprint.count, usage=usage, at=self._clock(),
-        ))  # fmt: skip
+        self._ledger.record(
+            prompt,
+            LastCall(
+                model=self.name,
+                tools=fingerprint.tools,
+                system=fingerprint.system,
+                messages=fingerprint.messages,
+                count=fingerprint.count,
+                usage=usage,
+                at=self._clock(),
+            ),
+        )
 
     def _estimate_usage(self, prompt: Prompt, characters: int) -> UsageChunk:
         """Return the estimated usage of an answer without any, or that was cut before it."""

@@ -65,14 +65,20 @@ class RateLimitedModel(ModelWrapper):
     """
 
     def __init__(
-        self, inner: Model, *, concurrent: int | None = None, requests_per_minute: float | None = None,
-        tokens_per_minute: float | None = None, clock: Clock | None = None,
-    ) -> None:  # fmt: skip
+        self,
+        inner: Model,
+        *,
+        concurrent: int | None = None,
+        requests_per_minute: float | None = None,
+        tokens_per_minute: float | None = None,
+        clock: Clock | None = None,
+    ) -> None:
         super().__init__(inner)
         limits = {
-            "concurrent": concurrent, "requests_per_minute": requests_per_minute,
+            "concurrent": concurrent,
+            "requests_per_minute": requests_per_minute,
             "tokens_per_minute": tokens_per_minute,
-        }  # fmt: skip
+        }
         for name, limit in limits.items():
             if limit is not None and not (limit > 0 and math.isfinite(limit)):
                 raise ConfigError(f"{name} must be more than 0, got {limit!r}; leave it out for no limit")
@@ -175,16 +181,26 @@ class RetryingModel(ModelWrapper):
     """
 
     def __init__(
-        self, inner: Model, *, attempts: int = 5, base: float = 0.5, most: float = 30.0, patience: float = 60.0,
-        clock: Clock | None = None, random: Random | None = None,
-    ) -> None:  # fmt: skip
+        self,
+        inner: Model,
+        *,
+        attempts: int = 5,
+        base: float = 0.5,
+        most: float = 30.0,
+        patience: float = 60.0,
+        clock: Clock | None = None,
+        random: Random | None = None,
+    ) -> None:
         super().__init__(inner)
         if attempts < 1 or min(base, most, patience) < 0:
             raise ConfigError(
                 "a retry needs at least 1 attempt and seconds that are not negative, "
                 f"got {attempts=!r}, {base=!r}, {most=!r}, {patience=!r}"
             )
-        self._attempts, self._base, self._max_delay, self._patience = attempts, base, most, patience
+        self._attempts = attempts
+        self._base = base
+        self._max_delay = most
+        self._patience = patience
         self._clock, self._random = clock or SYSTEM_CLOCK, random or _RANDOM
 
     async def stream(self, prompt: Prompt) -> AsyncGenerator[Chunk]:
@@ -283,10 +299,12 @@ class FallbackModel:
         highest = max(estimates, key=lambda estimate: (estimate.usage.cost, estimate.usage.total))
         limits = [estimate.max_tokens for estimate in estimates if estimate.max_tokens is not None]
         return msgspec.structs.replace(
-            highest, output_price=max(estimate.output_price for estimate in estimates),
-            max_tokens=max(limits) if len(limits) == len(estimates) else None, takes=min(limits, default=None),
+            highest,
+            output_price=max(estimate.output_price for estimate in estimates),
+            max_tokens=max(limits) if len(limits) == len(estimates) else None,
+            takes=min(limits, default=None),
             unpriced=next((estimate.unpriced for estimate in estimates if estimate.unpriced), ""),
-        )  # fmt: skip
+        )
 
 
 PROBE_RETRY_SECONDS = 1.0
@@ -307,7 +325,9 @@ class CircuitBreaker(ModelWrapper):
         super().__init__(inner)
         if failures < 1 or rest <= 0:
             raise ConfigError(f"a breaker needs at least 1 failure and a rest above 0, got {failures=!r}, {rest=!r}")
-        self._failure_limit, self._rest_seconds, self._clock = failures, rest, clock or SYSTEM_CLOCK
+        self._failure_limit = failures
+        self._rest_seconds = rest
+        self._clock = clock or SYSTEM_CLOCK
         self._failure_count, self._last_error = 0, ""
         self._open_until: float | None = None
         self._probing = False

@@ -29,7 +29,9 @@ class PostgresNamespace:
     """One namespace, over connections shared with others."""
 
     def __init__(self, hub: PostgresHub, namespace: str, max_matrix_rows: int = MAX_MATRIX_ROWS) -> None:
-        self._hub, self._namespace_bytes, self._max_matrix_rows = hub, encode_name(namespace), max_matrix_rows
+        self._hub = hub
+        self._namespace_bytes = encode_name(namespace)
+        self._max_matrix_rows = max_matrix_rows
         ports = self._namespace_bytes, hub
         self._events = PostgresEvents(*ports)
         self.namespace, self.url = namespace, hub.database.url

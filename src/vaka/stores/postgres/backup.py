@@ -41,9 +41,22 @@ _PREFETCH = 64
 _EVENTS = 256
 
 _TABLES = (
-    "sessions", "events", "keys", "decisions", "snapshots", "blobs", "blob_refs", "vals", "live_blocks", "messages",
-    "message_backlog", "vector_collections", "vector_scopes", "vectors", "vector_deletions",
-)  # fmt: skip
+    "sessions",
+    "events",
+    "keys",
+    "decisions",
+    "snapshots",
+    "blobs",
+    "blob_refs",
+    "vals",
+    "live_blocks",
+    "messages",
+    "message_backlog",
+    "vector_collections",
+    "vector_scopes",
+    "vectors",
+    "vector_deletions",
+)
 _LOCK_SECONDS = 5
 
 _SELECT_BLOBS = "select namespace, digest, body, put from vaka.blobs order by namespace, digest"
@@ -238,9 +251,14 @@ class _Loader:
         await self._insert(_INSERT_COLLECTION, *place[:2], len(record.vector) // 4)
         await self._insert(_COUNT_VECTOR, *place)
         await self._insert(
-            _INSERT_VECTOR, *place, encode_text(record.id), encode_text(record.text), record.metadata,
-            decode_vector(record.vector), record.version,
-        )  # fmt: skip
+            _INSERT_VECTOR,
+            *place,
+            encode_text(record.id),
+            encode_text(record.text),
+            record.metadata,
+            decode_vector(record.vector),
+            record.version,
+        )
 
     async def _insert(self, statement: str, *values: object) -> None:
         await self._connection.execute(statement, *values, timeout=STATEMENT_TIMEOUT)

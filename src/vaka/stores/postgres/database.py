@@ -109,15 +109,22 @@ PostgresConnection: TypeAlias = "PoolConnectionProxy[asyncpg.Record]"
 T = TypeVar("T")
 
 UNREACHABLE_ERRORS = (
-    OSError, TimeoutError, asyncpg.InterfaceError, asyncpg.InternalClientError, asyncpg.PostgresConnectionError,
-    asyncpg.OperatorInterventionError, asyncpg.InsufficientResourcesError, asyncpg.ReadOnlySQLTransactionError,
-)  # fmt: skip
+    OSError,
+    TimeoutError,
+    asyncpg.InterfaceError,
+    asyncpg.InternalClientError,
+    asyncpg.PostgresConnectionError,
+    asyncpg.OperatorInterventionError,
+    asyncpg.InsufficientResourcesError,
+    asyncpg.ReadOnlySQLTransactionError,
+)
 """The server is unreachable, not ready, or closed the connection: the statement may have run or not."""
 
 _ACCESS_ERRORS = (
-    asyncpg.InvalidAuthorizationSpecificationError, asyncpg.InvalidCatalogNameError,
+    asyncpg.InvalidAuthorizationSpecificationError,
+    asyncpg.InvalidCatalogNameError,
     asyncpg.InsufficientPrivilegeError,
-)  # fmt: skip
+)
 
 
 async def _enable_synchronous_commit(connection: "asyncpg.Connection[asyncpg.Record]") -> None:

@@ -96,11 +96,24 @@ def encode_casefold(title: str) -> bytes:
 def session_columns(info: SessionInfo) -> tuple[object, ...]:
     """Return the columns of a session's row, from ``head`` to ``erased``."""
     return (
-        info.head, info.hash, info.epoch, encode_text(info.title), encode_casefold(info.title), encode_text(info.agent),
-        encode_text(info.turn), info.inputs, info.pending, info.closed, encode_text(info.created),
-        encode_text(info.updated), encode_text(info.origin), encode_text(info.folder), *label_columns(info),
-        info.version, info.erased,
-    )  # fmt: skip
+        info.head,
+        info.hash,
+        info.epoch,
+        encode_text(info.title),
+        encode_casefold(info.title),
+        encode_text(info.agent),
+        encode_text(info.turn),
+        info.inputs,
+        info.pending,
+        info.closed,
+        encode_text(info.created),
+        encode_text(info.updated),
+        encode_text(info.origin),
+        encode_text(info.folder),
+        *label_columns(info),
+        info.version,
+        info.erased,
+    )
 
 
 def hex_bytes(raw: bytes) -> str:

@@ -70,9 +70,14 @@ class PostgresErasure(PostgresPort):
                 failed[session] = str(error)
                 busy += (session,) if isinstance(error, Busy) else ()
             result = EraseResult(
-                sessions=(*result.sessions, *((session,) if events else ())), events=result.events + events,
-                blobs=result.blobs + blobs, bytes=result.bytes + size, failed=failed, busy=busy, overwritten=False,
-            )  # fmt: skip
+                sessions=(*result.sessions, *((session,) if events else ())),
+                events=result.events + events,
+                blobs=result.blobs + blobs,
+                bytes=result.bytes + size,
+                failed=failed,
+                busy=busy,
+                overwritten=False,
+            )
         return result
 
     async def _erase_session(self, session: SessionId, by: str) -> tuple[int, int, int]:

@@ -85,7 +85,9 @@ class PostgresEvents(PostgresPort):
         if ours is not None and self._is_valid(ours):
             raise Busy(f"session {session!r} has a writer in this process")
         await hub.heartbeat.require_connection()
-        where, owner, sent = postgres_key(self._namespace, session), uuid4(), boot_time()
+        where = postgres_key(self._namespace, session)
+        owner = uuid4()
+        sent = boot_time()
         answer = hub.claims.submit((where, owner))
         try:
             row = await asyncio.shield(answer)
@@ -200,7 +202,9 @@ class PostgresEvents(PostgresPort):
         return 0 if status in {"moved", "gone"} else seq
 
     async def read(self, session: SessionId, *, after: int = 0, upto: int | None = None) -> AsyncGenerator[Event]:
-        name, after, last = encode_name(session), max(after, 0), _MAX_SEQ if upto is None else upto
+        name = encode_name(session)
+        after = max(after, 0)
+        last = _MAX_SEQ if upto is None else upto
         checked = min(last, _MAX_SEQ - 1) + 1  # the event after the last one carries its hash
         rows = await self._fetch(_SELECT_FIRST_PAGE, name, after, checked, READ_PAGE_SIZE + 1)
         head = rows[0]["head"] if rows else 0

@@ -187,7 +187,9 @@ class Heartbeat:
     """
 
     def __init__(self, database: PostgresDatabase, followers: Followers, is_needed: Callable[[], bool]) -> None:
-        self._database, self._followers, self._is_needed = database, followers, is_needed
+        self._database = database
+        self._followers = followers
+        self._is_needed = is_needed
         self._task: asyncio.Task[None] | None = None
         self._wakeup = asyncio.Event()
         self._connection: asyncpg.Connection[asyncpg.Record] | None = None

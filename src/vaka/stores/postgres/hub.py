@@ -254,7 +254,9 @@ class PostgresPort:
     """Base of the ports of one namespace."""
 
     def __init__(self, namespace: bytes, hub: PostgresHub) -> None:
-        self._namespace, self._hub, self._database = namespace, hub, hub.database
+        self._namespace = namespace
+        self._hub = hub
+        self._database = hub.database
 
     async def _fetch(self, statement: str, *arguments: object) -> list[PostgresRecord]:
         """Return the rows of a statement that may safely run twice; its first argument is the namespace."""

@@ -26,7 +26,10 @@ class Lease:
     def __init__(
         self, place: PostgresKey, info: SessionInfo, term: Term, owner: UUID, renewed: float = math.inf
     ) -> None:
-        self.place, self.info, self.term, self.owner = place, info, term, owner
+        self.place = place
+        self.info = info
+        self.term = term
+        self.owner = owner
         self.renewed = renewed
         """When the statement that last renewed it was sent; infinite for a new session, which has no lease yet."""
         self.tried = renewed < math.inf
@@ -58,7 +61,10 @@ class LeaseRenewal:
     def __init__(
         self, database: PostgresDatabase, heartbeat: Heartbeat, leases: Mapping[UUID, Lease], duration: float
     ) -> None:
-        self._database, self._heartbeat, self._leases, self._duration = database, heartbeat, leases, duration
+        self._database = database
+        self._heartbeat = heartbeat
+        self._leases = leases
+        self._duration = duration
         self._interval = duration / 3
         self._timeout = min(5.0, max(1.0, self._interval))
         self._task: asyncio.Task[None] | None = None
@@ -97,9 +103,11 @@ class LeaseRenewal:
 
     async def _renew(self, due: list[Lease]) -> None:
         arguments = (
-            [lease.place.namespace for lease in due], [lease.place.session for lease in due],
-            [lease.owner for lease in due], self._duration,
-        )  # fmt: skip
+            [lease.place.namespace for lease in due],
+            [lease.place.session for lease in due],
+            [lease.owner for lease in due],
+            self._duration,
+        )
         sent = boot_time()
         try:
             rows = await self._database.fetch_once(_RENEW_LEASES, *arguments, timeout=self._timeout)
@@ -121,13 +129,16 @@ class LeaseRenewal:
             left = min(lease.renewed for lease in due) + self._duration - boot_time()
             _log.error(
                 "the leases of %d running sessions cannot be renewed, the first one ends in %.1f s: %s",
-                len(due), max(left, 0.0), cause,
-            )  # fmt: skip
+                len(due),
+                max(left, 0.0),
+                cause,
+            )
         lost = [lease for lease in due if not lease.is_held(self._duration) and lease.owner not in self._reported_lost]
         for lease in lost:
             self._reported_lost.add(lease.owner)
             _log.error(
                 "the lease of session %r has ended: another process may run it, and what this one writes may be "
                 "refused: %s",
-                lease.info.id, cause,
-            )  # fmt: skip
+                lease.info.id,
+                cause,
+            )

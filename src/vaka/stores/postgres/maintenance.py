@@ -108,9 +108,12 @@ async def collect_garbage(database: PostgresDatabase, namespace: bytes, retentio
         size += more
     if retention.expired_before:
         rows = await database.fetch(
-            _DELETE_EXPIRED_VALUES, namespace, encode_text(retention.expired_before), retention.dry_run,
+            _DELETE_EXPIRED_VALUES,
+            namespace,
+            encode_text(retention.expired_before),
+            retention.dry_run,
             timeout=STATEMENT_TIMEOUT,
-        )  # fmt: skip
+        )
         values, more = rows[0]
         size += more
     found = tuple(SessionId(decode_text(session)) for session in sorted(sessions))

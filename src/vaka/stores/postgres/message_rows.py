@@ -50,12 +50,17 @@ def _encode_message(place: PostgresKey, event: Event, blobs: Mapping[Digest, byt
     body = event.data
     words = _encode_words(words_of(event, blobs))
     return {
-        "namespace": hex_bytes(place.namespace), "session": hex_bytes(place.session), "seq": event.seq,
-        "role": MESSAGE_ROLES[type(body)], "ts": hex_text(event.ts), "path": hex_text(path_key(message_path_of(event))),
-        "size": len(event.stored), "id": hex_bytes(digest_text(message_id_of(event))),
+        "namespace": hex_bytes(place.namespace),
+        "session": hex_bytes(place.session),
+        "seq": event.seq,
+        "role": MESSAGE_ROLES[type(body)],
+        "ts": hex_text(event.ts),
+        "path": hex_text(path_key(message_path_of(event))),
+        "size": len(event.stored),
+        "id": hex_bytes(digest_text(message_id_of(event))),
         "name": hex_text(body.call.name if isinstance(body, ToolCalled) else ""),
         "words": f"{_scopes_of(place.namespace, place.session)} {words}",
-    }  # fmt: skip
+    }
 
 
 def _encode_words(words: Sequence[str]) -> str:

@@ -274,12 +274,18 @@ def _messages_of(rows: Sequence[PostgresRecord]) -> list[MessageRow]:
 def _add_counts(known: CountedMessages, row: PostgresRecord) -> CountedMessages:
     if not row["messages"]:
         return known
-    users, answers, count = row["users"], row["answers"], row["messages"]
+    users = row["users"]
+    answers = row["answers"]
+    count = row["messages"]
     newer = MessageStats(
-        message_count=count, user_message_count=users, assistant_message_count=answers,
-        tool_message_count=count - users - answers, first_message_at=decode_text(row["begun"]),
-        last_message_at=decode_text(row["ended"]), size_bytes=row["size"],
-    )  # fmt: skip
+        message_count=count,
+        user_message_count=users,
+        assistant_message_count=answers,
+        tool_message_count=count - users - answers,
+        first_message_at=decode_text(row["begun"]),
+        last_message_at=decode_text(row["ended"]),
+        size_bytes=row["size"],
+    )
     return CountedMessages(row["last"], row["number"], known.add(newer))
 
 

@@ -154,9 +154,15 @@ class PostgresVectors(PostgresPort):
         return [records[id] for id in ids if id in records]
 
     async def scan(
-        self, collection: str, scope: str, *, filter: Mapping[str, JSON] = {}, after: str = "", limit: int = 256,
+        self,
+        collection: str,
+        scope: str,
+        *,
+        filter: Mapping[str, JSON] = {},
+        after: str = "",
+        limit: int = 256,
         with_vectors: bool = False,
-    ) -> Sequence[VectorRecord]:  # fmt: skip
+    ) -> Sequence[VectorRecord]:
         place = self._place(collection, scope)
         found: list[VectorRecord] = []
         while len(found) < limit:
@@ -205,9 +211,13 @@ class PostgresVectors(PostgresPort):
         return [_parse_row(row) for row in rows]
 
     async def _write(
-        self, connection: PostgresConnection, collection: str, place: tuple[bytes, bytes, bytes],
-        records: Sequence[StoredVector], delete: Sequence[str],
-    ) -> None:  # fmt: skip
+        self,
+        connection: PostgresConnection,
+        collection: str,
+        place: tuple[bytes, bytes, bytes],
+        records: Sequence[StoredVector],
+        delete: Sequence[str],
+    ) -> None:
         change = await connection.fetchval(
             _NEXT_CHANGE, *place, first_change()
         )  # locks the scope until the transaction ends

@@ -38,11 +38,25 @@ class PendingWrite:
     """Events for one session, right after ``base``: under a claim, offered under ``key``, or to an ``idle`` session."""
 
     __slots__ = (
-        "answer", "base", "claim", "events", "idle", "info", "key", "messages", "notice", "place", "release", "sent",
-    )  # fmt: skip
+        "answer",
+        "base",
+        "claim",
+        "events",
+        "idle",
+        "info",
+        "key",
+        "messages",
+        "notice",
+        "place",
+        "release",
+        "sent",
+    )
 
     def __init__(self, place: PostgresKey, events: Sequence[Event], *, base: int, info: SessionInfo) -> None:
-        self.place, self.events, self.base, self.info = place, events, base, info
+        self.place = place
+        self.events = events
+        self.base = base
+        self.info = info
         self.claim: Lease | None = None
         self.key: bytes | None = None
         self.idle = self.release = False
@@ -57,7 +71,9 @@ class GroupWriter:
     """Sends writes in batches and gives each its answer: a status of ``vaka.write_events`` and a seq."""
 
     def __init__(self, database: PostgresDatabase, lease: float, on_commit: Callable[[PendingWrite], None]) -> None:
-        self._database, self._lease, self._on_commit = database, lease, on_commit
+        self._database = database
+        self._lease = lease
+        self._on_commit = on_commit
         self._queue: list[PendingWrite] = []
         self._transactions: set[asyncio.Task[None]] = set()
         self._start_scheduled = self._closed = False
@@ -175,13 +191,26 @@ def _write_arguments(batch: list[PendingWrite], lease: float) -> list[object]:
 def _encode_request(write: PendingWrite) -> dict[str, object]:
     info, place = write.info, write.place
     request: dict[str, object] = {
-        "namespace": hex_bytes(place.namespace), "session": hex_bytes(place.session), "base": write.base,
-        "release": write.release, "notice": write.notice, "head": info.head, "hash": info.hash, "epoch": info.epoch,
-        "title": hex_text(info.title), "folded": hex_text(info.title.casefold()), "agent": hex_text(info.agent),
-        "turn": hex_text(info.turn), "inputs": info.inputs, "pending": info.pending, "closed": info.closed,
-        "created": hex_text(info.created), "updated": hex_text(info.updated), "origin": hex_text(info.origin),
+        "namespace": hex_bytes(place.namespace),
+        "session": hex_bytes(place.session),
+        "base": write.base,
+        "release": write.release,
+        "notice": write.notice,
+        "head": info.head,
+        "hash": info.hash,
+        "epoch": info.epoch,
+        "title": hex_text(info.title),
+        "folded": hex_text(info.title.casefold()),
+        "agent": hex_text(info.agent),
+        "turn": hex_text(info.turn),
+        "inputs": info.inputs,
+        "pending": info.pending,
+        "closed": info.closed,
+        "created": hex_text(info.created),
+        "updated": hex_text(info.updated),
+        "origin": hex_text(info.origin),
         "folder": hex_text(info.folder),
-    }  # fmt: skip
+    }
     if any(type(event.data) in LABELLING_TYPES for event in write.events):
         labels = zip(LABEL_COLUMNS, label_columns(info), strict=True)
         request |= {name: hex_bytes(value) for name, value in labels}

@@ -30,7 +30,9 @@ class SqliteStore:
         self, path: str | Path, *, durability: Durability = "power", namespace: str = "", hub: SqliteHub | None = None
     ) -> None:
         check_durability(durability)
-        self.path, self.namespace, self.closed = Path(path).absolute(), namespace, False
+        self.path = Path(path).absolute()
+        self.namespace = namespace
+        self.closed = False
         self.url = f"sqlite:///{self.path}"
         self._durability: Durability = durability
         self._shares_hub = hub is not None

@@ -243,9 +243,15 @@ class _Loader:
         self._connection.execute(_INSERT_COLLECTION, (*place[:2], len(record.vector) // 4))
         self._connection.execute(_INSERT_SCOPE, place)
         values = (
-            *place, record.id, record.text, record.metadata, record_checksum(record.id, record.text, record.metadata),
-            record.vector, zlib.crc32(record.vector), record.version,
-        )  # fmt: skip
+            *place,
+            record.id,
+            record.text,
+            record.metadata,
+            record_checksum(record.id, record.text, record.metadata),
+            record.vector,
+            zlib.crc32(record.vector),
+            record.version,
+        )
         self._connection.execute(_INSERT_VECTOR, values)
 
     def _end_log(self) -> None:

@@ -283,9 +283,12 @@ def _open_read_only(path: Path, file: DatabaseFile) -> sqlite3.Connection:
             for source in (path, log):
                 shutil.copyfile(source, opened.with_name(source.name))
         connection = sqlite3.connect(
-            f"file:{quote(str(opened))}?{options}", uri=True, isolation_level=None, cached_statements=256,
+            f"file:{quote(str(opened))}?{options}",
+            uri=True,
+            isolation_level=None,
+            cached_statements=256,
             factory=RegisteredConnection,
-        )  # fmt: skip
+        )
     except (OSError, sqlite3.Error) as error:
         if copy is not None:
             copy.cleanup()

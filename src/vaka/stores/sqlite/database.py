@@ -256,10 +256,21 @@ class WriteJob:
     __slots__ = ("appends", "done", "future", "rows", "size", "work")
 
     def __init__(
-        self, work: Work, future: "asyncio.Future[Any]", rows: int, size: int, *, appends: bool,
+        self,
+        work: Work,
+        future: "asyncio.Future[Any]",
+        rows: int,
+        size: int,
+        *,
+        appends: bool,
         done: Callable[[Any], None] | None,
-    ) -> None:  # fmt: skip
-        self.work, self.future, self.rows, self.size, self.appends, self.done = work, future, rows, size, appends, done
+    ) -> None:
+        self.work = work
+        self.future = future
+        self.rows = rows
+        self.size = size
+        self.appends = appends
+        self.done = done
 
     def set_outcome(self, outcome: WorkOutcome) -> None:
         _set_outcome(self.future, outcome)
@@ -318,9 +329,14 @@ class SqliteDatabase:
             raise translate_error(error) from error
 
     async def write(
-        self, work: Callable[[sqlite3.Connection], T], *, rows: int = 1, size: int = 0, appends: bool = False,
+        self,
+        work: Callable[[sqlite3.Connection], T],
+        *,
+        rows: int = 1,
+        size: int = 0,
+        appends: bool = False,
         on_commit: Callable[[T], None] | None = None,
-    ) -> T:  # fmt: skip
+    ) -> T:
         """Return the result of ``work`` once it is durable; ``on_commit`` gets it even if the caller was cancelled.
 
         ``work`` must check before it writes: an error after its first write rolls the transaction back.
@@ -334,9 +350,14 @@ class SqliteDatabase:
         return await future
 
     async def write_again(
-        self, work: Callable[[sqlite3.Connection], T], *, rows: int = 1, size: int = 0, appends: bool = False,
+        self,
+        work: Callable[[sqlite3.Connection], T],
+        *,
+        rows: int = 1,
+        size: int = 0,
+        appends: bool = False,
         on_commit: Callable[[T], None] | None = None,
-    ) -> T:  # fmt: skip
+    ) -> T:
         """Write as ``write`` does, and once more after a commit of unknown outcome: for work that may run twice."""
         try:
             return await self.write(work, rows=rows, size=size, appends=appends, on_commit=on_commit)

@@ -75,11 +75,12 @@ class SqliteErasure(SqlitePort):
             unique = unique[batch.seen :]
             result = EraseResult(
                 sessions=(*result.sessions, *(info.id for info in batch.infos.values())),
-                events=result.events + batch.events, blobs=result.blobs + batch.blobs,
+                events=result.events + batch.events,
+                blobs=result.blobs + batch.blobs,
                 bytes=result.bytes + batch.bytes,
                 failed=result.failed | {session: str(error) for session, error in batch.failed.items()},
                 busy=(*result.busy, *(session for session, error in batch.failed.items() if isinstance(error, Busy))),
-            )  # fmt: skip
+            )
         await self._database.write(_merge_words, size=_THREAD_SIZE)
         overwritten = await self._database.run_in_thread(partial(_overwrite, max_bytes=self._max_bytes))
         return replace(result, overwritten=overwritten)
@@ -137,7 +138,9 @@ class SqliteErasure(SqlitePort):
             raise Busy(f"session {key[1]!r} has a writer; end its turn first")
         if row.info.erased:
             return None
-        chain, count, size = HashChain(key[1]), 0, 0
+        chain = HashChain(key[1])
+        count = 0
+        size = 0
         while events := rows.read_chunk(connection, key, chain, row.info.head):
             stubs = [erase_event(event) for event in events]
             size += count_erased_bytes(events, stubs)

@@ -66,9 +66,11 @@ class SqliteEvents(SqlitePort):
             return info.head
         written: SessionInfo = await self._database.write(
             partial(self._write_idle, self._key(info.id), info, events),
-            rows=len(events) + 1, size=sum([len(event.stored) for event in events]), appends=True,
+            rows=len(events) + 1,
+            size=sum([len(event.stored) for event in events]),
+            appends=True,
             on_commit=partial(self._finish_idle, self._key(info.id)),
-        )  # fmt: skip
+        )
         return written.head
 
     async def offer(self, session: SessionId, event: Event, *, key: str) -> int:

@@ -38,7 +38,9 @@ class SqliteClaim:
     __slots__ = ("_known", "by", "info", "news", "predecessor_died", "term")
 
     def __init__(self, term: Term, info: SessionInfo, by: object) -> None:
-        self.term, self.info, self.by = term, info, by
+        self.term = term
+        self.info = info
+        self.by = by
         self.news = 0
         self.predecessor_died = False
         self._known = -1 if info.head else 0
@@ -151,8 +153,9 @@ class SqliteHub:
         _log.warning(
             "the lock file of this process in %s was removed or replaced: %s. Leave the files there while a process "
             "uses the database",
-            self.writer_lock.folder, "it was made again" if restored else "the sessions it writes may be taken over",
-        )  # fmt: skip
+            self.writer_lock.folder,
+            "it was made again" if restored else "the sessions it writes may be taken over",
+        )
         return restored
 
     def notify_head(self, key: SqliteKey, head: int) -> None:
@@ -383,7 +386,9 @@ class SqlitePort:
     """Base of the ports of a store."""
 
     def __init__(self, store: OpenSqliteStore) -> None:
-        self._store, self._hub, self._namespace = store, store.hub, store.namespace
+        self._store = store
+        self._hub = store.hub
+        self._namespace = store.namespace
 
     @property
     def _database(self) -> SqliteDatabase:

@@ -270,9 +270,13 @@ def _session_condition(column: str) -> str:
 
 
 def _read_rows(
-    key: SqliteKey, conditions: _Conditions, place: ListPosition | None, limit: int, descending: bool,
+    key: SqliteKey,
+    conditions: _Conditions,
+    place: ListPosition | None,
+    limit: int,
+    descending: bool,
     connection: sqlite3.Connection,
-) -> list[MessageRow]:  # fmt: skip
+) -> list[MessageRow]:
     """Return the next messages after a place that the columns of the index select."""
     query, values = f"{_FROM_MESSAGES}{conditions.sql}", [*key, *conditions.values]
     if place is not None:
@@ -307,9 +311,14 @@ def _count_messages(key: SqliteKey, known: CountedMessages, connection: sqlite3.
         return known
     (_, begun), (mark, ended) = (connection.execute(_SELECT_TIME, (*key, seq)).fetchone() for seq in (first, last))
     newer = MessageStats(
-        message_count=sum(counts), user_message_count=counts[0], assistant_message_count=counts[1],
-        tool_message_count=counts[2], first_message_at=begun, last_message_at=ended, size_bytes=int(size),
-    )  # fmt: skip
+        message_count=sum(counts),
+        user_message_count=counts[0],
+        assistant_message_count=counts[1],
+        tool_message_count=counts[2],
+        first_message_at=begun,
+        last_message_at=ended,
+        size_bytes=int(size),
+    )
     return CountedMessages(last, mark, known.add(newer))
 
 

@@ -23,9 +23,24 @@ SqliteKey: TypeAlias = tuple[str, SessionId]
 """A namespace and a session in it."""
 
 _FIELDS = (
-    "head", "hash", "epoch", "term", "title", "agent", "turn", "inputs", "pending", "closed", "created", "updated",
-    "origin", "owner", "folder", "minute", "checksum",
-)  # fmt: skip
+    "head",
+    "hash",
+    "epoch",
+    "term",
+    "title",
+    "agent",
+    "turn",
+    "inputs",
+    "pending",
+    "closed",
+    "created",
+    "updated",
+    "origin",
+    "owner",
+    "folder",
+    "minute",
+    "checksum",
+)
 
 _LABEL_FIELDS = ("belongs_to", "tags", "metadata", "state", "version", "erased")
 """Columns that seldom change; an update of the others leaves them out."""
@@ -89,9 +104,22 @@ def minute_of(time: str) -> str:
 
 def _values_of(key: SqliteKey, info: SessionInfo, owner: str) -> tuple[Any, ...]:
     fields = (
-        info.head, info.hash, info.epoch, info.term, info.title, info.agent, info.turn, info.inputs, info.pending,
-        int(info.closed), info.created, info.updated, info.origin, owner, info.folder,
-    )  # fmt: skip
+        info.head,
+        info.hash,
+        info.epoch,
+        info.term,
+        info.title,
+        info.agent,
+        info.turn,
+        info.inputs,
+        info.pending,
+        int(info.closed),
+        info.created,
+        info.updated,
+        info.origin,
+        owner,
+        info.folder,
+    )
     return (*fields, minute_of(info.updated), _checksum_of(key, fields, _labels_of(info)))
 
 
@@ -123,11 +151,28 @@ def parse_row(key: SqliteKey, record: tuple[Any, ...]) -> SessionRow:
     origin, owner, folder = rest
     belongs_to, tags, metadata, state, version, erased = labels
     info = SessionInfo(
-        id=key[1], head=head, hash=hash, epoch=epoch, term=term, title=title, agent=agent, turn=turn, inputs=inputs,
-        pending=pending, closed=bool(closed), created=created, updated=updated, origin=origin, folder=folder,
-        owner=belongs_to, tags=split_tags(tags), metadata=msgspec.json.decode(metadata) if metadata else {},
-        state=state, version=version, erased=erased,
-    )  # fmt: skip
+        id=key[1],
+        head=head,
+        hash=hash,
+        epoch=epoch,
+        term=term,
+        title=title,
+        agent=agent,
+        turn=turn,
+        inputs=inputs,
+        pending=pending,
+        closed=bool(closed),
+        created=created,
+        updated=updated,
+        origin=origin,
+        folder=folder,
+        owner=belongs_to,
+        tags=split_tags(tags),
+        metadata=msgspec.json.decode(metadata) if metadata else {},
+        state=state,
+        version=version,
+        erased=erased,
+    )
     return SessionRow(info, owner)
 
 
@@ -241,11 +286,18 @@ def insert_messages(connection: sqlite3.Connection, key: SqliteKey, messages: Se
     namespace, session = key
     found = [
         (
-            namespace, session, event.seq, MESSAGE_ROLES[type(event.data)], message_id_of(event), event.ts,
-            "/".join(message_path_of(event)), len(event.stored), zlib.crc32(event.stored),
+            namespace,
+            session,
+            event.seq,
+            MESSAGE_ROLES[type(event.data)],
+            message_id_of(event),
+            event.ts,
+            "/".join(message_path_of(event)),
+            len(event.stored),
+            zlib.crc32(event.stored),
         )
         for event in messages
-    ]  # fmt: skip
+    ]
     connection.executemany(_INSERT_MESSAGE, found)
 
 

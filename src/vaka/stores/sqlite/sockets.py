@@ -229,7 +229,10 @@ class WriterConnection:
     """One connection to the writer ``owner`` of a session."""
 
     def __init__(self, key: SqliteKey, owner: str, connection: socket.socket, client: "SocketClient") -> None:
-        self._key, self.owner, self._connection, self._client = key, owner, connection, client
+        self._key = key
+        self.owner = owner
+        self._connection = connection
+        self._client = client
         self._buffer = bytearray()
         self.idle_polls = 0
         asyncio.get_running_loop().add_reader(connection, self._on_readable)
@@ -279,7 +282,9 @@ class SocketClient:
     def __init__(
         self, folder: Path, schedule_poll: Callable[[SqliteKey], None], deliver: Callable[[SqliteKey, Event], None]
     ) -> None:
-        self._folder, self._schedule_poll, self._deliver = folder, schedule_poll, deliver
+        self._folder = folder
+        self._schedule_poll = schedule_poll
+        self._deliver = deliver
         self._connections: dict[SqliteKey, WriterConnection] = {}
 
     def follow(self, key: SqliteKey, owner: str, *, resend_blocks: bool = False) -> None:

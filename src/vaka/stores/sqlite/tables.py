@@ -98,7 +98,9 @@ class SqliteSessions(SqlitePort):
 
 def _list_statement(namespace: str, query: SessionQuery) -> tuple[str, list[object]]:
     """Return the statement for one page and one more row, with its values."""
-    after, since, before = parse_cursor(query), query.updated_after, query.updated_before
+    after = parse_cursor(query)
+    since = query.updated_after
+    before = query.updated_before
     conditions, values = ["namespace = ?"], [namespace]
     wanted = metadata_filter(query)
 
@@ -111,11 +113,14 @@ def _list_statement(namespace: str, query: SessionQuery) -> tuple[str, list[obje
     if query.prefix:
         add("session >= ? and session < ?", query.prefix, f"{query.prefix}\U0010ffff")
     texts: tuple[tuple[str, str], ...] = (
-        ("agent = ?", query.agent), ("origin = ?", query.origin), ("has(title, ?)", query.text),
-        ("belongs_to = ? and belongs_to <> ''", query.owner), ("instr(tags, ?) > 0", tag_pattern(query.tag)),
+        ("agent = ?", query.agent),
+        ("origin = ?", query.origin),
+        ("has(title, ?)", query.text),
+        ("belongs_to = ? and belongs_to <> ''", query.owner),
+        ("instr(tags, ?) > 0", tag_pattern(query.tag)),
         ("has_metadata(metadata, ?)", msgspec.json.encode(wanted).decode() if wanted else ""),
         ("state = ?" if query.state == "active" else "state = ? and state <> 'active'", query.state),
-    )  # fmt: skip
+    )
     for condition, value in texts:
         if value:
             add(condition, value)

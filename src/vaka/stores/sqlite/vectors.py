@@ -118,9 +118,15 @@ class SqliteVectors(SqlitePort):
         return [_parse_record(row, with_vector=with_vectors) for row in await self._database.read(read)]
 
     async def scan(
-        self, collection: str, scope: str, *, filter: Mapping[str, JSON] = {}, after: str = "", limit: int = 256,
+        self,
+        collection: str,
+        scope: str,
+        *,
+        filter: Mapping[str, JSON] = {},
+        after: str = "",
+        limit: int = 256,
         with_vectors: bool = False,
-    ) -> Sequence[VectorRecord]:  # fmt: skip
+    ) -> Sequence[VectorRecord]:
         key = self._scope_key(collection, scope)
         found: list[VectorRecord] = []
         while len(found) < limit:

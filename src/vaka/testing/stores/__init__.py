@@ -31,15 +31,37 @@ class EventStoreContract(ClaimsContract, LogContract, IdleAppendsContract, Offer
 
 
 class StoreContract(
-    EventStoreContract, SessionsContract, MessageListContract, MessageSearchContract, SearchedWordsContract,
-    SnapshotsContract, BlobsContract, KeyValueContract, LiveContract, VectorsContract, ErasureContract,
+    EventStoreContract,
+    SessionsContract,
+    MessageListContract,
+    MessageSearchContract,
+    SearchedWordsContract,
+    SnapshotsContract,
+    BlobsContract,
+    KeyValueContract,
+    LiveContract,
+    VectorsContract,
+    ErasureContract,
     BlobErasureContract,
-):  # fmt: skip
+):
     """The contract of a whole store."""
 
 
 __all__ = [
-    "BlobErasureContract", "BlobsContract", "ChainContract", "ErasureChainContract", "ErasureContract", "EventSealer",
-    "EventStoreContract", "KeyValueContract", "LiveContract", "MessageListContract", "MessageSearchContract",
-    "SearchedWordsContract", "SessionsContract", "SnapshotsContract", "StoreContract", "VectorsContract",
-]  # fmt: skip
+    "BlobErasureContract",
+    "BlobsContract",
+    "ChainContract",
+    "ErasureChainContract",
+    "ErasureContract",
+    "EventSealer",
+    "EventStoreContract",
+    "KeyValueContract",
+    "LiveContract",
+    "MessageListContract",
+    "MessageSearchContract",
+    "SearchedWordsContract",
+    "SessionsContract",
+    "SnapshotsContract",
+    "StoreContract",
+    "VectorsContract",
+]

@@ -49,11 +49,17 @@ async def _write_private_session(store: Store, name: str = "s") -> EventSealer:
     start, end = turn_events("private agent")
     bodies: list[Body] = [
         SessionOpened(title="private title", owner="ann", tags=("private",), metadata={"private": "private"}),
-        InputAdded(key="private key", content=(Image(blob=own, media_type="image/png"),)), start,
-        StepStarted(agent="private", number=1, system=shared), UsageRecorded(model="m", usage=Usage(input=3)),
-        StepCompleted(number=1), end, Custom(name="note", value="private"), input_added("private words", "k2"),
-        SessionForked(origin="before", cursor="1.1"), approval_requested("private approval"),
-    ]  # fmt: skip
+        InputAdded(key="private key", content=(Image(blob=own, media_type="image/png"),)),
+        start,
+        StepStarted(agent="private", number=1, system=shared),
+        UsageRecorded(model="m", usage=Usage(input=3)),
+        StepCompleted(number=1),
+        end,
+        Custom(name="note", value="private"),
+        input_added("private words", "k2"),
+        SessionForked(origin="before", cursor="1.1"),
+        approval_requested("private approval"),
+    ]
     log = await write_session(store, name, *bodies)
     await store.snapshots.save(log.session, seq=3, version="v", data=b"private")
     await store.values.put(f"{session_values_prefix(name)}note", "private")
@@ -83,8 +89,11 @@ class ErasureContract:
             (e.seq, e.id, e.ts, e.type, e.channel, e.prev) for e in log.events
         ]
         assert [event.type for event in events if not event.erased] == [
-            "usage", "step.completed", "session.forked", "session.erased",
-        ]  # fmt: skip
+            "usage",
+            "step.completed",
+            "session.forked",
+            "session.erased",
+        ]
         assert events[-1].data == SessionErased(events=8, blobs=1, by="ops")
         assert events[-1].prev == head.hash
         assert b"private" not in b"".join(await read_log(other, "s"))
@@ -290,7 +299,7 @@ class ErasureChainContract:
             5: [_stub_of(usage), usage.stored.replace(b'"input":3', b'"input":4')],
             2: [erased.replace(b'"erased":"', b'"data":{},"erased":"'), erased.replace(b'"erased":"', b'"erased":"0')],
             12: [stored[11].replace(b'"events":8', b'"events":9')],
-        }  # fmt: skip
+        }
         for seq, versions in changed.items():
             for version in versions:
                 await tamper("s", seq, version)

@@ -36,9 +36,26 @@ SESSION = SessionId("s")
 Tamper: TypeAlias = Callable[[str, int, bytes | None], Awaitable[None]]
 
 HOSTILE_SESSION_IDS = [
-    "'; drop table sessions; --", "%", "_", "a%b_c", "é", "e\u0301", "日本語", "🛶", "\u202eabc", "..", "/etc/passwd",
-    "a b", '"', "\\", "ÿ", "\U0010fffd", "x" * 200, "null", "0",
-]  # fmt: skip
+    "'; drop table sessions; --",
+    "%",
+    "_",
+    "a%b_c",
+    "é",
+    "e\u0301",
+    "日本語",
+    "🛶",
+    "\u202eabc",
+    "..",
+    "/etc/passwd",
+    "a b",
+    '"',
+    "\\",
+    "ÿ",
+    "\U0010fffd",
+    "x" * 200,
+    "null",
+    "0",
+]
 
 
 def digest_of_events(events: Sequence[Event]) -> str:
@@ -124,9 +141,15 @@ class LogContract:
         foreign = EventSealer(SESSION).seal(input_added("x", "x"), input_added("y", "y"))[1]
         unsealed = unsealed_event("s", input_added("x", "x"))
         invalid: list[list[Event]] = [
-            [second], [first, third], [first, first], [second, first], [unsealed], [first, unsealed], [foreign],
+            [second],
+            [first, third],
+            [first, first],
+            [second, first],
+            [unsealed],
+            [first, unsealed],
+            [foreign],
             [first, foreign],
-        ]  # fmt: skip
+        ]
         for events in invalid:
             with pytest.raises(LogError):
                 await store.events.append(SESSION, events, head=1, term=term)

@@ -49,7 +49,9 @@ class EventSealer:
     """Seals bodies one after the other, as the log of one session does; it continues after ``events``."""
 
     def __init__(self, session: str, *events: Event, at: float = 0) -> None:
-        self.session, self.at, self.events = SessionId(session), at, list(events)
+        self.session = SessionId(session)
+        self.at = at
+        self.events = list(events)
 
     @property
     def head(self) -> int:

@@ -47,9 +47,13 @@ async def write_each_status(store: Store) -> dict[str, EventSealer]:
     """Write one session of each status, named like it; two of them are closed, one with a turn unfinished."""
     start, end = turn_events()
     bodies: dict[str, tuple[Body, ...]] = {
-        "idle": (start, end), "queued": (), "running": (start,), "waiting": (start, approval_requested("a")),
-        "closed": (start, end, SessionClosed()), "cut": (start, SessionClosed()),
-    }  # fmt: skip
+        "idle": (start, end),
+        "queued": (),
+        "running": (start,),
+        "waiting": (start, approval_requested("a")),
+        "closed": (start, end, SessionClosed()),
+        "cut": (start, SessionClosed()),
+    }
     return {name: await write_session(store, name, input_added("x"), *rest, turn="t") for name, rest in bodies.items()}
 
 
@@ -72,9 +76,12 @@ class ListContract:
         await write_each_status(store)
         found = {status: set(await list_ids(store, SessionQuery(status=status))) for status in get_args(SessionStatus)}
         assert found == {
-            "idle": {"idle"}, "queued": {"queued"}, "running": {"running"}, "waiting": {"waiting"},
+            "idle": {"idle"},
+            "queued": {"queued"},
+            "running": {"running"},
+            "waiting": {"waiting"},
             "closed": {"closed", "cut"},
-        }  # fmt: skip
+        }
 
     async def test_sessions_are_found_by_agent_id_and_origin(self, store: Store) -> None:
         await write_session(store, "web-1", SessionOpened(agent="router"))
@@ -93,9 +100,16 @@ class ListContract:
         for n, title in enumerate(titles):
             await write_session(store, f"s{n}", input_added(title), at=n)
         expected = {
-            "100%": ["s0"], "%": ["s0"], "_": ["s2"], "SNAKE": ["s3", "s2"], "plan the": ["s4"], "\\": ["s5"],
-            "'": ["s6"], "nothing": [], "100": ["s1", "s0"],
-        }  # fmt: skip
+            "100%": ["s0"],
+            "%": ["s0"],
+            "_": ["s2"],
+            "SNAKE": ["s3", "s2"],
+            "plan the": ["s4"],
+            "\\": ["s5"],
+            "'": ["s6"],
+            "nothing": [],
+            "100": ["s1", "s0"],
+        }
         assert {text: await list_ids(store, SessionQuery(text=text)) for text in expected} == expected
 
     async def test_sessions_are_found_by_time(self, store: Store) -> None:
@@ -154,8 +168,12 @@ class ListContract:
         await write_session(store, "again", opened, SessionUpdated(state="paused"), again, at=3)
         await write_session(store, "archived", SessionUpdated(state="archived"), SessionUpdated(tags=("a",)), at=4)
         states = {
-            "active": ["again", "new"], "paused": ["paused"], "archived": ["archived"], "ended": [], "act%'": [],
-        }  # fmt: skip
+            "active": ["again", "new"],
+            "paused": ["paused"],
+            "archived": ["archived"],
+            "ended": [],
+            "act%'": [],
+        }
         expected = {"new": ("active", 1), "paused": ("paused", 2), "again": ("active", 3), "archived": ("archived", 2)}
         for _ in range(2):
             assert {state: await list_ids(store, SessionQuery(state=state)) for state in states} == states
@@ -166,25 +184,46 @@ class ListContract:
 
     async def test_sessions_are_found_by_their_metadata(self, store: Store) -> None:
         rows: dict[str, dict[str, object]] = {
-            "a": {"n": 1, "it's \"%": "x'\\", "on": True}, "b": {"n": 1, "deep": {"on": True}},
-            "c": {"n": "1", "null": "a\0b", "on": 1}, "d": {"zero": -0.0, "big": 2**60, "half": 0.5, "off": False},
-        }  # fmt: skip
+            "a": {"n": 1, "it's \"%": "x'\\", "on": True},
+            "b": {"n": 1, "deep": {"on": True}},
+            "c": {"n": "1", "null": "a\0b", "on": 1},
+            "d": {"zero": -0.0, "big": 2**60, "half": 0.5, "off": False},
+        }
         for at, (name, metadata) in enumerate(rows.items()):
             await write_session(store, name, SessionOpened(metadata=metadata, owner="ann"), at=at)
         searches: tuple[tuple[dict[str, object], list[str]], ...] = (
-            ({"n": 1}, ["b", "a"]), ({"n": "1"}, ["c"]), ({"null": "a\0b"}, ["c"]), ({"n": 2}, []),
-            ({"on": True}, ["a"]), ({"it's \"%": "x'\\", "n": 1}, ["a"]), ({"n": 1, "on": False}, []), ({"o": 1}, []),
-            ({"n": 1.0}, ["b", "a"]), ({"on": 1.0}, ["c"]), ({"zero": 0}, ["d"]), ({"zero": False}, []),
-            ({"big": float(2**60)}, ["d"]), ({"big": 2**60 + 1}, []), ({"half": 0.5}, ["d"]), ({"big": 10**400}, []),
-            ({"off": 0}, []), ({"off": False}, ["d"]), ({"on": 1}, ["c"]),
-        )  # fmt: skip
+            ({"n": 1}, ["b", "a"]),
+            ({"n": "1"}, ["c"]),
+            ({"null": "a\0b"}, ["c"]),
+            ({"n": 2}, []),
+            ({"on": True}, ["a"]),
+            ({"it's \"%": "x'\\", "n": 1}, ["a"]),
+            ({"n": 1, "on": False}, []),
+            ({"o": 1}, []),
+            ({"n": 1.0}, ["b", "a"]),
+            ({"on": 1.0}, ["c"]),
+            ({"zero": 0}, ["d"]),
+            ({"zero": False}, []),
+            ({"big": float(2**60)}, ["d"]),
+            ({"big": 2**60 + 1}, []),
+            ({"half": 0.5}, ["d"]),
+            ({"big": 10**400}, []),
+            ({"off": 0}, []),
+            ({"off": False}, ["d"]),
+            ({"on": 1}, ["c"]),
+        )
         for wanted, expected in searches:
             assert await list_ids(store, SessionQuery(metadata=wanted, owner="ann")) == expected, wanted
         assert await list_ids(store, SessionQuery(metadata={"n": 1}, limit=1)) == ["b"]
         assert await list_ids(store.with_namespace("tenant"), SessionQuery(metadata={"n": 1})) == []
         wrong: tuple[dict[str, object], ...] = (
-            {"n": None}, {"n": [1]}, {"n": {"on": True}}, {"\0": 1}, {"n": b""}, {"n": float("nan")},
-        )  # fmt: skip
+            {"n": None},
+            {"n": [1]},
+            {"n": {"on": True}},
+            {"\0": 1},
+            {"n": b""},
+            {"n": float("nan")},
+        )
         for bad in wrong:
             with pytest.raises(InvalidInput, match="can be compared"):
                 await store.sessions.list(SessionQuery(metadata=bad))

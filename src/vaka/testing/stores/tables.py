@@ -165,10 +165,11 @@ class BlobsContract:
     async def test_gc_removes_only_unreferenced_blobs(self, store: Store) -> None:
         names = {name: await store.blobs.put(name.encode()) for name in ("image", "text", "system", "tools", "loose")}
         await write_session(
-            store, "s",
+            store,
+            "s",
             InputAdded(key="k", content=(Image(blob=names["image"]), Stored(blob=names["text"], size=4))),
             StepStarted(agent="a", number=1, system=names["system"], tools=names["tools"]),
-        )  # fmt: skip
+        )
         assert await store.gc(Retention(blobs_before=FAR_FUTURE, dry_run=True)) == GcResult(blobs=1, bytes=5)
         assert await store.blobs.get(names["loose"]) == b"loose"
         assert await store.gc(Retention(blobs_before=FAR_FUTURE)) == GcResult(blobs=1, bytes=5)

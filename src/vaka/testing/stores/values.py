@@ -14,8 +14,22 @@ from vaka.core.types.ids import SessionId
 from vaka.testing.stores.sealed_events import input_added, turn_events, write_session
 
 HOSTILE_KEYS = [
-    "'; drop table x; --", "%", "_", "a%b", "a_b", "aXb", "🛶", "é", "e\u0301", " ", "x" * 3000, "A", "a", "/", "..",
-]  # fmt: skip
+    "'; drop table x; --",
+    "%",
+    "_",
+    "a%b",
+    "a_b",
+    "aXb",
+    "🛶",
+    "é",
+    "e\u0301",
+    " ",
+    "x" * 3000,
+    "A",
+    "a",
+    "/",
+    "..",
+]
 
 
 class KeyValueContract:

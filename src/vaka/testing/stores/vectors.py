@@ -134,11 +134,18 @@ class VectorsContract:
     async def test_invalid_records_are_refused_and_nothing_is_written(self, store: Store) -> None:
         nan, good = float("nan"), record("good", 1)
         for bad in (
-            record("zero", 0), record("nan", nan), record("large", 1e300), record("", 1), record("x" * 301, 1),
-            record("\ud800", 1), record("good", 2), record("two", 1, 2), record("data", 1, value=object()),
+            record("zero", 0),
+            record("nan", nan),
+            record("large", 1e300),
+            record("", 1),
+            record("x" * 301, 1),
+            record("\ud800", 1),
+            record("good", 2),
+            record("two", 1, 2),
+            record("data", 1, value=object()),
             VectorRecord(id="text", vector=("1",)),  # type: ignore[arg-type]  # as an untyped caller may
             record("long", *([1.0] * 16_385)),
-        ):  # fmt: skip
+        ):
             with pytest.raises(InvalidInput):
                 await store.vectors.upsert("c", "s", [good, bad])
         for collection, scope in (("", "s"), ("c" * 101, "s"), ("c", "s" * 801), ("c", "\udfff")):

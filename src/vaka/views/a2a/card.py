@@ -20,9 +20,13 @@ class DescribedAgent(Protocol):
 
 
 def agent_card(
-    agent: DescribedAgent, interfaces: Mapping[str, str], *, version: str, skills: Sequence[DescribedAgent] = (),
+    agent: DescribedAgent,
+    interfaces: Mapping[str, str],
+    *,
+    version: str,
+    skills: Sequence[DescribedAgent] = (),
     details: Mapping[str, Any] | None = None,
-) -> dict[str, Any]:  # fmt: skip
+) -> dict[str, Any]:
     """Return the card of an agent. Raises ``InvalidInput``.
 
     Args:

@@ -54,9 +54,11 @@ def read_message(message: Any) -> A2aInput:
         raise InvalidInput("message: 'messageId' must not be empty")
     context, task = (read_field({name: "", **fields}, name, "message") for name in ("contextId", "taskId"))
     return A2aInput(
-        key=key, content=as_content([_read_part(part, place) for place, part in numbered_parts(fields)]),
-        session=parse_session_id(context) if context else None, turn=TurnId(task) if task else None,
-    )  # fmt: skip
+        key=key,
+        content=as_content([_read_part(part, place) for place, part in numbered_parts(fields)]),
+        session=parse_session_id(context) if context else None,
+        turn=TurnId(task) if task else None,
+    )
 
 
 def numbered_parts(message: JsonObject) -> list[tuple[str, Any]]:

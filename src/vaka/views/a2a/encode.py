@@ -16,11 +16,19 @@ from vaka.views.routed_agents import RoutedAgents
 
 _TurnEnd: TypeAlias = progress.TurnCompleted | progress.TurnFailed | progress.TurnCancelled | progress.TurnInterrupted
 _WaitingBody: TypeAlias = (
-    control.ApprovalRequested | control.ApprovalResolved | control.ApprovalExpired | control.QuestionAsked
-    | control.QuestionAnswered | progress.ToolStarted | progress.ToolCompleted | progress.ToolFailed
-)  # fmt: skip
+    control.ApprovalRequested
+    | control.ApprovalResolved
+    | control.ApprovalExpired
+    | control.QuestionAsked
+    | control.QuestionAnswered
+    | progress.ToolStarted
+    | progress.ToolCompleted
+    | progress.ToolFailed
+)
 """The events with which a task begins or ceases to wait for the client."""
-SUBMITTED, WORKING, INPUT_REQUIRED = "TASK_STATE_SUBMITTED", "TASK_STATE_WORKING", "TASK_STATE_INPUT_REQUIRED"
+SUBMITTED = "TASK_STATE_SUBMITTED"
+WORKING = "TASK_STATE_WORKING"
+INPUT_REQUIRED = "TASK_STATE_INPUT_REQUIRED"
 
 
 class A2aEncoder:
@@ -34,8 +42,10 @@ class A2aEncoder:
 
     def __init__(
         self, *, routers: Collection[str] = (), task_id: Callable[[str, str], str] = lambda _, turn: turn
-    ) -> None:  # fmt: skip
-        self._routed, self._unsent, self._pending = RoutedAgents((), routers), UnsentParts(), PendingDecisions()
+    ) -> None:
+        self._routed = RoutedAgents((), routers)
+        self._unsent = UnsentParts()
+        self._pending = PendingDecisions()
         self._inputs: dict[str, Content] = {}
         self._turn, self._state = TurnId(""), ""
         self._make_task_id, self._task = task_id, ""
@@ -171,8 +181,7 @@ class A2aEncoder:
         return status
 
     def _message(self, event: Event, id: str, role: str, parts: list[JsonObject]) -> JsonObject:
-        return {"messageId": id, "contextId": event.session, "taskId": self._task, "role": role,
-                "parts": parts}  # fmt: skip
+        return {"messageId": id, "contextId": event.session, "taskId": self._task, "role": role, "parts": parts}
 
 
 def _usage_of(usage: Usage) -> JsonObject:
@@ -181,9 +190,11 @@ def _usage_of(usage: Usage) -> JsonObject:
 
 
 def task_of(
-    events: Iterable[Event], *, routers: Collection[str] = (),
+    events: Iterable[Event],
+    *,
+    routers: Collection[str] = (),
     task_id: Callable[[str, str], str] = lambda _, turn: turn,
-) -> JsonObject | None:  # fmt: skip
+) -> JsonObject | None:
     """Return the task of the last turn of ``events``, as ``GetTask`` gives it; ``None`` if no turn has begun.
 
     The parameters are those of ``A2aEncoder``.

@@ -17,13 +17,18 @@ from vaka.views.pending_decisions import Asked
 Decision: TypeAlias = control.ApprovalResolved | control.QuestionAnswered | ToolResult
 
 _WORDS: dict[str, Literal["approve", "reject"]] = {
-    "approve": "approve", "yes": "approve", "allow": "approve",
-    "reject": "reject", "no": "reject", "deny": "reject",
-}  # fmt: skip
+    "approve": "approve",
+    "yes": "approve",
+    "allow": "approve",
+    "reject": "reject",
+    "no": "reject",
+    "deny": "reject",
+}
 _FORMS = {
     "approval": "{'id': '…', 'decision': 'approve' or 'reject'}, with 'message', 'edit' or 'scope'",
-    "question": "{'id': '…', 'answer': …}", "result": "{'id': '…', 'result': …}, with 'failed': true for an error",
-}  # fmt: skip
+    "question": "{'id': '…', 'answer': …}",
+    "result": "{'id': '…', 'result': …}, with 'failed': true for an error",
+}
 
 
 def parts_for(pending: Sequence[Asked]) -> list[JsonObject]:

@@ -60,10 +60,16 @@ class LumosDecoder:
         self._calls: list[CallId] = []
         self._text = ""
         self._decoders: dict[str, Callable[[dict[str, Any]], list[Body]]] = {
-            "AgentStarted": self._start_run, "AgentStopped": lambda _: [], "TextDelta": self._decode_text,
-            "ToolCallStart": self._decode_call, "ToolCallComplete": _decode_result, "StepComplete": self._decode_step,
-            "GenerationComplete": _decode_generation, "Error": _decode_error, "MemoryUpdate": _decode_memory,
-        }  # fmt: skip
+            "AgentStarted": self._start_run,
+            "AgentStopped": lambda _: [],
+            "TextDelta": self._decode_text,
+            "ToolCallStart": self._decode_call,
+            "ToolCallComplete": _decode_result,
+            "StepComplete": self._decode_step,
+            "GenerationComplete": _decode_generation,
+            "Error": _decode_error,
+            "MemoryUpdate": _decode_memory,
+        }
 
     def decode(self, event: LumosEvent) -> list[Event]:
         """Return the events of a Lumosai event. Raises ``InvalidInput`` for fields of a wrong type."""
@@ -85,13 +91,18 @@ class LumosDecoder:
 
     def _start_run(self, data: dict[str, Any]) -> list[Body]:
         self._agent = msgspec.convert(data["agent_id"], str)
-        self._runs, self._number, self._step = self._runs + 1, 0, ""
+        self._runs = self._runs + 1
+        self._number = 0
+        self._step = ""
         return [progress.TurnStarted(agent=self._agent, inputs=())]
 
     def _begin_step(self, step: str | None) -> list[Body]:
         if self._number and step in (None, "", self._step):
             return []
-        self._number, self._offset, self._calls, self._text = self._number + 1, 0, [], ""
+        self._number = self._number + 1
+        self._offset = 0
+        self._calls = []
+        self._text = ""
         self._step = step or f"step_{self._runs}_{self._number}"
         return [progress.StepStarted(agent=self._agent, number=self._number)]
 

@@ -15,9 +15,12 @@ from vaka.views.message_blocks import MessageBlocks, Piece, kind_of
 from vaka.views.routed_agents import RoutedAgents
 
 _DECISIONS = (
-    control.ApprovalRequested, control.ApprovalResolved, control.ApprovalExpired, control.QuestionAsked,
+    control.ApprovalRequested,
+    control.ApprovalResolved,
+    control.ApprovalExpired,
+    control.QuestionAsked,
     control.QuestionAnswered,
-)  # fmt: skip
+)
 
 
 def to_lumos(
@@ -50,7 +53,9 @@ class _Step:
     """A step while it runs, and its ``AgentStep``."""
 
     def __init__(self, id: str, number: int, input: list[dict[str, Any]]) -> None:
-        self.id, self.number, self.input = id, number, input
+        self.id = id
+        self.number = number
+        self.input = input
         self.output: dict[str, Any] | None = None
         self.calls: list[dict[str, Any]] = []
         self.results: list[dict[str, Any]] = []
@@ -60,9 +65,14 @@ class _Step:
     def to_agent_step(self) -> dict[str, Any]:
         kind = "final" if not self.calls else "initial" if self.number == 1 else "tool"
         return {
-            "id": self.id, "step_type": kind, "input": self.input, "output": self.output, "tool_calls": self.calls,
-            "tool_results": self.results, "metadata": self.metadata,
-        }  # fmt: skip
+            "id": self.id,
+            "step_type": kind,
+            "input": self.input,
+            "output": self.output,
+            "tool_calls": self.calls,
+            "tool_results": self.results,
+            "metadata": self.metadata,
+        }
 
 
 class _AnswerText:
@@ -94,11 +104,18 @@ class LumosEncoder:
     """
 
     def __init__(
-        self, config: StreamingConfig | None = None, *, path: AgentPath = (), routers: Collection[str] = (),
-        streaming_mode: str = "direct", lossless: bool = False,
-    ) -> None:  # fmt: skip
+        self,
+        config: StreamingConfig | None = None,
+        *,
+        path: AgentPath = (),
+        routers: Collection[str] = (),
+        streaming_mode: str = "direct",
+        lossless: bool = False,
+    ) -> None:
         self._config = config or StreamingConfig()
-        self._path, self._mode, self._lossless = path, streaming_mode, lossless
+        self._path = path
+        self._mode = streaming_mode
+        self._lossless = lossless
         self._routed = RoutedAgents(path, routers)
         self._agent = self._run = self._session = self._time = ""
         self._inputs: dict[str, str] = {}
@@ -114,7 +131,9 @@ class LumosEncoder:
 
     def encode(self, event: Event) -> list[LumosEvent]:
         """Return the Lumosai events of an event, often none."""
-        self._session, self._time, body = event.session, event.ts, event.data
+        self._session = event.session
+        self._time = event.ts
+        body = event.data
         if self._routed.answers(event):
             shown = self._encode(event, body)
         else:
@@ -179,7 +198,11 @@ class LumosEncoder:
                 return []
 
     def _start(self, event: Event, agent: str, inputs: list[str]) -> list[LumosEvent]:
-        self._agent, self._run, self._steps, self._step, self._usage = agent, event.turn, [], None, Usage()
+        self._agent = agent
+        self._run = event.turn
+        self._steps = []
+        self._step = None
+        self._usage = Usage()
         self._has_text = False
         self._next_input = [_message("user", text) for text in inputs]
         run, mode = self._metadata("run_id", event.turn), self._metadata("streaming_mode", self._mode)
@@ -290,9 +313,11 @@ class LumosEncoder:
     def _encode_result(self, result: ToolResult) -> list[LumosEvent]:
         value = result.text if result.failed or result.value is None else result.value
         shape = {
-            "call_id": result.call, "name": self._names.pop(result.call, ""), "result": value,
+            "call_id": result.call,
+            "name": self._names.pop(result.call, ""),
+            "result": value,
             "status": "error" if result.failed else "success",
-        }  # fmt: skip
+        }
         if self._step is not None:
             self._step.results.append(shape)
         reason = {"reason": result.reason} if result.reason else {}

@@ -18,10 +18,17 @@ CUSTOM_PREFIX = "lumos."
 """Begins the name of the custom event that an event of another Lumosai server becomes."""
 
 _REQUIRED: dict[str, tuple[str, ...]] = {
-    "TextDelta": ("delta",), "ToolCallStart": ("call",), "ToolCallComplete": ("call_id", "result"),
-    "StepComplete": ("step",), "GenerationComplete": ("result",), "Error": ("error",), "AgentStarted": ("agent_id",),
-    "AgentStopped": ("agent_id",), "MemoryUpdate": ("key", "operation"), "Metadata": ("key",),
-}  # fmt: skip
+    "TextDelta": ("delta",),
+    "ToolCallStart": ("call",),
+    "ToolCallComplete": ("call_id", "result"),
+    "StepComplete": ("step",),
+    "GenerationComplete": ("result",),
+    "Error": ("error",),
+    "AgentStarted": ("agent_id",),
+    "AgentStopped": ("agent_id",),
+    "MemoryUpdate": ("key", "operation"),
+    "Metadata": ("key",),
+}
 """The fields without which an event of a type means nothing."""
 
 
