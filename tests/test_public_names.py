@@ -23,6 +23,7 @@ NAMES = [
     "LuauTool",
     "Middleware",
     "Options",
+    "Permissions",
     "ProjectSource",
     "Response",
     "Runtime",

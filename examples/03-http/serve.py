@@ -91,7 +91,7 @@ async def visit(url: str, key: str) -> None:
 async def main(folder: Path, port: int, *, stay: bool) -> None:
     listener = socket.create_server(("127.0.0.1", port))
     url = f"http://127.0.0.1:{listener.getsockname()[1]}"
-    async with vaka.Runtime(store=f"sqlite:///{folder}/server.db", ask="wait") as runtime:
+    async with vaka.Runtime(store=f"sqlite:///{folder}/server.db", permissions=vaka.Permissions(ask="wait")) as runtime:
         service = await open_service(runtime, [make_agent()])
         keys = await open_api_keys(runtime.store.values, os.environ, runtime.env.clock)
         _, key = await keys.create(KeyOptions(name="example"))

@@ -65,7 +65,7 @@ async def main(folder: Path) -> None:
         middleware=[RateLimit(rate=5, concurrent=2), Logging(records.append), monitor],
     )  # fmt: skip
     async with vaka.Runtime(
-        cwd=str(folder), project=vaka.ProjectSource(settings=True), permission_request_handler=decide,
+        cwd=str(folder), project=vaka.ProjectSource(settings=True), permissions=vaka.Permissions(handler=decide),
         mcp={"harbour": server} if importlib.util.find_spec("mcp") else {},
     ) as runtime:  # fmt: skip
         session = await runtime.open(agent)

@@ -44,7 +44,7 @@ async def main() -> None:
     captain = vaka.Agent("captain", middleware=[CHILDREN])
     async with vaka.Runtime(
         model=MID, model_pool={"low": LOW, "mid": MID, "high": HIGH}, subagent_model_mapping={"explore": "low"},
-        allow=["Task"],
+        permissions=vaka.Permissions(allow=["Task"]),
     ) as runtime:  # fmt: skip
         session = await runtime.open(captain)
         async with session.stream("Which way?") as turn:

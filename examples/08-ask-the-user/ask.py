@@ -43,7 +43,7 @@ async def answer(text: str, options: tuple[str, ...]) -> str:
 
 async def main() -> None:
     """Run the agent, and answer what it asks."""
-    async with vaka.Runtime(store="memory://", allow=("AskUserQuestion",)) as runtime:
+    async with vaka.Runtime(store="memory://", permissions=vaka.Permissions(allow=("AskUserQuestion",))) as runtime:
         session = await runtime.open(AGENT, id="plan")
         async for event in session.stream("Build me a program for notes."):
             body: Any = event.data

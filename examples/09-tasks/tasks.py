@@ -50,7 +50,7 @@ class Planner:
 async def main(store: str) -> None:
     """Run the agent, and print the results of its tools."""
     agent = vaka.Agent("planner", model=Planner(), tools=BOARD)
-    async with vaka.Runtime(store=store, allow=BOARD) as runtime:
+    async with vaka.Runtime(store=store, permissions=vaka.Permissions(allow=BOARD)) as runtime:
         session = await runtime.open(agent, id="release")
         async for event in session.stream("Plan the release and do it."):
             body: Any = event.data

@@ -19,7 +19,7 @@ async def main(lines: list[str]) -> None:
     """Say each line to the assistant, and show which agents answer."""
     os.chdir(HERE)  # the file of the scripted model has a relative path
     front = vaka.load_agents(HERE)["front"]
-    async with vaka.Runtime(allow=("forecast", "done")) as runtime:
+    async with vaka.Runtime(permissions=vaka.Permissions(allow=("forecast", "done"))) as runtime:
         session = await runtime.open(front)
         for line in lines:
             print(f"> {line}")

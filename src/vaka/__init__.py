@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from vaka.agents.react import Agent as Agent
     from vaka.agents.subagents import SubAgent as SubAgent
     from vaka.agents.subagents import SubAgents as SubAgents
+    from vaka.config.options import Permissions as Permissions
     from vaka.config.project_content import ProjectSource as ProjectSource
     from vaka.core.loop.context import Turn as Turn
     from vaka.core.loop.middleware import Middleware as Middleware
@@ -47,6 +48,7 @@ _NAMES = {
     "LuauTool": "vaka.luau.tool",
     "Middleware": "vaka.core.loop.middleware",
     "Options": "vaka.runtime.options",
+    "Permissions": "vaka.config.options",
     "ProjectSource": "vaka.config.project_content",
     "Response": "vaka.runtime.options",
     "Runtime": "vaka.runtime.runtime",
@@ -79,6 +81,7 @@ __all__ = [
     "LuauTool",
     "Middleware",
     "Options",
+    "Permissions",
     "ProjectSource",
     "Response",
     "Runtime",

@@ -99,7 +99,7 @@ async def test_calls_that_fail_or_are_refused_finish_nothing() -> None:
         for _ in range(2):
             await session.run("Bye.")
             assert not await is_finished(session)
-    async with runtime(policy=policy_from_rules(deny=["goodbye"])) as rt:
+    async with runtime(permissions=vaka.Permissions(policy=policy_from_rules(deny=["goodbye"]))) as rt:
         session = await rt.open(polite(call("goodbye"), say("I may not.")))
         assert (await session.run("Bye.")).text == "I may not."
         assert not await is_finished(session)

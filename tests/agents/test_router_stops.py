@@ -141,7 +141,9 @@ async def test_a_rewind_and_a_fork_continue_with_the_agent_that_was_active_there
 async def test_an_agent_that_cannot_start_or_fails_is_the_failure_of_the_turn() -> None:
     answers = {"player": [fail(400, "no such song"), say("Playing.")]}
     store = MemoryStore()
-    async with runtime(store, model=ScriptedModel(agents=answers), deny=["booking"]) as rt:
+    async with runtime(
+        store, model=ScriptedModel(agents=answers), permissions=vaka.Permissions(deny=["booking"])
+    ) as rt:
         session = await rt.open(router(matcher=offline()), id="s")
         for text in ("book a room in Hilo", "play music"):
             with pytest.raises(TurnError):
@@ -202,7 +204,7 @@ async def test_an_agent_that_waits_for_a_person_goes_on_after_the_decision() -> 
     model, store = ScriptedModel(agents=answers), MemoryStore()
     routes = [Route(["music"], vaka.Agent("player", tools=[done]))]
     who = MatchAgent("front", rules=RULES, routes=routes, model=model)
-    async with runtime(store, ask="suspend", ask_for=["done"]) as rt:
+    async with runtime(store, permissions=vaka.Permissions(ask="suspend", confirm=["done"])) as rt:
         session = await rt.open(who, id="s")
         with pytest.raises(vaka.Suspended) as suspended:
             await session.run("Play music.")
@@ -331,7 +333,7 @@ async def test_a_mode_and_a_list_of_tools_hold_for_the_agents_and_not_for_the_ro
     routes = [Route(["music"], vaka.Agent("player", tools=[change, done], model=model))]
     who = MatchAgent("front", rules=RULES, routes=routes, matcher=offline())
     store = MemoryStore()
-    async with runtime(store, permission_mode="plan") as rt:
+    async with runtime(store, permissions=vaka.Permissions(mode="plan")) as rt:
         session = await rt.open(who, id="s")
         assert (await session.run("play music")).text == "Refused."
         assert (await session.run("play music", options={"tool_whitelist": ["done"]})).text == "Playing."

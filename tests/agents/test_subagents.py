@@ -346,7 +346,7 @@ async def test_before_agent_of_a_child_may_change_its_input() -> None:
 
 async def test_the_rules_of_the_root_apply_to_its_children() -> None:
     who = agent(ScriptedModel(call("helper", prompt="a"), say("done")), helper_agent(call("look"), say("refused")))
-    log = await run_agent(who, policy=policy_from_rules(deny=["look"]))
+    log = await run_agent(who, permissions=vaka.Permissions(policy=policy_from_rules(deny=["look"])))
     assert reasons_by_call(log) == {"call_1.1": "denied", "call_1": "ok"}
 
 

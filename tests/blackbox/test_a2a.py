@@ -59,7 +59,7 @@ async def serve_all() -> AsyncGenerator[Served]:
         vaka.Agent("finisher", model=ScriptedModel(call("finish"), say("Ok.")), tools=[finish]),
         vaka.Agent("waiter", model=ScriptedModel(call("wait"), say("Never.")), tools=[wait]),
     ]
-    async with serve_agents(agents, ask_for=["deploy"]) as served:
+    async with serve_agents(agents, permissions=vaka.Permissions(confirm=["deploy"])) as served:
         yield served
 
 

@@ -33,7 +33,7 @@ async def test_the_client_of_ag_ui_has_whole_conversations(tmp_path: Path) -> No
         vaka.Agent("painter", model=ScriptedModel(call("pick_color", title="Wall"), say("Blue it is."))),
         vaka.Agent("waiter", model=ScriptedModel(call("wait"), say("Never.")), tools=[wait]),
     ]
-    async with serve_agents(agents, ask_for=["deploy"]) as served:
+    async with serve_agents(agents, permissions=vaka.Permissions(confirm=["deploy"])) as served:
         script = Path(__file__).parent / "agui.mjs"
         found = json.loads(await run_script(script, served.url, "alice"))
         assert found["talk"] == {

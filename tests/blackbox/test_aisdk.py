@@ -50,7 +50,7 @@ async def test_the_chat_of_the_ai_sdk_has_whole_conversations(tmp_path: Path) ->
         vaka.Agent("finisher", model=ScriptedModel(call("finish"), say("Ok.")), tools=[finish]),
         vaka.Agent("waiter", model=ScriptedModel(call("wait"), say("Never.")), tools=[wait]),
     ]
-    async with serve_agents(agents, ask_for=["deploy"]) as served:
+    async with serve_agents(agents, permissions=vaka.Permissions(confirm=["deploy"])) as served:
         found = json.loads(await run_script(Path(__file__).parent / "aisdk.mjs", served.url, "alice"))
         talked = [["user", "Hi."], ["assistant", "Hello, ✓."], ["user", "And?"], ["assistant", "That is all."]]
         assert found["talk"] == {"before": talked, "after": talked, "usage": True}

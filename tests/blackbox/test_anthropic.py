@@ -26,7 +26,10 @@ def text_of(message: Any) -> str:
 
 
 async def test_the_python_client_has_conversations() -> None:
-    async with serve_agents(make_agents(), ask_for=["deploy"]) as served, connect(served) as client:
+    async with (
+        serve_agents(make_agents(), permissions=vaka.Permissions(confirm=["deploy"])) as served,
+        connect(served) as client,
+    ):
         assert "talker" in [model.id async for model in client.models.list()]
         messages: list[Any] = [{"role": "user", "content": "Hi"}]
         thinking: Any = {"type": "enabled", "budget_tokens": 1024}
@@ -90,7 +93,7 @@ async def test_the_tool_runner_of_the_python_client_runs_tools_until_the_answer(
 
 @needs_clients
 async def test_the_javascript_client_has_conversations() -> None:
-    async with serve_agents(make_agents(), ask_for=["deploy"]) as served:
+    async with serve_agents(make_agents(), permissions=vaka.Permissions(confirm=["deploy"])) as served:
         printed = await run_script(Path(__file__).parent / "anthropic.mjs", served.url, "alice")
         assert json.loads(printed) == {
             "streamed": "Hello, ✓.", "call": [{"name": "pick_color", "input": {"title": "Wall"}}],

@@ -13,6 +13,7 @@ from mcp.client.streamable_http import streamable_http_client
 
 from tests.blackbox.blackbox_agents import make_agents
 from tests.server.conftest import Served, serve_agents
+from vaka.config.options import Permissions
 from vaka.core.types.progress import ToolFailed, ToolStarted, TurnInterrupted
 
 each_era = pytest.mark.parametrize("era", ["legacy", "2026-07-28"])
@@ -63,7 +64,7 @@ async def test_a_client_approves_or_rejects_in_a_form(era: str) -> None:
         return types.ElicitResult(action="accept", content=answers.pop(0))
 
     async with (
-        serve_agents(make_agents(), ask_for=["deploy"]) as served,
+        serve_agents(make_agents(), permissions=Permissions(confirm=["deploy"])) as served,
         connect(served, era, elicitation_callback=decide) as client,
     ):
         done = data_of(await client.call_tool("ask_deployer", {"prompt": "Go."}))

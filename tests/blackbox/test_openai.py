@@ -11,6 +11,7 @@ import pytest
 from tests.blackbox.blackbox_agents import make_agents, run_guide
 from tests.blackbox.js.node import needs_clients, run_script, write_example
 from tests.server.conftest import Served, serve_agents
+from vaka.config.options import Permissions
 from vaka.core.ports.store import SessionQuery
 
 PICK: dict[str, Any] = {"type": "object", "properties": {"title": {"type": "string"}}, "required": ["title"]}
@@ -26,7 +27,10 @@ def connect(served: Served, token: str = "alice") -> openai.AsyncOpenAI:
 
 
 async def test_the_python_client_has_chats() -> None:
-    async with serve_agents(make_agents(), ask_for=["deploy"]) as served, connect(served) as client:
+    async with (
+        serve_agents(make_agents(), permissions=Permissions(confirm=["deploy"])) as served,
+        connect(served) as client,
+    ):
         chat = client.chat.completions
         assert "talker" in [model.id async for model in client.models.list()]
         assert (await client.models.retrieve("talker")).id == "talker"
@@ -72,7 +76,10 @@ async def test_the_python_client_has_chats() -> None:
 
 
 async def test_the_python_client_has_responses() -> None:
-    async with serve_agents(make_agents(), ask_for=["deploy"]) as served, connect(served) as client:
+    async with (
+        serve_agents(make_agents(), permissions=Permissions(confirm=["deploy"])) as served,
+        connect(served) as client,
+    ):
         responses = client.responses
         first = await responses.create(model="talker", input="Hi")
         assert first.output_text == "Hello, ✓."
@@ -118,7 +125,7 @@ async def test_the_python_client_has_responses() -> None:
 
 @needs_clients
 async def test_the_javascript_client_has_chats_and_responses(tmp_path: Path) -> None:
-    async with serve_agents(make_agents(), ask_for=["deploy"]) as served:
+    async with serve_agents(make_agents(), permissions=Permissions(confirm=["deploy"])) as served:
         printed = await run_script(Path(__file__).parent / "openai.mjs", served.url, "alice")
         found = json.loads(printed)
         assert found == {
@@ -144,7 +151,7 @@ async def test_the_models_of_the_ai_sdk_run_agents() -> None:
 
 
 async def test_the_examples_of_the_guide_run(monkeypatch: pytest.MonkeyPatch) -> None:
-    async with serve_agents(make_agents(), ask_for=["deploy"]) as served:
+    async with serve_agents(make_agents(), permissions=Permissions(confirm=["deploy"])) as served:
         assert (await run_guide("openai", served.url, monkeypatch)).splitlines() == [
             "Hello, ✓.", "Deploy to {\"place\":\"here\"}? yes", "Done.", "Blue it is.",
         ]  # fmt: skip

@@ -8,6 +8,7 @@ import pytest
 
 from tests.blackbox.blackbox_agents import make_agents
 from tests.server.conftest import Served, serve_agents
+from vaka.config.options import Permissions
 from vaka.core.ports.store import SessionQuery
 
 KINDS = {"chat": agents.OpenAIChatCompletionsModel, "responses": agents.OpenAIResponsesModel}
@@ -57,7 +58,10 @@ async def test_a_runner_decides_the_approvals_of_the_agent() -> None:
         return {"approve": True}
 
     own = agents.HostedMCPTool(tool_config={"type": "mcp", "server_label": "vaka"}, on_approval_request=decide)
-    async with serve_agents(make_agents(), ask_for=["deploy"]) as served, connect(served) as client:
+    async with (
+        serve_agents(make_agents(), permissions=Permissions(confirm=["deploy"])) as served,
+        connect(served) as client,
+    ):
         model = agents.OpenAIResponsesModel(model="deployer", openai_client=client)
         deployer = agents.Agent(name="local", model=model, tools=[own])
         done = await agents.Runner.run(deployer, "Deploy", run_config=agents.RunConfig(tracing_disabled=True))

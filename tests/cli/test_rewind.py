@@ -8,6 +8,7 @@ import pytest
 
 from tests.cli.shell import Shell, call_line, say_line
 from vaka.agents.react import Agent
+from vaka.config.options import Permissions
 from vaka.runtime.runtime import Runtime
 from vaka.stores.sqlite import SqliteStore
 from vaka.testing.models import ScriptedModel, call, say
@@ -21,7 +22,7 @@ async def edit_files(folder: Path) -> None:
         call("Write", file_path="a.txt", content="one"), say("1"),
         call("Write", file_path="a.txt", content="two"), call("Write", file_path="b.txt", content="new"), say("2"),
     )  # fmt: skip
-    async with Runtime(store=store, cwd=str(folder), permission_mode="bypassPermissions") as runtime:
+    async with Runtime(store=store, cwd=str(folder), permissions=Permissions(mode="bypassPermissions")) as runtime:
         session = await runtime.open(Agent("writer", model=model, tools=builtin_tools(["Write"])), id="s")
         await session.run("One.")
         await session.checkpoint("before")

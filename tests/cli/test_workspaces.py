@@ -277,7 +277,9 @@ async def test_a_session_that_a_program_began_without_a_folder_is_resumed_in_any
         raise AssertionError("the program only asks")
 
     agent = vaka.Agent("payer", model=ScriptedModel(call("pay", amount=5)), tools=[pay])
-    async with vaka.Runtime(store=f"sqlite:///{shell.folder}/vaka.db", ask_for=["pay"], ask="suspend") as runtime:
+    async with vaka.Runtime(
+        store=f"sqlite:///{shell.folder}/vaka.db", permissions=vaka.Permissions(confirm=["pay"], ask="suspend")
+    ) as runtime:
         with pytest.raises(Suspended) as suspended:
             await (await runtime.open(agent, id="s")).run("Pay.")
     store = ("--store", f"sqlite:///{shell.folder}/vaka.db")

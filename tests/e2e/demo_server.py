@@ -34,7 +34,7 @@ async def main(port: int, store: str, gate: Path) -> None:
     model = MeteredModel(GatedModel(gate, FIRST, REST), PriceList())
     gated = vaka.Agent("tides", description="Knows the tide.", model=model)
     agents = {agent.name: agent for agent in [*make_agents(), gated]}
-    async with Runtime(store=store, ask="wait", ask_for=("deploy",)) as runtime:
+    async with Runtime(store=store, permissions=vaka.Permissions(ask="wait", confirm=("deploy",))) as runtime:
         guard = Guard(ServerSettings(), KnownTokens(), NoLimits())
         service = AgentService(runtime, agents, guard, default_agent="guide", describe_settings=lambda: SETTINGS)
         server = uvicorn.Server(uvicorn.Config(create_app(service), log_level="warning", ws="websockets-sansio"))

@@ -18,6 +18,7 @@ import msgspec
 
 from tests.faults.line_protocol import print_line
 from vaka.agents.react import Agent
+from vaka.config.options import Permissions
 from vaka.core.loop.middleware import Middleware
 from vaka.core.ports.model import Chunk, Model, Prompt
 from vaka.core.ports.store import Store
@@ -227,4 +228,4 @@ def runtime_options(plan: Plan, store: Store) -> Options:
     """Return the options of a plan's runtime: its permission rules ask about ``deploy`` and allow the other tools."""
     clock = AheadClock(plan.ahead) if plan.ahead else None
     allow = ("look", "stamp", "charge", "pay", "scout")
-    return Options(store=store, ask=plan.ask, clock=clock, allow=allow, ask_for=("deploy",))  # type: ignore[arg-type]  # one of the modes
+    return Options(store=store, permissions=Permissions(ask=plan.ask, allow=allow, confirm=("deploy",)), clock=clock)  # type: ignore[arg-type]  # one of the modes

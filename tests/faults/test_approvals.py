@@ -111,7 +111,9 @@ async def test_an_expired_approval_is_refused_in_every_process(shell: Shell) -> 
     store = f"sqlite:///{shell.folder}/old.db"
     model = ScriptedModel(call_of("Bash", command=COMMAND), say_of("Done."))
     worker = vaka.Agent("assistant", model=model, tools=["Bash"])
-    async with vaka.Runtime(store=store, ask="suspend", clock=FakeClock(), cwd=str(shell.folder)) as runtime:
+    async with vaka.Runtime(
+        store=store, permissions=vaka.Permissions(ask="suspend"), clock=FakeClock(), cwd=str(shell.folder)
+    ) as runtime:
         with pytest.raises(Suspended) as caught:
             await (await runtime.open(worker, id="s")).run("Pay.")
     [approval] = caught.value.decisions

@@ -17,6 +17,7 @@ from tests.faults.crash_run import ANSWER
 from tests.faults.log_stores import SqliteLogStore, read_log
 from tests.faults.planned_deaths import run_undisturbed
 from vaka.agents.react import Agent
+from vaka.config.options import Permissions
 from vaka.core.ports.store import Store
 from vaka.core.ports.tool import Tool, ToolContext
 from vaka.core.types.errors import Suspended
@@ -200,7 +201,7 @@ async def test_a_clock_jump_changes_no_order_and_revives_no_approval(jump: float
 
     model = ScriptedModel(call("deploy", what="a"), call("deploy", what="b"), say("Done."))
     agent = Agent("captain", model=model, tools=[deploy], limits=Limits(approval_ttl=60.0))
-    asks = Options(store=MemoryStore(), ask="suspend", clock=clock, ask_for=("deploy",))
+    asks = Options(store=MemoryStore(), permissions=Permissions(ask="suspend", confirm=("deploy",)), clock=clock)
     async with Runtime(asks) as runtime:
         session = await runtime.open(agent, id="s")
         with pytest.raises(Suspended):

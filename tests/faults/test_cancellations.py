@@ -14,6 +14,7 @@ from tests.faults import log_checks
 from tests.faults.asyncio_reports import cancel_after, nothing_reported
 from tests.faults.crash_run import ANSWER, ONCE_TOOLS, REQUEST, EffectLedger, make_agent
 from vaka.agents.react import Agent
+from vaka.config.options import Permissions
 from vaka.core.ports.store import Store
 from vaka.core.ports.tool import ToolContext
 from vaka.core.types.control import InterruptRequested
@@ -98,7 +99,7 @@ async def run_cancellations(seeds: range) -> Counter[str]:
     captain = make_agent(effects)
     slots = asyncio.Semaphore(AT_ONCE)
     ends: Counter[str] = Counter()
-    async with Runtime(store=MemoryStore(), clock=FakeClock(auto=True), ask="deny") as runtime:
+    async with Runtime(store=MemoryStore(), clock=FakeClock(auto=True), permissions=Permissions(ask="deny")) as runtime:
 
         async def one(seed: int) -> None:
             async with slots:
@@ -141,7 +142,7 @@ async def test_cancelled_callers_of_a_store_that_fails_report_nothing(
     place: str, tmp_path: Path, postgres_dsn: str
 ) -> None:
     url = f"sqlite:///{tmp_path / 'vaka.db'}" if place == "sqlite" else postgres_dsn
-    async with nothing_reported(), Runtime(store=url, ask="deny") as runtime:
+    async with nothing_reported(), Runtime(store=url, permissions=Permissions(ask="deny")) as runtime:
         captain = make_agent(MemoryLedger())
         for steps in range(40):
             await cancel_after(steps, append_at_wrong_head(runtime.store, SessionId(f"a{steps}")))

@@ -18,6 +18,7 @@ from tests.models.hostile.adapters import WIRES, adapter, close_model
 from tests.models.transport.test_pool import HEAD, TRANSPORTS
 from tests.tools.builtin.harness import ToolHarness
 from vaka.agents.react import Agent
+from vaka.config.options import Permissions
 from vaka.core.ports.model import Chunk, Prompt
 from vaka.core.ports.sandbox import Sandbox
 from vaka.core.types.errors import ModelUnavailable
@@ -98,7 +99,10 @@ class FailsWhenCancelled:
 async def test_a_question_of_an_mcp_server_that_fails_when_it_is_withdrawn_is_not_reported() -> None:
     servers = {"p": {"command": sys.executable, "args": [str(SERVER), "sample"], "sampling": True}}
     model = FailsWhenCancelled()
-    async with nothing_reported(), Runtime(store=MemoryStore(), mcp=servers, allow=["mcp__p"]) as runtime:
+    async with (
+        nothing_reported(),
+        Runtime(store=MemoryStore(), mcp=servers, permissions=Permissions(allow=["mcp__p"])) as runtime,
+    ):
         session = await runtime.open(Agent("captain", model=model))
         running = asyncio.create_task(session.run("Go."))
         await model.asked.wait()

@@ -25,7 +25,7 @@ def make_agent() -> vaka.Agent:
 
 async def wait_for_client(store: str) -> None:
     """Run a turn that waits for the client."""
-    async with vaka.Runtime(store=store, ask="wait") as rt:
+    async with vaka.Runtime(store=store, permissions=vaka.Permissions(ask="wait")) as rt:
         async for event in (await rt.open(make_agent(), id="s")).stream("Pick."):
             if isinstance(event.data, QuestionAsked):
                 sys.stdout.write("asked\n")
@@ -41,7 +41,7 @@ async def test_a_call_that_waits_for_the_client_survives_the_death_of_its_proces
     assert await process.stdout.readline() == b"asked\n"
     process.kill()
     await process.wait()
-    async with vaka.Runtime(store=store, ask="wait") as rt, asyncio.timeout(60):
+    async with vaka.Runtime(store=store, permissions=vaka.Permissions(ask="wait")) as rt, asyncio.timeout(60):
         session = await rt.open(make_agent(), id="s")
         resumed = asyncio.create_task(session.resume().wait())
         await session.answer_call("call_1", "a.png")

@@ -32,7 +32,7 @@ async def pay(amount: int) -> str:
 async def run_payment(store: str) -> None:
     """Run a turn whose tool call never ends."""
     agent = vaka.Agent("payer", model=ScriptedModel(call("pay", amount=1)), tools=[pay])
-    async with vaka.Runtime(store=store, allow=["pay"]) as rt:
+    async with vaka.Runtime(store=store, permissions=vaka.Permissions(allow=["pay"])) as rt:
         await (await rt.open(agent, id="s")).run("Pay.")
 
 
@@ -46,7 +46,10 @@ async def test_the_outcome_of_a_call_is_asked_for_at_once_when_its_process_was_k
     process.kill()
     await process.wait()
     agent = vaka.Agent("payer", model=ScriptedModel(call("pay", amount=1), say("paid")), tools=[pay])
-    async with vaka.Runtime(store=store, allow=["pay"], ask="suspend") as rt, asyncio.timeout(60):
+    async with (
+        vaka.Runtime(store=store, permissions=vaka.Permissions(allow=["pay"], ask="suspend")) as rt,
+        asyncio.timeout(60),
+    ):
         session = await rt.open(agent, id="s")
         with pytest.raises(Suspended):
             await session.resume().wait()

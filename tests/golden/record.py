@@ -68,7 +68,7 @@ def agent(*answers: Any, children: Sequence[Any] = ()) -> vaka.Agent:
 
 def runtime() -> vaka.Runtime:
     clock, ids = FakeClock(auto=True), FakeIds()
-    return vaka.Runtime(store=MemoryStore(), clock=clock, ids=ids, ask="suspend", cwd="/nowhere/app")
+    return vaka.Runtime(store=MemoryStore(), clock=clock, ids=ids, permissions=vaka.Permissions(ask="suspend"), cwd="/nowhere/app")
 
 
 async def _run_until_suspended(session: vaka.Session, prompt: str) -> tuple[str, ...]:

@@ -70,11 +70,15 @@ async def test_every_event_fires_with_its_own_fields(tmp_path: Path) -> None:
         """Do something that is guarded."""
         return "done"
 
-    async def allow(request: Any) -> str:
+    async def allow(request: Any) -> Any:
         return "allow"
 
     async with runtime(
-        store, hooks=hooks, cwd=str(tmp_path), model_pool=pool, ask_for=("guarded",), permission_request_handler=allow
+        store,
+        hooks=hooks,
+        cwd=str(tmp_path),
+        model_pool=pool,
+        permissions=vaka.Permissions(confirm=("guarded",), handler=allow),
     ) as rt:
         worker = vaka.Agent("assistant", tools=[look, guarded, child], middleware=[ChangingTools()])
         session = await rt.open(worker, id="s")
@@ -114,7 +118,7 @@ async def test_a_question_of_a_tool_is_a_notification(tmp_path: Path) -> None:
         """Ask the user."""
         return str(await context.ask("Which colour?"))
 
-    async with runtime(hooks=[hook], cwd=str(tmp_path), ask="deny") as rt:
+    async with runtime(hooks=[hook], cwd=str(tmp_path), permissions=vaka.Permissions(ask="deny")) as rt:
         await (await rt.open(agent(ScriptedModel(call("ask"), say("done")), ask))).run("Go.")
     assert not (tmp_path / "asked").exists()  # no person is asked, so there is nothing to notify
     async with runtime(hooks=[hook], cwd=str(tmp_path)) as rt:
@@ -309,7 +313,12 @@ async def test_results_of_built_in_tools_have_the_fields_that_hooks_read(tmp_pat
     hooks = [Hook(event="PostToolUse", command=RECORD), Hook(event="PreToolUse", command="cat > before.$$")]
     tools = ("Write", "Read", "Edit", "Bash", "Glob")
     await run_with_hooks(
-        tmp_path, ScriptedModel(*steps), *hooks, tools=tools, permission_mode="bypassPermissions", sandbox="off"
+        tmp_path,
+        ScriptedModel(*steps),
+        *hooks,
+        tools=tools,
+        permissions=vaka.Permissions(mode="bypassPermissions"),
+        sandbox="off",
     )
     seen = {payload["tool_name"]: payload for payload in payloads(tmp_path)}
     assert [seen[name]["tool_input"]["file_path"] for name in ("Write", "Read", "Edit")] == [path] * 3
@@ -342,7 +351,7 @@ async def test_a_hook_reads_the_absolute_path_of_a_tool_that_declares_it_and_the
 ) -> None:
     model = ScriptedModel(call("save_note", name="a.txt", text="x"), say("done"))
     hook = Hook(event="PostToolUse", command=RECORD)
-    await run_with_hooks(tmp_path, model, hook, tools=(save_note,), permission_mode="acceptEdits")
+    await run_with_hooks(tmp_path, model, hook, tools=(save_note,), permissions=vaka.Permissions(mode="acceptEdits"))
     [payload] = payloads(tmp_path)
     assert payload["tool_input"] == {"name": str(tmp_path / "a.txt"), "text": "x"}
     assert payload["tool_response"] == {"saved": "a.txt"}
@@ -352,7 +361,7 @@ async def test_a_changed_path_of_a_hook_is_the_one_that_is_written(tmp_path: Pat
     change = {"file_path": str(tmp_path / "b.txt"), "content": "x"}
     hook = Hook(event="PreToolUse", matcher="Write", command=decides("PreToolUse", updatedInput=change))
     model = ScriptedModel(call("Write", file_path="a.txt", content="x"), say("done"))
-    await run_with_hooks(tmp_path, model, hook, tools=("Write",), permission_mode="acceptEdits")
+    await run_with_hooks(tmp_path, model, hook, tools=("Write",), permissions=vaka.Permissions(mode="acceptEdits"))
     assert [file.name for file in tmp_path.glob("*.txt")] == ["b.txt"]
 
 

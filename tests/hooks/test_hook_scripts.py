@@ -181,8 +181,13 @@ async def test_scripts_in_python_bash_and_javascript_decide_about_a_conversation
         say("All tests pass."),
     ]
     model, store = ScriptedModel(*steps), MemoryStore()
-    options: dict[str, Any] = {"hooks": parsed.hooks, "cwd": str(tmp_path), "sandbox": "off", "ask": "deny"}
-    async with runtime(store, permission_mode="acceptEdits", allow=("Bash(echo:*)",), **options) as rt:
+    options: dict[str, Any] = {
+        "hooks": parsed.hooks,
+        "cwd": str(tmp_path),
+        "sandbox": "off",
+        "permissions": vaka.Permissions(ask="deny"),
+    }
+    async with runtime(store, **options) as rt:
         session = await rt.open(agent(model, "Bash", "Write"), id="s")
         with pytest.raises(vaka.TurnError, match="prompts must not contain passwords"):
             await session.run("My password is x.")

@@ -85,14 +85,19 @@ async def test_json_before_a_tool_decides_about_a_call_that_a_rule_asks_about(
 ) -> None:
     hook = Hook(event="PreToolUse", command=decides("PreToolUse", **decision))
     log, _ = await run_with_hooks(
-        tmp_path, ScriptedModel(call("look", at="sea"), say("done")), hook, ask_for=("look",), ask="deny"
+        tmp_path,
+        ScriptedModel(call("look", at="sea"), say("done")),
+        hook,
+        permissions=vaka.Permissions(confirm=("look",), ask="deny"),
     )
     assert result in results_by_call(log)["call_1"].text
 
 
 async def test_an_allow_of_a_hook_overrides_no_deny_rule(tmp_path: Path) -> None:
     hook = Hook(event="PreToolUse", command=prints({"decision": "approve"}))
-    _, response = await run_with_hooks(tmp_path, ScriptedModel(call("look"), say("done")), hook, deny=("look(*)",))
+    _, response = await run_with_hooks(
+        tmp_path, ScriptedModel(call("look"), say("done")), hook, permissions=vaka.Permissions(deny=("look(*)",))
+    )
     assert response is not None
     assert response.denied == ("call_1",)
 
@@ -114,7 +119,9 @@ async def test_a_permission_request_is_decided_by_behavior_and_not_by_silence(tm
     async def run(command: str) -> str:
         hook = Hook(event="PermissionRequest", command=command)
         model = ScriptedModel(call("look", at="sea"), say("done"))
-        log, _ = await run_with_hooks(tmp_path, model, hook, ask_for=("look",), ask="deny")
+        log, _ = await run_with_hooks(
+            tmp_path, model, hook, permissions=vaka.Permissions(confirm=("look",), ask="deny")
+        )
         return results_by_call(log)["call_1"].text
 
     allow = {"behavior": "allow", "updatedInput": {"at": "moon"}}

@@ -34,9 +34,14 @@ async def test_a_hook_in_the_sandbox_decides_and_cannot_write_outside(
     )
     model = ScriptedModel(calls(call("look", at="sea"), call("Bash", command="echo $FROM_HOOK")), say("done"))
     log, response = await run_with_hooks(
-        workspace, model, *hooks, tools=(look, "Bash"), sandboxed=["hooks"], permission_mode="bypassPermissions",
+        workspace,
+        model,
+        *hooks,
+        tools=(look, "Bash"),
+        sandboxed=["hooks"],
+        permissions=vaka.Permissions(mode="bypassPermissions"),
         transcript_folder=str(tmp_path / "transcripts"),
-    )  # fmt: skip
+    )
     assert response is not None
     results = results_by_call(log)
     assert "by rule" in results["call_1"].text

@@ -13,6 +13,7 @@ from tests.runtime.runtime_fixtures import (
     event_types,
     last_body,
     log_writer,
+    merge_options,
     read_log,
     results_by_call,
     runtime,
@@ -57,7 +58,7 @@ def make_agent(text: str, *tools: Any, **more: Any) -> vaka.LuauAgent:
 
 
 async def talk_turns(who: vaka.Agent, *inputs: str, **more: Any) -> list[str]:
-    settings: dict[str, Any] = {"ask": "deny", **more}
+    settings: dict[str, Any] = merge_options({"permissions": vaka.Permissions(ask="deny")}, more)
     async with runtime(**settings) as rt:
         session = await rt.open(who, id="s")
         return [(await session.run(words)).text for words in inputs]
@@ -182,12 +183,12 @@ async def test_a_pending_approval_survives_the_process() -> None:
         ctx.emit({ text = ctx.invoke("sign", { name = input.text }), eof = true })
     end"""
     rules = policy_from_rules(ask=["sign"])
-    async with runtime(store, ask="suspend", policy=rules) as rt:
+    async with runtime(store, permissions=vaka.Permissions(ask="suspend", policy=rules)) as rt:
         with pytest.raises(Suspended):
             await collect((await rt.open(make_agent(text, sign), id="s")).stream("me"))
         [row] = await rt.decisions()
         await rt.resolve(row.id, "approve")
-    async with runtime(store, ask="suspend", policy=rules) as rt:
+    async with runtime(store, permissions=vaka.Permissions(ask="suspend", policy=rules)) as rt:
         seen = await collect((await rt.open(make_agent(text, sign), id="s")).resume())
     assert (last_body(seen).text, done) == ("Signing. signed me", ["me"])
     check_log(await read_log(store, "s"))
@@ -207,7 +208,7 @@ async def test_a_rejection_is_an_error_the_script_may_catch() -> None:
         ctx.emit({ text = `{done} {ctx.invoke("sign", { name = "you" })}` })
     end"""
     rules = policy_from_rules(ask=["sign"])
-    async with runtime(store, policy=rules) as rt:
+    async with runtime(store, permissions=vaka.Permissions(policy=rules)) as rt:
         task = asyncio.create_task(collect((await rt.open(make_agent(text, sign), id="s")).stream("Go.")))
         await wait_until(lambda: count_events(store, "s", "approval.requested") == 1)
         await rt.resolve((await rt.decisions())[0].id, "reject")
@@ -287,7 +288,7 @@ async def test_a_run_interrupted_after_any_event_gives_the_same_result() -> None
     for cut in range(begun[1], len(log)):
         again = MemoryStore()
         await log_writer(again, "s", log[:cut])()
-        async with runtime(again, ask="deny", clock=FakeClock(auto=True)) as rt:
+        async with runtime(again, permissions=vaka.Permissions(ask="deny"), clock=FakeClock(auto=True)) as rt:
             await collect((await rt.open(who(), id="s")).resume())
         after: list[Any] = await read_log(again, "s")
         check_log(after)

@@ -108,7 +108,7 @@ async def run_tool(
     """Return the result of one call of a tool."""
     store, name = MemoryStore(), tool.spec.name
     model = ScriptedModel(call(name, **arguments), say("done"), agents=answers or {})
-    async with runtime(store, **{"permission_mode": "bypassPermissions", **options}) as rt:
+    async with runtime(store, **{"permissions": vaka.Permissions(mode="bypassPermissions"), **options}) as rt:
         await (await rt.open(agent(model, tool), id="s")).run("Go.")
     return results_by_call(await read_log(store, "s"))["call_1"]
 
@@ -306,7 +306,7 @@ async def test_converted_steps_and_model_calls_give_the_same_results() -> None:
             agents={"all": [line for lines in answers.values() for line in lines]},
         ),
     )
-    async with runtime(store, permission_mode="bypassPermissions") as rt:
+    async with runtime(store, permissions=vaka.Permissions(mode="bypassPermissions")) as rt:
         await (await rt.open(agent(model, tool, shout), id="s")).run("Go.")
     assert results_by_call(await read_log(store, "s"))["call_1"].text == expected.text == "SEA3"
     asked = [(prompt.system.split("\n\nAnswer")[0], message_texts(prompt)[0]) for prompt in model.prompts[1:-1]]
@@ -324,7 +324,7 @@ async def test_variables_in_a_prompt_are_read_when_the_tool_runs() -> None:
     }
     script = convert_tool(tool)
     model = ScriptedModel(call("g", input="x"), say("done"), agents={"g": [say("ok")]})
-    async with runtime(permission_mode="bypassPermissions", script_env={"A": "Two."}) as rt:
+    async with runtime(permissions=vaka.Permissions(mode="bypassPermissions"), script_env={"A": "Two."}) as rt:
         await (await rt.open(agent(model, vaka.LuauTool(script, name="g")))).run("Go.")
     assert (model.prompts[1].system, model.prompts[1].options) == ("One.\n\nTwo.", {"seed": 1})
 

@@ -104,7 +104,7 @@ class TestAgents:
             return "signed"
 
         text = ' function on_input(ctx) ctx.emit({ text = ctx.invoke("sign", {}), eof = true }) end'
-        async with runtime(ask="suspend", policy=policy_from_rules(ask=["sign"])) as rt:
+        async with runtime(permissions=vaka.Permissions(ask="suspend", policy=policy_from_rules(ask=["sign"]))) as rt:
             session = await rt.open(make_agent(text, sign), id="s")
             with pytest.raises(Suspended):
                 await collect(session.stream("x"))
@@ -201,7 +201,7 @@ class TestLostCalls:
         async def resume_after(prefix: list[Any]) -> list[Any]:
             store = MemoryStore()
             await log_writer(store, "s", prefix)()
-            async with runtime(store, ask="suspend") as rt:
+            async with runtime(store, permissions=vaka.Permissions(ask="suspend")) as rt:
                 session = await rt.open(who(), id="s")
                 for _ in range(3):
                     try:
@@ -270,7 +270,7 @@ class TestPolicyAndLimits:
         for text in texts:
             tool = vaka.LuauTool(f" function invoke(ctx) {text} end", name="script", layer="definition")
             model = ScriptedModel(call("script"), say("done"), agents={"poet": [say("no")]})
-            async with runtime(network=wire, ask="deny", allow=("script",)) as rt:
+            async with runtime(network=wire, permissions=vaka.Permissions(ask="deny", allow=("script",))) as rt:
                 log = await collect((await rt.open(agent(model, tool), id="s")).stream("Go."))
             assert "so it was not run" in results_by_call(log)["call_1"].text
         assert wire.sent == []

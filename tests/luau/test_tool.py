@@ -15,6 +15,7 @@ from tests.runtime.runtime_fixtures import (
     event_types,
     last_body,
     log_writer,
+    merge_options,
     read_log,
     results_by_call,
     runtime,
@@ -41,8 +42,8 @@ async def add(a: int, b: int) -> int:
 async def run_tool_once(script: str, *tools: Any, given: dict[str, Any] | None = None, **more: Any) -> Any:
     """Let a model call a script once, and return the result of the call."""
     model = more.pop("model", None) or ScriptedModel(call("script", **(given or {})), say("done"))
-    settings: dict[str, Any] = {"ask": "deny"}
-    settings |= {name: more.pop(name) for name in ("policy", "secrets", "script_env", "ask") if name in more}
+    given_options = {name: more.pop(name) for name in ("permissions", "secrets", "script_env") if name in more}
+    settings = merge_options({"permissions": vaka.Permissions(ask="deny")}, given_options)
     tool = vaka.LuauTool(script, name="script", **more)
     async with runtime(**settings) as rt:
         session = await rt.open(agent(model, tool, *tools), id="s")
@@ -198,14 +199,14 @@ class TestCalls:
     async def test_tool_calls_of_a_script_obey_the_policy(self) -> None:
         script = ' function invoke(ctx) return ctx.invoke("add", { a = 1, b = 2 }) end'
         assert (await run_tool_once(script, add)).value == 3
-        result = await run_tool_once(script, add, policy=policy_from_rules(deny=["add"]))
+        result = await run_tool_once(script, add, permissions=vaka.Permissions(policy=policy_from_rules(deny=["add"])))
         assert "add is not allowed" in result.text or "denied" in result.text
 
     async def test_http_requests_of_a_script_obey_the_policy(self) -> None:
         script = ' function invoke(ctx) return ctx.http.get("http://127.0.0.1:8000/x").status end'
         result = await run_tool_once(script)
         assert "this machine itself" in result.text
-        result = await run_tool_once(script, policy=policy_from_rules(deny=["http"]))
+        result = await run_tool_once(script, permissions=vaka.Permissions(policy=policy_from_rules(deny=["http"])))
         assert "http is not allowed" in result.text or "deny" in result.text
 
     async def test_a_script_asks_a_model_by_name_and_its_usage_is_recorded(self) -> None:
@@ -215,7 +216,7 @@ class TestCalls:
         cost = {"usage": {"input": 5, "output": 2}}
         model = ScriptedModel(call("script"), say("done"), agents={"script": [say("me") | cost, say("you") | cost]})
         tool = vaka.LuauTool(script, name="script")
-        async with runtime(ask="deny") as rt:
+        async with runtime(permissions=vaka.Permissions(ask="deny")) as rt:
             session = await rt.open(agent(model, tool), id="s")
             log: list[Any] = await collect(session.stream("Go."))
         assert results_by_call(log)["call_1"].text == "meyou"
@@ -232,7 +233,7 @@ class TestCalls:
         end"""
         model = ScriptedModel(call("script"), say("done"), agents={"helper": [say("Me.")], "poet": [say("Hi, my.")]})
         helper = vaka.Agent("helper", model=model)
-        async with runtime(ask="deny") as rt:
+        async with runtime(permissions=vaka.Permissions(ask="deny")) as rt:
             session = await rt.open(agent(model, vaka.LuauTool(script, name="script"), helper), id="s")
             log: list[Any] = await collect(session.stream("Go."))
         assert results_by_call(log)["call_1"].value == ["Me.", "Hi, my."]
@@ -259,7 +260,7 @@ class TestState:
                 summary = ctx.agent.memory:summary(), result = ctx.agent.memory:query("go") }
         end"""
         model = ScriptedModel(call("script"), say("one"), call("script"), say("two"))
-        async with runtime(ask="deny") as rt:
+        async with runtime(permissions=vaka.Permissions(ask="deny")) as rt:
             session = await rt.open(agent(model, vaka.LuauTool(script, name="script")), id="s")
             first = results_by_call(await collect(session.stream("Go.")))["call_1"].value
             second = results_by_call(await collect(session.stream("Again.")))["call_2"].value
@@ -276,7 +277,7 @@ class TestState:
         answers: list[list[str]] = []
         for script in (" function invoke(ctx, args) return 1 end", " function invoke(ctx) return ctx.state.x end"):
             model = ScriptedModel(call("script"), say("done"))
-            async with runtime(ask="deny") as rt:
+            async with runtime(permissions=vaka.Permissions(ask="deny")) as rt:
                 session = await rt.open(agent(model, vaka.LuauTool(script, name="script")), id="s")
                 log: list[Any] = await collect(session.stream("Go."))
             answers.append([event.data.name for event in log if event.type == "script.answered"])
@@ -301,7 +302,7 @@ class TestQuestions:
         answers = iter(["Hilo", "yes"])
         begin: Any = None
         for _ in range(3):
-            async with runtime(store, ask="suspend") as rt:
+            async with runtime(store, permissions=vaka.Permissions(ask="suspend")) as rt:
                 session = await rt.open(who, id="s")
                 try:
                     await collect(session.resume() if begin else session.stream("Go."))
@@ -316,7 +317,7 @@ class TestQuestions:
         assert event_types(log).count("tool.called") == 2
 
     async def test_input_waits_for_the_answer_of_a_person(self) -> None:
-        async with runtime(ask="wait") as rt:
+        async with runtime(permissions=vaka.Permissions(ask="wait")) as rt:
             session = await rt.open(
                 agent(ScriptedModel(call("script"), say("done")), vaka.LuauTool(ASKS, name="script"), add), id="s"
             )
@@ -348,13 +349,17 @@ class TestQuestions:
             return { a, b }
         end"""
         who = agent(ScriptedModel(call("script"), say("done")), vaka.LuauTool(script, name="script"), sign, add)
-        async with runtime(store, ask="suspend", policy=policy_from_rules(ask=["sign"])) as rt:
+        async with runtime(
+            store, permissions=vaka.Permissions(ask="suspend", policy=policy_from_rules(ask=["sign"]))
+        ) as rt:
             with pytest.raises(Suspended):
                 await collect((await rt.open(who, id="s")).stream("Go."))
             [row] = await rt.decisions()
             assert done == []
             await rt.resolve(row.id, "approve")
-        async with runtime(store, ask="suspend", policy=policy_from_rules(ask=["sign"])) as rt:
+        async with runtime(
+            store, permissions=vaka.Permissions(ask="suspend", policy=policy_from_rules(ask=["sign"]))
+        ) as rt:
             await collect((await rt.open(who, id="s")).resume())
         log: list[Any] = await read_log(store, "s")
         check_log(log)
@@ -382,7 +387,7 @@ async def test_a_script_interrupted_after_any_event_gives_the_same_result() -> N
         return agent(model, vaka.LuauTool(script, name="script"), add)
 
     store = MemoryStore()
-    async with runtime(store, ask="deny", clock=FakeClock(auto=True)) as rt:
+    async with runtime(store, permissions=vaka.Permissions(ask="deny"), clock=FakeClock(auto=True)) as rt:
         await collect((await rt.open(who(), id="s")).stream("Go."))
     log: list[Any] = await read_log(store, "s")
     complete = results_by_call(log)["call_1"].value
@@ -390,7 +395,7 @@ async def test_a_script_interrupted_after_any_event_gives_the_same_result() -> N
     for cut in range(event_types(log).index("tool.started") + 1, len(log) - 4):
         again = MemoryStore()
         await log_writer(again, "s", log[:cut])()
-        async with runtime(again, ask="deny", clock=FakeClock(auto=True)) as rt:
+        async with runtime(again, permissions=vaka.Permissions(ask="deny"), clock=FakeClock(auto=True)) as rt:
             await collect((await rt.open(who(), id="s")).resume())
         after: list[Any] = await read_log(again, "s")
         check_log(after)

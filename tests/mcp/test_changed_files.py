@@ -52,7 +52,9 @@ class Project:
         options = bootstrap.server_options(settings, person)
         options["policy"] = bootstrap.policy_from_settings(settings)
         states: list[list[Any]] = []
-        async with runtime(self.store, clock=self.clock, ask="deny", agent=person, **options) as rt:
+        async with runtime(
+            self.store, clock=self.clock, permissions=vaka.Permissions(ask="deny"), agent=person, **options
+        ) as rt:
             follow_settings(rt, settings)
             session = await rt.open(id="s")
             for change in changes:

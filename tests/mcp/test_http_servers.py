@@ -35,7 +35,7 @@ async def test_a_server_of_the_newest_protocol_is_used_with_all_it_has() -> None
     allow = ["mcp__lib", "ListMcpResources", "ReadMcpResource"]
     async with (
         serving(library_server().streamable_http_app()) as url,
-        runtime(store, mcp={"lib": {"url": f"{url}/mcp"}}, allow=allow) as rt,
+        runtime(store, mcp={"lib": {"url": f"{url}/mcp"}}, permissions=vaka.Permissions(allow=allow)) as rt,
         answering(rt, ["Hilo"]),
     ):
         session = await rt.open(agent(model), id="s")
@@ -77,7 +77,9 @@ async def test_a_server_of_the_older_transport_is_found_behind_the_type_http() -
     store = MemoryStore()
     async with (
         serving(library_server().sse_app()) as url,
-        runtime(store, mcp={"lib": {"type": "http", "url": f"{url}/sse"}}, allow=["mcp__lib"]) as rt,
+        runtime(
+            store, mcp={"lib": {"type": "http", "url": f"{url}/sse"}}, permissions=vaka.Permissions(allow=["mcp__lib"])
+        ) as rt,
     ):
         await (await rt.open(agent(model), id="s")).run("Go.")
         (status,) = rt.mcp_status()
@@ -108,7 +110,7 @@ async def test_an_expired_session_is_opened_again_and_only_a_safe_call_is_repeat
     store = MemoryStore()
     async with serving(server.app) as url:
         mcp = {"f": {"type": "http", "url": f"{url}/mcp", "headers": {"X-Key": "the key"}}}
-        async with runtime(store, mcp=mcp, allow=["mcp__f"]) as rt:
+        async with runtime(store, mcp=mcp, permissions=vaka.Permissions(allow=["mcp__f"])) as rt:
             await (await rt.open(agent(model, forget), id="s")).run("Go.")
     log = await read_log(store, "s")
     texts = [result.text for result in results_by_call(log).values() if result.text != "forgotten"]
@@ -164,7 +166,9 @@ async def test_a_program_gets_an_access_token_with_its_own_credentials() -> None
     async with serving(server) as url:
         server.address = url
         oauth = {"clientId": "vaka", "clientSecret": "very secret", "issuer": url}
-        async with runtime(store, mcp={"lib": {"url": f"{url}/mcp", "oauth": oauth}}, allow=["mcp__lib"]) as rt:
+        async with runtime(
+            store, mcp={"lib": {"url": f"{url}/mcp", "oauth": oauth}}, permissions=vaka.Permissions(allow=["mcp__lib"])
+        ) as rt:
             await (await rt.open(agent(model), id="s")).run("Go.")
     assert [result.text for result in results_by_call(await read_log(store, "s")).values()] == ["3"]
     assert server.credentials == [f"Basic {base64.b64encode(b'vaka:very%20secret').decode()}"]

@@ -111,7 +111,7 @@ async def run_turn(url: str) -> list[str]:
     store = MemoryStore()
     model = ScriptedModel(call("mcp__guarded__whoami"), say("Done."))
     servers = {"guarded": {"url": url, "required": True}}
-    async with runtime(store, mcp=servers, allow=["mcp__guarded"]) as rt:
+    async with runtime(store, mcp=servers, permissions=vaka.Permissions(allow=["mcp__guarded"])) as rt:
         await (await rt.open(agent(model), id="s")).run("Go.")
     log = await read_log(store, "s")
     assert b"access-" not in msgspec.json.encode([event.data for event in log])

@@ -23,8 +23,13 @@ async def call_server(folder: Path, *tool_calls: dict[str, Any], **options: Any)
     server = {"command": PYTHON, "args": ["plain_server.py", "reach"], "env": {"OWN_TOKEN": "own"}}
     store, model = MemoryStore(), ScriptedModel(calls(*tool_calls), say("Done."))
     async with runtime(
-        store, mcp={"p": server}, allow=["mcp__p"], cwd=str(folder), sandboxed=["mcp"], **options
-    ) as rt:  # fmt: skip
+        store,
+        mcp={"p": server},
+        permissions=vaka.Permissions(allow=["mcp__p"]),
+        cwd=str(folder),
+        sandboxed=["mcp"],
+        **options,
+    ) as rt:
         session = await rt.open(agent(model), id="s")
         await session.run("Go.")
     log = await read_log(store, "s")

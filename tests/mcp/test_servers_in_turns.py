@@ -15,7 +15,7 @@ import pytest
 from click.testing import CliRunner
 
 import vaka
-from tests.runtime.runtime_fixtures import agent, check_log, read_log, results_by_call, runtime
+from tests.runtime.runtime_fixtures import agent, check_log, merge_options, read_log, results_by_call, runtime
 from vaka.cli.main import cli
 from vaka.core.types.control import ApprovalRequested, QuestionAsked
 from vaka.core.types.errors import TurnError
@@ -38,7 +38,9 @@ def server(*flags: str, **more: Any) -> dict[str, Any]:
 
 
 async def run_turn(store: MemoryStore, model: Any, mcp: Any, **options: Any) -> tuple[list[Any], vaka.Response]:
-    async with runtime(store, mcp=mcp, **{"allow": ["mcp__p"], **options}) as rt:
+    async with runtime(
+        store, mcp=mcp, **merge_options({"permissions": vaka.Permissions(allow=["mcp__p"])}, options)
+    ) as rt:
         session = await rt.open(agent(model), id="s")
         response = await session.run("Go.")
     log = await read_log(store, "s")
@@ -63,7 +65,7 @@ async def test_the_tools_of_a_server_are_called_and_their_results_have_all_kinds
     os.environ["VAKA_TEST_API_KEY"] = "sk-not-for-servers"
     try:
         mcp = {"p": server("noise", env={"A": "1", "API_TOKEN": "a secret"})}
-        async with runtime(store, mcp=mcp, allow=["mcp__p"]) as rt:
+        async with runtime(store, mcp=mcp, permissions=vaka.Permissions(allow=["mcp__p"])) as rt:
             session = await rt.open(agent(model), id="s")
             live = [event async for event in session.stream("Go.")]
             (status,) = rt.mcp_status()
@@ -106,7 +108,7 @@ async def test_servers_that_fail_stop_neither_the_others_nor_the_turn_and_show_n
     }
     model = ScriptedModel(call("mcp__p__echo", text="hi"), say("Done."))
     store = MemoryStore()
-    async with runtime(store, mcp=mcp, allow=["mcp__p"]) as rt:
+    async with runtime(store, mcp=mcp, permissions=vaka.Permissions(allow=["mcp__p"])) as rt:
         await (await rt.open(agent(model), id="s")).run("Go.")
         states = {status.server: status for status in rt.mcp_status()}
     log = await read_log(store, "s")
@@ -135,7 +137,9 @@ async def test_a_killed_server_gives_one_error_result_and_the_next_call_works(tm
     os.mkfifo(started)
     model = ScriptedModel(call("mcp__p__slow"), call("mcp__p__echo", text="again"), say("Done."))
     store = MemoryStore()
-    async with runtime(store, mcp={"p": server(env={"STARTED": str(started)})}, allow=["mcp__p"]) as rt:
+    async with runtime(
+        store, mcp={"p": server(env={"STARTED": str(started)})}, permissions=vaka.Permissions(allow=["mcp__p"])
+    ) as rt:
         session = await rt.open(agent(model), id="s")
         turn = asyncio.create_task(session.run("Go."))
         os.kill(int(await asyncio.to_thread(started.read_text)), signal.SIGKILL)
@@ -183,12 +187,12 @@ async def test_a_description_that_changed_is_asked_about_until_it_is_approved() 
     for number, (mcp, asks) in enumerate([({"p": server()}, 0), (described, 1), (described, 0)]):
         asked: list[str] = []
 
-        async def approve(request: Any, asked: list[str] = asked) -> str:
+        async def approve(request: Any, asked: list[str] = asked) -> Any:
             asked.append(request.reason)
             return "allow"
 
         model = ScriptedModel(call("mcp__p__echo", text="hi"), say("Done."))
-        async with runtime(store, mcp=mcp, allow=["mcp__p"], permission_request_handler=approve) as rt:
+        async with runtime(store, mcp=mcp, permissions=vaka.Permissions(allow=["mcp__p"], handler=approve)) as rt:
             await (await rt.open(agent(model), id=f"s{number}")).run("Go.")
         log = await read_log(store, f"s{number}")
         assert len(asked) == asks == len(bodies(log, ApprovalRequested)), (number, asked)
@@ -199,7 +203,9 @@ async def test_a_description_that_changed_is_asked_about_until_it_is_approved() 
 async def test_a_tool_that_says_it_only_reads_is_asked_about_and_rules_may_name_it_without_the_prefix() -> None:
     for rule, reason in (("p__pid", "denied"), ("p__echo", "")):
         model = ScriptedModel(call("mcp__p__echo", text="hi"), say("Done."))
-        log, _ = await run_turn(MemoryStore(), model, {"p": server()}, allow=[rule], ask="deny")
+        log, _ = await run_turn(
+            MemoryStore(), model, {"p": server()}, permissions=vaka.Permissions(allow=[rule], ask="deny")
+        )
         (result,) = results_by_call(log).values()
         assert result.reason == reason
 
@@ -226,7 +232,7 @@ async def answering(rt: vaka.Runtime, answers: list[Any]) -> AsyncGenerator[list
 async def test_a_question_of_a_server_is_asked_field_by_field_and_declined_when_no_person_can_answer() -> None:
     store = MemoryStore()
     model = ScriptedModel(call("mcp__p__ask"), say("Done."))
-    async with runtime(store, mcp={"p": server()}, allow=["mcp__p"]) as rt:
+    async with runtime(store, mcp={"p": server()}, permissions=vaka.Permissions(allow=["mcp__p"])) as rt:
         session = await rt.open(agent(model), id="s")
         async with answering(rt, ["Kona", "3", "", ""]) as texts:
             await session.run("Go.")
@@ -234,7 +240,10 @@ async def test_a_question_of_a_server_is_asked_field_by_field_and_declined_when_
     assert json.loads(result.text) == {"action": "accept", "content": {"city": "Kona", "count": 3, "size": 7}}
     assert [text.splitlines()[0] for text in texts] == ["The MCP server 'p' asks: Where?"] * 4
     log, _ = await run_turn(
-        MemoryStore(), ScriptedModel(call("mcp__p__ask"), say("Done.")), {"p": server()}, ask="deny"
+        MemoryStore(),
+        ScriptedModel(call("mcp__p__ask"), say("Done.")),
+        {"p": server()},
+        permissions=vaka.Permissions(ask="deny"),
     )
     (result,) = results_by_call(log).values()
     assert json.loads(result.text) == {"action": "decline"}
@@ -243,7 +252,7 @@ async def test_a_question_of_a_server_is_asked_field_by_field_and_declined_when_
 async def test_a_turn_that_is_stopped_during_a_question_leaves_a_connection_that_works() -> None:
     store = MemoryStore()
     model = ScriptedModel(call("mcp__p__ask"), call("mcp__p__echo", text="hi"), say("Done."))
-    async with runtime(store, mcp={"p": server()}, allow=["mcp__p"]) as rt:
+    async with runtime(store, mcp={"p": server()}, permissions=vaka.Permissions(allow=["mcp__p"])) as rt:
         session = await rt.open(agent(model), id="s")
         async for event in session.stream("Go."):
             if isinstance(event.data, QuestionAsked):
@@ -259,12 +268,12 @@ async def test_a_turn_that_is_stopped_during_a_question_leaves_a_connection_that
 async def test_a_call_that_may_run_twice_is_suspended_by_a_question_and_goes_on_with_its_answer() -> None:
     store = MemoryStore()
     model = ScriptedModel(call("mcp__p__confirm"), call("mcp__p__ask"), say("Done."))
-    async with runtime(store, mcp={"p": server()}, allow=["mcp__p"], ask="suspend") as rt:
+    async with runtime(store, mcp={"p": server()}, permissions=vaka.Permissions(allow=["mcp__p"], ask="suspend")) as rt:
         session = await rt.open(agent(model), id="s")
         with pytest.raises(vaka.Suspended):
             await session.run("Go.")
         [pending] = await rt.decisions()
-    async with runtime(store, mcp={"p": server()}, allow=["mcp__p"], ask="suspend") as rt:
+    async with runtime(store, mcp={"p": server()}, permissions=vaka.Permissions(allow=["mcp__p"], ask="suspend")) as rt:
         await rt.answer(pending.id, "accept")
         session = await rt.open(agent(model), id="s")
         await session.resume().wait()

@@ -202,7 +202,7 @@ async def test_calls_of_the_extraction_are_governed_and_a_failure_of_its_model_h
     store = MemoryStore()
     facts = ScriptedModel(call("memory_write", **NOTE), say("done"))
     answering = agent(ScriptedModel(say("One."), say("Two.")), middleware=[FactExtraction(TextMemory(), model=facts)])
-    async with runtime(store=store, deny=["memory_write"]) as rt:
+    async with runtime(store=store, permissions=vaka.Permissions(deny=["memory_write"])) as rt:
         assert (await ask(rt, answering, "s", "I live in Tromsø.")).text == "One."
         assert (await ask(rt, answering, "s", "And I sail.")).text == "Two."  # the script of ``facts`` has ended
     denied = [

@@ -21,12 +21,12 @@ async def look(at: str) -> str:
 
 
 async def run_with_decision(
-    tools: Any, *, ask: str = "wait", **decision: Any
+    tools: Any, *, ask: Any = "wait", **decision: Any
 ) -> tuple[dict[str, Any], list[ApprovalRequested]]:
     """Run a turn in which a model calls the tool, decide, and return the results and the requests."""
     store = MemoryStore()
     bot = agent(ScriptedModel(call("look", at="a"), say("done")), look, middleware=[Approval(tools)])
-    async with runtime(store, ask=ask, permission_mode="bypassPermissions") as rt:
+    async with runtime(store, permissions=vaka.Permissions(ask=ask, mode="bypassPermissions")) as rt:
         session = await rt.open(bot, id="s")
         if not decision:
             await session.run("Go.")
@@ -93,7 +93,7 @@ async def test_a_decision_that_is_not_allowed_is_an_error_and_leaves_the_request
 ) -> None:  # fmt: skip
     approval = Approval({"look": {"allowed_decisions": allowed}})
     bot = agent(ScriptedModel(call("look", at="a"), say("done")), look, middleware=[approval])
-    async with runtime(MemoryStore(), ask="suspend", permission_mode="bypassPermissions") as rt:
+    async with runtime(MemoryStore(), permissions=vaka.Permissions(ask="suspend", mode="bypassPermissions")) as rt:
         with pytest.raises(Suspended) as caught:
             await (await rt.open(bot, id="s")).run("Go.")
         with pytest.raises(InvalidInput, match=message):

@@ -36,7 +36,7 @@ async def test_a_long_result_is_shown_in_part_and_can_be_read_by_its_digest(size
     store = MemoryStore()
     model = ScriptedModel(call("long"), say("done"))
     bot = agent(model, long_tool(size), *builtin_tools(["Read"]), middleware=[Eviction(2_000)])
-    async with runtime(store, secrets=(SECRET,), permission_mode="bypassPermissions") as rt:
+    async with runtime(store, secrets=(SECRET,), permissions=vaka.Permissions(mode="bypassPermissions")) as rt:
         rt.env.world = World(files=Workspace(tmp_path, home=tmp_path), cwd=str(tmp_path))
         await (await rt.open(bot, id="s")).run("Go.")
         part = results_by_call(await read_log(store, "s"))["call_1"].content[0]
@@ -93,7 +93,7 @@ async def pages() -> ToolResult:
 async def test_several_texts_that_are_too_long_together_are_stored_as_one(tmp_path: Path) -> None:
     store, model = MemoryStore(), ScriptedModel(call("pages"), say("done"))
     bot = agent(model, pages, *builtin_tools(["Read"]), middleware=[Eviction(2_000)])
-    async with runtime(store, permission_mode="bypassPermissions") as rt:
+    async with runtime(store, permissions=vaka.Permissions(mode="bypassPermissions")) as rt:
         rt.env.world = World(files=Workspace(tmp_path, home=tmp_path), cwd=str(tmp_path))
         await (await rt.open(bot, id="s")).run("Go.")
     stored, image = results_by_call(await read_log(store, "s"))["call_1"].content
@@ -114,7 +114,7 @@ async def test_a_long_input_is_shown_in_part_and_can_be_read_by_its_digest(tmp_p
     digest = hashlib.sha256(content.encode()).hexdigest()
     model = ScriptedModel(call("Read", file_path=f"output:{digest}", offset=12, limit=1), say("done"))
     bot = agent(model, *builtin_tools(["Read"]), middleware=[Eviction(input_tokens=2_000)])
-    async with runtime(store, permission_mode="bypassPermissions") as rt:
+    async with runtime(store, permissions=vaka.Permissions(mode="bypassPermissions")) as rt:
         rt.env.world = World(files=Workspace(tmp_path, home=tmp_path), cwd=str(tmp_path))
         await (await rt.open(bot, id="s")).run(content)
     for prompt in model.prompts:

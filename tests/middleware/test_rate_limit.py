@@ -91,7 +91,7 @@ async def test_an_interrupted_waiter_does_not_block_those_behind_it() -> None:
 async def test_a_suspended_turn_releases_its_slot() -> None:
     limit, gate = RateLimit(concurrent=1), TurnGate()
     gate.open.set()
-    async with runtime(ask="suspend", ask_for=("wait",)) as rt:
+    async with runtime(permissions=vaka.Permissions(ask="suspend", confirm=("wait",))) as rt:
         asking = await rt.open(limited_agent(limit, gate.tool), id="asking")
         with pytest.raises(Suspended):
             await asking.run("Go.")
@@ -112,7 +112,7 @@ async def test_a_suspended_child_releases_its_slot() -> None:
     lines = {"helper": [call("wait"), say("helped")]}
     model = ScriptedModel(call("helper", prompt="Help."), say("both done"), agents=lines)
     parent = agent(model, agent(model, gate.tool, middleware=[limit], name="helper"))
-    async with runtime(ask="suspend", ask_for=("wait",)) as rt:
+    async with runtime(permissions=vaka.Permissions(ask="suspend", confirm=("wait",))) as rt:
         asking = await rt.open(parent, id="asking")
         with pytest.raises(Suspended):
             await asking.run("Go.")

@@ -71,7 +71,7 @@ async def test_when_every_attempt_fails_the_last_failure_is_the_result() -> None
 @pytest.mark.parametrize("effect", ["once", "idempotent"])
 async def test_a_tool_that_is_not_read_only_is_never_repeated(effect: str) -> None:
     tool, tries = flaky_tool(1, effect)
-    result, _ = await run_with_retry(tool, ToolRetry(5), permission_mode="bypassPermissions")
+    result, _ = await run_with_retry(tool, ToolRetry(5), permissions=vaka.Permissions(mode="bypassPermissions"))
     assert (result.failed, len(tries)) == (True, 1)
 
 
@@ -83,7 +83,7 @@ async def test_only_named_tools_are_repeated() -> None:
 
 async def test_a_refused_call_is_not_repeated() -> None:
     tool, tries = flaky_tool(0)
-    result, _ = await run_with_retry(tool, ToolRetry(5), deny=("look",))
+    result, _ = await run_with_retry(tool, ToolRetry(5), permissions=vaka.Permissions(deny=("look",)))
     assert (result.failed, len(tries)) == (True, 0)
 
 

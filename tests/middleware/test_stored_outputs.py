@@ -204,7 +204,9 @@ async def test_read_output_stands_in_for_a_read_that_is_denied_or_another_tool(c
 
     store, model = MemoryStore(), ScriptedModel(call("report"), say("done"))
     own = ScriptedModel(call("Read", path="x"), say("done"))
-    async with runtime(store, policy=policy_from_rules(deny=["Read"] if case == "denied" else [])) as rt:
+    async with runtime(
+        store, permissions=vaka.Permissions(policy=policy_from_rules(deny=["Read"] if case == "denied" else []))
+    ) as rt:
         used = own if case == "own" else model
         bot = agent(used, report, read if case == "own" else "Read")
         await (await rt.open(bot, id="s")).run("Go.")

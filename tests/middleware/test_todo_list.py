@@ -39,7 +39,7 @@ TODOS = [
 async def reminders_of(*answers: Any, turns: int = 1, **more: Any) -> list[str]:
     """Return the reminder of each prompt, ``""`` where there is none."""
     store, model = MemoryStore(), ScriptedModel(*answers)
-    async with runtime(store, permission_mode="bypassPermissions") as rt:
+    async with runtime(store, permissions=vaka.Permissions(mode="bypassPermissions")) as rt:
         bot = agent(model, look, middleware=[TodoList(todo_write, **more)])
         for _ in range(turns):
             await (await rt.open(bot, id="s")).run("Go.")
@@ -83,7 +83,7 @@ async def test_a_list_outside_the_context_window_is_read_from_the_session() -> N
         vaka.Middleware.from_functions("forget", before_model=forget),
         TodoList(builtin_tools(["TodoWrite"])[0], every=50),
     ]
-    async with runtime(permission_mode="bypassPermissions") as rt:
+    async with runtime(permissions=vaka.Permissions(mode="bypassPermissions")) as rt:
         for _ in range(2):
             await (await rt.open(agent(model, middleware=middleware), id="s")).run("Go.")
     last = model.prompts[-1].messages[-1]

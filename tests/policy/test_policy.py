@@ -11,8 +11,8 @@ from tests.policy.tables import each_row
 from vaka.core.types.errors import ConfigError, InvalidInput
 from vaka.core.types.ids import CallId
 from vaka.core.types.message import ToolCall
-from vaka.core.types.tool import Allow, Ask, Deny, Effect, ToolSpec
-from vaka.policy.decision import MODE_DECISIONS, MODES, Mode, PermissionDecision
+from vaka.core.types.tool import Allow, Ask, Deny, Effect, Mode, ToolSpec
+from vaka.policy.decision import MODE_DECISIONS, MODES, PermissionDecision
 from vaka.policy.policy import LayeredPolicy
 from vaka.policy.rules import Layer
 from vaka.policy.tool_targets import spec_of

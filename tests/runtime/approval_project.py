@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 import vaka
-from tests.runtime.runtime_fixtures import agent, check_log, collect, count_events, read_log, runtime
+from tests.runtime.runtime_fixtures import agent, check_log, collect, count_events, merge_options, read_log, runtime
 from vaka.core.ports.tool import SHELL_FOLDER_KEY
 from vaka.core.types.control import ApprovalRequested
 from vaka.core.types.errors import Suspended
@@ -58,7 +58,8 @@ class ApprovalProject:
     def runtime(self, **options: Any) -> vaka.Runtime:
         rules = options.pop("rules", {})
         store = self.store.open_handle()
-        return runtime(store, **{"ask": "suspend", "policy": self.policy(**rules), **options})
+        defaults = {"permissions": vaka.Permissions(ask="suspend", policy=self.policy(**rules))}
+        return runtime(store, **merge_options(defaults, options))
 
     def make_agent(self, *lines: Any, **more: Any) -> vaka.Agent:
         return agent(ScriptedModel(*lines), *self.tools, **more)

@@ -148,7 +148,8 @@ class Interleaving:
 
     async def run(self) -> None:
         runtimes = [
-            vaka.Runtime(store=store, ids=IDS, clock=FakeClock(auto=True), ask="suspend") for store in self._stores
+            vaka.Runtime(store=store, ids=IDS, clock=FakeClock(auto=True), permissions=vaka.Permissions(ask="suspend"))
+            for store in self._stores
         ]
         followers = [EventFollower(rt) for rt in runtimes]
         sessions = [await rt.open(self._agent, id=SESSION) for rt in runtimes]

@@ -1,7 +1,7 @@
 """Runtimes on a shared in-memory store, helpers to read logs, and the invariants every log must satisfy."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import aclosing
 from pathlib import Path
 from typing import Any
@@ -10,6 +10,7 @@ import msgspec
 import pytest
 
 import vaka
+from vaka.config.options import OptionGroup
 from vaka.core.ports.model import Model
 from vaka.core.session.state import call_id
 from vaka.core.types import progress
@@ -53,9 +54,25 @@ def count_commits(store: MemoryStore) -> CommitCounter:
     return counting
 
 
+def merge_options(defaults: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return options of a runtime; the fields of a given group that are set replace those of the default group."""
+    merged = {**defaults, **given}
+    for name in defaults.keys() & given.keys():
+        if isinstance(given[name], OptionGroup):
+            own = given[name].__struct_defaults__
+            fields = zip(given[name].__struct_fields__, own, strict=True)
+            changes = {
+                field: getattr(given[name], field)
+                for field, default in fields
+                if getattr(given[name], field) != default
+            }
+            merged[name] = msgspec.structs.replace(defaults[name], **changes)
+    return merged
+
+
 def runtime(store: MemoryStore | None = None, **options: Any) -> Runtime:
     """Return a runtime with sequential ids that waits for decisions unless ``options`` change it."""
-    settings: dict[str, Any] = {"ids": IDS, "ask": "wait", "store": store or MemoryStore(), **options}
+    settings: dict[str, Any] = {"ids": IDS, "store": store or MemoryStore(), **options}
     return vaka.Runtime(**settings)
 
 

@@ -24,7 +24,7 @@ def make_clerk() -> vaka.Agent:
 
 
 async def test_a_tool_in_ask_for_requests_an_approval() -> None:
-    async with runtime(ask_for=("pay",), ask="suspend") as rt:
+    async with runtime(permissions=vaka.Permissions(confirm=("pay",), ask="suspend")) as rt:
         session = await rt.open(make_clerk(), id="s")
         with pytest.raises(Suspended) as suspended:
             await session.run("Pay.")
@@ -36,12 +36,12 @@ async def test_a_tool_in_ask_for_requests_an_approval() -> None:
 
 async def test_a_turn_that_waits_for_a_person_stays_unfinished_when_the_runtime_closes() -> None:
     store = MemoryStore()
-    async with runtime(store, ask_for=("pay",)) as rt:
+    async with runtime(store, permissions=vaka.Permissions(confirm=("pay",))) as rt:
         session = await rt.open(make_clerk(), id="s")
         async for event in session.stream("Pay."):
             if event.type == "approval.requested":
                 break
-    async with runtime(store.open_handle(), ask_for=("pay",)) as rt:
+    async with runtime(store.open_handle(), permissions=vaka.Permissions(confirm=("pay",))) as rt:
         [pending] = await rt.decisions()
         await rt.resolve(pending.id, "approve")
         session = await rt.open(make_clerk(), id="s")

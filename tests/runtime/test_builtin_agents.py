@@ -30,7 +30,9 @@ async def test_task_runs_the_built_in_child_agents_and_two_of_them_only_read(fol
         "plan": [calls(call("look"), call("change")), say("planned")],
     }
     model, store = ScriptedModel(calls(*tasks), say("done"), agents=lines), MemoryStore()
-    async with runtime(store, cwd=str(folder), child_agents=True, permission_mode="bypassPermissions") as rt:
+    async with runtime(
+        store, cwd=str(folder), child_agents=True, permissions=vaka.Permissions(mode="bypassPermissions")
+    ) as rt:
         await (await rt.open(agent(model, look, change, "Read", "Grep", "Bash"), id="s")).run("Go.")
     results = results_by_call(await read_log(store, "s"))
     answers = [results[f"call_{number}"].text.partition("\n")[0] for number in (1, 2, 3)]
@@ -50,7 +52,9 @@ async def test_task_runs_the_built_in_child_agents_and_two_of_them_only_read(fol
 
 async def test_a_rule_denies_a_built_in_child_agent(folder: Path) -> None:
     model, store = ScriptedModel(call("Task", prompt="Go.", subagent_type="plan"), say("done")), MemoryStore()
-    async with runtime(store, cwd=str(folder), child_agents=True, deny=("Task(plan)",)) as rt:
+    async with runtime(
+        store, cwd=str(folder), child_agents=True, permissions=vaka.Permissions(deny=("Task(plan)",))
+    ) as rt:
         await (await rt.open(agent(model), id="s")).run("Go.")
     assert results_by_call(await read_log(store, "s"))["call_1"].reason == "denied"
 

@@ -61,10 +61,10 @@ async def test_a_call_waits_in_the_process_until_the_client_answers() -> None:
 
 async def test_a_suspended_call_is_answered_in_another_process_and_the_turn_resumes() -> None:
     store, bot = MemoryStore(), client_agent()
-    async with runtime(store, ask="suspend") as rt:
+    async with runtime(store, permissions=vaka.Permissions(ask="suspend")) as rt:
         await suspend(rt, bot)
     parts = [vaka.Text(text="see"), Image(media_type="image/png", data="AAAA" * 20_000)]
-    async with runtime(store.open_handle(), ask="suspend") as other:
+    async with runtime(store.open_handle(), permissions=vaka.Permissions(ask="suspend")) as other:
         assert [pending.event.type for pending in await other.decisions(ID)] == ["question.asked"]
         answered = await other.answer_call(ID, "call_1", parts, by="app")
         assert await other.answer_call(ID, "call_1", parts) == answered
@@ -81,7 +81,7 @@ async def test_a_suspended_call_is_answered_in_another_process_and_the_turn_resu
 
 async def test_a_failed_result_is_an_error_that_the_model_reads() -> None:
     store, bot = MemoryStore(), client_agent()
-    async with runtime(store, ask="suspend") as rt:
+    async with runtime(store, permissions=vaka.Permissions(ask="suspend")) as rt:
         session = await suspend(rt, bot)
         await session.answer_call("call_1", "the user closed the dialog", failed=True)
         await session.resume().wait()
@@ -92,7 +92,7 @@ async def test_a_failed_result_is_an_error_that_the_model_reads() -> None:
 @pytest.mark.parametrize("answer", [7, {"call": "call_9", "content": []}], ids=["number", "object"])
 async def test_a_plain_answer_to_the_question_is_the_result(answer: Any) -> None:
     store, bot = MemoryStore(), client_agent()
-    async with runtime(store, ask="suspend") as rt:
+    async with runtime(store, permissions=vaka.Permissions(ask="suspend")) as rt:
         session = await suspend(rt, bot)
         [pending] = await rt.decisions(ID)
         await rt.answer(pending.id, answer)
@@ -102,7 +102,7 @@ async def test_a_plain_answer_to_the_question_is_the_result(answer: Any) -> None
 
 async def test_a_result_for_another_call_or_that_cannot_be_stored_is_refused_and_the_call_waits_on() -> None:
     huge = ToolResult(call=CallId("call_1"), content=(vaka.Text(text="x"),), value="x" * 2_000_000)
-    async with runtime(ask="suspend") as rt:
+    async with runtime(permissions=vaka.Permissions(ask="suspend")) as rt:
         session = await suspend(rt)
         with pytest.raises(NotFound, match="no call 'call_2' of a client tool; calls that wait: call_1"):
             await session.answer_call("call_2", "x")
@@ -116,7 +116,7 @@ async def test_a_result_for_another_call_or_that_cannot_be_stored_is_refused_and
 
 async def test_a_call_expires_and_a_late_result_is_refused() -> None:
     store, clock = MemoryStore(), FakeClock()
-    async with runtime(store, clock=clock, ask="suspend") as rt:
+    async with runtime(store, clock=clock, permissions=vaka.Permissions(ask="suspend")) as rt:
         session = await suspend(rt, client_agent(expires_in=60))
         clock.advance(61)
         with pytest.raises(InvalidInput, match="call_1 expired at"):
@@ -130,7 +130,7 @@ async def test_a_call_expires_and_a_late_result_is_refused() -> None:
 
 async def test_without_a_client_the_call_fails_and_the_turn_goes_on() -> None:
     store = MemoryStore()
-    async with runtime(store, ask="deny") as rt:
+    async with runtime(store, permissions=vaka.Permissions(ask="deny")) as rt:
         assert (await (await rt.open(client_agent(), id=ID)).run("Go.")).text == "Thanks."
     assert "The client gave no result" in results_by_call(await read_log(store, ID))["call_1"].text
 
@@ -138,7 +138,7 @@ async def test_without_a_client_the_call_fails_and_the_turn_goes_on() -> None:
 @pytest.mark.parametrize("how", ["interrupt", "rewind", "fork"])
 async def test_an_interrupt_a_rewind_and_a_fork_seal_a_waiting_call(how: str) -> None:
     store = MemoryStore()
-    async with runtime(store, ask="suspend") as rt:
+    async with runtime(store, permissions=vaka.Permissions(ask="suspend")) as rt:
         session = await suspend(rt)
         sealed = ID
         if how == "interrupt":
@@ -159,7 +159,7 @@ async def test_an_interrupt_a_rewind_and_a_fork_seal_a_waiting_call(how: str) ->
 
 async def test_rules_and_approvals_come_before_the_client() -> None:
     store, bot = MemoryStore(), client_agent()
-    async with runtime(store, ask="suspend", ask_for=("pick",)) as rt:
+    async with runtime(store, permissions=vaka.Permissions(ask="suspend", confirm=("pick",))) as rt:
         session = await suspend(rt, bot)
         [approval] = await rt.decisions(ID)
         assert approval.event.type == "approval.requested"
@@ -172,7 +172,7 @@ async def test_rules_and_approvals_come_before_the_client() -> None:
         assert [waiting.arguments for waiting in await session.client_calls()] == [{"name": "chart"}]
         await session.answer_call("call_1", "chart.png")
         assert (await session.resume().wait()).text == "Thanks."
-    async with runtime(store, deny=("pick",)) as rt:
+    async with runtime(store, permissions=vaka.Permissions(deny=("pick",))) as rt:
         denied = await rt.open(client_agent(), id="denied")
         await denied.run("Go.")
     assert results_by_call(await read_log(store, "denied"))["call_1"].reason in ("denied", "unknown_tool")
@@ -182,7 +182,7 @@ async def test_a_child_agent_can_use_a_tool_of_the_client() -> None:
     model = ScriptedModel(agents={"child": [call("pick", name="map"), say("Picked.")]})
     child = agent(model, ClientTool("pick", params=SCHEMA), name="child")
     store, bot = MemoryStore(), agent(ScriptedModel(call("child", prompt="Pick."), say("Done.")), child)
-    async with runtime(store, ask="suspend") as rt:
+    async with runtime(store, permissions=vaka.Permissions(ask="suspend")) as rt:
         session = await suspend(rt, bot)
         [waiting] = await session.client_calls()
         assert waiting.id == "call_1.1"

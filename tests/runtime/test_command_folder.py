@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from tests.tools.builtin.shell_harness import ShellHarness
+from vaka.config.options import Permissions
 from vaka.core.types.ids import CallId
 from vaka.core.types.message import ToolResult
 from vaka.policy.policy import LayeredPolicy
@@ -22,7 +23,7 @@ class RuledShellBench(ShellHarness):
 
     def runtime(self, **options: Any) -> Runtime:
         """Return a runtime that judges by the rules."""
-        return super().runtime(policy=self.rules, **options)
+        return super().runtime(permissions=Permissions(policy=self.rules), **options)
 
 
 @pytest.fixture

@@ -5,11 +5,12 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import msgspec
 import pytest
 
 import vaka
 from tests.net.http_server import encode_response, respond_by_path, serve
-from tests.runtime.runtime_fixtures import agent, collect, read_log, results_by_call, runtime
+from tests.runtime.runtime_fixtures import agent, collect, merge_options, read_log, results_by_call, runtime
 from vaka.config.project_content import ProjectSource
 from vaka.core.types.control import ApprovalRequested
 from vaka.core.types.errors import InvalidInput, Suspended
@@ -40,13 +41,11 @@ class Site(NamedTuple):
         return call("Bash", command=f"python3 get.py {' '.join(hosts or (self.host,))}", **more)
 
     def options(self, **more: Any) -> dict[str, Any]:
-        return {
-            "cwd": str(self.folder),
-            "trusted_hosts": (self.host,),
-            "allow": ("Bash(python3 get.py:*)",),
-            "ask": "suspend",
-            **more,
-        }
+        rules = vaka.Permissions(allow=("Bash(python3 get.py:*)",), ask="suspend")
+        return merge_options(
+            {"cwd": str(self.folder), "trusted_hosts": (self.host,), "permissions": rules},
+            more,
+        )
 
 
 @pytest.fixture
@@ -101,7 +100,8 @@ async def test_the_result_names_a_refused_host_and_what_would_allow_it(site: Sit
 
 
 async def test_a_host_that_the_network_rules_or_a_deny_rule_refuse_is_named_with_the_reason(site: Site) -> None:
-    rules = {"trusted_hosts": (), "allow": ("Bash", f"Bash(domain:{site.host})"), "deny": ("Bash(domain:9.9.9.9)",)}
+    allow = ("Bash", f"Bash(domain:{site.host})")
+    rules = {"trusted_hosts": (), "permissions": vaka.Permissions(allow=allow, deny=("Bash(domain:9.9.9.9)",))}
     [result] = await run_calls(site.fetch(site.host, "9.9.9.9"), **site.options(**rules))
     assert f"only the user can change that: --allow-host {site.host}]" in result.text
     assert "[the sandbox refused the network to 9.9.9.9, which a rule denies]" in result.text
@@ -112,9 +112,9 @@ async def test_a_host_that_the_network_rules_or_a_deny_rule_refuse_is_named_with
 
 async def test_rules_and_settings_let_commands_reach_hosts(site: Site) -> None:
     rule = ("Bash(python3 get.py:*)", f"Bash(domain:{site.host})")
-    assert "yes" in (await run_calls(site.fetch(), **site.options(allow=rule)))[0].text
+    assert "yes" in (await run_calls(site.fetch(), **site.options(permissions=vaka.Permissions(allow=rule))))[0].text
     assert "yes" in (await run_calls(site.fetch(), **site.options(command_hosts=(site.host,))))[0].text
-    denied = site.options(command_hosts=(site.host,), deny=(f"Bash(domain:{site.host})",))
+    denied = site.options(command_hosts=(site.host,), permissions=vaka.Permissions(deny=(f"Bash(domain:{site.host})",)))
     assert "which a rule denies" in (await run_calls(site.fetch(), **denied))[0].text
 
 
@@ -122,7 +122,9 @@ async def test_a_program_that_ignores_the_proxy_is_explained_when_it_fails(site:
     command = "python3 -c 'import socket; socket.create_connection((\"name.invalid\", 80))'"
     quiet = "echo Network is unreachable"
     failed, fine = await run_calls(
-        call("Bash", command=command), call("Bash", command=quiet), **site.options(allow=("Bash",))
+        call("Bash", command=command),
+        call("Bash", command=quiet),
+        **site.options(permissions=vaka.Permissions(allow=("Bash",))),
     )
     assert "[commands have no network but the proxy that HTTPS_PROXY names" in failed.text
     assert "[commands have" not in fine.text
@@ -132,7 +134,7 @@ async def test_a_command_in_the_background_reports_refused_hosts_with_its_output
     os.mkfifo(site.folder / "ended")
     start = call("Bash", command=f"python3 get.py {site.host}; echo > ended", run_in_background=True)
     wait, read = call("Bash", command="cat ended"), call("BashOutput", task_id="bash_1")
-    result = (await run_calls(start, wait, read, **site.options(allow=("Bash",))))[2]
+    result = (await run_calls(start, wait, read, **site.options(permissions=vaka.Permissions(allow=("Bash",)))))[2]
     assert f"[the sandbox refused the network to {site.host}" in result.text
     value: Any = result.value
     assert value["refused_hosts"][0]["host"] == site.host
@@ -188,17 +190,17 @@ async def test_calls_that_wait_for_the_same_host_are_approved_together(site: Sit
     other = call("Bash", command=f"python3 get.py {site.host} && true", allow_hosts=[site.host])
     store, model = MemoryStore(), ScriptedModel(calls(one, other), say("done"))
     who = agent(model, "Bash")
-    asked = await run_until_asked(store, who, **site.options(allow=("Bash",)))
+    asked = await run_until_asked(store, who, **site.options(permissions=vaka.Permissions(allow=("Bash",))))
     assert len(asked) == 2
     await resolve(store, asked[0], scope="session")
-    assert await run_until_asked(store, who, **site.options(allow=("Bash",))) == []
+    assert await run_until_asked(store, who, **site.options(permissions=vaka.Permissions(allow=("Bash",)))) == []
     assert ["yes" in result.text for result in await results_of(store)] == [True, True]
 
 
 async def test_a_deny_rule_and_a_turn_that_asks_no_person_refuse_the_call(site: Site) -> None:
     fetch = site.fetch(allow_hosts=[site.host])
-    for options in ({"ask": "deny"}, {"deny": (f"Bash(domain:{site.host})",)}):
-        [result] = await run_calls(fetch, **site.options(**options))
+    for permissions in (vaka.Permissions(ask="deny"), vaka.Permissions(deny=(f"Bash(domain:{site.host})",))):
+        [result] = await run_calls(fetch, **site.options(permissions=permissions))
         assert (result.reason, "yes" in result.text) == ("denied", False)
 
 
@@ -214,7 +216,7 @@ async def test_an_approved_command_runs_without_the_sandbox(site: Site, tmp_path
         say("done"),
     )
     store, who = MemoryStore(), agent(model, "Bash")
-    options = site.options(permission_mode="bypassPermissions", allow=("Bash",))
+    options = site.options(permissions=vaka.Permissions(mode="bypassPermissions", allow=("Bash",)))
     [asked] = await run_until_asked(store, who, **options)
     assert (asked.layer, outside.exists()) == ("sandbox", False)
     await resolve(store, asked)
@@ -242,13 +244,20 @@ async def test_an_approval_for_the_session_is_for_this_command_without_the_sandb
 
 @pytest.mark.parametrize(
     "options",
-    [{"sandbox": "on"}, {"sandbox": select_sandbox("on")}, {"deny": ("Bash(unsandboxed:*)",)}, {"ask": "deny"}],
+    [
+        {"sandbox": "on"},
+        {"sandbox": select_sandbox("on")},
+        {"permissions": vaka.Permissions(deny=("Bash(unsandboxed:*)",))},
+        {"permissions": vaka.Permissions(ask="deny")},
+    ],
     ids=["required", "own", "rule", "no person"],
 )
 async def test_where_the_sandbox_is_required_no_command_leaves_it(site: Site, options: dict[str, Any]) -> None:
-    allow = () if "ask" in options else ("Bash", "Bash(unsandboxed:*)")
+    given = options.get("permissions", vaka.Permissions())
+    allow = () if given.ask else ("Bash", "Bash(unsandboxed:*)")
+    permissions = msgspec.structs.replace(given, mode="bypassPermissions", allow=allow)
     leave = call("Bash", command="touch made", dangerouslyDisableSandbox=True)
-    [result] = await run_calls(leave, **site.options(permission_mode="bypassPermissions", allow=allow, **options))
+    [result] = await run_calls(leave, **site.options(**{**options, "permissions": permissions}))
     assert (result.reason, (site.folder / "made").exists()) == ("denied", False)
 
 
@@ -264,7 +273,9 @@ class Permissive:
 
 async def test_a_policy_that_does_not_grant_it_gives_commands_no_further_access(site: Site) -> None:
     leave = call("Bash", command="touch made", dangerouslyDisableSandbox=True)
-    results = await run_calls(leave, site.fetch(allow_hosts=[site.host]), **site.options(policy=Permissive()))
+    results = await run_calls(
+        leave, site.fetch(allow_hosts=[site.host]), **site.options(permissions=vaka.Permissions(policy=Permissive()))
+    )
     assert [result.failed for result in results] == [True, True]
     assert "let no command run without the sandbox; nothing was run" in results[0].text
     assert "let commands reach no further hosts; nothing was run" in results[1].text
@@ -272,9 +283,9 @@ async def test_a_policy_that_does_not_grant_it_gives_commands_no_further_access(
 
 
 async def test_a_required_sandbox_also_holds_for_a_policy_that_would_let_commands_leave_it(site: Site) -> None:
-    policy = vaka.Runtime(cwd=str(site.folder), allow=("Bash(unsandboxed:*)",)).env.policy
+    policy = vaka.Runtime(cwd=str(site.folder), permissions=vaka.Permissions(allow=("Bash(unsandboxed:*)",))).env.policy
     leave = call("Bash", command="touch made", dangerouslyDisableSandbox=True)
-    [result] = await run_calls(leave, **site.options(policy=policy, sandbox="on"))
+    [result] = await run_calls(leave, **site.options(permissions=vaka.Permissions(policy=policy), sandbox="on"))
     assert "this runtime runs no command without the sandbox; nothing was run" in result.text
 
 
@@ -283,7 +294,11 @@ async def test_a_sandbox_without_a_proxy_says_that_there_is_no_network(site: Sit
     command = "echo Network is unreachable; false"
     with_host = call("Bash", command="true", allow_hosts=[site.host])
     rules = ("Bash", f"Bash(domain:{site.host})")
-    results = await run_calls(call("Bash", command=command), with_host, **site.options(sandbox=bare, allow=rules))
+    results = await run_calls(
+        call("Bash", command=command),
+        with_host,
+        **site.options(sandbox=bare, permissions=vaka.Permissions(allow=rules)),
+    )
     assert "[commands have no network in this sandbox]" in results[0].text
     assert "cannot let a command reach single hosts; nothing was run" in results[1].text
 

@@ -396,7 +396,10 @@ async def test_commands_of_child_agents_and_scripts_are_restored(workshop: Works
     model = ScriptedModel(call("child", prompt="Go."), call("script"), call("Bash", command="touch x"), say("done"))
     agent = vaka.Agent("a", model=model, tools=[child.as_tool(), vaka.LuauTool(source, name="script"), "Bash"])
     async with vaka.Runtime(
-        store=workshop.store, cwd=str(workshop.folder), permission_mode="bypassPermissions", sandbox=sandbox
+        store=workshop.store,
+        cwd=str(workshop.folder),
+        permissions=vaka.Permissions(mode="bypassPermissions"),
+        sandbox=sandbox,
     ) as rt:
         session = await rt.open(agent, id="s")
         await session.run("Go.")

@@ -122,13 +122,13 @@ async def test_the_arguments_and_outputs_of_a_command_are_not_read_again(folder:
 @pytest.mark.parametrize(
     ("verdict", "options", "runs"),
     [
-        (Allow(), {"permission_mode": "default"}, True),
-        (Allow(), {"permission_mode": "bypassPermissions", "deny": ("Bash(touch:*)",)}, False),
-        (Ask("a hook asks"), {"permission_mode": "bypassPermissions"}, False),
-        (Deny("a hook refuses"), {"permission_mode": "bypassPermissions"}, False),
-        (None, {"permission_mode": "bypassPermissions"}, True),
-        (None, {"permission_mode": "default"}, False),
-        (None, {"permission_mode": "plan"}, False),
+        (Allow(), {"permissions": vaka.Permissions(mode="default")}, True),
+        (Allow(), {"permissions": vaka.Permissions(mode="bypassPermissions", deny=("Bash(touch:*)",))}, False),
+        (Ask("a hook asks"), {"permissions": vaka.Permissions(mode="bypassPermissions")}, False),
+        (Deny("a hook refuses"), {"permissions": vaka.Permissions(mode="bypassPermissions")}, False),
+        (None, {"permissions": vaka.Permissions(mode="bypassPermissions")}, True),
+        (None, {"permissions": vaka.Permissions(mode="default")}, False),
+        (None, {"permissions": vaka.Permissions(mode="plan")}, False),
     ],
 )
 async def test_a_block_runs_only_if_neither_rules_nor_middleware_ask_or_deny(
@@ -185,7 +185,7 @@ async def test_a_command_may_refer_to_files_of_its_plugin(folder: Path) -> None:
 async def test_the_allowed_tools_of_a_command_do_not_count_in_the_mode_plan(folder: Path) -> None:
     write(folder / ".claude/commands/make.md", "---\nallowed-tools: Bash(touch:*)\n---\n!`touch block` !`pwd`")
     model = ScriptedModel(call("Bash", command="touch called"), say("done"))
-    await use(folder, model, "/make", permission_mode="plan", ask="deny")
+    await use(folder, model, "/make", permissions=vaka.Permissions(mode="plan", ask="deny"))
     assert [path.name for path in folder.iterdir() if path.is_file()] == []
     assert str(folder) in texts_of(model)[0]
 
@@ -201,7 +201,14 @@ async def test_the_allowed_tools_of_a_command_hold_for_its_turn_only(folder: Pat
         call("Bash", command="touch one-later"), say("done"),
         agents={"helper": [call("Bash", command="touch one-of-the-child"), say("done")]},
     )  # fmt: skip
-    await use(folder, model, "/make", "And again.", trusted=trusted, deny=("Bash(touch denied)",), ask="deny")
+    await use(
+        folder,
+        model,
+        "/make",
+        "And again.",
+        trusted=trusted,
+        permissions=vaka.Permissions(deny=("Bash(touch denied)",), ask="deny"),
+    )
     made = sorted(path.name for path in folder.iterdir() if path.is_file())
     assert made == (["one"] if trusted else [])
 
@@ -213,7 +220,7 @@ async def test_references_to_files_that_would_need_a_question_stay_as_they_are(f
     (folder / "link.txt").symlink_to(folder.parent / "home/.ssh/id_rsa")
     write(folder / ".claude/commands/all.md", "@~/.ssh/id_rsa @../home/.ssh/id_rsa @link.txt @denied.txt (@x) @a\0b $1")
     model = ScriptedModel(say("done"))
-    await use(folder, model, "/all @notes.txt", deny=("Read(denied.txt)",))
+    await use(folder, model, "/all @notes.txt", permissions=vaka.Permissions(deny=("Read(denied.txt)",)))
     (text,) = texts_of(model)
     assert text.startswith("@~/.ssh/id_rsa @../home/.ssh/id_rsa @link.txt @denied.txt (@x) @a\0b @notes.txt\n<file")
     assert ("PRIVATE" in text, "DENIED" in text, "NOTES" in text) == (False, False, True)
@@ -227,7 +234,12 @@ async def test_a_skill_inserts_no_files_of_its_folder_that_rules_deny(folder: Pa
     (folder / ".claude/skills").mkdir(parents=True)
     (folder / ".claude/skills/all").symlink_to(folder / "kit")
     model = ScriptedModel(say("done"))
-    await use(folder, model, "/all", deny=("Read(kit/denied.txt)",), ask_for=("Read(kit/asked.txt)",))
+    await use(
+        folder,
+        model,
+        "/all",
+        permissions=vaka.Permissions(deny=("Read(kit/denied.txt)",), confirm=("Read(kit/asked.txt)",)),
+    )
     (text,) = texts_of(model)
     assert ("DENIED" in text, "ASKED" in text, "NOTES" in text) == (False, False, True)
 
@@ -240,7 +252,7 @@ async def test_the_files_of_a_skill_can_be_read_while_it_is_used(folder: Path) -
     reads = calls(*(call("Read", file_path=str(path)) for path in (skill / "reference.md", skill.parent / "other.md")))
     model = ScriptedModel(reads, call("Skill", skill="forms"), reads, say("done"))
     store = MemoryStore()
-    async with runtime(store, cwd=str(folder), project=ProjectSource(), ask="deny") as rt:
+    async with runtime(store, cwd=str(folder), project=ProjectSource(), permissions=vaka.Permissions(ask="deny")) as rt:
         await (await rt.open(agent(model, "Read"), id="s")).run("Go.")
     found = results_by_call(await read_log(store, "s"))
     results = [found[f"call_{number}"] for number in range(1, 6)]
@@ -255,7 +267,7 @@ async def test_commands_and_tools_cannot_change_the_skills_of_the_user(folder: P
     )  # fmt: skip
     model = ScriptedModel(uses, say("done"))
     store = MemoryStore()
-    options: Any = {"permission_mode": "bypassPermissions", "ask": "deny"}
+    options: Any = {"permissions": vaka.Permissions(mode="bypassPermissions", ask="deny")}
     async with runtime(store, cwd=str(folder), project=ProjectSource(), **options) as rt:
         await (await rt.open(agent(model, "Bash", "Write"), id="s")).run("Go.")
     results = results_by_call(await read_log(store, "s"))
@@ -268,7 +280,9 @@ async def test_a_skill_that_allows_nothing_is_read_without_a_question(folder: Pa
         write(folder / f".claude/skills/{name}/SKILL.md", f"---\nname: {name}\ndescription: D.\n{head}---\nBody.")
     uses = [call("Skill", skill=name) for name in ("plain", "asked", "denied", "wide", "missing")]
     model = ScriptedModel(calls(*uses), say("done"))
-    rules: dict[str, Any] = {"deny": ("Skill(denied)",), "ask_for": ("Skill(asked)",)}
-    results = await use(folder, model, "Go.", ask="deny", **rules)
+    rules: dict[str, Any] = {
+        "permissions": vaka.Permissions(deny=("Skill(denied)",), confirm=("Skill(asked)",), ask="deny")
+    }
+    results = await use(folder, model, "Go.", **rules)
     read = [number for number in range(1, 6) if not results[f"call_{number}"].failed]
     assert read == [1]

@@ -49,7 +49,10 @@ def write_component(path: Path, name: str, head: str = GUARD) -> Path:
 async def run_turns(folder: Path, model: Any, *prompts: str, **source: Any) -> list[Any]:
     """Run turns in one session and return its log."""
     store = MemoryStore()
-    options: dict[str, Any] = {"permission_mode": "bypassPermissions", "project": ProjectSource(**source)}
+    options: dict[str, Any] = {
+        "permissions": vaka.Permissions(mode="bypassPermissions"),
+        "project": ProjectSource(**source),
+    }
     async with runtime(store, cwd=str(folder), **options) as rt:
         session = await rt.open(agent(model, look), id="s")
         for prompt in prompts:
@@ -91,7 +94,10 @@ async def test_a_turn_that_another_process_resumes_keeps_the_hooks_and_submits_n
     store = MemoryStore()
     names = ("SessionStart", "UserPromptSubmit", "SubagentStart")
     hooks = [Hook(event=name, command=f"echo {name} | tee -a fired") for name in names]
-    options: dict[str, Any] = {"ask_for": ("pay",), "allow": ("Skill",), "ask": "suspend", "hooks": hooks}
+    options: dict[str, Any] = {
+        "permissions": vaka.Permissions(confirm=("pay",), allow=("Skill",), ask="suspend"),
+        "hooks": hooks,
+    }
     options["project"] = ProjectSource()
     async with runtime(store, cwd=str(folder), **options) as rt:
         with pytest.raises(vaka.Suspended):

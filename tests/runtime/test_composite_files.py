@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 import vaka
-from tests.runtime.runtime_fixtures import read_log, results_by_call
+from tests.runtime.runtime_fixtures import merge_options, read_log, results_by_call
 from tests.tools.builtin.harness import value_of
 from vaka.core.ports.files import FileBytes
 from vaka.core.types.errors import FileError
@@ -24,7 +24,8 @@ from vaka.tools.builtin.shell.supervisor import CommandOptions
 async def run_tools(*made: ScriptLine, **options: Any) -> list[ToolResult]:
     """Let a runtime's own agent make calls, and return their results."""
     store, model = MemoryStore(), ScriptedModel(*made, say("done"))
-    settings: dict[str, Any] = {"permission_mode": "bypassPermissions", "ask": "deny", **options}
+    permissions = vaka.Permissions(mode="bypassPermissions", ask="deny")
+    settings = merge_options({"permissions": permissions}, options)
     async with vaka.Runtime(store=store, model=model, **settings) as runtime:
         await (await runtime.open(id="s")).run("Go.")
     return list(results_by_call(await read_log(store, "s")).values())
@@ -78,9 +79,13 @@ async def test_commands_start_in_the_folder_of_the_default_tree_and_write_to_no_
     monkeypatch.chdir(elsewhere)
     for lent in (files, Workspace(tmp_path / "work"), DiskFiles(tmp_path / "work")):
         where, outside, guarded = await run_tools(
-            call("Bash", command="pwd"), call("Bash", command=f"touch {elsewhere}/x"),
-            call("Bash", command="d=.gi; mkdir -p ${d}t/hooks"), files=lent, sandbox="on", allow=("Bash",),
-        )  # fmt: skip
+            call("Bash", command="pwd"),
+            call("Bash", command=f"touch {elsewhere}/x"),
+            call("Bash", command="d=.gi; mkdir -p ${d}t/hooks"),
+            files=lent,
+            sandbox="on",
+            permissions=vaka.Permissions(allow=("Bash",)),
+        )
         assert where.text == f"{tmp_path / 'work'}\n[exit code 0]"
         assert outside.failed
         assert guarded.failed

@@ -171,7 +171,7 @@ async def test_an_invalid_edit_is_denied_with_the_reason_where_no_person_can_be_
     who = project.make_agent(bash_call("npm test"), say("done"))
     [asked] = await project.run_until_asked(who)
     await offer_edit(project, asked, edit={"command": 7})
-    events = await project.resume(who, ask="deny")
+    events = await project.resume(who, permissions=vaka.Permissions(ask="deny"))
     assert results_by_call(events)["call_1"].reason == "denied"
     assert results_by_call(events)["call_1"].text.startswith(REFUSED_AT_RUN)
 

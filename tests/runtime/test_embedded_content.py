@@ -45,7 +45,9 @@ def overlay(request: pytest.FixtureRequest, tmp_path: Path) -> Traversable:
 async def run_in(folder: Path, overlay: Traversable, model: Any, prompt: str = "Go.", **more: Any) -> list[Any]:
     store = MemoryStore()
     source = ProjectSource(overlay=overlay, **more)
-    async with runtime(store, cwd=str(folder), project=source, permission_mode="bypassPermissions") as rt:
+    async with runtime(
+        store, cwd=str(folder), project=source, permissions=vaka.Permissions(mode="bypassPermissions")
+    ) as rt:
         await (await rt.open(agent(model), id="s")).run(prompt)
     return await read_log(store, "s")
 

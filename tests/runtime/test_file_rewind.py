@@ -8,6 +8,7 @@ import pytest
 import vaka
 from tests.runtime.runtime_fixtures import agent, check_log, event_types, log_writer, read_log, runtime
 from tests.tools.builtin.harness import ToolHarness
+from vaka.config.options import Permissions
 from vaka.core.ports.files import FileInfo
 from vaka.core.ports.store import Retention
 from vaka.core.ports.tool import CHANGED_FILE_KEY, Tool, World
@@ -41,7 +42,7 @@ class RewindBench(ToolHarness):
 
     def runtime(self, **options: Any) -> Runtime:
         """Return a runtime that lends the files and keeps copies."""
-        rt = runtime(self.store, permission_mode="bypassPermissions", **options)
+        rt = runtime(self.store, permissions=Permissions(mode="bypassPermissions"), **options)
         snapshots = FileSnapshots(self.files, self.store.blobs) if self.copies else None
         rt.env.world = World(files=self.files, snapshots=snapshots, cwd=str(self.root))
         return rt

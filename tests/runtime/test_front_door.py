@@ -45,7 +45,7 @@ WRONG: dict[str, tuple[Callable[[], Any], str]] = {
     "model": (lambda: untyped.Agent("a", model=5), "model must be a model, the name of one, or None, not int"),
     "options": (lambda: untyped.Runtime({"store": "memory:"}), "options must be Options, not dict"),
     "a rule that is not in a sequence": (
-        lambda: untyped.Options(allow="Read"),
+        lambda: untyped.Permissions(allow="Read"),
         "allow must be a sequence, not str: 'Read'",
     ),
 }
@@ -219,7 +219,9 @@ async def test_a_permission_request_handler_decides_approvals(answer: Any, resul
         return answer
 
     agent = vaka.Agent("a", model=ScriptedModel(call("pay", amount=5), say("Done.")), tools=[pay])
-    async with vaka.Runtime(ask_for=("pay",), permission_request_handler=decide, entry_point="ci") as runtime:
+    async with vaka.Runtime(
+        permissions=vaka.Permissions(confirm=("pay",), handler=decide), entry_point="ci"
+    ) as runtime:
         session = await runtime.open(agent)
         events = [event async for event in session.stream("Pay.")]
     results = [event.to_json() for event in events if event.type in ("tool.completed", "tool.failed")]
@@ -237,7 +239,7 @@ async def test_a_permission_request_handler_that_fails_or_answers_nonsense_denie
 
     for handler, fault in ((fail, b"ValueError('no connection')"), (answer_nonsense, b"'perhaps'")):
         agent = vaka.Agent("a", model=ScriptedModel(call("pay", amount=5), say("Done.")), tools=[pay])
-        async with vaka.Runtime(ask_for=("pay",), permission_request_handler=handler) as runtime:
+        async with vaka.Runtime(permissions=vaka.Permissions(confirm=("pay",), handler=handler)) as runtime:
             events = [event async for event in (await runtime.open(agent)).stream("Pay.")]
         [failed] = [event.to_json() for event in events if event.type == "tool.failed"]
         assert b"denied by host" in failed

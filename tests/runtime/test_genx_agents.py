@@ -213,7 +213,7 @@ async def test_an_input_after_an_end_that_was_not_read_is_refused() -> None:
 
 
 async def test_a_denied_call_is_an_error_and_never_starts() -> None:
-    async with runtime(deny=["look"]) as rt:
+    async with runtime(permissions=vaka.Permissions(deny=["look"])) as rt:
         assistant = await start(rt, call("look", at="it"), say("No."))
         assert types(await assistant.run_until_eof("Go.")) == ["tool_error", "chunk", "eof"]
 
@@ -308,7 +308,7 @@ async def test_iteration_ends_with_the_terminal_event() -> None:
 
 async def test_a_round_that_waits_for_a_person_goes_on_after_the_decision() -> None:
     store = MemoryStore()
-    async with runtime(store, ask="suspend", ask_for=["look"]) as rt:
+    async with runtime(store, permissions=vaka.Permissions(ask="suspend", confirm=["look"])) as rt:
         assistant = await start(rt, call("look", at="it"), say("Done."))
         with pytest.raises(Suspended):
             await assistant.run_until_eof("Go.")
@@ -318,7 +318,7 @@ async def test_a_round_that_waits_for_a_person_goes_on_after_the_decision() -> N
 
 
 async def test_an_input_takes_the_place_of_a_round_that_waits_for_a_person() -> None:
-    async with runtime(ask="suspend", ask_for=["look"]) as rt:
+    async with runtime(permissions=vaka.Permissions(ask="suspend", confirm=["look"])) as rt:
         assistant = await start(rt, call("look", at="it"), say("As you like."))
         with pytest.raises(Suspended):
             await assistant.run_until_eof("Go.")
@@ -374,7 +374,7 @@ async def test_a_round_that_cannot_be_continued_raises_from_every_next() -> None
 
 
 async def test_a_round_that_ended_elsewhere_gives_its_last_events() -> None:
-    async with runtime(ask="suspend", ask_for=["look"]) as rt:
+    async with runtime(permissions=vaka.Permissions(ask="suspend", confirm=["look"])) as rt:
         assistant = await start(rt, call("look", at="it"), say("Done."))
         with pytest.raises(Suspended):
             await assistant.run_until_eof("Go.")
@@ -397,7 +397,7 @@ async def test_an_interrupt_stops_the_round_of_an_input_that_has_not_returned() 
 
 
 async def test_closing_an_agent_whose_round_waits_for_a_person_keeps_the_question() -> None:
-    async with runtime(ask="suspend", ask_for=["look"]) as rt:
+    async with runtime(permissions=vaka.Permissions(ask="suspend", confirm=["look"])) as rt:
         assistant = await start(rt, call("look", at="it"), say("Done."))
         with pytest.raises(Suspended):
             await assistant.run_until_eof("Go.")

@@ -97,7 +97,7 @@ async def run_governed(
         return f"{SECRET} {CARD}"
 
     store = MemoryStore()
-    settings: dict[str, Any] = {"cwd": str(folder), "ask": "deny", **options}
+    settings: dict[str, Any] = {"cwd": str(folder), "permissions": vaka.Permissions(ask="deny"), **options}
     async with runtime(store, project=ProjectSource(), **settings) as rt:
         await (await rt.open(build(peek, governed or {}), id="s")).run("Go.")
     log = await read_log(store, "s")
@@ -123,9 +123,9 @@ async def test_what_governs_an_agent_binds_everything_below_it(
     ask = Hook(event="PermissionRequest", matcher="peek", command="exit 2")
     refusals: dict[str, dict[str, Any]] = {
         "a hook": {"hooks": [refuse]},
-        "a hook about approvals": {"hooks": [ask], "ask_for": ("peek",), "ask": "wait"},
-        "a rule": {"deny": ("peek",)},
-        "a question without a person": {"ask_for": ("peek",)},
+        "a hook about approvals": {"hooks": [ask], "permissions": vaka.Permissions(confirm=("peek",), ask="wait")},
+        "a rule": {"permissions": vaka.Permissions(deny=("peek",), ask="deny")},
+        "a question without a person": {"permissions": vaka.Permissions(confirm=("peek",), ask="deny")},
         "a middleware": {"governed": {"middleware": [Refusal()]}},
         "an approval": {"governed": {"middleware": [Approval({"peek": True})]}},
     }

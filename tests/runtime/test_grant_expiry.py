@@ -109,7 +109,7 @@ async def test_a_grant_with_expiry_settles_other_pending_approvals_that_its_rule
 async def test_a_grant_expires_during_a_turn_that_waits(project: ApprovalProject) -> None:
     clock = FakeClock()
     who = project.make_agent(calls(bash_call("npm test"), bash_call("make")), bash_call("npm test"), say("done"))
-    async with project.runtime(ask="wait", clock=clock) as rt:
+    async with project.runtime(permissions=vaka.Permissions(ask="wait"), clock=clock) as rt:
         task = asyncio.create_task(collect_turn(await rt.open(who, id="s")))
         await wait_until(lambda: count_events(project.store, "s", "approval.requested") == 2)
         first, second = [row.id for row in await rt.decisions()]

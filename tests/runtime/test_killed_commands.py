@@ -28,7 +28,8 @@ async def main():
     model = ScriptedModel(call("Bash", command="echo new > a.txt; touch made; sleep 1000"))
     agent = vaka.Agent("a", model=model, tools=["Bash"])
     async with vaka.Runtime(
-        store={database!r}, agent=agent, cwd={str(folder)!r}, permission_mode="bypassPermissions", sandbox="off"
+        store={database!r}, agent=agent, cwd={str(folder)!r}, sandbox="off",
+        permissions=vaka.Permissions(mode="bypassPermissions"),
     ) as rt:
         await (await rt.open(id="s")).run("Go.")
 asyncio.run(main())

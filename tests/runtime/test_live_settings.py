@@ -34,7 +34,9 @@ class LiveProject:
         script = [line for _, command in turns for line in (call("Bash", command=command), say("done"))]
         source = ProjectSource(settings=True, **more)
         folder = str(self.root / "project")
-        async with runtime(self.store, cwd=folder, project=source, clock=self.clock, ask="deny") as rt:
+        async with runtime(
+            self.store, cwd=folder, project=source, clock=self.clock, permissions=vaka.Permissions(ask="deny")
+        ) as rt:
             session = await rt.open(agent(ScriptedModel(*script), "Bash", "Read", *tools), id="s")
             for change, _ in turns:
                 change()
@@ -101,7 +103,9 @@ async def test_in_a_turn_only_what_tightens_applies(project: LiveProject) -> Non
     )  # fmt: skip
     source = ProjectSource(settings=True)
     folder = project.root / "project"
-    async with runtime(project.store, cwd=str(folder), project=source, clock=project.clock, ask="deny") as rt:
+    async with runtime(
+        project.store, cwd=str(folder), project=source, clock=project.clock, permissions=vaka.Permissions(ask="deny")
+    ) as rt:
         session = await rt.open(agent(model, "Bash", change), id="s")
         await session.run("Go.")
         assert sorted(path.name for path in folder.iterdir() if path.name in "abc") == ["a"]
@@ -156,7 +160,9 @@ async def test_hooks_and_allowed_tools_of_commands_end_with_the_trust_of_their_f
     model = ScriptedModel(*[call("Bash", command="touch called"), say("done")] * 2)
     source = ProjectSource()
     made = []
-    async with runtime(project.store, cwd=str(folder), project=source, clock=project.clock, ask="deny") as rt:
+    async with runtime(
+        project.store, cwd=str(folder), project=source, clock=project.clock, permissions=vaka.Permissions(ask="deny")
+    ) as rt:
         rt.follow_settings(TrustFile(project.root / "trust"))
         session = await rt.open(agent(model, "Bash"), id="s")
         for _ in range(2):

@@ -159,7 +159,9 @@ async def test_a_rule_of_a_subfolder_is_stored_at_the_root_of_the_project(projec
     deep = project.folder / "a/b"
     deep.mkdir(parents=True)
     inner = LayeredPolicy(cwd=str(deep), home=str(project.home))
-    [asked] = await project.run_until_asked(project.make_agent(bash_call("npm test"), say("done")), policy=inner)
+    [asked] = await project.run_until_asked(
+        project.make_agent(bash_call("npm test"), say("done")), permissions=vaka.Permissions(policy=inner)
+    )
     with pytest.raises(InvalidInput, match="write // before a whole path"):
         await project.resolve(asked, scope="project", rule="Bash(npm test)\nEdit(/src/**)")
     await project.resolve(asked, scope="project")
@@ -168,11 +170,13 @@ async def test_a_rule_of_a_subfolder_is_stored_at_the_root_of_the_project(projec
 
 async def test_the_home_directory_and_a_missing_folder_are_not_projects(project: ApprovalProject) -> None:
     at_home = LayeredPolicy(cwd=str(project.home), home=str(project.home))
-    [asked] = await project.run_until_asked(project.make_agent(bash_call("npm test"), say("done")), policy=at_home)
+    [asked] = await project.run_until_asked(
+        project.make_agent(bash_call("npm test"), say("done")), permissions=vaka.Permissions(policy=at_home)
+    )
     with pytest.raises(InvalidInput, match="is your home directory, not a project; use scope 'user'"):
         await project.resolve(asked, scope="project")
     gone = LayeredPolicy(cwd=str(project.home / "gone"), home=str(project.home))
-    async with project.runtime(policy=gone) as rt:
+    async with project.runtime(permissions=vaka.Permissions(policy=gone)) as rt:
         with pytest.raises(Suspended):
             await (await rt.open(project.make_agent(bash_call("npm test")), id="other")).run("Go.")
         with pytest.raises(InvalidInput, match="does not exist"):

@@ -140,8 +140,12 @@ async def run_turns(turns: Sequence[PlannedTurn], names: Sequence[str]) -> list[
                 if runtime is not None:
                     await runtime.close()
                 runtime = vaka.Runtime(
-                    store=store, ids=IDS, clock=clock, secrets=(SECRET,), permission_mode="bypassPermissions",
-                )  # fmt: skip
+                    store=store,
+                    ids=IDS,
+                    clock=clock,
+                    secrets=(SECRET,),
+                    permissions=vaka.Permissions(mode="bypassPermissions"),
+                )
             planned[:] = turn.steps
             session = await runtime.open(make_agent(answer, names), id="s")
             await session.run(INPUTS[turn.text])
@@ -205,13 +209,13 @@ async def test_a_turn_that_goes_on_after_a_restart_keeps_its_system_prompt() -> 
             "a", model=FunctionModel(answer), instructions=instructions, tools=[pay],
             middleware=[TextMemory(), WorkingMemory()],
         )  # fmt: skip
-        async with vaka.Runtime(store=store, ask_for=("pay",)) as runtime:
+        async with vaka.Runtime(store=store, permissions=vaka.Permissions(confirm=("pay",))) as runtime:
             session = await runtime.open(asked, id="s")
             await session.update(owner="kim")
             async for event in session.stream("Pay."):
                 if event.type == "approval.requested":
                     break
-        async with vaka.Runtime(store=store.open_handle(), ask_for=("pay",)) as runtime:
+        async with vaka.Runtime(store=store.open_handle(), permissions=vaka.Permissions(confirm=("pay",))) as runtime:
             await runtime.memories.open_text(owner="kim").append_note("agent.md", "Likes tea.")
             [pending] = await runtime.decisions()
             await runtime.resolve(pending.id, "approve")

@@ -28,7 +28,9 @@ async def run_in(
     """Run turns in one session and return the log."""
     store = MemoryStore()
     project = ProjectSource(trusted=trusted)
-    async with runtime(store, cwd=str(folder), project=project, permission_mode="bypassPermissions", **options) as rt:
+    async with runtime(
+        store, cwd=str(folder), project=project, permissions=vaka.Permissions(mode="bypassPermissions"), **options
+    ) as rt:
         session = await rt.open(agent(model, *tools, instructions="Be brief."), id="s")
         for prompt in prompts or ("Go.",):
             await session.run(prompt)
@@ -236,7 +238,9 @@ async def test_shell_blocks_of_a_command_run_only_if_they_are_allowed(folder: Pa
     for trusted, shown in ((True, "Now: hello and [touch made: not run"), (False, "Now: [echo hello: not run")):
         model = ScriptedModel(say("done"))
         store = MemoryStore()
-        options: Any = {"permission_mode": "dontAsk", "ask_for": ("Bash(echo:*)",)} if not trusted else {}
+        options: Any = (
+            {"permissions": vaka.Permissions(mode="dontAsk", confirm=("Bash(echo:*)",))} if not trusted else {}
+        )
         async with runtime(store, cwd=str(folder), project=ProjectSource(trusted=trusted), **options) as rt:
             await (await rt.open(agent(model, "Bash"), id="s")).run("/state")
         assert first_prompt(model).startswith(shown)
@@ -298,7 +302,9 @@ async def test_child_agents_of_data_are_offered_with_those_of_files_and_replace_
     given = vaka.SubAgents(vaka.SubAgent(name="helper", description="Given.", instructions="Given."))
     tasks = calls(call("Task", prompt="A.", subagent_type="helper"), call("Task", prompt="B.", subagent_type="other"))
     model = ScriptedModel(tasks, say("done"), agents={"helper": [say("h")], "other": [say("o")]})
-    async with runtime(cwd=str(folder), project=ProjectSource(), permission_mode="bypassPermissions") as rt:
+    async with runtime(
+        cwd=str(folder), project=ProjectSource(), permissions=vaka.Permissions(mode="bypassPermissions")
+    ) as rt:
         await (await rt.open(agent(model, look, middleware=[given]), id="s")).run("Go.")
     assert menu_of(model)["Task"].endswith("- helper: Given.\n- other: Other.\n- general-purpose: Has all tools.")
     systems = {prompt.agent: prompt.system for prompt in model.prompts}
@@ -338,7 +344,9 @@ async def test_a_changed_body_of_an_agent_is_used_by_its_next_task(folder: Path)
 async def test_the_tools_of_a_request_bind_its_child_agents_and_what_a_project_adds(folder: Path) -> None:
     write_skill(folder, "review", "Body")
     model = ScriptedModel(call("Task", prompt="Go."), say("done"), agents={"general-purpose": [say("ok")]})
-    async with runtime(cwd=str(folder), project=ProjectSource(), permission_mode="bypassPermissions") as rt:
+    async with runtime(
+        cwd=str(folder), project=ProjectSource(), permissions=vaka.Permissions(mode="bypassPermissions")
+    ) as rt:
         session = await rt.open(agent(model, look, change))
         await session.run("Go.", options={"tool_whitelist": ["look", "Task"]})
     assert [sorted(spec.name for spec in prompt.tools) for prompt in model.prompts] == [["Task", "look"]] * 3
@@ -382,7 +390,10 @@ async def test_rules_match_the_whole_names_of_skills_and_commands_of_plugins(fol
     write(folder / ".claude/plugins/kit/commands/go.md", "Command.")
     uses = [call("Skill", skill="review"), call("Skill", command="/review"), call("SlashCommand", command="go now")]
     names = ["Skill(kit:review)", "SlashCommand(/kit:go:*)"]
-    for rules, failed in (({"deny": names}, True), ({"allow": names, "permission_mode": "dontAsk"}, False)):
+    for rules, failed in (
+        ({"permissions": vaka.Permissions(deny=names)}, True),
+        ({"permissions": vaka.Permissions(allow=names, mode="dontAsk")}, False),
+    ):
         model, store = ScriptedModel(calls(*uses), say("done")), MemoryStore()
         async with runtime(store, cwd=str(folder), project=ProjectSource(), **rules) as rt:
             await (await rt.open(agent(model), id="s")).run("Go.")

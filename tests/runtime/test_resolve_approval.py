@@ -177,7 +177,7 @@ async def test_a_waiting_turn_continues_when_the_rule_of_another_approval_covers
     project: ApprovalProject,
 ) -> None:
     who = project.make_agent(calls(bash_call("npm test"), bash_call("npm test && ls")), say("done"))
-    async with project.runtime(ask="wait") as rt:
+    async with project.runtime(permissions=vaka.Permissions(ask="wait")) as rt:
         session = await rt.open(who, id="s")
         task = asyncio.create_task(collect_turn(session))
         await wait_until(lambda: count_events(project.store, "s", "approval.requested") == 2)
@@ -209,7 +209,7 @@ async def test_a_rejection_wins_over_a_rule_that_would_cover_the_call(project: A
     async with runtime(project.store.open_handle()) as rt:
         await rt._drivers.offer(SessionId("s"), yes, first.approval)
     store.events.append = late
-    async with runtime(store, ask="suspend", policy=project.policy()) as rt:
+    async with runtime(store, permissions=vaka.Permissions(ask="suspend", policy=project.policy())) as rt:
         events = await collect((await rt.open(who, id="s")).resume())
     assert reasons_by_call(events) == {"call_1": "ok", "call_2": "denied"}
     assert project.executed == ["npm test"]
@@ -217,7 +217,7 @@ async def test_a_rejection_wins_over_a_rule_that_would_cover_the_call(project: A
 
 async def test_a_waiting_turn_does_not_repeat_a_request_when_another_call_is_approved(project: ApprovalProject) -> None:
     who = project.make_agent(calls(bash_call("npm test"), bash_call("npm build")), say("done"))
-    async with project.runtime(ask="wait") as rt:
+    async with project.runtime(permissions=vaka.Permissions(ask="wait")) as rt:
         task = asyncio.create_task(collect_turn(await rt.open(who, id="s")))
         await wait_until(lambda: count_events(project.store, "s", "approval.requested") == 2)
         first, second = [row.id for row in await rt.decisions()]
@@ -448,7 +448,9 @@ async def test_a_call_asked_about_by_a_custom_policy_is_approved_once_only(proje
         def visible(self, spec: Any) -> bool:
             return True
 
-    [asked] = await project.run_until_asked(project.make_agent(bash_call("npm test"), say("done")), policy=Wary())
+    [asked] = await project.run_until_asked(
+        project.make_agent(bash_call("npm test"), say("done")), permissions=vaka.Permissions(policy=Wary())
+    )
     assert (asked.grant, asked.allowed_scopes) == ("", ("once",))
     with pytest.raises(InvalidInput, match="can only be approved once"):
         await project.resolve(asked, scope="session")
@@ -457,7 +459,7 @@ async def test_a_call_asked_about_by_a_custom_policy_is_approved_once_only(proje
 async def test_a_second_decision_returns_the_event_of_the_first(project: ApprovalProject) -> None:
     who = project.make_agent(bash_call("npm test"), say("done"))
     [asked] = await project.run_until_asked(who)
-    async with project.runtime(ask="wait") as rt:
+    async with project.runtime(permissions=vaka.Permissions(ask="wait")) as rt:
         first = await rt.resolve(asked.approval, "reject", message="not now", by="ana")
         assert await rt.resolve(asked.approval, "approve", scope="user", by="bob") == first
         await collect((await rt.open(who, id="s")).resume())
@@ -474,7 +476,7 @@ async def test_a_second_answer_returns_the_event_of_the_first() -> None:
         """Ask for a colour."""
         return f"{await context.ask('Which?')}"
 
-    async with runtime(ask="suspend") as rt:
+    async with runtime(permissions=vaka.Permissions(ask="suspend")) as rt:
         session = await rt.open(agent(ScriptedModel(call("colour"), say("done")), colour), id="s")
         with pytest.raises(Suspended) as caught:
             await session.run("Go.")

@@ -206,7 +206,7 @@ async def test_a_model_named_twice_is_made_once(tmp_path: Path) -> None:
     script = tmp_path / "script.jsonl"
     script.write_text('{"text": "Hi.", "repeat": true}\n')
     name = f"scripted:{script}"
-    async with vaka.Runtime(model=name, ask="wait") as rt:
+    async with vaka.Runtime(model=name, permissions=vaka.Permissions(ask="wait")) as rt:
         for id in ("a", "b"):
             assert (await (await rt.open(vaka.Agent("x"), id=id)).run("Hi.")).text == "Hi."
         script.unlink()
@@ -490,7 +490,7 @@ class DeletingEvents:
 
 async def test_a_decision_about_a_session_that_is_deleted_at_that_moment_is_not_found() -> None:
     store = MemoryStore()
-    async with runtime(store, ask="suspend", ask_for=["look"]) as rt:
+    async with runtime(store, permissions=vaka.Permissions(ask="suspend", confirm=["look"])) as rt:
         with pytest.raises(vaka.Suspended) as suspended:
             await (await rt.open(agent(ScriptedModel(call("look")), look), id="s")).run("Look.")
         store.events = DeletingEvents(store)

@@ -15,7 +15,7 @@ from mcp.server.lowlevel import Server
 from mcp.shared.exceptions import MCPError
 
 import vaka
-from tests.runtime.runtime_fixtures import agent, runtime
+from tests.runtime.runtime_fixtures import agent, merge_options, runtime
 from vaka.core.ports.model import Prompt
 from vaka.core.ports.store import SessionQuery
 from vaka.core.types.errors import InvalidInput, ModelError
@@ -51,7 +51,7 @@ async def serving(
     **options: Any,
 ) -> AsyncIterator[tuple[Runtime, Server[Any]]]:  # fmt: skip
     """Serve agents, and some tools of the first one, from a runtime that suspends turns for a person."""
-    async with runtime(store, ask="suspend", **options) as rt:
+    async with runtime(store, **merge_options({"permissions": vaka.Permissions(ask="suspend")}, options)) as rt:
         turns = ServedTurns(rt, lambda row: f"decide {row.id}")
         tools: list[ServedTool] = [ServedAgent(turns, each) for each in agents]
         if expose:
@@ -115,7 +115,9 @@ async def test_a_conversation_goes_on_with_its_session_id_and_its_transcript_is_
         lines.append(message)
 
     model = ScriptedModel(call("pay", amount=4), say("Two\nlines."), say("Again."))
-    async with connected(agent(model, pay, description="Pays."), allow=["pay"], era=era) as (_, client):
+    async with connected(
+        agent(model, pay, description="Pays."), permissions=vaka.Permissions(allow=["pay"]), era=era
+    ) as (_, client):
         (tool,) = (await client.list_tools()).tools
         assert (tool.name, tool.description) == ("ask_assistant", "Pays.")
         assert tool.input_schema["required"] == ["prompt"]
@@ -147,7 +149,10 @@ async def test_an_approval_is_a_form_that_decides_it(era: str) -> None:
     person = Person(
         accept(decision="approve"), accept(decision="reject", reason="too much"), types.ElicitResult(action="decline")
     )
-    async with connected(agent(model, pay), ask_for=["pay"], era=era, person=person) as (_, client):
+    async with connected(agent(model, pay), permissions=vaka.Permissions(confirm=["pay"]), era=era, person=person) as (
+        _,
+        client,
+    ):
         session = data_of(approved := await ask(client, "One."))["session_id"]
         rejected = await ask(client, "Two.", session_id=session)
         declined = await ask(client, "Three.", session_id=session)
@@ -168,7 +173,9 @@ async def test_an_approval_is_a_form_that_decides_it(era: str) -> None:
 async def test_a_question_of_a_tool_is_a_form_with_its_options(era: str) -> None:
     model = ScriptedModel(call("colour"), say("Nice."), call("colour"), say("Own words."))
     person = Person(accept(choice="blue"), accept(), accept(answer="sea green"))
-    async with connected(agent(model, colour), allow=["colour"], era=era, person=person) as (_, client):
+    async with connected(
+        agent(model, colour), permissions=vaka.Permissions(allow=["colour"]), era=era, person=person
+    ) as (_, client):
         session = data_of(await ask(client, "Paint."))["session_id"]
         await ask(client, "Again.", session_id=session)  # an empty form decides nothing and is shown again
         transcript = (await client.read_resource(f"session://{session}/transcript")).contents[0]
@@ -184,7 +191,10 @@ async def test_a_question_of_a_tool_is_a_form_with_its_options(era: str) -> None
 @each_era
 async def test_without_forms_the_result_names_the_decision_and_the_call_goes_on_after_it(era: str) -> None:
     model = ScriptedModel(call("pay", amount=1), say("Done."))
-    async with serving(agent(model, pay), ask_for=["pay"], expose=("pay",)) as (rt, server):
+    async with serving(agent(model, pay), permissions=vaka.Permissions(confirm=["pay"]), expose=("pay",)) as (
+        rt,
+        server,
+    ):
         async with Client(server, mode=era) as client:
             waiting = await ask(client, "Pay.")
             session = data_of(waiting)["session_id"]
@@ -203,7 +213,9 @@ async def test_without_forms_the_result_names_the_decision_and_the_call_goes_on_
 
 async def test_forms_can_be_switched_off() -> None:
     model, person = ScriptedModel(call("pay", amount=1), say("Done.")), Person()
-    async with connected(agent(model, pay), ask_for=["pay"], elicits=False, person=person) as (_, client):
+    async with connected(
+        agent(model, pay), permissions=vaka.Permissions(confirm=["pay"]), elicits=False, person=person
+    ) as (_, client):
         assert data_of(await ask(client, "Pay."))["stop"] == "waiting"
     assert person.asked == []
 
@@ -215,7 +227,10 @@ async def test_a_call_too_long_for_a_form_is_not_approved_by_one() -> None:
         return "written"
 
     model, person = ScriptedModel(call("write", text="x" * 30_000), say("Done.")), Person()
-    async with connected(agent(model, write), ask_for=["write"], person=person) as (_, client):
+    async with connected(agent(model, write), permissions=vaka.Permissions(confirm=["write"]), person=person) as (
+        _,
+        client,
+    ):
         assert data_of(await ask(client, "Write."))["stop"] == "waiting"
     assert person.asked == []
 
@@ -232,7 +247,7 @@ async def test_a_cancelled_request_interrupts_its_turn(era: str) -> None:
         return ""
 
     model = ScriptedModel(call("hang"), say("Next."))
-    async with connected(agent(model, hang), allow=["hang"], era=era) as (rt, client):
+    async with connected(agent(model, hang), permissions=vaka.Permissions(allow=["hang"]), era=era) as (rt, client):
         request = asyncio.create_task(ask(client, "Hang."))
         await entered.wait()
         (info,) = (await rt.store.sessions.list(SessionQuery())).sessions
@@ -254,7 +269,9 @@ async def test_a_request_that_is_cancelled_while_a_person_is_asked_ends_its_turn
         raise AssertionError
 
     model, store = ScriptedModel(call("pay", amount=1)), MemoryStore()
-    async with connected(agent(model, pay), ask_for=["pay"], store=store, person=never) as (_, client):
+    async with connected(
+        agent(model, pay), permissions=vaka.Permissions(confirm=["pay"]), store=store, person=never
+    ) as (_, client):
         request = asyncio.create_task(ask(client, "Pay."))
         await asked.wait()
         request.cancel()
@@ -277,7 +294,7 @@ async def test_two_calls_of_one_session_run_one_after_the_other() -> None:
         return name
 
     model = ScriptedModel(say("Hello."), call("slow", name="a"), say("A."), call("slow", name="b"), say("B."))
-    async with connected(agent(model, slow), allow=["slow"]) as (_, client):
+    async with connected(agent(model, slow), permissions=vaka.Permissions(allow=["slow"])) as (_, client):
         session = data_of(await ask(client, "Hello."))["session_id"]
         both = await asyncio.gather(*(ask(client, name, session_id=session) for name in ("1", "2")))
     assert [data_of(result)["answer"] for result in both] == ["A.", "B."]
@@ -354,7 +371,9 @@ async def test_an_exposed_tool_returns_every_kind_of_content_under_the_rules() -
     tools = (everything, measure, broken, pay)
     served = agent(ScriptedModel(), *tools)
     names = tuple(each.name for each in tools)
-    async with connected(served, expose=names, allow=["everything", "measure", "broken"], deny=["pay"]) as (_, client):
+    async with connected(
+        served, expose=names, permissions=vaka.Permissions(allow=["everything", "measure", "broken"], deny=["pay"])
+    ) as (_, client):
         assert {tool.name for tool in (await client.list_tools()).tools} == {"ask_assistant", *names}
         kinds = (await client.call_tool("everything", {})).content
         measured = await client.call_tool("measure", {})
@@ -404,7 +423,7 @@ async def test_two_agents_with_one_tool_name_are_refused() -> None:
 
 async def test_a_request_state_of_another_server_is_refused() -> None:
     model = ScriptedModel(call("pay", amount=1), say("Done."))
-    async with serving(agent(model, pay), ask_for=["pay"]) as (rt, server):
+    async with serving(agent(model, pay), permissions=vaka.Permissions(confirm=["pay"])) as (rt, server):
         async with Client(server, elicitation_callback=Person()) as client:
             with pytest.raises(MCPError, match="requestState"):
                 await client.session.call_tool(

@@ -173,7 +173,7 @@ async def test_a_turn_that_waits_for_a_person_must_end_first() -> None:
     asks = vaka.middleware.Approval({"sail": True})
     model = ScriptedModel(say(LINE * 5), say(LINE * 5), call("sail"), agents=SUMMARY)
     store = MemoryStore()
-    async with runtime(store, ask="suspend") as rt:
+    async with runtime(store, permissions=vaka.Permissions(ask="suspend")) as rt:
         session = await rt.open(agent(model, sail, middleware=[asks]), id="s")
         await talk(session, 2)
         with pytest.raises(vaka.Suspended):

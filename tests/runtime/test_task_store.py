@@ -41,14 +41,14 @@ async def subjects(runtime: vaka.Runtime, session: str) -> list[str]:
 
 
 async def test_by_default_every_session_has_its_own_board() -> None:
-    async with vaka.Runtime(allow=TOOLS) as runtime:
+    async with vaka.Runtime(permissions=vaka.Permissions(allow=TOOLS)) as runtime:
         await run_calls(runtime, "a", create("Build"))
         assert await subjects(runtime, "a2") == []
 
 
 @pytest.mark.parametrize("url", ["memory:", "sqlite:///{path}/tasks.db"])
 async def test_sessions_share_the_board_of_a_task_store(tmp_path: Path, url: str) -> None:
-    options = vaka.Options(task_store=url.format(path=tmp_path), allow=TOOLS)
+    options = vaka.Options(task_store=url.format(path=tmp_path), permissions=vaka.Permissions(allow=TOOLS))
     async with vaka.Runtime(options) as runtime:
         assert await subjects(runtime, "reads-first") == []
         [made] = await run_calls(runtime, "a", create("Build"))
@@ -60,15 +60,15 @@ async def test_sessions_share_the_board_of_a_task_store(tmp_path: Path, url: str
 
 async def test_a_given_store_stays_open_and_keeps_the_board() -> None:
     tasks = MemoryStore()
-    async with vaka.Runtime(task_store=tasks, allow=TOOLS) as runtime:
+    async with vaka.Runtime(task_store=tasks, permissions=vaka.Permissions(allow=TOOLS)) as runtime:
         await run_calls(runtime, "a", create("Build"))
-    async with vaka.Runtime(task_store=tasks, allow=TOOLS) as runtime:
+    async with vaka.Runtime(task_store=tasks, permissions=vaka.Permissions(allow=TOOLS)) as runtime:
         assert await subjects(runtime, "a") == ["Build"]
 
 
 async def test_sessions_and_the_board_may_be_in_one_store(tmp_path: Path) -> None:
     store = SqliteStore(tmp_path / "vaka.db")
-    async with vaka.Runtime(store=store, task_store=store, allow=TOOLS) as runtime:
+    async with vaka.Runtime(store=store, task_store=store, permissions=vaka.Permissions(allow=TOOLS)) as runtime:
         await run_calls(runtime, "a", create("Build"))
         assert await subjects(runtime, "b") == ["Build"]
     await store.close()
@@ -79,8 +79,8 @@ async def test_changes_of_many_sessions_and_runtimes_at_once_are_all_kept(tmp_pa
     tasks = MemoryStore()
     for place in (url, tasks):
         async with (
-            vaka.Runtime(task_store=place, allow=TOOLS) as first,
-            vaka.Runtime(task_store=place, allow=TOOLS) as second,
+            vaka.Runtime(task_store=place, permissions=vaka.Permissions(allow=TOOLS)) as first,
+            vaka.Runtime(task_store=place, permissions=vaka.Permissions(allow=TOOLS)) as second,
         ):
             await run_calls(first, "opens", create("0"))
             turns = [(runtime, f"s{number}") for number in range(4) for runtime in (first, second)]
@@ -91,7 +91,7 @@ async def test_changes_of_many_sessions_and_runtimes_at_once_are_all_kept(tmp_pa
 
 
 async def test_a_rejected_change_leaves_the_board_as_it_is() -> None:
-    async with vaka.Runtime(task_store="memory:", allow=TOOLS) as runtime:
+    async with vaka.Runtime(task_store="memory:", permissions=vaka.Permissions(allow=TOOLS)) as runtime:
         [made] = await run_calls(runtime, "a", create("Build"))
         [failed] = await run_calls(runtime, "b", call("TaskUpdate", taskId=made["taskId"], blockedBy=[made["taskId"]]))
         assert "cannot wait for itself" in failed
@@ -100,7 +100,9 @@ async def test_a_rejected_change_leaves_the_board_as_it_is() -> None:
 
 
 async def test_secrets_are_redacted_on_the_shared_board() -> None:
-    async with vaka.Runtime(task_store="memory:", allow=TOOLS, secrets=("swordfish-1234",)) as runtime:
+    async with vaka.Runtime(
+        task_store="memory:", permissions=vaka.Permissions(allow=TOOLS), secrets=("swordfish-1234",)
+    ) as runtime:
         await run_calls(runtime, "a", create("Use swordfish-1234"))
         assert await subjects(runtime, "b") == ["Use [redacted]"]
 
@@ -108,7 +110,9 @@ async def test_secrets_are_redacted_on_the_shared_board() -> None:
 async def test_file_tools_cannot_write_the_files_of_a_task_store(tmp_path: Path) -> None:
     write = [call("Write", file_path=name, content="forged") for name in ("tasks.db", "tasks.db-journal")]
     agent = vaka.Agent("forger", model=Scripted([*write, {"text": "Done."}]), tools=("Write",))
-    options = vaka.Options(cwd=str(tmp_path), task_store=f"sqlite:///{tmp_path}/tasks.db", allow=("Write",))
+    options = vaka.Options(
+        cwd=str(tmp_path), task_store=f"sqlite:///{tmp_path}/tasks.db", permissions=vaka.Permissions(allow=("Write",))
+    )
     async with vaka.Runtime(options) as runtime:
         events = [event.type async for event in (await runtime.open(agent)).stream("Forge it.")]
     assert (events.count("tool.failed"), events.count("tool.completed")) == (2, 0)

@@ -31,7 +31,7 @@ async def run_turns(model: Any, *prompts: str, subagents: Any = None, tools: Any
     """Run turns in one session, each in a runtime of its own, and return the log."""
     store = MemoryStore()
     for prompt in prompts or ("Go.",):
-        async with runtime(store, permission_mode="bypassPermissions", **options) as rt:
+        async with runtime(store, permissions=vaka.Permissions(mode="bypassPermissions"), **options) as rt:
             caller = agent(model, *tools, middleware=[subagents or vaka.SubAgents(RUNNER)])
             await (await rt.open(caller, id="s")).run(prompt)
     log = await read_log(store, "s")
@@ -160,10 +160,10 @@ async def test_a_resumed_child_that_waits_for_a_person_goes_on_in_another_proces
     )  # fmt: skip
     store = MemoryStore()
     caller = agent(model, change, middleware=[vaka.SubAgents(RUNNER)])
-    async with runtime(store, allow=["Task"], ask_for=["change"], ask="suspend") as rt:
+    async with runtime(store, permissions=vaka.Permissions(allow=["Task"], confirm=["change"], ask="suspend")) as rt:
         with pytest.raises(vaka.Suspended):
             await (await rt.open(caller, id="s")).run("Go.")
-    async with runtime(store.open_handle(), allow=["Task"], ask_for=["change"]) as rt:
+    async with runtime(store.open_handle(), permissions=vaka.Permissions(allow=["Task"], confirm=["change"])) as rt:
         [pending] = await rt.decisions()
         await rt.resolve(pending.id, "approve")
         async for _ in (await rt.open(caller, id="s")).resume():
@@ -311,7 +311,7 @@ async def test_rules_name_agents_also_where_a_call_leaves_the_name_out_or_resume
     )  # fmt: skip
     store = MemoryStore()
     for model, deny in ((first, ()), (second, ("Task(general-purpose)", "Task(runner)"))):
-        async with runtime(store, deny=deny, permission_mode="dontAsk", allow=["Task"]) as rt:
+        async with runtime(store, permissions=vaka.Permissions(deny=deny, mode="dontAsk", allow=["Task"])) as rt:
             await (await rt.open(agent(model, middleware=[vaka.SubAgents(RUNNER)]), id="s")).run("Go.")
     log = await read_log(store, "s")
     results = results_by_call(log)
@@ -355,7 +355,7 @@ async def test_the_mode_dont_ask_refuses_what_would_need_an_approval() -> None:
         agents={"quiet": [call("change"), say("refused")]},
     )  # fmt: skip
     store = MemoryStore()
-    async with runtime(store, allow=["Task"], ask_for=["change"]) as rt:
+    async with runtime(store, permissions=vaka.Permissions(allow=["Task"], confirm=["change"])) as rt:
         await (await rt.open(agent(model, change, middleware=[vaka.SubAgents(child)]), id="s")).run("Go.")
     log = await read_log(store, "s")
     assert "this agent does not ask" in results_by_call(log)["call_1.1"].text

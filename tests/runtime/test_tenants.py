@@ -51,10 +51,13 @@ async def suspend(rt: vaka.Runtime, tenant: str) -> "vaka.Session[Any]":
 
 
 async def test_runtimes_of_many_namespaces_run_the_same_session_id_apart(store: Any) -> None:
-    first = runtime(store, namespace=TENANTS[0], ask="suspend", ask_for=("pay",))
+    first = runtime(store, namespace=TENANTS[0], permissions=vaka.Permissions(ask="suspend", confirm=("pay",)))
     await suspend(first, TENANTS[0])
     used = count_connections()
-    runtimes = {tenant: runtime(store, namespace=tenant, ask="suspend", ask_for=("pay",)) for tenant in TENANTS[1:]}
+    runtimes = {
+        tenant: runtime(store, namespace=tenant, permissions=vaka.Permissions(ask="suspend", confirm=("pay",)))
+        for tenant in TENANTS[1:]
+    }
     sessions = await asyncio.gather(*(suspend(rt, tenant) for tenant, rt in runtimes.items()))
     assert count_connections() - used <= 10  # PostgreSQL opens a pool of at most 10, SQLite nothing
     for (tenant, rt), session in zip(runtimes.items(), sessions, strict=True):

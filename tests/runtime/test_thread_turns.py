@@ -347,7 +347,9 @@ async def test_a_turn_that_waits_or_is_interrupted_stays_in_the_thread() -> None
         return "paid"
 
     agent = vaka.Agent("helper", model=Answers(*[call("pay")] * 2), tools=[pay])
-    async with vaka.Runtime(store=MemoryStore(), ids=IDS, ask="suspend", ask_for=["pay"]) as runtime:
+    async with vaka.Runtime(
+        store=MemoryStore(), ids=IDS, permissions=vaka.Permissions(ask="suspend", confirm=["pay"])
+    ) as runtime:
         threads = runtime.threads
         await threads.create(id="t")
         for memory in (None, ThreadOptions(save_to_memory=False)):

@@ -41,7 +41,7 @@ for name in ("a.lock", "conf/key", "conf/new", "free/x", "free/new.lock", "made.
 async def run_tools(*made: ScriptLine, **options: Any) -> list[ToolResult]:
     """Let a runtime's own agent make calls, and return their results."""
     store, model = MemoryStore(), ScriptedModel(*made, say("done"))
-    settings: dict[str, Any] = {"permission_mode": "bypassPermissions", "ask": "deny", **options}
+    settings: dict[str, Any] = {"permissions": vaka.Permissions(mode="bypassPermissions", ask="deny"), **options}
     async with vaka.Runtime(store=store, model=model, **settings) as runtime:
         await (await runtime.open(id="s")).run("Go.")
     return list(results_by_call(await read_log(store, "s")).values())
@@ -164,7 +164,12 @@ async def test_commands_cannot_read_what_the_rules_forbid_to_read(tmp_path: Path
         (tmp_path / name).write_text(f"canary of {name}.\n")
     (tmp_path / "look.py").write_text(PRINT_ALL_FILES)
     rules = ("Read(.env)", "Read(./conf/key)")
-    results = await run_tools(*[bash_call("python3 look.py 2>&1")] * 2, cwd=str(tmp_path), deny=rules, sandbox="on")
+    results = await run_tools(
+        *[bash_call("python3 look.py 2>&1")] * 2,
+        cwd=str(tmp_path),
+        permissions=vaka.Permissions(mode="bypassPermissions", deny=rules, ask="deny"),
+        sandbox="on",
+    )
     for result in results:
         assert "canary of conf/open" in result.text
         assert [name for name in forbidden if f"canary of {name}." in result.text] == []
@@ -177,7 +182,12 @@ async def test_commands_cannot_change_what_the_rules_forbid_to_edit(tmp_path: Pa
         (tmp_path / name).write_text("as it was")
     (tmp_path / "change.py").write_text(CHANGE_ALL_FILES)
     rules = ("Edit(*.lock)", "Edit(conf/**)", "Edit(/made.json)")
-    (result,) = await run_tools(bash_call("python3 change.py 2>&1"), cwd=str(tmp_path), deny=rules, sandbox="on")
+    (result,) = await run_tools(
+        bash_call("python3 change.py 2>&1"),
+        cwd=str(tmp_path),
+        permissions=vaka.Permissions(mode="bypassPermissions", deny=rules, ask="deny"),
+        sandbox="on",
+    )
     found = {str(path.relative_to(tmp_path)): path.read_text() for path in tmp_path.rglob("*") if path.is_file()}
     del found["change.py"]
     assert found == {"a.lock": "as it was", "conf/key": "as it was", "free/x": "changed"}
@@ -211,7 +221,9 @@ async def test_a_rule_stored_for_the_project_is_not_taken_for_a_file_of_a_runnin
     wait = bash_call("until [ -e up ]; do sleep 0.01; done")
     model = ScriptedModel(background, wait, bash_call("make x"), say("done"))
     allow = ("Bash(touch:*)", "Bash(sleep:*)")
-    async with vaka.Runtime(model=model, cwd=str(project), sandbox="on", allow=allow, ask="suspend") as runtime:
+    async with vaka.Runtime(
+        model=model, cwd=str(project), sandbox="on", permissions=vaka.Permissions(allow=allow, ask="suspend")
+    ) as runtime:
         session = await runtime.open(id="s")
         with pytest.raises(Suspended):
             await session.run("Go.")

@@ -192,7 +192,7 @@ async def test_a_suspended_turn_resumes_from_the_held_state() -> None:
         return call("ask") if first else "done"
 
     model = RecordingModel(FunctionModel(call_first))
-    async with runtime(store, ask="suspend") as rt:
+    async with runtime(store, permissions=vaka.Permissions(ask="suspend")) as rt:
         session = await rt.open(vaka.Agent("helper", model=model, tools=[ask]), id="s")
         with pytest.raises(vaka.Suspended) as caught:
             await session.run("begin")

@@ -44,8 +44,9 @@ def make_folders(tmp_path: Path) -> tuple[Path, Path]:
     return folders
 
 
-def open_runtime(store: MemoryStore, folder: Path, model: ScriptedModel, **options: object) -> Runtime:
-    return Runtime(store=store, cwd=str(folder), model=model, sandbox="off", ask="suspend", **options)  # type: ignore[arg-type]  # options by name
+def open_runtime(store: MemoryStore, folder: Path, model: ScriptedModel, **options: Any) -> Runtime:
+    options = {"permissions": vaka.Permissions(ask="suspend"), **options}
+    return Runtime(store=store, cwd=str(folder), model=model, sandbox="off", **options)
 
 
 def workspace_of(folder: Path) -> SessionWorkspace:
@@ -176,7 +177,11 @@ async def test_no_command_and_no_turn_runs_in_a_folder_that_has_replaced_that_of
         return "allow"
 
     async with Runtime(
-        store=store, cwd=str(a), model=model, sandbox="off", permission_request_handler=approve_in_another_folder
+        store=store,
+        cwd=str(a),
+        model=model,
+        sandbox="off",
+        permissions=vaka.Permissions(handler=approve_in_another_folder),
     ) as runtime:
         session = await runtime.open(id="s")
         assert (await session.run("Clean.")).text == "It failed."
@@ -194,7 +199,7 @@ async def test_files_are_not_restored_in_another_folder(tmp_path: Path, store: M
         (folder / "note").write_text("before")
     write = call("Write", file_path="note", content="after")
     model = ScriptedModel(call("Read", file_path="note"), write, say("Written."))
-    async with open_runtime(store, a, model, permission_mode="acceptEdits") as runtime:
+    async with open_runtime(store, a, model, permissions=vaka.Permissions(mode="acceptEdits")) as runtime:
         await (await runtime.open(id="s")).run("Write.")
     assert (a / "note").read_text() == "after"
     (b / "note").write_text("after")
@@ -224,7 +229,11 @@ async def test_an_approval_of_a_command_in_a_runtime_with_its_own_files_does_not
     decisions: list[tuple[str, ...]] = []
     for folder in (a, a, b):
         monkeypatch.chdir(folder)
-        options: dict[str, Any] = {"files": MemoryFiles(), "sandbox": "off", "ask": "suspend"}
+        options: dict[str, Any] = {
+            "files": MemoryFiles(),
+            "sandbox": "off",
+            "permissions": vaka.Permissions(ask="suspend"),
+        }
         async with Runtime(store=store, model=model, **options) as runtime:
             session = await runtime.open(id="s")
             with pytest.raises(Suspended) as suspended:
@@ -309,7 +318,7 @@ def make_payer(paid: list[int], *more: str) -> vaka.Agent:
 
 async def suspend_payment(store: MemoryStore, agent: vaka.Agent) -> str:
     """Run in the folder of the process until the payment waits for an approval; return its id."""
-    async with Runtime(store=store, ask_for=["pay"], ask="suspend") as runtime:
+    async with Runtime(store=store, permissions=vaka.Permissions(confirm=["pay"], ask="suspend")) as runtime:
         with pytest.raises(Suspended) as suspended:
             await (await runtime.open(agent, id="s")).run("Pay.")
     return suspended.value.decisions[0]
@@ -325,12 +334,12 @@ async def test_an_approval_of_a_session_without_a_folder_holds_in_a_process_of_a
     approval = await suspend_payment(store, make_payer(paid))
     monkeypatch.chdir(b)
     options = {"cwd": str(b)} if named else {}
-    async with Runtime(store=store, ask_for=["pay"], ask="suspend", **options) as runtime:  # type: ignore[arg-type]  # options by name
+    async with Runtime(store=store, permissions=vaka.Permissions(confirm=["pay"], ask="suspend"), **options) as runtime:  # type: ignore[arg-type]  # options by name
         with pytest.raises(Suspended) as waiting:
             await (await runtime.open(make_payer(paid), id="s")).resume().wait()
         assert waiting.value.decisions == (approval,), "the request was repeated"
         await runtime.resolve(approval, "approve")
-    async with Runtime(store=store, ask_for=["pay"], ask="deny", **options) as runtime:  # type: ignore[arg-type]  # options by name
+    async with Runtime(store=store, permissions=vaka.Permissions(confirm=["pay"], ask="deny"), **options) as runtime:  # type: ignore[arg-type]  # options by name
         assert (await (await runtime.open(make_payer(paid), id="s")).resume().wait()).text == "Paid."
         assert await runtime.workspace("s") is None
     assert paid == [5]
@@ -345,7 +354,9 @@ async def test_an_approval_of_a_bound_session_holds_under_each_name_of_its_folde
     model = ScriptedModel(CLEAN, say("Clean."))
     async with open_runtime(store, link, model) as runtime:
         await runtime.resolve(await suspend(runtime), "approve")
-    async with Runtime(store=store, cwd=str(a), model=model, sandbox="off", ask="deny") as runtime:
+    async with Runtime(
+        store=store, cwd=str(a), model=model, sandbox="off", permissions=vaka.Permissions(ask="deny")
+    ) as runtime:
         assert (await (await runtime.open(id="s")).resume().wait()).text == "Clean."
     assert (a / "cleaned").read_text().strip() == str(a)
 
@@ -376,7 +387,9 @@ async def test_a_session_that_gets_a_folder_later_asks_again_for_what_was_approv
     paid: list[int] = []
     monkeypatch.chdir(a)
     approval = await suspend_payment(store, make_payer(paid))
-    async with Runtime(store=store, cwd=str(b), ask_for=["pay"], ask="suspend") as runtime:
+    async with Runtime(
+        store=store, cwd=str(b), permissions=vaka.Permissions(confirm=["pay"], ask="suspend")
+    ) as runtime:
         await runtime.resolve(approval, "approve")
         with pytest.raises(Suspended):
             await (await runtime.open(make_payer(paid, "Bash"), id="s")).resume().wait()

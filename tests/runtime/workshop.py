@@ -28,7 +28,11 @@ class Workshop:
         agent = vaka.Agent("a", model=model, tools=["Bash", "Read", "Write", "Edit", "BashOutput", "KillTask"])
         given: dict[str, Any] = {"sandbox": "off", **self.options}
         return vaka.Runtime(
-            store=self.store, agent=agent, cwd=str(self.folder), permission_mode="bypassPermissions", **given
+            store=self.store,
+            agent=agent,
+            cwd=str(self.folder),
+            permissions=vaka.Permissions(mode="bypassPermissions"),
+            **given,
         )
 
     async def run(self, *commands: str | tuple[str, dict[str, Any]]) -> str:

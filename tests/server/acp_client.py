@@ -21,7 +21,7 @@ class GivenWorkspaces:
 
     def __init__(self, agent: vaka.Agent[Any], store: Store | None = None, **options: Any) -> None:
         self.agent, self.store = agent, store or MemoryStore()
-        self.options: dict[str, Any] = {"ask": "wait", **options}
+        self.options: dict[str, Any] = options
         self.models: tuple[str, ...] = ()
         self.commands: dict[str, str] = {}
         self.allowed_modes = ("default", "plan")

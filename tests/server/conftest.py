@@ -81,7 +81,7 @@ async def serve_agents(
     """Serve agents at a free port of 127.0.0.1 while the block runs."""
     listener = open_socket("127.0.0.1", 0)
     guard = Guard(settings or ServerSettings(), KnownTokens(), NoLimits())
-    async with Runtime(store=store, ask="wait", **options) as runtime:
+    async with Runtime(store=store, **options) as runtime:
         service = AgentService(runtime, {agent.name: agent for agent in agents}, guard)
         config = uvicorn.Config(
             create_app(service),

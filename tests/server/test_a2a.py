@@ -94,7 +94,7 @@ async def test_a_message_is_a_task_in_both_bindings(serve: Serve, scripted: Scri
 
 async def test_input_that_is_required_continues_the_task(serve: Serve, scripted: Scripted) -> None:
     agent = scripted(call("deploy", place="here"), say("Done."), tools=[deploy])
-    async with serve([agent], ask_for=["deploy"]) as served, client_of(served) as client:
+    async with serve([agent], permissions=vaka.Permissions(confirm=["deploy"])) as served, client_of(served) as client:
         streamed = (await rpc(client, "SendStreamingMessage", message=message("Go.", contextId="c 1")))["stream"]
         assert states_in(streamed)[-1] == "INPUT_REQUIRED"
         task = streamed[0]["task"]["id"]
@@ -118,14 +118,23 @@ async def test_input_that_is_required_continues_the_task(serve: Serve, scripted:
 async def test_a_task_that_waits_is_continued_after_a_restart(serve: Serve, scripted: Scripted, tmp_path: Path) -> None:
     agent = scripted(call("deploy", place="here"), say("Done."), call("deploy", place="there"), tools=[deploy])
     store = f"sqlite:///{tmp_path}/vaka.db"
-    async with serve([agent], store=store, ask_for=["deploy"]) as served, client_of(served) as client:
+    async with (
+        serve([agent], store=store, permissions=vaka.Permissions(confirm=["deploy"])) as served,
+        client_of(served) as client,
+    ):
         task = (await rpc(client, "SendMessage", message=message("Go.", contextId="c")))["result"]["task"]["id"]
-    async with serve([agent], store=store, ask_for=["deploy"]) as served, client_of(served) as client:
+    async with (
+        serve([agent], store=store, permissions=vaka.Permissions(confirm=["deploy"])) as served,
+        client_of(served) as client,
+    ):
         done = (await rpc(client, "SendMessage", message=message("yes", "m-2", taskId=task)))["result"]["task"]
         assert text_in(done) == "Done."
         sent = await rpc(client, "SendMessage", message=message("More.", "m-3", contextId="c"))
         task = sent["result"]["task"]["id"]
-    async with serve([agent], store=store, ask_for=["deploy"]) as served, client_of(served) as client:
+    async with (
+        serve([agent], store=store, permissions=vaka.Permissions(confirm=["deploy"])) as served,
+        client_of(served) as client,
+    ):
         cancelled = (await rpc(client, "CancelTask", id=task))["result"]
         assert cancelled["status"]["state"] == "TASK_STATE_CANCELED"
 
@@ -136,7 +145,7 @@ async def test_a_call_of_a_child_agent_requires_input(serve: Serve, scripted: Sc
         {**call("deploy", place="here"), **own}, {**say("Deployed."), **own}, name="operator", tools=[deploy]
     )
     agent = scripted(call("operator", prompt="Deploy it."), say("All done."), tools=[child])
-    async with serve([agent], ask_for=["deploy"]) as served, client_of(served) as client:
+    async with serve([agent], permissions=vaka.Permissions(confirm=["deploy"])) as served, client_of(served) as client:
         task = (await rpc(client, "SendMessage", message=message("Go.")))["result"]["task"]
         assert task["status"]["state"] == "TASK_STATE_INPUT_REQUIRED"
         done = (await rpc(client, "SendMessage", message=message("yes", "m-2", taskId=task["id"])))["result"]["task"]

@@ -99,7 +99,7 @@ async def test_what_the_server_says_about_itself(tmp_path: Path) -> None:
 
 async def test_the_client_approves_once_for_the_session_or_rejects(tmp_path: Path) -> None:
     script = [call("pay", amount=1), call("pay", amount=2), say("Paid."), call("pay", amount=3), say("Not paid.")]
-    workspaces = GivenWorkspaces(agent_of(*script), ask_for=["pay"])
+    workspaces = GivenWorkspaces(agent_of(*script), permissions=vaka.Permissions(confirm=["pay"]))
     async with connect(workspaces, tmp_path) as client:
         session = await client.open()
         turn = client.prompt(session, "Pay 1.")
@@ -139,7 +139,9 @@ def save_note(name: str, text: str) -> str:
 
 async def test_the_client_reads_the_file_and_the_change_of_a_tool_that_declares_them(tmp_path: Path) -> None:
     model = ScriptedModel(call("save_note", name="a.md", text="Hi."), say("Saved."))
-    workspaces = GivenWorkspaces(vaka.Agent("writer", model=model, tools=[save_note]), ask_for=["save_note"])
+    workspaces = GivenWorkspaces(
+        vaka.Agent("writer", model=model, tools=[save_note]), permissions=vaka.Permissions(confirm=["save_note"])
+    )
     async with connect(workspaces, tmp_path) as client:
         session = await client.open()
         turn = client.prompt(session, "Save it.")
@@ -156,7 +158,9 @@ async def test_the_client_reads_the_file_and_the_change_of_a_tool_that_declares_
 
 async def test_a_rule_for_the_session_is_asked_for_once(tmp_path: Path) -> None:
     script = [call("pay", amount=1), say("Paid."), call("pay", amount=1), say("Paid again.")]
-    async with connect(GivenWorkspaces(agent_of(*script), ask_for=["pay"]), tmp_path) as client:
+    async with connect(
+        GivenWorkspaces(agent_of(*script), permissions=vaka.Permissions(confirm=["pay"])), tmp_path
+    ) as client:
         session = await client.open()
         turn = client.prompt(session, "Pay.")
         asked = await client.asked.get()
@@ -190,7 +194,9 @@ async def test_questions_are_options_or_forms_and_else_have_no_answer(tmp_path: 
 
 async def test_a_cancelled_turn_ends_with_its_stop_reason_also_while_a_permission_is_open(tmp_path: Path) -> None:
     script = [call("hang"), say("New."), call("pay", amount=1), say("Newer."), call("pay", amount=2), say("Newest.")]
-    async with connect(GivenWorkspaces(agent_of(*script), ask_for=["pay"]), tmp_path) as client:
+    async with connect(
+        GivenWorkspaces(agent_of(*script), permissions=vaka.Permissions(confirm=["pay"])), tmp_path
+    ) as client:
         session = await client.open()
         turn, next_turn = client.prompt(session, "Hang."), client.prompt(session, "Never read.")
         await client.until("tool_call_update", session)
@@ -215,7 +221,7 @@ async def test_a_cancelled_turn_ends_with_its_stop_reason_also_while_a_permissio
 
 
 async def test_several_sessions_run_at_the_same_time_in_their_own_folders(tmp_path: Path) -> None:
-    workspaces = GivenWorkspaces(obedient_agent(), ask_for=["pay"])
+    workspaces = GivenWorkspaces(obedient_agent(), permissions=vaka.Permissions(confirm=["pay"]))
     (tmp_path / "other").mkdir()
     async with connect(workspaces, tmp_path) as client:
         first = await client.open()
@@ -236,7 +242,7 @@ async def test_several_sessions_run_at_the_same_time_in_their_own_folders(tmp_pa
 async def test_a_stored_session_is_replayed_resumed_forked_and_deleted(tmp_path: Path) -> None:
     store = MemoryStore()
     script = [call("pay", amount=1), say("Paid."), say("More."), say("Other.")]
-    workspaces = GivenWorkspaces(agent_of(*script), store, allow=["pay"])
+    workspaces = GivenWorkspaces(agent_of(*script), store, permissions=vaka.Permissions(allow=["pay"]))
     async with connect(workspaces, tmp_path) as client:
         session = await client.open()
         await client.prompt(session, "Pay 1.")
@@ -314,7 +320,7 @@ async def test_modes_models_and_commands_are_offered_and_chosen(tmp_path: Path) 
 
 async def test_the_client_leaves_a_running_turn_interrupted_and_a_waiting_one_open(tmp_path: Path) -> None:
     store = MemoryStore()
-    workspaces = GivenWorkspaces(obedient_agent(), store, ask_for=["pay"])
+    workspaces = GivenWorkspaces(obedient_agent(), store, permissions=vaka.Permissions(confirm=["pay"]))
     async with connect(workspaces, tmp_path) as client:
         hanging, waiting = await client.open(), await client.open()
         turns = [client.prompt(hanging, "Hang.")]
@@ -425,7 +431,9 @@ async def test_a_failed_turn_is_an_error_of_the_prompt(tmp_path: Path) -> None:
         with pytest.raises(RpcError, match="bad key") as failed:
             await client.prompt(session, "Hi.")
         assert failed.value.code == -32603
-    workspaces = GivenWorkspaces(agent_of(call("pay", amount=1)), ask="suspend", ask_for=["pay"])
+    workspaces = GivenWorkspaces(
+        agent_of(call("pay", amount=1)), permissions=vaka.Permissions(ask="suspend", confirm=["pay"])
+    )
     async with connect(workspaces, tmp_path) as client:
         session = await client.open()
         client.answer = lambda params: {"outcome": {"outcome": "never"}}
@@ -435,7 +443,9 @@ async def test_a_failed_turn_is_an_error_of_the_prompt(tmp_path: Path) -> None:
 
 async def test_a_client_that_answers_with_an_error_refuses_the_call_and_the_turn_goes_on(tmp_path: Path) -> None:
     script = [call("pay", amount=1), call("colour"), say("Done.")]
-    async with connect(GivenWorkspaces(agent_of(*script), ask_for=["pay"]), tmp_path) as client:
+    async with connect(
+        GivenWorkspaces(agent_of(*script), permissions=vaka.Permissions(confirm=["pay"])), tmp_path
+    ) as client:
         session = await client.open()
         turn = client.prompt(session, "Pay.")
         asked = await client.asked.get()

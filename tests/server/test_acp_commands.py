@@ -97,7 +97,7 @@ async def test_a_session_with_an_unfinished_turn_is_not_compacted(tmp_path: Path
         return f"paid {amount}"
 
     agent = vaka.Agent("payer", model=ScriptedModel(call("pay", amount=1), say("Paid.")), tools=[pay])
-    workspaces = GivenWorkspaces(agent, ask_for=["pay"])
+    workspaces = GivenWorkspaces(agent, permissions=vaka.Permissions(confirm=["pay"]))
     async with connect(workspaces, tmp_path) as client:
         session = await client.open()
         _ = client.prompt(session, "Pay.")

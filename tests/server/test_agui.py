@@ -112,7 +112,7 @@ async def test_messages_after_a_failed_run_are_one_input(serve: Serve, scripted:
 
 async def test_an_interrupt_is_resumed_with_edited_arguments(serve: Serve, scripted: Scripted) -> None:
     agent = scripted(call("deploy", place="staging"), say("Done."), tools=[deploy])
-    async with serve([agent], ask_for=["deploy"]) as served, served.client() as client:
+    async with serve([agent], permissions=vaka.Permissions(confirm=["deploy"])) as served, served.client() as client:
         events = await run(client, run_input(user("Go.")))
         [interrupt] = events[-1]["outcome"]["interrupts"]
         assert interrupt["metadata"]["toolName"] == "deploy"
@@ -145,7 +145,7 @@ async def test_an_interrupt_is_resumed_with_edited_arguments(serve: Serve, scrip
 
 async def test_a_rejected_call_is_answered_by_the_model(serve: Serve, scripted: Scripted) -> None:
     agent = scripted(call("deploy", place="here"), say("As you like."), tools=[deploy])
-    async with serve([agent], ask_for=["deploy"]) as served, served.client() as client:
+    async with serve([agent], permissions=vaka.Permissions(confirm=["deploy"])) as served, served.client() as client:
         [interrupt] = (await run(client, run_input(user("Go."))))[-1]["outcome"]["interrupts"]
         resume = [{"interruptId": interrupt["id"], "status": "cancelled"}]
         rest = await run(client, run_input(user("Go."), CALLING, run="r-2", resume=resume))
@@ -154,7 +154,7 @@ async def test_a_rejected_call_is_answered_by_the_model(serve: Serve, scripted: 
 
 async def test_a_message_with_the_answer_joins_the_turn(serve: Serve, scripted: Scripted) -> None:
     agent = scripted(call("deploy", place="here"), say("Both done."), tools=[deploy])
-    async with serve([agent], ask_for=["deploy"]) as served, served.client() as client:
+    async with serve([agent], permissions=vaka.Permissions(confirm=["deploy"])) as served, served.client() as client:
         [interrupt] = (await run(client, run_input(user("Go."))))[-1]["outcome"]["interrupts"]
         resume = [{"interruptId": interrupt["id"], "status": "resolved", "payload": True}]
         body = run_input(user("Go."), CALLING, user("And say hello.", "m-2"), run="r-2", resume=resume)
@@ -200,15 +200,24 @@ async def test_what_a_run_waits_for_is_given_after_a_restart(serve: Serve, scrip
     calls = {"tool_calls": [{"name": "deploy", "arguments": {"place": "here"}}, {"name": "pick", "arguments": {}}]}
     agent, store = scripted(calls, say("Both."), tools=[deploy]), f"sqlite:///{tmp_path}/vaka.db"
     tools = [{"name": "pick", "description": "Pick."}]
-    async with serve([agent], store=store, ask_for=["deploy"]) as served, served.client() as client:
+    async with (
+        serve([agent], store=store, permissions=vaka.Permissions(confirm=["deploy"])) as served,
+        served.client() as client,
+    ):
         events = await run(client, run_input(user("Go."), tools=tools))
         [interrupt] = events[-1]["outcome"]["interrupts"]
         [picked] = [each["toolCallId"] for each in events if each.get("toolCallName") == "pick"]
-    async with serve([agent], store=store, ask_for=["deploy"]) as served, served.client() as client:
+    async with (
+        serve([agent], store=store, permissions=vaka.Permissions(confirm=["deploy"])) as served,
+        served.client() as client,
+    ):
         resume = [{"interruptId": interrupt["id"], "status": "resolved", "payload": True}]
         events = await run(client, run_input(user("Go."), CALLING, run="r-2", tools=tools, resume=resume))
         assert events[-1]["outcome"] == {"type": "success", "pendingToolCallIds": [picked]}
-    async with serve([agent], store=store, ask_for=["deploy"]) as served, served.client() as client:
+    async with (
+        serve([agent], store=store, permissions=vaka.Permissions(confirm=["deploy"])) as served,
+        served.client() as client,
+    ):
         waiting = await run(client, run_input(run="r-3"))
         assert waiting[-1]["outcome"] == {"type": "success", "pendingToolCallIds": [picked]}
         result = {"id": "r", "role": "tool", "toolCallId": picked, "content": "one"}
@@ -222,7 +231,7 @@ async def test_a_call_of_a_child_agent_interrupts_the_run_and_goes_on(serve: Ser
         {**call("deploy", place="here"), **own}, {**say("Deployed."), **own}, name="operator", tools=[deploy]
     )
     agent = scripted(call("operator", prompt="Deploy it."), say("All done."), tools=[child])
-    async with serve([agent], ask_for=["deploy"]) as served, served.client() as client:
+    async with serve([agent], permissions=vaka.Permissions(confirm=["deploy"])) as served, served.client() as client:
         events = await run(client, run_input(user("Go.")))
         [interrupt] = events[-1]["outcome"]["interrupts"]
         [suspended] = [event for event in events if event["type"] == "SUBAGENT_FINISHED"]
@@ -387,7 +396,10 @@ async def test_threads_of_others_agents_of_other_names_and_missing_scopes(serve:
 
 async def test_who_may_not_decide_leaves_the_interrupt_open(serve: Serve, scripted: Scripted) -> None:
     agent = scripted(call("deploy", place="here"), say("Done."), tools=[deploy])
-    async with serve([agent], ask_for=["deploy"]) as served, served.client("carol") as client:
+    async with (
+        serve([agent], permissions=vaka.Permissions(confirm=["deploy"])) as served,
+        served.client("carol") as client,
+    ):
         [interrupt] = (await run(client, run_input(user("Go."))))[-1]["outcome"]["interrupts"]
         resume = [{"interruptId": interrupt["id"], "status": "resolved", "payload": True}]
         answer = await client.post("/agui/assistant", json=run_input(run="r-2", resume=resume))

@@ -81,7 +81,7 @@ async def test_a_chat_streams_its_answers_and_repeats_them(serve: Serve, scripte
 
 async def test_an_approval_is_decided_in_the_next_request(serve: Serve, scripted: Scripted) -> None:
     agent = scripted(call("deploy", place="here"), say("Done."), tools=[deploy])
-    async with serve([agent], ask_for=["deploy"]) as served, served.client() as client:
+    async with serve([agent], permissions=vaka.Permissions(confirm=["deploy"])) as served, served.client() as client:
         first = await send(client, chat(user("Go.")))
         asked = find(first, "tool-approval-request")
         assert find(first, "tool-input-available")["dynamic"]
@@ -105,7 +105,7 @@ async def test_an_approval_is_decided_in_the_next_request(serve: Serve, scripted
 @pytest.mark.parametrize("reason", [None, "too early"])
 async def test_a_rejected_call_is_answered_by_the_model(serve: Serve, scripted: Scripted, reason: str | None) -> None:
     agent = scripted(call("deploy", place="here"), say("As you like."), tools=[deploy])
-    async with serve([agent], ask_for=["deploy"]) as served, served.client() as client:
+    async with serve([agent], permissions=vaka.Permissions(confirm=["deploy"])) as served, served.client() as client:
         asked = find(await send(client, chat(user("Go."))), "tool-approval-request")
         approval = {"id": asked["approvalId"], "approved": False} | ({"reason": reason} if reason else {})
         part = {
@@ -123,7 +123,7 @@ async def test_a_call_of_a_child_agent_is_approved_in_the_chat(serve: Serve, scr
         {**call("deploy", place="here"), **own}, {**say("Deployed."), **own}, name="operator", tools=[deploy]
     )
     agent = scripted(call("operator", prompt="Deploy it."), say("All done."), tools=[child])
-    async with serve([agent], ask_for=["deploy"]) as served, served.client() as client:
+    async with serve([agent], permissions=vaka.Permissions(confirm=["deploy"])) as served, served.client() as client:
         first = await send(client, chat(user("Go.")))
         asked = find(first, "tool-approval-request")
         calls = [chunk["toolCallId"] for chunk in first if chunk["type"] == "tool-input-available"]
@@ -143,7 +143,7 @@ async def test_a_call_of_a_child_agent_is_approved_in_the_chat(serve: Serve, scr
 
 async def test_a_new_message_replaces_a_call_that_waits(serve: Serve, scripted: Scripted) -> None:
     agent = scripted(call("deploy", place="here"), say("Something else."), tools=[deploy])
-    async with serve([agent], ask_for=["deploy"]) as served, served.client() as client:
+    async with serve([agent], permissions=vaka.Permissions(confirm=["deploy"])) as served, served.client() as client:
         first = await send(client, chat(user("Go.")))
         waiting = {"type": "dynamic-tool", "toolCallId": "x", "toolName": "deploy", "state": "approval-requested"}
         body = chat(user("Go."), assistant(waiting, id=first[0]["messageId"]), user("No, talk.", "m-2"))
@@ -310,7 +310,7 @@ async def test_a_request_that_is_not_possible_says_why(serve: Serve, scripted: S
 
 async def test_chats_of_others_and_missing_scopes(serve: Serve, scripted: Scripted) -> None:
     agent = scripted(call("deploy", place="here"), say("Done."), tools=[deploy])
-    async with serve([agent], ask_for=["deploy"]) as served:
+    async with serve([agent], permissions=vaka.Permissions(confirm=["deploy"])) as served:
         async with served.client() as client:
             await send(client, chat(user("Go.")))
             assert (await client.post("/ai-sdk/none", json=chat(user("Hi.")))).status_code == 404

@@ -44,7 +44,7 @@ class Talk:
 
 async def test_a_conversation_goes_on_with_tools_of_the_client_and_approvals(serve: Serve, scripted: Scripted) -> None:
     agent = scripted(say("Hello."), call("pick"), call("deploy"), say("Done."), tools=[deploy])
-    async with serve([agent], ask_for=["deploy"]) as served, served.client("") as client:
+    async with serve([agent], permissions=vaka.Permissions(confirm=["deploy"])) as served, served.client("") as client:
         client.headers["x-api-key"] = "alice"
         talk = Talk(client, tools=[PICK], system="Be brief.")
         first = await talk.ask("Hi")

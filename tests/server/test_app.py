@@ -63,7 +63,7 @@ async def test_a_foreign_host_or_origin_is_refused(serve: Serve, scripted: Scrip
 
 async def test_a_turn_waits_for_a_decision_and_goes_on_after_it(serve: Serve, scripted: Scripted) -> None:
     agent = scripted(call("deploy"), say("Done."), tools=[deploy])
-    async with serve([agent], ask_for=["deploy"]) as served:
+    async with serve([agent], permissions=vaka.Permissions(confirm=["deploy"])) as served:
         service, alice = served.service, PRINCIPALS["alice"]
         session = await service.create_session(alice, title="A session")
         async with await service.start_turn(alice, session, PromptInput(prompt="Go."), until_waiting=True) as events:
@@ -90,13 +90,13 @@ async def test_a_turn_waits_for_a_decision_and_goes_on_after_it(serve: Serve, sc
 async def test_a_turn_goes_on_after_a_restart_and_a_decision(serve: Serve, scripted: Scripted, tmp_path: Path) -> None:
     agent = scripted(call("deploy"), say("Done."), tools=[deploy])
     store, alice = f"sqlite:///{tmp_path}/vaka.db", PRINCIPALS["alice"]
-    async with serve([agent], store=store, ask_for=["deploy"]) as served:
+    async with serve([agent], store=store, permissions=vaka.Permissions(confirm=["deploy"])) as served:
         session = await served.service.create_session(alice)
         async with await served.service.start_turn(
             alice, session, PromptInput(prompt="Go."), until_waiting=True
         ) as events:
             assert [event async for event in events][-1].type == "approval.requested"
-    async with serve([agent], store=store, ask_for=["deploy"]) as served:
+    async with serve([agent], store=store, permissions=vaka.Permissions(confirm=["deploy"])) as served:
         [row] = await served.service.runtime.decisions()
         await served.service.resolve(alice, row.id, approve=True)
         session = await served.service.open_session(alice, session.id)
@@ -117,7 +117,10 @@ async def test_sessions_of_other_tenants_and_owners_do_not_exist(serve: Serve, s
 async def test_a_credential_may_run_some_turns_at_once(serve: Serve, scripted: Scripted) -> None:
     agent = scripted(call("deploy"), say("Done."), tools=[deploy])
     settings = ServerSettings(concurrent_turns=1, sweep_seconds=0)
-    async with serve([agent], settings=settings, ask_for=["deploy"]) as served, served.client() as client:
+    async with (
+        serve([agent], settings=settings, permissions=vaka.Permissions(confirm=["deploy"])) as served,
+        served.client() as client,
+    ):
         body = {"input": "Go.", "agent": "assistant"}
         turn = (await client.post("/api/v1/sessions/first/turns", json=body)).json()
         refused = await client.post("/api/v1/sessions/second/turns", json=body)
@@ -132,7 +135,7 @@ async def test_a_credential_may_run_some_turns_at_once(serve: Serve, scripted: S
 
 async def test_a_rule_for_everyone_needs_an_administrator(serve: Serve, scripted: Scripted) -> None:
     agent = scripted(call("deploy"), say("Done."), tools=[deploy])
-    async with serve([agent], ask_for=["deploy"]) as served:
+    async with serve([agent], permissions=vaka.Permissions(confirm=["deploy"])) as served:
         service, alice = served.service, PRINCIPALS["alice"]
         approver = Principal(id="eve", key="eve", scopes=frozenset({"runs:read", "approvals:write"}))
         session = await service.create_session(alice)
@@ -148,7 +151,7 @@ async def test_a_rule_for_everyone_needs_an_administrator(serve: Serve, scripted
 
 async def test_the_events_of_a_suspended_turn_end_and_cannot_be_read_further(scripted: Scripted) -> None:
     agent, alice = scripted(call("deploy"), say("Done."), tools=[deploy]), PRINCIPALS["alice"]
-    async with Runtime(ask="suspend", ask_for=["deploy"]) as runtime:
+    async with Runtime(permissions=vaka.Permissions(ask="suspend", confirm=["deploy"])) as runtime:
         service = AgentService(runtime, {"assistant": agent}, Guard(ServerSettings(), KnownTokens(), NoLimits()))
         session = await service.create_session(alice)
         async with await service.start_turn(alice, session, PromptInput(prompt="Go.")) as events:

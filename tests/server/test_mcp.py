@@ -68,7 +68,7 @@ async def test_a_client_asks_an_agent_and_continues_its_session(serve: Serve, sc
 async def test_a_person_approves_in_a_form_of_the_client(serve: Serve, scripted: Scripted, era: str) -> None:
     agent = scripted(call("deploy"), say("Done."), tools=[deploy])
     async with (
-        serve([agent], ask_for=["deploy"]) as served,
+        serve([agent], permissions=vaka.Permissions(confirm=["deploy"])) as served,
         connect(served, mode=era, elicitation_callback=approve) as client,
     ):
         done = await client.call_tool("ask_assistant", {"prompt": "Go."})
@@ -78,7 +78,7 @@ async def test_a_person_approves_in_a_form_of_the_client(serve: Serve, scripted:
 
 async def test_a_client_without_forms_learns_where_to_decide(serve: Serve, scripted: Scripted) -> None:
     agent = scripted(call("deploy"), say("Done."), tools=[deploy])
-    async with serve([agent], ask_for=["deploy"]) as served, connect(served) as client:
+    async with serve([agent], permissions=vaka.Permissions(confirm=["deploy"])) as served, connect(served) as client:
         waiting = await client.call_tool("ask_assistant", {"prompt": "Go."})
         assert waiting.is_error
         assert waiting.structured_content is not None

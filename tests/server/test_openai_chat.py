@@ -123,7 +123,7 @@ async def test_the_client_runs_its_own_tools_within_the_same_turn(serve: Serve, 
 
 async def test_an_approval_is_decided_by_the_next_message(serve: Serve, scripted: Scripted) -> None:
     agent = scripted(say("I deploy."), call("deploy"), say("Done."), tools=[deploy])
-    async with serve([agent], ask_for=["deploy"]) as served, served.client() as client:
+    async with serve([agent], permissions=vaka.Permissions(confirm=["deploy"])) as served, served.client() as client:
         chat = Chat(client)
         await chat.ask("Ready?")
         asked = await chat.ask("Go")
@@ -144,7 +144,10 @@ async def test_an_approval_is_decided_by_the_next_message(serve: Serve, scripted
 
 async def test_a_decision_needs_its_scope_and_a_rejection_has_a_reason(serve: Serve, scripted: Scripted) -> None:
     agent = scripted(call("deploy"), say("Then not."), tools=[deploy])
-    async with serve([agent], ask_for=["deploy"]) as served, served.client("carol") as client:
+    async with (
+        serve([agent], permissions=vaka.Permissions(confirm=["deploy"])) as served,
+        served.client("carol") as client,
+    ):
         chat = Chat(client, model="assistant:carols")
         await chat.ask("Go")
         assert chat.session == "carols"
@@ -190,7 +193,7 @@ async def test_instructions_tool_choice_and_options_of_a_request_reach_the_model
 
 async def test_a_request_with_an_idempotency_key_runs_once(serve: Serve, scripted: Scripted) -> None:
     agent = scripted(call("deploy"), say("Once."), say("Twice."), tools=[deploy])
-    async with serve([agent], ask_for=["deploy"]) as served, served.client() as client:
+    async with serve([agent], permissions=vaka.Permissions(confirm=["deploy"])) as served, served.client() as client:
         messages: list[Any] = [{"role": "user", "content": "Hi"}]
         body = {"model": "assistant", "messages": messages}
 
@@ -294,7 +297,10 @@ async def test_tools_of_the_client_and_approvals_outlive_the_server(
     agent = scripted(call("pick"), call("deploy"), say("Done."), tools=[deploy])
     messages, answer = list[Any](), dict[str, Any]()
     for said in ({"role": "user", "content": "Go"}, None, {"role": "user", "content": "approve"}):
-        async with serve([agent], store=store, ask_for=["deploy"]) as served, served.client() as client:
+        async with (
+            serve([agent], store=store, permissions=vaka.Permissions(confirm=["deploy"])) as served,
+            served.client() as client,
+        ):
             chat = Chat(client, tools=[PICK])
             chat.messages = messages
             result = {"role": "tool", "tool_call_id": "call_1", "content": "red"}
@@ -356,7 +362,7 @@ async def test_a_key_can_be_used_again_after_a_refused_request_and_after_two_day
 
 async def test_several_approvals_are_decided_by_their_ids(serve: Serve, scripted: Scripted) -> None:
     agent = scripted(calls(call("deploy"), call("deploy")), say("Done."), tools=[deploy])
-    async with serve([agent], ask_for=["deploy"]) as served, served.client() as client:
+    async with serve([agent], permissions=vaka.Permissions(confirm=["deploy"])) as served, served.client() as client:
         chat = Chat(client)
         await chat.ask("Go")
         first, second = [row.id for row in await served.service.runtime.decisions()]
@@ -412,8 +418,8 @@ async def test_a_conversation_goes_on_at_another_server_of_the_same_store(
     store = f"sqlite:///{tmp_path}/vaka.db"
     agent = scripted(call("pick"), call("deploy"), say("Done."), say("More."), tools=[deploy])
     async with (
-        serve([agent], store=store, ask_for=["deploy"]) as first,
-        serve([agent], store=store, ask_for=["deploy"]) as second,
+        serve([agent], store=store, permissions=vaka.Permissions(confirm=["deploy"])) as first,
+        serve([agent], store=store, permissions=vaka.Permissions(confirm=["deploy"])) as second,
         first.client() as one,
         second.client() as other,
     ):

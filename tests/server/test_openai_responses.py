@@ -142,7 +142,7 @@ async def test_approvals_are_decided_by_items(serve: Serve, scripted: Scripted) 
         calls(call("deploy", place="a"), call("deploy", place="b")), call("deploy", place="c"), say("Done."),
         tools=[deploy],
     )  # fmt: skip
-    async with serve([agent], ask_for=["deploy"]) as served, served.client() as client:
+    async with serve([agent], permissions=vaka.Permissions(confirm=["deploy"])) as served, served.client() as client:
         first = await create(client, "Go")
         asked = [item for item in first["output"] if item["type"] == "mcp_approval_request"]
         assert [item["arguments"] for item in asked] == ['{"place":"a"}', '{"place":"b"}']

@@ -52,7 +52,7 @@ async def read_until(socket: ClientConnection, *kinds: str) -> list[Json]:
 async def test_the_client_of_openai_runs_responses_over_one_connection(serve: Serve, scripted: Scripted) -> None:
     agent = scripted(call("deploy"), say("Deployed."), say("Again."), tools=[deploy])
     async with (
-        serve([agent], ask_for=["deploy"]) as served,
+        serve([agent], permissions=vaka.Permissions(confirm=["deploy"])) as served,
         AsyncOpenAI(base_url=f"{served.url}/v1", api_key="alice") as client,
         client.responses.connect() as connection,
     ):
@@ -158,7 +158,7 @@ async def test_a_steering_input_waits_while_the_response_needs_a_decision(serve:
         return "held"
 
     agent = scripted(calls(call("hold"), call("deploy")), say("Deployed."), tools=[hold, deploy])
-    async with serve([agent], ask_for=["deploy"]) as served, connect(served) as socket:
+    async with serve([agent], permissions=vaka.Permissions(confirm=["deploy"])) as served, connect(served) as socket:
         await socket.send(json.dumps({"type": "response.create", "model": "assistant", "input": "Go"}))
         [created] = await read_until(socket, "response.created")
         await started.wait()

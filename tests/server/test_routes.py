@@ -67,7 +67,7 @@ class _AnyValue(dict[str, str]):
 @pytest.fixture
 async def served(serve: Serve, scripted: Scripted) -> AsyncGenerator[Served]:
     agent = scripted(say("A secret."), call("deploy"), say("Done."), say("More."), tools=[deploy])
-    async with serve([agent], ask_for=["deploy"]) as served:
+    async with serve([agent], permissions=vaka.Permissions(confirm=["deploy"])) as served:
         yield served
 
 

@@ -55,7 +55,7 @@ async def test_a_request_that_is_sent_twice_at_once_starts_one_turn(serve: Serve
 
 async def test_the_first_of_several_decisions_counts(serve: Serve, scripted: Scripted) -> None:
     agent = scripted(call("deploy"), say("Done."), tools=[deploy])
-    async with serve([agent], ask_for=["deploy"]) as served, served.client() as client:
+    async with serve([agent], permissions=vaka.Permissions(confirm=["deploy"])) as served, served.client() as client:
         turn = (await client.post("/api/v1/sessions/s/turns", json={"input": "Go.", "agent": "assistant"})).json()
         path = f"/api/v1/approvals/{turn['decisions'][0]['id']}/resolve"
         bodies = [{"decision": kind, "message": ""} for kind in ("approve", "reject") * COUNT]

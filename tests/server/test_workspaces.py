@@ -11,6 +11,7 @@ import pytest
 
 from tests.server.conftest import Serve
 from vaka.agents.react import Agent
+from vaka.config.options import Permissions
 from vaka.core.types.errors import ConfigError
 from vaka.server.settings import ServerSettings
 from vaka.server.workspaces import TenantWorkspaces, WorkspaceSettings, folder_name_of
@@ -55,8 +56,10 @@ async def test_tools_of_a_tenant_work_in_its_own_folder_and_reach_no_other(
                      call("Read", file_path="made"), say("Done."), tools=TOOLS)  # fmt: skip
     settings = ServerSettings(workspaces=WorkspaceSettings(root=str(root)))
     options: dict[str, Any] = {
-        "cwd": str(server), "store": f"sqlite:///{server}/vaka.db", "permission_mode": "bypassPermissions",
-    }  # fmt: skip
+        "cwd": str(server),
+        "store": f"sqlite:///{server}/vaka.db",
+        "permissions": Permissions(mode="bypassPermissions"),
+    }
     async with serve([agent], settings=settings, **options) as served, served.client("bob") as bob:
         results = await run_turn(bob)
     assert (root / "other/own.txt").read_text() == "mine"
@@ -75,7 +78,10 @@ async def test_tools_of_tenants_are_off_without_a_folder_and_work_for_the_defaul
     (tmp_path / "secret.txt").write_text("canary")
     calls = [call("Read", file_path="secret.txt"), call("Bash", command="cat secret.txt")]
     answers = [*calls, say("Done."), *calls, say("Done.")]
-    options: dict[str, Any] = {"cwd": str(tmp_path), "permission_mode": "bypassPermissions", "allow": ["Bash", "Read"]}
+    options: dict[str, Any] = {
+        "cwd": str(tmp_path),
+        "permissions": Permissions(mode="bypassPermissions", allow=["Bash", "Read"]),
+    }
     async with serve([scripted(*answers, tools=TOOLS)], **options) as served, AsyncExitStack() as stack:
         bob, alice = [await stack.enter_async_context(served.client(name)) for name in ("bob", "alice")]
         refused = await run_turn(bob)
@@ -90,7 +96,11 @@ async def test_commands_of_a_tenant_are_refused_without_a_sandbox(
     (tmp_path / "secret.txt").write_text("canary")
     steal, write = call("Bash", command=f"cat {tmp_path}/secret.txt"), call("Write", file_path="own.txt", content="x")
     settings = ServerSettings(workspaces=WorkspaceSettings(root=str(tmp_path / "workspaces")))
-    options: dict[str, Any] = {"cwd": str(tmp_path), "permission_mode": "bypassPermissions", "sandbox": "off"}
+    options: dict[str, Any] = {
+        "cwd": str(tmp_path),
+        "permissions": Permissions(mode="bypassPermissions"),
+        "sandbox": "off",
+    }
     agent = scripted(steal, write, say("Done."), tools=TOOLS)
     async with serve([agent], settings=settings, **options) as served, served.client("bob") as bob:
         [refused, written] = await run_turn(bob)

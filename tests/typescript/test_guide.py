@@ -51,7 +51,7 @@ async def test_the_examples_run_and_have_no_type_errors(client_package: Path, tm
         vaka.Agent("guide", model=ScriptedModel(say("At six.", **usage))),
         vaka.Agent("deployer", model=deployer, tools=[deploy]),
     ]
-    async with serve_agents(agents, ask_for=["deploy"]) as served:
+    async with serve_agents(agents, permissions=vaka.Permissions(confirm=["deploy"])) as served:
         printed = await run_script(program, env={"VAKA_URL": served.url, "VAKA_API_KEY": "alice"})
     assert printed.splitlines() == [
         "At six.", "completed, 7 tokens, 7 characters",

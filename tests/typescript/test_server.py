@@ -67,7 +67,7 @@ def make_agents() -> list[vaka.Agent[Any]]:
 
 
 async def test_the_client_runs_decides_branches_and_survives_cuts(client_package: Path) -> None:
-    async with serve_agents(make_agents(), ask_for=["deploy"]) as served:
+    async with serve_agents(make_agents(), permissions=vaka.Permissions(confirm=["deploy"])) as served:
         found = json.loads(await run_script(client_package / "test" / "server.mjs", served.url, "alice"))
     text = "The tide is rising 🌊 and falls at six."
     assert found["talk"] == {

@@ -44,7 +44,7 @@ async def record_approval(decision: Literal["approve", "reject"] = "approve") ->
     """A call that a person approves or rejects."""
     model = ScriptedModel(call("weather", city="Hilo"), say("Well."))
     agent = vaka.Agent("guide", model=model, tools=[runs.weather])
-    return await record_decided(agent, decision, ask_for=("weather",))
+    return await record_decided(agent, decision, permissions=vaka.Permissions(confirm=("weather",)))
 
 
 async def record_child_approval() -> list[vaka.Event]:
@@ -52,4 +52,6 @@ async def record_child_approval() -> list[vaka.Event]:
     scripts = {"scout": [call("weather", city="Hilo"), say("It shines.")]}
     model = ScriptedModel(call("scout", prompt="Look."), say("Sunny."), agents=scripts)
     scout = vaka.Agent("scout", model=model, tools=[runs.weather])
-    return await record_decided(vaka.Agent("guide", model=model, tools=[scout]), ask_for=("weather",))
+    return await record_decided(
+        vaka.Agent("guide", model=model, tools=[scout]), permissions=vaka.Permissions(confirm=("weather",))
+    )

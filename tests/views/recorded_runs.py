@@ -9,6 +9,7 @@ import pytest
 from hypothesis import strategies as st
 
 import vaka
+from tests.runtime.runtime_fixtures import merge_options
 from vaka.core.ports.model import Chunk, Prompt, TextChunk
 from vaka.core.types.control import ApprovalRequested, QuestionAsked
 from vaka.core.types.ids import SessionId
@@ -80,7 +81,9 @@ async def record_tools() -> list[vaka.Event]:
     """Reasoning, text, and four calls at once: one succeeds, one fails, one is denied, one is unknown."""
     four = calls(call("weather", city="Hilo"), call("weather", city="Atlantis"), call("tide"), call("fly"))
     model = ScriptedModel(say("Let me see.", reasoning="hm", **four) | USAGE, say("Grüße, 世界.", **USAGE))
-    return await record(vaka.Agent("guide", model=model, tools=[weather, tide]), deny=("tide",))
+    return await record(
+        vaka.Agent("guide", model=model, tools=[weather, tide]), permissions=vaka.Permissions(deny=("tide",))
+    )
 
 
 async def record_output() -> list[vaka.Event]:
@@ -121,7 +124,10 @@ async def record_resumed() -> list[vaka.Event]:
     store, ids = MemoryStore(), FakeIds()
     agent = vaka.Agent("guide", model=ScriptedModel(call("weather", city="Hilo"), say("Sunny.")), tools=[weather])
     events: list[vaka.Event] = []
-    options: dict[str, Any] = {"ids": ids, "ask_for": ("weather",), "ask": "suspend"}
+    options: dict[str, Any] = {
+        "ids": ids,
+        "permissions": vaka.Permissions(confirm=("weather",), ask="suspend"),
+    }
     async with runtime(store, **options) as rt:
         session = await rt.open(agent, id="s")
         turn = session.stream("Go.")
@@ -144,7 +150,7 @@ async def record_decisions() -> list[vaka.Event]:
     model = ScriptedModel(two, say("<script>alert(1)</script>"), agents={"scout": scouts})
     scout = vaka.Agent("scout", model=model, tools=[weather])
     agent = vaka.Agent("guide", model=model, tools=[scout, choose])
-    return await record_suspended(agent, ask_for=("weather",))
+    return await record_suspended(agent, permissions=vaka.Permissions(confirm=("weather",)))
 
 
 async def record_client_tool() -> list[vaka.Event]:
@@ -156,7 +162,7 @@ async def record_client_tool() -> list[vaka.Event]:
 async def record_suspended(agent: vaka.Agent[Any], **options: Any) -> list[vaka.Event]:
     """Return the log of a turn whose decisions are made while it is suspended."""
     store = MemoryStore()
-    async with runtime(store, ask="suspend", **options) as rt:
+    async with runtime(store, **merge_options({"permissions": vaka.Permissions(ask="suspend")}, options)) as rt:
         session = await rt.open(agent, id="s")
         with pytest.raises(vaka.Suspended):
             await session.run("Go.")

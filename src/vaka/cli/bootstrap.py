@@ -40,6 +40,7 @@ from vaka.config.claude_settings import (
     settings_model,
     settings_sandbox,
 )
+from vaka.config.options import Permissions
 from vaka.config.setting_keys import SETTING_KEYS
 from vaka.config.settings import (
     ConfigContext,
@@ -342,8 +343,7 @@ def runtime_from_settings(
             store=store or settings["store"], durability=settings["durability"], agent=agent,
             mode=ModeContext(cli={"user": current_user()}),
             **model_options(settings, quiet=quiet), **world_options(settings),
-            ask=cast("AskMode", ask or settings["ask"] or ("wait" if can_ask() else "deny")),
-            policy=policy_from_settings(settings) if agent is not None else None,
+            permissions=_permissions_of(settings, agent, ask),
             secrets=collect_secrets(os.environ, settings["store"]),
             redact_patterns=settings["redact_patterns"] == "on", trusted_hosts=settings["allow_host"],
             script_env={name: os.environ[name] for name in settings["script_env"] if name in os.environ},
@@ -353,6 +353,15 @@ def runtime_from_settings(
     if agent is not None:
         lazy.follow_settings(runtime, settings)
     return runtime
+
+
+def _permissions_of(settings: Settings, agent: Agent | None, ask: str) -> Permissions:
+    """Return the permissions of a runtime; without an agent it only works on what is stored and needs no rules."""
+    chosen = cast("AskMode", ask or settings["ask"] or ("wait" if can_ask() else "deny"))
+    if agent is None:
+        return Permissions(ask=chosen)
+    fields = settings.fields_of(Permissions) | {"ask": chosen, "policy": policy_from_settings(settings)}
+    return Permissions(**fields)
 
 
 def _content_options(settings: Settings, agent: Agent) -> dict[str, Any]:

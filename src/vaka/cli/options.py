@@ -9,7 +9,9 @@ import click
 
 from vaka.cli import lazy
 from vaka.cli.command_table import format_examples as format_examples
-from vaka.config.setting_keys import SETTING_KEYS, parse_seconds
+from vaka.config.options import OptionGroup, Permissions
+from vaka.config.setting_keys import SETTING_KEYS, SettingKey, parse_seconds, settings_of
+from vaka.core.types.keywords import Flag
 
 DEFINITION_SUFFIXES = (".yaml", ".yml", ".json", ".msgpack")
 """The ends of names of files that define agents."""
@@ -49,6 +51,35 @@ def group_options(*options: Callable[[Any], Any]) -> Callable[[F], F]:
         return command
 
     return add_options
+
+
+def flags_of(group: type[OptionGroup]) -> Callable[[F], F]:
+    """Return a decorator that adds the flags of an option group to a command."""
+    return group_options(*(_make_flag(key, key.flag) for key in settings_of(group) if key.flag is not None))
+
+
+def _make_flag(key: SettingKey, flag: Flag) -> Callable[[Any], Any]:
+    """Return the option of a setting that is a flag; its value is ``None`` or ``()`` if it is not given."""
+    details: dict[str, Any] = {"type": _type_of_flag(key), "multiple": key.kind == "list", "help": flag.help}
+    if key.is_switch:
+        details = {"flag_value": "on", "help": flag.help}
+    elif flag.metavar:
+        details["metavar"] = flag.metavar
+    return click.option(flag.name, *flag.aliases, key.name, default=None, **details)
+
+
+def _type_of_flag(key: SettingKey) -> "click.ParamType[Any]":
+    if key.path:
+        return click.Path(exists=True, file_okay=key.path == "file", dir_okay=key.path == "folder", resolve_path=True)
+    if key.choices:
+        return click.Choice(key.choices)
+    known: dict[str, click.ParamType[Any]] = {
+        "whole": click.IntRange(min=1),
+        "count": click.IntRange(min=0),
+        "number": click.FloatRange(min=0, min_open=True),
+        "seconds": Duration(),
+    }
+    return known.get(key.kind, click.STRING)
 
 
 def _check_plugins(context: click.Context, parameter: click.Parameter, folders: tuple[str, ...]) -> tuple[str, ...]:
@@ -187,24 +218,12 @@ world_options = group_options(
 """The options of files, commands and the sandbox."""
 
 policy_options = group_options(
-    click.option(
-        "--permission-mode", type=setting_choice("permission_mode"), help="What happens to calls that no rule matches."
-    ),
-    click.option(
-        "--allow", multiple=True, metavar="RULE", help="What may run, such as 'Bash(npm test:*)'; may be repeated."
-    ),
-    click.option("--confirm", multiple=True, metavar="RULE", help="What a person must approve; may be repeated."),
-    click.option("--deny", multiple=True, metavar="RULE", help="What must not run; may be repeated, and wins."),
+    flags_of(Permissions),
     click.option(
         "--settings", metavar="FILE|JSON", help="One more file of .claude settings, or the settings themselves."
     ),
-    click.option(
-        "--ask", type=setting_choice("ask"),
-        help="When a person must decide: wait (default at a terminal and of servers), suspend the turn, or deny "
-        "(default elsewhere).",
-    ),
     click.option("--ephemeral", is_flag=True, help="Store nothing: the session is in memory."),
-)  # fmt: skip
+)
 """The options of permissions and approvals."""
 
 served_agent_options = group_options(

@@ -1,11 +1,15 @@
-"""Every setting: name, type, default and allowed values; how its text is parsed, and the TOML files that set it."""
+"""Every setting: name, type, default and allowed values; how its text is parsed, and the TOML files that set it.
+
+A marked field of an option group is a setting. Settings of the command line alone are listed here.
+"""
 
 import json
 import math
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, TypeAlias, cast
+from types import UnionType
+from typing import Any, Literal, NamedTuple, TypeAlias, Union, cast, get_args, get_origin
 
 import msgspec
 
@@ -19,12 +23,18 @@ from vaka.config.documents import (
     suggest,
 )
 from vaka.config.model_tables import TABLE_CHECKS
+from vaka.config.options import OptionGroup, Permissions
 from vaka.config.server_tables import SERVER_TABLE_CHECKS
 from vaka.core.types.errors import ConfigError, InvalidInput
+from vaka.core.types.keywords import Flag, Key
 
 SettingKind: TypeAlias = Literal["text", "list", "whole", "count", "number", "seconds", "table"]
 
 _UNIT_SECONDS = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
+
+
+_SWITCH = ("on", "off")
+"""The values of a setting whose field is a ``bool``."""
 
 
 class SettingKey(msgspec.Struct, frozen=True, kw_only=True):
@@ -32,25 +42,115 @@ class SettingKey(msgspec.Struct, frozen=True, kw_only=True):
     kind: SettingKind = "text"
     default: Any = None
     choices: tuple[str, ...] = ()
+    widens: bool = False
+    """Whether it permits more, stores less, or opens sessions in which another user has approved calls."""
+    per_run: bool = False
+    """Whether only ``--trust`` lets the files of a project set it, and no stored decision."""
+    path: Literal["", "file", "folder"] = ""
+    unit: int = 1
+    flag: Flag | None = None
+    field: str = ""
+    """The field of its option group."""
 
     @property
     def variable(self) -> str:
         """The environment variable that sets it."""
         return f"VAKA_{self.name.upper()}"
 
+    @property
+    def is_switch(self) -> bool:
+        """Whether it is on or off."""
+        return self.choices == _SWITCH
+
+    @property
+    def stored_flag(self) -> str:
+        """The name of its flag in logs."""
+        return (self.flag.stored if self.flag is not None else "") or self.name
+
+
+def settings_of(group: type[OptionGroup]) -> Iterator[SettingKey]:
+    """Yield the settings that the marks of an option group make, in the order of its fields."""
+    defaults = dict(zip(group.__struct_fields__, group.__struct_defaults__, strict=True))
+    for field, annotation in group.__annotations__.items():
+        marks: tuple[object, ...] = getattr(annotation, "__metadata__", ())
+        flag = next((mark for mark in marks if isinstance(mark, Flag)), None)
+        key = next((mark for mark in marks if isinstance(mark, Key)), None)
+        if flag is not None or key is not None:
+            yield _make_key(field, annotation.__origin__, defaults[field], flag, key or Key())
+
+
+def field_value(key: SettingKey, value: Any) -> Any:
+    """Return the value of a setting as the value of its field."""
+    if key.is_switch:
+        return value == "on"
+    if key.kind == "text":
+        return value or None
+    return value if value is None or key.unit == 1 else value * key.unit
+
+
+def _make_key(field: str, annotation: Any, default: Any, flag: Flag | None, key: Key) -> SettingKey:
+    """Return the setting of a field: what its marks leave out follows from its type and default."""
+    kind, choices = key.kind or _kind_of(annotation), key.choices or _choices_of(annotation)
+    if key.default is not msgspec.UNSET:
+        default = key.default
+    elif choices == _SWITCH:
+        default = "on" if default else "off"
+    elif kind == "text":
+        default = default or ""
+    elif key.unit != 1 and default is not None:
+        default //= key.unit
+    return SettingKey(
+        name=key.name or (flag.name.lstrip("-").replace("-", "_") if flag is not None else field),
+        kind=kind,
+        default=default,
+        choices=choices,
+        widens=key.widens,
+        per_run=key.per_run,
+        path=key.path,
+        unit=key.unit,
+        flag=flag,
+        field=field,
+    )
+
+
+def _members_of(annotation: Any) -> tuple[Any, ...]:
+    """Return the members of a union without ``None``, or the type itself."""
+    is_union = get_origin(annotation) in (Union, UnionType)
+    return tuple(one for one in get_args(annotation) if one is not type(None)) if is_union else (annotation,)
+
+
+def _choices_of(annotation: Any) -> tuple[str, ...]:
+    members = _members_of(annotation)
+    literal = next((one for one in members if get_origin(one) is Literal), None)
+    return get_args(literal) if literal is not None else _SWITCH if members == (bool,) else ()
+
+
+def _kind_of(annotation: Any) -> SettingKind:
+    """Return how a text becomes a value of this type. Raises ``TypeError`` for a type that only ``Key`` can explain."""
+    for one in _members_of(annotation):
+        known = _KINDS_BY_TYPE.get(get_origin(one) or one)
+        if known is not None:
+            return known
+    raise TypeError(f"an option of type {annotation} needs Key(kind=…)")
+
+
+_KINDS_BY_TYPE: Mapping[Any, SettingKind] = {
+    str: "text",
+    bool: "text",
+    Literal: "text",
+    int: "whole",
+    float: "number",
+    tuple: "list",
+    Sequence: "list",
+    Mapping: "table",
+}
+
 
 _ALL_KEYS = (
     SettingKey(name="store"),  # the default depends on the user's home
     SettingKey(name="durability", default="power", choices=("power", "process")),
     SettingKey(name="model", default=""),
-    SettingKey(name="ask", default="", choices=("wait", "suspend", "deny")),
-    SettingKey(
-        name="permission_mode", default="default",
-        choices=("default", "acceptEdits", "plan", "dontAsk", "bypassPermissions"),
-    ),
-    SettingKey(name="allow", kind="list", default=()),
-    SettingKey(name="confirm", kind="list", default=()),
-    SettingKey(name="deny", kind="list", default=()),
+    *settings_of(Permissions),
     SettingKey(name="builtin_tools", kind="list", default=()),
     SettingKey(name="definitions", default=""),
     SettingKey(name="add_dir", kind="list", default=()),

@@ -14,14 +14,17 @@ import msgspec
 
 from vaka.config.documents import replace_file
 from vaka.config.model_tables import hide_password, redact_entry, untrusted_reason
+from vaka.config.options import OptionGroup
 from vaka.config.setting_keys import (
     SETTING_KEYS,
     SettingKey,
     check_value,
+    field_value,
     find_key,
     find_project_file,
     parse_value,
     read_settings_file,
+    settings_of,
 )
 from vaka.core.types.errors import ConfigError, InvalidInput
 
@@ -134,7 +137,7 @@ SettingLayer: TypeAlias = Literal[
 ]  # fmt: skip
 
 _WIDENING_KEYS = frozenset({
-    "add_dir", "allow", "allow_host", "command_cpu", "command_env", "command_file_size", "command_host",
+    "add_dir", "allow_host", "command_cpu", "command_env", "command_file_size", "command_host",
     "command_memory", "command_processes", "compaction", "durability", "features", "model_files", "redact_patterns",
     "script_env", "server", "snapshots", "store",
 })  # fmt: skip
@@ -223,6 +226,10 @@ class Settings:
 
     def __getitem__(self, name: str) -> Any:
         return self.values[name].value
+
+    def fields_of(self, group: type[OptionGroup]) -> dict[str, Any]:
+        """Return the fields of an option group that settings have."""
+        return {key.field: field_value(key, self[key.name]) for key in settings_of(group)}
 
     def add(self, key: SettingKey, value: SettingValue) -> None:
         """Apply a value of a later layer: lists are appended, tables merged part by part, other values replaced."""
@@ -318,7 +325,7 @@ def _refusal_reason(settings: Settings, name: str, value: Any, trust: bool) -> s
         return "only the user may set it so; use --sandbox or the user's config.toml"
     if trust:
         return ""
-    if name in _WIDENING_KEYS or (name == "permission_mode" and value in _LOOSE_MODES):
+    if name in _WIDENING_KEYS or SETTING_KEYS[name].widens or (name == "permission_mode" and value in _LOOSE_MODES):
         return "this folder is not trusted; --trust counts it"
     strictness = _MODES_BY_STRICTNESS.index
     if name == "permission_mode" and strictness(value) < strictness(settings[name]):

@@ -9,7 +9,7 @@ import msgspec
 from vaka.core.types.errors import InvalidInput
 from vaka.core.types.ids import digest_of
 from vaka.core.types.message import replace_surrogates
-from vaka.core.types.tool import PROTECTED_LAYER, Allow, Ask, Deny, Verdict
+from vaka.core.types.tool import PROTECTED_LAYER, Allow, Ask, Deny, Mode, Verdict
 
 DecisionKind: TypeAlias = Literal["allow", "ask", "deny"]
 """What a rule, a mode or a decision says."""
@@ -166,9 +166,6 @@ def question_name_of(rule: str, layer: str, subject: str) -> str:
         return rule
     return f"{rule or layer} {digest_of(replace_surrogates(subject))[:16]}"
 
-
-Mode: TypeAlias = Literal["default", "acceptEdits", "plan", "dontAsk", "bypassPermissions"]
-"""What happens to a call that no rule matches."""
 
 MODES: tuple[str, ...] = get_args(Mode)
 

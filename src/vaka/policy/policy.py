@@ -18,6 +18,7 @@ from vaka.core.types.tool import (
     Ask,
     Deny,
     Grant,
+    Mode,
     ToolSpec,
     Verdict,
 )
@@ -40,7 +41,6 @@ from vaka.policy.decision import (
     DecisionKind,
     FolderRules,
     FolderUse,
-    Mode,
     PermissionDecision,
     question_name_of,
     strictest_decision,

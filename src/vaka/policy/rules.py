@@ -10,10 +10,11 @@ import msgspec
 
 from vaka.core.types.errors import ConfigError, InvalidInput
 from vaka.core.types.tool import Layer as Layer
+from vaka.core.types.tool import Mode
 from vaka.matching.globs import matches_wildcards
 from vaka.matching.hosts import DomainPattern, HostPattern, parse_host_rule
 from vaka.matching.mcp_names import cut_name_of
-from vaka.policy.decision import DecisionKind, Mode, is_stricter, parse_mode
+from vaka.policy.decision import DecisionKind, is_stricter, parse_mode
 from vaka.policy.paths import PathAnchors, PathPattern, absolute_path
 from vaka.policy.tool_targets import (
     BUILTIN_TOOLS,

@@ -9,6 +9,7 @@ from weakref import WeakValueDictionary
 
 import msgspec
 
+from vaka.config.options import PermissionRequest, PermissionRequestHandler
 from vaka.core.messages.blobs import BlobContext, offload
 from vaka.core.ports.env import Env, format_timestamp
 from vaka.core.ports.store import PendingDecision, Store
@@ -34,7 +35,7 @@ from vaka.core.types.ids import EventScope, SessionId
 from vaka.core.types.monitor import UsageRecorded
 from vaka.runtime import lazy
 from vaka.runtime.agent_builder import AgentBuilder
-from vaka.runtime.options import ApprovalAnswer, Options, PermissionRequest, PermissionRequestHandler, TokenStats
+from vaka.runtime.options import ApprovalAnswer, Options, TokenStats
 from vaka.runtime.session_driver import SessionDriver, SyncStarter, WarmSessions
 from vaka.runtime.session_edits import (
     CheckSession,
@@ -385,7 +386,7 @@ class SessionDrivers:
         driver.workspace, driver.run_settings = self.workspace_of(session), session.run_settings
         driver.owner = session.owner
         driver.works_in_folder = partial(works_in_folder, session.agent)
-        if self._options.token_callback is not None or self._options.permission_request_handler is not None:
+        if self._options.token_callback is not None or self._options.permissions.handler is not None:
             driver.observers.append(self._observe)
         driver.observers += self.observers
         self.active[session.id] = driver
@@ -498,8 +499,8 @@ class SessionDrivers:
                 )  # fmt: skip
                 # Not called here: an error of the callback must not reach the write that stored the event.
                 asyncio.get_running_loop().call_soon(options.token_callback, stats)
-            elif isinstance(body, ApprovalRequested) and options.permission_request_handler is not None:
-                self.spawn(self._ask_handler(event, body, options.permission_request_handler))
+            elif isinstance(body, ApprovalRequested) and options.permissions.handler is not None:
+                self.spawn(self._ask_handler(event, body, options.permissions.handler))
 
     async def _ask_handler(self, event: Event, request: ApprovalRequested, handler: PermissionRequestHandler) -> None:
         asked = PermissionRequest(
@@ -509,7 +510,7 @@ class SessionDrivers:
         answer: object = (await asyncio.gather(handler(asked), return_exceptions=True))[0]
         if answer == "ask":
             return
-        approver = self._options.approval_approver
+        approver = self._options.permissions.approver
         with suppress(VakaError):  # it was decided or has expired in the meantime; the log has that decision
             if answer == "allow":
                 await self.decide(request.approval, "approve", by=approver)

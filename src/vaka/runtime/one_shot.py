@@ -3,7 +3,10 @@
 import asyncio
 from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack
 
+import msgspec
+
 from vaka.agents.react import Agent
+from vaka.config.options import Permissions
 from vaka.core.types.errors import InvalidInput
 from vaka.core.types.type_parameters import Deps, Out
 from vaka.runtime.options import Response, UserInput
@@ -16,11 +19,10 @@ if TYPE_CHECKING:
     from vaka.config.model_tables import ModelEntry, PriceEntry
     from vaka.config.project_content import ProjectSource
     from vaka.core.loop.middleware import Middleware
-    from vaka.core.ports.env import AskMode, Clock, IdGenerator
+    from vaka.core.ports.env import Clock, IdGenerator
     from vaka.core.ports.files import Files
     from vaka.core.ports.model import Model
     from vaka.core.ports.net import Network, SearchEngine
-    from vaka.core.ports.policy import Policy
     from vaka.core.ports.sandbox import ResourceLimits, Sandbox
     from vaka.core.ports.store import Store
     from vaka.core.ports.transformer import TransformerFactory
@@ -28,9 +30,8 @@ if TYPE_CHECKING:
     from vaka.hooks.definition import Hook
     from vaka.hooks.engine import HookMiddleware
     from vaka.mcp.definition import McpServer
-    from vaka.policy.decision import Mode
     from vaka.runtime.lazy import Durability
-    from vaka.runtime.options import EntryPoint, ModeContext, PermissionRequestHandler, TokenStats, ToolWorkspace
+    from vaka.runtime.options import EntryPoint, ModeContext, TokenStats, ToolWorkspace
     from vaka.tools.builtin.shell.supervisor import CommandOptions
 
 
@@ -72,15 +73,7 @@ class RuntimeOptions(TypedDict, total=False):
     max_steps: "int | None"
     max_iterations: "int | None"
     timeout: "float | None"
-    ask: "AskMode | None"
-    question_timeout: "float | None"
-    policy: "Policy | None"
-    permission_mode: "Mode"
-    allow: "Sequence[str]"
-    ask_for: "Sequence[str]"
-    deny: "Sequence[str]"
-    permission_request_handler: "PermissionRequestHandler | None"
-    approval_approver: "str"
+    permissions: "Permissions"
     approval_wait: "float | None"
     approval_whitelist_ttl: "float | None"
     token_callback: "Callable[[TokenStats], None] | None"
@@ -116,15 +109,16 @@ async def run(
         agent: The agent that answers.
         prompt: A text, or parts such as ``Image``.
         deps: Dependencies of tools and instructions.
-        options: The keyword arguments of ``Runtime``; ``ask`` is ``deny`` by default, since no person can
-            decide an approval; a ``permission_request_handler`` changes that default.
+        options: The keyword arguments of ``Runtime``. ``Permissions.ask`` is ``deny`` by default, since no person can
+            decide an approval; a ``Permissions.handler`` changes that default.
 
     Raises:
         TurnError: The turn ended without an answer.
         TypeError: An option is unknown or of the wrong kind.
     """
-    if "permission_request_handler" not in options:
-        options.setdefault("ask", "deny")
+    permissions = options.get("permissions", Permissions())
+    if permissions.ask is None and permissions.handler is None:
+        options["permissions"] = msgspec.structs.replace(permissions, ask="deny")
     async with Runtime(**options) as runtime:
         session = await runtime.open(agent, deps=deps)
         return await session.run(prompt)

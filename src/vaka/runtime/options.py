@@ -1,19 +1,19 @@
 """Options of a runtime as one frozen value, with their defaults; the request and response of one turn."""
 
 import os
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeAlias, TypedDict, TypeGuard, cast
 
 import msgspec
 
 from vaka.agents.react import Agent, ToolLike, tool_name_of
+from vaka.config.options import Permissions
 from vaka.core.loop.middleware import Middleware
 from vaka.core.ports.env import AskMode, Clock, IdGenerator
 from vaka.core.ports.files import Files
 from vaka.core.ports.model import Model
 from vaka.core.ports.net import Network, SearchEngine
-from vaka.core.ports.policy import Policy
 from vaka.core.ports.sandbox import ResourceLimits, Sandbox
 from vaka.core.ports.store import Store
 from vaka.core.types.context import Compaction
@@ -24,7 +24,6 @@ from vaka.core.types.limits import Limits
 from vaka.core.types.message import Content, Part, Usage
 from vaka.core.types.tool import SANDBOX_ONLY_RULE
 from vaka.core.types.type_parameters import Out_co
-from vaka.policy.decision import Mode
 from vaka.policy.policy import LayeredPolicy
 from vaka.policy.rules import Layer
 from vaka.runtime import lazy
@@ -47,14 +46,24 @@ def is_store(value: object) -> bool:
 
 
 def policy_from_rules(
-    mode: str = "", allow: Iterable[str] = (), ask: Iterable[str] = (), deny: Iterable[str] = (), *, cwd: str = "",
-    directories: Iterable[str] = (), trusted: bool = True,
-) -> LayeredPolicy:  # fmt: skip
-    """Return a policy of one layer, made from the rules of ``Options``. Raises ``InvalidInput`` for a bad rule."""
+    mode: str = "",
+    allow: Iterable[str] = (),
+    ask: Iterable[str] = (),
+    deny: Iterable[str] = (),
+    *,
+    cwd: str = "",
+    directories: Iterable[str] = (),
+    trusted: bool = True,
+) -> LayeredPolicy:
+    """Return a policy of one layer, made from rules. Raises ``InvalidInput`` for a bad rule."""
     layer = Layer(
-        name="flag", mode=mode, allow=_as_tuple(allow), ask=_as_tuple(ask), deny=_as_tuple(deny),
+        name="flag",
+        mode=mode,
+        allow=_as_tuple(allow),
+        ask=_as_tuple(ask),
+        deny=_as_tuple(deny),
         directories=_as_tuple(directories),
-    )  # fmt: skip
+    )
     return LayeredPolicy([layer], cwd=cwd, trusted=trusted)
 
 
@@ -81,21 +90,6 @@ class ModeContext(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     """``provider``, ``pipeline``, ``run_id``, ``sha``, ``ref``, ``matrix``, ``metadata``."""
     platform: Mapping[str, Any] = {}
     """``organization``, ``project``, ``environment``, ``labels``."""
-
-
-class PermissionRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """An approval that a turn requests, for ``Options.permission_request_handler``."""
-
-    tool_name: str
-    tool_params: Mapping[str, Any]
-    session_id: str
-    rule: str
-    reason: str
-    approval: str
-    """The id of the approval."""
-
-
-PermissionRequestHandler: TypeAlias = Callable[[PermissionRequest], Awaitable[Literal["allow", "deny", "ask"]]]
 
 
 class TokenStats(msgspec.Struct, frozen=True, kw_only=True):
@@ -195,25 +189,8 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, metaclass=UnevaluatedSi
     """An alias of ``max_steps``; it takes precedence when both are set."""
     timeout: float | None = None
     """Seconds that one turn may take."""
-    ask: AskMode | None = None
-    """What a turn does when a person has to decide. Default: ``wait``, but ``deny`` for the entry point ``ci``."""
-    question_timeout: float | None = None
-    """Seconds until an unanswered question returns to the model, which then decides itself; default: no limit."""
-    policy: Policy | None = None
-    """The permission policy, in place of one made from the next four fields."""
-    permission_mode: Mode = "default"
-    """The decision for calls that no rule matches."""
-    allow: tuple[str, ...] = ()
-    """Rules of calls that run without an approval, such as ``Bash(npm test)``."""
-    ask_for: tuple[str, ...] = ()
-    """Rules of calls that a person must approve, each time or for the session."""
-    deny: tuple[str, ...] = ()
-    """Rules of calls that are refused."""
-    permission_request_handler: "PermissionRequestHandler | None" = None
-    """Called with each approval that a turn in this process requests. ``allow`` and ``deny`` decide it, ``ask`` leaves
-    it to a person."""
-    approval_approver: str = "host"
-    """The name that signs decisions of ``permission_request_handler``."""
+    permissions: Permissions = Permissions()
+    """Which tool calls run, and what happens when a person must decide."""
     approval_wait: float | None = 7 * 24 * 3600.0
     """Seconds until an undecided approval counts as denied, for the default agent; ``None`` for no limit."""
     approval_whitelist_ttl: float | None = None
@@ -279,9 +256,9 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, metaclass=UnevaluatedSi
 
     @property
     def deny_rules(self) -> tuple[str, ...]:
-        """The rules of ``deny``, and the one that keeps commands in a sandbox that is required."""
+        """The rules of ``permissions.deny``, and the one that keeps commands in a sandbox that is required."""
         is_required = self.sandbox not in ("auto", "off")
-        return (*self.deny, *((SANDBOX_ONLY_RULE,) if is_required else ()))
+        return (*self.permissions.deny, *((SANDBOX_ONLY_RULE,) if is_required else ()))
 
     @property
     def working_folder(self) -> str:
@@ -331,9 +308,9 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, metaclass=UnevaluatedSi
 
     @property
     def ask_mode(self) -> AskMode:
-        """The value of ``ask``, or its default for the entry point."""
-        decided_here = self.permission_request_handler is not None
-        return self.ask or ("deny" if self.entry_point == "ci" and not decided_here else "wait")
+        """The value of ``permissions.ask``, or its default for the entry point."""
+        decided_here = self.permissions.handler is not None
+        return self.permissions.ask or ("deny" if self.entry_point == "ci" and not decided_here else "wait")
 
 
 class ApprovalAnswer(TypedDict, total=False):

@@ -37,11 +37,15 @@ class ProjectSettings:
         source, options = self._source, self._options
         files = source.load_files(self._context)
         layers = load_permissions(self._context, files=files).layers
-        mode = options.permission_mode if options.permission_mode != "default" else ""
+        permissions = options.permissions
         own = Layer(
-            name="flag", mode=mode, allow=options.allow, ask=options.ask_for, deny=options.deny_rules,
+            name="flag",
+            mode=permissions.mode if permissions.mode != "default" else "",
+            allow=tuple(permissions.allow),
+            ask=tuple(permissions.confirm),
+            deny=options.deny_rules,
             directories=options.add_dirs,
-        )  # fmt: skip
+        )
         hooks: tuple[Hook, ...] = ()
         plugin_dirs = [Path(folder) for folder in source.plugin_dirs]
         if plugin_dirs or any("hooks" in file.document for file in files) or may_have_plugins(self._context):

@@ -44,9 +44,10 @@ if TYPE_CHECKING:
 
     from vaka.agents.react import ToolLike
     from vaka.config.model_tables import ModelEntry, PriceEntry
+    from vaka.config.options import Permissions
     from vaka.config.project_content import ProjectSource
     from vaka.core.loop.middleware import Middleware
-    from vaka.core.ports.env import AskMode, Clock, IdGenerator
+    from vaka.core.ports.env import Clock, IdGenerator
     from vaka.core.ports.files import Files
     from vaka.core.ports.model import Model
     from vaka.core.ports.net import Network, SearchEngine
@@ -61,7 +62,6 @@ if TYPE_CHECKING:
     from vaka.hooks.engine import HookMiddleware
     from vaka.mcp.client import McpStatus
     from vaka.mcp.definition import McpServer
-    from vaka.policy.decision import Mode
     from vaka.runtime.agent_services import ServiceHost
     from vaka.runtime.client_calls import ClientResult
     from vaka.runtime.erase import ErasureReport
@@ -69,7 +69,7 @@ if TYPE_CHECKING:
     from vaka.runtime.lazy import Durability
     from vaka.runtime.live_settings import LiveSettings, LoadedSettings, SettingsSource
     from vaka.runtime.memories import Memories
-    from vaka.runtime.options import EntryPoint, ModeContext, PermissionRequestHandler, TokenStats, ToolWorkspace
+    from vaka.runtime.options import EntryPoint, ModeContext, TokenStats, ToolWorkspace
     from vaka.runtime.remembered_rules import RememberedRules
     from vaka.runtime.stats import SessionStats
     from vaka.runtime.threads import Threads
@@ -144,15 +144,7 @@ class Runtime:
         max_steps: "int | None" = _UNSET,
         max_iterations: "int | None" = _UNSET,
         timeout: "float | None" = _UNSET,
-        ask: "AskMode | None" = _UNSET,
-        question_timeout: "float | None" = _UNSET,
-        policy: "Policy | None" = _UNSET,
-        permission_mode: "Mode" = _UNSET,
-        allow: "Sequence[str]" = _UNSET,
-        ask_for: "Sequence[str]" = _UNSET,
-        deny: "Sequence[str]" = _UNSET,
-        permission_request_handler: "PermissionRequestHandler | None" = _UNSET,
-        approval_approver: "str" = _UNSET,
+        permissions: "Permissions" = _UNSET,
         approval_wait: "float | None" = _UNSET,
         approval_whitelist_ttl: "float | None" = _UNSET,
         token_callback: "Callable[[TokenStats], None] | None" = _UNSET,
@@ -191,10 +183,10 @@ class Runtime:
         self.store: Store = self._open_store(options.store)
         self._task_store = None if options.task_store is None else self._open_store(options.task_store)
         self.hub = FollowerHub(self.store)
-        policy = options.policy or policy_from_rules(
-            mode=options.permission_mode,
-            allow=options.allow,
-            ask=options.ask_for,
+        policy = options.permissions.policy or policy_from_rules(
+            mode=options.permissions.mode,
+            allow=options.permissions.allow,
+            ask=options.permissions.confirm,
             deny=options.deny_rules,
             cwd=options.working_folder,
             directories=options.add_dirs,

@@ -77,7 +77,7 @@ class WorldFactory:
         network = options.network or self._open_network()
         shared = World(
             network=network, reader=self._page_reader(), search=options.search, tasks=tasks,
-            may_read=make_read_filter(self._policy), patience=options.question_timeout,
+            may_read=make_read_filter(self._policy), patience=options.permissions.question_timeout,
         )  # fmt: skip
         is_off = options.workspace is not None and not options.workspace.folder
         if is_off and not options.sandboxed:

@@ -77,7 +77,9 @@ async def main(url: str) -> None:
     oauth = {CREDENTIALS[name]: value for name, value in read_context().items() if name in CREDENTIALS}
     definition: dict[str, Any] = {"type": "http", "url": url, "required": True}
     servers = {"suite": definition | ({"oauth": oauth} if oauth else {})}
-    async with vaka.Runtime(store="memory:", mcp=servers, allow=["mcp__suite"], ask="wait", agent=agent) as runtime:
+    async with vaka.Runtime(
+        store="memory:", mcp=servers, permissions=vaka.Permissions(allow=["mcp__suite"], ask="wait"), agent=agent
+    ) as runtime:
         session = await runtime.open(id="conformance")
         person = asyncio.create_task(accept_defaults(runtime, session.id))
         await session.run("Use every tool.")

@@ -171,7 +171,7 @@ def prompt_blocks(name: str, arguments: dict[str, str]) -> list[types.ContentBlo
 
 async def serve() -> None:
     allowed = [tool.name for tool in served_tools.TOOLS]
-    async with Runtime(store="memory:", ask="suspend", allow=allowed) as runtime:
+    async with Runtime(store="memory:", permissions=vaka.Permissions(ask="suspend", allow=allowed)) as runtime:
         app = http_app(build_server(runtime))
         with socket.create_server(("127.0.0.1", 0)) as listening:
             sys.stdout.write(f"http://127.0.0.1:{listening.getsockname()[1]}/mcp\n")

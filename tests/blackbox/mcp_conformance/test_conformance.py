@@ -13,6 +13,7 @@ from mcp import Client
 
 from tests.blackbox.mcp_conformance import protocol_tools, served_tools, suite
 from tests.blackbox.mcp_conformance.server import build_server
+from vaka.config.options import Permissions
 from vaka.runtime.runtime import Runtime
 
 PAGE = suite.ROOT / "docs" / "reference" / "mcp-conformance.md"
@@ -44,7 +45,7 @@ def test_every_scored_scenario_passes_and_the_page_has_the_results(tmp_path: Pat
 async def test_the_tools_of_the_suite_are_served_by_vaka(era: str) -> None:
     allowed = [tool.name for tool in served_tools.TOOLS]
     async with (
-        Runtime(store="memory:", ask="suspend", allow=allowed) as runtime,
+        Runtime(store="memory:", permissions=Permissions(ask="suspend", allow=allowed)) as runtime,
         Client(build_server(runtime), mode=era) as client,
     ):
         names = {tool.name for tool in (await client.list_tools()).tools}

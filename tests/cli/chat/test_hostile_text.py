@@ -7,6 +7,7 @@ import pytest
 
 from tests.cli.chat.chat_in_process import chat_in_process
 from vaka import Agent, Runtime, ToolContext, tool
+from vaka.config.options import Permissions
 from vaka.models.scripted import Scripted
 
 EVIL = "\x1b[2J\x1b[31mred\x1b]0;owned\x07\x9b5m\u202eltr\u2066\u200b\ufeffe" + "\u0301" * 7 + "\x08\x00\x7f"
@@ -70,7 +71,10 @@ async def test_a_long_line_does_not_stop_the_chat_from_answering_keys(size: int)
     call = {"name": "shout", "arguments": {"word": line}}
     model = Scripted([{"chunks": chunks, "tool_calls": [call]}, {"text": "Still here."}])
     agent: Agent[Any] = Agent("shouter", model=model, tools=[shout])
-    async with Runtime(agent=agent, sandbox="off", allow=["shout"]) as runtime, chat_in_process(runtime) as chat:
+    async with (
+        Runtime(agent=agent, sandbox="off", permissions=Permissions(allow=["shout"])) as runtime,
+        chat_in_process(runtime) as chat,
+    ):
         await chat.say("Go.")
         chat.send("typed meanwhile")
         await chat.expect("❯ typed meanwhile")

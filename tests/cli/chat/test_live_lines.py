@@ -9,6 +9,7 @@ import pytest
 
 from tests.cli.chat.chat_in_process import chat_in_process
 from vaka import Agent, Middleware, Runtime, tool
+from vaka.config.options import Permissions
 from vaka.core.types.context import CompactionRequest, ContextCompacted
 from vaka.core.types.message import UserMessage, text_of
 from vaka.models.scripted import Scripted
@@ -42,7 +43,10 @@ async def test_child_agents_reasoning_todos_results_and_context_are_shown(
     model = Scripted(lines)
     scout: Agent[Any] = Agent("scout", model=model, tools=[search])
     agent: Agent[Any] = Agent("captain", model=model, tools=[scout, "TodoWrite"])
-    async with Runtime(agent=agent, allow=["TodoWrite"]) as runtime, chat_in_process(runtime, rows=80) as chat:
+    async with (
+        Runtime(agent=agent, permissions=Permissions(allow=["TodoWrite"])) as runtime,
+        chat_in_process(runtime, rows=80) as chat,
+    ):
         await chat.say("Find boats.")
         await chat.expect("  ⇒ scout: search ")
         assert "→ Building it" in chat.visible

@@ -7,6 +7,7 @@ import pytest
 
 from tests.cli.chat.chat_in_process import chat_in_process
 from vaka import Agent, Runtime
+from vaka.config.options import Permissions
 from vaka.core.types.message import ToolMessage, UserMessage, text_of
 from vaka.models.scripted import Scripted
 
@@ -46,7 +47,10 @@ async def test_a_typed_command_runs_under_the_rules_and_the_model_sees_its_outpu
 
 
 async def test_a_typed_command_that_a_rule_denies_does_not_run() -> None:
-    async with coding_runtime(deny=["Bash(touch:*)"]) as runtime, chat_in_process(runtime) as chat:
+    async with (
+        coding_runtime(permissions=Permissions(deny=["Bash(touch:*)"])) as runtime,
+        chat_in_process(runtime) as chat,
+    ):
         await chat.say("!touch boat")
         await chat.expect("✗ Bash touch boat")
         await chat.say("!")

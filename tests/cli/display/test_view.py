@@ -11,6 +11,7 @@ from vaka.cli.display.call_summary import declared_by
 from vaka.cli.display.rich_renderer import RichRenderer
 from vaka.cli.display.running import MAX_OUTPUT_LENGTH
 from vaka.cli.display.view import SessionView
+from vaka.config.options import Permissions
 from vaka.core.types.event import Event
 from vaka.core.types.ids import CallId
 from vaka.core.types.message import Text, ToolResult
@@ -84,7 +85,7 @@ async def test_of_a_huge_line_of_a_tool_a_part_is_kept_and_shown() -> None:
     tails: list[list[str]] = []
     shown = ""
     events: list[Event] = []
-    async with Runtime(permission_mode="bypassPermissions") as runtime:
+    async with Runtime(permissions=Permissions(mode="bypassPermissions")) as runtime:
         session = await runtime.open(Agent("noisy", model=model, tools=[noisy]))
         async for event in session.stream("Go."):
             shown += view.take(event)

@@ -41,7 +41,7 @@ async def run_turn(served: Served, token: str = "alice", **target: Any) -> int:
 async def test_a_call_that_needs_a_person_is_refused_and_a_question_has_no_answer(
     capfd: pytest.CaptureFixture[str],
 ) -> None:
-    async with serve_agents(agents(), ask_for=["pay"]) as served:
+    async with serve_agents(agents(), permissions=vaka.Permissions(confirm=["pay"])) as served:
         assert await run_turn(served, agent="payer", ask="deny") == 5
         assert "a person refused this call: no person can be asked here" in capfd.readouterr().err
         assert await run_turn(served, agent="painter", ask="deny") == 0
@@ -53,7 +53,10 @@ async def test_a_call_that_needs_a_person_is_refused_and_a_question_has_no_answe
 
 
 async def test_a_turn_waits_for_a_decision_that_is_made_elsewhere(capfd: pytest.CaptureFixture[str]) -> None:
-    async with serve_agents(agents(), ask_for=["pay"]) as served, served.client() as other:
+    async with (
+        serve_agents(agents(), permissions=vaka.Permissions(confirm=["pay"])) as served,
+        served.client() as other,
+    ):
         assert await run_turn(served, agent="payer", session="left", ask="suspend") == 5
         assert f"decide it at {served.url}" in capfd.readouterr().err
         waiting = asyncio.create_task(run_turn(served, session="left", resume=True, ask="wait"))

@@ -64,7 +64,7 @@ async def wait_for_decisions(store: MemoryStore, count: int = 1) -> None:
 async def run_with_decision(how: str, *, lines: Any = None, **answer: Any) -> tuple[SendRecorder, list[Any]]:
     """Let one call be asked about and decided; return what was sent and the log."""
     post, store = SendRecorder(), MemoryStore()
-    async with runtime(store, policy=RULES) as rt:
+    async with runtime(store, permissions=vaka.Permissions(policy=RULES)) as rt:
         session = await rt.open(sending_agent(post, *(lines or [call("send", to="Ann"), say("done")])), id="s")
         task = asyncio.create_task(collect_turn(session))
         await wait_for_decisions(store)
@@ -116,7 +116,7 @@ async def test_an_edited_call_is_judged_again() -> None:
             return Deny("never Bob") if call.arguments["to"] == "Bob" else super().judge(call, spec, path)
 
     post, store = SendRecorder(), MemoryStore()
-    async with runtime(store, policy=NotBob([Layer(name="flag", ask=("send",))])) as rt:
+    async with runtime(store, permissions=vaka.Permissions(policy=NotBob([Layer(name="flag", ask=("send",))]))) as rt:
         session = await rt.open(sending_agent(post, call("send", to="Ann"), say("done")), id="s")
         task = asyncio.create_task(collect_turn(session))
         await wait_for_decisions(store)
@@ -135,13 +135,13 @@ async def test_an_approval_for_the_session_covers_later_calls_of_the_tool() -> N
 
 async def test_an_approval_for_the_session_ends_when_the_tool_changes() -> None:
     post, store = SendRecorder(), MemoryStore()
-    async with runtime(store, policy=RULES) as rt:
+    async with runtime(store, permissions=vaka.Permissions(policy=RULES)) as rt:
         session = await rt.open(sending_agent(post, call("send", to="Ann"), say("done")), id="s")
         task = asyncio.create_task(collect_turn(session))
         await wait_for_decisions(store)
         await rt.resolve((await pending_approvals(rt))[0], "approve", scope="session")
         await task
-    async with runtime(store, policy=RULES, ask="deny") as rt:
+    async with runtime(store, permissions=vaka.Permissions(policy=RULES, ask="deny")) as rt:
         changed = agent(
             ScriptedModel(say("-"), say("-"), call("send", to="Bob"), say("no")), post.send_tool("Send money.")
         )
@@ -151,7 +151,7 @@ async def test_an_approval_for_the_session_ends_when_the_tool_changes() -> None:
 
 async def test_an_expired_approval_rejects_the_call_and_stays_expired() -> None:
     clock, post, store = FakeClock(), SendRecorder(), MemoryStore()
-    async with runtime(store, policy=RULES, clock=clock) as rt:
+    async with runtime(store, permissions=vaka.Permissions(policy=RULES), clock=clock) as rt:
         limits = vaka.Limits(approval_ttl=60)
         session = await rt.open(sending_agent(post, call("send", to="Ann"), say("done"), limits=limits), id="s")
         task = asyncio.create_task(collect_turn(session))
@@ -169,7 +169,7 @@ async def test_an_expired_approval_rejects_the_call_and_stays_expired() -> None:
 async def test_an_answer_after_the_expiry_is_ignored_even_when_the_clock_is_set_back() -> None:
     clock, post, store = FakeClock(), SendRecorder(), MemoryStore()
     who = sending_agent(post, call("send", to="Ann"), say("done"), limits=vaka.Limits(approval_ttl=60))
-    async with runtime(store, policy=RULES, clock=clock, ask="suspend") as rt:
+    async with runtime(store, permissions=vaka.Permissions(policy=RULES, ask="suspend"), clock=clock) as rt:
         session = await rt.open(who, id="s")
         with pytest.raises(Suspended):
             await session.run("Go.")
@@ -182,14 +182,14 @@ async def test_an_answer_after_the_expiry_is_ignored_even_when_the_clock_is_set_
 
 
 @pytest.mark.parametrize("mode", ["suspend", "deny"])
-async def test_an_approval_expires_at_its_time_after_a_restart(mode: str) -> None:
+async def test_an_approval_expires_at_its_time_after_a_restart(mode: Any) -> None:
     clock, post, store = FakeClock(), SendRecorder(), MemoryStore()
     who = sending_agent(post, call("send", to="Ann"), say("done"), limits=vaka.Limits(approval_ttl=60))
-    async with runtime(store, policy=RULES, clock=clock, ask="suspend") as rt:
+    async with runtime(store, permissions=vaka.Permissions(policy=RULES, ask="suspend"), clock=clock) as rt:
         with pytest.raises(Suspended):
             await (await rt.open(who, id="s")).run("Go.")
     clock.advance(61)
-    async with runtime(store, policy=RULES, clock=clock, ask=mode) as rt:
+    async with runtime(store, permissions=vaka.Permissions(policy=RULES, ask=mode), clock=clock) as rt:
         events = await collect((await rt.open(who, id="s")).resume())
     assert reasons_by_call(events) == {"call_1": "expired"}
 
@@ -197,7 +197,7 @@ async def test_an_approval_expires_at_its_time_after_a_restart(mode: str) -> Non
 async def test_parallel_calls_each_get_their_own_decision() -> None:
     post, store = SendRecorder(), MemoryStore()
     lines = [calls(*(call("send", to=name) for name in ("Ann", "Bob", "Cid"))), say("done")]
-    async with runtime(store, policy=RULES) as rt:
+    async with runtime(store, permissions=vaka.Permissions(policy=RULES)) as rt:
         session = await rt.open(sending_agent(post, *lines), id="s")
         task = asyncio.create_task(collect_turn(session))
         await wait_for_decisions(store, 3)
@@ -212,7 +212,7 @@ async def test_parallel_calls_each_get_their_own_decision() -> None:
 
 async def test_an_approval_may_be_resolved_through_another_runtime() -> None:
     post, store = SendRecorder(), MemoryStore()
-    async with runtime(store, policy=RULES) as rt, runtime(store.open_handle()) as other:
+    async with runtime(store, permissions=vaka.Permissions(policy=RULES)) as rt, runtime(store.open_handle()) as other:
         session = await rt.open(sending_agent(post, call("send", to="Ann"), say("done")), id="s")
         task = asyncio.create_task(collect_turn(session))
         await wait_for_decisions(store)
@@ -226,14 +226,14 @@ async def test_a_suspended_turn_names_its_decisions_and_continues_when_they_are_
     post, store = SendRecorder(), MemoryStore()
     lines = [calls(call("send", to="Ann"), call("send", to="Bob")), say("done")]
     who = sending_agent(post, *lines)
-    async with runtime(store, policy=RULES, ask="suspend") as rt:
+    async with runtime(store, permissions=vaka.Permissions(policy=RULES, ask="suspend")) as rt:
         with pytest.raises(Suspended) as caught:
             await (await rt.open(who, id="s")).run("Go.")
     assert not store.hub.shared.claims
-    async with runtime(store.open_handle(), policy=RULES) as other:
+    async with runtime(store.open_handle(), permissions=vaka.Permissions(policy=RULES)) as other:
         assert await pending_approvals(other) == list(caught.value.decisions)
         await other.resolve(caught.value.decisions[0], "approve")
-    async with runtime(store, policy=RULES, ask="suspend") as rt:
+    async with runtime(store, permissions=vaka.Permissions(policy=RULES, ask="suspend")) as rt:
         session = await rt.open(who, id="s")
         with pytest.raises(Suspended) as again:
             await collect(session.resume())
@@ -249,7 +249,7 @@ async def test_a_suspended_turn_names_its_decisions_and_continues_when_they_are_
 async def test_a_new_prompt_finishes_a_suspended_turn_first() -> None:
     post, store = SendRecorder(), MemoryStore()
     who = sending_agent(post, call("send", to="Ann"), say("one"), say("two"))
-    async with runtime(store, policy=RULES, ask="suspend") as rt:
+    async with runtime(store, permissions=vaka.Permissions(policy=RULES, ask="suspend")) as rt:
         session = await rt.open(who, id="s")
         with pytest.raises(Suspended) as caught:
             await session.run("One.")
@@ -265,7 +265,7 @@ async def test_a_new_prompt_finishes_a_suspended_turn_first() -> None:
 async def test_a_new_prompt_with_interrupt_abandons_a_suspended_turn() -> None:
     post, store = SendRecorder(), MemoryStore()
     who = sending_agent(post, call("send", to="Ann"), say("two"))
-    async with runtime(store, policy=RULES, ask="suspend") as rt:
+    async with runtime(store, permissions=vaka.Permissions(policy=RULES, ask="suspend")) as rt:
         session = await rt.open(who, id="s")
         with pytest.raises(Suspended):
             await session.run("One.")
@@ -277,7 +277,7 @@ async def test_a_new_prompt_with_interrupt_abandons_a_suspended_turn() -> None:
 
 async def test_ask_mode_deny_rejects_a_call_that_needs_approval() -> None:
     post, store = SendRecorder(), MemoryStore()
-    async with runtime(store, policy=RULES, ask="deny") as rt:
+    async with runtime(store, permissions=vaka.Permissions(policy=RULES, ask="deny")) as rt:
         response = await (await rt.open(sending_agent(post, call("send", to="Ann"), say("done")), id="s")).run("Go.")
     assert response.denied == ("call_1",)
     assert "approval.requested" not in event_types(await read_log(store, "s"))
@@ -286,10 +286,10 @@ async def test_ask_mode_deny_rejects_a_call_that_needs_approval() -> None:
 async def test_ask_mode_deny_rejects_an_approval_that_is_still_open() -> None:
     post, store = SendRecorder(), MemoryStore()
     who = sending_agent(post, call("send", to="Ann"), say("done"))
-    async with runtime(store, policy=RULES, ask="suspend") as rt:
+    async with runtime(store, permissions=vaka.Permissions(policy=RULES, ask="suspend")) as rt:
         with pytest.raises(Suspended):
             await (await rt.open(who, id="s")).run("Go.")
-    async with runtime(store, policy=RULES, ask="deny") as rt:
+    async with runtime(store, permissions=vaka.Permissions(policy=RULES, ask="deny")) as rt:
         events = await collect((await rt.open(who, id="s")).resume())
     assert reasons_by_call(events) == {"call_1": "denied"}
     assert post.sent == []
@@ -303,7 +303,7 @@ async def test_an_approval_is_requested_again_when_the_tool_or_the_arguments_cha
         return vaka.ToolCall(id=given.id, name=given.name, arguments={"to": "Zoe"})
 
     lines = [call("send", to="Ann"), say("done")]
-    async with runtime(store, policy=RULES, ask="suspend") as rt:
+    async with runtime(store, permissions=vaka.Permissions(policy=RULES, ask="suspend")) as rt:
         with pytest.raises(Suspended) as caught:
             await (await rt.open(sending_agent(post, *lines), id="s")).run("Go.")
         await rt.resolve(caught.value.decisions[0], "approve")
@@ -324,11 +324,11 @@ async def test_an_approval_is_requested_again_when_the_tool_or_the_arguments_cha
 async def test_a_rule_that_denies_later_wins_over_an_approval() -> None:
     post, store = SendRecorder(), MemoryStore()
     who = sending_agent(post, call("send", to="Ann"), say("done"))
-    async with runtime(store, policy=RULES, ask="suspend") as rt:
+    async with runtime(store, permissions=vaka.Permissions(policy=RULES, ask="suspend")) as rt:
         with pytest.raises(Suspended) as caught:
             await (await rt.open(who, id="s")).run("Go.")
         await rt.resolve(caught.value.decisions[0], "approve")
-    async with runtime(store, policy=policy_from_rules(deny=["send"])) as rt:
+    async with runtime(store, permissions=vaka.Permissions(policy=policy_from_rules(deny=["send"]))) as rt:
         events = await collect((await rt.open(who, id="s")).resume())
     assert reasons_by_call(events) == {"call_1": "denied"}
     assert post.sent == []
@@ -341,7 +341,7 @@ async def test_a_rule_and_a_middleware_that_ask_each_get_an_approval() -> None:
         return Ask("sure?")
 
     mw = vaka.Middleware.from_functions("careful", before_tool=asks)
-    async with runtime(store, policy=RULES) as rt:
+    async with runtime(store, permissions=vaka.Permissions(policy=RULES)) as rt:
         session = await rt.open(sending_agent(post, call("send", to="Ann"), say("done"), middleware=[mw]), id="s")
         task = asyncio.create_task(collect_turn(session))
         for count in (1, 2):
@@ -367,12 +367,12 @@ async def test_the_answers_to_questions_of_a_tool_survive_a_restart() -> None:
     store = MemoryStore()
     who = agent(ScriptedModel(call("wonder"), say("done")), asking_agent())
     for answer in ("red", 7):
-        async with runtime(store, ask="suspend") as rt:
+        async with runtime(store, permissions=vaka.Permissions(ask="suspend")) as rt:
             session = await rt.open(who, id="s")
             with pytest.raises(Suspended) as caught:
                 await (collect(session.resume()) if count_events(store, "s", "turn.started") else session.run("Go."))
             await rt.answer(caught.value.decisions[0], answer)
-    async with runtime(store, ask="suspend") as rt:
+    async with runtime(store, permissions=vaka.Permissions(ask="suspend")) as rt:
         events = await collect((await rt.open(who, id="s")).resume())
     log = await read_log(store, "s")
     check_log(log)
@@ -397,7 +397,7 @@ async def test_an_expired_question_is_answered_with_none() -> None:
 async def test_ask_mode_deny_answers_a_question_with_none() -> None:
     store = MemoryStore()
     who = agent(ScriptedModel(call("wonder"), say("done")), asking_agent())
-    async with runtime(store, ask="deny") as rt:
+    async with runtime(store, permissions=vaka.Permissions(ask="deny")) as rt:
         events = await collect_turn(await rt.open(who, id="s"))
     assert results_by_call(events)["call_1"].value == [None, None]
 
@@ -406,7 +406,7 @@ async def test_ask_mode_deny_answers_a_question_with_none() -> None:
 async def test_an_open_question_is_answered_with_none_after_its_expiry_or_in_ask_mode_deny(late: bool) -> None:
     clock, store = FakeClock(), MemoryStore()
     who = agent(ScriptedModel(call("wonder"), say("done")), asking_agent())
-    async with runtime(store, ask="suspend", clock=clock) as rt:
+    async with runtime(store, permissions=vaka.Permissions(ask="suspend"), clock=clock) as rt:
         session = await rt.open(who, id="s")
         with pytest.raises(Suspended) as caught:
             await session.run("Go.")
@@ -414,7 +414,7 @@ async def test_an_open_question_is_answered_with_none_after_its_expiry_or_in_ask
         with pytest.raises(Suspended):
             await collect(session.resume())
     clock.advance(61 if late else 0)
-    async with runtime(store, ask="suspend" if late else "deny", clock=clock) as rt:
+    async with runtime(store, permissions=vaka.Permissions(ask="suspend" if late else "deny"), clock=clock) as rt:
         events = await collect((await rt.open(who, id="s")).resume())
     assert results_by_call(events)["call_1"].value == ["blue", None]
 
@@ -472,7 +472,7 @@ async def test_an_approval_of_a_child_agent_is_resolved_like_any_other() -> None
     lines = ScriptedModel(agents={"helper": [call("send", to="Ann"), say("helped")]})
     helper = vaka.Agent("helper", model=lines, tools=[post.send_tool()])
     who = agent(ScriptedModel(call("helper", prompt="Go."), say("done")), helper)
-    async with runtime(store, policy=RULES, ask="suspend") as rt:
+    async with runtime(store, permissions=vaka.Permissions(policy=RULES, ask="suspend")) as rt:
         session = await rt.open(who, id="s")
         with pytest.raises(Suspended) as caught:
             await session.run("Go.")

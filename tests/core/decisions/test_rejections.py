@@ -70,7 +70,7 @@ async def wait_for_approvals(rt: Any, store: MemoryStore, count: int) -> list[st
 async def test_a_rejection_without_a_message_ends_the_turn_and_the_next_prompt_continues() -> None:
     post, store = SendRecorder(), MemoryStore()
     who = post.sending_agent(call("send", to="Ann"), say("Then not."))
-    async with runtime(store, policy=RULES) as rt:
+    async with runtime(store, permissions=vaka.Permissions(policy=RULES)) as rt:
         session = await rt.open(who, id="s")
         task = asyncio.create_task(collect_turn(session))
         [id] = await wait_for_approvals(rt, store, 1)
@@ -93,7 +93,7 @@ async def test_a_rejection_without_a_message_ends_the_turn_and_the_next_prompt_c
 
 async def test_run_raises_rejected_after_a_rejection_without_a_message() -> None:
     post, store = SendRecorder(), MemoryStore()
-    async with runtime(store, policy=RULES) as rt:
+    async with runtime(store, permissions=vaka.Permissions(policy=RULES)) as rt:
         session = await rt.open(post.sending_agent(call("send", to="Ann"), say("never")), id="s")
         task = asyncio.create_task(session.run("Go."))
         [id] = await wait_for_approvals(rt, store, 1)
@@ -106,7 +106,7 @@ async def test_run_raises_rejected_after_a_rejection_without_a_message() -> None
 
 async def test_a_rejection_with_a_message_is_a_result_and_the_turn_continues() -> None:
     post, store = SendRecorder(), MemoryStore()
-    async with runtime(store, policy=RULES) as rt:
+    async with runtime(store, permissions=vaka.Permissions(policy=RULES)) as rt:
         task = asyncio.create_task(
             collect_turn(await rt.open(post.sending_agent(call("send", to="Ann"), say("Fine.")), id="s"))
         )
@@ -119,7 +119,7 @@ async def test_approved_calls_run_and_pending_approvals_are_withdrawn_when_a_rej
     """Of one message: a call that needs no approval, one with a yes, one with a no, one without an answer."""
     post, store = SendRecorder(), MemoryStore()
     four = calls(call("post", to="Zoe"), *(call("send", to=name) for name in ("Ann", "Bob", "Cid")))
-    async with runtime(store, policy=RULES) as rt:
+    async with runtime(store, permissions=vaka.Permissions(policy=RULES)) as rt:
         task = asyncio.create_task(collect_turn(await rt.open(post.sending_agent(four, say("never")), id="s")))
         ann, bob, cid = await wait_for_approvals(rt, store, 3)
         await rt.resolve(ann, "approve")
@@ -137,7 +137,7 @@ async def test_approved_calls_run_and_pending_approvals_are_withdrawn_when_a_rej
 async def test_decisions_that_are_found_on_resume_have_the_same_effect() -> None:
     post, store = SendRecorder(), MemoryStore()
     who = post.sending_agent(calls(*(call("send", to=name) for name in ("Ann", "Bob", "Cid"))), say("never"))
-    async with runtime(store, policy=RULES, ask="suspend") as rt:
+    async with runtime(store, permissions=vaka.Permissions(policy=RULES, ask="suspend")) as rt:
         session = await rt.open(who, id="s")
         with pytest.raises(Suspended) as caught:
             await session.run("Go.")
@@ -153,12 +153,12 @@ async def test_decisions_that_are_found_on_resume_have_the_same_effect() -> None
 
 
 @pytest.mark.parametrize("how", ["wait", "suspend"])
-async def test_a_rejection_in_a_child_ends_neither_the_child_nor_the_turn(how: str) -> None:
+async def test_a_rejection_in_a_child_ends_neither_the_child_nor_the_turn(how: Any) -> None:
     post, store = SendRecorder(), MemoryStore()
     lines = ScriptedModel(agents={"helper": [call("send", to="Ann"), say("I may not.")]})
     helper = vaka.Agent("helper", model=lines, tools=list(post.tools))
     who = agent(ScriptedModel(call("helper", prompt="Go."), say("Then not.")), helper)
-    async with runtime(store, policy=RULES, ask=how) as rt:
+    async with runtime(store, permissions=vaka.Permissions(policy=RULES, ask=how)) as rt:
         session = await rt.open(who, id="s")
         task = asyncio.create_task(collect_turn(session))
         [id] = await wait_for_approvals(rt, store, 1)
@@ -173,14 +173,14 @@ async def test_a_rejection_in_a_child_ends_neither_the_child_nor_the_turn(how: s
 
 
 @pytest.mark.parametrize("how", ["wait", "suspend"])
-async def test_a_rejection_for_the_root_agent_withdraws_approvals_of_a_child(how: str) -> None:
+async def test_a_rejection_for_the_root_agent_withdraws_approvals_of_a_child(how: Any) -> None:
     """The child gets a result for the call that was not run, and completes; then the turn ends."""
     post, store = SendRecorder(), MemoryStore()
     lines = ScriptedModel(agents={"helper": [call("send", to="Ann"), call("send", to="Amy"), say("I could not.")]})
     helper = vaka.Agent("helper", model=lines, tools=list(post.tools))
     both = calls(call("helper", prompt="Go."), call("send", to="Bob"))
     who = agent(ScriptedModel(both, say("never")), helper, *post.tools)
-    async with runtime(store, policy=RULES, ask=how) as rt:
+    async with runtime(store, permissions=vaka.Permissions(policy=RULES, ask=how)) as rt:
         session = await rt.open(who, id="s")
         task = asyncio.create_task(collect_turn(session))
         await wait_for_approvals(rt, store, 2)
@@ -200,7 +200,7 @@ async def test_a_rejection_for_the_root_agent_withdraws_approvals_of_a_child(how
 
 
 @pytest.mark.parametrize("how", ["wait", "suspend"])
-async def test_a_rejection_closes_the_open_question_of_a_tool(how: str) -> None:
+async def test_a_rejection_closes_the_open_question_of_a_tool(how: Any) -> None:
     post, store = SendRecorder(), MemoryStore()
 
     @vaka.tool(effect="resume")
@@ -209,7 +209,7 @@ async def test_a_rejection_closes_the_open_question_of_a_tool(how: str) -> None:
         return f"{await context.ask('Which?')}, {await context.ask('And then?')}"
 
     both = calls(call("wonder"), call("send", to="Bob"))
-    async with runtime(store, policy=RULES, ask=how) as rt:
+    async with runtime(store, permissions=vaka.Permissions(policy=RULES, ask=how)) as rt:
         session = await rt.open(agent(ScriptedModel(both, say("never")), wonder, *post.tools), id="s")
         task = asyncio.create_task(collect_turn(session))
         await wait_until(lambda: count_events(store, "s", "question.asked") == 1)
@@ -231,7 +231,7 @@ async def test_a_rejection_closes_the_open_question_of_a_script() -> None:
     text = 'function invoke(ctx) ctx.output("Which?") return ctx.input() end'
     tools = (vaka.LuauTool(text, name="wonder", description="Ask a person."), *post.tools)
     both = calls(call("wonder"), call("send", to="Bob"))
-    async with runtime(store, policy=RULES) as rt:
+    async with runtime(store, permissions=vaka.Permissions(policy=RULES)) as rt:
         task = asyncio.create_task(
             collect_turn(await rt.open(agent(ScriptedModel(both, say("never")), *tools), id="s"))
         )
@@ -244,7 +244,7 @@ async def test_a_rejection_closes_the_open_question_of_a_script() -> None:
 
 async def test_a_turn_that_a_rejection_ended_does_not_take_steered_inputs() -> None:
     post, store = SendRecorder(), MemoryStore()
-    async with runtime(store, policy=RULES) as rt:
+    async with runtime(store, permissions=vaka.Permissions(policy=RULES)) as rt:
         session = await rt.open(post.sending_agent(call("send", to="Ann"), say("Steered.")), id="s")
         task = asyncio.create_task(collect_turn(session))
         [id] = await wait_for_approvals(rt, store, 1)
@@ -258,7 +258,7 @@ async def test_a_turn_that_a_rejection_ended_does_not_take_steered_inputs() -> N
 
 async def test_a_call_denied_by_the_ask_mode_does_not_end_the_turn() -> None:
     post, store = SendRecorder(), MemoryStore()
-    async with runtime(store, policy=RULES, ask="deny") as rt:
+    async with runtime(store, permissions=vaka.Permissions(policy=RULES, ask="deny")) as rt:
         assert (
             await (await rt.open(post.sending_agent(call("send", to="Ann"), say("No.")), id="s")).run("Go.")
         ).text == "No."
@@ -267,7 +267,7 @@ async def test_a_call_denied_by_the_ask_mode_does_not_end_the_turn() -> None:
 async def test_a_turn_of_an_older_log_that_continued_after_a_rejection_is_resumed() -> None:
     post, store, old = SendRecorder(), MemoryStore(), MemoryStore()
     lines = call("send", to="Ann"), call("send", to="Bob"), say("Sent to Bob.")
-    async with runtime(store, policy=RULES, ask="suspend") as rt:
+    async with runtime(store, permissions=vaka.Permissions(policy=RULES, ask="suspend")) as rt:
         session = await rt.open(post.sending_agent(*lines), id="s")
         with pytest.raises(Suspended) as caught:
             await session.run("Go.")
@@ -281,7 +281,7 @@ async def test_a_turn_of_an_older_log_that_continued_after_a_rejection_is_resume
         prev = plain[-1].hash if plain else ""
         plain.append(seal(msgspec.structs.replace(event, data=body), epoch=event.epoch, seq=event.seq, prev=prev))
     await log_writer(old, "s", plain)()
-    async with runtime(old, policy=RULES, ask="suspend") as rt:
+    async with runtime(old, permissions=vaka.Permissions(policy=RULES, ask="suspend")) as rt:
         session = await rt.open(post.sending_agent(*lines), id="s")
         await rt.resolve(caught.value.decisions[0], "approve")
         assert last_body(await collect(session.resume())).text == "Sent to Bob."

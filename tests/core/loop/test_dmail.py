@@ -73,7 +73,7 @@ def scripted_model() -> ScriptedModel:
 
 
 async def run_journey(store: MemoryStore, model: ScriptedModel | None = None, **options: Any) -> list[Event]:
-    async with runtime(store, permission_mode="bypassPermissions", **options) as rt:
+    async with runtime(store, permissions=vaka.Permissions(mode="bypassPermissions"), **options) as rt:
         await collect_turn(await rt.open(dmail_agent(model or scripted_model()), id="s"), "Find it.")
     log = await read_log(store, "s")
     check_log(log)
@@ -151,7 +151,7 @@ async def test_the_limit_of_rewinds_applies_to_each_turn_and_removed_steps_still
     store = MemoryStore()
     model = ScriptedModel(dmail_call(0), dmail_call(0), dmail_call(0), say("one"), dmail_call(2), say("two"))
     who = dmail_agent(model, limits=vaka.Limits(max_steps=4))
-    async with runtime(store, permission_mode="bypassPermissions") as rt:
+    async with runtime(store, permissions=vaka.Permissions(mode="bypassPermissions")) as rt:
         session = await rt.open(who, id="s")
         assert (await session.run("Go.")).text == "one"
         assert (await session.run("And?")).text == "two"
@@ -163,7 +163,7 @@ async def test_the_limit_of_rewinds_applies_to_each_turn_and_removed_steps_still
 async def test_a_dmail_to_an_earlier_turn_or_an_unknown_checkpoint_fails() -> None:
     store = MemoryStore()
     model = ScriptedModel(say("one"), dmail_call(0), dmail_call(9), say("two"))
-    async with runtime(store, permission_mode="bypassPermissions") as rt:
+    async with runtime(store, permissions=vaka.Permissions(mode="bypassPermissions")) as rt:
         session = await rt.open(dmail_agent(model), id="s")
         await session.run("Go.")
         await session.run("And?")
@@ -186,7 +186,7 @@ async def test_a_child_agent_cannot_rewind_the_conversation_of_its_parent() -> N
         call("helper", prompt="Help."), say("done"), agents={"helper": [dmail_call(0), say("stuck")]}
     )  # fmt: skip
     helper = vaka.Agent("helper", model=model, tools=builtin_tools(["DMail"]))
-    async with runtime(store, permission_mode="bypassPermissions") as rt:
+    async with runtime(store, permissions=vaka.Permissions(mode="bypassPermissions")) as rt:
         await collect_turn(await rt.open(agent(model, helper), id="s"))
     log = await read_log(store, "s")
     assert "session.reverted" not in event_types(log)
@@ -203,7 +203,9 @@ async def test_a_rejection_without_a_message_in_the_same_step_drops_the_dmail(me
         return "paid"
 
     model = ScriptedModel(calls(dmail_call(0), call("pay")), say("done"))
-    async with runtime(store, policy=policy_from_rules(ask=["pay"], allow=["DMail"])) as rt:
+    async with runtime(
+        store, permissions=vaka.Permissions(policy=policy_from_rules(ask=["pay"], allow=["DMail"]))
+    ) as rt:
         session = await rt.open(dmail_agent(model, pay), id="s")
         task = asyncio.create_task(collect(session.stream("Go.")))
         await wait_until(lambda: count_events(store, "s", "approval.requested") == 1)
@@ -214,7 +216,7 @@ async def test_a_rejection_without_a_message_in_the_same_step_drops_the_dmail(me
     check_log(log)
     assert event_types(log).count("session.reverted") == reverted
     assert event_types(log)[-1] == ("turn.completed" if reverted else "turn.interrupted")
-    async with runtime(store, policy=policy_from_rules(allow=["DMail"])) as rt:
+    async with runtime(store, permissions=vaka.Permissions(policy=policy_from_rules(allow=["DMail"]))) as rt:
         events = await collect_turn(await rt.open(dmail_agent(model, pay), id="s"), "And now?") if not reverted else log
     assert last_body(events).text == "done"
     assert event_types(await read_log(store, "s")).count("session.reverted") == reverted, "nothing of it is left"
@@ -233,7 +235,7 @@ async def test_inputs_added_before_a_rewind_are_not_lost() -> None:
     model = ScriptedModel(
         calls(dmail_call(0), call("wait")), say("first"), say("second")
     )  # fmt: skip
-    async with runtime(store, permission_mode="bypassPermissions") as rt:
+    async with runtime(store, permissions=vaka.Permissions(mode="bypassPermissions")) as rt:
         session = await rt.open(dmail_agent(model, wait), id="s")
         turn = asyncio.create_task(collect(session.stream("Go.")))
         await wait_until(lambda: count_events(store, "s", "tool.started") == 2)
@@ -257,7 +259,7 @@ async def test_a_run_killed_after_any_commit_rewinds_once_and_ends_the_same() ->
     for cut in [sum(sizes[:at]) for at in range(1, len(sizes))]:
         store = MemoryStore()
         await log_writer(store, "s", whole[:cut])()
-        async with runtime(store, permission_mode="bypassPermissions") as rt:
+        async with runtime(store, permissions=vaka.Permissions(mode="bypassPermissions")) as rt:
             session = await rt.open(dmail_agent(scripted_model()), id="s")
             await collect(session.resume())
             messages = await session.messages()
@@ -285,7 +287,7 @@ async def test_the_state_after_a_dmail_equals_the_state_folded_from_the_log() ->
         return "compared"
 
     model = ScriptedModel(call("look", at="a") | COST, dmail_call(1) | COST, call("compare") | COST, say("done"))
-    async with runtime(store, permission_mode="bypassPermissions") as rt:
+    async with runtime(store, permissions=vaka.Permissions(mode="bypassPermissions")) as rt:
         await collect_turn(await rt.open(dmail_agent(model, compare), id="s"))
     assert len(seen) == 8
     for name, here, there in seen:
@@ -295,7 +297,7 @@ async def test_the_state_after_a_dmail_equals_the_state_folded_from_the_log() ->
 async def test_a_program_can_fork_at_the_checkpoints_of_the_last_turn_and_not_rewind_to_them() -> None:
     store = MemoryStore()
     model = ScriptedModel(call("look", at="a"), say("one"), say("again"))
-    async with runtime(store, permission_mode="bypassPermissions") as rt:
+    async with runtime(store, permissions=vaka.Permissions(mode="bypassPermissions")) as rt:
         session = await rt.open(dmail_agent(model), id="s")
         await session.run("Go.")
         with pytest.raises(InvalidInput, match=r"inside a turn; rewind it to 1 \(before this turn\)"):
@@ -309,7 +311,7 @@ async def test_having_the_dmail_tool_adds_no_write(able: bool) -> None:
     store = MemoryStore()
     counting = count_commits(store)
     model = ScriptedModel(call("look", at="a"), say("done"))
-    async with runtime(store, permission_mode="bypassPermissions") as rt:
+    async with runtime(store, permissions=vaka.Permissions(mode="bypassPermissions")) as rt:
         await collect_turn(await rt.open(dmail_agent(model) if able else agent(model, look), id="s"))
     assert len(counting.commits) == 4
 
@@ -341,7 +343,7 @@ async def test_a_foreign_value_under_the_state_key_is_not_a_dmail() -> None:
         return "kept"
 
     model = ScriptedModel(call("litter"), say("done"))
-    async with runtime(store, permission_mode="bypassPermissions") as rt:
+    async with runtime(store, permissions=vaka.Permissions(mode="bypassPermissions")) as rt:
         await collect_turn(await rt.open(dmail_agent(model, litter), id="s"))
     assert "session.reverted" not in event_types(await read_log(store, "s"))
 
@@ -351,7 +353,7 @@ async def test_a_dmail_takes_effect_when_the_process_died_right_before_the_rewin
     sent = next(event.seq for event in whole if event.type == "session.reverted")
     store = MemoryStore()
     await log_writer(store, "s", whole[: sent - 1])()
-    async with runtime(store, permission_mode="bypassPermissions") as rt:
+    async with runtime(store, permissions=vaka.Permissions(mode="bypassPermissions")) as rt:
         await collect((await rt.open(dmail_agent(scripted_model()), id="s")).resume())
     log = await read_log(store, "s")
     assert event_types(log).count("session.reverted") == 1
@@ -392,7 +394,7 @@ async def test_a_mail_to_a_checkpoint_that_has_vanished_is_dropped_and_the_turn_
         return "remembered"
 
     model = ScriptedModel(call("remember"), call("remember"), say("done"))
-    async with runtime(store, permission_mode="bypassPermissions") as rt:
+    async with runtime(store, permissions=vaka.Permissions(mode="bypassPermissions")) as rt:
         assert (await (await rt.open(dmail_agent(model, remember), id="s")).run("Go.")).text == "done"
     log = await read_log(store, "s")
     check_log(log)

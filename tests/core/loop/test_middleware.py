@@ -223,7 +223,7 @@ async def test_before_tool_may_answer_refuse_or_ask() -> None:
 
     store = MemoryStore()
     model = ScriptedModel(calls(*(call("look", at=name) for name in "abcde")), say("done"))
-    async with runtime(store, ask="deny") as rt:
+    async with runtime(store, permissions=vaka.Permissions(ask="deny")) as rt:
         response = await (
             await rt.open(agent(model, look, middleware=[middleware_at("before_tool", decide)]), id="s")
         ).run("Go.")

@@ -44,7 +44,7 @@ def middleware_at(point: str, function: Any, name: str = "mine") -> vaka.Middlew
 async def run_denying(model: Any, *middleware: Any, tools: Any = (look, secret)) -> tuple[list[Any], dict[str, str]]:
     """Run a turn under ``RULES`` where no person can be asked; return the log and the texts of the results."""
     store = MemoryStore()
-    async with runtime(store, policy=RULES, ask="deny") as rt:
+    async with runtime(store, permissions=vaka.Permissions(policy=RULES, ask="deny")) as rt:
         await (await rt.open(agent(model, *tools, middleware=middleware), id="s")).run("Go.")
     log = await read_log(store, "s")
     check_log(log)
@@ -75,7 +75,7 @@ async def test_an_ask_of_middleware_wins_over_an_allow_and_is_asked_with_the_cha
         ScriptedModel(call("look", at="sun"), say("done")), look,
         middleware=[middleware_at("before_tool", ask, "asks"), middleware_at("before_tool", allow, "allows")],
     )  # fmt: skip
-    async with runtime(store, ask="suspend") as rt:
+    async with runtime(store, permissions=vaka.Permissions(ask="suspend")) as rt:
         with pytest.raises(vaka.Suspended) as suspended:
             await (await rt.open(who, id="s")).run("Go.")
         (pending,) = suspended.value.decisions
@@ -113,7 +113,7 @@ async def test_a_question_about_a_protected_path_is_not_answered_by_middleware()
 
     store = MemoryStore()
     middleware = [middleware_at("before_tool", allow), middleware_at("before_approval", allow)]
-    async with runtime(store, policy=Protected([]), ask="deny") as rt:
+    async with runtime(store, permissions=vaka.Permissions(policy=Protected([]), ask="deny")) as rt:
         who = agent(ScriptedModel(call("look"), say("done")), look, middleware=middleware)
         response = await (await rt.open(who, id="s")).run("Go.")
     assert response.denied == ("call_1",)

@@ -116,7 +116,7 @@ async def run_whole_turn() -> tuple[list[Any], list[list[str]], Any]:
     """Record the run without interruptions."""
     store, clock = MemoryStore(), FakeClock(auto=True)
     counting = count_commits(store)
-    async with runtime(store, policy=RULES, ask="suspend", clock=clock) as rt:
+    async with runtime(store, permissions=vaka.Permissions(policy=RULES, ask="suspend"), clock=clock) as rt:
         session = await rt.open(EffectWorld().agent(), id="s")
         await run_to_end(rt, session, session.stream("Go."))
         messages = without_ids(await session.messages())
@@ -137,7 +137,9 @@ async def resume_from(prefix: list[Any], **more: Any) -> tuple[EffectWorld, list
     world, store = EffectWorld(), MemoryStore()
     await log_writer(store, "s", prefix)()
     before = asyncio.all_tasks()
-    async with runtime(store, policy=RULES, ask="suspend", clock=FakeClock(auto=True)) as rt:
+    async with runtime(
+        store, permissions=vaka.Permissions(policy=RULES, ask="suspend"), clock=FakeClock(auto=True)
+    ) as rt:
         session = await rt.open(world.agent(), id="s")
         await run_to_end(rt, session, session.resume(), **more)
         messages = without_ids(await session.messages())
@@ -252,7 +254,7 @@ async def test_two_lost_calls_that_did_not_happen_run_as_two_new_calls() -> None
         await collect_turn(await rt.open(who, id="s"))
     log = await read_log(store, "s")
     await log_writer(again, "s", log[: event_types(log).index("tool.started") + 2])()
-    async with runtime(again, ask="suspend") as rt:
+    async with runtime(again, permissions=vaka.Permissions(ask="suspend")) as rt:
         session = await rt.open(who, id="s")
         await run_to_end(rt, session, session.resume(), outcome="did not happen")
     after = await read_log(again, "s")
@@ -272,12 +274,12 @@ async def test_a_repeated_call_is_asked_about_like_a_new_one() -> None:
 
     store, again = MemoryStore(), MemoryStore()
     who = agent(ScriptedModel(call("sign"), say("done")), sign)
-    async with runtime(store, policy=RULES, ask="suspend") as rt:
+    async with runtime(store, permissions=vaka.Permissions(policy=RULES, ask="suspend")) as rt:
         session = await rt.open(who, id="s")
         await run_to_end(rt, session, session.stream("Go."))
     log = await read_log(store, "s")
     await log_writer(again, "s", log[: event_types(log).index("tool.started") + 1])()
-    async with runtime(again, policy=RULES, ask="suspend") as rt:
+    async with runtime(again, permissions=vaka.Permissions(policy=RULES, ask="suspend")) as rt:
         session = await rt.open(who, id="s")
         await run_to_end(rt, session, session.resume(), outcome="did not happen")
     after = await read_log(again, "s")
@@ -293,10 +295,12 @@ async def test_a_lost_call_is_sealed_where_no_person_can_be_asked(asked: bool) -
     world, store = EffectWorld(), MemoryStore()
     await log_writer(store, "s", log[:cut])()
     if asked:
-        async with runtime(store, policy=RULES, ask="suspend", clock=FakeClock(auto=True)) as rt:
+        async with runtime(
+            store, permissions=vaka.Permissions(policy=RULES, ask="suspend"), clock=FakeClock(auto=True)
+        ) as rt:
             with pytest.raises(Suspended):
                 await collect((await rt.open(world.agent(), id="s")).resume())
-    async with runtime(store, policy=RULES, ask="deny", clock=FakeClock(auto=True)) as rt:
+    async with runtime(store, permissions=vaka.Permissions(policy=RULES, ask="deny"), clock=FakeClock(auto=True)) as rt:
         events = await collect((await rt.open(world.agent(), id="s")).resume())
     assert results_by_call(await read_log(store, "s"))["call_4"].reason == "outcome_unknown"
     assert last_body(events).text == "all done"
@@ -309,7 +313,7 @@ async def test_a_clock_set_back_does_not_extend_the_wait_beyond_the_timeout_of_t
     clock, store = FakeClock(), MemoryStore()
     clock.jump(-365 * 24 * 3600)
     await log_writer(store, "s", log[:cut])()
-    async with runtime(store, policy=RULES, ask="deny", clock=clock) as rt:
+    async with runtime(store, permissions=vaka.Permissions(policy=RULES, ask="deny"), clock=clock) as rt:
         task = asyncio.create_task(collect((await rt.open(EffectWorld().agent(), id="s")).resume()))
         await clock.wait_for_sleeps()
         clock.advance(60)
@@ -386,7 +390,7 @@ async def test_a_tool_whose_effect_became_once_is_not_run_again() -> None:
         await collect_turn(await rt.open(agent(ScriptedModel(*lines), tool("read")), id="s"))
     log = await read_log(store, "s")
     await log_writer(again, "s", log[: event_types(log).index("tool.started") + 1])()
-    async with runtime(again, ask="deny", clock=FakeClock(auto=True)) as rt:
+    async with runtime(again, permissions=vaka.Permissions(ask="deny"), clock=FakeClock(auto=True)) as rt:
         await collect((await rt.open(agent(ScriptedModel(*lines), tool("once")), id="s")).resume())
     assert ran == ["read"]
     assert reasons_by_call(await read_log(again, "s")) == {"call_1": "outcome_unknown"}
@@ -426,7 +430,9 @@ async def test_a_steered_input_survives_a_crash() -> None:
     log, _, _ = await run_whole_turn()
     store, world = MemoryStore(), EffectWorld()
     await log_writer(store, "s", log[: event_types(log).index("tool.started") + 1])()
-    async with runtime(store, policy=RULES, ask="suspend", clock=FakeClock(auto=True)) as rt:
+    async with runtime(
+        store, permissions=vaka.Permissions(policy=RULES, ask="suspend"), clock=FakeClock(auto=True)
+    ) as rt:
         session = await rt.open(world.agent(), id="s")
         await rt._drivers.offer(session.id, InputAdded(key="k", content=(Text(text="Also."),), policy="steer"), "k")
         await run_to_end(rt, session, session.resume())

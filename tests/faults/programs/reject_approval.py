@@ -9,6 +9,7 @@ import msgspec
 from tests.faults.crash_run import Plan, open_store
 from tests.faults.line_protocol import print_event, print_line
 from vaka.agents.react import Agent
+from vaka.config.options import Permissions
 from vaka.core.types.control import ApprovalRequested
 from vaka.core.types.errors import NotFound
 from vaka.core.types.event import Event
@@ -42,7 +43,9 @@ async def main(plan: Plan) -> None:
     store = open_store(plan)
     model = ScriptedModel(calls(*(call("send", to=name) for name in ("Ann", "Bob", "Cid"))), says("Then not."))
     agent = Agent("clerk", model=model, tools=[send])
-    async with Runtime(store=store, policy=LayeredPolicy([Layer(name="flag", ask=("send",))]), ask="wait") as runtime:
+    async with Runtime(
+        store=store, permissions=Permissions(policy=LayeredPolicy([Layer(name="flag", ask=("send",))]), ask="wait")
+    ) as runtime:
         session = await runtime.open(agent, id=plan.session)
         for pending in await runtime.decisions(session.id):
             await decide(runtime, pending.event)

@@ -9,6 +9,7 @@ import msgspec
 from tests.faults.crash_run import Plan, open_store
 from tests.faults.line_protocol import print_event, print_line
 from vaka.agents.react import Agent
+from vaka.config.options import Permissions
 from vaka.runtime.runtime import Runtime
 from vaka.testing.crashes import enable_failpoints
 from vaka.testing.models import ScriptedModel, call
@@ -28,7 +29,7 @@ async def main(plan: Plan) -> None:
         says("arrived"),
     )
     agent = Agent("traveller", model=model, tools=builtin_tools(["DMail", "TaskCreate"]))
-    async with Runtime(store=store, permission_mode="bypassPermissions") as runtime:
+    async with Runtime(store=store, permissions=Permissions(mode="bypassPermissions")) as runtime:
         session = await runtime.open(agent, id=plan.session)
         found = await store.sessions.find(session.id)
         begin = session.stream("Go.", key="go") if found is None else session.resume()

@@ -83,7 +83,7 @@ class ScriptSession:
 async def run_session(script_session: ScriptSession, prefix: list[Any] | None = None, **options: Any) -> list[Any]:
     """Run the script in a session, or resume it, and return the log."""
     store = MemoryStore()
-    async with runtime(store, clock=FakeClock(auto=True), ask="deny", **options) as rt:
+    async with runtime(store, clock=FakeClock(auto=True), permissions=vaka.Permissions(ask="deny"), **options) as rt:
         if prefix is not None:
             await log_writer(store, "s", prefix)()
         session = await rt.open(script_session.agent(), id="s")
@@ -120,7 +120,9 @@ async def test_a_script_receives_the_denial_of_a_rule() -> None:
         end
     """
     world = ScriptSession(source)
-    ok, why, status, returned = script_outcome(await run_session(world, policy=policy_from_rules(deny=["http_send"])))
+    ok, why, status, returned = script_outcome(
+        await run_session(world, permissions=vaka.Permissions(policy=policy_from_rules(deny=["http_send"])))
+    )
     assert (ok, status) == (False, 200)
     assert why == "http_send is not allowed here"
     assert (returned["status"], returned["err"]) == (0, why)

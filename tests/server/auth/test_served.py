@@ -50,7 +50,7 @@ class AuthenticatedServer:
 @asynccontextmanager
 async def serve_store(store: str) -> AsyncGenerator[AuthenticatedServer]:
     listener = socket.create_server(("127.0.0.1", 0))
-    async with Runtime(store=store, ask="wait") as runtime:
+    async with Runtime(store=store, permissions=vaka.Permissions(ask="wait")) as runtime:
         service = await open_service(runtime, [vaka.Agent("helper", model=ScriptedModel())], SETTINGS)
         config = uvicorn.Config(create_app(service), log_config=None, loop="none", ws="websockets-sansio")
         server = uvicorn.Server(config)

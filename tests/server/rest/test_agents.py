@@ -93,7 +93,10 @@ async def test_tools_are_listed_and_called_under_the_rules(serve: Serve, scripte
 
 
 async def test_a_call_that_needs_an_approval_waits_for_it(serve: Serve, scripted: Scripted) -> None:
-    async with serve([scripted(tools=[deploy])], ask_for=["deploy"]) as served, served.client() as client:
+    async with (
+        serve([scripted(tools=[deploy])], permissions=vaka.Permissions(confirm=["deploy"])) as served,
+        served.client() as client,
+    ):
         waiting = (await client.post(f"{API}/tools/deploy/execute")).json()
         assert (waiting["status"], waiting["call"]) == ("waiting", waiting["decision"]["call"]["id"])
         path = f"{API}/approvals/{waiting['decision']['id']}/resolve"

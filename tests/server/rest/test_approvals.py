@@ -27,7 +27,10 @@ def deploying(scripted: Scripted, turns: int = 1) -> Agent:
 
 
 async def test_an_approval_is_found_and_decided_and_the_turn_goes_on(serve: Serve, scripted: Scripted) -> None:
-    async with serve([deploying(scripted)], ask_for=["deploy"]) as served, served.client() as client:
+    async with (
+        serve([deploying(scripted)], permissions=vaka.Permissions(confirm=["deploy"])) as served,
+        served.client() as client,
+    ):
         turn = (await start(client)).json()
         listed = (await client.get(f"{API}/approvals")).json()
         [row] = listed["data"]
@@ -64,7 +67,7 @@ async def test_an_approval_is_found_and_decided_and_the_turn_goes_on(serve: Serv
 async def test_waiting_for_a_turn_goes_on_after_a_decision_of_its_past(serve: Serve, scripted: Scripted) -> None:
     gate = Gate()
     agent = scripted(call("deploy"), call("hold"), say("Done."), tools=[deploy, gate.tool])
-    async with serve([agent], ask_for=["deploy"]) as served, served.client() as client:
+    async with serve([agent], permissions=vaka.Permissions(confirm=["deploy"])) as served, served.client() as client:
         turn = (await start(client)).json()
         path = f"{API}/approvals/{turn['decisions'][0]['id']}/resolve"
         await client.post(path, json={"decision": "approve"})
@@ -76,7 +79,10 @@ async def test_waiting_for_a_turn_goes_on_after_a_decision_of_its_past(serve: Se
 
 
 async def test_of_two_decisions_at_once_one_counts(serve: Serve, scripted: Scripted) -> None:
-    async with serve([deploying(scripted)], ask_for=["deploy"]) as served, served.client() as client:
+    async with (
+        serve([deploying(scripted)], permissions=vaka.Permissions(confirm=["deploy"])) as served,
+        served.client() as client,
+    ):
         [row] = (await start(client)).json()["decisions"]
         path = f"{API}/approvals/{row['id']}/resolve"
         answers = await asyncio.gather(
@@ -86,7 +92,10 @@ async def test_of_two_decisions_at_once_one_counts(serve: Serve, scripted: Scrip
 
 
 async def test_an_approval_for_the_session_is_remembered(serve: Serve, scripted: Scripted) -> None:
-    async with serve([deploying(scripted, 2)], ask_for=["deploy"]) as served, served.client() as client:
+    async with (
+        serve([deploying(scripted, 2)], permissions=vaka.Permissions(confirm=["deploy"])) as served,
+        served.client() as client,
+    ):
         turn = (await start(client)).json()
         [row] = turn["decisions"]
         path = f"{API}/approvals/{row['id']}/resolve"
@@ -134,7 +143,10 @@ async def test_the_client_runs_its_own_tool(serve: Serve, scripted: Scripted) ->
 
 
 async def test_approvals_of_others_do_not_exist(serve: Serve, scripted: Scripted) -> None:
-    async with serve([deploying(scripted)], ask_for=["deploy"]) as served, served.client() as client:
+    async with (
+        serve([deploying(scripted)], permissions=vaka.Permissions(confirm=["deploy"])) as served,
+        served.client() as client,
+    ):
         [row] = (await start(client)).json()["decisions"]
         path = f"{API}/approvals/{row['id']}"
         async with served.client("bob") as bob, served.client("carol") as carol, served.client("reader") as reader:
@@ -150,7 +162,10 @@ async def test_approvals_of_others_do_not_exist(serve: Serve, scripted: Scripted
 
 
 async def test_decisions_are_listed_in_pages(serve: Serve, scripted: Scripted) -> None:
-    async with serve([deploying(scripted, 3)], ask_for=["deploy"]) as served, served.client() as client:
+    async with (
+        serve([deploying(scripted, 3)], permissions=vaka.Permissions(confirm=["deploy"])) as served,
+        served.client() as client,
+    ):
         asked = [(await start(client, name)).json()["decisions"][0]["id"] for name in ("a", "b", "c")]
         first = (await client.get(f"{API}/approvals?limit=2")).json()
         assert first["has_more"] is True
@@ -163,7 +178,7 @@ async def test_decisions_are_listed_in_pages(serve: Serve, scripted: Scripted) -
 async def test_a_feed_reports_each_change_of_open_decisions(serve: Serve, scripted: Scripted, tmp_path: Path) -> None:
     store = f"sqlite:///{tmp_path}/vaka.db"
     async with (
-        serve([deploying(scripted)], store=store, ask_for=["deploy"]) as served,
+        serve([deploying(scripted)], store=store, permissions=vaka.Permissions(confirm=["deploy"])) as served,
         served.client() as client,
         served.client("bob") as bob,
         client.stream("GET", f"{API}/approvals", headers=SSE) as response,

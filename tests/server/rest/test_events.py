@@ -12,6 +12,7 @@ import pytest
 from tests.server.conftest import Serve
 from tests.server.rest.test_turns import API, deploy, read_frames, start
 from vaka.agents.react import Agent
+from vaka.config.options import Permissions
 from vaka.testing import call, say
 
 Scripted = Callable[..., Agent]
@@ -158,8 +159,8 @@ async def test_a_session_is_followed_and_decided_at_another_process(
     store = f"sqlite:///{tmp_path}/vaka.db"
     agent = scripted(call("deploy"), say("Done."), tools=[deploy])
     async with (
-        serve([agent], store=store, ask_for=["deploy"]) as one,
-        serve([scripted(tools=[deploy])], store=store, ask_for=["deploy"]) as other,
+        serve([agent], store=store, permissions=Permissions(confirm=["deploy"])) as one,
+        serve([scripted(tools=[deploy])], store=store, permissions=Permissions(confirm=["deploy"])) as other,
         one.client() as here,
         other.client() as there,
     ):

@@ -10,6 +10,7 @@ from pathlib import Path
 from tests.server.conftest import Serve, Served
 from tests.server.rest.test_turns import deploy
 from vaka.agents.react import Agent
+from vaka.config.options import Permissions
 from vaka.server.doors import native_operations
 from vaka.server.settings import FEATURES
 from vaka.testing import call, say
@@ -62,7 +63,7 @@ async def test_the_program_of_the_guide_approves_and_is_safe_to_repeat(
         r"^```python\n(.*?)^```$", (DOCS / "guides" / "server.md").read_text(), re.MULTILINE | re.DOTALL
     )
     agent = scripted(call("deploy"), say("Deployed."), tools=[deploy])
-    async with serve([agent], ask_for=["deploy"]) as served, served.client() as client:
+    async with serve([agent], permissions=Permissions(confirm=["deploy"])) as served, served.client() as client:
         use = "print(run('s', 'Go.', 'k1'))\nprint(run('s', 'Go.', 'k1'))\n"
         assert await run_program(served, tmp_path, sys.executable, "-", input=program + use) == "Deployed.\nDeployed.\n"
         assert len((await client.get("/api/v1/sessions/s/turns")).json()["data"]) == 1

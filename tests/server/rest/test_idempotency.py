@@ -11,6 +11,7 @@ import httpx2
 from tests.server.conftest import Serve, Served
 from tests.server.rest.test_turns import API, Gate, deploy, read_frames
 from vaka.agents.react import Agent
+from vaka.config.options import Permissions
 from vaka.server.rest.idempotency import PREFIX
 from vaka.testing import FakeClock, call, say
 
@@ -73,7 +74,7 @@ async def test_a_repeated_request_gets_the_first_response(serve: Serve, scripted
 
 async def test_sessions_forks_and_decisions_are_made_once(serve: Serve, scripted: Scripted) -> None:
     agent = scripted(call("deploy"), say("Done."), tools=[deploy])
-    async with serve([agent], ask_for=["deploy"]) as served, served.client() as client:
+    async with serve([agent], permissions=Permissions(confirm=["deploy"])) as served, served.client() as client:
         [decision] = (await post(client, "/sessions/s/turns", TURN)).json()["decisions"]
         requests: list[tuple[str, dict[str, Any]]] = [
             ("/sessions", {"title": "New"}),
@@ -121,10 +122,16 @@ async def test_a_connection_that_is_cut_before_the_reply_loses_nothing(serve: Se
 async def test_a_key_counts_after_a_restart(serve: Serve, scripted: Scripted, tmp_path: Path) -> None:
     store = f"sqlite:///{tmp_path}/vaka.db"
     agent = scripted(call("deploy"), say("Done."), tools=[deploy])
-    async with serve([agent], store=store, ask_for=["deploy"]) as served, served.client() as client:
+    async with (
+        serve([agent], store=store, permissions=Permissions(confirm=["deploy"])) as served,
+        served.client() as client,
+    ):
         waiting = (await post(client, "/sessions/s/turns", TURN)).json()
         assert waiting["status"] == "waiting"
-    async with serve([agent], store=store, ask_for=["deploy"]) as served, served.client() as client:
+    async with (
+        serve([agent], store=store, permissions=Permissions(confirm=["deploy"])) as served,
+        served.client() as client,
+    ):
         again = await post(client, "/sessions/s/turns", TURN)
         assert (again.json(), again.headers["idempotent-replayed"]) == (waiting, "true")
         await forget_responses(served)

@@ -11,6 +11,7 @@ from scripts.schema import FOLDER
 from tests.server.conftest import Serve
 from tests.server.rest.test_turns import API, deploy, start
 from vaka.agents.react import Agent
+from vaka.config.options import Permissions
 from vaka.server.rest.door import OPERATIONS
 from vaka.server.settings import ServerSettings
 from vaka.testing import call, say
@@ -27,7 +28,7 @@ def check_response(document: dict[str, Any], path: str, value: Any, status: str 
 
 async def test_responses_are_as_the_document_says(serve: Serve, scripted: Scripted) -> None:
     agent = scripted(call("deploy"), say("Done."), tools=[deploy])
-    async with serve([agent], ask_for=["deploy"]) as served, served.client() as client:
+    async with serve([agent], permissions=Permissions(confirm=["deploy"])) as served, served.client() as client:
         document = (await client.get("/openapi.json")).json()
         assert document == json.loads((FOLDER / "openapi.json").read_text())
         assert (await client.get(f"{API}/openapi.json")).json() == document

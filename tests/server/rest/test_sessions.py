@@ -5,6 +5,7 @@ from collections.abc import Callable
 from tests.server.conftest import Serve
 from tests.server.rest.test_turns import API, Gate, deploy, start
 from vaka.agents.react import Agent
+from vaka.config.options import Permissions
 from vaka.testing import ScriptedModel, call, say
 
 Scripted = Callable[..., Agent]
@@ -137,7 +138,7 @@ async def test_other_tenants_and_owners_find_nothing_and_readers_write_nothing(
     serve: Serve, scripted: Scripted
 ) -> None:
     agent = scripted(call("deploy"), say("Done."), tools=[deploy])
-    async with serve([agent], ask_for=["deploy"]) as served, served.client() as client:
+    async with serve([agent], permissions=Permissions(confirm=["deploy"])) as served, served.client() as client:
         turn = (await start(client)).json()
         for token in ("bob", "carol"):
             async with served.client(token) as other:

@@ -77,7 +77,7 @@ async def test_a_message_beside_an_unfinished_turn_is_busy(serve: Serve, scripte
 
     store = f"sqlite:///{tmp_path}/log.db"
     payer = scripted(call("pay", amount=1), say("Paid."), name="payer", tools=[pay])
-    async with vaka.Runtime(store=store, ask="suspend", ask_for=["pay"]) as runtime:
+    async with vaka.Runtime(store=store, permissions=vaka.Permissions(ask="suspend", confirm=["pay"])) as runtime:
         with pytest.raises(Suspended):
             await (await runtime.open(payer, id="t")).run("Pay.")
     async with serve([scripted(say("Done."))], store=store) as served, served.client() as client:

@@ -127,7 +127,7 @@ async def test_a_failed_turn_says_why(serve: Serve, scripted: Scripted) -> None:
 
 async def test_a_turn_that_needs_a_decision_returns_with_it(serve: Serve, scripted: Scripted) -> None:
     agent = scripted(call("deploy", place="there"), say("Done."), tools=[deploy])
-    async with serve([agent], ask_for=["deploy"]) as served, served.client() as client:
+    async with serve([agent], permissions=vaka.Permissions(confirm=["deploy"])) as served, served.client() as client:
         turn = (await start(client)).json()
         assert turn["status"] == "waiting"
         [decision] = turn["decisions"]
@@ -147,7 +147,9 @@ async def test_the_usage_of_a_turn_grows_while_it_runs_and_waits(serve: Serve, s
     gate, cost = Gate(), {"usage": {"input": 3, "output": 2}}
     steps = [call("hold") | cost, call("deploy", place="there") | cost, say("Done.") | cost]
     async with (
-        serve([scripted(*steps, tools=[gate.tool, deploy])], ask_for=["deploy"]) as served,
+        serve(
+            [scripted(*steps, tools=[gate.tool, deploy])], permissions=vaka.Permissions(confirm=["deploy"])
+        ) as served,
         served.client() as client,
     ):
         started = (await start(client, background=True)).json()
@@ -184,9 +186,15 @@ async def test_a_turn_that_waited_before_a_restart_is_cancelled_at_once(
     serve: Serve, scripted: Scripted, tmp_path: Path
 ) -> None:
     agent, store = scripted(call("deploy", place="there"), tools=[deploy]), f"sqlite:///{tmp_path}/vaka.db"
-    async with serve([agent], store=store, ask_for=["deploy"]) as served, served.client() as client:
+    async with (
+        serve([agent], store=store, permissions=vaka.Permissions(confirm=["deploy"])) as served,
+        served.client() as client,
+    ):
         turn = (await start(client)).json()
-    async with serve([agent], store=store, ask_for=["deploy"]) as served, served.client() as client:
+    async with (
+        serve([agent], store=store, permissions=vaka.Permissions(confirm=["deploy"])) as served,
+        served.client() as client,
+    ):
         stopped = await client.post(f"{API}/sessions/s/turns/{turn['id']}/cancel", json={"note": "Enough."})
     assert (turn["status"], stopped.status_code, stopped.json()["status"]) == ("waiting", 202, "interrupted")
 

@@ -106,7 +106,7 @@ async def test_two_subscriptions_of_one_session_are_filtered_each_for_itself(
 
 async def test_an_approval_is_resolved_and_the_turn_goes_on(serve: Serve, scripted: Scripted, client: Connect) -> None:
     agent = scripted(call("deploy", target="prod"), say("Done."), tools=[deploy])
-    async with serve([agent], ask_for=["deploy"]) as served, client(served) as socket:
+    async with serve([agent], permissions=vaka.Permissions(confirm=["deploy"])) as served, client(served) as socket:
         await socket.request("turn.start", session="demo", agent="assistant", input="Go.")
         await socket.request("subscribe", session="demo")
         asked = (await socket.until("approval.requested"))[-1]["data"]["approval"]
@@ -130,7 +130,7 @@ async def test_an_approval_is_resolved_and_the_turn_goes_on(serve: Serve, script
 
 async def test_a_running_turn_is_steered_and_cancelled(serve: Serve, scripted: Scripted, client: Connect) -> None:
     agent = scripted(call("deploy"), say("Done."), tools=[deploy])
-    async with serve([agent], ask_for=["deploy"]) as served, client(served) as socket:
+    async with serve([agent], permissions=vaka.Permissions(confirm=["deploy"])) as served, client(served) as socket:
         assert (await socket.refused("turn.steer", session="demo", input="Also."))["code"] == "not_found"
         await socket.request("turn.start", session="demo", agent="assistant", input="Go.")
         await socket.request("subscribe", session="demo")

@@ -56,7 +56,7 @@ async def test_questions_are_answered_and_approvals_remembered(
     serve: Serve, scripted: Scripted, client: Connect
 ) -> None:
     agent = scripted(call("colour"), call("colour"), say("Done."), tools=[colour])
-    async with serve([agent], ask_for=["colour"]) as served, client(served) as socket:
+    async with serve([agent], permissions=vaka.Permissions(confirm=["colour"])) as served, client(served) as socket:
         await socket.request("turn.start", session="demo", agent="assistant", input=[{"type": "text", "text": "Go."}])
         await socket.request("subscribe", session="demo")
         asked = (await socket.until("approval.requested"))[-1]["data"]["approval"]

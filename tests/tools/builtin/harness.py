@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 
 from tests.runtime.runtime_fixtures import agent, collect, log_writer, read_log, results_by_call, runtime
+from vaka.config.options import Permissions
 from vaka.core.ports.tool import Tool, World
 from vaka.core.types.message import ToolResult
 from vaka.core.types.progress import ToolStarted
@@ -35,7 +36,10 @@ class ToolHarness:
 
     def runtime(self, **options: Any) -> Runtime:
         """Return a runtime with the files of the harness."""
-        rt = runtime(self.store, permission_mode="bypassPermissions", secrets=self.secrets, **options)
+        rt = runtime(
+            self.store,
+            **{"permissions": Permissions(mode="bypassPermissions"), "secrets": self.secrets, **options},
+        )
         rt.env.world = World(files=self.files, cwd=str(self.root))
         return rt
 

@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.tools.builtin.harness import ToolHarness
+from vaka.config.options import Permissions
 from vaka.core.ports.sandbox import Sandbox
 from vaka.core.ports.tool import ToolContext, World
 from vaka.core.types.ids import AgentPath as CallPath
@@ -53,7 +54,7 @@ class ShellHarness(ToolHarness):
 
     def runtime(self, **options: Any) -> Runtime:
         """Return a runtime with the files and commands of the harness."""
-        rt = super().runtime(**{"policy": AllowEverything(), "ask": "deny", **options})
+        rt = super().runtime(**{"permissions": Permissions(policy=AllowEverything(), ask="deny"), **options})
         rt.env.world = World(files=self.files, sandbox=self.sandbox, shells=self.shells, cwd=str(self.root))
         return rt
 

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from tests.runtime.runtime_fixtures import agent, collect, read_log, results_by_call, runtime
+from vaka.config.options import Permissions
 from vaka.core.types.control import QuestionAsked
 from vaka.core.types.errors import Suspended
 from vaka.core.types.ids import JSON
@@ -29,7 +30,7 @@ def model(*questions: dict[str, Any]) -> ScriptedModel:
 
 async def ask_questions(*questions: dict[str, Any], answers: list[JSON]) -> ToolResult:
     store, left = MemoryStore(), list(answers)
-    async with runtime(store, allow=("AskUserQuestion",)) as rt:
+    async with runtime(store, permissions=Permissions(allow=("AskUserQuestion",))) as rt:
         session = await rt.open(agent(model(*questions), *TOOL), id="s")
         async for event in session.stream("Go."):
             if isinstance(event.data, QuestionAsked):
@@ -79,7 +80,7 @@ async def test_an_answer_may_be_free_text() -> None:
 
 async def test_the_question_shows_the_description_of_each_option() -> None:
     store = MemoryStore()
-    async with runtime(store, allow=("AskUserQuestion",), ask="suspend") as rt:
+    async with runtime(store, permissions=Permissions(allow=("AskUserQuestion",), ask="suspend")) as rt:
         with pytest.raises(Suspended):
             await collect((await rt.open(agent(model(question(multiSelect=True)), *TOOL), id="s")).stream("Go."))
         (pending,) = await rt.decisions("s")
@@ -94,12 +95,12 @@ async def test_the_question_shows_the_description_of_each_option() -> None:
 
 async def test_a_question_outlives_the_process_that_asked_it() -> None:
     store, lines = MemoryStore(), (question(), question("Which language?", "Python", "Go"))
-    async with runtime(store, allow=("AskUserQuestion",), ask="suspend") as rt:
+    async with runtime(store, permissions=Permissions(allow=("AskUserQuestion",), ask="suspend")) as rt:
         with pytest.raises(Suspended):
             await collect((await rt.open(agent(model(*lines), *TOOL), id="s")).stream("Go."))
         (pending,) = await rt.decisions("s")
         await rt.answer(pending.id, "SQLite")
-    async with runtime(store, allow=("AskUserQuestion",), ask="suspend") as rt:
+    async with runtime(store, permissions=Permissions(allow=("AskUserQuestion",), ask="suspend")) as rt:
         with pytest.raises(Suspended):
             await collect((await rt.open(agent(model(*lines), *TOOL), id="s")).resume())
         (pending,) = await rt.decisions("s")
@@ -112,7 +113,7 @@ async def test_a_question_outlives_the_process_that_asked_it() -> None:
 
 async def test_without_an_answer_the_model_is_asked_to_decide() -> None:
     store = MemoryStore()
-    async with runtime(store, allow=("AskUserQuestion",), ask="deny") as rt:
+    async with runtime(store, permissions=Permissions(allow=("AskUserQuestion",), ask="deny")) as rt:
         await (await rt.open(agent(model(question()), *TOOL), id="s")).run("Go.")
     result = results_by_call(await read_log(store, "s"))["call_1"]
     assert result.failed
@@ -122,7 +123,9 @@ async def test_without_an_answer_the_model_is_asked_to_decide() -> None:
 
 async def test_a_question_expires_when_the_person_takes_too_long() -> None:
     clock, store = FakeClock(), MemoryStore()
-    async with runtime(store, allow=("AskUserQuestion",), clock=clock, question_timeout=60) as rt:
+    async with runtime(
+        store, permissions=Permissions(allow=("AskUserQuestion",), question_timeout=60), clock=clock
+    ) as rt:
         session = await rt.open(agent(model(question()), *TOOL), id="s")
         task = asyncio.create_task(collect(session.stream("Go.")))
         await clock.wait_for_sleeps()
@@ -142,7 +145,7 @@ async def test_a_question_expires_when_the_person_takes_too_long() -> None:
 )  # fmt: skip
 async def test_invalid_questions_are_an_error(questions: list[dict[str, Any]]) -> None:
     store = MemoryStore()
-    async with runtime(store, allow=("AskUserQuestion",), ask="deny") as rt:
+    async with runtime(store, permissions=Permissions(allow=("AskUserQuestion",), ask="deny")) as rt:
         await (await rt.open(agent(model(*questions), *TOOL), id="s")).run("Go.")
     result = results_by_call(await read_log(store, "s"))["call_1"]
     assert result.failed

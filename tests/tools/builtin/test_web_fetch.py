@@ -9,6 +9,7 @@ import pytest
 
 from tests.net.http_server import RunningServer, encode_response, respond_by_path, serve
 from tests.runtime.runtime_fixtures import agent, read_log, results_by_call, runtime
+from vaka.config.options import Permissions
 from vaka.core.ports.tool import World
 from vaka.core.types.errors import InvalidInput
 from vaka.core.types.message import Document, Image, Stored, ToolResult
@@ -34,7 +35,7 @@ class WebSession:
     async def fetch(self, path: str, prompt: str = "What is it?") -> ToolResult:
         url = path if "://" in path else self.server.url(path)
         store, model = MemoryStore(), ScriptedModel(call("WebFetch", url=url, prompt=prompt), say("done"))
-        async with runtime(store, permission_mode="bypassPermissions") as rt:
+        async with runtime(store, permissions=Permissions(mode="bypassPermissions")) as rt:
             rt.env.world = self.world
             await (await rt.open(agent(model, web_fetch), id="s")).run("Go.")
         return results_by_call(await read_log(store, "s"))["call_1"]

@@ -7,6 +7,7 @@ import pytest
 
 from tests.net.http_server import Handler, encode_response, respond_with, serve
 from tests.runtime.runtime_fixtures import agent, read_log, results_by_call, runtime
+from vaka.config.options import Permissions
 from vaka.core.ports.net import SearchResult
 from vaka.core.ports.tool import World
 from vaka.core.types.message import ToolResult
@@ -50,7 +51,7 @@ PAGE = "<html><body>" + "".join(
 async def search(script: Handler, **arguments: Any) -> tuple[ToolResult, list[Any]]:
     store, model = MemoryStore(), ScriptedModel(call("WebSearch", **arguments), say("done"))
     async with serve(script) as server, Connector(NetworkRules(trusted=(server.authority,))) as network:
-        async with runtime(store, permission_mode="bypassPermissions") as rt:
+        async with runtime(store, permissions=Permissions(mode="bypassPermissions")) as rt:
             rt.env.world = World(network=network, search=DuckDuckGo(server.url("/html/")))
             await (await rt.open(agent(model, web_search), id="s")).run("Go.")
         return results_by_call(await read_log(store, "s"))["call_1"], server.requests
@@ -114,7 +115,7 @@ async def test_invalid_arguments_are_refused(wrong: dict[str, Any]) -> None:
 
 async def test_without_a_network_the_call_is_an_error() -> None:
     store, model = MemoryStore(), ScriptedModel(call("WebSearch", query="ab"), say("done"))
-    async with runtime(store, permission_mode="bypassPermissions") as rt:
+    async with runtime(store, permissions=Permissions(mode="bypassPermissions")) as rt:
         rt.env.world = World()
         await (await rt.open(agent(model, web_search), id="s")).run("Go.")
     assert "gives tools no network" in results_by_call(await read_log(store, "s"))["call_1"].text

@@ -48,7 +48,7 @@ async def run(tool: Any, arguments: dict[str, Any], *more_tools: Any, model: Any
     """Return the result of one call of a tool."""
     store = MemoryStore()
     model = model or ScriptedModel(call(tool.spec.name, **arguments), say("done"))
-    async with runtime(store, **{"permission_mode": "bypassPermissions", **options}) as rt:
+    async with runtime(store, **{"permissions": vaka.Permissions(mode="bypassPermissions"), **options}) as rt:
         await (await rt.open(agent(model, tool, *more_tools), id="s")).run("Go.")
     log = await read_log(store, "s")
     check_log(log)
@@ -114,7 +114,7 @@ async def test_a_step_that_fails_names_itself_and_what_failed(step: ToolStep, me
 
 async def test_rules_apply_to_each_step() -> None:
     tool = CompositeTool("c", steps=[ToolStep("a", find), ToolStep("b", shout, "{text: .input.city}")])
-    denied = await run(tool, {"city": "Aix"}, deny=["shout"])
+    denied = await run(tool, {"city": "Aix"}, permissions=vaka.Permissions(deny=["shout"]))
     assert (denied.failed, denied.reason) == (True, "denied")
     assert denied.text.startswith("step b: invoke: ")
 
@@ -132,12 +132,12 @@ async def test_a_step_that_needs_an_approval_suspends_the_turn_and_continues_the
     steps = [ToolStep("a", send), ToolStep("b", shout, "{text: .steps.a}"), ToolStep("c", send, "{text: .steps.b}")]
     who = agent(ScriptedModel(call("all", text="hi"), say("done")), CompositeTool("all", steps=steps))
     policy = policy_from_rules(ask=["shout"])
-    async with runtime(store, ask="suspend", policy=policy) as rt:
+    async with runtime(store, permissions=vaka.Permissions(ask="suspend", policy=policy)) as rt:
         with pytest.raises(Suspended):
             await (await rt.open(who, id="s")).run("Go.")
         [pending] = await rt.decisions()
         await rt.resolve(pending.id, "approve")
-    async with runtime(store, ask="suspend", policy=policy) as rt:
+    async with runtime(store, permissions=vaka.Permissions(ask="suspend", policy=policy)) as rt:
         await collect((await rt.open(who, id="s")).resume())
     log = await read_log(store, "s")
     check_log(log)
@@ -161,7 +161,7 @@ async def test_after_a_crash_steps_with_a_result_do_not_run_again() -> None:
 
     store = MemoryStore()
     commits = count_commits(store).commits
-    async with runtime(store, permission_mode="bypassPermissions") as rt:
+    async with runtime(store, permissions=vaka.Permissions(mode="bypassPermissions")) as rt:
         await (await rt.open(parts(), id="s")).run("Go.")
     log = await read_log(store, "s")
     assert len(ran) == 2
@@ -174,7 +174,7 @@ async def test_after_a_crash_steps_with_a_result_do_not_run_again() -> None:
         ran.clear()
         crashed = MemoryStore()
         await log_writer(crashed, "s", log[:cut])()
-        async with runtime(crashed, permission_mode="bypassPermissions") as rt:
+        async with runtime(crashed, permissions=vaka.Permissions(mode="bypassPermissions")) as rt:
             resumed: list[Any] = await collect((await rt.open(parts(), id="s")).resume())
         assert (resumed[-1].data.text, len(ran)) == ("done", 2 - len(started)), cut
         check_log(await read_log(crashed, "s"))

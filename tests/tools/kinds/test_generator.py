@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from tests.runtime.runtime_fixtures import agent, read_log, results_by_call, runtime
+from vaka.config.options import Permissions
 from vaka.core.types.errors import InvalidInput
 from vaka.core.types.message import ToolResult
 from vaka.core.types.monitor import UsageRecorded
@@ -21,7 +22,7 @@ async def ask(
     """Return the result of one call, the model, and the usage of the model's answers in the tool."""
     store, name = MemoryStore(), tool.spec.name
     model = ScriptedModel(call(name, **arguments), say("done"), agents={name: answers})
-    async with runtime(store, permission_mode="bypassPermissions", **limits) as rt:
+    async with runtime(store, permissions=Permissions(mode="bypassPermissions"), **limits) as rt:
         await (await rt.open(agent(model, tool), id="s")).run("Go.")
     log = await read_log(store, "s")
     usage = [event.data for event in log if isinstance(event.data, UsageRecorded) and event.data.agent == name]

@@ -10,18 +10,33 @@ from vaka.cli.errors import FAILED, Quit, UsageError
 from vaka.cli.event_loop import run_loop
 from vaka.cli.render import as_printable, print_json, result_of_compaction
 from vaka.cli.turn.session_record import continue_session, explain_recorded_flags, find_record, load_continued
+from vaka.config.setting_keys import SETTING_KEYS
 from vaka.core.types.errors import Busy, NotFound
 
 if TYPE_CHECKING:
     from vaka.runtime.session_compaction import CompactionResult
 
-_OTHER_FLAGS = dict.fromkeys((
-    "instructions", "system_prompt", "append_system_prompt", "no_base_prompt", "permission_mode", "sandbox",
-    "max_steps", "timeout", "max_budget_usd", "max_tokens", "settings", "ask", "strict_mcp_config",
-)) | dict.fromkeys((
-    "option", "allow", "confirm", "deny", "builtin_tools", "add_dir", "command_host", "command_env", "plugin_dir",
-    "mcp_config",
-), ())  # fmt: skip
+_OTHER_FLAGS: dict[str, Any] = {
+    **{key.name: () if key.kind == "list" else None for key in SETTING_KEYS.values() if key.flag is not None},
+    **dict.fromkeys(
+        (
+            "instructions",
+            "system_prompt",
+            "append_system_prompt",
+            "no_base_prompt",
+            "sandbox",
+            "max_steps",
+            "timeout",
+            "max_budget_usd",
+            "max_tokens",
+            "settings",
+            "strict_mcp_config",
+        )
+    ),
+    **dict.fromkeys(
+        ("option", "builtin_tools", "add_dir", "command_host", "command_env", "plugin_dir", "mcp_config"), ()
+    ),
+}
 """Flags of a run that this command does not have; those of the last run of the session apply."""
 
 

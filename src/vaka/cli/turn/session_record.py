@@ -27,6 +27,7 @@ from vaka.cli.errors import UsageError
 from vaka.cli.event_loop import run_loop
 from vaka.cli.options import DEFINITION_SUFFIXES, expand_path
 from vaka.config.documents import is_inline_json
+from vaka.config.setting_keys import SETTING_KEYS
 from vaka.config.settings import Settings, absolute_store_url, trust_root_of
 from vaka.core.ports.store import BACKGROUND_TAG, SessionInfo, SessionQuery, Store
 from vaka.core.session.snapshot import reopen
@@ -37,19 +38,27 @@ from vaka.core.types.message import replace_surrogates
 from vaka.runtime.lazy import open_store
 from vaka.runtime.workspace import require_folder
 
-_SETTING_FLAGS = ("permission_mode", "sandbox", "max_steps", "timeout", "max_budget_usd", "max_tokens")
+_RECORDED_KEYS = tuple(key for key in SETTING_KEYS.values() if key.flag is not None and key.flag.recorded)
+_STORED_NAMES = {key.name: key.stored_flag for key in SETTING_KEYS.values()}
+"""The names that logs have for flags, by their names now."""
+_SETTING_FLAGS = (
+    *(key.name for key in _RECORDED_KEYS if key.kind != "list"),
+    *("sandbox", "max_steps", "timeout", "max_budget_usd", "max_tokens"),
+)
 """Flags that are recorded also when a variable of the environment has set them."""
 _TEXT_FLAGS = ("instructions", "system_prompt", "append_system_prompt")
 """Flags with a text, or with ``@`` and the name of a file."""
 _SESSION_FLAGS = (
-    *_SETTING_FLAGS, *_TEXT_FLAGS, "no_base_prompt", "option", "settings", "allow", "confirm", "deny", "builtin_tools",
-    "add_dir", "command_host", "command_env", "allow_host", "script_env", "untrusted", "plugin_dir",
+    *_SETTING_FLAGS, *_TEXT_FLAGS, "no_base_prompt", "option", "settings",
+    *(key.name for key in _RECORDED_KEYS if key.kind == "list"),
+    "builtin_tools", "add_dir", "command_host", "command_env", "allow_host", "script_env", "untrusted", "plugin_dir",
     "mcp_config", "strict_mcp_config",
 )  # fmt: skip
 _TURN_FLAGS = ("tool_choice", "output_schema")
 """Flags that apply again only when the same turn goes on."""
 _WIDENING_FLAGS = frozenset({
-    "permission_mode", "allow", "sandbox", "add_dir", "command_host", "command_env", "allow_host", "script_env",
+    *(key.name for key in _RECORDED_KEYS if key.flag is not None and (key.widens or key.flag.widens)),
+    "sandbox", "add_dir", "command_host", "command_env", "allow_host", "script_env",
     "plugin_dir", "mcp_config",
 })  # fmt: skip
 """Flags that may permit more: a run that applies them again prints them; -v prints all."""
@@ -353,7 +362,7 @@ def apply_recorded_flags(flags: Mapping[str, Any], run: RunSettings | None, *, r
     if run is None:
         return dict(flags)
     names = (*_SESSION_FLAGS, *_TURN_FLAGS) if resume else _SESSION_FLAGS
-    recorded = {name: value for name, value in run.flags.items() if name in names}
+    recorded = {name: run.flags[stored] for name in names if (stored := _STORED_NAMES.get(name, name)) in run.flags}
     recorded |= {"agent": run.agent or None, "model": run.model or None, "tools": run.tools}
     given = {name: value for name, value in flags.items() if value not in (None, ())}
     restored = {name: _as_flag(value) for name, value in recorded.items()}
@@ -381,7 +390,7 @@ def describe_run(continued: Continuation, agent: Agent) -> RunSettings:
     model = flags["model"] or (settings["model"] if agent.model is None else "")
     files = [file for file in (agent_file_of(flags["agent"] or ""), *flags["tools"]) if file]
     kept |= {"agent": flags["agent"] or "", "model": model, "tools": flags["tools"]}
-    kept = {name: _as_text(value) for name, value in kept.items()}
+    kept = {_STORED_NAMES.get(name, name): _as_text(value) for name, value in kept.items()}
     return RunSettings(
         agent=kept.pop("agent"), model=kept.pop("model"), tools=kept.pop("tools"),
         digests={replace_surrogates(file): _digest_of(file) for file in files}, flags=msgspec.to_builtins(kept),

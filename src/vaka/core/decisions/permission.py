@@ -51,7 +51,7 @@ class PermittedCall(msgspec.Struct, frozen=True):
 Permission: TypeAlias = PermittedCall | ToolResult | ApprovalRequested
 
 
-class Permissions:
+class CallPermissions:
     """Permission for the calls of one agent in a turn."""
 
     def __init__(self, log: Log, env: Env, limits: Limits, agent: str, path: AgentPath) -> None:

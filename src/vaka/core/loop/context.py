@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Generic, TypeAlias, cast
 
 from vaka.core.budget import Budget
-from vaka.core.decisions.permission import Permissions
+from vaka.core.decisions.permission import CallPermissions
 from vaka.core.decisions.wait import DecisionWaits
 from vaka.core.loop.middleware import Middleware, MiddlewareChain
 from vaka.core.messages.ask_model import ask_model
@@ -137,9 +137,9 @@ class Turn(Generic[Deps_co]):
         return text if text is not None else self.log.window.last_text(self.scope.turn, self.path)
 
     @property
-    def permissions(self) -> Permissions:
+    def permissions(self) -> CallPermissions:
         """Permission for the calls of this agent."""
-        return Permissions(self.log, self.env, self.limits, self.agent, self.path)
+        return CallPermissions(self.log, self.env, self.limits, self.agent, self.path)
 
     @property
     def decision_waits(self) -> DecisionWaits:

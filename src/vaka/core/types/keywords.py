@@ -1,4 +1,4 @@
-"""Signatures: how ``help`` shows them, and errors for unknown keywords with the name that was probably meant."""
+"""Signatures, errors for unknown keywords, and the marks of options that users can set elsewhere."""
 
 import functools
 import inspect
@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from difflib import get_close_matches
 from types import FunctionType
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, Literal, ParamSpec, TypeVar
 
 import msgspec
 
@@ -118,6 +118,43 @@ def fold_signatures(kind: Kind) -> Kind:
         if isinstance(member, FunctionType) and (not name.startswith("_") or name.endswith("__")):
             vars(member)["__signature__"] = FoldedSignature.of_function(member)
     return kind
+
+
+class Flag(msgspec.Struct, frozen=True):
+    """Marks the field of an option group that is a flag on the command line, such as ``Flag("--max-steps")``.
+
+    The field is also a setting, with the name of the flag unless a ``Key`` gives another one.
+    """
+
+    name: str
+    help: str = ""
+    aliases: tuple[str, ...] = ()
+    metavar: str = ""
+    stored: str = ""
+    """The name in logs, which a renamed flag keeps; default: the name of the setting."""
+    recorded: bool = True
+    """Whether the log of a session has it, so that the next run of the session applies it again."""
+    widens: bool = False
+    """Whether it may permit more, so that a run which applies it again says so; always true if the key widens."""
+
+
+class Key(msgspec.Struct, frozen=True):
+    """Marks the field of an option group that settings files and ``VAKA_…`` variables can set."""
+
+    name: str = ""
+    kind: Literal["", "text", "list", "whole", "count", "number", "seconds", "table"] = ""
+    """How texts become values; default: by the type of the field."""
+    default: Any = msgspec.UNSET
+    """The value that ``vaka config show`` shows if nothing sets it; default: that of the field."""
+    choices: tuple[str, ...] = ()
+    widens: bool = False
+    """Whether it permits more, so that the files of a folder that is not trusted must not set it."""
+    per_run: bool = False
+    """Whether only ``--trust`` lets the files of a project set it, and no stored decision."""
+    path: Literal["", "file", "folder"] = ""
+    """Whether it names files or folders; relative ones are below the folder of the settings file."""
+    unit: int = 1
+    """How many of the field's units are one unit of the setting, such as the bytes of a mebibyte."""
 
 
 class UnevaluatedSignature(msgspec.StructMeta):

@@ -102,6 +102,9 @@ class Layer(msgspec.Struct, frozen=True, kw_only=True):
         return f"{self.origin}:{self.lines[key]}" if key in self.lines else self.origin
 
 
+Mode: TypeAlias = Literal["default", "acceptEdits", "plan", "dontAsk", "bypassPermissions"]
+"""What happens to a call that no rule matches."""
+
 SANDBOX_ONLY_RULE = "Bash(unsandboxed:*)"
 """The rule about all commands that would run without the sandbox: denied where the sandbox is required."""
 

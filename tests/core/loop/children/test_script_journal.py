@@ -169,7 +169,9 @@ async def run_script(
     """Run the script, or go on with it, to the end; return the log."""
     store = MemoryStore()
     await store.blobs.put(large)
-    async with runtime(store, policy=RULES, ask="suspend", clock=FakeClock(auto=True)) as rt:
+    async with runtime(
+        store, permissions=vaka.Permissions(policy=RULES, ask="suspend"), clock=FakeClock(auto=True)
+    ) as rt:
         if prefix is not None:
             await log_writer(store, "s", prefix)()
         session = await rt.open(world.agent(), id="s")
@@ -204,7 +206,7 @@ async def test_a_read_call_of_a_script_forces_no_write() -> None:
 
     world.play_rounds = _without_commits(world)  # type: ignore[method-assign,assignment]  # for once without its commits
     store = MemoryStore()
-    async with runtime(store, policy=RULES, clock=FakeClock(auto=True)) as rt:
+    async with runtime(store, permissions=vaka.Permissions(policy=RULES), clock=FakeClock(auto=True)) as rt:
         await collect((await rt.open(world.agent(), id="s")).stream("Go."))
     log = await read_log(store, "s")
     stamps = {event.type: event.ts for event in log}

@@ -47,7 +47,11 @@ class FileRun:
 
     def __init__(self, folder: Path, **options: Any) -> None:
         self.folder, self.store = folder, MemoryStore()
-        self.options = {"permission_mode": "bypassPermissions", "sandbox": "off", **options}
+        self.options: dict[str, Any] = {
+            "permissions": vaka.Permissions(mode="bypassPermissions"),
+            "sandbox": "off",
+            **options,
+        }
 
     def runtime(self) -> Runtime:
         return runtime(self.store, cwd=str(self.folder), **self.options)
@@ -261,7 +265,7 @@ class TestDecisions:
 
     @pytest.fixture
     def files(self, files: FileRun) -> FileRun:
-        files.options["permission_mode"] = "default"
+        files.options["permissions"] = vaka.Permissions()
         return files
 
     async def decide(self, files: FileRun, step: Sequence[dict[str, Any]], *decisions: Decision) -> list[Event]:
@@ -306,7 +310,8 @@ class TestDecisions:
         self, files: FileRun, tmp_path: Path
     ) -> None:
         write(tmp_path / "secret" / "r.txt", "secret\n")
-        files.options |= {"permission_mode": "bypassPermissions", "deny": ["Read(./secret/**)"]}
+        rules = vaka.Permissions(mode="bypassPermissions", deny=["Read(./secret/**)"])
+        files.options["permissions"] = rules
         write(tmp_path / "link.sh", "ln -s secret/r.txt link\n")
         log = await files.run(bash("sh link.sh"), read("link"))
         assert reasons_of(log) == ["ok", "denied"]

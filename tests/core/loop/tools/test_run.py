@@ -340,7 +340,7 @@ async def test_rules_that_raise_end_the_turn_with_every_call_sealed() -> None:
             return True
 
     store = MemoryStore()
-    async with runtime(store, policy=Rules()) as rt:
+    async with runtime(store, permissions=vaka.Permissions(policy=Rules())) as rt:
         session = await rt.open(agent(ScriptedModel(calls(call("raw"), call("raw"))), RawTool("never")), id="s")
         with pytest.raises(vaka.VakaError, match="ZeroDivisionError: oh"):
             await session.run("Go.")

@@ -8,6 +8,7 @@ import pytest
 
 from tests.runtime.runtime_fixtures import runtime
 from tests.tools.builtin.harness import ToolHarness, value_of
+from vaka.config.options import Permissions
 from vaka.core.ports.tool import World
 from vaka.policy.policy import LayeredPolicy
 from vaka.policy.read_filter import is_readable, make_read_filter
@@ -32,7 +33,7 @@ class PolicyHarness(ToolHarness):
     def runtime(self, **options: Any) -> Runtime:
         """Return a runtime whose world applies the rules."""
         rules = policy(self.root, mode="bypassPermissions")
-        rt = runtime(self.store, policy=rules, **options)
+        rt = runtime(self.store, permissions=Permissions(policy=rules), **options)
         rt.env.world = World(files=self.files, may_read=make_read_filter(rules), cwd=str(self.root))
         return rt
 

@@ -10,6 +10,7 @@ import pytest
 from tests.runtime.runtime_fixtures import agent, collect, read_log, results_by_call, runtime
 from tests.tools.builtin.harness import value_of
 from tests.tools.builtin.shell_harness import ShellHarness
+from vaka.config.options import Permissions
 from vaka.core.ports.sandbox import Command, Process
 from vaka.core.ports.tool import World
 from vaka.core.types.control import InterruptRequested
@@ -399,7 +400,7 @@ async def test_a_command_that_cannot_be_confined_does_not_run(tmp_path: Path) ->
 
 async def test_a_runtime_without_a_sandbox_is_a_clear_error(tmp_path: Path) -> None:
     model = ScriptedModel(call("Bash", command="true"), call("Bash", command="false"), say("done"))
-    async with runtime(permission_mode="bypassPermissions") as rt:
+    async with runtime(permissions=Permissions(mode="bypassPermissions")) as rt:
         rt.env.world = World()
         await collect((await rt.open(agent(model, *builtin_tools(["Bash"])), id="s")).stream("Go."))
         assert "this runtime runs no commands" in results_by_call(await read_log(rt.store, "s"))["call_1"].text  # type: ignore[arg-type]  # a memory
