@@ -158,12 +158,12 @@ async def test_a_person_is_asked_while_notifications_run_and_their_failures_are_
 ) -> None:
     os.mkfifo(tmp_path / "asked")  # the hook ends only after the person was asked
 
-    async def answer(request: Any) -> str:
+    async def answer(request: Any) -> Any:
         await asyncio.to_thread((tmp_path / "asked").write_text, "now")
         return "allow"
 
     hook = Hook(event="Notification", command="cat asked; exit 3")
-    options: dict[str, Any] = {"ask_for": ("look",), "permission_request_handler": answer}
+    options: dict[str, Any] = {"permissions": vaka.Permissions(confirm=("look",), handler=answer)}
     log, _ = await run_with_hooks(tmp_path, ScriptedModel(call("look", at="sea"), say("done")), hook, **options)
     assert results_by_call(log)["call_1"].text == "seen sea"
     assert "hook of Notification: exit status 3" in caplog.text

@@ -10,8 +10,7 @@ from typing import Any, NamedTuple, get_args
 
 from vaka.core.types.ids import CallId
 from vaka.core.types.message import ToolCall
-from vaka.core.types.tool import UNTRUSTED_LAYER, ToolSpec
-from vaka.policy.decision import Mode
+from vaka.core.types.tool import UNTRUSTED_LAYER, Mode, ToolSpec
 from vaka.policy.policy import LayeredPolicy
 from vaka.policy.rules import Layer
 from vaka.policy.tool_targets import spec_of

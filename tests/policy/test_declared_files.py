@@ -13,9 +13,9 @@ from tests.runtime.runtime_fixtures import agent, read_log, results_by_call, run
 from vaka.core.ports.policy import Policy
 from vaka.core.types.ids import CallId
 from vaka.core.types.message import ToolCall
-from vaka.core.types.tool import UNTRUSTED_LAYER, Allow, Ask, Deny, Grant, Layer, ToolSpec, Verdict
+from vaka.core.types.tool import UNTRUSTED_LAYER, Allow, Ask, Deny, Grant, Layer, Mode, ToolSpec, Verdict
 from vaka.core.types.traits import ToolTraits
-from vaka.policy.decision import STRICTNESS, Mode
+from vaka.policy.decision import STRICTNESS
 from vaka.policy.policy import LayeredPolicy
 from vaka.stores.memory import MemoryStore
 from vaka.testing.models import ScriptedModel, call, say

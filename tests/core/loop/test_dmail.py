@@ -319,7 +319,7 @@ async def test_having_the_dmail_tool_adds_no_write(able: bool) -> None:
 async def test_an_approval_for_the_session_survives_a_dmail() -> None:
     store = MemoryStore()
     model = ScriptedModel(call("Bash", command="true"), dmail_call(0), call("Bash", command="true"), say("done"))
-    options: dict[str, Any] = {"ask_for": ("Bash",), "allow": ("DMail",), "sandbox": "off"}
+    options: dict[str, Any] = {"permissions": vaka.Permissions(confirm=("Bash",), allow=("DMail",)), "sandbox": "off"}
     async with runtime(store, **options) as rt:
         session = await rt.open(dmail_agent(model, *builtin_tools(["Bash"])), id="s")
         task = asyncio.create_task(collect(session.stream("Go.")))

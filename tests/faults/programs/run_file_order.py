@@ -9,12 +9,14 @@ import sys
 from collections.abc import Sequence
 from contextlib import aclosing, suppress
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
 from tests.faults.crash_run import Plan, open_store
 from tests.faults.line_protocol import print_event, print_line
 from vaka.agents.react import Agent
+from vaka.config.options import Permissions
 from vaka.core.types.control import QuestionAsked
 from vaka.core.types.errors import NotFound
 from vaka.core.types.event import Event
@@ -67,8 +69,12 @@ async def main(plan: Plan) -> None:
     folder, (store, other) = prepare_folder(plan), (open_store(plan), open_store(plan))
     file = folder / "f"
     written = file.read_text().split() if file.exists() else []
-    options = {"cwd": str(folder), "permission_mode": "bypassPermissions", "sandbox": "off"}
-    async with Runtime(store=store, **options) as runtime, Runtime(store=other) as person:  # type: ignore[arg-type]  # valid options
+    options: dict[str, Any] = {
+        "cwd": str(folder),
+        "permissions": Permissions(mode="bypassPermissions"),
+        "sandbox": "off",
+    }
+    async with Runtime(store=store, **options) as runtime, Runtime(store=other) as person:
         session = await runtime.open(make_agent(), id=plan.session)
         for pending in await person.decisions(plan.session):
             await answer(person, pending.event, written)
