@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Generic, Unpack, cast
 import msgspec
 
 from vaka.agents.react import Agent, ToolLike
+from vaka.config.options import PermissionRequest, PermissionRequestHandler, Permissions
 from vaka.config.project_content import ProjectSource
 from vaka.core.loop.middleware import Middleware
 from vaka.core.ports.model import Model
@@ -24,14 +25,7 @@ from vaka.core.types.keywords import UnevaluatedSignature
 from vaka.core.types.message import Content, Part, as_content
 from vaka.core.types.type_parameters import Out, Out_co
 from vaka.runtime.one_shot import RuntimeOptions
-from vaka.runtime.options import (
-    EntryPoint,
-    ModeContext,
-    OnBusy,
-    PermissionRequest,
-    PermissionRequestHandler,
-    TokenStats,
-)
+from vaka.runtime.options import EntryPoint, ModeContext, OnBusy, TokenStats
 from vaka.runtime.options import Response as _Response
 from vaka.runtime.runtime import Runtime as _Runtime
 from vaka.runtime.turn_stream import TurnStream
@@ -133,10 +127,14 @@ class AgentsdkOptions(msgspec.Struct, frozen=True, kw_only=True, metaclass=Uneva
         )
         if self.project_root is not None:
             given["project"] = project
+        permissions = {field: given.pop(name) for name, field in _PERMISSIONS.items() if name in given}
+        if permissions:
+            given["permissions"] = Permissions(**permissions)
         return {_NEW_NAMES.get(name, name): value for name, value in given.items()}
 
 
 _DEFAULTS = dict(zip(AgentsdkOptions.__struct_fields__, AgentsdkOptions.__struct_defaults__, strict=True))
+_PERMISSIONS = {"permission_request_handler": "handler", "approval_approver": "approver"}
 _NEW_NAMES = {
     "auto_compact": "compaction",
     "max_iterations": "max_steps",
