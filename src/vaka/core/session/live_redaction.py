@@ -26,9 +26,9 @@ class StreamRedactor:
 
     def __init__(self, finder: SecretFinder) -> None:
         self._finder = finder
-        self._withheld = ""
-        self._context = ""
-        self._enough = 0
+        self._withheld: str = ""
+        self._context: str = ""
+        self._enough: int = 0
 
     def context_after(self, text: str) -> str | None:
         """Return the context after ``text`` if nothing of it is or may become part of a secret, otherwise ``None``."""
