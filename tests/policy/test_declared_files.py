@@ -13,7 +13,7 @@ from tests.runtime.runtime_fixtures import agent, read_log, results_by_call, run
 from vaka.core.ports.policy import Policy
 from vaka.core.types.ids import CallId
 from vaka.core.types.message import ToolCall
-from vaka.core.types.tool import UNTRUSTED_LAYER, Allow, Ask, Deny, Grant, Layer, Mode, ToolSpec, Verdict
+from vaka.core.types.tool import UNTRUSTED_LAYER, Allow, Ask, Deny, Effect, Grant, Layer, Mode, ToolSpec, Verdict
 from vaka.core.types.traits import ToolTraits
 from vaka.policy.decision import STRICTNESS
 from vaka.policy.policy import LayeredPolicy
@@ -24,7 +24,12 @@ WRITING = ToolTraits(writes=True, paths=("name",))
 READING = ToolTraits(reads=True, paths=("name",))
 SEARCHING = ToolTraits(reads=True, folders=("folder",), pattern="pattern")
 HARMLESS = (READING, SEARCHING, ToolTraits(session=True), ToolTraits(reads=True), ToolTraits(network=True, url="url"))
-RULES = Layer(name="flag", deny=("Read(.env)",), ask=("Edit(docs/**)",), allow=("Edit(src/**)", "Read(~/notes/**)"))
+RULES = Layer(
+    name="flag",
+    deny=("Read(.env)", "Read(secrets/**)"),
+    ask=("Edit(docs/**)",),
+    allow=("Edit(src/**)", "Read(~/notes/**)"),
+)
 
 
 def judge(
@@ -34,9 +39,11 @@ def judge(
     mode: str = "default",
     rules: Layer = RULES,
     grants: Sequence[Grant] = (),
+    parameters: dict[str, Any] | None = None,
     **arguments: Any,
 ) -> Verdict:
-    spec = ToolSpec(name="own", layer=layer, effect="read" if layer == "mcp" else "once")
+    effect: Effect = "read" if layer == "mcp" else "once"
+    spec = ToolSpec(name="own", layer=layer, effect=effect, parameters=parameters or {})
     layered = LayeredPolicy([rules, Layer(name="mode", mode=mode)], cwd="/nowhere", home="/nowhere/home")
     policy: Policy = layered.for_call(spec, (), lambda _: None, traits)
     if grants:
@@ -53,6 +60,20 @@ def test_a_rule_about_files_holds_for_a_tool_of_the_program_that_declares_its_fi
     assert isinstance(judge(SEARCHING, folder="docs", pattern="*.md"), Allow)
     assert isinstance(judge(SEARCHING, folder="docs", pattern="../*"), Allow), "no rule says what it may not search"
     assert isinstance(judge(WRITING, name="other.md"), Allow), "it was handed over in code"
+
+
+def test_all_files_and_folders_count_that_a_tool_declares() -> None:
+    pack = ToolTraits(reads=True, writes=True, commands=True, paths=("name",), folders=("folder",), command="command")
+    assert isinstance(judge(pack, name="out.zip", folder="src", command="zip"), Allow)
+    assert isinstance(judge(pack, name=".env", folder="src", command="zip"), Deny)
+    assert isinstance(judge(pack, name="out.zip", folder="secrets", command="zip"), Deny)
+    assert isinstance(judge(pack, name="docs/out.zip", folder="src", command="zip"), Ask)
+
+
+def test_an_argument_that_is_not_given_names_its_default_or_no_file() -> None:
+    assert isinstance(judge(WRITING), Allow)
+    for default, verdict in ((".env", Deny), ("docs/a.md", Ask), ("a.md", Allow), (None, Allow)):
+        assert isinstance(judge(WRITING, parameters={"properties": {"name": {"default": default}}}), verdict)
 
 
 def test_a_person_is_asked_before_a_tool_that_declares_its_files_changes_a_protected_one() -> None:

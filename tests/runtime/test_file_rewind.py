@@ -196,7 +196,7 @@ async def test_without_snapshots_files_are_unchanged_and_reported(tmp_path: Path
 
 def make_note_tool(folder: Path) -> Tool:
     @vaka.tool(traits=ToolTraits(writes=True, paths=("name",), content="text"))
-    def save_note(name: str, text: str) -> str:
+    def save_note(name: str = "notes", text: str = "") -> str:
         """Save a note."""
         (folder / name).write_text(text)
         if text == "half":
@@ -215,6 +215,14 @@ async def test_a_rewind_restores_what_a_tool_writes_that_declares_its_paths(tmp_
     assert await bench.preview("1") == FileRewind(restored=("a",), removed=("b",))
     await bench.rewind("1")
     assert bench.read_files() == {"a": "old"}
+
+
+async def test_a_rewind_restores_the_file_that_a_tool_writes_by_default(tmp_path: Path) -> None:
+    bench = RewindBench(tmp_path, tools=[make_note_tool(tmp_path)])
+    bench.write("notes", "old")
+    await bench.call("save_note", text="new")
+    await bench.rewind("1")
+    assert bench.read_files() == {"notes": "old"}
 
 
 async def test_a_rewind_keeps_what_another_program_wrote_after_a_tool_that_declares_its_paths(tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ from vaka.core.types.tool import (
     ToolSpec,
     Verdict,
 )
-from vaka.core.types.traits import NO_TRAITS, ToolTraits
+from vaka.core.types.traits import NO_TRAITS, ToolTraits, add_defaults
 from vaka.matching.hosts import host_of
 from vaka.matching.sensitive_paths import control_part_of, holds_secrets, names_plugin_state, protected_part_of
 from vaka.policy.command_access import (
@@ -58,7 +58,7 @@ from vaka.policy.paths import (
     resolve_links,
     split_path,
 )
-from vaka.policy.rule_decisions import decide_by_rules, matches_call, names_tool
+from vaka.policy.rule_decisions import decide_by_rules, matches_call, names_tool, restricts_target
 from vaka.policy.rules import KINDS, Layer, Rule, read_rules, resolve_directories, resolve_mode
 from vaka.policy.tool_targets import (
     FOLDER_TOOLS,
@@ -67,6 +67,7 @@ from vaka.policy.tool_targets import (
     builtin_name_of,
     find_file_targets,
     is_command_tool,
+    names_files,
     raise_missing_target,
     read_targets,
     spec_of,
@@ -109,8 +110,8 @@ class LayeredPolicy:
         self.cwd = os.path.abspath(cwd or os.curdir)  # noqa: PTH100  # without resolving links
         self.home = home or os.path.expanduser("~")  # noqa: PTH111
         self._start_folder = ""
-        self._declared_targets: ToolTargets | None = None
-        """What the arguments of the tool that is judged name, as the tool declares it."""
+        self._declared_targets: tuple[ToolTargets, ...] = ()
+        """Which arguments of the tool that is judged name files, as the tool declares it."""
         self._layers = layers = list(layers)
         rules, self.notes = read_rules(layers, self.cwd, self.home)
         self.mode: Mode = resolve_mode(layers, self.notes)
@@ -133,7 +134,7 @@ class LayeredPolicy:
         self._command_policies: dict[tuple[str, bool], CommandPolicy] = {}
         self._host_rules_cache: dict[str, HostRules] = {}
         self._granted_policies: dict[tuple[Grant, ...], LayeredPolicy] = {}
-        self._policies_by_targets: dict[ToolTargets, LayeredPolicy] = {}
+        self._policies_by_targets: dict[tuple[ToolTargets, ...], LayeredPolicy] = {}
 
     def judge(self, call: ToolCall, spec: ToolSpec, path: AgentPath) -> Verdict:
         """Return whether a call may run, must be asked about, or must not run."""
@@ -178,8 +179,8 @@ class LayeredPolicy:
         folder = get_value(shell_folder_key(path))
         return policy.in_folder(folder) if folder and isinstance(folder, str) else policy
 
-    def _with_targets(self, targets: ToolTargets | None) -> "LayeredPolicy":
-        if targets is None:
+    def _with_targets(self, targets: tuple[ToolTargets, ...]) -> "LayeredPolicy":
+        if not targets:
             return self
         if targets not in self._policies_by_targets:
             if len(self._policies_by_targets) >= _MAX_CACHED_POLICIES:
@@ -214,7 +215,7 @@ class LayeredPolicy:
 
     def works_in_folder(self, spec: ToolSpec) -> bool:
         """Return whether the calls of a tool read, change or run files, whose relative paths start from ``cwd``."""
-        return self._declared_targets is not None or works_in_folder(spec.name)
+        return bool(self._declared_targets) or works_in_folder(spec.name)
 
     def covers(self, rule: str, call: ToolCall, spec: ToolSpec, folder: str = "") -> bool:
         """Return whether rules, one per line, allow this call. Raises ``InvalidInput`` for an invalid rule.
@@ -263,8 +264,10 @@ class LayeredPolicy:
     def decide(self, spec: ToolSpec, arguments: Mapping[str, Any]) -> PermissionDecision:
         """Return the decision on a call with its reasons."""
         decision = self._decide(spec, targets_of(spec.name), arguments)
-        if self._declared_targets is not None:  # what a tool says about itself never allows a call
-            decision = strictest_decision([decision, self._decide(spec, self._declared_targets, arguments)])
+        if self._declared_targets:  # what a tool says about itself never allows a call
+            given = add_defaults(arguments, spec.parameters)
+            named = [each for each in self._declared_targets if names_files(each, given)]
+            decision = strictest_decision([decision, *(self._decide(spec, each, given) for each in named)])
         return decision if decision.decision == "allow" else self._deny_questions(decision, spec.name)
 
     def _decide(self, spec: ToolSpec, tool: ToolTargets, arguments: Mapping[str, Any]) -> PermissionDecision:
@@ -590,17 +593,11 @@ class LayeredPolicy:
         ruled = self._decide_by_tool_rules(spec, arguments)
         if ruled is None and self.mode == "bypassPermissions":
             ruled = self._decide_by_mode("change", spec.name, spec.name)
-        if ruled is not None and (ruled.decision != "allow" or not self._may_be_restricted(spec)):
+        if ruled is not None and (
+            ruled.decision != "allow" or not any(restricts_target(rule, spec) for rule in self.rules)
+        ):
             return ruled
         return self._mode_decision("ask", f"{spec.name}: unknown target: {problem}", f"{spec.name}({problem})")
-
-    def _may_be_restricted(self, spec: ToolSpec) -> bool:
-        return any(
-            rule.kind != "allow"
-            and rule.match_kind in ("path", "domain", "command", "host")
-            and (names_tool(rule, spec) or rule.path is not None)
-            for rule in self.rules
-        )
 
     def _deny_questions(self, decision: PermissionDecision, what: str) -> PermissionDecision:
         """Turn a question into a denial in the mode ``dontAsk``."""

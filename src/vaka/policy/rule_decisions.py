@@ -33,3 +33,9 @@ def matches_call(rule: Rule, spec: ToolSpec, arguments: Mapping[str, Any], words
     if rule.match_kind == "words":
         return rule.matches_words(words)
     return rule.domain is not None and bool(host) and rule.domain.covers(host)
+
+
+def restricts_target(rule: Rule, spec: ToolSpec) -> bool:
+    """Return whether a rule may deny a call of the tool, or ask about it, because of what the call names."""
+    is_about_targets = rule.kind != "allow" and rule.match_kind in ("path", "domain", "command", "host")
+    return is_about_targets and (names_tool(rule, spec) or rule.path is not None)

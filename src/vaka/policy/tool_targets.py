@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast
 import msgspec
 
 from vaka.core.types.tool import UNTRUSTED_LAYER, FileUse, ToolSpec
-from vaka.core.types.traits import NO_TRAITS, ToolTraits, builtin_traits, find_builtin_traits, find_traits
+from vaka.core.types.traits import NO_TRAITS, ToolTraits, add_defaults, builtin_traits, find_builtin_traits, find_traits
 from vaka.policy.decision import AccessKind
 from vaka.policy.paths import absolute_path, fold_path_case, resolve_links, split_path
 
@@ -20,7 +20,6 @@ TargetKind: TypeAlias = Literal["command", "read", "search", "edit", "url", "wor
 """What a tool's main argument names; ``words`` is plain text such as the name of an agent."""
 
 
-_FILE_TARGETS: frozenset[TargetKind] = frozenset({"read", "search", "edit"})
 _FOLDER_TARGETS: frozenset[TargetKind] = frozenset({"command", "read", "search", "edit"})
 
 
@@ -62,10 +61,12 @@ def find_targets(traits: ToolTraits) -> ToolTargets:
     return ToolTargets("words" if traits.summary else "none", traits.summary, access, others)
 
 
-def find_file_targets(traits: ToolTraits) -> ToolTargets | None:
-    """Return the arguments that name files of a tool with these traits, ``None`` if there are none."""
-    targets = find_targets(traits)
-    return targets if targets.target_kind in _FILE_TARGETS else None
+@cache
+def find_file_targets(traits: ToolTraits) -> tuple[ToolTargets, ...]:
+    """Return the arguments that name files, and those that name folders, of a tool with these traits."""
+    files = msgspec.structs.replace(traits, command="", folders=(), pattern="", url="", summary=())
+    folders = msgspec.structs.replace(traits, command="", paths=(), url="", summary=())
+    return tuple([find_targets(each) for each in (files, folders) if each.paths or each.folders])
 
 
 def _find_access(traits: ToolTraits) -> AccessKind:
@@ -156,6 +157,11 @@ def read_targets(tool: ToolTargets, arguments: Mapping[str, Any]) -> list[str]:
     return [_require_text(name, arguments[name]) for name in tool.main_arguments if arguments.get(name) is not None]
 
 
+def names_files(tool: ToolTargets, arguments: Mapping[str, Any]) -> bool:
+    """Return whether a call names a file, or searches a folder: without an argument the working folder."""
+    return tool.target_kind == "search" or any(arguments.get(name) is not None for name in tool.main_arguments)
+
+
 def target_paths_of(tool: ToolTargets, arguments: Mapping[str, Any]) -> list[str]:
     """Return the files, or the folders of a search, that a call names.
 
@@ -175,18 +181,19 @@ def find_file_use(tool: "Tool", arguments: Mapping[str, Any], cwd: str) -> FileU
 
     Names that differ only in case are taken for one file, as some disks do.
     """
-    targets = find_targets(find_traits(tool, tool.spec.name if tool.spec.layer == "builtin" else ""))
-    if targets.target_kind == "command":
+    traits = find_traits(tool, tool.spec.name if tool.spec.layer == "builtin" else "")
+    if traits.command:
         return FileUse(((),), writes=True)
-    if targets.target_kind not in _FILE_TARGETS:
+    targets = find_file_targets(traits)
+    if not targets:
         return None
-    home = os.path.expanduser("~")  # noqa: PTH111  # Path.home raises where there is none
+    given, home = add_defaults(arguments, tool.spec.parameters), os.path.expanduser("~")  # noqa: PTH111  # no error
     try:
-        absolute = [absolute_path(path, cwd, home) for path in target_paths_of(targets, arguments)]
+        absolute = [absolute_path(path, cwd, home) for each in targets for path in target_paths_of(each, given)]
         paths = tuple(fold_path_case(split_path(resolve_links(os.path.normpath(path)))) for path in absolute)
     except ValueError:
         paths = ((),)
-    return FileUse(paths, writes=targets.target_kind == "edit")
+    return FileUse(paths, writes=any(each.target_kind == "edit" for each in targets))
 
 
 def _require_text(name: str, value: object) -> str:

@@ -385,7 +385,7 @@ class FunctionTool(DefaultParameters, Generic[P, R, Deps_contra]):
     ) -> Any:
         from vaka.tools.written_files import record_written_files  # noqa: PLC0415  # few tools write files
 
-        async with record_written_files(context, self.traits, arguments):
+        async with record_written_files(context, self.traits, arguments, self.spec.parameters):
             return await running
 
     async def _run(self, context: ToolContext, work: Callable[[], Any], is_async: bool) -> Any:

@@ -8,12 +8,12 @@ from typing import Any
 from vaka.core.ports.tool import CHANGED_FILE_KEY, FileBackups, ToolContext
 from vaka.core.types.errors import FileError
 from vaka.core.types.ids import JSON
-from vaka.core.types.traits import ToolTraits
+from vaka.core.types.traits import ToolTraits, add_defaults
 
 
 @asynccontextmanager
 async def record_written_files(
-    context: ToolContext, traits: ToolTraits, arguments: Mapping[str, Any]
+    context: ToolContext, traits: ToolTraits, arguments: Mapping[str, Any], parameters: Mapping[str, Any]
 ) -> AsyncGenerator[None]:
     """Back up the files that a call names before it runs, and record their content after it.
 
@@ -23,7 +23,8 @@ async def record_written_files(
     if snapshots is None:
         yield
         return
-    named = (arguments.get(name) for name in traits.paths)
+    given = add_defaults(arguments, parameters)
+    named = (given.get(name) for name in traits.paths)
     copies = [
         copy for path in named if isinstance(path, str) and path and (copy := await _back_up(context, snapshots, path))
     ]

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping
 from functools import cache
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import msgspec
 
@@ -103,6 +103,15 @@ def find_traits(tool: object, name: str) -> ToolTraits:
     """Return the traits that a tool declares, or those of the built-in tool with its name; ``tool`` may be ``None``."""
     declared: object = getattr(tool, "traits", NO_TRAITS)
     return declared if isinstance(declared, ToolTraits) and declared is not NO_TRAITS else find_builtin_traits(name)
+
+
+def add_defaults(arguments: Mapping[str, Any], parameters: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the arguments of a call, with the defaults in the schema of the tool for those that are not given."""
+    properties: object = parameters.get("properties")
+    listed = cast("dict[str, object]", properties) if isinstance(properties, dict) else {}
+    fields = {name: cast("dict[str, Any]", field) for name, field in listed.items() if isinstance(field, dict)}
+    defaults = {name: field["default"] for name, field in fields.items() if "default" in field}
+    return {**defaults, **arguments}
 
 
 def declared_traits(tools: Iterable[object]) -> dict[str, ToolTraits]:
