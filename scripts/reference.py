@@ -17,6 +17,8 @@ import vaka
 import vaka.memory as vaka_memory
 from vaka.config.claude_keys import CLAUDE_KEYS, EXPECTED_VALUES
 from vaka.config.definitions.json_schema import definition_schema
+from vaka.config.options import OptionGroup
+from vaka.config.setting_keys import settings_of
 from vaka.core.types import context, control, monitor, progress
 from vaka.core.types.event import BODY_TYPES, Body
 
@@ -102,12 +104,30 @@ def default_cell(node: ast.expr | None) -> str:
 
 def list_fields(value: type[Any]) -> Iterator[str]:
     """Yield a row for each field of a class: its name, type, default and docstring."""
-    body = class_node(value).body
+    body, settings = class_node(value).body, settings_by_field(value)
     for node, after in zip(body, [*body[1:], None], strict=True):
         if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name) and not node.target.id.startswith("_"):
             text = after.value.value if isinstance(after, ast.Expr) and isinstance(after.value, ast.Constant) else ""
-            shown = code_cell(node.annotation), default_cell(node.value), cell(str(text))
+            text = f"{text}{settings.get(node.target.id, '')}"
+            shown = code_cell(type_of(node.annotation)), default_cell(node.value), cell(text)
             yield f"| `{node.target.id}` | {' | '.join(shown)} |"
+
+
+def type_of(annotation: ast.expr) -> ast.expr:
+    """Return the type in an annotation, without its marks."""
+    if isinstance(annotation, ast.Subscript) and ast.unparse(annotation.value) == "Annotated":
+        assert isinstance(annotation.slice, ast.Tuple)
+        return annotation.slice.elts[0]
+    return annotation
+
+
+def settings_by_field(value: type[Any]) -> dict[str, str]:
+    """Return, for each field of an option group that is a setting, its flag, its key and its variable."""
+    found: dict[str, str] = {}
+    for key in settings_of(value) if issubclass(value, OptionGroup) else ():
+        flag = f"flag `{key.flag.name}`, " if key.flag is not None else ""
+        found[key.field] = f" ({flag}setting `{key.name}`, variable `{key.variable}`)"
+    return found
 
 
 def list_arguments(value: type[Any]) -> Iterator[str]:
