@@ -283,3 +283,35 @@ def test_what_only_a_user_may_set_does_not_count_in_a_trusted_folder(place: Plac
     shown = place.json("show")
     assert (shown["permission_mode"], shown["sandbox"]) == ("bypassPermissions", "off")
     assert shown["claude"]["env"]["ANTHROPIC_BASE_URL"] == "***", "a name that may hold a key is hidden"
+
+
+def test_validate_reports_every_error_of_a_file_also_those_of_one_table(place: Place) -> None:
+    place.write(
+        "boat/vaka.toml",
+        'ask = "perhaps"\n'
+        "[models.a]\nmodel = 5\nbogus = 1\n"
+        '[models.b]\nmodle = "x"\n'
+        '[models.c]\nmodel = "nowhere/x"\n'
+        '[prices]\nx = 3\ny = {input = "a"}\n'
+        '[server]\nport = "x"\nhosts = 5\n',
+    )
+    done = place.config("validate", "vaka.toml", code=3)
+    assert [line.partition(": ")[2].partition(";")[0] for line in done.output.splitlines()] == [
+        "vaka.toml:1: ask: expected one of wait, suspend, deny, not 'perhaps'",
+        "vaka.toml:2: models.a: unknown key 'bogus'",
+        "vaka.toml:3: models.a.model: expected `str`, got `int`",
+        "vaka.toml:5: models.b: unknown key 'modle'",
+        "vaka.toml:10: prices.x: expected a table, not int",
+        "vaka.toml:11: prices.y.input: expected `float`, got `str`",
+        "vaka.toml:13: server.port: expected `int`, got `str`",
+        "vaka.toml:14: server.hosts: expected `array`, got `int`",
+        "vaka.toml:7: models.c: model 'nowhere/x' is not known",
+    ]
+
+
+def test_validate_checks_the_rules_of_a_file_that_has_another_error(place: Place) -> None:
+    permissions = {"allow": ["Redd(x)", "Bash(rm:*"], "deny": "x", "defaultMode": "no"}
+    place.write("boat/.claude/settings.json", json.dumps({"permissions": permissions}))
+    done = place.config("validate", ".claude/settings.json", code=3)
+    for part in ("permissions.deny: expected a list", "'Redd(x)'", "'Bash(rm:*'", "no permission mode 'no'"):
+        assert part in done.output

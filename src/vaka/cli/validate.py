@@ -2,9 +2,9 @@
 
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 
@@ -14,7 +14,7 @@ from vaka.config.claude_settings import PROJECT_SERVERS, SettingsFile, is_fatal,
 from vaka.config.definitions.codecs import FORMATS
 from vaka.config.definitions.folder import FOLDERS
 from vaka.config.project_content import load_project_content
-from vaka.config.setting_keys import FileSetting, read_settings_file
+from vaka.config.setting_keys import FileSetting, check_settings_file
 from vaka.config.settings import ConfigContext
 from vaka.core.types.errors import ConfigError, InvalidInput
 from vaka.core.types.tool import Layer
@@ -80,7 +80,8 @@ def _check_definitions(path: Path, *, strict: bool) -> Iterator[FileProblem]:
 
 
 def _check_toml(path: Path) -> Iterator[FileProblem]:
-    settings = read_settings_file(path)
+    settings, problems = check_settings_file(path)
+    yield from map(FileProblem, problems)
     if "models" in settings:
         yield from _check_models(settings["models"])
 
@@ -98,12 +99,24 @@ def _check_claude_settings(path: Path) -> Iterator[FileProblem]:
         yield FileProblem(f"{file.locate(problem.path)}: {problem.message}", is_error=problem.is_error)
     for key, _ in keys_without_effect(file.document):
         yield FileProblem(f"{file.locate(key.path)}: {key.name} has no effect here: {key.instead}", is_error=False)
-    if not any(problem.is_error and is_fatal(problem.path) for problem in problems):
-        yield from _check_permissions(file)
+    fatal = [problem.path for problem in problems if problem.is_error and is_fatal(problem.path)]
+    yield from _check_permissions(msgspec.structs.replace(file, document=_leave_out(file.document, fatal)))
     if "mcpServers" in file.document:
         yield from _check_entries({"mcpServers": file.document["mcpServers"]}, path)
     hooks = parse_hooks({"hooks": file.document.get("hooks") or {}}, origin=str(path))
     yield from (FileProblem(_add_line(file, text)) for text in hooks.problems)
+
+
+def _leave_out(document: Mapping[str, Any], paths: Iterable[Sequence[str | int]]) -> dict[str, Any]:
+    """Return a document without the values at some paths; of a list with a wrong item nothing stays."""
+    kept = dict(document)
+    for path in paths:
+        inner = kept.get(str(path[0]))
+        if len(path) > 1 and isinstance(inner, dict):
+            kept[str(path[0])] = _leave_out(cast("dict[str, Any]", inner), [path[1:]])
+        else:
+            kept.pop(str(path[0]), None)
+    return kept
 
 
 def _check_servers(path: Path) -> Iterator[FileProblem]:

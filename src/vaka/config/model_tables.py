@@ -75,11 +75,14 @@ _Money: TypeAlias = Annotated[float, msgspec.Meta(ge=0)]
 
 
 class InvalidTable(ValueError):
-    """A table that is not valid; ``at`` is the path to the fault in it."""
+    """A table that is not valid; ``at`` is the path to the fault in it.
 
-    def __init__(self, message: str, *at: str) -> None:
+    ``part`` is the path to a key that is wrong by itself: without it the rest of its entry can be checked.
+    """
+
+    def __init__(self, message: str, *at: str, part: tuple[str, ...] = ()) -> None:
         super().__init__(f"{'.'.join(at)}: {message}" if at else message)
-        self.at = at
+        self.at, self.part = at, part
 
 
 class _StrictTable(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -285,7 +288,8 @@ _T = TypeVar("_T", bound=msgspec.Struct)
 def _convert_entry(value: object, kind: type[_T], *name: str) -> _T:
     for field in _require_table(value, *name):
         if field not in kind.__struct_fields__:
-            raise InvalidTable(f"unknown key {field!r}; {suggest(field, kind.__struct_fields__)}", *name)
+            message = f"unknown key {field!r}; {suggest(field, kind.__struct_fields__)}"
+            raise InvalidTable(message, *name, part=(*name, field))
     try:
         return msgspec.convert(value, kind)
     except msgspec.ValidationError as error:
@@ -293,7 +297,8 @@ def _convert_entry(value: object, kind: type[_T], *name: str) -> _T:
         at = [part for part in re.split(r"[.\[\]`]+", place) if part]
         missing = re.search(r"required field `(\w+)`", words)
         words = f"{missing[1]} is missing" if missing else words[:1].lower() + words[1:]
-        raise InvalidTable(words, *name, *at) from None  # the original error may quote a key
+        part = () if missing else (*name, *at)
+        raise InvalidTable(words, *name, *at, part=part) from None  # the original error may quote a key
 
 
 def _require_table(value: object, *at: str) -> dict[str, Any]:

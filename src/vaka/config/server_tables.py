@@ -90,7 +90,7 @@ def check_server(value: object) -> dict[str, Any]:
     except msgspec.ValidationError as error:
         words, _, place = str(error).partition(" - at `$")
         at = [part for part in re.split(r"[.\[\]`]+", place) if part]
-        raise InvalidTable(words[:1].lower() + words[1:], *at) from None
+        raise InvalidTable(words[:1].lower() + words[1:], *at, part=tuple(at)) from None
     check_names(server)
     return {name: getattr(server, name) for name in table}
 
@@ -126,5 +126,5 @@ def _require_known_keys(value: object, known: tuple[str, ...], *at: str) -> dict
     table = cast("dict[str, Any]", value)
     for name in table:
         if name not in known:
-            raise InvalidTable(f"unknown key {name!r}; {suggest(name, known)}", *at)
+            raise InvalidTable(f"unknown key {name!r}; {suggest(name, known)}", *at, part=(*at, name))
     return table

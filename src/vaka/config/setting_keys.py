@@ -311,13 +311,29 @@ class FileSetting(NamedTuple):
 
 def read_settings_file(path: Path) -> dict[str, FileSetting]:
     """Return the settings of a file. Raises ``ConfigError``."""
+    return parse_settings_text(path, _read_text(path))
+
+
+def check_settings_file(path: Path) -> tuple[dict[str, FileSetting], list[str]]:
+    """Return the settings of a file that are right, and every problem. Raises ``ConfigError`` if it is no TOML."""
+    return check_settings_text(path, _read_text(path))
+
+
+def _read_text(path: Path) -> str:
     with read_errors(path):
-        text = path.read_text(encoding="utf-8-sig")
-    return parse_settings_text(path, text)
+        return path.read_text(encoding="utf-8-sig")
 
 
 def parse_settings_text(path: Path, text: str) -> dict[str, FileSetting]:
     """Return the settings in ``text``, the content of ``path``. Raises ``ConfigError`` that lists every problem."""
+    settings, problems = check_settings_text(path, text)
+    if problems:
+        raise ConfigError("\n".join(problems))
+    return settings
+
+
+def check_settings_text(path: Path, text: str) -> tuple[dict[str, FileSetting], list[str]]:
+    """Return the settings in ``text`` that are right, and every problem. Raises ``ConfigError`` if it is no TOML."""
     table: Mapping[str, Any] = parse_toml(path, text)
     above: tuple[str, ...] = ()
     if path.name == PYPROJECT:
@@ -325,33 +341,54 @@ def parse_settings_text(path: Path, text: str) -> dict[str, FileSetting]:
     settings: dict[str, FileSetting] = {}
     problems: list[str] = []
     for name, value in table.items():
-        try:
-            settings[name] = _check_setting(path, text, (*above, name), value)
-        except ConfigError as error:
-            problems.append(str(error))
+        location = f"{path}:{line_of(text, (*above, name))}"
+        key = SETTING_KEYS.get(name)
+        if key is None:
+            problems.append(f"{location}: unknown key {name!r}; {suggest(name, SETTING_KEYS)}")
+            continue
+        errors, checked = _check_parts(key, value)
+        for error in errors:
+            inner: tuple[str, ...] = getattr(error, "at", ())
+            line = line_of(text, (*above, name, *inner))
+            problems.append(f"{path}:{line}: {name}{'.' if inner else ': '}{error}")
+        if checked is not None:
+            named = checked if key.kind == "table" else ()
+            parts = {part: f"{path}:{line_of(text, (*above, name, part))}" for part in named}
+            settings[name] = FileSetting(checked, location, parts)
     if path.name in (PROJECT_FILE, PYPROJECT) and "models" in settings:
         problems += _find_api_keys(settings["models"])
-    if problems:
-        raise ConfigError("\n".join(problems))
-    return settings
+    return settings, problems
 
 
-def _check_setting(path: Path, text: str, at: tuple[str, ...], value: object) -> FileSetting:
-    """Return the checked value of a key with its lines. Raises ``ConfigError``."""
-    name = at[-1]
-    location = f"{path}:{line_of(text, at)}"
-    key = SETTING_KEYS.get(name)
-    if key is None:
-        raise ConfigError(f"{location}: unknown key {name!r}; {suggest(name, SETTING_KEYS)}")
-    try:
-        checked = check_value(key, value)
-    except ValueError as error:
-        inner: tuple[str, ...] = getattr(error, "at", ())
-        location = f"{path}:{line_of(text, (*at, *inner))}"
-        raise ConfigError(f"{location}: {name}{'.' if inner else ': '}{error}") from error
-    named = checked if key.kind == "table" else ()
-    parts = {part: f"{path}:{line_of(text, (*at, part))}" for part in named}
-    return FileSetting(checked, location, parts)
+def _check_parts(key: SettingKey, value: object) -> tuple[list[ValueError], Any]:
+    """Return every error of a value, and what is right in it; ``None`` if nothing is.
+
+    A wrong part of a table is left out and the rest is checked again. What is then wrong with the same entry counts
+    only if it is another key that is wrong by itself: other errors may come from what was left out.
+    """
+    errors: list[ValueError] = []
+    left_out: set[str] = set()
+    while True:
+        try:
+            return errors, check_value(key, value)
+        except ValueError as error:
+            at: tuple[str, ...] = getattr(error, "at", ())
+            part: tuple[str, ...] = getattr(error, "part", ())
+            wrong = part or at[:1]
+            if part or not left_out or (wrong and wrong[0] not in left_out):
+                errors.append(error)
+            if not wrong or not isinstance(value, dict) or wrong[0] not in value:
+                return errors, None
+            value = _leave_out(cast("dict[str, Any]", value), wrong)
+            left_out.add(wrong[0])
+
+
+def _leave_out(table: Mapping[str, Any], path: tuple[str, ...]) -> dict[str, Any]:
+    """Return a table without the part at a path, or without the nearest part above it that is one."""
+    name, inner = path[0], table[path[0]]
+    if len(path) > 1 and isinstance(inner, dict) and path[1] in inner:
+        return {**table, name: _leave_out(cast("dict[str, Any]", inner), path[1:])}
+    return {other: part for other, part in table.items() if other != name}
 
 
 def _find_api_keys(models: FileSetting) -> Iterator[str]:
