@@ -108,7 +108,7 @@ def list_fields(value: type[Any]) -> Iterator[str]:
     for node, after in zip(body, [*body[1:], None], strict=True):
         if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name) and not node.target.id.startswith("_"):
             text = after.value.value if isinstance(after, ast.Expr) and isinstance(after.value, ast.Constant) else ""
-            text = f"{text}{settings.get(node.target.id, '')}"
+            text = str(text) + settings.get(node.target.id, "")
             shown = code_cell(type_of(node.annotation)), default_cell(node.value), cell(text)
             yield f"| `{node.target.id}` | {' | '.join(shown)} |"
 
