@@ -176,7 +176,7 @@ class ComponentUse(Middleware):
 
     async def after_tool(self, turn: Turn, call: ToolCall, result: ToolResult) -> ToolResult:
         """Note the skill or command that a call has used."""
-        if call.name in ("Skill", "SlashCommand") and not result.failed:
+        if call.name in ("Skill", "SlashCommand") and not result.failed:  # only these two use components
             given = str(call.arguments.get("skill") or call.arguments.get("command") or "")
             name = given.strip().removeprefix("/").partition(" ")[0]
             self._note(turn, f"{'skill' if call.name == 'Skill' else 'command'} {name}")
