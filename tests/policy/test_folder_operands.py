@@ -180,3 +180,8 @@ def test_a_folder_that_is_too_large_to_look_through_is_reported(workspace: Path)
     assert sorted(find_covered_paths(str(workspace), patterns)) == [f"{workspace}/.env", f"{workspace}/conf/key"]
     with pytest.raises(FolderTooLarge):
         list(find_covered_paths(str(workspace), patterns, limit=2))
+
+
+def test_what_a_pattern_leaves_out_is_not_asked_about(workspace: Path) -> None:
+    commands = {"grep -rn KEY --exclude-dir='c*f' .": "allow", "grep -rn KEY --exclude-dir='c*e' .": "ask"}
+    assert {command: decide(command, workspace, deny=("Read(./conf/key)",)) for command in commands} == commands
