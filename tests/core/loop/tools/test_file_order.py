@@ -331,7 +331,7 @@ class TestDecisions:
         assert event_types(await files.read_log()).count("approval.requested") == 2
 
     async def test_a_suspended_turn_leaves_the_held_call_open_and_not_started(self, files: FileRun) -> None:
-        files.options["permissions"] = vaka.Permissions(mode="bypassPermissions", ask="suspend")
+        files.options["permissions"] = vaka.Permissions(ask="suspend")
         model = step_model(edit(), read())
         async with files.runtime() as rt:
             session = await rt.open(file_agent(model), id="s")
