@@ -216,19 +216,25 @@ def project_options(settings: Settings, agent: Agent) -> dict[str, Any]:
     if not settings.plugin_dirs and not may_have_content(config_context()):
         return {"child_agents": True}
     source = lazy.project_source()(
-        trusted=settings.trusted, settings_file=str(_further_file_of(settings) or ""),
+        trusted=settings.trusted,
+        settings_file=str(_further_file_of(settings) or ""),
         hooks=not hooks_are_disabled(claude_files_of(settings)),
         plugin_dirs=tuple(str(folder) for folder in settings.plugin_dirs),
-    )  # fmt: skip
+    )
     return {"project": source}
 
 
 def load_servers(settings: Settings) -> "ParsedServers":
     """Return the MCP servers of all files and flags, also those that are not started. Raises ``ConfigError``."""
     return lazy.servers_in_force(
-        config_context(), claude_files_of(settings), trusted=settings.trusted, configs=settings.mcp_configs,
-        strict=settings.strict_mcp, plugin_dirs=settings.plugin_dirs, documents=settings.server_documents,
-    )  # fmt: skip
+        config_context(),
+        claude_files_of(settings),
+        trusted=settings.trusted,
+        configs=settings.mcp_configs,
+        strict=settings.strict_mcp,
+        plugin_dirs=settings.plugin_dirs,
+        documents=settings.server_documents,
+    )
 
 
 def uses_servers(settings: Settings, agent: Agent | None) -> bool:
@@ -340,16 +346,20 @@ def runtime_from_settings(
     create_default_store_folder(settings)
     runtime = Runtime(
         Options(
-            store=store or settings["store"], durability=settings["durability"], agent=agent,
+            store=store or settings["store"],
+            durability=settings["durability"],
+            agent=agent,
             mode=ModeContext(cli={"user": current_user()}),
-            **model_options(settings, quiet=quiet), **world_options(settings),
+            **model_options(settings, quiet=quiet),
+            **world_options(settings),
             permissions=_permissions_of(settings, agent, ask),
             secrets=collect_secrets(os.environ, settings["store"]),
-            redact_patterns=settings["redact_patterns"] == "on", trusted_hosts=settings["allow_host"],
+            redact_patterns=settings["redact_patterns"] == "on",
+            trusted_hosts=settings["allow_host"],
             script_env={name: os.environ[name] for name in settings["script_env"] if name in os.environ},
             **(_content_options(settings, agent) if agent is not None else {}),
         )
-    )  # fmt: skip
+    )
     if agent is not None:
         lazy.follow_settings(runtime, settings)
     return runtime
@@ -372,26 +382,38 @@ def _content_options(settings: Settings, agent: Agent) -> dict[str, Any]:
 def model_options(settings: Settings, *, quiet: bool = False) -> dict[str, Any]:
     """Return the settings about models as options of a runtime."""
     return {
-        "model": settings["model"] or None, "models": settings["models"], "model_pool": settings["tiers"],
-        "subagent_model_mapping": settings["subagents"], "prices": settings["prices"], "retries": settings["retries"],
+        "model": settings["model"] or None,
+        "models": settings["models"],
+        "model_pool": settings["tiers"],
+        "subagent_model_mapping": settings["subagents"],
+        "prices": settings["prices"],
+        "retries": settings["retries"],
         "compaction": Compaction(**settings["compaction"]),
-        "model_files": settings["model_files"], "progress": None if quiet else StatusLine(),
-    }  # fmt: skip
+        "model_files": settings["model_files"],
+        "progress": None if quiet else StatusLine(),
+    }
 
 
 def world_options(settings: Settings) -> dict[str, Any]:
     """Return the settings about files and commands as options of a runtime."""
-    mib, cpu, files = 1024 * 1024, settings["command_cpu"], claude_files_of(settings)
+    mib = 1024 * 1024
+    cpu = settings["command_cpu"]
+    files = claude_files_of(settings)
     return {
-        "cwd": str(config_context().cwd), "add_dirs": settings["add_dir"], "sandbox": settings["sandbox"],
+        "cwd": str(config_context().cwd),
+        "add_dirs": settings["add_dir"],
+        "sandbox": settings["sandbox"],
         "snapshots": settings["snapshots"] == "on",
         "command_hosts": settings["command_host"],
-        "command_env": (*settings["command_env"], *settings_env(files)), "sandboxed": sandboxed_programs(files),
+        "command_env": (*settings["command_env"], *settings_env(files)),
+        "sandboxed": sandboxed_programs(files),
         "command_limits": ResourceLimits(
-            cpu_seconds=math.ceil(cpu) if cpu else None, memory_bytes=settings["command_memory"] * mib,
-            processes=settings["command_processes"], file_bytes=settings["command_file_size"] * mib,
+            cpu_seconds=math.ceil(cpu) if cpu else None,
+            memory_bytes=settings["command_memory"] * mib,
+            processes=settings["command_processes"],
+            file_bytes=settings["command_file_size"] * mib,
         ),
-    }  # fmt: skip
+    }
 
 
 def with_runtime(flags: Mapping[str, Any], work: Callable[[Runtime], Coroutine[Any, Any, T]]) -> T:

@@ -34,9 +34,12 @@ if TYPE_CHECKING:
     from vaka.runtime.structured_output import OutputSchema
 
 LIMIT_SETTINGS = {
-    "max_steps": "max_steps", "timeout": "timeout", "max_budget_usd": "max_cost", "max_tokens": "max_tokens",
+    "max_steps": "max_steps",
+    "timeout": "timeout",
+    "max_budget_usd": "max_cost",
+    "max_tokens": "max_tokens",
     "max_result_tokens": "max_result_tokens",
-}  # fmt: skip
+}
 """Settings, and the fields of an agent's limits that they set."""
 
 DEFAULT_AGENT = "assistant"
@@ -82,9 +85,14 @@ def load_tools(files: Iterable[str], settings: Settings, *, untrusted: bool = Fa
 
 
 def load_agent(
-    text: str | None, tools: Sequence[ToolLike], settings: Settings, instructions: str | None = None, *,
-    untrusted: bool = False, keep_model: bool = False,
-) -> Agent:  # fmt: skip
+    text: str | None,
+    tools: Sequence[ToolLike],
+    settings: Settings,
+    instructions: str | None = None,
+    *,
+    untrusted: bool = False,
+    keep_model: bool = False,
+) -> Agent:
     """Return the agent of a name, ``FILE.py[:OBJECT]`` or ``FILE.luau``, with the tools and limits of the flags.
 
     The flag ``--model`` replaces the model of the agent, or with ``keep_model`` counts only for an agent without one.
@@ -140,9 +148,11 @@ def _apply_system_prompt(agent: Agent, flags: Mapping[str, Any], *, is_default: 
     read_prompt: Callable[[], str] | None = getattr(agent, "read_prompt", None)  # of an agent of .claude/agents
     if read_prompt is not None and flags["no_base_prompt"]:
         replaced = read_prompt()
-    if isinstance(own, str) and not flags["no_base_prompt"] and (
-        read_prompt is not None or (is_default and _has_builtin_tools(agent))
-    ):  # fmt: skip
+    if (
+        isinstance(own, str)
+        and not flags["no_base_prompt"]
+        and (read_prompt is not None or (is_default and _has_builtin_tools(agent)))
+    ):
         added = "\n\n".join(part for part in (own, appended) if part)
         base = read_prompt if replaced is None else replaced
         agent.instructions = coding_instructions(settings_folder(), base=base, instructions=added)

@@ -103,17 +103,25 @@ def _complete_servers(context: click.Context, parameter: click.Parameter, begun:
 
 
 _COMPLETERS: dict[tuple[str, ...], Completer] = {
-    ("session",): _complete_sessions, ("thread",): _complete_sessions, ("place",): _complete_sessions,
+    ("session",): _complete_sessions,
+    ("thread",): _complete_sessions,
+    ("place",): _complete_sessions,
     ("fork",): _complete_sessions,
-    ("approvals",): _complete_approvals, ("question",): _complete_questions, ("agent",): _complete_agents,
+    ("approvals",): _complete_approvals,
+    ("question",): _complete_questions,
+    ("agent",): _complete_agents,
     ("agents",): _complete_agents,
-    ("model",): _complete_models, ("models", "test", "name"): _complete_models,
+    ("model",): _complete_models,
+    ("models", "test", "name"): _complete_models,
     ("match", "test", "model_names"): _complete_models,
-    ("mcp", "get", "name"): _complete_servers, ("mcp", "remove", "name"): _complete_servers,
-    ("mcp", "test", "names"): _complete_servers, ("mcp", "login", "name"): _complete_servers,
-    ("mcp", "logout", "name"): _complete_servers, ("login", "words"): _complete_providers,
+    ("mcp", "get", "name"): _complete_servers,
+    ("mcp", "remove", "name"): _complete_servers,
+    ("mcp", "test", "names"): _complete_servers,
+    ("mcp", "login", "name"): _complete_servers,
+    ("mcp", "logout", "name"): _complete_servers,
+    ("login", "words"): _complete_providers,
     ("logout", "words"): _complete_providers,
-}  # fmt: skip
+}
 """The completer of a parameter by its name, or by the names of its command and its own."""
 
 

@@ -143,9 +143,12 @@ def _write(folder: Path, converted: Sequence[ConvertedTool]) -> None:
     for tool in converted:
         file = re.sub(r"[^\w.-]", "_", tool.document["name"])
         document = {
-            "type": "lua", "name": tool.document["name"], "description": tool.document["description"],
-            "params": _parameters_of(tool.document), "lua_file": f"{file}.luau",
-        }  # fmt: skip
+            "type": "lua",
+            "name": tool.document["name"],
+            "description": tool.document["description"],
+            "params": _parameters_of(tool.document),
+            "lua_file": f"{file}.luau",
+        }
         present = {key: value for key, value in document.items() if value}
         texts[folder / f"{file}.luau"] = tool.script
         texts[folder / f"{file}.yaml"] = yaml.safe_dump(present, sort_keys=False, allow_unicode=True)

@@ -132,9 +132,13 @@ def _check_requests(value: object, origin: str) -> Iterator[str]:
     if isinstance(value, HttpToolDefinition):
         try:
             HttpTool(
-                value.name, endpoint=value.endpoint, method=value.method, params=value.params, headers=value.headers,
+                value.name,
+                endpoint=value.endpoint,
+                method=value.method,
+                params=value.params,
+                headers=value.headers,
                 query=value.query,
-            )  # fmt: skip
+            )
         except InvalidInput as error:
             yield f"{origin}: {error}"
     elif isinstance(value, Slot):

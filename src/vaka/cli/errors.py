@@ -9,8 +9,16 @@ from vaka.cli import lazy
 from vaka.core.types.errors import EXIT_CODES, ConfigError, VakaError
 
 OK, FAILED, USAGE = 0, 1, 2  # 3 is ConfigError's
-AUTHENTICATION, APPROVAL, MODEL, LIMIT, TOOL = 4, 5, 6, 7, 8
-BUSY, HUNG_UP, INTERRUPTED, CLOSED_PIPE, TERMINATED = 75, 129, 130, 141, 143
+AUTHENTICATION = 4
+APPROVAL = 5
+MODEL = 6
+LIMIT = 7
+TOOL = 8
+BUSY = 75
+HUNG_UP = 129
+INTERRUPTED = 130
+CLOSED_PIPE = 141
+TERMINATED = 143
 
 _EXIT_CODE_OVERRIDES = {"model_unavailable": BUSY, "authentication": AUTHENTICATION}
 """Codes that differ from the exception's own: an unavailable model is worth a retry, a refused key is not."""

@@ -56,12 +56,16 @@ class SignalHandler:
     """
 
     def __init__(
-        self, loop: asyncio.AbstractEventLoop, stop: Callable[[], object],
+        self,
+        loop: asyncio.AbstractEventLoop,
+        stop: Callable[[], object],
         before_exit: Callable[[], object] = lambda: None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.code = 0
         """The exit code of the first signal, else 0."""
-        self._loop, self._stop, self._before_exit = loop, stop, before_exit
+        self._loop = loop
+        self._stop = stop
+        self._before_exit = before_exit
         self._last_interrupt = -FORCE_QUIT_SECONDS
         self._previous_handlers: dict[int, Any] = {}
 

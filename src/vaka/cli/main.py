@@ -67,13 +67,18 @@ class _LazyGroup(click.Group):
 
 
 @click.group(
-    cls=_LazyGroup, context_settings={"help_option_names": ["-h", "--help"]}, invoke_without_command=True,
+    cls=_LazyGroup,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    invoke_without_command=True,
     epilog=format_examples(
-        "vaka login anthropic", "vaka chat --model anthropic/claude-sonnet-5-5",
-        'vaka run "Say hello." --model scripted:hello.jsonl', 'git diff | vaka run "Review this." --session review',
-        "vaka sessions list", "vaka approvals list",
+        "vaka login anthropic",
+        "vaka chat --model anthropic/claude-sonnet-5-5",
+        'vaka run "Say hello." --model scripted:hello.jsonl',
+        'git diff | vaka run "Review this." --session review',
+        "vaka sessions list",
+        "vaka approvals list",
     ),
-)  # fmt: skip
+)
 @click.version_option(__version__, message="vaka %(version)s")
 @click.pass_context
 def cli(context: click.Context) -> None:

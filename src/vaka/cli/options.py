@@ -90,131 +90,169 @@ def _check_plugins(context: click.Context, parameter: click.Parameter, folders: 
 
 
 plugin_option = click.option(
-    "--plugin-dir", "plugin_dir", multiple=True, callback=_check_plugins,
-    type=click.Path(exists=True, file_okay=False, resolve_path=True), metavar="DIR",
+    "--plugin-dir",
+    "plugin_dir",
+    multiple=True,
+    callback=_check_plugins,
+    type=click.Path(exists=True, file_okay=False, resolve_path=True),
+    metavar="DIR",
     help="A plugin, a marketplace, or a folder of plugins; may be repeated.",
-)  # fmt: skip
+)
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 verbose_option = click.option("-v", "--verbose", is_flag=True, help="Print more; show the traceback of an error.")
 
 store_options = group_options(
     click.option(
-        "--store", metavar="URL",
+        "--store",
+        metavar="URL",
         help="memory:, sqlite:///PATH or postgresql://… (default: a SQLite file in your data folder).",
     ),
     click.option(
-        "--durability", type=setting_choice("durability"),
+        "--durability",
+        type=setting_choice("durability"),
         help="What an event survives: a power cut (default), or the death of the process.",
     ),
     click.option(
-        "--cwd", type=click.Path(exists=True, file_okay=False), callback=_change_directory, is_eager=True,
-        expose_value=False, metavar="DIR", help="Work from this folder; other paths are relative to it.",
+        "--cwd",
+        type=click.Path(exists=True, file_okay=False),
+        callback=_change_directory,
+        is_eager=True,
+        expose_value=False,
+        metavar="DIR",
+        help="Work from this folder; other paths are relative to it.",
     ),
     click.option(
-        "--trust", is_flag=True,
+        "--trust",
+        is_flag=True,
         help="Let this folder's vaka.toml also allow things, and set the store, the models and where their keys are.",
     ),
     verbose_option,
-)  # fmt: skip
+)
 """The options of the store, the working folder and trust."""
 
 tool_options = group_options(
     click.option(
-        "--tools", multiple=True, type=click.Path(), metavar="FILE.py|FILE.luau",
+        "--tools",
+        multiple=True,
+        type=click.Path(),
+        metavar="FILE.py|FILE.luau",
         help="Every @vaka.tool of a Python file, or a Luau script that is a tool; may be repeated.",
     ),
     click.option(
-        "--allow-host", multiple=True, metavar="HOST[:PORT]",
+        "--allow-host",
+        multiple=True,
+        metavar="HOST[:PORT]",
         help="A host that tools and scripts may reach though it is not public; may be repeated.",
     ),
     click.option(
-        "--env", "script_env", multiple=True, metavar="NAME",
+        "--env",
+        "script_env",
+        multiple=True,
+        metavar="NAME",
         help="A variable of the environment that scripts may see; may be repeated.",
     ),
     click.option(
-        "--untrusted", is_flag=True, default=None,
+        "--untrusted",
+        is_flag=True,
+        default=None,
         help="Run Luau scripts in a separate, confined process; the default for packages and files of other projects.",
     ),
-)  # fmt: skip
+)
 """The options of tools and scripts."""
 
 agent_options = group_options(
     click.option(
-        "--agent", metavar="NAME|FILE.py[:OBJECT]|FILE.luau|FILE.yaml",
+        "--agent",
+        metavar="NAME|FILE.py[:OBJECT]|FILE.luau|FILE.yaml",
         help="An agent of the project or of yours (`vaka agents list`), a Python file that makes a vaka.Agent, a "
         "Luau script that is one, or a file that defines one.",
     ),
     tool_options,
-)  # fmt: skip
+)
 """The options of the agent and its tools."""
 
 remote_options = group_options(
     click.option(
-        "--server", "server_url", metavar="URL",
+        "--server",
+        "server_url",
+        metavar="URL",
         help="Run turns on a server (`vaka serve`), with its agents, tools and rules; its key is VAKA_API_KEY.",
     ),
     click.option("--api-key-file", metavar="FILE", help="A file with the key for --server."),
-)  # fmt: skip
+)
 """The options of turns that a server runs."""
 
 server_options = group_options(
     click.option(
-        "--mcp-config", multiple=True, metavar="FILE|JSON",
+        "--mcp-config",
+        multiple=True,
+        metavar="FILE|JSON",
         help="A file with MCP servers, as .mcp.json, or its text; may be repeated.",
     ),
     click.option(
-        "--strict-mcp-config", is_flag=True, default=None,
+        "--strict-mcp-config",
+        is_flag=True,
+        default=None,
         help="Only the servers of --mcp-config, and none of other files.",
     ),
-)  # fmt: skip
+)
 """The options of MCP servers."""
 
 limit_options = group_options(
     click.option("--max-steps", "--max-turns", type=click.IntRange(min=1), help="Model calls of a turn at most."),
     click.option("--timeout", type=Duration(), help="How long a turn may take, such as 90 or 5m."),
-    click.option(
-        "--max-budget-usd", type=click.FloatRange(min=0, min_open=True), help="US dollars of a turn at most."
-    ),
+    click.option("--max-budget-usd", type=click.FloatRange(min=0, min_open=True), help="US dollars of a turn at most."),
     click.option("--max-tokens", type=click.IntRange(min=1), help="Tokens of a turn at most."),
-)  # fmt: skip
+)
 """The limits of a turn."""
 
 prompt_options = group_options(
     click.option("--instructions", metavar="TEXT|@FILE", help="The agent's instructions."),
     click.option(
-        "--system-prompt", metavar="TEXT|@FILE",
+        "--system-prompt",
+        metavar="TEXT|@FILE",
         help="Replaces the base prompt of the coding agent, or the instructions of another one.",
     ),
     click.option("--append-system-prompt", metavar="TEXT|@FILE", help="Text at the end of the system prompt."),
     click.option(
         "--no-base-prompt", is_flag=True, default=None, help="No base prompt: the model gets only instructions, if any."
     ),
-)  # fmt: skip
+)
 """The options of the system prompt."""
 
 world_options = group_options(
     click.option(
-        "--builtin-tools", multiple=True, metavar="NAME",
+        "--builtin-tools",
+        multiple=True,
+        metavar="NAME",
         help="vaka's own tools to offer: all, none, or a name such as Read; may be repeated. All by default, none "
         "where --agent FILE or --tools brings others.",
     ),
     click.option(
-        "--add-dir", multiple=True, type=click.Path(exists=True, file_okay=False, resolve_path=True), metavar="DIR",
+        "--add-dir",
+        multiple=True,
+        type=click.Path(exists=True, file_okay=False, resolve_path=True),
+        metavar="DIR",
         help="A folder that tools may touch besides the working folder; may be repeated.",
     ),
     click.option(
-        "--sandbox", type=setting_choice("sandbox"),
+        "--sandbox",
+        type=setting_choice("sandbox"),
         help="Confine commands: auto (as well as this machine can, the default), on (or refuse to), off.",
     ),
     click.option(
-        "--command-host", multiple=True, metavar="HOST[:PORT]",
+        "--command-host",
+        multiple=True,
+        metavar="HOST[:PORT]",
         help="A host that commands in the sandbox may reach, or * for all; may be repeated. By default none.",
     ),
     click.option(
-        "--command-env", multiple=True, metavar="NAME",
+        "--command-env",
+        multiple=True,
+        metavar="NAME",
         help="A variable that commands may see though it looks like a secret; may be repeated.",
     ),
-)  # fmt: skip
+)
 """The options of files, commands and the sandbox."""
 
 policy_options = group_options(
@@ -229,8 +267,14 @@ policy_options = group_options(
 served_agent_options = group_options(
     click.option("--model", metavar="NAME", help="The model of agents that set none."),
     click.option("--option", multiple=True, metavar="KEY=VALUE", help="A model option; may be repeated."),
-    prompt_options, plugin_option, server_options, world_options, policy_options, limit_options, store_options,
-)  # fmt: skip
+    prompt_options,
+    plugin_option,
+    server_options,
+    world_options,
+    policy_options,
+    limit_options,
+    store_options,
+)
 """The options of commands that serve agents to other programs."""
 
 

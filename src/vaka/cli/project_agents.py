@@ -104,13 +104,19 @@ def describe_defined_agents(notes: list[str]) -> list[dict[str, Any]]:
     notes += [*definitions.problems, *definitions.notes]
     return [
         {
-            "name": name, "description": found.value.description, "source": "definition", "plugin": "",
-            "path": str(found.path), "line": found.line, "type": found.value.type,
+            "name": name,
+            "description": found.value.description,
+            "source": "definition",
+            "plugin": "",
+            "path": str(found.path),
+            "line": found.line,
+            "type": found.value.type,
             "model": found.value.generator.definition.model if found.value.generator.definition else "",
-            "active": True, "problems": (),
+            "active": True,
+            "problems": (),
         }
         for name, found in definitions.table("agent").items()
-    ]  # fmt: skip
+    ]
 
 
 def components_of(settings: Settings) -> Components:
@@ -127,10 +133,11 @@ def find_catalog(settings: Settings, tools: Sequence[ToolLike] = ()) -> AgentCat
 
 def _sources_of(settings: Settings, folder: Path, tools: Sequence[ToolLike]) -> DefinitionSources:
     return DefinitionSources(
-        trusted=_is_trusted(settings, folder), tools={tool_name_of(tool): tool for tool in tools},
+        trusted=_is_trusted(settings, folder),
+        tools={tool_name_of(tool): tool for tool in tools},
         variables={name: os.environ[name] for name in settings["script_env"] if name in os.environ},
         models=frozenset((*settings["models"], *settings["tiers"])),
-    )  # fmt: skip
+    )
 
 
 def find_definitions_folder(settings: Settings) -> Path | None:

@@ -90,7 +90,9 @@ def resolution_text(body: control.ApprovalResolved, call: str = "") -> str:
     refused = translate("refused by {author}", author=author)
     done = translate("approved by {author}", author=author) if approved else refused
     source = _in_parentheses(body.source) if not call else ""
-    scope, rules, edited = scope_text(body), ", ".join(body.rule.splitlines()), shorten(compact_json(body.edit))
+    scope = scope_text(body)
+    rules = ", ".join(body.rule.splitlines())
+    edited = shorten(compact_json(body.edit))
     rule = translate(" for the {scope}: {rules}", scope=scope, rules=rules) if rules else ""
     edit = translate(" as {edited}", edited=edited) if body.edit is not None else ""
     what = call or body.approval
@@ -120,9 +122,10 @@ def compaction_text(body: context.ContextCompacted) -> str:
 def cache_text(body: monitor.CacheBusted) -> str:
     """Return what made a prompt cache useless; nothing for a loss that is expected, as after a long pause."""
     parts = {
-        "tools": translate("the tools have changed"), "system": translate("the system prompt has changed"),
+        "tools": translate("the tools have changed"),
+        "system": translate("the system prompt has changed"),
         "messages": translate("old messages have changed"),
-    }  # fmt: skip
+    }
     if body.cause not in parts:
         return ""
     names = [*[f"+{name}" for name in body.added], *[f"-{name}" for name in body.removed], *body.changed]
@@ -140,22 +143,22 @@ def result_of_compaction(event: Event | None, skipped: str) -> str:
 
 
 _LINES: dict[type[Body], Callable[[Any], str]] = {
-    progress.ToolStarted: lambda body: f"→ {call_text(body.call)}" + _in_parentheses(
-        translate("attempt {number}", number=body.attempt) if body.attempt > 1 else ""
+    progress.ToolStarted: lambda body: (
+        f"→ {call_text(body.call)}"
+        + _in_parentheses(translate("attempt {number}", number=body.attempt) if body.attempt > 1 else "")
     ),
     progress.TurnResumed: lambda body: translate("resuming the unfinished turn"),
     progress.SubagentStarted: lambda body: translate("⇒ agent {name}", name=body.agent),
     progress.OutputRejected: lambda body: translate("asking again: {why}", why=shorten(body.feedback)),
     monitor.ModelFailed: lambda body: (
         translate("{model} failed, trying again: {why}", model=body.model, why=shorten(body.message))
-        if body.retried else ""
+        if body.retried
+        else ""
     ),
     monitor.BudgetWarning: lambda body: translate(
         "{budget}: {used} of {limit} used", budget=body.budget, used=f"{body.used:g}", limit=f"{body.limit:g}"
     ),
-    monitor.Logged: lambda body: (
-        f"{body.level}: {shorten(body.message)}" if body.level in ("warning", "error") else ""
-    ),
+    monitor.Logged: lambda body: f"{body.level}: {shorten(body.message)}" if body.level in ("warning", "error") else "",
     control.ApprovalRequested: lambda body: (
         translate("? {id} asks: {what}", id=body.approval, what=call_text(body.call))
         + _in_parentheses(shorten(body.reason))
@@ -172,7 +175,7 @@ _LINES: dict[type[Body], Callable[[Any], str]] = {
     control.SessionUpdated: lambda body: (
         translate("the session belongs to {folder}", folder=body.workspace.root) if body.workspace else ""
     ),
-}  # fmt: skip
+}
 """The progress line of each kind of event, ``""`` for none."""
 
 _VERBOSE_LINES: dict[type[Body], Callable[[Any], str]] = {

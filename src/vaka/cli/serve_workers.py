@@ -68,7 +68,9 @@ class WorkerSupervisor:
     """Starts workers, replaces those that die, and ends them all at a signal."""
 
     def __init__(self, listener: socket.socket, workers: int, drain_seconds: float) -> None:
-        self._listener, self._count, self._drain_seconds = listener, workers, drain_seconds
+        self._listener = listener
+        self._count = workers
+        self._drain_seconds = drain_seconds
         self._workers: list[tuple[subprocess.Popen[bytes], float]] = []
         self._signal = 0
         self._early_deaths = 0

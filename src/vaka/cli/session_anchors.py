@@ -146,10 +146,12 @@ class AnchorWatch:
 def describe_missing(anchor: Anchor, path: Path) -> AnchorCheck:
     """Return the result for an anchor whose session is not in the store."""
     return AnchorCheck(
-        state="missing", seq=anchor.seq, time=anchor.time,
+        state="missing",
+        seq=anchor.seq,
+        time=anchor.time,
         error=f"missing: there is no such session, but on {anchor.time} it had {anchor.seq} events; "
         f"if it was deleted on purpose, remove its line from {path}",
-    )  # fmt: skip
+    )
 
 
 def _read_lines(path: Path, *, must_exist: bool) -> list[bytes]:

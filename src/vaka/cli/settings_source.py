@@ -59,9 +59,13 @@ class CommandSettings:
         settings.server_documents = self._settings.server_documents
         servers, notes = bootstrap.find_servers(settings) if self._has_servers else (None, [])
         return LoadedSettings(
-            layers=layers, hooks=hooks, variables=variables_of(files), trusted=settings.trusted, servers=servers,
+            layers=layers,
+            hooks=hooks,
+            variables=variables_of(files),
+            trusted=settings.trusted,
+            servers=servers,
             notes=tuple(notes),
-        )  # fmt: skip
+        )
 
 
 def variables_of(files: Sequence[SettingsFile]) -> dict[str, str]:
@@ -74,8 +78,10 @@ def follow_settings(runtime: Runtime, settings: Settings) -> None:
     agent, servers = runtime.options.agent, cast("tuple[McpServer, ...]", tuple(runtime.options.mcp))
     source = CommandSettings(settings, agent)
     loaded = LoadedSettings(
-        layers=bootstrap.load_permissions_of(settings).layers, hooks=runtime.options.hooks,
-        variables=variables_of(bootstrap.claude_files_of(settings)), notes=tuple(settings.server_notes),
+        layers=bootstrap.load_permissions_of(settings).layers,
+        hooks=runtime.options.hooks,
+        variables=variables_of(bootstrap.claude_files_of(settings)),
+        notes=tuple(settings.server_notes),
         servers=servers if bootstrap.uses_servers(settings, agent) else None,
-    )  # fmt: skip
+    )
     settings.reload = runtime.follow_settings(source, loaded).reload

@@ -134,13 +134,29 @@ def _read_decision(path: Path) -> TrustDecision | None:
 
 SettingLayer: TypeAlias = Literal[
     "default", "user", "project", "local", "settings", "override", "environment", "flag", "managed"
-]  # fmt: skip
+]
 
-_WIDENING_KEYS = frozenset({
-    "add_dir", "allow_host", "command_cpu", "command_env", "command_file_size", "command_host",
-    "command_memory", "command_processes", "compaction", "durability", "features", "model_files", "redact_patterns",
-    "script_env", "server", "snapshots", "store",
-})  # fmt: skip
+_WIDENING_KEYS = frozenset(
+    {
+        "add_dir",
+        "allow_host",
+        "command_cpu",
+        "command_env",
+        "command_file_size",
+        "command_host",
+        "command_memory",
+        "command_processes",
+        "compaction",
+        "durability",
+        "features",
+        "model_files",
+        "redact_patterns",
+        "script_env",
+        "server",
+        "snapshots",
+        "store",
+    }
+)
 """Settings that permit more, store less, or open sessions in which another user has approved calls."""
 
 _TRUSTED_PER_RUN = frozenset({"model_files"})

@@ -52,9 +52,14 @@ class AgentBuilder:
     """Builds the recipes of agents and caches them."""
 
     def __init__(
-        self, default: "Model | str | None" = None, services: "Callable[[], ServiceHost] | None" = None,
-        models: ModelRegistry | None = None, *, cache: bool | None = None, compaction: Compaction | None = None,
-    ) -> None:  # fmt: skip
+        self,
+        default: "Model | str | None" = None,
+        services: "Callable[[], ServiceHost] | None" = None,
+        models: ModelRegistry | None = None,
+        *,
+        cache: bool | None = None,
+        compaction: Compaction | None = None,
+    ) -> None:
         """Create a builder with a default model or a registry; ``cache`` is the default of that model option."""
         self._models, self._services = models or ModelRegistry(ModelConfig(default=default)), services
         self._default_options: dict[str, Any] = {} if cache is None else {"cache": cache}
@@ -107,9 +112,18 @@ class AgentBuilder:
     def build_recipe(self, agent: Agent, model: Model | None = None) -> Recipe:
         """Return the recipe of ``agent``; ``model`` is the model of the parent, for a subagent that sets none."""
         state = (
-            agent.name, agent.model, agent.instructions, agent.tools, agent.middleware, agent.limits,
-            agent.tool_choice, agent.options, agent.output, agent.compaction, model,
-        )  # fmt: skip
+            agent.name,
+            agent.model,
+            agent.instructions,
+            agent.tools,
+            agent.middleware,
+            agent.limits,
+            agent.tool_choice,
+            agent.options,
+            agent.output,
+            agent.compaction,
+            model,
+        )
         cached = self._recipes.get(agent)
         if cached is not None and cached[0] == state:
             return cached[1]
@@ -138,10 +152,14 @@ class AgentBuilder:
         tools = [self._build_tool(tool_like, agent, model, allowed) for tool_like in agent.tools]
         middleware = self._order_middleware(agent, model, allowed)
         recipe = Recipe(
-            agent.name, model, instructions=agent.instructions, limits=_limits_for(agent, model, middleware),
-            tools=tools, middleware=(*middleware, *_default_middleware(tools), *self._compaction_for(agent, model)),
+            agent.name,
+            model,
+            instructions=agent.instructions,
+            limits=_limits_for(agent, model, middleware),
+            tools=tools,
+            middleware=(*middleware, *_default_middleware(tools), *self._compaction_for(agent, model)),
             settings=ModelSettings(tool_choice=agent.tool_choice, options=options, recent=_recent_messages(agent)),
-        )  # fmt: skip
+        )
         recipe.reading_tools = _reading_tools
         _add_opening_texts(recipe, middleware)
         recipe.check_output = schema.describe_errors if schema is not None else None
@@ -247,9 +265,13 @@ class AgentBuilder:
         return services
 
     def _build_tool(
-        self, tool_like: ToolLike, agent: Agent, model: Model, allowed: frozenset[str] | None,
+        self,
+        tool_like: ToolLike,
+        agent: Agent,
+        model: Model,
+        allowed: frozenset[str] | None,
         services: AgentServices | None = None,
-    ) -> Tool:  # fmt: skip
+    ) -> Tool:
         if isinstance(tool_like, str):
             return lazy.find_builtin(tool_like)
         if isinstance(tool_like, Agent):

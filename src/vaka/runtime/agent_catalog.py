@@ -185,7 +185,10 @@ class AgentCatalog(Mapping[str, Agent]):
         except ConfigError as error:
             if before is None:
                 raise
-            problems, found, builder, bases = [str(error)], before, self._builder, self._bases
+            problems = [str(error)]
+            found = before
+            builder = self._builder
+            bases = self._bases
         if problems:
             reason = "the agents stay as they were, since a change of their files cannot be used"
             self._warnings += [f"{reason}: {text}" for text in problems]
@@ -193,7 +196,9 @@ class AgentCatalog(Mapping[str, Agent]):
         for name, base in bases.items():
             agent = self._agents[name] = apply_changes(self._agents[name], self._bases[name], base)
             agent.origin = DefinedOrigin(self, base)
-        self._definitions, self._builder, self._bases = found, builder, bases
+        self._definitions = found
+        self._builder = builder
+        self._bases = bases
 
     def _load(self) -> DefinitionSet:
         """Read the files, and remember what tells whether they have changed since."""

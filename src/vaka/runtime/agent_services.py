@@ -86,9 +86,12 @@ class ServiceHost:
         return found
 
     def make_services(
-        self, find_model: Callable[[str], Model], find_agent: Callable[[str, JSON], RunnableAgent | None],
-        build_tool: Callable[[Any], Tool], find_embedder: Callable[[str], Embedder],
-    ) -> "HostedServices":  # fmt: skip
+        self,
+        find_model: Callable[[str], Model],
+        find_agent: Callable[[str, JSON], RunnableAgent | None],
+        build_tool: Callable[[Any], Tool],
+        find_embedder: Callable[[str], Embedder],
+    ) -> "HostedServices":
         """Return the services of one agent."""
         return HostedServices(self, find_model, find_agent, build_tool, find_embedder)
 
@@ -107,11 +110,16 @@ class HostedServices:
     """The services of one agent; implements ``AgentServices``."""
 
     def __init__(
-        self, host: ServiceHost, find_model: Callable[[str], Model],
+        self,
+        host: ServiceHost,
+        find_model: Callable[[str], Model],
         find_agent: Callable[[str, JSON], RunnableAgent | None],
-        build_tool: Callable[[Any], Tool], find_embedder: Callable[[str], Embedder],
-    ) -> None:  # fmt: skip
-        self._host, self._find_model, self._find_agent = host, find_model, find_agent
+        build_tool: Callable[[Any], Tool],
+        find_embedder: Callable[[str], Embedder],
+    ) -> None:
+        self._host = host
+        self._find_model = find_model
+        self._find_agent = find_agent
         self._build_tool, self._find_embedder = build_tool, find_embedder
 
     @property

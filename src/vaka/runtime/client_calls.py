@@ -28,9 +28,10 @@ async def read_client_calls(store: Store, session: SessionId) -> tuple[ToolCall,
     """Return the calls of a session that wait for the client, with their arguments, oldest first."""
     state = (await reopen(store, session)).state
     waiting = [
-        state.open.get(decision.call) for decision in state.decisions.values()
+        state.open.get(decision.call)
+        for decision in state.decisions.values()
         if decision.call and decision.waiting and decision.question is not None and decision.question.kind == "result"
-    ]  # fmt: skip
+    ]
     return tuple(open_call.call for open_call in waiting if open_call is not None)
 
 

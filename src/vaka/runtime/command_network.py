@@ -16,7 +16,9 @@ class CommandNetwork:
 
     def __init__(self, hosts: Sequence[str], decide: DecideURL, owner: AsyncExitStack) -> None:
         """``hosts``: those of all commands. ``decide``: the network rules. ``owner`` removes the folder."""
-        self._hosts, self._decide, self._owner = tuple(hosts), decide, owner
+        self._hosts = tuple(hosts)
+        self._decide = decide
+        self._owner = owner
         self._lock = asyncio.Lock()
         self._folder = ""
 

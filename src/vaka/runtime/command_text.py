@@ -77,7 +77,9 @@ class Arguments:
             return self.insert(command)
         if _READ_AGAIN.search(command) or _COMMENT.search(command) or not self.text.isprintable():
             return None
-        parts, quote, position = list[str](), "", 0
+        parts = list[str]()
+        quote = ""
+        position = 0
         for match in _PLACE.finditer(command):
             before = command[position : match.start()]
             if before.endswith(("\\", "$")):  # it would change the meaning of the first quote
@@ -170,7 +172,9 @@ class CommandTexts:
         body = component.read_body().strip()
         if isinstance(component, Skill):
             body = body.replace("${CLAUDE_SKILL_DIR}", str(component.folder))
-        given, parts, read = Arguments(arguments, body), list[str](), list[int]()
+        given = Arguments(arguments, body)
+        parts = list[str]()
+        read = list[int]()
         for kind, piece in split_body(body):
             if kind == "command":
                 parts.append(await self._run_block(turn, component, given, piece, len(parts)))

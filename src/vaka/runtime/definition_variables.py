@@ -21,7 +21,9 @@ class DefinitionVariables:
 
     def __init__(self, variables: Mapping[str, str], *, trusted: bool, note: Callable[[str], object]) -> None:
         """``note`` is called with what a person should know about variables that have no value."""
-        self._variables, self._trusted, self._note = variables, trusted, note
+        self._variables = variables
+        self._trusted = trusted
+        self._note = note
 
     def require(self, name: str, where: str) -> None:
         """Raise ``ConfigError`` if definitions may read no variables; note a variable that they may not read."""

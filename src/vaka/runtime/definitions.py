@@ -113,11 +113,16 @@ class DefinitionBuilder:
     """Builds the agents of one set of definitions, each once. Raises ``DefinitionError``."""
 
     def __init__(
-        self, definitions: DefinitionSet, sources: DefinitionSources, origin: AgentOrigin | None = None,
+        self,
+        definitions: DefinitionSet,
+        sources: DefinitionSources,
+        origin: AgentOrigin | None = None,
         middleware: Sequence[Middleware] = (),
-    ) -> None:  # fmt: skip
+    ) -> None:
         """``origin`` and ``middleware`` are those of each agent."""
-        self._definitions, self._sources, self._middleware = definitions, sources, tuple(middleware)
+        self._definitions = definitions
+        self._sources = sources
+        self._middleware = tuple(middleware)
         self._origin = origin
         self._layer = DEFINITION_LAYER if sources.trusted else UNTRUSTED_LAYER
         self._agents: dict[str, Agent] = {}
@@ -198,35 +203,44 @@ class DefinitionBuilder:
         layers, memory = self._layers_of(definition, definition.context_layers)
         prompt = layers if definition.context_layers else [self._variables.layer_of(definition.prompt, "prompt")]
         common: dict[str, Any] = {
-            "model": generator.model or None, "options": generator.options,
+            "model": generator.model or None,
+            "options": generator.options,
             "description": self._variables.expand(definition.description, "description"),
             "instructions": build_instructions(prompt, self._sources.variables),
-        }  # fmt: skip
+        }
         match definition:
             case ReactDefinition():
                 (tools, added), memory = self._tools_of(definition.tools), memory or MemoryLayer()
                 middleware = [
-                    *self._middleware, *added,
+                    *self._middleware,
+                    *added,
                     ConversationMemory(recent=memory.recent, summary=memory.summary, query=memory.query),
-                ]  # fmt: skip
+                ]
                 return Agent(definition.name, tools=tools, middleware=middleware, **common)
             case LuaAgentDefinition():
                 script, libs = _script_of(definition.script)
                 return lazy.luau_agent()(
-                    definition.name, script, libs=libs, trusted=self._sources.trusted,
+                    definition.name,
+                    script,
+                    libs=libs,
+                    trusted=self._sources.trusted,
                     layer="code" if self._sources.trusted else UNTRUSTED_LAYER,
-                    tools=self._tools_of(definition.tools)[0], middleware=self._middleware, **common,
-                )  # fmt: skip
+                    tools=self._tools_of(definition.tools)[0],
+                    middleware=self._middleware,
+                    **common,
+                )
             case MatchDefinition():
                 del common["instructions"]
                 if common["model"] == OFFLINE_MODEL:
                     common |= {"model": None, "matcher": "offline"}
                 return lazy_kinds.match_agent(
-                    definition.name, [self._rule_of(slot) for slot in definition.rules],
+                    definition.name,
+                    [self._rule_of(slot) for slot in definition.rules],
                     [(route.rules, self._agent_of(route.agent)) for route in definition.route],
                     default=None if definition.default.is_empty else self._agent_of(definition.default),
-                    middleware=self._middleware, **common,
-                )  # fmt: skip
+                    middleware=self._middleware,
+                    **common,
+                )
             case _:
                 raise ConfigError(f"agents of the type {definition.type!r} cannot be run here")
 
@@ -340,9 +354,14 @@ class DefinitionBuilder:
             case LuaToolDefinition():
                 script, libs = _script_of(definition.script)
                 return lazy.luau_tool()(
-                    script, name=definition.name, description=definition.description, params=definition.params,
-                    libs=libs, trusted=self._sources.trusted, layer=self._layer,
-                )  # fmt: skip
+                    script,
+                    name=definition.name,
+                    description=definition.description,
+                    params=definition.params,
+                    libs=libs,
+                    trusted=self._sources.trusted,
+                    layer=self._layer,
+                )
             case AgentToolDefinition():
                 agent = self._agent_of(definition.agent)
                 about = definition.description or agent.description or f"Hand a task to the agent {agent.name}."
@@ -370,21 +389,32 @@ class DefinitionBuilder:
                 self._variables.require(name, "a request")
         timeout: dict[str, Any] = {"timeout": definition.timeout} if definition.timeout is not None else {}
         return lazy_kinds.http_tool()(
-            definition.name, endpoint=definition.endpoint, description=definition.description, method=definition.method,
-            params=definition.params, query=definition.query, headers=definition.headers, auth=fields,
-            req_body_jq=definition.req_body_jq, resp_body_jq=definition.resp_body_jq,
+            definition.name,
+            endpoint=definition.endpoint,
+            description=definition.description,
+            method=definition.method,
+            params=definition.params,
+            query=definition.query,
+            headers=definition.headers,
+            auth=fields,
+            req_body_jq=definition.req_body_jq,
+            resp_body_jq=definition.resp_body_jq,
             max_response_size_mb=definition.max_response_size_mb,
-            layer=self._layer, variables=self._sources.variables,
+            layer=self._layer,
+            variables=self._sources.variables,
             **timeout,
-        )  # fmt: skip
+        )
 
     def _make_model_tool(self, definition: GeneratorToolDefinition | TextProcessorDefinition) -> ToolLike:
         generator = self._generator_of(Slot(definition=GeneratorDefinition(model=definition.model)))
         common: dict[str, Any] = {
-            "model": generator.model, "options": generator.options, "description": definition.description,
-            "output_schema": definition.output_schema, "layer": self._layer,
+            "model": generator.model,
+            "options": generator.options,
+            "description": definition.description,
+            "output_schema": definition.output_schema,
+            "layer": self._layer,
             "prompt": self._variables.expand(definition.prompt, "prompt"),
-        }  # fmt: skip
+        }
         if isinstance(definition, TextProcessorDefinition):
             return lazy_kinds.text_processor_tool()(definition.name, output_mode=definition.output_mode, **common)
         layers, _ = self._layers_of(definition, definition.context_layers)

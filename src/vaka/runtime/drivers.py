@@ -69,7 +69,11 @@ class SessionDrivers:
         builder: AgentBuilder,
         options: Options,
     ) -> None:
-        self.store, self.hub, self.env, self.secrets, self.builder = store, hub, env, secrets, builder
+        self.store = store
+        self.hub = hub
+        self.env = env
+        self.secrets = secrets
+        self.builder = builder
         self.active: dict[SessionId, SessionDriver] = {}
         self.observers: list[Callable[[Sequence[Event]], None]] = []
         """Called with the events that the logs of all sessions store."""
@@ -171,9 +175,14 @@ class SessionDrivers:
         return await write_event(self.store, session, self.secrets.redact_struct(body), self.timestamp())
 
     async def update(
-        self, session: SessionId, body: SessionUpdated, opened: SessionOpened | None = None, *, create: bool = False,
+        self,
+        session: SessionId,
+        body: SessionUpdated,
+        opened: SessionOpened | None = None,
+        *,
+        create: bool = False,
         check: CheckSession | None = None,
-    ) -> Event:  # fmt: skip
+    ) -> Event:
         """Write a new description of a session, also while this process runs a turn of it.
 
         A session that does not exist begins with ``opened``; without it ``NotFound``. Raises ``Busy`` while another
@@ -382,7 +391,9 @@ class SessionDrivers:
             self._sync_starter,
             self.warm_sessions,
         )
-        driver.metadata, driver.deps, driver.offer_input = session.metadata, session.deps, self._offer_input
+        driver.metadata = session.metadata
+        driver.deps = session.deps
+        driver.offer_input = self._offer_input
         driver.workspace, driver.run_settings = self.workspace_of(session), session.run_settings
         driver.owner = session.owner
         driver.works_in_folder = partial(works_in_folder, session.agent)
@@ -494,9 +505,13 @@ class SessionDrivers:
             body, options = event.data, self._options
             if isinstance(body, UsageRecorded) and options.token_callback is not None:
                 stats = TokenStats(
-                    session_id=event.session, turn_id=event.turn, agent=body.agent, model=body.model,
-                    usage=body.usage, timestamp=event.ts,
-                )  # fmt: skip
+                    session_id=event.session,
+                    turn_id=event.turn,
+                    agent=body.agent,
+                    model=body.model,
+                    usage=body.usage,
+                    timestamp=event.ts,
+                )
                 # Not called here: an error of the callback must not reach the write that stored the event.
                 asyncio.get_running_loop().call_soon(options.token_callback, stats)
             elif isinstance(body, ApprovalRequested) and options.permissions.handler is not None:
@@ -504,9 +519,13 @@ class SessionDrivers:
 
     async def _ask_handler(self, event: Event, request: ApprovalRequested, handler: PermissionRequestHandler) -> None:
         asked = PermissionRequest(
-            tool_name=request.call.name, tool_params=request.call.arguments, session_id=event.session,
-            rule=request.rule, reason=request.reason, approval=request.approval,
-        )  # fmt: skip
+            tool_name=request.call.name,
+            tool_params=request.call.arguments,
+            session_id=event.session,
+            rule=request.rule,
+            reason=request.reason,
+            approval=request.approval,
+        )
         answer: object = (await asyncio.gather(handler(asked), return_exceptions=True))[0]
         if answer == "ask":
             return

@@ -65,8 +65,11 @@ async def _erase_rules(store: Store, owner: str, dry_run: bool) -> int:
 
 
 MEMORY_ERASERS: Mapping[str, MemoryEraser] = {
-    "text": _erase_text, "working": _erase_working, "semantic": _erase_semantic, "rules": _erase_rules,
-}  # fmt: skip
+    "text": _erase_text,
+    "working": _erase_working,
+    "semantic": _erase_semantic,
+    "rules": _erase_rules,
+}
 """The memories that belong to owners. A new one is added here."""
 
 
@@ -126,11 +129,16 @@ def _preview(found: Sequence[SessionInfo]) -> ErasureReport:
 
 def _add_result(report: ErasureReport, result: EraseResult, memories: Mapping[str, int]) -> ErasureReport:
     return ErasureReport(
-        owner=report.owner, sessions=(*report.sessions, *result.sessions), events=report.events + result.events,
-        blobs=report.blobs + result.blobs, bytes=report.bytes + result.bytes,
+        owner=report.owner,
+        sessions=(*report.sessions, *result.sessions),
+        events=report.events + result.events,
+        blobs=report.blobs + result.blobs,
+        bytes=report.bytes + result.bytes,
         memories={name: report.memories.get(name, 0) + count for name, count in memories.items()},
-        failed={**report.failed, **result.failed}, busy=(*report.busy, *result.busy), overwritten=result.overwritten,
-    )  # fmt: skip
+        failed={**report.failed, **result.failed},
+        busy=(*report.busy, *result.busy),
+        overwritten=result.overwritten,
+    )
 
 
 async def _list_sessions(store: Store, owner: str) -> list[SessionInfo]:

@@ -93,10 +93,15 @@ class GenxRuntime:
     """Agents with the GenX face on a ``vaka.Runtime``. A state is a session, or the conversation of a child in one."""
 
     def __init__(
-        self, runtime: Runtime, definitions: "DefinitionSet | str | Path | None" = None, *,
-        agents: Iterable[Agent[Any, Any]] = (), tools: Iterable[ToolLike] = (), trusted: bool = True,
+        self,
+        runtime: Runtime,
+        definitions: "DefinitionSet | str | Path | None" = None,
+        *,
+        agents: Iterable[Agent[Any, Any]] = (),
+        tools: Iterable[ToolLike] = (),
+        trusted: bool = True,
         variables: Mapping[str, str] | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         """Create a GenX runtime.
 
         Args:
@@ -152,21 +157,21 @@ class GenxRuntime:
 
     async def new_react_agent(
         self, agent: "Agent[Any, Any] | AgentDefinition | str", parent_state_id: str = ""
-    ) -> GenxAgent:  # fmt: skip
+    ) -> GenxAgent:
         """Create an agent that calls tools in a loop; see ``new_agent``."""
         self._require_type(agent, "react")
         return await self.new_agent(agent, parent_state_id)
 
     async def new_match_agent(
         self, agent: "Agent[Any, Any] | AgentDefinition | str", parent_state_id: str = ""
-    ) -> GenxAgent:  # fmt: skip
+    ) -> GenxAgent:
         """Create a router; see ``new_agent``."""
         self._require_type(agent, "match")
         return await self.new_agent(agent, parent_state_id)
 
     async def new_agent(
         self, agent: "Agent[Any, Any] | AgentDefinition | str", parent_state_id: str = "", *, state_id: str = ""
-    ) -> GenxAgent:  # fmt: skip
+    ) -> GenxAgent:
         """Create an agent with a new state. An agent or definition that is passed is found by its name from then on.
 
         Raises ``NotFound`` for an unknown name, and ``InvalidInput`` for a name or a ``state_id`` that is in use.

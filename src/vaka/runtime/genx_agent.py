@@ -77,8 +77,12 @@ class GenxAgent:
         destroyed: asyncio.Event,
     ) -> None:
         """Use ``GenxRuntime.new_agent`` or ``restore_agent``, which read what the log has."""
-        self._genx, self._runtime, self._session = runtime, runtime.runtime, session
-        self._definition, self._state, self._destroyed = definition, state, destroyed
+        self._genx = runtime
+        self._runtime = runtime.runtime
+        self._session = session
+        self._definition = definition
+        self._state = state
+        self._destroyed = destroyed
         agents = find_agents(session.agent).values()
         self._routers = {agent.name for agent in agents if isinstance(agent, MatchAgent)}
         self._agent_tools = _tools_that_are_agents(agents)

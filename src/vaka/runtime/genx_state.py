@@ -83,7 +83,9 @@ class AgentState:
     def __init__(
         self, runtime: Runtime, session: Session[Any], path: AgentPath, agent_def: str, parent_state_id: str
     ) -> None:
-        self._runtime, self._session, self._path = runtime, session, path
+        self._runtime = runtime
+        self._session = session
+        self._path = path
         self.agent_def, self.parent_state_id = agent_def, parent_state_id
 
     @property
@@ -206,10 +208,17 @@ class AgentState:
     async def to_document(self) -> StateDocument:
         """Return the state as a document, which ``GenxRuntime.import_state`` reads."""
         return StateDocument(
-            state_type=self.state_type, id=self.id, agent_def=self.agent_def, parent_state_id=self.parent_state_id,
-            messages=tuple(await self.load_recent()), summary=await self.summary(), properties=await self.properties(),
-            phase=await self.phase(), finished=await self.is_finished(), tool_results=await self._open_results(),
-        )  # fmt: skip
+            state_type=self.state_type,
+            id=self.id,
+            agent_def=self.agent_def,
+            parent_state_id=self.parent_state_id,
+            messages=tuple(await self.load_recent()),
+            summary=await self.summary(),
+            properties=await self.properties(),
+            phase=await self.phase(),
+            finished=await self.is_finished(),
+            tool_results=await self._open_results(),
+        )
 
     async def _open_results(self) -> tuple[StateToolResult, ...]:
         """Return the results of the round that has not ended."""
@@ -328,10 +337,13 @@ class MatchState(AgentState):
     async def to_document(self) -> StateDocument:
         calling = await self.calling_state()
         return msgspec.structs.replace(
-            await super().to_document(), input=await self.input(), matches=tuple(await self.matches()),
-            current_index=await self.current_index(), matched=await self.is_matched(),
+            await super().to_document(),
+            input=await self.input(),
+            matches=tuple(await self.matches()),
+            current_index=await self.current_index(),
+            matched=await self.is_matched(),
             calling_state=await calling.to_document() if calling is not None else None,
-        )  # fmt: skip
+        )
 
     async def _router_state(self) -> RouterState | None:
         view = await self._view()

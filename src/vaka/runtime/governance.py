@@ -33,7 +33,10 @@ class Governance:
     def __init__(
         self, options: Options, env: Env, builder: AgentBuilder, models: ModelRegistry, store: Store, secrets: Secrets
     ) -> None:
-        self._options, self._env, self._builder, self._models = options, env, builder, models
+        self._options = options
+        self._env = env
+        self._builder = builder
+        self._models = models
         self._store, self._secrets = store, secrets
         self._drivers: SessionDrivers | None = None
         self._replace_policy: Callable[[Policy], None] | None = None

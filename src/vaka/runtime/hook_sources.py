@@ -57,9 +57,13 @@ def hooks_of_files(files: Sequence[SettingsFile]) -> ParsedHooks:
 
 
 def hooks_in_force(
-    context: ConfigContext, files: Sequence[SettingsFile], *, trusted: bool, plugin_dirs: Iterable[Path] = (),
+    context: ConfigContext,
+    files: Sequence[SettingsFile],
+    *,
+    trusted: bool,
+    plugin_dirs: Iterable[Path] = (),
     with_heads: bool = False,
-) -> ParsedHooks:  # fmt: skip
+) -> ParsedHooks:
     """Return the hooks of settings files, then those of plugins, and what is wrong or was ignored.
 
     ``with_heads`` adds those in the heads of skills, commands and agents, which hold only while these are in use.
@@ -123,9 +127,11 @@ class ComponentHooks:
         variables = {**component.variables, "CLAUDE_SKILL_DIR": str(component.path.parent)}
         name = f"{kind} {component.name}"
         parsed = parse_hooks(
-            {"hooks": component.hooks}, origin=str(component.path), component=name,
+            {"hooks": component.hooks},
+            origin=str(component.path),
+            component=name,
             variables=variables if kind == "skill" else component.variables,
-        )  # fmt: skip
+        )
         if not self._may_run(component.path):
             return _disable(parsed, NOT_TRUSTED, _not_trusted(component.path))
         return parsed
@@ -187,8 +193,10 @@ class ComponentUse(Middleware):
         entries, hooks = _active_entries(turn), self._load()
         return [
             (hook, tuple(path) == turn.path)
-            for _, path, key in entries if tuple(path) == turn.path[: len(path)] for hook in hooks.find(key)
-        ]  # fmt: skip
+            for _, path, key in entries
+            if tuple(path) == turn.path[: len(path)]
+            for hook in hooks.find(key)
+        ]
 
     def _note(self, turn: Turn, *keys: str) -> None:
         entries, hooks = _active_entries(turn), self._load()

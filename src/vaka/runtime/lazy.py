@@ -61,9 +61,16 @@ if TYPE_CHECKING:
 Durability: TypeAlias = Literal["power", "process"]
 
 _EXTRAS = {
-    "asyncpg": "postgres", "mcp": "mcp", "mcp_types": "mcp", "prompt_toolkit": "tui", "rich": "tui",
-    "httptools": "server", "jwt": "server", "starlette": "server", "uvicorn": "server",
-}  # fmt: skip
+    "asyncpg": "postgres",
+    "mcp": "mcp",
+    "mcp_types": "mcp",
+    "prompt_toolkit": "tui",
+    "rich": "tui",
+    "httptools": "server",
+    "jwt": "server",
+    "starlette": "server",
+    "uvicorn": "server",
+}
 
 
 @contextmanager
@@ -153,11 +160,16 @@ def start_hooks(
         run_command = sandboxed_hooks(lambda: env.world, str(transcripts.folder))
     remote = {"CLAUDE_CODE_REMOTE": "true"} if options.entry_point == "platform" else {}
     settings = HookSettings(
-        cwd=cwd, find_model=models.find, middleware=options.hook_middleware, failure=options.hook_failure,
-        environ=lambda: {**drop_secrets(os.environ, options.command_env), **remote}, run_command=run_command,
-        component_events=use.events if use else frozenset(), component_hooks=use.active_hooks if use else None,
+        cwd=cwd,
+        find_model=models.find,
+        middleware=options.hook_middleware,
+        failure=options.hook_failure,
+        environ=lambda: {**drop_secrets(os.environ, options.command_env), **remote},
+        run_command=run_command,
+        component_events=use.events if use else frozenset(),
+        component_hooks=use.active_hooks if use else None,
         permission_mode=lambda: str(getattr(env.policy, "mode", "default")),
-    )  # fmt: skip
+    )
     engine = HookEngine(options.hooks, settings, transcripts)
     middleware = make_middleware(engine)
     return engine, tuple(one for one in (middleware, use) if one is not None)

@@ -186,10 +186,12 @@ def narrow_layers(old: Sequence[Layer], new: Sequence[Layer]) -> list[Layer]:
     restricting = [msgspec.structs.replace(layer, allow=(), directories=(), mode="") for layer in old]
     kept = [
         msgspec.structs.replace(
-            layer, mode="", allow=tuple(rule for rule in layer.allow if (layer.origin, rule) in allowed),
+            layer,
+            mode="",
+            allow=tuple(rule for rule in layer.allow if (layer.origin, rule) in allowed),
             directories=tuple(folder for folder in layer.directories if (layer.origin, folder) in folders),
         )
         for layer in new
-    ]  # fmt: skip
+    ]
     before, after = resolve_mode(old, []), resolve_mode(new, [])
     return [*restricting, *kept, Layer(name="settings", mode=after if is_stricter(after, before) else before)]

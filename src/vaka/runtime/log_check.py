@@ -110,7 +110,10 @@ async def check_log(
 
     ``expect`` is a hash that one of its events must have.
     """
-    head, hash, at, erased = 0, "", None, 0
+    head = 0
+    hash = ""
+    at = None
+    erased = 0
     blobs = _BlobReader(store)
     try:
         async with aclosing(store.events.read(info.id, upto=info.head)) as events:
@@ -130,9 +133,16 @@ async def check_log(
     if error is None and problems:
         error = describe_problems(problems)
     return LogCheck(
-        session_id=info.id, ok=error is None, head=head, hash=hash, expected_at=at, erased=erased, blobs=blobs.count,
-        blob_problems=problems, error=error,
-    )  # fmt: skip
+        session_id=info.id,
+        ok=error is None,
+        head=head,
+        hash=hash,
+        expected_at=at,
+        erased=erased,
+        blobs=blobs.count,
+        blob_problems=problems,
+        error=error,
+    )
 
 
 def describe_problems(problems: Sequence[BlobProblem]) -> str:

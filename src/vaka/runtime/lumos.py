@@ -143,8 +143,10 @@ def _read_messages(messages: MessagesLike) -> tuple[list[LumosMessage], list[str
     if isinstance(messages, str):
         return [], [], [LumosMessage(role="user", content=messages)]
     try:
-        given = [message if isinstance(message, LumosMessage) else msgspec.convert(message, LumosMessage)
-                 for message in messages]  # fmt: skip
+        given = [
+            message if isinstance(message, LumosMessage) else msgspec.convert(message, LumosMessage)
+            for message in messages
+        ]
     except msgspec.ValidationError as error:
         raise InvalidInput(f"a message cannot be read: {error}; it needs 'role' and 'content'") from error
     system = [message.content for message in given if parse_role(message.role) == "system"]
@@ -166,7 +168,9 @@ class StreamingAgent:
     """
 
     def __init__(self, runtime: Runtime, agent: Agent[Any, Any], config: StreamingConfig | None = None) -> None:
-        self.runtime, self.agent, self.config = runtime, agent, config or StreamingConfig()
+        self.runtime = runtime
+        self.agent = agent
+        self.config = config or StreamingConfig()
 
     async def execute_streaming(
         self, messages: MessagesLike, options: "GenerateOptions | Mapping[str, Any] | None" = None
@@ -191,9 +195,13 @@ class StreamingAgent:
                     yield lumos_event
 
     async def execute_with_callbacks(
-        self, messages: MessagesLike, options: "GenerateOptions | Mapping[str, Any] | None" = None, *,
-        on_step_finish: Callback | None = None, on_finish: Callback | None = None,
-    ) -> dict[str, JSON]:  # fmt: skip
+        self,
+        messages: MessagesLike,
+        options: "GenerateOptions | Mapping[str, Any] | None" = None,
+        *,
+        on_step_finish: Callback | None = None,
+        on_finish: Callback | None = None,
+    ) -> dict[str, JSON]:
         """Run one turn and return its result with ``response``, ``steps``, ``usage`` and ``metadata``.
 
         ``on_step_finish`` is called with each step, ``on_finish`` with the result; both may be async. Raises
@@ -212,9 +220,13 @@ class StreamingAgent:
         return result
 
     async def generate_with_memory(
-        self, messages: MessagesLike, thread_id: str, options: "GenerateOptions | Mapping[str, Any] | None" = None, *,
+        self,
+        messages: MessagesLike,
+        thread_id: str,
+        options: "GenerateOptions | Mapping[str, Any] | None" = None,
+        *,
         memory: "ThreadOptions | None" = None,
-    ) -> Response:  # fmt: skip
+    ) -> Response:
         """Run one turn in a thread that exists, as ``Threads.generate_with_memory`` does, and return its response.
 
         ``context_window`` of the options is the number of earlier messages that the model sees unless ``memory`` is
@@ -228,10 +240,15 @@ class StreamingAgent:
         if memory is None and chosen.context_window is not None:
             memory = ThreadOptions(context_limit=chosen.context_window)
         return await self.runtime.threads.generate_with_memory(
-            chosen.apply_to(self.agent, system), thread_id, tuple(Text(text=each.content) for each in prompt), memory,
-            resource_id=chosen.resource_id or None, key=chosen.run_id, model=chosen.model,
+            chosen.apply_to(self.agent, system),
+            thread_id,
+            tuple(Text(text=each.content) for each in prompt),
+            memory,
+            resource_id=chosen.resource_id or None,
+            key=chosen.run_id,
+            model=chosen.model,
             options=chosen.model_options,
-        )  # fmt: skip
+        )
 
     async def _open(self, options: GenerateOptions, earlier: list[LumosMessage], system: list[str]) -> Session[Any]:
         agent = options.apply_to(self.agent, system)

@@ -27,7 +27,9 @@ class StoredLogins:
     """Logins by the URL of the server: in the system keyring, or in files that only their owner can read."""
 
     def __init__(self, folder: Path, on_secret: Callable[[str], None] | None = None) -> None:
-        self._folder, self._keys, self._on_secret = folder, StoredKeys(folder, "vaka mcp login"), on_secret
+        self._folder = folder
+        self._keys = StoredKeys(folder, "vaka mcp login")
+        self._on_secret = on_secret
         self.secrets: set[str] = set()
 
     def read(self, url: str) -> McpLogin | None:

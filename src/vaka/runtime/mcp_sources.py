@@ -71,9 +71,13 @@ class _Source:
 
 
 def servers_in_force(
-    context: ConfigContext, files: Sequence[SettingsFile], *, trusted: bool, flags: ServerFlags | None = None,
+    context: ConfigContext,
+    files: Sequence[SettingsFile],
+    *,
+    trusted: bool,
+    flags: ServerFlags | None = None,
     managed: Sequence[Path] | None = None,
-) -> ParsedServers:  # fmt: skip
+) -> ParsedServers:
     """Return every server that a file or a flag defines, the weakest layer first, and what is wrong.
 
     Of several servers with one name that of the strongest layer counts: local, then project, then user. The others,
@@ -149,10 +153,16 @@ class _SourceFinder:
     """Finds the documents with servers."""
 
     def __init__(
-        self, context: ConfigContext, files: Sequence[SettingsFile], managed: Sequence[Path],
+        self,
+        context: ConfigContext,
+        files: Sequence[SettingsFile],
+        managed: Sequence[Path],
         documents: dict[Path, object],
-    ) -> None:  # fmt: skip
-        self._context, self._files, self._managed, self._documents = context, files, managed, documents
+    ) -> None:
+        self._context = context
+        self._files = files
+        self._managed = managed
+        self._documents = documents
         project = find_project_folder(context.cwd, context.home)
         self._project = project
         self.root = project or repository_root_of(context.cwd)
@@ -187,9 +197,13 @@ class _SourceFinder:
             document = self._read(path)
             if document is not None:
                 yield _Source(
-                    layer="project", origin=str(path), document=document, project=True, shared=True,
+                    layer="project",
+                    origin=str(path),
+                    document=document,
+                    project=True,
+                    shared=True,
                     folder=str(path.parent),
-                )  # fmt: skip
+                )
 
     def _find_state(self) -> Iterator[_Source]:
         """Yield the servers of ``~/.claude.json``: those of the user, then those for this project."""
@@ -215,9 +229,14 @@ class _SourceFinder:
             project = is_of_project(root, self._context.cwd, self._context.home)
             for path, document in self._read_plugin(plugin, root):
                 yield _Source(
-                    layer="project" if project else "user", origin=str(path), document=document, project=project,
-                    plugin=plugin.name, folder=str(self.root), variables={**plugin.variables, _PLUGIN_ROOT: str(root)},
-                )  # fmt: skip
+                    layer="project" if project else "user",
+                    origin=str(path),
+                    document=document,
+                    project=project,
+                    plugin=plugin.name,
+                    folder=str(self.root),
+                    variables={**plugin.variables, _PLUGIN_ROOT: str(root)},
+                )
 
     def _read_plugin(self, plugin: Plugin, root: Path) -> Iterator[tuple[Path, object]]:
         """Yield the documents with the servers of a plugin: its file, and the files and tables of its manifest."""

@@ -60,7 +60,7 @@ class McpTools(Middleware):
 
     def __init__(
         self, servers: Sequence[McpServer], connect: Callable[[McpServer], McpConnection], values: KeyValueStore
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._connect_server, self._values = connect, values
         self._connections = tuple(connect(server) for server in servers)
         self._ended: list[McpConnection] = []
@@ -174,7 +174,7 @@ class McpTools(Middleware):
 
     def _make_tool(
         self, connection: McpConnection, item: ListedTool, names: set[str], notes: list[str]
-    ) -> McpTool | None:  # fmt: skip
+    ) -> McpTool | None:
         """Return the tool for a listed one: the known one if it did not change, none for a schema that is not one."""
         server = connection.server.name
         name = tool_name(server, item.name, names)
@@ -353,9 +353,11 @@ def _describe_change(connection: McpConnection, seen: "_ServerView | None", now:
     old = seen[1]
     both = tools.keys() & old.keys()
     changes: dict[str, JSON] = {
-        "added": sorted(tools.keys() - old.keys()), "removed": sorted(old.keys() - tools.keys()),
-        "changed": sorted(name for name in both if tools[name] != old[name]), "tools": sorted(tools),
-    }  # fmt: skip
+        "added": sorted(tools.keys() - old.keys()),
+        "removed": sorted(old.keys() - tools.keys()),
+        "changed": sorted(name for name in both if tools[name] != old[name]),
+        "tools": sorted(tools),
+    }
     return [McpChanged(server=server, change="tools", detail=changes)]
 
 
@@ -417,9 +419,13 @@ def read_servers(given: ServerDefinitions) -> tuple[McpServer, ...]:
 
 
 def connect_servers(
-    given: ServerDefinitions, values: KeyValueStore, folder: str, allow: Iterable[str],
-    start: "StartServer | None" = None, on_secret: "Callable[[str], None] | None" = None,
-) -> McpTools:  # fmt: skip
+    given: ServerDefinitions,
+    values: KeyValueStore,
+    folder: str,
+    allow: Iterable[str],
+    start: "StartServer | None" = None,
+    on_secret: "Callable[[str], None] | None" = None,
+) -> McpTools:
     """Return the middleware for servers.
 
     Without ``start``, their processes start in ``folder``, with a scrubbed environment, outside of the sandbox.

@@ -30,7 +30,10 @@ class Memories:
     """Opens the memories of owners and sessions. What is written is redacted as in a log."""
 
     def __init__(self, store: Store, clock: Clock, secrets: Secrets, find_embedder: Callable[[str], Embedder]) -> None:
-        self._store, self._clock, self._secrets, self._find_embedder = store, clock, secrets, find_embedder
+        self._store = store
+        self._clock = clock
+        self._secrets = secrets
+        self._find_embedder = find_embedder
 
     def open_text(self, *, owner: str = "", namespace: str = "", files: Files | None = None) -> TextMemoryFiles:
         """Return the text memory of an owner, or the shared one of ``TextMemory(namespace=…)``.
@@ -57,14 +60,25 @@ class Memories:
         key = thread_key(parse_session_id(session)) if session else resource_key(owner)
         check = partial(find_content_problem, schema, find_schema_problem)
         return StoredWorkingMemory(
-            self._store.values, key, MemoryMeta(thread_id=session, resource_id=owner), now=self._clock.time, ttl=ttl,
-            find_problem=check, redact=self._secrets.redact_data,
-        )  # fmt: skip
+            self._store.values,
+            key,
+            MemoryMeta(thread_id=session, resource_id=owner),
+            now=self._clock.time,
+            ttl=ttl,
+            find_problem=check,
+            redact=self._secrets.redact_data,
+        )
 
     def open_semantic(
-        self, scope: MemoryScope = "user", *, owner: str = "", project: str = "", resource: str = "",
-        embedder: str | Embedder = "hashing", collection: str = DEFAULT_COLLECTION,
-    ) -> ScopedMemory:  # fmt: skip
+        self,
+        scope: MemoryScope = "user",
+        *,
+        owner: str = "",
+        project: str = "",
+        resource: str = "",
+        embedder: str | Embedder = "hashing",
+        collection: str = DEFAULT_COLLECTION,
+    ) -> ScopedMemory:
         """Return the semantic memory of a scope; the options are those of ``SemanticMemory``."""
         found = self._find_embedder(embedder) if isinstance(embedder, str) else embedder
         name = memory_scope(scope, user=owner, project=project, resource=resource)

@@ -35,10 +35,18 @@ class ModelFactory:
     """Creates models by name with shared connections and prices; ``find`` resolves the names of fallbacks."""
 
     def __init__(
-        self, config: ModelConfig, find: Callable[[str], Model], secrets: Secrets, clock: Clock | None,
+        self,
+        config: ModelConfig,
+        find: Callable[[str], Model],
+        secrets: Secrets,
+        clock: Clock | None,
         environ: Mapping[str, str],
-    ) -> None:  # fmt: skip
-        self.config, self._find, self._secrets, self._clock, self._environ = config, find, secrets, clock, environ
+    ) -> None:
+        self.config = config
+        self._find = find
+        self._secrets = secrets
+        self._clock = clock
+        self._environ = environ
         self._created: list[Model] = []
         self._http: Any = None
         self._direct_transport: Any = None
@@ -174,9 +182,11 @@ class ModelFactory:
         if provider.profile is not None:
             provider = msgspec.structs.replace(provider, profile=_apply_facts(provider.profile, facts))
         entry = ModelEntry(
-            model=definition.model, base_url=definition.base_url, key=definition.key,
+            model=definition.model,
+            base_url=definition.base_url,
+            key=definition.key,
             text_calls=facts.get("support_tool_calls") is False,
-        )  # fmt: skip
+        )
         adapter = self._make_adapter(provider, definition.model, definition.name, entry)
         if facts.get("support_text_only") and provider.profile is None:
             adapter = TextOnly(adapter)
@@ -221,9 +231,12 @@ class ModelFactory:
         bounds = (entry.concurrent, entry.requests_per_minute, entry.tokens_per_minute)
         if any(bound is not None for bound in bounds):
             model = RateLimitedModel(
-                model, concurrent=entry.concurrent, requests_per_minute=entry.requests_per_minute,
-                tokens_per_minute=entry.tokens_per_minute, clock=self._clock,
-            )  # fmt: skip
+                model,
+                concurrent=entry.concurrent,
+                requests_per_minute=entry.requests_per_minute,
+                tokens_per_minute=entry.tokens_per_minute,
+                clock=self._clock,
+            )
         retries = entry.retries if entry.retries is not None else self.config.retries
         attempts: dict[str, Any] = {} if retries is None else {"attempts": retries + 1}
         model = RetryingModel(model, clock=self._clock, **attempts)
@@ -265,7 +278,9 @@ class PresetModel:
         self, inner: Model, options: Mapping[str, Any], structured_options: Mapping[str, Any] | None = None
     ) -> None:
         """Set the options of every prompt, and those of prompts with an output schema."""
-        self.options, self._structured_options, self._inner = options, structured_options or {}, inner
+        self.options = options
+        self._structured_options = structured_options or {}
+        self._inner = inner
         self.context_window: int | None = getattr(inner, "context_window", None)
         if isinstance(inner, CostEstimator):
             self.estimate = partial(self._estimate, inner)

@@ -31,12 +31,14 @@ class FileAgent(Agent):
         model, tier = name_file_model(models, file.model)
         names = [name for name in select_builtin_tools(None) if self._allows(ToolSpec(name=name))]
         super().__init__(
-            file.name, description=file.description, tools=names,
+            file.name,
+            description=file.description,
+            tools=names,
             model=model or (tier if tier in models.config.tiers else None),
             limits=Limits(max_steps=file.max_turns) if file.max_turns else None,
             options={"reasoning": file.effort} if file.effort else {},
             middleware=[NarrowedMode(file.permission_mode)] if file.permission_mode else [],
-        )  # fmt: skip
+        )
 
     def read_prompt(self) -> str:
         """Return the text of the file as it is now, and of the skills that it names. Raises ``ConfigError``."""

@@ -52,8 +52,11 @@ class ProjectSettings:
             hooks = hooks_in_force(self._context, files, trusted=source.trusted, plugin_dirs=plugin_dirs).hooks
         return LoadedSettings(
             layers=(
-                *(layer for layer in layers if layer.name != MANAGED), own,
+                *(layer for layer in layers if layer.name != MANAGED),
+                own,
                 *(layer for layer in layers if layer.name == MANAGED),
             ),
-            hooks=(*options.hooks, *hooks), variables=settings_env(files), trusted=source.trusted,
-        )  # fmt: skip
+            hooks=(*options.hooks, *hooks),
+            variables=settings_env(files),
+            trusted=source.trusted,
+        )

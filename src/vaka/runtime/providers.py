@@ -65,25 +65,49 @@ class ProviderAccount(msgspec.Struct, frozen=True, kw_only=True):
 
 _BUILTIN_PROVIDERS = (
     Provider(
-        name="openai", wire="responses", base_url="https://api.openai.com/v1", base_env="OPENAI_BASE_URL",
+        name="openai",
+        wire="responses",
+        base_url="https://api.openai.com/v1",
+        base_env="OPENAI_BASE_URL",
         key_env=("OPENAI_API_KEY",),
     ),
     Provider(
-        name="anthropic", wire="anthropic", base_url="https://api.anthropic.com/v1", base_env="ANTHROPIC_BASE_URL",
-        key_env=("ANTHROPIC_API_KEY",), bearer_env="ANTHROPIC_AUTH_TOKEN", version="v1",
+        name="anthropic",
+        wire="anthropic",
+        base_url="https://api.anthropic.com/v1",
+        base_env="ANTHROPIC_BASE_URL",
+        key_env=("ANTHROPIC_API_KEY",),
+        bearer_env="ANTHROPIC_AUTH_TOKEN",
+        version="v1",
     ),
     Provider(
-        name="gemini", wire="gemini", base_url="https://generativelanguage.googleapis.com/v1beta",
-        base_env="GEMINI_BASE_URL", key_env=("GEMINI_API_KEY", "GOOGLE_API_KEY"), version="v1beta",
+        name="gemini",
+        wire="gemini",
+        base_url="https://generativelanguage.googleapis.com/v1beta",
+        base_env="GEMINI_BASE_URL",
+        key_env=("GEMINI_API_KEY", "GOOGLE_API_KEY"),
+        version="v1beta",
     ),
-)  # fmt: skip
+)
 _PROVIDERS_BY_NAME = {provider.name: provider for provider in _BUILTIN_PROVIDERS}
 _ALIASES = {"google": "gemini", "claude": "anthropic"}
 _MODEL_PREFIXES = {
-    "gpt": "openai", "chatgpt": "openai", "o1": "openai", "o3": "openai", "o4": "openai", "claude": "anthropic",
-    "gemini": "gemini", "gemma": "gemini", "deepseek": "deepseek", "mistral": "mistral", "grok": "xai",
-    "command": "cohere", "glm": "zhipu", "kimi": "moonshot", "qwen": "qwen",
-}  # fmt: skip
+    "gpt": "openai",
+    "chatgpt": "openai",
+    "o1": "openai",
+    "o3": "openai",
+    "o4": "openai",
+    "claude": "anthropic",
+    "gemini": "gemini",
+    "gemma": "gemini",
+    "deepseek": "deepseek",
+    "mistral": "mistral",
+    "grok": "xai",
+    "command": "cohere",
+    "glm": "zhipu",
+    "kimi": "moonshot",
+    "qwen": "qwen",
+}
 """Providers by the prefix of their model names, for suggestions."""
 
 
@@ -99,9 +123,15 @@ def find(name: str) -> Provider | None:
 def provider_from_profile(profile: Any) -> Provider:
     """Return the provider that a vendor profile describes."""
     return Provider(
-        name=profile.name, wire="chat", base_url=profile.base_url, base_env=profile.base_env, key_env=profile.key_env,
-        query_env=profile.query_env, local=profile.local, profile=profile,
-    )  # fmt: skip
+        name=profile.name,
+        wire="chat",
+        base_url=profile.base_url,
+        base_env=profile.base_env,
+        key_env=profile.key_env,
+        query_env=profile.query_env,
+        local=profile.local,
+        profile=profile,
+    )
 
 
 def all_providers() -> tuple[Provider, ...]:

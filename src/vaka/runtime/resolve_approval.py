@@ -175,9 +175,14 @@ def _parse_answer(
     if unknown:
         raise InvalidInput(f"an answer has no {unknown[0]!r}; it may have {', '.join(ApprovalAnswer.__annotations__)}")
     return ApprovalResolved(
-        approval=approval, decision=decision, message=answer.get("message", ""), edit=answer.get("edit"),
-        scope=answer.get("scope", "once"), rule=answer.get("rule", ""), by=answer.get("by", ""),
-    )  # fmt: skip
+        approval=approval,
+        decision=decision,
+        message=answer.get("message", ""),
+        edit=answer.get("edit"),
+        scope=answer.get("scope", "once"),
+        rule=answer.get("rule", ""),
+        by=answer.get("by", ""),
+    )
 
 
 def _grant_expiry(
@@ -295,9 +300,14 @@ async def _persist_rules(
     if rules is not None:
         owner = await rules.find_owner(pending.session)
         rule = RememberedRule(
-            id=drivers.env.ids.new_id("rule"), rule=resolution.rule, scope=scope, approval=pending.id,
-            cwd=request.cwd if scope == "project" else "", by=resolution.by, created=drivers.timestamp(),
-        )  # fmt: skip
+            id=drivers.env.ids.new_id("rule"),
+            rule=resolution.rule,
+            scope=scope,
+            approval=pending.id,
+            cwd=request.cwd if scope == "project" else "",
+            by=resolution.by,
+            created=drivers.timestamp(),
+        )
         is_new = await rules.add(owner, rule)
 
         async def remove_stored() -> None:

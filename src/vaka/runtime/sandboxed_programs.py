@@ -19,9 +19,14 @@ from vaka.tools.builtin.shell.supervisor import ShellSupervisor
 
 
 async def start_in_sandbox(
-    world: World, argv: tuple[str, ...], cwd: str, *, env: Mapping[str, str], writable: tuple[str, ...] = (),
+    world: World,
+    argv: tuple[str, ...],
+    cwd: str,
+    *,
+    env: Mapping[str, str],
+    writable: tuple[str, ...] = (),
     stdin: bytes | Literal["pipe"] = b"",
-) -> Process:  # fmt: skip
+) -> Process:
     """Start a program with the files and the network of commands. Raises ``SandboxError``."""
     shells = cast("ShellSupervisor", world.shells)
     return await shells.start_process(world, argv, cwd, env=env, writable=writable, stdin=stdin)
@@ -31,9 +36,14 @@ def sandboxed_hooks(find_world: Callable[[], World], folder: str) -> RunCommand:
     """Return what runs the commands of hooks in the sandbox; they may write to ``folder`` too, that of transcripts."""
 
     async def run(
-        command: str, payload: bytes, *, cwd: str, env: Mapping[str, str], seconds: float,
+        command: str,
+        payload: bytes,
+        *,
+        cwd: str,
+        env: Mapping[str, str],
+        seconds: float,
         on_line: Callable[[bytes], None],
-    ) -> CommandResult:  # fmt: skip
+    ) -> CommandResult:
         begun = time.monotonic()
         added = {name: value for name, value in env.items() if os.environ.get(name) != value}
         try:
@@ -56,9 +66,12 @@ def sandboxed_hooks(find_world: Callable[[], World], folder: str) -> RunCommand:
             await process.stop(0)
             await asyncio.wait([reading])
         return CommandResult(
-            status=await process.wait(), timed_out=timed_out, duration_ms=int((time.monotonic() - begun) * 1000),
-            stdout=output["stdout"].decode("utf-8", "replace"), stderr=output["stderr"].decode("utf-8", "replace"),
-        )  # fmt: skip
+            status=await process.wait(),
+            timed_out=timed_out,
+            duration_ms=int((time.monotonic() - begun) * 1000),
+            stdout=output["stdout"].decode("utf-8", "replace"),
+            stderr=output["stderr"].decode("utf-8", "replace"),
+        )
 
     return run
 

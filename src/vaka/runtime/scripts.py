@@ -21,9 +21,17 @@ class LuauAgent(Agent):
     needs_model = False
 
     def __init__(
-        self, name: str, script: "str | Path", *, libs: Sequence["str | Path"] = (), limits: ScriptLimits | None = None,
-        trusted: bool | None = None, storage: StorageScope = "script", layer: str = "code", **more: Any,
-    ) -> None:  # fmt: skip
+        self,
+        name: str,
+        script: "str | Path",
+        *,
+        libs: Sequence["str | Path"] = (),
+        limits: ScriptLimits | None = None,
+        trusted: bool | None = None,
+        storage: StorageScope = "script",
+        layer: str = "code",
+        **more: Any,
+    ) -> None:
         """Read and compile a script. ``more`` are arguments of ``Agent``; ``turn_limits`` limit its turns.
 
         ``storage`` is who shares its ``kvs`` and ``cache``, as for ``LuauTool``; ``layer`` is where the script comes

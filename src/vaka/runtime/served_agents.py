@@ -66,7 +66,10 @@ class ServedTurns:
 
         New sessions belong to ``owner``; with ``own_only`` sessions of others do not exist.
         """
-        self.runtime, self._hint, self._owner, self._own_only = runtime, hint, owner, own_only
+        self.runtime = runtime
+        self._hint = hint
+        self._owner = owner
+        self._own_only = own_only
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._stopping: set[asyncio.Task[None]] = set()
 
@@ -89,9 +92,13 @@ class ServedTurns:
         return session
 
     async def run(
-        self, session: Session, stream: Callable[[], TurnStream], run: ToolRun, report: Report,
+        self,
+        session: Session,
+        stream: Callable[[], TurnStream],
+        run: ToolRun,
+        report: Report,
         take: Callable[[Event], None] = lambda event: None,
-    ) -> "ToolOutcome | Response":  # fmt: skip
+    ) -> "ToolOutcome | Response":
         """Run a turn; return its response, or the decisions it waits for. Raises ``TurnError``.
 
         A turn that waits goes on in the background as soon as it can. While another process runs one, this waits.
@@ -182,7 +189,9 @@ class _ProgressLines:
 
     def __init__(self, run: ToolRun, hint: Callable[[PendingDecision], str]) -> None:
         self.seen, self.started = run.seen, False
-        self._key, self._hint, self._text = run.key, hint, ""
+        self._key = run.key
+        self._hint = hint
+        self._text = ""
         self._names: dict[str, str] = {}
 
     def take(self, event: Event) -> list[str]:
@@ -241,7 +250,9 @@ class ServedAgent:
 
     def __init__(self, turns: ServedTurns, agent: Agent, run_settings: RunSettings | None = None) -> None:
         """``run_settings``: how the sessions are run, for their logs."""
-        self._turns, self._agent, self._run_settings = turns, agent, run_settings
+        self._turns = turns
+        self._agent = agent
+        self._run_settings = run_settings
         name = re.sub(r"[^A-Za-z0-9_.-]", "_", f"ask_{agent.name}")[:128]
         about = agent.description or f"Ask the agent {agent.name}; it works with its own tools and returns an answer."
         self.spec = ToolSpec(
@@ -298,8 +309,11 @@ def _stream(session: Session, prompt: str, key: str) -> TurnStream:
 
 def _answer_of(response: Response) -> ToolOutcome:
     value = {
-        "answer": response.text, "session_id": response.session_id, "turn": response.turn_id, "stop": response.stop
-    }  # fmt: skip
+        "answer": response.text,
+        "session_id": response.session_id,
+        "turn": response.turn_id,
+        "stop": response.stop,
+    }
     if response.output is not None:
         value["output"] = msgspec.to_builtins(response.output)
     notes = f"\nsession_id: {response.session_id}"
@@ -312,9 +326,7 @@ def _failed_turn(session: str, error: TurnError) -> ToolOutcome:
     failed: Response[Any] = Response(text="", session_id=session, turn_id="", stop="failed")
     known = error.result if is_response(error.result) else failed
     reason = make_failure(error.code, str(error)).message
-    value = {
-        "answer": known.text, "session_id": session, "turn": known.turn_id, "stop": known.stop, "error": reason
-    }  # fmt: skip
+    value = {"answer": known.text, "session_id": session, "turn": known.turn_id, "stop": known.stop, "error": reason}
     text = f"The turn has no answer ({known.stop}): {reason}\nsession_id: {session}"
     return ToolOutcome(session=session, content=(Text(text=text),), value=value, failed=True)
 
@@ -331,7 +343,9 @@ class ServedToolCall:
     def __init__(self, turns: ServedTurns, agent: Agent, spec: ToolSpec) -> None:
         self._turns, self.spec = turns, spec
         self._agent = copy.copy(agent)
-        self._agent.model, self._agent.output, self._agent.tool_choice = GivenCalls(), None, "auto"
+        self._agent.model = GivenCalls()
+        self._agent.output = None
+        self._agent.tool_choice = "auto"
 
     async def run(self, run: ToolRun, report: Report) -> ToolOutcome:
         """Make the call in a session of its own."""

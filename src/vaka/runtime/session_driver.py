@@ -141,7 +141,10 @@ class SessionDriver:
         sync_starter: SyncStarter,
         warm_sessions: WarmSessions,
     ) -> None:
-        self.session, self.recipe_for, self.env, self.hub = session, recipe_for, env, hub
+        self.session = session
+        self.recipe_for = recipe_for
+        self.env = env
+        self.hub = hub
         self.store: Store = hub.store
         self._sync_starter, self._warm_sessions = sync_starter, warm_sessions
         self.log = Log(self.store, session, _DETACHED_FANOUT, env.clock, secrets)
@@ -437,7 +440,9 @@ class SessionDriver:
 
     async def _record_session(self, agent: str) -> None:
         """Write the folder of the session and how it is run, if the log does not have them yet."""
-        state, workspace, run = self.log.state, self.workspace, self.run_settings
+        state = self.log.state
+        workspace = self.workspace
+        run = self.run_settings
         if self.log.head == 0:
             opened = SessionOpened(
                 agent=agent, metadata=dict(self.metadata), workspace=workspace, run=run, owner=self.owner

@@ -100,13 +100,16 @@ class SessionStats(msgspec.Struct, frozen=True, kw_only=True):
         """Return the sum of both, with the id of the first."""
         times = [time for time in (self.first_request, other.first_request) if time]
         return SessionStats(
-            session_id=self.session_id, usage=self.usage + other.usage,
-            request_count=self.request_count + other.request_count, first_request=min(times, default=""),
+            session_id=self.session_id,
+            usage=self.usage + other.usage,
+            request_count=self.request_count + other.request_count,
+            first_request=min(times, default=""),
             last_request=max(self.last_request, other.last_request),
-            by_model=merge_sums(self.by_model, other.by_model), by_agent=merge_sums(self.by_agent, other.by_agent),
+            by_model=merge_sums(self.by_model, other.by_model),
+            by_agent=merge_sums(self.by_agent, other.by_agent),
             cache_busts=merge_sums(self.cache_busts, other.cache_busts),
             compactions=self.compactions + other.compactions,
-        )  # fmt: skip
+        )
 
 
 def sum_usage(session: str, events: Iterable[Event]) -> SessionStats:
@@ -128,9 +131,14 @@ def _stats_of(event: Event) -> SessionStats:
         return SessionStats(session_id=event.session)
     one = ModelStats(usage=body.usage, request_count=1)
     return SessionStats(
-        session_id=event.session, usage=body.usage, request_count=1, first_request=event.ts, last_request=event.ts,
-        by_model={body.model: one}, by_agent={body.agent: one},
-    )  # fmt: skip
+        session_id=event.session,
+        usage=body.usage,
+        request_count=1,
+        first_request=event.ts,
+        last_request=event.ts,
+        by_model={body.model: one},
+        by_agent={body.agent: one},
+    )
 
 
 def loss_by_cause(body: CacheBusted) -> dict[str, CacheLoss]:

@@ -16,7 +16,10 @@ class MessageAdditions:
     """Adds messages whose ids are new to the turns of a thread. The results of a known answer are known too."""
 
     def __init__(self, store: Store, session: SessionId, turns: ImportedTurns, new_id: Callable[[str], str]) -> None:
-        self._store, self._session, self._turns, self._new_id = store, session, turns, new_id
+        self._store = store
+        self._session = session
+        self._turns = turns
+        self._new_id = new_id
         self._answers: dict[str, list[CallId]] = {}
         """The messages of this call by their ids, and the stored ids of their calls."""
 

@@ -78,9 +78,13 @@ class _Tail(NamedTuple):
 
 
 async def compose_deletion(
-    store: Store, thread: Thread, now: OpenedSession, ids: Collection[str], turns: ImportedTurns,
+    store: Store,
+    thread: Thread,
+    now: OpenedSession,
+    ids: Collection[str],
+    turns: ImportedTurns,
     since: int | None = None,
-) -> Deletion | None:  # fmt: skip
+) -> Deletion | None:
     """Return what deletes messages of a thread as it is now, ``None`` when it has none of them.
 
     ``turns`` makes the turns of the messages that follow. With ``since``, the messages are all of the last turn, and
@@ -187,7 +191,9 @@ async def _hide(store: Store, thread: Thread, to: int, last: int) -> SessionUpda
     """Return the change of the metadata that hides the messages after an event."""
     counts = {"user": 0, "assistant": 0, "tool": 0}
     query = MessageQuery(filter=MessageFilter(path=None), limit=_COUNT_PAGE, reverse=True, include_content=False)
-    more, previous, first = True, 0, to + 1
+    more = True
+    previous = 0
+    first = to + 1
     while more:
         page = await store.messages.list(SessionId(thread.id), query)
         for row in page.messages:
@@ -284,8 +290,9 @@ def count_visible(stats: MessageStats, hidden: Sequence[HiddenMessages]) -> Mess
     """Return the counts of a thread without its hidden messages; their bytes are still stored, and count."""
     user, assistant, tool = (sum(getattr(part, role) for part in hidden) for role in ("user", "assistant", "tool"))
     return msgspec.structs.replace(
-        stats, message_count=stats.message_count - user - assistant - tool,
+        stats,
+        message_count=stats.message_count - user - assistant - tool,
         user_message_count=stats.user_message_count - user,
         assistant_message_count=stats.assistant_message_count - assistant,
         tool_message_count=stats.tool_message_count - tool,
-    )  # fmt: skip
+    )

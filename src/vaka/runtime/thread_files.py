@@ -94,10 +94,18 @@ async def export_lines(store: Store, thread: Thread) -> AsyncGenerator[bytes]:
                 reverts.append((head, event.data))
     live = _LiveRanges(reverts, head)
     metadata = {key: value for key, value in thread.metadata.items() if key != HIDDEN_KEY}
-    yield _encode_line(ExportedThread(
-        id=thread.id, title=thread.title, agent_id=thread.agent_id, resource_id=thread.resource_id, metadata=metadata,
-        state=thread.state, created_at=thread.created_at, updated_at=thread.updated_at,
-    ))  # fmt: skip
+    yield _encode_line(
+        ExportedThread(
+            id=thread.id,
+            title=thread.title,
+            agent_id=thread.agent_id,
+            resource_id=thread.resource_id,
+            metadata=metadata,
+            state=thread.state,
+            created_at=thread.created_at,
+            updated_at=thread.updated_at,
+        )
+    )
     part: list[Event] = []
     async with aclosing(store.events.read(session, upto=head)) as events:
         async for event in events:
@@ -120,10 +128,20 @@ async def _message_lines(store: Store, events: list[Event]) -> list[bytes]:
             continue
         content = await restore_content(store.blobs, message.content)
         shown = tuple(part for part in content if not isinstance(part, CallRef))
-        lines.append(_encode_line(ExportedMessage(
-            role=message.role, content=shown, id=message.id, tool_calls=tuple(message.tool_calls or ()),
-            failed=bool(message.failed), metadata=message.metadata or {}, ts=message.ts, turn=message.turn,
-        )))  # fmt: skip
+        lines.append(
+            _encode_line(
+                ExportedMessage(
+                    role=message.role,
+                    content=shown,
+                    id=message.id,
+                    tool_calls=tuple(message.tool_calls or ()),
+                    failed=bool(message.failed),
+                    metadata=message.metadata or {},
+                    ts=message.ts,
+                    turn=message.turn,
+                )
+            )
+        )
     return lines
 
 
@@ -176,9 +194,13 @@ class ThreadReader:
         if line.role == "tool":
             return NewMessage(role="tool", content=line.content, tool_call_id=line.id, failed=line.failed, ts=line.ts)
         return NewMessage(
-            role=line.role, content=line.content, id=line.id or f"line-{self._number}", tool_calls=calls,
-            metadata=line.metadata, ts=line.ts,
-        )  # fmt: skip
+            role=line.role,
+            content=line.content,
+            id=line.id or f"line-{self._number}",
+            tool_calls=calls,
+            metadata=line.metadata,
+            ts=line.ts,
+        )
 
 
 async def _iterate(lines: ThreadLines) -> AsyncGenerator[bytes | str]:

@@ -43,14 +43,19 @@ async def read_stats(store: Store, thread: Thread) -> ThreadStats:
     if thread.hidden:  # the store counts deleted messages, too
         said = last[0].ts if last else ""
     return ThreadStats(
-        message_count=counts.message_count, user_message_count=counts.user_message_count,
-        assistant_message_count=counts.assistant_message_count, tool_message_count=counts.tool_message_count,
-        created_at=thread.created_at, last_message_at=said, size_bytes=counts.size_bytes,
+        message_count=counts.message_count,
+        user_message_count=counts.user_message_count,
+        assistant_message_count=counts.assistant_message_count,
+        tool_message_count=counts.tool_message_count,
+        created_at=thread.created_at,
+        last_message_at=said,
+        size_bytes=counts.size_bytes,
         duration=round(max(seconds_of(said) - seconds_of(thread.created_at), 0.0), 3) if said else 0.0,
         average_response_seconds=_measure_responses(last),
-        topic=thread.context.topic, open_action_items=sum(not item.completed for item in items),
+        topic=thread.context.topic,
+        open_action_items=sum(not item.completed for item in items),
         completed_action_items=sum(item.completed for item in items),
-    )  # fmt: skip
+    )
 
 
 async def count_messages(store: Store, thread: Thread) -> MessageStats:

@@ -95,9 +95,14 @@ async def _take_back(runtime: "Runtime", session: Session[Any], turn: str) -> No
 
 
 async def run_beside_thread(
-    runtime: "Runtime", drivers: "SessionDrivers", session: Session[Any], owner: str, options: ThreadOptions,
-    prompt: UserInput, keywords: TurnKeywords,
-) -> Response:  # fmt: skip
+    runtime: "Runtime",
+    drivers: "SessionDrivers",
+    session: Session[Any],
+    owner: str,
+    options: ThreadOptions,
+    prompt: UserInput,
+    keywords: TurnKeywords,
+) -> Response:
     """Run a turn in a background session of the same owner, which begins with the context.
 
     It is deleted when the turn has ended; a turn that waits for a decision goes on there, in a thread of its own.

@@ -61,15 +61,23 @@ class Threads:
     """
 
     def __init__(self, runtime: "Runtime", drivers: "SessionDrivers") -> None:
-        self._runtime, self._drivers, self._store = runtime, drivers, runtime.store
+        self._runtime = runtime
+        self._drivers = drivers
+        self._store = runtime.store
         self._agent: Agent[Any, Any] = Agent("threads")
         """That of edits, which run no turn."""
         self._turn_locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
     async def create(
-        self, *, id: str = "", title: str = "", agent_id: str = "", resource_id: str = "",
-        metadata: Mapping[str, Any] | None = None, policy: ThreadPolicy | None = None,
-    ) -> Thread:  # fmt: skip
+        self,
+        *,
+        id: str = "",
+        title: str = "",
+        agent_id: str = "",
+        resource_id: str = "",
+        metadata: Mapping[str, Any] | None = None,
+        policy: ThreadPolicy | None = None,
+    ) -> Thread:
         """Create a thread. Raises ``AlreadyExists`` for an id that is taken.
 
         Args:
@@ -94,9 +102,16 @@ class Threads:
         return await self._with_due_state(await self._find_owned(thread_id, resource_id))
 
     async def list(
-        self, *, resource_id: str = "", agent_id: str = "", state: str = "",
-        metadata: Mapping[str, Any] | None = None, text: str = "", limit: int = 50, cursor: str = "",
-    ) -> ThreadPage:  # fmt: skip
+        self,
+        *,
+        resource_id: str = "",
+        agent_id: str = "",
+        state: str = "",
+        metadata: Mapping[str, Any] | None = None,
+        text: str = "",
+        limit: int = 50,
+        cursor: str = "",
+    ) -> ThreadPage:
         """Return a page of threads, the one that changed last first. A page may have fewer than ``limit``.
 
         Raises ``InvalidInput`` for a state that does not exist.
@@ -113,18 +128,29 @@ class Threads:
         if state:
             check_state(state)
         query = SessionQuery(
-            owner=resource_id, agent=agent_id, state=state, metadata=dict(metadata or {}), text=text, limit=limit,
+            owner=resource_id,
+            agent=agent_id,
+            state=state,
+            metadata=dict(metadata or {}),
+            text=text,
+            limit=limit,
             after=cursor,
-        )  # fmt: skip
+        )
         _check_texts(query)
         page = await self._store.sessions.list(query)
         threads = tuple(thread_of(info) for info in page.sessions if BACKGROUND_TAG not in info.tags)
         return ThreadPage(threads=threads, next_cursor=page.next)
 
     async def update(
-        self, thread_id: str, *, title: str | None = None, metadata: Mapping[str, Any] | None = None,
-        version: int | None = None, resource_id: str | None = None, by: str = "",
-    ) -> Thread:  # fmt: skip
+        self,
+        thread_id: str,
+        *,
+        title: str | None = None,
+        metadata: Mapping[str, Any] | None = None,
+        version: int | None = None,
+        resource_id: str | None = None,
+        by: str = "",
+    ) -> Thread:
         """Change title and metadata. The given keys of the metadata replace the stored ones; ``None`` removes a key.
 
         With ``version`` the change is made only if that is still the version of the thread; otherwise ``HeadMoved``.
@@ -147,9 +173,14 @@ class Threads:
         self._runtime.hub.end_followers(session)
 
     async def set_state(
-        self, thread_id: str, state: ThreadState, *, version: int | None = None, resource_id: str | None = None,
+        self,
+        thread_id: str,
+        state: ThreadState,
+        *,
+        version: int | None = None,
+        resource_id: str | None = None,
         by: str = "",
-    ) -> Thread:  # fmt: skip
+    ) -> Thread:
         """Change the state. Raises ``InvalidInput`` for a transition that does not exist.
 
         An active thread may be paused, ended or terminated; a paused one may become active again, ended or terminated;
@@ -196,9 +227,13 @@ class Threads:
         return added
 
     async def get_messages(
-        self, thread_id: str, query: MessageQuery | None = None, *, missing_ok: bool = False,
+        self,
+        thread_id: str,
+        query: MessageQuery | None = None,
+        *,
+        missing_ok: bool = False,
         resource_id: str | None = None,
-    ) -> MessagePage:  # fmt: skip
+    ) -> MessagePage:
         """Return a page of messages, by default the first 50. The filter is applied before order and limit.
 
         An unknown thread raises ``NotFound``; with ``missing_ok`` its page is empty.
@@ -256,10 +291,15 @@ class Threads:
         return await read_stats(self._store, await self._find_owned(thread_id, resource_id))
 
     async def generate_with_memory(
-        self, agent: Agent[Any, Any], thread_id: str, prompt: UserInput,
-        memory: "ThreadOptions | Mapping[str, Any] | None" = None, *, resource_id: str | None = None,
+        self,
+        agent: Agent[Any, Any],
+        thread_id: str,
+        prompt: UserInput,
+        memory: "ThreadOptions | Mapping[str, Any] | None" = None,
+        *,
+        resource_id: str | None = None,
         **keywords: Unpack[TurnKeywords],
-    ) -> Response:  # fmt: skip
+    ) -> Response:
         """Run a turn in a thread with its last messages as context, and return the response.
 
         Input, calls and answer become one turn of the thread; a turn that fails before it has called a tool leaves
@@ -386,9 +426,13 @@ class Threads:
     # --------------------------------------------------------------------------------------------------------- messages
 
     async def _append(
-        self, thread: Thread, messages: Sequence[NewMessage], info: SessionInfo | None = None, *,
+        self,
+        thread: Thread,
+        messages: Sequence[NewMessage],
+        info: SessionInfo | None = None,
+        *,
         only_active: bool = False,
-    ) -> tuple[AddedMessage, ...]:  # fmt: skip
+    ) -> tuple[AddedMessage, ...]:
         added: list[AddedMessage] = []
 
         async def compose(now: OpenedSession) -> list[TimedEntry]:

@@ -52,11 +52,20 @@ class WorldFactory:
     """Creates the ``World`` of one runtime and closes its network and proxy."""
 
     def __init__(
-        self, options: Options, policy: Policy, models: ModelRegistry, store: Store, task_store: Store | None,
-        workspace: SessionWorkspace | None, variables: Mapping[str, str] | None = None,
-    ) -> None:  # fmt: skip
+        self,
+        options: Options,
+        policy: Policy,
+        models: ModelRegistry,
+        store: Store,
+        task_store: Store | None,
+        workspace: SessionWorkspace | None,
+        variables: Mapping[str, str] | None = None,
+    ) -> None:
         """Create a factory; ``variables`` are added to the environment of commands, as they are when one starts."""
-        self._options, self._policy, self._models, self._store = options, policy, models, store
+        self._options = options
+        self._policy = policy
+        self._models = models
+        self._store = store
         self._variables: Mapping[str, str] = {} if variables is None else variables
         self._require_folder = partial(require_unchanged, workspace)
         paths: list[Path | None] = [getattr(one, "path", None) for one in (store, task_store)]
@@ -76,9 +85,13 @@ class WorldFactory:
         self._require_folder()
         network = options.network or self._open_network()
         shared = World(
-            network=network, reader=self._page_reader(), search=options.search, tasks=tasks,
-            may_read=make_read_filter(self._policy), patience=options.permissions.question_timeout,
-        )  # fmt: skip
+            network=network,
+            reader=self._page_reader(),
+            search=options.search,
+            tasks=tasks,
+            may_read=make_read_filter(self._policy),
+            patience=options.permissions.question_timeout,
+        )
         is_off = options.workspace is not None and not options.workspace.folder
         if is_off and not options.sandboxed:
             return shared
@@ -88,16 +101,22 @@ class WorldFactory:
         roots = _roots_of(files) if files is not None else ()
         folders = [root for root in roots if root not in read_only]
         shells = ShellSupervisor(
-            self._command_scope(folders, read_only), options.command_habits,
-            find_restricted=lambda: self._find_restricted(folders), before_command=self._require_folder,
-            find_setup=find_setup, open_gate=self._command_gates(network),
-        )  # fmt: skip
+            self._command_scope(folders, read_only),
+            options.command_habits,
+            find_restricted=lambda: self._find_restricted(folders),
+            before_command=self._require_folder,
+            find_setup=find_setup,
+            open_gate=self._command_gates(network),
+        )
         return msgspec.structs.replace(
-            shared, files=files, sandbox=self._select_sandbox(network), shells=shells,
+            shared,
+            files=files,
+            sandbox=self._select_sandbox(network),
+            shells=shells,
             unconfined=self._make_unconfined(),
             cwd=cwd if is_off else _working_folder(cwd, folders),
             snapshots=self._make_snapshots(files, folders) if options.snapshots and files is not None else None,
-        )  # fmt: skip
+        )
 
     def _make_snapshots(self, files: Files, folders: Sequence[str]) -> FileSnapshots:
         if not files.root or not folders:
@@ -227,7 +246,9 @@ class ProxiedSandbox:
     """A sandbox whose commands reach the allowed hosts through a proxy, which starts with the first command."""
 
     def __init__(self, inner: Sandbox, proxy: Proxy, owner: AsyncExitStack) -> None:
-        self._inner, self._proxy, self._owner = inner, proxy, owner
+        self._inner = inner
+        self._proxy = proxy
+        self._owner = owner
         self._start_lock = asyncio.Lock()
         self._listening = False
 

@@ -32,7 +32,10 @@ class TurnCollector:
 
     def __init__(self, session: SessionId, *, key: str = "", turn: str = "", earlier: bool = False) -> None:
         """``earlier``: take also the events before the turn, those of the turns that end first."""
-        self.session, self.key, self.turn, self.earlier = session, key, turn, earlier
+        self.session = session
+        self.key = key
+        self.turn = turn
+        self.earlier = earlier
         self.end_event: Event | None = None
         self.withdrawn = False
         """Whether the input was taken back, so that no turn answers it."""
@@ -120,12 +123,18 @@ class TurnCollector:
         assert isinstance(body, _TURN_ENDS)  # noqa: S101  # record() stores no other type
         stop = {"turn.failed": "failed", "turn.cancelled": "cancelled", "turn.interrupted": "interrupted"}
         return Response(
-            text=self._full_text or body.text, session_id=self.session, turn_id=self.end_event.turn,
+            text=self._full_text or body.text,
+            session_id=self.session,
+            turn_id=self.end_event.turn,
             stop=getattr(body, "stop", None) or stop[body.type],  # type: ignore[arg-type]  # one of the literals
-            limit=getattr(body, "limit", ""), usage=body.usage, steps=self.steps, tool_calls=tuple(self.tool_names),
-            denied=tuple(self.denied_calls), code=getattr(body, "code", ""),
+            limit=getattr(body, "limit", ""),
+            usage=body.usage,
+            steps=self.steps,
+            tool_calls=tuple(self.tool_names),
+            denied=tuple(self.denied_calls),
+            code=getattr(body, "code", ""),
             error=getattr(body, "message", "") or getattr(body, "note", ""),
-        )  # fmt: skip
+        )
 
     def to_response(self) -> Response[Any]:
         """Return the response. Raises ``TurnError`` for a turn that failed, was cancelled or interrupted."""

@@ -73,7 +73,10 @@ class AccessLog:
 
     def __init__(self, app: ASGIApp, write: WriteLine, clock: Clock, redact: Callable[[str], str]) -> None:
         """``redact`` removes secrets from a text: a path may have one by mistake of a client."""
-        self._app, self._write, self._clock, self._redact = app, write, clock, redact
+        self._app = app
+        self._write = write
+        self._clock = clock
+        self._redact = redact
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] not in ("http", "websocket"):
@@ -81,7 +84,9 @@ class AccessLog:
             return
         connection, counted = HTTPConnection(scope), _Counted(send)
         request_id_of(connection)  # the line and the response have one id
-        started, begun, failed = self._clock.time(), self._clock.monotonic(), True
+        started = self._clock.time()
+        begun = self._clock.monotonic()
+        failed = True
         try:
             await self._app(scope, receive, counted.send)
             failed = False
@@ -94,23 +99,37 @@ class AccessLog:
     def log_refusal(self, protocol: str, method: str, path: str, status: int, size: int, client: str) -> None:
         """Write the line of a request that was refused before it reached the application; ``size``: of the answer."""
         record = AccessRecord(
-            time=format_timestamp(self._clock.time()), protocol=protocol, method=method,
-            path=self._redact(path)[:MAX_PATH_LENGTH], status=status, duration_ms=0.0, bytes=size, principal="",
-            tenant="", request_id="", client=client,
-        )  # fmt: skip
+            time=format_timestamp(self._clock.time()),
+            protocol=protocol,
+            method=method,
+            path=self._redact(path)[:MAX_PATH_LENGTH],
+            status=status,
+            duration_ms=0.0,
+            bytes=size,
+            principal="",
+            tenant="",
+            request_id="",
+            client=client,
+        )
         self._write(_encode_record(record))
 
     def _encode(self, connection: HTTPConnection, counted: _Counted, time: str, duration: float) -> bytes:
         scope, client = connection.scope, connection.client
         principal: Principal | None = scope.get(PRINCIPAL_KEY)
         record = AccessRecord(
-            time=time, protocol=scope["type"], method=scope.get("method", "GET"),
-            path=self._redact(scope["path"])[:MAX_PATH_LENGTH], status=counted.status,
-            duration_ms=round(duration * 1000, 3), bytes=counted.bytes,
+            time=time,
+            protocol=scope["type"],
+            method=scope.get("method", "GET"),
+            path=self._redact(scope["path"])[:MAX_PATH_LENGTH],
+            status=counted.status,
+            duration_ms=round(duration * 1000, 3),
+            bytes=counted.bytes,
             principal=principal.id if principal is not None else "",
-            tenant=principal.namespace if principal is not None else "", request_id=request_id_of(connection),
-            client=client.host if client is not None else "", close_code=counted.close_code,
-        )  # fmt: skip
+            tenant=principal.namespace if principal is not None else "",
+            request_id=request_id_of(connection),
+            client=client.host if client is not None else "",
+            close_code=counted.close_code,
+        )
         return _encode_record(record)
 
 

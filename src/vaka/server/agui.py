@@ -136,4 +136,4 @@ def _capabilities_of(agent: Agent) -> dict[str, Any]:
         "multimodal": {"input": {"image": True, "audio": True, "pdf": True, "file": True, "video": False}},
         "execution": {} if agent.limits.max_steps is None else {"maxIterations": agent.limits.max_steps},
         "humanInTheLoop": {"supported": True, "approvals": True, "interrupts": True, "approveWithEdits": True},
-    }  # fmt: skip
+    }

@@ -64,8 +64,9 @@ def door(service: AgentService) -> Door:
     """Return the routes of the AI SDK."""
     chats = _Chats(service)
     stream = {
-        "GET": ("runs:read", chats.resume_stream), "DELETE": ("runs:write", chats.stop_stream),
-    }  # fmt: skip
+        "GET": ("runs:read", chats.resume_stream),
+        "DELETE": ("runs:write", chats.stop_stream),
+    }
     return Door(
         [
             guard_route(service.guard, "/ai-sdk/{agent}", {"POST": ("runs:write", chats.send_messages)}),

@@ -95,9 +95,13 @@ class Messages:
         return json_response({"input_tokens": estimate_message_tokens(messages) + estimate_text_tokens(texts)})
 
     async def _encode(
-        self, principal: Principal, asked: ConversationRequest, answer: RequestAnswer, encoding: AnswerEncoding,
+        self,
+        principal: Principal,
+        asked: ConversationRequest,
+        answer: RequestAnswer,
+        encoding: AnswerEncoding,
         given: MessagesRequest,
-    ) -> AsyncGenerator[list[MessageEvent]]:  # fmt: skip
+    ) -> AsyncGenerator[list[MessageEvent]]:
         """Yield the events; the conversation is stored before the last ones."""
         seen: list[MessageEvent] = []
         async with aclosing(answer.encode(encoding, live=given.stream)) as batches:

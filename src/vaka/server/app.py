@@ -30,10 +30,14 @@ from vaka.server.settings import ServerSettings
 
 
 async def open_service(
-    runtime: Runtime, agents: "Mapping[str, Agent] | Sequence[Agent]", settings: ServerSettings | None = None, *,
-    jwt: JwtSettings | None = None, insecure: bool = False,
+    runtime: Runtime,
+    agents: "Mapping[str, Agent] | Sequence[Agent]",
+    settings: ServerSettings | None = None,
+    *,
+    jwt: JwtSettings | None = None,
+    insecure: bool = False,
     describe_settings: Callable[[], Sequence[Mapping[str, Any]]] = tuple,
-) -> AgentService:  # fmt: skip
+) -> AgentService:
     """Return the service of agents for ``create_app``; API keys and logins are in the store of the runtime.
 
     Args:
@@ -47,9 +51,13 @@ async def open_service(
     settings, clock = settings or ServerSettings(), runtime.env.clock
     runtime.models.factory.use_aiohttp()
     authenticator = await open_authenticator(
-        runtime.store.values, os.environ, clock, jwt=jwt, network=runtime.env.world.network if jwt else None,
+        runtime.store.values,
+        os.environ,
+        clock,
+        jwt=jwt,
+        network=runtime.env.world.network if jwt else None,
         anonymous=LOCAL_PRINCIPAL if insecure else None,
-    )  # fmt: skip
+    )
     limiter = RateLimiter(clock, requests_per_minute=settings.requests_per_minute, burst=settings.burst)
     named = agents if isinstance(agents, Mapping) else {agent.name: agent for agent in agents}
     guard = Guard(settings, authenticator, limiter)

@@ -125,9 +125,13 @@ class LastTurn:
 
 
 async def open_turn(
-    service: AgentService, principal: Principal, session: Session[Any], request: TurnRequest, *,
+    service: AgentService,
+    principal: Principal,
+    session: Session[Any],
+    request: TurnRequest,
+    *,
     while_waiting: Literal["reject", "interrupt"],
-) -> ChatTurn:  # fmt: skip
+) -> ChatTurn:
     """Give a request to a session and return the turn that answers it.
 
     ``while_waiting`` says what a new message does while the turn waits for decisions. Raises ``Problem`` for decisions
@@ -148,9 +152,10 @@ async def open_turn(
         if is_new and waiting and not made.ids and while_waiting == "reject":
             raise Problem(409, "waiting", f"the session takes a new message after decisions about {_list(waiting)}")
         prompt = PromptInput(
-            prompt=[part for added in inputs for part in added.content], key=inputs[-1].key,
+            prompt=[part for added in inputs for part in added.content],
+            key=inputs[-1].key,
             on_busy="steer" if made.ids else "interrupt" if while_waiting == "interrupt" else "queue",
-        )  # fmt: skip
+        )
         events = await service.start_turn(principal, session, prompt)
     elif made.ids or info.turn:
         seen = last.seen_before(made.ids)
@@ -170,7 +175,9 @@ class _Answers:
 
     def __init__(self, principal: Principal, last: LastTurn, request: TurnRequest, waiting: Collection[str]) -> None:
         """Raise ``Problem`` for a decision that the turn has not asked for (404) or the caller may not make (403)."""
-        self._principal, self._waiting, self._decisions = principal, waiting, request.decisions
+        self._principal = principal
+        self._waiting = waiting
+        self._decisions = request.decisions
         self._results = [(last.calls[result.call], result) for result in request.results if result.call in last.calls]
         made = {control.key_of(decision) for decision in request.decisions}
         for id in made - last.asked.keys():
@@ -191,18 +198,25 @@ class _Answers:
             approve = decision.decision == "approve"
             message = decision.message or ("" if approve else DEFAULT_REJECTION)
             await service.resolve(
-                self._principal, decision.approval, approve=approve, message=message, edit=decision.edit,
+                self._principal,
+                decision.approval,
+                approve=approve,
+                message=message,
+                edit=decision.edit,
                 scope=decision.scope,
-            )  # fmt: skip
+            )
         for question, result in self._results:
             if question in self._waiting:
                 await service.answer_call(self._principal, session.id, result.call, result, failed=result.failed)
 
 
 async def encode_turn(
-    turn: ChatTurn, encoder: TurnEncoder, to_sse: Callable[[dict[str, Any]], bytes],
-    make_error: Callable[[str], list[dict[str, Any]]], start: AnswerStart,
-) -> AsyncGenerator[bytes]:  # fmt: skip
+    turn: ChatTurn,
+    encoder: TurnEncoder,
+    to_sse: Callable[[dict[str, Any]], bytes],
+    make_error: Callable[[str], list[dict[str, Any]]],
+    start: AnswerStart,
+) -> AsyncGenerator[bytes]:
     """Yield the events of a turn as frames until it ends or waits; ``make_error`` describes one that never began."""
     reason, is_empty = "the turn was withdrawn before it began", True
     try:

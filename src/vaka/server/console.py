@@ -22,18 +22,23 @@ ASSETS: Final = "assets/"
 INDEX: Final = "index.html"
 LICENSES: Final = "licenses.txt"
 _TYPES: Final[Mapping[str, str]] = {
-    "js": "text/javascript; charset=utf-8", "css": "text/css; charset=utf-8", "html": "text/html; charset=utf-8",
+    "js": "text/javascript; charset=utf-8",
+    "css": "text/css; charset=utf-8",
+    "html": "text/html; charset=utf-8",
     "txt": "text/plain; charset=utf-8",
-}  # fmt: skip
+}
 
 SECURITY_HEADERS: Final[Mapping[str, str]] = {
     "content-security-policy": (
         "default-src 'self'; script-src 'self'; style-src 'self'; img-src 'self' data: blob:; connect-src 'self'; "
         "object-src 'none'; form-action 'self'; frame-ancestors 'none'; base-uri 'none'"
     ),
-    "x-content-type-options": "nosniff", "x-frame-options": "DENY", "referrer-policy": "no-referrer",
-    "cross-origin-opener-policy": "same-origin", "permissions-policy": "camera=(), microphone=(), geolocation=()",
-}  # fmt: skip
+    "x-content-type-options": "nosniff",
+    "x-frame-options": "DENY",
+    "referrer-policy": "no-referrer",
+    "cross-origin-opener-policy": "same-origin",
+    "permissions-policy": "camera=(), microphone=(), geolocation=()",
+}
 
 
 class ConsoleFile(msgspec.Struct, frozen=True):
@@ -52,10 +57,12 @@ def read_files() -> Mapping[str, ConsoleFile]:
     for name, digest in manifest.items():
         body = folder.joinpath(name).read_bytes()
         headers = {
-            **SECURITY_HEADERS, "content-type": _TYPES[name.rpartition(".")[2]], "etag": f'"{digest[:32]}"',
+            **SECURITY_HEADERS,
+            "content-type": _TYPES[name.rpartition(".")[2]],
+            "etag": f'"{digest[:32]}"',
             "vary": "accept-encoding",
             "cache-control": "public, max-age=31536000, immutable" if name.startswith(ASSETS) else "no-cache",
-        }  # fmt: skip
+        }
         found[name] = ConsoleFile(body, gzip.compress(body, mtime=0), headers)
     return found
 

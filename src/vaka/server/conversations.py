@@ -348,9 +348,14 @@ class Conversations:
         return answer
 
     async def _start_turn(
-        self, principal: Principal, session: Session[Any], request: ConversationRequest, head: int, *,
+        self,
+        principal: Principal,
+        session: Session[Any],
+        request: ConversationRequest,
+        head: int,
+        *,
         on_busy: OnBusy = "queue",
-    ) -> RequestAnswer:  # fmt: skip
+    ) -> RequestAnswer:
         input = PromptInput(prompt=request.content, key=request.key, options=request.options, on_busy=on_busy)
         events = await self._service.start_turn(principal, session, input, until_waiting=True)
         place = AnswerPlace(session=session.id, key=events.key, start=0 if request.key else head)
@@ -361,7 +366,7 @@ class Conversations:
 
     async def _decide(
         self, principal: Principal, request: ConversationRequest, session: Session[Any], rows: Sequence[PendingDecision]
-    ) -> list[Event]:  # fmt: skip
+    ) -> list[Event]:
         """Decide what a request decides; return the events. Raises a ``Problem`` when it decides nothing.
 
         What the user says besides results and decisions joins the turn.
@@ -508,8 +513,9 @@ def _nothing_waits(request: ConversationRequest) -> Problem:
 
 def _still_waits(asked: Sequence[Asked]) -> Problem:
     needed = [
-        f"the result of call {body.call}" if isinstance(body, QuestionAsked) and is_client_call(body)
+        f"the result of call {body.call}"
+        if isinstance(body, QuestionAsked) and is_client_call(body)
         else describe_decision(body)
         for body in asked
-    ]  # fmt: skip
+    ]
     return Problem(400, "decision_needed", f"the turn waits: {' '.join(needed)[:2000]}")

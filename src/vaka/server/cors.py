@@ -49,6 +49,7 @@ def _permissions_for(preflight: Headers) -> dict[str, str]:
     asked = [name.strip() for name in preflight.get("access-control-request-headers", "").split(",")]
     allowed = ", ".join(name for name in asked if name and name.lower() != CONSOLE_HEADER)
     return {
-        "access-control-allow-methods": METHODS, "access-control-allow-headers": allowed,
+        "access-control-allow-methods": METHODS,
+        "access-control-allow-headers": allowed,
         "access-control-max-age": str(PREFLIGHT_SECONDS),
-    }  # fmt: skip
+    }

@@ -107,17 +107,22 @@ def read_credentials(connection: HTTPConnection, *, changes: bool, tickets: bool
     if not token:
         kind, token = "cookie", connection.cookies.get(cookie_name(connection), "")
     return Credentials(
-        token=token, kind=kind if token else "none", origin=headers.get("origin", ""),
-        address=client.host if client is not None else "", changes=changes,
+        token=token,
+        kind=kind if token else "none",
+        origin=headers.get("origin", ""),
+        address=client.host if client is not None else "",
+        changes=changes,
         console_header=headers.get(CONSOLE_HEADER) == "1",
-    )  # fmt: skip
+    )
 
 
 class Guard:
     """Admits the callers of one server."""
 
     def __init__(self, settings: ServerSettings, authenticator: Authenticator, limiter: Limiter) -> None:
-        self.settings, self.authenticator, self.limiter = settings, authenticator, limiter
+        self.settings = settings
+        self.authenticator = authenticator
+        self.limiter = limiter
 
     def check_host(self, connection: HTTPConnection) -> None:
         """Refuse a name that is not this server's: a page of another site may have been bound to its address."""
@@ -159,7 +164,10 @@ class GuardedApp:
     """An ASGI application behind the guard. ``scopes`` has the scope that each method needs; others are 405."""
 
     def __init__(self, guard: Guard, app: ASGIApp, scopes: Mapping[str, str], errors: ErrorShape) -> None:
-        self._guard, self._app, self.scopes, self._errors = guard, app, dict(scopes), errors
+        self._guard = guard
+        self._app = app
+        self.scopes = dict(scopes)
+        self._errors = errors
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         connection = HTTPConnection(scope)
@@ -261,7 +269,9 @@ class RequestLimits:
             raise Problem(501, "unknown_coding", f"the transfer coding {coding[:40]!r} is not supported, only chunked")
 
     def _limit_receive(self, receive: Receive) -> Receive:
-        limit, seen, complete = self._guard.settings.max_body_bytes, 0, False
+        limit = self._guard.settings.max_body_bytes
+        seen = 0
+        complete = False
         deadline = asyncio.get_running_loop().time() + self._guard.settings.body_timeout
 
         async def receive_limited() -> Message:

@@ -101,7 +101,9 @@ class BoundedHttpProtocol(HttpToolsProtocol):
     def on_headers_complete(self) -> None:
         if len(self.pipeline) >= MAX_PIPELINED:
             raise LimitExceeded
-        self._in_headers, self._field_bytes, self._unread_bytes = False, 0, 0
+        self._in_headers = False
+        self._field_bytes = 0
+        self._unread_bytes = 0
         self._stop_timer()
         self._apply_authority()
         super().on_headers_complete()
@@ -123,7 +125,9 @@ class BoundedHttpProtocol(HttpToolsProtocol):
         super().on_body(body)
 
     def on_message_complete(self) -> None:
-        self._in_headers, self._unread_bytes, self._stage = True, 0, ""
+        self._in_headers = True
+        self._unread_bytes = 0
+        self._stage = ""
         super().on_message_complete()
 
     # ---------------------------------------------------------------------------------------------------------- answers

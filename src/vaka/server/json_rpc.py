@@ -14,7 +14,11 @@ MAX_LINE_BYTES = 32 * 1024 * 1024
 MAX_RUNNING = 1000
 """Requests of the peer that are handled at the same time."""
 
-PARSE_ERROR, INVALID_REQUEST, METHOD_NOT_FOUND, INVALID_PARAMS, INTERNAL_ERROR = -32700, -32600, -32601, -32602, -32603
+PARSE_ERROR = -32700
+INVALID_REQUEST = -32600
+METHOD_NOT_FOUND = -32601
+INVALID_PARAMS = -32602
+INTERNAL_ERROR = -32603
 
 JsonObject: TypeAlias = dict[str, Any]
 ReadLine: TypeAlias = Callable[[int], Awaitable[tuple[bytes, int] | None]]
@@ -51,7 +55,9 @@ class JsonRpcConnection:
     """One connection: handles what the peer asks, each request in a task of its own, and asks the peer."""
 
     def __init__(self, read: ReadLine, write: WriteLine, handle: Handler) -> None:
-        self._read, self._write, self._handle = read, write, handle
+        self._read = read
+        self._write = write
+        self._handle = handle
         self._writing = asyncio.Lock()
         self._ids = itertools.count(1)
         self._pending: dict[int, asyncio.Future[Any]] = {}

@@ -57,11 +57,19 @@ class StoppableServer(uvicorn.Server):
         self._sockets: list[socket.socket] = []
         # uvicorn logs the addresses of WebSockets, with their tickets, at the level info
         config = uvicorn.Config(
-            create_app(service, access_log), http=BoundedHttpProtocol, ws=BoundedSocketProtocol,
-            ws_max_size=MAX_MESSAGE_BYTES, ws_per_message_deflate=False, log_config=None, log_level="warning",
-            access_log=False, server_header=False, proxy_headers=False, lifespan="on",
+            create_app(service, access_log),
+            http=BoundedHttpProtocol,
+            ws=BoundedSocketProtocol,
+            ws_max_size=MAX_MESSAGE_BYTES,
+            ws_per_message_deflate=False,
+            log_config=None,
+            log_level="warning",
+            access_log=False,
+            server_header=False,
+            proxy_headers=False,
+            lifespan="on",
             timeout_graceful_shutdown=max(1, round(service.settings.drain_seconds)),
-        )  # fmt: skip
+        )
         super().__init__(config)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:

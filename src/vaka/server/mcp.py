@@ -96,10 +96,11 @@ class _CallerServer:
         forms = DecisionForms(describe=_describe, hint=_hint, enabled=principal.may("approvals:write"))
         server = ToolServer(tools, runtime, transcripts, forms).build("vaka", __version__, INSTRUCTIONS)
         manager = StreamableHTTPSessionManager(
-            server, max_request_body_size=service.settings.max_body_bytes,
+            server,
+            max_request_body_size=service.settings.max_body_bytes,
             stateless=service.settings.workers > 1,  # the process that has a session is not the one that is asked next
             security_settings=TransportSecuritySettings(enable_dns_rebinding_protection=False),  # the guard has checked
-        )  # fmt: skip
+        )
         async with manager.run():
             self.started.set_result(manager)
             await self._closing.wait()

@@ -64,9 +64,14 @@ class ChatCompletions:
         return await wait_while_connected(request, _join(chunks, encoding, headers), leave)
 
     async def _encode(
-        self, principal: Principal, asked: ConversationRequest, answer: RequestAnswer, encoding: AnswerEncoding, *,
+        self,
+        principal: Principal,
+        asked: ConversationRequest,
+        answer: RequestAnswer,
+        encoding: AnswerEncoding,
+        *,
         live: bool,
-    ) -> AsyncGenerator[list[ChatObject]]:  # fmt: skip
+    ) -> AsyncGenerator[list[ChatObject]]:
         """Yield the chunks; the conversation is stored before the last ones."""
         texts: list[str] = []
         calls: list[ToolCall] = []

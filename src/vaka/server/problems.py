@@ -23,12 +23,19 @@ class Problem(Exception):
     """Ends a request with an error. ``code`` is stable and meant for programs."""
 
     def __init__(
-        self, status: int, code: str, detail: str, *, headers: Mapping[str, str] | None = None,
+        self,
+        status: int,
+        code: str,
+        detail: str,
+        *,
+        headers: Mapping[str, str] | None = None,
         errors: Sequence[Mapping[str, Any]] = (),
-    ) -> None:  # fmt: skip
+    ) -> None:
         """``errors``: what is wrong with single fields of the request."""
         super().__init__(detail)
-        self.status, self.code, self.detail = status, code, detail
+        self.status = status
+        self.code = code
+        self.detail = detail
         self.headers, self.errors = dict(headers or {}), tuple(errors)
 
     @property
@@ -81,9 +88,13 @@ def not_found(what: str) -> Problem:
 def problem_response(problem: Problem, request_id: str) -> Response:
     """Return a problem as ``application/problem+json``."""
     document: dict[str, Any] = {
-        "type": f"urn:vaka:problem:{problem.code}", "title": problem.title, "status": problem.status,
-        "detail": problem.detail, "code": problem.code, "request_id": request_id,
-    }  # fmt: skip
+        "type": f"urn:vaka:problem:{problem.code}",
+        "title": problem.title,
+        "status": problem.status,
+        "detail": problem.detail,
+        "code": problem.code,
+        "request_id": request_id,
+    }
     if problem.errors:
         document["errors"] = problem.errors
     body = msgspec.json.encode(document)

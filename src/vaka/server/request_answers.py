@@ -80,7 +80,10 @@ class RequestAnswer:
     """The answer of one request, whose turn runs or has ended."""
 
     def __init__(self, session: Session[Any], events: TurnEvents, place: AnswerPlace, blobs: BlobStore) -> None:
-        self.session, self.events, self.place, self._blobs = session, events, place, blobs
+        self.session = session
+        self.events = events
+        self.place = place
+        self._blobs = blobs
 
     async def encode(self, encoding: AnswerEncoding, *, live: bool = True) -> AsyncGenerator[list[dict[str, Any]]]:
         """Yield the objects of the answer, those of a batch of events at a time. The last ones end it.

@@ -102,14 +102,16 @@ def door(service: AgentService) -> Door:
         [
             guard_route(guard, "/v1/responses", {"POST": ("runs:write", routes.create)}, error_response),
             guard_route(
-                guard, one, {"GET": ("runs:read", routes.retrieve), "DELETE": ("runs:write", routes.delete)},
+                guard,
+                one,
+                {"GET": ("runs:read", routes.retrieve), "DELETE": ("runs:write", routes.delete)},
                 error_response,
             ),
             WebSocketRoute("/v1/responses", ResponsesSocket(responses)),
             guard_route(guard, f"{one}/cancel", {"POST": ("runs:write", routes.cancel)}, error_response),
             guard_route(guard, f"{one}/input_items", {"GET": ("runs:read", routes.list_input)}, error_response),
         ]
-    )  # fmt: skip
+    )
 
 
 async def _write_frames(batches: AsyncGenerator[list[ResponseEvent]]) -> AsyncGenerator[bytes]:

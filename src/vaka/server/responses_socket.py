@@ -40,7 +40,9 @@ class Steering:
     """An input that was accepted to steer a response."""
 
     def __init__(self, id: str, response: str, answer: RequestAnswer) -> None:
-        self.id, self.response, self.answer = id, response, answer
+        self.id = id
+        self.response = response
+        self.answer = answer
 
     @property
     def document(self) -> dict[str, str]:
@@ -86,7 +88,9 @@ class SocketConnection:
     resumable = True
 
     def __init__(self, responses: Responses, socket: WebSocket) -> None:
-        self._responses, self._service, self._socket = responses, responses.service, socket
+        self._responses = responses
+        self._service = responses.service
+        self._socket = socket
         self.principal: Principal = principal_of(socket)
         self._lanes: dict[str | None, Lane] = {}
         self._tasks: list[asyncio.Task[None]] = []
@@ -246,10 +250,11 @@ class SocketConnection:
 
     async def _refuse(self, lane: Lane | None, given: _SteerFrame, code: str, message: str) -> None:
         event = {
-            "type": "response.steer.failed", "sequence_number": 0 if lane is None else lane.number,
+            "type": "response.steer.failed",
+            "sequence_number": 0 if lane is None else lane.number,
             "steer": {"input": given.input, "previous_response_id": given.previous_response_id},
             "error": {"type": "invalid_request_error", "code": code, "message": message},
-        }  # fmt: skip
+        }
         await self._send(lane or Lane(None), event)
 
 

@@ -90,10 +90,15 @@ class AgentService:
     """Runs the turns of every caller. ``run`` is entered while the server accepts requests."""
 
     def __init__(
-        self, runtime: Runtime, agents: Mapping[str, Agent], guard: Guard, *, default_agent: str = "",
+        self,
+        runtime: Runtime,
+        agents: Mapping[str, Agent],
+        guard: Guard,
+        *,
+        default_agent: str = "",
         make_runtime: Callable[[str], Runtime] | None = None,
         describe_settings: Callable[[], Sequence[Mapping[str, Any]]] = tuple,
-    ) -> None:  # fmt: skip
+    ) -> None:
         """Serve agents on the store of a runtime, which the caller closes.
 
         Args:
@@ -105,11 +110,16 @@ class AgentService:
                 work in the tenant's own folder or are off.
             describe_settings: Returns key, value, origin and layer of each setting, for the console.
         """
-        self.runtime, self.agents, self.guard, self.settings = runtime, agents, guard, guard.settings
+        self.runtime = runtime
+        self.agents = agents
+        self.guard = guard
+        self.settings = guard.settings
         self.default_agent, self.describe_settings = default_agent, describe_settings
         self.streams, self.decision_feed = OpenStreams(self.settings), DecisionFeed()
         self._usage: dict[str, UsageTotals] = {}
-        self.draining, self._drain_end, self._hurry = False, 0.0, asyncio.Event()
+        self.draining = False
+        self._drain_end = 0.0
+        self._hurry = asyncio.Event()
         self.closing = False
         """Whether streams and sockets are being ended, the last part of draining."""
         self._make_runtime = make_runtime or self._copy_runtime
@@ -298,9 +308,16 @@ class AgentService:
         return await self.open_session(principal, id, agent=agent, tools=tools, instructions=instructions)
 
     async def create_session(
-        self, principal: Principal, *, agent: str = "", id: str = "", title: str | None = None,
-        tags: Sequence[str] | None = None, metadata: Mapping[str, Any] | None = None, owner: str = "",
-    ) -> Session[Any]:  # fmt: skip
+        self,
+        principal: Principal,
+        *,
+        agent: str = "",
+        id: str = "",
+        title: str | None = None,
+        tags: Sequence[str] | None = None,
+        metadata: Mapping[str, Any] | None = None,
+        owner: str = "",
+    ) -> Session[Any]:
         """Create a session of the caller, or of ``owner``. Raises a ``Problem`` when the id is taken (409)."""
         runtime, found = await self.runtime_of(principal), self.find_agent(agent)
         if id:
@@ -348,9 +365,16 @@ class AgentService:
         return TurnEvents(runtime.hub, collector, Cursor(0, after), follower, until_waiting=until_waiting)
 
     async def attach_turn(
-        self, principal: Principal, session: Session[Any], *, turn: str = "", key: str = "",
-        after: Cursor | None = None, until_waiting: bool = False, wake: bool = True,
-    ) -> TurnEvents:  # fmt: skip
+        self,
+        principal: Principal,
+        session: Session[Any],
+        *,
+        turn: str = "",
+        key: str = "",
+        after: Cursor | None = None,
+        until_waiting: bool = False,
+        wake: bool = True,
+    ) -> TurnEvents:
         """Return the events of a turn after a cursor, which must not be behind its input; continue it if it stopped.
 
         The turn is known by its id, by the key of its input, or is the unfinished one. With ``wake=False`` a turn that

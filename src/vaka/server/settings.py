@@ -11,8 +11,17 @@ Feature: TypeAlias = Literal[
 ]
 
 FEATURES: tuple[Feature, ...] = (
-    "websocket", "ui", "openai_compat", "anthropic_compat", "agui", "ai_sdk", "a2a", "mcp", "tracing", "debug_api",
-)  # fmt: skip
+    "websocket",
+    "ui",
+    "openai_compat",
+    "anthropic_compat",
+    "agui",
+    "ai_sdk",
+    "a2a",
+    "mcp",
+    "tracing",
+    "debug_api",
+)
 """Every feature. The routes of one that is off do not exist, and its modules are not imported."""
 
 MIB = 1024 * 1024

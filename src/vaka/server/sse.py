@@ -23,9 +23,10 @@ PIECE_BYTES = 64 * 1024
 OPENING = b": open\nretry: 1000\n\n"
 HEARTBEAT = b": keep-alive\n\n"
 EVENT_STREAM_HEADERS: Mapping[str, str] = {
-    "content-type": "text/event-stream; charset=utf-8", "cache-control": "no-cache, no-transform",
+    "content-type": "text/event-stream; charset=utf-8",
+    "cache-control": "no-cache, no-transform",
     "x-accel-buffering": "no",
-}  # fmt: skip
+}
 
 
 class OpenStream(Protocol):
@@ -178,10 +179,16 @@ class EventStream:
     """
 
     def __init__(
-        self, frames: AsyncGenerator[bytes], streams: OpenStreams, *, headers: Mapping[str, str] | None = None,
-        opening: bytes = OPENING, on_disconnect: Callable[[], Awaitable[None]] | None = None, resumable: bool = False,
+        self,
+        frames: AsyncGenerator[bytes],
+        streams: OpenStreams,
+        *,
+        headers: Mapping[str, str] | None = None,
+        opening: bytes = OPENING,
+        on_disconnect: Callable[[], Awaitable[None]] | None = None,
+        resumable: bool = False,
         ending: bytes = b"",
-    ) -> None:  # fmt: skip
+    ) -> None:
         """Send ``frames``; count the stream among ``streams`` while it is open.
 
         Args:
@@ -193,8 +200,13 @@ class EventStream:
             resumable: Whether the stream ends at once when the server stops, since its client opens it again.
             ending: What is sent last when the server stops.
         """
-        self._frames, self._streams, self._opening, self._on_disconnect = frames, streams, opening, on_disconnect
-        self._settings, self.resumable, self._ending = streams.settings, resumable, ending
+        self._frames = frames
+        self._streams = streams
+        self._opening = opening
+        self._on_disconnect = on_disconnect
+        self._settings = streams.settings
+        self.resumable = resumable
+        self._ending = ending
         self._pump: asyncio.Task[None] | None = None
         self.principal: Principal | None = None
         self.headers = {**EVENT_STREAM_HEADERS, **(headers or {})}

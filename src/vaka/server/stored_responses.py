@@ -81,7 +81,9 @@ class OpenResponse:
     """A response whose turn runs, with its encoder."""
 
     def __init__(self, stored: StoredResponse, answer: RequestAnswer, request: ConversationRequest) -> None:
-        self.stored, self.answer, self.request = stored, answer, request
+        self.stored = stored
+        self.answer = answer
+        self.request = request
         self.encoder = encoder_of(stored, routers_of(answer.session.agent))
         self.encoding = encoding_of(stored, self.encoder)
         self.is_streamed = self.is_background = self.is_stored = False
@@ -137,12 +139,17 @@ class Responses:
         runtime = await self.service.runtime_of(principal)
         response = StoredResponse(
             id=make_id(answer.session.id, digest_of([principal.id, key]) if key else secrets.token_hex(16)),
-            model=given.model, place=answer.place, created=int(runtime.env.clock.time()),
-            client_tools=tuple(tool.name for tool in given.tools), items=_other_items(given),
+            model=given.model,
+            place=answer.place,
+            created=int(runtime.env.clock.time()),
+            client_tools=tuple(tool.name for tool in given.tools),
+            items=_other_items(given),
             echo={**given.echo, "conversation": {"id": answer.session.id}},
-        )  # fmt: skip
+        )
         opened = OpenResponse(response, answer, request)
-        opened.is_streamed, opened.is_background, opened.is_stored = given.stream, given.background, given.store
+        opened.is_streamed = given.stream
+        opened.is_background = given.background
+        opened.is_stored = given.store
         if given.store:
             await self.save(principal, response)
         else:
@@ -366,18 +373,24 @@ def _other_items(given: ResponsesRequest) -> tuple[dict[str, Any], ...]:
     """Return the items of the results and decisions of a request."""
     results = [
         {
-            "id": f"fco_{result.call}", "type": "function_call_output", "call_id": result.call,
-            "output": text_of(result.content), "status": "completed",
+            "id": f"fco_{result.call}",
+            "type": "function_call_output",
+            "call_id": result.call,
+            "output": text_of(result.content),
+            "status": "completed",
         }
         for result in given.results
-    ]  # fmt: skip
+    ]
     replies = [
         {
-            "id": f"mcpr_{reply.approval}", "type": "mcp_approval_response", "approval_request_id": reply.approval,
-            "approve": reply.decision == "approve", "reason": reply.message or None,
+            "id": f"mcpr_{reply.approval}",
+            "type": "mcp_approval_response",
+            "approval_request_id": reply.approval,
+            "approve": reply.decision == "approve",
+            "reason": reply.message or None,
         }
         for reply in given.replies
-    ]  # fmt: skip
+    ]
     return (*results, *replies)
 
 

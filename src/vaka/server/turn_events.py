@@ -43,10 +43,17 @@ class TurnEvents:
     """
 
     def __init__(
-        self, hub: FollowerHub, collector: TurnCollector, after: Cursor, follower: Follower | None = None, *,
+        self,
+        hub: FollowerHub,
+        collector: TurnCollector,
+        after: Cursor,
+        follower: Follower | None = None,
+        *,
         until_waiting: bool = False,
-    ) -> None:  # fmt: skip
-        self._hub, self._collector, self._until_waiting = hub, collector, until_waiting
+    ) -> None:
+        self._hub = hub
+        self._collector = collector
+        self._until_waiting = until_waiting
         self._follower = follower or Follower()
         self._subscription = Subscription(hub, collector.session, after, self._follower)
         self._decisions = PendingDecisions()

@@ -41,7 +41,9 @@ class SessionUsage:
     """The usage of one session up to its event ``head``."""
 
     def __init__(self, info: SessionInfo) -> None:
-        self.epoch, self.owner, self.head = info.epoch, info.owner, 0
+        self.epoch = info.epoch
+        self.owner = info.owner
+        self.head = 0
         self.counts: dict[UsageKey, UsageCount] = {}
         self.cache_busts: dict[str, CacheLoss] = {}
         self.compactions = 0

@@ -89,7 +89,9 @@ class Chat:
     """One session at the terminal."""
 
     def __init__(self, runtime: Runtime, session: Session, settings: ChatSettings) -> None:
-        self.runtime, self.session, self.settings = runtime, session, settings
+        self.runtime = runtime
+        self.session = session
+        self.settings = settings
         self._declared = declared_by(getattr(session, "agent", None))
         """The traits of tools that are not built in; of a session of a server they are not known."""
         self._folder = Path.cwd()
@@ -448,7 +450,10 @@ class Chat:
 
     def _status(self) -> AnyFormattedText:
         view, settings = self.view, self.settings
-        name, model, session, cost = self._folder.name, self.model_name, self.session.id, format_cost(view.usage.cost)
+        name = self._folder.name
+        model = self.model_name
+        session = self.session.id
+        cost = format_cost(view.usage.cost)
         tokens = format_tokens(view.context_tokens)
         context = translate("context {tokens}", tokens=tokens) if view.context_tokens else ""
         separator = " · " if settings.unicode else " - "

@@ -72,9 +72,14 @@ class PlainScreen:
         """Do nothing: what is running is not drawn."""
 
     async def ask(
-        self, prompt: str | Callable[[], str], keys: str = "", *, actions: QuestionActions | None = None,
-        on_text: Callable[[str], None] | None = None, text: str = "",
-    ) -> str | None:  # fmt: skip
+        self,
+        prompt: str | Callable[[], str],
+        keys: str = "",
+        *,
+        actions: QuestionActions | None = None,
+        on_text: Callable[[str], None] | None = None,
+        text: str = "",
+    ) -> str | None:
         """Print a question and return the next line; ``None`` when the user leaves it with Ctrl-C."""
         async with self._question_lock:
             shown = prompt if isinstance(prompt, str) else prompt()

@@ -61,10 +61,17 @@ ESCAPE_SECONDS = 0.05
 _FLUSH_KEY = "?"
 """The key that prompt_toolkit adds to its queue to process what it holds back."""
 
-_STYLES = Style.from_dict({
-    "rule": "ansibrightblack", "status": "ansibrightblack", "prompt": "ansicyan bold", "badge": "reverse",
-    "completion-menu": "noinherit", "completion-menu.completion.current": "reverse", "question": "bold",
-})  # fmt: skip
+_STYLES = Style.from_dict(
+    {
+        "rule": "ansibrightblack",
+        "status": "ansibrightblack",
+        "prompt": "ansicyan bold",
+        "badge": "reverse",
+        "completion-menu": "noinherit",
+        "completion-menu.completion.current": "reverse",
+        "question": "bold",
+    }
+)
 
 
 QuestionActions: TypeAlias = Mapping[str, Callable[[], None]]
@@ -75,7 +82,9 @@ class ScreenQuestion:
     """A question in place of the input; single keys in ``keys`` answer it at once, those of ``actions`` act."""
 
     def __init__(self, prompt: Callable[[], str], keys: str, actions: QuestionActions) -> None:
-        self.prompt, self.keys, self.actions = prompt, keys, actions
+        self.prompt = prompt
+        self.keys = keys
+        self.actions = actions
         self.answer: asyncio.Future[str | None] = asyncio.get_running_loop().create_future()
         self.is_typing = False
         """Whether the input is a prompt that was begun before the question: its letters are not answers."""
@@ -112,7 +121,9 @@ class ChatScreen:
         """
         self._take_back = take_back
         self._reports = TerminalReports(self.write_control, on_background)
-        self._live_text, self._submit, self._interrupt = live_text, submit, interrupt
+        self._live_text = live_text
+        self._submit = submit
+        self._interrupt = interrupt
         self._live: AnyFormattedText = ""
         self._live_height = 0
         self._refresh_timer: asyncio.TimerHandle | None = None
@@ -124,16 +135,26 @@ class ChatScreen:
         self._pasting_until = 0.0
         """Until when Enter belongs to a paste that contained the sequence of its own end."""
         self.buffer = Buffer(
-            multiline=True, history=_open_history(history), complete_while_typing=Condition(self._is_completing),
-            completer=ThreadedCompleter(completer) if completer is not None else None, tempfile_suffix=".md",
-        )  # fmt: skip
+            multiline=True,
+            history=_open_history(history),
+            complete_while_typing=Condition(self._is_completing),
+            completer=ThreadedCompleter(completer) if completer is not None else None,
+            tempfile_suffix=".md",
+        )
         self._rule = "─" if unicode else "-"
         self._sign = "❯ " if unicode else "> "
         self.app = FrameApplication(
-            self._update_live, layout=self._layout(status), key_bindings=self._bindings(keys, has_queue),
-            style=_STYLES if color else None, max_render_postpone_time=None, mouse_support=False, full_screen=False,
-            erase_when_done=True, input=input, output=output,
-        )  # fmt: skip
+            self._update_live,
+            layout=self._layout(status),
+            key_bindings=self._bindings(keys, has_queue),
+            style=_STYLES if color else None,
+            max_render_postpone_time=None,
+            mouse_support=False,
+            full_screen=False,
+            erase_when_done=True,
+            input=input,
+            output=output,
+        )
         self._job = JobControl(self.app, self._reports.report_focus)
         self.app.ttimeoutlen = ESCAPE_SECONDS
         self.app.timeoutlen = ESCAPE_SECONDS * 4
@@ -202,9 +223,14 @@ class ChatScreen:
         self._live = to_formatted_text(ANSI("\n".join(lines[-room:])))
 
     async def ask(
-        self, prompt: str | Callable[[], str], keys: str = "", *, actions: QuestionActions | None = None,
-        on_text: Callable[[str], None] | None = None, text: str = "",
-    ) -> str | None:  # fmt: skip
+        self,
+        prompt: str | Callable[[], str],
+        keys: str = "",
+        *,
+        actions: QuestionActions | None = None,
+        on_text: Callable[[str], None] | None = None,
+        text: str = "",
+    ) -> str | None:
         """Ask in place of the input, one question at a time; ``None`` when the user leaves it with Escape.
 
         Args:
@@ -280,8 +306,10 @@ class ChatScreen:
         )
         entry = Window(
             BufferControl(self.buffer, input_processors=[VisibleInput("?"), BeforeInput(self._sign_text)]),
-            wrap_lines=True, height=Dimension(min=1, max=MAX_INPUT_LINES), dont_extend_height=True,
-        )  # fmt: skip
+            wrap_lines=True,
+            height=Dimension(min=1, max=MAX_INPUT_LINES),
+            dont_extend_height=True,
+        )
         bottom = Window(FormattedTextControl(status), height=1, style="class:status")
         rule = Window(height=1, char=self._rule, style="class:rule")
         menu = CompletionsMenu(max_height=MAX_MENU_LINES, scroll_offset=1)
@@ -307,14 +335,18 @@ class ChatScreen:
         bindings.add(Keys.BracketedPaste)(self._on_paste)
         after_label = Condition(lambda: bool(self._pasted.label_before(self.buffer.document.text_before_cursor)))
         actions: list[tuple[tuple[str, ...], Callable[[], object], FilterOrBool]] = [
-            (("escape", "enter"), self._insert_line_end, True), (("c-j",), self._insert_line_end, True),
-            (("escape",), self._leave_question, asking), (("escape",), self._on_escape, ~asking),
-            (("c-g",), self._edit_outside, ~asking), (("backspace",), self._delete_label, ~asking & after_label),
-            (("c-c",), self._on_interrupt, True), (("c-d",), self.exit, empty),
+            (("escape", "enter"), self._insert_line_end, True),
+            (("c-j",), self._insert_line_end, True),
+            (("escape",), self._leave_question, asking),
+            (("escape",), self._on_escape, ~asking),
+            (("c-g",), self._edit_outside, ~asking),
+            (("backspace",), self._delete_label, ~asking & after_label),
+            (("c-c",), self._on_interrupt, True),
+            (("c-d",), self.exit, empty),
             (("c-l",), lambda: self.app.renderer.clear(), True),
             (("c-z",), lambda: self._job.suspend(), True),
             *(((key,), action, True) for key, action in more),
-        ]  # fmt: skip
+        ]
         for key in ACTION_KEYS:
             bindings.add(key, filter=Condition(partial(self._has_action, key)), eager=True)(
                 partial(self._on_action, key)

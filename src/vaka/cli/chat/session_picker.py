@@ -53,7 +53,9 @@ class SessionDetails(msgspec.Struct, frozen=True):
 
 async def read_details(store: Store, info: SessionInfo) -> SessionDetails:
     """Return the turns, the cost and the last answer of a session."""
-    turns, cost, preview = 0, 0.0, ""
+    turns = 0
+    cost = 0.0
+    preview = ""
     first = max(info.head - MAX_READ_EVENTS, 0)
     async with aclosing(store.events.read(info.id, after=first, upto=info.head)) as events:
         async for event in events:
@@ -81,7 +83,10 @@ class SessionPicker:
         everywhere: bool = False,
         unicode: bool = True,
     ) -> None:
-        self._store, self._screen, self._current, self._unicode = store, screen, current, unicode
+        self._store = store
+        self._screen = screen
+        self._current = current
+        self._unicode = unicode
         self._project: Path | None = None if everywhere else trust_root_of(Path.cwd())
         self._is_of_project = lru_cache(maxsize=1000)(self._check_project)
         self._text = ""
@@ -114,10 +119,14 @@ class SessionPicker:
     async def _choose_from_list(self, screen: ChatScreen) -> SessionInfo | None:
         self._restart()
         actions: dict[str, Callable[[], None]] = {
-            "up": lambda: self._move(-1), "down": lambda: self._move(1), "pageup": lambda: self._move(-MAX_ROWS),
-            "pagedown": lambda: self._move(MAX_ROWS), "tab": self._toggle_project,
-            "delete": lambda: screen.answer(DELETE), "c-x": lambda: screen.answer(DELETE),
-        }  # fmt: skip
+            "up": lambda: self._move(-1),
+            "down": lambda: self._move(1),
+            "pageup": lambda: self._move(-MAX_ROWS),
+            "pagedown": lambda: self._move(MAX_ROWS),
+            "tab": self._toggle_project,
+            "delete": lambda: screen.answer(DELETE),
+            "c-x": lambda: screen.answer(DELETE),
+        }
         try:
             while True:
                 answer = await screen.ask(
@@ -169,7 +178,11 @@ class SessionPicker:
 
     def _restart(self) -> None:
         self._stop_loading()
-        self._rows, self._selected, self._first, self._next, self._message = [], 0, 0, "", ""
+        self._rows = []
+        self._selected = 0
+        self._first = 0
+        self._next = ""
+        self._message = ""
         self._load()
 
     def _move(self, count: int) -> None:
@@ -285,10 +298,19 @@ async def pick_session(
     async def ignore(text: str) -> None:
         pass
 
-    screen = PlainScreen(submit=ignore, interrupt=lambda: False) if plain else ChatScreen(
-        live_text=str, status=str, submit=ignore, interrupt=lambda: False, color=color, unicode=unicode,
-        output=open_output(),
-    )  # fmt: skip
+    screen = (
+        PlainScreen(submit=ignore, interrupt=lambda: False)
+        if plain
+        else ChatScreen(
+            live_text=str,
+            status=str,
+            submit=ignore,
+            interrupt=lambda: False,
+            color=color,
+            unicode=unicode,
+            output=open_output(),
+        )
+    )
     picker = SessionPicker(store, screen, everywhere=everywhere, unicode=unicode)
 
     async def choose() -> SessionInfo | None:

@@ -65,7 +65,7 @@ class SlashCommands:
             "theme": (self._theme, translate("dark, light or none")),
             "doctor": (self._doctor, translate("check the installation")),
             "exit": (self._exit, translate("leave")),
-        }  # fmt: skip
+        }
 
     @property
     def help_texts(self) -> dict[str, str]:
@@ -124,14 +124,19 @@ class SlashCommands:
         if not statuses:
             self._show(translate("no MCP server may be started; `vaka mcp list` shows why"))
         states = {
-            "idle": translate("starts with the next prompt"), "connecting": translate("is starting"),
-            "ready": translate("ready"), "failed": translate("failed"), "closed": translate("closed"),
-        }  # fmt: skip
+            "idle": translate("starts with the next prompt"),
+            "connecting": translate("is starting"),
+            "ready": translate("ready"),
+            "failed": translate("failed"),
+            "closed": translate("closed"),
+        }
         for status in statuses:
             facts = [
                 translate("not started") if status.state == "idle" and status.reason else states[status.state],
-                translate("{count} tools", count=status.tools) if status.tools else "", status.software, status.reason,
-            ]  # fmt: skip
+                translate("{count} tools", count=status.tools) if status.tools else "",
+                status.software,
+                status.reason,
+            ]
             self._show(as_printable(f"  {status.server}: {', '.join(fact for fact in facts if fact)}", lines=False))
 
     async def _sessions(self, argument: str) -> None:
@@ -230,7 +235,7 @@ class SlashCommands:
             f"  {mark} {set_cell_size(name, 18)}{100 * size / total:3.0f}%  "
             + translate("about {tokens} tokens", tokens=format_tokens(round(used * size / total)))
             for (size, name), mark in zip(parts, marks, strict=False)
-        ]  # fmt: skip
+        ]
         text = translate("{tokens} tokens in the last request and its answer", tokens=format_tokens(used))
         self._show(text, f"  {bar[:width]}", *rows)
 

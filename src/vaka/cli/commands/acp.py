@@ -36,9 +36,14 @@ from vaka.server.acp.server import AcpServer
 from vaka.server.acp.workspaces import AcpPlace, AcpWorkspace
 
 
-@click.command("acp", epilog=options.format_examples(
-    "vaka acp", "vaka acp --model anthropic/claude-sonnet-5-5", "vaka acp --agent review.py --permission-mode plan",
-))  # fmt: skip
+@click.command(
+    "acp",
+    epilog=options.format_examples(
+        "vaka acp",
+        "vaka acp --model anthropic/claude-sonnet-5-5",
+        "vaka acp --agent review.py --permission-mode plan",
+    ),
+)
 @options.agent_options
 @options.served_agent_options
 def acp(**flags: Any) -> None:
@@ -102,11 +107,14 @@ class SettingsWorkspaces:
             settings.reload()
 
         return AcpWorkspace(
-            runtime=runtime, agent=agent, models=_models_of(settings, agent), set_mode=set_mode,
+            runtime=runtime,
+            agent=agent,
+            models=_models_of(settings, agent),
+            set_mode=set_mode,
             run_settings=describe_run(Continuation(record=None, flags=flags, settings=settings), agent),
             commands=lazy.project_commands(config_context(), settings.plugin_dirs) if has_project else {},
             find_mode=lambda: str(getattr(runtime.env.policy, "mode", settings["permission_mode"])),
-        )  # fmt: skip
+        )
 
     def find_store(self, folder: str = "") -> Store:
         """Return the store that the settings of a folder name. Raises ``VakaError``."""

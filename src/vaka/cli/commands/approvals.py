@@ -44,8 +44,14 @@ ResolveOutcome: TypeAlias = "tuple[Event, bool] | VakaError | str"
 
 _HISTORY_COLUMNS = ("ID", "SESSION", "AGE", "STATUS", "BY", "WHEN", "WHERE", "FOLDER", "RULE", "WHAT")
 _UNDECIDED: dict[str, Any] = {
-    "by": None, "decided": None, "source": None, "scope": None, "rules": [], "until": None, "answer": None,
-}  # fmt: skip
+    "by": None,
+    "decided": None,
+    "source": None,
+    "scope": None,
+    "rules": [],
+    "until": None,
+    "answer": None,
+}
 
 
 @click.group()
@@ -53,9 +59,12 @@ def approvals() -> None:
     """List, decide and answer what waits for a person."""
 
 
-@approvals.command("list", epilog=options.format_examples(
-    "vaka approvals list", "vaka approvals list --session demo --json", "vaka approvals list --all"
-))  # fmt: skip
+@approvals.command(
+    "list",
+    epilog=options.format_examples(
+        "vaka approvals list", "vaka approvals list --session demo --json", "vaka approvals list --all"
+    ),
+)
 @click.option("--session", metavar="ID", help="Only those of this session.")
 @click.option("--all", "everything", is_flag=True, help="Also settled ones: by whom, when, where, with which rule.")
 @options.json_option
@@ -95,41 +104,59 @@ async def _add_folders(runtime: Runtime, decisions: list[dict[str, Any]]) -> lis
 def _history_row(row: dict[str, Any]) -> tuple[str, ...]:
     status = row["status"] if row.get("scope") in (None, "once") else f"{row['status']} ({row['scope']})"
     return (
-        row["id"], row["session_id"], format_age(row["asked"]), status, row["by"] or "", row["decided"] or "",
-        row["source"] or "", row["folder"] or "", shorten(", ".join(row["rules"])), shorten(row["summary"]),
-    )  # fmt: skip
+        row["id"],
+        row["session_id"],
+        format_age(row["asked"]),
+        status,
+        row["by"] or "",
+        row["decided"] or "",
+        row["source"] or "",
+        row["folder"] or "",
+        shorten(", ".join(row["rules"])),
+        shorten(row["summary"]),
+    )
 
 
-@approvals.command(epilog=options.format_examples(
-    "vaka approvals resolve apr_1 --approve",
-    "vaka approvals resolve apr_1 apr_2 --reject --message 'Not on Fridays.'",
-    "vaka approvals resolve apr_1 --approve --edit '{\"amount\": 5}'",
-    "vaka approvals resolve apr_1 --approve --scope project --rule 'Bash(npm run test:*)'",
-    "vaka approvals resolve apr_1 --approve --scope session --ttl 1h",
-    "vaka approvals resolve --all --session demo --approve",
-))  # fmt: skip
+@approvals.command(
+    epilog=options.format_examples(
+        "vaka approvals resolve apr_1 --approve",
+        "vaka approvals resolve apr_1 apr_2 --reject --message 'Not on Fridays.'",
+        "vaka approvals resolve apr_1 --approve --edit '{\"amount\": 5}'",
+        "vaka approvals resolve apr_1 --approve --scope project --rule 'Bash(npm run test:*)'",
+        "vaka approvals resolve apr_1 --approve --scope session --ttl 1h",
+        "vaka approvals resolve --all --session demo --approve",
+    )
+)
 @click.argument("approvals", metavar="ID…", nargs=-1)
 @click.option("--all", "everything", is_flag=True, help="All open ones of the session named with --session.")
 @click.option("--session", metavar="ID", help="With --all: the session.")
 @click.option("--approve", "decision", flag_value="approve", help="Let the call run.")
 @click.option("--reject", "decision", flag_value="reject", help="Refuse it.")
 @click.option(
-    "--message", default="",
+    "--message",
+    default="",
     help="With --reject: the reason for the model. Without it the turn ends, unless a child agent made the call.",
-)  # fmt: skip
+)
 @click.option("--edit", metavar="JSON", help="With --approve: run it with these arguments instead.")
 @click.option(
-    "--scope", type=click.Choice(APPROVAL_SCOPES), default="once", show_default=True,
+    "--scope",
+    type=click.Choice(APPROVAL_SCOPES),
+    default="once",
+    show_default=True,
     help="Approve this call, or all calls the rule matches: in this session, in this project, or always.",
-)  # fmt: skip
+)
 @click.option(
-    "--rule", multiple=True, metavar="RULE",
+    "--rule",
+    multiple=True,
+    metavar="RULE",
     help="With a longer scope: store this rule, not the suggested one; may be repeated.",
-)  # fmt: skip
+)
 @click.option(
-    "--ttl", type=options.Duration(), metavar="TIME",
+    "--ttl",
+    type=options.Duration(),
+    metavar="TIME",
     help="With --scope session: for how long, such as 90 or 1h; by default for the rest of it.",
-)  # fmt: skip
+)
 @click.option("--by", default=current_user, help="Who decides; you, by default.")
 @options.store_options
 def resolve(approvals: tuple[str, ...], decision: str | None, edit: str | None, **flags: Any) -> None:
@@ -211,14 +238,18 @@ def _is_covered(event: Event, decision: str, answer_fields: dict[str, Any]) -> b
     """Return whether the rule stored with another approval of this command has settled this one."""
     body = event.data
     return (
-        isinstance(body, ApprovalResolved) and answer_fields["scope"] != "once" and body.source == decision_source()
+        isinstance(body, ApprovalResolved)
+        and answer_fields["scope"] != "once"
+        and body.source == decision_source()
         and (body.decision, body.by) == (decision, answer_fields["by"])
-    )  # fmt: skip
+    )
 
 
-@approvals.command(epilog=options.format_examples(
-    "vaka approvals answer qst_1 blue", 'vaka approvals answer qst_1 \'{"outcome": "happened", "result": 3}\''
-))  # fmt: skip
+@approvals.command(
+    epilog=options.format_examples(
+        "vaka approvals answer qst_1 blue", 'vaka approvals answer qst_1 \'{"outcome": "happened", "result": 3}\''
+    )
+)
 @click.argument("question", metavar="ID")
 @click.argument("answer", metavar="JSON|TEXT")
 @click.option("--by", default=current_user, help="Who answers; you, by default.")

@@ -58,16 +58,23 @@ _EXAMPLES = options.format_examples(
 @click.option("--last", "-c", is_flag=True, help="Continue the session of this project that changed last.")
 @click.option("--all", "everywhere", is_flag=True, help="With --last and --resume: of every project.")
 @click.option(
-    "--resume", "-r", is_flag=False, flag_value=CHOOSE, metavar="[ID]",
+    "--resume",
+    "-r",
+    is_flag=False,
+    flag_value=CHOOSE,
+    metavar="[ID]",
     help="Continue a session: that with this id, or one chosen from a list.",
-)  # fmt: skip
+)
 @click.option("--fork", metavar="ID[@SEQ]", help="Copy a session (up to an event) and converse in the copy.")
 @click.option("--theme", type=options.setting_choice("theme"), help="Colours; auto asks the terminal.")
 @click.option("--plain", flag_value="on", help="Print lines only, for screen readers: nothing is drawn again.")
 @click.option(
-    "--while-busy", type=click.Choice(["steer", "queue"]), default="steer", show_default=True,
+    "--while-busy",
+    type=click.Choice(["steer", "queue"]),
+    default="steer",
+    show_default=True,
     help="What an input does while a turn runs: join it, or wait behind it.",
-)  # fmt: skip
+)
 @options.remote_options
 @options.world_options
 @options.plugin_option
@@ -154,20 +161,29 @@ def _local_settings(runtime: Runtime, settings: Settings, flags: Mapping[str, An
         settings.reload()
 
     return _chat_settings(
-        settings, flags, mode=settings["permission_mode"], set_mode=set_mode,
-        project_commands={} if runtime.options.project is None
+        settings,
+        flags,
+        mode=settings["permission_mode"],
+        set_mode=set_mode,
+        project_commands={}
+        if runtime.options.project is None
         else lazy.project_commands(config_context(), settings.plugin_dirs),
         status=lazy.status_command(claude_files_of(settings)),
         find_mode=lambda: str(getattr(runtime.env.policy, "mode", settings["permission_mode"])),
-    )  # fmt: skip
+    )
 
 
 def _chat_settings(settings: Settings, flags: Mapping[str, Any], **more: Any) -> "ChatSettings":
     return lazy.chat_settings()(
-        theme=_theme_of(settings), plain=_is_plain(settings), notify=settings["notify"],
-        unicode=locale_has_unicode(), busy=flags["while_busy"], history=_history_file(), output=lazy.chat_output(),
+        theme=_theme_of(settings),
+        plain=_is_plain(settings),
+        notify=settings["notify"],
+        unicode=locale_has_unicode(),
+        busy=flags["while_busy"],
+        history=_history_file(),
+        output=lazy.chat_output(),
         **more,
-    )  # fmt: skip
+    )
 
 
 def _is_plain(settings: Settings) -> bool:

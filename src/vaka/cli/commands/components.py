@@ -16,9 +16,11 @@ from vaka.policy.tool_targets import BUILTIN_TOOLS, FOREIGN_TOOLS, builtin_name_
 
 
 def _make_group(
-    name: str, noun: str, select: Callable[[Components], Sequence[Component]],
+    name: str,
+    noun: str,
+    select: Callable[[Components], Sequence[Component]],
     find_defined: "Callable[[list[str]], list[dict[str, Any]]]" = lambda notes: [],
-) -> click.Group:  # fmt: skip
+) -> click.Group:
     """Return a group of commands about one kind of component.
 
     ``find_defined`` returns what definitions describe, which comes first, and adds what is wrong with them.
@@ -28,9 +30,14 @@ def _make_group(
     def group() -> None:
         """Take a command."""
 
-    @group.command("list", help=f"List the {noun}; problems are printed on stderr.", epilog=options.format_examples(
-        f"vaka {name} list", f"vaka {name} list --json",
-    ))  # fmt: skip
+    @group.command(
+        "list",
+        help=f"List the {noun}; problems are printed on stderr.",
+        epilog=options.format_examples(
+            f"vaka {name} list",
+            f"vaka {name} list --json",
+        ),
+    )
     @click.option("--json", "as_json", is_flag=True, help="Print JSON, with all fields.")
     @options.plugin_option
     @click.option("-v", "--verbose", is_flag=True, help="Show the traceback of an error.")
@@ -72,25 +79,36 @@ def _problems_of(item: Component) -> tuple[str, ...]:
 
 def _describe(item: Component, *, active: bool) -> dict[str, Any]:
     described: dict[str, Any] = {
-        "name": item.name, "description": item.description, "source": item.source, "plugin": item.plugin,
-        "path": str(item.path), "model": item.model, "active": active, "problems": _problems_of(item),
-    }  # fmt: skip
+        "name": item.name,
+        "description": item.description,
+        "source": item.source,
+        "plugin": item.plugin,
+        "path": str(item.path),
+        "model": item.model,
+        "active": active,
+        "problems": _problems_of(item),
+    }
     match item:
         case Skill():
             more: dict[str, Any] = {
-                "allowed_tools": item.allowed_tools, "model_invocable": item.model_invocable,
+                "allowed_tools": item.allowed_tools,
+                "model_invocable": item.model_invocable,
                 "user_invocable": item.user_invocable,
-            }  # fmt: skip
+            }
         case CommandFile():
             more = {
-                "allowed_tools": item.allowed_tools, "argument_hint": item.argument_hint,
+                "allowed_tools": item.allowed_tools,
+                "argument_hint": item.argument_hint,
                 "model_invocable": item.model_invocable,
-            }  # fmt: skip
+            }
         case AgentFile():
             more = {
-                "tools": item.tools, "disallowed_tools": item.disallowed_tools, "skills": item.skills,
-                "permission_mode": item.permission_mode, "max_turns": item.max_turns,
-            }  # fmt: skip
+                "tools": item.tools,
+                "disallowed_tools": item.disallowed_tools,
+                "skills": item.skills,
+                "permission_mode": item.permission_mode,
+                "max_turns": item.max_turns,
+            }
         case _:
             more = {}
     return described | more

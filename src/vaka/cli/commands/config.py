@@ -53,11 +53,13 @@ def config() -> None:
     """Show, change and check settings: vaka's own, and those of .claude files."""
 
 
-@config.command(epilog=options.format_examples(
-    "vaka config show --origin",
-    "vaka config show --permissions",
-    "VAKA_MODEL=scripted:a.jsonl vaka config show --json",
-))  # fmt: skip
+@config.command(
+    epilog=options.format_examples(
+        "vaka config show --origin",
+        "vaka config show --permissions",
+        "VAKA_MODEL=scripted:a.jsonl vaka config show --json",
+    )
+)
 @click.option("--origin", is_flag=True, help="Also the layer and origin of each: FILE:LINE, a variable or a flag.")
 @click.option("--permissions", is_flag=True, help="The permission rules instead, also those that approvals stored.")
 @options.json_option
@@ -92,9 +94,13 @@ def show(origin: bool, permissions: bool, as_json: bool, **flags: Any) -> None:
         print_table((".CLAUDE SETTING", *headers), [row[:columns] for row in rows])
 
 
-@config.command(epilog=options.format_examples(
-    "vaka config get store", "vaka config get models.fast.model", "vaka config get permissions.deny --origin",
-))  # fmt: skip
+@config.command(
+    epilog=options.format_examples(
+        "vaka config get store",
+        "vaka config get models.fast.model",
+        "vaka config get permissions.deny --origin",
+    )
+)
 @click.argument("key")
 @click.option("--origin", is_flag=True, help="Also the layer and origin of the value.")
 @options.json_option
@@ -124,19 +130,24 @@ def get(key: str, origin: bool, as_json: bool, **flags: Any) -> None:
         click.echo(as_printable(f"{shown['layer']}: {shown['origin']}"), err=True)
 
 
-@config.command("set", epilog=options.format_examples(
-    "vaka config set model scripted:hello.jsonl",
-    "vaka config set --project max_steps 20",
-    "vaka config set tiers.low openai/gpt-5-nano",
-    "vaka config set models.fast.model openai/gpt-5-mini",
-    'vaka config set permissions.deny "Read(.env)" --scope local',
-))  # fmt: skip
+@config.command(
+    "set",
+    epilog=options.format_examples(
+        "vaka config set model scripted:hello.jsonl",
+        "vaka config set --project max_steps 20",
+        "vaka config set tiers.low openai/gpt-5-nano",
+        "vaka config set models.fast.model openai/gpt-5-mini",
+        'vaka config set permissions.deny "Read(.env)" --scope local',
+    ),
+)
 @click.argument("key")
 @click.argument("value")
 @click.option(
-    "--scope", type=click.Choice(["user", "project", "local"]), default=None,
+    "--scope",
+    type=click.Choice(["user", "project", "local"]),
+    default=None,
     help="Whose file: yours (default), the project's, or yours in this project (.claude settings only).",
-)  # fmt: skip
+)
 @click.option("--project", is_flag=True, help="The same as --scope project.")
 def set_(key: str, value: str, scope: str | None, project: bool) -> None:
     """Change one setting, or a part of a table, in a file and leave the rest of it as it is; print which file.
@@ -291,9 +302,11 @@ def path(as_json: bool, settings: str | None) -> None:
         click.echo(f"no project file: {PROJECT_FILE} or [tool.vaka] in pyproject.toml, here or above", err=True)
 
 
-@config.command(epilog=options.format_examples(
-    "vaka config validate vaka.toml", "vaka config validate agents/helper.yaml", "vaka config validate . --strict"
-))  # fmt: skip
+@config.command(
+    epilog=options.format_examples(
+        "vaka config validate vaka.toml", "vaka config validate agents/helper.yaml", "vaka config validate . --strict"
+    )
+)
 @click.argument("files", nargs=-1, required=True, metavar="FILE|DIR…")
 @options.json_option
 @click.option("--strict", is_flag=True, help="Unknown keys of definitions are errors, not notes.")
@@ -324,9 +337,9 @@ def validate(files: tuple[str, ...], as_json: bool, strict: bool) -> None:
         raise Quit(ConfigError.exit_code)
 
 
-@config.command(epilog=options.format_examples(
-    "vaka config convert tools/weather.yaml", "vaka config convert . --output converted"
-))  # fmt: skip
+@config.command(
+    epilog=options.format_examples("vaka config convert tools/weather.yaml", "vaka config convert . --output converted")
+)
 @click.argument("path", metavar="FILE|DIR")
 @click.option("--output", metavar="DIR", help="Write a script and a definition for each tool to DIR/tools.")
 def convert(path: str, output: str | None) -> None:
@@ -365,9 +378,11 @@ def _value_items(value: Any) -> list[str]:
     return [item if isinstance(item, str) else compact_json(item) for item in many if item not in (None, "")]
 
 
-@click.command(epilog=options.format_examples(
-    "vaka trust", "vaka trust ~/work/boat", "vaka trust --no", "vaka trust --list --json"
-))  # fmt: skip
+@click.command(
+    epilog=options.format_examples(
+        "vaka trust", "vaka trust ~/work/boat", "vaka trust --no", "vaka trust --list --json"
+    )
+)
 @click.argument("folder", required=False, type=click.Path(exists=True, file_okay=False), metavar="[DIR]")
 @click.option("--no", "refused", is_flag=True, help="Do not trust it, and do not ask again.")
 @click.option("--forget", is_flag=True, help="Delete the decision; the next run at a terminal asks again.")

@@ -64,9 +64,11 @@ class AgentPlan(msgspec.Struct, frozen=True, kw_only=True):
     purpose: str
 
 
-@click.command(epilog=options.format_examples(
-    "vaka init", "vaka init --yes", 'vaka init --model local --name guide --purpose "Explain this code."'
-))  # fmt: skip
+@click.command(
+    epilog=options.format_examples(
+        "vaka init", "vaka init --yes", 'vaka init --model local --name guide --purpose "Explain this code."'
+    )
+)
 @click.option("--model", metavar="NAME", help="The model of the agents of this project.")
 @click.option("--permission-mode", "mode", type=click.Choice([*MODES]), help="What happens to calls without a rule.")
 @click.option("--name", metavar="NAME", help="The name of the agent.")
@@ -182,9 +184,11 @@ def _agent_text(plan: AgentPlan) -> str:
     if tools and plan.mode != "plan":
         tools = (*tools, *_CHANGING_TOOLS)
     return _AGENT_TEMPLATE.format(
-        file=AGENT_FILE, name=json.dumps(plan.name), tools=json.dumps(tools),
+        file=AGENT_FILE,
+        name=json.dumps(plan.name),
+        tools=json.dumps(tools),
         instructions=json.dumps(plan.purpose, ensure_ascii=False),
-    )  # fmt: skip
+    )
 
 
 def _write_files(files: dict[Path, str], *, asks: bool, force: bool) -> list[Path]:

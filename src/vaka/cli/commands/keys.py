@@ -32,16 +32,22 @@ def keys() -> None:
     """Create, list, revoke and rotate API keys of `vaka serve`, and print links to its console."""
 
 
-@keys.command(epilog=options.format_examples(
-    "vaka keys create --name ci",
-    "vaka keys create --name app --scope runs:read --scope runs:write --tenant acme --expires 90d",
-    "export VAKA_API_KEY=$(vaka keys create)",
-))  # fmt: skip
+@keys.command(
+    epilog=options.format_examples(
+        "vaka keys create --name ci",
+        "vaka keys create --name app --scope runs:read --scope runs:write --tenant acme --expires 90d",
+        "export VAKA_API_KEY=$(vaka keys create)",
+    )
+)
 @click.option("--name", default="", help="What the key is for; shown by `vaka keys list`.")
 @click.option(
-    "--scope", multiple=True, type=click.Choice(SCOPES), default=DEFAULT_SCOPES, show_default=True,
+    "--scope",
+    multiple=True,
+    type=click.Choice(SCOPES),
+    default=DEFAULT_SCOPES,
+    show_default=True,
     help="What the key may do; may be repeated. admin: everything in its tenant; operator: the whole server.",
-)  # fmt: skip
+)
 @click.option("--tenant", default="", help="The namespace of the store that the key sees; default: that of `vaka run`.")
 @click.option("--owner", default="", help="The owner of the sessions that it creates; default: the key itself.")
 @click.option("--own-sessions-only", is_flag=True, help="Hide the sessions of other owners from it.")
@@ -56,10 +62,14 @@ def keys() -> None:
 def create(expires: float | None, rpm: int | None, **flags: Any) -> None:
     """Create a key and print it. It cannot be shown again: the store has only a digest of it."""
     wanted = KeyOptions(
-        name=replace_surrogates(flags["name"]), namespace=replace_surrogates(flags["tenant"]),
-        owner=replace_surrogates(flags["owner"]), scopes=tuple(flags["scope"]),
-        own_sessions_only=flags["own_sessions_only"], requests_per_minute=rpm or 0, lifetime=expires,
-    )  # fmt: skip
+        name=replace_surrogates(flags["name"]),
+        namespace=replace_surrogates(flags["tenant"]),
+        owner=replace_surrogates(flags["owner"]),
+        scopes=tuple(flags["scope"]),
+        own_sessions_only=flags["own_sessions_only"],
+        requests_per_minute=rpm or 0,
+        lifetime=expires,
+    )
     key, text = _with_keys(flags, lambda keys: keys.create(wanted))
     _print_new_key(key, text, as_json=flags["as_json"])
 
@@ -78,13 +88,23 @@ def list_(**flags: Any) -> None:
         print_json({"keys": rows})
         return
     columns = ("ID", "NAME", "STATUS", "TENANT", "OWNER", "SCOPES", "AGE", "EXPIRES", "USED")
-    print_table(columns, [
-        (
-            row["id"], row["name"], row["status"], row["tenant"], row["owner"], " ".join(row["scopes"]),
-            format_age(row["created"]), row["expires"] or "", format_age(row["last_used"]) if row["last_used"] else "",
-        )
-        for row in rows
-    ])  # fmt: skip
+    print_table(
+        columns,
+        [
+            (
+                row["id"],
+                row["name"],
+                row["status"],
+                row["tenant"],
+                row["owner"],
+                " ".join(row["scopes"]),
+                format_age(row["created"]),
+                row["expires"] or "",
+                format_age(row["last_used"]) if row["last_used"] else "",
+            )
+            for row in rows
+        ],
+    )
 
 
 @keys.command(epilog=options.format_examples("vaka keys revoke 4f8a0c2d"))
@@ -104,9 +124,12 @@ def revoke(ids: tuple[str, ...], **flags: Any) -> None:
 @keys.command(epilog=options.format_examples("vaka keys rotate 4f8a0c2d", "vaka keys rotate 4f8a0c2d --overlap 1h"))
 @click.argument("id", metavar="ID")
 @click.option(
-    "--overlap", type=options.Duration(), default=DEFAULT_OVERLAP, metavar="TIME",
+    "--overlap",
+    type=options.Duration(),
+    default=DEFAULT_OVERLAP,
+    metavar="TIME",
     help="How long the old key still works, such as 1h; default: 1d.",
-)  # fmt: skip
+)
 @options.json_option
 @options.store_options
 def rotate(id: str, overlap: float, **flags: Any) -> None:
@@ -116,9 +139,13 @@ def rotate(id: str, overlap: float, **flags: Any) -> None:
     _print_new_key(key, text, as_json=flags["as_json"])
 
 
-@keys.command(epilog=options.format_examples(
-    "vaka keys link", "vaka keys link --store postgresql:///vaka", "vaka keys link --url https://agents.example.com",
-))  # fmt: skip
+@keys.command(
+    epilog=options.format_examples(
+        "vaka keys link",
+        "vaka keys link --store postgresql:///vaka",
+        "vaka keys link --url https://agents.example.com",
+    )
+)
 @click.option("--url", default="", metavar="URL", help="The address of the server, if it is not found by its store.")
 @options.store_options
 def link(url: str, **flags: Any) -> None:
@@ -185,6 +212,10 @@ def _describe(key: ApiKey, status: str, last_used: str) -> dict[str, Any]:
     shown = {name: fields[name] for name in ("id", "name", "owner", "scopes", "own_sessions_only", "created")}
     times = {name: fields[name] or None for name in ("expires", "revoked")}
     return {
-        **shown, **times, "tenant": key.namespace, "status": status, "last_used": last_used or None,
+        **shown,
+        **times,
+        "tenant": key.namespace,
+        "status": status,
+        "last_used": last_used or None,
         "requests_per_minute": key.requests_per_minute or None,
-    }  # fmt: skip
+    }

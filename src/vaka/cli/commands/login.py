@@ -21,35 +21,45 @@ from vaka.runtime.stored_keys import StoredKeys, find_key, stored_keys_of
 MIN_KEY_LENGTH = 8
 MAX_KEY_LENGTH = 4096
 SUGGESTED_MODELS = {
-    "anthropic": "anthropic/claude-sonnet-5-5", "openai": "openai/gpt-5-mini", "gemini": "gemini/gemini-3.8-flash",
-}  # fmt: skip
+    "anthropic": "anthropic/claude-sonnet-5-5",
+    "openai": "openai/gpt-5-mini",
+    "gemini": "gemini/gemini-3.8-flash",
+}
 """The providers that are offered to a new user, each with a model to begin with."""
 
 _KEY_PAGES = {
-    "anthropic": "https://console.anthropic.com/settings/keys", "openai": "https://platform.openai.com/api-keys",
+    "anthropic": "https://console.anthropic.com/settings/keys",
+    "openai": "https://platform.openai.com/api-keys",
     "gemini": "https://aistudio.google.com/apikey",
-}  # fmt: skip
+}
 
 _KEY_PREFIXES = {
-    "sk-ant-": "anthropic", "sk-or-": "openrouter", "sk-proj-": "openai", "AIza": "gemini", "gsk_": "groq",
-    "xai-": "xai", "nvapi-": "nvidia", "pplx-": "perplexity", "hf_": "huggingface", "csk-": "cerebras",
-    "ghp_": "github-models", "github_pat_": "github-models",
-}  # fmt: skip
+    "sk-ant-": "anthropic",
+    "sk-or-": "openrouter",
+    "sk-proj-": "openai",
+    "AIza": "gemini",
+    "gsk_": "groq",
+    "xai-": "xai",
+    "nvapi-": "nvidia",
+    "pplx-": "perplexity",
+    "hf_": "huggingface",
+    "csk-": "cerebras",
+    "ghp_": "github-models",
+    "github_pat_": "github-models",
+}
 """How the keys of one provider begin, and no others."""
 
 
-@click.command(epilog=options.format_examples(
-    "vaka login anthropic", "vaka login openai --stdin < key.txt", "vaka login --list"
-))  # fmt: skip
+@click.command(
+    epilog=options.format_examples("vaka login anthropic", "vaka login openai --stdin < key.txt", "vaka login --list")
+)
 @click.argument("words", nargs=-1, metavar="[PROVIDER]")
 @click.option("--stdin", "from_stdin", is_flag=True, help="Read the key from stdin instead of asking for it.")
 @click.option("--force", is_flag=True, help="Store a key though it looks like one of another provider.")
 @click.option("--list", "listed", is_flag=True, help="List the stored keys: where each is, never its value.")
 @options.json_option
 @options.verbose_option
-def login(
-    words: tuple[str, ...], from_stdin: bool, force: bool, listed: bool, as_json: bool, verbose: bool
-) -> None:  # fmt: skip
+def login(words: tuple[str, ...], from_stdin: bool, force: bool, listed: bool, as_json: bool, verbose: bool) -> None:
     """Store the key of a provider: in the system keyring if there is one, else in a file that only you can read.
 
     The key is asked for without echo. A variable such as OPENAI_API_KEY wins over the stored key.
@@ -253,11 +263,13 @@ def _list_keys(*, as_json: bool) -> None:
     owners = {name: one.name for one in reversed(providers.all_providers()) for name in one.variables}
     keys = [
         {
-            "provider": owners.get(name, ""), "variable": name, "place": stored.place_of(name),
+            "provider": owners.get(name, ""),
+            "variable": name,
+            "place": stored.place_of(name),
             "overridden": bool(os.environ.get(name, "").strip()),
         }
         for name in stored
-    ]  # fmt: skip
+    ]
     if as_json:
         print_json({"keys": keys})
         return

@@ -72,36 +72,54 @@ class _LimitsParam(click.ParamType[_RunLimits]):
 @click.command(cls=ScriptCommand, epilog=_EXAMPLES)
 @click.argument("file", type=_SCRIPT_FILE)
 @click.option(
-    "--mode", type=click.Choice(["plain", "tool", "agent"]), default="plain",
+    "--mode",
+    type=click.Choice(["plain", "tool", "agent"]),
+    default="plain",
     help="What the script is: plain (default), a tool, or an agent.",
-)  # fmt: skip
+)
 @click.option(
-    "--libs", multiple=True, type=_LIBRARY_FOLDER, metavar="DIR",
+    "--libs",
+    multiple=True,
+    type=_LIBRARY_FOLDER,
+    metavar="DIR",
     help="A folder for require; may be repeated. Default: ../libs beside the script's folder, if there is one. What "
     "comes with vaka, such as haivivi, is always there.",
-)  # fmt: skip
+)
 @click.option(
-    "--async", "-a", "_", is_flag=True,
+    "--async",
+    "-a",
+    "_",
+    is_flag=True,
     help="Accepted for compatibility and ignored: a call always suspends only the coroutine that made it.",
-)  # fmt: skip
+)
 @click.option(
-    "--input", "said", metavar="JSON",
+    "--input",
+    "said",
+    metavar="JSON",
     help="The arguments of a tool, `...` of a plain script; for an agent the text of its one input.",
-)  # fmt: skip
+)
 @click.option(
-    "--limits", type=_LimitsParam(), metavar="LIMITS", default=_RunLimits(ScriptLimits(), None), show_default=False,
+    "--limits",
+    type=_LimitsParam(),
+    metavar="LIMITS",
+    default=_RunLimits(ScriptLimits(), None),
+    show_default=False,
     help="memory=64M,seconds=5,coroutines=10K,depth=100 are the defaults; also instructions=10M; none lifts one.",
-)  # fmt: skip
+)
 @click.option("--profile", is_flag=True, help="Print timings on stderr.")
 @click.option("--model", metavar="NAME", help='The model called "default" in the script, such as scripted:FILE.')
 @click.option(
-    "--allow-host", "hosts", multiple=True, metavar="HOST[:PORT]",
+    "--allow-host",
+    "hosts",
+    multiple=True,
+    metavar="HOST[:PORT]",
     help="A host the script may reach though it is not public; may be repeated.",
-)  # fmt: skip
+)
 @click.option(
-    "--trusted/--untrusted", default=None,
+    "--trusted/--untrusted",
+    default=None,
     help="Run it here, or in a separate, confined process: the default for packages and files of other projects.",
-)  # fmt: skip
+)
 @click.option("--env", multiple=True, metavar="NAME", help="A variable of the environment it may see; may be repeated.")
 @options.verbose_option
 def luau(file: Path, **flags: Any) -> None:
@@ -155,10 +173,14 @@ async def _run_script(file: Path, flags: dict[str, Any], settings: Settings, pro
         )
         output = _ScriptOutput(flags["mode"], verbose=flags["verbose"])
         script = StandaloneScript(
-            program=program, services=replace(services, runner=runner), name=file.stem, model=settings["model"] or "",
-            print_line=output.print_line, log=output.print_log,
+            program=program,
+            services=replace(services, runner=runner),
+            name=file.stem,
+            model=settings["model"] or "",
+            print_line=output.print_line,
+            log=output.print_log,
             max_sleep=limits.max_sleep,
-        )  # fmt: skip
+        )
         try:
             await _MODES[flags["mode"]](script, flags["said"], output)
         except (ScriptError, Closed):

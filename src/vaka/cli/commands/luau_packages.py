@@ -19,7 +19,7 @@ from vaka.luau.packages.package import (
     pack_folder,
     read_manifest,
     read_package,
-)  # fmt: skip
+)
 from vaka.luau.packages.registry import FolderRegistry
 from vaka.luau.packages.resolution import Resolution, read_lock, resolve, write_lock
 from vaka.luau.packages.versions import ANY_VERSION, PackageError, Range
@@ -67,9 +67,12 @@ def publish(source: Path, registry: Path) -> None:
     run_loop(work())
 
 
-@click.command("install", epilog=options.format_examples(
-    "vaka luau install json@^1.0.0 @demo/weather --registry /srv/luau", "vaka luau install --registry /srv/luau"
-))  # fmt: skip
+@click.command(
+    "install",
+    epilog=options.format_examples(
+        "vaka luau install json@^1.0.0 @demo/weather --registry /srv/luau", "vaka luau install --registry /srv/luau"
+    ),
+)
 @click.argument("packages", nargs=-1, metavar="[NAME[@RANGE]]...")
 @_registry_option
 def install_(packages: tuple[str, ...], registry: Path) -> None:

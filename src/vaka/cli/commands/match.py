@@ -90,12 +90,14 @@ def check(files: tuple[str, ...], as_json: bool) -> None:
         raise Quit(ConfigError.exit_code)
 
 
-@match.command(epilog=options.format_examples(
-    "vaka match test rules --model openai/gpt-5-nano",
-    "vaka match test rules --model small --model large --report json --output report.json",
-    "vaka match test rules --offline",
-    "vaka match test rules --prompt",
-))  # fmt: skip
+@match.command(
+    epilog=options.format_examples(
+        "vaka match test rules --model openai/gpt-5-nano",
+        "vaka match test rules --model small --model large --report json --output report.json",
+        "vaka match test rules --offline",
+        "vaka match test rules --prompt",
+    )
+)
 @_files_argument
 @click.option("--model", "-m", "model_names", multiple=True, metavar="NAME", help="A model to test; may be repeated.")
 @click.option("--offline", is_flag=True, help="Test the matcher that needs no model.")
@@ -276,7 +278,10 @@ class _Progress:
     """Prints how far the tests of one model are."""
 
     def __init__(self, name: str, total: int, *, quiet: bool) -> None:
-        self._name, self._total, self._done, self._passed = name, total, 0, 0
+        self._name = name
+        self._total = total
+        self._done = 0
+        self._passed = 0
         self._status = None if quiet else StatusLine()
 
     def add(self, case: CaseReport) -> None:

@@ -51,11 +51,13 @@ _file_options = options.group_options(
     click.option("--trust", is_flag=True, help="Also use the servers of a folder that is not trusted."),
     options.plugin_option,
     options.verbose_option,
-)  # fmt: skip
+)
 _scope_option = click.option(
-    "-s", "--scope", type=click.Choice(SCOPES),
+    "-s",
+    "--scope",
+    type=click.Choice(SCOPES),
     help="local: you, in this project (the default of add); project: .mcp.json; user: you, everywhere.",
-)  # fmt: skip
+)
 _env_option = click.option(
     "-e", "--env", multiple=True, metavar="NAME=VALUE", help="A variable of its process; may be repeated."
 )
@@ -179,19 +181,28 @@ async def _try_server(connection: McpConnection) -> ServerTrial:
         seconds = time.perf_counter() - began
         await connection.aclose()
     return ServerTrial(
-        name=status.server, state="failed" if status.state == "idle" else status.state, reason=status.reason,
-        protocol=status.protocol, server=status.software, tools=tuple(tool.name for tool in tools), seconds=seconds,
+        name=status.server,
+        state="failed" if status.state == "idle" else status.state,
+        reason=status.reason,
+        protocol=status.protocol,
+        server=status.software,
+        tools=tuple(tool.name for tool in tools),
+        seconds=seconds,
         notes=tuple(notes) if status.state == "ready" else (),
-    )  # fmt: skip
+    )
 
 
 @mcp.command("login", epilog=options.format_examples("vaka mcp login docs", "vaka mcp login docs --no-browser"))
 @click.argument("name")
 @click.option("--no-browser", is_flag=True, help="Only print the address, do not open it.")
 @click.option(
-    "--timeout", "seconds", type=click.FloatRange(min=0, min_open=True), default=300.0, metavar="SECONDS",
+    "--timeout",
+    "seconds",
+    type=click.FloatRange(min=0, min_open=True),
+    default=300.0,
+    metavar="SECONDS",
     help="How long you have to log in (300).",
-)  # fmt: skip
+)
 @_file_options
 def log_in(name: str, no_browser: bool, seconds: float, **flags: Any) -> None:
     """Log in at a remote server in a browser, store the login, and list the tools of the server.
@@ -252,18 +263,23 @@ class _AddCommand(click.Command):
             ) from None
 
 
-@mcp.command(cls=_AddCommand, epilog=options.format_examples(
-    "vaka mcp add db -- npx -y @acme/db-server --read-only",
-    "vaka mcp add db --env DB_URL='${DB_URL}' --scope project -- npx -y @acme/db-server",
-    "vaka mcp add docs https://docs.example.org/mcp --header 'Authorization: Bearer ${DOCS_TOKEN}'",
-    "vaka mcp add old https://old.example.org/sse --transport sse --scope user",
-))  # fmt: skip
+@mcp.command(
+    cls=_AddCommand,
+    epilog=options.format_examples(
+        "vaka mcp add db -- npx -y @acme/db-server --read-only",
+        "vaka mcp add db --env DB_URL='${DB_URL}' --scope project -- npx -y @acme/db-server",
+        "vaka mcp add docs https://docs.example.org/mcp --header 'Authorization: Bearer ${DOCS_TOKEN}'",
+        "vaka mcp add old https://old.example.org/sse --transport sse --scope user",
+    ),
+)
 @click.argument("name")
 @click.argument("target", nargs=-1, required=True, metavar="URL|-- COMMAND [ARGS]…")
 @click.option(
-    "-t", "--transport", type=click.Choice(["stdio", "http", "sse"]),
+    "-t",
+    "--transport",
+    type=click.Choice(["stdio", "http", "sse"]),
     help="By default http for a URL, and stdio for a command.",
-)  # fmt: skip
+)
 @_scope_option
 @_env_option
 @_header_option
@@ -285,9 +301,12 @@ def add(name: str, target: tuple[str, ...], transport: str | None, scope: Server
     _add(name, {"type": kind, **entry}, scope)
 
 
-@mcp.command("add-json", epilog=options.format_examples(
-    """vaka mcp add-json db '{"command": "npx", "args": ["-y", "@acme/db-server"]}'""",
-))  # fmt: skip
+@mcp.command(
+    "add-json",
+    epilog=options.format_examples(
+        """vaka mcp add-json db '{"command": "npx", "args": ["-y", "@acme/db-server"]}'""",
+    ),
+)
 @click.argument("name")
 @click.argument("text", metavar="JSON")
 @_scope_option
@@ -388,12 +407,17 @@ def describe_server(server: McpServer) -> dict[str, Any]:
     else:
         shown |= {"url": _mask_text(written.url[:MAX_WORD]), "headers": _mask_values(written.headers)}
     shown |= {
-        "timeout": server.connect_timeout, "tool_timeout": server.tool_timeout, "required": server.required,
+        "timeout": server.connect_timeout,
+        "tool_timeout": server.tool_timeout,
+        "required": server.required,
         "enabled_tools": [replace_surrogates(tool) for tool in server.enabled_tools],
         "disabled_tools": [replace_surrogates(tool) for tool in server.disabled_tools],
-        "tool_prefix": server.tool_prefix, "origin": replace_surrogates(server.origin), "approved": server.approved,
-        "reason": server.refusal, "warnings": server.problems,
-    }  # fmt: skip
+        "tool_prefix": server.tool_prefix,
+        "origin": replace_surrogates(server.origin),
+        "approved": server.approved,
+        "reason": server.refusal,
+        "warnings": server.problems,
+    }
     return shown
 
 

@@ -38,22 +38,32 @@ _INSTRUCTIONS = (
 )
 
 _agents_option = click.option(
-    "--agent", "agents", multiple=True, metavar="NAME|FILE.py[:OBJECT]|FILE.luau|FILE.yaml",
+    "--agent",
+    "agents",
+    multiple=True,
+    metavar="NAME|FILE.py[:OBJECT]|FILE.luau|FILE.yaml",
     help="An agent to serve: one of the project or of yours (`vaka agents list`), a Python file that makes a "
     "vaka.Agent, a Luau script that is one, or a file that defines one; may be repeated.",
-)  # fmt: skip
+)
 
 
-@click.command("mcp-server", epilog=options.format_examples(
-    "vaka mcp-server --model anthropic/claude-sonnet-5-5", "vaka mcp-server --agent review.py --agent docs.py:writer",
-    "vaka mcp-server --cwd ~/project --permission-mode plan", "vaka mcp-server --expose Read --expose Grep",
-))  # fmt: skip
+@click.command(
+    "mcp-server",
+    epilog=options.format_examples(
+        "vaka mcp-server --model anthropic/claude-sonnet-5-5",
+        "vaka mcp-server --agent review.py --agent docs.py:writer",
+        "vaka mcp-server --cwd ~/project --permission-mode plan",
+        "vaka mcp-server --expose Read --expose Grep",
+    ),
+)
 @_agents_option
 @options.tool_options
 @click.option(
-    "--expose", multiple=True, metavar="NAME",
+    "--expose",
+    multiple=True,
+    metavar="NAME",
     help="A tool of the first agent to offer beside the agents, under the same permission rules; may be repeated.",
-)  # fmt: skip
+)
 @options.served_agent_options
 def mcp_server(agents: tuple[str, ...], expose: tuple[str, ...], **flags: Any) -> None:
     """Serve agents to MCP clients: stdin and stdout carry the protocol, stderr the rest.

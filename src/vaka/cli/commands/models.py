@@ -34,12 +34,15 @@ MAX_TRIAL_TOKENS = 1024
 """The most tokens of a trial answer: a reasoning model needs some before its first word."""
 
 _TRIAL_TOOL = ToolSpec(
-    name="report_temperature", description="Report the temperature of a place.",
+    name="report_temperature",
+    description="Report the temperature of a place.",
     parameters={
-        "type": "object", "properties": {"celsius": {"type": "number", "description": "Degrees Celsius."}},
-        "required": ["celsius"], "additionalProperties": False,
+        "type": "object",
+        "properties": {"celsius": {"type": "number", "description": "Degrees Celsius."}},
+        "required": ["celsius"],
+        "additionalProperties": False,
     },
-)  # fmt: skip
+)
 _ADVICE = {
     "authentication": "store a key with `vaka login`, or set its variable; `vaka models list` names it",
     "rate_limited": "wait and try again, or ask the provider for a higher limit",
@@ -88,10 +91,13 @@ def list_(as_json: bool, **flags: Any) -> None:
     missing = lazy.missing_install_command()
     listing = {
         "providers": [_provider_row(provider) for provider in providers.all_providers()],
-        "models": _defined_models(registry, settings), "tiers": settings["tiers"], "subagents": settings["subagents"],
-        "default": settings["model"] or None, "local": {"available": not missing, "install": missing or None},
+        "models": _defined_models(registry, settings),
+        "tiers": settings["tiers"],
+        "subagents": settings["subagents"],
+        "default": settings["model"] or None,
+        "local": {"available": not missing, "install": missing or None},
         "notes": list(registry.factory.notes),
-    }  # fmt: skip
+    }
     if as_json:
         print_json(listing)
     else:
@@ -168,10 +174,14 @@ def _provider_row(provider: Provider) -> dict[str, Any]:
         state = "not needed" if provider.local or is_loopback_url(address) else "not set"
     shown = hide_userinfo(providers.normalize_base_url(provider, address)) if is_base_url(address) else ""
     return {
-        "name": provider.name, "wire": provider.wire, "key": state,
+        "name": provider.name,
+        "wire": provider.wire,
+        "key": state,
         "key_from": (found.place or found.variable) if found is not None else None,
-        "variables": list(provider.variables), "address": shown, "address_variable": provider.base_env,
-    }  # fmt: skip
+        "variables": list(provider.variables),
+        "address": shown,
+        "address_variable": provider.base_env,
+    }
 
 
 def _defined_models(models: ModelRegistry, settings: Settings) -> list[dict[str, Any]]:
@@ -198,11 +208,14 @@ def _print_listing(listing: dict[str, Any]) -> None:
     head = ("PROVIDER", "KEY", "FROM", "WIRE", "ADDRESS")
     rows = [
         (
-            f"{one['name']}/…", one["key"], _key_origin(one), one["wire"],
+            f"{one['name']}/…",
+            one["key"],
+            _key_origin(one),
+            one["wire"],
             one["address"] or f"set {one['address_variable']}",
         )
         for one in listing["providers"]
-    ]  # fmt: skip
+    ]
     local = listing["local"]
     rows.append(("local", "not needed", "", "chat", "this machine" if local["available"] else local["install"]))
     print_table(head, rows)
@@ -269,19 +282,32 @@ async def _run_trial(models: ModelRegistry, name: str, check: TrialKind) -> Tria
     except VakaError as error:
         failure = describe_error(error)
         return Trial(
-            check=check, ok=False, code=failure.code, error=failure.message, advice=_ADVICE.get(failure.code, ""),
-            exit_code=failure.exit, total_ms=_milliseconds_since(began),
-        )  # fmt: skip
+            check=check,
+            ok=False,
+            code=failure.code,
+            error=failure.message,
+            advice=_ADVICE.get(failure.code, ""),
+            exit_code=failure.exit,
+            total_ms=_milliseconds_since(began),
+        )
     text = "".join(part.text for part in answer.parts() if isinstance(part, Text))
     calls = [part for part in answer.parts() if isinstance(part, RawToolCall)]
     problem = _find_problem(check, answer.stop or "", text, calls)
     return Trial(
-        check=check, ok=not problem, stop=answer.stop or "", model=answer.model, first_ms=first_ms,
+        check=check,
+        ok=not problem,
+        stop=answer.stop or "",
+        model=answer.model,
+        first_ms=first_ms,
         said=shorten(" ".join(f"{call.name} {call.arguments}" for call in calls) or text),
-        total_ms=_milliseconds_since(began), usage=answer.usage, cost=answer.usage.cost,
-        code="model" if problem else "", error=problem, exit_code=ModelError.exit_code if problem else OK,
+        total_ms=_milliseconds_since(began),
+        usage=answer.usage,
+        cost=answer.usage.cost,
+        code="model" if problem else "",
+        error=problem,
+        exit_code=ModelError.exit_code if problem else OK,
         advice=_TEXT_CALLS_ADVICE if problem and check == "tools" else "",
-    )  # fmt: skip
+    )
 
 
 def _trial_prompt(check: TrialKind) -> Prompt:
@@ -289,9 +315,12 @@ def _trial_prompt(check: TrialKind) -> Prompt:
     order = f"It is 21 degrees Celsius outside. Call {_TRIAL_TOOL.name} to report it."
     text = order if forced else "Answer with the one word: ready."
     return Prompt(
-        messages=(UserMessage(content=as_content(text)),), tools=(_TRIAL_TOOL,) if forced else (),
-        tool_choice=_TRIAL_TOOL.name if forced else "auto", options={"max_tokens": MAX_TRIAL_TOKENS}, agent="test",
-    )  # fmt: skip
+        messages=(UserMessage(content=as_content(text)),),
+        tools=(_TRIAL_TOOL,) if forced else (),
+        tool_choice=_TRIAL_TOOL.name if forced else "auto",
+        options={"max_tokens": MAX_TRIAL_TOKENS},
+        agent="test",
+    )
 
 
 def _find_problem(check: TrialKind, stop: str, text: str, calls: list[RawToolCall]) -> str:

@@ -51,11 +51,13 @@ def permissions() -> None:
     """Check calls against the permission rules, or list the rules. Nothing is run."""
 
 
-@permissions.command(epilog=options.format_examples(
-    'vaka permissions check --tool Bash --input \'{"command": "git push"}\'',
-    'vaka permissions check --tool Read --input \'{"file_path": ".env"}\' --deny "Read(.env)"',
-    "vaka permissions check --batch < calls.jsonl",
-))  # fmt: skip
+@permissions.command(
+    epilog=options.format_examples(
+        'vaka permissions check --tool Bash --input \'{"command": "git push"}\'',
+        'vaka permissions check --tool Read --input \'{"file_path": ".env"}\' --deny "Read(.env)"',
+        "vaka permissions check --batch < calls.jsonl",
+    )
+)
 @click.option("--tool", metavar="NAME", help="The tool that would be called.")
 @click.option("--input", "arguments", metavar="JSON", help="Its arguments.")
 @click.option("--batch", is_flag=True, help="Read one call per line from stdin and print one decision per line.")

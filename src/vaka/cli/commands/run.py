@@ -44,32 +44,41 @@ _OUTPUT_FILE: "click.Path[Path]" = click.Path(dir_okay=False, writable=True, pat
     "--output", type=options.setting_choice("output"), help="text (default), json, or stream-json: one event per line."
 )
 @click.option(
-    "--input", type=click.Choice(["text", "stream-json"]), default="text",
+    "--input",
+    type=click.Choice(["text", "stream-json"]),
+    default="text",
     help="text (default), or stream-json: messages and decisions of a program, one per line of stdin.",
-)  # fmt: skip
+)
 @options.agent_options
 @click.option(
-    "--model", metavar="NAME",
+    "--model",
+    metavar="NAME",
     help="The model: PROVIDER/NAME such as openai/gpt-5-mini, a name or a tier of your settings, local (a small one on "
     "this machine, without a key), or scripted:FILE. `vaka models list` shows what there is.",
-)  # fmt: skip
+)
 @click.option(
-    "--option", multiple=True, metavar="KEY=VALUE",
+    "--option",
+    multiple=True,
+    metavar="KEY=VALUE",
     help="A model option, such as reasoning=high, temperature=0 or max_tokens=500; may be repeated.",
-)  # fmt: skip
+)
 @click.option(
-    "--tool-choice", metavar="auto|none|required|NAME",
+    "--tool-choice",
+    metavar="auto|none|required|NAME",
     help="Whether the model must call a tool first: none, any (required), or this one.",
-)  # fmt: skip
+)
 @click.option(
-    "--attach", multiple=True, metavar="FILE|URL",
+    "--attach",
+    multiple=True,
+    metavar="FILE|URL",
     help="An image, audio, video, PDF or text to send with the prompt (or image=URL, audio=URL, document=URL); may be "
     "repeated.",
-)  # fmt: skip
+)
 @click.option(
-    "--output-schema", metavar="FILE",
+    "--output-schema",
+    metavar="FILE",
     help="A JSON Schema that the answer must match; exit code 6 when it does not.",
-)  # fmt: skip
+)
 @options.prompt_options
 @click.option("--session", metavar="ID", help="Continue this session; a new id creates it.")
 @click.option("--last", "-c", is_flag=True, help="Continue the session of this project that changed last.")
@@ -127,10 +136,11 @@ def _run_continued(target: RunTarget, continued: Continuation, report: Report) -
     flags, record = continued.flags, continued.record
     report.output_schema = apply_model_flags(agent, flags["option"], flags["tool_choice"], flags["output_schema"])
     target = msgspec.structs.replace(
-        target, session=record.id if record is not None and not target.fork else target.session,
+        target,
+        session=record.id if record is not None and not target.fork else target.session,
         ask=(flags["ask"] or "wait") if target.streamed else continued.ask,
         run_settings=describe_run(continued, agent),
-    )  # fmt: skip
+    )
     report.is_stored = continued.settings["store"] != "memory:"
     return run_turn(target, continued.settings, agent, report)
 
@@ -139,10 +149,13 @@ def _parse_target(words: tuple[str, ...], flags: dict[str, Any]) -> RunTarget:
     _check_flags(words, flags)
     streamed = flags["input"] == "stream-json"
     return RunTarget(
-        session=flags["session"] or "", resume=flags["resume"], fork=flags["fork"] or "", streamed=streamed,
+        session=flags["session"] or "",
+        resume=flags["resume"],
+        fork=flags["fork"] or "",
+        streamed=streamed,
         prompt=" ".join(words) if streamed else "" if flags["resume"] else read_prompt(words),
         parts=lazy.read_attachments(flags["attach"]) if flags["attach"] else (),
-    )  # fmt: skip
+    )
 
 
 def _check_streamed(words: tuple[str, ...], flags: dict[str, Any]) -> None:

@@ -49,21 +49,31 @@ _DEFAULT_STORE_NOTE = (
 )
 
 
-@click.command(epilog=options.format_examples(
-    "vaka serve", "vaka serve --open", "vaka serve --agent review.py --agent docs.py:writer --port 9000",
-    "vaka serve --host 0.0.0.0 --allow-hostname agents.example.com", "vaka serve --workers 4 --store postgresql:///vaka",
-))  # fmt: skip
+@click.command(
+    epilog=options.format_examples(
+        "vaka serve",
+        "vaka serve --open",
+        "vaka serve --agent review.py --agent docs.py:writer --port 9000",
+        "vaka serve --host 0.0.0.0 --allow-hostname agents.example.com",
+        "vaka serve --workers 4 --store postgresql:///vaka",
+    )
+)
 @click.option(
-    "--agent", "agents", multiple=True, metavar="NAME|FILE.py[:OBJECT]|FILE.luau|FILE.yaml",
+    "--agent",
+    "agents",
+    multiple=True,
+    metavar="NAME|FILE.py[:OBJECT]|FILE.luau|FILE.yaml",
     help="An agent to serve; may be repeated. By default the built-in one and those of the project and of yours.",
-)  # fmt: skip
+)
 @click.option("--host", metavar="ADDRESS", help="The address to listen on (default: 127.0.0.1, this machine only).")
 @click.option("--port", type=click.IntRange(0, 65535), help="The port to listen on (default: 8321; 0: a free one).")
 @click.option("--workers", type=click.IntRange(min=1), help="Processes that answer requests (default: 1).")
 @click.option(
-    "--allow-hostname", multiple=True, metavar="NAME",
+    "--allow-hostname",
+    multiple=True,
+    metavar="NAME",
     help="A host name that requests may use besides that of --host; may be repeated.",
-)  # fmt: skip
+)
 @click.option("--origin", multiple=True, metavar="URL", help="A web origin that may call the server; may be repeated.")
 @click.option("--no-access-log", is_flag=True, help="Print no line of JSON for each request.")
 @click.option("--no-ui", is_flag=True, help="Do not serve the console.")
@@ -214,13 +224,20 @@ def server_settings(table: ServerTable, features: Mapping[str, bool], *, ui: boo
     hosts = (*LOCAL_NAMES, *table.hosts) if _is_loopback(table.host) else (table.host, *LOCAL_NAMES, *table.hosts)
     return ServerSettings(
         features=frozenset(wanted),  # type: ignore[arg-type]  # the table and the settings have the same names
-        hosts=hosts, origins=table.origins, public_url=table.public_url, max_body_bytes=table.max_body_mib * MIB,
-        requests_per_minute=table.requests_per_minute, burst=table.burst, concurrent_turns=table.concurrent_turns,
-        max_streams=table.max_streams, streams_per_credential=table.streams_per_credential,
-        workers=table.workers, drain_seconds=table.drain_seconds,
+        hosts=hosts,
+        origins=table.origins,
+        public_url=table.public_url,
+        max_body_bytes=table.max_body_mib * MIB,
+        requests_per_minute=table.requests_per_minute,
+        burst=table.burst,
+        concurrent_turns=table.concurrent_turns,
+        max_streams=table.max_streams,
+        streams_per_credential=table.streams_per_credential,
+        workers=table.workers,
+        drain_seconds=table.drain_seconds,
         workspaces=WorkspaceSettings(root=table.workspaces.root, tenants=table.workspaces.tenants),
         private_folders=_private_folders(),
-    )  # fmt: skip
+    )
 
 
 def _private_folders() -> tuple[str, ...]:
@@ -246,9 +263,12 @@ def _jwt_settings(table: JwtTable | None, environ: Mapping[str, str]) -> JwtSett
 
 
 async def _serve(
-    agents: ServedAgents, table: ServerTable, flags: Mapping[str, Any], settings: Settings,
+    agents: ServedAgents,
+    table: ServerTable,
+    flags: Mapping[str, Any],
+    settings: Settings,
     watch: SupervisorWatch | None = None,
-) -> int:  # fmt: skip
+) -> int:
     """Serve until a signal; return the exit code."""
     given = flags["worker_socket"]
     listener = open_socket(table.host, table.port) if given is None else take_socket(given)
@@ -258,10 +278,13 @@ async def _serve(
     running: RecordedAddress | None = None
     try:
         service = await open_service(
-            runtime, agents, server_settings(table, settings["features"], ui=not flags["no_ui"]),
-            jwt=_jwt_settings(table.jwt, os.environ), insecure=flags["insecure"],
+            runtime,
+            agents,
+            server_settings(table, settings["features"], ui=not flags["no_ui"]),
+            jwt=_jwt_settings(table.jwt, os.environ),
+            insecure=flags["insecure"],
             describe_settings=lambda: _describe_settings(settings),
-        )  # fmt: skip
+        )
         lines = LineWriter(own_stdout().fileno()) if table.access_log and not flags["no_access_log"] else None
         server = StoppableServer(service, lines.write if lines is not None else None)
         if watch is not None:

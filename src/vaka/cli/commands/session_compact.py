@@ -40,9 +40,11 @@ _OTHER_FLAGS: dict[str, Any] = {
 """Flags of a run that this command does not have; those of the last run of the session apply."""
 
 
-@click.command(epilog=options.format_examples(
-    "vaka sessions compact demo", 'vaka sessions compact demo --instructions "Keep the names of all tables."'
-))  # fmt: skip
+@click.command(
+    epilog=options.format_examples(
+        "vaka sessions compact demo", 'vaka sessions compact demo --instructions "Keep the names of all tables."'
+    )
+)
 @click.argument("session", metavar="ID")
 @click.option("--instructions", "wanted", default="", metavar="TEXT", help="What the summary must keep.")
 @click.option("--interrupt", is_flag=True, help="Stop a running turn first.")

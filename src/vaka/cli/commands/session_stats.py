@@ -63,12 +63,17 @@ def print_usage(found: SessionStats, *, as_json: bool) -> None:
 def _print_usage_table(title: str, used_by: Sequence[tuple[str, ModelStats]]) -> None:
     rows = [
         (
-            name, str(used.request_count), str(used.usage.input), str(used.usage.cache_read),
-            str(used.usage.cache_write), str(used.usage.output), str(used.usage.reasoning),
+            name,
+            str(used.request_count),
+            str(used.usage.input),
+            str(used.usage.cache_read),
+            str(used.usage.cache_write),
+            str(used.usage.output),
+            str(used.usage.reasoning),
             format_money(used.usage.cost),
         )
         for name, used in used_by
-    ]  # fmt: skip
+    ]
     print_table((title, "CALLS", "INPUT", "CACHED", "CACHE WRITTEN", "OUTPUT", "REASONING", "US$"), rows)
 
 

@@ -34,18 +34,24 @@ class SessionCheck(LogCheck, frozen=True, kw_only=True, omit_defaults=False):
     """The blobs that were copied from another store."""
 
 
-@click.command(epilog=options.format_examples(
-    "vaka sessions verify demo", "vaka sessions verify demo --expect 9f86d0…", "vaka sessions verify --all",
-    "vaka sessions verify --all --anchor /mnt/audit/heads.jsonl",
-    "vaka sessions verify demo --repair-from sqlite:///backup.db",
-))  # fmt: skip
+@click.command(
+    epilog=options.format_examples(
+        "vaka sessions verify demo",
+        "vaka sessions verify demo --expect 9f86d0…",
+        "vaka sessions verify --all",
+        "vaka sessions verify --all --anchor /mnt/audit/heads.jsonl",
+        "vaka sessions verify demo --repair-from sqlite:///backup.db",
+    )
+)
 @click.argument("session", metavar="[ID]", required=False)
 @click.option("--all", "everything", is_flag=True, help="Every session of the store.")
 @click.option("--expect", metavar="HASH", help="A head stored elsewhere: it must be the hash of an event of this log.")
 @click.option(
-    "--anchor", type=click.Path(path_type=Path), metavar="FILE",
+    "--anchor",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
     help="Compare with the heads in this file, and then write the heads of now to it; it need not exist yet.",
-)  # fmt: skip
+)
 @click.option("--check-only", is_flag=True, help="With --anchor: do not change the file.")
 @click.option(
     "--repair-from", metavar="URL", help="Copy blobs that are missing or damaged from this store, such as a backup."
@@ -79,7 +85,10 @@ class _Verification:
     """One run of the command."""
 
     def __init__(self, runtime: Runtime, anchors: AnchorFile | None, flags: dict[str, Any]) -> None:
-        self._runtime, self._store, self._anchors, self._flags = runtime, runtime.store, anchors, flags
+        self._runtime = runtime
+        self._store = runtime.store
+        self._anchors = anchors
+        self._flags = flags
 
     async def run(self, session: str | None) -> bool:
         """Check the sessions and print the results; return whether all are good."""

@@ -50,12 +50,14 @@ sessions.add_command(compact)
 sessions.add_command(verify)
 
 
-@sessions.command(epilog=options.format_examples(
-    "vaka sessions rewind demo 12",
-    "vaka sessions rewind demo@before-refactoring",
-    "vaka sessions rewind demo@12 --files --dry-run",
-    "vaka sessions rewind demo@12 --files",
-))  # fmt: skip
+@sessions.command(
+    epilog=options.format_examples(
+        "vaka sessions rewind demo 12",
+        "vaka sessions rewind demo@before-refactoring",
+        "vaka sessions rewind demo@12 --files --dry-run",
+        "vaka sessions rewind demo@12 --files",
+    )
+)
 @click.argument("session", metavar="ID[@SEQ|@LABEL]")
 @click.argument("place", metavar="[SEQ|LABEL]", default="")
 @click.option(
@@ -212,9 +214,11 @@ def move(session: str, folder: str, **flags: Any) -> None:
         click.echo(f"{as_printable(session)} belongs to {as_printable(folder)} now", err=True)
 
 
-@sessions.command(epilog=options.format_examples(
-    "vaka sessions show demo", "vaka sessions show demo --events --follow", "vaka sessions show demo --usage"
-))  # fmt: skip
+@sessions.command(
+    epilog=options.format_examples(
+        "vaka sessions show demo", "vaka sessions show demo --events --follow", "vaka sessions show demo --usage"
+    )
+)
 @click.argument("session", metavar="ID")
 @click.option("--usage", is_flag=True, help="Its usage instead: calls, tokens and money, by model and by agent.")
 @click.option("--agent", metavar="AGENT", help="Only what this child agent did, such as agent-1.")
@@ -246,9 +250,12 @@ def show(session: str, **flags: Any) -> None:
 )
 @click.argument("session", metavar="ID")
 @click.option(
-    "--format", type=click.Choice(["jsonl", "json", "md"]), default="jsonl", show_default=True,
+    "--format",
+    type=click.Choice(["jsonl", "json", "md"]),
+    default="jsonl",
+    show_default=True,
     help="jsonl: the stored bytes, line by line.",
-)  # fmt: skip
+)
 @options.store_options
 def export(session: str, format: str, **flags: Any) -> None:
     """Write a whole session to stdout."""

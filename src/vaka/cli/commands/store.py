@@ -24,9 +24,11 @@ def store() -> None:
     """Back up a store to a file, and restore it."""
 
 
-@store.command(epilog=options.format_examples(
-    "vaka store backup vaka.backup", "vaka store backup --store postgresql://… /backups/vaka-$(date +%F).backup"
-))  # fmt: skip
+@store.command(
+    epilog=options.format_examples(
+        "vaka store backup vaka.backup", "vaka store backup --store postgresql://… /backups/vaka-$(date +%F).backup"
+    )
+)
 @click.argument("file", type=click.Path(dir_okay=False, path_type=Path))
 @click.option("--force", is_flag=True, help="Replace a file that exists.")
 @options.json_option
@@ -47,10 +49,13 @@ def backup(file: Path, force: bool, **flags: Any) -> None:
     _print_counts(f"backed up to {file}", counts, as_json=flags["as_json"])
 
 
-@store.command(epilog=options.format_examples(
-    "vaka store restore vaka.backup", "vaka store restore vaka.backup --store sqlite:///copy.db",
-    "vaka store restore vaka.backup --replace",
-))  # fmt: skip
+@store.command(
+    epilog=options.format_examples(
+        "vaka store restore vaka.backup",
+        "vaka store restore vaka.backup --store sqlite:///copy.db",
+        "vaka store restore vaka.backup --replace",
+    )
+)
 @click.argument("file", type=click.Path(dir_okay=False, path_type=Path))
 @click.option("--replace", is_flag=True, help="Remove what the store has.")
 @options.json_option
@@ -106,8 +111,11 @@ def _print_counts(what: str, counts: BackupCounts, *, as_json: bool) -> None:
 
 def _describe(counts: BackupCounts) -> str:
     numbers = (
-        f"{counts.sessions} sessions", f"{counts.events} events", f"{counts.blobs} blobs", f"{counts.values} values",
+        f"{counts.sessions} sessions",
+        f"{counts.events} events",
+        f"{counts.blobs} blobs",
+        f"{counts.values} values",
         f"{counts.vectors} vectors",
         f"{counts.bytes / 1e6:.1f} MB" if counts.bytes >= 1e6 else f"{counts.bytes / 1e3:.1f} kB",
-    )  # fmt: skip
+    )
     return ", ".join(numbers)

@@ -84,9 +84,14 @@ def list_(owner: str, agent: str, state: str | None, pairs: tuple[str, ...], **f
 
     async def work(runtime: Runtime) -> ThreadPage:
         return await runtime.threads.list(
-            resource_id=owner, agent_id=agent, state=state or "", metadata=_parse_pairs(pairs), text=flags["text"],
-            limit=flags["limit"], cursor=flags["after"],
-        )  # fmt: skip
+            resource_id=owner,
+            agent_id=agent,
+            state=state or "",
+            metadata=_parse_pairs(pairs),
+            text=flags["text"],
+            limit=flags["limit"],
+            cursor=flags["after"],
+        )
 
     page = _with_store(flags, work)
     if flags["as_json"]:
@@ -101,9 +106,13 @@ def list_(owner: str, agent: str, state: str | None, pairs: tuple[str, ...], **f
         click.echo(f"more: vaka threads list --after {page.next_cursor}", err=True)
 
 
-@threads.command(epilog=options.format_examples(
-    "vaka threads show demo", "vaka threads show demo --newest --limit 5", "vaka threads show demo --role user --json"
-))  # fmt: skip
+@threads.command(
+    epilog=options.format_examples(
+        "vaka threads show demo",
+        "vaka threads show demo --newest --limit 5",
+        "vaka threads show demo --role user --json",
+    )
+)
 @click.argument("thread", metavar="ID")
 @click.option("--owner", default=None, help=_OWNER_HELP)
 @click.option("--role", type=click.Choice(_ROLES), default=None, help="Only messages of this role.")
@@ -123,9 +132,12 @@ def list_(owner: str, agent: str, state: str | None, pairs: tuple[str, ...], **f
 def show(thread: str, owner: str | None, **flags: Any) -> None:
     """Show a thread, how much was said in it, and its messages."""
     selected = MessageFilter(
-        role=flags["role"] or "", since=flags["since"], until=flags["until"], keywords=flags["keywords"],
+        role=flags["role"] or "",
+        since=flags["since"],
+        until=flags["until"],
+        keywords=flags["keywords"],
         metadata=_parse_pairs(flags["pairs"]),
-    )  # fmt: skip
+    )
     query = MessageQuery(filter=selected, limit=flags["limit"], cursor=flags["after"], reverse=flags["newest"])
 
     async def work(runtime: Runtime) -> tuple[Thread, ThreadStats, MessagePage]:
@@ -146,9 +158,13 @@ def show(thread: str, owner: str | None, **flags: Any) -> None:
         click.echo(f"more: --after {page.next}", err=True)
 
 
-@threads.command(epilog=options.format_examples(
-    'vaka threads search "broken pump"', "vaka threads search rechnung* --owner kim", "vaka threads search 会议 --json"
-))  # fmt: skip
+@threads.command(
+    epilog=options.format_examples(
+        'vaka threads search "broken pump"',
+        "vaka threads search rechnung* --owner kim",
+        "vaka threads search 会议 --json",
+    )
+)
 @click.argument("text", nargs=-1, required=True)
 @click.option("--thread", "session", default="", metavar="ID", help="Only messages of this thread.")
 @click.option("--owner", default="", help="Only messages of threads of this owner.")
@@ -239,10 +255,13 @@ def import_(file: Path, id: str, owner: str | None, **flags: Any) -> None:
     _print_thread(_with_store(flags, work), flags)
 
 
-@threads.command(epilog=options.format_examples(
-    "vaka threads create --title Pumps --owner kim", "vaka threads create --id demo --metadata topic=water",
-    "vaka threads create --id desk --idle-timeout 30m --max-messages 100 --auto-archive",
-))  # fmt: skip
+@threads.command(
+    epilog=options.format_examples(
+        "vaka threads create --title Pumps --owner kim",
+        "vaka threads create --id demo --metadata topic=water",
+        "vaka threads create --id desk --idle-timeout 30m --max-messages 100 --auto-archive",
+    )
+)
 @click.option("--id", default="", help="The id; default: a new one.")
 @click.option("--title", default="", help="The title; default: the beginning of the first message.")
 @click.option("--owner", default="", help="The owner.")
@@ -298,9 +317,11 @@ def _print_thread(thread: Thread, flags: dict[str, Any]) -> None:
         click.echo(as_printable(thread.id))
 
 
-@threads.command(epilog=options.format_examples(
-    "vaka threads update demo --title Pumps", "vaka threads update demo --state paused --version 12"
-))  # fmt: skip
+@threads.command(
+    epilog=options.format_examples(
+        "vaka threads update demo --title Pumps", "vaka threads update demo --state paused --version 12"
+    )
+)
 @click.argument("thread", metavar="ID")
 @click.option("--title", default=None, help="The new title.")
 @click.option("--state", type=click.Choice(THREAD_STATES), default=None, help="The new state.")
@@ -329,9 +350,11 @@ def update(thread: str, title: str | None, state: ThreadState | None, version: i
     _print_thread(_with_store(flags, work), flags)
 
 
-@threads.command(epilog=options.format_examples(
-    'vaka threads add demo "My pump is broken." --id mail-17', "vaka threads add demo --role assistant < answer.txt"
-))  # fmt: skip
+@threads.command(
+    epilog=options.format_examples(
+        'vaka threads add demo "My pump is broken." --id mail-17', "vaka threads add demo --role assistant < answer.txt"
+    )
+)
 @click.argument("thread", metavar="ID")
 @click.argument("text", default="-")
 @click.option("--role", type=click.Choice(_ROLES[:2]), default="user", show_default=True, help="Who said it.")
@@ -355,9 +378,11 @@ def add(thread: str, text: str, role: str, id: str, **flags: Any) -> None:
         click.echo(as_printable(added.id))
 
 
-@threads.command(epilog=options.format_examples(
-    "vaka threads delete demo --yes", "vaka threads delete demo --message mail-17 --message mail-18 --yes"
-))  # fmt: skip
+@threads.command(
+    epilog=options.format_examples(
+        "vaka threads delete demo --yes", "vaka threads delete demo --message mail-17 --message mail-18 --yes"
+    )
+)
 @click.argument("thread", metavar="ID")
 @click.option("--message", "ids", metavar="ID", multiple=True, help="Only this message of the conversation.")
 @click.option("--owner", default=None, help=_OWNER_HELP)
@@ -385,9 +410,11 @@ def delete(thread: str, ids: tuple[str, ...], owner: str | None, yes: bool, **fl
         raise Quit(FAILED)
 
 
-@threads.command(epilog=options.format_examples(
-    "vaka threads erase demo", "vaka threads erase --owner kim --dry-run", "vaka threads erase --owner kim --yes"
-))  # fmt: skip
+@threads.command(
+    epilog=options.format_examples(
+        "vaka threads erase demo", "vaka threads erase --owner kim --dry-run", "vaka threads erase --owner kim --yes"
+    )
+)
 @click.argument("thread", metavar="[ID]", default="")
 @click.option("--owner", default="", help="Everything of this owner: all threads and memories.")
 @click.option("--dry-run", is_flag=True, help="Only print what would be erased.")

@@ -39,9 +39,12 @@ def tools() -> None:
     """List tools, or make one governed call."""
 
 
-@tools.command("list", epilog=options.format_examples(
-    "vaka tools list --tools review.py", "vaka tools list --tools review.py --json --strict"
-))  # fmt: skip
+@tools.command(
+    "list",
+    epilog=options.format_examples(
+        "vaka tools list --tools review.py", "vaka tools list --tools review.py --json --strict"
+    ),
+)
 @options.agent_options
 @options.world_options
 @click.option("--strict", is_flag=True, help="With --json: schemas in OpenAI's strict dialect.")
@@ -57,9 +60,11 @@ def list_(strict: bool, as_json: bool, **flags: Any) -> None:
     print_table(("NAME", "EFFECT", "STRICT", "WHAT IT DOES"), rows)
 
 
-@tools.command(epilog=options.format_examples(
-    'vaka tools call add \'{"a": 1, "b": 2}\' --tools sums.py', 'vaka tools call mcp__db__query \'{"sql": "…"}\''
-))  # fmt: skip
+@tools.command(
+    epilog=options.format_examples(
+        'vaka tools call add \'{"a": 1, "b": 2}\' --tools sums.py', 'vaka tools call mcp__db__query \'{"sql": "…"}\''
+    )
+)
 @click.argument("name")
 @click.argument("arguments", metavar="JSON", default="{}")
 @options.agent_options
@@ -126,8 +131,13 @@ class _CallReport(Report):
         value = result.text if result.value is None else result.value
         text = {} if _is_same_value(result.text, value) else {"text": result.text}
         return {
-            **facts, "status": status, "call": result.call, "result": value, **text, "reason": result.reason or None
-        }  # fmt: skip
+            **facts,
+            "status": status,
+            "call": result.call,
+            "result": value,
+            **text,
+            "reason": result.reason or None,
+        }
 
     def exit_code(self, turn: int) -> int:
         """Return the exit code of the call, or that of the turn when there is no result."""

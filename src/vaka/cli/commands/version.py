@@ -23,11 +23,13 @@ def version(as_json: bool) -> None:
         click.echo(f"vaka {__version__} (events v{VERSION}, Python {facts['python']}, {facts['system']})")
 
 
-@click.command(epilog=format_examples(
-    'eval "$(vaka completion bash)"     # in ~/.bashrc',
-    'eval "$(vaka completion zsh)"      # in ~/.zshrc',
-    "vaka completion fish > ~/.config/fish/completions/vaka.fish",
-))  # fmt: skip
+@click.command(
+    epilog=format_examples(
+        'eval "$(vaka completion bash)"     # in ~/.bashrc',
+        'eval "$(vaka completion zsh)"      # in ~/.zshrc',
+        "vaka completion fish > ~/.config/fish/completions/vaka.fish",
+    )
+)
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
 @click.pass_context
 def completion(context: click.Context, shell: str) -> None:

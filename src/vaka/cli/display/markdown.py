@@ -136,7 +136,9 @@ class MarkdownStream:
         return [MarkdownBlock("\n".join([*lines, self._fence] if self._fence else lines), continued=True)]
 
     def _flush(self) -> list[MarkdownBlock]:
-        lines, self._lines, self._has_blank = self._lines, [], False
+        lines = self._lines
+        self._lines = []
+        self._has_blank = False
         return [MarkdownBlock("\n".join(lines))] if any(line.strip() for line in lines) else []
 
 

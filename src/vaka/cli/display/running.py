@@ -23,7 +23,9 @@ class RunningCall:
     """A tool call without a result."""
 
     def __init__(self, call: ToolCall, path: tuple[str, ...], now: float) -> None:
-        self.call, self.path, self.since = call, path, now
+        self.call = call
+        self.path = path
+        self.since = now
         self.started = False
         self.output: deque[str] = deque(maxlen=MAX_OUTPUT_LINES)
         self._lengths: dict[int, int] = {}

@@ -113,7 +113,10 @@ class MessageText:
         blocks: list[MarkdownBlock] = []
         if message != self._message:
             blocks = self.close()
-            self._message, self._length, self._block, self._block_length = message, 0, block, 0
+            self._message = message
+            self._length = 0
+            self._block = block
+            self._block_length = 0
         self._stream = self._stream or self._new_stream()
         if block != self._block:
             blocks += self._stream.finish() if self._length else []
@@ -191,7 +194,9 @@ class SessionView:
         What is running is shown by ``live_text``, if ``live``; otherwise the line of a call is shown when it starts.
         """
         self.renderer, self._clock = renderer, clock
-        self._conversation, self._live, self._verbose = conversation, live, verbose
+        self._conversation = conversation
+        self._live = live
+        self._verbose = verbose
         self.running: dict[CallId, RunningCall] = {}
         self.pending: dict[DecisionId, Event] = {}
         """Open approvals and questions, oldest first."""

@@ -16,9 +16,20 @@ from vaka.core.types.errors import InvalidInput
 from vaka.runtime.runtime import Runtime
 from vaka.runtime.session import Session
 
-LOCAL_COMMANDS = frozenset({
-    "tools", "mcp", "undo", "context", "usage", "cost", "permissions", "plan", "copy", "doctor",
-})  # fmt: skip
+LOCAL_COMMANDS = frozenset(
+    {
+        "tools",
+        "mcp",
+        "undo",
+        "context",
+        "usage",
+        "cost",
+        "permissions",
+        "plan",
+        "copy",
+        "doctor",
+    }
+)
 """The slash commands that need what only the process of the turns has."""
 
 

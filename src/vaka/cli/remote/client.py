@@ -49,9 +49,11 @@ class ServerClient:
         self.url, self.on_lost = url.rstrip("/").removesuffix(PREFIX), on_lost
         headers = {"Authorization": f"Bearer {key}"} if key else {}
         self._http = httpx2.AsyncClient(
-            base_url=self.url + PREFIX, headers=headers, timeout=httpx2.Timeout(None, connect=CONNECT_SECONDS),
+            base_url=self.url + PREFIX,
+            headers=headers,
+            timeout=httpx2.Timeout(None, connect=CONNECT_SECONDS),
             trust_env=not _is_loopback(parts.hostname or ""),  # a proxy cannot reach this machine
-        )  # fmt: skip
+        )
 
     async def __aenter__(self) -> Self:
         return self

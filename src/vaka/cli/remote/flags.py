@@ -11,14 +11,40 @@ from vaka.cli.options import expand_path
 from vaka.config.settings import API_KEY_VARIABLE
 from vaka.core.types.errors import ConfigError
 
-RUN_FLAGS = frozenset({
-    "server_url", "api_key_file", "words", "output", "input", "agent", "model", "option", "attach", "session", "resume",
-    "ask", "file", "quiet", "verbose",
-})  # fmt: skip
+RUN_FLAGS = frozenset(
+    {
+        "server_url",
+        "api_key_file",
+        "words",
+        "output",
+        "input",
+        "agent",
+        "model",
+        "option",
+        "attach",
+        "session",
+        "resume",
+        "ask",
+        "file",
+        "quiet",
+        "verbose",
+    }
+)
 """The flags of ``vaka run`` that have a meaning for turns of a server."""
-CHAT_FLAGS = frozenset({
-    "server_url", "api_key_file", "words", "agent", "model", "session", "theme", "plain", "while_busy", "verbose",
-})  # fmt: skip
+CHAT_FLAGS = frozenset(
+    {
+        "server_url",
+        "api_key_file",
+        "words",
+        "agent",
+        "model",
+        "session",
+        "theme",
+        "plain",
+        "while_busy",
+        "verbose",
+    }
+)
 """Those of ``vaka chat``."""
 
 

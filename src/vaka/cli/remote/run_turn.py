@@ -68,17 +68,23 @@ def _parse_target(words: tuple[str, ...], flags: Mapping[str, Any]) -> RemoteTar
     prompt = "" if flags["resume"] else replace_surrogates(read_prompt(words))
     parts = lazy.read_attachments(flags["attach"]) if flags["attach"] else ()
     return RemoteTarget(
-        session=flags["session"] or "", agent=flags["agent"] or "", resume=flags["resume"], model=flags["model"] or "",
-        content=(Text(text=prompt), *parts) if parts else prompt, options=parse_model_options(flags["option"]),
+        session=flags["session"] or "",
+        agent=flags["agent"] or "",
+        resume=flags["resume"],
+        model=flags["model"] or "",
+        content=(Text(text=prompt), *parts) if parts else prompt,
+        options=parse_model_options(flags["option"]),
         ask=flags["ask"] or "",
-    )  # fmt: skip
+    )
 
 
 class RemoteTurn:
     """Runs one turn of a server and reports it."""
 
     def __init__(self, client: ServerClient, target: RemoteTarget, report: Report) -> None:
-        self._target, self._report, self._url = target, report, client.url
+        self._target = target
+        self._report = report
+        self._url = client.url
         self._runtime = RemoteRuntime(client, target.agent)
         self._ask = target.ask or ("wait" if can_ask() else "deny")
         self._session: RemoteSession | None = None
@@ -115,9 +121,14 @@ class RemoteTurn:
         report, info = self._report, session.info
         report.recorder.session = session.id
         report.write_session(
-            session_id=session.id, server=self._url, cursor=f"{info.epoch}.{info.head}", resumed=info.head > 1,
-            agent=info.agent, ask=self._ask, version=__version__,
-        )  # fmt: skip
+            session_id=session.id,
+            server=self._url,
+            cursor=f"{info.epoch}.{info.head}",
+            resumed=info.head > 1,
+            agent=info.agent,
+            ask=self._ask,
+            version=__version__,
+        )
 
     async def _begin(self, session: RemoteSession) -> None:
         target = self._target

@@ -134,14 +134,15 @@ class RemoteRuntime:
 
     async def resolve(
         self, approval: str, decision: Literal["approve", "reject"], **details: Unpack[ApprovalAnswer]
-    ) -> Event:  # fmt: skip
+    ) -> Event:
         """Decide an approval; see ``Runtime.resolve``. A time limit cannot be given."""
         if details.get("ttl") is not None:
             raise InvalidInput("a server takes no time limit of an approval; approve it once or for the session")
         edit, scope = details.get("edit"), details.get("scope", "once")
         body: dict[str, Any] = {
-            "decision": "edit" if edit is not None else decision, "message": details.get("message", ""),
-        }  # fmt: skip
+            "decision": "edit" if edit is not None else decision,
+            "message": details.get("message", ""),
+        }
         body |= {"edited_args": edit} if edit is not None else {}
         if scope != "once" and decision == "approve":
             body["remember"] = {"scope": scope, "rule": details.get("rule", "")}
@@ -168,20 +169,30 @@ class RemoteSession:
     """One session of a server."""
 
     def __init__(self, runtime: RemoteRuntime, info: SessionInfo) -> None:
-        self.id, self.info, self._runtime = info.id, info, runtime
+        self.id = info.id
+        self.info = info
+        self._runtime = runtime
         self._client, self.agent = runtime.client, RemoteAgent(info.agent)
 
     async def send(
-        self, prompt: UserInput, *, on_busy: OnBusy = "queue", key: str = "", model: str = "",
+        self,
+        prompt: UserInput,
+        *,
+        on_busy: OnBusy = "queue",
+        key: str = "",
+        model: str = "",
         options: Mapping[str, Any] | None = None,
-    ) -> str:  # fmt: skip
+    ) -> str:
         """Store an input and return its key; the server runs the turn."""
         key = key or self._runtime.ids.new_id("inp")
         content: Any = prompt if isinstance(prompt, str) else msgspec.to_builtins(as_content(prompt))
         body = {
-            "input": content, "on_conflict": _CONFLICTS.get(on_busy, on_busy), "model": model,
-            "options": dict(options or {}), "background": True,
-        }  # fmt: skip
+            "input": content,
+            "on_conflict": _CONFLICTS.get(on_busy, on_busy),
+            "model": model,
+            "options": dict(options or {}),
+            "background": True,
+        }
         await self._client.post(address_of(self.id, "turns"), body, key=key)
         return key
 
@@ -280,10 +291,19 @@ def _info_of(document: Any) -> SessionInfo:
         raise InvalidInput(f"the server does not describe a session as one of vaka does: {error}") from error
     cursor = Cursor.parse(row.cursor)
     return SessionInfo(
-        id=SessionId(row.id), head=cursor.seq, epoch=cursor.epoch or 1, title=row.title, agent=row.agent, turn=row.turn,
-        inputs=row.inputs, pending=row.pending, created=row.created, updated=row.updated,
-        closed=row.status == "closed", live=bool(row.turn),
-    )  # fmt: skip
+        id=SessionId(row.id),
+        head=cursor.seq,
+        epoch=cursor.epoch or 1,
+        title=row.title,
+        agent=row.agent,
+        turn=row.turn,
+        inputs=row.inputs,
+        pending=row.pending,
+        created=row.created,
+        updated=row.updated,
+        closed=row.status == "closed",
+        live=bool(row.turn),
+    )
 
 
 def _event_of(document: Any) -> Event:

@@ -77,7 +77,10 @@ class DecisionPrompter:
     ) -> None:
         """Approve without a prompt what ``approves`` selects; ``declared`` has traits of tools not built in."""
         self._declared = declared
-        self.runtime, self.session, self.face, self._approves = runtime, session, face, approves
+        self.runtime = runtime
+        self.session = session
+        self.face = face
+        self._approves = approves
         self.pending: dict[DecisionId, PendingDecision] = {}
         """Open decisions, oldest first."""
         self._postponed: set[DecisionId] = set()
@@ -129,7 +132,9 @@ class DecisionPrompter:
         task.add_done_callback(self._on_done)
 
     def _stop(self) -> None:
-        active, self._active, self._dialog = self._active, None, None
+        active = self._active
+        self._active = None
+        self._dialog = None
         if active is not None:
             active[1].cancel()
 
@@ -285,7 +290,9 @@ class ApprovalDialog:
     ) -> None:
         """``summarize`` returns the call in a line of that width, ``describe`` all of the approval."""
         self.body, self.face = body, face
-        self._others, self._describe, self._summarize = others, describe, summarize
+        self._others = others
+        self._describe = describe
+        self._summarize = summarize
         self._reject_hint = "" if child else translate(", which ends the turn")
         self.rules = Grant(rule=body.grant).rules
         self.may_restart = False

@@ -18,16 +18,23 @@ MAX_TOTAL_BYTES = 50 * _MIB
 """Bytes of all files together."""
 
 _MAGIC_BYTES = (
-    (b"\x89PNG\r\n", "image/png"), (b"\xff\xd8\xff", "image/jpeg"), (b"GIF8", "image/gif"),
-    (b"%PDF-", "application/pdf"), (b"ID3", "audio/mpeg"), (b"\xff\xfb", "audio/mpeg"), (b"OggS", "audio/ogg"),
+    (b"\x89PNG\r\n", "image/png"),
+    (b"\xff\xd8\xff", "image/jpeg"),
+    (b"GIF8", "image/gif"),
+    (b"%PDF-", "application/pdf"),
+    (b"ID3", "audio/mpeg"),
+    (b"\xff\xfb", "audio/mpeg"),
+    (b"OggS", "audio/ogg"),
     (b"fLaC", "audio/flac"),
-)  # fmt: skip
+)
 
 _RIFF_TYPES = {b"WEBP": "image/webp", b"WAVE": "audio/wav"}
 
 _PART_TYPES: dict[str, type[Image] | type[Audio] | type[Document]] = {
-    "image": Image, "audio": Audio, "document": Document,
-}  # fmt: skip
+    "image": Image,
+    "audio": Audio,
+    "document": Document,
+}
 
 _SUPPORTED_TYPES = "images, audio, video, PDF and text can be attached"
 

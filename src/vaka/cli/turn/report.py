@@ -82,8 +82,12 @@ class TurnRecorder:
 
     def begin_turn(self) -> None:
         """Forget a turn that has ended: another one begins, whose result this is."""
-        self.collector, self.models, self.calls = TurnCollector(SessionId("")), {}, {}
-        self.denials, self.recovered, self._first_output_at = [], True, None
+        self.collector = TurnCollector(SessionId(""))
+        self.models = {}
+        self.calls = {}
+        self.denials = []
+        self.recovered = True
+        self._first_output_at = None
         self._started_at = time.monotonic()
 
     def record(self, event: Event) -> None:
@@ -119,13 +123,23 @@ class TurnRecorder:
             "ttft_ms": self._first_output_at and _milliseconds(self._first_output_at - self._started_at),
         }
         return RunResult(
-            status=status, exit_code=code, text=ended.text if ended else "", session_id=self.session,
-            turn_id=self.collector.turn or None, stop=ended.stop if ended else None,
-            limit=(ended.limit if ended else "") or None, usage=_usage_fields(usage),
-            models={name: _usage_fields(used) for name, used in self.models.items()}, cost=usage.cost,
-            steps=self.collector.steps, tool_calls=list(self.calls.values()), denials=self.denials,
-            decisions=list(decisions), error=_error_of(ended, failure), durations=durations,
-        )  # fmt: skip
+            status=status,
+            exit_code=code,
+            text=ended.text if ended else "",
+            session_id=self.session,
+            turn_id=self.collector.turn or None,
+            stop=ended.stop if ended else None,
+            limit=(ended.limit if ended else "") or None,
+            usage=_usage_fields(usage),
+            models={name: _usage_fields(used) for name, used in self.models.items()},
+            cost=usage.cost,
+            steps=self.collector.steps,
+            tool_calls=list(self.calls.values()),
+            denials=self.denials,
+            decisions=list(decisions),
+            error=_error_of(ended, failure),
+            durations=durations,
+        )
 
     def _record_result(self, result: ToolResult) -> None:
         call = self.calls.setdefault(result.call, {"id": result.call, "name": "", "arguments": {}})

@@ -49,18 +49,38 @@ _SETTING_FLAGS = (
 _TEXT_FLAGS = ("instructions", "system_prompt", "append_system_prompt")
 """Flags with a text, or with ``@`` and the name of a file."""
 _SESSION_FLAGS = (
-    *_SETTING_FLAGS, *_TEXT_FLAGS, "no_base_prompt", "option", "settings",
+    *_SETTING_FLAGS,
+    *_TEXT_FLAGS,
+    "no_base_prompt",
+    "option",
+    "settings",
     *(key.name for key in _RECORDED_KEYS if key.kind == "list"),
-    "builtin_tools", "add_dir", "command_host", "command_env", "allow_host", "script_env", "untrusted", "plugin_dir",
-    "mcp_config", "strict_mcp_config",
-)  # fmt: skip
+    "builtin_tools",
+    "add_dir",
+    "command_host",
+    "command_env",
+    "allow_host",
+    "script_env",
+    "untrusted",
+    "plugin_dir",
+    "mcp_config",
+    "strict_mcp_config",
+)
 _TURN_FLAGS = ("tool_choice", "output_schema")
 """Flags that apply again only when the same turn goes on."""
-_WIDENING_FLAGS = frozenset({
-    *(key.name for key in _RECORDED_KEYS if key.flag is not None and (key.widens or key.flag.widens)),
-    "sandbox", "add_dir", "command_host", "command_env", "allow_host", "script_env",
-    "plugin_dir", "mcp_config",
-})  # fmt: skip
+_WIDENING_FLAGS = frozenset(
+    {
+        *(key.name for key in _RECORDED_KEYS if key.flag is not None and (key.widens or key.flag.widens)),
+        "sandbox",
+        "add_dir",
+        "command_host",
+        "command_env",
+        "allow_host",
+        "script_env",
+        "plugin_dir",
+        "mcp_config",
+    }
+)
 """Flags that may permit more: a run that applies them again prints them; -v prints all."""
 _PATH_FLAGS = ("settings", "output_schema")
 _SCRIPTED = "scripted:"
@@ -216,9 +236,12 @@ def continue_session(
     if again:
         notes.append(f"as it was run before: {format_flags(again)}")
     continued = Continuation(
-        record=record, flags=restored, settings=settings, elsewhere=trust_root_of(Path.cwd()) != project,
+        record=record,
+        flags=restored,
+        settings=settings,
+        elsewhere=trust_root_of(Path.cwd()) != project,
         notes=tuple(notes),
-    )  # fmt: skip
+    )
     with explain_recorded_flags(continued):
         return msgspec.structs.replace(continued, settings=load_flag_settings(restored))
 
@@ -376,7 +399,9 @@ def _as_flag(value: Any) -> Any:
 
 def describe_run(continued: Continuation, agent: Agent) -> RunSettings:
     """Return how a session is run, for its log; names that are not valid UTF-8 are changed so that it can have them."""
-    flags, settings, before = absolute_flags(continued.flags), continued.settings, continued.record
+    flags = absolute_flags(continued.flags)
+    settings = continued.settings
+    before = continued.record
     kept = {name: flags[name] for name in (*_SESSION_FLAGS, *_TURN_FLAGS) if flags.get(name) not in (None, ())}
     if "mcp_config" in kept:  # a text may have secrets; a later run names it again
         kept["mcp_config"] = tuple(text for text in kept["mcp_config"] if not is_inline_json(text))
@@ -392,9 +417,12 @@ def describe_run(continued: Continuation, agent: Agent) -> RunSettings:
     kept |= {"agent": flags["agent"] or "", "model": model, "tools": flags["tools"]}
     kept = {_STORED_NAMES.get(name, name): _as_text(value) for name, value in kept.items()}
     return RunSettings(
-        agent=kept.pop("agent"), model=kept.pop("model"), tools=kept.pop("tools"),
-        digests={replace_surrogates(file): _digest_of(file) for file in files}, flags=msgspec.to_builtins(kept),
-    )  # fmt: skip
+        agent=kept.pop("agent"),
+        model=kept.pop("model"),
+        tools=kept.pop("tools"),
+        digests={replace_surrogates(file): _digest_of(file) for file in files},
+        flags=msgspec.to_builtins(kept),
+    )
 
 
 def _as_text(value: Any) -> Any:

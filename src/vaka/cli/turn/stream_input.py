@@ -144,7 +144,10 @@ class StreamedRun:
     """Runs the turns that the lines of stdin ask for, and prints their events and a result for each."""
 
     def __init__(self, runtime: Runtime, report: Report, session: Session, signals: SignalHandler) -> None:
-        self.runtime, self.report, self.session, self._signals = runtime, report, session, signals
+        self.runtime = runtime
+        self.report = report
+        self.session = session
+        self._signals = signals
         self._pending: dict[DecisionId, PendingDecision] = {}
         self._unanswered: set[str] = set()
         """The keys of inputs whose turn has not ended."""

@@ -55,7 +55,11 @@ class CallPermissions:
     """Permission for the calls of one agent in a turn."""
 
     def __init__(self, log: Log, env: Env, limits: Limits, agent: str, path: AgentPath) -> None:
-        self.log, self.env, self.limits, self.agent, self.path = log, env, limits, agent, path
+        self.log = log
+        self.env = env
+        self.limits = limits
+        self.agent = agent
+        self.path = path
 
     def decide(
         self, prepared: PreparedCall, earlier: DecisionId | None, events: list[Body]

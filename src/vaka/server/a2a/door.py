@@ -34,9 +34,11 @@ Frame: TypeAlias = Callable[[JsonObject], JsonObject]
 """Returns a stream response in the form of a binding."""
 
 _PUSH_METHODS = (
-    "CreateTaskPushNotificationConfig", "GetTaskPushNotificationConfig", "ListTaskPushNotificationConfigs",
+    "CreateTaskPushNotificationConfig",
+    "GetTaskPushNotificationConfig",
+    "ListTaskPushNotificationConfigs",
     "DeleteTaskPushNotificationConfig",
-)  # fmt: skip
+)
 _WRITING_METHODS = ("SendMessage", "SendStreamingMessage", "CancelTask")
 
 
@@ -107,7 +109,7 @@ class _A2aServer:
 
     async def _call_method(
         self, request: Request, principal: Principal, agent: Agent, given: _RpcRequest
-    ) -> JsonObject:  # fmt: skip
+    ) -> JsonObject:
         match given.method:
             case "SendMessage":
                 params = _convert(given.params, SendParams)

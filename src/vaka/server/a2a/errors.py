@@ -29,7 +29,7 @@ _ERRORS_OF_CODES = {
     "invalid_json": A2aError(PARSE_ERROR, "INVALID_ARGUMENT", "INVALID_REQUEST"),
     "invalid_request": A2aError(INVALID_REQUEST, "INVALID_ARGUMENT", "INVALID_REQUEST"),
     "method_not_found": A2aError(METHOD_NOT_FOUND, "NOT_FOUND", "METHOD_NOT_FOUND"),
-}  # fmt: skip
+}
 """The errors of the protocol, by the code of a problem."""
 _ERRORS_OF_STATUSES = {
     400: A2aError(INVALID_PARAMS, "INVALID_ARGUMENT", "INVALID_PARAMS"),
@@ -40,7 +40,7 @@ _ERRORS_OF_STATUSES = {
     422: A2aError(INVALID_PARAMS, "INVALID_ARGUMENT", "INVALID_PARAMS"),
     429: A2aError(INTERNAL_ERROR, "RESOURCE_EXHAUSTED", "RESOURCE_EXHAUSTED"),
     503: A2aError(INTERNAL_ERROR, "UNAVAILABLE", "UNAVAILABLE"),
-}  # fmt: skip
+}
 _INTERNAL = A2aError(INTERNAL_ERROR, "INTERNAL", "INTERNAL_ERROR")
 
 
@@ -53,8 +53,10 @@ def rpc_error(problem: Problem, id: Any = None) -> dict[str, Any]:
     error = _error_of(problem)
     details = [_error_info(problem, error)]
     return {
-        "jsonrpc": "2.0", "id": id, "error": {"code": error.rpc_code, "message": problem.detail, "data": details},
-    }  # fmt: skip
+        "jsonrpc": "2.0",
+        "id": id,
+        "error": {"code": error.rpc_code, "message": problem.detail, "data": details},
+    }
 
 
 def rest_error(problem: Problem) -> dict[str, Any]:

@@ -166,9 +166,7 @@ class A2aTasks:
         seen = [event for event in record.events if event.seq <= turn.seen]
         return TaskUpdates(turn=turn, first=self._task(agent, seen))
 
-    async def wait(
-        self, principal: Principal, agent: Agent, updates: TaskUpdates, params: SendParams
-    ) -> JsonObject:  # fmt: skip
+    async def wait(self, principal: Principal, agent: Agent, updates: TaskUpdates, params: SendParams) -> JsonObject:
         """Return the task of a message when it has ended or waits, or with ``returnImmediately`` when it has begun."""
         events = updates.turn.events
         async with events:
@@ -262,10 +260,11 @@ class A2aTasks:
             records, before = await list_turns(runtime.store, info, before, size - len(tasks))
             examined += len(records) + 1
             tasks += [
-                task for record in records
+                task
+                for record in records
                 if isinstance(record.events[0].data, TurnStarted)
                 and _is_listed(task := self._task(agent, record.events), params)
-            ]  # fmt: skip
+            ]
             if before:
                 token = msgspec.structs.replace(token, session=info.id, before=before)
             elif params.context_id or not sessions:

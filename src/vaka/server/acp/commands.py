@@ -26,10 +26,8 @@ def list_commands(workspace: AcpWorkspace) -> list[JsonObject]:
         own.append({"name": _COMPACT, "description": about, "input": {"hint": "what the summary is to keep"}})
     names = [command["name"] for command in own]
     return own + [
-        {"name": name, "description": about or name}
-        for name, about in workspace.commands.items()
-        if name not in names
-    ]  # fmt: skip
+        {"name": name, "description": about or name} for name, about in workspace.commands.items() if name not in names
+    ]
 
 
 def read_compact_command(workspace: AcpWorkspace, content: Content) -> str | None:

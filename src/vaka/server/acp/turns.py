@@ -42,7 +42,9 @@ class Client:
     """The client of a connection, as it has introduced itself."""
 
     def __init__(self, connection: JsonRpcConnection) -> None:
-        self.connection, self.name, self.has_forms = connection, "acp", False
+        self.connection = connection
+        self.name = "acp"
+        self.has_forms = False
 
 
 class TurnDecisions:
@@ -52,7 +54,9 @@ class TurnDecisions:
         self, client: Client, runtime: Runtime, prompt: PendingPrompt, traits: Mapping[str, ToolTraits]
     ) -> None:
         """``traits`` are those of tools that are not built in."""
-        self._client, self._runtime, self._prompt = client, runtime, prompt
+        self._client = client
+        self._runtime = runtime
+        self._prompt = prompt
         self._traits = traits
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._answered: set[str] = set()

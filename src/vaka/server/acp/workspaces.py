@@ -63,18 +63,26 @@ def describe_options(workspace: AcpWorkspace, model: str) -> list[JsonObject]:
     modes = [{"value": id, "name": name, "description": about} for id, (name, about) in MODES.items()]
     options: list[JsonObject] = [
         {
-            "id": "mode", "name": "Permission mode", "category": "mode", "type": "select",
-            "currentValue": workspace.find_mode(), "options": modes,
+            "id": "mode",
+            "name": "Permission mode",
+            "category": "mode",
+            "type": "select",
+            "currentValue": workspace.find_mode(),
+            "options": modes,
         }
-    ]  # fmt: skip
+    ]
     if len(workspace.models) > 1:
         models = [{"value": name, "name": name} for name in workspace.models]
         options.append(
             {
-                "id": "model", "name": "Model", "category": "model", "type": "select",
-                "currentValue": model or workspace.models[0], "options": models,
+                "id": "model",
+                "name": "Model",
+                "category": "model",
+                "type": "select",
+                "currentValue": model or workspace.models[0],
+                "options": models,
             }
-        )  # fmt: skip
+        )
     return options
 
 

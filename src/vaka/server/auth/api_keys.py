@@ -61,10 +61,13 @@ class ApiKey(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     @property
     def principal(self) -> Principal:
         return Principal(
-            id=self.owner or f"ak_{self.id}", namespace=self.namespace, scopes=frozenset(self.scopes),
-            key=f"ak_{self.id}", own_sessions_only=self.own_sessions_only,
+            id=self.owner or f"ak_{self.id}",
+            namespace=self.namespace,
+            scopes=frozenset(self.scopes),
+            key=f"ak_{self.id}",
+            own_sessions_only=self.own_sessions_only,
             requests_per_minute=self.requests_per_minute,
-        )  # fmt: skip
+        )
 
 
 class KeyOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -88,7 +91,9 @@ class ApiKeys:
 
     def __init__(self, values: KeyValueStore, pepper: Pepper, clock: Clock) -> None:
         """``values``: those of the store's default namespace."""
-        self._values, self._pepper, self._clock = values, pepper, clock
+        self._values = values
+        self._pepper = pepper
+        self._clock = clock
         self._cache = ReadCache(self._read, clock)
         self._used: dict[str, float] = {}
         """The monotonic time at which the use of a key was written."""
@@ -101,11 +106,18 @@ class ApiKeys:
         while True:
             id = "".join(secrets.choice(_ID_CHARS) for _ in range(_ID_LENGTH))
             key = ApiKey(
-                id=id, digest=self._pepper.digest(secret), pepper=self._pepper.fingerprint, name=options.name,
-                namespace=options.namespace, owner=options.owner, scopes=tuple(dict.fromkeys(options.scopes)),
-                own_sessions_only=options.own_sessions_only, requests_per_minute=options.requests_per_minute,
-                created=format_timestamp(now), expires=expires,
-            )  # fmt: skip
+                id=id,
+                digest=self._pepper.digest(secret),
+                pepper=self._pepper.fingerprint,
+                name=options.name,
+                namespace=options.namespace,
+                owner=options.owner,
+                scopes=tuple(dict.fromkeys(options.scopes)),
+                own_sessions_only=options.own_sessions_only,
+                requests_per_minute=options.requests_per_minute,
+                created=format_timestamp(now),
+                expires=expires,
+            )
             stored = await self._values.put_if_absent(KEYS_PREFIX + id, msgspec.to_builtins(key))
             if _convert_key(id, stored).digest == key.digest:
                 return key, f"ak_{id}_{secret}"
@@ -164,12 +176,15 @@ class ApiKeys:
             raise InvalidInput(f"the key {old.id} is {status}; create a new one")
         new, text = await self.create(
             KeyOptions(
-                name=old.name, namespace=old.namespace, owner=old.owner or f"ak_{old.id}",
+                name=old.name,
+                namespace=old.namespace,
+                owner=old.owner or f"ak_{old.id}",
                 scopes=tuple(scope for scope in old.scopes if scope in SCOPES),
-                own_sessions_only=old.own_sessions_only, requests_per_minute=old.requests_per_minute,
+                own_sessions_only=old.own_sessions_only,
+                requests_per_minute=old.requests_per_minute,
                 lifetime=lifetime,
             )
-        )  # fmt: skip
+        )
         end = format_timestamp(self._clock.time() + overlap)
         expires = min(old.expires, end) if old.expires else end
         changed = msgspec.structs.replace(old, expires=expires, rotated_lifetime=lifetime or 0.0)

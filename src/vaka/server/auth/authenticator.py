@@ -23,11 +23,19 @@ class CredentialAuthenticator:
     """Accepts API keys and JWTs as bearer tokens or in ``x-api-key``, tickets, and the cookie of the console."""
 
     def __init__(
-        self, keys: ApiKeys, tickets: Tickets, clock: Clock, *, jwt: JwtVerifier | None = None,
+        self,
+        keys: ApiKeys,
+        tickets: Tickets,
+        clock: Clock,
+        *,
+        jwt: JwtVerifier | None = None,
         anonymous: Principal | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         """``anonymous``: the principal of requests without credentials; ``None`` refuses them."""
-        self.keys, self.tickets, self._clock, self._failures = keys, tickets, clock, FailedAttempts(clock)
+        self.keys = keys
+        self.tickets = tickets
+        self._clock = clock
+        self._failures = FailedAttempts(clock)
         self._jwt, self._anonymous = jwt, anonymous
 
     async def authenticate(self, credentials: Credentials) -> Principal:
@@ -78,9 +86,10 @@ class CredentialAuthenticator:
         principal = await self.tickets.find_login(credentials.token)
         if credentials.changes and not credentials.console_header:
             raise Problem(
-                403, "console_header_missing",
+                403,
+                "console_header_missing",
                 f"a request with the cookie of the console that changes something needs the header {CONSOLE_HEADER}: 1",
-            )  # fmt: skip
+            )
         return principal
 
     async def _redeem_ticket(self, credentials: Credentials) -> Principal:
@@ -91,9 +100,14 @@ class CredentialAuthenticator:
 
 
 async def open_authenticator(
-    values: KeyValueStore, environ: Mapping[str, str], clock: Clock, *, jwt: JwtSettings | None = None,
-    network: Network | None = None, anonymous: Principal | None = None,
-) -> CredentialAuthenticator:  # fmt: skip
+    values: KeyValueStore,
+    environ: Mapping[str, str],
+    clock: Clock,
+    *,
+    jwt: JwtSettings | None = None,
+    network: Network | None = None,
+    anonymous: Principal | None = None,
+) -> CredentialAuthenticator:
     """Return the authenticator of a server. ``values``: those of the store's default namespace.
 
     ``network`` fetches the key set of ``jwt``, if that is an address.

@@ -100,10 +100,14 @@ class JwtVerifier:
             if algorithm not in self._settings.accepted_algorithms:
                 raise CredentialRefused("the token is signed with an algorithm that this server does not accept")
             claims = jwt.decode(
-                token, await self._find_key(algorithm, header.get("kid")), algorithms=[algorithm],
-                audience=self._settings.audience, issuer=self._settings.issuer, leeway=LEEWAY_SECONDS,
+                token,
+                await self._find_key(algorithm, header.get("kid")),
+                algorithms=[algorithm],
+                audience=self._settings.audience,
+                issuer=self._settings.issuer,
+                leeway=LEEWAY_SECONDS,
                 options={"require": ["exp", "iss", "aud", "sub"], "enforce_minimum_key_length": True},
-            )  # fmt: skip
+            )
             return self._principal_of(claims)
         except (jwt.PyJWTError, ValueError, OverflowError, RecursionError) as error:
             raise CredentialRefused(f"the token is not valid: {error}") from None
@@ -126,9 +130,13 @@ class JwtVerifier:
         accepted = {scope for scope in SCOPES if scope not in SERVER_SCOPES or self._settings.allow_operator}
         id = f"{owner_prefix}{subject}"
         return Principal(
-            id=id, namespace=tenant, scopes=frozenset(words).intersection(accepted), key=id,
-            own_sessions_only=self._settings.own_sessions_only, expires=float(claims["exp"]) + LEEWAY_SECONDS,
-        )  # fmt: skip
+            id=id,
+            namespace=tenant,
+            scopes=frozenset(words).intersection(accepted),
+            key=id,
+            own_sessions_only=self._settings.own_sessions_only,
+            expires=float(claims["exp"]) + LEEWAY_SECONDS,
+        )
 
 
 class _KeySetDocument(msgspec.Struct, frozen=True):
@@ -141,7 +149,9 @@ class KeySetSource:
     def __init__(self, place: str, clock: Clock, network: Network | None = None) -> None:
         if _is_address(place) and network is None:
             raise ConfigError(f"the key set {place} cannot be fetched: this server has no network")
-        self._place, self._clock, self._network = place, clock, network
+        self._place = place
+        self._clock = clock
+        self._network = network
         self._keys: Sequence[Mapping[str, Any]] | None = None
         self._read_at = -math.inf
         self._lock = asyncio.Lock()
@@ -163,10 +173,7 @@ class KeySetSource:
         return self._clock.monotonic() - self._read_at
 
     def _select(self, algorithm: str, kid: str | None) -> list[Mapping[str, Any]]:
-        return [
-            key for key in self._keys or ()
-            if _fits(key, algorithm) and (kid is None or key.get("kid") == kid)
-        ]  # fmt: skip
+        return [key for key in self._keys or () if _fits(key, algorithm) and (kid is None or key.get("kid") == kid)]
 
     async def _refresh(self) -> None:
         """Read the keys unless that was tried within ``REFRESH_SECONDS``; earlier keys stay if it fails."""
@@ -202,9 +209,11 @@ def _fits(key: Mapping[str, Any], algorithm: str) -> bool:
     """Return whether a key is a public one for an algorithm; a secret key (``oct``) never is."""
     curve = _ES_CURVES.get(algorithm) or ("Ed25519" if algorithm == "EdDSA" else None)
     return (
-        key.get("kty") == _KEY_TYPES[algorithm[:2]] and key.get("alg", algorithm) == algorithm
-        and key.get("use", "sig") == "sig" and (curve is None or key.get("crv") == curve)
-    )  # fmt: skip
+        key.get("kty") == _KEY_TYPES[algorithm[:2]]
+        and key.get("alg", algorithm) == algorithm
+        and key.get("use", "sig") == "sig"
+        and (curve is None or key.get("crv") == curve)
+    )
 
 
 def _read_text(claims: Mapping[str, Any], name: str) -> str:

@@ -19,7 +19,9 @@ class ReadCache(Generic[T]):
     """
 
     def __init__(self, read: Callable[[str], Awaitable[T | None]], clock: Clock, *, size: int = CACHE_SIZE) -> None:
-        self._read, self._clock, self._size = read, clock, size
+        self._read = read
+        self._clock = clock
+        self._size = size
         self._entries: dict[str, tuple[float, T]] = {}
 
     def __len__(self) -> int:

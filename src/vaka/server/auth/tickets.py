@@ -56,7 +56,9 @@ class Tickets:
 
     def __init__(self, values: KeyValueStore, pepper: Pepper, clock: Clock) -> None:
         """``values``: those of the store's default namespace."""
-        self._values, self._pepper, self._clock = values, pepper, clock
+        self._values = values
+        self._pepper = pepper
+        self._clock = clock
         self._logins = ReadCache(self._read, clock)
         self._names: dict[str, deque[str]] = {}
         """The names of the stored entries of each kind that this process knows, the first to expire first."""
@@ -137,7 +139,9 @@ class Tickets:
         start = f"{_PREFIX}{kind}/"
         if kind not in self._names:
             self._names[kind] = deque(await self._values.keys(start))
-        names, end, expired = self._names[kind], start + _format_expiry(self._clock.time()), list[str]()
+        names = self._names[kind]
+        end = start + _format_expiry(self._clock.time())
+        expired = list[str]()
         while names and names[0] < end and len(expired) < MAX_PURGED:
             expired.append(names.popleft())
         return expired

@@ -69,11 +69,13 @@ def describe_agent(service: AgentService, name: str) -> AgentDocument:
     agent, tools = service.find_tools(name)
     model = agent.model if isinstance(agent.model, str) else getattr(agent.model, "name", "")
     return AgentDocument(
-        name=agent.name, description=agent.description, model=model,
+        name=agent.name,
+        description=agent.description,
+        model=model,
         kind=type(agent).__name__.removesuffix("Agent").lower() or "agent",
         tools=tuple(tool_document(spec, [agent.name]) for spec in tools),
         source="code" if agent.origin is None else "file",
-    )  # fmt: skip
+    )
 
 
 def _describe(service: AgentService, name: str, *, with_reason: bool) -> AgentDocument:
@@ -114,19 +116,36 @@ async def get_caller(service: AgentService, request: Request) -> Response:
 
 OPERATIONS = (
     Operation(
-        method="GET", path="/agents", scope="runs:read", handler=list_agents, summary="List agents", query=ListAgents,
+        method="GET",
+        path="/agents",
+        scope="runs:read",
+        handler=list_agents,
+        summary="List agents",
+        query=ListAgents,
         result=Page[AgentDocument],
     ),
     Operation(
-        method="POST", path="/agents/reload", scope=OPERATOR, handler=reload_agents,
-        summary="Read changed definitions of agents", result=AgentNames,
+        method="POST",
+        path="/agents/reload",
+        scope=OPERATOR,
+        handler=reload_agents,
+        summary="Read changed definitions of agents",
+        result=AgentNames,
     ),
     Operation(
-        method="GET", path="/agents/{agent}", scope="runs:read", handler=get_agent, summary="Get an agent",
+        method="GET",
+        path="/agents/{agent}",
+        scope="runs:read",
+        handler=get_agent,
+        summary="Get an agent",
         result=AgentDocument,
     ),
     Operation(
-        method="GET", path="/me", scope="", handler=get_caller, summary="Get the caller and its scopes",
+        method="GET",
+        path="/me",
+        scope="",
+        handler=get_caller,
+        summary="Get the caller and its scopes",
         result=CallerDocument,
     ),
-)  # fmt: skip
+)

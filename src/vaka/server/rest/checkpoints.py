@@ -76,15 +76,30 @@ async def restore_checkpoint(service: AgentService, request: Request) -> Respons
 
 OPERATIONS = (
     Operation(
-        method="GET", path="/sessions/{session}/checkpoints", scope="runs:read", handler=list_checkpoints,
-        summary="List checkpoints", result=Page[CheckpointDocument],
+        method="GET",
+        path="/sessions/{session}/checkpoints",
+        scope="runs:read",
+        handler=list_checkpoints,
+        summary="List checkpoints",
+        result=Page[CheckpointDocument],
     ),
     Operation(
-        method="POST", path="/sessions/{session}/checkpoints", scope="runs:write", handler=save_checkpoint,
-        summary="Name the current position", body=SaveCheckpoint, result=CheckpointDocument, status=201,
+        method="POST",
+        path="/sessions/{session}/checkpoints",
+        scope="runs:write",
+        handler=save_checkpoint,
+        summary="Name the current position",
+        body=SaveCheckpoint,
+        result=CheckpointDocument,
+        status=201,
     ),
     Operation(
-        method="POST", path="/sessions/{session}/checkpoints/{label}/restore", scope="runs:write",
-        handler=restore_checkpoint, summary="Return to a checkpoint", body=RestoreCheckpoint, result=RewoundSession,
+        method="POST",
+        path="/sessions/{session}/checkpoints/{label}/restore",
+        scope="runs:write",
+        handler=restore_checkpoint,
+        summary="Return to a checkpoint",
+        body=RestoreCheckpoint,
+        result=RewoundSession,
     ),
-)  # fmt: skip
+)

@@ -42,14 +42,22 @@ async def get_connections(service: AgentService, request: Request) -> Response:
 
 OPERATIONS = (
     Operation(
-        method="GET", path="/debug/config", scope=DEBUG, handler=get_config, summary="List settings",
+        method="GET",
+        path="/debug/config",
+        scope=DEBUG,
+        handler=get_config,
+        summary="List settings",
         result=Page[SettingDocument],
     ),
     Operation(
-        method="GET", path="/debug/connections", scope=DEBUG, handler=get_connections,
-        summary="Count open streams and sockets", result=ConnectionsDocument,
+        method="GET",
+        path="/debug/connections",
+        scope=DEBUG,
+        handler=get_connections,
+        summary="Count open streams and sockets",
+        result=ConnectionsDocument,
     ),
-)  # fmt: skip
+)
 
 
 def door(service: AgentService) -> Door:

@@ -67,11 +67,24 @@ def cursor_of(info: SessionInfo) -> str:
 def session_document(info: SessionInfo) -> SessionDocument:
     metadata = {key: value for key, value in info.metadata.items() if key != HIDDEN_KEY}
     return SessionDocument(
-        id=info.id, agent=info.agent, title=info.title, status=info.status, owner=info.owner, tags=info.tags,
-        metadata=metadata, state=info.state, version=info.version, created=info.created, updated=info.updated,
-        cursor=cursor_of(info), turn=info.turn,
-        inputs=info.inputs, pending=info.pending, origin=info.origin, folder=info.folder,
-    )  # fmt: skip
+        id=info.id,
+        agent=info.agent,
+        title=info.title,
+        status=info.status,
+        owner=info.owner,
+        tags=info.tags,
+        metadata=metadata,
+        state=info.state,
+        version=info.version,
+        created=info.created,
+        updated=info.updated,
+        cursor=cursor_of(info),
+        turn=info.turn,
+        inputs=info.inputs,
+        pending=info.pending,
+        origin=info.origin,
+        folder=info.folder,
+    )
 
 
 class UsageDocument(msgspec.Struct, frozen=True, kw_only=True):
@@ -88,9 +101,14 @@ class UsageDocument(msgspec.Struct, frozen=True, kw_only=True):
 
 def usage_document(usage: Usage) -> UsageDocument:
     return UsageDocument(
-        input=usage.input, output=usage.output, cache_read=usage.cache_read, cache_write=usage.cache_write,
-        reasoning=usage.reasoning, total=usage.total, cost=usage.cost,
-    )  # fmt: skip
+        input=usage.input,
+        output=usage.output,
+        cache_read=usage.cache_read,
+        cache_write=usage.cache_write,
+        reasoning=usage.reasoning,
+        total=usage.total,
+        cost=usage.cost,
+    )
 
 
 class DecisionDocument(msgspec.Struct, frozen=True, kw_only=True):
@@ -140,21 +158,35 @@ def decision_document(
     }
     if isinstance(body, ApprovalRequested):
         return DecisionDocument(
-            id=row.id, kind="approval", agent=body.agent or agent, expires=body.expires, reason=body.reason,
-            call=CallDocument(id=body.call.id, name=body.call.name, arguments=body.call.arguments), rule=body.rule,
-            effect=body.effect, suggested_rule=body.grant or UNSET,
+            id=row.id,
+            kind="approval",
+            agent=body.agent or agent,
+            expires=body.expires,
+            reason=body.reason,
+            call=CallDocument(id=body.call.id, name=body.call.name, arguments=body.call.arguments),
+            rule=body.rule,
+            effect=body.effect,
+            suggested_rule=body.grant or UNSET,
             decisions=tuple(each for each in ("approve", "edit", "reject") if each in (body.decisions or (each,))),
-            scopes=tuple(scope for scope in body.allowed_scopes if scope != "once"), **place,
-        )  # fmt: skip
+            scopes=tuple(scope for scope in body.allowed_scopes if scope != "once"),
+            **place,
+        )
     if not isinstance(body, QuestionAsked):
         raise Problem(500, "internal", f"event {event.id} of session {row.session!r} does not ask for a decision")
     call: CallDocument | UnsetType = UNSET
     if client_call is not None:
         call = CallDocument(id=client_call.id, name=client_call.name, arguments=client_call.arguments)
     return DecisionDocument(
-        id=row.id, kind=kind_of(row), agent=agent, expires=body.expires, call=call,
-        decisions=("answer",), question=body.text, options=body.options or UNSET, **place,
-    )  # fmt: skip
+        id=row.id,
+        kind=kind_of(row),
+        agent=agent,
+        expires=body.expires,
+        call=call,
+        decisions=("answer",),
+        question=body.text,
+        options=body.options or UNSET,
+        **place,
+    )
 
 
 class ErrorDocument(msgspec.Struct, frozen=True, kw_only=True):

@@ -21,10 +21,18 @@ from vaka.server.rest.operation import Operation, operation_routes
 from vaka.server.service import AgentService
 
 OPERATIONS: Sequence[Operation] = (
-    *threads.OPERATIONS, *turns.OPERATIONS, *events.OPERATIONS, *sessions.OPERATIONS, *messages.OPERATIONS,
+    *threads.OPERATIONS,
+    *turns.OPERATIONS,
+    *events.OPERATIONS,
+    *sessions.OPERATIONS,
+    *messages.OPERATIONS,
     *checkpoints.OPERATIONS,
-    *approvals.OPERATIONS, *agents.OPERATIONS, *tools.OPERATIONS, *usage.OPERATIONS, *tickets.OPERATIONS,
-)  # fmt: skip
+    *approvals.OPERATIONS,
+    *agents.OPERATIONS,
+    *tools.OPERATIONS,
+    *usage.OPERATIONS,
+    *tickets.OPERATIONS,
+)
 """Every operation. Of two paths that match the same address, the more specific one comes first."""
 ALIASES = {"/sessions": "/threads", "/turns": "/runs"}
 

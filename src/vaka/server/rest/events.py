@@ -51,9 +51,11 @@ class ReadEvents(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
     def to_filter(self) -> EventFilter:
         return EventFilter(
-            channels=_split(self.channels), types=_split(self.types),
-            path=tuple(name for name in self.path.split("/") if name), depth=self.depth,
-        )  # fmt: skip
+            channels=_split(self.channels),
+            types=_split(self.types),
+            path=tuple(name for name in self.path.split("/") if name),
+            depth=self.depth,
+        )
 
 
 class EventPage(msgspec.Struct, frozen=True, kw_only=True):
@@ -88,7 +90,9 @@ async def follow_frames(
     hub: FollowerHub, session: SessionId, after: Cursor, encode: EncodeEvents, filter: EventFilter
 ) -> AsyncGenerator[bytes]:
     """Yield the frames of the events after a cursor, then of new ones, each batch as one piece."""
-    follower, ts, selects = Follower(), "", None if filter.selects_all else filter.selects
+    follower = Follower()
+    ts = ""
+    selects = None if filter.selects_all else filter.selects
     async with Subscription(hub, session, after, follower) as subscription:
         while events := await subscription.next_batch():
             ts = events[-1].ts
@@ -126,7 +130,13 @@ async def _read_page(store: Store, info: SessionInfo, cursor: Cursor, limit: int
 
 OPERATIONS = (
     Operation(
-        method="GET", path="/sessions/{session}/events", scope="runs:read", handler=read_events,
-        summary="Read or follow the events of a session", query=ReadEvents, result=EventPage, streams=True,
+        method="GET",
+        path="/sessions/{session}/events",
+        scope="runs:read",
+        handler=read_events,
+        summary="Read or follow the events of a session",
+        query=ReadEvents,
+        result=EventPage,
+        streams=True,
     ),
-)  # fmt: skip
+)

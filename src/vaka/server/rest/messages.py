@@ -94,13 +94,23 @@ async def _read_filtered(runtime: Runtime, info: SessionInfo, query: ListMessage
     """Read a page of the index."""
     words = tuple(word for word in query.keyword.split(",") if word.strip())
     chosen = MessageFilter(
-        role=query.role, since=query.since, until=query.until, keywords=words, metadata=parse_metadata(query.metadata),
+        role=query.role,
+        since=query.since,
+        until=query.until,
+        keywords=words,
+        metadata=parse_metadata(query.metadata),
         path=_parse_path(query.path),
-    )  # fmt: skip
-    page = await runtime.threads.get_messages(info.id, MessageQuery(
-        filter=chosen, limit=query.limit, cursor=query.cursor, reverse=query.order == "desc",
-        include_content=query.include_content,
-    ))  # fmt: skip
+    )
+    page = await runtime.threads.get_messages(
+        info.id,
+        MessageQuery(
+            filter=chosen,
+            limit=query.limit,
+            cursor=query.cursor,
+            reverse=query.order == "desc",
+            include_content=query.include_content,
+        ),
+    )
     data = [await row_document(runtime.store, row) for row in page.messages]
     return json_response(Page(data=data, next_cursor=page.next or None, has_more=page.has_more))
 
@@ -108,11 +118,16 @@ async def _read_filtered(runtime: Runtime, info: SessionInfo, query: ListMessage
 async def row_document(store: Store, row: MessageRow) -> MessageDocument:
     """Return the message of a row of the index, with the content of its blobs."""
     return MessageDocument(
-        id=row.id, role=cast("MessageRole", row.role), turn=row.turn,
+        id=row.id,
+        role=cast("MessageRole", row.role),
+        turn=row.turn,
         content=await restore_content(store.blobs, row.content),
-        cursor=row.cursor, ts=row.ts, path=row.path, failed=row.failed if row.role == "tool" else UNSET,
+        cursor=row.cursor,
+        ts=row.ts,
+        path=row.path,
+        failed=row.failed if row.role == "tool" else UNSET,
         metadata=row.metadata or UNSET,
-    )  # fmt: skip
+    )
 
 
 def _parse_path(text: str) -> AgentPath:
@@ -123,7 +138,9 @@ async def _read_forwards(
     store: Store, info: SessionInfo, after: int, limit: int, selects: Selects
 ) -> tuple[list[Event], int]:
     """Return the events that have the next messages, and the last of them if there are more; otherwise 0."""
-    found, last, kept = 0, 0, list[Event]()
+    found = 0
+    last = 0
+    kept = list[Event]()
     async with aclosing(store.events.read(info.id, after=after)) as events:
         async for event in events:
             if selects(event):
@@ -141,7 +158,10 @@ async def _read_backwards(
 
     With ``most``, at most so many events are read.
     """
-    upto, found, first, kept = (before - 1 if before else info.head), 0, 0, list[Event]()
+    upto = before - 1 if before else info.head
+    found = 0
+    first = 0
+    kept = list[Event]()
     lowest = max(upto - most, 0) if most else 0
     async with aclosing(read_kept_backwards(store, info.id, upto, lowest)) as events:
         async for event in events:
@@ -171,7 +191,9 @@ async def search_messages(service: AgentService, request: Request) -> Response:
     """Reads the log from its end until the page is full, at most ``MAX_SEARCHED`` events."""
     runtime, info = await find_session(service, request)
     query = read_query(request, SearchMessages)
-    wanted, path, hidden = query.q.casefold(), _parse_path(query.path), thread_of(info).hidden
+    wanted = query.q.casefold()
+    path = _parse_path(query.path)
+    hidden = thread_of(info).hidden
     if not wanted.strip():
         raise Problem(422, "invalid_query", "q is empty; give a text to search for", errors=[{"field": "q"}])
 
@@ -187,11 +209,21 @@ async def search_messages(service: AgentService, request: Request) -> Response:
 
 OPERATIONS = (
     Operation(
-        method="GET", path="/sessions/{session}/messages", scope="runs:read", handler=read_messages,
-        summary="List the messages of a session", query=ListMessages, result=Page[MessageDocument],
+        method="GET",
+        path="/sessions/{session}/messages",
+        scope="runs:read",
+        handler=read_messages,
+        summary="List the messages of a session",
+        query=ListMessages,
+        result=Page[MessageDocument],
     ),
     Operation(
-        method="GET", path="/sessions/{session}/messages/search", scope="runs:read", handler=search_messages,
-        summary="Search the messages of a session", query=SearchMessages, result=Page[MessageDocument],
+        method="GET",
+        path="/sessions/{session}/messages/search",
+        scope="runs:read",
+        handler=search_messages,
+        summary="Search the messages of a session",
+        query=SearchMessages,
+        result=Page[MessageDocument],
     ),
-)  # fmt: skip
+)

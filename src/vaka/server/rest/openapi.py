@@ -74,8 +74,12 @@ def make_openapi(operations: Sequence[Operation]) -> Schema:
 
 def _describe_probe(path: str) -> Schema:
     answer: Schema = {"description": "OK", "content": {"application/json": {"schema": {"type": "object"}}}}
-    return {"operationId": f"get{path.replace('/', '_')}", "summary": f"Probe {path[1:]}", "security": [],
-            "responses": {"200": answer}}  # fmt: skip
+    return {
+        "operationId": f"get{path.replace('/', '_')}",
+        "summary": f"Probe {path[1:]}",
+        "security": [],
+        "responses": {"200": answer},
+    }
 
 
 def _describe(operation: Operation, schemas: Mapping[str, Schema], components: Mapping[str, Schema]) -> Schema:

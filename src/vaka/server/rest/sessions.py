@@ -215,10 +215,17 @@ async def list_sessions(service: AgentService, request: Request) -> Response:
         owner = principal.id
     runtime = await service.runtime_of(principal)
     selected = SessionQuery(
-        agent=query.agent, status=query.status, tag=query.tag, owner=owner, text=query.q, origin=query.origin,
-        state=query.state or "", metadata=parse_metadata(query.metadata),
-        limit=page_limit(query.limit), after=query.cursor,
-    )  # fmt: skip
+        agent=query.agent,
+        status=query.status,
+        tag=query.tag,
+        owner=owner,
+        text=query.q,
+        origin=query.origin,
+        state=query.state or "",
+        metadata=parse_metadata(query.metadata),
+        limit=page_limit(query.limit),
+        after=query.cursor,
+    )
     page = await runtime.store.sessions.list(selected)
     data = [session_document(info) for info in page.sessions]
     return json_response(Page(data=data, next_cursor=page.next or None, has_more=bool(page.next)))
@@ -235,9 +242,14 @@ async def create_session(service: AgentService, request: Request) -> Response:
     if principal.own_sessions_only and body.resource_id not in ("", principal.id):
         raise Problem(403, "forbidden", "a caller that sees only its own sessions creates no session for another owner")
     session = await service.create_session(
-        principal, agent=body.agent, id=id, title=body.title, tags=body.tags, metadata=body.metadata,
+        principal,
+        agent=body.agent,
+        id=id,
+        title=body.title,
+        tags=body.tags,
+        metadata=body.metadata,
         owner=body.resource_id,
-    )  # fmt: skip
+    )
     return describe_session(await read_info(runtime, session.id), 201)
 
 
@@ -308,9 +320,14 @@ async def compact_session(service: AgentService, request: Request) -> Response:
     session = await service.open_session(principal_of(request), info.id)
     done = await wait_while_connected(request, session.compact(body.instructions, interrupt=body.interrupt))
     document = CompactionDocument(
-        session=info.id, compacted=done.event is not None, before=done.before, after=done.after, summary=done.summary,
-        cursor=done.event.id if done.event is not None else "", skipped=done.skipped,
-    )  # fmt: skip
+        session=info.id,
+        compacted=done.event is not None,
+        before=done.before,
+        after=done.after,
+        summary=done.summary,
+        cursor=done.event.id if done.event is not None else "",
+        skipped=done.skipped,
+    )
     return json_response(document)
 
 
@@ -341,44 +358,94 @@ async def _read_lines(store: Store, session: SessionId) -> AsyncGenerator[bytes]
 
 OPERATIONS = (
     Operation(
-        method="GET", path="/sessions", scope="runs:read", handler=list_sessions, summary="List sessions",
-        query=ListSessions, result=Page[SessionDocument],
+        method="GET",
+        path="/sessions",
+        scope="runs:read",
+        handler=list_sessions,
+        summary="List sessions",
+        query=ListSessions,
+        result=Page[SessionDocument],
     ),
     Operation(
-        method="POST", path="/sessions", scope="runs:write", handler=create_session, summary="Create a session",
-        body=CreateSession, result=SessionDocument, status=201, idempotent=True,
-    ),
-    Operation(
-        method="GET", path="/sessions/{session}", scope="runs:read", handler=get_session, summary="Get a session",
+        method="POST",
+        path="/sessions",
+        scope="runs:write",
+        handler=create_session,
+        summary="Create a session",
+        body=CreateSession,
         result=SessionDocument,
-    ),
-    Operation(
-        method="PATCH", path="/sessions/{session}", scope="runs:write", handler=update_session,
-        summary="Change title, tags or metadata of a session", body=UpdateSession, result=SessionDocument,
-    ),
-    Operation(
-        method="DELETE", path="/sessions/{session}", scope="runs:write", handler=delete_session,
-        summary="Delete a session and its log", status=204,
-    ),
-    Operation(
-        method="POST", path="/sessions/{session}/fork", scope="runs:write", handler=fork_session,
-        summary="Copy a session up to a position", body=ForkSession, result=SessionDocument, status=201,
+        status=201,
         idempotent=True,
     ),
     Operation(
-        method="POST", path="/sessions/{session}/rewind", scope="runs:write", handler=rewind_session,
-        summary="Continue a session from an earlier position", body=RewindSession, result=RewoundSession,
+        method="GET",
+        path="/sessions/{session}",
+        scope="runs:read",
+        handler=get_session,
+        summary="Get a session",
+        result=SessionDocument,
     ),
     Operation(
-        method="POST", path="/sessions/{session}/compact", scope="runs:write", handler=compact_session,
-        summary="Summarize the older messages of a session", body=CompactSession, result=CompactionDocument,
+        method="PATCH",
+        path="/sessions/{session}",
+        scope="runs:write",
+        handler=update_session,
+        summary="Change title, tags or metadata of a session",
+        body=UpdateSession,
+        result=SessionDocument,
     ),
     Operation(
-        method="POST", path="/sessions/{session}/close", scope="runs:write", handler=close_session,
-        summary="Close a session", body=CloseSession, result=SessionDocument,
+        method="DELETE",
+        path="/sessions/{session}",
+        scope="runs:write",
+        handler=delete_session,
+        summary="Delete a session and its log",
+        status=204,
     ),
     Operation(
-        method="GET", path="/sessions/{session}/export", scope="runs:read", handler=export_session,
-        summary="Export the log of a session as JSON lines", media_type="application/x-ndjson",
+        method="POST",
+        path="/sessions/{session}/fork",
+        scope="runs:write",
+        handler=fork_session,
+        summary="Copy a session up to a position",
+        body=ForkSession,
+        result=SessionDocument,
+        status=201,
+        idempotent=True,
     ),
-)  # fmt: skip
+    Operation(
+        method="POST",
+        path="/sessions/{session}/rewind",
+        scope="runs:write",
+        handler=rewind_session,
+        summary="Continue a session from an earlier position",
+        body=RewindSession,
+        result=RewoundSession,
+    ),
+    Operation(
+        method="POST",
+        path="/sessions/{session}/compact",
+        scope="runs:write",
+        handler=compact_session,
+        summary="Summarize the older messages of a session",
+        body=CompactSession,
+        result=CompactionDocument,
+    ),
+    Operation(
+        method="POST",
+        path="/sessions/{session}/close",
+        scope="runs:write",
+        handler=close_session,
+        summary="Close a session",
+        body=CloseSession,
+        result=SessionDocument,
+    ),
+    Operation(
+        method="GET",
+        path="/sessions/{session}/export",
+        scope="runs:read",
+        handler=export_session,
+        summary="Export the log of a session as JSON lines",
+        media_type="application/x-ndjson",
+    ),
+)

@@ -83,9 +83,18 @@ class OwnerQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 def _hit_document(hit: SearchHit) -> HitDocument:
     row = hit.message
     return HitDocument(
-        session=row.session, id=row.id, role=row.role, turn=row.turn, cursor=row.cursor, ts=row.ts, path=row.path,
-        name=row.name, snippet=hit.snippet, matches=[list(match) for match in hit.matches], score=hit.score,
-    )  # fmt: skip
+        session=row.session,
+        id=row.id,
+        role=row.role,
+        turn=row.turn,
+        cursor=row.cursor,
+        ts=row.ts,
+        path=row.path,
+        name=row.name,
+        snippet=hit.snippet,
+        matches=[list(match) for match in hit.matches],
+        score=hit.score,
+    )
 
 
 async def search_threads(service: AgentService, request: Request) -> Response:
@@ -96,9 +105,16 @@ async def search_threads(service: AgentService, request: Request) -> Response:
         return json_response(Page[HitDocument](data=[]))
     runtime = await service.runtime_of(principal)
     search = MessageSearch(
-        text=query.q, session=query.session, owner=next(iter(owners), ""), agent=query.agent, role=query.role,
-        since=query.since, until=query.until, limit=page_limit(query.limit), after=query.cursor,
-    )  # fmt: skip
+        text=query.q,
+        session=query.session,
+        owner=next(iter(owners), ""),
+        agent=query.agent,
+        role=query.role,
+        since=query.since,
+        until=query.until,
+        limit=page_limit(query.limit),
+        after=query.cursor,
+    )
     if not query.q.strip():
         raise Problem(422, "invalid_query", "q is empty; give a text to search for", errors=[{"field": "q"}])
     page = await runtime.threads.search(search)
@@ -144,23 +160,50 @@ _ADDED: Any = Page[AddedMessage]
 
 OPERATIONS = (
     Operation(
-        method="GET", path="/sessions/search", scope="runs:read", handler=search_threads,
-        summary="Search the messages of all sessions", query=SearchThreads, result=Page[HitDocument],
+        method="GET",
+        path="/sessions/search",
+        scope="runs:read",
+        handler=search_threads,
+        summary="Search the messages of all sessions",
+        query=SearchThreads,
+        result=Page[HitDocument],
     ),
     Operation(
-        method="POST", path=f"{_PATH}/messages", scope="runs:write", handler=add_messages,
-        summary="Add messages without running a turn", body=AddMessages, result=_ADDED, status=201, idempotent=True,
+        method="POST",
+        path=f"{_PATH}/messages",
+        scope="runs:write",
+        handler=add_messages,
+        summary="Add messages without running a turn",
+        body=AddMessages,
+        result=_ADDED,
+        status=201,
+        idempotent=True,
     ),
     Operation(
-        method="DELETE", path=f"{_PATH}/messages", scope="runs:write", handler=delete_messages,
-        summary="Delete messages from the conversation", body=DeleteMessages, result=DeletedMessages,
+        method="DELETE",
+        path=f"{_PATH}/messages",
+        scope="runs:write",
+        handler=delete_messages,
+        summary="Delete messages from the conversation",
+        body=DeleteMessages,
+        result=DeletedMessages,
     ),
     Operation(
-        method="GET", path=f"{_PATH}/messages/stats", scope="runs:read", handler=count_messages,
-        summary="Count the messages of a session", query=OwnerQuery, result=ThreadStats,
+        method="GET",
+        path=f"{_PATH}/messages/stats",
+        scope="runs:read",
+        handler=count_messages,
+        summary="Count the messages of a session",
+        query=OwnerQuery,
+        result=ThreadStats,
     ),
     Operation(
-        method="POST", path=f"{_PATH}/state", scope="runs:write", handler=set_state,
-        summary="Change the state of a thread", body=SetState, result=SessionDocument,
+        method="POST",
+        path=f"{_PATH}/state",
+        scope="runs:write",
+        handler=set_state,
+        summary="Change the state of a thread",
+        body=SetState,
+        result=SessionDocument,
     ),
-)  # fmt: skip
+)

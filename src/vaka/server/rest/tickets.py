@@ -30,7 +30,12 @@ async def create_ticket(service: AgentService, request: Request) -> Response:
 
 OPERATIONS = (
     Operation(
-        method="POST", path="/ws-tickets", scope="", handler=create_ticket, summary="Create a ticket for a WebSocket",
-        result=TicketDocument, status=201,
+        method="POST",
+        path="/ws-tickets",
+        scope="",
+        handler=create_ticket,
+        summary="Create a ticket for a WebSocket",
+        result=TicketDocument,
+        status=201,
     ),
-)  # fmt: skip
+)

@@ -80,9 +80,13 @@ class ToolCallDocument(msgspec.Struct, frozen=True, kw_only=True):
 
 def tool_document(spec: ToolSpec, agents: list[str]) -> ToolDocument:
     return ToolDocument(
-        name=spec.name, description=spec.description, parameters=spec.parameters, effect=spec.effect,
-        source=spec.layer, agents=tuple(agents),
-    )  # fmt: skip
+        name=spec.name,
+        description=spec.description,
+        parameters=spec.parameters,
+        effect=spec.effect,
+        source=spec.layer,
+        agents=tuple(agents),
+    )
 
 
 def _read_agents(service: AgentService, name: str) -> Iterator[tuple[Agent, Sequence[ToolSpec]]]:
@@ -145,9 +149,15 @@ async def execute_tool(service: AgentService, request: Request) -> Response:
     if result is not None:
         content = await restore_content(runtime.store.blobs, result.content)
         document = ToolCallDocument(
-            session=session.id, turn=events.turn, call=result.call, status=_status_of(result), content=content,
-            value=result.value, failed=result.failed, reason=result.reason,
-        )  # fmt: skip
+            session=session.id,
+            turn=events.turn,
+            call=result.call,
+            status=_status_of(result),
+            content=content,
+            value=result.value,
+            failed=result.failed,
+            reason=result.reason,
+        )
         return json_response(document)
     rows = await runtime.decisions(session.id)
     if not rows:
@@ -177,15 +187,30 @@ def _status_of(result: ToolResult) -> CallStatus:
 
 OPERATIONS = (
     Operation(
-        method="GET", path="/tools", scope="runs:read", handler=list_tools, summary="List tools", query=ListTools,
+        method="GET",
+        path="/tools",
+        scope="runs:read",
+        handler=list_tools,
+        summary="List tools",
+        query=ListTools,
         result=Page[ToolDocument],
     ),
     Operation(
-        method="GET", path="/tools/{tool}", scope="runs:read", handler=get_tool, summary="Get a tool", query=GetTool,
+        method="GET",
+        path="/tools/{tool}",
+        scope="runs:read",
+        handler=get_tool,
+        summary="Get a tool",
+        query=GetTool,
         result=ToolDocument,
     ),
     Operation(
-        method="POST", path="/tools/{tool}/execute", scope="tools:execute", handler=execute_tool,
-        summary="Call a tool under the rules of an agent", body=ExecuteTool, result=ToolCallDocument,
+        method="POST",
+        path="/tools/{tool}/execute",
+        scope="tools:execute",
+        handler=execute_tool,
+        summary="Call a tool under the rules of an agent",
+        body=ExecuteTool,
+        result=ToolCallDocument,
     ),
-)  # fmt: skip
+)

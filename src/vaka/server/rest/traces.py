@@ -82,20 +82,35 @@ def _trace_response(request: Request, trace: TraceDocument) -> Response:
 
 OPERATIONS = (
     Operation(
-        method="GET", path="/traces", scope="runs:read", handler=list_all, summary="List traces, newest first",
-        query=ListTraces, result=Page[TraceSummary],
+        method="GET",
+        path="/traces",
+        scope="runs:read",
+        handler=list_all,
+        summary="List traces, newest first",
+        query=ListTraces,
+        result=Page[TraceSummary],
     ),
     Operation(
-        method="GET", path="/traces/{session}", scope="runs:read", handler=get_session,
-        summary="Get all turns of a session as one trace", query=GetTrace, result=TraceDocument,
+        method="GET",
+        path="/traces/{session}",
+        scope="runs:read",
+        handler=get_session,
+        summary="Get all turns of a session as one trace",
+        query=GetTrace,
+        result=TraceDocument,
         other_results=(OtlpTrace,),
     ),
     Operation(
-        method="GET", path="/traces/{session}/{turn}", scope="runs:read", handler=get_turn,
-        summary="Get the trace of a turn", query=GetTrace, result=TraceDocument,
+        method="GET",
+        path="/traces/{session}/{turn}",
+        scope="runs:read",
+        handler=get_turn,
+        summary="Get the trace of a turn",
+        query=GetTrace,
+        result=TraceDocument,
         other_results=(OtlpTrace,),
     ),
-)  # fmt: skip
+)
 
 
 def door(service: AgentService) -> Door:

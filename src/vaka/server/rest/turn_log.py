@@ -34,9 +34,12 @@ READ_SPAN = 256
 """Events read at a time."""
 
 _STATUS_OF_STOPS: dict[str, TurnStatus] = {
-    "end": "completed", "limit": "completed", "failed": "failed", "cancelled": "cancelled",
+    "end": "completed",
+    "limit": "completed",
+    "failed": "failed",
+    "cancelled": "cancelled",
     "interrupted": "interrupted",
-}  # fmt: skip
+}
 
 
 class TurnRecord(msgspec.Struct, frozen=True, kw_only=True):
@@ -67,14 +70,18 @@ async def find_turn(store: Store, info: SessionInfo, name: str) -> TurnRecord | 
 
     Reads the log from its end back to the start of the turn; the whole log if there is no such turn.
     """
-    current, events, known = TurnId(""), list[Event](), False
+    current = TurnId("")
+    events = list[Event]()
+    known = False
     async with aclosing(read_backwards(store, info.id, info.head)) as spans:
         async for span in spans:
             for event in reversed(span):
                 body = event.data
                 if event.turn:
                     if event.turn != current:
-                        current, events, known = event.turn, [], event.turn == name
+                        current = event.turn
+                        events = []
+                        known = event.turn == name
                     events.append(event)
                     if isinstance(body, TurnStarted | StepStarted) and name in body.inputs:
                         known = True
@@ -132,20 +139,31 @@ async def describe_turn(
     collector = TurnCollector(info.id, key=record.key, turn=record.id)
     collector.take_events(record.events)
     fields: dict[str, Any] = {
-        "id": record.id, "key": record.key, "session": info.id, "cursor": last, "started": record.events[0].ts,
-        "steps": collector.steps, "tool_calls": tuple(collector.tool_names), "denied": tuple(collector.denied_calls),
-    }  # fmt: skip
+        "id": record.id,
+        "key": record.key,
+        "session": info.id,
+        "cursor": last,
+        "started": record.events[0].ts,
+        "steps": collector.steps,
+        "tool_calls": tuple(collector.tool_names),
+        "denied": tuple(collector.denied_calls),
+    }
     if collector.end_event is None:
         return await _describe_unfinished(store, info, record, fields)
     await collector.restore_text(store.blobs)
     response = collector.summarize()
     failed = response.stop not in ("end", "limit")
     return TurnDocument(
-        status=_STATUS_OF_STOPS[response.stop], stop=response.stop, limit=response.limit, text=response.text,
-        usage=usage_document(response.usage), ended=collector.end_event.ts,
+        status=_STATUS_OF_STOPS[response.stop],
+        stop=response.stop,
+        limit=response.limit,
+        text=response.text,
+        usage=usage_document(response.usage),
+        ended=collector.end_event.ts,
         error=_describe_error(collector.end_event.data, response) if failed else UNSET,
-        output=_parse_output(agent, response), **fields,
-    )  # fmt: skip
+        output=_parse_output(agent, response),
+        **fields,
+    )
 
 
 async def _describe_unfinished(

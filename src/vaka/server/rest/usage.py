@@ -82,14 +82,18 @@ def _describe(sessions: Collection[SessionUsage]) -> StatsDocument:
     total = sum((count for _, count in rows), UsageCount())
     days = [key.day for key, _ in rows]
     return StatsDocument(
-        sessions=len(sessions), calls=total.calls, usage=usage_document(total.usage),
-        first_day=min(days, default=""), last_day=max(days, default=""),
+        sessions=len(sessions),
+        calls=total.calls,
+        usage=usage_document(total.usage),
+        first_day=min(days, default=""),
+        last_day=max(days, default=""),
         by_model={name: _count_document(each) for name, each in sum_counts((key.model, n) for key, n in rows).items()},
         by_agent={name: _count_document(each) for name, each in sum_counts((key.agent, n) for key, n in rows).items()},
         cache_hit_ratio=total.usage.cache_read / total.usage.input if total.usage.input else 0.0,
-        cache_busts=busts, cache_loss=sum(busts.values(), CacheLoss()),
+        cache_busts=busts,
+        cache_loss=sum(busts.values(), CacheLoss()),
         compactions=sum(session.compactions for session in sessions),
-    )  # fmt: skip
+    )
 
 
 async def get_stats(service: AgentService, request: Request) -> Response:
@@ -129,15 +133,28 @@ async def get_usage(service: AgentService, request: Request) -> Response:
 
 OPERATIONS = (
     Operation(
-        method="GET", path="/stats", scope="runs:read", handler=get_stats, summary="Sum the usage of all sessions",
+        method="GET",
+        path="/stats",
+        scope="runs:read",
+        handler=get_stats,
+        summary="Sum the usage of all sessions",
         result=StatsDocument,
     ),
     Operation(
-        method="GET", path="/usage", scope="runs:read", handler=get_usage, summary="List usage per day and model",
-        query=UsageQuery, result=Page[UsageRow],
+        method="GET",
+        path="/usage",
+        scope="runs:read",
+        handler=get_usage,
+        summary="List usage per day and model",
+        query=UsageQuery,
+        result=Page[UsageRow],
     ),
     Operation(
-        method="GET", path="/sessions/{session}/stats", scope="runs:read", handler=get_session_stats,
-        summary="Sum the usage of a session", result=StatsDocument,
+        method="GET",
+        path="/sessions/{session}/stats",
+        scope="runs:read",
+        handler=get_session_stats,
+        summary="Sum the usage of a session",
+        result=StatsDocument,
     ),
-)  # fmt: skip
+)

@@ -74,10 +74,17 @@ class Connection:
     resumable = True
 
     def __init__(
-        self, service: AgentService, connection: HTTPConnection, receive: Receive, send: Send,
+        self,
+        service: AgentService,
+        connection: HTTPConnection,
+        receive: Receive,
+        send: Send,
         changes: SessionChanges,
-    ) -> None:  # fmt: skip
-        self._service, self._connection, self._receive, self._send = service, connection, receive, send
+    ) -> None:
+        self._service = service
+        self._connection = connection
+        self._receive = receive
+        self._send = send
         self._settings = service.settings
         self.queue = OutboundQueue()
         self._handlers = RequestHandlers(service, self.queue, changes)
@@ -231,13 +238,17 @@ class Connection:
             message = f"this server speaks version {frames.PROTOCOL_VERSION} of {frames.SUBPROTOCOL}"
             raise ConnectionEnd(frames.CLOSE_PROTOCOL, message)
         limits = frames.ConnectionLimits(
-            subscriptions=self._settings.max_subscriptions, queue_bytes=self.queue.max_bytes,
+            subscriptions=self._settings.max_subscriptions,
+            queue_bytes=self.queue.max_bytes,
             queue_frames=self.queue.max_frames,
-        )  # fmt: skip
+        )
         return frames.HelloResult(
-            server=f"vaka/{__version__}", version=frames.PROTOCOL_VERSION,
-            heartbeat_ms=int(self._settings.socket_heartbeat * 1000), max_frame=frames.MAX_FRAME_BYTES, limits=limits,
-        )  # fmt: skip
+            server=f"vaka/{__version__}",
+            version=frames.PROTOCOL_VERSION,
+            heartbeat_ms=int(self._settings.socket_heartbeat * 1000),
+            max_frame=frames.MAX_FRAME_BYTES,
+            limits=limits,
+        )
 
     async def _send_frames(self) -> None:
         queue, send = self.queue, self._send

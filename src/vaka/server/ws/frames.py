@@ -229,9 +229,19 @@ class Ping(ClientRequest, frozen=True, kw_only=True, tag="ping"):
 
 
 ClientFrame: TypeAlias = (
-    Hello | Auth | Subscribe | Unsubscribe | TurnStart | TurnSteer | TurnCancel | ApprovalResolve | StateGet
-    | SessionFork | Ack | Ping
-)  # fmt: skip
+    Hello
+    | Auth
+    | Subscribe
+    | Unsubscribe
+    | TurnStart
+    | TurnSteer
+    | TurnCancel
+    | ApprovalResolve
+    | StateGet
+    | SessionFork
+    | Ack
+    | Ping
+)
 
 
 class ServerStruct(msgspec.Struct, frozen=True, kw_only=True):
@@ -371,18 +381,35 @@ class SubscriptionEnded(ControlMessage, frozen=True, kw_only=True, tag="ended"):
 ControlFrame: TypeAlias = PingControl | PressureControl | DrainControl | SubscriptionEnded
 ServerFrame: TypeAlias = ResultReply | ErrorReply | EventFrame | ControlFrame
 RESULTS: dict[str, type[ServerStruct]] = {
-    "hello": HelloResult, "auth": AuthResult, "subscribe": SubscribeResult, "unsubscribe": UnsubscribeResult,
-    "turn.start": TurnResult, "turn.steer": TurnResult, "turn.cancel": TurnCancelResult, "ack": AckResult,
+    "hello": HelloResult,
+    "auth": AuthResult,
+    "subscribe": SubscribeResult,
+    "unsubscribe": UnsubscribeResult,
+    "turn.start": TurnResult,
+    "turn.steer": TurnResult,
+    "turn.cancel": TurnCancelResult,
+    "ack": AckResult,
     "ping": PingResult,
-}  # fmt: skip
+}
 """The results that this protocol defines; the other methods return the objects of the HTTP API."""
 
 METHODS: tuple[str, ...] = tuple(
-    str(frame.__struct_config__.tag) for frame in (
-        Hello, Auth, Subscribe, Unsubscribe, TurnStart, TurnSteer, TurnCancel, ApprovalResolve, StateGet, SessionFork,
-        Ack, Ping,
+    str(frame.__struct_config__.tag)
+    for frame in (
+        Hello,
+        Auth,
+        Subscribe,
+        Unsubscribe,
+        TurnStart,
+        TurnSteer,
+        TurnCancel,
+        ApprovalResolve,
+        StateGet,
+        SessionFork,
+        Ack,
+        Ping,
     )
-)  # fmt: skip
+)
 
 _decode_frame: Callable[[str | bytes], ClientFrame] = msgspec.json.Decoder(ClientFrame).decode
 
@@ -399,7 +426,9 @@ class InvalidFrame(Exception):
 
     def __init__(self, id: RequestId | None, code: ErrorCode, message: str, status: int = 400) -> None:
         super().__init__(message)
-        self.id, self.code, self.status = id, code, status
+        self.id = id
+        self.code = code
+        self.status = status
 
 
 def parse_frame(text: str | bytes) -> ClientFrame:

@@ -90,7 +90,9 @@ class OutboundQueue:
         if merged is None:
             return False
         data = encode_event(sub, merged)
-        added, last.data, last.delta = len(data) - len(last.data), data, merged
+        added = len(data) - len(last.data)
+        last.data = data
+        last.delta = merged
         self._grow(added)
         return True
 

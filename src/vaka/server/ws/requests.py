@@ -32,10 +32,14 @@ Feed: TypeAlias = SessionFeed | AllSessionsFeed
 
 ALL_SESSIONS = "*"
 _SCOPES: dict[type, str] = {
-    frames.Subscribe: "runs:read", frames.StateGet: "runs:read", frames.TurnStart: "runs:write",
-    frames.TurnSteer: "runs:write", frames.TurnCancel: "runs:write", frames.SessionFork: "runs:write",
+    frames.Subscribe: "runs:read",
+    frames.StateGet: "runs:read",
+    frames.TurnStart: "runs:write",
+    frames.TurnSteer: "runs:write",
+    frames.TurnCancel: "runs:write",
+    frames.SessionFork: "runs:write",
     frames.ApprovalResolve: "approvals:write",
-}  # fmt: skip
+}
 """The scope that a request needs; the others need none and are not counted."""
 
 
@@ -50,7 +54,9 @@ class RequestHandlers:
     """Answers the requests of one connection and owns its subscriptions."""
 
     def __init__(self, service: AgentService, queue: OutboundQueue, changes: SessionChanges) -> None:
-        self._service, self._queue, self._changes = service, queue, changes
+        self._service = service
+        self._queue = queue
+        self._changes = changes
         self.principal: Principal | None = None
         self.subscriptions: dict[str, Feed] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
@@ -73,10 +79,14 @@ class RequestHandlers:
     def _find_method(self, kind: type) -> Callable[[Principal, Any], Awaitable[Any]]:
         """Return the method for a kind of request. A table of methods that is kept would refer to itself by them."""
         methods: dict[type, Callable[[Principal, Any], Awaitable[Any]]] = {
-            frames.Subscribe: self._subscribe, frames.StateGet: self._describe, frames.TurnStart: self._start_turn,
-            frames.TurnSteer: self._start_turn, frames.TurnCancel: self._cancel_turn,
-            frames.ApprovalResolve: self._resolve, frames.SessionFork: self._fork,
-        }  # fmt: skip
+            frames.Subscribe: self._subscribe,
+            frames.StateGet: self._describe,
+            frames.TurnStart: self._start_turn,
+            frames.TurnSteer: self._start_turn,
+            frames.TurnCancel: self._cancel_turn,
+            frames.ApprovalResolve: self._resolve,
+            frames.SessionFork: self._fork,
+        }
         return methods[kind]
 
     def _require_principal(self, frame: frames.ClientFrame) -> Principal:
@@ -201,9 +211,12 @@ class RequestHandlers:
         info = await self._service.find_session(principal, session.id)
         content = params.input if isinstance(params.input, str) else tuple(params.input)
         prompt = PromptInput(
-            prompt=content, key=params.key, on_busy=starts.on_conflict if starts else "steer",
-            model=starts.model if starts else "", options=starts.options if starts else {},
-        )  # fmt: skip
+            prompt=content,
+            key=params.key,
+            on_busy=starts.on_conflict if starts else "steer",
+            model=starts.model if starts else "",
+            options=starts.options if starts else {},
+        )
         async with await self._service.start_turn(principal, session, prompt) as turn:
             while not turn.ended and not await turn.next_batch():  # until the input is stored
                 continue
@@ -235,7 +248,10 @@ class RequestHandlers:
     async def _resolve(self, principal: Principal, params: frames.ApprovalResolveParams) -> dict[str, Any]:
         wanted = params.remember
         decision = ResolveApproval(
-            decision=params.decision, edited_args=params.edited_args, answer=params.answer, message=params.message,
+            decision=params.decision,
+            edited_args=params.edited_args,
+            answer=params.answer,
+            message=params.message,
             remember=None if wanted is None else RememberDecision(scope=wanted.scope, rule=wanted.rule),
-        )  # fmt: skip
+        )
         return {"id": params.id, "event": await settle(self._service, principal, params.id, decision)}

@@ -38,12 +38,22 @@ class SessionFeed:
     """Reads the events of one session into the queue of a connection, as fast as its client takes them."""
 
     def __init__(
-        self, hub: FollowerHub, session: SessionId, after: Cursor, sub: str, chosen: EventFilter, queue: OutboundQueue,
-        *, head: int = 0,
-    ) -> None:  # fmt: skip
+        self,
+        hub: FollowerHub,
+        session: SessionId,
+        after: Cursor,
+        sub: str,
+        chosen: EventFilter,
+        queue: OutboundQueue,
+        *,
+        head: int = 0,
+    ) -> None:
         """``head``: up to this event the log is replayed, one feed of the connection at a time."""
         self.session, self._head = session, head
-        self.hub, self._after, self._sub, self._queue = hub, after, sub, queue
+        self.hub = hub
+        self._after = after
+        self._sub = sub
+        self._queue = queue
         self._chosen = None if chosen.selects_all else chosen
         self._follower = Follower()
         self.seq, self.epoch = after.seq, after.epoch
@@ -169,11 +179,22 @@ class AllSessionsFeed:
     session = SessionId("*")
 
     def __init__(
-        self, hub: FollowerHub, changes: ChangedSessions, may_see: Callable[[SessionInfo], bool], sub: str,
-        chosen: EventFilter, queue: OutboundQueue, idle_seconds: float = IDLE_SECONDS,
-    ) -> None:  # fmt: skip
-        self._hub, self._changes, self._may_see, self._idle_seconds = hub, changes, may_see, idle_seconds
-        self._sub, self._chosen, self._queue = sub, chosen, queue
+        self,
+        hub: FollowerHub,
+        changes: ChangedSessions,
+        may_see: Callable[[SessionInfo], bool],
+        sub: str,
+        chosen: EventFilter,
+        queue: OutboundQueue,
+        idle_seconds: float = IDLE_SECONDS,
+    ) -> None:
+        self._hub = hub
+        self._changes = changes
+        self._may_see = may_see
+        self._idle_seconds = idle_seconds
+        self._sub = sub
+        self._chosen = chosen
+        self._queue = queue
         self._seqs: dict[SessionId, int] = {}
         """The last event that was read of each session that has changed."""
         self._feeds: dict[SessionId, asyncio.Task[None]] = {}

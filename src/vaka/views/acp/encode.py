@@ -49,7 +49,9 @@ class AcpEncoder:
         traits: Mapping[str, ToolTraits] | None = None,
         context_size: int = 0,
     ) -> None:
-        self._routed, self._show_inputs, self._root = RoutedAgents((), routers), inputs, root
+        self._routed = RoutedAgents((), routers)
+        self._show_inputs = inputs
+        self._root = root
         self._kinds, self._traits = kinds, traits
         self._context_size = context_size
         self._unsent = UnsentParts()
@@ -61,7 +63,9 @@ class AcpEncoder:
         """The number of characters of each output that have come."""
         self._ended: set[CallId] = set()
         """The calls of the turn that have their result: a repeated event adds nothing."""
-        self._has_message, self._stop, self._cost = False, "", 0.0
+        self._has_message = False
+        self._stop = ""
+        self._cost = 0.0
         self.outcome: JsonObject | None = None
         """The ``result`` or the ``error`` of ``session/prompt``; ``None`` while no turn has ended."""
 
@@ -102,7 +106,9 @@ class AcpEncoder:
             case control.InputWithdrawn(input=key):
                 self._inputs.pop(key, None)
             case progress.TurnStarted(inputs=inputs):
-                self._has_message, self._stop, self.outcome = False, "", None
+                self._has_message = False
+                self._stop = ""
+                self.outcome = None
                 self._ended.clear()
                 yield from self._encode_inputs(inputs)
             case progress.TurnResumed():
