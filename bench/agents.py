@@ -17,7 +17,10 @@ class AddingModel:
     name = "fake"
 
     def __init__(self, words: int = 1, burst: int = 0, *, tool: str = "add", arguments: str = ARGUMENTS) -> None:
-        self._words, self._burst, self._tool, self._arguments = words, burst, tool, arguments
+        self._words = words
+        self._burst = burst
+        self._tool = tool
+        self._arguments = arguments
         self.messages_seen = 0
         """The number of messages in the last prompt."""
 

@@ -151,9 +151,12 @@ class PostgresSink:
             "with h as (insert into bare_heads select * from unnest($1::text[], $2::bigint[])"
             " on conflict (session) do update set head = excluded.head)"
             " insert into bare_events select * from unnest($3::text[], $4::bigint[], $5::bytea[])",
-            [name for name, _, _ in waiting], [head + len(rows) for _, head, rows in waiting],
-            [event[0] for event in events], [event[1] for event in events], [event[2] for event in events],
-        )  # fmt: skip
+            [name for name, _, _ in waiting],
+            [head + len(rows) for _, head, rows in waiting],
+            [event[0] for event in events],
+            [event[1] for event in events],
+            [event[2] for event in events],
+        )
 
 
 class BareLoop:
@@ -185,7 +188,10 @@ class BareLoop:
 
 class _Session:
     def __init__(self, sink: Sink, name: str) -> None:
-        self._sink, self._name, self._head, self._prev = sink, name, 0, ""
+        self._sink = sink
+        self._name = name
+        self._head = 0
+        self._prev = ""
         self._queue: asyncio.Queue[bytes] = asyncio.Queue()
 
     async def append(self, *types: str, data: object = None) -> None:

@@ -65,9 +65,14 @@ class ChatProcess:
         fcntl.ioctl(self.master, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 100, 0, 0))
         self.begun = time.perf_counter()
         self._process = subprocess.Popen(
-            [vaka, command, "--trust", *words], cwd=folder, env=env, stdin=slave,
-            stdout=slave, stderr=slave, start_new_session=True,
-        )  # fmt: skip
+            [vaka, command, "--trust", *words],
+            cwd=folder,
+            env=env,
+            stdin=slave,
+            stdout=slave,
+            stderr=slave,
+            start_new_session=True,
+        )
         os.close(slave)
 
     def __enter__(self) -> Self:

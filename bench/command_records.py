@@ -65,10 +65,15 @@ async def measure(files: int) -> list[Row]:
     return [
         Row(name=f"record of the first command, {files:,} files", value=first, unit="ms", note="once for a folder"),
         Row(
-            name=f"records of a command / git status, {files:,} files", value=value / raw, unit="×", target=TARGET,
-            raw=raw, ratio=value / raw, note=f"{value:.0f} ms",
+            name=f"records of a command / git status, {files:,} files",
+            value=value / raw,
+            unit="×",
+            target=TARGET,
+            raw=raw,
+            ratio=value / raw,
+            note=f"{value:.0f} ms",
         ),
-    ]  # fmt: skip
+    ]
 
 
 def measure_records(quick: bool) -> list[Row]:

@@ -78,7 +78,7 @@ def measure_memory(quick: bool) -> list[Row]:
     return [
         Row(name=name, value=float(str(found["kept"])), unit="", target=BEST_PEER, better="high", note=note),
         Row(name="compaction: largest prompt", value=talk.most_tokens, unit="tokens", target=WINDOW),
-    ]  # fmt: skip
+    ]
 
 
 class ChattingModel:
@@ -115,7 +115,9 @@ async def measure_turns(kind: stores.StoreKind, url: str, checkpoints: Sequence[
         warm = await runtime.open(agent)
         for _ in range(100):  # imports, caches and a first compaction
             await warm.run("hi")
-        session, done, found = await runtime.open(agent, id="long"), 0, dict[int, float]()
+        session = await runtime.open(agent, id="long")
+        done = 0
+        found = dict[int, float]()
         for checkpoint in checkpoints:
             while done < checkpoint:
                 await session.run("hi")
@@ -129,11 +131,16 @@ async def measure_turns(kind: stores.StoreKind, url: str, checkpoints: Sequence[
     note = f"CPU of this process, mean of {SAMPLE} turns with {model.summaries} compactions in all"
     return [
         kind.row(
-            f"turn {at:,} of a session that is compacted", cost, "ms", ratio=cost / first, raw=first,
-            target=MOST_GROWTH * first, note=note,
+            f"turn {at:,} of a session that is compacted",
+            cost,
+            "ms",
+            ratio=cost / first,
+            raw=first,
+            target=MOST_GROWTH * first,
+            note=note,
         )
         for at, cost in found.items()
-    ]  # fmt: skip
+    ]
 
 
 def measure_compaction(quick: bool) -> list[Row]:

@@ -86,12 +86,23 @@ def _rows(kind: stores.StoreKind, quick: bool) -> list[Row]:
     name = f"{count} sessions at once"
     return [
         kind.row(f"{name}: complete", right, target=float(count), better="equal"),
-        kind.row(f"{name}: followers with every event", whole, target=float(count), better="equal",
-                 note="contiguous seqs, text equal to the model's"),
-        kind.row(f"{name}: RSS peak", peak, "MB", target=LIMIT_MB, raw=before,
-                 note="whole process; raw: before the first session"),
+        kind.row(
+            f"{name}: followers with every event",
+            whole,
+            target=float(count),
+            better="equal",
+            note="contiguous seqs, text equal to the model's",
+        ),
+        kind.row(
+            f"{name}: RSS peak",
+            peak,
+            "MB",
+            target=LIMIT_MB,
+            raw=before,
+            note="whole process; raw: before the first session",
+        ),
         kind.row(f"{name}: wall", taken, "s", note=f"{DELTAS} deltas and a follower each"),
-    ]  # fmt: skip
+    ]
 
 
 def measure_in_memory(quick: bool) -> list[Row]:

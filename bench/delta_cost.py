@@ -98,7 +98,17 @@ def measure_delta_stream(quick: bool) -> list[Row]:
         mine, bare = compare_costs(words, burst, repeats, encoded)
         ratio = statistics.median([one / other for one, other in zip(mine, bare, strict=True)])
         made.append(
-            Row(name=name, value=statistics.median(mine), unit="µs CPU", low=min(mine), high=max(mine), target=target,
-                store="memory", raw=statistics.median(bare), ratio=ratio, note="raw: a queue and a wake-up")
-        )  # fmt: skip
+            Row(
+                name=name,
+                value=statistics.median(mine),
+                unit="µs CPU",
+                low=min(mine),
+                high=max(mine),
+                target=target,
+                store="memory",
+                raw=statistics.median(bare),
+                ratio=ratio,
+                note="raw: a queue and a wake-up",
+            )
+        )
     return made

@@ -77,7 +77,9 @@ async def time_appends(url: str, kind: stores.StoreKind, sessions: int, count: i
 
 def time_bare_commits(path: Path, synchronous: str, sessions: int, count: int) -> list[float]:
     """Return the seconds of bare commits of the same bytes."""
-    sink, rows, taken = bare_loop.SqliteSink(path, synchronous), bare_loop.make_batch(), []
+    sink = bare_loop.SqliteSink(path, synchronous)
+    rows = bare_loop.make_batch()
+    taken = []
     for number in range(count):
         begun = time.perf_counter()
         sink.commit(f"ses_{number % sessions}", number // sessions * len(rows), rows)
@@ -87,7 +89,9 @@ def time_bare_commits(path: Path, synchronous: str, sessions: int, count: int) -
 
 async def time_bare_postgres(dsn: str, sessions: int, count: int) -> list[float]:
     """Return the seconds of bare transactions with the same bytes."""
-    sink, rows, taken = await bare_loop.PostgresSink.open(dsn), bare_loop.make_batch(), []
+    sink = await bare_loop.PostgresSink.open(dsn)
+    rows = bare_loop.make_batch()
+    taken = []
     for number in range(count):
         begun = time.perf_counter()
         await sink.append(f"ses_{number % sessions}", number // sessions * len(rows), rows)

@@ -106,7 +106,9 @@ def answering_agent(case: ConversationCase, *, extraction: Model | str | None) -
 
 async def run_case(case: ConversationCase, extraction: Model | str | None) -> tuple[list[str], list[float]]:
     """Return the memories after a conversation, and the milliseconds of each answer."""
-    store, agent, times = MemoryStore(), answering_agent(case, extraction=extraction), list[float]()
+    store = MemoryStore()
+    agent = answering_agent(case, extraction=extraction)
+    times = list[float]()
     for turn in case.turns:  # each in a runtime of its own: leaving it waits for the extraction
         async with vaka.Runtime(store=store, redact_patterns=True) as runtime:
             session = await runtime.open(agent, id="talk")
@@ -140,29 +142,40 @@ async def measure() -> list[Row]:
             found = [holds(memories, words) for words in case.keep]
             bad = [holds(memories, words) for words in case.gone]
             bad += [sum(word in memory for memory in memories) != 1 for word in case.once]
-            kept, wanted, wrong, forbidden = (
-                kept + sum(found),
-                wanted + len(found),
-                wrong + sum(bad),
-                forbidden + len(bad),
-            )
+            kept = kept + sum(found)
+            wanted = wanted + len(found)
+            wrong = wrong + sum(bad)
+            forbidden = forbidden + len(bad)
             missed += [case.name] if sum(found) < len(found) or any(bad) else []
     name = model if isinstance(model, str) else "a model of rules"
     added, alone = MedianRange.of(with_times), MedianRange.of(alone_times)
     return [
         Row(
-            name="facts that extraction keeps", value=kept / wanted, unit=f"of {wanted}", better="high",
-            target=MIN_KEPT, store="memory", note=f"by {name}; not as expected: {', '.join(missed) or 'none'}",
+            name="facts that extraction keeps",
+            value=kept / wanted,
+            unit=f"of {wanted}",
+            better="high",
+            target=MIN_KEPT,
+            store="memory",
+            note=f"by {name}; not as expected: {', '.join(missed) or 'none'}",
         ),
         Row(
-            name="facts that must not be kept and are", value=wrong, unit=f"of {forbidden}", store="memory",
+            name="facts that must not be kept and are",
+            value=wrong,
+            unit=f"of {forbidden}",
+            store="memory",
             note=f"by {name}",
         ),
         Row(
-            name="time that extraction adds to an answer", value=added.value - alone.value, unit="ms", store="memory",
-            target=MAX_ADDED_MS, raw=alone.value, note=how,
+            name="time that extraction adds to an answer",
+            value=added.value - alone.value,
+            unit="ms",
+            store="memory",
+            target=MAX_ADDED_MS,
+            raw=alone.value,
+            note=how,
         ),
-    ]  # fmt: skip
+    ]
 
 
 def measure_extraction(quick: bool = False) -> list[Row]:

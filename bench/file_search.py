@@ -74,9 +74,14 @@ async def compare(ours: Callable[[], Awaitable[Any]], theirs: Callable[[], Await
         bare.append(await time_work(theirs))
     ratio = statistics.median([one / other for one, other in zip(mine, bare, strict=True)])
     return Row(
-        name="", value=statistics.median(mine), unit="ms", low=min(mine), high=max(mine), raw=statistics.median(bare),
+        name="",
+        value=statistics.median(mine),
+        unit="ms",
+        low=min(mine),
+        high=max(mine),
+        raw=statistics.median(bare),
         ratio=ratio,
-    )  # fmt: skip
+    )
 
 
 async def measure_tree(root: Path, count: int, repeats: int) -> list[Row]:
@@ -94,12 +99,20 @@ async def measure_tree(root: Path, count: int, repeats: int) -> list[Row]:
         ("Glob **/*.py", lambda: find_files(files, "**/*.py"), sorted_files, True),
         ("Grep, a rare word", search("ripgrep", pattern="needle"), rare, True),
         ("Grep, a pattern all over", search("ripgrep", pattern="def.*class"), common, True),
-        ("Grep, lines of a rare word", search("ripgrep", pattern="needle", output_mode="content"),
-         make_ripgrep_run(root, "--line-number", "needle", "."), True),
-        ("Grep, lines of one type", search("ripgrep", pattern="self", type="py", output_mode="content"),
-         make_ripgrep_run(root, "--type=py", "--line-number", "self", "."), True),
+        (
+            "Grep, lines of a rare word",
+            search("ripgrep", pattern="needle", output_mode="content"),
+            make_ripgrep_run(root, "--line-number", "needle", "."),
+            True,
+        ),
+        (
+            "Grep, lines of one type",
+            search("ripgrep", pattern="self", type="py", output_mode="content"),
+            make_ripgrep_run(root, "--type=py", "--line-number", "self", "."),
+            True,
+        ),
         ("Grep without ripgrep, a rare word", search("python", pattern="needle"), rare, False),
-    ]  # fmt: skip
+    ]
     rows: list[Row] = []
     for name, ours, theirs, judged in cases:
         row = await compare(ours, theirs, repeats)

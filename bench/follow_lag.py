@@ -82,10 +82,14 @@ def measure_follow_lag(quick: bool) -> list[Row]:
     return [
         Row(name="text between two followers, p50", value=statistics.median(found) * 1e3, unit="ms", store="SQLite"),
         Row(
-            name="text between two followers, worst", value=found[-1] * 1e3, unit="ms", store="SQLite", target=200,
+            name="text between two followers, worst",
+            value=found[-1] * 1e3,
+            unit="ms",
+            store="SQLite",
+            target=200,
             note=note,
         ),
-    ]  # fmt: skip
+    ]
 
 
 if __name__ == "__main__":

@@ -81,11 +81,19 @@ async def measure(count: int) -> list[Row]:
             found, raw = MedianRange.of(added), MedianRange.of(alone)
             rows.append(
                 Row(
-                    name=f"{name} in a turn", store="SQLite", durability=durability, value=found.value, unit="ms more",
-                    low=found.low, high=found.high, raw=raw.value, ratio=(found.value + raw.value) / raw.value,
-                    target=MAX_ADDED_MS if len(hooks) == 1 else None, note=f"raw: the command and asyncio; {how}",
+                    name=f"{name} in a turn",
+                    store="SQLite",
+                    durability=durability,
+                    value=found.value,
+                    unit="ms more",
+                    low=found.low,
+                    high=found.high,
+                    raw=raw.value,
+                    ratio=(found.value + raw.value) / raw.value,
+                    target=MAX_ADDED_MS if len(hooks) == 1 else None,
+                    note=f"raw: the command and asyncio; {how}",
                 )
-            )  # fmt: skip
+            )
     return rows
 
 

@@ -142,9 +142,11 @@ _KINDS: dict[str, tuple[str, Any, Callable[[Any], str | None]]] = {
     "responses": ("/v1/responses", _ResponseEvent, lambda got: got.delta if got.type.endswith("text.delta") else None),
     "anthropic": ("/v1/messages", _Event, lambda got: got.delta.text if got.delta else None),
     "gemini": (
-        "/v1beta/models/m:streamGenerateContent?alt=sse", _Answer, lambda got: got.candidates[0].content.parts[0].text,
+        "/v1beta/models/m:streamGenerateContent?alt=sse",
+        _Answer,
+        lambda got: got.candidates[0].content.parts[0].text,
     ),
-}  # fmt: skip
+}
 
 
 def read_with_httpx(wire: str) -> ReadStream:

@@ -165,7 +165,12 @@ def measure_imports(quick: bool) -> list[Row]:
             for _ in range(times + 1)  # the first may write .pyc files
         ]
         made.append(
-            Row(name=f"import vaka.models.{name}.model", value=min(taken) * 1e3, unit="ms CPU", target=30.0,
-                note=f"beyond asyncio, httpx2 and the core; best of {times}")
-        )  # fmt: skip
+            Row(
+                name=f"import vaka.models.{name}.model",
+                value=min(taken) * 1e3,
+                unit="ms CPU",
+                target=30.0,
+                note=f"beyond asyncio, httpx2 and the core; best of {times}",
+            )
+        )
     return made

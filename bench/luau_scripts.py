@@ -21,8 +21,13 @@ from vaka.luau.vm import VmRunner
 from vaka.luau.worker import WorkerPool
 from vaka.testing.models import ScriptedModel, call, say
 
-CALL_US, HOST_US, OVERHEAD_US, WORKER_US = 2.0, 3.0, 20.0, 150.0
-FIRST_MS, SUSPENDED_MB, OWN_MB = 1.0, 400.0, 250.0
+CALL_US = 2.0
+HOST_US = 3.0
+OVERHEAD_US = 20.0
+WORKER_US = 150.0
+FIRST_MS = 1.0
+SUSPENDED_MB = 400.0
+OWN_MB = 250.0
 
 TOOL = "function invoke(ctx, args) return { sum = args.a + args.b } end"
 BARE = "return function(args) return { sum = args.a + args.b } end"
@@ -113,11 +118,17 @@ def measure_runner(quick: bool) -> list[Row]:
     ours, bare = asyncio.run(_time_runner(200 if quick else 2_000))
     return [
         Row(
-            name="warm Luau tool: over the bare call", value=ours.value - bare.value, unit="µs",
-            low=ours.low - bare.value, high=ours.high - bare.value, target=OVERHEAD_US, raw=bare.value,
-            ratio=ours.value / bare.value, note="pool, prelude, scheduler; no session",
+            name="warm Luau tool: over the bare call",
+            value=ours.value - bare.value,
+            unit="µs",
+            low=ours.low - bare.value,
+            high=ours.high - bare.value,
+            target=OVERHEAD_US,
+            raw=bare.value,
+            ratio=ours.value / bare.value,
+            note="pool, prelude, scheduler; no session",
         )
-    ]  # fmt: skip
+    ]
 
 
 async def _time_round_trips(count: int) -> list[float]:

@@ -74,9 +74,15 @@ def measure_calls(quick: bool) -> list[Row]:
     ours, raw = asyncio.run(compare_calls("auto", 50 if quick else 300, 3 if quick else 7))
     ratio = statistics.median(one / other for one, other in zip(ours, raw, strict=True))
     value = Row(
-        name="MCP: call a tool over stdio", value=statistics.median(ours), unit="ms", low=min(ours), high=max(ours),
-        raw=statistics.median(raw), ratio=ratio, note="raw: the library mcp alone",
-    )  # fmt: skip
+        name="MCP: call a tool over stdio",
+        value=statistics.median(ours),
+        unit="ms",
+        low=min(ours),
+        high=max(ours),
+        raw=statistics.median(raw),
+        ratio=ratio,
+        note="raw: the library mcp alone",
+    )
     return [value, Row(name="MCP: call, relative to the library", value=ratio, unit="×", target=1.3)]
 
 

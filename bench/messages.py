@@ -30,7 +30,9 @@ from vaka.stores.sqlite import rows as sqlite_rows
 
 THREADS = 10
 WRITERS = 8
-OPERATION_TARGET_MS, SEARCH_TARGET_MS, UPKEEP_TARGET = 10.0, 30.0, 1.15
+OPERATION_TARGET_MS = 10.0
+SEARCH_TARGET_MS = 30.0
+UPKEEP_TARGET = 1.15
 _TURN = EventScope(TurnId("trn_019a85b6e7c1f2"), 1)
 
 
@@ -53,7 +55,9 @@ class ThreadWriter:
     """The writer of one session, which appends messages of a person and a model in turns."""
 
     def __init__(self, store: Store, session: str, vocabulary: Vocabulary) -> None:
-        self._store, self.session, self._vocabulary = store, SessionId(session), vocabulary
+        self._store = store
+        self.session = SessionId(session)
+        self._vocabulary = vocabulary
         self._last: Event | None = None
         self._term = Term(0)
         self._numbers = itertools.count()
@@ -228,8 +232,9 @@ def without_index() -> Generator[None]:
         return []
 
     patches: list[tuple[ModuleType, str, object]] = [
-        (sqlite_rows, "select_messages", select_nothing), (postgres_events, "encode_messages", encode_nothing),
-    ]  # fmt: skip
+        (sqlite_rows, "select_messages", select_nothing),
+        (postgres_events, "encode_messages", encode_nothing),
+    ]
     kept = [getattr(module, name) for module, name, _ in patches]
     for module, name, value in patches:
         setattr(module, name, value)

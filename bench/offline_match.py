@@ -79,16 +79,20 @@ async def measure() -> list[Row]:
     paraphrases = load_paraphrases()
     rows = [
         Row(
-            name="offline match: accuracy", value=100 * count_matched(rules, tests) / len(tests), unit="%",
-            better="high", target=100 * LEAST_MATCHED / len(tests),
+            name="offline match: accuracy",
+            value=100 * count_matched(rules, tests) / len(tests),
+            unit="%",
+            better="high",
+            target=100 * LEAST_MATCHED / len(tests),
             note=f"{len(rules)} rules, {len(tests)} sentences in nine languages, most of them variants of the patterns",
         ),
         Row(
-            name="offline match: accuracy with free wording", unit="%",
+            name="offline match: accuracy with free wording",
+            unit="%",
             value=100 * count_matched(rules, paraphrases) / len(paraphrases),
             note=f"only the rule, of {len(paraphrases)} sentences; {count_wrong(rules, paraphrases)} match another one",
         ),
-    ]  # fmt: skip
+    ]
     many = copy_rules(rules, 13)
     cases = [
         ("", OfflineMatcher(rules), "patterns and shared words"),
@@ -100,11 +104,14 @@ async def measure() -> list[Row]:
             taken = await time_texts(matcher, tests)
             rows += [
                 Row(
-                    name=f"offline match{name}: a text, p{share:.0%}".rstrip("%"), value=percentile(taken, share),
-                    unit="ms CPU", target=MAX_MS, note=f"{what}; {how}",
+                    name=f"offline match{name}: a text, p{share:.0%}".rstrip("%"),
+                    value=percentile(taken, share),
+                    unit="ms CPU",
+                    target=MAX_MS,
+                    note=f"{what}; {how}",
                 )
                 for share in (0.5, 0.99)
-            ]  # fmt: skip
+            ]
     return rows
 
 

@@ -110,6 +110,10 @@ class ScriptedTalk:
         planted, found = Counter(fact.place for fact in facts), Counter(fact.place for fact in kept)
         places = {place: f"{found[place]}/{planted[place]}" for place in sorted(planted)}
         return {
-            "name": name, "kept": len(kept), "places": places, "most_tokens": self.most_tokens,
-            "summaries": self.summaries, "keeps": "",
-        }  # fmt: skip
+            "name": name,
+            "kept": len(kept),
+            "places": places,
+            "most_tokens": self.most_tokens,
+            "summaries": self.summaries,
+            "keeps": "",
+        }

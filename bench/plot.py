@@ -48,21 +48,29 @@ class Theme(NamedTuple):
             f".s{number} {{ stroke: {colour}; }} .f{number} {{ fill: {colour}; }}"
             for number, colour in enumerate(self.lines)
         ]
-        return "\n".join([
-            f".paper {{ fill: {self.paper}; }} .label {{ stroke: {self.paper}; }} .grid {{ stroke: {self.grid}; }}",
-            f".title {{ fill: {self.ink}; }} .faint {{ fill: {self.faint}; }}",
-            *lines,
-        ])  # fmt: skip
+        return "\n".join(
+            [
+                f".paper {{ fill: {self.paper}; }} .label {{ stroke: {self.paper}; }} .grid {{ stroke: {self.grid}; }}",
+                f".title {{ fill: {self.ink}; }} .faint {{ fill: {self.faint}; }}",
+                *lines,
+            ]
+        )
 
 
 LIGHT = Theme(
-    "#ffffff", "#1f2328", "#59636e", "#d1d9e0",
+    "#ffffff",
+    "#1f2328",
+    "#59636e",
+    "#d1d9e0",
     ("#0b5fc4", "#0a7d8c", "#5b4bd6", "#b4540a", "#a3195b", "#2c7a1f", "#6b5200"),
-)  # fmt: skip
+)
 DARK = Theme(
-    "#0d1117", "#e6edf3", "#9198a1", "#30363d",
+    "#0d1117",
+    "#e6edf3",
+    "#9198a1",
+    "#30363d",
     ("#6cb2ff", "#4fd1d9", "#a99bff", "#ffa657", "#ff8fc0", "#7ee069", "#e3c14f"),
-)  # fmt: skip
+)
 
 
 class Line(NamedTuple):

@@ -70,17 +70,20 @@ def _make_verdict(command: str) -> Callable[[], object]:
 def _make_policy(many: int) -> LayeredPolicy:
     """Return a policy with ``many`` rules of each kind in each of three layers, and some usual ones."""
     usual = Layer(
-        name="user", allow=("Bash(npm run:*)", "Read(src/**)", "Edit(src/**)", "WebFetch(domain:docs.example)"),
-        ask=("Bash(git commit *)",), deny=("Bash(curl:*)", "Bash(sudo:*)", "Read(.env)", "mcp__git__push(branch:main)"),
-    )  # fmt: skip
+        name="user",
+        allow=("Bash(npm run:*)", "Read(src/**)", "Edit(src/**)", "WebFetch(domain:docs.example)"),
+        ask=("Bash(git commit *)",),
+        deny=("Bash(curl:*)", "Bash(sudo:*)", "Read(.env)", "mcp__git__push(branch:main)"),
+    )
     layers = [
         Layer(
-            name=name, allow=tuple(f"Bash(tool{number} run:*)" for number in range(many)),
+            name=name,
+            allow=tuple(f"Bash(tool{number} run:*)" for number in range(many)),
             ask=tuple(f"Edit(docs/part{number}/**)" for number in range(many)),
             deny=tuple(f"WebFetch(domain:host{number}.example)" for number in range(many)),
         )
         for name in ("user", "project", "local")
-    ]  # fmt: skip
+    ]
     return LayeredPolicy([usual, *layers], cwd="/home/kim/app", home="/home/kim")
 
 
@@ -108,16 +111,26 @@ def _measure_policy(quick: bool) -> list[Row]:
     name = max(worst, key=lambda key: worst[key])
     return [
         Row(
-            name="verdict on a command", value=mean.value, unit="ms", target=_TARGET, low=mean.low, high=mean.high,
+            name="verdict on a command",
+            value=mean.value,
+            unit="ms",
+            target=_TARGET,
+            low=mean.low,
+            high=mean.high,
             note=f"mean of {len(found)}, CPU",
         ),
         Row(name="verdict on the dearest of them", value=max(one.value for one in found), unit="ms"),
         Row(name="ten times the length", value=long.value / short.value, unit="times", target=_LINEAR),
         Row(
-            name="decision on a call, 99 rules", value=usual.value, unit="ms", target=_TARGET, low=usual.low,
-            high=usual.high, note=f"mean of {len(few)} calls of seven tools, CPU",
+            name="decision on a call, 99 rules",
+            value=usual.value,
+            unit="ms",
+            target=_TARGET,
+            low=usual.low,
+            high=usual.high,
+            note=f"mean of {len(few)} calls of seven tools, CPU",
         ),
         Row(name="decision on the dearest of them", value=max(one.value for one in few), unit="ms"),
         Row(name="ten times the rules", value=_mean_of(many).value / usual.value, unit="times", target=_LINEAR),
         Row(name="verdict on hostile commands, the dearest", value=worst[name], unit="ms", note=f"{name}, 6,000 signs"),
-    ]  # fmt: skip
+    ]

@@ -16,7 +16,9 @@ from vaka.core.ports.store import Store
 from vaka.core.ports.vectors import VectorQuery, VectorRecord
 from vaka.runtime.lazy import open_store
 
-DIMENSION, TOP_K, BATCH = 384, 5, 1000
+DIMENSION = 384
+TOP_K = 5
+BATCH = 1000
 TARGET_MS = 20.0
 
 

@@ -55,8 +55,13 @@ def measure_redaction(quick: bool) -> list[Row]:
             value, low, high = MedianRange.of([_time_delta(pieces, secrets) for _ in range(7)])
         found.append(
             Row(
-                name=f"redact a delta of {name}", value=value, unit="µs CPU", low=low, high=high, target=target,
+                name=f"redact a delta of {name}",
+                value=value,
+                unit="µs CPU",
+                low=low,
+                high=high,
+                target=target,
                 note=f"{len(_SECRETS)} secrets registered, formats on; {how}",
             )
-        )  # fmt: skip
+        )
     return found

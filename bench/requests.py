@@ -68,18 +68,22 @@ def make_conversation(count: int) -> list[Message]:
     messages: list[Message] = []
     for number in range(count // 4 + 1):
         call = ToolCall(
-            id=CallId(f"call_{number}"), name="tool_1", arguments={"path": f"src/{number}.py", "start": number},
+            id=CallId(f"call_{number}"),
+            name="tool_1",
+            arguments={"path": f"src/{number}.py", "start": number},
             provider_id=f"toolu_{number}",
-        )  # fmt: skip
+        )
         messages += [
             UserMessage(content=(Text(text=f"Please look at file {number}. " * 5),)),
             AssistantMessage(
-                id=MessageId(f"m{number}"), content=(Text(text="I read it. " * 5), CallRef(id=call.id)), calls=(call,),
+                id=MessageId(f"m{number}"),
+                content=(Text(text="I read it. " * 5), CallRef(id=call.id)),
+                calls=(call,),
                 stop="calls",
             ),
             ToolMessage(results=(ToolResult(call=call.id, content=(Text(text="a line of text\n" * 20),)),)),
             AssistantMessage(id=MessageId(f"n{number}"), content=(Text(text="It is fine. " * 8),), stop="end"),
-        ]  # fmt: skip
+        ]
     return messages[:count]
 
 
@@ -92,14 +96,16 @@ def make_tools(count: int, *, strict: bool = False) -> tuple[ToolSpec, ...]:
             name=f"tool_{number}", description="Read a file of the workspace. " * 3, parameters=schema, strict=strict
         )
         for number in range(count)
-    )  # fmt: skip
+    )
 
 
 class RequestWriter:
     """Writes the requests of conversations as a model does: adapts the history, then builds and encodes the body."""
 
     def __init__(self, wire: str, *, keep: bool) -> None:
-        self._write, self._keeps, self._comparison = _WIRES[wire].write, keep, Comparison()
+        self._write = _WIRES[wire].write
+        self._keeps = keep
+        self._comparison = Comparison()
         self._memo = RequestMemo(_WIRES[wire].new_writer, self._comparison) if keep else None
         self._history = self._new_history()
         self.tools = make_tools(_TOOLS)
@@ -171,26 +177,43 @@ def measure_requests(quick: bool) -> list[Row]:
                 value, low, high = (part * 1e6 for part in MedianRange.of(time_next_requests(wire, count, repeats)[0]))
                 raw = MedianRange.of(time_first_requests(wire, count, 5, keep=False)).value * 1e6
                 note = f"{NEW} are new; raw: the whole conversation is written; {how}"
-                rows.append(Row(
-                    name=f"request of {count:,} messages, {wire}", value=value, unit="µs CPU", low=low, high=high,
-                    raw=raw, ratio=value / raw, note=note,
-                ))  # fmt: skip
+                rows.append(
+                    Row(
+                        name=f"request of {count:,} messages, {wire}",
+                        value=value,
+                        unit="µs CPU",
+                        low=low,
+                        high=high,
+                        raw=raw,
+                        ratio=value / raw,
+                        note=note,
+                    )
+                )
             taken, copy = time_next_requests(wire, 2_000, repeats)
             rows.append(_measure_tools(wire, repeats, how))
-        rows.append(Row(
-            name=f"request of 2,000 messages, relative to one of {NEW}, {wire}", unit="×", target=_TARGET,
-            value=(MedianRange.of(taken).value - copy) / small, note=f"without the {copy * 1e6:.0f} µs of copying",
-        ))  # fmt: skip
+        rows.append(
+            Row(
+                name=f"request of 2,000 messages, relative to one of {NEW}, {wire}",
+                unit="×",
+                target=_TARGET,
+                value=(MedianRange.of(taken).value - copy) / small,
+                note=f"without the {copy * 1e6:.0f} µs of copying",
+            )
+        )
     return rows
 
 
 def _measure_tools(wire: str, repeats: int, how: str) -> Row:
     """Measure requests of many tools, compared with those whose tools are new."""
-    value, low, high = (
-        part * 1e6 for part in MedianRange.of(time_tools(wire, _MANY_TOOLS, repeats, unchanged=True))
-    )  # fmt: skip
+    value, low, high = (part * 1e6 for part in MedianRange.of(time_tools(wire, _MANY_TOOLS, repeats, unchanged=True)))
     raw = MedianRange.of(time_tools(wire, _MANY_TOOLS, 9, unchanged=False)).value * 1e6
     return Row(
-        name=f"request of {_MANY_TOOLS} tools, {wire}", value=value, unit="µs CPU", low=low, high=high, raw=raw,
-        ratio=value / raw, note=f"the list of the last request, {NEW} messages are new; raw: a new list; {how}",
-    )  # fmt: skip
+        name=f"request of {_MANY_TOOLS} tools, {wire}",
+        value=value,
+        unit="µs CPU",
+        low=low,
+        high=high,
+        raw=raw,
+        ratio=value / raw,
+        note=f"the list of the last request, {NEW} messages are new; raw: a new list; {how}",
+    )

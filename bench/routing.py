@@ -77,12 +77,19 @@ async def measure(count: int) -> list[Row]:
             found, raw = MedianRange.of(added), MedianRange.of(alone)
             rows.append(
                 Row(
-                    name=f"router: turn {turns} of an agent behind it", store="SQLite" if durability else "memory",
-                    durability=durability, value=found.value, unit="ms more", low=found.low, high=found.high,
-                    raw=raw.value, ratio=(found.value + raw.value) / raw.value, note=f"raw: the agent alone; {how}",
+                    name=f"router: turn {turns} of an agent behind it",
+                    store="SQLite" if durability else "memory",
+                    durability=durability,
+                    value=found.value,
+                    unit="ms more",
+                    low=found.low,
+                    high=found.high,
+                    raw=raw.value,
+                    ratio=(found.value + raw.value) / raw.value,
+                    note=f"raw: the agent alone; {how}",
                     target=None if durability else MAX_ADDED_MS,
                 )
-            )  # fmt: skip
+            )
     return rows
 
 

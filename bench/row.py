@@ -58,9 +58,18 @@ def _cells_of(row: Row) -> tuple[str, ...]:
     ratio = f"{row.ratio:.2f}×" if row.ratio is not None else ""
     value = "–" if row.skipped else format_number(row.value)
     return (
-        row.name, row.store, row.durability, value, row.unit, repeats, target, row.verdict, format_number(row.raw),
-        ratio, row.note,
-    )  # fmt: skip
+        row.name,
+        row.store,
+        row.durability,
+        value,
+        row.unit,
+        repeats,
+        target,
+        row.verdict,
+        format_number(row.raw),
+        ratio,
+        row.note,
+    )
 
 
 def format_grid(head: Sequence[str], lines: Sequence[Sequence[str]]) -> str:

@@ -15,7 +15,9 @@ from vaka.sandbox.linux import Bubblewrap, Landlock
 from vaka.sandbox.sensitive import protected_paths
 from vaka.sandbox.unconfined import Unconfined
 
-MAX_ADDED_MS, MAX_RSS_MB, PAUSE = 10.0, 64.0, 0.02
+MAX_ADDED_MS = 10.0
+MAX_RSS_MB = 64.0
+PAUSE = 0.02
 GIB = 1024**3
 SCRIPT = ("bash", "-c", "true")
 
@@ -101,10 +103,16 @@ def _row(name: str, pairs: list[tuple[float, float]], how: str, target: float | 
     ratio = statistics.median(ours / raw for ours, raw in pairs)
     alone = "without vaka" in name
     return Row(
-        name=f"start a command: {name}", value=added.value, unit="ms more", low=added.low, high=added.high,
-        target=None if alone else target, raw=raw, ratio=ratio,
+        name=f"start a command: {name}",
+        value=added.value,
+        unit="ms more",
+        low=added.low,
+        high=added.high,
+        target=None if alone else target,
+        raw=raw,
+        ratio=ratio,
         note=f"{'for comparison' if alone else 'raw: asyncio alone'}; {how}",
-    )  # fmt: skip
+    )
 
 
 async def measure_output(size: int) -> list[Row]:

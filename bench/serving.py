@@ -30,7 +30,9 @@ WORDS = 50
 PAUSE = 0.2
 """Seconds between two pieces of an answer: all streams are open at the same time."""
 RAMP_SECONDS = 5.0
-LIMIT_MB, LIMIT_MS, LIMIT_EVENT = 250.0, 200.0, 25.0
+LIMIT_MB = 250.0
+LIMIT_MS = 200.0
+LIMIT_EVENT = 25.0
 KINDS = {"sse": "SSE", "ws": "WebSocket"}
 SETTINGS = ServerSettings(
     requests_per_minute=0, concurrent_turns=0, streams_per_credential=0, features=frozenset({"websocket"})
@@ -106,8 +108,16 @@ async def _measure(kind: str, quick: bool) -> list[Row]:
                     stores.POWER.row(f"{name}: CPU of the server", used, "s", note=f"in {found['seconds']:.1f} s")
                 )
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-    rows.append(stores.POWER.row(f"{count} {KINDS[kind]} streams: RSS peak", peak, "MB", target=LIMIT_MB, raw=before,
-                                 note="whole process; raw: before the server"))  # fmt: skip
+    rows.append(
+        stores.POWER.row(
+            f"{count} {KINDS[kind]} streams: RSS peak",
+            peak,
+            "MB",
+            target=LIMIT_MB,
+            raw=before,
+            note="whole process; raw: before the server",
+        )
+    )
     return rows
 
 
@@ -115,13 +125,23 @@ def _rows(name: str, found: dict[str, Any], count: int, target: float | None) ->
     waits = sorted(found["waits"]) or [0.0]
     row = stores.POWER.row
     return [
-        row(f"{name}: no event lost", found["complete"], target=float(count), better="equal",
-            note="seqs contiguous, one end, text whole"),
+        row(
+            f"{name}: no event lost",
+            found["complete"],
+            target=float(count),
+            better="equal",
+            note="seqs contiguous, one end, text whole",
+        ),
         row(f"{name}: first text p50", percentile(waits, 0.5), "ms"),
-        row(f"{name}: first text p95", percentile(waits, 0.95), "ms", target=target,
-            note="from the last byte of the request; a tool call comes first"),
+        row(
+            f"{name}: first text p95",
+            percentile(waits, 0.95),
+            "ms",
+            target=target,
+            note="from the last byte of the request; a tool call comes first",
+        ),
         row(f"{name}: first text p99", percentile(waits, 0.99), "ms"),
-    ]  # fmt: skip
+    ]
 
 
 def measure_sse_streams(quick: bool) -> list[Row]:
@@ -140,11 +160,16 @@ def measure_event_cost(quick: bool) -> list[Row]:
         pairs = [_run(_cost_of_deltas(words, burst)) for _ in range(repeats)]
         costs = sorted(followed - alone for followed, alone in pairs)
         row = Row(
-            name=f"SSE event to one client, {'one' if burst == 1 else burst} a tick", value=costs[len(costs) // 2],
-            unit="µs CPU", store="memory", low=costs[0], high=costs[-1], target=LIMIT_EVENT,
+            name=f"SSE event to one client, {'one' if burst == 1 else burst} a tick",
+            value=costs[len(costs) // 2],
+            unit="µs CPU",
+            store="memory",
+            low=costs[0],
+            high=costs[-1],
+            target=LIMIT_EVENT,
             raw=sorted(alone for _, alone in pairs)[repeats // 2],
             note="of the server, beyond that of a turn without a client, which is raw",
-        )  # fmt: skip
+        )
         rows.append(row)
     return rows
 

@@ -27,7 +27,9 @@ class StreamClient:
     """One stream: its request, what came back, and when."""
 
     def __init__(self, kind: str, port: int, session: str) -> None:
-        self.kind, self.session, self._port = kind, session, port
+        self.kind = kind
+        self.session = session
+        self._port = port
         self.received = bytearray()
         self.sent = self.first = self.ended = 0.0
         self._searched = 0
@@ -125,7 +127,9 @@ def _dechunk(data: bytes) -> bytes:
 def run_clients(clients: list[StreamClient], ramp: float, warm_up: Callable[[], None]) -> None:
     """Open the streams evenly over ``ramp`` seconds and read them all to their ends."""
     warm_up()
-    selector, begun, opened = selectors.DefaultSelector(), time.perf_counter(), 0
+    selector = selectors.DefaultSelector()
+    begun = time.perf_counter()
+    opened = 0
     while opened < len(clients) or selector.get_map():
         elapsed = time.perf_counter() - begun
         if elapsed > MAX_SECONDS:

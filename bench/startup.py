@@ -65,11 +65,18 @@ def measure_imports(quick: bool) -> list[Row]:
         found, taken = list_loaded_modules(statement), time_process(statement, times) * 1e3
         bad = list_forbidden(found)
         rows += [
-            Row(name=name, value=taken, unit="ms", target=target, raw=nothing, ratio=taken / nothing,
-                note=f"whole process, best of {times}; raw: a Python that does nothing"),
+            Row(
+                name=name,
+                value=taken,
+                unit="ms",
+                target=target,
+                raw=nothing,
+                ratio=taken / nothing,
+                note=f"whole process, best of {times}; raw: a Python that does nothing",
+            ),
             Row(name=f"{name}: forbidden modules", value=len(bad), unit="", target=0.0, note=", ".join(bad)),
             Row(name=f"{name}: modules", value=len(found), unit=""),
-        ]  # fmt: skip
+        ]
     return rows
 
 
@@ -106,10 +113,17 @@ def measure_commands(quick: bool) -> list[Row]:
     targets = {"vaka --version": 60.0, "vaka run, first event": 200.0}
     nothing = min(taken["python -c 'print()'"])
     rows = [
-        Row(name=f"start: {name}", value=min(found), unit="ms", target=targets.get(name), raw=nothing,
-            ratio=min(found) / nothing, note=f"exec to the first line, best of {times}; raw: Python alone")
+        Row(
+            name=f"start: {name}",
+            value=min(found),
+            unit="ms",
+            target=targets.get(name),
+            raw=nothing,
+            ratio=min(found) / nothing,
+            note=f"exec to the first line, best of {times}; raw: Python alone",
+        )
         for name, found in taken.items()
-    ]  # fmt: skip
+    ]
     counts = {"vaka --version": VERSION_ARGUMENTS, "vaka run": RUN_ARGUMENTS}
     return rows + [
         Row(name=f"start: {name}: modules", value=len(list_command_modules(arguments)), unit="")
@@ -171,21 +185,36 @@ def measure_project(quick: bool) -> list[Row]:
         write_project(folder)
         for _ in range(times):
             done = subprocess.run(
-                [sys.executable, "-c", _LOAD_PROJECT], check=True, cwd=folder, capture_output=True, text=True,
+                [sys.executable, "-c", _LOAD_PROJECT],
+                check=True,
+                cwd=folder,
+                capture_output=True,
+                text=True,
                 env=subprocess_environment() | {"HOME": str(empty)},
-            )  # fmt: skip
+            )
             first, again = map(float, done.stdout.split())
             loads.append((first, again))
             starts.append((time_first_line(run, folder), time_first_line(run, empty)))
     with_project, without = min(one for one, _ in starts), min(one for _, one in starts)
     what = "70 skills, 70 commands, 60 agents, 20 hooks"
     return [
-        Row(name=f"project: load {what}", value=min(first for first, _ in loads), unit="ms", target=60.0,
-            note=f"with its imports, after those of a runtime, best of {times}"),
+        Row(
+            name=f"project: load {what}",
+            value=min(first for first, _ in loads),
+            unit="ms",
+            target=60.0,
+            note=f"with its imports, after those of a runtime, best of {times}",
+        ),
         Row(name="project: load again, nothing changed", value=min(again for _, again in loads), unit="ms"),
-        Row(name="start: vaka run in it, first event", value=with_project, unit="ms", raw=without,
-            ratio=with_project / without, note="raw: an empty folder"),
-    ]  # fmt: skip
+        Row(
+            name="start: vaka run in it, first event",
+            value=with_project,
+            unit="ms",
+            raw=without,
+            ratio=with_project / without,
+            note="raw: an empty folder",
+        ),
+    ]
 
 
 def measure_construction(quick: bool) -> list[Row]:

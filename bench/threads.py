@@ -37,10 +37,13 @@ async def fill_threads(runtime: Runtime, messages: int, vocabulary: Vocabulary) 
     for number in range(THREADS):
         await runtime.threads.create(id=f"thread-{number}", resource_id=f"owner-{number % 3}")
         for begun in range(0, messages, BATCH):
-            await runtime.threads.append_many(f"thread-{number}", [
-                {"role": "user" if n % 2 == 0 else "assistant", "content": vocabulary.text(3, 60)}
-                for n in range(begun, min(begun + BATCH, messages))
-            ])  # fmt: skip
+            await runtime.threads.append_many(
+                f"thread-{number}",
+                [
+                    {"role": "user" if n % 2 == 0 else "assistant", "content": vocabulary.text(3, 60)}
+                    for n in range(begun, min(begun + BATCH, messages))
+                ],
+            )
     await runtime.threads.search(MessageSearch(text=vocabulary.words[0]))
 
 
@@ -119,8 +122,11 @@ def _rows_of(kind: stores.StoreKind, load: Load, times: TimedOperations, note: s
     pace = f"{load.rate * WRITERS:g} rounds a second; " if load.rate else ""
     return [
         kind.row(
-            f"{name} p99, {load.name}", percentile(taken, 0.99) * 1e3, "ms", target=load.target,
+            f"{name} p99, {load.name}",
+            percentile(taken, 0.99) * 1e3,
+            "ms",
+            target=load.target,
             note=f"median {percentile(taken, 0.5) * 1e3:.3g} ms; {pace}{note}",
         )
         for name, taken in times.taken.items()
-    ]  # fmt: skip
+    ]

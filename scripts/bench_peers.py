@@ -108,11 +108,14 @@ def format_memory_table(found: Sequence[Line]) -> str:
     """Return how many planted facts the last prompt has, most first, and where the kept ones were planted."""
     lines = [
         [
-            line["name"], f"{line['kept']}/{FACTS}", *[str(line["places"][place]) for place in sorted(set(PLACES))],
-            str(line["summaries"]), format_number(line["most_tokens"]),
+            line["name"],
+            f"{line['kept']}/{FACTS}",
+            *[str(line["places"][place]) for place in sorted(set(PLACES))],
+            str(line["summaries"]),
+            format_number(line["most_tokens"]),
         ]
         for line in sorted(found, key=lambda line: -line["kept"])
-    ]  # fmt: skip
+    ]
     heads = [f"of {place}s" for place in sorted(set(PLACES))]
     return format_grid(["", "facts kept", *heads, "summaries", f"largest prompt, of {WINDOW:,}"], lines)
 

@@ -15,12 +15,23 @@ from tests.e2e.conftest import TOKEN, ConsoleServer
 
 IMAGES = Path(__file__).parents[1] / "docs" / "guides" / "images"
 PAGES = {
-    "chat": "/chat/hilo", "waiting": "/chat/deploy", "failed": "/chat/failed", "new": "/chat?new=1",
-    "sessions": "/sessions", "trace": "/sessions/hilo/trace", "events": "/sessions/hilo/events?at=1.8",
-    "checkpoints": "/sessions/hilo/checkpoints", "replay": "/sessions/hilo/replay", "traces": "/traces",
-    "approvals": "/approvals", "compare": "/compare?a=hilo&b=hilo-2", "usage": "/usage", "agents": "/agents",
-    "tool": "/agents/operator/deploy", "settings": "/settings",
-}  # fmt: skip
+    "chat": "/chat/hilo",
+    "waiting": "/chat/deploy",
+    "failed": "/chat/failed",
+    "new": "/chat?new=1",
+    "sessions": "/sessions",
+    "trace": "/sessions/hilo/trace",
+    "events": "/sessions/hilo/events?at=1.8",
+    "checkpoints": "/sessions/hilo/checkpoints",
+    "replay": "/sessions/hilo/replay",
+    "traces": "/traces",
+    "approvals": "/approvals",
+    "compare": "/compare?a=hilo&b=hilo-2",
+    "usage": "/usage",
+    "agents": "/agents",
+    "tool": "/agents/operator/deploy",
+    "settings": "/settings",
+}
 SETTLED_MS = 700
 Scheme = Literal["light", "dark"]
 

@@ -32,9 +32,17 @@ TIMEOUT = ["timeout"]
 MAX_NAMED_TESTS = 12
 """Test files that name a module; more of them say little about it."""
 _COMPARISONS: dict[type[ast.cmpop], str] = {
-    ast.Lt: "<=", ast.LtE: "<", ast.Gt: ">=", ast.GtE: ">", ast.Eq: "!=", ast.NotEq: "==", ast.Is: "is not",
-    ast.IsNot: "is", ast.In: "not in", ast.NotIn: "in",
-}  # fmt: skip
+    ast.Lt: "<=",
+    ast.LtE: "<",
+    ast.Gt: ">=",
+    ast.GtE: ">",
+    ast.Eq: "!=",
+    ast.NotEq: "==",
+    ast.Is: "is not",
+    ast.IsNot: "is",
+    ast.In: "not in",
+    ast.NotIn: "in",
+}
 """What replaces each operator: the comparison at the boundary, or the opposite."""
 TextOf: TypeAlias = Callable[[ast.expr], str]
 
@@ -196,9 +204,14 @@ def run_tests(root: Path, tests: Sequence[str], seconds: float, *options: str) -
     environment = {**os.environ, "PYTHONPATH": str(root / "src"), "PYTHONDONTWRITEBYTECODE": "1"}
     with tempfile.TemporaryFile() as output:
         process = subprocess.Popen(
-            [*command, "-m", "not exhaustive", *tests], cwd=root, env=environment, stdin=subprocess.DEVNULL,
-            stdout=output, stderr=subprocess.STDOUT, start_new_session=True,
-        )  # fmt: skip
+            [*command, "-m", "not exhaustive", *tests],
+            cwd=root,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
         try:
             code = process.wait(seconds)
         except subprocess.TimeoutExpired:
@@ -253,7 +266,10 @@ def describe(number: int, fault: Fault) -> str:
 
 def plant_all(root: Path, faults: Sequence[tuple[int, Fault]], minutes: float, seconds: float) -> int:
     """Try faults one after the other until the time is over; return 1 if one of them was not caught."""
-    end, missed, tests, undecided = time.monotonic() + minutes * 60, list[str](), list[str](), 0
+    end = time.monotonic() + minutes * 60
+    missed = list[str]()
+    tests = list[str]()
+    undecided = 0
     for tried, (number, fault) in enumerate(faults):
         if time.monotonic() > end:
             faults = faults[:tried]

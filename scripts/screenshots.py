@@ -41,12 +41,13 @@ def _call(name: str, **arguments: Any) -> dict[str, Any]:
 
 _CODING_LINES = (
     _call("Read", file_path="boat.py"),
-    {"text": "I change the factor, then I run the check.", **_call(
-        "Edit", file_path="boat.py", old_string="    return wind * 2", new_string="    return wind * 1.5"
-    )},
+    {
+        "text": "I change the factor, then I run the check.",
+        **_call("Edit", file_path="boat.py", old_string="    return wind * 2", new_string="    return wind * 1.5"),
+    },
     _call("Bash", command="python3 check.py", description="Run the check"),
     {"text": _ANSWER, "usage": {"input": 7400, "output": 160, "cost": 0.04}},
-)  # fmt: skip
+)
 _TALKS = {
     "hulls": ("Why does an outrigger not capsize?", "The float holds the hull level.", 0.02),
     "sails": ("Compare crab claw and square sails.", "A crab claw sail points higher into the wind.", 0.13),
@@ -121,9 +122,13 @@ def _project_folder() -> Generator[Path]:
 def draw_svg(screen: Any) -> str:
     """Return a screen of pyte as SVG, without the empty lines at its end."""
     console = Console(
-        record=True, width=screen.columns, file=io.StringIO(), force_terminal=True, color_system="truecolor",
+        record=True,
+        width=screen.columns,
+        file=io.StringIO(),
+        force_terminal=True,
+        color_system="truecolor",
         legacy_windows=False,
-    )  # fmt: skip
+    )
     lines = [_styled_line(screen, row) for row in range(screen.lines)]
     while lines and not lines[-1].plain.strip():
         lines.pop()
@@ -148,9 +153,14 @@ def _styled_line(screen: Any, row: int) -> Text:
 
 def _style_of(cell: Any) -> Style:
     return Style(
-        color=_color_of(cell.fg), bgcolor=_color_of(cell.bg), bold=cell.bold, italic=cell.italics,
-        underline=cell.underscore, strike=cell.strikethrough, reverse=cell.reverse,
-    )  # fmt: skip
+        color=_color_of(cell.fg),
+        bgcolor=_color_of(cell.bg),
+        bold=cell.bold,
+        italic=cell.italics,
+        underline=cell.underscore,
+        strike=cell.strikethrough,
+        reverse=cell.reverse,
+    )
 
 
 def _color_of(name: str) -> str | None:

@@ -130,9 +130,14 @@ async def remember(talk: ScriptedTalk) -> None:
     compaction = Compaction(model=Talking(talk=talk, summarises=True), compact_at_tokens=WINDOW * 85 // 100)
     with tempfile.TemporaryDirectory(prefix="vaka-bench-") as folder:
         agent = Agent(
-            model=Talking(talk=talk), tools=[look_up], db=SqliteDb(db_file=str(Path(folder) / "agno.db")),
-            session_id="s", add_history_to_context=True, compaction=compaction, telemetry=False,
-        )  # fmt: skip
+            model=Talking(talk=talk),
+            tools=[look_up],
+            db=SqliteDb(db_file=str(Path(folder) / "agno.db")),
+            session_id="s",
+            add_history_to_context=True,
+            compaction=compaction,
+            telemetry=False,
+        )
         for _ in talk.turns:
             await agent.arun(talk.next_input())
 

@@ -81,7 +81,11 @@ def make_langchain(model: Any) -> list[Any]:
     return [SummarizationMiddleware(model, trigger=("fraction", 0.85))]
 
 
-report([], [], [
-    make_memory(f"deepagents {version('deepagents')}", make_deepagents),
-    make_memory(f"langchain {version('langchain')}, SummarizationMiddleware", make_langchain),
-])  # fmt: skip
+report(
+    [],
+    [],
+    [
+        make_memory(f"deepagents {version('deepagents')}", make_deepagents),
+        make_memory(f"langchain {version('langchain')}, SummarizationMiddleware", make_langchain),
+    ],
+)

@@ -25,15 +25,18 @@ def call(name: str, **arguments: Any) -> dict[str, Any]:
 MODEL = Scripted(
     [
         {"tool_calls": [call("Skill", skill="tides", args="14:00"), call("mcp__harbour__depth", place="channel")]},
-        {"tool_calls": [
-            call("Task", prompt="Is the channel free?", subagent_type="pilot"),
-            call("Bash", command="echo depth noted"), call("Bash", command="rm -rf /tmp/charts"),
-        ]},
+        {
+            "tool_calls": [
+                call("Task", prompt="Is the channel free?", subagent_type="pilot"),
+                call("Bash", command="echo depth noted"),
+                call("Bash", command="rm -rf /tmp/charts"),
+            ]
+        },
         {"tool_calls": [call("Write", file_path="permit.txt", content="Holokai may enter at 14:00.\n")]},
         {"text": "The Holokai may enter at 14:00.", "usage": {"input": 900, "output": 12}},
         {"agent": "pilot", "text": "The channel is free.", "usage": {"input": 80, "output": 5}},
     ]
-)  # fmt: skip
+)
 
 
 class Monitor(vaka.Middleware):
@@ -61,13 +64,18 @@ async def main(folder: Path) -> None:
     records: list[dict[str, Any]] = []
     monitor = Monitor()
     agent = vaka.Agent(
-        "master", model=MODEL, tools=["Bash", "Read", "Write"], limits=vaka.Limits(max_steps=10, max_tokens=50_000),
+        "master",
+        model=MODEL,
+        tools=["Bash", "Read", "Write"],
+        limits=vaka.Limits(max_steps=10, max_tokens=50_000),
         middleware=[RateLimit(rate=5, concurrent=2), Logging(records.append), monitor],
-    )  # fmt: skip
+    )
     async with vaka.Runtime(
-        cwd=str(folder), project=vaka.ProjectSource(settings=True), permissions=vaka.Permissions(handler=decide),
+        cwd=str(folder),
+        project=vaka.ProjectSource(settings=True),
+        permissions=vaka.Permissions(handler=decide),
         mcp={"harbour": server} if importlib.util.find_spec("mcp") else {},
-    ) as runtime:  # fmt: skip
+    ) as runtime:
         session = await runtime.open(agent)
         async with session.stream("/enter Holokai") as turn:
             async for event in turn:

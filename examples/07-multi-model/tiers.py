@@ -43,9 +43,11 @@ async def main() -> None:
     """Run a turn with child agents on three tiers, then one whose request asks for the low tier."""
     captain = vaka.Agent("captain", middleware=[CHILDREN])
     async with vaka.Runtime(
-        model=MID, model_pool={"low": LOW, "mid": MID, "high": HIGH}, subagent_model_mapping={"explore": "low"},
+        model=MID,
+        model_pool={"low": LOW, "mid": MID, "high": HIGH},
+        subagent_model_mapping={"explore": "low"},
         permissions=vaka.Permissions(allow=["Task"]),
-    ) as runtime:  # fmt: skip
+    ) as runtime:
         session = await runtime.open(captain)
         async with session.stream("Which way?") as turn:
             async for event in turn:

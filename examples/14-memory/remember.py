@@ -40,9 +40,11 @@ def make_agent() -> vaka.Agent:
     """Return the agent; ``VAKA_MODEL`` names a real model."""
     memory = SemanticMemory(threshold=0.1)
     return vaka.Agent(
-        "companion", model=os.environ.get("VAKA_MODEL") or Companion(), instructions="You are a friendly companion.",
+        "companion",
+        model=os.environ.get("VAKA_MODEL") or Companion(),
+        instructions="You are a friendly companion.",
         middleware=[memory, FactExtraction(memory)],
-    )  # fmt: skip
+    )
 
 
 async def say(store: str, user: str, session_id: str, text: str) -> None:

@@ -10,9 +10,12 @@ from vaka.events import SubagentStarted
 
 HERE = Path(__file__).parent
 LINES = [
-    "What is the weather in Hilo?", "Remember to buy an umbrella.", "Show my notes.",
-    "Is it sunny in Kona? And note that I visit Kona.", "Good evening!",
-]  # fmt: skip
+    "What is the weather in Hilo?",
+    "Remember to buy an umbrella.",
+    "Show my notes.",
+    "Is it sunny in Kona? And note that I visit Kona.",
+    "Good evening!",
+]
 
 
 async def main(lines: list[str]) -> None:

@@ -8,9 +8,14 @@ import vaka
 
 HERE = Path(__file__).parent
 LINES = [
-    "Hello!", "Sing about the whale!", "Please count to 3.", "More!", "Tell me a story.", "Left!",
+    "Hello!",
+    "Sing about the whale!",
+    "Please count to 3.",
+    "More!",
+    "Tell me a story.",
+    "Left!",
     "Sing a song and count to 2.",
-]  # fmt: skip
+]
 
 
 async def main(lines: list[str]) -> None:
