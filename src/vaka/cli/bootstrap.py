@@ -370,7 +370,8 @@ def _permissions_of(settings: Settings, agent: Agent | None, ask: str) -> Permis
     chosen = cast("AskMode", ask or settings["ask"] or ("wait" if can_ask() else "deny"))
     if agent is None:
         return Permissions(ask=chosen)
-    fields = settings.fields_of(Permissions) | {"ask": chosen, "policy": policy_from_settings(settings)}
+    fields: dict[str, Any] = settings.fields_of(Permissions)
+    fields |= {"ask": chosen, "policy": policy_from_settings(settings)}
     return Permissions(**fields)
 
 
