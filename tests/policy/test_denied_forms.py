@@ -249,3 +249,14 @@ def test_a_pattern_that_names_many_folders_is_asked_about(tmp_path: Path) -> Non
     for number in range(70):
         (project.root / f"d{number}").mkdir()
     assert project.decide("cp src/*.py d*", ("Edit(conf/c.yml)",)) == "ask"
+
+
+@pytest.mark.parametrize(
+    ("form", "decision"),
+    [
+        ("git grep KEY", "ask"), ("git grep KEY -- ':!conf'", "allow"), ("git grep KEY -- . ':(exclude)conf'", "allow"),
+        ("git grep KEY -- ':^conf/sub'", "ask"), ("git diff HEAD~1 -- ':!conf'", "allow"),
+    ],
+)  # fmt: skip
+def test_what_git_leaves_out_is_not_asked_about(project: Project, form: str, decision: str) -> None:
+    assert project.decide(form, ("Read(conf/c.yml)",)) == decision
