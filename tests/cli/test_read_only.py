@@ -85,6 +85,12 @@ def test_reads_miss_nothing_of_the_log_that_a_crash_has_left(kept: Shell, shared
     assert found.out == kept.vaka("sessions", "export", "s").out
 
 
+def test_a_log_that_cannot_be_copied_is_an_error_that_says_so(kept: Shell) -> None:
+    database_of(kept).with_name("vaka.db-shm").unlink()
+    found = run_read_only(kept, "sessions", "export", "s", TMPDIR="/nonexistent")
+    assert (found.code, "cannot be opened for reading: " in found.err) == (3, True), found.err
+
+
 def test_a_process_that_writes_is_alive_for_readers_of_a_read_only_mount(kept: Shell) -> None:
     os.mkfifo(kept.folder / "pipe")
     kept.write_script(call_line("gate", path="pipe"), say_line("Through."), name="gate.jsonl")

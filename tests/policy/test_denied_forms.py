@@ -260,3 +260,8 @@ def test_a_pattern_that_names_many_folders_is_asked_about(tmp_path: Path) -> Non
 )  # fmt: skip
 def test_what_git_leaves_out_is_not_asked_about(project: Project, form: str, decision: str) -> None:
     assert project.decide(form, ("Read(conf/c.yml)",)) == decision
+
+
+@pytest.mark.parametrize("form", ["git diff --output=conf/c.yml", "git log -p --output conf/c.yml"])
+def test_a_file_that_git_writes_what_it_shows_to_is_denied(project: Project, form: str) -> None:
+    assert project.decide(form, ("Edit(conf/c.yml)",)) == "deny"
