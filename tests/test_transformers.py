@@ -65,13 +65,21 @@ def test_splitting_loses_nothing_and_does_not_depend_on_the_pieces(pieces: list[
 async def test_marks_are_passed_on_and_none_is_invented() -> None:
     begun, ended = text("a. b", "1", begin=True), text(". c", "1", end=True)
     assert await run(SplitText(), begun, text("x", "2"), ended) == [
-        StreamChunk(stream="1", begin=True), text("a. ", "1"), text("b. ", "1"), text("c", "1"),
-        StreamChunk(stream="1", end=True), text("x", "2"),
-    ]  # fmt: skip
+        StreamChunk(stream="1", begin=True),
+        text("a. ", "1"),
+        text("b. ", "1"),
+        text("c", "1"),
+        StreamChunk(stream="1", end=True),
+        text("x", "2"),
+    ]
     image, end = StreamChunk(part=IMAGE, end=True), StreamChunk(end=True)
     assert await run(MergeText(), "a", "b", image, "c", "d", end, "e") == [
-        text("ab"), image, text("cd"), end, text("e"),
-    ]  # fmt: skip
+        text("ab"),
+        image,
+        text("cd"),
+        end,
+        text("e"),
+    ]
     assert await run(MergeText()) == []
 
 

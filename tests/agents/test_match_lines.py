@@ -9,13 +9,17 @@ from hypothesis import strategies as st
 from vaka.agents.match.lines import LineParser, MatchResult, format_line, parse_line
 from vaka.agents.match.rules import MatchRule, parse_rule
 
-RULE = parse_rule({
-    "name": "order",
-    "vars": {
-        "dish": {"label": "name of the dish"},
-        "count": {"type": "int"}, "price": {"type": "float"}, "hot": {"type": "bool"},
-    },
-})  # fmt: skip
+RULE = parse_rule(
+    {
+        "name": "order",
+        "vars": {
+            "dish": {"label": "name of the dish"},
+            "count": {"type": "int"},
+            "price": {"type": "float"},
+            "hot": {"type": "bool"},
+        },
+    }
+)
 RULES: dict[str, MatchRule] = {"order": RULE, "stop": MatchRule(name="stop")}
 ANSWER = (
     "order: dish=noodles, count=2\r\n\n  stop \nI cannot say.\n"

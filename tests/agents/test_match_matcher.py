@@ -58,9 +58,12 @@ async def _match(*chunks: Chunk | Exception) -> tuple[list[str], VakaError | Non
 
 async def test_results_arrive_while_the_model_writes_and_the_stream_is_closed() -> None:
     model = ChunkModel(
-        ReasoningChunk("play: title=no\n"), TextChunk("play: ti"), TextChunk("tle=A\nplay"), TextChunk(": title=B"),
+        ReasoningChunk("play: title=no\n"),
+        TextChunk("play: ti"),
+        TextChunk("tle=A\nplay"),
+        TextChunk(": title=B"),
         StopChunk(),
-    )  # fmt: skip
+    )
     compiled = compile_rules(RULES)
     messages = [UserMessage(content=as_content("play A"))]
     stream = compiled.match(model, messages, options={"temperature": 0}, number=3)
@@ -96,17 +99,21 @@ async def test_an_error_comes_after_the_lines_that_were_complete(
 
 async def test_a_repeated_answer_gives_only_what_is_new() -> None:
     found, error = await _match(
-        TextChunk("play: title=A\nplay: title=B\nplay: ti"), RetryChunk("model_unavailable", "again"),
-        TextChunk("play: title=C\nplay: title=A\nplay: title=A"), StopChunk(),
-    )  # fmt: skip
+        TextChunk("play: title=A\nplay: title=B\nplay: ti"),
+        RetryChunk("model_unavailable", "again"),
+        TextChunk("play: title=C\nplay: title=A\nplay: title=A"),
+        StopChunk(),
+    )
     assert (found, error) == (["play: title=A", "play: title=B", "play: title=C", "play: title=A"], None)
 
 
 async def test_a_test_run_reports_cases_rules_and_percentiles() -> None:
     lines: list[dict[str, Any]] = [
-        {"text": "play: title=A"}, {"text": "I do not know\nnothing"}, {"text": "Nothing fits."},
+        {"text": "play: title=A"},
+        {"text": "I do not know\nnothing"},
+        {"text": "Nothing fits."},
         {"error": {"status": 500}},
-    ]  # fmt: skip
+    ]
     compiled, model = compile_rules(RULES), Scripted(lines)
 
     async def match_text(text: str, number: int) -> tuple[Sequence[MatchResult], VakaError | None]:
@@ -117,9 +124,18 @@ async def test_a_test_run_reports_cases_rules_and_percentiles() -> None:
     assert (report["rule_count"], report["test_count"]) == (2, 4)
     (found,) = report["models"]
     assert list(found) == [
-        "model", "total_cases", "passed", "failed", "errors", "pass_rate", "p50_ms", "p95_ms", "p99_ms",
-        "rules", "cases",
-    ]  # fmt: skip
+        "model",
+        "total_cases",
+        "passed",
+        "failed",
+        "errors",
+        "pass_rate",
+        "p50_ms",
+        "p95_ms",
+        "p99_ms",
+        "rules",
+        "cases",
+    ]
     assert (found["passed"], found["failed"], found["errors"], found["pass_rate"]) == (2, 1, 1, 50.0)
     assert found["rules"] == [
         {"rule": "play", "total": 2, "passed": 1, "pass_rate": 50.0},
@@ -130,22 +146,31 @@ async def test_a_test_run_reports_cases_rules_and_percentiles() -> None:
     assert found["p50_ms"] == sorted(durations)[1]
     assert found["cases"] == [
         {
-            "input": "play A", "expected": {"rule": "play", "args": {}},
-            "actual": {"rule": "play", "args": {"title": "A"}}, "status": "pass",
+            "input": "play A",
+            "expected": {"rule": "play", "args": {}},
+            "actual": {"rule": "play", "args": {"title": "A"}},
+            "status": "pass",
         },
         {
-            "input": "play B", "expected": {"rule": "play", "args": {}}, "actual": {"rule": "nothing", "args": {}},
+            "input": "play B",
+            "expected": {"rule": "play", "args": {}},
+            "actual": {"rule": "nothing", "args": {}},
             "status": "fail",
         },
         {
-            "input": "hello", "expected": {"rule": "nothing", "args": {}},
-            "actual": {"rule": "", "args": {}, "raw_text": "Nothing fits."}, "status": "pass",
+            "input": "hello",
+            "expected": {"rule": "nothing", "args": {}},
+            "actual": {"rule": "", "args": {}, "raw_text": "Nothing fits."},
+            "status": "pass",
         },
         {
-            "input": "stop", "expected": {"rule": "stop", "args": {}}, "actual": {"rule": "", "args": {}},
-            "status": "error", "error": "the script says so (status 500)",
+            "input": "stop",
+            "expected": {"rule": "stop", "args": {}},
+            "actual": {"rule": "", "args": {}},
+            "status": "error",
+            "error": "the script says so (status 500)",
         },
-    ]  # fmt: skip
+    ]
 
 
 def test_percentiles_are_values_of_the_run() -> None:

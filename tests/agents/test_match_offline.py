@@ -20,9 +20,18 @@ RULES = [
             "name": "play",
             "vars": {"title": {"label": "song"}, "artist": {}},
             "patterns": [
-                "play [title]", "play [title] by [artist]", "播放[artist]的[title]", "播放[title]",
-                "[artist]の[title]をかけて", "[artist]의 [title] 틀어줘", "pon [title]", "spiel [title]",
-                "شغل [title]", "เปิดเพลง[title]", "mở bài [title]", ["唱一首[歌]", "title=[歌]"],
+                "play [title]",
+                "play [title] by [artist]",
+                "播放[artist]的[title]",
+                "播放[title]",
+                "[artist]の[title]をかけて",
+                "[artist]의 [title] 틀어줘",
+                "pon [title]",
+                "spiel [title]",
+                "شغل [title]",
+                "เปิดเพลง[title]",
+                "mở bài [title]",
+                ["唱一首[歌]", "title=[歌]"],
             ],
             "examples": [["no title", "I am in the mood for music", "play"], ["two", "a and b", "play\nplay"]],
         },
@@ -30,7 +39,10 @@ RULES = [
             "name": "volume",
             "vars": {"level": {"type": "int"}},
             "patterns": [
-                "set the volume to [level]", "音量调到[level]", "音量を[level]に", "[level]",
+                "set the volume to [level]",
+                "音量调到[level]",
+                "音量を[level]に",
+                "[level]",
                 ["mute", "volume: level=0"],
             ],
         },
@@ -41,7 +53,7 @@ RULES = [
             "patterns": ["send [to] [sum]", "pay [sum] to [to]"],
         },
     )
-]  # fmt: skip
+]
 MATCHER = OfflineMatcher(RULES)
 
 

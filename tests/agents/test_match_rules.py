@@ -55,8 +55,10 @@ def test_a_rule_document_becomes_values_and_the_same_document_again() -> None:
     assert rule_document(parse_rule({"name": "empty"})) == {"name": "empty"}
     by_objects = {"name": "p", "patterns": [{"input": "a", "output": "b"}], "examples": ["only a subject"]}
     assert rule_document(parse_rule(by_objects)) == {
-        "name": "p", "patterns": [["a", "b"]], "examples": [["only a subject"]],
-    }  # fmt: skip
+        "name": "p",
+        "patterns": [["a", "b"]],
+        "examples": [["only a subject"]],
+    }
 
 
 WRONG: list[tuple[dict[str, Any], str]] = [
@@ -215,19 +217,23 @@ def test_a_template_sees_references_and_expanded_rules() -> None:
         ("{{ 'a' | indent(1000000000) }}", "numbers up to 10,000 are available"),
         ("{{ 'a' | replace('a', 'b') }}", "No filter named 'replace'"),
         ("{% for a in L %}" * 4 + "x" + "{% endfor %}" * 4, "more than 100,000 rounds"),
-        ("{{ L | join(L | join('" + "x" * 1500 + "')) }}" , "longer than 2,000,000 characters"),
+        ("{{ L | join(L | join('" + "x" * 1500 + "')) }}", "longer than 2,000,000 characters"),
         ("{% for a in L %}{{ '" + "y" * 30_000 + "' }}{% endfor %}", "longer than 2,000,000 characters"),
         ("{{ L | join('\n', 'Input')" + " | indent(9999)" * 3 + "}}", "longer than 2,000,000 characters"),
-        ("{% for a in L %}{% for b in L %}{{ 1 if 'z' == a.Input ~ '" + "z" * 9_000 + "' }}{% endfor %}{% endfor %}",
-         "more than 50,000,000 characters"),
-        ("{% for a in L %}{% for b in L %}{{ ('" + "z" * 9_000 + "' + b.Input) | length }}{% endfor %}{% endfor %}",
-         "more than 50,000,000 characters"),
+        (
+            "{% for a in L %}{% for b in L %}{{ 1 if 'z' == a.Input ~ '" + "z" * 9_000 + "' }}{% endfor %}{% endfor %}",
+            "more than 50,000,000 characters",
+        ),
+        (
+            "{% for a in L %}{% for b in L %}{{ ('" + "z" * 9_000 + "' + b.Input) | length }}{% endfor %}{% endfor %}",
+            "more than 50,000,000 characters",
+        ),
         ("{{ Rules[0].Name" + " | upper" * 300 + " }}", "nested too deep"),
         ("{{ " + "(" * 3000 + "1" + ")" * 3000 + " }}", "nested too deep"),
         ("x" * 200_001, "the limit is 200,000"),
         ("{{ Rules + 'a' }}", "template: "),
     ],
-)  # fmt: skip
+)
 def test_a_template_that_is_wrong_or_too_costly_is_an_error(template: str, fragment: str) -> None:
     rule = MatchRule(name="r", patterns=tuple(Pattern(f"p{number}") for number in range(100)))
     source = template.replace("L ", "Rules[0].Patterns ").replace("L |", "Rules[0].Patterns |")

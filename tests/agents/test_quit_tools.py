@@ -138,8 +138,9 @@ async def test_input_that_joins_the_last_turn_is_answered_and_queued_input_is_re
         with pytest.raises(TurnError, match="agent: closed"):
             await session.run("Come back.", key="back")
         assert [text_of(m.content) for m in await session.messages() if isinstance(m, UserMessage)] == [
-            "Leave.", "Take your coat.",
-        ]  # fmt: skip
+            "Leave.",
+            "Take your coat.",
+        ]
 
 
 async def test_a_process_killed_anywhere_in_the_last_turn_finishes_it_and_the_agent() -> None:
@@ -166,9 +167,12 @@ async def test_a_process_killed_anywhere_in_the_last_turn_finishes_it_and_the_ag
 
 async def test_the_quit_tool_of_a_child_finishes_neither_its_parent_nor_its_next_run() -> None:
     child = vaka.Agent(
-        "child", model=ScriptedModel(agents={"child": [call("goodbye"), say("Child left."), say("New child.")]}),
-        tools=[goodbye], middleware=[QuitTools("goodbye")], description="Leaves.",
-    )  # fmt: skip
+        "child",
+        model=ScriptedModel(agents={"child": [call("goodbye"), say("Child left."), say("New child.")]}),
+        tools=[goodbye],
+        middleware=[QuitTools("goodbye")],
+        description="Leaves.",
+    )
     lines = (call("child", prompt="Go."), call("child", prompt="Go again."), say("Done."))
     async with runtime() as rt:
         session = await rt.open(agent(ScriptedModel(*lines), child, middleware=[QuitTools("goodbye")]))
@@ -195,10 +199,12 @@ def test_a_quit_tool_without_a_name_is_an_error() -> None:
 
 async def test_a_task_cannot_be_resumed_with_a_finished_child() -> None:
     model = ScriptedModel(
-        call("Task", prompt="Go.", subagent_type="runner"), say("one"),
-        call("Task", prompt="More.", resume="agent-1"), say("two"),
+        call("Task", prompt="Go.", subagent_type="runner"),
+        say("one"),
+        call("Task", prompt="More.", resume="agent-1"),
+        say("two"),
         agents={"runner": [call("goodbye"), say("Gone."), say("never")]},
-    )  # fmt: skip
+    )
     runner = vaka.SubAgent(name="runner", tools=[goodbye], middleware=[QuitTools("goodbye")])
     store = MemoryStore()
     async with runtime(store) as rt:

@@ -122,8 +122,11 @@ async def test_every_text_part_of_an_input_reaches_the_model_and_broken_argument
         session = await rt.open(agent(model, look))
         await session.run([Text(text="First."), Text(text="Second.")])
         assert await history(session) == [
-            "[user]: First.Second.", '[model]: look({"at": "here",})', "[tool]: seen here", "[model]: ok",
-        ]  # fmt: skip
+            "[user]: First.Second.",
+            '[model]: look({"at": "here",})',
+            "[tool]: seen here",
+            "[model]: ok",
+        ]
 
 
 async def test_a_tool_that_only_its_agent_has_is_found_when_it_is_called() -> None:
@@ -192,8 +195,11 @@ async def test_an_interrupt_keeps_the_partial_text_and_the_next_input_continues(
         assert (cut.cut, cut.stop) == (True, "cut")
         assert (await session.run("And then?")).text == "Go on."
         assert await history(session) == [
-            "[user]: Tell me.", "[model]: I was about", "[user]: And then?", "[model]: Go on.",
-        ]  # fmt: skip
+            "[user]: Tell me.",
+            "[model]: I was about",
+            "[user]: And then?",
+            "[model]: Go on.",
+        ]
 
 
 async def test_two_reverts_in_a_row_take_back_two_turns() -> None:

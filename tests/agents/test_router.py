@@ -62,8 +62,12 @@ async def test_a_match_starts_an_agent_that_stays_until_another_rule_matches() -
     ]
     last = [prompt for prompt in model.prompts if prompt.agent == "booking"][-1]
     assert [text_of(message.content) for message in last.messages if not isinstance(message, ToolMessage)] == [
-        'Book a room in Hilo.\n{"city":"Hilo"}', "Which day?", "Monday.", "Which bed?", "Book it!"
-    ]  # fmt: skip
+        'Book a room in Hilo.\n{"city":"Hilo"}',
+        "Which day?",
+        "Monday.",
+        "Which bed?",
+        "Book it!",
+    ]
 
 
 async def test_the_streamed_text_of_a_router_is_that_of_its_agents() -> None:
@@ -177,9 +181,12 @@ end"""
 
 async def test_a_router_with_an_offline_matcher_and_scripts_needs_no_model() -> None:
     who = MatchAgent(
-        "front", rules=RULES, matcher=offline(), default=vaka.LuauAgent("chat", "function on_input(ctx, i) end"),
+        "front",
+        rules=RULES,
+        matcher=offline(),
+        default=vaka.LuauAgent("chat", "function on_input(ctx, i) end"),
         routes=[Route(["music"], vaka.LuauAgent("counter", COUNTER))],
-    )  # fmt: skip
+    )
     store = MemoryStore()
     async with runtime(store) as rt:
         session = await rt.open(who, id="s")
@@ -326,9 +333,7 @@ async def test_intents_of_a_later_input_follow_those_that_wait() -> None:
         }
     )
     player = vaka.Agent("player", tools=[done], middleware=[QuitTools("done")])
-    routes = [
-        Route(["book"], booking()), Route(["music"], player), Route(["lost"], vaka.Agent("one"))
-    ]  # fmt: skip
+    routes = [Route(["book"], booking()), Route(["music"], player), Route(["lost"], vaka.Agent("one"))]
     who = MatchAgent("front", rules=RULES, routes=routes)
     lines = await run_conversation(who, model, "Book a room and play music.", "In Kona, with music. Where am I?")
     assert [line for line in lines if "<-" in line or "active" in line] == [

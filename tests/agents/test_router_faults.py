@@ -73,15 +73,32 @@ CONVERSATIONS = {
     "nested": ["nested left 1", "more", "nested right 2", "bye", "nested left right bye", "z"],
 }
 ANSWERS = {
-    "switches": ["player 1: play one", "player 2: more", "sky 1: weather two", "player 1: play three", "player 2: bye",
-                 "fallback 1: hm"],
-    "intents": ["player 1: play weather bye\n\nsky 1: play weather bye", "player 1: play weather",
-                "player 2: bye\n\nsky 1: play weather", "sky 2: ok",
-                "\n\n".join(f"{who}: weather bye play script" for who in ("sky 3", "player 1", "script 1")),
-                "script 2: x", "fallback 1: y"],
-    "nested": ["left 1: nested left 1", "left 2: more", "right 1: nested right 2", "right 2: bye",
-               "left 1: nested left right bye\n\nright 1: nested left right bye", "fallback 1: z"],
-}  # fmt: skip
+    "switches": [
+        "player 1: play one",
+        "player 2: more",
+        "sky 1: weather two",
+        "player 1: play three",
+        "player 2: bye",
+        "fallback 1: hm",
+    ],
+    "intents": [
+        "player 1: play weather bye\n\nsky 1: play weather bye",
+        "player 1: play weather",
+        "player 2: bye\n\nsky 1: play weather",
+        "sky 2: ok",
+        "\n\n".join(f"{who}: weather bye play script" for who in ("sky 3", "player 1", "script 1")),
+        "script 2: x",
+        "fallback 1: y",
+    ],
+    "nested": [
+        "left 1: nested left 1",
+        "left 2: more",
+        "right 1: nested right 2",
+        "right 2: bye",
+        "left 1: nested left right bye\n\nright 1: nested left right bye",
+        "fallback 1: z",
+    ],
+}
 
 
 async def answers_of(store: MemoryStore) -> list[str]:
@@ -143,8 +160,13 @@ async def test_an_interrupt_reaches_the_agent_whose_partial_text_is_that_of_the_
             await session.run("fail")
         assert (await session.run("go on")).text == "answer 4"  # the agent stays active
         assert format_history(await session.messages()).splitlines() == [
-            "[user]: play", "[model]: answer 1", "[user]: stall", "[user]: fail", "[user]: go on", "[model]: answer 4",
-        ]  # fmt: skip
+            "[user]: play",
+            "[model]: answer 1",
+            "[user]: stall",
+            "[user]: fail",
+            "[user]: go on",
+            "[model]: answer 4",
+        ]
 
 
 async def test_a_model_that_repeats_a_rule_for_ever_leads_to_its_agent_once() -> None:

@@ -164,18 +164,25 @@ async def test_a_child_that_reaches_a_limit_is_a_failed_result_with_its_partial_
 @pytest.mark.parametrize(
     ("answer", "reason"),
     [
-        (say("helped"), ""), (say(""), "error"), (fail(500, "broken"), "error"), (say("no", stop="refusal"), "error"),
-        (call("look") | {"text": "So far."}, "limit"), (say("Wrong."), "error"), (say("rejected"), "denied"),
+        (say("helped"), ""),
+        (say(""), "error"),
+        (fail(500, "broken"), "error"),
+        (say("no", stop="refusal"), "error"),
+        (call("look") | {"text": "So far."}, "limit"),
+        (say("Wrong."), "error"),
+        (say("rejected"), "denied"),
     ],
-)  # fmt: skip
+)
 async def test_the_result_of_a_child_that_had_ended_before_a_crash_is_the_same(answer: Any, reason: str) -> None:
     async def guard(turn: Any, content: Any) -> Any:
         return Reject("not that") if reason == "denied" else content
 
     inner = helper_agent(
-        answer, limits=vaka.Limits(max_steps=1, output_retries=0), output=int if answer == say("Wrong.") else None,
+        answer,
+        limits=vaka.Limits(max_steps=1, output_retries=0),
+        output=int if answer == say("Wrong.") else None,
         middleware=[vaka.Middleware.from_functions("guard", before_agent=guard)],
-    )  # fmt: skip
+    )
     who = agent(ScriptedModel(call("helper", prompt="a"), say("done")), inner)
     log = await run_agent(who)
     result = results_by_call(log)["call_1"]
@@ -199,8 +206,9 @@ async def test_a_child_whose_model_refuses_is_a_failed_result() -> None:
     log = await run_agent(agent(ScriptedModel(call("helper", prompt="a"), say("done")), inner))
     result = results_by_call(log)["call_1"]
     assert (result.reason, result.text) == (
-        "error", "the model of helper refused to answer\n\nIts answer up to then:\nI cannot help with that.",
-    )  # fmt: skip
+        "error",
+        "the model of helper refused to answer\n\nIts answer up to then:\nI cannot help with that.",
+    )
 
 
 async def test_a_child_with_a_blank_prompt_is_not_started() -> None:
@@ -278,13 +286,20 @@ async def test_middleware_of_a_parent_refuses_calls_of_its_children() -> None:
 
     seen: list[tuple[Any, str]] = []
     guard = vaka.Middleware.from_functions("guard", before_tool=refuse, after_tool=stamp)
-    inner = helper_agent(call("look"), call("deeper", prompt="b"), say("refused"), tools=[
-        look, helper_agent(call("look"), say("refused"), name="deeper", middleware=[guard]),
-    ])  # fmt: skip
+    inner = helper_agent(
+        call("look"),
+        call("deeper", prompt="b"),
+        say("refused"),
+        tools=[
+            look,
+            helper_agent(call("look"), say("refused"), name="deeper", middleware=[guard]),
+        ],
+    )
     log = await run_agent(agent(ScriptedModel(call("helper", prompt="a"), say("done")), inner, middleware=[guard]))
     assert {name: r.reason for name, r in results_by_call(log).items() if r.failed} == {
-        "call_1.1": "denied", "call_1.2.1": "denied",
-    }  # fmt: skip
+        "call_1.1": "denied",
+        "call_1.2.1": "denied",
+    }
     assert seen == [(("agent-1",), "deeper"), ((), "helper")]  # once each, also where both agents have the guard
 
 

@@ -139,10 +139,15 @@ async def test_the_javascript_client_of_a2a_runs_tasks() -> None:
     async with serve_all() as served:
         found = json.loads(await run_script(Path(__file__).parent / "a2a.mjs", served.url, "alice"))
     expected = {
-        "card": "talker", "sent": "TASK_STATE_COMPLETED", "streamed": "That is all.", "asked": "INPUT_REQUIRED",
-        "approved": "Done.", "watched": ["COMPLETED", "Finished."], "cancelled": "TASK_STATE_CANCELED",
+        "card": "talker",
+        "sent": "TASK_STATE_COMPLETED",
+        "streamed": "That is all.",
+        "asked": "INPUT_REQUIRED",
+        "approved": "Done.",
+        "watched": ["COMPLETED", "Finished."],
+        "cancelled": "TASK_STATE_CANCELED",
         "again": "TaskNotCancelableError",
-    }  # fmt: skip
+    }
     for binding in ("JSONRPC", "HTTP+JSON"):
         assert found[binding] == expected, binding
 

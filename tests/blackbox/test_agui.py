@@ -39,16 +39,24 @@ async def test_the_client_of_ag_ui_has_whole_conversations(tmp_path: Path) -> No
         assert found["talk"] == {
             "result": "Hello, ✓.",
             "messages": [
-                ["user", "Hi."], ["assistant", "Hello, ✓."], ["user", "And?"], ["assistant", "That is all."],
+                ["user", "Hi."],
+                ["assistant", "Hello, ✓."],
+                ["user", "And?"],
+                ["assistant", "That is all."],
             ],
-        }  # fmt: skip
+        }
         assert found["approve"] == {
-            "reason": "tool_call", "refusal": "AGUIError", "open": 0, "state": {"place": "here"},
+            "reason": "tool_call",
+            "refusal": "AGUIError",
+            "open": 0,
+            "state": {"place": "here"},
             "messages": [
-                ["user", "Deploy it."], ["assistant", [{"name": "deploy", "arguments": '{"place":"here"}'}]],
-                ["tool", "deployed to here"], ["assistant", "Done."],
+                ["user", "Deploy it."],
+                ["assistant", [{"name": "deploy", "arguments": '{"place":"here"}'}]],
+                ["tool", "deployed to here"],
+                ["assistant", "Done."],
             ],
-        }  # fmt: skip
+        }
         assert found["runTools"]["messages"][-2:] == [["tool", "blue"], ["assistant", "Blue it is."]]
         assert found["fail"] == {"status": 404, "code": "not_found"}
         env = {"VAKA_URL": served.url, "VAKA_API_KEY": "alice"}

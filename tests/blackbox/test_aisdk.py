@@ -60,7 +60,7 @@ async def test_the_chat_of_the_ai_sdk_has_whole_conversations(tmp_path: Path) ->
                 ["user", "Deploy it."],
                 ["assistant", ["dynamic-tool", "output-available", "deployed to here"], "Done."],
             ],
-        }  # fmt: skip
+        }
         assert found["rejected"]["messages"][1] == ["assistant", ["dynamic-tool", "output-denied", None], "Done."]
         assert found["runTools"][1] == ["assistant", ["tool-pick_color", "output-available", "blue"], "Blue it is."]
         assert found["resume"] == {

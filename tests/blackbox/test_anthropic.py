@@ -96,10 +96,13 @@ async def test_the_javascript_client_has_conversations() -> None:
     async with serve_agents(make_agents(), permissions=vaka.Permissions(confirm=["deploy"])) as served:
         printed = await run_script(Path(__file__).parent / "anthropic.mjs", served.url, "alice")
         assert json.loads(printed) == {
-            "streamed": "Hello, ✓.", "call": [{"name": "pick_color", "input": {"title": "Wall"}}],
-            "painted": "Blue it is.", "deployed": "Done.", "ran": ["Blue it is.", "Blue it is."],
+            "streamed": "Hello, ✓.",
+            "call": [{"name": "pick_color", "input": {"title": "Wall"}}],
+            "painted": "Blue it is.",
+            "deployed": "Done.",
+            "ran": ["Blue it is.", "Blue it is."],
             "error": [404, "not_found_error"],
-        }  # fmt: skip
+        }
 
 
 async def test_a_turn_that_fails_within_a_stream_is_raised() -> None:

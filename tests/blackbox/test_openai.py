@@ -129,10 +129,16 @@ async def test_the_javascript_client_has_chats_and_responses(tmp_path: Path) -> 
         printed = await run_script(Path(__file__).parent / "openai.mjs", served.url, "alice")
         found = json.loads(printed)
         assert found == {
-            "models": True, "text": ["Hello, ✓.", "That is all."], "painted": "Blue it is.", "deployed": "Done.",
-            "response": "Hello, ✓.", "resumed": "response.completed", "approved": "Done.", "cancelled": "cancelled",
+            "models": True,
+            "text": ["Hello, ✓.", "That is all."],
+            "painted": "Blue it is.",
+            "deployed": "Done.",
+            "response": "Hello, ✓.",
+            "resumed": "response.completed",
+            "approved": "Done.",
+            "cancelled": "cancelled",
             "error": {"status": 404, "code": "model_not_found"},
-        }  # fmt: skip
+        }
         env = {"VAKA_URL": served.url, "VAKA_API_KEY": "alice"}
         assert await run_script(write_example("openai", tmp_path), env=env) == "Hello, ✓.\n"
 
@@ -143,9 +149,12 @@ async def test_the_models_of_the_ai_sdk_run_agents() -> None:
         printed = await run_script(Path(__file__).parent / "aisdk_models.mjs", served.url, "alice")
         answers = ["Hello, ✓.", "Blue it is.", "blue for Wall"]
         assert json.loads(printed) == {
-            "openai": answers, "responses": answers, "chat": answers, "compatible": answers,
+            "openai": answers,
+            "responses": answers,
+            "chat": answers,
+            "compatible": answers,
             "sketches": ["Blue it is.", "Blue it is.", 2, True],
-        }  # fmt: skip
+        }
         sketches = (await served.service.runtime.store.sessions.list(SessionQuery(agent="sketcher"))).sessions
         assert len(sketches) == 2
 
@@ -153,5 +162,8 @@ async def test_the_models_of_the_ai_sdk_run_agents() -> None:
 async def test_the_examples_of_the_guide_run(monkeypatch: pytest.MonkeyPatch) -> None:
     async with serve_agents(make_agents(), permissions=Permissions(confirm=["deploy"])) as served:
         assert (await run_guide("openai", served.url, monkeypatch)).splitlines() == [
-            "Hello, ✓.", "Deploy to {\"place\":\"here\"}? yes", "Done.", "Blue it is.",
-        ]  # fmt: skip
+            "Hello, ✓.",
+            'Deploy to {"place":"here"}? yes',
+            "Done.",
+            "Blue it is.",
+        ]

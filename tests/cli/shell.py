@@ -195,10 +195,14 @@ class Shell:
             if not key.startswith(("VAKA_", "XDG_")) and not key.endswith(("_API_KEY", "VISUAL", "EDITOR"))
         }
         self.env |= {
-            "HOME": str(folder / "home"), "XDG_DATA_HOME": str(folder / "data"),
-            "XDG_CONFIG_HOME": str(folder / "conf"), "USER": "kim", "LOGNAME": "kim", "TERM": "xterm",
+            "HOME": str(folder / "home"),
+            "XDG_DATA_HOME": str(folder / "data"),
+            "XDG_CONFIG_HOME": str(folder / "conf"),
+            "USER": "kim",
+            "LOGNAME": "kim",
+            "TERM": "xterm",
             "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
-        }  # fmt: skip
+        }
         self.write_file("agent.py", AGENT_FILE)
         self.write_file(".git/HEAD", "")
 
@@ -234,9 +238,12 @@ class Shell:
         return self.vaka("run", *words, "--agent", agent, "--model", model, **more)
 
     def start_run(
-        self, *words: str, stdin: Any = subprocess.DEVNULL, model: str = "scripted:script.jsonl",
+        self,
+        *words: str,
+        stdin: Any = subprocess.DEVNULL,
+        model: str = "scripted:script.jsonl",
         agent: str = "agent.py",
-    ) -> RunningCommand:  # fmt: skip
+    ) -> RunningCommand:
         """Start a turn in the background."""
         command = [sys.executable, "-m", "vaka", "run", *words, "--agent", agent, "--model", model]
         command += ["--output", "stream-json"]
@@ -252,9 +259,15 @@ class Shell:
             client = self.folder / "home" / "bin" / "vaka"
             inherited, env["PATH"] = [write_client(client)], f"{client.parent}{os.pathsep}{env['PATH']}"
         done = subprocess.run(
-            ["bash", "-c", line], cwd=self.folder, env=env, timeout=TIMEOUT, pass_fds=inherited,
-            capture_output=True, check=False, stdin=subprocess.DEVNULL,
-        )  # fmt: skip
+            ["bash", "-c", line],
+            cwd=self.folder,
+            env=env,
+            timeout=TIMEOUT,
+            pass_fds=inherited,
+            capture_output=True,
+            check=False,
+            stdin=subprocess.DEVNULL,
+        )
         return CommandResult(done.returncode, done.stdout, done.stderr)
 
     def terminal(self, *words: str, **env: str) -> "Terminal":
@@ -284,9 +297,14 @@ class Terminal:
             self.process = ForkedProcess(arguments, folder, env, (slave, slave, slave), session="new")
         else:
             self.process = subprocess.Popen(
-                [sys.executable, *arguments], cwd=folder, env=env, stdin=slave, stdout=slave, stderr=slave,
+                [sys.executable, *arguments],
+                cwd=folder,
+                env=env,
+                stdin=slave,
+                stdout=slave,
+                stderr=slave,
                 start_new_session=True,
-            )  # fmt: skip
+            )
         os.close(slave)
         self.screen = ""
         self._offset = 0

@@ -339,8 +339,9 @@ def test_several_approvals_are_resolved_at_once_each_with_its_outcome(waiting: S
     assert done.code == 1
     lines = done.err.splitlines()
     assert [line.partition(";")[0].partition(" at ")[0] for line in lines[:2]] == [
-        "approved", "error: already rejected by ann",
-    ]  # fmt: skip
+        "approved",
+        "error: already rejected by ann",
+    ]
     assert "there is no open decision 'apr_none'" in lines[2]
     assert lines[3].startswith("approved;")
     assert resume_run(waiting).code == 0
@@ -424,7 +425,8 @@ def test_a_rule_that_does_not_fit_is_refused_and_nothing_is_decided(waiting: She
 
 
 @pytest.mark.parametrize(
-    ("words", "why"), [
+    ("words", "why"),
+    [
         (["apr_1"], "add --approve or --reject"),
         (["--approve"], "name approvals by their ids, or all of a session"),
         (["apr_1", "--all", "--session", "s", "--approve"], "name approvals by their ids, or all of a session"),
@@ -438,7 +440,7 @@ def test_a_rule_that_does_not_fit_is_refused_and_nothing_is_decided(waiting: She
         (["apr_1", "--approve", "--scope", "session", "--ttl", "soon"], "expected a time span such as 90, 5m"),
         (["apr_1", "--approve", "--scope", "ever"], "'ever' is not one of"),
     ],
-)  # fmt: skip
+)
 def test_contradicting_flags_are_usage_errors(shell: Shell, words: list[str], why: str) -> None:
     done = shell.vaka("approvals", "resolve", *words)
     assert done.code == 2
@@ -471,9 +473,10 @@ def test_messages_and_names_cannot_control_the_terminal_or_add_lines(waiting: Sh
     why, by = "\x1b[2Jno\u202e\x07\nApprove Bash?", "ann\x1b[31m\napproved by root"
     assert waiting.vaka("approvals", "resolve", first, "--reject", "--message", why, "--by", by).code == 0
     for output in (
-        waiting.vaka("approvals", "resolve", first, "--approve").err, waiting.vaka("approvals", "list", "--all").out,
+        waiting.vaka("approvals", "resolve", first, "--approve").err,
+        waiting.vaka("approvals", "list", "--all").out,
         waiting.vaka("sessions", "show", "s").out,
-    ):  # fmt: skip
+    ):
         assert not {"\x1b", "\u202e", "\x07"} & set(output)
         assert not any(line.startswith(("approved by root", "Approve Bash?")) for line in output.splitlines())
     broken = os.fsdecode(b"no\xff")

@@ -57,9 +57,13 @@ def test_every_problem_of_settings_is_reported_with_a_near_name(shell: Shell) ->
         done = shell.vaka("config", "validate", *words)
         assert done.code == 3
         for text in (
-            "did you mean Read(x)?", "'Bash(rm:*'", "has no command", "did you mean 'Read'?",
-            "did you mean 'Bash'?", "has no regular expression",
-        ):  # fmt: skip
+            "did you mean Read(x)?",
+            "'Bash(rm:*'",
+            "has no command",
+            "did you mean 'Read'?",
+            "did you mean 'Bash'?",
+            "has no regular expression",
+        ):
             assert text in done.err, text
     write_settings(shell, permissions={"deny": ["Read(.env)"]})
     assert shell.vaka("config", "validate", ".").code == 0

@@ -16,9 +16,13 @@ def test_open_approvals_are_listed(shell: Shell) -> None:
     shell.run("Pay.", "--session", "s", "--ask", "suspend")
     (row,) = shell.pending_decisions()
     assert {key: row[key] for key in ("kind", "session_id", "tool", "arguments", "reason", "rule")} == {
-        "kind": "approval", "session_id": "s", "tool": "pay", "arguments": {"amount": 5},
-        "reason": "money is involved", "rule": "money",
-    }  # fmt: skip
+        "kind": "approval",
+        "session_id": "s",
+        "tool": "pay",
+        "arguments": {"amount": 5},
+        "reason": "money is involved",
+        "rule": "money",
+    }
     assert f"{row['id']}  approval  s" in shell.vaka("approvals", "list").out
     assert shell.vaka("approvals", "list", "--session", "other", "--json").json == {"decisions": []}
 
@@ -86,8 +90,9 @@ def test_a_call_prints_the_text_a_model_would_read(shell: Shell) -> None:
     shell.write_file("a.txt", "one\ntwo\n")
     read = shell.vaka("tools", "call", "Read", '{"file_path": "a.txt", "limit": 1}', "-q").json
     assert (read["text"], read["result"]["total_lines"]) == (
-        "     1\tone\n[lines 1 to 1 of 2; go on with offset=2]", 2,
-    )  # fmt: skip
+        "     1\tone\n[lines 1 to 1 of 2; go on with offset=2]",
+        2,
+    )
     ran = shell.vaka("tools", "call", "Bash", '{"command": "cat a.txt; exit 3"}', "-q").json
     assert (ran["text"], ran["result"]["exit_code"]) == ("one\ntwo\n[exit code 3]", 3)
 
@@ -170,8 +175,9 @@ def test_config_validate_checks_files(shell: Shell) -> None:
     shell.write_file("bad.toml", 'model = "local"\n\nmax_step = 3\n')
     done = shell.vaka("config", "validate", "good.toml", "bad.toml")
     assert (done.code, done.err.splitlines()[-1]) == (
-        3, "error: bad.toml:3: unknown key 'max_step'; did you mean 'max_steps'?",
-    )  # fmt: skip
+        3,
+        "error: bad.toml:3: unknown key 'max_step'; did you mean 'max_steps'?",
+    )
     assert shell.vaka("config", "validate", "missing.toml").code == 3
     assert shell.vaka("config", "validate").code == 2
 
@@ -291,10 +297,14 @@ def test_every_command_has_help_with_examples(shell: Shell) -> None:
     assert all(name in overview for name in COMMANDS)
     groups = {
         "sessions": ["list", "show", "export", "fork", "rewind", "verify", "gc", "delete"],
-        "approvals": ["list", "resolve", "answer"], "tools": ["list", "call"],
+        "approvals": ["list", "resolve", "answer"],
+        "tools": ["list", "call"],
         "config": ["show", "get", "set", "path", "validate"],
-        "run": [""], "doctor": [""], "completion": [""], "version": [""],
-    }  # fmt: skip
+        "run": [""],
+        "doctor": [""],
+        "completion": [""],
+        "version": [""],
+    }
     for group, names in groups.items():
         for name in names:
             done = CliRunner().invoke(cli, [*filter(None, (group, name, "--help"))])

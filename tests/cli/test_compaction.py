@@ -7,9 +7,10 @@ from tests.cli.shell import CommandResult, Shell, call_line, say_line
 
 WORDS = "word " * 700
 LINES = (
-    {"context_window": 4_000}, *[say_line(f"Answer {number}.") for number in range(9)],
+    {"context_window": 4_000},
+    *[say_line(f"Answer {number}.") for number in range(9)],
     *[say_line("<summary>It was about boats.</summary>") | {"agent": "summary"}] * 9,
-)  # fmt: skip
+)
 
 
 def say(shell: Shell, number: int, *words: str) -> str:

@@ -16,8 +16,10 @@ def test_components_of_project_user_and_plugins_are_listed(shell: Shell) -> None
     shell.write_file("kit/commands/run.md", "Run it.")
     skills = shell.vaka("skills", "list", "--json")
     assert [(skill["name"], skill["source"], skill["active"]) for skill in skills.json] == [
-        ("review", "project", True), ("bad", "user", True), ("review", "user", False),
-    ]  # fmt: skip
+        ("review", "project", True),
+        ("bad", "user", True),
+        ("review", "user", False),
+    ]
     assert "the head is not YAML" in skills.err
     commands = shell.vaka("commands", "list", "--json", "--plugin-dir", "kit")
     assert [command["name"] for command in commands.json] == ["git:commit", "kit:run"]
@@ -53,9 +55,10 @@ def test_a_run_has_the_commands_agents_and_hooks_of_several_plugin_folders(shell
     folders = ("--trust", "--plugin-dir", "one", "--plugin-dir", "two")
     task = call_line("Task", prompt="Help.", subagent_type="two:helper")
     script = shell.write_script(
-        task | {"expect": {"last_user_contains": "Go with two."}}, say_line("done"),
+        task | {"expect": {"last_user_contains": "Go with two."}},
+        say_line("done"),
         say_line("helped") | {"agent": "two:helper"},
-    )  # fmt: skip
+    )
     done = shell.vaka("run", "/two:go", "--model", script, "--session", "s", *folders)
     assert (done.code, done.out.strip()) == (0, "done"), done.err
     assert "A note of a hook." in str(shell.events("s"))

@@ -78,13 +78,16 @@ def test_values_of_claude_files_are_shown_with_layer_and_line(place: Place) -> N
     claude = shown["claude"]
     assert shown["permission_mode"] == {"value": "plan", "layer": "user", "origin": f"{user}:4"}
     assert claude["permissions.deny"] == {
-        "value": ["Bash(rm:*)", "WebFetch", "Read(.env)"], "layer": "project", "origin": f"{user}:4, {project}:3"
-    }  # fmt: skip
+        "value": ["Bash(rm:*)", "WebFetch", "Read(.env)"],
+        "layer": "project",
+        "origin": f"{user}:4, {project}:3",
+    }
     assert claude["permissions.allow"]["value"] == ["Bash(ls:*)"]
     assert claude["env"] == {
-        "value": {"SHARED": "project", "MY_TOKEN": "***", "NOTE": "***"}, "layer": "project",
+        "value": {"SHARED": "project", "MY_TOKEN": "***", "NOTE": "***"},
+        "layer": "project",
         "origin": f"{project}:2, {user}:3",
-    }  # fmt: skip
+    }
     assert "sandbox.enabled" not in claude
     untrusted = place.json("show", "--origin")["claude"]
     assert "permissions.allow" not in untrusted
@@ -111,8 +114,10 @@ def test_a_value_is_written_to_the_file_of_its_scope_and_the_rest_stays(place: P
     assert done.stderr == f"{path}: env.B = 2\n"
     place.config("set", "permissions.deny", "Bash(echo a, b), WebFetch", "--scope", "local")
     assert json.loads(path.read_text()) == {
-        "zzz": [1], "env": {"A": "1", "B": 2}, "permissions": {"deny": ["Bash(echo a, b)", "WebFetch"]}
-    }  # fmt: skip
+        "zzz": [1],
+        "env": {"A": "1", "B": 2},
+        "permissions": {"deny": ["Bash(echo a, b)", "WebFetch"]},
+    }
     assert (stat.S_IMODE(path.stat().st_mode), path.read_text()[:8]) == (0o640, '{\n    "z')
     assert place.config("set", "outputStyle", "terse").stderr.startswith(f"{place.home}/.claude/settings.json: ")
     place.config("set", "sandbox.enabled", "true", "--scope", "local")
@@ -154,8 +159,11 @@ def test_the_file_of_every_layer_is_listed_existing_or_not(place: Place) -> None
     place.write("home/.claude/settings.json", "{}")
     places = place.json("path", "--settings", "ci.json")["claude"]
     assert [(row["layer"], row["exists"]) for row in places][:4] == [
-        ("user", True), ("project", False), ("local", False), ("settings", False)
-    ]  # fmt: skip
+        ("user", True),
+        ("project", False),
+        ("local", False),
+        ("settings", False),
+    ]
     assert places[1]["path"] == f"{place.project}/.claude/settings.json"
     assert {row["layer"] for row in places[4:]} == {"managed"}
     assert f"{place.project}/.claude/settings.local.json (missing)" in place.config("path").stdout
@@ -182,17 +190,25 @@ def test_every_problem_of_a_file_is_reported_at_once_with_its_line(place: Place)
     notes = [row["message"] for row in found if row["kind"] == "note"]
     path = ".claude/settings.json"
     for start in (
-        "vaka.toml:1: unknown key 'max_step'", "vaka.toml:3: retries", "vaka.toml:4: models.a",
-        f"{path}:4: sandbox.enabled: expected true or false, not 'yes'", f"{path}:4: sandbox.network.httpProxyPort",
-        f"{path}:5: statusLine.template", f"{path}:6: bashOutput.syncThresholdBytes",
-        f"{path}:10: hooks.Stop[0]", f"{path}:3 (project): deny rule 'Bash(rm'", f"{path}:3: defaultMode 'plann'",
-    ):  # fmt: skip
+        "vaka.toml:1: unknown key 'max_step'",
+        "vaka.toml:3: retries",
+        "vaka.toml:4: models.a",
+        f"{path}:4: sandbox.enabled: expected true or false, not 'yes'",
+        f"{path}:4: sandbox.network.httpProxyPort",
+        f"{path}:5: statusLine.template",
+        f"{path}:6: bashOutput.syncThresholdBytes",
+        f"{path}:10: hooks.Stop[0]",
+        f"{path}:3 (project): deny rule 'Bash(rm'",
+        f"{path}:3: defaultMode 'plann'",
+    ):
         assert any(text.startswith(start) for text in errors), (start, errors)
     for part in (
-        ":2: permisions is not known; did you mean 'permissions'?", "names no built-in tool; did you mean 'Read'?",
-        ":7: forceLoginMethod has no effect here", ":8: unheardOf is not known and has no effect",
+        ":2: permisions is not known; did you mean 'permissions'?",
+        "names no built-in tool; did you mean 'Read'?",
+        ":7: forceLoginMethod has no effect here",
+        ":8: unheardOf is not known and has no effect",
         "has comments or final commas",
-    ):  # fmt: skip
+    ):
         assert any(part in text for text in notes), (part, notes)
 
 
@@ -203,8 +219,10 @@ def test_the_sandbox_of_claude_files_counts_but_a_project_cannot_switch_it_off(p
     )
     assert place.json("get", "sandbox", "--trust") == "auto"
     assert place.json("get", "command_host", "--trust", "--origin") == {
-        "value": ["packages.example"], "layer": "project", "origin": f"{project}:1"
-    }  # fmt: skip
+        "value": ["packages.example"],
+        "layer": "project",
+        "origin": f"{project}:1",
+    }
     assert place.json("get", "command_host") == []
     user = place.write("home/.claude/settings.json", '{"sandbox": {"enabled": false}}')
     assert place.json("get", "sandbox", "--origin") == {"value": "off", "layer": "user", "origin": f"{user}:1"}
@@ -245,14 +263,18 @@ def test_nothing_overrides_managed_settings(place: Place, monkeypatch: pytest.Mo
 
 WIDENING = {
     "permissions": {"allow": ["Bash"], "additionalDirectories": ["/tmp"], "defaultMode": "acceptEdits"},
-    "env": {"A_VARIABLE": "1"}, "hooks": {"Stop": [{"hooks": [{"type": "command", "command": "true"}]}]},
-    "mcpServers": {"a": {"command": "true"}}, "sandbox": {"network": {"allowedDomains": ["a.example"]}},
-}  # fmt: skip
+    "env": {"A_VARIABLE": "1"},
+    "hooks": {"Stop": [{"hooks": [{"type": "command", "command": "true"}]}]},
+    "mcpServers": {"a": {"command": "true"}},
+    "sandbox": {"network": {"allowedDomains": ["a.example"]}},
+}
 USERS_ONLY = {
-    "permissions": {"defaultMode": "bypassPermissions"}, "sandbox": {"enabled": False},
-    "enableAllProjectMcpServers": True, "allowManagedPermissionRulesOnly": True,
+    "permissions": {"defaultMode": "bypassPermissions"},
+    "sandbox": {"enabled": False},
+    "enableAllProjectMcpServers": True,
+    "allowManagedPermissionRulesOnly": True,
     "env": {"ANTHROPIC_BASE_URL": "http://a.example", "HTTPS_PROXY": "a", "OPENAI_API_KEY": "k", "LD_PRELOAD": "x"},
-}  # fmt: skip
+}
 
 
 def test_an_untrusted_folder_can_only_tighten(place: Place) -> None:
@@ -262,9 +284,14 @@ def test_an_untrusted_folder_can_only_tighten(place: Place) -> None:
     assert (untrusted["permission_mode"], untrusted["command_host"]) == ("default", [])
     trusted = place.json("show", "--trust")
     assert set(trusted["claude"]) == {
-        "permissions.allow", "permissions.additionalDirectories", "permissions.defaultMode", "env", "hooks",
-        "mcpServers", "sandbox.network.allowedDomains",
-    }  # fmt: skip
+        "permissions.allow",
+        "permissions.additionalDirectories",
+        "permissions.defaultMode",
+        "env",
+        "hooks",
+        "mcpServers",
+        "sandbox.network.allowedDomains",
+    }
     assert (trusted["permission_mode"], trusted["command_host"]) == ("acceptEdits", ["a.example"])
     tight = {"permissions": {"deny": ["Bash"], "ask": ["Read"], "defaultMode": "dontAsk"}}
     place.write("boat/.claude/settings.json", json.dumps(tight))

@@ -53,19 +53,23 @@ def validate(*words: str) -> list[str]:
 def test_a_project_with_definitions_is_valid(project: Path) -> None:
     assert validate(".") == [".: ok"]
     assert validate("agents", "agents/player.yaml", "models", "--strict") == [
-        "agents: ok", "agents/player.yaml: ok", "models: ok"
-    ]  # fmt: skip
+        "agents: ok",
+        "agents/player.yaml: ok",
+        "models: ok",
+    ]
 
 
 def test_every_part_of_a_definition_is_checked_with_file_and_line(project: Path) -> None:
-    write({
-        "agents/router.yaml": "type: match\nrules:\n  - $ref: rule:musik\n",
-        "agents/helper.json": '{"promt": "x",\n "prompt": "y"}',
-        "tools/stop.yaml": "description: Stop.\nlua: |\n  function invoke(\n",
-        "tools/get.yaml": "type: http\nendpoint: https://example.com\n\nresp_body_jq: '.['\n",
-        "rules/music.yaml": "vars: {title: {label: Song}}\npatterns:\n  - play\n  - 'play [song]'\n",
-        "models/local.yaml": "schema: openai/chat/v1\napi_key: k\nmodels: [{name: 3}]\n",
-    })  # fmt: skip
+    write(
+        {
+            "agents/router.yaml": "type: match\nrules:\n  - $ref: rule:musik\n",
+            "agents/helper.json": '{"promt": "x",\n "prompt": "y"}',
+            "tools/stop.yaml": "description: Stop.\nlua: |\n  function invoke(\n",
+            "tools/get.yaml": "type: http\nendpoint: https://example.com\n\nresp_body_jq: '.['\n",
+            "rules/music.yaml": "vars: {title: {label: Song}}\npatterns:\n  - play\n  - 'play [song]'\n",
+            "models/local.yaml": "schema: openai/chat/v1\napi_key: k\nmodels: [{name: 3}]\n",
+        }
+    )
     assert validate(".") == snapshot(
         [
             (
@@ -102,12 +106,14 @@ def test_every_part_of_a_definition_is_checked_with_file_and_line(project: Path)
 
 def test_the_folder_of_the_setting_and_the_urls_of_requests_are_checked(project: Path) -> None:
     url = "https://{host}.example.com/"
-    write({
-        "elsewhere/vaka.toml": 'definitions = "defs"\n',
-        "elsewhere/defs/tools/one.yaml": f"type: http\nendpoint: {url}\n",
-        "elsewhere/defs/agents/two.yaml": f"tools: [{{type: http, name: inner, endpoint: '{url}'}}]\n",
-        "elsewhere/defs/agents/three.yaml": "default: {}\n",
-    })  # fmt: skip
+    write(
+        {
+            "elsewhere/vaka.toml": 'definitions = "defs"\n',
+            "elsewhere/defs/tools/one.yaml": f"type: http\nendpoint: {url}\n",
+            "elsewhere/defs/agents/two.yaml": f"tools: [{{type: http, name: inner, endpoint: '{url}'}}]\n",
+            "elsewhere/defs/agents/three.yaml": "default: {}\n",
+        }
+    )
     words = "endpoint: an argument such as {name} may stand in the path and the query"
     assert [line for line in validate("elsewhere") if line.startswith("error")] == [
         f"error: elsewhere/defs/agents/two.yaml:1: tool inner: {words}",
@@ -116,23 +122,26 @@ def test_the_folder_of_the_setting_and_the_urls_of_requests_are_checked(project:
 
 
 def test_a_file_outside_of_the_folders_is_known_by_its_keys(project: Path) -> None:
-    write({
-        "one.yaml": "type: match\nname: a\nroute: [{rules: [x], agent: {$ref: y}}]\n",
-        "two.json": '{"name": "t", "type": "http"}',
-        "three.json": '{"permissions": {"allow": 3}}',
-        "four.yaml": "some: thing\n",
-        "tools/broken.json": "{",
-        "empty/settings.json": "{}",
-        "intents/one.yaml": "name: a\npatterns: ['[x]']\n",
-        "intents/two.yaml": "- {name: b, patterns: [b]}\n",
-        "mixed/one.yaml": "name: a\npatterns: ['[x]']\n",
-        "mixed/two.yaml": "services: {}\n",
-        "broken/one.yaml": "name: [\n",
-    })  # fmt: skip
+    write(
+        {
+            "one.yaml": "type: match\nname: a\nroute: [{rules: [x], agent: {$ref: y}}]\n",
+            "two.json": '{"name": "t", "type": "http"}',
+            "three.json": '{"permissions": {"allow": 3}}',
+            "four.yaml": "some: thing\n",
+            "tools/broken.json": "{",
+            "empty/settings.json": "{}",
+            "intents/one.yaml": "name: a\npatterns: ['[x]']\n",
+            "intents/two.yaml": "- {name: b, patterns: [b]}\n",
+            "mixed/one.yaml": "name: a\npatterns: ['[x]']\n",
+            "mixed/two.yaml": "services: {}\n",
+            "broken/one.yaml": "name: [\n",
+        }
+    )
     assert validate("intents", "mixed", "broken") == [
-        "mixed: ok", "broken: ok",
+        "mixed: ok",
+        "broken: ok",
         'error: intents/one.yaml:2: rule "a": pattern "[x]" has placeholder [x] not defined in vars',
-    ]  # fmt: skip
+    ]
     found = validate(
         "one.yaml", "two.json", "three.json", "four.yaml", "tools/broken.json", "empty/settings.json", "empty"
     )

@@ -38,8 +38,9 @@ def make_earlier_file(path: Path, version: int, *, die: bool = False) -> dict[st
     """Make a database of an earlier vaka; return its files. One that died has left a write-ahead log."""
     code = subprocess.run(
         [sys.executable, "-c", WRITE_AND_DIE, str(path), str(APPLICATION_ID), str(version)],
-        check=False, env=os.environ | {"DIE": "1" if die else ""},
-    ).returncode  # fmt: skip
+        check=False,
+        env=os.environ | {"DIE": "1" if die else ""},
+    ).returncode
     assert code == (-signal.SIGKILL if die else 0)
     return read_files(path)
 

@@ -23,8 +23,9 @@ def test_hooks_of_every_layer_are_listed_with_their_origin_and_what_is_wrong(she
     done = shell.vaka("hooks", "list", "--json", "--trust")
     assert done.code == 0
     assert [(hook["event"], hook["command"], hook["known"]) for hook in done.json] == [
-        ("PreToolUse", "user-check", True), ("PreTolUse", "typo", False),
-    ]  # fmt: skip
+        ("PreToolUse", "user-check", True),
+        ("PreTolUse", "typo", False),
+    ]
     assert f"{project}: hooks.PreTolUse" in done.err
     assert "did you mean PreToolUse?" in done.err
     table = shell.vaka("hooks", "list")
@@ -78,8 +79,10 @@ def test_the_hooks_of_plugins_skills_and_agents_are_listed_with_their_origin(she
     )
     done = shell.vaka("hooks", "list", "--json", "--trust")
     assert [(hook["event"], hook["command"], hook["component"]) for hook in done.json] == [
-        ("Stop", f"{plugin.parents[1]}/c", ""), ("PreToolUse", "a", "skill a"), ("PreToolUse", "b", "agent b"),
-    ]  # fmt: skip
+        ("Stop", f"{plugin.parents[1]}/c", ""),
+        ("PreToolUse", "a", "skill a"),
+        ("PreToolUse", "b", "agent b"),
+    ]
     assert [hook["origin"] for hook in done.json][:2] == [str(plugin), str(skill)]
     shell.write_file("home/.claude/settings.json", json.dumps({"disableAllHooks": True}))
     off = shell.vaka("hooks", "list", "--json", "--trust")

@@ -118,8 +118,11 @@ def test_an_anchor_moves_forward_with_its_log(talk: Shell) -> None:
     assert (code, checks["demo"]["anchor"]) == (0, {"state": "new"})
     first = anchors_of(talk)["demo"]
     assert (first["namespace"], first["epoch"], first["seq"], first["hash"]) == (
-        "", 1, checks["demo"]["head"], checks["demo"]["hash"],
-    )  # fmt: skip
+        "",
+        1,
+        checks["demo"]["head"],
+        checks["demo"]["hash"],
+    )
     talk.run("More.", "--session", "demo")
     talk.run("Hi.", "--session", "other")
     code, checks = verify_all(talk, "--check-only")

@@ -9,9 +9,24 @@ KEY = re.compile(r"ak_[a-z0-9]{8}_[A-Za-z0-9_-]{43}")
 
 def test_a_key_is_printed_once_listed_rotated_and_revoked(shell: Shell) -> None:
     created = shell.vaka(
-        "keys", "create", "--name", "ci", "--scope", "runs:read", "--scope", "operator", "--tenant", "acme", "--owner",
-        "kim", "--own-sessions-only", "--expires", "90d", "--rpm", "30",
-    )  # fmt: skip
+        "keys",
+        "create",
+        "--name",
+        "ci",
+        "--scope",
+        "runs:read",
+        "--scope",
+        "operator",
+        "--tenant",
+        "acme",
+        "--owner",
+        "kim",
+        "--own-sessions-only",
+        "--expires",
+        "90d",
+        "--rpm",
+        "30",
+    )
     key = created.out.strip()
     assert (created.code, bool(KEY.fullmatch(key))) == (0, True)
     assert re.fullmatch(
@@ -19,17 +34,28 @@ def test_a_key_is_printed_once_listed_rotated_and_revoked(shell: Shell) -> None:
     )
     (row,) = shell.vaka("keys", "list", "--json").json["keys"]
     assert row == {
-        "id": key[3:11], "name": "ci", "owner": "kim", "scopes": ["runs:read", "operator"], "own_sessions_only": True,
-        "created": row["created"], "expires": row["expires"], "revoked": None, "tenant": "acme", "status": "active",
-        "last_used": None, "requests_per_minute": 30,
-    }  # fmt: skip
+        "id": key[3:11],
+        "name": "ci",
+        "owner": "kim",
+        "scopes": ["runs:read", "operator"],
+        "own_sessions_only": True,
+        "created": row["created"],
+        "expires": row["expires"],
+        "revoked": None,
+        "tenant": "acme",
+        "status": "active",
+        "last_used": None,
+        "requests_per_minute": 30,
+    }
     rotated = shell.vaka("keys", "rotate", key, "--overlap", "1h", "--json").json
     assert KEY.fullmatch(rotated.pop("key"))
     assert rotated == row | {name: rotated[name] for name in ("id", "created", "expires")}
     listed = shell.vaka("keys", "list").out
     assert [line.split()[:3] for line in listed.splitlines()] == [
-        ["ID", "NAME", "STATUS"], [key[3:11], "ci", "active"], [rotated["id"], "ci", "active"],
-    ]  # fmt: skip
+        ["ID", "NAME", "STATUS"],
+        [key[3:11], "ci", "active"],
+        [rotated["id"], "ci", "active"],
+    ]
     assert key not in listed
     wrong = shell.vaka("keys", "revoke", rotated["id"], "no-such")
     assert (wrong.code, wrong.err) == (2, "error: there is no key 'no-such'; `vaka keys list` shows them\n")

@@ -130,9 +130,13 @@ def test_a_signal_ends_a_script_at_once(shell: Shell, source: str, number: signa
     shell.write_file("a.luau", source)
     command = [sys.executable, "-m", "vaka", "luau", "a.luau", "--limits", "seconds=none"]
     process = subprocess.Popen(
-        command, cwd=shell.folder, env=shell.env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+        command,
+        cwd=shell.folder,
+        env=shell.env,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
-    )  # fmt: skip
+    )
     with process:
         assert process.stdout is not None
         assert process.stderr is not None

@@ -28,8 +28,9 @@ def test_a_package_is_packed_published_installed_listed_and_required(shell: Shel
     installed = shell.vaka("luau", "install", "@demo/greet", "--registry", "shelf")
     assert (installed.code, installed.out) == (0, "@demo/greet@0.1.0\nwords@1.2.0\n")
     assert shell.vaka("luau", "list", "--json").json["packages"] == [
-        {"name": "@demo/greet", "version": "0.1.0"}, {"name": "words", "version": "1.2.0"},
-    ]  # fmt: skip
+        {"name": "@demo/greet", "version": "0.1.0"},
+        {"name": "words", "version": "1.2.0"},
+    ]
     assert shell.vaka("luau", "install", "--registry", "shelf").out == ""
     source = "print(require('@demo/greet')('Kai'), require('words').hello, require('words@^1').hello)"
     shell.write_file("hi.luau", source)

@@ -59,8 +59,10 @@ def test_a_script_is_a_tool_named_by_its_file_and_described_by_its_comment(shell
     shell.write_file("weather.luau", WEATHER)
     (tool,) = shell.vaka("tools", "list", "--tools", "weather.luau", "--json").json["tools"]
     assert {key: tool[key] for key in ("name", "description", "effect")} == {
-        "name": "weather", "description": "Tell the weather of a city, without a look at the sky.", "effect": "resume",
-    }  # fmt: skip
+        "name": "weather",
+        "description": "Tell the weather of a city, without a look at the sky.",
+        "effect": "resume",
+    }
     done = shell.vaka("tools", "call", "weather", '{"city": "Hilo"}', "--tools", "weather.luau", "-q")
     assert (done.code, done.json["result"]) == (0, {"city": "Hilo", "rain": True})
 
@@ -125,9 +127,13 @@ def start_run(shell: Shell, *words: str) -> RunningCommand:
     """Start a turn in the background with the model that the words name, if any."""
     command = [sys.executable, "-m", "vaka", "run", *words, "--output", "stream-json"]
     process = subprocess.Popen(
-        command, cwd=shell.folder, env=shell.env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+        command,
+        cwd=shell.folder,
+        env=shell.env,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
-    )  # fmt: skip
+    )
     return RunningCommand(process)
 
 
@@ -175,8 +181,10 @@ def test_scripts_of_other_projects_and_packages_and_those_of_untrusted_runs_are_
 
     assert call("own.luau") == '"trusted"'
     for words in (
-        ("own.luau", "--untrusted"), ("luau_packages/p/1.0.0/packed.luau",), (str(elsewhere),),
-    ):  # fmt: skip
+        ("own.luau", "--untrusted"),
+        ("luau_packages/p/1.0.0/packed.luau",),
+        (str(elsewhere),),
+    ):
         assert "this script may ask the model 'default' only" in call(*words)
     assert call(str(elsewhere), "--add-dir", str(elsewhere.parent)) == '"trusted"'
 

@@ -104,8 +104,10 @@ def test_rules_are_tested_with_several_models_and_offline(run: Run, tmp_path: Pa
     report = json.loads(run(*words, "--report", "json", code=1).stdout)
     assert (report["rule_count"], report["test_count"]) == (2, 3)
     assert [(one["model"], one["passed"], one["pass_rate"]) for one in report["models"]] == [
-        ("offline", 3, 100.0), (good, 3, 100.0), (weak, 1, 33.33),
-    ]  # fmt: skip
+        ("offline", 3, 100.0),
+        (good, 3, 100.0),
+        (weak, 1, 33.33),
+    ]
     shown = run(*words, "--output", "out.json", code=1)
     assert "weak.jsonl\nRULE       PASSED  TESTS  ACCURACY\nstop       1       1      100.0%\n" in shown.stdout
     assert "play       0       2      0.0%\nall rules  1       3      33.3%\nlatency: p50 " in shown.stdout

@@ -24,41 +24,70 @@ SCHEMA = {"type": "object", "properties": {"boats": {"type": "integer"}}, "requi
 async def run_vaka(shell: Shell, provider: FakeProvider, *words: str, **env: str) -> CommandResult:
     """Run a command with every provider's address set to the fake one."""
     variables = {
-        "OPENAI_BASE_URL": provider.url, "ANTHROPIC_BASE_URL": provider.url, "GEMINI_BASE_URL": provider.url,
-        "OPENAI_API_KEY": KEY, "ANTHROPIC_API_KEY": KEY, "GEMINI_API_KEY": KEY, **env,
-    }  # fmt: skip
+        "OPENAI_BASE_URL": provider.url,
+        "ANTHROPIC_BASE_URL": provider.url,
+        "GEMINI_BASE_URL": provider.url,
+        "OPENAI_API_KEY": KEY,
+        "ANTHROPIC_API_KEY": KEY,
+        "GEMINI_API_KEY": KEY,
+        **env,
+    }
     return await asyncio.to_thread(lambda: shell.vaka(*words, **variables, input=None))
 
 
 def test_the_list_shows_whether_keys_are_set_and_never_their_values(shell: Shell) -> None:
-    shell.write_file("models/house.json", json.dumps({
-        "schema": "openai/chat/v1", "type": "generator", "api_key": "$HOUSE_KEY",
-        "models": [{"name": "house/small", "model": "small-1"}],
-    }))  # fmt: skip
-    shell.write_file("models/other.json", json.dumps({
-        "schema": "gemini/v1", "type": "generator", "api_key": "$NOT_SET", "models": [],
-    }))  # fmt: skip
+    shell.write_file(
+        "models/house.json",
+        json.dumps(
+            {
+                "schema": "openai/chat/v1",
+                "type": "generator",
+                "api_key": "$HOUSE_KEY",
+                "models": [{"name": "house/small", "model": "small-1"}],
+            }
+        ),
+    )
+    shell.write_file(
+        "models/other.json",
+        json.dumps(
+            {
+                "schema": "gemini/v1",
+                "type": "generator",
+                "api_key": "$NOT_SET",
+                "models": [],
+            }
+        ),
+    )
     shell.write_file(
         "vaka.toml", "[tiers]\nlow = 'fast'\n[models.fast]\nmodel = 'openai/small'\n[models.none]\nmodel = 'opnai/y'\n"
     )
     env = {
-        "OPENAI_API_KEY": KEY, "HOUSE_KEY": KEY, "VAKA_MODEL_FILES": "models", "GOOGLE_API_KEY": KEY,
+        "OPENAI_API_KEY": KEY,
+        "HOUSE_KEY": KEY,
+        "VAKA_MODEL_FILES": "models",
+        "GOOGLE_API_KEY": KEY,
         "OLLAMA_BASE_URL": f"http://kim:{KEY}@box.lan:11434",
-    }  # fmt: skip
+    }
     done, plain = (shell.vaka("models", "list", *more, input=None, **env) for more in (("--json",), ()))
     assert KEY not in done.out + done.err + plain.out + plain.err
     listing = done.json
     keys = {one["name"]: (one["key"], one["key_from"]) for one in listing["providers"]}
     assert [keys[name] for name in ("openai", "openai-chat", "anthropic", "gemini", "ollama", "azure")] == [
-        ("set", "OPENAI_API_KEY"), ("set", "OPENAI_API_KEY"), ("not set", None), ("set", "GOOGLE_API_KEY"),
-        ("not needed", None), ("no address", None),
-    ]  # fmt: skip
+        ("set", "OPENAI_API_KEY"),
+        ("set", "OPENAI_API_KEY"),
+        ("not set", None),
+        ("set", "GOOGLE_API_KEY"),
+        ("not needed", None),
+        ("no address", None),
+    ]
     assert (
         next(one["address"] for one in listing["providers"] if one["name"] == "ollama") == "http://***@box.lan:11434/v1"
     )
     assert {one["name"]: one.get("problem", "").partition(" (")[0] for one in listing["models"]} == {
-        "fast": "", "none": "models.none: model 'opnai/y' is not known; did you mean 'openai/y'?", "house/small": "",
-    }  # fmt: skip
+        "fast": "",
+        "none": "models.none: model 'opnai/y' is not known; did you mean 'openai/y'?",
+        "house/small": "",
+    }
     assert (listing["tiers"], listing["local"]) == ({"low": "fast"}, {"available": True, "install": None})
     assert [note for note in listing["notes"] if "NOT_SET" in note]
     assert re.search(
@@ -188,8 +217,10 @@ async def test_a_session_changes_its_model_from_run_to_run_and_usage_has_both(sh
     assert texts[1:] == ["First.", "One.", "Second."]
     usage = shell.vaka("sessions", "show", "s", "--usage")
     assert re.findall(r"^(\S+) +(\d+) ", usage.out, re.MULTILINE) == [
-        ("anthropic/claude-sonnet-5", "1"), ("openai-chat/gpt-5-mini", "1"), ("all", "2"),
-    ]  # fmt: skip
+        ("anthropic/claude-sonnet-5", "1"),
+        ("openai-chat/gpt-5-mini", "1"),
+        ("all", "2"),
+    ]
     stats = shell.vaka("sessions", "show", "s", "--usage", "--json").json
     names = {"anthropic/claude-sonnet-5", "openai-chat/gpt-5-mini"}
     assert (stats["request_count"], set(stats["by_model"])) == (2, names)
@@ -199,10 +230,25 @@ async def test_a_session_changes_its_model_from_run_to_run_and_usage_has_both(sh
 async def test_options_and_a_tool_that_must_be_called_reach_the_provider(shell: Shell) -> None:
     lines = ({"tool_calls": [{"name": "add", "arguments": {"a": 1, "b": 2}}]}, answer("3."))
     words = (
-        "run", "Add.", "--model", "openai-chat/x", "--agent", "agent.py:agent", "--tool-choice", "add", "--option",
-        "temperature=0", "--option", "reasoning=high", "--option", "stop=END", "--option", "user=42", "--option",
+        "run",
+        "Add.",
+        "--model",
+        "openai-chat/x",
+        "--agent",
+        "agent.py:agent",
+        "--tool-choice",
+        "add",
+        "--option",
+        "temperature=0",
+        "--option",
+        "reasoning=high",
+        "--option",
+        "stop=END",
+        "--option",
+        "user=42",
+        "--option",
         'extra={"x": [1]}',
-    )  # fmt: skip
+    )
     async with FakeProvider(*lines) as provider:
         done = await run_vaka(shell, provider, *words)
         assert (done.code, done.out) == (0, "3.\n"), done.err
@@ -263,9 +309,17 @@ async def test_files_and_addresses_go_with_the_prompt(shell: Shell) -> None:
     (shell.folder / "page.pdf").write_bytes(b"%PDF-1.4 tiny")
     shell.write_file("notes.md", "# Boats\n```\nhull\n```\n")
     attached = (
-        "--attach", "dot.bin", "--attach", "page.pdf", "--attach", "notes.md", "--attach", "https://h.example/a.png",
-        "--attach", "image=https://h.example/b",
-    )  # fmt: skip
+        "--attach",
+        "dot.bin",
+        "--attach",
+        "page.pdf",
+        "--attach",
+        "notes.md",
+        "--attach",
+        "https://h.example/a.png",
+        "--attach",
+        "image=https://h.example/b",
+    )
     async with FakeProvider(answer("Seen.")) as provider:
         done = await run_vaka(
             shell, provider, "run", "Look.", "--model", "anthropic/claude-x", "--session", "s", *attached
@@ -434,9 +488,10 @@ def test_the_local_model_is_served_to_other_programs(shell: Shell, as_json: bool
         served = json.loads(line) if as_json else {"url": line, "key": KEY}
         body = json.dumps({"model": "local", "max_tokens": 8, "messages": [{"role": "user", "content": "Say hi."}]})
         request = Request(
-            f"{served['url']}/chat/completions", body.encode(),
+            f"{served['url']}/chat/completions",
+            body.encode(),
             {"content-type": "application/json", "authorization": f"Bearer {served['key']}"},
-        )  # fmt: skip
+        )
         with urlopen(request, timeout=60) as response:
             assert json.load(response)["choices"][0]["message"]["content"]
         serving.send_signal(signal.SIGINT)
@@ -453,9 +508,20 @@ def test_the_local_model_answers_and_calls_what_it_must(shell: Shell) -> None:
     assert (done.code, bool(done.out.strip())) == (0, True)
     assert "loading SmolLM2-135M" in done.err
     forced = shell.vaka(
-        "run", "Add 1 and 2.", "--model", "local", "--agent", "agent.py:agent", "--tool-choice", "add", "-q",
-        "--output", "json", "--max-steps", "1",
-    )  # fmt: skip
+        "run",
+        "Add 1 and 2.",
+        "--model",
+        "local",
+        "--agent",
+        "agent.py:agent",
+        "--tool-choice",
+        "add",
+        "-q",
+        "--output",
+        "json",
+        "--max-steps",
+        "1",
+    )
     assert [one["name"] for one in forced.json["tool_calls"]][:1] == ["add"]
 
 

@@ -25,9 +25,10 @@ def test_an_unknown_name_is_an_error_with_the_names_that_are_near(shell: Shell) 
     assert (near.code, near.json["error"]["code"]) == (3, "config")
     assert "there is no agent 'Reviewr'; did you mean reviewer? `vaka agents list` shows all" in near.err
     for words in (("tools", "list"), ("mcp-server",)):
-        assert "there is no agent 'painter'; there are reviewer; `vaka agents list` shows all" in shell.vaka(
-            *words, "--agent", "painter"
-        ).err  # fmt: skip
+        assert (
+            "there is no agent 'painter'; there are reviewer; `vaka agents list` shows all"
+            in shell.vaka(*words, "--agent", "painter").err
+        )
 
 
 def test_an_agent_of_a_file_runs_with_its_prompt_tools_and_model(shell: Shell) -> None:
@@ -37,8 +38,9 @@ def test_an_agent_of_a_file_runs_with_its_prompt_tools_and_model(shell: Shell) -
     shell.write_file("vaka.toml", '[tiers]\nmid = "scripted:script.jsonl"\n')
     shell.write_script(
         call_line("Task", prompt="Help."),
-        call_line("Read", file_path="CLAUDE.md"), say_line("done"),
-    )  # fmt: skip
+        call_line("Read", file_path="CLAUDE.md"),
+        say_line("done"),
+    )
     done = shell.vaka("run", "Go.", "--agent", "reviewer", "--session", "s", "--trust", "--output", "json")
     assert (done.code, done.json["text"]) == (0, "done"), done.err
     task, _ = done.json["tool_calls"]
@@ -74,8 +76,9 @@ def test_definitions_come_before_files_and_are_listed_with_their_source(shell: S
     assert system_prompt(shell, "--agent", "reviewer") == "You are defined."
     table = shell.vaka("agents", "list")
     assert [line.split() for line in table.out.splitlines()[1:]] == [
-        ["reviewer", "definition", "Reviews", "too."], ["reviewer", "project", "Reviews."],
-    ]  # fmt: skip
+        ["reviewer", "definition", "Reviews", "too."],
+        ["reviewer", "project", "Reviews."],
+    ]
     assert "agents/broken.yaml:1: parse agent type: invalid agent type" in table.err
     first, second = shell.vaka("agents", "list", "--json").json
     assert (first["type"], first["path"], first["active"]) == ("react", f"{shell.folder}/agents/reviewer.yaml", True)

@@ -25,9 +25,12 @@ def test_a_decision_is_one_object_with_its_rule_and_layer(shell: Shell) -> None:
     done = check_call(shell, "Read", {"file_path": ".env"}, "--deny", "Read(.env)")
     assert (done.code, done.err) == (0, "")
     assert done.json == {
-        "decision": "deny", "rule": "Read(.env)", "layer": "flag",
-        "reason": f"the rule Read(.env) denies {shell.folder}/.env", "subcommands": [],
-    }  # fmt: skip
+        "decision": "deny",
+        "rule": "Read(.env)",
+        "layer": "flag",
+        "reason": f"the rule Read(.env) denies {shell.folder}/.env",
+        "subcommands": [],
+    }
 
 
 def test_each_part_of_a_command_has_its_decision(shell: Shell) -> None:
@@ -35,8 +38,9 @@ def test_each_part_of_a_command_has_its_decision(shell: Shell) -> None:
     found = done.json
     assert (found["decision"], found["rule"], found["layer"]) == ("ask", "Bash(git push:*)", "flag")
     assert [(part["command"], part["decision"], part["rule"]) for part in found["subcommands"]] == [
-        ("git push", "ask", "Bash(git push:*)"), ("ls", "allow", "read-only"),
-    ]  # fmt: skip
+        ("git push", "ask", "Bash(git push:*)"),
+        ("ls", "allow", "read-only"),
+    ]
     assert set(found["subcommands"][0]) == {"command", "decision", "rule", "layer", "reason"}
 
 
@@ -86,7 +90,8 @@ def test_another_folder_need_not_exist(shell: Shell) -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "code", "why"), [
+    ("words", "code", "why"),
+    [
         ([], 2, "give --tool NAME and --input JSON, or --batch"),
         (["--tool", "Bash", "--input", "{"], 2, "--input:1: not JSON"),
         (["--tool", "Bash", "--input", "[]"], 2, "--input: expected an object, not a list"),
@@ -96,8 +101,8 @@ def test_another_folder_need_not_exist(shell: Shell) -> None:
         (["--tool", "Bash", "--mode", "yolo"], 2, "yolo"),
         (["--tool", "Bash", "--settings", "none.json"], 3, "none.json: there is no such file"),
         (["--tool", "Bash", "--settings", "agent.py"], 3, "agent.py:2: not JSON"),
-    ]
-)  # fmt: skip
+    ],
+)
 def test_invalid_input_is_one_line_and_an_exit_code(shell: Shell, words: list[str], code: int, why: str) -> None:
     done = shell.vaka("permissions", "check", *words)
     assert (done.code, done.out, done.err.count("\n")) == (code, "", 1)
@@ -147,11 +152,22 @@ def test_each_line_is_answered_by_one_line(shell: Shell) -> None:
 def test_an_invalid_line_does_not_affect_the_others(shell: Shell) -> None:
     good = {"tool": "Read", "input": {"file_path": "a"}}
     done = check_batch(
-        shell, good, b"{", b"[]", b"\xff", b"", {"tol": "Read"}, {"tool": 5}, {"tool": "Read", "input": []},
-        {"tool": "Read", "mode": "yolo"}, {"tool": "Read", "settings": {"permissions": {"deny": ["Read("]}}},
-        {"tool": "Read", "settings": {"permissions": {"deny": "Read"}}}, b'{"tool": "Read", "tool": "Bash"}', good,
+        shell,
+        good,
+        b"{",
+        b"[]",
+        b"\xff",
+        b"",
+        {"tol": "Read"},
+        {"tool": 5},
+        {"tool": "Read", "input": []},
+        {"tool": "Read", "mode": "yolo"},
+        {"tool": "Read", "settings": {"permissions": {"deny": ["Read("]}}},
+        {"tool": "Read", "settings": {"permissions": {"deny": "Read"}}},
+        b'{"tool": "Read", "tool": "Bash"}',
+        good,
         {"tool": "Read", "input": {"file_path": "\ud800"}},
-    )  # fmt: skip
+    )
     assert done.code == 2
     assert [line.get("decision", "error") for line in done.lines] == ["allow", *["error"] * 10, "allow", "ask"]
     assert all(set(line) == {"error"} and line["error"] for line in done.lines[1:11])
@@ -165,8 +181,10 @@ def test_flags_and_files_apply_to_every_line(shell: Shell) -> None:
     words = ("--settings", "strict.json", "--mode", "plan", "--non-interactive")
     done = check_batch(shell, *calls, {**calls[1], "mode": "acceptEdits"}, words=words)
     assert [(line["decision"], line["rule"]) for line in done.lines] == [
-        ("deny", "WebFetch"), ("deny", "plan"), ("allow", "acceptEdits"),
-    ]  # fmt: skip
+        ("deny", "WebFetch"),
+        ("deny", "plan"),
+        ("allow", "acceptEdits"),
+    ]
 
 
 def test_checking_runs_and_stores_nothing(shell: Shell) -> None:
@@ -207,8 +225,10 @@ def test_rules_are_listed_with_where_they_come_from(shell: Shell) -> None:
     }
     table = shell.vaka("permissions", "list")
     assert [line.split()[:3] for line in table.out.splitlines()] == [
-        ["KIND", "RULE", "LAYER"], ["deny", "Bash(curl:*)", "user"], ["ask", "Edit(/x)", "project"],
-    ]  # fmt: skip
+        ["KIND", "RULE", "LAYER"],
+        ["deny", "Bash(curl:*)", "user"],
+        ["ask", "Edit(/x)", "project"],
+    ]
     assert "mode default; working directories: " in table.err
 
 

@@ -14,10 +14,20 @@ from tests.newer_vaka import NewerVaka, next_migration
 from tests.unmeasured import without_coverage
 
 READS = (
-    ("sessions", "list"), ("sessions", "show", "s"), ("sessions", "export", "s"), ("sessions", "verify", "--all"),
-    ("approvals", "list"), ("threads", "list"), ("threads", "show", "s"), ("threads", "search", "pump"),
-    ("threads", "export", "s"), ("trace", "show", "s"), ("sessions", "stats", "s"), ("doctor",), ("config", "show"),
-)  # fmt: skip
+    ("sessions", "list"),
+    ("sessions", "show", "s"),
+    ("sessions", "export", "s"),
+    ("sessions", "verify", "--all"),
+    ("approvals", "list"),
+    ("threads", "list"),
+    ("threads", "show", "s"),
+    ("threads", "search", "pump"),
+    ("threads", "export", "s"),
+    ("trace", "show", "s"),
+    ("sessions", "stats", "s"),
+    ("doctor",),
+    ("config", "show"),
+)
 
 
 def run_read_only(shell: Shell, *words: str, **env: str) -> CommandResult:
@@ -27,9 +37,13 @@ def run_read_only(shell: Shell, *words: str, **env: str) -> CommandResult:
     mounts = ["--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc", "--bind", str(temporary), str(temporary)]
     done = subprocess.run(
         ["bwrap", *mounts, sys.executable, "-m", "vaka", *words],
-        cwd=shell.folder, env=without_coverage(shell.env) | {"TMPDIR": str(temporary)} | env, timeout=TIMEOUT,
-        capture_output=True, check=False, stdin=subprocess.DEVNULL,
-    )  # fmt: skip
+        cwd=shell.folder,
+        env=without_coverage(shell.env) | {"TMPDIR": str(temporary)} | env,
+        timeout=TIMEOUT,
+        capture_output=True,
+        check=False,
+        stdin=subprocess.DEVNULL,
+    )
     assert list(temporary.iterdir()) == []
     return CommandResult(done.returncode, done.stdout, done.stderr)
 

@@ -42,9 +42,20 @@ async def run_with_provider(shell: Shell, *more: str) -> tuple[CommandResult, Fa
 
         async with FakeProvider(reply) as provider:
             done = await run_vaka(
-                shell, provider, "run", "What does the page say?", "--output", "json", "--permission-mode",
-                "bypassPermissions", "--allow-host", web.authority, "--session", "s", *more,
-            )  # fmt: skip
+                shell,
+                provider,
+                "run",
+                "What does the page say?",
+                "--output",
+                "json",
+                "--permission-mode",
+                "bypassPermissions",
+                "--allow-host",
+                web.authority,
+                "--session",
+                "s",
+                *more,
+            )
     return done, provider
 
 

@@ -95,8 +95,12 @@ def test_git_sees_neither_mounts_of_protected_paths_nor_what_a_command_created_t
     assert output == "?? attack.sh\n?? said\nattack.sh\nsaid"
     assert note.startswith(f"{repository.folder}/vaka.toml appeared while the command ran and was moved to ")
     assert sorted(path.name for path in repository.folder.iterdir()) == [
-        ".git", "attack.sh", "calc.py", "said", "test_calc.py",
-    ]  # fmt: skip
+        ".git",
+        "attack.sh",
+        "calc.py",
+        "said",
+        "test_calc.py",
+    ]
 
 
 def test_a_log_that_lies_in_the_workspace_can_neither_be_replaced_nor_given_a_journal(repository: Shell) -> None:
@@ -106,9 +110,11 @@ def test_a_log_that_lies_in_the_workspace_can_neither_be_replaced_nor_given_a_jo
         "echo x > kept/log.db-journal || mv kept other || mv kept/log.db-journal x || echo x > kept/log.db || ls kept"
     )
     write_answers(
-        repository, call_line("Bash", command=f"({attack}) 2> /dev/null"),
-        call_line("Write", file_path="kept/log.db-journal", content="x"), say_line("Done."),
-    )  # fmt: skip
+        repository,
+        call_line("Bash", command=f"({attack}) 2> /dev/null"),
+        call_line("Write", file_path="kept/log.db-journal", content="x"),
+        say_line("Done."),
+    )
     assert (
         run_in_repository(repository, "Go.", "--permission-mode", "bypassPermissions", "--sandbox", "on", *store).code
         == 0

@@ -22,12 +22,15 @@ def kept(shell: Shell) -> Shell:
 def test_sessions_are_listed_newest_first(kept: Shell) -> None:
     done = kept.vaka("sessions", "list")
     assert [line.split()[:2] for line in done.out.splitlines()] == [
-        ["ID", "STATUS"], ["greeting", "idle"], ["sums", "idle"],
-    ]  # fmt: skip
+        ["ID", "STATUS"],
+        ["greeting", "idle"],
+        ["sums", "idle"],
+    ]
     rows = kept.vaka("sessions", "list", "--json").json
     assert [(row["id"], row["title"], row["agent"]) for row in rows["sessions"]] == [
-        ("greeting", "Greet me.", "assistant"), ("sums", "Add one and two.", "payer"),
-    ]  # fmt: skip
+        ("greeting", "Greet me.", "assistant"),
+        ("sums", "Add one and two.", "payer"),
+    ]
     assert rows["next"] is None
 
 

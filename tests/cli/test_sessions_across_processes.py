@@ -113,8 +113,11 @@ def test_an_approval_is_left_in_one_process_decided_in_another_and_acted_on_in_a
     first = shell.run("Pay.", "--session", "s", "--ask", "suspend", "--output", "json")
     decision = first.json["decisions"][0]
     assert (first.code, first.json["status"], decision["tool"], decision["arguments"]) == (
-        5, "suspended", "pay", {"amount": 5},
-    )  # fmt: skip
+        5,
+        "suspended",
+        "pay",
+        {"amount": 5},
+    )
     assert f"vaka approvals resolve {decision['id']} --approve|--reject" in first.err
     assert shell.run("--session", "s", "--resume", "--ask", "suspend").code == 5
     assert shell.vaka("approvals", "resolve", decision["id"], "--approve").code == 0
@@ -139,9 +142,11 @@ def test_a_rejection_without_a_reason_ends_the_turn_and_a_new_prompt_continues(s
         done = shell.run("--session", "s", "--resume", "--output", "json")
         facts = {name: done.json[name] for name in ("status", "exit_code", "stop", "error")}
         assert facts == {
-            "status": "denied", "exit_code": 5, "stop": "interrupted",
+            "status": "denied",
+            "exit_code": 5,
+            "stop": "interrupted",
             "error": {"code": "rejected", "message": "a person refused pay and said nothing more"},
-        }  # fmt: skip
+        }
         assert done.code == 5
     after = shell.run("Leave it.", "--session", "s")
     assert (after.code, after.out) == (0, "Then not.\n")
@@ -282,8 +287,10 @@ def test_a_tool_that_will_not_stop_does_not_keep_the_process(shell: Shell) -> No
     running.send_signal(signal.SIGTERM)
     done = running.wait_result()
     assert (done.code, done.lines[-1]["status"], done.err.splitlines()[-1]) == (
-        143, "interrupted", "error: stopped from the command line",
-    )  # fmt: skip
+        143,
+        "interrupted",
+        "error: stopped from the command line",
+    )
 
 
 def test_a_second_ctrl_c_exits_at_once(shell: Shell) -> None:

@@ -32,10 +32,15 @@ async def murmur() -> str:
     return "quiet"
 '''
 PRINTED = [
-    "printed at import", "printed at exit", "printed in a thread", "printed on the first stdout",
-    "written to descriptor 1", "printed in a thread of its own", "printed by a child process",
+    "printed at import",
+    "printed at exit",
+    "printed in a thread",
+    "printed on the first stdout",
+    "written to descriptor 1",
+    "printed in a thread of its own",
+    "printed by a child process",
     "printed on the event loop",
-]  # fmt: skip
+]
 
 
 @pytest.fixture

@@ -31,20 +31,32 @@ def lines_of(done: Any, kind: str) -> Iterator[Any]:
 def test_bad_lines_are_reported_and_the_others_count(shell: Shell) -> None:
     shell.write_script(call_line("add", a=1, b=2), say_line("It is 3."), say_line("You are welcome."))
     done = run_lines(
-        shell, "not json", '{"type": "fly"}', user_line("x" * MAX_LINE_BYTES), user_line(" "), "", user_line("Add."),
-        '{"type": "approval", "id": "apr_0", "decision": "approve"}', '{"type": "approval", "decision": "approve"}',
-        user_line([{"type": "text", "text": "Thanks."}], session_id="of another program"), '{"type": "end"}',
+        shell,
+        "not json",
+        '{"type": "fly"}',
+        user_line("x" * MAX_LINE_BYTES),
+        user_line(" "),
+        "",
+        user_line("Add."),
+        '{"type": "approval", "id": "apr_0", "decision": "approve"}',
+        '{"type": "approval", "decision": "approve"}',
+        user_line([{"type": "text", "text": "Thanks."}], session_id="of another program"),
+        '{"type": "end"}',
         user_line("This comes too late."),
-    )  # fmt: skip
+    )
     assert (done.code, done.err) == (0, "")
     first, last = done.lines[0], done.lines[-1]
     assert (first["type"], last["type"], last["text"]) == ("session", "result", "You are welcome.")
     assert [result["text"] for result in lines_of(done, "result")] == ["It is 3.", "You are welcome."]
     errors = {line["line"]: line["error"] for line in lines_of(done, "error")}
     assert {number: error["code"] for number, error in errors.items()} == {
-        1: "invalid_input", 2: "invalid_input", 3: "invalid_input", 4: "invalid_input", 7: "not_found",
+        1: "invalid_input",
+        2: "invalid_input",
+        3: "invalid_input",
+        4: "invalid_input",
+        7: "not_found",
         8: "invalid_input",
-    }  # fmt: skip
+    }
     assert "user, approval, answer, interrupt or end" in errors[2]["message"]
     assert "more than 10 MB" in errors[3]["message"]
     assert len([*lines_of(done, "input.added")]) == 2
@@ -108,13 +120,22 @@ VALID = [
     {"type": "user", "message": {"role": "user", "content": [{"type": "text", "text": "Hi."}]}, "on_busy": "steer"},
     {"type": "user", "message": {"content": [{"type": "image", "source": {"type": "url", "url": "https://x.org"}}]}},
     {"type": "approval", "id": "apr_1", "decision": "approve", "scope": "session", "rule": "Bash(ls)", "ttl": 60},
-    {"type": "answer", "id": "qst_1", "answer": {"outcome": "happened"}}, {"type": "interrupt"}, {"type": "end"},
-]  # fmt: skip
+    {"type": "answer", "id": "qst_1", "answer": {"outcome": "happened"}},
+    {"type": "interrupt"},
+    {"type": "end"},
+]
 INVALID = [
-    {"type": "user"}, {"type": "user", "message": {"content": 5}}, {"type": "user", "message": {"role": "system"}},
-    {"type": "approval", "id": "", "decision": "approve"}, {"type": "approval", "id": "x", "decision": "maybe"},
-    {"type": "end", "now": True}, {"type": "fly"}, [], "end", None,
-]  # fmt: skip
+    {"type": "user"},
+    {"type": "user", "message": {"content": 5}},
+    {"type": "user", "message": {"role": "system"}},
+    {"type": "approval", "id": "", "decision": "approve"},
+    {"type": "approval", "id": "x", "decision": "maybe"},
+    {"type": "end", "now": True},
+    {"type": "fly"},
+    [],
+    "end",
+    None,
+]
 
 
 def test_the_schema_says_what_is_accepted() -> None:

@@ -10,18 +10,29 @@ from tests.cli.shell import CommandResult, Shell, say_line
 
 LINES = [
     {
-        "type": "thread", "id": "pumps", "title": "Pumpen", "agent_id": "helper", "resource_id": "kim",
+        "type": "thread",
+        "id": "pumps",
+        "title": "Pumpen",
+        "agent_id": "helper",
+        "resource_id": "kim",
         "metadata": {"n": 1},
     },
     {
-        "type": "message", "role": "user", "id": "u1", "content": [{"type": "text", "text": "Die Pumpe ist kaputt."}],
-        "metadata": {"channel": "mail"}, "ts": "2026-01-31T12:00:00.000Z",
+        "type": "message",
+        "role": "user",
+        "id": "u1",
+        "content": [{"type": "text", "text": "Die Pumpe ist kaputt."}],
+        "metadata": {"channel": "mail"},
+        "ts": "2026-01-31T12:00:00.000Z",
     },
     {
-        "type": "message", "role": "assistant", "id": "a1", "ts": "2026-01-31T12:00:05.000Z",
+        "type": "message",
+        "role": "assistant",
+        "id": "a1",
+        "ts": "2026-01-31T12:00:05.000Z",
         "content": [{"type": "text", "text": "Viele Grüße,\n会议取消了。"}],
     },
-]  # fmt: skip
+]
 
 
 @pytest.fixture

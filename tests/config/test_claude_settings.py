@@ -125,7 +125,8 @@ def test_a_settings_file_is_relative_to_its_folder(place: ConfigContext) -> None
 
 
 @pytest.mark.parametrize(
-    ("text", "why"), [
+    ("text", "why"),
+    [
         ("{", ":1: not JSON: Expecting property name"),
         ('{\n "permissions": {,}}', ":2: not JSON"),
         ("[]", ": expected an object, not a list"),
@@ -140,8 +141,8 @@ def test_a_settings_file_is_relative_to_its_folder(place: ConfigContext) -> None
         ('{"permissions": {"deny": ["Bash"]}, "permissions": {}}', ": 'permissions' appears twice"),
         ("[" * 200_000, ": not JSON: nested too deep"),
         ("\udcff", ": not UTF-8"),
-    ]
-)  # fmt: skip
+    ],
+)
 def test_a_broken_file_is_an_error_with_its_name(place: ConfigContext, text: str, why: str) -> None:
     for path in (place.home / ".claude" / "settings.json", place.cwd / ".claude" / "settings.local.json"):
         path.write_bytes(text.encode("utf-8", "surrogateescape"))
@@ -191,10 +192,13 @@ def test_an_unknown_key_is_noted_with_its_line_if_it_is_nearly_known(tmp_path: P
     path = write_file(tmp_path / "s.json", '{\n "permissions": {\n  "denny": ["Bash"]},\n "modle": "x", "zzz": 1}')
     file = read_settings(path, "user")
     assert permission_layer_of(file).deny == ()
-    assert file.problems == ([], [
-        f"{path}:3: permissions.denny is not known; did you mean 'permissions.deny'?",
-        f"{path}:4: modle is not known; did you mean 'model'?",
-    ])  # fmt: skip
+    assert file.problems == (
+        [],
+        [
+            f"{path}:3: permissions.denny is not known; did you mean 'permissions.deny'?",
+            f"{path}:4: modle is not known; did you mean 'model'?",
+        ],
+    )
 
 
 def test_every_wrong_value_is_reported_with_its_line(place: ConfigContext) -> None:
@@ -237,8 +241,10 @@ def test_settings_may_be_json_and_overrides_are_weaker_than_managed_ones(place: 
     managed = [place.cwd.parent / "etc"]
     files = load_settings_files(place, settings=' {"model": "flag"}', overrides={"model": "override"}, managed=managed)
     assert [(file.layer, file.document["model"]) for file in files] == [
-        ("settings", "flag"), ("override", "override"), ("managed", "managed")
-    ]  # fmt: skip
+        ("settings", "flag"),
+        ("override", "override"),
+        ("managed", "managed"),
+    ]
     assert settings_model(files)[0] == "managed"
     with pytest.raises(ConfigError, match="--settings:1: not JSON"):
         load_settings_files(place, settings="{model}")
@@ -281,12 +287,18 @@ def test_disallowed_tools_are_denied_and_allowed_tools_noted(tmp_path: Path) -> 
 
 def test_keys_of_claude_code_are_accepted_without_a_note(tmp_path: Path) -> None:
     document = {
-        "$schema": "x", "env": {"A": "b"}, "model": "opus",
+        "$schema": "x",
+        "env": {"A": "b"},
+        "model": "opus",
         "statusLine": {"type": "command", "command": "date", "padding": 0},
-        "hooks": {"Stop": [{"hooks": []}]}, "enabledPlugins": {"a@b": True}, "enableAllProjectMcpServers": True,
+        "hooks": {"Stop": [{"hooks": []}]},
+        "enabledPlugins": {"a@b": True},
+        "enableAllProjectMcpServers": True,
         "permissions": {"disableAutoMode": "disable", "defaultMode": "delegate", "ask": None},
-        "sandbox": {"network": {"httpProxyPort": None}}, "claudeMdExcludes": ["a"], "includeCoAuthoredBy": False,
-    }  # fmt: skip
+        "sandbox": {"network": {"httpProxyPort": None}},
+        "claudeMdExcludes": ["a"],
+        "includeCoAuthoredBy": False,
+    }
     assert parse_permission_layer(document, "project").mode == "delegate"
     assert read_notes(tmp_path / "s.json", document) == []
 

@@ -57,14 +57,22 @@ def test_a_file_is_included_as_a_document_as_a_text_and_as_items_of_a_list(tmp_p
     agent: ReactDefinition = definition_of(tmp_path, "agent", "a")
     assert agent.prompt == "You help.\nAlways.\n"
     assert [(slot.name, slot.quit) for slot in agent.tools] == [
-        ("Read", False), ("Grep", False), ("Glob", True), ("Bash", False)
-    ]  # fmt: skip
+        ("Read", False),
+        ("Grep", False),
+        ("Glob", True),
+        ("Bash", False),
+    ]
     assert agent.generator.definition == GeneratorDefinition(model="small", temperature=1, max_tokens=5)
     assert definition_of(tmp_path, "agent", "b") == ReactDefinition(name="b", prompt="B", description="D")
     assert definition_of(tmp_path, "tool", "p").params == {"type": "object"}
     assert sorted({path.name for path in load_definitions(tmp_path).included}) == [
-        "model.yaml", "p.json", "prompt.md", "tool.yaml", "tools.json", "whole.yaml"
-    ]  # fmt: skip
+        "model.yaml",
+        "p.json",
+        "prompt.md",
+        "tool.yaml",
+        "tools.json",
+        "whole.yaml",
+    ]
 
 
 def test_a_problem_of_an_included_file_names_both_places(tmp_path: Path) -> None:
@@ -105,7 +113,7 @@ def test_a_problem_of_an_included_file_names_both_places(tmp_path: Path) -> None
         ("a.yaml", "the files include each other: a.yaml → a.yaml"),
         ("first.yaml", f"agents/first.yaml:1: agents/second.json:1: {ROUND}"),
     ],
-)  # fmt: skip
+)
 def test_a_file_that_cannot_be_included_is_an_error_with_its_line(tmp_path: Path, written: str, expected: str) -> None:
     folder = tmp_path / "project"
     outside = tmp_path / "outside.yaml"
@@ -160,15 +168,19 @@ def test_included_files_cannot_make_a_document_large_or_deep(tmp_path: Path) -> 
     problems = problems_of(
         tmp_path,
         {
-            **files, "agents/parts/20.yaml": "x", "agents/a.yaml": "prompt: {$include: parts/0.yaml}\n",
-            **deep, "contexts/c.yaml": "prompt: {$include: parts/0.json}\n",
-            **same, "models/m.yaml": "model: {$include: parts/0.json}\n",
+            **files,
+            "agents/parts/20.yaml": "x",
+            "agents/a.yaml": "prompt: {$include: parts/0.yaml}\n",
+            **deep,
+            "contexts/c.yaml": "prompt: {$include: parts/0.json}\n",
+            **same,
+            "models/m.yaml": "model: {$include: parts/0.json}\n",
             "rules/r.yaml": "patterns: [" + ", ".join("{$include: parts/values.json}" for _ in range(9)) + "]\n",
             "rules/parts/values.json": values,
             "tools/t.yaml": "params: [" + ", ".join("{$include: parts/text.md}" for _ in range(9)) + "]\n",
             "tools/parts/text.md": "x" * (MAX_FILE_BYTES // 2),
         },
-    )  # fmt: skip
+    )
     assert [problem.rpartition(": ")[2] for problem in problems] == [
         "a definition includes more than 100 files or 4194304 bytes",
         "a definition includes more than 100 files or 4194304 bytes",

@@ -94,8 +94,12 @@ def test_a_reference_is_written_as_its_ref_alone_and_an_empty_one_as_null() -> N
     assert encode_definition(Slot[Any](), "json") == b"null\n"
     tool = parse_definition("tool", {"name": "t", "params": {}, "description": "Does."})
     assert to_document(ToolSlot(definition=tool, quit=True)) == {
-        "type": "built-in", "name": "t", "description": "Does.", "params": {}, "quit": True
-    }  # fmt: skip
+        "type": "built-in",
+        "name": "t",
+        "description": "Does.",
+        "params": {},
+        "quit": True,
+    }
 
 
 def test_msgpack_packs_tools_and_agents_as_bytes() -> None:
@@ -200,9 +204,21 @@ def test_scalars_follow_yaml_1_2() -> None:
     - !!null ~
     """
     assert decode_document(text.encode(), "yaml").value == [
-        "yes", "2024-01-02", None, 31, 15, -3, 1000.0, "1", "1", "2", 2.0, "key",
-        {"key": True, "1": 2, "z": 1, "<<": 3, "c": "c"}, None,
-    ]  # fmt: skip
+        "yes",
+        "2024-01-02",
+        None,
+        31,
+        15,
+        -3,
+        1000.0,
+        "1",
+        "1",
+        "2",
+        2.0,
+        "key",
+        {"key": True, "1": 2, "z": 1, "<<": 3, "c": "c"},
+        None,
+    ]
     assert decode_document(b"", "yaml").value is None
 
 
@@ -239,7 +255,7 @@ VALUES = st.recursive(
     st.none() | st.booleans() | st.integers(-(2**63), 2**64 - 1) | st.floats(-1e300, 1e300) | TEXTS,
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(TEXTS, inner, max_size=3),
     max_leaves=8,
-)  # fmt: skip
+)
 TABLES = st.dictionaries(TEXTS, VALUES, max_size=3)
 
 
@@ -273,11 +289,13 @@ SIMPLE_TOOLS = (
     | with_required({"type": st.just("lua"), "name": NAMES, "lua": NAMES})
     | with_required(
         {"type": st.just("http"), "name": NAMES, "endpoint": NAMES},
-        headers=st.dictionaries(TEXTS, TEXTS, max_size=2), method=st.sampled_from(["GET", "POST"]),
-        auth=st.just({"type": "bearer", "token": "t"}), timeout=st.floats(0.1, 1e9),
+        headers=st.dictionaries(TEXTS, TEXTS, max_size=2),
+        method=st.sampled_from(["GET", "POST"]),
+        auth=st.just({"type": "bearer", "token": "t"}),
+        timeout=st.floats(0.1, 1e9),
     )
     | with_required({"type": st.just("generator"), "name": NAMES, "model": NAMES}, context_layers=LAYERS)
-)  # fmt: skip
+)
 
 
 def tool_slots(tools: "st.SearchStrategy[Any]") -> "st.SearchStrategy[Any]":
@@ -295,9 +313,12 @@ def compose(tools: "st.SearchStrategy[Any]") -> "st.SearchStrategy[Any]":
 
 TOOLS = st.recursive(SIMPLE_TOOLS, compose, max_leaves=2)
 REACT = with_required(
-    {"name": NAMES}, prompt=TEXTS, context_layers=LAYERS, tools=st.lists(tool_slots(TOOLS), max_size=2),
+    {"name": NAMES},
+    prompt=TEXTS,
+    context_layers=LAYERS,
+    tools=st.lists(tool_slots(TOOLS), max_size=2),
     generator=references("model") | optional(model=TEXTS, top_p=st.floats(0, 1), stop=st.lists(TEXTS), extra=TABLES),
-)  # fmt: skip
+)
 
 
 def route(agents: "st.SearchStrategy[Any]") -> "st.SearchStrategy[Any]":
@@ -322,18 +343,57 @@ def test_every_agent_round_trips(format: Format, document: dict[str, Any]) -> No
     assert to_document(parse_bytes(data, format)) == to_document(agent)
 
 
-KEYS = st.sampled_from([
-    "type", "name", "prompt", "tools", "rules", "route", "agent", "default", "steps", "id", "tool", "quit", "$ref",
-    "$this", "$env", "$mem", "context_layers", "generator", "http", "auth", "method", "endpoint", "headers", "lua",
-    "lua_file", "params", "output_schema", "mode", "stop", "n", "recent", "model",
-])  # fmt: skip
+KEYS = st.sampled_from(
+    [
+        "type",
+        "name",
+        "prompt",
+        "tools",
+        "rules",
+        "route",
+        "agent",
+        "default",
+        "steps",
+        "id",
+        "tool",
+        "quit",
+        "$ref",
+        "$this",
+        "$env",
+        "$mem",
+        "context_layers",
+        "generator",
+        "http",
+        "auth",
+        "method",
+        "endpoint",
+        "headers",
+        "lua",
+        "lua_file",
+        "params",
+        "output_schema",
+        "mode",
+        "stop",
+        "n",
+        "recent",
+        "model",
+    ]
+)
 HOSTILE = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats() | TEXTS | st.binary(max_size=3)
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats()
+    | TEXTS
+    | st.binary(max_size=3)
     | st.sampled_from(["react", "match", "lua", "http", "composite", "agent", "tool:x", "json_output"]),
-    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(KEYS, inner, max_size=6) | st.dictionaries(inner.filter(
-        lambda key: not isinstance(key, list | dict)), inner, max_size=2),
+    lambda inner: (
+        st.lists(inner, max_size=4)
+        | st.dictionaries(KEYS, inner, max_size=6)
+        | st.dictionaries(inner.filter(lambda key: not isinstance(key, list | dict)), inner, max_size=2)
+    ),
     max_leaves=20,
-)  # fmt: skip
+)
 
 
 @given(kind=st.sampled_from(KINDS), document=HOSTILE)

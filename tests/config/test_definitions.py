@@ -99,8 +99,13 @@ def test_an_agent_has_tools_and_context_layers_of_every_kind() -> None:
             "description": "Helps.",
             "generator": {"$ref": "model:small"},
             "context_layers": [
-                "Be kind.", {"$this": ".prompt"}, {"$ref": "character:elsa"}, {"$ref": "house:rules"}, {"$env": "TONE"},
-                {"$mem": {"summary": True, "recent": 0}}, {"$mem": {"query": True}},
+                "Be kind.",
+                {"$this": ".prompt"},
+                {"$ref": "character:elsa"},
+                {"$ref": "house:rules"},
+                {"$env": "TONE"},
+                {"$mem": {"summary": True, "recent": 0}},
+                {"$mem": {"query": True}},
             ],
             "tools": [
                 {"$ref": "tool:goodbye", "quit": True},
@@ -108,16 +113,19 @@ def test_an_agent_has_tools_and_context_layers_of_every_kind() -> None:
                 {"type": "agent", "name": "ask", "agent": {"$ref": "agent:other"}},
             ],
         },
-    )  # fmt: skip
+    )
     assert agent == ReactDefinition(
         name="a",
         description="Helps.",
         generator=Slot(reference=Reference("generator", "small", "model")),
         context_layers=(
-            InlineLayer("Be kind."), FieldLayer(".prompt"),
+            InlineLayer("Be kind."),
+            FieldLayer(".prompt"),
             ContextLayerReference(Reference("context", "elsa", "character")),
             ContextLayerReference(Reference("context", "house:rules")),
-            EnvironmentLayer("TONE"), MemoryLayer(summary=True, recent=0), MemoryLayer(query=True, recent=100),
+            EnvironmentLayer("TONE"),
+            MemoryLayer(summary=True, recent=0),
+            MemoryLayer(query=True, recent=100),
         ),
         tools=(
             ToolSlot(Reference("tool", "goodbye", "tool"), quit=True),
@@ -126,7 +134,7 @@ def test_an_agent_has_tools_and_context_layers_of_every_kind() -> None:
                 definition=AgentToolDefinition(name="ask", agent=Slot(reference=Reference("agent", "other", "agent")))
             ),
         ),
-    )  # fmt: skip
+    )
     assert agent.context_layers[1].field == "prompt"
     assert [slot.name for slot in agent.tools] == ["goodbye", "clock", "ask"]
     assert not agent.generator.is_empty
@@ -141,18 +149,33 @@ def test_a_tool_without_a_type_is_built_in(kind: str) -> None:
 
 def test_the_flat_and_the_nested_form_of_a_tool_are_equal() -> None:
     body: dict[str, Any] = {
-        "method": "POST", "endpoint": "https://example.com/{city}", "headers": {"X-Level": 3}, "query": {"q": "{city}"},
-        "auth": {"type": "basic", "username": "$USER", "password": "$PASS"}, "req_body_jq": ".", "timeout": 5,
-        "max_response_size_mb": 0.5, "params": {"type": "object"}, "resp_body_jq": ".a",
-    }  # fmt: skip
+        "method": "POST",
+        "endpoint": "https://example.com/{city}",
+        "headers": {"X-Level": 3},
+        "query": {"q": "{city}"},
+        "auth": {"type": "basic", "username": "$USER", "password": "$PASS"},
+        "req_body_jq": ".",
+        "timeout": 5,
+        "max_response_size_mb": 0.5,
+        "params": {"type": "object"},
+        "resp_body_jq": ".a",
+    }
     flat = {"type": "http", "name": "weather", "description": "The weather.", **body}
     nested = {"type": "http", "name": "weather", "http": {**body, "name": "inner", "description": "The weather."}}
     expected = HttpToolDefinition(
-        name="weather", description="The weather.", method="POST", endpoint="https://example.com/{city}",
-        headers={"X-Level": "3"}, query={"q": "{city}"}, req_body_jq=".", resp_body_jq=".a", timeout=5,
+        name="weather",
+        description="The weather.",
+        method="POST",
+        endpoint="https://example.com/{city}",
+        headers={"X-Level": "3"},
+        query={"q": "{city}"},
+        req_body_jq=".",
+        resp_body_jq=".a",
+        timeout=5,
         auth=HttpAuth(type="basic", username="$USER", password="$PASS"),
-        max_response_size_mb=0.5, params={"type": "object"},
-    )  # fmt: skip
+        max_response_size_mb=0.5,
+        params={"type": "object"},
+    )
     assert parse_definition("tool", flat) == parse_definition("tool", nested) == expected
 
 
@@ -278,33 +301,44 @@ def test_the_file_of_a_script_is_found_in_the_folders_and_nowhere_else(tmp_path:
     assert read_script(ScriptDefinition(text="return 2")) == "return 2"
     assert "not found in" in parse("x" * 5000).problems[0][1]
     outside = f"is not inside of {tmp_path / 'project'}"
-    assert [[message for _, message in parse(file).problems] for file in (
-        "far.luau", "large.luau", "../../outside.luau", str(tmp_path / "outside.luau"), "none.luau", "\0"
-    )] == [
+    assert [
+        [message for _, message in parse(file).problems]
+        for file in ("far.luau", "large.luau", "../../outside.luau", str(tmp_path / "outside.luau"), "none.luau", "\0")
+    ] == [
         ["tool t: lua_file: far.luau:1: if what"],
         [f"tool t: lua_file: {folders[1]}/large.luau: larger than the {MAX_SCRIPT_BYTES} bytes a script may have"],
         [f"tool t: lua_file: '../../outside.luau' {outside}"],
         [f"tool t: lua_file: '{tmp_path}/outside.luau' {outside}"],
         [f"tool t: lua_file: 'none.luau' not found in {folders[0]} or {folders[1]}"],
         [f"tool t: lua_file: '\\x00' not found in {folders[0]} or {folders[1]}"],
-    ]  # fmt: skip
+    ]
 
 
 def test_the_schema_accepts_every_form_and_finds_typos() -> None:
     tools = jsonschema_rs.validator_for(definition_schema("tool"))
     forms: list[Any] = [
-        HTTP, PROCESSOR, {"name": "t"}, [{"name": "t", "type": "builtin", "parameters": {}}],
+        HTTP,
+        PROCESSOR,
+        {"name": "t"},
+        [{"name": "t", "type": "builtin", "parameters": {}}],
         {"type": "http", "http": {"endpoint": "https://example.com", "headers": {"X-Level": 3}}},
-        {"type": "lua", "lua": {"script": "return 1"}}, {"script_file": "x.luau", "params": {"a": {}}},
+        {"type": "lua", "lua": {"script": "return 1"}},
+        {"script_file": "x.luau", "params": {"a": {}}},
         {"type": "composite", "steps": [{"id": "a", "tool": {**HTTP, "quit": False}, "input_jq": "."}]},
-        {"type": "agent", "agent": {"$ref": "agent:a"}}, {"built-in": {"name": "x"}},
-    ]  # fmt: skip
+        {"type": "agent", "agent": {"$ref": "agent:a"}},
+        {"built-in": {"name": "x"}},
+    ]
     assert [form for form in forms if not tools.is_valid(form)] == []
     typos: list[Any] = [
-        {**HTTP, "endpiont": "x"}, {**HTTP, "method": "get"}, {"type": "http", "name": "h"}, {"type": "ftp"},
-        {"lua": "x", "script": "y"}, {"type": "composite", "steps": [{"id": "a"}]},
-        {"type": "agent", "agent": {"prompt": "without a name"}}, {"type": "generator", "prompt": "x"},
-    ]  # fmt: skip
+        {**HTTP, "endpiont": "x"},
+        {**HTTP, "method": "get"},
+        {"type": "http", "name": "h"},
+        {"type": "ftp"},
+        {"lua": "x", "script": "y"},
+        {"type": "composite", "steps": [{"id": "a"}]},
+        {"type": "agent", "agent": {"prompt": "without a name"}},
+        {"type": "generator", "prompt": "x"},
+    ]
     assert [typo for typo in typos if tools.is_valid(typo)] == []
     rules = jsonschema_rs.validator_for(definition_schema("rule"))
     assert rules.is_valid([{"name": "r", "vars": {"a": {"type": "int"}}, "patterns": ["x", ["y", "r"]]}])
@@ -327,9 +361,12 @@ def test_the_schema_accepts_definitions_made_of_others() -> None:
     ]
     assert [one for one in valid if not jsonschema_rs.validator_for(definition_schema(one[0])).is_valid(one[1])] == []
     wrong: list[tuple[DefinitionKind, Any]] = [
-        ("agent", {"extends": 3}), ("agent", {"extends": "base", "promt": "x"}), ("context", {"extends": "x"}),
-        ("tool", {"type": "http", "endpoint": {"$includes": "x"}}), ("agent", {"prompt": {"$include": 3}}),
-    ]  # fmt: skip
+        ("agent", {"extends": 3}),
+        ("agent", {"extends": "base", "promt": "x"}),
+        ("context", {"extends": "x"}),
+        ("tool", {"type": "http", "endpoint": {"$includes": "x"}}),
+        ("agent", {"prompt": {"$include": 3}}),
+    ]
     assert [one for one in wrong if jsonschema_rs.validator_for(definition_schema(one[0])).is_valid(one[1])] == []
 
 

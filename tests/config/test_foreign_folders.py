@@ -38,8 +38,10 @@ HEADS: list[tuple[str, dict[str, Any], str, str]] = [
     ('---\nname: a\ndescription: "b: "c" d"\n---\nB', {"description": 'b: "c" d'}, "B", f"3: {NOT_YAML}"),
     ("---\nname:a\ndescription: [b\n---\nB", {"name": "a", "description": "[b"}, "B", NOT_YAML),
     (
-        "---\ndescription: For: tests.\n\nContext: a.\nuser: \"Hi: you\"\nhttps://x.y\nmodel: opus\n---\nB",
-        {"description": 'For: tests.\nContext: a.\nuser: "Hi: you"\nhttps://x.y', "model": "opus"}, "B", NOT_YAML,
+        '---\ndescription: For: tests.\n\nContext: a.\nuser: "Hi: you"\nhttps://x.y\nmodel: opus\n---\nB',
+        {"description": 'For: tests.\nContext: a.\nuser: "Hi: you"\nhttps://x.y', "model": "opus"},
+        "B",
+        NOT_YAML,
     ),
     ("---\ndescription: a: b\ntools:\n  - Read\n  - Grep\n---\nB", {"tools": "- Read\n- Grep"}, "B", NOT_YAML),
     ("---\nname: a\ndescription: b\n\nB", {"name": "a", "description": "b"}, "B", "4: the head has no closing ---"),
@@ -56,7 +58,7 @@ HEADS: list[tuple[str, dict[str, Any], str, str]] = [
     (f"---\na: {'[' * 50_000}\n---\nB", {}, "B", NOT_YAML),
     (f"---\na:\n{'- ' * 20_000}\n---\nB", {}, "B", NOT_YAML),
     (f"---\n{'k: v: w' * 20_000}\nname: a\n---\nB", {"name": "a"}, "B", NOT_YAML),
-]  # fmt: skip
+]
 
 
 def test_sloppy_heads_are_read_and_reported_with_their_line() -> None:
@@ -119,7 +121,7 @@ def test_every_sloppy_file_is_listed_with_file_and_line(tmp_path: Path) -> None:
         "skills": ["flat", "inner", "latin", "lower", "one", "two"],
         "commands": ["My-Command"],
         "agents": ["help-me", "helper", "plain"],
-    }  # fmt: skip
+    }
     assert found.commands[0].description == "Does it"
     assert found.skills[2].description == "Caf\ufffd"
     assert [agent.tools for agent in found.agents] == [None, ("Read", "Grep"), None]
@@ -127,11 +129,15 @@ def test_every_sloppy_file_is_listed_with_file_and_line(tmp_path: Path) -> None:
     assert all(problem.startswith(f"{tmp_path}/") for problem in problems)
     for place in (
         "skills/flat.md:1: a skill is a folder; move the file to flat/SKILL.md",
-        "skills/lower/skill.md:1: the file is named skill.md", "skills/one/SKILL.md:2: the name 'Same Name'",
-        "skills/two/SKILL.md:1: the name 'one' is that of", "commands/My Command.md:1: the file's name",
-        "agents/helper.md:2: the name 'Help Me'", "agents/helper.md:1: the name 'help-me' is that of",
-        "skills/latin/SKILL.md:3: the head has bytes that are not UTF-8", "agents/plain.md:1: it has no description",
-    ):  # fmt: skip
+        "skills/lower/skill.md:1: the file is named skill.md",
+        "skills/one/SKILL.md:2: the name 'Same Name'",
+        "skills/two/SKILL.md:1: the name 'one' is that of",
+        "commands/My Command.md:1: the file's name",
+        "agents/helper.md:2: the name 'Help Me'",
+        "agents/helper.md:1: the name 'help-me' is that of",
+        "skills/latin/SKILL.md:3: the head has bytes that are not UTF-8",
+        "agents/plain.md:1: it has no description",
+    ):
         assert any(problem.startswith(f"{tmp_path}/{place}") for problem in problems), (place, problems)
     assert found.problems == (
         f"{tmp_path}/agents/README.md:1: it has no head with name and description, so it is not an agent",
@@ -182,8 +188,9 @@ def test_marketplaces_and_plugins_without_manifest_bring_their_parts_once(tmp_pa
     for text in (
         "2 plugins are left out, since their source is not a folder here: plugins[3] './gone', plugins[4] '../..'",
         "3 plugins are left out, since they are not in this folder: far, plugins[6], farther",
-        "'../outside' leads out of the plugin", "plugin.json:1: not JSON",
-    ):  # fmt: skip
+        "'../outside' leads out of the plugin",
+        "plugin.json:1: not JSON",
+    ):
         assert text in texts, (text, texts)
 
 
@@ -274,11 +281,17 @@ def test_links_must_not_carry_other_files_into_the_prompt(context: ConfigContext
     write(context.cwd / "docs/rules.md", "Inside.")
     claude = context.cwd / ".claude"
     for name, target in (
-        ("commands/key.md", key), ("commands/notes.md", notes), ("commands/inside.md", context.cwd / "docs/rules.md"),
-        ("commands/all", context.home), ("skills/tool", context.home / "shared/tool"), ("rules/key.md", key),
-        ("skills/low/skill.md", key), ("skills/flat.md", key),
-        ("CLAUDE.md", key), ("output-styles/key.md", key),
-    ):  # fmt: skip
+        ("commands/key.md", key),
+        ("commands/notes.md", notes),
+        ("commands/inside.md", context.cwd / "docs/rules.md"),
+        ("commands/all", context.home),
+        ("skills/tool", context.home / "shared/tool"),
+        ("rules/key.md", key),
+        ("skills/low/skill.md", key),
+        ("skills/flat.md", key),
+        ("CLAUDE.md", key),
+        ("output-styles/key.md", key),
+    ):
         (claude / name).parent.mkdir(parents=True, exist_ok=True)
         (claude / name).symlink_to(target)
     (context.cwd / "CLAUDE.md").symlink_to(notes)
@@ -356,9 +369,13 @@ def test_rules_with_patterns_are_relative_to_the_folder_of_their_project(context
     content = load_project_content(ConfigContext(cwd=inner, home=context.home, environ={}))
     assert "Always." in content.prompt
     for name, expected in (
-        ("a.ts", ["Mine.", "List."]), ("deep/b.tsx", ["Mine.", "List."]), ("x.sql", ["Mine.", "Text."]),
-        ("y.py", ["Mine.", "Star."]), ("../my app/z.md", []), ("z.txt", ["Mine."]),
-    ):  # fmt: skip
+        ("a.ts", ["Mine.", "List."]),
+        ("deep/b.tsx", ["Mine.", "List."]),
+        ("x.sql", ["Mine.", "Text."]),
+        ("y.py", ["Mine.", "Star."]),
+        ("../my app/z.md", []),
+        ("z.txt", ["Mine."]),
+    ):
         assert [text.text for text in content.texts_for(inner / name)] == expected, name
     assert any("star.md:2: the head is not YAML" in problem for problem in content.problems)
 
@@ -373,7 +390,10 @@ def test_nested_memory_honours_excludes_and_repeats_nothing(context: ConfigConte
     assert [memory.text for memory in content.memory] == ["Root."]
     assert content.has_file_texts
     for path, expected in (
-        ("lib/a.py", ["Lib."]), ("other/a.py", []), ("dot/a.py", ["Dot."]), ("../beside/a.py", []),
+        ("lib/a.py", ["Lib."]),
+        ("other/a.py", []),
+        ("dot/a.py", ["Dot."]),
+        ("../beside/a.py", []),
         ("lib/../../beside/a.py", []),
-    ):  # fmt: skip
+    ):
         assert [text.text for text in content.texts_for(context.cwd / path)] == expected, path

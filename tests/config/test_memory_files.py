@@ -43,8 +43,9 @@ def test_cycles_missing_files_and_depth_cost_only_the_import(tmp_path: Path) -> 
     (memory,) = files.load_folder(tmp_path)
     assert memory.text == "Start A B  C D @e.md and @missing/file.md end."
     assert [problem.rpartition(": ")[2] for problem in files.problems] == [
-        "imports are nested deeper than 4", "there is no such file",
-    ]  # fmt: skip
+        "imports are nested deeper than 4",
+        "there is no such file",
+    ]
 
 
 def test_agents_md_is_read_where_there_is_no_claude_md(tmp_path: Path) -> None:

@@ -54,7 +54,8 @@ def read_notes(path: Path) -> list[str]:
 
 def test_a_whole_file_becomes_definitions(tmp_path: Path) -> None:
     path = write_file(
-        tmp_path, "openai.yaml",
+        tmp_path,
+        "openai.yaml",
         """
         schema: openai/chat/v1
         type: generator
@@ -71,28 +72,40 @@ def test_a_whole_file_becomes_definitions(tmp_path: Path) -> None:
             extra_fields: {thinking: {type: disabled}}
           - {name: plain, model: turbo-2}
         """,
-    )  # fmt: skip
+    )
     assert read_model_file(path, ENVIRON) == ModelFile(
         path=path,
         models=(
             ModelDefinition(
-                name="qwen/turbo", wire="chat", model="turbo-1", key=SECRET, base_url="https://api.example.com/v1",
+                name="qwen/turbo",
+                wire="chat",
+                model="turbo-1",
+                key=SECRET,
+                base_url="https://api.example.com/v1",
                 facts={
-                    "support_json_output": True, "support_tool_calls": False, "use_system_role": True,
+                    "support_json_output": True,
+                    "support_tool_calls": False,
+                    "use_system_role": True,
                     "invoke_params": {"temperature": 0.1},
                 },
                 options={
-                    "max_tokens": 400, "temperature": 0, "top_p": 0.9,
+                    "max_tokens": 400,
+                    "temperature": 0,
+                    "top_p": 0.9,
                     "extra": {"enable_search": True, "thinking": {"type": "disabled"}},
                 },
                 origin=f"{path}: models[0]",
             ),
             ModelDefinition(
-                name="plain", wire="chat", model="turbo-2", key=SECRET, base_url="https://api.example.com/v1",
+                name="plain",
+                wire="chat",
+                model="turbo-2",
+                key=SECRET,
+                base_url="https://api.example.com/v1",
                 origin=f"{path}: models[1]",
             ),
         ),
-    )  # fmt: skip
+    )
 
 
 @pytest.mark.parametrize(
@@ -325,11 +338,12 @@ def test_a_file_that_does_not_parse_is_an_error_with_its_line(
 
 def test_aliases_and_merges_are_fine(tmp_path: Path) -> None:
     path = write_file(
-        tmp_path, "m.yaml",
+        tmp_path,
+        "m.yaml",
         "kind: openai\napi_key: k\nmodels:\n"
         "  - &base {name: a, model: m, generate_params: &params {temperature: 0.5}}\n"
         "  - {<<: *base, name: b, invoke_params: *params}\n",
-    )  # fmt: skip
+    )
     first, second = read_model_file(path, {}).models
     assert first.options == second.options == second.facts["invoke_params"] == {"temperature": 0.5}
 

@@ -80,16 +80,26 @@ def test_a_file_can_have_every_table(place: ConfigContext) -> None:
     settings = load_settings(place)
     assert settings["models"] == {
         "fast": ModelEntry(
-            provider="openai", model="gpt-x-mini", options={"temperature": 0, "reasoning": "low"}, fallback=("slow",),
-            retries=0, requests_per_minute=60, tokens_per_minute=90000, concurrent=4,
+            provider="openai",
+            model="gpt-x-mini",
+            options={"temperature": 0, "reasoning": "low"},
+            fallback=("slow",),
+            retries=0,
+            requests_per_minute=60,
+            tokens_per_minute=90000,
+            concurrent=4,
             price=PriceEntry(input=0.1, output=0.4),
         ),
         "slow": ModelEntry(model="anthropic/claude-x"),
         "house": ModelEntry(
-            base_url="https://models.example.com/v1", wire="chat", model="house-7b", key_env="HOUSE_KEY",
-            headers={"x-team": "boats"}, text_calls=True,
+            base_url="https://models.example.com/v1",
+            wire="chat",
+            model="house-7b",
+            key_env="HOUSE_KEY",
+            headers={"x-team": "boats"},
+            text_calls=True,
         ),
-    }  # fmt: skip
+    }
     assert (settings["tiers"], settings["subagents"]) == ({"low": "fast", "high": "slow"}, {"explore": "low"})
     assert settings["prices"] == {"gpt-4.1": PriceEntry(input=2, output=8, cache_read=0.5)}
     assert settings["retries"] == 2
@@ -134,7 +144,7 @@ def test_a_file_can_have_every_table(place: ConfigContext) -> None:
         ("[prices.m]\ninput = -1\noutput = 1\n", ":2: prices.m.input: expected `float` >= 0"),
         ("[models.x]\nmodel = 'p/m'\nprice = { input = 1, ouput = 2 }\n", ":3: models.x.price"),
     ],
-)  # fmt: skip
+)
 def test_an_invalid_table_is_an_error_with_its_place(tmp_path: Path, text: str, expected: str) -> None:
     file = write_file(tmp_path / "config.toml", text)
     with pytest.raises(ConfigError) as caught:
@@ -186,11 +196,14 @@ def test_a_key_in_the_users_file_is_not_shown_and_should_not_be_readable_by_othe
     assert settings["models"]["x"].key == KEY
     assert redact_setting("models", settings["models"]) == {
         "x": {
-            "model": "openai/m", "provider": "openai", "base_url": "https://kim:***@h.example/v1", "key": "***",
+            "model": "openai/m",
+            "provider": "openai",
+            "base_url": "https://kim:***@h.example/v1",
+            "key": "***",
             "headers": {"Authorization": "***", "x-team": "boats"},
             "options": {"headers": {"x-auth": "***"}, "extra": {"store": True, "a": {"token": "***"}}},
         }
-    }  # fmt: skip
+    }
     assert KEY not in repr(settings["models"])
     assert settings.notes == [f"{file}: has a key and other users can read it; run chmod 600 on it"]
     file.chmod(0o600)
@@ -280,9 +293,11 @@ def test_a_part_of_a_table_is_found_by_its_dotted_name() -> None:
     assert parse_key_path("tiers.low") == (SETTING_KEYS["tiers"], ("tiers", "low"))
     assert parse_key_path('prices."gpt-4.1".input') == (SETTING_KEYS["prices"], ("prices", "gpt-4.1", "input"))
     for name, expected in (
-        ("tier.low", "did you mean 'tiers'"), ("model.x", "model is not a table"), ("a b", "there is no setting"),
+        ("tier.low", "did you mean 'tiers'"),
+        ("model.x", "model is not a table"),
+        ("a b", "there is no setting"),
         ("", "there is no setting"),
-    ):  # fmt: skip
+    ):
         with pytest.raises(InvalidInput, match=expected):
             parse_key_path(name)
 
@@ -293,22 +308,30 @@ def test_a_part_of_a_table_is_found_by_its_dotted_name() -> None:
         ("", ("tiers", "low"), "a/b", '[tiers]\nlow = "a/b"\n'),
         ("x = 1", ("tiers", "low"), "a/b", 'x = 1\n\n[tiers]\nlow = "a/b"\n'),
         (
-            "[tiers] # mine\nlow = 'c' # old\n\n[prices]\n", ("tiers", "low"), "a/b",
+            "[tiers] # mine\nlow = 'c' # old\n\n[prices]\n",
+            ("tiers", "low"),
+            "a/b",
             '[tiers] # mine\nlow = "a/b" # old\n\n[prices]\n',
         ),
         ("[tiers]\nlow = 'c'\n\n[other]\n", ("tiers", "mid"), "d", "[tiers]\nlow = 'c'\nmid = \"d\"\n\n[other]\n"),
         ("[tiers]", ("tiers", "mid"), "d", '[tiers]\nmid = "d"\n'),
         (
-            "[models.x]\nfallback = [\n 'a',\n]\nmodel = 'p/m'\n", ("models", "x", "fallback"), ["b"],
+            "[models.x]\nfallback = [\n 'a',\n]\nmodel = 'p/m'\n",
+            ("models", "x", "fallback"),
+            ["b"],
             "[models.x]\nfallback = [\"b\"]\nmodel = 'p/m'\n",
         ),
         (
-            "[models.x]\nmodel = 'p/m'\n", ("models", "x", "options"), {"extra": {"a b": [1, True]}},
+            "[models.x]\nmodel = 'p/m'\n",
+            ("models", "x", "options"),
+            {"extra": {"a b": [1, True]}},
             "[models.x]\nmodel = 'p/m'\noptions = { extra = { \"a b\" = [1,true] } }\n",
         ),
         ("y = 1\n", ("models", "x.y"), {"model": "p/m"}, 'y = 1\n\n[models."x.y"]\nmodel = "p/m"\n'),
         (
-            "[models.x]\nmodel = 'p/m'\nretries = 1\n[tiers]\n", ("models", "x"), {"model": "q/m"},
+            "[models.x]\nmodel = 'p/m'\nretries = 1\n[tiers]\n",
+            ("models", "x"),
+            {"model": "q/m"},
             '[models.x]\nmodel = "q/m"\n[tiers]\n',
         ),
         ("tiers.low = 'a'\n", ("tiers", "low"), "b", ""),
@@ -316,7 +339,7 @@ def test_a_part_of_a_table_is_found_by_its_dotted_name() -> None:
         ("[models.x]\nmodel = 'p/m'\n[models.x.options]\nseed = 1\n", ("models", "x"), {"model": "q/m"}, ""),
         ("text = '''\n[tiers]\n'''\n", ("tiers", "low"), "b", ""),
     ],
-)  # fmt: skip
+)
 def test_one_value_of_a_table_is_changed_and_the_rest_is_left(
     before: str, path: tuple[str, ...], value: Any, after: str
 ) -> None:

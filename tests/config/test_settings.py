@@ -236,8 +236,9 @@ def test_settings_are_written_whole_or_not_at_all(tmp_path: Path) -> None:
     file.chmod(0o640)
     write_setting(file, find_key("max_steps"), 3)
     assert {name: found.value for name, found in read_settings_file(file).items()} == {
-        "model": 'a "quoted" \\ name', "max_steps": 3,
-    }  # fmt: skip
+        "model": 'a "quoted" \\ name',
+        "max_steps": 3,
+    }
     assert file.stat().st_mode & 0o777 == 0o640
     assert [path.name for path in file.parent.iterdir()] == ["config.toml"]
     broken = write_file(tmp_path / "vaka.toml", "nonsense")

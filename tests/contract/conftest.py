@@ -3,9 +3,13 @@
 import pytest
 
 SAMPLED = (
-    "TestBubblewrapAtHome", "TestBubblewrapWhereTheKernelIsOld", "TestLandlockWithNamespaces", "TestLandlockAlone",
-    "TestLandlockWithNamespacesAtHome", "TestLandlockAloneAtHome",
-)  # fmt: skip
+    "TestBubblewrapAtHome",
+    "TestBubblewrapWhereTheKernelIsOld",
+    "TestLandlockWithNamespaces",
+    "TestLandlockAlone",
+    "TestLandlockWithNamespacesAtHome",
+    "TestLandlockAloneAtHome",
+)
 """Each case runs in one of these classes; ``TestBubblewrap``, the default sandbox, runs them all."""
 
 

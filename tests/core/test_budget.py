@@ -103,8 +103,11 @@ async def test_a_long_answer_is_limited_exactly_by_the_rest_of_the_budget() -> N
     await run_turn(model, max_tokens=64_100)
     await run_turn(model, max_cost=40_100 / 1024)
     assert [prompt.options for prompt in model.prompts] == [
-        {"max_tokens": 20_000}, {"max_tokens": 63_999}, {}, {"max_tokens": 40_000},
-    ]  # fmt: skip
+        {"max_tokens": 20_000},
+        {"max_tokens": 63_999},
+        {},
+        {"max_tokens": 40_000},
+    ]
 
 
 async def test_the_smallest_output_limit_of_several_models_applies() -> None:
@@ -141,8 +144,17 @@ async def test_a_budget_does_not_raise_the_output_limit_of_a_model() -> None:
 async def test_usage_of_a_failed_attempt_counts_before_the_retry() -> None:
     async def answer(prompt: Prompt) -> list[Chunk]:
         spent = UsageChunk(Usage(input=100, output=50, cost=0.15))
-        return [Words("Hm"), spent, RetryChunk("stream_cut", "cut"), Words("Y"), spent, RetryChunk("stream_cut", "cut"),
-                Words("Never."), spent, Stop()]  # fmt: skip
+        return [
+            Words("Hm"),
+            spent,
+            RetryChunk("stream_cut", "cut"),
+            Words("Y"),
+            spent,
+            RetryChunk("stream_cut", "cut"),
+            Words("Never."),
+            spent,
+            Stop(),
+        ]
 
     class Failing(FunctionModel):
         def estimate(self, prompt: Prompt) -> Estimate:
@@ -193,8 +205,9 @@ async def test_notices_become_events_and_are_not_part_of_the_answer() -> None:
     assert response.text == "Hi."
     notices = [event.data for event in log if event.data.type in ("model.selected", "cache.busted")]
     assert notices == [
-        ModelSelected(model="m", tier="low", reason="asked for"), CacheBusted(part="tools", tokens=9),
-    ]  # fmt: skip
+        ModelSelected(model="m", tier="low", reason="asked for"),
+        CacheBusted(part="tools", tokens=9),
+    ]
 
 
 async def test_citations_belong_to_their_text_and_every_reasoning_block_is_stored() -> None:

@@ -72,13 +72,21 @@ print(len(list(doors_of(frozenset(FEATURES)))) >= len(FEATURES) - 1)"""
 def test_the_shell_block_of_the_readme_runs(tmp_path: Path) -> None:
     [block] = [block for block in SHELL_BLOCK.findall(README) if "answers.jsonl" in block]
     env = without_coverage() | {
-        "HOME": str(tmp_path), "XDG_DATA_HOME": str(tmp_path / "data"), "XDG_CONFIG_HOME": str(tmp_path / "conf"),
+        "HOME": str(tmp_path),
+        "XDG_DATA_HOME": str(tmp_path / "data"),
+        "XDG_CONFIG_HOME": str(tmp_path / "conf"),
         "PATH": f"{Path(sys.executable).parent}:/usr/bin:/bin",
-    }  # fmt: skip
+    }
     work = tmp_path / "work"
     work.mkdir()
     done = subprocess.run(
-        ["bash", "-e", "-c", block], cwd=work, env=env, capture_output=True, text=True, timeout=100, check=False,
+        ["bash", "-e", "-c", block],
+        cwd=work,
+        env=env,
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=False,
         stdin=subprocess.DEVNULL,
-    )  # fmt: skip
+    )
     assert (done.returncode, done.stdout.count("Yes, lightly.")) == (0, 3), done.stderr

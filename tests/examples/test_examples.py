@@ -16,33 +16,50 @@ PROGRAMS = sorted(path for path in (ROOT / "examples").glob("[0-9]*/*.py"))
 EXPECTED = {
     "04-advanced": (
         "[prompt] May the ship Holokai enter the harbour? Check the depth and the tide. / The harbour is open.",
-        "[tool] High water is at 14:00. Add one metre to the depth then.", "[tool] channel: 11 m",
-        "[refused] the rule Bash(rm:*) denies it", "[tool] The channel is free.", "[approval] Write: permit.txt",
+        "[tool] High water is at 14:00. Add one metre to the depth then.",
+        "[tool] channel: 11 m",
+        "[refused] the rule Bash(rm:*) denies it",
+        "[tool] The channel is free.",
+        "[approval] Write: permit.txt",
         "[permit] Holokai may enter at 14:00.",
     ),
     "06-embedded": (
-        "  [prompt] Moor the ship Holokai.", "  [tool] Use two lines at the bow. Mind the tide.",
-        "  [tool] Use four lines. Mind the tide.", "  [refused] Bash is not allowed here",
+        "  [prompt] Moor the ship Holokai.",
+        "  [tool] Use two lines at the bow. Mind the tide.",
+        "  [tool] Use four lines. Mind the tide.",
+        "  [refused] Bash is not allowed here",
         "files in the empty folder: 0",
     ),
     "07-multi-model": (
-        " low small-model: subagent 'explore'", "high big-model: asked for", " low small-model: asked for",
+        " low small-model: subagent 'explore'",
+        "high big-model: asked for",
+        " low small-model: asked for",
         "by agent: {'captain': 544, 'explore': 53, 'plan': 79, 'review': 64}",
         "a request for the low tier: Good morning.",
     ),
     "14-memory": (
-        "tom: What do you know about my boat?", "  Nice to meet you.",
+        "tom: What do you know about my boat?",
+        "  Nice to meet you.",
         "  I know this about you: I sail a small boat in Tromsø.",
     ),
     "30-multi-skill-assistant": (
-        "  [weather]", "It rains in Hilo until evening.", "Your notes: buy an umbrella.", "Kona has sun all day.",
-        "Noted: visit Kona.", "  [talk]", "Good evening, and fair winds!",
+        "  [weather]",
+        "It rains in Hilo until evening.",
+        "Your notes: buy an umbrella.",
+        "Kona has sun all day.",
+        "Noted: visit Kona.",
+        "  [talk]",
+        "Good evening, and fair winds!",
     ),
     "31-toy-companion": (
-        "I can sing, count and tell a story!", "La la la, little whale, sail with me!", "4, 5, 6!",
-        "It finds a turtle that knows the stars. The end.", "La la la, little canoe, sail with me!", "1, 2!",
+        "I can sing, count and tell a story!",
+        "La la la, little whale, sail with me!",
+        "4, 5, 6!",
+        "It finds a turtle that knows the stars. The end.",
+        "La la la, little canoe, sail with me!",
+        "1, 2!",
     ),
-}  # fmt: skip
+}
 """Lines that an example prints."""
 
 
@@ -66,8 +83,11 @@ def run_example(example: str, folder: Path) -> str:
 def test_reasoning_is_shown_apart_from_the_answer(tmp_path: Path) -> None:
     shown = run_example("11-reasoning/reasoning.py", tmp_path)
     assert [line for line in shown.splitlines() if line.startswith("[")] == [
-        "[thinks]", "[tool] off Hilo: 1 knot, setting south", "[thinks]", "[says]",
-    ]  # fmt: skip
+        "[thinks]",
+        "[tool] off Hilo: 1 knot, setting south",
+        "[thinks]",
+        "[says]",
+    ]
     assert shown.endswith("2 thoughts are kept in the log; 52 tokens went into thinking.\n")
 
 

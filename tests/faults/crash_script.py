@@ -32,9 +32,9 @@ function run(ctx)
 end
 """
 CHANGED_SCRIPT = SCRIPT.replace("Drawn.", "Redrawn.")
-SCRIPT_ANSWER = "".join(
-    f"{REQUEST} open sea in the north {n}, log {n} is stamped, charge: fare {n}. " for n in (1, 2)
-) + "Drawn."  # fmt: skip
+SCRIPT_ANSWER = (
+    "".join(f"{REQUEST} open sea in the north {n}, log {n} is stamped, charge: fare {n}. " for n in (1, 2)) + "Drawn."
+)
 
 
 async def run_script(plan: Plan, source: str = SCRIPT) -> tuple[str, list[Event]]:

@@ -18,8 +18,10 @@ def check_rejected(log: list[Event]) -> None:
     """Check that the rejection ended the turn, every call has a result, and the next prompt was answered."""
     log_checks.assert_chain_complete(log)
     assert {call: found.reason for call, found in log_checks.results_by_call(log).items()} == {
-        "call_1": "", "call_2": "denied", "call_3": "interrupted",
-    }  # fmt: skip
+        "call_1": "",
+        "call_2": "denied",
+        "call_3": "interrupted",
+    }
     ends = [event.data for event in log if isinstance(event.data, TurnInterrupted | TurnCompleted)]
     assert [end.type for end in ends] == ["turn.interrupted", "turn.completed"]
     assert getattr(ends[0], "code", "") == "rejected"

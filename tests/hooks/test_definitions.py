@@ -32,20 +32,32 @@ def test_a_hook_is_read_from_every_shape(document: Any) -> None:
 
 def test_all_fields_of_a_hook_are_read() -> None:
     fields = {
-        "type": "command", "command": "${CLAUDE_PLUGIN_ROOT}/run $HOME", "timeout": 5, "async": True, "once": True,
-        "statusMessage": "Checking", "if": "Bash(git commit:*)",
-    }  # fmt: skip
+        "type": "command",
+        "command": "${CLAUDE_PLUGIN_ROOT}/run $HOME",
+        "timeout": 5,
+        "async": True,
+        "once": True,
+        "statusMessage": "Checking",
+        "if": "Bash(git commit:*)",
+    }
     parsed = parse_hooks(
         {"Stop": [{"hooks": [fields]}]}, origin="a.json", variables={"CLAUDE_PLUGIN_ROOT": "/plugin"}, managed=True
     )
     assert parsed.problems == ()
     assert parsed.hooks == (
         Hook(
-            event="Stop", command="/plugin/run $HOME", timeout=5.0, detached=True, once=True, origin="a.json",
-            status_message="Checking", condition="Bash(git commit:*)", env={"CLAUDE_PLUGIN_ROOT": "/plugin"},
+            event="Stop",
+            command="/plugin/run $HOME",
+            timeout=5.0,
+            detached=True,
+            once=True,
+            origin="a.json",
+            status_message="Checking",
+            condition="Bash(git commit:*)",
+            env={"CLAUDE_PLUGIN_ROOT": "/plugin"},
             managed=True,
         ),
-    )  # fmt: skip
+    )
 
 
 @pytest.mark.parametrize(
@@ -75,11 +87,17 @@ def test_what_is_wrong_is_reported_with_its_place_and_the_rest_is_kept(document:
 @pytest.mark.parametrize(
     ("matcher", "name", "matches"),
     [
-        ("", "Bash", True), ("*", "Bash", True), ("Bash", "Bash", True), ("Bash", "BashOutput", False),
-        ("bash", "Bash", False), ("Edit|Write", "Write", True), ("Edit|Write", "NotebookEdit", False),
-        ("Notebook.*", "NotebookEdit", True), ("mcp__.*__delete.*", "mcp__files__delete_all", True),
+        ("", "Bash", True),
+        ("*", "Bash", True),
+        ("Bash", "Bash", True),
+        ("Bash", "BashOutput", False),
+        ("bash", "Bash", False),
+        ("Edit|Write", "Write", True),
+        ("Edit|Write", "NotebookEdit", False),
+        ("Notebook.*", "NotebookEdit", True),
+        ("mcp__.*__delete.*", "mcp__files__delete_all", True),
     ],
-)  # fmt: skip
+)
 def test_a_matcher_must_match_the_whole_name(matcher: str, name: str, matches: bool) -> None:
     assert Hook(event="PreToolUse", matcher=matcher, command="x").matches({"tool_name": name}) is matches
 

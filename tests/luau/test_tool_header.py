@@ -26,9 +26,11 @@ def test_a_script_declares_what_the_model_sees(source: str, trusted: bool) -> No
     spec = vaka.LuauTool(source, name="weather", trusted=trusted).spec
     assert (spec.description, spec.effect) == ("Tell the weather.", "read")
     assert spec.parameters == {
-        "type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"],
+        "type": "object",
+        "properties": {"city": {"type": "string"}},
+        "required": ["city"],
         "additionalProperties": False,
-    }  # fmt: skip
+    }
 
 
 def test_arguments_of_the_tool_win_over_its_header_and_a_comment_describes_one_without() -> None:

@@ -7,11 +7,17 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 _ALPHABETS = {
-    "hex": "0123456789abcdef", "HEX": "0123456789ABCDEF", "alnum": string.ascii_letters + string.digits,
-    "low": string.ascii_lowercase + string.digits, "up": string.ascii_uppercase + string.digits,
-    "b32": string.ascii_uppercase + "234567", "url": string.ascii_letters + string.digits + "_-", "num": string.digits,
-    "b64": string.ascii_letters + string.digits + "+/", "az": string.ascii_letters,
-}  # fmt: skip
+    "hex": "0123456789abcdef",
+    "HEX": "0123456789ABCDEF",
+    "alnum": string.ascii_letters + string.digits,
+    "low": string.ascii_lowercase + string.digits,
+    "up": string.ascii_uppercase + string.digits,
+    "b32": string.ascii_uppercase + "234567",
+    "url": string.ascii_letters + string.digits + "_-",
+    "num": string.digits,
+    "b64": string.ascii_letters + string.digits + "+/",
+    "az": string.ascii_letters,
+}
 
 TOKENS = """
 1password-key|A3-{up6}-{up6}-{up5}-{up5}-{up5}-{up5}
@@ -308,9 +314,14 @@ url-parameter|https://api.example.org/v1?api_key=|{alnum32}|&q=x
 
 PEM = "-----BEGIN {0}-----\n{1}\n{2}\n{3}==\n-----END {0}-----"
 PEM_KINDS = (
-    "PRIVATE KEY", "RSA PRIVATE KEY", "EC PRIVATE KEY", "DSA PRIVATE KEY", "OPENSSH PRIVATE KEY",
-    "ENCRYPTED PRIVATE KEY", "PGP PRIVATE KEY BLOCK",
-)  # fmt: skip
+    "PRIVATE KEY",
+    "RSA PRIVATE KEY",
+    "EC PRIVATE KEY",
+    "DSA PRIVATE KEY",
+    "OPENSSH PRIVATE KEY",
+    "ENCRYPTED PRIVATE KEY",
+    "PGP PRIVATE KEY BLOCK",
+)
 
 
 class Sample(NamedTuple):

@@ -42,12 +42,17 @@ def test_an_invalid_pattern_is_an_error_or_literal() -> None:
 @pytest.mark.parametrize(
     ("pattern", "path", "matches", "matches_inside"),
     [
-        ("a/**/b", "a/b", True, True), ("a/**/b", "a/x/y/b", True, True), ("a/**/b", "a/x", False, False),
-        ("**/b", "b", True, True), ("a/**", "a", True, False), ("a/**", "a/b/c", True, True),
+        ("a/**/b", "a/b", True, True),
+        ("a/**/b", "a/x/y/b", True, True),
+        ("a/**/b", "a/x", False, False),
+        ("**/b", "b", True, True),
+        ("a/**", "a", True, False),
+        ("a/**", "a/b/c", True, True),
         ("a/**/b/**", "a/b", True, False),
-        ("a", "a/b", False, False), ("**/a/**/a", "a/x/a/y", False, False),
+        ("a", "a/b", False, False),
+        ("**/a/**/a", "a/x/a/y", False, False),
     ],
-)  # fmt: skip
+)
 def test_two_stars_stand_for_any_number_of_names(pattern: str, path: str, matches: bool, matches_inside: bool) -> None:
     patterns = [None if name == "**" else compile_name(name, parse_bracket) for name in pattern.split("/")]
     assert matches_names(patterns, path.split("/")) is matches

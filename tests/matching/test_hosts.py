@@ -8,7 +8,8 @@ from vaka.matching.hosts import DomainPattern, host_of
 
 
 @pytest.mark.parametrize(
-    ("pattern", "host", "expected"), [
+    ("pattern", "host", "expected"),
+    [
         ("example.com", "example.com", True),
         ("Example.COM", "example.com", True),
         ("example.com.", "example.com", True),
@@ -31,25 +32,35 @@ from vaka.matching.hosts import DomainPattern, host_of
         ("127.0.0.1", "127.0.0.1", True),
         ("[::1]", "::1", True),
         ("::1", "::1", True),
-    ]
-)  # fmt: skip
+    ],
+)
 def test_a_pattern_covers_hosts(pattern: str, host: str, expected: bool) -> None:
     assert DomainPattern(pattern).covers(host) is expected
 
 
 @pytest.mark.parametrize(
-    "pattern", [
-        "", "*.", "a..b",
-        "https://example.com", "example.com/x", "example.com:80", "a b", "-a.com", "a_b\u200d.x", "zz::1",
-    ]
-)  # fmt: skip
+    "pattern",
+    [
+        "",
+        "*.",
+        "a..b",
+        "https://example.com",
+        "example.com/x",
+        "example.com:80",
+        "a b",
+        "-a.com",
+        "a_b\u200d.x",
+        "zz::1",
+    ],
+)
 def test_an_invalid_pattern_is_refused(pattern: str) -> None:
     with pytest.raises(ValueError, match=r"expected a host such as example\.com"):
         DomainPattern(pattern)
 
 
 @pytest.mark.parametrize(
-    ("url", "host"), [
+    ("url", "host"),
+    [
         ("https://Example.com/x", "example.com"),
         ("https://example.com.", "example.com"),
         ("https://example.com:8443/x?y#z", "example.com"),
@@ -67,20 +78,36 @@ def test_an_invalid_pattern_is_refused(pattern: str) -> None:
         ("http://[::1]:80/", "::1"),
         ("http://[0:0:0:0:0:0:0:1]/", "::1"),
         ("http://[::ffff:127.0.0.1]/", "127.0.0.1"),
-    ]
-)  # fmt: skip
+    ],
+)
 def test_the_host_is_the_one_that_would_be_dialled(url: str, host: str) -> None:
     assert host_of(url) == host
 
 
 @pytest.mark.parametrize(
-    "url", [
-        "", "example.com", "/x", "https:///x", "https://", "https://evil.example\\@good.org/", "https://a b/",
-        "https://a\n.com/", "https://ex%61mple.com/", "https://*.example.com/", "https://[::1", "https://[zz]/",
-        "https://1.2.3.4.5/", "https://stra\u00dfe.example/", "https://a..b/", "https://a:80:90/", "https://\u2028/",
-        "https://[fe80::1%25eth0]@x]/", "https://" + "\u00fc" * 90 + ".com",
-    ]
-)  # fmt: skip
+    "url",
+    [
+        "",
+        "example.com",
+        "/x",
+        "https:///x",
+        "https://",
+        "https://evil.example\\@good.org/",
+        "https://a b/",
+        "https://a\n.com/",
+        "https://ex%61mple.com/",
+        "https://*.example.com/",
+        "https://[::1",
+        "https://[zz]/",
+        "https://1.2.3.4.5/",
+        "https://stra\u00dfe.example/",
+        "https://a..b/",
+        "https://a:80:90/",
+        "https://\u2028/",
+        "https://[fe80::1%25eth0]@x]/",
+        "https://" + "\u00fc" * 90 + ".com",
+    ],
+)
 def test_a_url_that_can_be_read_in_two_ways_has_no_host(url: str) -> None:
     with pytest.raises(ValueError):
         host_of(url)

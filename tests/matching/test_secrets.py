@@ -78,14 +78,28 @@ def test_a_private_key_is_found_without_its_end() -> None:
 
 def test_placeholders_and_references_are_not_secrets() -> None:
     texts = [
-        "password = ''", 'password: "<your password>"', "PASSWORD=$DB_PASSWORD", 'token = os.environ["API_TOKEN"]',
-        "password: str", "password=password", 'api_key="YOUR_API_KEY"', "secret: ${{ secrets.TOKEN }}", "passwd: *****",
-        "token = self.get_token(x1)", "https://user:${PASSWORD}@host/", "Authorization: Bearer <token>",
+        "password = ''",
+        'password: "<your password>"',
+        "PASSWORD=$DB_PASSWORD",
+        'token = os.environ["API_TOKEN"]',
+        "password: str",
+        "password=password",
+        'api_key="YOUR_API_KEY"',
+        "secret: ${{ secrets.TOKEN }}",
+        "passwd: *****",
+        "token = self.get_token(x1)",
+        "https://user:${PASSWORD}@host/",
+        "Authorization: Bearer <token>",
         "--password PASSWORD",
-        "key = sorted(items, key=len)", '"token": null', "max_tokens: 4096", "const apiKey = config.apiKey",
-        "curl -u user https://example.org", "-----BEGIN CERTIFICATE-----", "basic authentication",
+        "key = sorted(items, key=len)",
+        '"token": null',
+        "max_tokens: 4096",
+        "const apiKey = config.apiKey",
+        "curl -u user https://example.org",
+        "-----BEGIN CERTIFICATE-----",
+        "basic authentication",
         "docker run -u 1000:1000 x",
-    ]  # fmt: skip
+    ]
     assert [text for text in texts if redact(text) != text] == []
 
 

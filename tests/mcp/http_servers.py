@@ -139,9 +139,10 @@ class ForgetfulServer:
             self.opened += 1
             self.sessions.add(str(self.opened))
             result: dict[str, Any] = {
-                "protocolVersion": "2025-06-18", "capabilities": {"tools": {}},
+                "protocolVersion": "2025-06-18",
+                "capabilities": {"tools": {}},
                 "serverInfo": {"name": "forgetful", "version": "1"},
-            }  # fmt: skip
+            }
             return self._answer(id, result, {"mcp-session-id": str(self.opened)})
         if method == "server/discover":
             return JSONResponse({"error": "what?"}, status_code=400)

@@ -46,9 +46,12 @@ class LoginServer(OAuthAuthorizationServerProvider[AuthorizationCode, RefreshTok
     def make_app(self) -> object:
         address = AnyHttpUrl(self.url)
         settings = AuthSettings(
-            issuer_url=address, resource_server_url=AnyHttpUrl(f"{self.url}/mcp"), validate_token_resource=True,
-            client_registration_options=ClientRegistrationOptions(enabled=True), required_scopes=["read"],
-        )  # fmt: skip
+            issuer_url=address,
+            resource_server_url=AnyHttpUrl(f"{self.url}/mcp"),
+            validate_token_resource=True,
+            client_registration_options=ClientRegistrationOptions(enabled=True),
+            required_scopes=["read"],
+        )
         server = MCPServer("guarded", log_level="CRITICAL", auth=settings, auth_server_provider=self)
 
         @server.tool()
@@ -67,9 +70,12 @@ class LoginServer(OAuthAuthorizationServerProvider[AuthorizationCode, RefreshTok
 
     async def authorize(self, client: OAuthClientInformationFull, params: AuthorizationParams) -> str:
         code = AuthorizationCode(
-            code=secrets.token_hex(), scopes=params.scopes or [], expires_at=time.time() + 60,
-            client_id=client.client_id, **params.model_dump(exclude={"state", "scopes"}),
-        )  # fmt: skip
+            code=secrets.token_hex(),
+            scopes=params.scopes or [],
+            expires_at=time.time() + 60,
+            client_id=client.client_id,
+            **params.model_dump(exclude={"state", "scopes"}),
+        )
         self.codes[code.code] = code
         right = {"code": code.code, "state": params.state, "iss": f"{self.url}/"}
         return construct_redirect_uri(str(params.redirect_uri), **right | (self.answers.pop(0) if self.answers else {}))

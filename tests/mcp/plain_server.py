@@ -27,11 +27,19 @@ def tool(name: str, schema: dict[str, Any] = NOTHING, **more: Any) -> dict[str, 
 
 
 TOOLS = [
-    tool("echo", TEXT, annotations={"readOnlyHint": True}), tool("slow"), tool("pid"), tool("fail"), tool("env"),
-    tool("progress"), tool("ask"), tool("stuck"), tool("zoo"),
-    tool("confirm", annotations={"readOnlyHint": True}), *([tool("reach")] if "reach" in FLAGS else []),
+    tool("echo", TEXT, annotations={"readOnlyHint": True}),
+    tool("slow"),
+    tool("pid"),
+    tool("fail"),
+    tool("env"),
+    tool("progress"),
+    tool("ask"),
+    tool("stuck"),
+    tool("zoo"),
+    tool("confirm", annotations={"readOnlyHint": True}),
+    *([tool("reach")] if "reach" in FLAGS else []),
     *([tool("sample")] if "sample" in FLAGS else []),
-]  # fmt: skip
+]
 
 
 def send(message: dict[str, Any]) -> None:
@@ -53,13 +61,14 @@ def receive() -> dict[str, Any]:
 
 def zoo() -> dict[str, Any]:
     blocks = [
-        {"type": "text", "text": "first"}, {"type": "image", "data": PNG, "mimeType": "image/x-odd"},
+        {"type": "text", "text": "first"},
+        {"type": "image", "data": PNG, "mimeType": "image/x-odd"},
         {"type": "audio", "data": WAV, "mimeType": "audio/wav"},
         {"type": "resource", "resource": {"uri": "note://1", "mimeType": "text/plain", "text": "a note"}},
         {"type": "resource", "resource": {"uri": "file:///a.pdf", "mimeType": "application/pdf", "blob": PDF}},
         {"type": "resource_link", "uri": "note://2", "name": "second", "description": "another"},
         {"type": "image", "data": "not base64!", "mimeType": "image/png"},
-    ]  # fmt: skip
+    ]
     return {"content": blocks, "structuredContent": {"count": 7}}
 
 
@@ -79,9 +88,13 @@ def ask(_: dict[str, Any]) -> dict[str, Any]:
     schema = {
         "type": "object",
         "required": ["city", "count"],
-        "properties": {"city": {"type": "string", "enum": ["Hilo", "Kona"]}, "count": {"type": "integer"},
-                       "size": {"type": "integer", "default": 7}, "note": {"type": "string"}},
-    }  # fmt: skip
+        "properties": {
+            "city": {"type": "string", "enum": ["Hilo", "Kona"]},
+            "count": {"type": "integer"},
+            "size": {"type": "integer", "default": 7},
+            "note": {"type": "string"},
+        },
+    }
     params = {"mode": "form", "message": "Where?", "requestedSchema": schema}
     send({"id": "q1", "method": "elicitation/create", "params": params})
     return text(json.dumps(receive()["result"]))
@@ -136,11 +149,20 @@ def reach(request: dict[str, Any]) -> dict[str, Any]:
 
 
 CALLS: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
-    "echo": echo, "slow": slow, "progress": progress, "ask": ask, "stuck": stuck, "confirm": confirm, "sample": sample,
-    "reach": reach, "zoo": lambda _: zoo(),
-    "pid": lambda _: text(str(os.getpid())), "fail": lambda _: text("it went wrong", isError=True),
-    "env": lambda _: {"content": [], "structuredContent": dict(os.environ)}, "extra": lambda _: text("more"),
-}  # fmt: skip
+    "echo": echo,
+    "slow": slow,
+    "progress": progress,
+    "ask": ask,
+    "stuck": stuck,
+    "confirm": confirm,
+    "sample": sample,
+    "reach": reach,
+    "zoo": lambda _: zoo(),
+    "pid": lambda _: text(str(os.getpid())),
+    "fail": lambda _: text("it went wrong", isError=True),
+    "env": lambda _: {"content": [], "structuredContent": dict(os.environ)},
+    "extra": lambda _: text("more"),
+}
 
 
 def answer(request: dict[str, Any]) -> None:
@@ -149,9 +171,10 @@ def answer(request: dict[str, Any]) -> None:
     if method == "initialize":
         capabilities = {"tools": {"listChanged": True}, **({"prompts": {}} if "mute" in FLAGS else {})}
         result: dict[str, Any] = {
-            "protocolVersion": params["protocolVersion"], "capabilities": capabilities,
+            "protocolVersion": params["protocolVersion"],
+            "capabilities": capabilities,
             "serverInfo": {"name": "plain", "version": "1"},
-        }  # fmt: skip
+        }
     elif method == "prompts/list":
         return
     elif method == "tools/list":

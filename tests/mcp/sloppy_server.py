@@ -10,17 +10,25 @@ TOOLS: list[Any] = [
     {"name": "no_type", "inputSchema": {"properties": {"x": {"type": "string"}}}, "description": 5, "annotations": []},
     {"name": "list_schema", "inputSchema": {"type": "array"}},
     {"name": "wrong_schema", "inputSchema": {"type": "object", "properties": {"x": {"minimum": "much"}}}},
-    {"name": "no_content", "inputSchema": SCHEMA}, {"name": "text_content", "inputSchema": SCHEMA},
-    {"name": "new_content", "inputSchema": SCHEMA}, {"name": "null_result", "inputSchema": SCHEMA},
-    {"name": "odd_error", "inputSchema": SCHEMA}, {"name": "own_error", "inputSchema": SCHEMA},
+    {"name": "no_content", "inputSchema": SCHEMA},
+    {"name": "text_content", "inputSchema": SCHEMA},
+    {"name": "new_content", "inputSchema": SCHEMA},
+    {"name": "null_result", "inputSchema": SCHEMA},
+    {"name": "odd_error", "inputSchema": SCHEMA},
+    {"name": "own_error", "inputSchema": SCHEMA},
     {"name": "twice", "inputSchema": SCHEMA},
-    {"name": "twice", "inputSchema": SCHEMA, "description": "another"}, {"no": "name"}, "text",
-]  # fmt: skip
+    {"name": "twice", "inputSchema": SCHEMA, "description": "another"},
+    {"no": "name"},
+    "text",
+]
 ANSWERS: dict[str, Any] = {
-    "no_content": {"result": {"structuredContent": {"x": 1}}}, "text_content": {"result": {"content": "words"}},
-    "new_content": {"result": {"content": [{"type": "new", "x": 1}, "words"]}}, "null_result": {"result": None},
-    "odd_error": {"error": {"code": "x", "message": 5}}, "own_error": {"error": {"code": -32000, "message": "my own"}},
-}  # fmt: skip
+    "no_content": {"result": {"structuredContent": {"x": 1}}},
+    "text_content": {"result": {"content": "words"}},
+    "new_content": {"result": {"content": [{"type": "new", "x": 1}, "words"]}},
+    "null_result": {"result": None},
+    "odd_error": {"error": {"code": "x", "message": 5}},
+    "own_error": {"error": {"code": -32000, "message": "my own"}},
+}
 FINE = {"result": {"content": [{"type": "text", "text": "fine"}]}}
 
 

@@ -42,17 +42,34 @@ def test_a_server_is_read_from_every_form_of_document(document: Any) -> None:
 
 def test_all_fields_of_a_server_are_read() -> None:
     fields = {
-        "command": "~/bin/run", "args": ["--token=${TOKEN}", 8080, True], "cwd": "~/work", "env": {"A": 1, "B": True},
-        "timeoutSeconds": 3, "toolTimeoutSeconds": 60, "enabledTools": ["a", "b"], "disabledTools": ["b"],
-        "required": True, "description": "a database",
-    }  # fmt: skip
+        "command": "~/bin/run",
+        "args": ["--token=${TOKEN}", 8080, True],
+        "cwd": "~/work",
+        "env": {"A": 1, "B": True},
+        "timeoutSeconds": 3,
+        "toolTimeoutSeconds": 60,
+        "enabledTools": ["a", "b"],
+        "disabledTools": ["b"],
+        "required": True,
+        "description": "a database",
+    }
     server = read_one(fields)
     assert server.problems == ("x.json: db: args has items that are not texts; they are written as texts",)
     assert server == McpServer(
-        name="db", command="/home/ada/bin/run", args=("--token=t0k en", "8080", "true"), cwd="/home/ada/work",
-        env={"A": "1", "B": "true"}, connect_timeout=3.0, tool_timeout=60.0, enabled_tools=("a", "b"),
-        disabled_tools=("b",), required=True, origin="x.json", written=fields, problems=server.problems,
-    )  # fmt: skip
+        name="db",
+        command="/home/ada/bin/run",
+        args=("--token=t0k en", "8080", "true"),
+        cwd="/home/ada/work",
+        env={"A": "1", "B": "true"},
+        connect_timeout=3.0,
+        tool_timeout=60.0,
+        enabled_tools=("a", "b"),
+        disabled_tools=("b",),
+        required=True,
+        origin="x.json",
+        written=fields,
+        problems=server.problems,
+    )
 
 
 @pytest.mark.parametrize(
@@ -83,11 +100,19 @@ def test_the_transport_of_a_remote_server_comes_from_its_type_or_address(entry: 
 @pytest.mark.parametrize(
     ("text", "value"),
     [
-        ("${TOKEN}", "t0k en"), ("a${TOKEN}b${HOST}", "at0k enbexample.org"), ("${NONE:-x}", "x"),
-        ("${EMPTY:-x}", "x"), ("${EMPTY}", ""), ("${NONE:-}", ""), ("${NONE:-${HOST}}", "example.org"),
-        ("${NONE:-${NEITHER:-y}}z", "yz"), ("${env:TOKEN}", "t0k en"), ("$TOKEN", "$TOKEN"), ("${TOKEN", "${TOKEN"),
+        ("${TOKEN}", "t0k en"),
+        ("a${TOKEN}b${HOST}", "at0k enbexample.org"),
+        ("${NONE:-x}", "x"),
+        ("${EMPTY:-x}", "x"),
+        ("${EMPTY}", ""),
+        ("${NONE:-}", ""),
+        ("${NONE:-${HOST}}", "example.org"),
+        ("${NONE:-${NEITHER:-y}}z", "yz"),
+        ("${env:TOKEN}", "t0k en"),
+        ("$TOKEN", "$TOKEN"),
+        ("${TOKEN", "${TOKEN"),
     ],
-)  # fmt: skip
+)
 def test_variables_are_replaced_everywhere_and_values_are_not_read_again(text: str, value: str) -> None:
     entry = {"command": f"c{text}", "args": [text], "env": {"K": text}, "headers": {"H": text}}
     server = read_one(entry)
@@ -121,8 +146,10 @@ def test_variables_are_replaced_everywhere_and_values_are_not_read_again(text: s
 def test_an_entry_that_cannot_be_started_is_listed_with_the_reason(entry: Any, refusal: str) -> None:
     parsed = read({"mcpServers": {"before": {"command": "run"}, "db": entry, "after": {"command": "run"}}})
     assert [(server.name, server.approved) for server in parsed.servers] == [
-        ("before", True), ("db", False), ("after", True)
-    ]  # fmt: skip
+        ("before", True),
+        ("db", False),
+        ("after", True),
+    ]
     assert refusal in parsed.servers[1].refusal
 
 
@@ -160,13 +187,16 @@ def test_a_sloppy_entry_still_starts_and_is_reported(entry: Any, problem: str) -
 
 def test_what_is_not_a_server_is_reported_and_the_rest_is_read() -> None:
     document: Any = {
-        "mcpServers": {"db": {"command": "run"}}, "stray": {"command": "run"}, "disabledServers": {"old": {}},
+        "mcpServers": {"db": {"command": "run"}},
+        "stray": {"command": "run"},
+        "disabledServers": {"old": {}},
         "description": "ours",
-    }  # fmt: skip
+    }
     parsed = read(document)
     assert [(server.name, server.refusal) for server in parsed.servers] == [
-        ("db", ""), ("stray", "it stands beside mcpServers")
-    ]  # fmt: skip
+        ("db", ""),
+        ("stray", "it stands beside mcpServers"),
+    ]
     assert parsed.problems == (
         "x.json: 'stray' stands beside mcpServers; move it into mcpServers",
         "x.json: 'disabledServers' stands beside mcpServers; it has no effect",

@@ -74,8 +74,13 @@ def test_a_tool_with_a_harmful_schema_is_left_out_with_a_reason(schema: Any, rea
 
 
 def test_the_whole_schema_is_kept_and_claims_of_strangers_change_no_effect() -> None:
-    schema = {"$defs": {"a": {"type": "string"}}, "anyOf": [{"required": ["x"]}], "additionalProperties": False,
-              "type": "object", "properties": {"x": {"$ref": "#/$defs/a", "default": None}}}  # fmt: skip
+    schema = {
+        "$defs": {"a": {"type": "string"}},
+        "anyOf": [{"required": ["x"]}],
+        "additionalProperties": False,
+        "type": "object",
+        "properties": {"x": {"$ref": "#/$defs/a", "default": None}},
+    }
     tool = ListedTool(name="t", description="d" * 10_000, parameters=schema, reads=True)
     stranger = make_spec(McpServer(name="s", command="x", origin="/p/.mcp.json"), tool, "mcp__s__t")
     assert stranger.parameters == schema
@@ -119,12 +124,19 @@ def as_base64(data: bytes) -> str:
         ({"type": "image", "data": as_base64(b"GIF89a" + bytes(4 << 20)), "mimeType": "image/gif"}, "larger than 5 MB"),
         ({"type": "audio", "data": as_base64(bytes(11 << 20)), "mimeType": "audio/wav"}, "larger than 10 MB"),
         ({"type": "audio", "data": as_base64(b"OggS"), "mimeType": "audio/ogg"}, "[audio audio/ogg: left out"),
-        ({"type": "resource", "resource": {"uri": "f://a", "blob": as_base64(b"PK"), "mimeType": "application/zip"}},
-         "[application f://a: left out"),
-        ({"type": "resource", "resource": {"uri": "f://a", "blob": as_base64(b"{}"), "mimeType": "application/json"}},
-         "[application f://a]\n{}"),
+        (
+            {"type": "resource", "resource": {"uri": "f://a", "blob": as_base64(b"PK"), "mimeType": "application/zip"}},
+            "[application f://a: left out",
+        ),
+        (
+            {
+                "type": "resource",
+                "resource": {"uri": "f://a", "blob": as_base64(b"{}"), "mimeType": "application/json"},
+            },
+            "[application f://a]\n{}",
+        ),
     ],
-)  # fmt: skip
+)
 def test_media_that_a_provider_would_refuse_are_left_out_with_the_reason(block: Any, text: str) -> None:
     (part,) = read_content([block])
     assert isinstance(part, Text)
@@ -154,6 +166,9 @@ def test_a_rule_may_name_tools_of_servers_without_the_prefix() -> None:
 
     names = ("mcp__git__log", "mcp__git__pull", "mcp__git__push", "mcp__db__read")
     assert [judge(name) for name in names] == [
-        "Allow git__log", "Ask git__p*", "Deny git__push", "Allow mcp__db",
-    ]  # fmt: skip
+        "Allow git__log",
+        "Ask git__p*",
+        "Deny git__push",
+        "Allow mcp__db",
+    ]
     assert judge("mcp__mcp__git__log").startswith("Ask")

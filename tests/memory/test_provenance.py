@@ -23,9 +23,13 @@ NOW = 1_000_000_000.0
 
 def made(source_type: SourceType = "agent", confidence: float = 0.6, *, is_explicit: bool = False) -> Provenance:
     return Provenance(
-        source_type=source_type, confidence=confidence, sources=("a",), created_at=NOW, updated_at=NOW,
+        source_type=source_type,
+        confidence=confidence,
+        sources=("a",),
+        created_at=NOW,
+        updated_at=NOW,
         is_explicit=is_explicit,
-    )  # fmt: skip
+    )
 
 
 def test_the_initial_confidence_depends_on_the_source() -> None:
@@ -72,8 +76,13 @@ def test_a_recent_use_adds_up_to_three_hundredths_and_does_not_stop_the_decay() 
 
 def test_tiers_begin_above_their_bounds() -> None:
     assert [tier_of(value) for value in (0.91, 0.9, 0.7, 0.5, 0.3, 0.0)] == [
-        "very_high", "high", "medium", "low", "very_low", "very_low",
-    ]  # fmt: skip
+        "very_high",
+        "high",
+        "medium",
+        "low",
+        "very_low",
+        "very_low",
+    ]
 
 
 def test_explicit_memories_are_pruned_later_and_bootstrapped_ones_never() -> None:

@@ -275,10 +275,14 @@ async def test_users_and_namespaces_cannot_reach_the_memories_of_others(store: S
     for stranger in (bob, tenant, open_memory(store, user="ann/projects/x"), open_memory(store, user="an")):
         assert await stranger.search("tea") == []
         for work in (
-            stranger.get(made.id), stranger.update(made.id, "x"), stranger.delete(made.id),
-            stranger.corroborate(made.id, "s"), stranger.update_metadata(made.id, {}), stranger.get_derived(made.id),
+            stranger.get(made.id),
+            stranger.update(made.id, "x"),
+            stranger.delete(made.id),
+            stranger.corroborate(made.id, "s"),
+            stranger.update_metadata(made.id, {}),
+            stranger.get_derived(made.id),
             stranger.add("x", derived_from=[made.id]),
-        ):  # fmt: skip
+        ):
             with pytest.raises(NotFound):
                 await work
     assert await store.vectors.erase(memory_scope(user="bob")) == 0
@@ -348,13 +352,18 @@ async def test_half_a_character_is_replaced_in_texts_and_refused_in_names(store:
 async def test_bad_input_is_refused_with_advice(store: Store) -> None:
     memory = open_memory(store)
     calls: list[Callable[[], Awaitable[object]]] = [
-        lambda: memory.add(""), lambda: memory.add("  \n"), lambda: memory.add("x" * (MAX_TEXT_CHARS + 1)),
-        lambda: memory.add("x", MemorySource(confidence=1.5)), lambda: memory.add("x", MemorySource(type="x")),  # type: ignore[arg-type]  # as untyped callers may
-        lambda: memory.add("x", metadata={"x": object()}), lambda: memory.search(""),
+        lambda: memory.add(""),
+        lambda: memory.add("  \n"),
+        lambda: memory.add("x" * (MAX_TEXT_CHARS + 1)),
+        lambda: memory.add("x", MemorySource(confidence=1.5)),
+        lambda: memory.add("x", MemorySource(type="x")),  # type: ignore[arg-type]  # as untyped callers may
+        lambda: memory.add("x", metadata={"x": object()}),
+        lambda: memory.search(""),
         lambda: memory.search("x", top_k=0),
         lambda: memory.search_by_source_type("x", "rumour"),  # type: ignore[arg-type]  # as untyped callers may
-        lambda: memory.get("unknown"), lambda: memory.get("x" * 400),
-    ]  # fmt: skip
+        lambda: memory.get("unknown"),
+        lambda: memory.get("x" * 400),
+    ]
     for call in calls:
         with pytest.raises(InvalidInput):
             await call()
@@ -442,11 +451,20 @@ async def test_thousands_of_memories_are_read_in_pages(store: Store) -> None:
     clock = FakeClock()
     memory = open_memory(store, clock)
     records = [
-        VectorRecord(id=f"mem_{number:04}", vector=(1.0, number), metadata={"provenance": {
-            "source_type": "agent", "confidence": 0.6, "created_at": clock.time(), "updated_at": clock.time(),
-        }})
+        VectorRecord(
+            id=f"mem_{number:04}",
+            vector=(1.0, number),
+            metadata={
+                "provenance": {
+                    "source_type": "agent",
+                    "confidence": 0.6,
+                    "created_at": clock.time(),
+                    "updated_at": clock.time(),
+                }
+            },
+        )
         for number in range(600)
-    ]  # fmt: skip
+    ]
     await store.vectors.upsert(memory.collection, memory.scope, records)
     assert [one.id async for one in memory.scan()] == [record.id for record in records]
     clock.advance(90 * DAY)

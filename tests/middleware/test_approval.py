@@ -90,7 +90,7 @@ async def test_only_an_allowed_decision_lets_a_tool_run(
 )
 async def test_a_decision_that_is_not_allowed_is_an_error_and_leaves_the_request_open(
     allowed: list[str], options: dict[str, Any], message: str
-) -> None:  # fmt: skip
+) -> None:
     approval = Approval({"look": {"allowed_decisions": allowed}})
     bot = agent(ScriptedModel(call("look", at="a"), say("done")), look, middleware=[approval])
     async with runtime(MemoryStore(), permissions=vaka.Permissions(ask="suspend", mode="bypassPermissions")) as rt:

@@ -41,9 +41,12 @@ class RandomTalk:
     def settings(self) -> Compaction:
         choose = self.random.choice
         return Compaction(
-            max_retries=choose([0, 1]), keep_turns=choose([1, 2, 5]), opening_messages=choose([0, 1, 3]),
-            keep_tokens=choose([0, 200, 20_000]), user_text_tokens=choose([0, 100, 4_000]),
-        )  # fmt: skip
+            max_retries=choose([0, 1]),
+            keep_turns=choose([1, 2, 5]),
+            opening_messages=choose([0, 1, 3]),
+            keep_tokens=choose([0, 200, 20_000]),
+            user_text_tokens=choose([0, 100, 4_000]),
+        )
 
     def look(self) -> Any:
         @vaka.tool(effect="read")

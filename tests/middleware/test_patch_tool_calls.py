@@ -87,8 +87,12 @@ def test_references_in_the_content_follow_renamed_calls() -> None:
     )[0]
     assert isinstance(patched, AssistantMessage)
     assert [part.id if isinstance(part, CallRef) else part for part in patched.content] == [
-        Text(text="so"), "a", "b", Text(text="and"), "a_2",
-    ]  # fmt: skip
+        Text(text="so"),
+        "a",
+        "b",
+        Text(text="and"),
+        "a_2",
+    ]
 
 
 def test_calls_of_one_message_with_the_same_id_get_unique_ids_and_their_results() -> None:

@@ -21,11 +21,19 @@ from vaka.testing.models import FunctionModel
 A = "aB3dE5gH7jK9mN1pQ3sT5vW7xY9zA1cD3fG5hJ7k"
 KEY = "-----BEGIN RSA PRIVATE KEY-----\nMIIEow" + A + "\n" + A + "==\n-----END RSA PRIVATE KEY-----"  # not a secret
 SECRETS = [
-    f"sk-{A}", f"sk-ant-api03-{A}", f"ghp_{A[:36]}", f"github_pat_{A}_{A}", f"glpat-{A[:20]}",
+    f"sk-{A}",
+    f"sk-ant-api03-{A}",
+    f"ghp_{A[:36]}",
+    f"github_pat_{A}_{A}",
+    f"glpat-{A[:20]}",
     "AKIAIOSFODNN7EXAMPLE",  # not a secret
-    f"AIza{A[:35]}", f"xoxb-123456789012-{A[:24]}", f"sk_live_{A[:24]}", f"npm_{A[:36]}",
-    f"eyJhbGciOiJIUzI1NiJ9.eyJ{A[:20]}.{A}", KEY,
-]  # fmt: skip
+    f"AIza{A[:35]}",
+    f"xoxb-123456789012-{A[:24]}",
+    f"sk_live_{A[:24]}",
+    f"npm_{A[:36]}",
+    f"eyJhbGciOiJIUzI1NiJ9.eyJ{A[:20]}.{A}",
+    KEY,
+]
 PERSONAL_DATA = [
     "jane.doe+x@mail.example.org",
     "4111 1111 1111 1111",
@@ -59,9 +67,13 @@ hf_hub_download(repo_id="org/model", filename="weights.safetensors")
 test_a_very_long_name_of_a_function_that_nobody_would_ever_want_to_type_by_hand()
 sk-SK is the locale of Slovakia, en-GB that of Britain; xai-lib is a package
 """.splitlines()
-CORPUS = [*ORDINARY, *(f"{a} {b}" for a, b in pairwise(ORDINARY)),
-          *("\n".join(ORDINARY[at : at + 3]) for at in range(len(ORDINARY) - 2)),
-          *(line.upper() for line in ORDINARY), *(line.replace(" ", "_") for line in ORDINARY)]  # fmt: skip
+CORPUS = [
+    *ORDINARY,
+    *(f"{a} {b}" for a, b in pairwise(ORDINARY)),
+    *("\n".join(ORDINARY[at : at + 3]) for at in range(len(ORDINARY) - 2)),
+    *(line.upper() for line in ORDINARY),
+    *(line.replace(" ", "_") for line in ORDINARY),
+]
 
 
 def redact(text: str, *more: Any) -> str:

@@ -33,10 +33,11 @@ def test_a_prompt_fits_its_window_with_long_instructions() -> None:
     ("answer", "summary"),
     [
         ("<analysis>a</analysis>\n<summary>\nIt is red.\n</summary> bye", "It is red."),
-        ("It is red.", "It is red."), ("<summary>It is red.", "It is red."),
+        ("It is red.", "It is red."),
+        ("<summary>It is red.", "It is red."),
         ("<SUMMARY>It is red.</Summary>", "It is red."),
         ("<analysis>It may be <summary>blue</summary></analysis>It is red.", "It is red."),
     ],
-)  # fmt: skip
+)
 def test_a_summary_is_read_from_an_answer(answer: str, summary: str) -> None:
     assert read_summary(answer, 1_000) == summary

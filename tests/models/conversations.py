@@ -51,39 +51,46 @@ class Wire(msgspec.Struct, frozen=True):
 
 def _anthropic(model: str) -> Wire:
     return Wire(
-        "messages", lambda prompt, memo: anthropic.to_request(model, prompt, memo=memo).body,
+        "messages",
+        lambda prompt, memo: anthropic.to_request(model, prompt, memo=memo).body,
         lambda: anthropic.AnthropicWriter(model),
-    )  # fmt: skip
+    )
 
 
 def _chat(profile: VendorProfile) -> Wire:
     return Wire(
-        "messages", lambda prompt, memo: chat.to_request("m", prompt, profile, memo=memo),
+        "messages",
+        lambda prompt, memo: chat.to_request("m", prompt, profile, memo=memo),
         lambda: chat.ChatWriter("m", profile),
-    )  # fmt: skip
+    )
 
 
 def _responses(facts: responses.ResponsesCapabilities) -> Wire:
     return Wire(
-        "input", lambda prompt, memo: responses.to_request("gpt-6", prompt, facts, memo),
+        "input",
+        lambda prompt, memo: responses.to_request("gpt-6", prompt, facts, memo),
         lambda: responses.ResponsesWriter("gpt-6", facts),
-    )  # fmt: skip
+    )
 
 
 def _gemini(model: str) -> Wire:
     return Wire(
-        "contents", lambda prompt, memo: gemini.to_request(model, prompt, memo=memo),
+        "contents",
+        lambda prompt, memo: gemini.to_request(model, prompt, memo=memo),
         lambda: gemini.GeminiWriter(model),
-    )  # fmt: skip
+    )
 
 
 WIRES = {
-    "anthropic": _anthropic("claude-sonnet-5-5"), "anthropic prefill": _anthropic("claude-3-haiku-20240307"),
+    "anthropic": _anthropic("claude-sonnet-5-5"),
+    "anthropic prefill": _anthropic("claude-3-haiku-20240307"),
     "chat": _chat(VendorProfile()),
     "chat merged": _chat(VendorProfile(merge=True, bridge=True, images=False, reasoning_back="reasoning_content")),
-    "responses": _responses(responses.ResponsesCapabilities()), "responses plain": _responses(responses.LLAMA),
-    "gemini": _gemini("gemini-2.5-pro"), "gemini 3": _gemini("gemini-3-pro"),
-}  # fmt: skip
+    "responses": _responses(responses.ResponsesCapabilities()),
+    "responses plain": _responses(responses.LLAMA),
+    "gemini": _gemini("gemini-2.5-pro"),
+    "gemini 3": _gemini("gemini-3-pro"),
+}
 
 
 def exchange(number: int) -> tuple[Message, ...]:
@@ -92,12 +99,15 @@ def exchange(number: int) -> tuple[Message, ...]:
     return (
         UserMessage(content=(Text(text=f"Read file {number}."),)),
         AssistantMessage(
-            id=MessageId(f"m{number}"), content=(*THOUGHTS, Text(text="I look. "), CallRef(id=call.id)), calls=(call,),
-            model="claude-sonnet-5-5", stop="calls",
+            id=MessageId(f"m{number}"),
+            content=(*THOUGHTS, Text(text="I look. "), CallRef(id=call.id)),
+            calls=(call,),
+            model="claude-sonnet-5-5",
+            stop="calls",
         ),
         ToolMessage(results=(ToolResult(call=call.id, content=(Text(text=f"content {number}"),)),)),
         AssistantMessage(id=MessageId(f"n{number}"), content=(Text(text=f"It says {number}. "),), stop="end"),
-    )  # fmt: skip
+    )
 
 
 def conversation(count: int) -> tuple[Message, ...]:

@@ -67,10 +67,20 @@ def test_a_dated_name_has_the_price_of_its_model(name: str, vendor: str, entry: 
 @pytest.mark.parametrize(
     "name",
     [
-        "claude-opus-5-7", "claude-fable-5-2", "gpt-5.4-turbo", "gpt-5.4-pro-max", "gpt-55", "mistral-large-latest",
-        "openrouter/anthropic/claude-opus-5-5", "ollama/deepseek-v4-pro", "anthropic/gpt-5.4", "", "/", "unknown/x",
+        "claude-opus-5-7",
+        "claude-fable-5-2",
+        "gpt-5.4-turbo",
+        "gpt-5.4-pro-max",
+        "gpt-55",
+        "mistral-large-latest",
+        "openrouter/anthropic/claude-opus-5-5",
+        "ollama/deepseek-v4-pro",
+        "anthropic/gpt-5.4",
+        "",
+        "/",
+        "unknown/x",
     ],
-)  # fmt: skip
+)
 def test_a_model_that_is_not_in_the_table_has_no_price(name: str) -> None:
     assert PRICES.find(name) is None
     assert PRICES.cost(name, Usage(input=1)) is None
@@ -148,9 +158,15 @@ def test_over_anthropic_messages_the_limit_is_the_one_that_is_sent(model: str) -
 
 def test_a_context_window_is_that_of_the_longest_id_that_matches() -> None:
     known = {
-        "anthropic/claude-sonnet-4-5": 200_000, "anthropic/claude-sonnet-4-6-20260201": 1_000_000,
-        "openai/gpt-5-mini": 272_000, "gpt-4.1-nano": 1_047_576, "openai/o1-mini": 128_000, "o1": 200_000,
-        "google/gemini-2.5-pro": 1_048_576, "openrouter/anthropic/claude-opus-4-1": 200_000, "house-70b": None,
+        "anthropic/claude-sonnet-4-5": 200_000,
+        "anthropic/claude-sonnet-4-6-20260201": 1_000_000,
+        "openai/gpt-5-mini": 272_000,
+        "gpt-4.1-nano": 1_047_576,
+        "openai/o1-mini": 128_000,
+        "o1": 200_000,
+        "google/gemini-2.5-pro": 1_048_576,
+        "openrouter/anthropic/claude-opus-4-1": 200_000,
+        "house-70b": None,
         "openai/claude-opus-4-1": None,
-    }  # fmt: skip
+    }
     assert {name: known_context_window(name) for name in known} == known

@@ -42,29 +42,45 @@ async def complete_answer(*chunks: Chunk) -> Completion:
 async def test_an_answer_has_its_parts_calls_and_cost_in_order() -> None:
     answer = await complete_answer(
         NoticeChunk(ModelSelected(model="m")),
-        ReasoningChunk("Wet "), ReasoningChunk("side.", "sig"), TextChunk("Let me "), TextChunk("look."),
-        CallChunk(0, "weather", '{"city":', "a1"), CallChunk(0, "", ' "Hilo"}'), CallChunk(1, "time"),
-        UsageChunk(Usage(input=1)), UsageChunk(Usage(input=9, output=2), "m-1"), StopChunk("calls"),
-    )  # fmt: skip
+        ReasoningChunk("Wet "),
+        ReasoningChunk("side.", "sig"),
+        TextChunk("Let me "),
+        TextChunk("look."),
+        CallChunk(0, "weather", '{"city":', "a1"),
+        CallChunk(0, "", ' "Hilo"}'),
+        CallChunk(1, "time"),
+        UsageChunk(Usage(input=1)),
+        UsageChunk(Usage(input=9, output=2), "m-1"),
+        StopChunk("calls"),
+    )
     assert answer == Completion(
         content=(
-            Reasoning(text="Wet side.", signature="sig"), Text(text="Let me look."), CallRef(id=CallId("a1")),
+            Reasoning(text="Wet side.", signature="sig"),
+            Text(text="Let me look."),
+            CallRef(id=CallId("a1")),
             CallRef(id=CallId("call_2")),
         ),
         calls=(
             FunctionCall(id="a1", name="weather", arguments='{"city": "Hilo"}'),
             FunctionCall(id="call_2", name="time", arguments=""),
         ),
-        usage=Usage(input=9, output=2), stop="calls", model="m-1",
-    )  # fmt: skip
+        usage=Usage(input=9, output=2),
+        stop="calls",
+        model="m-1",
+    )
     assert (answer.text, answer.reasoning) == ("Let me look.", "Wet side.")
 
 
 async def test_a_retry_starts_a_new_answer_and_the_usage_of_both_counts() -> None:
     answer = await complete_answer(
-        TextChunk("Ha"), CallChunk(0, "weather", "{"), UsageChunk(Usage(input=5)), RetryChunk("stream_cut", "cut"),
-        TextChunk("Yes."), UsageChunk(Usage(input=5, output=1)), StopChunk(),
-    )  # fmt: skip
+        TextChunk("Ha"),
+        CallChunk(0, "weather", "{"),
+        UsageChunk(Usage(input=5)),
+        RetryChunk("stream_cut", "cut"),
+        TextChunk("Yes."),
+        UsageChunk(Usage(input=5, output=1)),
+        StopChunk(),
+    )
     assert answer == Completion(content=(Text(text="Yes."),), usage=Usage(input=10, output=1), model="trying")
 
 
@@ -108,9 +124,12 @@ def test_data_of_an_answer_that_is_not_json_is_an_error(text: str) -> None:
 
 async def test_an_answer_can_be_continued() -> None:
     first = await complete_answer(
-        TextChunk("So."), CallChunk(0, "weather", '{"city": "Hilo"}', "a1"), CallChunk(1, "time", "{oh", "a2"),
-        UsageChunk(Usage(), "m-1"), StopChunk("calls"),
-    )  # fmt: skip
+        TextChunk("So."),
+        CallChunk(0, "weather", '{"city": "Hilo"}', "a1"),
+        CallChunk(1, "time", "{oh", "a2"),
+        UsageChunk(Usage(), "m-1"),
+        StopChunk("calls"),
+    )
     assert first.message == AssistantMessage(
         id=MessageId(""),
         content=(Text(text="So."), CallRef(id=CallId("a1")), CallRef(id=CallId("a2"))),
@@ -118,8 +137,9 @@ async def test_an_answer_can_be_continued() -> None:
             ToolCall(id=CallId("a1"), name="weather", arguments={"city": "Hilo"}, provider_id="a1"),
             ToolCall(id=CallId("a2"), name="time", raw="{oh", provider_id="a2"),
         ),
-        model="m-1", stop="calls",
-    )  # fmt: skip
+        model="m-1",
+        stop="calls",
+    )
     model = ScriptedModel(say("Yes."))
     prompt = type(PROMPT)(messages=(UserMessage(content=(Text(text="Hi."),)), first.message))
     assert (await complete(model, prompt)).text == "Yes."
@@ -141,31 +161,45 @@ async def test_a_simulated_stream_has_pieces_and_a_notice() -> None:
     source = Citation(url="https://hilo.example")
     answer = Completion(
         content=(
-            Reasoning(text="Wet side", signature="sig"), Text(text="It rains.", citations=(source,)),
-            CallRef(id=CallId("a1")), Text(text="And?"),
+            Reasoning(text="Wet side", signature="sig"),
+            Text(text="It rains.", citations=(source,)),
+            CallRef(id=CallId("a1")),
+            Text(text="And?"),
         ),
         calls=(
-            FunctionCall(id="a1", name="look", arguments='{"a": 1}'), FunctionCall(name="time", arguments=""),
+            FunctionCall(id="a1", name="look", arguments='{"a": 1}'),
+            FunctionCall(name="time", arguments=""),
         ),
-        usage=Usage(input=3), stop="calls", model="m-1",
-    )  # fmt: skip
+        usage=Usage(input=3),
+        stop="calls",
+        model="m-1",
+    )
     assert await chunks_of(answer) == [
         SIMULATED_NOTICE,
-        ReasoningChunk("Wet "), ReasoningChunk("side", "sig"),
-        TextChunk("It r"), TextChunk("ains"), TextChunk("."), CitationChunk(source),
-        CallChunk(0, "look", '{"a"', "a1"), CallChunk(0, "", ": 1}"),
+        ReasoningChunk("Wet "),
+        ReasoningChunk("side", "sig"),
+        TextChunk("It r"),
+        TextChunk("ains"),
+        TextChunk("."),
+        CitationChunk(source),
+        CallChunk(0, "look", '{"a"', "a1"),
+        CallChunk(0, "", ": 1}"),
         TextChunk("And?"),
         CallChunk(1, "time", "", "call_2"),
-        UsageChunk(Usage(input=3), "m-1"), StopChunk("calls"),
-    ]  # fmt: skip
+        UsageChunk(Usage(input=3), "m-1"),
+        StopChunk("calls"),
+    ]
 
 
 async def test_a_reference_to_an_unknown_or_repeated_call_is_skipped() -> None:
     places: tuple[Part, ...] = (CallRef(id=CallId("x")), CallRef(id=CallId("a1")), CallRef(id=CallId("a1")))
     answer = Completion(content=places, calls=(FunctionCall(id="a1", name="look"),), stop="calls")
     assert await chunks_of(answer) == [
-        SIMULATED_NOTICE, CallChunk(0, "look", "{}", "a1"), UsageChunk(Usage()), StopChunk("calls"),
-    ]  # fmt: skip
+        SIMULATED_NOTICE,
+        CallChunk(0, "look", "{}", "a1"),
+        UsageChunk(Usage()),
+        StopChunk("calls"),
+    ]
 
 
 async def test_an_empty_answer_ends_with_a_stop() -> None:

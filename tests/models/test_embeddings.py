@@ -322,8 +322,20 @@ async def test_the_vector_of_a_text_never_changes() -> None:
 def test_words_of_any_script_have_vectors() -> None:
     text = "Größe ﬁne 手机iPhone、天気? 😀👍 don't हिन्दी e\u0301té É 漢"
     assert list(split_words(text)) == [
-        "grösse", "fine", "手机", "iphone", "天気", "😀", "👍", "don", "t", "हिन्दी", "été", "é", "漢",
-    ]  # fmt: skip
+        "grösse",
+        "fine",
+        "手机",
+        "iphone",
+        "天気",
+        "😀",
+        "👍",
+        "don",
+        "t",
+        "हिन्दी",
+        "été",
+        "é",
+        "漢",
+    ]
 
 
 async def test_forms_of_a_word_and_reordered_words_have_similar_vectors() -> None:

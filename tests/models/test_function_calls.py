@@ -164,8 +164,11 @@ def test_unknown_tool_choices_are_refused(wrong: Any) -> None:
 
 def test_roles_are_case_insensitive_and_unknown_ones_are_kept() -> None:
     assert [parse_role(text) for text in ("User", " ASSISTANT ", "tool", "Narrator")] == [
-        "user", "assistant", "tool", "Narrator",
-    ]  # fmt: skip
+        "user",
+        "assistant",
+        "tool",
+        "Narrator",
+    ]
 
 
 def test_options_have_defaults_and_extra_fields() -> None:
@@ -267,10 +270,15 @@ def expected_response(
     return FunctionCallingResponse(
         content="Let me look.",
         function_calls=(
-            FunctionCall(id="a1", name="weather", arguments=arguments), FunctionCall(id=last, name="time"),
+            FunctionCall(id="a1", name="weather", arguments=arguments),
+            FunctionCall(id=last, name="time"),
         ),
-        finish_reason="tool_calls", usage=usage, model=model, provider_response_id=id, reasoning="Wet side.",
-    )  # fmt: skip
+        finish_reason="tool_calls",
+        usage=usage,
+        model=model,
+        provider_response_id=id,
+        reasoning="Wet side.",
+    )
 
 
 SPENT = Usage(input=12, output=5, cache_read=4, reasoning=2)
@@ -320,9 +328,11 @@ def test_objects_of_the_vendors_clients_are_parsed() -> None:
         "usage_metadata": {"prompt_token_count": 3, "candidates_token_count": 2, "thoughts_token_count": None},
     }
     assert read_response(snake) == FunctionCallingResponse(
-        function_calls=(FunctionCall(name="time"),), finish_reason="tool_calls", usage=Usage(input=3, output=2),
+        function_calls=(FunctionCall(name="time"),),
+        finish_reason="tool_calls",
+        usage=Usage(input=3, output=2),
         provider_response_id="r1",
-    )  # fmt: skip
+    )
 
 
 def chat_response(message: dict[str, Any], finish: str = "stop") -> dict[str, Any]:
@@ -423,17 +433,34 @@ def test_an_invalid_answer_is_refused_with_the_place(body: Any, said: str) -> No
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(max_size=5),
-    lambda inner: st.lists(inner, max_size=3)
-    | st.dictionaries(
-        st.sampled_from(
-            ["choices", "message", "tool_calls", "function", "name", "arguments", "content", "type", "output", "parts",
-             "candidates", "functionCall", "usage", "finish_reason", "id"]
-        ),
-        inner,
-        max_size=4,
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(
+            st.sampled_from(
+                [
+                    "choices",
+                    "message",
+                    "tool_calls",
+                    "function",
+                    "name",
+                    "arguments",
+                    "content",
+                    "type",
+                    "output",
+                    "parts",
+                    "candidates",
+                    "functionCall",
+                    "usage",
+                    "finish_reason",
+                    "id",
+                ]
+            ),
+            inner,
+            max_size=4,
+        )
     ),
     max_leaves=12,
-)  # fmt: skip
+)
 
 
 @given(JSON)

@@ -30,8 +30,9 @@ async def answer(*messages: Message, calls: Any = CALLS) -> list[Any]:
 async def test_calls_are_made_one_in_each_step_and_a_failure_ends_them() -> None:
     end = [TextChunk(END_TEXT), StopChunk("end")]
     assert await answer(*step(1), USER) == [
-        CallChunk(index=0, name="Read", arguments='{"file_path":"a"}'), StopChunk("calls")
-    ]  # fmt: skip
+        CallChunk(index=0, name="Read", arguments='{"file_path":"a"}'),
+        StopChunk("calls"),
+    ]
     assert await answer(USER, *step(1)) == [CallChunk(index=0, name="Edit", arguments="{}"), StopChunk("calls")]
     assert await answer(USER, *step(1), *step(2)) == end
     assert await answer(USER, *step(1, failed=True)) == end

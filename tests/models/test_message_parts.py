@@ -64,14 +64,18 @@ def test_reasoning_of_a_provider_is_sent_only_to_that_provider() -> None:
 @pytest.mark.parametrize(
     ("part", "kind"),
     [
-        (Image(data="iVBORw0KGgoAAA"), "image/png"), (Image(data="/9j/4AAQ"), "image/jpeg"),
-        (Image(data="R0lGODlh"), "image/gif"), (Image(data="UklGRiQA"), "image/webp"),
+        (Image(data="iVBORw0KGgoAAA"), "image/png"),
+        (Image(data="/9j/4AAQ"), "image/jpeg"),
+        (Image(data="R0lGODlh"), "image/gif"),
+        (Image(data="UklGRiQA"), "image/webp"),
         (Audio(data="UklGRiQA"), "audio/wav"),
-        (Document(data="JVBERi0x"), "application/pdf"), (Audio(data="SUQzAw"), "audio/mpeg"),
-        (Image(data="AAAA"), "image/jpeg"), (Image(data="AAAA", media_type="image/avif"), "image/avif"),
+        (Document(data="JVBERi0x"), "application/pdf"),
+        (Audio(data="SUQzAw"), "audio/mpeg"),
+        (Image(data="AAAA"), "image/jpeg"),
+        (Image(data="AAAA", media_type="image/avif"), "image/avif"),
         (Document(url="https://example.com/x"), "application/pdf"),
     ],
-)  # fmt: skip
+)
 def test_the_media_type_of_bytes_is_declared_or_detected(part: Image | Audio | Document, kind: str) -> None:
     assert compatibility.media_type_of(part) == kind
 

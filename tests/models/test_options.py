@@ -77,6 +77,10 @@ def test_extra_fields_override_a_request_and_extra_tools_are_added() -> None:
     body = {"model": "m", "tools": [1], "config": {"a": 1, "tools": [1]}, "stop": ["x"]}
     extra = {"model": "n", "tools": [2], "config": {"b": 2, "tools": [2]}, "stop": ["y"], "more": {}}
     assert merge_body(body, extra) == {
-        "model": "n", "tools": [1, 2], "config": {"a": 1, "b": 2, "tools": [2]}, "stop": ["y"], "more": {},
-    }  # fmt: skip
+        "model": "n",
+        "tools": [1, 2],
+        "config": {"a": 1, "b": 2, "tools": [2]},
+        "stop": ["y"],
+        "more": {},
+    }
     assert (body["tools"], extra["tools"]) == ([1], [2])

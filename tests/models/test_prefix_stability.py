@@ -33,11 +33,14 @@ TOOLS = tuple(ToolSpec(name=name, description="Do it.", parameters={"type": "obj
 TEXTS = st.sampled_from(["a", "end  ", " ", "", 'é"]}', "long " * 9])
 PARTS: st.SearchStrategy[Part] = st.one_of(
     TEXTS.map(lambda text: Text(text=text)),
-    st.sampled_from([
-        Image(data="iVBORw0KGgoAAA"), Document(data="YQ==", media_type="text/plain", name="a.txt"),
-        Stored(blob=Digest("d"), size=9, preview="Once"),
-    ]),
-)  # fmt: skip
+    st.sampled_from(
+        [
+            Image(data="iVBORw0KGgoAAA"),
+            Document(data="YQ==", media_type="text/plain", name="a.txt"),
+            Stored(blob=Digest("d"), size=9, preview="Once"),
+        ]
+    ),
+)
 CONTENTS: st.SearchStrategy[Content] = st.lists(PARTS, max_size=2).map(tuple)
 
 
@@ -61,9 +64,11 @@ ANSWERS: st.SearchStrategy[tuple[Part, ...]] = st.tuples(
     st.sampled_from([(), THOUGHTS, THOUGHTS[:1]]), TEXTS.map(lambda text: (Text(text=text),))
 ).map(lambda parts: (*parts[0], *parts[1]))
 STEPS = st.builds(
-    Step, before=ANSWERS, results=st.lists(st.tuples(CONTENTS, st.booleans()), min_size=1, max_size=2).map(tuple),
+    Step,
+    before=ANSWERS,
+    results=st.lists(st.tuples(CONTENTS, st.booleans()), min_size=1, max_size=2).map(tuple),
     steered=st.none() | CONTENTS,
-)  # fmt: skip
+)
 QUESTIONS: st.SearchStrategy[Content] = CONTENTS.map(lambda content: (Text(text="Well?"), *content))
 TURNS = st.builds(Turn, asked=QUESTIONS, steps=st.lists(STEPS, max_size=2).map(tuple), answer=ANSWERS)
 

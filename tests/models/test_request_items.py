@@ -47,38 +47,53 @@ from vaka.testing.models import ScriptedModel
 TEXTS = st.sampled_from(["", " ", "a", "end  ", 'é\x00"', "long " * 9])
 PARTS: st.SearchStrategy[Part] = st.one_of(
     TEXTS.map(lambda text: Text(text=text)),
-    st.sampled_from([
-        Image(data="iVBORw0KGgoAAA"), Document(data="YQ==", media_type="text/plain", name="a.txt"),
-        Document(data="JVBERi0x"), Stored(blob=Digest("d"), size=9, preview="Once"), Audio(data="SUQzAw"),
-    ]),
-)  # fmt: skip
+    st.sampled_from(
+        [
+            Image(data="iVBORw0KGgoAAA"),
+            Document(data="YQ==", media_type="text/plain", name="a.txt"),
+            Document(data="JVBERi0x"),
+            Stored(blob=Digest("d"), size=9, preview="Once"),
+            Audio(data="SUQzAw"),
+        ]
+    ),
+)
 CONTENTS: st.SearchStrategy[Content] = st.lists(PARTS, max_size=3).map(tuple)
 CALLS = st.builds(
-    ToolCall, id=st.sampled_from([CallId(f"call_{number}") for number in range(6)]),
+    ToolCall,
+    id=st.sampled_from([CallId(f"call_{number}") for number in range(6)]),
     name=st.sampled_from(["read", "a b"]),
-    arguments=st.sampled_from([{"a": 1}, {"a": True, "b": {}}]), raw=st.sampled_from(["", "[1]", "{"]),
+    arguments=st.sampled_from([{"a": 1}, {"a": True, "b": {}}]),
+    raw=st.sampled_from(["", "[1]", "{"]),
     provider_id=st.sampled_from(["", "toolu_1", "c00000001", "p 1", "gen-1"]),
-)  # fmt: skip
-OWN_ITEMS = st.sampled_from([
-    *THOUGHTS, Reasoning(opaque={"openai": {"type": "custom_tool_call", "call_id": "x"}}),
-    Reasoning(opaque={"openai": {"type": "custom_tool_call_output", "call_id": "x", "output": ""}}),
-])  # fmt: skip
+)
+OWN_ITEMS = st.sampled_from(
+    [
+        *THOUGHTS,
+        Reasoning(opaque={"openai": {"type": "custom_tool_call", "call_id": "x"}}),
+        Reasoning(opaque={"openai": {"type": "custom_tool_call_output", "call_id": "x", "output": ""}}),
+    ]
+)
 ANSWERS = st.builds(
-    AssistantMessage, id=st.just(MessageId("m")),
+    AssistantMessage,
+    id=st.just(MessageId("m")),
     content=st.lists(
         TEXTS.map(lambda text: Text(text=text)) | OWN_ITEMS | CALLS.map(lambda call: CallRef(id=call.id)), max_size=4
     ).map(tuple),
     calls=st.lists(CALLS, max_size=2, unique_by=lambda call: call.id).map(tuple),
-    model=st.sampled_from(["", "claude-sonnet-5-5", "gemini-2.5-pro"]), stop=st.sampled_from(["end", "calls", "pause"]),
-)  # fmt: skip
+    model=st.sampled_from(["", "claude-sonnet-5-5", "gemini-2.5-pro"]),
+    stop=st.sampled_from(["end", "calls", "pause"]),
+)
 RESULTS = st.builds(
-    ToolResult, call=st.sampled_from([CallId(f"call_{number}") for number in range(7)]), content=CONTENTS,
+    ToolResult,
+    call=st.sampled_from([CallId(f"call_{number}") for number in range(7)]),
+    content=CONTENTS,
     failed=st.booleans(),
-)  # fmt: skip
+)
 MESSAGES: st.SearchStrategy[Message] = st.one_of(
-    CONTENTS.map(lambda content: UserMessage(content=content)), ANSWERS,
+    CONTENTS.map(lambda content: UserMessage(content=content)),
+    ANSWERS,
     st.lists(RESULTS, max_size=2).map(lambda results: ToolMessage(results=tuple(results))),
-)  # fmt: skip
+)
 
 
 class Change(msgspec.Struct, frozen=True):
@@ -98,14 +113,21 @@ class Change(msgspec.Struct, frozen=True):
 
 NEW_MESSAGES: st.SearchStrategy[tuple[Message, ...]] = st.lists(MESSAGES, max_size=2).map(tuple)
 CHANGES = st.one_of(
-    st.builds(Change, exchanges=st.integers(1, 4)), st.builds(Change, new=NEW_MESSAGES),
+    st.builds(Change, exchanges=st.integers(1, 4)),
+    st.builds(Change, new=NEW_MESSAGES),
     st.builds(Change, start=st.integers(-WINDOW - 2, -1), new=NEW_MESSAGES),
     st.builds(Change, start=st.integers(0, 9), replaced=st.integers(0, 2), new=NEW_MESSAGES),
-)  # fmt: skip
-OPTIONS: st.SearchStrategy[dict[str, Any]] = st.sampled_from([
-    {}, {}, {"cache": False}, {"extra": {"x": {"cache_control": {}}, "y": [{"cache_control": {}}] * 2}},
-    {"extra": {"messages": [], "input": [], "contents": []}}, {"reasoning": "low"},
-])  # fmt: skip
+)
+OPTIONS: st.SearchStrategy[dict[str, Any]] = st.sampled_from(
+    [
+        {},
+        {},
+        {"cache": False},
+        {"extra": {"x": {"cache_control": {}}, "y": [{"cache_control": {}}] * 2}},
+        {"extra": {"messages": [], "input": [], "contents": []}},
+        {"reasoning": "low"},
+    ]
+)
 
 
 def outcome(write: Callable[[Prompt], bytes], prompt: Prompt) -> bytes | str:

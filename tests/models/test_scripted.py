@@ -70,8 +70,12 @@ async def test_a_long_text_comes_in_a_few_pieces() -> None:
 async def test_chunks_come_as_they_are_written() -> None:
     chunks = await drain_stream(Scripted([{"chunks": ["He", "", "llo"]}]), prompt_of())
     assert chunks == [
-        TextChunk("He"), TextChunk(""), TextChunk("llo"), UsageChunk(Usage(input=0, output=2)), StopChunk("end"),
-    ]  # fmt: skip
+        TextChunk("He"),
+        TextChunk(""),
+        TextChunk("llo"),
+        UsageChunk(Usage(input=0, output=2)),
+        StopChunk("end"),
+    ]
 
 
 async def test_reasoning_comes_before_the_text() -> None:
@@ -146,13 +150,14 @@ async def test_a_transient_error_is_model_unavailable(status: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("status", "message"), [
+    ("status", "message"),
+    [
         (400, "no (status 400)"),
         (401, "authentication failed: no (status 401)"),
         (403, "authentication failed: no (status 403)"),
         (404, "no (status 404)"),
-    ]
-)  # fmt: skip
+    ],
+)
 async def test_a_permanent_error_is_model_refused(status: int, message: str) -> None:
     assert await refusal_of(Scripted([{"error": {"status": status, "message": "no"}}]), prompt_of()) == message
 
@@ -243,16 +248,20 @@ async def test_the_last_line_can_repeat() -> None:
 
 
 async def test_agents_have_lists_of_their_own() -> None:
-    model = Scripted([
-        {"text": "root 1"},
-        {"text": "child 1", "agent": "child"},
-        {"text": "root 2"},
-        {"text": "child 2", "agent": "child", "repeat": True},
-    ])  # fmt: skip
+    model = Scripted(
+        [
+            {"text": "root 1"},
+            {"text": "child 1", "agent": "child"},
+            {"text": "root 2"},
+            {"text": "child 2", "agent": "child", "repeat": True},
+        ]
+    )
     assert [await answer_text(model, n) for n in (1, 2)] == ["root 1", "root 2"]
     assert [await answer_text(model, n, agent="child", path=("agent-1",)) for n in (1, 2, 3)] == [
-        "child 1", "child 2", "child 2",
-    ]  # fmt: skip
+        "child 1",
+        "child 2",
+        "child 2",
+    ]
     assert await answer_text(model, 1, agent="child", path=("agent-1", "agent-4")) == "child 1"
 
 
@@ -272,27 +281,29 @@ async def test_a_child_without_lines_is_refused_with_a_hint() -> None:
 
 
 @pytest.mark.parametrize(
-    "expect", [
+    "expect",
+    [
         {},
         {"last_user_contains": "tomorrow"},
         {"last_user_contains": ["And", "tomorrow?"]},
         {"tools_include": ["weather"]},
         {"tools_include": "weather"},
         {"messages_at_least": 4},
-    ]
-)  # fmt: skip
+    ],
+)
 async def test_a_prompt_as_expected_is_answered(expect: dict[str, Any]) -> None:
     assert (await collect_stream(Scripted([{"text": "Yes.", "expect": expect}]), PROMPT)).text == "Yes."
 
 
 @pytest.mark.parametrize(
-    ("expect", "message"), [
+    ("expect", "message"),
+    [
         ({"last_user_contains": "rain"}, "a last user message that contains 'rain'; it is 'And tomorrow?'"),
         ({"last_user_contains": ["And", "x"]}, "a last user message that contains 'x'; it is 'And tomorrow?'"),
         ({"tools_include": ["weather", "fly"]}, "a tool 'fly'; there are weather"),
         ({"messages_at_least": 5}, "at least 5 messages; there are 4"),
-    ]
-)  # fmt: skip
+    ],
+)
 async def test_a_prompt_that_was_not_expected_is_refused(tmp_path: Path, expect: dict[str, Any], message: str) -> None:
     path = write_script(tmp_path, "", msgspec.json.encode({"text": "Yes.", "expect": expect}).decode())
     assert await refusal_of(Scripted(path), PROMPT) == f"scripted model {path}:2 expected {message}"
@@ -326,7 +337,8 @@ async def test_a_path_can_be_a_string(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("line", "message"), [
+    ("line", "message"),
+    [
         ('{"text": ', "not JSON: Input data was truncated"),
         ("# a comment", "not JSON: JSON is malformed"),
         pytest.param("[" * 100_000, "not JSON: maximum recursion depth", id="deep"),
@@ -355,8 +367,8 @@ async def test_a_path_can_be_a_string(tmp_path: Path) -> None:
         ('{"cut_after": 1, "reasoning": "a"}', "'cut_after' needs 'chunks'"),
         ("{}", "the line has no answer"),
         ('{"delay": 1, "stop": "end"}', "the line has no answer"),
-    ]
-)  # fmt: skip
+    ],
+)
 def test_an_invalid_line_is_an_error_with_its_place(tmp_path: Path, line: str, message: str) -> None:
     path = write_script(tmp_path, '{"text": "one"}', "", line)
     with pytest.raises(ConfigError) as caught:

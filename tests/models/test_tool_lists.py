@@ -136,9 +136,13 @@ def specs(count: int, **fields: Any) -> tuple[ToolSpec, ...]:
 
 OUTPUT = {"schema": {"type": "object", "properties": {"x": {"type": "string"}}}, "strict": False}
 OPTIONS: list[dict[str, Any]] = [
-    {}, {"cache": False}, {"output": OUTPUT}, {"extra": {"tools": [{"type": "web_search"}]}}, {"extra": {"tools": 1}},
+    {},
+    {"cache": False},
+    {"output": OUTPUT},
+    {"extra": {"tools": [{"type": "web_search"}]}},
+    {"extra": {"tools": 1}},
     {"parallel_calls": False},
-]  # fmt: skip
+]
 LISTS = [specs(3), specs(1), (), specs(2, strict=True), specs(2, native={"anthropic": "bash_20250124"})]
 
 
@@ -157,18 +161,23 @@ def outcome(wire: Wire, prompt: Prompt, memo: RequestMemo[Any] | None = None) ->
     [
         *WIRES.values(),
         Wire(
-            "messages", lambda prompt, memo: to_chat_request("m", prompt, ANSWERING_BY_CALL, memo=memo),
+            "messages",
+            lambda prompt, memo: to_chat_request("m", prompt, ANSWERING_BY_CALL, memo=memo),
             lambda: ChatWriter("m", ANSWERING_BY_CALL),
         ),
     ],
-)  # fmt: skip
+)
 def test_tools_that_were_sent_before_have_the_same_bytes_in_every_request(wire: Wire) -> None:
     memo = wire.new_memo()
     for number, (options, tools, choice) in enumerate(product(OPTIONS, LISTS * 2, ("auto", "none", "tool_0"))):
         prompt = Prompt(
-            messages=conversation(number + 1), tools=tools, options=options, session="s", system="Be brief.",
+            messages=conversation(number + 1),
+            tools=tools,
+            options=options,
+            session="s",
+            system="Be brief.",
             tool_choice=choice if tools else "auto",
-        )  # fmt: skip
+        )
         expected = outcome(wire, prompt)
         assert outcome(wire, prompt, memo) == expected
         assert outcome(wire, msgspec.structs.replace(prompt, tools=(*tools,)), memo) == expected

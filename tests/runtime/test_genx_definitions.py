@@ -72,8 +72,10 @@ async def test_a_router_of_definitions_runs_until_its_agent_is_closed(folder: Pa
         events = await front.run_until_eof("Show me.")
         kinds = [(event.type.value, event.agent_def, event.phase) for event in events if not event.chunk]
         assert kinds == [
-            ("tool_start", "guide", "tool"), ("tool_done", "guide", "tool"), ("eof", "front", ""),
-        ]  # fmt: skip
+            ("tool_start", "guide", "tool"),
+            ("tool_done", "guide", "tool"),
+            ("eof", "front", ""),
+        ]
         restored = await genx.restore_agent(f"state:{front.state_id}")
         assert isinstance(restored.state, MatchState)
         with pytest.raises(InvalidInput, match="'front' is not of type react"):

@@ -38,12 +38,16 @@ async def test_hostile_texts_find_nothing_and_change_nothing(store: Store) -> No
         await threads.append_many("t", [{"role": "user", "content": "plain words", "id": "u"}])
         for text in TEXTS:
             for operation in (
-                partial(threads.get, text), partial(threads.get_messages, text), partial(threads.delete, text),
-                partial(threads.stats, "t", resource_id=text), partial(threads.set_state, "t", cast("Any", text)),
+                partial(threads.get, text),
+                partial(threads.get_messages, text),
+                partial(threads.delete, text),
+                partial(threads.stats, "t", resource_id=text),
+                partial(threads.set_state, "t", cast("Any", text)),
                 partial(threads.generate_with_memory, vaka.Agent("a"), text, "hi"),
-                partial(threads.get_messages, "t", MessageQuery(cursor=text)), partial(threads.list, cursor=text),
+                partial(threads.get_messages, "t", MessageQuery(cursor=text)),
+                partial(threads.list, cursor=text),
                 partial(threads.search, MessageSearch(text="plain", after=text)),
-            ):  # fmt: skip
+            ):
                 with pytest.raises(VakaError):
                     await operation()
             fields: list[dict[str, Any]] = [{"resource_id": text}, {"agent_id": text}, {"state": text}]

@@ -14,8 +14,17 @@ from vaka.stores.sqlite import SqliteStore
 
 TALK = ("run", "stream", "steer", "interrupt", "send")
 EVERYTHING = (
-    *TALK, "cancel", "leave", "reject", "replace", "resume", "checkpoint", "rewind", "fork", "close",
-)  # fmt: skip
+    *TALK,
+    "cancel",
+    "leave",
+    "reject",
+    "replace",
+    "resume",
+    "checkpoint",
+    "rewind",
+    "fork",
+    "close",
+)
 SETS = pytest.mark.parametrize(
     "operations", [TALK, EVERYTHING, (*EVERYTHING, "shutdown")], ids=["talk", "everything", "shutdown"]
 )

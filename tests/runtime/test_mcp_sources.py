@@ -76,10 +76,18 @@ def test_the_servers_of_every_layer_are_found(machine: Machine) -> None:
     machine.cwd = machine.project / "deep" / "er"
     machine.write(machine.cwd / ".mcp.json", named("near"))
     assert machine.states(configs=['{"mcpServers": {"given": {"url": "https://a.org"}}}']) == {
-        "a@settings.json": "", "mine@.claude.json": "", "plugin:tools:p@.mcp.json": "", "b@settings.json": "",
-        "shared@.mcp.json": "", "near@.mcp.json": "", "plugin:inner:q@plugin.json": "", "c@settings.local.json": "",
-        "here@.claude.json": "", "given@--mcp-config": "", "admin@managed-settings.json": "",
-    }  # fmt: skip
+        "a@settings.json": "",
+        "mine@.claude.json": "",
+        "plugin:tools:p@.mcp.json": "",
+        "b@settings.json": "",
+        "shared@.mcp.json": "",
+        "near@.mcp.json": "",
+        "plugin:inner:q@plugin.json": "",
+        "c@settings.local.json": "",
+        "here@.claude.json": "",
+        "given@--mcp-config": "",
+        "admin@managed-settings.json": "",
+    }
     plugin = machine.server("plugin:tools:p")
     assert plugin.command == f"{machine.home}/.claude/plugins/tools/p"
     assert plugin.tool_prefix == "mcp__plugin_tools_p__"
@@ -89,8 +97,12 @@ def test_the_servers_of_every_layer_are_found(machine: Machine) -> None:
     project = {name for name, refusal in untrusted.items() if refusal}
     assert set(untrusted.values()) == {"", NOT_TRUSTED}
     assert project == {
-        "b@settings.json", "shared@.mcp.json", "near@.mcp.json", "plugin:inner:q@plugin.json", "c@settings.local.json"
-    }  # fmt: skip
+        "b@settings.json",
+        "shared@.mcp.json",
+        "near@.mcp.json",
+        "plugin:inner:q@plugin.json",
+        "c@settings.local.json",
+    }
 
 
 def test_local_servers_replace_those_of_the_project_and_these_the_users(machine: Machine) -> None:
@@ -212,8 +224,9 @@ def test_a_disabled_plugin_or_server_does_not_start(machine: Machine) -> None:
     disabled = {"projects": {str(machine.project): {"disabledMcpServers": ["x"]}}, "mcpServers": {"x": RUN}}
     machine.write(machine.home / ".claude.json", disabled)
     assert machine.states() == {
-        "x@.claude.json": f"disabledMcpServers of {machine.home}/.claude.json names it", "plugin:on:p@.mcp.json": ""
-    }  # fmt: skip
+        "x@.claude.json": f"disabledMcpServers of {machine.home}/.claude.json names it",
+        "plugin:on:p@.mcp.json": "",
+    }
 
 
 def test_a_plugin_names_files_of_its_own_folder_only(machine: Machine) -> None:
@@ -270,8 +283,9 @@ def test_flags_name_files_or_json_and_may_exclude_everything_else(machine: Machi
     machine.write(machine.project / "more.json", {"mcpServers": {"more": {"command": "run", "env": {"A": "${B}"}}}})
     machine.environ = {"B": "b"}
     assert machine.states(configs=["more.json"], trusted=False) == {
-        "shared@.mcp.json": NOT_TRUSTED, "more@more.json": ""
-    }  # fmt: skip
+        "shared@.mcp.json": NOT_TRUSTED,
+        "more@more.json": "",
+    }
     assert machine.states(configs=["more.json"], strict=True) == {"more@more.json": ""}
     assert machine.states(strict=True) == {}
     assert machine.server("more", configs=["more.json"]).env == {"A": "b"}

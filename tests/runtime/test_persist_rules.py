@@ -93,7 +93,8 @@ async def test_a_rule_that_exists_is_not_written_again(project: ApprovalProject)
 
 
 @pytest.mark.parametrize(
-    ("text", "why"), [
+    ("text", "why"),
+    [
         ('{"permissions": ', "not JSON"),
         ('{"permissions": []}', "permissions: expected an object"),
         ('{"permissions": {"allow": "Bash"}}', "permissions.allow: expected a list of texts"),
@@ -102,7 +103,7 @@ async def test_a_rule_that_exists_is_not_written_again(project: ApprovalProject)
         ('{"a": 1e999}', "cannot be written as JSON"),
         ("[]", "expected an object"),
     ],
-)  # fmt: skip
+)
 async def test_invalid_settings_are_not_changed_and_the_approval_stays_open(
     project: ApprovalProject, text: str, why: str
 ) -> None:

@@ -108,7 +108,8 @@ async def test_the_rule_of_the_answer_replaces_the_suggested_rule(project: Appro
 
 
 @pytest.mark.parametrize(
-    ("said", "why"), [
+    ("said", "why"),
+    [
         ({"scope": "session", "rule": "Bash(npm build)"}, "does not mean this call of Bash; 'Bash\\(npm test\\)' does"),
         ({"scope": "session", "rule": "Bash("}, "expected Tool or Tool\\(pattern\\)"),
         ({"scope": "session", "rule": "Edit(//**)"}, "does not mean this call"),
@@ -119,7 +120,7 @@ async def test_the_rule_of_the_answer_replaces_the_suggested_rule(project: Appro
         ({"scope": "for ever"}, "must be one of once, session, project, user"),
         ({"scope": "session", "edit": {"command": "npm build"}}, "does not mean this call"),
     ],
-)  # fmt: skip
+)
 async def test_an_invalid_answer_is_refused_and_the_approval_stays_open(
     project: ApprovalProject, said: Any, why: str
 ) -> None:

@@ -47,9 +47,12 @@ async def colour(context: vaka.ToolContext) -> str:
 
 @asynccontextmanager
 async def serving(
-    *agents: vaka.Agent, expose: tuple[str, ...] = (), store: MemoryStore | None = None, elicits: bool = True,
+    *agents: vaka.Agent,
+    expose: tuple[str, ...] = (),
+    store: MemoryStore | None = None,
+    elicits: bool = True,
     **options: Any,
-) -> AsyncIterator[tuple[Runtime, Server[Any]]]:  # fmt: skip
+) -> AsyncIterator[tuple[Runtime, Server[Any]]]:
     """Serve agents, and some tools of the first one, from a runtime that suspends turns for a person."""
     async with runtime(store, **merge_options({"permissions": vaka.Permissions(ask="suspend")}, options)) as rt:
         turns = ServedTurns(rt, lambda row: f"decide {row.id}")
@@ -353,10 +356,12 @@ async def test_an_exposed_tool_returns_every_kind_of_content_under_the_rules() -
     def everything() -> list[Any]:
         """Return all kinds."""
         return [
-            Text(text="text"), Image(media_type="image/png", data=data), Audio(media_type="audio/wav", data=data),
+            Text(text="text"),
+            Image(media_type="image/png", data=data),
+            Audio(media_type="audio/wav", data=data),
             Document(media_type="text/plain", data=data, name="a.txt"),
             Document(media_type="application/pdf", data=data, name="test://b"),
-        ]  # fmt: skip
+        ]
 
     @vaka.tool(effect="read")
     def measure() -> dict[str, int]:
@@ -427,16 +432,20 @@ async def test_a_request_state_of_another_server_is_refused() -> None:
         async with Client(server, elicitation_callback=Person()) as client:
             with pytest.raises(MCPError, match="requestState"):
                 await client.session.call_tool(
-                    "ask_assistant", {"prompt": "Pay."}, request_state=msgspec.json.encode({"key": "k"}).decode(),
+                    "ask_assistant",
+                    {"prompt": "Pay."},
+                    request_state=msgspec.json.encode({"key": "k"}).decode(),
                     allow_input_required=True,
-                )  # fmt: skip
+                )
         assert not await rt.decisions()
 
 
 async def test_a_server_on_lines_answers_what_it_can_read_and_ends_with_its_client() -> None:
     hello: dict[str, Any] = {
-        "protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "test", "version": "1"}
-    }  # fmt: skip
+        "protocolVersion": "2025-11-25",
+        "capabilities": {},
+        "clientInfo": {"name": "test", "version": "1"},
+    }
     requests: list[dict[str, Any]] = [
         {"id": 1, "method": "initialize", "params": hello},
         {"method": "notifications/initialized"},

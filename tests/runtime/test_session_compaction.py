@@ -218,10 +218,15 @@ async def test_a_compacted_child_goes_on_with_its_summary_after_its_parent_was_c
 
     child = [*[call("look", at=number) for number in range(10)], say("I saw all."), say("I remember.")]
     model = ScriptedModel(
-        call("Task", prompt="Look ten times.", subagent_type="runner"), say("one"), say(LINE * 20), say(LINE),
-        call("Task", prompt="What did you see?", resume="agent-1"), say("five"),
-        agents={"runner": child, **SUMMARY}, context_window=2_000,
-    )  # fmt: skip
+        call("Task", prompt="Look ten times.", subagent_type="runner"),
+        say("one"),
+        say(LINE * 20),
+        say(LINE),
+        call("Task", prompt="What did you see?", resume="agent-1"),
+        say("five"),
+        agents={"runner": child, **SUMMARY},
+        context_window=2_000,
+    )
     store = MemoryStore()
     runner = vaka.SubAgents(vaka.SubAgent(name="runner", instructions="You run.", tools=[look]))
     async with runtime(store) as rt:

@@ -109,11 +109,20 @@ async def test_updates_at_every_moment_of_a_turn_are_all_in_the_log() -> None:
 @pytest.mark.parametrize(
     "changes",
     [
-        {}, {"metadata": {}}, {"title": "x" * 201}, {"owner": "a\nb"}, {"owner": "x" * 201}, {"tags": "abc"},
-        {"tags": ["a\nb"]}, {"tags": [" "]}, {"tags": ["x" * 101]}, {"tags": [str(n) for n in range(65)]},
-        {"metadata": {"a": "x" * 17_000}}, {"metadata": {"a": object()}},
+        {},
+        {"metadata": {}},
+        {"title": "x" * 201},
+        {"owner": "a\nb"},
+        {"owner": "x" * 201},
+        {"tags": "abc"},
+        {"tags": ["a\nb"]},
+        {"tags": [" "]},
+        {"tags": ["x" * 101]},
+        {"tags": [str(n) for n in range(65)]},
+        {"metadata": {"a": "x" * 17_000}},
+        {"metadata": {"a": object()}},
     ],
-)  # fmt: skip
+)
 async def test_a_description_that_cannot_be_indexed_is_refused(changes: dict[str, Any]) -> None:
     async with runtime() as rt:
         session = await rt.open(agent(ScriptedModel()), id=ID)

@@ -21,10 +21,18 @@ def source(tmp_path: Path, text: str, path: str = "src/vaka/x.py") -> File:
 @pytest.mark.parametrize(
     ("name", "expected"),
     [
-        ("told", True), ("_shown", True), ("plain", True), ("settled", True), ("waiting", True),
-        ("read_settings", False), ("embed", False), ("closed_sessions", False), ("string", False), ("is_closed", False),
+        ("told", True),
+        ("_shown", True),
+        ("plain", True),
+        ("settled", True),
+        ("waiting", True),
+        ("read_settings", False),
+        ("embed", False),
+        ("closed_sessions", False),
+        ("string", False),
+        ("is_closed", False),
     ],
-)  # fmt: skip
+)
 def test_a_function_name_of_one_participle_or_adjective_is_a_problem(name: str, expected: bool) -> None:
     assert names.is_participle(name) is expected
 

@@ -30,7 +30,7 @@ PRINCIPALS: dict[str, Principal] = {
     "bob": Principal(id="bob", key="bob", namespace="other", scopes=frozenset(SCOPES)),
     "carol": Principal(id="carol", key="carol", scopes=frozenset({"runs:read", "runs:write"}), own_sessions_only=True),
     "dave": Principal(id="dave", key="dave", scopes=frozenset(SCOPES), own_sessions_only=True),
-}  # fmt: skip
+}
 """Callers by token. A guest has no scope, Bob is of another tenant, Carol and Dave see only sessions of their own."""
 
 

@@ -246,8 +246,9 @@ async def test_cards_are_found_at_known_addresses(serve: Serve, scripted: Script
         card = found.json()
         assert card["name"] == "assistant"
         assert [each["url"] for each in card["supportedInterfaces"]] == [
-            "https://agents.example/a2a/assistant", "https://agents.example/a2a/assistant/v1",
-        ]  # fmt: skip
+            "https://agents.example/a2a/assistant",
+            "https://agents.example/a2a/assistant/v1",
+        ]
         again = await client.get(
             "/a2a/assistant/.well-known/agent-card.json", headers={"If-None-Match": found.headers["etag"]}
         )
@@ -279,7 +280,7 @@ REFUSED = [
         -32602,
     ),
     (b'{"jsonrpc": "2.0", "id": 1, "method": "SendMessage", "params": {"message": 1}}', -32602),
-]  # fmt: skip
+]
 
 
 async def test_a_request_that_is_not_possible_has_the_code_of_the_protocol(serve: Serve, scripted: Scripted) -> None:

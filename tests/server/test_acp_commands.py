@@ -17,9 +17,10 @@ from vaka.core.types.ids import SessionId
 from vaka.testing import FunctionModel, ScriptedModel, call, say
 
 COMPACT = {
-    "name": "compact", "description": "Summarizes the older messages of this conversation.",
+    "name": "compact",
+    "description": "Summarizes the older messages of this conversation.",
     "input": {"hint": "what the summary is to keep"},
-}  # fmt: skip
+}
 LONG = "One. " * 400
 
 
@@ -118,9 +119,10 @@ async def test_the_command_goes_before_one_of_the_project_and_other_prompts_are_
         listed = (await client.until("available_commands_update"))["availableCommands"]
         assert listed == [COMPACT, {"name": "review", "description": "review"}]
         for prompt in (
-            [{"type": "text", "text": "/compactor"}], [{"type": "text", "text": "Run /compact"}],
+            [{"type": "text", "text": "/compactor"}],
+            [{"type": "text", "text": "Run /compact"}],
             [{"type": "text", "text": "/compact"}, image],
-        ):  # fmt: skip
+        ):
             assert "usage" in await client.request("session/prompt", sessionId=session, prompt=prompt)
 
 

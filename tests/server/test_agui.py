@@ -137,8 +137,11 @@ async def test_an_interrupt_is_resumed_with_edited_arguments(serve: Serve, scrip
         assert again[2:] == rest[1:]
         whole = await run(client, run_input(user("Go."), run="r-3"))
         assert [event["type"] for event in whole if event["type"].startswith("RUN_")] == [
-            "RUN_STARTED", "RUN_FINISHED", "RUN_STARTED", "RUN_FINISHED",
-        ]  # fmt: skip
+            "RUN_STARTED",
+            "RUN_FINISHED",
+            "RUN_STARTED",
+            "RUN_FINISHED",
+        ]
         snapshot = next(event for event in whole if event["type"] == "STATE_SNAPSHOT")
         assert snapshot["snapshot"] == {"place": "production"}
 
@@ -161,8 +164,12 @@ async def test_a_message_with_the_answer_joins_the_turn(serve: Serve, scripted: 
         assert text_of(await run(client, body)) == "Both done."
         session = await served.service.open_session(PRINCIPALS["alice"], "t-1")
         assert [type(message).__name__ for message in await session.messages()] == [
-            "UserMessage", "AssistantMessage", "ToolMessage", "UserMessage", "AssistantMessage",
-        ]  # fmt: skip
+            "UserMessage",
+            "AssistantMessage",
+            "ToolMessage",
+            "UserMessage",
+            "AssistantMessage",
+        ]
 
 
 async def test_the_client_runs_its_own_tools(serve: Serve, scripted: Scripted) -> None:
@@ -357,13 +364,21 @@ REFUSED: list[tuple[Any, int, str, str]] = [
     (run_input(user("Hi."), run=""), 400, "invalid_input", "runId"),
     (run_input(user(" ")), 400, "invalid_input", "empty"),
     (run_input(user("Hi."), forwardedProps={"onDisconnect": "no"}), 400, "invalid_input", "onDisconnect"),
-    (run_input(user("Hi."), resume=[{"interruptId": "apr_1", "status": "resolved", "payload": True}]), 404,
-     "not_found", "apr_1"),
+    (
+        run_input(user("Hi."), resume=[{"interruptId": "apr_1", "status": "resolved", "payload": True}]),
+        404,
+        "not_found",
+        "apr_1",
+    ),
     (run_input(user("Hi."), tools=[{"name": "a b", "description": ""}]), 400, "invalid_tool", "name"),
     (run_input(user("Hi."), tools=[{"name": "deploy", "description": ""}]), 400, "invalid_tool", "deploy"),
-    (run_input(user("Hi."), tools=[{"name": "x", "parameters": {"type": "object", "properties": 1}}]), 400,
-     "invalid_input", "JSON Schema"),
-]  # fmt: skip
+    (
+        run_input(user("Hi."), tools=[{"name": "x", "parameters": {"type": "object", "properties": 1}}]),
+        400,
+        "invalid_input",
+        "JSON Schema",
+    ),
+]
 
 
 async def test_a_request_that_is_not_possible_says_why(serve: Serve, scripted: Scripted) -> None:

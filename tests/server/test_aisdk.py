@@ -90,9 +90,13 @@ async def test_an_approval_is_decided_in_the_next_request(serve: Serve, scripted
         assert replayed == first
         call_id = asked["toolCallId"]
         part = {
-            "type": "dynamic-tool", "toolCallId": call_id, "toolName": "deploy", "state": "approval-responded",
-            "input": {"place": "here"}, "approval": {"id": asked["approvalId"], "approved": True},
-        }  # fmt: skip
+            "type": "dynamic-tool",
+            "toolCallId": call_id,
+            "toolName": "deploy",
+            "state": "approval-responded",
+            "input": {"place": "here"},
+            "approval": {"id": asked["approvalId"], "approved": True},
+        }
         body = chat(user("Go."), assistant(part, id=first[0]["messageId"]), messageId=first[0]["messageId"])
         rest = await send(client, body, (call_id,))
         assert rest[0] == first[0]
@@ -109,9 +113,13 @@ async def test_a_rejected_call_is_answered_by_the_model(serve: Serve, scripted: 
         asked = find(await send(client, chat(user("Go."))), "tool-approval-request")
         approval = {"id": asked["approvalId"], "approved": False} | ({"reason": reason} if reason else {})
         part = {
-            "type": "dynamic-tool", "toolCallId": asked["toolCallId"], "toolName": "deploy", "input": {},
-            "state": "approval-responded", "approval": approval,
-        }  # fmt: skip
+            "type": "dynamic-tool",
+            "toolCallId": asked["toolCallId"],
+            "toolName": "deploy",
+            "input": {},
+            "state": "approval-responded",
+            "approval": approval,
+        }
         rest = await send(client, chat(user("Go."), assistant(part)), (asked["toolCallId"],))
         assert find(rest, "tool-output-denied")
         assert text_in(rest) == "As you like."
@@ -132,9 +140,14 @@ async def test_a_call_of_a_child_agent_is_approved_in_the_chat(serve: Serve, scr
         approval = {"id": asked["approvalId"], "approved": True}
         parts = [
             {"type": "dynamic-tool", "toolCallId": outer, "toolName": "operator", "state": "input-available"},
-            {"type": "dynamic-tool", "toolCallId": inner, "toolName": "deploy", "state": "approval-responded",
-             "approval": approval},
-        ]  # fmt: skip
+            {
+                "type": "dynamic-tool",
+                "toolCallId": inner,
+                "toolName": "deploy",
+                "state": "approval-responded",
+                "approval": approval,
+            },
+        ]
         rest = await send(client, chat(user("Go."), assistant(*parts)), (outer, inner))
         outputs = {chunk["toolCallId"] for chunk in rest if chunk["type"] == "tool-output-available"}
         assert outputs == {outer, inner}
@@ -293,7 +306,7 @@ REFUSED: list[tuple[Any, int, str, str]] = [
     (chat(user("Hi."), trigger="what"), 400, "invalid_input", "trigger"),
     (chat(user("Hi."), answers={"qst_1": "x"}), 404, "not_found", "qst_1"),
     (chat(user("Hi."), tools={"deploy": {}}), 400, "invalid_tool", "deploy"),
-]  # fmt: skip
+]
 
 
 async def test_a_request_that_is_not_possible_says_why(serve: Serve, scripted: Scripted) -> None:

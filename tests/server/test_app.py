@@ -44,9 +44,11 @@ async def test_an_unknown_address_is_a_problem_with_the_id_of_the_request(serve:
         assert answer.json()["request_id"] == "mine-1"
         assert answer.json()["code"] == "not_found"
         for path, meant in (
-            ("/chat/completions", "/v1/chat/completions"), ("/v1/v1/messages", "/v1/messages"),
-            ("/sessions", "/api/v1/sessions"), ("/api/v1/sessions/", "/api/v1/sessions"),
-        ):  # fmt: skip
+            ("/chat/completions", "/v1/chat/completions"),
+            ("/v1/v1/messages", "/v1/messages"),
+            ("/sessions", "/api/v1/sessions"),
+            ("/api/v1/sessions/", "/api/v1/sessions"),
+        ):
             detail = (await client.get(path)).json()["detail"]
             assert detail == f"there is nothing at {path!r}; did you mean {meant!r}?"
 

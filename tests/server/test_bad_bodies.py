@@ -9,13 +9,29 @@ from vaka.testing import say
 Scripted = Callable[..., Agent]
 
 DOORS = (
-    "/api/v1/sessions", "/api/v1/sessions/x/turns", "/v1/chat/completions", "/v1/responses", "/v1/messages",
-    "/agui/assistant", "/ai-sdk/assistant", "/a2a/assistant", "/a2a/assistant/v1/message:send",
-)  # fmt: skip
+    "/api/v1/sessions",
+    "/api/v1/sessions/x/turns",
+    "/v1/chat/completions",
+    "/v1/responses",
+    "/v1/messages",
+    "/agui/assistant",
+    "/ai-sdk/assistant",
+    "/a2a/assistant",
+    "/a2a/assistant/v1/message:send",
+)
 BODIES = (
-    b"\xff\xfe", b'{"metadata": "\xff"}', b"{", b'{"a": NaN}', b'{"a": "\\ud800"}', b'{"a": 1e999}', b"[]", b'"x"',
-    b'{"metadata": {"a": ' + b"[" * 500 + b"]" * 500 + b"}}", b"[" * 100_000, b'{"a":' * 50_000 + b"1" + b"}" * 50_000,
-)  # fmt: skip
+    b"\xff\xfe",
+    b'{"metadata": "\xff"}',
+    b"{",
+    b'{"a": NaN}',
+    b'{"a": "\\ud800"}',
+    b'{"a": 1e999}',
+    b"[]",
+    b'"x"',
+    b'{"metadata": {"a": ' + b"[" * 500 + b"]" * 500 + b"}}",
+    b"[" * 100_000,
+    b'{"a":' * 50_000 + b"1" + b"}" * 50_000,
+)
 
 
 async def test_every_door_refuses_what_is_not_json_of_its_kind(serve: Serve, scripted: Scripted) -> None:

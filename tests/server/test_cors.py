@@ -11,9 +11,10 @@ Scripted = Callable[..., Agent]
 
 PAGE = {"Origin": "https://app.example"}
 PREFLIGHT = {
-    **PAGE, "Access-Control-Request-Method": "POST",
+    **PAGE,
+    "Access-Control-Request-Method": "POST",
     "Access-Control-Request-Headers": "authorization, content-type, X-Vaka-Console",
-}  # fmt: skip
+}
 
 
 async def test_a_page_of_an_allowed_origin_reads_answers_and_errors(serve: Serve, scripted: Scripted) -> None:

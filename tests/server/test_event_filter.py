@@ -22,13 +22,22 @@ def test_without_conditions_everything_is_selected() -> None:
 def test_channels_and_types_select_and_events_about_the_stream_always_pass() -> None:
     chosen = EventFilter(channels=("progress",), types=("text.delta", "turn.completed"))
     bodies: list[Body] = [
-        TEXT, SNAPSHOT, progress.TurnCompleted(text=""), progress.StepCompleted(number=1),
-        context.CheckpointSaved(label="x"), control.StreamReset(), control.StreamEnd(),
+        TEXT,
+        SNAPSHOT,
+        progress.TurnCompleted(text=""),
+        progress.StepCompleted(number=1),
+        context.CheckpointSaved(label="x"),
+        control.StreamReset(),
+        control.StreamEnd(),
         monitor.Logged(level="info", message="x"),
-    ]  # fmt: skip
+    ]
     assert [body.type for body in bodies if chosen.selects(event(body))] == [
-        "text.delta", "message.snapshot", "turn.completed", "stream.reset", "stream.end",
-    ]  # fmt: skip
+        "text.delta",
+        "message.snapshot",
+        "turn.completed",
+        "stream.reset",
+        "stream.end",
+    ]
     assert not chosen.selects_all
     assert not EventFilter(types=("reasoning.delta",)).selects(event(SNAPSHOT))
 

@@ -19,9 +19,13 @@ CALL = {"type": "dynamic-tool", "toolCallId": "c", "state": "approval-responded"
 FILE = {"type": "file", "mediaType": "image/png", "url": "data:image/png;base64,AAAA"}
 BODIES: dict[str, dict[str, Any]] = {
     "/agui/assistant": {
-        "threadId": "t", "runId": "r", "state": {"a": 1}, "forwardedProps": {"onDisconnect": "cancel"},
+        "threadId": "t",
+        "runId": "r",
+        "state": {"a": 1},
+        "forwardedProps": {"onDisconnect": "cancel"},
         "messages": [
-            USER, {"id": "a", "role": "assistant", "toolCalls": []},
+            USER,
+            {"id": "a", "role": "assistant", "toolCalls": []},
             {"id": "x", "role": "tool", "toolCallId": "c", "content": "y", "error": "e"},
             {"id": "n", "role": "user", "content": [{"type": "text", "text": "x"}, IMAGE]},
         ],
@@ -29,7 +33,10 @@ BODIES: dict[str, dict[str, Any]] = {
         "context": [{"description": "a", "value": "b"}],
     },
     "/ai-sdk/assistant": {
-        "id": "c", "trigger": "submit-message", "system": "s", "onDisconnect": "continue",
+        "id": "c",
+        "trigger": "submit-message",
+        "system": "s",
+        "onDisconnect": "continue",
         "messages": [
             {"id": "m", "role": "user", "parts": [{"type": "text", "text": "x"}, FILE]},
             {"id": "a", "role": "assistant", "parts": [CALL]},
@@ -38,22 +45,51 @@ BODIES: dict[str, dict[str, Any]] = {
         "tools": {"pick": {"description": "", "parameters": {}}},
     },
     "/a2a/assistant": {
-        "jsonrpc": "2.0", "id": 1, "method": "SendMessage",
+        "jsonrpc": "2.0",
+        "id": 1,
+        "method": "SendMessage",
         "params": {
             "message": {
-                "messageId": "m", "role": "ROLE_USER", "contextId": "c",
+                "messageId": "m",
+                "role": "ROLE_USER",
+                "contextId": "c",
                 "parts": [{"text": "x"}, {"data": {"id": "q"}}, {"raw": "AAAA", "mediaType": "image/png"}],
             },
             "configuration": {"historyLength": 1, "returnImmediately": False},
-            "id": "c.t", "pageSize": 3, "pageToken": "abc",
+            "id": "c.t",
+            "pageSize": 3,
+            "pageToken": "abc",
         },
     },
-}  # fmt: skip
+}
 VALUES: list[Any] = [
-    None, True, 0, -1, 1e308, 2**63, "", "x", "\u0000", "\ud800", "a" * 300, [], {}, [[]], {"a": {}}, ["x"], "apr_1",
-    "regenerate-message", "SendStreamingMessage", "GetTask", "ListTasks", "CancelTask", "SubscribeToTask", "~YQ.t",
-    "../..", "<script>",
-]  # fmt: skip
+    None,
+    True,
+    0,
+    -1,
+    1e308,
+    2**63,
+    "",
+    "x",
+    "\u0000",
+    "\ud800",
+    "a" * 300,
+    [],
+    {},
+    [[]],
+    {"a": {}},
+    ["x"],
+    "apr_1",
+    "regenerate-message",
+    "SendStreamingMessage",
+    "GetTask",
+    "ListTasks",
+    "CancelTask",
+    "SubscribeToTask",
+    "~YQ.t",
+    "../..",
+    "<script>",
+]
 
 
 def mutate(value: Any, chance: random.Random) -> Any:

@@ -85,5 +85,6 @@ async def test_a_request_beyond_the_limit_is_refused() -> None:
     await asyncio.wait_for(JsonRpcConnection(peer.read, peer.write, wait).serve(), 30)
     (refused,) = peer.received
     assert refused["error"] == {
-        "code": -32603, "message": "1000 requests are handled already; wait for a result",
-    }  # fmt: skip
+        "code": -32603,
+        "message": "1000 requests are handled already; wait for a result",
+    }

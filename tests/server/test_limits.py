@@ -14,8 +14,9 @@ def test_a_caller_gets_its_burst_and_then_its_rate() -> None:
     clock = FakeClock()
     limiter = RateLimiter(clock, requests_per_minute=60, burst=10)
     assert limiter.count_request(KIM) == {
-        "RateLimit-Policy": '"requests";q=60;w=60', "RateLimit": '"requests";r=9;t=1',
-    }  # fmt: skip
+        "RateLimit-Policy": '"requests";q=60;w=60',
+        "RateLimit": '"requests";r=9;t=1',
+    }
     for left in range(8, -1, -1):
         assert f"r={left};" in limiter.count_request(KIM)["RateLimit"]
     with pytest.raises(Problem) as refused:
@@ -23,9 +24,11 @@ def test_a_caller_gets_its_burst_and_then_its_rate() -> None:
     problem = refused.value
     assert (problem.status, problem.code) == (429, "rate_limited")
     assert problem.headers == {
-        "RateLimit-Policy": '"requests";q=60;w=60', "RateLimit": '"requests";r=0;t=10', "Retry-After": "1",
+        "RateLimit-Policy": '"requests";q=60;w=60',
+        "RateLimit": '"requests";r=0;t=10',
+        "Retry-After": "1",
         "retry-after-ms": "1000",
-    }  # fmt: skip
+    }
     assert problem.detail == "more than 60 requests per minute, or 10 at once; try again in 1 s"
     clock.advance(0.5)
     with pytest.raises(Problem) as refused:

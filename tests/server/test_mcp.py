@@ -110,9 +110,11 @@ async def test_sessions_of_other_callers_do_not_exist(serve: Serve, scripted: Sc
 
 async def test_a_session_of_the_protocol_belongs_to_its_caller(serve: Serve, scripted: Scripted) -> None:
     hello = {
-        "jsonrpc": "2.0", "id": 1, "method": "initialize",
+        "jsonrpc": "2.0",
+        "id": 1,
+        "method": "initialize",
         "params": {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}},
-    }  # fmt: skip
+    }
     accept = {"Accept": "application/json, text/event-stream"}
     async with serve([scripted(say("Hi."))]) as served:
         async with served.client() as client:

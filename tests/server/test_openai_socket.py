@@ -96,8 +96,11 @@ async def test_an_input_steers_a_running_response(serve: Serve, scripted: Script
             await socket.send(json.dumps(steer | {"input": input}))
         replies = [(await read_until(socket, *STEER_REPLIES))[-1] for _ in range(4)]
         assert [reply["error"]["code"] if "error" in reply else "" for reply in replies] == [
-            "", "too_many_pending_steers", "invalid_input", "invalid_input",
-        ]  # fmt: skip
+            "",
+            "too_many_pending_steers",
+            "invalid_input",
+            "invalid_input",
+        ]
         assert replies[1]["steer"]["input"] == "Slower"
         go_on.set()
         steered = (await read_until(socket, "response.incomplete"))[-1]["response"]
@@ -200,13 +203,17 @@ async def test_a_bad_frame_gets_an_error_and_the_next_one_an_answer(
 
 async def test_a_handshake_needs_a_known_host_origin_token_and_scope(serve: Serve, scripted: Scripted) -> None:
     upgrade = {
-        "Connection": "Upgrade", "Upgrade": "websocket", "Sec-WebSocket-Version": "13",
+        "Connection": "Upgrade",
+        "Upgrade": "websocket",
+        "Sec-WebSocket-Version": "13",
         "Sec-WebSocket-Key": "AAAAAAAAAAAAAAAAAAAAAA==",
-    }  # fmt: skip
+    }
     refused = [
-        ("wrong", {}, 401), ("reader", {}, 403), ("alice", {"Origin": "https://evil.example"}, 403),
+        ("wrong", {}, 401),
+        ("reader", {}, 403),
+        ("alice", {"Origin": "https://evil.example"}, 403),
         ("alice", {"Host": "evil.example"}, 403),
-    ]  # fmt: skip
+    ]
     async with serve([scripted(say("Hi."))]) as served:
         for token, headers, status in refused:
             async with served.client(token) as client:

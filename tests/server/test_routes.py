@@ -20,16 +20,31 @@ from vaka.testing import call, say
 Scripted = Callable[..., Agent]
 
 PUBLIC = {
-    "/healthz", "/readyz", "/version", "/api/v1/healthz", "/api/v1/readyz", "/api/v1/version",
-    "/", "/console", "/console/assets/{name:path}", "/console/licenses.txt", "/console/login", "/console/{page:path}",
-}  # fmt: skip
+    "/healthz",
+    "/readyz",
+    "/version",
+    "/api/v1/healthz",
+    "/api/v1/readyz",
+    "/api/v1/version",
+    "/",
+    "/console",
+    "/console/assets/{name:path}",
+    "/console/licenses.txt",
+    "/console/login",
+    "/console/{page:path}",
+}
 """What a caller without a token may ask for: probes, and the files and the login of the console."""
 PLACES = {"agent", "tool", "model"}
 """Parameters of addresses that all callers share."""
 BODIES: Mapping[str, Any] = {
-    "turns": {"input": "Hi."}, "runs": {"input": "Hi."}, "steer": {"input": "Hi."}, "rewind": {"to": "1.1"},
-    "checkpoints": {"label": "mine"}, "result": {"result": 1}, "resolve": {"decision": "approve"},
-}  # fmt: skip
+    "turns": {"input": "Hi."},
+    "runs": {"input": "Hi."},
+    "steer": {"input": "Hi."},
+    "rewind": {"to": "1.1"},
+    "checkpoints": {"label": "mine"},
+    "result": {"result": 1},
+    "resolve": {"decision": "approve"},
+}
 """Valid bodies, by the last part of the address; the others take an empty one."""
 
 
@@ -134,10 +149,20 @@ async def _create_objects(alice: httpx2.AsyncClient) -> dict[str, str]:
     await alice.post(f"/api/v1/sessions/{session}/checkpoints", json={"label": "kept"})
     [decision] = turn["decisions"]
     return {
-        "agent": "assistant", "tool": "deploy", "model": "assistant", "session": session, "turn": turn["id"],
-        "approval": decision["id"], "call": decision["call"]["id"], "label": "kept", "response": response["id"],
-        "chat": session, "task": turn["id"], "config": "some", "rule": "rule_1",
-    }  # fmt: skip
+        "agent": "assistant",
+        "tool": "deploy",
+        "model": "assistant",
+        "session": session,
+        "turn": turn["id"],
+        "approval": decision["id"],
+        "call": decision["call"]["id"],
+        "label": "kept",
+        "response": response["id"],
+        "chat": session,
+        "task": turn["id"],
+        "config": "some",
+        "rule": "rule_1",
+    }
 
 
 async def _ask(client: httpx2.AsyncClient, method: str, path: str, values: Mapping[str, str]) -> tuple[int, str]:

@@ -129,8 +129,10 @@ async def test_the_streams_of_one_credential_are_limited(serve: Serve, scripted:
         headers = {"Accept": "text/event-stream"}
         refused = await client.get("/api/v1/approvals", headers=headers)
         assert (refused.status_code, refused.json()["code"], refused.headers["retry-after"]) == (
-            429, "too_many_streams", "1",
-        )  # fmt: skip
+            429,
+            "too_many_streams",
+            "1",
+        )
         for path, body in STREAMED.items():
             assert (await client.post(path, json={**body, "stream": True})).status_code == 429, path
         sessions = (await client.get("/api/v1/sessions")).json()["data"]
@@ -173,8 +175,10 @@ async def test_the_subscriptions_of_one_credential_are_limited(serve: Serve, scr
             await second.request("subscribe", session="*")
             refused = await second.refused("subscribe", session="s")
             assert (refused["code"], refused["retryable"], refused["data"]) == (
-                "too_many_subscriptions", True, {"status": 429, "retry_after": 1.0},
-            )  # fmt: skip
+                "too_many_subscriptions",
+                True,
+                {"status": 429, "retry_after": 1.0},
+            )
             await first.request("unsubscribe", sub="s1")
             await second.request("subscribe", session="s")
         await wait_until(lambda: len(served.service.streams) == 1)

@@ -88,13 +88,17 @@ async def describe(store: Store) -> dict[str, Any]:
     info = await store.sessions.find(S)
     assert info is not None
     return {
-        "bodies": bodies, "missing": blob, "title": info.title, "inputs": info.inputs, "updated": info.updated,
+        "bodies": bodies,
+        "missing": blob,
+        "title": info.title,
+        "inputs": info.inputs,
+        "updated": info.updated,
         "decisions": [pending.id for pending in await store.sessions.decisions()],
         "values": [await store.values.get("key"), await store.values.get("expires"), await tenant.values.get("key")],
         "vectors": [match.record for match in await store.vectors.query("c", "scope", VectorQuery(vector=(1.0, 0.5)))],
         "found": [hit.message.seq for hit in (await store.messages.search(MessageSearch(text="ahoi"))).hits],
         "key": await store.events.offer(S, decode(bodies[""][0]), key="k1"),
-    }  # fmt: skip
+    }
 
 
 async def test_a_backup_of_one_kind_is_restored_into_the_other(url: str, other_url: str, tmp_path: Path) -> None:
@@ -237,10 +241,14 @@ async def test_a_file_that_is_no_whole_backup_restores_nothing(tmp_path: Path, d
     data = path.read_bytes()
     middle = len(data) // 2
     damaged = {
-        "cut": data[:-40], "flipped": data[:middle] + bytes([data[middle] ^ 1]) + data[middle + 1 :],
-        "longer": data + b"x", "foreign": b"SQLite format 3\0" + data, "empty": b"",
-        "newer": data.replace(b"backup 1", b"backup 9", 1), "missing": b"",
-    }  # fmt: skip
+        "cut": data[:-40],
+        "flipped": data[:middle] + bytes([data[middle] ^ 1]) + data[middle + 1 :],
+        "longer": data + b"x",
+        "foreign": b"SQLite format 3\0" + data,
+        "empty": b"",
+        "newer": data.replace(b"backup 1", b"backup 9", 1),
+        "missing": b"",
+    }
     path.write_bytes(damaged[damage])
     if damage == "missing":
         path.unlink()
@@ -307,9 +315,16 @@ async def test_a_killed_backup_or_restore_leaves_what_was_there(url: str, tmp_pa
     await store.close()
     await back_up(url, path)
     child = await asyncio.create_subprocess_exec(
-        sys.executable, "-c", KILLED, work, url, str(path), stdout=asyncio.subprocess.PIPE, env=without_coverage(),
+        sys.executable,
+        "-c",
+        KILLED,
+        work,
+        url,
+        str(path),
+        stdout=asyncio.subprocess.PIPE,
+        env=without_coverage(),
         cwd=ROOT,
-    )  # fmt: skip
+    )
     assert child.stdout is not None
     assert await child.stdout.readline() == b"half\n"
     child.send_signal(signal.SIGKILL)

@@ -44,9 +44,20 @@ class RandomWork:
         for name in SESSIONS:
             await write_session(self.handles[0], name)
         works: list[Callable[[int, SessionId], Awaitable[object]]] = [
-            self.claim, self.append, self.append, self.append, self.offer, self.offer, self.release, self.look,
-            self.list, self.delete, self.gc, self.values, self.messages,
-        ]  # fmt: skip
+            self.claim,
+            self.append,
+            self.append,
+            self.append,
+            self.offer,
+            self.offer,
+            self.release,
+            self.look,
+            self.list,
+            self.delete,
+            self.gc,
+            self.values,
+            self.messages,
+        ]
         outcomes: list[tuple[str, object]] = []
         for _ in range(steps):
             self.at += 1

@@ -77,7 +77,7 @@ async def test_the_input_of_a_portable_command_that_has_ended_is_closed(tmp_path
 async def test_a_hook_with_a_null_byte_does_not_run() -> None:
     result = await run_command(
         "exit 0 \0 || exit 1", b"", cwd="", env=dict(os.environ), seconds=30, on_line=lambda _: None
-    )  # fmt: skip
+    )
     assert (result.status, result.stderr) == (127, "cannot be started: embedded null byte")
 
 

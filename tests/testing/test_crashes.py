@@ -144,7 +144,7 @@ def _story_replacing(what: type[Body], by: Callable[[Body], Body]) -> Callable[[
         lambda: [*make_story(), (EventScope(), control.Handoff(source="a", target="b"))],
         lambda: [*make_story(), (EventScope(), context.ContextCompacted(summary="so far", keep_from=1))],
     ],
-)  # fmt: skip
+)
 async def test_a_different_event_changes_the_fingerprint(other: Callable[[], Story]) -> None:
     assert fingerprint(await write_story(other())) != fingerprint(await write_story(make_story()))
 

@@ -37,6 +37,21 @@ def test_every_line_of_the_page_is_well_formed(tmp_path: Path, block: str) -> No
 def test_the_page_names_every_key() -> None:
     keys = set(re.findall(r"^\| `(\w+)` \|", PAGE.read_text(encoding="utf-8"), re.MULTILINE))
     assert keys == {
-        "stall", "reasoning", "text", "chunks", "tool_calls", "error", "cut_after", "delay", "usage", "stop", "expect",
-        "agent", "repeat", "last_user_contains", "tools_include", "messages_at_least", "context_window",
-    }  # fmt: skip
+        "stall",
+        "reasoning",
+        "text",
+        "chunks",
+        "tool_calls",
+        "error",
+        "cut_after",
+        "delay",
+        "usage",
+        "stop",
+        "expect",
+        "agent",
+        "repeat",
+        "last_user_contains",
+        "tools_include",
+        "messages_at_least",
+        "context_window",
+    }

@@ -72,8 +72,15 @@ async def test_chat_completions_streams_deltas() -> None:
     ]
     made = [choice["delta"]["tool_calls"][0] for choice in choices[4:-1]]
     assert [(piece["index"], piece["function"]["arguments"]) for piece in made] == [
-        (0, ""), (1, ""), (0, '{"'), (1, "{"), (0, 'x"'), (1, "}"), (0, ":1"), (0, "}"),
-    ]  # fmt: skip
+        (0, ""),
+        (1, ""),
+        (0, '{"'),
+        (1, "{"),
+        (0, 'x"'),
+        (1, "}"),
+        (0, ":1"),
+        (0, "}"),
+    ]
     assert len({piece["id"] for piece in made[:2]}) == 2
     assert choices[-1]["finish_reason"] == "tool_calls"
     assert events[-2]["choices"] == []
@@ -110,9 +117,12 @@ async def test_anthropic_counts_cached_tokens_separately() -> None:
     usage = {"input": 100, "output": 9, "cache_read": 60, "cache_write": 30, "reasoning": 4}
     events = await response_events(say("Yes.", usage=usage), "anthropic")
     assert events[-2]["usage"] == {
-        "input_tokens": 10, "cache_read_input_tokens": 60, "cache_creation_input_tokens": 30, "output_tokens": 9,
+        "input_tokens": 10,
+        "cache_read_input_tokens": 60,
+        "cache_creation_input_tokens": 30,
+        "output_tokens": 9,
         "output_tokens_details": {"thinking_tokens": 4},
-    }  # fmt: skip
+    }
 
 
 async def test_gemini_signs_the_first_call_after_thinking() -> None:
@@ -259,8 +269,10 @@ class TestFaults:
         async with FakeProvider(say("Hi."), fault=fault) as provider, post_request(provider, "chat") as response:
             assert await response.aread() == b"tea"
         assert (response.status_code, response.headers["content-type"], response.headers["x-more"]) == (
-            418, "text/plain", "1",
-        )  # fmt: skip
+            418,
+            "text/plain",
+            "1",
+        )
 
     async def test_html_and_redirect_replace_the_answer(self) -> None:
         async with FakeProvider(

@@ -22,7 +22,7 @@ CASES = [
     (b"it\x92s caf\xe9", DecodedText("it’s café", encoding="cp1252"), "\n"),
     (b"\x81\xe9", DecodedText("\x81é", encoding="latin-1"), "\n"),
     (b"\x1b[31mred\x1b[0m\x0c", DecodedText("\x1b[31mred\x1b[0m\x0c"), "\n"),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize(("data", "text", "eol"), CASES, ids=repr)
@@ -41,11 +41,17 @@ def test_any_text_is_encoded_again_as_the_same_bytes(data: bytes) -> None:
 
 
 @pytest.mark.parametrize(
-    "data", [
-        b"\0", b"PNG\0\0", b"text\n" * 1000 + b"\0", b"text\n" * 10000 + b"\0", b"\x80\x01\x02",
-        b"\x1f\x8b\x08\xff\x03\x04", "a".encode("utf-16-le"),
+    "data",
+    [
+        b"\0",
+        b"PNG\0\0",
+        b"text\n" * 1000 + b"\0",
+        b"text\n" * 10000 + b"\0",
+        b"\x80\x01\x02",
+        b"\x1f\x8b\x08\xff\x03\x04",
+        "a".encode("utf-16-le"),
     ],
-)  # fmt: skip
+)
 def test_binary_content_is_not_decoded(data: bytes) -> None:
     assert is_binary(data)
     assert decode_text(data) is None

@@ -14,8 +14,10 @@ def finds(query: str, text: str) -> bool:
 def test_a_query_is_words_phrases_exclusions_and_prefixes() -> None:
     query = parse_query('Red "big canoe" -old -"very old" mo* red')
     assert query.required == (
-        SearchTerm(("red",)), SearchTerm(("big", "canoe")), SearchTerm(("mo",), prefix=True),
-    )  # fmt: skip
+        SearchTerm(("red",)),
+        SearchTerm(("big", "canoe")),
+        SearchTerm(("mo",), prefix=True),
+    )
     assert query.excluded == (SearchTerm(("old",)), SearchTerm(("very", "old")))
     assert parse_query('foo-bar "open').required == (SearchTerm(("foo", "bar")), SearchTerm(("open",)))
     assert parse_query('* - -- "" \'').required == ()

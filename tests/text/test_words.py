@@ -48,13 +48,35 @@ def test_a_text_is_split_into_words_without_case_accent_and_width(text: str, wor
 @pytest.mark.parametrize(
     "forms",
     [
-        "cat cats", "box boxes", "story stories", "house houses", "case cases", "class classes", "bus buses",
-        "hero heroes", "canoe canoes", "movie movies", "church churches", "cache caches", "status statuses",
-        "cause causes", "day days", "size sizes", "pie pies", "lens lenses", "quiz quizzes", "use uses",
-        "news", "this", "glass", "analysis",
-        "Straße STRASSE strasse", "台灣 臺灣 台湾", "图书馆 圖書館",
+        "cat cats",
+        "box boxes",
+        "story stories",
+        "house houses",
+        "case cases",
+        "class classes",
+        "bus buses",
+        "hero heroes",
+        "canoe canoes",
+        "movie movies",
+        "church churches",
+        "cache caches",
+        "status statuses",
+        "cause causes",
+        "day days",
+        "size sizes",
+        "pie pies",
+        "lens lenses",
+        "quiz quizzes",
+        "use uses",
+        "news",
+        "this",
+        "glass",
+        "analysis",
+        "Straße STRASSE strasse",
+        "台灣 臺灣 台湾",
+        "图书馆 圖書館",
     ],
-)  # fmt: skip
+)
 def test_forms_of_a_word_are_compared_as_one(forms: str) -> None:
     first, *others = [split_words(form) for form in forms.split()]
     assert others == [first] * len(others)

@@ -30,9 +30,14 @@ def build_client(folder: Path) -> Path:
 def run(*command: object, cwd: Path = ROOT, env: Mapping[str, str] | None = None) -> str:
     """Run a command and return its output; a failure of the command fails the test."""
     done = subprocess.run(
-        [str(word) for word in command], cwd=cwd, env=without_coverage() | dict(env or {}), capture_output=True,
-        text=True, check=False, timeout=2900,
-    )  # fmt: skip
+        [str(word) for word in command],
+        cwd=cwd,
+        env=without_coverage() | dict(env or {}),
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=2900,
+    )
     assert done.returncode == 0, (
         f"{command[1]} ended with {done.returncode}:\n{done.stdout[-8000:]}{done.stderr[-4000:]}"
     )

@@ -22,10 +22,17 @@ async def record_conversation() -> list[Event]:
     two = calls(call("weather", city="Hilo"), call("weather", city="Atlantis"))
     chunks = {"reasoning": "Ka moana: 🌊🌊.", "chunks": ["Aloha ", "🌺 mai", " kākou", ", 世界", "!"], **usage}
     model = ScriptedModel(
-        chunks, say("Let me see.", **two) | usage, say("Sunny.", **usage), call("count", to=40), say("Counted."),
-        call("scout", prompt="Look."), say("Done."), say("On another branch."), say("Back again.", **usage),
+        chunks,
+        say("Let me see.", **two) | usage,
+        say("Sunny.", **usage),
+        call("count", to=40),
+        say("Counted."),
+        call("scout", prompt="Look."),
+        say("Done."),
+        say("On another branch."),
+        say("Back again.", **usage),
         agents={"scout": [call("weather", city="Hilo"), say("It shines.")]},
-    )  # fmt: skip
+    )
     scout = vaka.Agent("scout", model=model, tools=[weather])
     agent = vaka.Agent("guide", model=model, tools=[weather, count, scout])
     async with runtime() as rt:

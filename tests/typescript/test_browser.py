@@ -37,9 +37,13 @@ def bundle(client_package: Path) -> Path:
     """Return the script of the test page."""
     bundle = client_package / "bundle.js"
     run(
-        PACKAGES / ".bin" / "esbuild", client_package / "test" / "browser.mjs", "--bundle", "--format=iife",
-        f"--outfile={bundle}", '--define:process.env.NODE_ENV="production"',
-    )  # fmt: skip
+        PACKAGES / ".bin" / "esbuild",
+        client_package / "test" / "browser.mjs",
+        "--bundle",
+        "--format=iife",
+        f"--outfile={bundle}",
+        '--define:process.env.NODE_ENV="production"',
+    )
     return bundle
 
 

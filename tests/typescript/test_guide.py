@@ -31,10 +31,17 @@ def write_examples(folder: Path, package: Path) -> None:
     (folder / "react.tsx").write_text(blocks_of(GUIDE, "tsx"), "utf-8")
     entries = {"@vaka/client": "index", "@vaka/client/store": "store", "@vaka/client/react": "react"}
     options = {
-        "strict": True, "target": "ES2023", "module": "ESNext", "moduleResolution": "bundler", "jsx": "react-jsx",
-        "lib": ["ES2023", "DOM", "DOM.Iterable"], "types": ["node"], "skipLibCheck": True, "outDir": "out",
+        "strict": True,
+        "target": "ES2023",
+        "module": "ESNext",
+        "moduleResolution": "bundler",
+        "jsx": "react-jsx",
+        "lib": ["ES2023", "DOM", "DOM.Iterable"],
+        "types": ["node"],
+        "skipLibCheck": True,
+        "outDir": "out",
         "paths": {name: [str(package / "dist" / file)] for name, file in entries.items()},
-    }  # fmt: skip
+    }
     (folder / "tsconfig.json").write_text(json.dumps({"compilerOptions": options, "include": ["*.ts", "*.tsx"]}))
     (folder / "node_modules").symlink_to(PACKAGES.resolve())
 
@@ -54,9 +61,14 @@ async def test_the_examples_run_and_have_no_type_errors(client_package: Path, tm
     async with serve_agents(agents, permissions=vaka.Permissions(confirm=["deploy"])) as served:
         printed = await run_script(program, env={"VAKA_URL": served.url, "VAKA_API_KEY": "alice"})
     assert printed.splitlines() == [
-        "At six.", "completed, 7 tokens, 7 characters",
-        'deploy {"place":"production"}?', "done: call_1",
+        "At six.",
+        "completed, 7 tokens, 7 characters",
+        'deploy {"place":"production"}?',
+        "done: call_1",
         "read up to 1.9",
-        "user: When is high tide?", "assistant: At six.", "When is high tide? completed 0",
-        "[ 'deployment', 'tides' ]", "404 not_found false",
-    ]  # fmt: skip
+        "user: When is high tide?",
+        "assistant: At six.",
+        "When is high tide? completed 0",
+        "[ 'deployment', 'tides' ]",
+        "404 not_found false",
+    ]

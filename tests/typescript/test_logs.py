@@ -53,9 +53,12 @@ def expect(events: Sequence[Event]) -> dict[str, Any]:
     row = advance_row(SessionInfo(id=events[0].session), events)
     usage = [event.data.usage.total for event in events if isinstance(event.data, monitor.UsageRecorded)]
     return {
-        "title": row.title, "cursor": events[-1].id, "tokens": sum(usage),
-        "messages": Conversation(events).messages, "decisions": [],
-    }  # fmt: skip
+        "title": row.title,
+        "cursor": events[-1].id,
+        "tokens": sum(usage),
+        "messages": Conversation(events).messages,
+        "decisions": [],
+    }
 
 
 def test_the_reducer_has_the_conversation_of_every_recorded_log(client_package: Path, tmp_path: Path) -> None:

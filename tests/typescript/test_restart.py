@@ -86,9 +86,13 @@ async def test_streams_go_on_when_their_server_is_replaced(client_package: Path,
             address.target = served.port
             await run_turn(served, "First.")
             process = await asyncio.create_subprocess_exec(
-                NODE, client_package / "test" / "restart.mjs", f"http://127.0.0.1:{address.port}", "alice",
-                stdout=asyncio.subprocess.PIPE, env=without_coverage(),
-            )  # fmt: skip
+                NODE,
+                client_package / "test" / "restart.mjs",
+                f"http://127.0.0.1:{address.port}",
+                "alice",
+                stdout=asyncio.subprocess.PIPE,
+                env=without_coverage(),
+            )
             assert process.stdout is not None
             await read_until(process.stdout, events, "turn.completed")
             address.target = 0

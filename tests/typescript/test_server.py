@@ -71,29 +71,54 @@ async def test_the_client_runs_decides_branches_and_survives_cuts(client_package
         found = json.loads(await run_script(client_package / "test" / "server.mjs", served.url, "alice"))
     text = "The tide is rising 🌊 and falls at six."
     assert found["talk"] == {
-        "text": text, "status": "completed", "same": True, "messages": ["user", "assistant"], "completed": 1,
-        "turn": "completed", "session": "idle", "found": True,
-    }  # fmt: skip
+        "text": text,
+        "status": "completed",
+        "same": True,
+        "messages": ["user", "assistant"],
+        "completed": 1,
+        "turn": "completed",
+        "session": "idle",
+        "found": True,
+    }
     assert found["decide"] == {
-        "asked": [["approval", {"place": "here"}, 2]], "status": "completed", "edited": {"place": "there"},
-        "decision": "approve", "open": 0,
-        "lines": [["user", "Go."], ["assistant", "deploy completed", "choose completed", "pick completed"],
-                  ["assistant", "Done."]],
-    }  # fmt: skip
+        "asked": [["approval", {"place": "here"}, 2]],
+        "status": "completed",
+        "edited": {"place": "there"},
+        "decision": "approve",
+        "open": 0,
+        "lines": [
+            ["user", "Go."],
+            ["assistant", "deploy completed", "choose completed", "pick completed"],
+            ["assistant", "Done."],
+        ],
+    }
     assert found["cancel"] == "interrupted"
     assert found["steer"] == [
-        ["user", "Work."], ["assistant", "work completed"], ["user", "Also this."], ["assistant", "Finished."],
-    ]  # fmt: skip
+        ["user", "Work."],
+        ["assistant", "work completed"],
+        ["user", "Also this."],
+        ["assistant", "Finished."],
+    ]
     assert found["background"] == ["completed", True]
     assert found["branches"] == {
-        "origin": "talk", "back": "notice", "size": 4, "listed": 1, "missing": [404, "not_found", False],
-        "turns": "completed", "checkpoints": ["here"],
-    }  # fmt: skip
+        "origin": "talk",
+        "back": "notice",
+        "size": 4,
+        "listed": 1,
+        "missing": [404, "not_found", False],
+        "turns": "completed",
+        "checkpoints": ["here"],
+    }
     assert found["rest"] == {
         "agents": ["decider", "finisher", "guide", "waiter", "worker"],
-        "tools": ["choose", "deploy", "greet", "pick"], "executed": "Aloha, Ann.", "trace": ["turn", "step", "model"],
-        "me": "alice", "version": "vaka", "stats": True, "usage": True,
-    }  # fmt: skip
+        "tools": ["choose", "deploy", "greet", "pick"],
+        "executed": "Aloha, Ann.",
+        "trace": ["turn", "step", "model"],
+        "me": "alice",
+        "version": "vaka",
+        "stats": True,
+        "usage": True,
+    }
     assert found["cut"] == [[True, True, 1]] * 5
     assert found["same"] == [[id, True, True] for id in ("talk", "decide", "cancel", "steer")]
     assert found["missing"] == [404, "not_found"]

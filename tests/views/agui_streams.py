@@ -9,15 +9,23 @@ from pydantic import TypeAdapter
 EVENT: TypeAdapter[Any] = TypeAdapter(Event)
 
 _PAIRS = {
-    "TEXT_MESSAGE_START": ("text", "messageId"), "TEXT_MESSAGE_END": ("text", "messageId"),
-    "TEXT_MESSAGE_CONTENT": ("text", "messageId"), "REASONING_START": ("span", "messageId"),
-    "REASONING_END": ("span", "messageId"), "REASONING_MESSAGE_START": ("reasoning", "messageId"),
-    "REASONING_MESSAGE_CONTENT": ("reasoning", "messageId"), "REASONING_MESSAGE_END": ("reasoning", "messageId"),
-    "TOOL_CALL_START": ("call", "toolCallId"), "TOOL_CALL_ARGS": ("call", "toolCallId"),
-    "TOOL_CALL_END": ("call", "toolCallId"), "STEP_STARTED": ("step", "stepName"),
-    "STEP_FINISHED": ("step", "stepName"), "SUBAGENT_STARTED": ("agent", "subagentRunId"),
-    "SUBAGENT_FINISHED": ("agent", "subagentRunId"), "SUBAGENT_ERROR": ("agent", "subagentRunId"),
-}  # fmt: skip
+    "TEXT_MESSAGE_START": ("text", "messageId"),
+    "TEXT_MESSAGE_END": ("text", "messageId"),
+    "TEXT_MESSAGE_CONTENT": ("text", "messageId"),
+    "REASONING_START": ("span", "messageId"),
+    "REASONING_END": ("span", "messageId"),
+    "REASONING_MESSAGE_START": ("reasoning", "messageId"),
+    "REASONING_MESSAGE_CONTENT": ("reasoning", "messageId"),
+    "REASONING_MESSAGE_END": ("reasoning", "messageId"),
+    "TOOL_CALL_START": ("call", "toolCallId"),
+    "TOOL_CALL_ARGS": ("call", "toolCallId"),
+    "TOOL_CALL_END": ("call", "toolCallId"),
+    "STEP_STARTED": ("step", "stepName"),
+    "STEP_FINISHED": ("step", "stepName"),
+    "SUBAGENT_STARTED": ("agent", "subagentRunId"),
+    "SUBAGENT_FINISHED": ("agent", "subagentRunId"),
+    "SUBAGENT_ERROR": ("agent", "subagentRunId"),
+}
 
 
 class AguiStreamCheck:

@@ -193,10 +193,12 @@ def make_router() -> vaka.Agent[Any]:
     rules = [{"name": "book", "patterns": ["book a room"]}, {"name": "music", "patterns": ["play music"]}]
     model = ScriptedModel(
         agents={
-            "front": [say("book\nmusic")], "desk": [say("book")], "player": [say("Playing.")],
+            "front": [say("book\nmusic")],
+            "desk": [say("book")],
+            "player": [say("Playing.")],
             "booking": [call("weather", city="Hilo"), call("leave"), say("Booked.")],
         }
-    )  # fmt: skip
+    )
     booking = vaka.Agent("booking", tools=[weather, leave], middleware=[QuitTools("leave")])
     desk = MatchAgent("desk", rules=rules[:1], routes=[Route(["book"], booking)])
     routes = [Route(["book"], desk), Route(["music"], vaka.Agent("player"))]
@@ -215,9 +217,17 @@ async def record_router() -> list[vaka.Event]:
 
 
 RECORDERS = (
-    record_tools, record_output, record_child, record_interrupt, record_retry, record_failure, record_resumed,
-    record_router, record_decisions, record_client_tool,
-)  # fmt: skip
+    record_tools,
+    record_output,
+    record_child,
+    record_interrupt,
+    record_retry,
+    record_failure,
+    record_resumed,
+    record_router,
+    record_decisions,
+    record_client_tool,
+)
 
 
 @cache

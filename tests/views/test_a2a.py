@@ -213,8 +213,12 @@ async def test_a_question_requires_input() -> None:
     other = live("approval.requested", approval="a", call=vaka.ToolCall(id=CallId("c"), name="x"), digest="", spec="")
     expired = live("approval.expired", approval="a")
     assert states(encode([asked, answered, asked, other, expired])) == [
-        "WORKING", "INPUT_REQUIRED", "WORKING", "INPUT_REQUIRED", "WORKING",
-    ]  # fmt: skip
+        "WORKING",
+        "INPUT_REQUIRED",
+        "WORKING",
+        "INPUT_REQUIRED",
+        "WORKING",
+    ]
 
 
 def test_a_message_that_middleware_extends_and_one_that_joins_late() -> None:
@@ -244,9 +248,14 @@ def test_a_message_that_middleware_extends_and_one_that_joins_late() -> None:
 # --------------------------------------------------------------------------------------------------------------- replies
 
 APPROVAL = ApprovalRequested(
-    approval=DecisionId("a"), call=vaka.ToolCall(id=CallId("c"), name="x"), digest=Digest(""), spec=Digest(""),
-    grant="x", scopes=("once", "session"), expires="2027-01-01T00:00:00.000Z",
-)  # fmt: skip
+    approval=DecisionId("a"),
+    call=vaka.ToolCall(id=CallId("c"), name="x"),
+    digest=Digest(""),
+    spec=Digest(""),
+    grant="x",
+    scopes=("once", "session"),
+    expires="2027-01-01T00:00:00.000Z",
+)
 QUESTION = QuestionAsked(question=DecisionId("q"), text="Which?", options=("Red", "Blue"))
 RESULT = QuestionAsked(question=DecisionId("r"), text="pick", call=CallId("c"), kind="result")
 
@@ -283,13 +292,17 @@ def test_a_reply_decides_by_text_or_data() -> None:
         ([], [{"data": {"id": "a"}}], "'a' is not open; open are: none"),
         ([APPROVAL], [{"data": {"id": "a"}}], "'decision': 'approve' or 'reject'"),
         ([APPROVAL], [{"data": {"id": "a", "decision": "approve", "edit": 1}}], "Expected `object"),
-        ([APPROVAL], [{"data": {"id": "a", "decision": "approve", "scope": "user"}}], "'scope' must be one of once, session"),
+        (
+            [APPROVAL],
+            [{"data": {"id": "a", "decision": "approve", "scope": "user"}}],
+            "'scope' must be one of once, session",
+        ),
         ([QUESTION], [{"data": {"id": "q"}}], "'answer': …"),
         ([RESULT], [{"data": {"id": "r"}}], "'result': …"),
         ([QUESTION], [{"text": "red"}, {"text": "blue"}], "two parts decide the same"),
         ([RESULT], [{"text": "red"}, {"text": "blue"}], "two parts decide the same"),
     ],
-)  # fmt: skip
+)
 def test_a_bad_reply_is_refused(pending: list[Any], parts: list[dict[str, Any]], message: str) -> None:
     with pytest.raises(InvalidInput, match=message):
         reply(pending, *parts)

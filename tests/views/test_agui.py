@@ -148,8 +148,10 @@ async def test_the_agents_of_a_router_answer_in_its_place() -> None:
     unnamed = encode(events)
     assert texts_of(unnamed)["trn_1"] == "Booked.\n\nPlaying."
     assert [one["subagentRunId"] for one in unnamed if one["type"] == "SUBAGENT_STARTED"] == [
-        "agent-1", "agent-1/agent-1", "agent-2",
-    ]  # fmt: skip
+        "agent-1",
+        "agent-1/agent-1",
+        "agent-2",
+    ]
 
 
 async def test_open_decisions_end_the_run_and_another_one_continues_it() -> None:
@@ -204,8 +206,9 @@ async def test_calls_of_client_tools_are_pending_and_their_results_are_not_sent_
     events = await runs.record_client_tool()
     encoded = encode(events)
     assert [one["outcome"] for one in encoded if one["type"] == "RUN_FINISHED"] == [
-        {"type": "success", "pendingToolCallIds": ["call_1"]}, {"type": "success"},
-    ]  # fmt: skip
+        {"type": "success", "pendingToolCallIds": ["call_1"]},
+        {"type": "success"},
+    ]
     middle = next(at for at, event in enumerate(events) if event.type == "turn.resumed")
     for shown in (encoded, encode(events[middle:], answered=["call_1"])):
         assert "TOOL_CALL_RESULT" not in [one["type"] for one in shown]
@@ -263,8 +266,9 @@ async def test_a_limit_is_named_and_a_cancelled_turn_ends_its_child_agents() -> 
     )
     limited = encode([*cut, limit])
     assert outline(limited)[-2:] == [
-        "SUBAGENT_FINISHED agent-1", "RUN_FINISHED trn_1 {'type': 'success'}  {'stop': 'limit', 'limit': 'max_steps'}",
-    ]  # fmt: skip
+        "SUBAGENT_FINISHED agent-1",
+        "RUN_FINISHED trn_1 {'type': 'success'}  {'stop': 'limit', 'limit': 'max_steps'}",
+    ]
     encoded = encode([*cut, cancelled])
     assert outline(encoded)[-2:] == ["SUBAGENT_ERROR agent-1 cancelled", "RUN_FINISHED trn_1 {'type': 'cancelled'}"]
     assert encode([*cut, cancelled, *cut[-3:]]) == encoded, "what comes after the end of the turn is not shown"
@@ -322,9 +326,11 @@ def test_a_message_that_was_cut_or_is_stored_is_not_repeated() -> None:
 
 def test_the_parts_of_a_result_keep_their_media() -> None:
     content = (
-        Text(text="see"), Image(data="AA==", media_type="image/png"), Document(url="https://e.org/a.pdf"),
+        Text(text="see"),
+        Image(data="AA==", media_type="image/png"),
+        Document(url="https://e.org/a.pdf"),
         Audio(blob="0" * 64, media_type="audio/wav"),  # type: ignore[arg-type]  # a digest
-    )  # fmt: skip
+    )
     [_, shown] = encode(live(progress.ToolCompleted(result=ToolResult(call=CallId("c"), content=content))))
     assert shown["content"] == [
         {"type": "text", "text": "see"},
@@ -382,24 +388,37 @@ def test_any_part_of_a_run_is_a_well_formed_stream(events: list[vaka.Event], rou
 
 
 REQUEST: dict[str, Any] = {
-    "threadId": "s", "runId": "r", "state": {"a": 1}, "forwardedProps": {"x": 1},
+    "threadId": "s",
+    "runId": "r",
+    "state": {"a": 1},
+    "forwardedProps": {"x": 1},
     "tools": [{"name": "pick", "description": "Pick.", "parameters": {"type": "object"}}],
     "context": [{"description": "page", "value": "home"}],
     "messages": [
         {"id": "0", "role": "system", "content": "Be kind."},
         {"id": "1", "role": "user", "content": "Old."},
-        {"id": "2", "role": "assistant", "toolCalls": [{"id": "call_1", "type": "function", "function": {"name": "pick", "arguments": "{}"}}]},
+        {
+            "id": "2",
+            "role": "assistant",
+            "toolCalls": [{"id": "call_1", "type": "function", "function": {"name": "pick", "arguments": "{}"}}],
+        },
         {"id": "call_9-result", "role": "tool", "content": "ours", "toolCallId": "call_9"},
         {"id": "3", "role": "tool", "content": "map.png", "toolCallId": "call_1"},
         {"id": "4", "role": "tool", "content": "", "toolCallId": "call_2", "error": "no file"},
-        {"id": "5", "role": "user", "content": [
-            {"type": "text", "text": "Grüße <b>"},
-            {"type": "image", "source": {"type": "data", "value": "AA==", "mimeType": "image/png"}},
-            {"type": "document", "source": {"type": "url", "value": "https://e.org/a.pdf"}},
-        ]},
+        {
+            "id": "5",
+            "role": "user",
+            "content": [
+                {"type": "text", "text": "Grüße <b>"},
+                {"type": "image", "source": {"type": "data", "value": "AA==", "mimeType": "image/png"}},
+                {"type": "document", "source": {"type": "url", "value": "https://e.org/a.pdf"}},
+            ],
+        },
     ],
-    "resume": [{"interruptId": "apr_1", "status": "resolved", "payload": {"approved": True, "editedArgs": {"city": "Hilo"}}}],
-}  # fmt: skip
+    "resume": [
+        {"interruptId": "apr_1", "status": "resolved", "payload": {"approved": True, "editedArgs": {"city": "Hilo"}}}
+    ],
+}
 
 
 def test_a_request_has_the_new_messages_results_and_answers() -> None:
@@ -408,12 +427,15 @@ def test_a_request_has_the_new_messages_results_and_answers() -> None:
     assert (given.session, given.run_id, given.instructions, given.state) == ("s", "r", ("Be kind.",), {"a": 1})
     assert given.inputs == (
         control.InputAdded(
-            key="5", source="ag-ui",
+            key="5",
+            source="ag-ui",
             content=(
-                Text(text="Grüße <b>"), Image(data="AA==", media_type="image/png"), Document(url="https://e.org/a.pdf"),
+                Text(text="Grüße <b>"),
+                Image(data="AA==", media_type="image/png"),
+                Document(url="https://e.org/a.pdf"),
             ),
         ),
-    )  # fmt: skip
+    )
     assert given.results == (
         ToolResult(call=CallId("call_1"), content=(Text(text="map.png"),)),
         ToolResult(call=CallId("call_2"), content=(Text(text="no file"),), failed=True, reason="error"),
@@ -458,9 +480,20 @@ def test_answers_approve_reject_or_cancel() -> None:
         ({"messages": [{"id": "1", "role": "tool", "content": "x"}]}, "no toolCallId"),
         ({"messages": [{"id": "1", "role": "user", "content": [{"type": "video"}]}]}, "'video' is not supported"),
         ({"messages": [{"id": "1", "role": "user", "content": [{"type": "image"}]}]}, "needs a 'source'"),
-        ({"messages": [{"id": "1", "role": "user", "content": [{"type": "audio", "source": {"type": "data", "value": "A"}}]}]}, "without a 'mimeType'"),
+        (
+            {
+                "messages": [
+                    {
+                        "id": "1",
+                        "role": "user",
+                        "content": [{"type": "audio", "source": {"type": "data", "value": "A"}}],
+                    }
+                ]
+            },
+            "without a 'mimeType'",
+        ),
     ],
-)  # fmt: skip
+)
 def test_a_request_that_cannot_be_read_is_refused(change: dict[str, Any], message: str) -> None:
     with pytest.raises(InvalidInput, match=message):
         parse_agui_input(REQUEST | change)

@@ -291,9 +291,10 @@ def test_rejections_denials_and_media_of_results() -> None:
 def test_a_stream_that_ends_early_is_finished() -> None:
     encoder, message = UiStreamEncoder(), UiMessageCheck()
     for event in live(
-        progress.StepStarted(agent="a", number=1), text_delta("Hel"),
+        progress.StepStarted(agent="a", number=1),
+        text_delta("Hel"),
         control.QuestionAsked(question=DecisionId("q"), text="Why?"),
-    ):  # fmt: skip
+    ):
         message.check(encoder.encode(event))
     ended = encoder.finish()
     message.check(ended)
@@ -319,44 +320,56 @@ def tool_part(id: str, state: str, **fields: Any) -> dict[str, Any]:
 
 def test_a_request_has_the_new_user_messages() -> None:
     body = {
-        "id": "s", "trigger": "submit-message",
+        "id": "s",
+        "trigger": "submit-message",
         "messages": [
             {"id": "1", "role": "user", "parts": [{"type": "text", "text": "Old."}]},
             {"id": "2", "role": "assistant", "parts": [tool_part("call_1", "output-available", output=1)]},
-            {"id": "3", "role": "user", "parts": [
-                {"type": "text", "text": "Grüße <b>"}, {"type": "data-page", "data": {}},
-                {"type": "file", "mediaType": "image/png", "url": "data:image/png;base64,AA=="},
-                {"type": "file", "mediaType": "audio/wav", "url": "https://e.org/a.wav"},
-                {"type": "file", "mediaType": "application/pdf", "url": "https://e.org/a.pdf", "filename": "a.pdf"},
-            ]},
+            {
+                "id": "3",
+                "role": "user",
+                "parts": [
+                    {"type": "text", "text": "Grüße <b>"},
+                    {"type": "data-page", "data": {}},
+                    {"type": "file", "mediaType": "image/png", "url": "data:image/png;base64,AA=="},
+                    {"type": "file", "mediaType": "audio/wav", "url": "https://e.org/a.wav"},
+                    {"type": "file", "mediaType": "application/pdf", "url": "https://e.org/a.pdf", "filename": "a.pdf"},
+                ],
+            },
         ],
-    }  # fmt: skip
+    }
     given = parse_ui_chat_request(msgspec.json.encode(body))
     content = (
-        Text(text="Grüße <b>"), Image(media_type="image/png", data="AA=="),
+        Text(text="Grüße <b>"),
+        Image(media_type="image/png", data="AA=="),
         Audio(media_type="audio/wav", url="https://e.org/a.wav"),
         Document(media_type="application/pdf", url="https://e.org/a.pdf", name="a.pdf"),
-    )  # fmt: skip
+    )
     assert given.inputs == (control.InputAdded(key="3", content=content, source="ai-sdk"),)
     assert (given.session, given.approvals, given.results, given.known_calls) == ("s", (), (), frozenset())
 
 
 def test_a_request_has_the_decisions_and_results_of_the_message_that_goes_on() -> None:
     parts = [
-        {"type": "step-start"}, tool_part("call_1", "output-available", output="old"),
-        {"type": "step-start"}, {"type": "text", "text": "I may."},
+        {"type": "step-start"},
+        tool_part("call_1", "output-available", output="old"),
+        {"type": "step-start"},
+        {"type": "text", "text": "I may."},
         tool_part("call_2", "approval-responded", approval={"id": "apr_1", "approved": True}),
         tool_part("call_3", "approval-responded", approval={"id": "apr_2", "approved": False, "reason": "no"}),
-        tool_part("call_4", "output-available", output={"path": "a"}), tool_part("call_5", "output-available", output="b"),
+        tool_part("call_4", "output-available", output={"path": "a"}),
+        tool_part("call_5", "output-available", output="b"),
         tool_part("call_6", "output-error", errorText="no file"),
-        tool_part("call_7", "output-available", output="part", preliminary=True), tool_part("call_8", "input-available"),
-    ]  # fmt: skip
+        tool_part("call_7", "output-available", output="part", preliminary=True),
+        tool_part("call_8", "input-available"),
+    ]
     given = parse_ui_chat_request(
         {"id": "s", "messages": [{"id": "2", "role": "assistant", "parts": parts}], "answers": {"qst_1": "east"}}
     )
     assert [(one.approval, one.decision, one.message) for one in given.approvals] == [
-        ("apr_1", "approve", ""), ("apr_2", "reject", "no"),
-    ]  # fmt: skip
+        ("apr_1", "approve", ""),
+        ("apr_2", "reject", "no"),
+    ]
     assert given.results == (
         result("call_1", content=(Text(text="old"),)),
         result("call_4", content=(Text(text='{"path":"a"}'),), value={"path": "a"}),
@@ -383,9 +396,12 @@ def user(*parts: dict[str, Any], id: str = "1") -> dict[str, Any]:
         (user({"type": "reasoning", "text": "x"}), "'reasoning' are not supported"),
         (user({"type": "file", "url": "https://e.org"}), "needs a 'mediaType'"),
         (user({"type": "file", "mediaType": "image/png", "url": "data:image/png,x"}), "must be 'data:TYPE;base64"),
-        ({"messages": [{"id": "2", "role": "assistant", "parts": [tool_part("c", "approval-responded")]}]}, "an approval needs"),
+        (
+            {"messages": [{"id": "2", "role": "assistant", "parts": [tool_part("c", "approval-responded")]}]},
+            "an approval needs",
+        ),
     ],
-)  # fmt: skip
+)
 def test_a_request_that_cannot_be_read_is_refused(change: dict[str, Any], message: str) -> None:
     with pytest.raises(InvalidInput, match=message):
         parse_ui_chat_request({"id": "s", "messages": [], **change})

@@ -418,10 +418,15 @@ def test_what_has_no_stream_event_is_left_out() -> None:
     started = live("tool.started", call=call, key="k", effect="read")
     cancelled = live("turn.cancelled")
     assert outline(encode([shown, started, started, cancelled])) == [
-        "message_start", "content_block_start 0", "content_block_delta 0 {'type': 'text_delta', 'text': 'Look.'}",
-        "content_block_stop 0", "message_delta {'stop_reason': 'end_turn', 'stop_sequence': None}", "message_stop",
-        "tool_execution_start look", "error cancelled failed",
-    ]  # fmt: skip
+        "message_start",
+        "content_block_start 0",
+        "content_block_delta 0 {'type': 'text_delta', 'text': 'Look.'}",
+        "content_block_stop 0",
+        "message_delta {'stop_reason': 'end_turn', 'stop_sequence': None}",
+        "message_stop",
+        "tool_execution_start look",
+        "error cancelled failed",
+    ]
 
 
 def test_a_call_without_a_name_waits_for_it() -> None:

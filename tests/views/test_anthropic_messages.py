@@ -123,60 +123,92 @@ async def test_a_limit_ends_the_message_and_broken_arguments_are_empty() -> None
     assert join_message(encode(events))["stop_reason"] == "max_tokens"
     use = {"type": "tool_use", "id": "call_1", "name": "look", "input": {}}
     broken = [
-        {"type": "message_start", "message": {"id": "m"}}, {"type": "content_block_start", "content_block": use},
+        {"type": "message_start", "message": {"id": "m"}},
+        {"type": "content_block_start", "content_block": use},
         {"type": "content_block_delta", "delta": {"type": "input_json_delta", "partial_json": "{"}},
-    ]  # fmt: skip
+    ]
     assert join_message(broken)["content"] == [use]
 
 
 def test_messages_of_a_request_are_history_and_what_is_new() -> None:
     request = parse_messages_request(
         {
-            "model": "guide", "max_tokens": 100, "system": [{"type": "text", "text": "Be brief."}],
+            "model": "guide",
+            "max_tokens": 100,
+            "system": [{"type": "text", "text": "Be brief."}],
             "messages": [
                 {"role": "user", "content": "Hi"},
-                {"role": "assistant", "content": [
-                    {"type": "thinking", "thinking": "hm", "signature": ""}, {"type": "text", "text": "Let me see."},
-                    {"type": "tool_use", "id": "call_1", "name": "look", "input": {"at": 1}},
-                ]},
-                {"role": "user", "content": [
-                    {"type": "tool_result", "tool_use_id": "call_1", "content": [{"type": "text", "text": "gone"}],
-                     "is_error": True},
-                    {"type": "text", "text": "Well?"},
-                ]},
+                {
+                    "role": "assistant",
+                    "content": [
+                        {"type": "thinking", "thinking": "hm", "signature": ""},
+                        {"type": "text", "text": "Let me see."},
+                        {"type": "tool_use", "id": "call_1", "name": "look", "input": {"at": 1}},
+                    ],
+                },
+                {
+                    "role": "user",
+                    "content": [
+                        {
+                            "type": "tool_result",
+                            "tool_use_id": "call_1",
+                            "content": [{"type": "text", "text": "gone"}],
+                            "is_error": True,
+                        },
+                        {"type": "text", "text": "Well?"},
+                    ],
+                },
                 {"role": "assistant", "content": "So."},
-                {"role": "user", "content": [
-                    {"type": "tool_result", "tool_use_id": "call_2"},
-                    {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "AA=="}},
-                    {"type": "document", "title": "a.pdf", "source": {"type": "url", "url": "https://x.example/a"}},
-                    {"type": "document", "source": {"type": "text", "media_type": "text/plain", "data": "words"}},
-                ]},
+                {
+                    "role": "user",
+                    "content": [
+                        {"type": "tool_result", "tool_use_id": "call_2"},
+                        {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "AA=="}},
+                        {"type": "document", "title": "a.pdf", "source": {"type": "url", "url": "https://x.example/a"}},
+                        {"type": "document", "source": {"type": "text", "media_type": "text/plain", "data": "words"}},
+                    ],
+                },
             ],
             "tools": [{"name": "look", "input_schema": {"type": "object", "properties": {}}}],
-            "tool_choice": {"type": "any"}, "stop_sequences": ["END"], "temperature": 0.5, "top_k": 3,
-            "thinking": {"type": "enabled", "budget_tokens": 1024}, "metadata": {"user_id": "u"}, "stream": True,
+            "tool_choice": {"type": "any"},
+            "stop_sequences": ["END"],
+            "temperature": 0.5,
+            "top_k": 3,
+            "thinking": {"type": "enabled", "budget_tokens": 1024},
+            "metadata": {"user_id": "u"},
+            "stream": True,
             "output_config": {"effort": "low", "format": {"type": "json_schema", "schema": {"type": "object"}}},
         }
-    )  # fmt: skip
+    )
     assert [type(message) for message in request.history] == [
-        UserMessage, AssistantMessage, ToolMessage, UserMessage, AssistantMessage,
-    ]  # fmt: skip
+        UserMessage,
+        AssistantMessage,
+        ToolMessage,
+        UserMessage,
+        AssistantMessage,
+    ]
     answer, results = request.history[1], request.history[2]
     assert isinstance(answer, AssistantMessage)
     assert isinstance(results, ToolMessage)
     assert [(call.id, call.arguments) for call in answer.calls] == [("call_1", {"at": 1})]
     assert results.results[0].failed
     assert request.content == (
-        Image(media_type="image/png", data="AA=="), Document(name="a.pdf", url="https://x.example/a"),
+        Image(media_type="image/png", data="AA=="),
+        Document(name="a.pdf", url="https://x.example/a"),
         Text(text="words"),
-    )  # fmt: skip
+    )
     assert [result.call for result in request.results] == ["call_2"]
     assert (request.instructions, request.tool_choice, request.thinking) == ("Be brief.", "required", True)
     assert [tool.name for tool in request.tools] == ["look"]
     assert request.options == {
-        "max_tokens": 100, "temperature": 0.5, "top_k": 3, "stop": ["END"], "reasoning": "low", "user": "u",
+        "max_tokens": 100,
+        "temperature": 0.5,
+        "top_k": 3,
+        "stop": ["END"],
+        "reasoning": "low",
+        "user": "u",
         "output": {"schema": {"type": "object"}, "name": "answer", "strict": True},
-    }  # fmt: skip
+    }
 
 
 def test_messages_of_the_system_add_instructions_and_change_the_tools() -> None:

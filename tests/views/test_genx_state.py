@@ -12,15 +12,20 @@ from vaka.views.genx_import import ImportedTurns
 from vaka.views.genx_state import merge_messages
 
 REACT: dict[str, Any] = {
-    "state_type": "react", "id": "s", "agent_def": "assistant", "summary": "We met.", "phase": "tool",
-    "properties": {"mood": "good"}, "finished": False,
+    "state_type": "react",
+    "id": "s",
+    "agent_def": "assistant",
+    "summary": "We met.",
+    "phase": "tool",
+    "properties": {"mood": "good"},
+    "finished": False,
     "messages": [
         {"role": "user", "content": "Hi.", "unix_epoch": 5},
         {"role": "model", "tool_call_id": "c", "tool_call_name": "look", "tool_call_args": "{}"},
         {"role": "tool", "tool_result_id": "c", "content": "seen"},
     ],
     "tool_results": [{"id": "c", "name": "look", "content": "seen", "is_error": True}],
-}  # fmt: skip
+}
 
 
 def test_the_shape_of_the_repository_survives_json_and_yaml() -> None:
@@ -33,16 +38,25 @@ def test_the_shape_of_the_repository_survives_json_and_yaml() -> None:
 
 def test_a_written_document_has_its_zero_values() -> None:
     document = StateDocument(
-        state_type="match", id="s", agent_def="front", matches=(MatchedIntent(rule_name="r", agent_name="a"),),
-        tool_results=(StateToolResult(id="c", name="look"),), properties={"count": 0, "open": False, "note": ""},
+        state_type="match",
+        id="s",
+        agent_def="front",
+        matches=(MatchedIntent(rule_name="r", agent_name="a"),),
+        tool_results=(StateToolResult(id="c", name="look"),),
+        properties={"count": 0, "open": False, "note": ""},
         messages=(GenxMessage(role="user"),),
-    )  # fmt: skip
+    )
     written = json.loads(document.to_json())
     kept = ("finished", "matched", "current_index", "summary", "phase", "input", "properties")
     assert {name: written[name] for name in kept} == {
-        "finished": False, "matched": False, "current_index": 0, "summary": "", "phase": "", "input": "",
+        "finished": False,
+        "matched": False,
+        "current_index": 0,
+        "summary": "",
+        "phase": "",
+        "input": "",
         "properties": {"count": 0, "open": False, "note": ""},
-    }  # fmt: skip
+    }
     assert written["tool_results"] == [{"id": "c", "name": "look", "content": "", "is_error": False}]
     assert (written["messages"][0]["content"], written["messages"][0]["unix_epoch"]) == ("", 0)
     assert StateDocument.from_json(document.to_json()) == document
@@ -51,13 +65,19 @@ def test_a_written_document_has_its_zero_values() -> None:
 def test_the_shape_of_the_playground_is_read_as_the_one_that_is_written() -> None:
     calling = {"id": "s.1", "agent_def": "music", "parent_state_id": "s", "last_user_message_idx": 0, "messages": None}
     raw = {
-        "id": "s", "agent_def": "front", "parent_state_id": "top", "last_user_message_idx": 3, "input": "Play.",
+        "id": "s",
+        "agent_def": "front",
+        "parent_state_id": "top",
+        "last_user_message_idx": 3,
+        "input": "Play.",
         "matches": [
             {"rule": "music", "args": {"song": "La"}, "agent_ref": "agent:music"},
             {"rule": "book", "agent_ref": {"$ref": "agent:booking"}},
         ],
-        "matched": True, "current_index": 1, "calling_state": calling,
-    }  # fmt: skip
+        "matched": True,
+        "current_index": 1,
+        "calling_state": calling,
+    }
     document = StateDocument.from_json(raw)
     assert (document.state_type, document.parent_state_id, document.current_index) == ("match", "top", 1)
     assert document.matches == (
@@ -128,15 +148,25 @@ def test_messages_that_are_parts_of_one_are_merged() -> None:
     result = GenxMessage(role="tool", tool_result_id="c", content="seen")
     merged = merge_messages(
         [
-            GenxMessage(role="user", content="a"), GenxMessage(role="user", content="b"),
-            GenxMessage(role="model", content="He"), GenxMessage(role="model", content="llo"),
-            called("c", '{"at"'), called("c", ": 1}"), called("d", "{}"), result, result,
+            GenxMessage(role="user", content="a"),
+            GenxMessage(role="user", content="b"),
+            GenxMessage(role="model", content="He"),
+            GenxMessage(role="model", content="llo"),
+            called("c", '{"at"'),
+            called("c", ": 1}"),
+            called("d", "{}"),
+            result,
+            result,
         ]
-    )  # fmt: skip
+    )
     assert merged == [
-        GenxMessage(role="user", content="a\nb"), GenxMessage(role="model", content="Hello"),
-        called("c", '{"at": 1}'), called("d", "{}"), result, result,
-    ]  # fmt: skip
+        GenxMessage(role="user", content="a\nb"),
+        GenxMessage(role="model", content="Hello"),
+        called("c", '{"at": 1}'),
+        called("d", "{}"),
+        result,
+        result,
+    ]
 
 
 def test_a_result_without_a_call_is_refused() -> None:

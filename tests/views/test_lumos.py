@@ -27,9 +27,15 @@ from vaka.testing import ScriptedModel
 from vaka.views.lumos import LumosEncoder, LumosEvent, StreamingConfig, from_lumos, to_lumos
 
 RUNS = [
-    runs.record_tools, runs.record_output, runs.record_child, runs.record_interrupt, runs.record_retry,
-    runs.record_failure, runs.record_resumed, runs.record_router,
-]  # fmt: skip
+    runs.record_tools,
+    runs.record_output,
+    runs.record_child,
+    runs.record_interrupt,
+    runs.record_retry,
+    runs.record_failure,
+    runs.record_resumed,
+    runs.record_router,
+]
 
 
 def encode(
@@ -261,16 +267,20 @@ def test_a_reader_may_join_within_a_message_and_sees_no_text_twice() -> None:
         MessageSnapshot(of="text.delta", text="Grüße", **fields),
         MessageSnapshot(of="reasoning.delta", text="hm", message_id="m", block=1),  # type: ignore[arg-type]  # an id
         MessageSnapshot(of="tool.args.delta", text="{", message_id="m", block=2),  # type: ignore[arg-type]  # an id
-        TextDelta(offset=4, text="e, 世", **fields), TextDelta(offset=20, text="lost", **fields),
+        TextDelta(offset=4, text="e, 世", **fields),
+        TextDelta(offset=20, text="lost", **fields),
         MessageCompleted(message_id="m", content=(vaka.Text(text="Grüße, 世界."),)),  # type: ignore[arg-type]  # an id
-    )  # fmt: skip
+    )
     assert [event.data["delta"] for event in encode(events)] == ["Grüße", ", 世", "界."]
 
 
 def test_a_cancelled_turn_and_a_failed_child_end_in_errors() -> None:
     assert [event.data.get("error") for event in encode(live(TurnCancelled(), TurnCancelled(note="gone")))] == [
-        "cancelled", None, "gone", None,
-    ]  # fmt: skip
+        "cancelled",
+        None,
+        "gone",
+        None,
+    ]
     failed = SubagentCompleted(call=CallId("c"), agent="scout", child="agent-1", failed=True, stop="broken")
     assert outline(encode(live(failed)))[0] == snapshot(
         'CollaborationCompleted {"results":{"scout":"broken"},"session_id":"agent-1","participants":["scout"]}'
@@ -291,12 +301,38 @@ FOREIGN: list[dict[str, Any]] = [
     {"type": "AgentStarted", "data": {"agent_id": "a", "timestamp": "2026-01-01T00:00:00Z"}},
     {"type": "TextDelta", "data": {"delta": "Let ", "step_id": "s1"}},
     {"type": "TextDelta", "data": {"delta": "me.", "step_id": "s1"}},
-    {"type": "ToolCallStart", "data": {"tool_call": {"id": "c1", "name": "look", "arguments": {"x": 1}}, "step_id": "s1"}},
-    {"type": "ToolCallComplete", "data": {"tool_result": {"call_id": "c1", "name": "look", "result": {"y": 2}, "status": "success"}, "step_id": "s1"}},
+    {
+        "type": "ToolCallStart",
+        "data": {"tool_call": {"id": "c1", "name": "look", "arguments": {"x": 1}}, "step_id": "s1"},
+    },
+    {
+        "type": "ToolCallComplete",
+        "data": {
+            "tool_result": {"call_id": "c1", "name": "look", "result": {"y": 2}, "status": "success"},
+            "step_id": "s1",
+        },
+    },
     {"type": "ToolCallStart", "data": {"call": {"id": "c2", "name": "look", "arguments": {}}, "step_id": "s1"}},
-    {"type": "ToolCallComplete", "data": {"call_id": "c2", "result": {"call_id": "c2", "name": "look", "result": "no", "status": "error"}}},
+    {
+        "type": "ToolCallComplete",
+        "data": {"call_id": "c2", "result": {"call_id": "c2", "name": "look", "result": "no", "status": "error"}},
+    },
     {"type": "ToolCallComplete", "data": {"call_id": "c3", "result": "plain"}},
-    {"type": "StepComplete", "data": {"step": {"id": "s1", "step_type": "initial", "input": [], "output": None, "tool_calls": [], "tool_results": [], "metadata": {}}, "step_id": "s1"}},
+    {
+        "type": "StepComplete",
+        "data": {
+            "step": {
+                "id": "s1",
+                "step_type": "initial",
+                "input": [],
+                "output": None,
+                "tool_calls": [],
+                "tool_results": [],
+                "metadata": {},
+            },
+            "step_id": "s1",
+        },
+    },
     {"type": "TextDelta", "data": {"delta": "Done.", "step_id": "s2"}},
     {"type": "StepComplete", "data": {"step": {"id": "s2", "output": {"role": "assistant", "content": "Done."}}}},
     {"type": "MemoryUpdate", "data": {"key": "k", "operation": {"Set": {"value": [1]}}}},
@@ -304,11 +340,20 @@ FOREIGN: list[dict[str, Any]] = [
     {"type": "MemoryUpdate", "data": {"key": "k", "operation": "Clear"}},
     {"type": "Metadata", "data": {"key": "run_id", "value": "r"}},
     {"type": "Telepathy", "data": {"from": "afar"}},
-    {"type": "GenerationComplete", "data": {"result": {"response": "Done.", "steps": [], "usage": {"prompt_tokens": 3, "completion_tokens": 2, "total_tokens": 5}}}},
+    {
+        "type": "GenerationComplete",
+        "data": {
+            "result": {
+                "response": "Done.",
+                "steps": [],
+                "usage": {"prompt_tokens": 3, "completion_tokens": 2, "total_tokens": 5},
+            }
+        },
+    },
     {"type": "AgentStopped", "data": {"agent_id": "a", "timestamp": "2026-01-01T00:00:01Z"}},
     {"type": "GenerationComplete", "data": {"final_response": "Short.", "total_steps": 1}},
     {"type": "Error", "data": {"error": "broken"}},
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize("usage", [None, {}, {"prompt_tokens": 3}])

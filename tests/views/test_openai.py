@@ -72,8 +72,11 @@ async def test_openais_client_reads_a_run_with_reasoning_and_tools() -> None:
     completion = to_completion(events, reasoning=True)
     check("ChatCompletion", completion)
     assert completion["choices"][0]["message"] == {
-        "role": "assistant", "refusal": None, "content": message.content, "reasoning_content": "hm",
-    }  # fmt: skip
+        "role": "assistant",
+        "refusal": None,
+        "content": message.content,
+        "reasoning_content": "hm",
+    }
     assert completion["usage"] == chunks[-1]["usage"]
     replayed = encode([event for event in events if event.seq], include_usage=True, reasoning=True)
     assert join_texts(replayed) == message.content
@@ -166,11 +169,18 @@ def test_a_reader_that_joins_in_a_message_gets_its_whole_text() -> None:
         made("tool.args.delta", message_id="m", block=2, offset=0, text="{}", name="f"),
         text("other", 0, "At the same time", block=0),
         completed("other", "At the same time."),
-        made("message.completed", message_id="m", content=[
-            {"type": "reasoning", "text": "hm"}, {"type": "text", "text": "Grüße, 世界."}, {"type": "call", "id": "c"},
-        ], stop="length"),
+        made(
+            "message.completed",
+            message_id="m",
+            content=[
+                {"type": "reasoning", "text": "hm"},
+                {"type": "text", "text": "Grüße, 世界."},
+                {"type": "call", "id": "c"},
+            ],
+            stop="length",
+        ),
         made("turn.completed", text="Grüße, 世界."),
-    ]  # fmt: skip
+    ]
     assert deltas(encode(events)) == snapshot(
         [
             {"role": "assistant"},
@@ -193,8 +203,10 @@ At the same time.\
     parts = [{"type": "reasoning", "text": "hm"}, {"type": "image", "url": "x"}, {"type": "text", "text": "!"}]
     changed = [text("m", 0, "hm"), made("message.completed", message_id="m", content=parts)]
     assert deltas(encode(changed, reasoning=True))[1:] == [
-        {"content": "hm"}, {"reasoning_content": "hm"}, {"content": "!"},
-    ]  # fmt: skip
+        {"content": "hm"},
+        {"reasoning_content": "hm"},
+        {"content": "!"},
+    ]
 
 
 async def test_a_turn_without_an_answer_ends_in_an_error_that_the_client_raises() -> None:
@@ -339,61 +351,94 @@ async def test_markup_in_an_answer_stays_data() -> None:
 def test_a_request_is_an_input_with_history_tools_and_options() -> None:
     request = parse_chat_request(
         {
-            "model": "guide", "stream": True, "stream_options": {"include_usage": True}, "metadata": {"k": "v"},
+            "model": "guide",
+            "stream": True,
+            "stream_options": {"include_usage": True},
+            "metadata": {"k": "v"},
             "messages": [
                 {"role": "developer", "content": "Be brief."},
                 {"role": "user", "content": "Where am I?"},
-                {"role": "assistant", "content": None, "tool_calls": [
-                    {"id": "c1", "type": "function", "function": {"name": "locate", "arguments": '{"fine":true}'}},
-                    {"id": "c2", "type": "function", "function": {"name": "locate", "arguments": "{oops"}},
-                ]},
+                {
+                    "role": "assistant",
+                    "content": None,
+                    "tool_calls": [
+                        {"id": "c1", "type": "function", "function": {"name": "locate", "arguments": '{"fine":true}'}},
+                        {"id": "c2", "type": "function", "function": {"name": "locate", "arguments": "{oops"}},
+                    ],
+                },
                 {"role": "tool", "tool_call_id": "c1", "content": "Hilo"},
                 {"role": "tool", "tool_call_id": "c2", "content": [{"type": "text", "text": "?"}]},
-                {"role": "assistant", "content": [
-                    {"type": "text", "text": "In Hilo."}, {"type": "refusal", "refusal": "!"},
-                ]},
+                {
+                    "role": "assistant",
+                    "content": [
+                        {"type": "text", "text": "In Hilo."},
+                        {"type": "refusal", "refusal": "!"},
+                    ],
+                },
                 {"role": "system", "content": [{"type": "text", "text": "Be kind."}]},
-                {"role": "user", "content": [
-                    {"type": "text", "text": "And these?"},
-                    {"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA"}},
-                    {"type": "image_url", "image_url": {"url": "https://example.org/a.png"}},
-                    {"type": "input_audio", "input_audio": {"data": "BBBB", "format": "mp3"}},
-                    {"type": "file", "file": {"filename": "b.pdf", "file_url": "https://example.org/b.pdf"}},
-                    {"type": "file", "file": {"filename": "a.pdf", "file_data": "data:application/pdf;base64,CCCC"}},
-                ]},
+                {
+                    "role": "user",
+                    "content": [
+                        {"type": "text", "text": "And these?"},
+                        {"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA"}},
+                        {"type": "image_url", "image_url": {"url": "https://example.org/a.png"}},
+                        {"type": "input_audio", "input_audio": {"data": "BBBB", "format": "mp3"}},
+                        {"type": "file", "file": {"filename": "b.pdf", "file_url": "https://example.org/b.pdf"}},
+                        {
+                            "type": "file",
+                            "file": {"filename": "a.pdf", "file_data": "data:application/pdf;base64,CCCC"},
+                        },
+                    ],
+                },
             ],
-            "tools": [{"type": "function", "function": {"name": "locate", "parameters": {"type": "object"}}},
-                      {"type": "function", "function": {"name": "tide", "description": "The tide.", "strict": True}}],
+            "tools": [
+                {"type": "function", "function": {"name": "locate", "parameters": {"type": "object"}}},
+                {"type": "function", "function": {"name": "tide", "description": "The tide.", "strict": True}},
+            ],
             "tool_choice": {"type": "function", "function": {"name": "locate"}},
             "response_format": {"type": "json_schema", "json_schema": {"name": "place", "schema": {"type": "string"}}},
-            "max_completion_tokens": 9, "temperature": 0.5, "stop": ["END"], "seed": 1, "reasoning_effort": "xhigh",
-            "parallel_tool_calls": False, "service_tier": "auto",
+            "max_completion_tokens": 9,
+            "temperature": 0.5,
+            "stop": ["END"],
+            "seed": 1,
+            "reasoning_effort": "xhigh",
+            "parallel_tool_calls": False,
+            "service_tier": "auto",
         }
-    )  # fmt: skip
+    )
     assert request.instructions == "Be brief.\n\nBe kind."
     assert request.content == (
-        Text(text="And these?"), Image(media_type="image/png", data="AAAA"), Image(url="https://example.org/a.png"),
-        Audio(media_type="audio/mp3", data="BBBB"), Document(name="b.pdf", url="https://example.org/b.pdf"),
+        Text(text="And these?"),
+        Image(media_type="image/png", data="AAAA"),
+        Image(url="https://example.org/a.png"),
+        Audio(media_type="audio/mp3", data="BBBB"),
+        Document(name="b.pdf", url="https://example.org/b.pdf"),
         Document(name="a.pdf", media_type="application/pdf", data="CCCC"),
-    )  # fmt: skip
+    )
     asked, called, results, answer = request.history
     assert isinstance(asked, UserMessage)
     assert isinstance(called, AssistantMessage)
     assert called.calls == (
         ToolCall(id=CallId("c1"), name="locate", arguments={"fine": True}),
         ToolCall(id=CallId("c2"), name="locate", raw="{oops"),
-    )  # fmt: skip
+    )
     assert isinstance(results, ToolMessage)
     assert [(result.call, result.text) for result in results.results] == [("c1", "Hilo"), ("c2", "?")]
     assert isinstance(answer, AssistantMessage)
     assert answer.text == "In Hilo.!"
     assert [(tool.name, tool.description, tool.strict, tool.effect) for tool in request.tools] == [
-        ("locate", "", False, "resume"), ("tide", "The tide.", True, "resume"),
-    ]  # fmt: skip
+        ("locate", "", False, "resume"),
+        ("tide", "The tide.", True, "resume"),
+    ]
     assert request.options == {
-        "temperature": 0.5, "stop": ["END"], "seed": 1, "max_tokens": 9, "parallel_calls": False, "reasoning": "max",
+        "temperature": 0.5,
+        "stop": ["END"],
+        "seed": 1,
+        "max_tokens": 9,
+        "parallel_calls": False,
+        "reasoning": "max",
         "output": {"schema": {"type": "string"}, "name": "place", "strict": False},
-    }  # fmt: skip
+    }
     assert (request.tool_choice, request.stream, request.include_usage) == ("locate", True, True)
     assert (request.model, request.metadata) == ("guide", {"k": "v"})
 
@@ -401,11 +446,15 @@ def test_a_request_is_an_input_with_history_tools_and_options() -> None:
 def test_results_of_client_calls_are_read_by_their_ids() -> None:
     called = {"role": "assistant", "tool_calls": [{"id": "c1", "function": {"name": "locate", "arguments": ""}}]}
     request = parse_chat_request(
-        msgspec.json.encode({
-            "model": "guide", "response_format": {"type": "json_object"}, "tool_choice": "required",
-            "messages": [called, {"role": "tool", "tool_call_id": "c1", "content": "Hilo"}],
-        })
-    )  # fmt: skip
+        msgspec.json.encode(
+            {
+                "model": "guide",
+                "response_format": {"type": "json_object"},
+                "tool_choice": "required",
+                "messages": [called, {"role": "tool", "tool_call_id": "c1", "content": "Hilo"}],
+            }
+        )
+    )
     assert request.results == (ToolResult(call=CallId("c1"), content=(Text(text="Hilo"),)),)
     assert (request.content, request.tool_choice) == ((), "required")
     assert request.options["output"] == {"schema": {"type": "object"}, "name": "answer", "strict": False}

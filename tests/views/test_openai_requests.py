@@ -11,14 +11,50 @@ from vaka.views.openai_requests import ChatRequest, parse_chat_request, parse_re
 from vaka.views.responses_requests import ResponsesRequest, parse_responses_request
 
 KEYS = (
-    "type", "role", "content", "text", "function", "name", "arguments", "tool_calls", "tool_call_id", "call_id",
-    "output", "image_url", "url", "input_audio", "data", "file", "file_data", "json_schema", "schema", "format",
-    "approve", "id", "parameters", "approval_request_id",
-)  # fmt: skip
+    "type",
+    "role",
+    "content",
+    "text",
+    "function",
+    "name",
+    "arguments",
+    "tool_calls",
+    "tool_call_id",
+    "call_id",
+    "output",
+    "image_url",
+    "url",
+    "input_audio",
+    "data",
+    "file",
+    "file_data",
+    "json_schema",
+    "schema",
+    "format",
+    "approve",
+    "id",
+    "parameters",
+    "approval_request_id",
+)
 WORDS = (
-    "user", "assistant", "tool", "system", "message", "function", "function_call", "function_call_output", "input_text",
-    "image_url", "input_image", "input_audio", "file", "json_schema", "mcp_approval_response", "reasoning", "",
-)  # fmt: skip
+    "user",
+    "assistant",
+    "tool",
+    "system",
+    "message",
+    "function",
+    "function_call",
+    "function_call_output",
+    "input_text",
+    "image_url",
+    "input_image",
+    "input_audio",
+    "file",
+    "json_schema",
+    "mcp_approval_response",
+    "reasoning",
+    "",
+)
 VALUES = st.recursive(
     st.sampled_from([*WORDS, None, True, 0, 1.5]),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(KEYS), inner, max_size=5),
@@ -27,8 +63,9 @@ VALUES = st.recursive(
 ITEMS = st.lists(st.dictionaries(st.sampled_from(KEYS), VALUES, max_size=5), max_size=3)
 FIELDS = st.dictionaries(
     st.sampled_from(["tools", "tool_choice", "response_format", "text", "conversation", "reasoning", "stop", "n"]),
-    VALUES | ITEMS, max_size=2,
-)  # fmt: skip
+    VALUES | ITEMS,
+    max_size=2,
+)
 
 
 @given(ITEMS.map(lambda items: [*items, {"role": "user", "content": "Hi"}]) | VALUES, FIELDS)

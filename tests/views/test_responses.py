@@ -123,9 +123,14 @@ async def test_openais_client_reads_a_run_with_reasoning_and_tools() -> None:
     assert len(types) == len(stream)
     assert whole.output_text == "Let me see.Grüße, 世界."
     assert [(item.type, getattr(item, "status", "")) for item in whole.output] == [
-        ("reasoning", "completed"), ("message", "completed"), ("mcp_call", "failed"), ("mcp_call", "failed"),
-        ("mcp_call", "completed"), ("mcp_call", "failed"), ("message", "completed"),
-    ]  # fmt: skip
+        ("reasoning", "completed"),
+        ("message", "completed"),
+        ("mcp_call", "failed"),
+        ("mcp_call", "failed"),
+        ("mcp_call", "completed"),
+        ("mcp_call", "failed"),
+        ("message", "completed"),
+    ]
     assert (whole.usage.input_tokens, whole.usage.output_tokens, whole.usage.total_tokens) == (20, 4, 24)
     assert (whole.id, whole.status, whole.model, whole.metadata) == ("resp_trn_1", "completed", "guide", {"k": "v"})
     assert final(stream)["output"][4] == snapshot(
@@ -367,24 +372,38 @@ async def test_markup_in_an_answer_stays_data() -> None:
 def test_a_request_is_an_input_with_history_tools_and_options() -> None:
     call = {"type": "function_call", "call_id": "c1", "name": "locate", "arguments": "{}"}
     body: dict[str, Any] = {
-        "model": "guide", "instructions": "Be brief.", "stream": True, "background": True, "store": False,
+        "model": "guide",
+        "instructions": "Be brief.",
+        "stream": True,
+        "background": True,
+        "store": False,
         "input": [
             {"role": "system", "content": "Be kind."},
             {"role": "user", "content": "Where am I?"},
             {"type": "reasoning", "id": "r", "summary": []},
             {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "Let me see."}]},
-            call, {**call, "call_id": "c2"},
+            call,
+            {**call, "call_id": "c2"},
             {"type": "function_call_output", "call_id": "c1", "output": "Hilo"},
             {"role": "assistant", "content": "In Hilo."},
             {"type": "function_call_output", "call_id": "c2", "output": [{"type": "input_text", "text": "Kona"}]},
-            {"role": "user", "content": [{"type": "input_text", "text": "And this?"},
-                                         {"type": "input_image", "image_url": "data:image/png;base64,AAAA"}]},
+            {
+                "role": "user",
+                "content": [
+                    {"type": "input_text", "text": "And this?"},
+                    {"type": "input_image", "image_url": "data:image/png;base64,AAAA"},
+                ],
+            },
         ],
         "tools": [{"type": "function", "name": "locate", "parameters": {"type": "object"}, "strict": True}],
-        "tool_choice": {"type": "function", "name": "locate"}, "conversation": {"id": "conv"},
+        "tool_choice": {"type": "function", "name": "locate"},
+        "conversation": {"id": "conv"},
         "text": {"format": {"type": "json_schema", "name": "place", "schema": {"type": "string"}, "strict": True}},
-        "reasoning": {"effort": "low"}, "max_output_tokens": 9, "temperature": 0.5, "metadata": {"k": "v"},
-    }  # fmt: skip
+        "reasoning": {"effort": "low"},
+        "max_output_tokens": 9,
+        "temperature": 0.5,
+        "metadata": {"k": "v"},
+    }
     request = parse_responses_request(msgspec.json.encode(body))
     assert request.instructions == "Be brief.\n\nBe kind."
     assert request.content == (Text(text="And this?"), Image(media_type="image/png", data="AAAA"))
@@ -396,15 +415,19 @@ def test_a_request_is_an_input_with_history_tools_and_options() -> None:
     assert isinstance(results, ToolMessage)
     assert isinstance(answer, AssistantMessage)
     assert request.options == {
-        "temperature": 0.5, "max_tokens": 9, "reasoning": "low",
+        "temperature": 0.5,
+        "max_tokens": 9,
+        "reasoning": "low",
         "output": {"schema": {"type": "string"}, "name": "place", "strict": True},
-    }  # fmt: skip
+    }
     assert (request.tool_choice, request.tools[0].name, request.tools[0].strict) == ("locate", "locate", True)
     assert (request.stream, request.background, request.store, request.conversation) == (True, True, False, "conv")
     stream = encode([made("turn.started", agent="a", inputs=[])], echo=request.echo)
     assert {name: final(stream)[name] for name in ("conversation", "metadata", "background")} == {
-        "conversation": {"id": "conv"}, "metadata": {"k": "v"}, "background": True,
-    }  # fmt: skip
+        "conversation": {"id": "conv"},
+        "metadata": {"k": "v"},
+        "background": True,
+    }
     plain = parse_responses_request({"model": "m", "input": "Hi", "conversation": "c"})
     assert (plain.content, plain.conversation, plain.store) == ((Text(text="Hi"),), "c", True)
 

@@ -119,24 +119,40 @@ def test_times_are_relative_to_the_turn_and_the_first_piece_of_text_counts() -> 
     )
     described = data(trace)
     assert (described["started"], described["duration_ms"], described["ttft_ms"]) == (
-        "2026-01-01T00:00:00.000Z", 401, 125,
-    )  # fmt: skip
+        "2026-01-01T00:00:00.000Z",
+        401,
+        125,
+    )
     assert described["cost"] == 0.5
     assert described["tokens"] == {"input": 100, "output": 20, "cached": 80, "reasoning": 5, "total": 120}
     assert described["spans"][2] == {
-        "id": "model:1.2", "parent": "step:1.2", "kind": "model", "name": "m-1", "path": [], "start_ms": 5,
-        "end_ms": 400, "status": "ok", "cursor": "1.2", "end_cursor": "1.3", "detail": {"stop": "end"},
-        "tokens": described["tokens"], "cost": 0.5, "ttft_ms": 120,
-    }  # fmt: skip
+        "id": "model:1.2",
+        "parent": "step:1.2",
+        "kind": "model",
+        "name": "m-1",
+        "path": [],
+        "start_ms": 5,
+        "end_ms": 400,
+        "status": "ok",
+        "cursor": "1.2",
+        "end_cursor": "1.3",
+        "detail": {"stop": "end"},
+        "tokens": described["tokens"],
+        "cost": 0.5,
+        "ttft_ms": 120,
+    }
     assert described["spans"][0]["detail"] == {"stop": "steps"}
 
 
 def test_a_call_knows_how_long_it_waited_for_a_person() -> None:
     asked = control.ApprovalRequested(approval=DecisionId("apr_1"), call=CALL, digest=DIGEST, spec=DIGEST, rule="r")
     entries: list[tuple[int, Body]] = [
-        (0, BEGIN), (0, STEP), (10, ANSWER), (10, progress.ToolCalled(call=CALL, message_id=MessageId("msg_1"))),
+        (0, BEGIN),
+        (0, STEP),
+        (10, ANSWER),
+        (10, progress.ToolCalled(call=CALL, message_id=MessageId("msg_1"))),
         (20, asked),
-    ]  # fmt: skip
+    ]
     waiting = the_trace(fold(*entries))
     assert waiting.status == "waiting"
     assert tree(waiting)[-2:] == ["    tool deploy waiting", "      approval deploy waiting"]

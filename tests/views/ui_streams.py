@@ -6,12 +6,17 @@ from typing import Any
 _ANY = object()
 FIELDS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "start": ({"messageId": str}, {}),
-    "start-step": ({}, {}), "finish-step": ({}, {}), "reset-step": ({}, {}),
+    "start-step": ({}, {}),
+    "finish-step": ({}, {}),
+    "reset-step": ({}, {}),
     "finish": ({"finishReason": str, "messageMetadata": dict}, {}),
     "abort": ({}, {"reason": str}),
     "error": ({"errorText": str}, {}),
-    "text-start": ({"id": str}, {}), "text-delta": ({"id": str, "delta": str}, {}), "text-end": ({"id": str}, {}),
-    "reasoning-start": ({"id": str}, {}), "reasoning-delta": ({"id": str, "delta": str}, {}),
+    "text-start": ({"id": str}, {}),
+    "text-delta": ({"id": str, "delta": str}, {}),
+    "text-end": ({"id": str}, {}),
+    "reasoning-start": ({"id": str}, {}),
+    "reasoning-delta": ({"id": str, "delta": str}, {}),
     "reasoning-end": ({"id": str}, {}),
     "tool-input-available": ({"toolCallId": str, "toolName": str, "input": _ANY}, {"dynamic": bool}),
     "tool-approval-request": ({"approvalId": str, "toolCallId": str}, {"reason": str}),
@@ -20,7 +25,7 @@ FIELDS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "tool-output-error": ({"toolCallId": str, "errorText": str}, {}),
     "tool-output-denied": ({"toolCallId": str}, {}),
     "data-": ({"data": dict}, {"id": str, "transient": bool}),
-}  # fmt: skip
+}
 """The required and the optional fields of each type of chunk that vaka sends, a part of those of the protocol."""
 
 FINISH_REASONS = ("stop", "length", "content-filter", "tool-calls", "error", "interrupted", "other")

@@ -71,9 +71,13 @@ def text(prompt: str) -> list[Any]:
 async def test_an_editor_prompts_approves_cancels_and_loads_a_session(tmp_path: Path) -> None:
     shell = Shell(tmp_path)
     shell.write_script(
-        call_line("add", a=1, b=2), say_line("Three."), call_line("pay", amount=5), say_line("Paid."),
-        call_line("hang"), say_line("Back again."),
-    )  # fmt: skip
+        call_line("add", a=1, b=2),
+        say_line("Three."),
+        call_line("pay", amount=5),
+        say_line("Paid."),
+        call_line("hang"),
+        say_line("Back again."),
+    )
     shell.write_file("noise.py", "print('printed by a module')\n")
     shell.write_file("agent.py", "import noise\n" + (shell.folder / "agent.py").read_text())
     async with start_agent(shell) as (editor, agent):
@@ -83,8 +87,9 @@ async def test_an_editor_prompts_approves_cancels_and_loads_a_session(tmp_path: 
         assert (await agent.prompt(session_id=session, prompt=text("Add."))).stop_reason == "end_turn"
         assert editor.texts() == "Three."
         assert [update.status for update in editor.updates if update.session_update == "tool_call_update"] == [
-            "in_progress", "completed"
-        ]  # fmt: skip
+            "in_progress",
+            "completed",
+        ]
         assert (await agent.prompt(session_id=session, prompt=text("Pay."))).stop_reason == "end_turn"
         call, options = editor.asked.get_nowait()
         assert (call.raw_input, options) == ({"amount": 5}, ["approve", "approve_session", "reject"])

@@ -20,12 +20,20 @@ async def test_a_client_prompts_approves_cancels_loads_and_deletes_a_session(tmp
     assert seen["first"].pop("sessionId").startswith("ses_acp_")
     assert seen == {
         "first": {
-            "version": 1, "mode": "default", "stops": ["end_turn", "cancelled"], "text": "Paid.", "refused": -32601,
-            "calls": ["pending", "in_progress", "completed"], "exit": 0,
+            "version": 1,
+            "mode": "default",
+            "stops": ["end_turn", "cancelled"],
+            "text": "Paid.",
+            "refused": -32601,
+            "calls": ["pending", "in_progress", "completed"],
+            "exit": 0,
             "asked": [["allow_once", "allow_always", "reject_once"]],
         },
         "second": {
-            "replayed": ["Pay.Hang.", "Paid."], "stopReason": "end_turn", "text": "Paid.Back again.", "left": 0,
+            "replayed": ["Pay.Hang.", "Paid."],
+            "stopReason": "end_turn",
+            "text": "Paid.Back again.",
+            "left": 0,
             "exit": 0,
         },
-    }  # fmt: skip
+    }

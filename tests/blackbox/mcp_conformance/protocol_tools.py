@@ -57,11 +57,13 @@ ENUMS: dict[str, Any] = {
     "untitledSingle": {"type": "string", "enum": _PLAIN},
     "titledSingle": {"type": "string", "oneOf": _TITLED},
     "legacyEnum": {
-        "type": "string", "enum": ["opt1", "opt2", "opt3"], "enumNames": ["Option One", "Option Two", "Option Three"]
+        "type": "string",
+        "enum": ["opt1", "opt2", "opt3"],
+        "enumNames": ["Option One", "Option Two", "Option Three"],
     },
     "untitledMulti": {"type": "array", "items": {"type": "string", "enum": _PLAIN}},
     "titledMulti": {"type": "array", "items": {"anyOf": _TITLED}},
-}  # fmt: skip
+}
 
 
 def text_result(text: str) -> types.CallToolResult:
@@ -152,9 +154,10 @@ async def ask_with_state(ctx: Context, params: types.CallToolRequestParams) -> R
 async def ask_several(ctx: Context, params: types.CallToolRequestParams) -> Result:
     if params.request_state != "several" or len(params.input_responses or {}) < 3:
         requests: types.InputRequests = {
-            "user_name": form("What is your name?", "name"), "greeting": question_to_model("Generate a greeting", 50),
+            "user_name": form("What is your name?", "name"),
+            "greeting": question_to_model("Generate a greeting", 50),
             "client_roots": types.ListRootsRequest(),
-        }  # fmt: skip
+        }
         return types.InputRequiredResult(input_requests=requests, request_state="several")
     return text_result("All inputs received.")
 
@@ -233,4 +236,4 @@ TOOLS = {
         described("json_schema_2020_12_tool", echo, JSON_SCHEMA),
         described("test_headers", echo, HEADER_SCHEMA),
     )
-}  # fmt: skip
+}

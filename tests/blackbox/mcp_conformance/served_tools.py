@@ -6,9 +6,7 @@ from typing import Any
 import vaka
 from vaka.core.types.message import Audio, Document, Image, Text
 
-PNG = (
-    "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mP8z8BQDwAEhQGAhKmMIQAAAABJRU5ErkJggg=="
-)  # fmt: skip
+PNG = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mP8z8BQDwAEhQGAhKmMIQAAAABJRU5ErkJggg=="
 WAV = base64.b64encode(b"RIFF$\0\0\0WAVEfmt \x10\0\0\0\1\0\1\0@\x1f\0\0\x80>\0\0\2\0\x10\0data\0\0\0\0").decode()
 
 
@@ -48,10 +46,11 @@ def test_multiple_content_types() -> list[Any]:
         Text(text="Multiple content types test:"),
         Image(media_type="image/png", data=PNG),
         Document(
-            media_type="application/json", data=encode('{"test":"data","value":123}'),
+            media_type="application/json",
+            data=encode('{"test":"data","value":123}'),
             name="test://mixed-content-resource",
         ),
-    ]  # fmt: skip
+    ]
 
 
 @vaka.tool(effect="read")
@@ -81,6 +80,13 @@ def test_logging_tool() -> str:
 
 
 TOOLS = (
-    test_simple_text, test_image_content, test_audio_content, test_embedded_resource, test_multiple_content_types,
-    test_error_handling, test_tool_with_progress, test_streaming_elicitation, test_logging_tool,
-)  # fmt: skip
+    test_simple_text,
+    test_image_content,
+    test_audio_content,
+    test_embedded_resource,
+    test_multiple_content_types,
+    test_error_handling,
+    test_tool_with_progress,
+    test_streaming_elicitation,
+    test_logging_tool,
+)

@@ -27,10 +27,12 @@ TEXTS = {"test://static-text": ("text/plain", STATIC_TEXT), "test://watched-reso
 BINARY = "test://static-binary"
 TEMPLATE = "test://template/{id}/data"
 PROMPTS = {
-    "test_simple_prompt": (), "test_prompt_with_arguments": ("arg1", "arg2"),
-    "test_prompt_with_embedded_resource": ("resourceUri",), "test_prompt_with_image": (),
+    "test_simple_prompt": (),
+    "test_prompt_with_arguments": ("arg1", "arg2"),
+    "test_prompt_with_embedded_resource": ("resourceUri",),
+    "test_prompt_with_image": (),
     "test_input_required_result_prompt": (),
-}  # fmt: skip
+}
 
 
 def build_server(runtime: Runtime) -> "Server[Any]":
@@ -120,11 +122,12 @@ def add_prompts(server: "Server[Any]") -> None:
     async def list_prompts(ctx: Context, params: types.PaginatedRequestParams) -> types.ListPromptsResult:
         prompts = [
             types.Prompt(
-                name=name, description=f"{name} of the suite.",
+                name=name,
+                description=f"{name} of the suite.",
                 arguments=[types.PromptArgument(name=argument, required=True) for argument in arguments],
             )
             for name, arguments in PROMPTS.items()
-        ]  # fmt: skip
+        ]
         return types.ListPromptsResult(prompts=prompts)
 
     async def get_prompt(ctx: Context, params: types.GetPromptRequestParams) -> Any:

@@ -81,9 +81,19 @@ def check_client(revision: str, output: Path) -> dict[str, str]:
     def check(name: str) -> str:
         folder = output / name.replace("/", "-")
         run_suite(
-            "client", "--command", command, "--scenario", name, "--spec-version", revision, "--force", "--timeout",
-            "120000", "--output-dir", str(folder),
-        )  # fmt: skip
+            "client",
+            "--command",
+            command,
+            "--scenario",
+            name,
+            "--spec-version",
+            revision,
+            "--force",
+            "--timeout",
+            "120000",
+            "--output-dir",
+            str(folder),
+        )
         return read_result(next(folder.rglob("checks.json")))
 
     names = client_scenarios(revision)

@@ -26,9 +26,16 @@ class ChatTerminal:
     """A running command. ``expect`` waits for text on the screen or in the scroll-back."""
 
     def __init__(
-        self, shell: Shell, *words: str, command: str = "chat", program: Sequence[str] = (), before: Sequence[str] = (),
-        columns: int = 80, rows: int = 30, **env: str,
-    ) -> None:  # fmt: skip
+        self,
+        shell: Shell,
+        *words: str,
+        command: str = "chat",
+        program: Sequence[str] = (),
+        before: Sequence[str] = (),
+        columns: int = 80,
+        rows: int = 30,
+        **env: str,
+    ) -> None:
         """Run a command of vaka, with ``before`` in front of it, or another ``program``."""
         self.screen: Any = pyte.HistoryScreen(columns, rows, history=5000)
         self._stream: Any = pyte.ByteStream(self.screen)

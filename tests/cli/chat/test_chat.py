@@ -44,9 +44,20 @@ def test_an_answer_is_shown_as_formatted_text(shell: Shell) -> None:
         assert chat.wait_exit() == 0
         shown = chat.text
     expected = [
-        "❯ Tell me about boats.", "", "Boats", "", "There are two kinds:", "", " • canoes", " • ships", "",
-        "  x = 1", "", "That is all.", "",
-    ]  # fmt: skip
+        "❯ Tell me about boats.",
+        "",
+        "Boats",
+        "",
+        "There are two kinds:",
+        "",
+        " • canoes",
+        " • ships",
+        "",
+        "  x = 1",
+        "",
+        "That is all.",
+        "",
+    ]
     assert "\n".join(expected) in shown
     assert "continue with: vaka chat --session s" in shown
 

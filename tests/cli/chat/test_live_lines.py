@@ -78,8 +78,10 @@ async def test_a_queued_input_is_taken_back_and_edited() -> None:
         return "waited"
 
     lines: list[dict[str, Any]] = [
-        {"tool_calls": [{"name": "wait", "arguments": {}}]}, {"text": "One."}, {"text": "Two."}
-    ]  # fmt: skip
+        {"tool_calls": [{"name": "wait", "arguments": {}}]},
+        {"text": "One."},
+        {"text": "Two."},
+    ]
     agent: Agent[Any] = Agent("waiter", model=Scripted(lines), tools=[wait])
     async with Runtime(agent=agent) as runtime, chat_in_process(runtime, busy="queue") as chat:
         await chat.say("Wait.")
@@ -102,8 +104,10 @@ async def test_older_messages_are_summarized_on_request() -> None:
         return msgspec.structs.replace(request, skip="Not now." if request.instructions == "never" else "")
 
     lines: list[dict[str, Any]] = [
-        {"text": "One. " * 400}, {"text": "Two. " * 400}, {"agent": "summary", "text": "<summary>Sums.</summary>"}
-    ]  # fmt: skip
+        {"text": "One. " * 400},
+        {"text": "Two. " * 400},
+        {"agent": "summary", "text": "<summary>Sums.</summary>"},
+    ]
     middleware = [Middleware.from_functions("careful", before_compaction=careful)]
     agent: Agent[Any] = Agent("clerk", model=Scripted(lines), middleware=middleware)
     async with Runtime(agent=agent) as runtime, chat_in_process(runtime) as chat:

@@ -36,9 +36,13 @@ class ScreenRun:
         self._changed = asyncio.Event()
         stream = FrameStream(self._write)
         self.screen = ChatScreen(
-            live_text=self._live_text, status=lambda: "status", submit=self._submit, interrupt=lambda: False,
-            input=keys, output=FrameOutput(stream, lambda: Size(rows=24, columns=60)),
-        )  # fmt: skip
+            live_text=self._live_text,
+            status=lambda: "status",
+            submit=self._submit,
+            interrupt=lambda: False,
+            input=keys,
+            output=FrameOutput(stream, lambda: Size(rows=24, columns=60)),
+        )
 
     async def wait_until(self, condition: Callable[[], object]) -> None:
         while not condition():

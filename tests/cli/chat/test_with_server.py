@@ -16,9 +16,11 @@ def open_chat(shell: Shell, *words: str) -> ChatTerminal:
 
 def test_the_terminal_shows_and_decides_turns_of_the_server(shell: Shell) -> None:
     shell.write_script(
-        say_line("The server answers."), say_line("The terminal answers."),
-        call_line("Write", file_path="boat.txt", content="canoe"), say_line("It is written."),
-    )  # fmt: skip
+        say_line("The server answers."),
+        say_line("The terminal answers."),
+        call_line("Write", file_path="boat.txt", content="canoe"),
+        say_line("It is written."),
+    )
     server = ServerProcess(shell.folder, without_coverage(shell.env), *MODEL, "--insecure", "--no-ui")
     turns = "/api/v1/sessions/shared/turns"
     with server, httpx2.Client(base_url=server.url, timeout=60) as client:

@@ -137,9 +137,17 @@ async def _until(events: AsyncGenerator[vaka.Event], kind: str) -> AsyncGenerato
 
 @pytest.mark.parametrize(
     ("status", "code", "kind"),
-    [(400, "", InvalidInput), (404, "", NotFound), (409, "busy", VakaError), (409, "already_decided", NotFound),
-     (401, "", VakaError), (403, "", VakaError), (503, "", VakaError), (500, "", VakaError)],
-)  # fmt: skip
+    [
+        (400, "", InvalidInput),
+        (404, "", NotFound),
+        (409, "busy", VakaError),
+        (409, "already_decided", NotFound),
+        (401, "", VakaError),
+        (403, "", VakaError),
+        (503, "", VakaError),
+        (500, "", VakaError),
+    ],
+)
 def test_a_problem_of_the_server_is_the_error_that_a_local_turn_has(status: int, code: str, kind: type) -> None:
     body = b'{"detail": "no luck", "code": "%s"}' % code.encode()
     assert isinstance(problem_of(status, body), kind)
@@ -192,10 +200,12 @@ async def test_a_queued_input_is_taken_back_and_a_running_turn_is_cancelled() ->
 
 @pytest.mark.parametrize(
     ("answer", "problem"),
-    [(b"HTTP/1.1 200 OK\r\ncontent-length: 6\r\n\r\n<html>", "does not answer as a server of vaka does"),
-     (b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{}", "does not describe a session"),
-     (b"HTTP/1.1 302 Found\r\nlocation: /x\r\ncontent-length: 0\r\n\r\n", "the server answers with status 302")],
-)  # fmt: skip
+    [
+        (b"HTTP/1.1 200 OK\r\ncontent-length: 6\r\n\r\n<html>", "does not answer as a server of vaka does"),
+        (b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{}", "does not describe a session"),
+        (b"HTTP/1.1 302 Found\r\nlocation: /x\r\ncontent-length: 0\r\n\r\n", "the server answers with status 302"),
+    ],
+)
 async def test_another_program_at_the_address_is_recognized(answer: bytes, problem: str) -> None:
     async def respond(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"\r\n\r\n")

@@ -17,9 +17,15 @@ def test_a_turn_prints_its_answer_and_the_session_goes_on(served: ServerShell) -
     assert (second["status"], second["text"], second["session_id"]) == ("completed", "Again.", "talk")
     lines = served.on_server("--resume", "--session", "talk", "--output", "stream-json").lines
     assert lines[0] | {"cursor": "", "version": ""} == {
-        "type": "session", "session_id": "talk", "server": served.url, "resumed": True, "agent": "talker",
-        "ask": "deny", "cursor": "", "version": "",
-    }  # fmt: skip
+        "type": "session",
+        "session_id": "talk",
+        "server": served.url,
+        "resumed": True,
+        "agent": "talker",
+        "ask": "deny",
+        "cursor": "",
+        "version": "",
+    }
     assert "message.completed" in [line["type"] for line in lines]
     assert lines[-1] | {"durations": {}} == second | {"type": "result", "durations": {}}
 
@@ -80,9 +86,13 @@ def test_ctrl_c_cancels_the_turn_on_the_server(served: ServerShell) -> None:
     ]
     env = measure_once(served.env, command, "background")
     process = subprocess.Popen(
-        [sys.executable, "-m", "vaka", *command], cwd=served.folder, env=env, stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-    )  # fmt: skip
+        [sys.executable, "-m", "vaka", *command],
+        cwd=served.folder,
+        env=env,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
     run = RunningCommand(process)
     run.read_until("tool.started")
     run.send_signal(signal.SIGINT)
@@ -112,11 +122,12 @@ def test_what_cannot_work_says_so_with_the_exit_code_of_its_kind(served: ServerS
         assert result.code == code, result.err
         assert problem in result.err
     for url, code, problem in (
-        ("ftp://host", 2, "expected an address such as"), ("http://k:v@host", 2, "not in the address"),
+        ("ftp://host", 2, "expected an address such as"),
+        ("http://k:v@host", 2, "not in the address"),
         (f"{served.url}/console/login?x", 2, "expected an address such as"),
         (f"{served.url}/docs", 2, "there is no"),
         ("http://127.0.0.1:1", 75, "the server http://127.0.0.1:1 cannot be reached"),
-    ):  # fmt: skip
+    ):
         result = served.vaka("run", "Hi.", "--server", url)
         assert (result.code, problem in result.err) == (code, True), result.err
     alone = served.vaka("run", "Hi.", "--api-key-file", "wrong.key")

@@ -28,9 +28,7 @@ async def colour(context: vaka.ToolContext[Any]) -> str:
 def agents() -> list[vaka.Agent[Any]]:
     paying = ScriptedModel(call("pay", amount=5), say("All done."))
     painting = ScriptedModel(call("colour"), say("Painted."))
-    return [
-        vaka.Agent("payer", model=paying, tools=[pay]), vaka.Agent("painter", model=painting, tools=[colour])
-    ]  # fmt: skip
+    return [vaka.Agent("payer", model=paying, tools=[pay]), vaka.Agent("painter", model=painting, tools=[colour])]
 
 
 async def run_turn(served: Served, token: str = "alice", **target: Any) -> int:

@@ -102,13 +102,21 @@ async def test_a_dmail_adds_its_message_at_the_checkpoint_and_removes_later_mess
     store, model = MemoryStore(), scripted_model()
     log = await run_journey(store, model)
     assert texts_of(model.prompts[1].messages) == [
-        "user: Find it.", "user: <system>CHECKPOINT 0</system>", "calls: look", "tool: seen a",
+        "user: Find it.",
+        "user: <system>CHECKPOINT 0</system>",
+        "calls: look",
+        "tool: seen a",
         "user: <system>CHECKPOINT 1</system>",
-    ]  # fmt: skip
+    ]
     assert texts_of(model.prompts[2].messages) == [
-        "user: Find it.", "user: <system>CHECKPOINT 0</system>", "calls: look", "tool: seen a",
-        "user: <system>CHECKPOINT 1</system>", ARRIVED, "user: <system>CHECKPOINT 2</system>",
-    ]  # fmt: skip
+        "user: Find it.",
+        "user: <system>CHECKPOINT 0</system>",
+        "calls: look",
+        "tool: seen a",
+        "user: <system>CHECKPOINT 1</system>",
+        ARRIVED,
+        "user: <system>CHECKPOINT 2</system>",
+    ]
     assert texts_of(model.prompts[3].messages)[-3:] == [
         "calls: look",
         "tool: seen b",
@@ -182,9 +190,7 @@ async def test_only_one_dmail_is_allowed_in_a_step() -> None:
 
 async def test_a_child_agent_cannot_rewind_the_conversation_of_its_parent() -> None:
     store = MemoryStore()
-    model = ScriptedModel(
-        call("helper", prompt="Help."), say("done"), agents={"helper": [dmail_call(0), say("stuck")]}
-    )  # fmt: skip
+    model = ScriptedModel(call("helper", prompt="Help."), say("done"), agents={"helper": [dmail_call(0), say("stuck")]})
     helper = vaka.Agent("helper", model=model, tools=builtin_tools(["DMail"]))
     async with runtime(store, permissions=vaka.Permissions(mode="bypassPermissions")) as rt:
         await collect_turn(await rt.open(agent(model, helper), id="s"))
@@ -232,9 +238,7 @@ async def test_inputs_added_before_a_rewind_are_not_lost() -> None:
         await gate
         return "waited"
 
-    model = ScriptedModel(
-        calls(dmail_call(0), call("wait")), say("first"), say("second")
-    )  # fmt: skip
+    model = ScriptedModel(calls(dmail_call(0), call("wait")), say("first"), say("second"))
     async with runtime(store, permissions=vaka.Permissions(mode="bypassPermissions")) as rt:
         session = await rt.open(dmail_agent(model, wait), id="s")
         turn = asyncio.create_task(collect(session.stream("Go.")))
@@ -376,8 +380,11 @@ async def test_a_dmail_does_not_give_back_the_child_agents_of_its_turn() -> None
     log = await read_log(store, "s")
     state = (await reopen(store, SessionId("s"))).state
     assert {id: result.reason for id, result in results_by_call(log).items()} == {
-        "call_1": "", "call_2": "", "call_3": "", "call_4": "limit",
-    }  # fmt: skip
+        "call_1": "",
+        "call_2": "",
+        "call_3": "",
+        "call_4": "limit",
+    }
     assert state.turn is None
     reverted = next(event.data for event in log if isinstance(event.data, SessionReverted))
     assert reverted.onward is not None

@@ -97,9 +97,14 @@ async def test_each_point_may_change_its_value() -> None:
         return msgspec.structs.replace(outcome, text=outcome.text + "?")
 
     mw = vaka.Middleware.from_functions(
-        "all", before_agent=before_agent, before_model=before_model, after_model=after_model,
-        before_tool=before_tool, after_tool=after_tool, after_agent=after_agent,
-    )  # fmt: skip
+        "all",
+        before_agent=before_agent,
+        before_model=before_model,
+        after_model=after_model,
+        before_tool=before_tool,
+        after_tool=after_tool,
+        after_agent=after_agent,
+    )
     model = ScriptedModel(call("look", at="sun") | {"text": "x"}, say("done"))
     store = MemoryStore()
     async with runtime(store) as rt:

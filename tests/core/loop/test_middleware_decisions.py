@@ -72,9 +72,10 @@ async def test_an_ask_of_middleware_wins_over_an_allow_and_is_asked_with_the_cha
 
     store = MemoryStore()
     who = agent(
-        ScriptedModel(call("look", at="sun"), say("done")), look,
+        ScriptedModel(call("look", at="sun"), say("done")),
+        look,
         middleware=[middleware_at("before_tool", ask, "asks"), middleware_at("before_tool", allow, "allows")],
-    )  # fmt: skip
+    )
     async with runtime(store, permissions=vaka.Permissions(ask="suspend")) as rt:
         with pytest.raises(vaka.Suspended) as suspended:
             await (await rt.open(who, id="s")).run("Go.")

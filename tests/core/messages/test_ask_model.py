@@ -78,8 +78,12 @@ async def test_usage_of_a_tool_is_recorded_with_its_call_and_counts_for_turn_and
     log = await read_log(store, "s")
     assert results_by_call(log)["call_1"].text == "Four."
     mine = UsageRecorded(
-        model="other", usage=Usage(input=10, output=5, cost=0.01), agent="think", call="call_1", number=1  # type: ignore[arg-type]  # an id
-    )  # fmt: skip
+        model="other",
+        usage=Usage(input=10, output=5, cost=0.01),
+        agent="think",
+        call="call_1",  # type: ignore[arg-type]  # an id
+        number=1,
+    )
     assert [body for body in usage_events(log) if body.call] == [mine]
     assert response.usage == total_usage(log) == stats.usage == Usage(input=210, output=105, cost=0.61)
     assert {name: one.request_count for name, one in stats.by_model.items()} == {"scripted": 2, "other": 1}
@@ -249,9 +253,11 @@ async def test_usage_of_a_grandchild_counts_for_its_parent_also_after_it_has_end
     deep = PricedModel(agents={"deep": [say("seen") | EXPENSIVE_USAGE] * 9})
     lines = [call("deep", prompt=str(number)) | CHEAP_USAGE for number in range(9)]
     middle = vaka.Agent(
-        "middle", model=ScriptedModel(agents={"middle": lines}), tools=[vaka.Agent("deep", model=deep)],
+        "middle",
+        model=ScriptedModel(agents={"middle": lines}),
+        tools=[vaka.Agent("deep", model=deep)],
         limits=vaka.Limits(max_tokens=400),
-    )  # fmt: skip
+    )
     model = ScriptedModel(call("middle", prompt="Go.") | CHEAP_USAGE, say("done") | CHEAP_USAGE)
     response, log = await run_with_limits(model, middle)
     stops = [event.data.stop for event in log if event.type == "subagent.completed"]  # type: ignore[attr-defined]  # that event
@@ -380,9 +386,11 @@ class EndlessModel(FunctionModel):
 
 @pytest.mark.parametrize(
     ("first", "cost"),
-    [((), Usage(input=100, output=10, cost=0.11)),
-     ((UsageChunk(Usage(input=70, output=1, cost=0.071)),), Usage(input=70, output=10, cost=0.08))],
-)  # fmt: skip
+    [
+        ((), Usage(input=100, output=10, cost=0.11)),
+        ((UsageChunk(Usage(input=70, output=1, cost=0.071)),), Usage(input=70, output=10, cost=0.08)),
+    ],
+)
 @pytest.mark.parametrize("piece", [TextChunk, ReasoningChunk])
 @pytest.mark.parametrize("asks", ["agent", "tool"])
 async def test_a_stopped_answer_costs_what_was_received(first: Any, cost: Usage, asks: str, piece: Any) -> None:

@@ -65,9 +65,13 @@ async def write_turn(log: Log, number: int, *answers: Body) -> int:
     """Write a turn and return the seq of its ``turn.started``."""
     scope = scope_at(f"t{number}", 1)
     events = await log.append(
-        scope, input_added(f"question {number}", f"k{number}"), turn_started(f"k{number}"), step_started(),
-        *(answers or (message_completed(f"answer {number}", f"m{number}"),)), turn_completed(),
-    )  # fmt: skip
+        scope,
+        input_added(f"question {number}", f"k{number}"),
+        turn_started(f"k{number}"),
+        step_started(),
+        *(answers or (message_completed(f"answer {number}", f"m{number}"),)),
+        turn_completed(),
+    )
     return next(event.seq for event in events if event.type == "turn.started")
 
 

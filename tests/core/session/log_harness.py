@@ -231,9 +231,13 @@ def approval_requested(
     approval: str = "apr_1", call: str = "call_1", expires: str = "", rule: str = "r"
 ) -> control.ApprovalRequested:
     return control.ApprovalRequested(
-        approval=DecisionId(approval), call=ToolCall(id=CallId(call), name="look"), digest=Digest("d"),
-        spec=Digest("spec"), rule=rule, expires=expires,
-    )  # fmt: skip
+        approval=DecisionId(approval),
+        call=ToolCall(id=CallId(call), name="look"),
+        digest=Digest("d"),
+        spec=Digest("spec"),
+        rule=rule,
+        expires=expires,
+    )
 
 
 def approval_resolved(

@@ -25,9 +25,12 @@ SCOPE = EventScope(TurnId("t"), 2, ("agent-1",))
 def make_log() -> list[Event]:
     bodies = (
         MessageCompleted(message_id="m", content=(Text(text='"erased":"private"'),)),  # type: ignore[arg-type]  # an id is a string
-        UsageRecorded(model="m", usage=Usage(input=1)), StepCompleted(number=1), Custom(name="x", value="private"),
-        Unknown(name="from.tomorrow", raw=b'{"private":1}', of="control"), StateChanged(key="private", value=1),
-    )  # fmt: skip
+        UsageRecorded(model="m", usage=Usage(input=1)),
+        StepCompleted(number=1),
+        Custom(name="x", value="private"),
+        Unknown(name="from.tomorrow", raw=b'{"private":1}', of="control"),
+        StateChanged(key="private", value=1),
+    )
     return seal_chain(S, None, [(SCOPE, body) for body in bodies], TS)
 
 

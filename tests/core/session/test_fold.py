@@ -53,12 +53,16 @@ def sealed_events(*bodies: Body, scope: EventScope = T1) -> list[Event]:
 @pytest.mark.parametrize(
     "body",
     [
-        tool_completed("call_9"), tool_started("call_9"),
-        progress.ToolReturned(result=ToolResult(call=CallId("call_9"))), progress.TurnResumed(agent="a"),
-        control.InterruptRequested(key="i"), approval_requested("apr_9", "call_9"),
-        control.ApprovalExpired(approval=DecisionId("apr_8")), turn_started("unknown key"),
+        tool_completed("call_9"),
+        tool_started("call_9"),
+        progress.ToolReturned(result=ToolResult(call=CallId("call_9"))),
+        progress.TurnResumed(agent="a"),
+        control.InterruptRequested(key="i"),
+        approval_requested("apr_9", "call_9"),
+        control.ApprovalExpired(approval=DecisionId("apr_8")),
+        turn_started("unknown key"),
     ],
-)  # fmt: skip
+)
 def test_a_body_without_its_counterpart_changes_nothing(body: Body) -> None:
     state = fold(SessionState(), sealed_events(body))
     assert state.seq == 1
@@ -124,12 +128,16 @@ def test_call_ids_and_child_names_contain_the_path() -> None:
 
 def test_a_call_that_ends_drops_its_own_children_and_decisions_only() -> None:
     events = sealed_events(
-        turn_started(), tool_called("call_1"), tool_called("call_2"),
+        turn_started(),
+        tool_called("call_1"),
+        tool_called("call_2"),
         progress.SubagentStarted(call=CallId("call_1"), agent="x", child="agent-1"),
         progress.SubagentStarted(call=CallId("call_1"), agent="x", child="agent-1-2"),
         progress.SubagentStarted(call=CallId("call_2"), agent="x", child="agent-2"),
-        approval_requested("apr_1", "call_1"), approval_requested("apr_2", "call_2"), tool_completed("call_1"),
-    )  # fmt: skip
+        approval_requested("apr_1", "call_1"),
+        approval_requested("apr_2", "call_2"),
+        tool_completed("call_1"),
+    )
     state = fold(SessionState(), events)
     assert set(state.lanes) == {"", "agent-2"}
     assert list(state.decisions) == ["apr_2"]
@@ -170,9 +178,21 @@ class TestIndexRows:
         )
         rows = [rebuild_row(S, events[:count]) for count in range(len(events) + 1)]
         assert [row.status for row in rows] == [
-            "idle", "idle", "queued", "running", "running", "waiting", "waiting", "waiting", "running", "running",
-            "running", "running", "idle", "closed",
-        ]  # fmt: skip
+            "idle",
+            "idle",
+            "queued",
+            "running",
+            "running",
+            "waiting",
+            "waiting",
+            "waiting",
+            "running",
+            "running",
+            "running",
+            "running",
+            "idle",
+            "closed",
+        ]
         assert rows[-1].title.startswith("What is this? xxx")
         assert len(rows[-1].title) == 80
         assert (rows[-1].agent, rows[-1].head, rows[-1].hash) == ("second", len(events), events[-1].hash)

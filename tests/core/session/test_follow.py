@@ -280,8 +280,9 @@ class TestOneProcess:
             log.publish_live(T1, text_delta("Aha", 0, "m2"))
             batches = [await following.next_batch() for _ in range(2)]
             assert [[event.type for event in batch] for batch in batches] == [
-                ["text.delta"], ["message.completed", "text.delta"]
-            ]  # fmt: skip
+                ["text.delta"],
+                ["message.completed", "text.delta"],
+            ]
             await log.append(T1, *[log_line("x")] * (READ_BATCH + 50))
             log.fanout.recent_events.clear()
             assert [len(await following.next_batch()) for _ in range(4)] == [16, 32, 64, 128]

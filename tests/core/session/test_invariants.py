@@ -278,8 +278,12 @@ class TestRule4EffectsAreDeclared:
         log = await open_log(tool_called(n=0), start)
         call = log.state.open[CallId("call_1")]
         assert (call.phase, call.effect, call.key, call.deadline, call.attempt) == (
-            "started", "idempotent", "s/call_1", "2026-01-01T00:01:00.000Z", 2
-        )  # fmt: skip
+            "started",
+            "idempotent",
+            "s/call_1",
+            "2026-01-01T00:01:00.000Z",
+            2,
+        )
         assert call.call.arguments == {"n": 1}
 
     async def test_a_returned_value_stays_in_the_state_until_the_call_has_its_result(self) -> None:

@@ -80,8 +80,12 @@ def test_folding_in_any_parts_gives_the_same_state(numbers: list[int]) -> None:
         assert info is not None
         row = rebuild_row(S, events)
         assert (info.head, info.hash, info.turn, info.inputs, info.closed) == (
-            row.head, row.hash, row.turn, row.inputs, row.closed
-        )  # fmt: skip
+            row.head,
+            row.hash,
+            row.turn,
+            row.inputs,
+            row.closed,
+        )
         assert info.inputs == len(state.inputs)
         assert info.turn == (state.turn.id if state.turn else "")
         assert info.closed == state.closed

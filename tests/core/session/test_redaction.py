@@ -44,9 +44,24 @@ async def test_a_secret_is_not_in_the_stored_bytes(secret: str) -> None:
 
 @pytest.mark.parametrize(
     "secret",
-    ["progress", "arguments", "message_id", "tool.called", "completed", "assistant", "reasoning", "document",
-     '"channel"', "00000000", "2023-11-14T22", '"session"', "session.opened", "turn.started", "step.started"],
-)  # fmt: skip
+    [
+        "progress",
+        "arguments",
+        "message_id",
+        "tool.called",
+        "completed",
+        "assistant",
+        "reasoning",
+        "document",
+        '"channel"',
+        "00000000",
+        "2023-11-14T22",
+        '"session"',
+        "session.opened",
+        "turn.started",
+        "step.started",
+    ],
+)
 async def test_a_secret_that_equals_a_field_name_or_id_does_not_break_the_log(secret: str) -> None:
     harness = LogHarness()
     log = await harness.open(secrets=Secrets([secret]))

@@ -75,11 +75,22 @@ class TestStoredBytes:
     @pytest.mark.parametrize(
         "stored",
         [
-            b"", b"null", b"[]", b"{}", b"\xff", b'"x"', b"{" * 10, b"NaN", b"\x00", b"\xef\xbb\xbf{}",
-            b'{"v":1}', b"[" * 200_000, b'{"a":' * 200_000,
+            b"",
+            b"null",
+            b"[]",
+            b"{}",
+            b"\xff",
+            b'"x"',
+            b"{" * 10,
+            b"NaN",
+            b"\x00",
+            b"\xef\xbb\xbf{}",
+            b'{"v":1}',
+            b"[" * 200_000,
+            b'{"a":' * 200_000,
         ],
         ids=repr,
-    )  # fmt: skip
+    )
     def test_garbage_is_corrupt(self, stored: bytes) -> None:
         with pytest.raises(Corrupt):
             decode(stored)
@@ -87,14 +98,38 @@ class TestStoredBytes:
     @pytest.mark.parametrize(
         "fields",
         [
-            {"v": "1"}, {"v": None}, {"seq": "7"}, {"seq": 1.5}, {"seq": True}, {"seq": -7, "id": "3.-7"},
-            {"id": "3.8"}, {"id": "7"}, {"id": ""}, {"id": "x.7"}, {"id": "03.7"}, {"id": "0.7"}, {"id": "-3.7"},
-            {"id": " 3.7"}, {"id": "3_0.7"}, {"id": "9" * 5000 + ".7"}, {"ts": 0}, {"session": None}, {"step": "2"},
-            {"path": "agent-1"}, {"path": [1]}, {"channel": "other"}, {"type": None}, {"data": None}, {"data": []},
-            {"data": {"input": 5}}, {"data": {}}, {"prev": 0}, {"type": "custom.x", "data": {"value": 1}},
+            {"v": "1"},
+            {"v": None},
+            {"seq": "7"},
+            {"seq": 1.5},
+            {"seq": True},
+            {"seq": -7, "id": "3.-7"},
+            {"id": "3.8"},
+            {"id": "7"},
+            {"id": ""},
+            {"id": "x.7"},
+            {"id": "03.7"},
+            {"id": "0.7"},
+            {"id": "-3.7"},
+            {"id": " 3.7"},
+            {"id": "3_0.7"},
+            {"id": "9" * 5000 + ".7"},
+            {"ts": 0},
+            {"session": None},
+            {"step": "2"},
+            {"path": "agent-1"},
+            {"path": [1]},
+            {"channel": "other"},
+            {"type": None},
+            {"data": None},
+            {"data": []},
+            {"data": {"input": 5}},
+            {"data": {}},
+            {"prev": 0},
+            {"type": "custom.x", "data": {"value": 1}},
         ],
         ids=repr,
-    )  # fmt: skip
+    )
     def test_a_field_of_the_wrong_kind_is_corrupt(self, fields: dict[str, Any]) -> None:
         with pytest.raises(Corrupt, match="cannot be decoded"):
             decode(wire_with(**fields))
@@ -102,10 +137,18 @@ class TestStoredBytes:
     @pytest.mark.parametrize(
         "value",
         [
-            b'"\\ud800"', b"1e999", b"-1e999", b"Infinity", b"01", b"'x'", b"[1,]", b'{"a":1,}', b"[" * 100_000,
+            b'"\\ud800"',
+            b"1e999",
+            b"-1e999",
+            b"Infinity",
+            b"01",
+            b"'x'",
+            b"[1,]",
+            b'{"a":1,}',
+            b"[" * 100_000,
             b'"\xed\xa0\x80"',
         ],
-    )  # fmt: skip
+    )
     def test_invalid_json_inside_a_free_value_is_corrupt(self, value: bytes) -> None:
         stored = seal_body(StateChanged(key="k", value="HERE")).stored.replace(b'"HERE"', value)
         with pytest.raises(Corrupt):
@@ -132,9 +175,12 @@ class TestStoredBytes:
 
     def test_sealing_a_body_with_a_field_of_the_wrong_type_is_an_error(self) -> None:
         bodies = (
-            Logged(level="loud", message="m"), InputAdded(key="k", content="words"), CheckpointSaved(label=5),  # type: ignore[arg-type]  # wrong on purpose
-            InterruptRequested(key="k", note=5), SessionClosed(reason=["x"]),  # type: ignore[arg-type]  # wrong on purpose
-        )  # fmt: skip
+            Logged(level="loud", message="m"),  # type: ignore[arg-type]  # wrong on purpose
+            InputAdded(key="k", content="words"),  # type: ignore[arg-type]  # wrong on purpose
+            CheckpointSaved(label=5),  # type: ignore[arg-type]  # wrong on purpose
+            InterruptRequested(key="k", note=5),  # type: ignore[arg-type]  # wrong on purpose
+            SessionClosed(reason=["x"]),  # type: ignore[arg-type]  # wrong on purpose
+        )
         for body in bodies:
             with pytest.raises(LogError):
                 seal_body(body)

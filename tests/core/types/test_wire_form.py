@@ -26,9 +26,15 @@ JSON = st.recursive(
     max_leaves=5,
 )
 SIMPLE: dict[Any, st.SearchStrategy[Any]] = {
-    str: TEXT, int: INTEGERS, bool: st.booleans(), float: st.floats(0, 1e9), NoneType: st.none(), Any: JSON,
-    bytes: st.binary(max_size=8), dict: st.dictionaries(TEXT, JSON, max_size=3),
-}  # fmt: skip
+    str: TEXT,
+    int: INTEGERS,
+    bool: st.booleans(),
+    float: st.floats(0, 1e9),
+    NoneType: st.none(),
+    Any: JSON,
+    bytes: st.binary(max_size=8),
+    dict: st.dictionaries(TEXT, JSON, max_size=3),
+}
 
 
 def values_of(kind: Any) -> st.SearchStrategy[Any]:
@@ -64,9 +70,11 @@ KNOWN = [
     name for name, kind in BODY_TYPES.items() if kind is Custom or kind.__module__ in [m.__name__ for m in DEFINED_IN]
 ]
 UNKNOWN = st.builds(
-    Unknown, name=st.just("from.tomorrow"), of=st.sampled_from(["progress", "control", "monitor"]),
+    Unknown,
+    name=st.just("from.tomorrow"),
+    of=st.sampled_from(["progress", "control", "monitor"]),
     raw=st.dictionaries(TEXT, JSON).map(lambda value: msgspec.json.format(msgspec.json.encode(value))),
-)  # fmt: skip
+)
 BODIES: dict[str, st.SearchStrategy[Any]] = {
     **{name: structs_of(BODY_TYPES[name]) for name in KNOWN},
     "unknown": UNKNOWN,

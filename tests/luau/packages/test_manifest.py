@@ -60,11 +60,23 @@ def test_the_error_names_an_invalid_field_and_what_was_expected(fields: dict[str
 @pytest.mark.parametrize(
     "data",
     [
-        b"", b"{", b"null", b"[]", b'"x"', b"1", b"{}", b'{"name": "demo"}', b'{"version": "1.0.0"}', b"\xff\xfe{}",
-        b'{"name": "\xff", "version": "1.0.0"}', b'{"name": "demo", "version": "1.0.0"} x', b"[" * 60_000,
-        b'{"name":' * 7_000, b" " * 70_000,
+        b"",
+        b"{",
+        b"null",
+        b"[]",
+        b'"x"',
+        b"1",
+        b"{}",
+        b'{"name": "demo"}',
+        b'{"version": "1.0.0"}',
+        b"\xff\xfe{}",
+        b'{"name": "\xff", "version": "1.0.0"}',
+        b'{"name": "demo", "version": "1.0.0"} x',
+        b"[" * 60_000,
+        b'{"name":' * 7_000,
+        b" " * 70_000,
     ],
-)  # fmt: skip
+)
 def test_an_invalid_manifest_is_a_package_error(data: bytes) -> None:
     with pytest.raises(PackageError, match=r"^pkg\.json: "):
         read_manifest(data)

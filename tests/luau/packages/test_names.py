@@ -15,20 +15,76 @@ def test_a_package_name_may_have_a_scope(name: str) -> None:
 @pytest.mark.parametrize(
     "name",
     [
-        "", "@", "@a", "@a/", "@/b", "/b", "a/b", "@a/b/c", "A", "@A/b", "a.b", "..", "@../b", "@a/..", "a b", "a\n",
-        "a\0", "-a", "_a", "ä", "a" * 65, "con", "@nul/x", "@x/com1", "a\\b", "a@1", "@@a/b", ".hidden",
+        "",
+        "@",
+        "@a",
+        "@a/",
+        "@/b",
+        "/b",
+        "a/b",
+        "@a/b/c",
+        "A",
+        "@A/b",
+        "a.b",
+        "..",
+        "@../b",
+        "@a/..",
+        "a b",
+        "a\n",
+        "a\0",
+        "-a",
+        "_a",
+        "ä",
+        "a" * 65,
+        "con",
+        "@nul/x",
+        "@x/com1",
+        "a\\b",
+        "a@1",
+        "@@a/b",
+        ".hidden",
     ],
-)  # fmt: skip
+)
 def test_an_invalid_package_name_is_refused(name: str) -> None:
     with pytest.raises(PackageError, match="is not a package name"):
         check_package_name(name)
 
 
 UNSAFE_PATHS = [
-    "", "/", "/etc/passwd", "..", "../x", "a/../b", "a/..", "a//b", "a/", "./a", "a/.", "a\\b", "c:/x", "a:b", "a\nb",
-    "a\0b", "a\x7f", "a\u202eb", "\udcff", "a.", "a ", " a", "a/b./c", "nul", "x/CON.luau", "a*", "a?", "a|b", '"',
-    "x" * 201, "é" * 101, "a/" * 40 + "b", "abcdefgh/" * 60 + "b",
-]  # fmt: skip
+    "",
+    "/",
+    "/etc/passwd",
+    "..",
+    "../x",
+    "a/../b",
+    "a/..",
+    "a//b",
+    "a/",
+    "./a",
+    "a/.",
+    "a\\b",
+    "c:/x",
+    "a:b",
+    "a\nb",
+    "a\0b",
+    "a\x7f",
+    "a\u202eb",
+    "\udcff",
+    "a.",
+    "a ",
+    " a",
+    "a/b./c",
+    "nul",
+    "x/CON.luau",
+    "a*",
+    "a?",
+    "a|b",
+    '"',
+    "x" * 201,
+    "é" * 101,
+    "a/" * 40 + "b",
+    "abcdefgh/" * 60 + "b",
+]
 
 
 def is_accepted(path: str) -> bool:
@@ -70,12 +126,27 @@ def test_require_names_a_package_a_range_and_a_module(text: str, expected: Packa
 @pytest.mark.parametrize(
     "text",
     [
-        "", "@", "@scope", "@scope/", "@scope/pkg@", "json@", "json@ ", "json/", "json/../x", "json//x", "/json",
+        "",
+        "@",
+        "@scope",
+        "@scope/",
+        "@scope/pkg@",
+        "json@",
+        "json@ ",
+        "json/",
+        "json/../x",
+        "json//x",
+        "/json",
         "./json",
-        "../json", "\\json", "json@nope", "@scope/pkg@^1.0.0/", "@scope/pkg@^1.0.0/../../x", "@scope/pkg@^1@2",
+        "../json",
+        "\\json",
+        "json@nope",
+        "@scope/pkg@^1.0.0/",
+        "@scope/pkg@^1.0.0/../../x",
+        "@scope/pkg@^1@2",
         "json@1/\\x",
     ],
-)  # fmt: skip
+)
 def test_an_invalid_reference_is_refused(text: str) -> None:
     with pytest.raises(PackageError):
         PackageReference.parse(text)

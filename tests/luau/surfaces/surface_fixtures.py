@@ -128,10 +128,18 @@ def find_no_model(name: str) -> Model:
 def make_services(**fields: Any) -> HostServices:
     """Return host services with these fields of ``ScriptServices`` and ``HostServices``; the others are fakes."""
     runtime: dict[str, Any] = {
-        "runner": _vm_runner, "find_model": find_no_model, "network": FakeNetwork(), "values": DictValues(),
-        "cache": MemoryCache(), "argument_parser": None, "find_schema_problem": lambda *_: "", "find_agent": None,
-        "env": {}, "builtin_transformers": {}, "transformers": {},
-    }  # fmt: skip
+        "runner": _vm_runner,
+        "find_model": find_no_model,
+        "network": FakeNetwork(),
+        "values": DictValues(),
+        "cache": MemoryCache(),
+        "argument_parser": None,
+        "find_schema_problem": lambda *_: "",
+        "find_agent": None,
+        "env": {},
+        "builtin_transformers": {},
+        "transformers": {},
+    }
     runtime |= {name: fields.pop(name) for name in runtime if name in fields}
     others = {"memory": StoredMemory(DictValues(), ""), "exit_stack": AsyncExitStack(), **fields}
     return HostServices(runtime=ScriptServices(**runtime), **others)

@@ -14,9 +14,14 @@ from tests.luau.surfaces.surface_fixtures import (
 from vaka.core.types.ids import JSON
 
 GIVEN: dict[str, JSON] = {
-    "name": "assistant", "model": "m", "state_id": "s-1", "request_id": "r", "user_id": "u", "trace_id": "t",
+    "name": "assistant",
+    "model": "m",
+    "state_id": "s-1",
+    "request_id": "r",
+    "user_id": "u",
+    "trace_id": "t",
     "state": True,
-}  # fmt: skip
+}
 
 
 async def test_state_is_read_and_written_as_fields() -> None:
@@ -36,8 +41,15 @@ async def test_state_is_read_and_written_as_fields() -> None:
         return state.count, list, state.made.a[1], state.gone, state:keys(), all.keys, names.made, ctx.state.count
     """
     assert await run_script(source, services=memory_services(values), startup_info=GIVEN) == [
-        2, [1, 2], True, None, ["count", "keys", "list", "made"], "mine", True, 2,
-    ]  # fmt: skip
+        2,
+        [1, 2],
+        True,
+        None,
+        ["count", "keys", "list", "made"],
+        "mine",
+        True,
+        2,
+    ]
     assert values.entries["state"] == {"count": 2, "keys": "mine", "list": [1, 2], "made": {"a": [True]}}
 
 
@@ -46,8 +58,13 @@ async def test_state_is_written_before_the_next_call() -> None:
     source = "local s = ctx.agent.state s.a = 1 s.b = 2 s.a = 3 ctx.sleep(0) s.a = 4"
     await run_script(source, services=memory_services(), startup_info=GIVEN, journal=book)
     assert [answer.request.name for answer in book.answers] == [
-        "start", "state.all", "state.set", "state.set", "sleep", "state.set",
-    ]  # fmt: skip
+        "start",
+        "state.all",
+        "state.set",
+        "state.set",
+        "sleep",
+        "state.set",
+    ]
 
 
 async def test_state_is_cleared() -> None:

@@ -235,11 +235,25 @@ async def test_times_are_parsed(text: str, seconds: float) -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        "", "not a date", "2024", "2024-13-01", "2024-00-10", "2024-01-32", "2023-02-29", "1900-02-29", "24-01-01",
-        "2024-01-01T25:00:00Z", "2024-01-01T00:61:00Z", "2024-01-01T00:00:00+24:00", "2024-01-01T00:00:00X",
-        "2024-01-01Tnoon", 5, {}, None,
+        "",
+        "not a date",
+        "2024",
+        "2024-13-01",
+        "2024-00-10",
+        "2024-01-32",
+        "2023-02-29",
+        "1900-02-29",
+        "24-01-01",
+        "2024-01-01T25:00:00Z",
+        "2024-01-01T00:61:00Z",
+        "2024-01-01T00:00:00+24:00",
+        "2024-01-01T00:00:00X",
+        "2024-01-01Tnoon",
+        5,
+        {},
+        None,
     ],
-)  # fmt: skip
+)
 async def test_an_invalid_time_is_nil(text: object) -> None:
     assert await run_script("return __builtin.parse_time(...)", text) == [None]
 

@@ -38,8 +38,14 @@ PLACES = {
     "Rt": "rt",
 }
 GIVEN = {
-    "name": "a", "model": "m", "state_id": "s", "request_id": "r", "user_id": "u", "trace_id": "t", "state": True,
-}  # fmt: skip
+    "name": "a",
+    "model": "m",
+    "state_id": "s",
+    "request_id": "r",
+    "user_id": "u",
+    "trace_id": "t",
+    "state": True,
+}
 
 
 @pytest.mark.parametrize(("kind", "place"), PLACES.items())

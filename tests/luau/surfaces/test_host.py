@@ -101,11 +101,23 @@ def test_each_http_tool_accepts_only_its_own_requests() -> None:
 @pytest.mark.parametrize(
     "raw",
     [
-        "", "{", "[]", "1", "null", "{}", '{"url": 1}', '{"url": "u", "method": "BREW"}', '{"url": "u", "more": 1}',
-        '{"url": "u", "timeout": 0}', '{"url": "u", "timeout": 1e9}', '{"url": "u", "headers": [1]}',
-        '{"url": "u", "body_base64": "?"}', '{"url": "u", "redirects": -1}', '{"url": "u", "query": {"a": {"b": 1}}}',
+        "",
+        "{",
+        "[]",
+        "1",
+        "null",
+        "{}",
+        '{"url": 1}',
+        '{"url": "u", "method": "BREW"}',
+        '{"url": "u", "more": 1}',
+        '{"url": "u", "timeout": 0}',
+        '{"url": "u", "timeout": 1e9}',
+        '{"url": "u", "headers": [1]}',
+        '{"url": "u", "body_base64": "?"}',
+        '{"url": "u", "redirects": -1}',
+        '{"url": "u", "query": {"a": {"b": 1}}}',
     ],
-)  # fmt: skip
+)
 def test_http_tools_refuse_invalid_requests(raw: str) -> None:
     problem = http_tools(FakeNetwork())["http"].parse(raw)
     assert isinstance(problem, InvalidArguments)
@@ -134,8 +146,21 @@ def all_services() -> HostServices:
 
 
 HOSTILE: list[JSON] = [
-    None, True, 7, -1, 1.5, "", "x" * 5000, b"\xff", [], {}, [None], {"a": {"b": [1]}}, {1: 2}, [[[]]],
-]  # fmt: skip
+    None,
+    True,
+    7,
+    -1,
+    1.5,
+    "",
+    "x" * 5000,
+    b"\xff",
+    [],
+    {},
+    [None],
+    {"a": {"b": [1]}},
+    {1: 2},
+    [[[]]],
+]
 
 
 async def call_with(name: str, value: JSON) -> None:
@@ -171,16 +196,42 @@ def test_a_script_has_the_surfaces_whose_names_occur_in_it() -> None:
 
 
 WRONG_CALLS = (
-    "ctx.invoke(7)", "ctx.invoke('t', 7)", "ctx.sleep('x')", "ctx.sleep(0/0)", "ctx.spawn(7)", "ctx.join(7)",
-    "ctx.generate(7, 'x')", "ctx.generate('', 'x')", "ctx.generate('m', 7)", "ctx.generate('m', 'x', 7)",
-    "ctx.generate_json('m', 'x', 7)", "ctx.generate_stream(7)", "ctx.json.decode(7)", "ctx.json.encode(print)",
-    "ctx.emit(7)", "ctx.http.get(7)", "ctx.http.get('http://x', 7)", "ctx.http.get('http://x', {bad = 1})",
-    "ctx.http.request(7)", "ctx.http.get('http://x', {headers = 7})", "ctx.create_agent(7)", "ctx.create_agent('a', 7)",
-    "ctx.agent.history:recent('x')", "ctx.agent.history:append(7)", "ctx.agent.memory:set_summary(7)",
-    "ctx.agent.memory:query(7)", "ctx.parallel(7)", "ctx.parallel({[true] = print})", "ctx.agent.state[7] = 7",
-    "ctx.agent.state.x = print", "ctx.agent.name = 1", "ctx.realtime.connect('x')", "ctx.transformer(7)",
-    "ctx.transformer('split', 7)", "pcall(error) ctx.spawn(print).join()",
-)  # fmt: skip
+    "ctx.invoke(7)",
+    "ctx.invoke('t', 7)",
+    "ctx.sleep('x')",
+    "ctx.sleep(0/0)",
+    "ctx.spawn(7)",
+    "ctx.join(7)",
+    "ctx.generate(7, 'x')",
+    "ctx.generate('', 'x')",
+    "ctx.generate('m', 7)",
+    "ctx.generate('m', 'x', 7)",
+    "ctx.generate_json('m', 'x', 7)",
+    "ctx.generate_stream(7)",
+    "ctx.json.decode(7)",
+    "ctx.json.encode(print)",
+    "ctx.emit(7)",
+    "ctx.http.get(7)",
+    "ctx.http.get('http://x', 7)",
+    "ctx.http.get('http://x', {bad = 1})",
+    "ctx.http.request(7)",
+    "ctx.http.get('http://x', {headers = 7})",
+    "ctx.create_agent(7)",
+    "ctx.create_agent('a', 7)",
+    "ctx.agent.history:recent('x')",
+    "ctx.agent.history:append(7)",
+    "ctx.agent.memory:set_summary(7)",
+    "ctx.agent.memory:query(7)",
+    "ctx.parallel(7)",
+    "ctx.parallel({[true] = print})",
+    "ctx.agent.state[7] = 7",
+    "ctx.agent.state.x = print",
+    "ctx.agent.name = 1",
+    "ctx.realtime.connect('x')",
+    "ctx.transformer(7)",
+    "ctx.transformer('split', 7)",
+    "pcall(error) ctx.spawn(print).join()",
+)
 
 
 async def test_the_error_of_a_wrong_call_names_its_line() -> None:

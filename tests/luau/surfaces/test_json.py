@@ -47,11 +47,25 @@ async def test_builtin_encodes_json(value: str, text: str) -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        "null", "true", "false", "0", "-1", "12.5", "1e3", "-2.5E-3", '"x"', '""', "[]", "{}", "[1,[2,[3]],{}]",
-        '{"a":{"b":[true,null]},"c":"d"}', ' \n\t{ "a" : [ 1 , 2 ] } ', r'"\"\\\/\b\f\n\r\t\u00e9\ud83c\udf3a"',
+        "null",
+        "true",
+        "false",
+        "0",
+        "-1",
+        "12.5",
+        "1e3",
+        "-2.5E-3",
+        '"x"',
+        '""',
+        "[]",
+        "{}",
+        "[1,[2,[3]],{}]",
+        '{"a":{"b":[true,null]},"c":"d"}',
+        ' \n\t{ "a" : [ 1 , 2 ] } ',
+        r'"\"\\\/\b\f\n\r\t\u00e9\ud83c\udf3a"',
         '"日本"',
     ],
-)  # fmt: skip
+)
 async def test_valid_json_is_decoded_as_in_python(text: str) -> None:
     expected = msgspec.json.decode(text.replace(",null", ""))  # Luau drops a null at the end of a list
     assert await run_script("return __builtin.json_decode(...)", text) == [expected, None]

@@ -59,8 +59,18 @@ async def test_a_received_chunk_has_all_field_names() -> None:
             two.text, two.audio.mime_type, two.part.data, two.is_eos, rt:recv()
     """
     assert await run_script(source, services=talk.host_services) == [
-        "hi", "text", "hi", "hi", None, None, "audio/ogg", b"\x00\xff", True, None, "agent is closed",
-    ]  # fmt: skip
+        "hi",
+        "text",
+        "hi",
+        "hi",
+        None,
+        None,
+        "audio/ogg",
+        b"\x00\xff",
+        True,
+        None,
+        "agent is closed",
+    ]
 
 
 @pytest.mark.parametrize(
@@ -71,22 +81,34 @@ async def test_a_received_chunk_has_all_field_names() -> None:
         ("{part = 'a'}", {"parts": [{"type": "text", "text": "a"}], "eof": False}),
         ("{part = {type = 'text', value = 'a'}}", {"parts": [{"type": "text", "text": "a"}], "eof": False}),
         ("{{type = 'text', text = 'a'}}", {"parts": [{"type": "text", "text": "a"}], "eof": False}),
-        ("{parts = {'a', {text = 'b'}}}",
-         {"parts": [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}], "eof": False}),
-        ("{part = {type = 'blob', data = 'x', mime_type = 'image/png'}}",
-         {"parts": [{"type": "blob", "data": "x", "mime_type": "image/png"}], "eof": False}),
-        ("{part = {data = 'x'}}",
-         {"parts": [{"type": "blob", "data": "x", "mime_type": "application/octet-stream"}], "eof": False}),
-        ("{audio = buffer.fromstring('x')}",
-         {"parts": [{"type": "blob", "data": "x", "mime_type": "audio/pcm"}], "eof": False}),
-        ("{part = {type = 'function_call', value = {a = 1}}}",
-         {"parts": [{"type": "function_call", "value": {"a": 1}}], "eof": False}),
-        ("{part = 'a', stream_id = 's', is_bos = true, is_eos = true}",
-         {"parts": [{"type": "text", "text": "a"}], "eof": True, "bos": True, "stream_id": "s"}),
+        (
+            "{parts = {'a', {text = 'b'}}}",
+            {"parts": [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}], "eof": False},
+        ),
+        (
+            "{part = {type = 'blob', data = 'x', mime_type = 'image/png'}}",
+            {"parts": [{"type": "blob", "data": "x", "mime_type": "image/png"}], "eof": False},
+        ),
+        (
+            "{part = {data = 'x'}}",
+            {"parts": [{"type": "blob", "data": "x", "mime_type": "application/octet-stream"}], "eof": False},
+        ),
+        (
+            "{audio = buffer.fromstring('x')}",
+            {"parts": [{"type": "blob", "data": "x", "mime_type": "audio/pcm"}], "eof": False},
+        ),
+        (
+            "{part = {type = 'function_call', value = {a = 1}}}",
+            {"parts": [{"type": "function_call", "value": {"a": 1}}], "eof": False},
+        ),
+        (
+            "{part = 'a', stream_id = 's', is_bos = true, is_eos = true}",
+            {"parts": [{"type": "text", "text": "a"}], "eof": True, "bos": True, "stream_id": "s"},
+        ),
         ("{is_eos = true}", {"parts": [], "eof": True}),
         ("{}", {"parts": [], "eof": False}),
     ],
-)  # fmt: skip
+)
 async def test_emit_accepts_chunks_of_every_shape(chunk: str, expected: JSON) -> None:
     talk = AgentConversation()
     assert await run_script(f"return rt:emit({chunk})", services=talk.host_services) == [None]
@@ -220,8 +242,10 @@ async def test_the_result_of_await_any_can_be_awaited() -> None:
     assert await run_script("return rt:await_any(rt:sleep(0), rt:timeout(1e9)):await()") == [None, None]
     assert await run_script("return rt:await_any():await()") == [None, None]
     assert await run_script("local v, e = rt:await_any(1) return e, v:await()") == [
-        "not a promise: number", None, "not a promise: number",
-    ]  # fmt: skip
+        "not a promise: number",
+        None,
+        "not a promise: number",
+    ]
 
 
 async def test_a_response_can_be_awaited() -> None:
@@ -268,8 +292,16 @@ async def test_generate_returns_a_stream_for_a_conversation() -> None:
         return seen, a, b, c, d, e, f, g, h
     """
     assert await run_script(source, services=make_services(find_model=lambda _: model)) == [
-        ["HeHe", "llollo", "eos"], None, None, None, "stream EOF", None, "stream EOF", None, "stream is closed",
-    ]  # fmt: skip
+        ["HeHe", "llollo", "eos"],
+        None,
+        None,
+        None,
+        "stream EOF",
+        None,
+        "stream EOF",
+        None,
+        "stream is closed",
+    ]
     (prompt,) = model.prompts
     assert prompt.system == "Be brief.\n\nNow."
     assert [type(message).__name__ for message in prompt.messages] == ["UserMessage", "AssistantMessage", "UserMessage"]

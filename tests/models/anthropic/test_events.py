@@ -35,9 +35,15 @@ USAGE = {"input_tokens": 10, "cache_creation_input_tokens": 20, "cache_read_inpu
 
 def message_start(**usage: Any) -> Event:
     message: Event = {
-        "id": "msg_1", "type": "message", "role": "assistant", "model": "claude-x", "content": [], "stop_reason": None,
-        "stop_sequence": None, "usage": USAGE | usage,
-    }  # fmt: skip
+        "id": "msg_1",
+        "type": "message",
+        "role": "assistant",
+        "model": "claude-x",
+        "content": [],
+        "stop_reason": None,
+        "stop_sequence": None,
+        "usage": USAGE | usage,
+    }
     return {"type": "message_start", "message": message}
 
 
@@ -107,9 +113,13 @@ def test_text_chunks_come_between_two_usage_chunks() -> None:
     after = Usage(input=60, output=9, cache_read=30, cache_write=20)
     events = [message_start(), {"type": "ping"}, *text_events(0, "He", "", "llo 🌧"), *message_stop_events("end_turn")]
     assert decode_events(*events) == [
-        UsageChunk(before, "claude-x"), TextChunk("He"), TextChunk(""), TextChunk("llo 🌧"),
-        UsageChunk(after, "claude-x"), StopChunk("end"),
-    ]  # fmt: skip
+        UsageChunk(before, "claude-x"),
+        TextChunk("He"),
+        TextChunk(""),
+        TextChunk("llo 🌧"),
+        UsageChunk(after, "claude-x"),
+        StopChunk("end"),
+    ]
 
 
 def test_token_counts_are_cumulative_and_never_shrink() -> None:
@@ -137,14 +147,19 @@ def test_token_counts_are_cumulative_and_never_shrink() -> None:
 def test_thinking_is_streamed_and_its_block_has_the_signature() -> None:
     given = {"type": "thinking", "thinking": "", "signature": ""}
     deltas = [
-        {"type": "thinking_delta", "thinking": "Hm"}, {"type": "thinking_delta", "thinking": ", so."},
-        {"type": "signature_delta", "signature": "Eq"}, {"type": "signature_delta", "signature": "Rs"},
-    ]  # fmt: skip
+        {"type": "thinking_delta", "thinking": "Hm"},
+        {"type": "thinking_delta", "thinking": ", so."},
+        {"type": "signature_delta", "signature": "Eq"},
+        {"type": "signature_delta", "signature": "Rs"},
+    ]
     kept = {"type": "thinking", "thinking": "Hm, so.", "signature": "EqRs"}
     assert decode_content(*whole_stream(block_events(0, given, *deltas), text_events(1, "Yes."))) == [
-        ReasoningChunk("Hm"), ReasoningChunk(", so."), ReasoningChunk(signature="EqRs", opaque={"anthropic": kept}),
-        TextChunk("Yes."), StopChunk("end"),
-    ]  # fmt: skip
+        ReasoningChunk("Hm"),
+        ReasoningChunk(", so."),
+        ReasoningChunk(signature="EqRs", opaque={"anthropic": kept}),
+        TextChunk("Yes."),
+        StopChunk("end"),
+    ]
 
 
 def test_hidden_thinking_is_sent_back_as_well() -> None:
@@ -170,19 +185,25 @@ def test_a_call_begins_with_name_and_id_and_arguments_follow_unchanged() -> None
     )
     assert decode_content(*made) == [
         TextChunk("Look:"),
-        CallChunk(1, "look", "", "toolu_1"), CallChunk(1, "", ""), CallChunk(1, "", '{"at": '),
+        CallChunk(1, "look", "", "toolu_1"),
+        CallChunk(1, "", ""),
+        CallChunk(1, "", '{"at": '),
         CallChunk(1, "", '"a"}'),
-        CallChunk(2, "look", "", "toolu_2"), CallChunk(2, "", '{"at"'),
-        CallChunk(3, "look", "", "toolu_3"), CallChunk(3, "", "{}"),
+        CallChunk(2, "look", "", "toolu_2"),
+        CallChunk(2, "", '{"at"'),
+        CallChunk(3, "look", "", "toolu_3"),
+        CallChunk(3, "", "{}"),
         StopChunk("calls"),
-    ]  # fmt: skip
+    ]
 
 
 def test_a_call_may_come_whole_and_without_an_id() -> None:
     made = block_events(4, {"type": "tool_use", "name": "look", "input": {"at": "a"}})
     assert decode_content(*whole_stream(made, reason="end_turn")) == [
-        CallChunk(4, "look", "", "call_4"), CallChunk(4, "", '{"at":"a"}'), StopChunk("calls"),
-    ]  # fmt: skip
+        CallChunk(4, "look", "", "call_4"),
+        CallChunk(4, "", '{"at":"a"}'),
+        StopChunk("calls"),
+    ]
 
 
 def test_the_call_of_the_output_tool_is_the_answer() -> None:
@@ -201,10 +222,15 @@ def test_the_call_of_the_output_tool_is_the_answer() -> None:
 @pytest.mark.parametrize(
     ("theirs", "ours"),
     [
-        ("end_turn", "end"), ("stop_sequence", "end"), ("max_tokens", "length"),
-        ("model_context_window_exceeded", "length"), ("refusal", "refusal"), ("pause_turn", "pause"), ("new", "new"),
+        ("end_turn", "end"),
+        ("stop_sequence", "end"),
+        ("max_tokens", "length"),
+        ("model_context_window_exceeded", "length"),
+        ("refusal", "refusal"),
+        ("pause_turn", "pause"),
+        ("new", "new"),
     ],
-)  # fmt: skip
+)
 def test_stop_reasons_are_mapped(theirs: str, ours: str) -> None:
     assert decode_content(*whole_stream(text_events(0, "x"), reason=theirs))[-1] == StopChunk(ours)
 
@@ -216,19 +242,28 @@ def test_an_unfinished_answer_with_calls_stays_unfinished(reason: str) -> None:
 
 def test_citations_follow_their_text_and_keep_the_record_of_the_provider() -> None:
     page = {
-        "type": "web_search_result_location", "cited_text": "rain", "encrypted_index": "x", "title": "Hilo",
+        "type": "web_search_result_location",
+        "cited_text": "rain",
+        "encrypted_index": "x",
+        "title": "Hilo",
         "url": "https://example.com",
-    }  # fmt: skip
+    }
     place = {
-        "type": "char_location", "cited_text": "wet", "document_index": 0, "document_title": "Notes",
-        "start_char_index": 0, "end_char_index": 3, "file_id": None,
-    }  # fmt: skip
+        "type": "char_location",
+        "cited_text": "wet",
+        "document_index": 0,
+        "document_title": "Notes",
+        "start_char_index": 0,
+        "end_char_index": 3,
+        "file_id": None,
+    }
     untitled = {**place, "document_title": None}
     given = {"type": "text", "text": "It ", "citations": [place]}
     deltas: list[Event] = [
-        {"type": "text_delta", "text": "rains."}, {"type": "citations_delta", "citation": page},
+        {"type": "text_delta", "text": "rains."},
+        {"type": "citations_delta", "citation": page},
         {"type": "citations_delta", "citation": untitled},
-    ]  # fmt: skip
+    ]
     assert decode_content(*whole_stream(block_events(0, given, *deltas))) == [
         CitationChunk(Citation(title="Notes", text="wet", opaque={"anthropic": place})),
         TextChunk("It "),
@@ -245,8 +280,9 @@ def test_provider_specific_blocks_are_stored_unchanged() -> None:
     found = {"type": "web_search_tool_result", "tool_use_id": "srvtoolu_1", "content": [{"type": "web_search_result"}]}
     grown = {"type": "compaction", "content": None, "note": "a"}
     deltas = [
-        {"type": "compaction_delta", "content": "So ", "note": "b"}, {"type": "compaction_delta", "content": "far."},
-    ]  # fmt: skip
+        {"type": "compaction_delta", "content": "So ", "note": "b"},
+        {"type": "compaction_delta", "content": "far."},
+    ]
     assert decode_content(
         *whole_stream(block_events(0, search, *pieces), block_events(1, found), block_events(2, grown, *deltas))
     ) == [
@@ -260,11 +296,16 @@ def test_provider_specific_blocks_are_stored_unchanged() -> None:
 @pytest.mark.parametrize(
     ("reasons", "stop"),
     [
-        (("tool_use",), "calls"), (("end_turn",), "calls"), (("tool_use", "end_turn"), "calls"),
-        (("max_tokens", "tool_use"), "length"), (("tool_use", "max_tokens"), "length"),
-        (("refusal", "end_turn"), "refusal"), (("tired", "tool_use"), "refusal"), (("tired",), "refusal"),
+        (("tool_use",), "calls"),
+        (("end_turn",), "calls"),
+        (("tool_use", "end_turn"), "calls"),
+        (("max_tokens", "tool_use"), "length"),
+        (("tool_use", "max_tokens"), "length"),
+        (("refusal", "end_turn"), "refusal"),
+        (("tired", "tool_use"), "refusal"),
+        (("tired",), "refusal"),
     ],
-)  # fmt: skip
+)
 def test_no_call_runs_from_an_answer_that_may_be_incomplete(reasons: tuple[str, ...], stop: str) -> None:
     said = [event for reason in reasons for event in message_stop_events(reason)[:-1]]
     assert decode_events(message_start(), *tool_use_events(0, "{}"), *said, message_stop_events("")[-1])[

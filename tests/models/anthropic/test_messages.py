@@ -72,8 +72,12 @@ def test_calls_stand_where_they_were_made() -> None:
 
 
 def test_ids_and_arguments_have_the_form_that_the_provider_accepts() -> None:
-    calls = (tool_call("t/1/call.1", provider_id="toolu_1"), tool_call("t/1/call.2", provider_id="not plain!"),
-             tool_call("c3", raw="{cut", truncated=True), tool_call("c4", raw="[1]"))  # fmt: skip
+    calls = (
+        tool_call("t/1/call.1", provider_id="toolu_1"),
+        tool_call("t/1/call.2", provider_id="not plain!"),
+        tool_call("c3", raw="{cut", truncated=True),
+        tool_call("c4", raw="[1]"),
+    )
     made = sent_messages(
         user_message("Go."), assistant_message(calls=calls), tool_message(*(tool_result(one.id) for one in calls))
     )
@@ -108,13 +112,16 @@ def test_a_result_without_its_call_is_refused() -> None:
 def test_pictures_and_documents_by_bytes_and_by_address() -> None:
     made = sent_messages(
         user_message(
-            Image(data=PNG), Image(data=PNG, media_type="image/webp"), Image(url="https://example.com/a.png"),
-            Image(url=f"data:image/gif;base64,{PNG}"), Document(data=PDF, name="a.pdf"),
+            Image(data=PNG),
+            Image(data=PNG, media_type="image/webp"),
+            Image(url="https://example.com/a.png"),
+            Image(url=f"data:image/gif;base64,{PNG}"),
+            Document(data=PDF, name="a.pdf"),
             Document(url="https://example.com/a.pdf"),
             Document(data=base64.b64encode("é".encode()).decode(), media_type="text/markdown", name="a.md"),
             Document(url=f"data:text/plain;charset=utf-8;base64,{base64.b64encode(b'b').decode()}"),
         )
-    )  # fmt: skip
+    )
     assert [(block["type"], block["source"], block.get("title")) for block in made[0]["content"]] == [
         ("image", {"type": "base64", "media_type": "image/png", "data": PNG}, None),
         ("image", {"type": "base64", "media_type": "image/webp", "data": PNG}, None),
@@ -186,8 +193,9 @@ def test_a_paused_answer_goes_back_as_it_is() -> None:
     search = {"type": "server_tool_use", "id": "srvtoolu_1", "name": "web_search", "input": {"query": "x"}}
     paused = assistant_message("Let me look. ", Reasoning(opaque={"anthropic": search}), stop="pause")
     assert sent_messages(user_message("Go."), paused, model=EFFORT_MODEL)[-1] == {
-        "role": "assistant", "content": [text_block("Let me look. "), search],
-    }  # fmt: skip
+        "role": "assistant",
+        "content": [text_block("Let me look. "), search],
+    }
 
 
 def test_only_thinking_of_this_provider_is_sent_back_and_unchanged() -> None:
@@ -197,11 +205,13 @@ def test_only_thinking_of_this_provider_is_sent_back_and_unchanged() -> None:
         user_message("Go."),
         assistant_message(
             Reasoning(text=" Hm. ", signature="Eq", opaque={"anthropic": signed}),
-            Reasoning(opaque={"anthropic": hidden}), Reasoning(text="Another's.", opaque={"gemini": {"x": 1}}),
-            Reasoning(text="Unsigned."), "Yes.",
+            Reasoning(opaque={"anthropic": hidden}),
+            Reasoning(text="Another's.", opaque={"gemini": {"x": 1}}),
+            Reasoning(text="Unsigned."),
+            "Yes.",
         ),
         user_message("Sure?"),
-    )  # fmt: skip
+    )
     assert made[1]["content"] == [signed, hidden, text_block("Yes.")]
 
 
@@ -240,9 +250,13 @@ def test_an_invalid_tool_name_of_a_model_is_sent_in_an_accepted_form() -> None:
 
 def test_citations_are_sent_back_with_their_text() -> None:
     cited = {
-        "type": "char_location", "cited_text": "rain", "document_index": 0, "document_title": None,
-        "start_char_index": 0, "end_char_index": 4,
-    }  # fmt: skip
+        "type": "char_location",
+        "cited_text": "rain",
+        "document_index": 0,
+        "document_title": None,
+        "start_char_index": 0,
+        "end_char_index": 4,
+    }
     ours, theirs = Citation(text="rain", opaque={"anthropic": cited}), Citation(url="https://x", opaque={"chat": {}})
     made = sent_messages(
         user_message("Go."),
@@ -255,9 +269,13 @@ def test_citations_are_sent_back_with_their_text() -> None:
 
 
 @pytest.mark.parametrize(
-    ("first", "thinks"), [(Reasoning(opaque={"anthropic": {"type": "redacted_thinking", "data": "x"}}), True),
-                          (Reasoning(text="x", opaque={"chat": {}}), False), (Text(text="Hm."), False)],
-)  # fmt: skip
+    ("first", "thinks"),
+    [
+        (Reasoning(opaque={"anthropic": {"type": "redacted_thinking", "data": "x"}}), True),
+        (Reasoning(text="x", opaque={"chat": {}}), False),
+        (Text(text="Hm."), False),
+    ],
+)
 def test_an_answer_of_another_provider_is_continued_without_thinking(first: Part, thinks: bool) -> None:
     messages = (
         user_message("Go."),

@@ -70,9 +70,11 @@ def test_a_request_has_all_fields() -> None:
 
 def test_the_smallest_request_has_no_optional_fields() -> None:
     assert request_body("some-server", prompt_of()) == {
-        "model": "some-server", "max_tokens": 8192, "stream": True,
+        "model": "some-server",
+        "max_tokens": 8192,
+        "stream": True,
         "messages": [{"role": "user", "content": [text_block("Hi.")]}],
-    }  # fmt: skip
+    }
 
 
 def test_every_option_has_its_field_or_is_ignored() -> None:
@@ -98,14 +100,21 @@ def test_every_option_has_its_field_or_is_ignored() -> None:
     )
     del made["messages"]
     assert made == {
-        "model": NO_THINKING_MODEL, "max_tokens": 100, "stream": True, "temperature": 1.0, "top_p": 0.5, "top_k": 7,
-        "stop_sequences": ["END", "STOP"], "metadata": {"user_id": "u-1", "more": "y"},
-        "service_tier": "standard_only", "inference_geo": "us",
+        "model": NO_THINKING_MODEL,
+        "max_tokens": 100,
+        "stream": True,
+        "temperature": 1.0,
+        "top_p": 0.5,
+        "top_k": 7,
+        "stop_sequences": ["END", "STOP"],
+        "metadata": {"user_id": "u-1", "more": "y"},
+        "service_tier": "standard_only",
+        "inference_geo": "us",
         "tools": [
             {"name": "look", "description": "Look.", "input_schema": {"type": "object", "properties": {}}},
             {"type": "web_search_20250305", "name": "web_search"},
         ],
-    }  # fmt: skip
+    }
     assert to_request(NO_THINKING_MODEL, prompt_of(options={"headers": {"x-a": "b"}})).headers == {"x-a": "b"}
     assert request_body(NO_THINKING_MODEL, prompt_of(options={"metadata": {"user_id": "u-2"}}))["metadata"] == {
         "user_id": "u-2"
@@ -117,13 +126,22 @@ def test_every_option_has_its_field_or_is_ignored() -> None:
 @pytest.mark.parametrize(
     ("model", "tokens"),
     [
-        ("claude-3-haiku-20240307", 4096), ("claude-3-5-sonnet-latest", 8192), ("claude-3-7-sonnet-20250219", 32_000),
-        ("claude-opus-4-20250514", 32_000), ("claude-opus-4@20250514", 32_000), ("claude-haiku-4-5", 32_000),
-        ("claude-sonnet-4-6", 64_000), ("claude-fable-5-2", 64_000), ("claude-mythos-preview", 64_000),
-        ("us.anthropic.claude-opus-4-7-v1:0", 64_000), ("claude-haiku-9", 64_000), ("claude-2.1", 8192),
-        ("claude-opus-1", 8192), ("glm-5", 8192),
+        ("claude-3-haiku-20240307", 4096),
+        ("claude-3-5-sonnet-latest", 8192),
+        ("claude-3-7-sonnet-20250219", 32_000),
+        ("claude-opus-4-20250514", 32_000),
+        ("claude-opus-4@20250514", 32_000),
+        ("claude-haiku-4-5", 32_000),
+        ("claude-sonnet-4-6", 64_000),
+        ("claude-fable-5-2", 64_000),
+        ("claude-mythos-preview", 64_000),
+        ("us.anthropic.claude-opus-4-7-v1:0", 64_000),
+        ("claude-haiku-9", 64_000),
+        ("claude-2.1", 8192),
+        ("claude-opus-1", 8192),
+        ("glm-5", 8192),
     ],
-)  # fmt: skip
+)
 def test_the_default_length_limit_depends_on_the_model(model: str, tokens: int) -> None:
     assert request_body(model, prompt_of())["max_tokens"] == tokens
 
@@ -238,7 +256,7 @@ def test_thinking_is_turned_off_when_a_tool_is_forced() -> None:
         (NO_THINKING_MODEL, "auto", {"output": {"type": "array", "items": {"type": "string"}}}, "of the type 'object'"),
         (ALWAYS_THINKING_MODEL, "auto", {"output": {"type": "object"}}, "list the properties of each object"),
     ],
-)  # fmt: skip
+)
 def test_an_unsupported_option_is_refused_before_anything_is_sent(
     model: str, choice: str, options: dict[str, Any], words: str
 ) -> None:
@@ -336,7 +354,7 @@ def test_an_output_schema_that_is_not_strict_is_a_tool() -> None:
         ({"type": "object", "properties": {"next": {"$ref": "#"}}}, None),
         ({"$defs": {"n": {"type": "object", "properties": {"n": {"$ref": "#/$defs/n"}}}}, "$ref": "#/$defs/n"}, None),
     ],
-)  # fmt: skip
+)
 def test_a_schema_is_closed_or_not_used(schema: dict[str, Any], form: dict[str, Any] | None) -> None:
     inner = {
         "type": "object",
@@ -391,9 +409,13 @@ def test_at_most_four_cache_marks_are_set(more: dict[str, Any], wanted: list[str
 
 @pytest.mark.parametrize(
     ("own", "wanted"),
-    [(1, ["look", "S", "tool_result", "o0"]), (2, ["S", "tool_result", "o0", "o1"]),
-     (3, ["tool_result", "o0", "o1", "o2"]), (4, ["o0", "o1", "o2", "o3"])],
-)  # fmt: skip
+    [
+        (1, ["look", "S", "tool_result", "o0"]),
+        (2, ["S", "tool_result", "o0", "o1"]),
+        (3, ["tool_result", "o0", "o1", "o2"]),
+        (4, ["o0", "o1", "o2", "o3"]),
+    ],
+)
 def test_cache_marks_of_the_caller_are_among_the_four(own: int, wanted: list[str]) -> None:
     shape = {"input_schema": {"type": "object"}, "cache_control": CACHE_MARK}
     tools = [{"name": f"o{number}", **shape} for number in range(own)]
@@ -412,8 +434,10 @@ def test_the_cache_option_of_a_prompt_takes_precedence() -> None:
 
 def test_a_longer_conversation_begins_with_the_same_bytes() -> None:
     def plain(made: dict[str, Any]) -> list[Any]:
-        blocks = [(m["role"], [{k: v for k, v in b.items() if k != "cache_control"} for b in m["content"]])
-                  for m in made["messages"]]  # fmt: skip
+        blocks = [
+            (m["role"], [{k: v for k, v in b.items() if k != "cache_control"} for b in m["content"]])
+            for m in made["messages"]
+        ]
         return [made["tools"], made["system"], *blocks]
 
     asked = [prompt_of(*LONG[:count], tools=(LOOK_TOOL,), system="S") for count in (1, 3, 5, 7)]

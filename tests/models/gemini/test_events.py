@@ -90,12 +90,16 @@ STREAM: list[dict[str, Any]] = [
     {
         "candidates": [{"content": {"parts": [{"text": ""}], "role": "model"}, "finishReason": "STOP", "index": 0}],
         "usageMetadata": {
-            "promptTokenCount": 20, "toolUsePromptTokenCount": 2, "cachedContentTokenCount": 8,
-            "candidatesTokenCount": 12, "thoughtsTokenCount": 30, "totalTokenCount": 64,
+            "promptTokenCount": 20,
+            "toolUsePromptTokenCount": 2,
+            "cachedContentTokenCount": 8,
+            "candidatesTokenCount": 12,
+            "thoughtsTokenCount": 30,
+            "totalTokenCount": 64,
         },
         "modelVersion": "gemini-3.8-flash",
     },
-]  # fmt: skip
+]
 
 
 def test_a_stream_becomes_chunks() -> None:
@@ -203,10 +207,14 @@ def test_calls_with_the_same_id_get_unique_ids() -> None:
 @pytest.mark.parametrize(
     ("reason", "stop"),
     [
-        ("STOP", "calls"), ("MAX_TOKENS", "length"), ("CONTINUATION", "length"), ("SAFETY", "refusal"),
-        ("OTHER", "refusal"), ("SOMETHING_NEW", "refusal"),
+        ("STOP", "calls"),
+        ("MAX_TOKENS", "length"),
+        ("CONTINUATION", "length"),
+        ("SAFETY", "refusal"),
+        ("OTHER", "refusal"),
+        ("SOMETHING_NEW", "refusal"),
     ],
-)  # fmt: skip
+)
 def test_stop_reasons_of_an_answer_with_calls_are_mapped(reason: str, stop: str) -> None:
     chunks = decode_events(event_of_part(text="a"), event_of_part(functionCall={"name": "f"}), ending_event(reason))
     assert chunks[-1] == StopChunk(stop)
@@ -257,14 +265,19 @@ def test_a_lost_signature_is_not_retried() -> None:
 @pytest.mark.parametrize(
     "events",
     [
-        [], [event_of_part(text="a")], [event_of_part(functionCall={"name": "f"})], [{}], [{"candidates": None}],
+        [],
+        [event_of_part(text="a")],
+        [event_of_part(functionCall={"name": "f"})],
+        [{}],
+        [{"candidates": None}],
         [{"candidates": []}],
         [event_of_part(text="a"), ending_event("")],
         [event_of_part(text="a"), ending_event("FINISH_REASON_UNSPECIFIED")],
-        [{"candidates": [{"finishReason": "STOP", "index": 1}]}], [b"[DONE]"],
+        [{"candidates": [{"finishReason": "STOP", "index": 1}]}],
+        [b"[DONE]"],
         [{"usageMetadata": {"promptTokenCount": 1}}],
     ],
-)  # fmt: skip
+)
 def test_a_stream_without_a_finish_reason_was_cut(events: list[Any]) -> None:
     assert type(error_of(*events)) is StreamCut
 
@@ -299,8 +312,12 @@ def test_nulls_and_unknown_fields_are_ignored() -> None:
             {"content": {"parts": None}},
             {"content": {"parts": [{"text": None, "thought": None, "partMetadata": {}, "fancy": {"new": 1}}]}},
         ],
-        "error": None, "usageMetadata": None, "modelVersion": None, "promptFeedback": None, "createTime": "x",
-    }  # fmt: skip
+        "error": None,
+        "usageMetadata": None,
+        "modelVersion": None,
+        "promptFeedback": None,
+        "createTime": "x",
+    }
     assert decode_events(event, ending_event()) == [FREE, StopChunk("end")]
 
 
@@ -335,13 +352,15 @@ def test_invalid_events_are_a_cut(data: bytes, error_text: str) -> None:
         ({"code": 400, "message": "No such field.", "status": "INVALID_ARGUMENT"}, BadRequest),
         (
             {
-                "code": 400, "message": "API key not valid.", "status": "INVALID_ARGUMENT",
+                "code": 400,
+                "message": "API key not valid.",
+                "status": "INVALID_ARGUMENT",
                 "details": [{"@type": "type.googleapis.com/google.rpc.ErrorInfo", "reason": "API_KEY_INVALID"}],
             },
             AuthenticationFailed,
         ),
     ],
-)  # fmt: skip
+)
 def test_an_error_event_raises_its_error(error: dict[str, Any], kind: type, listed: bool) -> None:
     event: Any = {"error": error}
     caught = error_of(event_of_part(text="a"), [event] if listed else event)

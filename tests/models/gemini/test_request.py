@@ -113,23 +113,41 @@ def test_equal_prompts_give_equal_bytes_and_stay_as_they_were() -> None:
 
 def test_every_option_has_its_field() -> None:
     options: dict[str, Any] = {
-        "max_tokens": 9, "temperature": 0, "top_p": 0.5, "top_k": 4, "seed": 7, "stop": ["a", "b"],
-        "presence_penalty": 0.1, "frequency_penalty": 0.2, "metadata": {"team": "x"}, "service_tier": "flex",
-        "reasoning": "high", "parallel_calls": False, "cache": True, "user": "u", "headers": {"x-y": "z"},
+        "max_tokens": 9,
+        "temperature": 0,
+        "top_p": 0.5,
+        "top_k": 4,
+        "seed": 7,
+        "stop": ["a", "b"],
+        "presence_penalty": 0.1,
+        "frequency_penalty": 0.2,
+        "metadata": {"team": "x"},
+        "service_tier": "flex",
+        "reasoning": "high",
+        "parallel_calls": False,
+        "cache": True,
+        "user": "u",
+        "headers": {"x-y": "z"},
         "extra": {"generationConfig": {"seed": 8, "mediaResolution": "MEDIA_RESOLUTION_LOW"}, "safetySettings": []},
-    }  # fmt: skip
+    }
     assert request_body(NEW_MODEL, options=options) == {
         "contents": [{"role": "user", "parts": [{"text": "Hi."}]}],
         "generationConfig": {
-            "maxOutputTokens": 9, "temperature": 0, "topP": 0.5, "topK": 4, "seed": 8, "stopSequences": ["a", "b"],
-            "presencePenalty": 0.1, "frequencyPenalty": 0.2,
+            "maxOutputTokens": 9,
+            "temperature": 0,
+            "topP": 0.5,
+            "topK": 4,
+            "seed": 8,
+            "stopSequences": ["a", "b"],
+            "presencePenalty": 0.1,
+            "frequencyPenalty": 0.2,
             "thinkingConfig": {"includeThoughts": True, "thinkingLevel": "HIGH"},
             "mediaResolution": "MEDIA_RESOLUTION_LOW",
         },
         "labels": {"team": "x"},
         "serviceTier": "flex",
         "safetySettings": [],
-    }  # fmt: skip
+    }
 
 
 def test_provider_tools_are_sent_with_the_tools_of_the_agent() -> None:
@@ -168,10 +186,17 @@ def test_thinking_fields_depend_on_the_generation(model: str, asked: Any, config
 @pytest.mark.parametrize(
     ("name", "version"),
     [
-        (NEW_MODEL, (3, 8)), (OLD_MODEL, (2, 5)), ("models/gemini-3-pro-preview", (3, 0)), ("gemini-4-argon", (4, 0)),
-        ("gemini-pro-latest", (3, 0)), ("gemma-3-27b-it", None), ("gemini-exp", None), ("latest", None), ("", None),
+        (NEW_MODEL, (3, 8)),
+        (OLD_MODEL, (2, 5)),
+        ("models/gemini-3-pro-preview", (3, 0)),
+        ("gemini-4-argon", (4, 0)),
+        ("gemini-pro-latest", (3, 0)),
+        ("gemma-3-27b-it", None),
+        ("gemini-exp", None),
+        ("latest", None),
+        ("", None),
     ],
-)  # fmt: skip
+)
 def test_the_generation_is_read_from_the_name(name: str, version: Any) -> None:
     assert generation_of(name) == version
 
@@ -235,8 +260,10 @@ def test_an_output_schema_with_tools_is_native_since_gemini_3_and_a_tool_before(
     assert body["generationConfig"] == {"temperature": 1}
     assert body["toolConfig"] == {"functionCallingConfig": {"mode": "ANY"}}
     assert body["tools"][0]["functionDeclarations"][1] == {
-        "name": "answer", "description": "Give the final answer.", "parametersJsonSchema": SHAPE,
-    }  # fmt: skip
+        "name": "answer",
+        "description": "Give the final answer.",
+        "parametersJsonSchema": SHAPE,
+    }
 
 
 def test_the_output_tool_has_a_unique_name() -> None:

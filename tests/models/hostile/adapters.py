@@ -41,13 +41,18 @@ WIRES = pytest.mark.parametrize("wire", ADAPTERS)
 PREFIX = {"gemini": "/v1beta"}
 
 ANSWER = calls(
-    call("note", words="the trade winds are back 🌺"), call("note", words="it rains in Hilo, not in Kona"),
-    text="Let me write that down.", reasoning="They want two notes.",
-)  # fmt: skip
+    call("note", words="the trade winds are back 🌺"),
+    call("note", words="it rains in Hilo, not in Kona"),
+    text="Let me write that down.",
+    reasoning="They want two notes.",
+)
 """What is said, unless a test says otherwise: everything that can go wrong is in it."""
 PARAMETERS = {
-    "type": "object", "properties": {"words": {"type": "string"}}, "required": ["words"], "additionalProperties": False,
-}  # fmt: skip
+    "type": "object",
+    "properties": {"words": {"type": "string"}},
+    "required": ["words"],
+    "additionalProperties": False,
+}
 PROMPT_WITH_NOTE: Prompt = msgspec.structs.replace(
     PROMPT, tools=(*PROMPT.tools, ToolSpec(name="note", parameters=PARAMETERS))
 )

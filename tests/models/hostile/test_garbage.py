@@ -52,8 +52,15 @@ NOISE = (
     b"[DONE]",
 )
 UNREADABLE = [
-    rb"\ud83c", rb"\udf3a", rb"\ud83c\ud83c", b"\xff", b"\xed\xa0\x80", b"\xc0\x80", b"\x00", b"\xf0\x9f",
-]  # fmt: skip
+    rb"\ud83c",
+    rb"\udf3a",
+    rb"\ud83c\ud83c",
+    b"\xff",
+    b"\xed\xa0\x80",
+    b"\xc0\x80",
+    b"\x00",
+    b"\xf0\x9f",
+]
 NO_EVENT = [b"null", b"0", b'"text"', b"[]", b"[1]", b"{}", b"", b"NaN", b"{", b"[DONE", b"\x00"]
 TAILS = [b"data: {garbage\n\n", b"\xff\x00\xff", b"data: {}", b"<html>", b"data: null\n\n"]
 
@@ -176,11 +183,15 @@ class TestText:
     @pytest.mark.parametrize(
         ("written", "read"),
         [
-            (rb"\ud83c", "\ufffd"), (rb"\uDF3A", "\ufffd"), (rb"\ud83c\udf3a", "🌺"),
+            (rb"\ud83c", "\ufffd"),
+            (rb"\uDF3A", "\ufffd"),
+            (rb"\ud83c\udf3a", "🌺"),
             (rb"\ud83c\ud83c", "\ufffd\ufffd"),
-            (rb"\ud83c\n\udf3a", "\ufffd\n\ufffd"), (rb"\\ud83c", r"\ud83c"), (rb"\ud83c\ud83c\udf3a", "\ufffd🌺"),
+            (rb"\ud83c\n\udf3a", "\ufffd\n\ufffd"),
+            (rb"\\ud83c", r"\ud83c"),
+            (rb"\ud83c\ud83c\udf3a", "\ufffd🌺"),
         ],
-    )  # fmt: skip
+    )
     async def test_half_a_surrogate_pair_is_replaced(self, wire: str, written: bytes, read: str) -> None:
         data = answer_body(wire, {"chunks": ["before", "MARK", "after"]}).replace(b"MARK", written)
         chunks, error = await ask_once(wire, Fault(body=data))

@@ -247,9 +247,13 @@ def test_a_forked_process_starts_its_own_server() -> None:
 def start(**other: Any) -> "subprocess.Popen[bytes]":
     """Start the server process with a launch spec."""
     order = {
-        "owner": os.getpid(), "weights": LocalModel()._launch_spec.weights, "host": "127.0.0.1", "port": 0, "key": "k",
+        "owner": os.getpid(),
+        "weights": LocalModel()._launch_spec.weights,
+        "host": "127.0.0.1",
+        "port": 0,
+        "key": "k",
         "settings": msgspec.to_builtins(OWN_SETTINGS),
-    }  # fmt: skip
+    }
     command = [sys.executable, "-m", "vaka.models.local.server"]
     child = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     assert child.stdin is not None

@@ -138,8 +138,13 @@ TALK = {
                 "parameters": {
                     "type": "object",
                     "properties": {
-                        "city": {"type": "string"}, "days": {"type": "integer"}, "wind": {"type": "boolean"},
-                        "in": {"enum": ["C", "F"]}, "more": {"type": "array"}, "map": {"type": "object"}, "x": {},
+                        "city": {"type": "string"},
+                        "days": {"type": "integer"},
+                        "wind": {"type": "boolean"},
+                        "in": {"enum": ["C", "F"]},
+                        "more": {"type": "array"},
+                        "map": {"type": "object"},
+                        "x": {},
                     },
                     "required": ["city", "days", "wind", "in", "more", "map", "x"],
                 },
@@ -147,7 +152,7 @@ TALK = {
         },
         {"type": "function", "function": {"name": "now"}},
     ],
-}  # fmt: skip
+}
 
 
 async def test_the_prompt_has_an_example_for_each_tool_and_no_injected_turn() -> None:

@@ -96,8 +96,10 @@ async def decode_calls(*events: bytes) -> list[tuple[str, str, str]]:
 
 
 async def test_a_stream_of_openai_becomes_chunks() -> None:
-    tokens = {"prompt_tokens_details": {"cached_tokens": 3, "cache_write_tokens": 1},
-              "completion_tokens_details": {"reasoning_tokens": 1}}  # fmt: skip
+    tokens = {
+        "prompt_tokens_details": {"cached_tokens": 3, "cache_write_tokens": 1},
+        "completion_tokens_details": {"reasoning_tokens": 1},
+    }
     chunks = await decode_stream(
         delta_event(role="assistant", content="", refusal=None),
         delta_event(content="Hel"),
@@ -146,11 +148,20 @@ async def test_empty_fields_of_vendors_are_ignored() -> None:
 @pytest.mark.parametrize(
     ("finish", "reason"),
     [
-        ("stop", "end"), ("length", "length"), ("content_filter", "refusal"), ("eos", "end"), ("sensitive", "refusal"),
-        ("model_length", "length"), ("recitation", "recitation"), ("STOP", "end"), ("MAX_TOKENS", "length"),
-        ("context_length_exceeded", "length"), ("time_limit", "length"), ("safety", "refusal"),
+        ("stop", "end"),
+        ("length", "length"),
+        ("content_filter", "refusal"),
+        ("eos", "end"),
+        ("sensitive", "refusal"),
+        ("model_length", "length"),
+        ("recitation", "recitation"),
+        ("STOP", "end"),
+        ("MAX_TOKENS", "length"),
+        ("context_length_exceeded", "length"),
+        ("time_limit", "length"),
+        ("safety", "refusal"),
     ],
-)  # fmt: skip
+)
 async def test_finish_reasons_are_mapped_to_stop_reasons(finish: str, reason: str) -> None:
     assert (await decode_stream(delta_event(finish, content="Hi."), DONE))[-1] == StopChunk(reason)
 
@@ -206,9 +217,13 @@ async def test_reasoning_details_are_joined_and_stored_for_vendors_that_need_the
 async def test_reasoning_details_alone_and_after_a_call_are_stored() -> None:
     text, sealed = {"type": "reasoning.text", "text": "Hm."}, {"type": "reasoning.encrypted", "data": "x"}
     chunks = await decode_stream(
-        delta_event(reasoning_details=[text]), call_fragment("{}", index=0, id="c", name="go"),
-        delta_event(reasoning_details=[sealed, 7]), delta_event("tool_calls"), DONE, profile=PROFILES["minimax"],
-    )  # fmt: skip
+        delta_event(reasoning_details=[text]),
+        call_fragment("{}", index=0, id="c", name="go"),
+        delta_event(reasoning_details=[sealed, 7]),
+        delta_event("tool_calls"),
+        DONE,
+        profile=PROFILES["minimax"],
+    )
     assert [chunk for chunk in chunks if not isinstance(chunk, UsageChunk)] == snapshot(
         [
             ReasoningChunk("Hm."),
@@ -229,23 +244,30 @@ async def test_reasoning_details_alone_and_after_a_call_are_stored() -> None:
 async def test_interleaved_calls_of_openai_are_assembled() -> None:
     assert await decode_calls(
         delta_event(role="assistant", content=None),
-        call_fragment(index=0, id="call_a", name="weather"), call_fragment(index=1, id="call_b", name="time"),
-        call_fragment('{"ci', index=0), call_fragment("{}", index=1), call_fragment('ty":"Hilo"}', index=0),
-    ) == [("call_a", "weather", '{"city":"Hilo"}'), ("call_b", "time", "{}")]  # fmt: skip
+        call_fragment(index=0, id="call_a", name="weather"),
+        call_fragment(index=1, id="call_b", name="time"),
+        call_fragment('{"ci', index=0),
+        call_fragment("{}", index=1),
+        call_fragment('ty":"Hilo"}', index=0),
+    ) == [("call_a", "weather", '{"city":"Hilo"}'), ("call_b", "time", "{}")]
 
 
 async def test_a_new_id_on_the_same_index_is_a_new_call() -> None:
     assert await decode_calls(
-        call_fragment('{"n":', index=0, id="a", name="go"), call_fragment("1}", index=0, id="a"),
-        call_fragment('{"n":2', index=0, id="b", name="go"), call_fragment("}", index=0),
-    ) == [("a", "go", '{"n":1}'), ("b", "go", '{"n":2}')]  # fmt: skip
+        call_fragment('{"n":', index=0, id="a", name="go"),
+        call_fragment("1}", index=0, id="a"),
+        call_fragment('{"n":2', index=0, id="b", name="go"),
+        call_fragment("}", index=0),
+    ) == [("a", "go", '{"n":1}'), ("b", "go", '{"n":2}')]
 
 
 async def test_calls_without_an_index_are_distinguished_by_their_ids() -> None:
     assert await decode_calls(
-        call_fragment('{"n":', id="a", name="go"), call_fragment("1", id=""),
-        call_fragment('{"n":2}', id="b", name="go"), call_fragment("}", id="a"),
-    ) == [("a", "go", '{"n":1}'), ("b", "go", '{"n":2}')]  # fmt: skip
+        call_fragment('{"n":', id="a", name="go"),
+        call_fragment("1", id=""),
+        call_fragment('{"n":2}', id="b", name="go"),
+        call_fragment("}", id="a"),
+    ) == [("a", "go", '{"n":1}'), ("b", "go", '{"n":2}')]
 
 
 async def test_calls_without_an_id_get_one_of_their_own() -> None:
@@ -264,9 +286,11 @@ async def test_complete_calls_without_index_and_id_are_separate_calls() -> None:
 async def test_a_name_on_every_fragment_is_one_call() -> None:
     named = {"index": 0, "name": "go"}
     assert await decode_calls(
-        call_fragment("", id="a", **named), call_fragment('{"x":{}', **named), call_fragment("}", id="a", **named),
+        call_fragment("", id="a", **named),
+        call_fragment('{"x":{}', **named),
+        call_fragment("}", id="a", **named),
         call_fragment("", **named),
-    ) == [("a", "go", '{"x":{}}')]  # fmt: skip
+    ) == [("a", "go", '{"x":{}}')]
 
 
 async def test_arguments_that_are_an_object_are_kept_unchanged() -> None:
@@ -290,9 +314,11 @@ async def test_a_call_without_arguments_is_a_call() -> None:
 
 async def test_the_old_function_call_is_a_call() -> None:
     chunks = await decode_stream(
-        delta_event(function_call={"name": "go", "arguments": ""}), delta_event(function_call={"arguments": "{}"}),
-        delta_event("function_call"), DONE,
-    )  # fmt: skip
+        delta_event(function_call={"name": "go", "arguments": ""}),
+        delta_event(function_call={"arguments": "{}"}),
+        delta_event("function_call"),
+        DONE,
+    )
     assert join_chunks(chunks).calls == [("go", "{}")]
     assert join_chunks(chunks).ids == ["call_0"]
     assert join_chunks(chunks).stops == ["calls"]
@@ -301,10 +327,14 @@ async def test_the_old_function_call_is_a_call() -> None:
 async def test_an_answer_with_calls_stops_for_calls_unless_it_was_cut() -> None:
     whole = call_fragment("{}", index=0, id="a", name="go")
     for finishes, reason in (
-        (["stop"], "calls"), (["length"], "length"), (["content_filter"], "refusal"),
-        (["tool_calls", "stop"], "calls"), (["tool_calls", "length"], "length"),
-        (["length", "tool_calls"], "length"), (["max_output_tokens"], "length"),
-    ):  # fmt: skip
+        (["stop"], "calls"),
+        (["length"], "length"),
+        (["content_filter"], "refusal"),
+        (["tool_calls", "stop"], "calls"),
+        (["tool_calls", "length"], "length"),
+        (["length", "tool_calls"], "length"),
+        (["max_output_tokens"], "length"),
+    ):
         chunks = await decode_stream(whole, *map(delta_event, finishes), DONE)
         assert chunks[-1] == StopChunk(reason), finishes
 
@@ -347,12 +377,14 @@ async def test_sources_beside_the_answer_are_cited_once_at_its_end_and_it_needs_
         ({"prompt_cache_hit_tokens": 3}, Usage(input=5, output=2, cache_read=3)),
         ({"cached_tokens": 3}, Usage(input=5, output=2, cache_read=3)),
         ({"prompt_tokens_details": None, "completion_tokens_details": None}, Usage(input=5, output=2)),
-        ({"completion_tokens_details": {"reasoning_tokens": 4}, "total_tokens": 11},
-         Usage(input=5, output=6, reasoning=4)),
+        (
+            {"completion_tokens_details": {"reasoning_tokens": 4}, "total_tokens": 11},
+            Usage(input=5, output=6, reasoning=4),
+        ),
         ({"reasoning_tokens": 1}, Usage(input=5, output=2, reasoning=1)),
         ({"completion_tokens": -2, "cached_tokens": 10**30}, Usage(input=5, cache_read=2**53)),
     ],
-)  # fmt: skip
+)
 async def test_token_counts_of_all_vendors_are_normalized(fields: dict[str, Any], usage: Usage) -> None:
     assert UsageChunk(usage, "m-2026") in await decode_stream(delta_event("stop"), usage_event(**fields), DONE)
 
@@ -369,13 +401,17 @@ async def test_usage_may_be_in_several_places_and_repeated() -> None:
 @pytest.mark.parametrize(
     ("counted", "usage"),
     [
-        ({"prompt_tokens": 5.0, "completion_tokens": "2", "prompt_tokens_details": {"cached_tokens": 3.0}},
-         Usage(input=5, output=2, cache_read=3)),
+        (
+            {"prompt_tokens": 5.0, "completion_tokens": "2", "prompt_tokens_details": {"cached_tokens": 3.0}},
+            Usage(input=5, output=2, cache_read=3),
+        ),
         ({"prompt_tokens": 1.5, "completion_tokens": 10**30, "prompt_tokens_details": "none"}, Usage(output=2**53)),
         ({"prompt_tokens": "9" * 100, "completion_tokens": -1.0}, Usage(input=2**53)),
-        ("none of yours", None), ("", None), ([5, 2], None),
+        ("none of yours", None),
+        ("", None),
+        ([5, 2], None),
     ],
-)  # fmt: skip
+)
 async def test_invalid_token_counts_do_not_fail_an_answer(counted: Any, usage: Usage | None) -> None:
     choice = {"index": 0, "delta": {"content": "Hi."}, "finish_reason": "stop"}
     inside = event_item(choices=[{**choice, "usage": counted}])
@@ -428,7 +464,7 @@ async def test_nothing_is_read_after_the_end() -> None:
         (delta_event("network_error"), DONE),
         (b'data: {"choices":[{"index":-1,"delta":{"content":"Hi."}}]}\n\n', delta_event("stop"), DONE),
     ],
-)  # fmt: skip
+)
 async def test_a_cut_or_garbled_stream_is_never_an_answer(events: tuple[bytes, ...]) -> None:
     assert isinstance(await error_of(*events), StreamCut)
 
@@ -453,7 +489,7 @@ async def test_a_vendor_without_an_end_marker_must_give_a_reason() -> None:
         (b'data: {"base_resp":{"status_code":1008,"status_msg":"no balance"}}\n\n', ModelRefused),
         (b'data: {"base_resp":{"status_code":2013,"status_msg":"bad parameter"}}\n\n', BadRequest),
     ],
-)  # fmt: skip
+)
 async def test_an_error_in_the_stream_is_mapped_like_an_error_response(trouble: bytes, kind: type[ModelError]) -> None:
     assert type(await error_of(delta_event(content="Hi."), trouble, delta_event("stop"), DONE)) is kind
 
@@ -471,10 +507,15 @@ SHAPED = Prompt(messages=ASKED.messages, options={"output": SHAPE})
 
 async def test_the_arguments_of_a_forced_tool_are_the_answer() -> None:
     chunks = await decode_stream(
-        delta_event(content="Sure: "), call_fragment('{"city":', index=0, id="a", name="answer"),
-        call_fragment('"Hilo"}', index=0), call_fragment('{"city":"Kona"}', index=1, id="b", name="answer"),
-        delta_event("tool_calls"), DONE, profile=FORCED, prompt=SHAPED,
-    )  # fmt: skip
+        delta_event(content="Sure: "),
+        call_fragment('{"city":', index=0, id="a", name="answer"),
+        call_fragment('"Hilo"}', index=0),
+        call_fragment('{"city":"Kona"}', index=1, id="b", name="answer"),
+        delta_event("tool_calls"),
+        DONE,
+        profile=FORCED,
+        prompt=SHAPED,
+    )
     answer = [chunk for chunk in chunks if not isinstance(chunk, UsageChunk)]
     assert answer == [TextChunk('{"city":'), TextChunk('"Hilo"}'), StopChunk("end")]
 

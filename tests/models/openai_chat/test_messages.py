@@ -207,15 +207,18 @@ def test_an_assistant_message_follows_a_result_for_vendors_that_require_it() -> 
         {
             "role": "assistant",
             "content": "",
-            "tool_calls": [{
-                "id": "c00000000", "type": "function",
-                "function": {"name": "weather", "arguments": '{"city":"Hilo"}'},
-            }],
+            "tool_calls": [
+                {
+                    "id": "c00000000",
+                    "type": "function",
+                    "function": {"name": "weather", "arguments": '{"city":"Hilo"}'},
+                }
+            ],
         },
         {"role": "tool", "tool_call_id": "c00000000", "content": "rain"},
         {"role": "assistant", "content": "."},
         {"role": "user", "content": "And?"},
-    ]  # fmt: skip
+    ]
 
 
 def test_messages_of_one_role_are_merged_where_roles_must_alternate() -> None:

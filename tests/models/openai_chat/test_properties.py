@@ -15,12 +15,47 @@ from vaka.models.openai_chat.vendors import PROFILES
 from vaka.testing.models import join_chunks
 
 NAMES = [
-    "choices", "index", "delta", "content", "reasoning_content", "reasoning", "reasoning_details", "refusal", "type",
-    "tool_calls", "function_call", "function", "name", "arguments", "id", "annotations", "url_citation", "url", "title",
-    "audio", "transcript", "finish_reason", "usage", "prompt_tokens", "completion_tokens", "prompt_tokens_details",
-    "cached_tokens", "cost", "error", "object", "base_resp", "status_code", "citations", "search_results", "thinking",
-    "text", "x_groq", "model", "message", "code",
-]  # fmt: skip
+    "choices",
+    "index",
+    "delta",
+    "content",
+    "reasoning_content",
+    "reasoning",
+    "reasoning_details",
+    "refusal",
+    "type",
+    "tool_calls",
+    "function_call",
+    "function",
+    "name",
+    "arguments",
+    "id",
+    "annotations",
+    "url_citation",
+    "url",
+    "title",
+    "audio",
+    "transcript",
+    "finish_reason",
+    "usage",
+    "prompt_tokens",
+    "completion_tokens",
+    "prompt_tokens_details",
+    "cached_tokens",
+    "cost",
+    "error",
+    "object",
+    "base_resp",
+    "status_code",
+    "citations",
+    "search_results",
+    "thinking",
+    "text",
+    "x_groq",
+    "model",
+    "message",
+    "code",
+]
 WORDS = st.sampled_from(["stop", "tool_calls", "error", "thinking", "text", "", "{}", "null", "a"]) | st.text(
     max_size=5
 )
@@ -29,13 +64,19 @@ ANYTHING: st.SearchStrategy[Any] = st.recursive(
     VALUES, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(NAMES), inner, max_size=5)
 )
 CHOICE: dict[str, st.SearchStrategy[Any]] = {
-    "index": st.sampled_from([0, None, 1]), "error": ANYTHING, "finish_reason": WORDS | st.none(),
+    "index": st.sampled_from([0, None, 1]),
+    "error": ANYTHING,
+    "finish_reason": WORDS | st.none(),
     "delta": st.dictionaries(st.sampled_from(NAMES), ANYTHING, max_size=4),
-}  # fmt: skip
+}
 EVENT: dict[str, st.SearchStrategy[Any]] = {
     "choices": st.lists(st.fixed_dictionaries({}, optional=CHOICE), max_size=2),
-    "usage": ANYTHING, "error": ANYTHING, "object": ANYTHING, "base_resp": ANYTHING, "citations": ANYTHING,
-}  # fmt: skip
+    "usage": ANYTHING,
+    "error": ANYTHING,
+    "object": ANYTHING,
+    "base_resp": ANYTHING,
+    "citations": ANYTHING,
+}
 EVENTS: st.SearchStrategy[Any] = st.fixed_dictionaries({}, optional=EVENT) | ANYTHING
 
 

@@ -300,9 +300,15 @@ def test_reasoning_is_requested_in_the_fields_of_the_vendor(profile: str, asked:
 
 def test_options_are_sent_under_the_names_of_the_vendor_or_left_out() -> None:
     given: dict[str, Any] = {
-        "max_tokens": 9, "seed": 1, "top_k": 3, "frequency_penalty": 1, "presence_penalty": 1, "user": "u",
-        "service_tier": "flex", "metadata": {"a": "b"},
-    }  # fmt: skip
+        "max_tokens": 9,
+        "seed": 1,
+        "top_k": 3,
+        "frequency_penalty": 1,
+        "presence_penalty": 1,
+        "user": "u",
+        "service_tier": "flex",
+        "metadata": {"a": "b"},
+    }
     penalties = {"frequency_penalty": 1.0, "presence_penalty": 1.0}
     assert option_fields(**given) == {
         "max_completion_tokens": 9,

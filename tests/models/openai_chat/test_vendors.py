@@ -25,10 +25,33 @@ def test_every_vendor_is_found_by_its_name_and_others_are_not() -> None:
 
 def test_the_documented_vendors_exist() -> None:
     assert {
-        "openai-chat", "azure", "deepseek", "mistral", "groq", "openrouter", "together", "fireworks", "xai", "cerebras",
-        "perplexity", "nvidia", "qwen", "moonshot", "zhipu", "zai", "minimax", "siliconflow", "ollama", "vllm",
-        "lmstudio", "llamacpp", "github-models", "huggingface", "sambanova", "cohere",
-    } == PROFILES.keys()  # fmt: skip
+        "openai-chat",
+        "azure",
+        "deepseek",
+        "mistral",
+        "groq",
+        "openrouter",
+        "together",
+        "fireworks",
+        "xai",
+        "cerebras",
+        "perplexity",
+        "nvidia",
+        "qwen",
+        "moonshot",
+        "zhipu",
+        "zai",
+        "minimax",
+        "siliconflow",
+        "ollama",
+        "vllm",
+        "lmstudio",
+        "llamacpp",
+        "github-models",
+        "huggingface",
+        "sambanova",
+        "cohere",
+    } == PROFILES.keys()
     assert ALIASES.keys().isdisjoint(PROFILES)
     assert {*ALIASES.values()} <= PROFILES.keys()
 

@@ -46,9 +46,18 @@ CITED = {
 
 def response_body(status: str, output: Any = (), **more: Any) -> dict[str, Any]:
     return {
-        "id": "resp_1", "object": "response", "created_at": 1, "status": status, "model": "gpt-6-2026",
-        "output": list(output), "parallel_tool_calls": True, "tool_choice": "auto", "tools": [], "usage": USAGE, **more,
-    }  # fmt: skip
+        "id": "resp_1",
+        "object": "response",
+        "created_at": 1,
+        "status": status,
+        "model": "gpt-6-2026",
+        "output": list(output),
+        "parallel_tool_calls": True,
+        "tool_choice": "auto",
+        "tools": [],
+        "usage": USAGE,
+        **more,
+    }
 
 
 def message_item(*content: dict[str, Any], status: str = "completed", id: str = "msg_1", **more: Any) -> dict[str, Any]:
@@ -63,9 +72,13 @@ def function_call_item(
     arguments: str, number: int = 1, status: str = "completed", name: str = "weather"
 ) -> dict[str, Any]:
     return {
-        "id": f"fc_{number}", "type": "function_call", "status": status, "call_id": f"call_{number}", "name": name,
+        "id": f"fc_{number}",
+        "type": "function_call",
+        "status": status,
+        "call_id": f"call_{number}",
+        "name": name,
         "arguments": arguments,
-    }  # fmt: skip
+    }
 
 
 def item_added(index: int, item: dict[str, Any]) -> dict[str, Any]:
@@ -132,16 +145,32 @@ TEXT: Events = [
     {"type": "response.created", "response": response_body("in_progress")},
     {"type": "response.in_progress", "response": response_body("in_progress")},
     item_added(0, message_item(status="in_progress")),
-    {"type": "response.content_part.added", "item_id": "msg_1", "output_index": 0, "content_index": 0,
-     "part": text_part("")},
+    {
+        "type": "response.content_part.added",
+        "item_id": "msg_1",
+        "output_index": 0,
+        "content_index": 0,
+        "part": text_part(""),
+    },
     *text_deltas(0, "It", " rains", "."),
-    {"type": "response.output_text.done", "item_id": "msg_1", "output_index": 0, "content_index": 0,
-     "text": "It rains.", "logprobs": []},
-    {"type": "response.content_part.done", "item_id": "msg_1", "output_index": 0, "content_index": 0,
-     "part": text_part("It rains.")},
+    {
+        "type": "response.output_text.done",
+        "item_id": "msg_1",
+        "output_index": 0,
+        "content_index": 0,
+        "text": "It rains.",
+        "logprobs": [],
+    },
+    {
+        "type": "response.content_part.done",
+        "item_id": "msg_1",
+        "output_index": 0,
+        "content_index": 0,
+        "part": text_part("It rains."),
+    },
     item_done(0, SAID),
     completed_event(SAID),
-]  # fmt: skip
+]
 
 HILO, KONA = '{"city": "Hilo"}', '{"city": "Kona"}'
 CALLS: Events = [
@@ -157,14 +186,20 @@ CALLS: Events = [
 ]
 
 THOUGHT = {
-    "id": "rs_1", "type": "reasoning", "encrypted_content": "gAAA",
+    "id": "rs_1",
+    "type": "reasoning",
+    "encrypted_content": "gAAA",
     "summary": [{"type": "summary_text", "text": "First."}, {"type": "summary_text", "text": "Then."}],
-}  # fmt: skip
+}
 PLACE = {"item_id": "rs_1", "output_index": 0}
 THINKING: Events = [
     item_added(0, {"id": "rs_1", "type": "reasoning", "summary": [], "encrypted_content": "gA"}),
-    {"type": "response.reasoning_summary_part.added", **PLACE, "summary_index": 0,
-     "part": {"type": "summary_text", "text": ""}},
+    {
+        "type": "response.reasoning_summary_part.added",
+        **PLACE,
+        "summary_index": 0,
+        "part": {"type": "summary_text", "text": ""},
+    },
     {"type": "response.reasoning_summary_text.delta", **PLACE, "summary_index": 0, "delta": "Fir"},
     {"type": "response.reasoning_summary_text.delta", **PLACE, "summary_index": 0, "delta": "st."},
     {"type": "response.reasoning_summary_text.done", **PLACE, "summary_index": 0, "text": "First."},
@@ -176,7 +211,7 @@ THINKING: Events = [
     arguments_done(1, HILO),
     item_done(1, function_call_item(HILO)),
     completed_event(THOUGHT, function_call_item(HILO)),
-]  # fmt: skip
+]
 
 
 # Well-formed streams
@@ -211,11 +246,15 @@ def test_plain_reasoning_is_emitted() -> None:
         item_added(0, {"id": "rs_1", "type": "reasoning", "summary": []}),
         {"type": "response.reasoning_text.delta", **PLACE, "content_index": 0, "delta": "H"},
         {"type": "response.reasoning_text.done", **PLACE, "content_index": 0, "text": "Hm."},
-        {"type": "response.content_part.done", **PLACE, "content_index": 0,
-         "part": {"type": "reasoning_text", "text": "Hm."}},
+        {
+            "type": "response.content_part.done",
+            **PLACE,
+            "content_index": 0,
+            "part": {"type": "reasoning_text", "text": "Hm."},
+        },
         item_done(0, thought),
         completed_event(thought),
-    ]  # fmt: skip
+    ]
     assert assemble_parts(decode_valid_events(events)) == [Reasoning(text="Hm.", opaque={"responses": thought})]
 
 
@@ -426,29 +465,86 @@ def test_text_that_differs_only_in_white_space_is_not_repeated() -> None:
 
 LLAMA_CALL: Events = [
     {"type": "response.created", "response": {"id": "resp_x", "object": "response", "status": "in_progress"}},
-    {"type": "response.output_item.added", "item": {"id": "rs_x", "summary": [], "type": "reasoning", "content": [],
-     "encrypted_content": "", "status": "in_progress"}},
+    {
+        "type": "response.output_item.added",
+        "item": {
+            "id": "rs_x",
+            "summary": [],
+            "type": "reasoning",
+            "content": [],
+            "encrypted_content": "",
+            "status": "in_progress",
+        },
+    },
     {"type": "response.reasoning_text.delta", "delta": "Hm.", "item_id": "rs_x"},
-    {"type": "response.output_item.added", "item": {"content": [], "id": "msg_x", "role": "assistant",
-     "status": "in_progress", "type": "message"}},
+    {
+        "type": "response.output_item.added",
+        "item": {"content": [], "id": "msg_x", "role": "assistant", "status": "in_progress", "type": "message"},
+    },
     {"type": "response.content_part.added", "item_id": "msg_x", "part": {"type": "output_text", "text": ""}},
     {"type": "response.output_text.delta", "item_id": "msg_x", "delta": "Let me"},
     {"type": "response.output_text.delta", "item_id": "msg_x", "delta": " look."},
-    {"type": "response.output_item.added", "item": {"id": "fc_x", "arguments": "", "call_id": "call_x",
-     "name": "weather", "type": "function_call", "status": "in_progress"}},
+    {
+        "type": "response.output_item.added",
+        "item": {
+            "id": "fc_x",
+            "arguments": "",
+            "call_id": "call_x",
+            "name": "weather",
+            "type": "function_call",
+            "status": "in_progress",
+        },
+    },
     {"type": "response.function_call_arguments.delta", "delta": '{"city":', "item_id": "fc_x"},
     {"type": "response.function_call_arguments.delta", "delta": '"Hilo"}', "item_id": "fc_x"},
-    {"type": "response.output_item.done", "item": {"id": "rs_x", "summary": [], "type": "reasoning",
-     "content": [{"text": "Hm.", "type": "reasoning_text"}], "encrypted_content": ""}},
+    {
+        "type": "response.output_item.done",
+        "item": {
+            "id": "rs_x",
+            "summary": [],
+            "type": "reasoning",
+            "content": [{"text": "Hm.", "type": "reasoning_text"}],
+            "encrypted_content": "",
+        },
+    },
     {"type": "response.output_text.done", "item_id": "msg_x", "text": "Let me look."},
-    {"type": "response.output_item.done", "item": {"type": "message", "status": "completed", "id": "msg_x",
-     "content": [{"type": "output_text", "annotations": [], "logprobs": [], "text": "Let me look."}]}},
-    {"type": "response.output_item.done", "item": {"id": "fc_x", "type": "function_call", "status": "completed",
-     "arguments": '{"city":"Hilo"}', "call_id": "call_x", "name": "weather"}},
-    {"type": "response.completed", "response": {"id": "resp_x", "object": "response", "status": "completed",
-     "model": "m.gguf", "output": [], "usage": {"input_tokens": 41, "output_tokens": 12, "total_tokens": 53,
-     "input_tokens_details": {"cached_tokens": 40}}}},
-]  # fmt: skip
+    {
+        "type": "response.output_item.done",
+        "item": {
+            "type": "message",
+            "status": "completed",
+            "id": "msg_x",
+            "content": [{"type": "output_text", "annotations": [], "logprobs": [], "text": "Let me look."}],
+        },
+    },
+    {
+        "type": "response.output_item.done",
+        "item": {
+            "id": "fc_x",
+            "type": "function_call",
+            "status": "completed",
+            "arguments": '{"city":"Hilo"}',
+            "call_id": "call_x",
+            "name": "weather",
+        },
+    },
+    {
+        "type": "response.completed",
+        "response": {
+            "id": "resp_x",
+            "object": "response",
+            "status": "completed",
+            "model": "m.gguf",
+            "output": [],
+            "usage": {
+                "input_tokens": 41,
+                "output_tokens": 12,
+                "total_tokens": 53,
+                "input_tokens_details": {"cached_tokens": 40},
+            },
+        },
+    },
+]
 
 
 def test_the_stream_of_a_llama_server_is_read() -> None:

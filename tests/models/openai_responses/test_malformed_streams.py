@@ -124,13 +124,18 @@ def test_a_contradictory_stream_is_not_an_answer(events: Events, words: str) -> 
         ({"error": {"code": 500, "message": "broken", "type": "server_error"}}, ModelUnavailable, "broken"),
         ({"type": "error", "code": "context_length_exceeded", "message": "too long"}, ContextTooLong, "too long"),
         ({"type": "error"}, ModelUnavailable, "no reason"),
-        ({"type": "response.failed",
-          "response": response_body("failed", error={"code": "invalid_prompt", "message": "no"})},
-         BadRequest, "no"),
+        (
+            {
+                "type": "response.failed",
+                "response": response_body("failed", error={"code": "invalid_prompt", "message": "no"}),
+            },
+            BadRequest,
+            "no",
+        ),
         ({"type": "response.failed", "response": response_body("failed", error=None)}, ModelUnavailable, "no reason"),
         (completed_event(error={"code": "server_error", "message": "half-way"}), ModelUnavailable, "half-way"),
     ],
-)  # fmt: skip
+)
 def test_an_error_inside_the_stream_is_raised(event: dict[str, Any], kind: type[ModelError], words: str) -> None:
     for before in ([], TEXT[:5], CALLS[:3]):
         assert words in error_of([*before, event], kind)

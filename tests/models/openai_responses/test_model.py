@@ -37,8 +37,11 @@ async def test_a_request_is_sent_with_its_key_and_its_headers() -> None:
         sent = provider.requests[0]
     assert (sent.method, sent.path) == ("POST", "/v1/responses")
     assert {name: sent.headers[name] for name in ("authorization", "x-gateway", "x-mine", "accept")} == {
-        "authorization": "Bearer sk-private", "x-gateway": "g", "x-mine": "1", "accept": "text/event-stream",
-    }  # fmt: skip
+        "authorization": "Bearer sk-private",
+        "x-gateway": "g",
+        "x-mine": "1",
+        "accept": "text/event-stream",
+    }
     assert sent.body["model"] == "gpt-6"
 
 

@@ -33,9 +33,12 @@ from vaka.testing.models import PROMPT
 WEATHER = PROMPT.tools[0]
 THOUGHT = {"id": "rs_1", "type": "reasoning", "summary": [], "encrypted_content": "gAAAA=="}
 OPEN_THOUGHT = {
-    "id": "rs_2", "type": "reasoning", "summary": [], "content": [{"type": "reasoning_text", "text": "Hm."}],
+    "id": "rs_2",
+    "type": "reasoning",
+    "summary": [],
+    "content": [{"type": "reasoning_text", "text": "Hm."}],
     "encrypted_content": "",
-}  # fmt: skip
+}
 SEARCH = {"id": "ws_1", "type": "web_search_call", "status": "completed", "action": {"type": "search", "query": "Hilo"}}
 QUESTION = {"id": "ctc_1", "type": "custom_tool_call", "call_id": "c9", "name": "sql", "input": "select 1"}
 OUTPUT = {"type": "custom_tool_call_output", "call_id": "c9", "output": "1"}
@@ -143,14 +146,18 @@ def test_a_longer_conversation_begins_with_the_bytes_of_the_shorter_one() -> Non
         ({"reasoning": "high"}, {"reasoning": {"effort": "high", "summary": "auto"}}),
         ({"reasoning": "none"}, {"reasoning": {"effort": "none"}}),
         ({"reasoning": 8000}, {"reasoning": {"effort": "medium", "summary": "auto"}}),
-        ({"metadata": {"a": "b"}, "user": "u", "service_tier": "flex"},
-         {"metadata": {"a": "b"}, "safety_identifier": "u", "service_tier": "flex"}),
+        (
+            {"metadata": {"a": "b"}, "user": "u", "service_tier": "flex"},
+            {"metadata": {"a": "b"}, "safety_identifier": "u", "service_tier": "flex"},
+        ),
         ({"seed": 1, "top_k": 5, "frequency_penalty": 1, "presence_penalty": 1}, {}),
         ({"parallel_calls": False}, {}),
-        ({"extra": {"truncation": "auto", "text": {"verbosity": "low"}}},
-         {"truncation": "auto", "text": {"verbosity": "low"}}),
+        (
+            {"extra": {"truncation": "auto", "text": {"verbosity": "low"}}},
+            {"truncation": "auto", "text": {"verbosity": "low"}},
+        ),
     ],
-)  # fmt: skip
+)
 def test_options_are_written_in_the_fields_of_this_api(options: dict[str, Any], added: dict[str, Any]) -> None:
     assert options_prompt(**options) == added
 
@@ -171,21 +178,30 @@ def test_extra_fields_are_merged_over_ours_and_its_tools_join_ours() -> None:
     assert made["text"]["verbosity"] == "low"
     assert made["text"]["format"]["name"] == "answer"
     assert extra == {
-        "text": {"verbosity": "low"}, "tools": [{"type": "web_search"}], "include": ["file_search_call.results"],
-    }  # fmt: skip
+        "text": {"verbosity": "low"},
+        "tools": [{"type": "web_search"}],
+        "include": ["file_search_call.results"],
+    }
 
 
 def test_an_output_is_strict_where_its_schema_can_be() -> None:
     schema: dict[str, Any] = {
-        "type": "object", "properties": {"a": {"type": "string"}}, "required": ["a"], "additionalProperties": False,
-    }  # fmt: skip
+        "type": "object",
+        "properties": {"a": {"type": "string"}},
+        "required": ["a"],
+        "additionalProperties": False,
+    }
     assert options_prompt(output={"schema": schema, "name": "city", "description": "A."}) == {
         "text": {
             "format": {
-                "type": "json_schema", "name": "city", "schema": schema, "strict": True, "description": "A.",
+                "type": "json_schema",
+                "name": "city",
+                "schema": schema,
+                "strict": True,
+                "description": "A.",
             }
         }
-    }  # fmt: skip
+    }
     free = {"type": "object", "additionalProperties": {"type": "string"}}
     assert options_prompt(output=free) == {
         "text": {"format": {"type": "json_schema", "name": "answer", "schema": free, "strict": False}}
@@ -237,9 +253,11 @@ def test_a_strict_tool_is_marked_strict() -> None:
 
 def test_optional_arguments_of_a_strict_tool_may_be_null() -> None:
     parameters = {
-        "type": "object", "properties": {"city": {"type": "string"}, "days": {"type": "integer", "default": 1}},
-        "required": ["city"], "additionalProperties": False,
-    }  # fmt: skip
+        "type": "object",
+        "properties": {"city": {"type": "string"}, "days": {"type": "integer", "default": 1}},
+        "required": ["city"],
+        "additionalProperties": False,
+    }
     tool = msgspec.structs.replace(WEATHER, strict=True, parameters=parameters)
     [sent] = request_body(Prompt(messages=(prompt_of(),), tools=(tool,)))["tools"]
     assert sent["strict"] is True
@@ -397,29 +415,37 @@ def test_media_stay_in_a_result_if_the_server_supports_it() -> None:
         {"type": "function_call_output", "call_id": "call_2", "output": "no"},
         {"type": "function_call_output", "call_id": "call_3", "output": "The result follows."},
         {
-            "type": "message", "role": "user",
+            "type": "message",
+            "role": "user",
             "content": [{"type": "input_text", "text": "The result of the call call_1:"}, picture],
         },
         {
-            "type": "message", "role": "user",
+            "type": "message",
+            "role": "user",
             "content": [{"type": "input_text", "text": "The result of the call call_3:"}, picture],
         },
-    ]  # fmt: skip
+    ]
 
 
 @pytest.mark.parametrize(
     ("part", "sent"),
     [
         (Image(url="https://x/y.png"), {"type": "input_image", "image_url": "https://x/y.png", "detail": "auto"}),
-        (Document(data="JVBERi0x"),
-         {"type": "input_file", "filename": "document.pdf", "file_data": "data:application/pdf;base64,JVBERi0x"}),
-        (Document(data="YQ==", media_type="text/plain", name="a.txt"),
-         {"type": "input_file", "filename": "a.txt", "file_data": "data:text/plain;base64,YQ=="}),
-        (Document(url="data:text/csv;base64,YQ==", media_type="text/csv"),
-         {"type": "input_file", "filename": "document.csv", "file_data": "data:text/csv;base64,YQ=="}),
+        (
+            Document(data="JVBERi0x"),
+            {"type": "input_file", "filename": "document.pdf", "file_data": "data:application/pdf;base64,JVBERi0x"},
+        ),
+        (
+            Document(data="YQ==", media_type="text/plain", name="a.txt"),
+            {"type": "input_file", "filename": "a.txt", "file_data": "data:text/plain;base64,YQ=="},
+        ),
+        (
+            Document(url="data:text/csv;base64,YQ==", media_type="text/csv"),
+            {"type": "input_file", "filename": "document.csv", "file_data": "data:text/csv;base64,YQ=="},
+        ),
         (Stored(blob=Digest("d"), size=9, preview="begin"), {"type": "input_text", "text": "begin"}),
     ],
-)  # fmt: skip
+)
 def test_media_of_the_user_are_sent_as_parts(part: Part, sent: dict[str, Any]) -> None:
     assert input_items(prompt_of(part))[0]["content"] == [sent]
 

@@ -85,5 +85,8 @@ def _check_gemini(body: dict[str, Any]) -> None:
 
 
 _RULES: dict[str, Callable[[dict[str, Any]], None]] = {
-    "chat": _check_chat, "responses": _check_responses, "anthropic": _check_anthropic, "gemini": _check_gemini,
-}  # fmt: skip
+    "chat": _check_chat,
+    "responses": _check_responses,
+    "anthropic": _check_anthropic,
+    "gemini": _check_gemini,
+}

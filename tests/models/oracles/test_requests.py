@@ -15,9 +15,13 @@ from vaka.testing.fake_provider import FakeProvider, ProviderRequest
 from vaka.testing.models import PROMPT, say, try_stream
 
 NO_PLACE = {
-    ("responses", "stop words"), ("responses", "sound"), ("anthropic", "sound"), ("claude-sonnet-5-5", "some tool"),
-    ("claude-sonnet-5-5", "this tool"), ("claude-sonnet-5-5", "a loose shape"),
-}  # fmt: skip
+    ("responses", "stop words"),
+    ("responses", "sound"),
+    ("anthropic", "sound"),
+    ("claude-sonnet-5-5", "some tool"),
+    ("claude-sonnet-5-5", "this tool"),
+    ("claude-sonnet-5-5", "a loose shape"),
+}
 """What a wire, or a model, has no place for."""
 
 

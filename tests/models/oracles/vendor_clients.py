@@ -25,9 +25,17 @@ class VendorAnswer(msgspec.Struct, frozen=True):
 
 
 _STOPS = {
-    "stop": "end", "tool_calls": "calls", "content_filter": "refusal", "end_turn": "end", "tool_use": "calls",
-    "max_tokens": "length", "STOP": "end", "MAX_TOKENS": "length", "SAFETY": "refusal", "max_output_tokens": "length",
-}  # fmt: skip
+    "stop": "end",
+    "tool_calls": "calls",
+    "content_filter": "refusal",
+    "end_turn": "end",
+    "tool_use": "calls",
+    "max_tokens": "length",
+    "STOP": "end",
+    "MAX_TOKENS": "length",
+    "SAFETY": "refusal",
+    "max_output_tokens": "length",
+}
 
 
 def _stop_reason(reason: Any) -> str:
@@ -56,10 +64,13 @@ async def ask_chat(url: str) -> VendorAnswer:
     ]
     refused = message.refusal or ""
     return VendorAnswer(
-        text=(message.content or "") + refused, reasoning=getattr(message, "reasoning_content", None) or "",
-        calls=calls, stop="refusal" if refused else _stop_reason(whole.choices[0].finish_reason),
-        input=usage.prompt_tokens, output=usage.completion_tokens,
-    )  # fmt: skip
+        text=(message.content or "") + refused,
+        reasoning=getattr(message, "reasoning_content", None) or "",
+        calls=calls,
+        stop="refusal" if refused else _stop_reason(whole.choices[0].finish_reason),
+        input=usage.prompt_tokens,
+        output=usage.completion_tokens,
+    )
 
 
 async def ask_responses(url: str) -> VendorAnswer:
@@ -85,9 +96,11 @@ async def ask_responses(url: str) -> VendorAnswer:
     return VendorAnswer(
         text="".join(part.refusal if part.type == "refusal" else part.text for part in parts),
         reasoning="".join(part.text for item in items if item.type == "reasoning" for part in item.summary),
-        calls=calls, stop=_stop_reason(why) if why else "refusal" if refused else "calls" if calls else "end",
-        input=whole.usage.input_tokens, output=whole.usage.output_tokens,
-    )  # fmt: skip
+        calls=calls,
+        stop=_stop_reason(why) if why else "refusal" if refused else "calls" if calls else "end",
+        input=whole.usage.input_tokens,
+        output=whole.usage.output_tokens,
+    )
 
 
 async def ask_messages(url: str) -> VendorAnswer:
@@ -105,9 +118,10 @@ async def ask_messages(url: str) -> VendorAnswer:
         text="".join(block.text for block in blocks if block.type == "text"),
         reasoning="".join(block.thinking for block in blocks if block.type == "thinking"),
         calls=[(block.id, block.name, block.input) for block in blocks if block.type == "tool_use"],
-        stop=_stop_reason(whole.stop_reason), output=usage.output_tokens,
+        stop=_stop_reason(whole.stop_reason),
+        output=usage.output_tokens,
         input=usage.input_tokens + (usage.cache_read_input_tokens or 0) + (usage.cache_creation_input_tokens or 0),
-    )  # fmt: skip
+    )
 
 
 async def ask_gemini(url: str) -> VendorAnswer:
@@ -129,19 +143,27 @@ async def ask_gemini(url: str) -> VendorAnswer:
     finally:
         await client.aio.aclose()
         client.close()
-    calls = [(part.function_call.id or "", part.function_call.name or "", part.function_call.args)
-             for part in parts if part.function_call]  # fmt: skip
+    calls = [
+        (part.function_call.id or "", part.function_call.name or "", part.function_call.args)
+        for part in parts
+        if part.function_call
+    ]
     return VendorAnswer(
         text="".join(part.text or "" for part in parts if not part.thought),
         reasoning="".join(part.text or "" for part in parts if part.thought),
-        calls=calls, stop="calls" if calls and stop == "end" else stop, input=usage.prompt_token_count or 0,
+        calls=calls,
+        stop="calls" if calls and stop == "end" else stop,
+        input=usage.prompt_token_count or 0,
         output=(usage.candidates_token_count or 0) + (usage.thoughts_token_count or 0),
-    )  # fmt: skip
+    )
 
 
 CLIENTS: dict[str, Callable[[str], Awaitable[VendorAnswer]]] = {
-    "chat": ask_chat, "responses": ask_responses, "anthropic": ask_messages, "gemini": ask_gemini,
-}  # fmt: skip
+    "chat": ask_chat,
+    "responses": ask_responses,
+    "anthropic": ask_messages,
+    "gemini": ask_gemini,
+}
 
 
 def anthropic_message(http: httpx2.Client) -> Any:

@@ -144,20 +144,29 @@ def test_other_chunks_pass_and_a_retry_resets_the_scanner() -> None:
     usage = UsageChunk(Usage(input=3))
     assert drain_answer(
         [
-            ReasoningChunk("Hm."), TextChunk("Half ```json"), RetryChunk("stream_cut", "cut"), TextChunk("time()"),
+            ReasoningChunk("Hm."),
+            TextChunk("Half ```json"),
+            RetryChunk("stream_cut", "cut"),
+            TextChunk("time()"),
             usage,
         ],
         prompt=PROMPT_WITH_TOOLS,
     ) == [
-        ReasoningChunk("Hm."), TextChunk("Half"), RetryChunk("stream_cut", "cut"), usage,
-        CallChunk(0, "time", "{}", "call_2_1"), StopChunk("calls"),
-    ]  # fmt: skip
+        ReasoningChunk("Hm."),
+        TextChunk("Half"),
+        RetryChunk("stream_cut", "cut"),
+        usage,
+        CallChunk(0, "time", "{}", "call_2_1"),
+        StopChunk("calls"),
+    ]
 
 
 def test_native_calls_pass_and_text_calls_follow_them() -> None:
     assert drain_answer([CallChunk(3, "weather", "{}", "a1"), TextChunk("time()")], prompt=PROMPT_WITH_TOOLS) == [
-        CallChunk(3, "weather", "{}", "a1"), CallChunk(4, "time", "{}", "call_1_5"), StopChunk("calls"),
-    ]  # fmt: skip
+        CallChunk(3, "weather", "{}", "a1"),
+        CallChunk(4, "time", "{}", "call_1_5"),
+        StopChunk("calls"),
+    ]
     assert drain_answer([CallChunk(0, "weather", "{}", "a1")], prompt=PROMPT_WITH_TOOLS)[-1] == StopChunk("calls")
 
 
@@ -262,8 +271,10 @@ def test_calls_keep_their_position_and_invalid_ones_are_included() -> None:
     )
     again = Text(text=f"{rendered.text}\n\n")
     assert shown.messages[1:] == (
-        UserMessage(content=(picture,)), UserMessage(content=(again, picture)), UserMessage(content=(rendered,)),
-    )  # fmt: skip
+        UserMessage(content=(picture,)),
+        UserMessage(content=(again, picture)),
+        UserMessage(content=(rendered,)),
+    )
     assert shown.system == ""
 
 
@@ -277,8 +288,10 @@ def test_an_answer_that_is_nothing_but_calls_begins_with_one() -> None:
     messages = rewrite_prompt(Prompt(messages=(said, empty, empty, twice, plain))).messages
     assert messages[0] == AssistantMessage(id=MessageId("m"), content=(Text(text=block),))
     assert messages[1:] == (
-        empty, AssistantMessage(id=MessageId("m"), content=(Text(text=block), Text(text=again))), plain,
-    )  # fmt: skip
+        empty,
+        AssistantMessage(id=MessageId("m"), content=(Text(text=block), Text(text=again))),
+        plain,
+    )
 
 
 WIDE = ToolSpec(
@@ -340,12 +353,16 @@ def test_an_example_fits_the_parameters() -> None:
         name="x",
         parameters={
             "properties": {
-                "a": {"const": 5}, "b": {"examples": ["hi"]}, "c": {"type": "null"}, "d": {"type": "array"},
-                "e": {"properties": {}}, "f": {"$ref": "elsewhere"},
+                "a": {"const": 5},
+                "b": {"examples": ["hi"]},
+                "c": {"type": "null"},
+                "d": {"type": "array"},
+                "e": {"properties": {}},
+                "f": {"$ref": "elsewhere"},
             },
             "required": ["a", "b", "c", "d", "e", "f"],
         },
-    )  # fmt: skip
+    )
     (call,) = parse_tool_calls(render_tools([choices]), [])
     assert call.as_map() == {"a": 5, "b": "hi", "c": None, "d": ["text"], "e": {}, "f": "text"}
 
@@ -376,8 +393,10 @@ def test_without_tools_the_prompt_and_the_answer_are_unchanged() -> None:
     for prompt in (prompt_with_choice("none"), Prompt(messages=PROMPT_WITH_TOOLS.messages)):
         assert rewrite_prompt(prompt).system == ""
         assert drain_answer([TextChunk("time() "), TextChunk("```json")], prompt=prompt) == [
-            TextChunk("time() "), TextChunk("```json"), StopChunk(),
-        ]  # fmt: skip
+            TextChunk("time() "),
+            TextChunk("```json"),
+            StopChunk(),
+        ]
 
 
 def test_a_missing_required_call_is_an_error_that_may_be_retried() -> None:

@@ -56,14 +56,14 @@ def test_fenced_blocks_are_calls_with_ids_of_their_own() -> None:
         'so:```json\n{ "tool" : "time" , "parameters" : { "a" : 1 } }',  # the answer ends with its call
         "Using the tool 'time' with parameters: {\"a\": 1}",
         'USING the\n tool "time"  with parameters :\n{"a": 1}.',
-        "I am using the tool `time` with parameters:{\"a\": 1}",
+        'I am using the tool `time` with parameters:{"a": 1}',
         'time({"a": 1})',
         "so: time( a = 1 )",
         "調用time(a=1)",
         "`time(a=1)`",
         "```python\ntime(a=1)\n```",
     ],
-)  # fmt: skip
+)
 def test_a_call_is_read_in_each_form(text: str) -> None:
     assert read_calls(text) == [("time", {"a": 1})]
 
@@ -102,18 +102,35 @@ def test_values_of_the_function_form_are_numbers_booleans_or_texts() -> None:
         (
             "weather",
             {
-                "a": 3, "b": -7, "c": 1.5, "d": 2000.0, "e": True, "f": False, "g": "New York", "h": "x, y",
-                "i": "it's", "j": [1, "a"], "k": "", "l": "Coeur d'Alene", "m": "00501",
-                "n": "99999999999999999999", "o": 4, "p": 0.5, "q": "1e999", "r": "null",
+                "a": 3,
+                "b": -7,
+                "c": 1.5,
+                "d": 2000.0,
+                "e": True,
+                "f": False,
+                "g": "New York",
+                "h": "x, y",
+                "i": "it's",
+                "j": [1, "a"],
+                "k": "",
+                "l": "Coeur d'Alene",
+                "m": "00501",
+                "n": "99999999999999999999",
+                "o": 4,
+                "p": 0.5,
+                "q": "1e999",
+                "r": "null",
             },
         )
-    ]  # fmt: skip
+    ]
 
 
 def test_several_functions_are_several_calls_and_may_have_no_arguments() -> None:
     assert read_calls("time() and weather(city=Hilo)\nread-file(path=a.txt)") == [
-        ("time", {}), ("weather", {"city": "Hilo"}), ("read-file", {"path": "a.txt"}),
-    ]  # fmt: skip
+        ("time", {}),
+        ("weather", {"city": "Hilo"}),
+        ("read-file", {"path": "a.txt"}),
+    ]
 
 
 def test_only_calls_of_the_first_form_are_parsed() -> None:
@@ -124,27 +141,61 @@ def test_only_calls_of_the_first_form_are_parsed() -> None:
 
 
 NOT_CALLS = [
-    "", "Hello.", "The weather (in Hilo) is fine.", "weather", "weather(", "weather(city", "weather(Hilo)",
-    "weather(city=Hilo", 'weather("Hilo")', "myweather(a=1)", "x.weather(a=1)", "weather.x(a=1)", "fly(a=1)",
-    "weather(a=(1))", "weather(a=1 b=2)", "weather(=1)", "weather(a=1,,b=2)", "weather(,)", "weather({}",
-    "weather({} x)", "weather(a=x' y)", "weather(a='x)", "weather([1])", "weather({a: 1})",
-    "```json\n{}\n```", '```json\n{"tool": "time"}\n```', '```json\n{"tool": "", "parameters": {}}\n```',
-    '```json\n{"tool": 1, "parameters": {}}\n```', '```json\n[{"tool": "time", "parameters": {}}]\n```',
-    '```json\n{"tool": "time", "parameters": {}} and\n```', '```json\n{"tool": "time", "parameters": {}}``',
-    '```\n{"tool": "time", "parameters": {}}\n```', '``json\n{"tool": "time", "parameters": {}}\n``',
-    '```jsonc\n{"tool": "time", "parameters": {}}\n```', '```json\n{"tool": "time", "parameters": {}\n```',
+    "",
+    "Hello.",
+    "The weather (in Hilo) is fine.",
+    "weather",
+    "weather(",
+    "weather(city",
+    "weather(Hilo)",
+    "weather(city=Hilo",
+    'weather("Hilo")',
+    "myweather(a=1)",
+    "x.weather(a=1)",
+    "weather.x(a=1)",
+    "fly(a=1)",
+    "weather(a=(1))",
+    "weather(a=1 b=2)",
+    "weather(=1)",
+    "weather(a=1,,b=2)",
+    "weather(,)",
+    "weather({}",
+    "weather({} x)",
+    "weather(a=x' y)",
+    "weather(a='x)",
+    "weather([1])",
+    "weather({a: 1})",
+    "```json\n{}\n```",
+    '```json\n{"tool": "time"}\n```',
+    '```json\n{"tool": "", "parameters": {}}\n```',
+    '```json\n{"tool": 1, "parameters": {}}\n```',
+    '```json\n[{"tool": "time", "parameters": {}}]\n```',
+    '```json\n{"tool": "time", "parameters": {}} and\n```',
+    '```json\n{"tool": "time", "parameters": {}}``',
+    '```\n{"tool": "time", "parameters": {}}\n```',
+    '``json\n{"tool": "time", "parameters": {}}\n``',
+    '```jsonc\n{"tool": "time", "parameters": {}}\n```',
+    '```json\n{"tool": "time", "parameters": {}\n```',
     '```json\n{"tool": "time", "tool": "fly", "parameters": {}}\n```',
     '```json\n{"a": {"tool": "time", "parameters": {}}}\n```',
-    '```json\n{"tool": "time" "parameters": {}}\n```', '```json\n{"tool": tool, "parameters": {}}\n```',
-    '```json\n{"tool": "time", "parameters": {"a" 1}}\n```', '```json\n{"tool": "time", "parameters": [1}}\n```',
-    '```json\n{"tool": "time", "parameters": {,}}\n```', '```json\n{"\\x": 1, "tool": "time"}\n```',
+    '```json\n{"tool": "time" "parameters": {}}\n```',
+    '```json\n{"tool": tool, "parameters": {}}\n```',
+    '```json\n{"tool": "time", "parameters": {"a" 1}}\n```',
+    '```json\n{"tool": "time", "parameters": [1}}\n```',
+    '```json\n{"tool": "time", "parameters": {,}}\n```',
+    '```json\n{"\\x": 1, "tool": "time"}\n```',
     '```json\n{"note": "say weather(city=Hilo)"}\n```',
-    "Using the tool time with parameters: {}", "Using the tool '' with parameters: {}",
-    "Using the tool 'time' with parameters: []", "Using the tool 'time' with parameters {}",
-    "Using the tool 'time\n' with parameters: {}", f"Using the tool '{'x' * 129}' with parameters: {{}}",
-    "Using the tools 'time' with parameters: {}", "Using the tool 'time' with parameters: {1: 2}", "Using the tool",
+    "Using the tool time with parameters: {}",
+    "Using the tool '' with parameters: {}",
+    "Using the tool 'time' with parameters: []",
+    "Using the tool 'time' with parameters {}",
+    "Using the tool 'time\n' with parameters: {}",
+    f"Using the tool '{'x' * 129}' with parameters: {{}}",
+    "Using the tools 'time' with parameters: {}",
+    "Using the tool 'time' with parameters: {1: 2}",
+    "Using the tool",
     "```json\n" + '{"tool": "time", "parameters": ' + "[" * 300 + "]" * 300 + "}\n```",
-]  # fmt: skip
+]
 """What is not quite a call."""
 
 
@@ -212,10 +263,47 @@ def test_text_is_not_parsed_when_function_calling_is_active(caplog: pytest.LogCa
 
 
 PIECES = st.sampled_from(
-    ["```json", "```", "`", "{", "}", "[", "]", '"', "'", "\\", ":", ",", "tool", '"tool": "time"', "'parameters':",
-     '{"tool": "time", "parameters": {}}', "weather(", "time()", ")", "a=1", "=", "Using the tool", "'time'", " with ",
-     "parameters: ", "\n", "  ", "true", "None", "1.5", "é", "\ud800", "\u2028", "x", "using", "weath", "\\'", "-"]
-)  # fmt: skip
+    [
+        "```json",
+        "```",
+        "`",
+        "{",
+        "}",
+        "[",
+        "]",
+        '"',
+        "'",
+        "\\",
+        ":",
+        ",",
+        "tool",
+        '"tool": "time"',
+        "'parameters':",
+        '{"tool": "time", "parameters": {}}',
+        "weather(",
+        "time()",
+        ")",
+        "a=1",
+        "=",
+        "Using the tool",
+        "'time'",
+        " with ",
+        "parameters: ",
+        "\n",
+        "  ",
+        "true",
+        "None",
+        "1.5",
+        "é",
+        "\ud800",
+        "\u2028",
+        "x",
+        "using",
+        "weath",
+        "\\'",
+        "-",
+    ]
+)
 TEXTS = st.text() | st.lists(PIECES, max_size=40).map("".join)
 
 
@@ -266,13 +354,44 @@ def scan_piecewise(text: str) -> Callable[[], object]:
 
 
 HOSTILE = [
-    "a", " ", "`", "{", '"', "'", "\\", "(", "```json{", '```json{"a":"', '```json{"a":\'', "```json {'a': '",
-    '```json{"a":"```json{\'b\':\'', "weather(", "weather(a=", "weather(a='", "weather(k=x',k='", 'weather({"a":"',
-    "weather(a=x'y,", "weather(a=\"x\",", "using ", "using the ", "Using the tool '", "Using the tool 'x' with ",
-    "Using the tool 'x' with parameters: {", "Using the tool 'x' with parameters: {\"a\": '",
-    '```json{"tool":"time","parameters":{}}', 'weather({"a": 1} ', "[", '{"a":', "time()", "weather(a=[", "aweather(",
-    "\n", '```json{"a":"\\"```json{\'b\':\'\\\'', "weather(a=\"weather(b='", "weather(a='weather(b=\"",
-]  # fmt: skip
+    "a",
+    " ",
+    "`",
+    "{",
+    '"',
+    "'",
+    "\\",
+    "(",
+    "```json{",
+    '```json{"a":"',
+    '```json{"a":\'',
+    "```json {'a': '",
+    "```json{\"a\":\"```json{'b':'",
+    "weather(",
+    "weather(a=",
+    "weather(a='",
+    "weather(k=x',k='",
+    'weather({"a":"',
+    "weather(a=x'y,",
+    'weather(a="x",',
+    "using ",
+    "using the ",
+    "Using the tool '",
+    "Using the tool 'x' with ",
+    "Using the tool 'x' with parameters: {",
+    "Using the tool 'x' with parameters: {\"a\": '",
+    '```json{"tool":"time","parameters":{}}',
+    'weather({"a": 1} ',
+    "[",
+    '{"a":',
+    "time()",
+    "weather(a=[",
+    "aweather(",
+    "\n",
+    "```json{\"a\":\"\\\"```json{'b':'\\'",
+    "weather(a=\"weather(b='",
+    "weather(a='weather(b=\"",
+]
 
 
 def test_the_work_is_linear_in_the_length_of_the_text() -> None:

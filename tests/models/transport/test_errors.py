@@ -39,12 +39,23 @@ def test_a_bad_request_has_the_message_of_the_provider_in_every_format(body: obj
 @pytest.mark.parametrize(
     ("status", "kind"),
     [
-        (401, AuthenticationFailed), (403, AuthenticationFailed), (404, BadRequest), (408, ModelUnavailable),
-        (409, ModelUnavailable), (413, BadRequest), (422, BadRequest), (425, ModelUnavailable), (429, RateLimited),
-        (500, ModelUnavailable), (502, ModelUnavailable), (503, ModelUnavailable), (529, ModelUnavailable),
-        (302, ModelRefused), (307, ModelRefused),
+        (401, AuthenticationFailed),
+        (403, AuthenticationFailed),
+        (404, BadRequest),
+        (408, ModelUnavailable),
+        (409, ModelUnavailable),
+        (413, BadRequest),
+        (422, BadRequest),
+        (425, ModelUnavailable),
+        (429, RateLimited),
+        (500, ModelUnavailable),
+        (502, ModelUnavailable),
+        (503, ModelUnavailable),
+        (529, ModelUnavailable),
+        (302, ModelRefused),
+        (307, ModelRefused),
     ],
-)  # fmt: skip
+)
 def test_the_error_message_has_a_hint_for_each_status(status: int, kind: type[ModelError]) -> None:
     error = error_for(status, {"error": {"message": "so it is"}})
     assert type(error) is kind
@@ -59,7 +70,7 @@ def test_the_error_message_has_a_hint_for_each_status(status: int, kind: type[Mo
         {"error": {"code": 400, "message": "The input token count (9) exceeds the maximum (8).", "status": "X"}},
         {"error": {"code": 400, "message": "the request exceeds the available context size", "type": "y"}},
     ],
-)  # fmt: skip
+)
 def test_a_conversation_that_is_too_long_is_context_too_long(body: object) -> None:
     error = error_for(400, body)
     assert type(error) is ContextTooLong
@@ -87,11 +98,18 @@ def test_an_account_without_credit_is_not_retried() -> None:
     [
         (402, {"error": {"message": "Payment Required", "type": "unknown_error", "code": "invalid_request_error"}}),
         (402, {"error": {"code": 402, "message": "This request requires more of it."}}),
-        (400, {"type": "error", "error": {
-            "type": "invalid_request_error", "message": "Your credit balance is too low to access the API.",
-        }}),
+        (
+            400,
+            {
+                "type": "error",
+                "error": {
+                    "type": "invalid_request_error",
+                    "message": "Your credit balance is too low to access the API.",
+                },
+            },
+        ),
     ],
-)  # fmt: skip
+)
 def test_an_account_without_credit_is_recognized_in_every_form(status: int, body: object) -> None:
     error = error_for(status, body)
     assert type(error) is ModelRefused
@@ -100,9 +118,12 @@ def test_an_account_without_credit_is_recognized_in_every_form(status: int, body
 
 @pytest.mark.parametrize(
     ("status", "hint"),
-    [(404, "check the name of the model, and the base URL if you set one"), (405, "check the base URL"),
-     (413, "send less: attach less, or compact the session")],
-)  # fmt: skip
+    [
+        (404, "check the name of the model, and the base URL if you set one"),
+        (405, "check the base URL"),
+        (413, "send less: attach less, or compact the session"),
+    ],
+)
 def test_errors_for_a_page_and_a_too_large_request_have_advice(status: int, hint: str) -> None:
     error = errors.error_from_response(status, {}, b"<html>no</html>")
     assert type(error) is BadRequest
@@ -118,14 +139,19 @@ def test_an_invalid_key_with_status_400_is_recognized() -> None:
 @pytest.mark.parametrize(
     ("headers", "seconds"),
     [
-        ({"retry_after": "7"}, 7.0), ({"retry_after": "0.5"}, 0.5),
+        ({"retry_after": "7"}, 7.0),
+        ({"retry_after": "0.5"}, 0.5),
         ({"retry_after_ms": "250", "retry_after": "9"}, 0.25),
         ({"retry_after": "Sun, 09 Sep 2001 01:47:00 GMT"}, 20.0),
         ({"retry_after": "Sun, 09 Sep 2001 01:00:00 GMT"}, 0.0),
-        ({"retry_after": "soon"}, None), ({"retry_after": "-5"}, None), ({"retry_after": "nan"}, None),
-        ({"retry_after": "999999999"}, errors.MAX_RETRY_AFTER), ({"retry_after": "9" * 400}, None), ({}, None),
+        ({"retry_after": "soon"}, None),
+        ({"retry_after": "-5"}, None),
+        ({"retry_after": "nan"}, None),
+        ({"retry_after": "999999999"}, errors.MAX_RETRY_AFTER),
+        ({"retry_after": "9" * 400}, None),
+        ({}, None),
     ],
-)  # fmt: skip
+)
 def test_the_retry_delay_is_taken_from_valid_headers(headers: dict[str, str], seconds: float | None) -> None:
     error = error_for(429, {"error": {"message": "slow down"}}, **headers)
     assert isinstance(error, RateLimited)
@@ -142,9 +168,14 @@ def test_the_retry_delay_may_be_in_the_body() -> None:
 
 @pytest.mark.parametrize(
     ("asked", "retry_hint"),
-    [("7", " (try again in 7 s)"), ("7.2", " (try again in 8 s)"), ("3601", " (try again in 61 minutes)"),
-     ("0.2", ""), ("soon", "")],
-)  # fmt: skip
+    [
+        ("7", " (try again in 7 s)"),
+        ("7.2", " (try again in 8 s)"),
+        ("3601", " (try again in 61 minutes)"),
+        ("0.2", ""),
+        ("soon", ""),
+    ],
+)
 @pytest.mark.parametrize("status", [429, 529])
 def test_the_retry_delay_is_in_the_message(asked: str, retry_hint: str, status: int) -> None:
     error = error_for(status, {"error": {"message": "Slow down."}}, retry_after=asked)
@@ -186,12 +217,18 @@ def test_a_long_message_is_cut() -> None:
 
 _JSON = st.recursive(
     st.none() | st.booleans() | st.integers(-1000, 1000) | st.text(max_size=30),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(
-        st.sampled_from(["error", "errors", "detail", "details", "message", "type", "code", "status", "retryDelay"]),
-        inner, max_size=4,
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(
+            st.sampled_from(
+                ["error", "errors", "detail", "details", "message", "type", "code", "status", "retryDelay"]
+            ),
+            inner,
+            max_size=4,
+        )
     ),
     max_leaves=12,
-)  # fmt: skip
+)
 
 
 @given(status=st.integers(300, 599), body=_JSON)

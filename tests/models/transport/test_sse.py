@@ -76,8 +76,12 @@ def test_lines_end_at_lf_cr_and_crlf(end: bytes) -> None:
 @pytest.mark.parametrize(
     ("body", "expected"),
     [
-        (b"data: a\n\n", [event_of(b"a")]), (b"data:a\n\n", [event_of(b"a")]), (b"data:  a \n\n", [event_of(b" a ")]),
-        (b"data\n\n", [event_of(b"")]), (b"data\ndata\n\n", [event_of(b"\n")]), (b"data:\n\n", [event_of(b"")]),
+        (b"data: a\n\n", [event_of(b"a")]),
+        (b"data:a\n\n", [event_of(b"a")]),
+        (b"data:  a \n\n", [event_of(b" a ")]),
+        (b"data\n\n", [event_of(b"")]),
+        (b"data\ndata\n\n", [event_of(b"\n")]),
+        (b"data:\n\n", [event_of(b"")]),
         (b"data: a: b\n\n", [event_of(b"a: b")]),
         (b": nothing\n\n", []),
         (b": ping\ndata: a\n: pong\ndata: b\n\n", [event_of(b"a\nb")]),
@@ -93,9 +97,10 @@ def test_lines_end_at_lf_cr_and_crlf(end: bytes) -> None:
         (b"\xef\xbb\xbfdata: a\n\n", [event_of(b"a")]),
         (b"\xef\xbb\xbf\xef\xbb\xbfdata: a\n\ndata: b\n\n", [event_of(b"b")]),
         (b"data: a\n\n\xef\xbb\xbfdata: b\n\n", [event_of(b"a")]),
-        (b"\n\n\n", []), (b"", []),
+        (b"\n\n\n", []),
+        (b"", []),
     ],
-)  # fmt: skip
+)
 def test_fields_are_parsed_as_in_the_standard(body: bytes, expected: list[ServerSentEvent]) -> None:
     assert parse_chunks([body]) == parse_chunks(split_bytes(body)) == (expected, "", None)
 
@@ -103,10 +108,12 @@ def test_fields_are_parsed_as_in_the_standard(body: bytes, expected: list[Server
 @pytest.mark.parametrize(
     ("line", "retry"),
     [
-        (b"1500", 1500), (b"0", 0), (b"9" * 9, 999_999_999),
+        (b"1500", 1500),
+        (b"0", 0),
+        (b"9" * 9, 999_999_999),
         *((line, None) for line in (b"", b"1.5", b"-1", b"+1", b"1s", "٣".encode(), b"9" * 5000)),
     ],
-)  # fmt: skip
+)
 def test_a_numeric_retry_field_is_stored(line: bytes, retry: int | None) -> None:
     assert parse_chunks([b"retry: " + line + b"\n\n"]) == ([], "", retry)
 

@@ -165,7 +165,7 @@ def test_the_price_of_a_fallback_is_unknown_if_that_of_one_model_is() -> None:
     model = FallbackModel([PricedModel(0.1, 0.5), UnpricedModel(0, 0)])
     assert model.estimate(PROMPT) == Estimate(
         usage=Usage(input=10, cost=0.1), output_price=0.5, takes=9, unpriced="unknown price"
-    )  # fmt: skip
+    )
     assert FallbackModel([UnpricedModel(0, 0)]).estimate(PROMPT).max_tokens == 9
 
 

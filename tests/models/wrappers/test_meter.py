@@ -117,8 +117,10 @@ async def test_other_chunks_pass_unchanged() -> None:
     inner = AnsweringModel(Usage(output=1_000_000))
     metered = MeteredModel(inner, PRICES)
     assert await drain_stream(metered) == [
-        TextChunk("Hi."), UsageChunk(Usage(output=1_000_000, cost=10.0), miss_price=0.9 / 1e6), StopChunk(),
-    ]  # fmt: skip
+        TextChunk("Hi."),
+        UsageChunk(Usage(output=1_000_000, cost=10.0), miss_price=0.9 / 1e6),
+        StopChunk(),
+    ]
     assert metered.name == "mine/x"
     assert isinstance(metered, Model)
     assert isinstance(metered, CostEstimator)

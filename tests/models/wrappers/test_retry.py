@@ -129,10 +129,14 @@ async def test_the_last_error_is_raised_with_the_number_of_attempts() -> None:
 @pytest.mark.parametrize(
     "error",
     [
-        ModelRefused("no"), BadRequest("wrong"), AuthenticationFailed("who?"), ContextTooLong("long"),
-        Truncated("cut"), ModelError("odd"),
+        ModelRefused("no"),
+        BadRequest("wrong"),
+        AuthenticationFailed("who?"),
+        ContextTooLong("long"),
+        Truncated("cut"),
+        ModelError("odd"),
     ],
-)  # fmt: skip
+)
 async def test_permanent_errors_are_not_retried(error: ModelError) -> None:
     model = FailingModel(error, GOOD)
     with pytest.raises(type(error)) as caught:
@@ -162,8 +166,9 @@ async def test_closing_in_the_middle_closes_the_stream_inside() -> None:
     model = FailingModel(ModelUnavailable("busy"), GOOD)
     async with aclosing(RetryingModel(model, clock=FakeClock(auto=True)).stream(PROMPT)) as chunks:
         assert [await anext(chunks), await anext(chunks)] == [
-            RetryChunk("model_unavailable", "busy", "trying"), TextChunk("Yes."),
-        ]  # fmt: skip
+            RetryChunk("model_unavailable", "busy", "trying"),
+            TextChunk("Yes."),
+        ]
         assert model.open == 1
     assert model.open == 0
 
@@ -196,8 +201,9 @@ async def test_a_turn_continues_and_the_log_has_every_attempt_with_its_usage() -
     check_log(log)
     failed = [event.data for event in log if isinstance(event.data, ModelFailed)]
     assert [(event.model, event.code, event.retried) for event in failed] == [
-        ("trying", "stream_cut", True), ("trying", "model_unavailable", True),
-    ]  # fmt: skip
+        ("trying", "stream_cut", True),
+        ("trying", "model_unavailable", True),
+    ]
     dropped = [event.data.message_id for event in log if isinstance(event.data, MessageDiscarded)]
     assert dropped == [event.message_id for event in failed]
     assert last_body(log).usage == Usage(input=12, output=1)

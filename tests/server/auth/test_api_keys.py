@@ -24,9 +24,14 @@ from vaka.stores.sqlite import SqliteStore
 from vaka.testing.clock import FakeClock
 
 ACME = KeyOptions(
-    name="ci", namespace="acme", owner="kim", scopes=("runs:read", "operator"), own_sessions_only=True,
-    requests_per_minute=7, lifetime=3600.0,
-)  # fmt: skip
+    name="ci",
+    namespace="acme",
+    owner="kim",
+    scopes=("runs:read", "operator"),
+    own_sessions_only=True,
+    requests_per_minute=7,
+    lifetime=3600.0,
+)
 UNKNOWN = "the API key is not one of this server; `vaka keys create` with the server's --store makes one"
 
 
@@ -68,9 +73,13 @@ class CountedValues:
 async def test_a_key_names_its_tenant_owner_and_scopes(keys: ApiKeys, store: MemoryStore) -> None:
     key, text = await keys.create(ACME)
     assert (await keys.verify(text)).principal == Principal(
-        id="kim", namespace="acme", scopes=frozenset({"runs:read", "operator"}), key=f"ak_{key.id}",
-        own_sessions_only=True, requests_per_minute=7,
-    )  # fmt: skip
+        id="kim",
+        namespace="acme",
+        scopes=frozenset({"runs:read", "operator"}),
+        key=f"ak_{key.id}",
+        own_sessions_only=True,
+        requests_per_minute=7,
+    )
     assert text[:12] == f"ak_{key.id}_"
     assert len(text) == 3 + 8 + 1 + 43
     assert text[12:] not in json.dumps(await store.values.get(KEYS_PREFIX + key.id))

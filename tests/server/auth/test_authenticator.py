@@ -87,9 +87,7 @@ async def test_a_ticket_of_a_key_that_was_revoked_is_refused(authenticator: Cred
     assert (await problem_of(authenticator, credentials)).detail.startswith("the ticket has been used")
     await authenticator.keys.revoke(key.id)
     problem = await problem_of(authenticator, Credentials(kind="ticket", token=second, origin=PAGE))
-    assert (problem.status, problem.detail) == (
-        401, "the API key that the ticket was issued for is not valid any more"
-    )  # fmt: skip
+    assert (problem.status, problem.detail) == (401, "the API key that the ticket was issued for is not valid any more")
 
 
 async def test_an_address_with_many_wrong_tokens_has_to_wait_but_right_ones_work(

@@ -38,9 +38,10 @@ SECRET = "0123456789abcdef0123456789abcdef"  # not a secret
 @cache
 def private_key(kid: str) -> Any:
     kinds: dict[str, Any] = {
-        "rsa": lambda: rsa.generate_private_key(65537, 2048), "ed": ed25519.Ed25519PrivateKey.generate,
+        "rsa": lambda: rsa.generate_private_key(65537, 2048),
+        "ed": ed25519.Ed25519PrivateKey.generate,
         "weak": lambda: rsa.generate_private_key(65537, 1024),  # must be refused
-    }  # fmt: skip
+    }
     return kinds.get(kid, lambda: ec.generate_private_key(ec.SECP256R1()))()
 
 
@@ -101,9 +102,13 @@ async def test_a_token_names_its_caller_scopes_and_tenant(settings: JwtSettings,
     tokens = [*(sign(*how, exp=end) for how in signed), sign(aud=["other", AUDIENCE], exp=str(end))]
     assert [await verifier.verify(token) for token in tokens] == [kim] * 5
     of_tenants = JwtSettings(
-        issuer=ISSUER, audience=AUDIENCE, jwks=str(keys_file), tenant_claim="org", scope_claim="roles",
+        issuer=ISSUER,
+        audience=AUDIENCE,
+        jwks=str(keys_file),
+        tenant_claim="org",
+        scope_claim="roles",
         own_sessions_only=False,
-    )  # fmt: skip
+    )
     verifier = JwtVerifier(of_tenants, FakeClock())
     assert await verifier.verify(sign(org="acme", roles=["admin", "operator", "cook"], exp=end)) == Principal(
         id=KIM, namespace="acme", scopes=frozenset({"admin"}), key=KIM, expires=end + 30.0
@@ -197,9 +202,14 @@ async def test_an_algorithm_that_is_not_allowed_is_refused_whatever_its_signatur
     public = private_key("rsa").public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
     confused = forge({"alg": "HS256", "kid": "rsa"}, claims)
     tokens = [
-        confused, forge({"alg": "none"}, claims), forge({"alg": "None", "kid": "ec"}, claims), forge({}, claims),
-        forge({"alg": None}, claims), forge({"alg": ["ES256"]}, claims), forge({"alg": {"a": 1}}, claims),
-    ]  # fmt: skip
+        confused,
+        forge({"alg": "none"}, claims),
+        forge({"alg": "None", "kid": "ec"}, claims),
+        forge({}, claims),
+        forge({"alg": None}, claims),
+        forge({"alg": ["ES256"]}, claims),
+        forge({"alg": {"a": 1}}, claims),
+    ]
     expected = "the token is signed with an algorithm that this server does not accept"
     assert [await refusal_of(verifier, token) for token in tokens] == [expected] * len(tokens)
     with_secret = JwtSettings(
@@ -219,11 +229,25 @@ async def test_a_forged_changed_or_malformed_token_is_refused(verifier: JwtVerif
     head, body, signature = token.split(".")
     other = sign("other", headers={"kid": "ec"})
     tokens = [
-        other, f"{head}.{body}.", f"{head}.{body}", f"{head}.{body[:-2]}.{signature}", f"{token}.{signature}", "", "..",
-        "a.b.c", "x" * 5000, f" {token}", f"{token}\n", forge([], {}), forge({"alg": "ES256", "kid": 7}, {}),
-        forge({"alg": "ES256", "kid": "ec", "crit": ["x"], "x": 1}, {}), "ü.ü.ü", "\ud800", forge(0, 0),
+        other,
+        f"{head}.{body}.",
+        f"{head}.{body}",
+        f"{head}.{body[:-2]}.{signature}",
+        f"{token}.{signature}",
+        "",
+        "..",
+        "a.b.c",
+        "x" * 5000,
+        f" {token}",
+        f"{token}\n",
+        forge([], {}),
+        forge({"alg": "ES256", "kid": 7}, {}),
+        forge({"alg": "ES256", "kid": "ec", "crit": ["x"], "x": 1}, {}),
+        "ü.ü.ü",
+        "\ud800",
+        forge(0, 0),
         base64.urlsafe_b64encode(b"[" * 5000).decode() + ".e30.e30",
-    ]  # fmt: skip
+    ]
     for wrong in tokens:
         assert (await refusal_of(verifier, wrong)).startswith("the token is not valid: ")
 
@@ -233,11 +257,17 @@ async def test_only_a_public_key_that_fits_the_algorithm_checks_a_token(tmp_path
     secret = {"kty": "oct", "k": base64.urlsafe_b64encode(SECRET.encode()).decode(), "kid": "shared"}
     path.write_bytes(
         key_set(
-            secret, public_key("enc", use="enc"), public_key("fixed", alg="ES384"), public_key("one"),
-            {**public_key("twin"), "kid": "same"}, {**public_key("other"), "kid": "same"}, public_key("weak"),
-            {"kty": "new"}, {"kty": "EC", "crv": "P-256", "kid": "cut"},
+            secret,
+            public_key("enc", use="enc"),
+            public_key("fixed", alg="ES384"),
+            public_key("one"),
+            {**public_key("twin"), "kid": "same"},
+            {**public_key("other"), "kid": "same"},
+            public_key("weak"),
+            {"kty": "new"},
+            {"kty": "EC", "crv": "P-256", "kid": "cut"},
         )
-    )  # fmt: skip
+    )
     verifier = JwtVerifier(JwtSettings(issuer=ISSUER, audience=AUDIENCE, jwks=str(path)), FakeClock())
     assert (await verifier.verify(sign("one"))).id == KIM
     for kid in ("enc", "fixed", "unknown"):
@@ -289,11 +319,14 @@ async def test_a_new_key_is_found_at_a_bounded_rate_and_the_set_is_read_again_af
 @pytest.mark.parametrize(
     "answer",
     [
-        encode_response(b"no", "500 Failed"), encode_response(b"<html>"), encode_response(b'{"keys": 5}'),
-        encode_response(b"x" * 300_000), encode_response(b"", "302 Found", [("Location", "https://evil.example/")]),
+        encode_response(b"no", "500 Failed"),
+        encode_response(b"<html>"),
+        encode_response(b'{"keys": 5}'),
+        encode_response(b"x" * 300_000),
+        encode_response(b"", "302 Found", [("Location", "https://evil.example/")]),
     ],
     ids=["error", "page", "not a list", "too large", "redirect"],
-)  # fmt: skip
+)
 async def test_keys_stay_in_use_while_the_set_cannot_be_read(answer: bytes) -> None:
     clock = FakeClock()
     answers = respond_with(answer, encode_response(key_set(public_key("ec"))), answer)

@@ -15,9 +15,13 @@ from vaka.stores.sqlite import SqliteStore
 from vaka.testing.clock import FakeClock
 
 KIM = Principal(
-    id="kim", namespace="acme", scopes=frozenset({"runs:read"}), key="ak_00000000", own_sessions_only=True,
+    id="kim",
+    namespace="acme",
+    scopes=frozenset({"runs:read"}),
+    key="ak_00000000",
+    own_sessions_only=True,
     requests_per_minute=9,
-)  # fmt: skip
+)
 PAGE = "https://app.example"
 
 

@@ -36,8 +36,10 @@ async def test_agents_are_listed_with_their_tools(serve: Serve, scripted: Script
         assert tool["parameters"]["properties"]["place"]["type"] == "string"
         assert (await client.get(f"{API}/agents/missing")).status_code == 404
         assert (await client.get(f"{API}/me")).json() == {
-            "id": "alice", "namespace": "", "scopes": sorted(PRINCIPALS["alice"].scopes, key=_order_of)
-        }  # fmt: skip
+            "id": "alice",
+            "namespace": "",
+            "scopes": sorted(PRINCIPALS["alice"].scopes, key=_order_of),
+        }
 
 
 def _order_of(scope: str) -> int:
@@ -65,8 +67,9 @@ async def test_tools_are_listed_and_called_under_the_rules(serve: Serve, scripte
     async with serve(agents) as served, served.client() as client:
         listed = (await client.get(f"{API}/tools")).json()["data"]
         assert [(tool["name"], tool["agents"]) for tool in listed] == [
-            ("deploy", ["assistant", "other"]), ("fail", ["assistant"]),
-        ]  # fmt: skip
+            ("deploy", ["assistant", "other"]),
+            ("fail", ["assistant"]),
+        ]
         page = (await client.get(f"{API}/tools?limit=1")).json()
         assert (page["next_cursor"], page["has_more"]) == ("deploy", True)
         assert (await client.get(f"{API}/tools?agent=other")).json()["data"][0]["agents"] == ["other"]

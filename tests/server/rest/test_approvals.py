@@ -44,9 +44,11 @@ async def test_an_approval_is_found_and_decided_and_the_turn_goes_on(serve: Serv
             assert (await client.get(f"{API}/approvals/count?{query}")).json() == {"count": count}
         path = f"{API}/approvals/{row['id']}/resolve"
         bodies: list[dict[str, Any]] = [
-            {"decision": "answer", "answer": 1}, {"decision": "edit"}, {"decision": "approve", "edited_args": {}},
+            {"decision": "answer", "answer": 1},
+            {"decision": "edit"},
+            {"decision": "approve", "edited_args": {}},
             {"decision": "maybe"},
-        ]  # fmt: skip
+        ]
         for body in bodies:
             assert (await client.post(path, json=body)).status_code == 422
         edit = {"decision": "edit", "edited_args": {"place": "nowhere"}}

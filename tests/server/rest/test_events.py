@@ -86,8 +86,9 @@ async def test_events_are_selected_by_channel_type_and_agent(serve: Serve, scrip
         assert one["next_cursor"] == one["data"][0]["id"]
         async with follow(client, types="turn.started,turn.completed") as frames:
             assert [frame["type"] for frame in await frames.read_until("turn.completed")] == [
-                "turn.started", "turn.completed",
-            ]  # fmt: skip
+                "turn.started",
+                "turn.completed",
+            ]
 
 
 async def test_a_follower_gets_stored_events_then_new_ones_and_goes_on_at_its_cursor(

@@ -30,9 +30,13 @@ def environment_of(served: Served) -> Mapping[str, str]:
 
 async def run_program(served: Served, folder: Path, *command: str, input: str) -> str:
     process = await asyncio.create_subprocess_exec(
-        *command, stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT,
-        env=environment_of(served), cwd=folder,
-    )  # fmt: skip
+        *command,
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.STDOUT,
+        env=environment_of(served),
+        cwd=folder,
+    )
     output, _ = await process.communicate(input.encode())
     assert process.returncode == 0, output.decode()
     return output.decode()

@@ -23,9 +23,13 @@ async def test_the_conversation_is_listed_as_messages_from_both_ends(serve: Serv
         first, second = (await start(client)).json(), (await start(client, input="And now?")).json()
         page = (await client.get(f"{API}/sessions/s/messages")).json()
         assert [(each["role"], text_of(each)) for each in page["data"]] == [
-            ("user", "Go."), ("assistant", ""), ("tool", "deployed there"), ("assistant", "Done."),
-            ("user", "And now?"), ("assistant", "Bye."),
-        ]  # fmt: skip
+            ("user", "Go."),
+            ("assistant", ""),
+            ("tool", "deployed there"),
+            ("assistant", "Done."),
+            ("user", "And now?"),
+            ("assistant", "Bye."),
+        ]
         assert [each["turn"] for each in page["data"]] == [first["id"]] * 4 + [second["id"]] * 2
         asked, result = page["data"][1], page["data"][2]
         assert [(each["name"], each["arguments"]) for each in asked["tool_calls"]] == [("deploy", {"place": "there"})]

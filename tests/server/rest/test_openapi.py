@@ -37,11 +37,25 @@ async def test_responses_are_as_the_document_says(serve: Serve, scripted: Script
         turn = await start(client)
         check_response(document, "/sessions/{session}/turns", turn.json(), method="post")
         for path in (
-            "/sessions", "/sessions/{session}", "/sessions/{session}/turns", "/sessions/{session}/events",
-            "/sessions/{session}/messages", "/sessions/{session}/checkpoints", "/sessions/{session}/stats",
-            "/approvals", "/approvals/count", "/agents", "/tools", "/stats", "/usage", "/me", "/debug/config",
-            "/debug/connections", "/traces", "/traces/{session}",
-        ):  # fmt: skip
+            "/sessions",
+            "/sessions/{session}",
+            "/sessions/{session}/turns",
+            "/sessions/{session}/events",
+            "/sessions/{session}/messages",
+            "/sessions/{session}/checkpoints",
+            "/sessions/{session}/stats",
+            "/approvals",
+            "/approvals/count",
+            "/agents",
+            "/tools",
+            "/stats",
+            "/usage",
+            "/me",
+            "/debug/config",
+            "/debug/connections",
+            "/traces",
+            "/traces/{session}",
+        ):
             answer = await client.get(f"{API}{path.replace('{session}', 's')}")
             assert answer.status_code == 200, path
             check_response(document, path, answer.json())

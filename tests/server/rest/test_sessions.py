@@ -88,9 +88,13 @@ async def test_a_session_is_forked_and_rewound(serve: Serve, scripted: Scripted)
         closed = await client.post(f"{API}/sessions/s/close", json={"reason": "done"})
         assert closed.json()["status"] == "closed"
         for body, status in (
-            ({"at": "1.2", "turn": first["id"]}, 422), ({"turn": "trn_no"}, 404), ({"id": "copy"}, 409),
-            ({"at": "9.9"}, 400), ({"at": "label"}, 400), ({"id": "a/b"}, 422),
-        ):  # fmt: skip
+            ({"at": "1.2", "turn": first["id"]}, 422),
+            ({"turn": "trn_no"}, 404),
+            ({"id": "copy"}, 409),
+            ({"at": "9.9"}, 400),
+            ({"at": "label"}, 400),
+            ({"id": "a/b"}, 422),
+        ):
             assert (await client.post(f"{API}/sessions/s/fork", json=body)).status_code == status
         assert (await client.post(f"{API}/sessions/s/rewind", json={"to": "1.900"})).status_code == 400
 
@@ -125,8 +129,11 @@ async def test_a_busy_session_is_not_closed_deleted_or_rewound(serve: Serve, scr
         await start(client, background=True)
         await gate.entered.wait()
         for method, path, body in (
-            ("POST", "/close", {}), ("DELETE", "", None), ("POST", "/rewind", {"to": "1.1"}), ("POST", "/compact", {}),
-        ):  # fmt: skip
+            ("POST", "/close", {}),
+            ("DELETE", "", None),
+            ("POST", "/rewind", {"to": "1.1"}),
+            ("POST", "/compact", {}),
+        ):
             answer = await client.request(method, f"{API}/sessions/s{path}", json=body)
             assert (answer.status_code, answer.json()["code"]) == (409, "busy")
         assert (await client.patch(f"{API}/sessions/s", json={"title": "While it runs"})).status_code == 200
@@ -154,8 +161,12 @@ async def test_other_tenants_and_owners_find_nothing_and_readers_write_nothing(
         async with served.client("reader") as reader:
             assert (await reader.get(f"{API}/sessions/s")).status_code == 200
             for method, path in (
-                ("POST", ""), ("POST", "/s/turns"), ("PATCH", "/s"), ("DELETE", "/s"), ("POST", "/s/fork"),
-            ):  # fmt: skip
+                ("POST", ""),
+                ("POST", "/s/turns"),
+                ("PATCH", "/s"),
+                ("DELETE", "/s"),
+                ("POST", "/s/fork"),
+            ):
                 answer = await reader.request(method, f"{API}/sessions{path}", json={})
                 assert (answer.status_code, answer.json()["code"]) == (403, "forbidden")
         async with served.client("") as stranger:

@@ -142,11 +142,17 @@ async def test_bad_requests_about_threads_say_what_is_wrong(serve: Serve, script
     async with serve([scripted(say("Done."))]) as served, served.client() as client:
         await client.post(f"{API}/threads", json={"id": "t"})
         for path, status in (
-            ("/threads/search", 422), ("/threads/search?q=%20", 422), ("/threads/search?q=x&limit=0", 422),
-            ("/threads/search?q=x&cursor=%00%27", 400), ("/threads/t/messages?metadata=[", 422),
-            ("/threads/t/messages?role=king", 422), ("/threads?metadata=nope", 422), ("/threads?state=gone", 422),
-            ("/threads/missing/messages/stats", 404), (f"/threads/search?q={'x' * 1001}", 400),
-        ):  # fmt: skip
+            ("/threads/search", 422),
+            ("/threads/search?q=%20", 422),
+            ("/threads/search?q=x&limit=0", 422),
+            ("/threads/search?q=x&cursor=%00%27", 400),
+            ("/threads/t/messages?metadata=[", 422),
+            ("/threads/t/messages?role=king", 422),
+            ("/threads?metadata=nope", 422),
+            ("/threads?state=gone", 422),
+            ("/threads/missing/messages/stats", 404),
+            (f"/threads/search?q={'x' * 1001}", 400),
+        ):
             response = await client.get(f"{API}{path}")
             assert response.status_code == status, (path, response.text)
         for body in ({}, {"messages": [{"role": "king"}]}, {"messages": "x"}):

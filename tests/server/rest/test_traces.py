@@ -40,8 +40,13 @@ async def test_traces_of_sessions_turns_and_all(serve: Serve, scripted: Scripted
 
         one = (await client.get(f"/api/v1/traces/first/{oldest['id']}")).json()
         assert [(span["kind"], span["status"]) for span in one["spans"]] == [
-            ("turn", "ok"), ("step", "ok"), ("model", "ok"), ("tool", "error"), ("step", "ok"), ("model", "ok"),
-        ]  # fmt: skip
+            ("turn", "ok"),
+            ("step", "ok"),
+            ("model", "ok"),
+            ("tool", "error"),
+            ("step", "ok"),
+            ("model", "ok"),
+        ]
         assert {key: one[key] for key in oldest if key != "spans"} == {
             key: value for key, value in oldest.items() if key != "spans"
         }
@@ -57,9 +62,13 @@ async def test_traces_of_sessions_turns_and_all(serve: Serve, scripted: Scripted
         otlp = (await client.get(f"/api/v1/traces/first/{oldest['id']}", params={"format": "otlp"})).json()
         (spans,) = [scope["spans"] for scope in otlp["resourceSpans"][0]["scopeSpans"]]
         assert [span["name"] for span in spans] == [
-            "invoke_agent assistant", "step step 1", "chat scripted", "execute_tool look", "step step 2",
+            "invoke_agent assistant",
+            "step step 1",
             "chat scripted",
-        ]  # fmt: skip
+            "execute_tool look",
+            "step step 2",
+            "chat scripted",
+        ]
         assert [span.get("parentSpanId") for span in spans[:2]] == [None, spans[0]["spanId"]]
         assert spans[3]["status"] == {"code": 2, "message": one["spans"][3]["error"]["message"]}
         assert {len(span["traceId"]) for span in spans} == {32}

@@ -93,9 +93,15 @@ Connect = Callable[..., AbstractAsyncContextManager[SocketClient]]
 
 @asynccontextmanager
 async def connect_client(
-    served: Served, token: str = "alice", *, query: str = "", protocols: Sequence[str] = ("agent.v1+json",),
-    headers: dict[str, str] | None = None, host: str = "127.0.0.1", receive_buffer: int = 0,
-) -> AsyncGenerator[SocketClient]:  # fmt: skip
+    served: Served,
+    token: str = "alice",
+    *,
+    query: str = "",
+    protocols: Sequence[str] = ("agent.v1+json",),
+    headers: dict[str, str] | None = None,
+    host: str = "127.0.0.1",
+    receive_buffer: int = 0,
+) -> AsyncGenerator[SocketClient]:
     """Connect to a server; ``token`` is sent as a header unless it is empty."""
     connection = socket.socket()
     if receive_buffer:
@@ -104,10 +110,14 @@ async def connect_client(
     await asyncio.get_running_loop().sock_connect(connection, ("127.0.0.1", served.port))
     sent = ({"Authorization": f"Bearer {token}"} if token else {}) | (headers or {})
     async with connect(
-        f"ws://{host}:{served.port}/api/v1/ws{query}", additional_headers=sent, compression=None, proxy=None,
-        subprotocols=[Subprotocol(name) for name in protocols] or None, sock=connection,
+        f"ws://{host}:{served.port}/api/v1/ws{query}",
+        additional_headers=sent,
+        compression=None,
+        proxy=None,
+        subprotocols=[Subprotocol(name) for name in protocols] or None,
+        sock=connection,
         max_queue=1 if receive_buffer else 16,
-    ) as opened:  # fmt: skip
+    ) as opened:
         yield SocketClient(opened)
 
 

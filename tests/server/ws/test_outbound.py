@@ -65,8 +65,11 @@ async def test_pressure_begins_at_four_fifths_and_ends_below_half() -> None:
         queue.put_event("s1", stored(seq))
     relief = asyncio.ensure_future(queue.relief())
     assert json.loads(await queue.take()) == {
-        "ctl": "pressure", "active": True, "queued_frames": 8, "queued_bytes": queue.queued_bytes,
-    }  # fmt: skip
+        "ctl": "pressure",
+        "active": True,
+        "queued_frames": 8,
+        "queued_bytes": queue.queued_bytes,
+    }
     states: list[tuple[bool, bool]] = []
     for seq in range(1, 5):
         states.append((queue.pressure, relief.done()))

@@ -43,9 +43,13 @@ async def test_frames_that_are_not_requests_close_the_connection_after_earlier_r
     serve: Serve, scripted: Scripted, client: Connect
 ) -> None:
     frames: list[str | bytes] = [
-        "x", "[]", '{"method": "ping"}', b'{"id": 1, "method": "ping"}', json.dumps({"id": "x" * 1_048_576}),
+        "x",
+        "[]",
+        '{"method": "ping"}',
+        b'{"id": 1, "method": "ping"}',
+        json.dumps({"id": "x" * 1_048_576}),
         json.dumps({"id": 1, "method": "hello", "params": {"versions": [7]}}),
-    ]  # fmt: skip
+    ]
     async with serve([scripted(say("Hi."))]) as served:
         for frame in frames:
             async with client(served) as socket:
@@ -128,9 +132,10 @@ async def test_scopes_limit_what_a_connection_may_do(serve: Serve, scripted: Scr
         async with client(served, "reader") as socket:
             await socket.request("subscribe", session="hers")
             for method, params in (
-                ("turn.start", {"session": "hers", "input": "x"}), ("session.fork", {"session": "hers"}),
+                ("turn.start", {"session": "hers", "input": "x"}),
+                ("session.fork", {"session": "hers"}),
                 ("approval.resolve", {"id": "apr_1", "decision": "approve"}),
-            ):  # fmt: skip
+            ):
                 error = await socket.refused(method, **params)
                 assert (error["code"], error["data"]["status"]) == ("forbidden", 403)
         async with client(served, "carol") as socket:

@@ -47,8 +47,9 @@ async def test_a_subscription_says_when_its_session_has_ended(
         await served.service.runtime.hub.close()
         ended = [await socket.control("ended"), await socket.control("ended")]
         assert {frame["sub"]: (frame["code"], frame["cursor"]) for frame in ended} == {
-            one["sub"]: ("closed", one["cursor"]), everything["sub"]: ("closed", ""),
-        }  # fmt: skip
+            one["sub"]: ("closed", one["cursor"]),
+            everything["sub"]: ("closed", ""),
+        }
         assert (await socket.refused("ack", sub=one["sub"], cursor="1.1"))["code"] == "not_found"
 
 

@@ -21,13 +21,13 @@ S = SessionId("s")
 def test_the_url_has_no_password() -> None:
     shown = {
         "postgresql://ann:s3cret@db.example:5433/agents?sslmode=require&password=s3cret":  # not a secret
-            "postgresql://ann@db.example:5433/agents?sslmode=require",
+        "postgresql://ann@db.example:5433/agents?sslmode=require",
         "postgres://ann:p%40ss@h1:1,h2:2/x": "postgres://ann@h1:1,h2:2/x",  # not a secret
         "postgresql://ann:p@ss@host/x": "postgresql://ann@host/x",
         "postgresql://[::1]:5432/x": "postgresql://[::1]:5432/x",
         "postgresql:///x?host=/tmp/a%20b": "postgresql:///x?host=/tmp/a+b",
         "postgresql://": "postgresql://",
-    }  # fmt: skip
+    }
     for dsn, url in shown.items():
         store: Store = PostgresStore(dsn)
         assert store.url == url

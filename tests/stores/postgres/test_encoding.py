@@ -21,8 +21,18 @@ from vaka.testing.stores.sealed_events import (
 )
 
 HOSTILE_NAMES = [
-    "a\x00b", "\x00", "\ud800", "'; drop table vaka.sessions; --", "%", "_", "\\", "\\000", "\\x00", "$1", "🛶" * 60,
-]  # fmt: skip
+    "a\x00b",
+    "\x00",
+    "\ud800",
+    "'; drop table vaka.sessions; --",
+    "%",
+    "_",
+    "\\",
+    "\\000",
+    "\\x00",
+    "$1",
+    "🛶" * 60,
+]
 LONG_NAME = "".join(chr(0x4E00 + number * 7 % 20000) for number in range(4000))
 
 

@@ -77,8 +77,10 @@ async def test_reindex_raises_corrupt_after_the_other_sessions(store: PostgresSt
     with pytest.raises(Corrupt):
         await store.reindex()
     assert {info.id: info.title for info in (await store.sessions.list(SessionQuery())).sessions} == {
-        "a": "lost", "b": "hello", "c": "hello",
-    }  # fmt: skip
+        "a": "lost",
+        "b": "hello",
+        "c": "hello",
+    }
 
 
 async def test_a_writer_continues_during_a_reindex(store: PostgresStore, other: PostgresStore) -> None:

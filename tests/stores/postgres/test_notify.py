@@ -55,8 +55,16 @@ async def test_foreign_messages_on_the_channel_are_ignored(
     waiting = asyncio.create_task(store.events.wait(S, after=1))
     await _wait_until(store, lambda: store._hub.followers.complete_from is not None)
     messages = [
-        "", "head", f"head {KEY} ²", f"head {KEY} {'9' * 40}", f"head {KEY} 1", "here", "live x", "who", "new thing",
-    ]  # fmt: skip
+        "",
+        "head",
+        f"head {KEY} ²",
+        f"head {KEY} {'9' * 40}",
+        f"head {KEY} 1",
+        "here",
+        "live x",
+        "who",
+        "new thing",
+    ]
     foreign = await asyncpg.connect(postgres_dsn)
     for message in messages:
         await foreign.execute("select pg_notify('vaka', $1)", message)

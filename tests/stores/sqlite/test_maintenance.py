@@ -32,10 +32,25 @@ def _execute_sql(path: Path, statement: str, *values: object) -> None:
 
 
 CHANGED_COLUMNS = {
-    "head": 1, "hash": "0" * 64, "epoch": 2, "term": 7, "title": "another", "agent": "x", "turn": "t", "inputs": 9,
-    "pending": 9, "closed": 1, "created": "1999", "updated": "1999", "origin": "x", "owner": "0" * 32, "minute": "1999",
-    "state": "paused", "version": 9, "checksum": 1,
-}  # fmt: skip
+    "head": 1,
+    "hash": "0" * 64,
+    "epoch": 2,
+    "term": 7,
+    "title": "another",
+    "agent": "x",
+    "turn": "t",
+    "inputs": 9,
+    "pending": 9,
+    "closed": 1,
+    "created": "1999",
+    "updated": "1999",
+    "origin": "x",
+    "owner": "0" * 32,
+    "minute": "1999",
+    "state": "paused",
+    "version": 9,
+    "checksum": 1,
+}
 
 
 @pytest.mark.parametrize("column", CHANGED_COLUMNS)

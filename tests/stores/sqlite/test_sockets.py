@@ -46,11 +46,18 @@ async def _close_writer(writer: asyncio.StreamWriter) -> None:
 
 
 INVALID_LINES = {
-    "empty": b"\n", "text": b"hello\n", "bytes": b"\x00\xff\xfe\n", "list": b"[]\n", "kind": b'{"follow":1}\n',
-    "field": b'{"unknown":"x"}\n', "endless": b"x" * 5000, "deep": b"[" * 4000 + b"\n",
-    "long": b'{"follow":"' + b"s" * 5000 + b'"}\n', "number": b'{"wake":"s","head":"x"}\n',
+    "empty": b"\n",
+    "text": b"hello\n",
+    "bytes": b"\x00\xff\xfe\n",
+    "list": b"[]\n",
+    "kind": b'{"follow":1}\n',
+    "field": b'{"unknown":"x"}\n',
+    "endless": b"x" * 5000,
+    "deep": b"[" * 4000 + b"\n",
+    "long": b'{"follow":"' + b"s" * 5000 + b'"}\n',
+    "number": b'{"wake":"s","head":"x"}\n',
     "surrogate": b'{"follow":"\xed\xa0\x80"}\n',
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("garbage", INVALID_LINES.values(), ids=INVALID_LINES)
