@@ -4,7 +4,6 @@ import gc
 import os
 import signal
 import sys
-from difflib import get_close_matches
 from types import FrameType, TracebackType
 from typing import Any, NoReturn, TextIO
 
@@ -51,7 +50,9 @@ class _LazyGroup(click.Group):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         name = args[0]
         if name not in COMMANDS and name[:1] != "-" and not ctx.resilient_parsing:
-            near = get_close_matches(name, COMMANDS, n=1)
+            from vaka.core.types.keywords import find_near_names  # noqa: PLC0415  # only this error needs it
+
+            near = find_near_names(name, COMMANDS)
             ctx.fail(f"No such command {name!r}." + (f" Did you mean {near[0]!r}?" if near else ""))
         return super().resolve_command(ctx, args)
 

@@ -2,7 +2,6 @@
 
 import json
 import re
-import shlex
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -39,7 +38,14 @@ _JOINER = re.compile("(?<=[^\x00-\x7f\u200c\u200d])[\u200c\u200d](?=[^\x00-\x7f\
 def typed_command(*words: str, store: str = "") -> str:
     """Return a command of vaka as it is typed, with its store, unless that has a password."""
     named = ("--store", store) if store and not urlsplit(store).password else ()
-    return as_printable(shlex.join(("vaka", *words, *named)), lines=False)
+    return as_printable(quote_words("vaka", *words, *named), lines=False)
+
+
+def quote_words(*words: str) -> str:
+    """Return words as a shell reads them."""
+    import shlex  # noqa: PLC0415  # only hints show commands
+
+    return shlex.join(words)
 
 
 def as_printable(text: str, *, lines: bool = True, joiners: bool = False) -> str:

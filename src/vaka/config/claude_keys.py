@@ -1,12 +1,12 @@
 """Every key of ``.claude`` settings: its type, what it does here, and whether a project may set it."""
 
 from collections.abc import Callable, Iterator, Mapping
-from difflib import get_close_matches
 from typing import Any, Literal, TypeAlias, cast
 
 import msgspec
 
 from vaka.config.documents import JsonPath
+from vaka.core.types.keywords import find_near_names
 
 KeyKind: TypeAlias = Literal[
     "text", "flag", "count", "positive", "port", "texts", "variables", "object", "any", "disable"
@@ -257,7 +257,7 @@ def type_name(value: object) -> str:
 def near_key(name: str) -> str:
     """Return the known key that a name may be a typing error of, ``""`` if there is none."""
     by_lower = {known.lower().replace("_", ""): known for known in (*CLAUDE_KEYS, *_OBJECTS)}
-    near = get_close_matches(name.lower().replace("_", ""), by_lower, n=1, cutoff=0.75)
+    near = find_near_names(name.lower().replace("_", ""), by_lower, n=1, cutoff=0.75)
     return by_lower[near[0]] if near else ""
 
 

@@ -7,13 +7,13 @@ import os
 import re
 import tomllib
 from collections.abc import Callable, Generator, Iterable, Iterator
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, TypeAlias, cast
 
 import msgspec
 
 from vaka.core.types.errors import ConfigError
+from vaka.core.types.keywords import find_near_names
 
 
 @contextlib.contextmanager
@@ -233,7 +233,7 @@ def split_dotted_key(text: str) -> tuple[str, ...]:
 def suggest(name: str, known: Iterable[str]) -> str:
     """Return the hint for a name that does not exist."""
     names = list(known)
-    near = get_close_matches(name, names, n=1)
+    near = find_near_names(name, names, n=1)
     return f"did you mean {near[0]!r}?" if near else f"there are {', '.join(names)}"
 
 

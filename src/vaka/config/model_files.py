@@ -16,7 +16,6 @@ import math
 import os
 import re
 from collections.abc import Callable, Iterable, Mapping
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, cast
 
@@ -25,6 +24,7 @@ import msgspec
 from vaka.config.documents import parse_json, read_errors
 from vaka.config.model_tables import EXPECTED_BASE_URL, RESERVED, Wire, is_base_url, is_loopback_url
 from vaka.core.types.errors import ConfigError
+from vaka.core.types.keywords import find_near_names
 
 SUFFIXES = (".json", ".yaml", ".yml")
 MAX_FILE_BYTES = 256 * 1024
@@ -333,7 +333,7 @@ def _unknown_key_notes(table: dict[str, Any], known: frozenset[str], place: str)
     notes: list[str] = []
     for name in table:
         if name not in known:
-            near = get_close_matches(name, known, n=1)
+            near = find_near_names(name, known, n=1)
             notes.append(f"{place}: {name!r} is not a known key{f'; did you mean {near[0]!r}?' if near else ''}")
     return notes
 

@@ -3,11 +3,11 @@
 import re
 import shlex
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from difflib import get_close_matches
 from typing import Any, Literal, cast
 
 import msgspec
 
+from vaka.core.types.keywords import find_near_names
 from vaka.matching.globs import matches_wildcards
 from vaka.matching.mcp_names import cut_name_of
 
@@ -214,7 +214,7 @@ class _Reader:
         if event == "description" or event.startswith(("$", "_", "//")):
             return
         if event not in EVENTS:
-            near = get_close_matches(event, EVENTS, n=1) if event not in OTHER_EVENTS else ()
+            near = find_near_names(event, EVENTS, n=1) if event not in OTHER_EVENTS else ()
             hint = f"; did you mean {near[0]}?" if near else ""
             self._report(f"hooks.{event}", f"is not an event of vaka, so its hooks never run{hint}")
         for where, matcher, table in self._list_hooks(f"hooks.{event}", groups):

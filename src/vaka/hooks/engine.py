@@ -5,7 +5,6 @@ import logging
 import os
 import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from difflib import get_close_matches
 from functools import cached_property
 from typing import Any, TypeAlias, cast
 
@@ -18,6 +17,7 @@ from vaka.core.types.control import QuestionAsked
 from vaka.core.types.errors import InvalidInput, VakaError
 from vaka.core.types.event import Event
 from vaka.core.types.ids import SessionId
+from vaka.core.types.keywords import find_near_names
 from vaka.core.types.message import Text, UserMessage
 from vaka.core.types.monitor import HookRan, McpChanged, ModelSelected
 from vaka.hooks.command import CommandResult, RunCommand, run_command
@@ -359,7 +359,7 @@ class HookEngine:
 def _check_hook(hook: Hook) -> None:
     """Report a hook that never runs. Raises ``InvalidInput`` for a matcher that is not a regular expression."""
     if not hook.origin and hook.event not in (*EVENTS, *OTHER_EVENTS):
-        near = get_close_matches(hook.event, EVENTS, n=1)
+        near = find_near_names(hook.event, EVENTS, n=1)
         hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(EVENTS)}"
         _log.warning("a hook of %r never runs, since there is no such event; %s", hook.event, hint)
     try:

@@ -5,7 +5,6 @@ are relative to the requiring module and never leave its library. A script is no
 """
 
 import asyncio
-import difflib
 import os
 import re
 import stat
@@ -15,6 +14,7 @@ from pathlib import Path
 from typing import TypeAlias
 
 from vaka.core.types.errors import ConfigError, ScriptError, VakaError
+from vaka.core.types.keywords import find_near_names
 
 REQUIRE_CALL = "$require"
 """The host call by which ``require.luau`` requests a module."""
@@ -89,7 +89,7 @@ class Library:
     def _not_found_error(self, name: str, key: str) -> ScriptError:
         if key in self.refused:
             return ScriptError(f"require: module {name!r}: {self.refused[key]}")
-        near = difflib.get_close_matches(key, self.modules, n=1)
+        near = find_near_names(key, self.modules, n=1)
         hint = f"; did you mean {near[0]!r}?" if near else ""
         looked = f"looked for {key}{SOURCE_SUFFIX} and {key}/init{SOURCE_SUFFIX} in {', '.join(self.folders)}"
         if not self.folders:

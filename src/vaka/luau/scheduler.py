@@ -4,7 +4,6 @@ A journal records the answers, so that after a crash the script can be replayed 
 """
 
 import asyncio
-import difflib
 import itertools
 import secrets
 import time
@@ -24,6 +23,7 @@ from vaka.core.loop.children.script_journal import (
 from vaka.core.session.stop import TurnStopped
 from vaka.core.types.errors import Closed, ConflictError, LogError, ReplayError, ScriptError, ScriptLimit, VakaError
 from vaka.core.types.ids import JSON, DecisionId, Digest
+from vaka.core.types.keywords import find_near_names
 from vaka.core.types.message import ToolResult
 from vaka.luau.protocol import (
     Finished,
@@ -240,7 +240,7 @@ class _Driver:
         return await self.script.answer(call.id, unpack_results(value), at=self.clock_ms)
 
     def describe_unknown_function(self, name: str) -> str:
-        near = difflib.get_close_matches(name, self.functions, n=1)
+        near = find_near_names(name, self.functions, n=1)
         hint = f"; did you mean {near[0]!r}?" if near else ""
         return f"the host has no function {name!r}{hint}"
 

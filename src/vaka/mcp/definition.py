@@ -6,9 +6,9 @@ import re
 import shlex
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from difflib import get_close_matches
 from typing import Any, Literal, cast
 
+from vaka.core.types.keywords import find_near_names
 from vaka.core.types.message import replace_surrogates
 from vaka.matching.mcp_names import MAX_PART
 from vaka.matching.mcp_names import tool_part as tool_part
@@ -324,7 +324,7 @@ class _EntryReader:
         if key in _WITHOUT_EFFECT:
             self._problems.append(f"{key!r} has no effect; {_WITHOUT_EFFECT[key]}")
         elif key not in _REMARKS and not _is_remark(key, value):
-            near = get_close_matches(key, _SPELLINGS, n=1)
+            near = find_near_names(key, _SPELLINGS, n=1)
             hint = f"; did you mean {near[0]!r}?" if near else ""
             self._problems.append(f"{key!r} is not known and has no effect{hint}")
 

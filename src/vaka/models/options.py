@@ -2,12 +2,12 @@
 
 import re
 from collections.abc import Mapping, Sequence
-from difflib import get_close_matches
 from typing import Annotated, Any, Literal, TypeAlias, cast
 
 import msgspec
 
 from vaka.core.types.errors import BadRequest
+from vaka.core.types.keywords import find_near_names
 
 Effort: TypeAlias = Literal["none", "minimal", "low", "medium", "high", "max"]
 _Positive: TypeAlias = Annotated[int, msgspec.Meta(ge=1)]
@@ -102,7 +102,7 @@ def read_options(options: Mapping[str, Any]) -> ModelOptions:
         return _DEFAULT
     for name in options:
         if name not in ModelOptions.__struct_fields__:
-            near = get_close_matches(name, ModelOptions.__struct_fields__, n=1)
+            near = find_near_names(name, ModelOptions.__struct_fields__, n=1)
             hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(ModelOptions.__struct_fields__)}"
             raise BadRequest(f"there is no model option {name!r}; {hint} What only one provider knows goes in 'extra'.")
     output = options.get("output")

@@ -3,7 +3,6 @@
 import asyncio
 import re
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
-from difflib import get_close_matches
 from os import PathLike
 from pathlib import Path
 from typing import Annotated, Any, TypeAlias
@@ -21,6 +20,7 @@ from vaka.core.types.errors import (
     ModelRefused,
     ModelUnavailable,
 )
+from vaka.core.types.keywords import find_near_names
 from vaka.core.types.message import AssistantMessage, Message, ToolMessage, Usage, UserMessage, text_of
 
 MAX_FILE_BYTES = 10 * 1024 * 1024
@@ -215,7 +215,7 @@ def _describe_unknown_key(error: str) -> str:
     if unknown is None:
         return ""
     known = _KEY_OWNERS[unknown[2]].__struct_fields__
-    near = get_close_matches(unknown[1], known, n=1)
+    near = find_near_names(unknown[1], known, n=1)
     hint = f"did you mean {near[0]!r}?" if near else f"the keys are {', '.join(known)}"
     return f"unknown key {unknown[1]!r}{f' in {unknown[2]!r}' if unknown[2] else ''}; {hint}"
 

@@ -6,10 +6,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import NamedTuple
 
-from vaka.policy.decision import FolderUse, NameMatcher, Scope
+from vaka.policy.decision import DecisionKind, FolderUse, NameMatcher, PermissionDecision, Scope
 from vaka.policy.git_history import HistoryTooLarge, find_committed_paths
 from vaka.policy.git_index import UnreadableIndex, find_repository, read_index
-from vaka.policy.paths import ANY_CHILD, PathPattern, PathSegments, names_of, split_path
+from vaka.policy.paths import ANY_CHILD, PathPattern, PathSegments, absolute_path, names_of, resolve_links, split_path
+from vaka.policy.rules import Rule
 
 MAX_ENTRIES = 100_000
 """Names that are looked at for one decision; a larger folder counts as one that may contain any file."""
@@ -139,6 +140,27 @@ class CoveredFiles:
     def __init__(self, limit: int = MAX_ENTRIES) -> None:
         self._budget = _Budget(limit)
         self._covered: dict[tuple[object, ...], list[str]] = {}
+
+    def decide(
+        self, path: str, use: FolderUse, rules: Sequence[tuple[Rule, PathPattern]], *, cwd: str, home: str
+    ) -> PermissionDecision | None:
+        """Return the question or the denial of rules about files that are used, ``None`` if there are no such files."""
+        if use.only_changes:
+            rules = [(rule, pattern) for rule, pattern in rules if not rule.applies_to_access("", edits=False)]
+        if not rules:
+            return None
+        start = absolute_path(cwd if use.scope == "anywhere" else path, cwd, home)
+        folders = names_of(start) if use.scope == "path" else (resolve_links(start),)
+        if use.destination is not None:
+            use = use._replace(destination=resolve_links(absolute_path(use.destination, cwd, home)))
+        patterns = [pattern for _, pattern in rules]
+        found = next(filter(None, (self.find(folder, patterns, use) for folder in folders)), None)
+        if found is None:
+            return None
+        rule = rules[found.pattern][0]
+        kind: DecisionKind = rule.kind if use.certain and found.path else "ask"
+        reason = found.explain(rule.text, use, path, cwd)
+        return PermissionDecision(decision=kind, rule=rule.text, layer=rule.layer, reason=reason)
 
     def find(self, folder: str, patterns: Sequence[PathPattern], use: FolderUse) -> CoveredFile | None:
         """Return a file that a pattern matches and a command uses, ``None`` when there is none."""

@@ -1,13 +1,13 @@
 """Permission decisions, and the permission modes that decide where no rule matches."""
 
 from collections.abc import Callable, Iterable, Mapping
-from difflib import get_close_matches
 from typing import Literal, NamedTuple, TypeAlias, get_args
 
 import msgspec
 
 from vaka.core.types.errors import InvalidInput
 from vaka.core.types.ids import digest_of
+from vaka.core.types.keywords import find_near_names
 from vaka.core.types.message import replace_surrogates
 from vaka.core.types.tool import PROTECTED_LAYER, Allow, Ask, Deny, Mode, Verdict
 
@@ -195,7 +195,7 @@ def parse_mode(name: str) -> Mode:
     for mode in MODE_DECISIONS:
         if mode == name or mode == _MODE_ALIASES.get(name):
             return mode
-    near = get_close_matches(name, MODES, n=1)
+    near = find_near_names(name, MODES, n=1)
     hint = f"did you mean {near[0]!r}?" if near else f"the modes are {', '.join(MODES)}"
     raise InvalidInput(f"there is no permission mode {name!r}; {hint}")
 

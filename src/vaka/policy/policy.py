@@ -45,7 +45,6 @@ from vaka.policy.decision import (
     question_name_of,
     strictest_decision,
 )
-from vaka.policy.folder_use import decide_folder_use, new_file_search
 from vaka.policy.grants import SESSION_LAYER, build_narrow_rules, exact_path_rule, format_path, rules_of_grants
 from vaka.policy.paths import (
     ANY_CHILD,
@@ -58,8 +57,7 @@ from vaka.policy.paths import (
     resolve_links,
     split_path,
 )
-from vaka.policy.rule_decisions import decide_by_rules, matches_call, names_tool, restricts_target
-from vaka.policy.rules import KINDS, Layer, Rule, read_rules, resolve_directories, resolve_mode
+from vaka.policy.rules import KINDS, Layer, Rule, decide_by_rules, read_rules, resolve_directories, resolve_mode
 from vaka.policy.tool_targets import (
     FOLDER_TOOLS,
     ToolTargets,
@@ -287,7 +285,7 @@ class LayeredPolicy:
     def may_use_folder(self, path: str, use: FolderUse, search: "CoveredFiles | None" = None) -> Verdict:
         """Return a question or a denial if rules deny or ask about files of a folder that are used."""
         rules = self._restricting_path_rules(edits=use.writes)
-        found = decide_folder_use(path, use, rules, cwd=self.cwd, home=self.home, search=search)
+        found = (search or _new_file_search()).decide(path, use, rules, cwd=self.cwd, home=self.home)
         return Allow(self.mode, "mode") if found is None else self._deny_questions(found, path).rule_verdict
 
     def _restricting_path_rules(self, *, edits: bool) -> list[tuple[Rule, PathPattern]]:
@@ -314,7 +312,7 @@ class LayeredPolicy:
     ) -> PermissionDecision | None:
         """Decide by rules that match neither a path nor a command; else a tool from code is allowed."""
         for rules in filter(None, self._tool_rules(spec)):
-            matching = [rule for rule in rules if matches_call(rule, spec, arguments, words or [], host)]
+            matching = [rule for rule in rules if rule.matches_call(spec, arguments, words or [], host)]
             if self._rules_by_answer:
                 matching = [one for one in matching if not self._is_answered(one, spec, arguments, words or [], host)]
             if matching:
@@ -329,7 +327,7 @@ class LayeredPolicy:
         return any(
             rule.match_kind not in ("path", "command", "host")
             and rule.names_tool(spec.name)
-            and matches_call(rule, spec, arguments, words, host)
+            and rule.matches_call(spec, arguments, words, host)
             for rule in granted
         )
 
@@ -338,7 +336,7 @@ class LayeredPolicy:
         cached = self._tool_rules_cache.get(spec.name)
         if cached is None:
             other = [one for one in self.rules if one.match_kind not in ("path", "command", "host")]
-            rules = [one for one in other if names_tool(one, spec) and not one.unsandboxed]
+            rules = [one for one in other if one.covers_tool(spec) and not one.unsandboxed]
             cached = [[rule for rule in rules if rule.kind == kind] for kind in KINDS]
             if len(self._tool_rules_cache) < _MAX_CACHED_TOOLS:
                 self._tool_rules_cache[spec.name] = cached
@@ -401,7 +399,7 @@ class LayeredPolicy:
 
     def _folder_rules(self) -> FolderRules:
         restricted = any(self._restricting_path_rules(edits=edits) for edits in (False, True))
-        may_use = partial(self.may_use_folder, search=new_file_search())
+        may_use = partial(self.may_use_folder, search=_new_file_search())
         return FolderRules(
             self._is_in_workspace, may_use, restricted, None if self.trusted else self._find_git_programs
         )
@@ -594,7 +592,7 @@ class LayeredPolicy:
         if ruled is None and self.mode == "bypassPermissions":
             ruled = self._decide_by_mode("change", spec.name, spec.name)
         if ruled is not None and (
-            ruled.decision != "allow" or not any(restricts_target(rule, spec) for rule in self.rules)
+            ruled.decision != "allow" or not any(rule.restricts_target(spec) for rule in self.rules)
         ):
             return ruled
         return self._mode_decision("ask", f"{spec.name}: unknown target: {problem}", f"{spec.name}({problem})")
@@ -610,3 +608,9 @@ class LayeredPolicy:
             subcommands=decision.subcommands,
             reason=f"{decision.reason or what}; the mode dontAsk denies instead of asking",
         )
+
+
+def _new_file_search() -> "CoveredFiles":
+    from vaka.policy.covered_paths import CoveredFiles  # noqa: PLC0415  # reads git repositories; most runs do not
+
+    return CoveredFiles()

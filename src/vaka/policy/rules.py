@@ -3,18 +3,18 @@
 import os
 import re
 from collections.abc import Iterable, Mapping
-from difflib import get_close_matches
 from typing import Any, Literal, TypeAlias
 
 import msgspec
 
 from vaka.core.types.errors import ConfigError, InvalidInput
+from vaka.core.types.keywords import find_near_names
 from vaka.core.types.tool import Layer as Layer
-from vaka.core.types.tool import Mode
+from vaka.core.types.tool import Mode, ToolSpec
 from vaka.matching.globs import matches_wildcards
 from vaka.matching.hosts import DomainPattern, HostPattern, parse_host_rule
 from vaka.matching.mcp_names import cut_name_of
-from vaka.policy.decision import DecisionKind, is_stricter, parse_mode
+from vaka.policy.decision import DecisionKind, PermissionDecision, is_stricter, parse_mode
 from vaka.policy.paths import PathAnchors, PathPattern, absolute_path
 from vaka.policy.tool_targets import (
     BUILTIN_TOOLS,
@@ -94,6 +94,25 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True):
         if "Edit" in self.tools:
             return edits or self.kind == "allow"
         return self.names_tool(tool) if tool else edits and any(name in EDIT_TOOLS for name in self.tools)
+
+    def covers_tool(self, spec: ToolSpec) -> bool:
+        """Return whether the rule is about a tool. An alias of a built-in tool evades no rule that restricts."""
+        return self.names_tool(spec.name) or (self.kind != "allow" and self.names_tool(builtin_name_of(spec.name)))
+
+    def matches_call(self, spec: ToolSpec, arguments: Mapping[str, Any], words: list[str], host: str) -> bool:
+        """Return whether a rule that matches neither a path nor a command matches a call of its tool."""
+        if self.match_kind == "tool":
+            return True
+        if self.match_kind == "field":
+            return self.matches_argument(arguments, spec.parameters if self.kind != "allow" else {})
+        if self.match_kind == "words":
+            return self.matches_words(words)
+        return self.domain is not None and bool(host) and self.domain.covers(host)
+
+    def restricts_target(self, spec: ToolSpec) -> bool:
+        """Return whether the rule may deny a call of the tool, or ask about it, because of what the call names."""
+        is_about_targets = self.kind != "allow" and self.match_kind in ("path", "domain", "command", "host")
+        return is_about_targets and (self.covers_tool(spec) or self.path is not None)
 
 
 def read_rule(text: str, kind: DecisionKind, layer: Layer, anchors: PathAnchors) -> Rule:
@@ -225,7 +244,7 @@ def find_near_tool(name: str) -> str:
     if name in BUILTIN_TOOLS or name in FOREIGN_TOOLS or "*" in name:
         return ""
     same = builtin_name_of(name.lower())
-    return same if same in BUILTIN_TOOLS else next(iter(get_close_matches(name, BUILTIN_TOOLS, n=1, cutoff=0.7)), "")
+    return same if same in BUILTIN_TOOLS else next(iter(find_near_names(name, BUILTIN_TOOLS, n=1, cutoff=0.7)), "")
 
 
 def _tool_names_of(name: str, kind: DecisionKind) -> tuple[str, ...]:
@@ -305,3 +324,14 @@ def _matches_prefix(pattern: str, text: str) -> bool:
     if bare is None or "*" in bare:
         return matches_wildcards(pattern, text)
     return text == bare or text.startswith(f"{bare} ")
+
+
+def decide_by_rules(rules: list[Rule], what: str) -> PermissionDecision:
+    """Return the decision of rules of one kind; an approval must answer each of them."""
+    rule = rules[0]
+    does = {"allow": "allows", "ask": "asks about", "deny": "denies"}[rule.kind]
+    reason = f"the rule {rule.text} {does} {what}"
+    texts = tuple(sorted({rule.text for rule in rules}))
+    return PermissionDecision(
+        decision=rule.kind, rule=rule.text, layer=rule.layer, reason=reason, subject=" & ".join(texts), asks=texts
+    )

@@ -3,7 +3,6 @@
 import copy
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from difflib import get_close_matches
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol, cast, runtime_checkable
 
@@ -22,6 +21,7 @@ from vaka.core.types.context import Compaction
 from vaka.core.types.control import InputAdded
 from vaka.core.types.errors import ConfigError, Corrupt, InvalidInput, ModelRefused, NotFound, VakaError
 from vaka.core.types.ids import JSON
+from vaka.core.types.keywords import find_near_names
 from vaka.core.types.limits import MIN_RESULT_TOKENS, Limits
 from vaka.core.types.message import Content
 from vaka.core.types.progress import GIVEN_CALLS
@@ -386,7 +386,7 @@ def _check_tool_choice(agent: Agent, recipe: Recipe) -> None:
     """Raise ``ConfigError`` for a ``tool_choice`` that the agent does not have, before the provider rejects it."""
     choice = agent.tool_choice
     if choice not in ("auto", "none", "required") and choice not in recipe.tools:
-        near = get_close_matches(choice, recipe.tools, n=1)
+        near = find_near_names(choice, recipe.tools, n=1)
         hint = f"did you mean {near[0]!r}?" if near else f"it has {', '.join(recipe.tools) or 'none'}"
         raise ConfigError(f"agent {agent.name!r} has no tool {choice!r} for tool_choice; {hint}")
 

@@ -3,7 +3,6 @@
 import re
 from collections.abc import Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, cast
 
@@ -46,6 +45,7 @@ from vaka.config.definitions.tools import (
 )
 from vaka.core.loop.middleware import Middleware
 from vaka.core.types.errors import ConfigError, InvalidInput, NotFound, ScriptError
+from vaka.core.types.keywords import find_near_names
 from vaka.core.types.tool import UNTRUSTED_LAYER
 from vaka.runtime import lazy, lazy_kinds
 from vaka.runtime.definition_variables import DefinitionVariables
@@ -441,7 +441,7 @@ def _script_of(script: ScriptDefinition) -> tuple[str | Path, tuple[Path, ...]]:
 def unknown_name_message(kind: str, name: str, known: Iterable[str]) -> str:
     """Return that there is no such definition, and which names are near, or which there are."""
     lower = {one.lower(): one for one in sorted(known)}
-    near = [lower[one] for one in get_close_matches(name.lower(), lower, n=3)]
+    near = [lower[one] for one in find_near_names(name.lower(), lower, n=3)]
     if near:
         return f"there is no {kind} {name!r}; did you mean {' or '.join(near)}?"
     some = ", ".join([*lower.values()][:MAX_NAMES]) + (" and others" if len(lower) > MAX_NAMES else "")

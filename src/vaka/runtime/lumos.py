@@ -3,7 +3,6 @@
 import copy
 import inspect
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
-from difflib import get_close_matches
 from typing import Any, TypeAlias
 
 import msgspec
@@ -15,6 +14,7 @@ from vaka.core.loop.middleware import Middleware
 from vaka.core.ports.model import Prompt
 from vaka.core.types.errors import InvalidInput, TurnError
 from vaka.core.types.ids import JSON, MessageId, parse_session_id
+from vaka.core.types.keywords import find_near_names
 from vaka.core.types.message import AssistantMessage, Message, Text, UserMessage, as_content
 from vaka.memory.processors import ThreadOptions
 from vaka.models.function_calls import parse_role
@@ -77,7 +77,7 @@ class GenerateOptions(msgspec.Struct, frozen=True, kw_only=True):
         given = dict(options or {})
         unknown = next((name for name in given if name not in cls.__struct_fields__), None)
         if unknown is not None:
-            near = get_close_matches(unknown, cls.__struct_fields__, n=1)
+            near = find_near_names(unknown, cls.__struct_fields__, n=1)
             hint = f"did you mean {near[0]!r}?" if near else f"the options are {', '.join(cls.__struct_fields__)}"
             raise InvalidInput(f"there is no option {unknown!r}; {hint}")
         try:

@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Mapping
-from difflib import get_close_matches
 from typing import Any, Literal, TypeAlias
 from urllib.parse import urlsplit
 
@@ -10,6 +9,7 @@ import msgspec
 
 from vaka.config.model_tables import EXPECTED_BASE_URL, hide_userinfo, is_base_url, is_loopback_url
 from vaka.core.types.errors import AuthenticationFailed, ConfigError
+from vaka.core.types.keywords import find_near_names
 from vaka.models.openai_chat.vendors import PROFILES, find_vendor
 from vaka.runtime.stored_keys import find_key
 
@@ -192,9 +192,9 @@ def unknown_model_error(name: str, own: Mapping[str, object]) -> ConfigError:
     head, slash, rest = name.partition("/")
     providers = [provider.name for provider in all_providers()]
     family = next((_MODEL_PREFIXES[word] for word in _MODEL_PREFIXES if name.lower().startswith(word)), "")
-    near = get_close_matches(name, [*own, "local", "low", "mid", "high"], n=1, cutoff=0.7)
+    near = find_near_names(name, [*own, "local", "low", "mid", "high"], n=1, cutoff=0.7)
     if slash and rest:
-        near = near or [f"{word}/{rest}" for word in get_close_matches(head.lower(), providers, n=1)]
+        near = near or [f"{word}/{rest}" for word in find_near_names(head.lower(), providers, n=1)]
     elif not near and family and not slash:
         near = [f"{family}/{name}"]
     if slash and head in providers and not rest:

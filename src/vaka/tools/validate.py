@@ -1,6 +1,5 @@
 """Validate values against a JSON Schema, with errors that a model can act on."""
 
-import difflib
 import json
 from collections.abc import Callable, Iterable, Iterator
 from datetime import date, datetime, time, timedelta
@@ -10,6 +9,7 @@ from uuid import UUID
 import msgspec
 
 from vaka.core.types.errors import InvalidInput
+from vaka.core.types.keywords import find_near_names
 from vaka.tools.schema.json_types import is_object
 
 MAX_ERRORS = 5
@@ -94,7 +94,7 @@ def format_path(path: Iterable[str | int]) -> str:
 
 def suggest_name(name: str, known: Iterable[str]) -> str:
     """Return ``, did you mean …?`` when a known name is close, else ``""``."""
-    close = difflib.get_close_matches(name, list(known), 1, 0.6)
+    close = find_near_names(name, list(known), 1, 0.6)
     return f", did you mean {close[0]!r}?" if close else ""
 
 

@@ -17,7 +17,6 @@ reads only its own events, so that it costs the same in a long session.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from difflib import get_close_matches
 from typing import Any, Literal, Protocol, TypeAlias, cast
 
 import msgspec
@@ -47,7 +46,7 @@ from vaka.core.types.ending import Ending
 from vaka.core.types.errors import InvalidInput, Suspended, TurnError
 from vaka.core.types.event import Event
 from vaka.core.types.ids import JSON, AgentPath, TurnId
-from vaka.core.types.keywords import suggest_keywords
+from vaka.core.types.keywords import find_near_names, suggest_keywords
 from vaka.core.types.limits import Limits
 from vaka.core.types.message import (
     Content,
@@ -184,7 +183,7 @@ def _routes_by_rule(name: str, compiled: CompiledRules, routes: Sequence[Route])
             raise InvalidInput(f"{where}: agent is required: an Agent, not {agent!r}")
         for rule in route.rules:
             if rule not in compiled.by_name:
-                near = get_close_matches(rule, compiled.by_name, n=1)
+                near = find_near_names(rule, compiled.by_name, n=1)
                 hint = f"did you mean {near[0]!r}?" if near else f"the rules are {', '.join(compiled.by_name)}"
                 raise InvalidInput(f"{where}: there is no rule {rule!r}; {hint}")
             if agents.setdefault(rule, route.agent) is not route.agent:

@@ -2,12 +2,12 @@
 
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from difflib import get_close_matches
 from typing import Any, TypeAlias, TypeVar, cast
 
 import msgspec
 
 from vaka.core.types.errors import ConfigError
+from vaka.core.types.keywords import find_near_names
 
 Scalar: TypeAlias = str | int | float | bool
 Path: TypeAlias = tuple[str | int, ...]
@@ -355,7 +355,7 @@ class _RuleReader:
 
 
 def _near(name: str, known: Iterable[str]) -> str:
-    near = get_close_matches(name, known, n=1)
+    near = find_near_names(name, known, n=1)
     return f"; did you mean {near[0]!r}?" if near else ""
 
 

@@ -1,7 +1,6 @@
 """Run one turn of one session: open the session, stream the events, stop on signals, return the exit code."""
 
 import asyncio
-import shlex
 from contextlib import aclosing, suppress
 
 import msgspec
@@ -14,7 +13,7 @@ from vaka.cli.display.call_summary import TraitsByName, declared_by
 from vaka.cli.display.view import TICK_SECONDS
 from vaka.cli.errors import Quit
 from vaka.cli.event_loop import SignalHandler, run_loop
-from vaka.cli.render import as_printable, typed_command
+from vaka.cli.render import as_printable, quote_words, typed_command
 from vaka.cli.strings import translate
 from vaka.cli.turn.report import Report, decision_hint
 from vaka.cli.turn.session_record import resolve_session_ref
@@ -143,7 +142,7 @@ class TurnRunner:
             fields = recorder.calls[denial["id"]]
             call = ToolCall(id=fields["id"], name=fields["name"], arguments=fields["arguments"])
             rules += _allowing_rules(policy, call, denial["message"])
-        flags = " ".join(f"--allow {shlex.quote(rule)}" for rule in dict.fromkeys(rules))
+        flags = " ".join(f"--allow {quote_words(rule)}" for rule in dict.fromkeys(rules))
         allow = f"allow it with {as_printable(flags, lines=False)}, or " if flags else ""
         return f"{allow}leave the question open with --ask suspend"
 

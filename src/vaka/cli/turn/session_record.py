@@ -3,7 +3,6 @@
 import hashlib
 import os
 import re
-import shlex
 from collections.abc import Callable, Coroutine, Generator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -26,6 +25,7 @@ from vaka.cli.build_agent import MissingModel, load_agent_of_flags
 from vaka.cli.errors import UsageError
 from vaka.cli.event_loop import run_loop
 from vaka.cli.options import DEFINITION_SUFFIXES, expand_path
+from vaka.cli.render import quote_words
 from vaka.config.documents import is_inline_json
 from vaka.config.setting_keys import SETTING_KEYS
 from vaka.config.settings import Settings, absolute_store_url, trust_root_of
@@ -454,4 +454,4 @@ def format_flags(flags: Mapping[str, Any]) -> str:
         values: list[Any] = [*value] if type(value) is tuple else [value]
         for one in values:
             words += [flag] if one is True else [flag, f"{one:g}" if isinstance(one, float) else str(one)]
-    return shlex.join(words)
+    return quote_words(*words)

@@ -3,7 +3,6 @@
 import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, TypeVar, cast, get_args
 
@@ -11,6 +10,7 @@ import msgspec
 
 from vaka.config.documents import JsonPath
 from vaka.core.types.errors import ConfigError
+from vaka.core.types.keywords import find_near_names
 
 MAX_NESTING = 64
 """How deep the lists and tables of a document are nested."""
@@ -223,7 +223,7 @@ class DefinitionFields:
         for key in self.values:
             if key in known:
                 continue
-            near = get_close_matches(key, known, n=1)
+            near = find_near_names(key, known, n=1)
             hint = f"; did you mean {near[0]!r}?" if near else ""
             if self.settings.strict:
                 self.fail(f"{key!r} is not a known key{hint}", key)

@@ -1,7 +1,6 @@
 """Definitions of a project: the files of ``agents/``, ``tools/``, ``rules/``, ``contexts/`` and ``models/``."""
 
 from collections.abc import Callable, Collection, Iterator
-from difflib import get_close_matches
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 from typing import Any, TypeAlias, cast
@@ -26,6 +25,7 @@ from vaka.config.definitions.references import DefinitionKind, Reference, iter_r
 from vaka.config.definitions.scripts import SCRIPT_KEYS
 from vaka.config.documents import JsonPath, read_errors
 from vaka.core.types.errors import ConfigError
+from vaka.core.types.keywords import find_near_names
 
 FOLDERS: dict[str, DefinitionKind] = {
     "agents": "agent",
@@ -288,7 +288,7 @@ class _FolderLoader:
                 if self.resolve(reference) is not None or key in self.invalid or is_known(*key):
                     continue
                 known = [name for kind, name in (*self.found, *self.invalid) if kind == reference.kind]
-                near = get_close_matches(reference.name, known, n=1)
+                near = find_near_names(reference.name, known, n=1)
                 home = next(name for name, kind in FOLDERS.items() if kind == reference.kind)
                 hint = f"; did you mean {near[0]!r}?" if near else f"; define it in {home}/"
                 owner = f"{found.definition.kind} {found.definition.name}"

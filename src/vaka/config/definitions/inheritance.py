@@ -1,7 +1,6 @@
 """``extends``: an agent, a tool or a generator takes the fields of another one that it does not have itself."""
 
 from collections.abc import Callable, Mapping
-from difflib import get_close_matches
 from typing import Any, TypeAlias, cast
 
 import msgspec
@@ -10,6 +9,7 @@ from vaka.config.definitions.references import PREFIXES, DefinitionKind, split_r
 from vaka.config.definitions.scripts import SCRIPT_KEYS
 from vaka.config.documents import JsonPath
 from vaka.core.types.errors import ConfigError
+from vaka.core.types.keywords import find_near_names
 
 EXTENDS = "extends"
 EXTENDED_KINDS: tuple[DefinitionKind, ...] = ("agent", "tool", "generator")
@@ -136,7 +136,7 @@ class Inheritance:
             if written is None and key in self._unreadable:
                 raise ExtendError(f"extends: {kind} {key[1]!r} cannot be used: {self._unreadable[key]}", at)
             if written is None or not isinstance(written.value, dict):
-                near = get_close_matches(key[1], [name for known, name in self._written if known == kind], n=1)
+                near = find_near_names(key[1], [name for known, name in self._written if known == kind], n=1)
                 hint = f"; did you mean {near[0]!r}?" if near else ""
                 raise ExtendError(f"extends: {kind} {key[1]!r} not found{hint}", at)
             self._open.append(key)

@@ -6,10 +6,11 @@ The state is small: open calls, grants, counters, and the start of the context w
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from vaka.core.session import fold_cache, fold_offers
+from vaka.core.session import fold_offers
 from vaka.core.session.fold_offers import take_inputs
 from vaka.core.session.state import (
     AgentProgress,
+    CachedPrompt,
     OpenCall,
     ReportedContext,
     RunningTurn,
@@ -124,7 +125,7 @@ def _usage_recorded(state: SessionState, event: Event, body: monitor.UsageRecord
             above.below = above.below + body.usage
     state.count_model_call(body.agent, body.number, body.call)
     if state.caches or body.usage.cache_read or body.usage.cache_write:
-        fold_cache.note_model_call(state, event, body, lane)
+        _note_cached_prompt(state, event, body, lane)
 
 
 def _tool_called(state: SessionState, event: Event, body: progress.ToolCalled) -> None:
@@ -185,7 +186,7 @@ def _drop_children(state: SessionState, child: str) -> None:
     state.lanes = lanes
     state.contexts = {k: known for k, known in state.contexts.items() if k != child and not k.startswith(below)}
     if state.caches:
-        fold_cache.drop_caches(state, child, below)
+        _drop_caches(state, child, below)
 
 
 def _subagent_started(state: SessionState, event: Event, body: progress.SubagentStarted) -> None:
@@ -264,7 +265,7 @@ def _session_closed(state: SessionState, event: Event, body: control.SessionClos
 
 def _context_compacted(state: SessionState, event: Event, body: context.ContextCompacted) -> None:
     state.contexts.pop(agent_key(event.path), None)
-    fold_cache.note_compaction(state, event.path)
+    _note_compaction(state, event.path)
     lane = state.lanes.get(agent_key(event.path))
     if lane is not None and lane.phase == "asking":  # its prompt was too long: the next one is another model call
         lane.number = state.models[lane.agent] = state.models.get(lane.agent, 0) + 1
@@ -286,6 +287,34 @@ def _state_changed(state: SessionState, event: Event, body: control.StateChanged
         state.values.pop(body.key, None)
     else:
         state.values[body.key] = body.value
+
+
+def _note_cached_prompt(state: SessionState, event: Event, body: monitor.UsageRecorded, lane: AgentProgress) -> None:
+    """Note what the prompt of a step left in the cache; calls of tools have prompts of their own."""
+    if body.number or body.call is not None:
+        return
+    tokens = body.usage.cache_read + body.usage.cache_write
+    key = agent_key(event.path)
+    if tokens:
+        state.caches[key] = CachedPrompt(
+            model=body.model, tokens=tokens, ts=event.ts, system=lane.system, tools=lane.menu
+        )
+    elif lane.phase == "answered" and body.usage.output:  # not a failed call, and not an embedding
+        state.caches.pop(key, None)
+
+
+def _note_compaction(state: SessionState, path: AgentPath) -> None:
+    """Note that the next prompt of a conversation has other messages."""
+    cached = state.caches.get(agent_key(path))
+    if cached is not None:
+        cached.compacted = True
+
+
+def _drop_caches(state: SessionState, key: str, below: tuple[str, ...]) -> None:
+    """Forget the conversations of a child and of its own children."""
+    state.caches = {
+        other: cached for other, cached in state.caches.items() if other != key and not other.startswith(below)
+    }
 
 
 _HANDLERS: dict[type[Body], Callable[[SessionState, Event, Any], None]] = {

@@ -4,7 +4,6 @@ import functools
 import inspect
 import re
 from collections.abc import Callable, Iterable, Sequence
-from difflib import get_close_matches
 from types import FunctionType
 from typing import Any, Literal, ParamSpec, TypeVar
 
@@ -185,9 +184,16 @@ class UnevaluatedSignature(msgspec.StructMeta):
         )
 
 
+def find_near_names(name: str, known: Iterable[str], n: int = 1, cutoff: float = 0.6) -> list[str]:
+    """Return at most ``n`` of the known names that are like ``name``, the most similar first."""
+    from difflib import get_close_matches  # noqa: PLC0415  # only errors need it
+
+    return get_close_matches(name, list(known), n, cutoff)
+
+
 def unknown_keyword_error(function: str, name: str, known: Iterable[str]) -> TypeError:
     """Return the error for a keyword argument that a function does not take."""
-    near = get_close_matches(name, list(known), n=1)
+    near = find_near_names(name, list(known), n=1)
     hint = f"; did you mean {near[0]!r}?" if near else ""
     return TypeError(f"{function}() got an unexpected keyword argument {name!r}{hint}")
 

@@ -3,13 +3,13 @@
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
-from difflib import get_close_matches
 from functools import total_ordering
 from typing import Any, TypeVar, cast
 
 import msgspec
 
 from vaka.core.types.errors import InvalidInput
+from vaka.core.types.keywords import find_near_names
 
 _MAX_QUOTED_CHARS = 80
 
@@ -308,7 +308,7 @@ def encode_document(value: msgspec.Struct) -> bytes:
 def _check_field_names(fields: dict[str, Any], known: tuple[str, ...], where: str) -> None:
     for name in fields:
         if name not in known:
-            close = get_close_matches(name, known, 1)
+            close = find_near_names(name, known, 1)
             advice = f"did you mean {close[0]!r}?" if close else f"expected one of {', '.join(known)}"
             raise PackageError(f"{where}: unknown key {name!r}; {advice}")
 

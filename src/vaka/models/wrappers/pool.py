@@ -3,10 +3,10 @@
 import logging
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
-from difflib import get_close_matches
 
 from vaka.core.ports.model import Chunk, Model, NoticeChunk, Prompt
 from vaka.core.types.errors import ConfigError
+from vaka.core.types.keywords import find_near_names
 from vaka.core.types.monitor import ModelSelected
 from vaka.models.wrappers.model_wrapper import ModelWrapper, close_models
 
@@ -88,7 +88,7 @@ def tier_of(name: str) -> str:
 def _check_tier(name: str, what: str) -> str:
     tier = tier_of(name)
     if tier not in TIERS:
-        near = get_close_matches(name.lower(), [*TIERS, *ALIASES], n=1)
+        near = find_near_names(name.lower(), [*TIERS, *ALIASES], n=1)
         hint = f"did you mean {near[0]!r}?" if near else f"the tiers are {', '.join(TIERS)}"
         raise ConfigError(f"{what} cannot be called {name!r}; {hint}")
     return tier

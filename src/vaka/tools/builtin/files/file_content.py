@@ -2,7 +2,6 @@
 
 import asyncio
 import codecs
-import difflib
 import hashlib
 import re
 from collections.abc import AsyncGenerator, Callable
@@ -14,6 +13,7 @@ from vaka.core.ports.files import FileInfo, Files
 from vaka.core.ports.tool import ToolContext
 from vaka.core.types.errors import FileChanged, FileError, FileMissing
 from vaka.core.types.ids import Digest
+from vaka.core.types.keywords import find_near_names
 from vaka.core.types.message import replace_surrogates
 from vaka.text.decoding import DecodedText, bom_of, decode_text, is_binary, split_lines
 
@@ -177,7 +177,7 @@ async def _suggest_file(context: ToolContext, path: str) -> str:
     paths = [entry.path for entry in entries if entry.kind == "file" and is_visible(entry.path)]
     names = {path.rpartition("/")[2]: path for path in paths}
     folded = {known.casefold(): known for known in names}
-    close = [folded[name.casefold()]] if name.casefold() in folded else difflib.get_close_matches(name, names, 1, 0.7)
+    close = [folded[name.casefold()]] if name.casefold() in folded else find_near_names(name, names, 1, 0.7)
     return replace_surrogates(f"; did you mean {names[close[0]]!r}?") if close else ""
 
 
