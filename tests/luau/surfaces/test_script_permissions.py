@@ -83,7 +83,8 @@ class ScriptSession:
 async def run_session(script_session: ScriptSession, prefix: list[Any] | None = None, **options: Any) -> list[Any]:
     """Run the script in a session, or resume it, and return the log."""
     store = MemoryStore()
-    async with runtime(store, clock=FakeClock(auto=True), permissions=vaka.Permissions(ask="deny"), **options) as rt:
+    options = {"permissions": vaka.Permissions(ask="deny"), **options}
+    async with runtime(store, clock=FakeClock(auto=True), **options) as rt:
         if prefix is not None:
             await log_writer(store, "s", prefix)()
         session = await rt.open(script_session.agent(), id="s")
@@ -121,7 +122,7 @@ async def test_a_script_receives_the_denial_of_a_rule() -> None:
     """
     world = ScriptSession(source)
     ok, why, status, returned = script_outcome(
-        await run_session(world, permissions=vaka.Permissions(policy=policy_from_rules(deny=["http_send"])))
+        await run_session(world, permissions=vaka.Permissions(ask="deny", policy=policy_from_rules(deny=["http_send"])))
     )
     assert (ok, status) == (False, 200)
     assert why == "http_send is not allowed here"
