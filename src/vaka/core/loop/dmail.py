@@ -85,10 +85,17 @@ async def deliver_dmail(turn: Turn) -> None:
         return
     agent_progress = turn.agent_progress
     onward = Onward(
-        turn=turn.id, step=agent_progress.step, rewinds=state.turn.rewinds + 1, usage=agent_progress.usage,
-        spent=state.turn.usage, total=state.usage, models=state.models, tools=agent_progress.tools,
-        grants=tuple(state.grants), children=state.turn.children,
-    )  # fmt: skip
+        turn=turn.id,
+        step=agent_progress.step,
+        rewinds=state.turn.rewinds + 1,
+        usage=agent_progress.usage,
+        spent=state.turn.usage,
+        total=state.usage,
+        models=state.models,
+        tools=agent_progress.tools,
+        grants=tuple(state.grants),
+        children=state.turn.children,
+    )
     reverted = SessionReverted(
         to=at - 1, calls=state.calls, reason=f"a mail to checkpoint {mail.checkpoint}", onward=onward
     )

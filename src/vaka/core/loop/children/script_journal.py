@@ -153,16 +153,23 @@ class ScriptJournal:
         return ScriptAnswer(request, value, body.error, body.at)
 
     async def call_tool(
-        self, request: ScriptRequest, tool: str, arguments: dict[str, Any], *, repeatable: bool = False,
+        self,
+        request: ScriptRequest,
+        tool: str,
+        arguments: dict[str, Any],
+        *,
+        repeatable: bool = False,
         after: str | None = None,
-    ) -> ToolResult:  # fmt: skip
+    ) -> ToolResult:
         """Call a tool under the rules that apply to a model's call. Raises ``DecisionPending``.
 
         The result is in the log when this returns, unless the call is ``repeatable``: made again after a crash.
         ``after`` makes the child agent of the call keep its conversation, and continue that of the child it names.
         """
         check_script_count(self.turn)
-        recorded, open, secrets = self._calls.get(request.number), None, self.turn.log.secrets
+        recorded = self._calls.get(request.number)
+        open = None
+        secrets = self.turn.log.secrets
         if recorded is not None and recorded.call is not None:
             self._check_same(recorded, request)
             known = self._results.get(recorded.call)
@@ -204,9 +211,15 @@ class ScriptJournal:
             value = msgspec.json.decode(encoded)
             blob = await put_blob(self.turn.log, encoded) if len(encoded) > BLOB_THRESHOLD else None
         body = ScriptAnswered(
-            number=request.number, name=request.name, digest=request.digest, error=error, at=at, blob=blob,
-            answer=None if blob or result else value, call=result.call if result else None,
-        )  # fmt: skip
+            number=request.number,
+            name=request.name,
+            digest=request.digest,
+            error=error,
+            at=at,
+            blob=blob,
+            answer=None if blob or result else value,
+            call=result.call if result else None,
+        )
         self.turn.log.defer(self.turn.scope, body)
         return ScriptAnswer(request, value, error, at, result)
 

@@ -83,9 +83,7 @@ async def find_past_child(context: CallContext, id: str) -> PastChild:
     return PastChild(path, started[-1].agent, live)
 
 
-async def run_subagent(
-    context: ToolContext, recipe: Recipe, content: Content, past: PastChild | None = None
-) -> Ending:  # fmt: skip
+async def run_subagent(context: ToolContext, recipe: Recipe, content: Content, past: PastChild | None = None) -> Ending:
     """Run an agent as a child of a tool call and return its ending; it continues the conversation of ``past``.
 
     When the call runs again after a crash, its children resume from the log; a completed child does not run again.
@@ -159,9 +157,15 @@ async def _write_completion(context: CallContext, turn: Turn, ending: Ending, *,
     await seal_open_calls(turn, ending, "The agent ended before this call did.")
     reason = _failure_reason(ending)
     completed = SubagentCompleted(
-        call=context.call, agent=turn.agent, child=turn.path[-1], text=ending.text, failed=bool(reason), reason=reason,
-        stop=ending.message or ending.limit or "end", kept=kept,
-    )  # fmt: skip
+        call=context.call,
+        agent=turn.agent,
+        child=turn.path[-1],
+        text=ending.text,
+        failed=bool(reason),
+        reason=reason,
+        stop=ending.message or ending.limit or "end",
+        kept=kept,
+    )
     await turn.log.append(context.owner_turn.scope, completed)
 
 
@@ -242,9 +246,14 @@ async def record_script_end(
     encoded = msgspec.json.encode(journal.turn.log.secrets.redact_data(value))
     blob = await put_blob(journal.turn.log, encoded) if len(encoded) > BLOB_THRESHOLD else None
     body = SubagentCompleted(
-        call=context.call, agent=agent, child=journal.turn.path[-1], failed=bool(error), stop=error or "end",
-        value=None if blob else value, blob=blob,
-    )  # fmt: skip
+        call=context.call,
+        agent=agent,
+        child=journal.turn.path[-1],
+        failed=bool(error),
+        stop=error or "end",
+        value=None if blob else value,
+        blob=blob,
+    )
     journal.turn.log.defer(EventScope(journal.turn.id, 0, journal.turn.path[:-1]), body)
 
 
