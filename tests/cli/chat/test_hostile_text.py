@@ -46,8 +46,11 @@ async def test_no_text_controls_the_terminal(project: Path) -> None:
         {"text": "All harmless."},
     ]  # fmt: skip
     agent: Agent[Any] = Agent("shouter", model=Scripted(lines), tools=[shout, fail, "Read", "Write"])
-    options: dict[str, Any] = {"sandbox": "off", "allow": ["shout", "fail"]}
-    async with Runtime(agent=agent, **options) as runtime, chat_in_process(runtime) as chat:
+    permissions = Permissions(allow=["shout", "fail"])
+    async with (
+        Runtime(agent=agent, sandbox="off", permissions=permissions) as runtime,
+        chat_in_process(runtime) as chat,
+    ):
         await chat.say("Go.")
         await chat.expect("Approve Write?")
         chat.send("n")
