@@ -273,7 +273,11 @@ async def test_variables_of_a_session_start_hook_reach_later_commands(tmp_path: 
     also = 'echo "declare -x SIZE=\\"it\'s big\\"" > "$CLAUDE_ENV_FILE"'
     hooks = [Hook(event="SessionStart", command=writes), Hook(event="SessionStart", command=also)]
     show = call("Bash", command='echo "$COLOUR/$SIZE/${PATH%%:*}"')
-    options: dict[str, Any] = {"cwd": str(tmp_path), "allow": ("Bash(*)",), "sandbox": "off"}
+    options: dict[str, Any] = {
+        "cwd": str(tmp_path),
+        "permissions": vaka.Permissions(allow=("Bash(*)",)),
+        "sandbox": "off",
+    }
     store = MemoryStore()
     for _ in range(2):  # the second runtime resumes the session
         async with runtime(store, hooks=hooks, transcript_folder=str(tmp_path / "t"), **options) as rt:

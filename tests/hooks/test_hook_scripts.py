@@ -185,7 +185,7 @@ async def test_scripts_in_python_bash_and_javascript_decide_about_a_conversation
         "hooks": parsed.hooks,
         "cwd": str(tmp_path),
         "sandbox": "off",
-        "permissions": vaka.Permissions(ask="deny"),
+        "permissions": vaka.Permissions(mode="acceptEdits", allow=("Bash(echo:*)",), ask="deny"),
     }
     async with runtime(store, **options) as rt:
         session = await rt.open(agent(model, "Bash", "Write"), id="s")

@@ -50,11 +50,9 @@ class Project:
         settings.wants_servers = True
         person = agent(model, *tools)
         options = bootstrap.server_options(settings, person)
-        options["policy"] = bootstrap.policy_from_settings(settings)
+        options["permissions"] = vaka.Permissions(policy=bootstrap.policy_from_settings(settings), ask="deny")
         states: list[list[Any]] = []
-        async with runtime(
-            self.store, clock=self.clock, permissions=vaka.Permissions(ask="deny"), agent=person, **options
-        ) as rt:
+        async with runtime(self.store, clock=self.clock, agent=person, **options) as rt:
             follow_settings(rt, settings)
             session = await rt.open(id="s")
             for change in changes:
