@@ -194,6 +194,15 @@ async def test_what_a_turn_writes_the_next_turn_of_the_session_shows(tmp_path: P
     await store.close()
 
 
+async def test_the_first_turn_of_a_session_that_is_opened_for_an_owner_has_its_memory() -> None:
+    store, memory = MemoryStore(), WorkingMemory(scope="resource")
+    await run(call(UPDATE, memory="Likes tea."), store=store, owner="kim", memory=memory)
+    model = ScriptedModel({"text": "done"})
+    async with runtime(store) as rt:
+        await (await rt.open(agent(model, middleware=[memory]), id="fresh", owner="kim")).run("Go.")
+    assert shown_in(model.prompts[0].system) == "Likes tea."
+
+
 async def test_the_memory_of_a_resource_is_shared_by_the_sessions_of_an_owner_and_by_no_others() -> None:
     store, memory = MemoryStore(), WorkingMemory(scope="resource")
     owners = [("", "kim"), ("", "Kim"), ("acme", "kim"), ("", "kim/../lee"), ("", "x" * 100), ("", "default")]
@@ -203,7 +212,10 @@ async def test_the_memory_of_a_resource_is_shared_by_the_sessions_of_an_owner_an
     for at, (namespace, owner) in enumerate(owners):
         handle = store.with_namespace(namespace) if namespace else store
         assert shown_in((await run(store=handle, owner=owner, session=f"b{at}", memory=memory))[1]) == f"fact {at}"
-    with pytest.raises(vaka.TurnError, match=r"session 's' has none; set one with session.update\(owner=…\), or use"):
+    with pytest.raises(
+        vaka.TurnError,
+        match=r"session 's' has none; open it with owner=…, set one with session.update\(owner=…\), or use",
+    ):
         await run(store=store, memory=memory)
     assert len(await store.values.keys("memory/working/")) == 5
 

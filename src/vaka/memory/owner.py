@@ -4,6 +4,7 @@ import hashlib
 import string
 
 from vaka.core.loop.context import Turn
+from vaka.core.types.control import SessionOpened
 from vaka.core.types.errors import ConfigError
 
 _OWNER_KEY = "memory.owner"
@@ -15,9 +16,15 @@ async def find_owner(turn: Turn) -> str:
     """Return the owner of the session of a turn, ``""`` for none. It is looked up once in a turn."""
     owner: str | None = turn.values.get(_OWNER_KEY)
     if owner is None:
-        row = await turn.log.store.sessions.find(turn.session)
-        owner = turn.values[_OWNER_KEY] = row.owner if row is not None else ""
+        owner = turn.values[_OWNER_KEY] = await _look_up_owner(turn)
     return owner
+
+
+async def _look_up_owner(turn: Turn) -> str:
+    if turn.log.head == 0:  # the first event has the owner, and waits for the first write
+        return next((body.owner for _, body in turn.log.deferred if isinstance(body, SessionOpened)), "")
+    row = await turn.log.store.sessions.find(turn.session)
+    return row.owner if row is not None else ""
 
 
 async def require_owner(turn: Turn, memory: str, otherwise: str) -> str:
@@ -25,8 +32,8 @@ async def require_owner(turn: Turn, memory: str, otherwise: str) -> str:
     owner = await find_owner(turn)
     if not owner:
         raise ConfigError(
-            f"{memory} belongs to the owner of a session, and session {turn.session!r} has none; set one with "
-            f"session.update(owner=…), or {otherwise}"
+            f"{memory} belongs to the owner of a session, and session {turn.session!r} has none; open it "
+            f"with owner=…, set one with session.update(owner=…), or {otherwise}"
         )
     return owner
 

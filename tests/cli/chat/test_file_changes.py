@@ -112,15 +112,12 @@ async def test_rewind_says_whether_files_stay(project: Path) -> None:
 
 
 async def test_what_cannot_be_attributed_or_was_not_recorded_is_named(project: Path) -> None:
+    (project / "wait.sh").write_text("exec sleep 1000\n")
     agent: Agent[Any] = Agent(
         "coder",
         model=Scripted(
             [
-                {
-                    "tool_calls": [
-                        {"name": "Bash", "arguments": {"command": "sleep 1000 & wait", "run_in_background": True}}
-                    ]
-                },
+                {"tool_calls": [{"name": "Bash", "arguments": {"command": "bash wait.sh", "run_in_background": True}}]},
                 {"text": "Started."},
             ]
         ),
