@@ -15,6 +15,7 @@ from bench import bare_loop, stores
 from bench.agents import AddingModel, make_agent
 from bench.measure import MedianRange, RunOnce, percentile, rate_when_concurrent, time_in_sequence
 from bench.row import Row
+from vaka.config.options import Storage
 
 CONCURRENT_RUNS = 100
 
@@ -62,7 +63,7 @@ async def measure_runs(run: RunOnce, count: int) -> RunTimes:
 async def open_runner(url: str, durability: Literal["power", "process"]) -> AsyncIterator[RunOnce]:
     """Yield a function that runs the agent once, in a new session."""
     made = make_agent()
-    async with vaka.Runtime(store=url, durability=durability) as runtime:
+    async with vaka.Runtime(store=url, storage=Storage(durability=durability)) as runtime:
 
         async def run() -> None:
             session = await runtime.open(made)

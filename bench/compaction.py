@@ -9,6 +9,7 @@ import vaka
 from bench import stores
 from bench.planted_facts import FACTS, WINDOW, ScriptedTalk
 from bench.row import Row
+from vaka.config.options import Storage
 from vaka.core.ports.model import CallChunk, Chunk, Prompt, StopChunk, TextChunk, UsageChunk
 from vaka.core.types.message import AssistantMessage, Message, ToolMessage, Usage, text_of
 
@@ -111,7 +112,7 @@ async def measure_turns(kind: stores.StoreKind, url: str, checkpoints: Sequence[
     """Return the CPU time of a turn at each checkpoint of one session that is compacted again and again."""
     model = ChattingModel()
     agent = vaka.Agent("reader", model=model, tools=[read_page])
-    async with vaka.Runtime(store=url, durability=kind.durability) as runtime:
+    async with vaka.Runtime(store=url, storage=Storage(durability=kind.durability)) as runtime:
         warm = await runtime.open(agent)
         for _ in range(100):  # imports, caches and a first compaction
             await warm.run("hi")

@@ -10,6 +10,7 @@ import vaka
 from bench import stores
 from bench.agents import AddingModel, make_agent
 from bench.row import Row
+from vaka.config.options import Storage
 from vaka.core.types.event import Event
 from vaka.core.types.progress import MessageSnapshot, TextDelta, TurnCompleted
 
@@ -63,7 +64,7 @@ async def follow(runtime: vaka.Runtime, session: str, ready: Callable[[], None])
 async def run_sessions(kind: stores.StoreKind, url: str, count: int) -> tuple[float, int, int]:
     """Return the seconds of all, the number of right answers and of followers with every event."""
     made = make_agent(AddingModel(words=DELTAS, burst=1))
-    async with vaka.Runtime(store=url, durability=kind.durability) as runtime:
+    async with vaka.Runtime(store=url, storage=Storage(durability=kind.durability)) as runtime:
         sessions = [await runtime.open(made, id=f"ses_{number:05d}") for number in range(count)]
         waiting = asyncio.Semaphore(0)
         followers = [asyncio.create_task(follow(runtime, session.id, waiting.release)) for session in sessions]

@@ -18,6 +18,7 @@ import yaml
 import vaka
 from bench.measure import MedianRange, raised_priority
 from bench.row import Row
+from vaka.config.options import Storage
 from vaka.core.types.message import ToolMessage, UserMessage, text_of
 from vaka.memory import FactExtraction, SemanticMemory
 from vaka.memory.memory_scope import memory_scope
@@ -110,7 +111,7 @@ async def run_case(case: ConversationCase, extraction: Model | str | None) -> tu
     agent = answering_agent(case, extraction=extraction)
     times = list[float]()
     for turn in case.turns:  # each in a runtime of its own: leaving it waits for the extraction
-        async with vaka.Runtime(store=store, redact_patterns=True) as runtime:
+        async with vaka.Runtime(store=store, storage=Storage(redact_patterns=True)) as runtime:
             session = await runtime.open(agent, id="talk")
             if await store.sessions.find(session.id) is None:
                 await session.update(owner="person")

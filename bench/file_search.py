@@ -13,7 +13,7 @@ from typing import Any
 
 from bench.measure import raised_priority
 from bench.row import Row, failed_row
-from vaka.files.workspace import Workspace
+from vaka.files.workspace import WorkspaceFiles
 from vaka.tools.builtin.search import grep
 from vaka.tools.builtin.search.glob import find_files
 
@@ -85,7 +85,7 @@ async def compare(ours: Callable[[], Awaitable[Any]], theirs: Callable[[], Await
 
 
 async def measure_tree(root: Path, count: int, repeats: int) -> list[Row]:
-    files = Workspace(root)
+    files = WorkspaceFiles(root)
 
     def search(engine: grep.GrepEngine, **given: Any) -> Callable[[], Awaitable[Any]]:
         return lambda: grep.run_grep(files, given, engine=engine)

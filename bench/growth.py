@@ -18,6 +18,7 @@ from bench.agents import AddingModel, add, make_agent
 from bench.later_turns import count_later_turn
 from bench.measure import time_growth
 from bench.row import Row
+from vaka.config.options import Storage
 
 CHECKPOINTS = (1, 10, 100, 1_000, 5_000)
 QUICK_CHECKPOINTS = (1, 10, 100)
@@ -64,7 +65,7 @@ async def measure_workload(
     kind: stores.StoreKind, url: str, workload: Workload, checkpoints: Sequence[int]
 ) -> dict[int, float]:
     """Return the CPU milliseconds of a turn at each checkpoint of one session."""
-    async with vaka.Runtime(store=url, durability=kind.durability) as runtime:
+    async with vaka.Runtime(store=url, storage=Storage(durability=kind.durability)) as runtime:
         agent = workload.make()
         for _ in range(3):
             await (await runtime.open(agent)).run("hi")  # imports and caches
@@ -80,7 +81,7 @@ async def measure_cold_turn(kind: stores.StoreKind, url: str, workload: Workload
     """Return the CPU milliseconds of a turn in a new runtime, which reads the session, less those of a new session."""
     taken: list[float] = []
     for _ in range(COLD_REPEATS):
-        async with vaka.Runtime(store=url, durability=kind.durability) as runtime:
+        async with vaka.Runtime(store=url, storage=Storage(durability=kind.durability)) as runtime:
             agent = workload.make()
             await (await runtime.open(agent)).run("hi")
             known = await runtime.open(agent, id=workload.session)
@@ -115,7 +116,7 @@ async def measure_store(kind: stores.StoreKind, home: Path, dsn: str | None, *, 
 
 async def measure_warm_session(url: str, sessions: int) -> float:
     """Return the bytes that a runtime holds for a session between its turns, without what all sessions share."""
-    async with vaka.Runtime(store=url, durability="process") as runtime:
+    async with vaka.Runtime(store=url, storage=Storage(durability="process")) as runtime:
         agent = make_agent()
 
         async def run_sessions(count: int) -> None:

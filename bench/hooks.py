@@ -10,8 +10,10 @@ from typing import Any
 import vaka
 from bench.measure import MedianRange, raised_priority
 from bench.row import Row
+from vaka.config.options import Storage
 from vaka.hooks import Hook
 from vaka.models import Scripted
+from vaka.runtime.options import Project
 
 MAX_ADDED_MS = 8.0
 COMMAND = "cat > /dev/null"
@@ -54,8 +56,12 @@ async def compare_turns(folder: str, durability: str, hooks: list[Hook], count: 
     added: list[float] = []
     alone: list[float] = []
     store = f"sqlite:///{folder}/{durability}-{len(hooks)}.db"
-    options: dict[str, Any] = {"store": store, "durability": durability, "transcript_folder": f"{folder}/transcripts"}
-    async with vaka.Runtime(**options, hooks=hooks) as hooked, vaka.Runtime(**options) as plain:
+    options: dict[str, Any] = {
+        "store": store,
+        "storage": Storage(durability=durability),
+        "project": Project(transcript_folder=f"{folder}/transcripts"),
+    }
+    async with vaka.Runtime(**options, project=Project(hooks=hooks)) as hooked, vaka.Runtime(**options) as plain:
         with_hooks, without = make_turn(hooked), make_turn(plain)
         for number in range(count + 3):
             pair = await time_work(with_hooks) - await time_work(without), await time_work(run_command_alone)

@@ -9,6 +9,7 @@ import vaka
 from bench.measure import MedianRange, raised_priority
 from bench.row import Row
 from vaka.agents.match.lines import MatchResult
+from vaka.config.options import Storage
 from vaka.core.ports.model import Chunk, Prompt, StopChunk, TextChunk, UsageChunk
 from vaka.core.types.message import Usage
 from vaka.genx import MatchAgent, Route
@@ -57,7 +58,7 @@ async def compare_turns(store: str, turns: int, count: int) -> tuple[list[float]
     """Return what a router adds to each turn after the first ``turns``, and the turns without it, in milliseconds."""
     added: list[float] = []
     alone: list[float] = []
-    async with vaka.Runtime(store=store, durability="process") as runtime:
+    async with vaka.Runtime(store=store, storage=Storage(durability="process")) as runtime:
         routed, plain = await runtime.open(make_router()), await runtime.open(make_agent())
         for number in range(turns + count):
             with_router, without = await time_turn(routed), await time_turn(plain)

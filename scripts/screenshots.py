@@ -20,6 +20,7 @@ from rich.text import Text
 from tests.cli.chat.chat_in_process import InProcessChat, chat_in_process
 from tests.cli.chat.chat_terminal import ESCAPE
 from vaka import Agent, Runtime
+from vaka.config.options import Commands
 from vaka.models.scripted import Scripted
 
 IMAGES = Path(__file__).parents[1] / "docs" / "guides" / "images"
@@ -72,7 +73,9 @@ async def take_screenshots() -> dict[str, str]:
 
     with _project_folder() as folder:
         coder: Agent[Any] = Agent("coder", model=Scripted(_CODING_LINES), tools=["Read", "Edit", "Bash"])
-        async with Runtime(agent=coder, sandbox="off", store=f"sqlite:///{folder.parent}/vaka.db") as runtime:
+        async with Runtime(
+            agent=coder, commands=Commands(sandbox="off"), store=f"sqlite:///{folder.parent}/vaka.db"
+        ) as runtime:
             for name, (question, answer, cost) in _TALKS.items():
                 line = {"text": answer, "usage": {"input": 900, "output": 60, "cost": cost}}
                 talker: Agent[Any] = Agent("talker", model=Scripted([line]))

@@ -144,7 +144,9 @@ async def test_the_iterations_of_agentsdk_are_steps_and_zero_is_no_limit() -> No
 
 
 async def test_keywords_of_a_runtime_win_over_the_options() -> None:
-    async with Runtime(Options(entry_point="ci", agent=clerk(say("Hi."))), entry_point="platform") as runtime:
+    async with Runtime(
+        Options(entry_point="ci", agent=clerk(say("Hi."))), environment=vaka.Environment(entry_point="platform")
+    ) as runtime:
         assert (await runtime.run(Request(prompt="Hi."))).session_id.startswith("ses_platform_")
 
 

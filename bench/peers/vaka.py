@@ -12,6 +12,7 @@ from bench.agents import AddingModel
 from bench.compaction import run_talk
 from bench.peers.harness import GROWTH_CHECKPOINTS, Growth, Memory, Peer, SeenTurn, add, report
 from bench.startup import USE_STATEMENT
+from vaka.config.options import Storage
 
 MODEL = AddingModel()
 
@@ -27,7 +28,9 @@ def make_peer(kind: stores.StoreKind, home: Path) -> Peer:
 
     async def run(agent: Any) -> str:
         if not made:
-            made.append(vaka.Runtime(store=stores.store_url_of(kind, home), durability=kind.durability))
+            made.append(
+                vaka.Runtime(store=stores.store_url_of(kind, home), storage=Storage(durability=kind.durability))
+            )
         session = await made[0].open(agent)
         return (await session.run("hi")).text
 
@@ -44,7 +47,9 @@ def make_growth(kind: stores.StoreKind) -> Growth:
 
     @asynccontextmanager
     async def open_session(folder: Path) -> AsyncIterator[vaka.Session[Any]]:
-        async with vaka.Runtime(store=stores.store_url_of(kind, folder), durability=kind.durability) as runtime:
+        async with vaka.Runtime(
+            store=stores.store_url_of(kind, folder), storage=Storage(durability=kind.durability)
+        ) as runtime:
             yield await runtime.open(make())
 
     name = f"vaka {version('vaka')}, {kind.store}"

@@ -71,10 +71,12 @@ async def main(folder: Path) -> None:
         middleware=[RateLimit(rate=5, concurrent=2), Logging(records.append), monitor],
     )
     async with vaka.Runtime(
-        cwd=str(folder),
-        project=vaka.ProjectSource(settings=True),
+        workspace=vaka.Workspace(cwd=str(folder)),
+        project=vaka.Project(
+            content=vaka.ProjectSource(settings=True),
+            mcp={"harbour": server} if importlib.util.find_spec("mcp") else {},
+        ),
         permissions=vaka.Permissions(handler=decide),
-        mcp={"harbour": server} if importlib.util.find_spec("mcp") else {},
     ) as runtime:
         session = await runtime.open(agent)
         async with session.stream("/enter Holokai") as turn:

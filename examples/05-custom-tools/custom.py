@@ -32,10 +32,11 @@ async def word_count(
 
 async def main(folder: str) -> None:
     """Run the agent in a folder."""
-    options = vaka.Options(
-        model=MODEL, cwd=folder, enabled_builtin_tools=("glob", "file_read"), custom_tools=(word_count,)
-    )
-    async with vaka.Runtime(options) as runtime:
+    async with vaka.Runtime(
+        model=MODEL,
+        workspace=vaka.Workspace(cwd=folder),
+        tools=vaka.ToolSelection(builtin=("glob", "file_read"), extra=(word_count,)),
+    ) as runtime:
         session = await runtime.open()
         async for event in session.stream("How often does the story speak of the vaka?"):
             body: Any = event.data

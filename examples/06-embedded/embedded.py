@@ -28,7 +28,7 @@ async def run(title: str, overlay: Traversable, folder: Path) -> None:
     print(f"{title}:")
     source = vaka.ProjectSource(overlay=overlay, settings=True)
     agent = vaka.Agent("master", model=Scripted(ANSWERS), tools=["Bash"])
-    async with vaka.Runtime(cwd=str(folder), project=source) as runtime:
+    async with vaka.Runtime(workspace=vaka.Workspace(cwd=str(folder)), project=vaka.Project(content=source)) as runtime:
         session = await runtime.open(agent)
         async with session.stream("/moor-ship Holokai") as turn:
             async for event in turn:

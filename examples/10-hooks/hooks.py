@@ -36,7 +36,9 @@ async def main(folder: Path) -> None:
     hooks = parse_hooks(settings, origin="settings.json").hooks
     agent = vaka.Agent("writer", model=Scripted(ANSWERS), tools=["Bash", "Write"])
     async with vaka.Runtime(
-        hooks=hooks, cwd=str(folder), permissions=vaka.Permissions(mode="acceptEdits", allow=["Bash(echo:*)"])
+        project=vaka.Project(hooks=hooks),
+        workspace=vaka.Workspace(cwd=str(folder)),
+        permissions=vaka.Permissions(mode="acceptEdits", allow=["Bash(echo:*)"]),
     ) as runtime:
         session = await runtime.open(agent)
         async for event in session.stream("Prepare the release."):

@@ -37,16 +37,20 @@ async def main() -> None:
     """Start the service, and let an agent use the tool. Scripts reach this machine only because the rules allow it."""
     server = await asyncio.start_server(service, "127.0.0.1", 0)
     address = f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
-    async with server, Connector(NetworkRules(trusted=(address,))) as network:
-        options = vaka.Options(network=network, script_env={"WEATHER_URL": f"http://{address}"})
-        async with vaka.Runtime(options) as runtime:
-            session = await runtime.open(AGENT)
-            async for event in session.stream("What should I wear in Hilo, Lima and Atlantis?"):
-                if isinstance(event.data, ToolCompleted | ToolFailed) and not event.path:
-                    print(event.data.result.text)
-                elif isinstance(event.data, TextDelta):
-                    print(event.data.text, end="", flush=True)
-            print()
+    async with (
+        server,
+        Connector(NetworkRules(trusted=(address,))) as network,
+        vaka.Runtime(
+            network=vaka.NetworkAccess(client=network), scripts=vaka.Scripts(env={"WEATHER_URL": f"http://{address}"})
+        ) as runtime,
+    ):
+        session = await runtime.open(AGENT)
+        async for event in session.stream("What should I wear in Hilo, Lima and Atlantis?"):
+            if isinstance(event.data, ToolCompleted | ToolFailed) and not event.path:
+                print(event.data.result.text)
+            elif isinstance(event.data, TextDelta):
+                print(event.data.text, end="", flush=True)
+        print()
 
 
 if __name__ == "__main__":

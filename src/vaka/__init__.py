@@ -11,7 +11,13 @@ if TYPE_CHECKING:
     from vaka.agents.react import Agent as Agent
     from vaka.agents.subagents import SubAgent as SubAgent
     from vaka.agents.subagents import SubAgents as SubAgents
+    from vaka.config.options import Commands as Commands
+    from vaka.config.options import Models as Models
+    from vaka.config.options import NetworkAccess as NetworkAccess
     from vaka.config.options import Permissions as Permissions
+    from vaka.config.options import Scripts as Scripts
+    from vaka.config.options import Storage as Storage
+    from vaka.config.options import Workspace as Workspace
     from vaka.config.project_content import ProjectSource as ProjectSource
     from vaka.core.loop.context import Turn as Turn
     from vaka.core.loop.middleware import Middleware as Middleware
@@ -30,8 +36,10 @@ if TYPE_CHECKING:
     from vaka.runtime.agent_catalog import load_agents as load_agents
     from vaka.runtime.one_shot import run as run
     from vaka.runtime.one_shot import run_sync as run_sync
-    from vaka.runtime.options import Options as Options
+    from vaka.runtime.options import Environment as Environment
+    from vaka.runtime.options import Project as Project
     from vaka.runtime.options import Response as Response
+    from vaka.runtime.options import ToolSelection as ToolSelection
     from vaka.runtime.runtime import Runtime as Runtime
     from vaka.runtime.scripts import LuauAgent as LuauAgent
     from vaka.runtime.session import Session as Session
@@ -40,19 +48,25 @@ if TYPE_CHECKING:
 
 _NAMES = {
     "Agent": "vaka.agents.react",
+    "Commands": "vaka.config.options",
     "Compaction": "vaka.core.types.context",
+    "Environment": "vaka.runtime.options",
     "Event": "vaka.core.types.event",
     "Image": "vaka.core.types.message",
     "Limits": "vaka.core.types.limits",
     "LuauAgent": "vaka.runtime.scripts",
     "LuauTool": "vaka.luau.tool",
     "Middleware": "vaka.core.loop.middleware",
-    "Options": "vaka.runtime.options",
+    "Models": "vaka.config.options",
+    "NetworkAccess": "vaka.config.options",
     "Permissions": "vaka.config.options",
+    "Project": "vaka.runtime.options",
     "ProjectSource": "vaka.config.project_content",
     "Response": "vaka.runtime.options",
     "Runtime": "vaka.runtime.runtime",
+    "Scripts": "vaka.config.options",
     "Session": "vaka.runtime.session",
+    "Storage": "vaka.config.options",
     "SubAgent": "vaka.agents.subagents",
     "SubAgents": "vaka.agents.subagents",
     "Suspended": "vaka.core.types.errors",
@@ -60,10 +74,12 @@ _NAMES = {
     "ToolCall": "vaka.core.types.message",
     "ToolContext": "vaka.core.ports.tool",
     "ToolResult": "vaka.core.types.message",
+    "ToolSelection": "vaka.runtime.options",
     "Turn": "vaka.core.loop.context",
     "TurnError": "vaka.core.types.errors",
     "TurnStream": "vaka.runtime.turn_stream",
     "VakaError": "vaka.core.types.errors",
+    "Workspace": "vaka.config.options",
     "load_agents": "vaka.runtime.agent_catalog",
     "run": "vaka.runtime.one_shot",
     "run_sync": "vaka.runtime.one_shot",
@@ -73,19 +89,25 @@ _NAMES = {
 __version__ = "0.1.0"
 __all__ = [
     "Agent",
+    "Commands",
     "Compaction",
+    "Environment",
     "Event",
     "Image",
     "Limits",
     "LuauAgent",
     "LuauTool",
     "Middleware",
-    "Options",
+    "Models",
+    "NetworkAccess",
     "Permissions",
+    "Project",
     "ProjectSource",
     "Response",
     "Runtime",
+    "Scripts",
     "Session",
+    "Storage",
     "SubAgent",
     "SubAgents",
     "Suspended",
@@ -93,10 +115,12 @@ __all__ = [
     "ToolCall",
     "ToolContext",
     "ToolResult",
+    "ToolSelection",
     "Turn",
     "TurnError",
     "TurnStream",
     "VakaError",
+    "Workspace",
     "__version__",
     "load_agents",
     "run",

@@ -14,7 +14,15 @@ from typing import TYPE_CHECKING, Any, Generic, Unpack, cast
 import msgspec
 
 from vaka.agents.react import Agent, ToolLike
-from vaka.config.options import PermissionRequest, PermissionRequestHandler, Permissions
+from vaka.config.options import (
+    Models,
+    PermissionRequest,
+    PermissionRequestHandler,
+    Permissions,
+    Storage,
+    TokenStats,
+    Workspace,
+)
 from vaka.config.project_content import ProjectSource
 from vaka.core.loop.middleware import Middleware
 from vaka.core.ports.model import Model
@@ -22,10 +30,11 @@ from vaka.core.ports.store import Store
 from vaka.core.types.context import Compaction
 from vaka.core.types.event import Event
 from vaka.core.types.keywords import UnevaluatedSignature
+from vaka.core.types.limits import Limits
 from vaka.core.types.message import Content, Part, as_content
 from vaka.core.types.type_parameters import Out, Out_co
 from vaka.runtime.one_shot import RuntimeOptions
-from vaka.runtime.options import EntryPoint, ModeContext, OnBusy, TokenStats
+from vaka.runtime.options import EntryPoint, Environment, ModeContext, OnBusy, Project, ToolSelection
 from vaka.runtime.options import Response as _Response
 from vaka.runtime.runtime import Runtime as _Runtime
 from vaka.runtime.turn_stream import TurnStream
@@ -119,28 +128,72 @@ class AgentsdkOptions(msgspec.Struct, frozen=True, kw_only=True, metaclass=Uneva
     def to_runtime(self) -> dict[str, Any]:
         """Return the keyword arguments of ``vaka.Runtime`` with the meaning of these options."""
         given = {name: value for name, value in msgspec.structs.asdict(self).items() if value != _DEFAULTS[name]}
-        project = ProjectSource(
+        content = ProjectSource(
             settings=True,
             settings_file=given.pop("settings_path", ""),
             overrides=given.pop("settings_overrides", None),
             overlay=given.pop("embed_fs", None),
         )
         if self.project_root is not None:
-            given["project"] = project
-        permissions = {field: given.pop(name) for name, field in _PERMISSIONS.items() if name in given}
-        if permissions:
-            given["permissions"] = Permissions(**permissions)
-        return {_NEW_NAMES.get(name, name): value for name, value in given.items()}
+            given["content"] = content
+        if "max_iterations" in given:
+            given["max_iterations"] = given["max_iterations"] or None
+        given.pop("tools", None)
+        arguments: dict[str, Any] = {name: given[name] for name in ("agent", "model", "middleware") if name in given}
+        if self.system_prompt:
+            arguments["instructions"] = self.system_prompt
+        for argument, (group, fields) in _GROUPS.items():
+            values = {field: given[name] for name, field in fields.items() if name in given}
+            if values:
+                arguments[argument] = group(**values)
+        return arguments | ({"tools": self.tools} if self.tools else {})
 
 
 _DEFAULTS = dict(zip(AgentsdkOptions.__struct_fields__, AgentsdkOptions.__struct_defaults__, strict=True))
-_PERMISSIONS = {"permission_request_handler": "handler", "approval_approver": "approver"}
-_NEW_NAMES = {
-    "auto_compact": "compaction",
-    "max_iterations": "max_steps",
-    "mcp_servers": "mcp",
-    "typed_hooks": "hooks",
+_GROUPS: Mapping[str, tuple[type[msgspec.Struct], Mapping[str, str]]] = {
+    "tools": (
+        ToolSelection,
+        {"enabled_builtin_tools": "builtin", "disallowed_tools": "without", "custom_tools": "extra"},
+    ),
+    "limits": (
+        Limits,
+        {
+            "max_iterations": "max_steps",
+            "timeout": "timeout",
+            "middleware_timeout": "middleware_timeout",
+            "approval_wait": "approval_ttl",
+            "approval_whitelist_ttl": "grant_ttl",
+        },
+    ),
+    "permissions": (
+        Permissions,
+        {"permission_request_handler": "handler", "approval_approver": "approver"},
+    ),
+    "models": (
+        Models,
+        {
+            "model_factory": "factory",
+            "model_pool": "tiers",
+            "subagent_model_mapping": "subagents",
+            "default_enable_cache": "cache",
+            "auto_compact": "compaction",
+            "token_callback": "on_usage",
+        },
+    ),
+    "workspace": (Workspace, {"project_root": "project_root"}),
+    "project": (
+        Project,
+        {
+            "content": "content",
+            "mcp_servers": "mcp",
+            "typed_hooks": "hooks",
+            "hook_middleware": "hook_middleware",
+        },
+    ),
+    "storage": (Storage, {"task_store": "task_store"}),
+    "environment": (Environment, {"entry_point": "entry_point", "mode": "mode"}),
 }
+"""The arguments of ``vaka.Runtime`` that are groups, with the names of their fields in agentsdk."""
 
 
 class Request(msgspec.Struct, Generic[Out_co], frozen=True, kw_only=True):
@@ -223,7 +276,7 @@ class AgentsdkRuntime(_Runtime):
         turn = await self._start(request)
         response = await turn.wait()
         answered = {name: getattr(response, name) for name in response.__struct_fields__}
-        mode = request.mode or self.options.mode
+        mode = request.mode or self.options.environment.mode
         return AgentsdkResponse(**answered, request_id=turn.key, mode=mode, tags=dict(request.tags))
 
     async def run_stream(self, request: Request[Any]) -> AsyncGenerator[Event]:
@@ -236,7 +289,7 @@ class AgentsdkRuntime(_Runtime):
         session = await self.open(
             cast("Agent[Any, Out]", request.agent),
             id=request.session_id,
-            metadata=request.session_metadata(self.options.mode),
+            metadata=request.session_metadata(self.options.environment.mode),
         )
         return session.stream(
             request.content,

@@ -14,6 +14,7 @@ from vaka.agents.context_layers import (
     build_instructions,
     find_related,
 )
+from vaka.config.options import Storage
 from vaka.content import format_history
 from vaka.core.ports.model import Prompt
 from vaka.core.types.errors import InvalidInput
@@ -57,7 +58,7 @@ async def test_layers_become_one_prompt_in_their_order_and_empty_ones_are_left_o
         EnvironmentText("LEAK"),
     ]  # fmt: skip
     model, who = talker(say("a"), say("b"), say("c"), instructions=build_instructions(layers, variables))
-    async with runtime(secrets=[SECRET]) as rt:
+    async with runtime(storage=Storage(secrets=[SECRET])) as rt:
         session = await rt.open(who)
         await session.run("One.")
         await session.run("Two.")

@@ -21,6 +21,7 @@ from vaka.cli.errors import describe_error
 from vaka.cli.main import cli
 from vaka.mcp.definition import parse_servers
 from vaka.models.scripted import Scripted
+from vaka.runtime.options import Project
 from vaka.runtime.runtime import Runtime
 
 PLAIN_SERVER = Path(__file__).parents[1] / "mcp" / "plain_server.py"
@@ -232,7 +233,10 @@ async def test_the_chat_shows_the_states_of_servers(tmp_path: Path, monkeypatch:
     document = {"good": plain_server(), "bad": {"command": "/no/such/program"}, "off\x1b[2J": {"disabled": True}}
     servers = parse_servers(document).servers
     agent: Agent[Any] = Agent("mate", model=Scripted([{"text": "Aye."}]))
-    async with Runtime(agent=agent, mcp=servers) as runtime, chat_in_process(runtime, columns=100) as chat:
+    async with (
+        Runtime(agent=agent, project=Project(mcp=servers)) as runtime,
+        chat_in_process(runtime, columns=100) as chat,
+    ):
         await chat.say("/mcp")
         await chat.expect("good: starts with the next prompt")
         await chat.expect("[2J: not started")

@@ -8,7 +8,7 @@ import pytest
 
 from tests.cli.shell import Shell, call_line, say_line
 from vaka.agents.react import Agent
-from vaka.config.options import Permissions
+from vaka.config.options import Permissions, Workspace
 from vaka.runtime.runtime import Runtime
 from vaka.stores.sqlite import SqliteStore
 from vaka.testing.models import ScriptedModel, call, say
@@ -22,7 +22,9 @@ async def edit_files(folder: Path) -> None:
         call("Write", file_path="a.txt", content="one"), say("1"),
         call("Write", file_path="a.txt", content="two"), call("Write", file_path="b.txt", content="new"), say("2"),
     )  # fmt: skip
-    async with Runtime(store=store, cwd=str(folder), permissions=Permissions(mode="bypassPermissions")) as runtime:
+    async with Runtime(
+        store=store, workspace=Workspace(cwd=str(folder)), permissions=Permissions(mode="bypassPermissions")
+    ) as runtime:
         session = await runtime.open(Agent("writer", model=model, tools=builtin_tools(["Write"])), id="s")
         await session.run("One.")
         await session.checkpoint("before")

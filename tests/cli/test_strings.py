@@ -11,6 +11,7 @@ import pytest
 from tests.cli.chat.chat_in_process import chat_in_process
 from vaka import Agent, Runtime
 from vaka.cli import strings
+from vaka.config.options import Commands
 from vaka.models.scripted import Scripted
 
 SOURCE = Path(strings.__file__).parent
@@ -87,7 +88,10 @@ async def test_a_conversation_is_shown_in_chinese(
     monkeypatch.chdir(tmp_path)
     model = Scripted([{"tool_calls": [{"name": "Bash", "arguments": {"command": "touch boat"}}]}, {"text": "Aye."}])
     agent: Agent[Any] = Agent("mate", model=model, tools=["Bash"])
-    async with Runtime(agent=agent, sandbox="off") as runtime, chat_in_process(runtime, columns=60) as chat:
+    async with (
+        Runtime(agent=agent, commands=Commands(sandbox="off")) as runtime,
+        chat_in_process(runtime, columns=60) as chat,
+    ):
         await chat.expect("/help 列出命令和按键")
         await chat.say("Build a boat.")
         await chat.expect("批准 Bash 吗？")

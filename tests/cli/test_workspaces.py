@@ -15,6 +15,7 @@ import vaka
 from tests.cli.shell import Shell, call_line, say_line
 from vaka.cli.errors import ErrorDescription, Quit, UsageError, describe_error
 from vaka.cli.main import cli
+from vaka.config.options import Workspace
 from vaka.core.types.control import RunSettings
 from vaka.core.types.errors import ConfigError, InvalidInput, Suspended
 from vaka.testing.models import ScriptedModel, call, say
@@ -238,7 +239,9 @@ def test_an_error_about_what_a_session_was_run_with_names_the_flag_that_replaces
     }  # fmt: skip
 
     async def write_sessions() -> None:
-        async with vaka.Runtime(store=store, cwd=str(tmp_path), model=ScriptedModel(say("Hi.", repeat=True))) as rt:
+        async with vaka.Runtime(
+            store=store, workspace=Workspace(cwd=str(tmp_path)), model=ScriptedModel(say("Hi.", repeat=True))
+        ) as rt:
             for id, run in runs.items():
                 await (await rt.open(id=id, run_settings=run)).run("Hi.")
 

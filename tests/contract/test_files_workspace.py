@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from vaka.core.ports.files import Files
-from vaka.files.workspace import Workspace
+from vaka.files.workspace import WorkspaceFiles
 from vaka.testing.files import FolderContract
 
 
@@ -20,4 +20,4 @@ class TestWorkspace(FolderContract):
     def files(self, folder: Path, tmp_path: Path) -> Files:
         other = tmp_path / "other"
         other.mkdir()
-        return Workspace(folder, [other])
+        return WorkspaceFiles(folder, [other])

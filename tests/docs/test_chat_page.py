@@ -9,6 +9,7 @@ import pytest
 from scripts.screenshots import COMMAND, IMAGES, take_screenshots, text_of_picture
 from tests.cli.chat.chat_in_process import chat_in_process
 from vaka import Agent, Runtime
+from vaka.config.options import Commands
 from vaka.models.scripted import Scripted
 
 PAGE = (IMAGES.parent / "chat.md").read_text("utf-8")
@@ -45,7 +46,7 @@ async def test_the_tables_list_every_key_and_command_and_no_others(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     agent: Agent[Any] = Agent("talker", model=Scripted([]))
-    async with Runtime(agent=agent, sandbox="off") as runtime, chat_in_process(runtime) as chat:
+    async with Runtime(agent=agent, commands=Commands(sandbox="off")) as runtime, chat_in_process(runtime) as chat:
         screen: Any = chat.chat.screen
         bindings = screen.app.key_bindings
         keys = {name_of_keys(binding.keys) for binding in bindings.bindings} - {""}

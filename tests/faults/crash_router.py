@@ -3,13 +3,12 @@
 from contextlib import aclosing
 from typing import Any
 
-from tests.faults.crash_run import EffectLedger, Plan, make_agent, open_store, runtime_options
+from tests.faults.crash_run import EffectLedger, Plan, make_agent, make_runtime, open_store
 from tests.faults.run_plan import stream_or_resume
 from vaka.agents.match.router import MatchAgent, Route
 from vaka.agents.quit_tools import QuitTools
 from vaka.agents.react import Agent
 from vaka.core.types.event import Event
-from vaka.runtime.runtime import Runtime
 from vaka.runtime.scripts import LuauAgent
 from vaka.testing.models import ScriptedModel, call, calls, say
 
@@ -40,7 +39,7 @@ async def run_router(plan: Plan) -> tuple[str, list[Event]]:
     """Send the request or resume, to the end of the turn; return the type of its last event, and all events."""
     store = open_store(plan)
     try:
-        async with Runtime(runtime_options(plan, store)) as runtime:
+        async with make_runtime(plan, store) as runtime:
             agent = make_router(EffectLedger(plan.ledger, plan.die), plan.timeout)
             session = await runtime.open(agent, id=plan.session)
             async with aclosing(stream_or_resume(session, plan)) as events:

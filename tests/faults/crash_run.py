@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing, closing
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 
@@ -20,13 +20,15 @@ from tests.faults.line_protocol import print_line
 from vaka.agents.react import Agent
 from vaka.config.options import Permissions
 from vaka.core.loop.middleware import Middleware
+from vaka.core.ports.env import AskMode
 from vaka.core.ports.model import Chunk, Model, Prompt
 from vaka.core.ports.store import Store
 from vaka.core.ports.tool import ToolContext
 from vaka.core.types.message import ToolCall, ToolResult
 from vaka.runtime import lazy
 from vaka.runtime.clock import SystemClock
-from vaka.runtime.options import Options
+from vaka.runtime.options import Environment
+from vaka.runtime.runtime import Runtime
 from vaka.testing.models import ScriptedModel, call, calls, say
 from vaka.tools import tool
 
@@ -224,8 +226,12 @@ def open_store(plan: Plan) -> Store:
     return lazy.open_store(plan.store, durability=plan.durability)
 
 
-def runtime_options(plan: Plan, store: Store) -> Options:
-    """Return the options of a plan's runtime: its permission rules ask about ``deploy`` and allow the other tools."""
+def make_runtime(plan: Plan, store: Store) -> Runtime:
+    """Return the runtime of a plan: its permission rules ask about ``deploy`` and allow the other tools."""
     clock = AheadClock(plan.ahead) if plan.ahead else None
     allow = ("look", "stamp", "charge", "pay", "scout")
-    return Options(store=store, permissions=Permissions(ask=plan.ask, allow=allow, confirm=("deploy",)), clock=clock)  # type: ignore[arg-type]  # one of the modes
+    return Runtime(
+        store=store,
+        permissions=Permissions(ask=cast("AskMode", plan.ask), allow=allow, confirm=("deploy",)),
+        environment=Environment(clock=clock),
+    )

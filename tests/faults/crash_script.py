@@ -2,10 +2,9 @@
 
 from contextlib import aclosing
 
-from tests.faults.crash_run import REQUEST, EffectLedger, Plan, make_agent, open_store, runtime_options
+from tests.faults.crash_run import REQUEST, EffectLedger, Plan, make_agent, make_runtime, open_store
 from tests.faults.run_plan import stream_or_resume
 from vaka.core.types.event import Event
-from vaka.runtime.runtime import Runtime
 from vaka.runtime.scripts import LuauAgent
 
 SCRIPT = """
@@ -42,7 +41,7 @@ async def run_script(plan: Plan, source: str = SCRIPT) -> tuple[str, list[Event]
     store = open_store(plan)
     tools = make_agent(EffectLedger(plan.ledger, plan.die), plan.timeout).tools[:3]
     try:
-        async with Runtime(runtime_options(plan, store)) as runtime:
+        async with make_runtime(plan, store) as runtime:
             session = await runtime.open(LuauAgent("navigator", source, tools=tools), id=plan.session)
             async with aclosing(stream_or_resume(session, plan)) as events:
                 shown = [event async for event in events]

@@ -3,7 +3,7 @@
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing, suppress
 
-from tests.faults.crash_run import REQUEST, REQUEST_KEY, EffectLedger, Plan, make_agent, open_store, runtime_options
+from tests.faults.crash_run import REQUEST, REQUEST_KEY, EffectLedger, Plan, make_agent, make_runtime, open_store
 from vaka.core.ports.model import Model
 from vaka.core.types.control import ApprovalRequested, QuestionAsked
 from vaka.core.types.errors import NotFound, StoreError, Suspended
@@ -19,7 +19,7 @@ async def run_plan(plan: Plan, on_event: EventSink, model: Model | None = None) 
     store, other = open_store(plan), open_store(plan)
     captain = make_agent(EffectLedger(plan.ledger, plan.die), plan.timeout, model)
     try:
-        async with Runtime(runtime_options(plan, store)) as runtime, Runtime(runtime_options(plan, other)) as person:
+        async with make_runtime(plan, store) as runtime, make_runtime(plan, other) as person:
             session = await runtime.open(captain, id=plan.session)
             for pending in await person.decisions(plan.session) if plan.decide else ():
                 await answer_decision(person, pending.event, plan, on_event)

@@ -13,7 +13,9 @@ import vaka
 from tests.cli.shell import RunningCommand, Shell, call_line, say_line
 from tests.unmeasured import without_coverage
 from vaka.config.claude_writer import add_allow_rules
+from vaka.config.options import Workspace
 from vaka.core.types.errors import Suspended
+from vaka.runtime.options import Environment
 from vaka.testing.clock import FakeClock
 from vaka.testing.models import ScriptedModel
 from vaka.testing.models import call as call_of
@@ -112,7 +114,10 @@ async def test_an_expired_approval_is_refused_in_every_process(shell: Shell) -> 
     model = ScriptedModel(call_of("Bash", command=COMMAND), say_of("Done."))
     worker = vaka.Agent("assistant", model=model, tools=["Bash"])
     async with vaka.Runtime(
-        store=store, permissions=vaka.Permissions(ask="suspend"), clock=FakeClock(), cwd=str(shell.folder)
+        store=store,
+        permissions=vaka.Permissions(ask="suspend"),
+        environment=Environment(clock=FakeClock()),
+        workspace=Workspace(cwd=str(shell.folder)),
     ) as runtime:
         with pytest.raises(Suspended) as caught:
             await (await runtime.open(worker, id="s")).run("Pay.")

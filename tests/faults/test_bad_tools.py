@@ -27,7 +27,7 @@ from vaka.core.types.limits import Limits
 from vaka.core.types.message import Stored
 from vaka.core.types.monitor import Logged
 from vaka.core.types.progress import ToolCompleted, TurnCompleted
-from vaka.runtime.options import Options
+from vaka.runtime.options import Environment
 from vaka.runtime.runtime import Runtime
 from vaka.stores.memory import MemoryStore
 from vaka.stores.sqlite import SqliteStore
@@ -201,8 +201,11 @@ async def test_a_clock_jump_changes_no_order_and_revives_no_approval(jump: float
 
     model = ScriptedModel(call("deploy", what="a"), call("deploy", what="b"), say("Done."))
     agent = Agent("captain", model=model, tools=[deploy], limits=Limits(approval_ttl=60.0))
-    asks = Options(store=MemoryStore(), permissions=Permissions(ask="suspend", confirm=("deploy",)), clock=clock)
-    async with Runtime(asks) as runtime:
+    async with Runtime(
+        store=MemoryStore(),
+        permissions=Permissions(ask="suspend", confirm=("deploy",)),
+        environment=Environment(clock=clock),
+    ) as runtime:
         session = await runtime.open(agent, id="s")
         with pytest.raises(Suspended):
             await session.run("Go.")

@@ -11,6 +11,7 @@ import pytest
 import vaka
 from tests.runtime.runtime_fixtures import collect
 from tests.unmeasured import without_coverage
+from vaka.config.options import Storage
 from vaka.core.ports.store import Store
 from vaka.core.types.event import Event
 from vaka.core.types.ids import SessionId
@@ -126,7 +127,7 @@ async def test_a_call_whose_process_was_killed_runs_again_with_its_key(tmp_path:
 
 async def test_a_registered_secret_that_is_part_of_a_key_does_not_change_the_key(tmp_path: Path) -> None:
     ledger = Ledger(tmp_path / "ledger.json")
-    async with vaka.Runtime(secrets=["call_1/key_"]) as rt:
+    async with vaka.Runtime(storage=Storage(secrets=["call_1/key_"])) as rt:
         session = await rt.open(ledger.agent(10), id="shop")
         await session.run("Charge with call_1/key_.")
         log = await _read_log(rt.store)

@@ -22,6 +22,7 @@ from vaka.core.types.errors import Closed, NotFound, TurnError
 from vaka.core.types.event import Event
 from vaka.core.types.ids import SessionId
 from vaka.core.types.progress import TurnCancelled, TurnCompleted, TurnInterrupted
+from vaka.runtime.options import Environment
 from vaka.runtime.runtime import Runtime
 from vaka.runtime.session import Session
 from vaka.server.problems import Problem
@@ -99,7 +100,9 @@ async def run_cancellations(seeds: range) -> Counter[str]:
     captain = make_agent(effects)
     slots = asyncio.Semaphore(AT_ONCE)
     ends: Counter[str] = Counter()
-    async with Runtime(store=MemoryStore(), clock=FakeClock(auto=True), permissions=Permissions(ask="deny")) as runtime:
+    async with Runtime(
+        store=MemoryStore(), environment=Environment(clock=FakeClock(auto=True)), permissions=Permissions(ask="deny")
+    ) as runtime:
 
         async def one(seed: int) -> None:
             async with slots:

@@ -28,6 +28,7 @@ from vaka.mcp.running_call import CallHandlers
 from vaka.mcp.stdio import process_starter
 from vaka.mcp.tools import ListedTool
 from vaka.models.transport.pool import BodyReader, ConnectionPool, TransportFactory
+from vaka.runtime.options import Project
 from vaka.runtime.runtime import Runtime
 from vaka.sandbox.linux import Bubblewrap
 from vaka.sandbox.unconfined import Unconfined
@@ -101,7 +102,9 @@ async def test_a_question_of_an_mcp_server_that_fails_when_it_is_withdrawn_is_no
     model = FailsWhenCancelled()
     async with (
         nothing_reported(),
-        Runtime(store=MemoryStore(), mcp=servers, permissions=Permissions(allow=["mcp__p"])) as runtime,
+        Runtime(
+            store=MemoryStore(), project=Project(mcp=servers), permissions=Permissions(allow=["mcp__p"])
+        ) as runtime,
     ):
         session = await runtime.open(Agent("captain", model=model))
         running = asyncio.create_task(session.run("Go."))

@@ -12,7 +12,7 @@ import pytest
 
 from tests.faults import log_checks
 from tests.faults.conftest import StartProgram
-from tests.faults.crash_run import open_store, runtime_options
+from tests.faults.crash_run import make_runtime, open_store
 from tests.faults.log_stores import LogStore, SqliteLogStore, read_log
 from tests.faults.processes import TIMEOUT, ChildProcess
 from tests.faults.programs.stream_words import WORDS, WordByWordModel
@@ -125,7 +125,7 @@ async def test_a_follower_that_reconnects_at_every_cursor_reads_the_same_transcr
     assert (await (await spawn("run_agent", plan)).read_to_end())[-1] == "ended"
     log = await read_log(plan)
     store = open_store(plan)
-    async with Runtime(runtime_options(plan, store)) as runtime:
+    async with make_runtime(plan, store) as runtime:
         for at in range(len(log)):
             transcript = Transcript()
             for event in log[:at]:

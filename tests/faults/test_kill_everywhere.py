@@ -7,7 +7,7 @@ import pytest
 
 from tests.faults import log_checks
 from tests.faults.conftest import StartProgram
-from tests.faults.crash_run import ANSWER, EffectLedger, Plan, make_agent, open_store, runtime_options
+from tests.faults.crash_run import ANSWER, EffectLedger, Plan, make_agent, make_runtime, open_store
 from tests.faults.log_stores import LogStore
 from tests.faults.planned_deaths import (
     UndisturbedRun,
@@ -20,7 +20,6 @@ from tests.faults.planned_deaths import (
 from vaka.core.types.event import Event
 from vaka.core.types.ids import CallId
 from vaka.core.types.progress import TurnCompleted
-from vaka.runtime.runtime import Runtime
 
 PROGRAM = "run_agent"
 EFFECTS = 5
@@ -48,7 +47,7 @@ async def check_ended(plan: Plan, log: Sequence[Event], unsure: log_checks.CallI
     assert last.text == ANSWER
     store = open_store(plan)
     try:
-        async with Runtime(runtime_options(plan, store)) as runtime:
+        async with make_runtime(plan, store) as runtime:
             session = await runtime.open(make_agent(EffectLedger(plan.ledger)), id=plan.session)
             assert [event async for event in session.resume()] == []
             assert await runtime.decisions(session.id) == []
@@ -98,7 +97,7 @@ async def decide_all(plan: Plan) -> int:
     """Decide everything that is pending; return how many decisions that was."""
     store = open_store(plan)
     try:
-        async with Runtime(runtime_options(plan, store)) as person:
+        async with make_runtime(plan, store) as person:
             pending_decisions = await person.decisions(plan.session)
             for pending in pending_decisions:
                 if pending.event.type == "approval.requested":

@@ -20,7 +20,7 @@ from vaka.files.command_changes import CommandRecord, CommandRecorder, parse_rec
 from vaka.files.private_index import RecordLimits
 from vaka.files.repositories import find_repository, head_of
 from vaka.files.snapshots import NO_FILE, FileChange, FileSnapshots
-from vaka.files.workspace import Workspace
+from vaka.files.workspace import WorkspaceFiles
 from vaka.stores.memory import MemoryStore
 from vaka.testing.files import sha256_digest
 
@@ -40,7 +40,7 @@ class Recorded:
         folder.mkdir(exist_ok=True)
         self.folder, self.store = folder, MemoryStore()
         self.storage = folder.parent / "records"
-        self.files = Workspace(folder, more)
+        self.files = WorkspaceFiles(folder, more)
         self.recorder = CommandRecorder([str(folder), *map(str, more)], self.storage, self.store.blobs, **options)
 
     async def run(self, change: Callable[[], object]) -> CommandRecord:

@@ -11,7 +11,7 @@ from vaka.core.types.errors import FileChanged, FileError, FileMissing, InvalidI
 from vaka.core.types.ids import JSON
 from vaka.files.memory import MemoryFiles
 from vaka.files.snapshots import NO_FILE, FileSnapshots
-from vaka.files.workspace import Workspace
+from vaka.files.workspace import WorkspaceFiles
 from vaka.stores.memory import MemoryStore
 from vaka.testing.files import sha256_digest
 
@@ -23,7 +23,7 @@ def blobs() -> BlobStore:
 
 @pytest.fixture(params=["memory", "workspace"])
 def files(request: pytest.FixtureRequest, tmp_path: Path) -> Files:
-    return MemoryFiles() if request.param == "memory" else Workspace(tmp_path)
+    return MemoryFiles() if request.param == "memory" else WorkspaceFiles(tmp_path)
 
 
 async def write_with_snapshot(files: Files, snapshots: FileSnapshots, path: str, data: bytes) -> JSON:
@@ -54,7 +54,7 @@ async def test_files_are_restored_to_before_the_first_change(files: Files, blobs
 
 async def test_a_file_that_cannot_be_restored_is_named_after_all_others_are(tmp_path: Path, blobs: BlobStore) -> None:
     (tmp_path / "work").mkdir()
-    files = Workspace(tmp_path / "work")
+    files = WorkspaceFiles(tmp_path / "work")
     snapshots = FileSnapshots(files, blobs)
     for path in ("sub/old", "z.txt"):
         await files.write(path, b"one")

@@ -18,7 +18,7 @@ from vaka.files.composite import CompositeFiles
 from vaka.files.disk import DiskFiles
 from vaka.files.memory import MemoryFiles
 from vaka.files.walk import walk
-from vaka.files.workspace import Workspace
+from vaka.files.workspace import WorkspaceFiles
 
 
 def write_files(folder: Path, files: Mapping[str, str]) -> None:
@@ -95,7 +95,7 @@ async def test_files_that_git_ignores_are_left_out(tmp_path: Path, ignores: dict
     write_files(tmp_path, {**dict.fromkeys(paths, ""), **ignores})
     expected = init_and_list(tmp_path)
     assert await list_walked(DiskFiles(tmp_path)) == expected
-    assert await list_walked(Workspace(tmp_path)) == expected
+    assert await list_walked(WorkspaceFiles(tmp_path)) == expected
     memory = MemoryFiles({**dict.fromkeys(paths, b""), **{path: text.encode() for path, text in ignores.items()}})
     assert await list_walked(memory) == expected
 
@@ -182,7 +182,7 @@ async def test_links_are_followed_only_with_follow(tmp_path: Path) -> None:
 
 async def test_details_are_those_of_stat(tmp_path: Path) -> None:
     write_files(tmp_path, {"a/b": "x" * 100, "c": "y"})
-    for files in (DiskFiles(tmp_path), Workspace(tmp_path / "a", [tmp_path]), MemoryFiles({"a/b": b"x"})):
+    for files in (DiskFiles(tmp_path), WorkspaceFiles(tmp_path / "a", [tmp_path]), MemoryFiles({"a/b": b"x"})):
         async with aclosing(walk(files, details=True)) as entries:
             async for info in entries:
                 assert await files.stat(info.path) == info
@@ -277,7 +277,7 @@ async def test_several_trees_are_walked_as_one(tmp_path: Path) -> None:
 
 async def test_a_walk_of_a_workspace_has_its_paths(tmp_path: Path) -> None:
     write_files(tmp_path, {"repo/cwd/x": "", "repo/y": "", "other/z": ""})
-    files = Workspace(tmp_path / "repo" / "cwd", [tmp_path / "repo", tmp_path / "other"])
+    files = WorkspaceFiles(tmp_path / "repo" / "cwd", [tmp_path / "repo", tmp_path / "other"])
     assert [info.path async for info in files.walk()] == ["x"]
     assert await list_walked(files, "..") == [f"{tmp_path}/repo/y", "x"]
     assert await list_walked(files, f"{tmp_path}/other") == [f"{tmp_path}/other/z"]

@@ -13,7 +13,7 @@ from vaka.files.composite import CompositeFiles
 from vaka.files.disk import DiskFiles
 from vaka.files.kv import KeyValueFiles
 from vaka.files.memory import MemoryFiles
-from vaka.files.workspace import Workspace
+from vaka.files.workspace import WorkspaceFiles
 from vaka.stores.memory import MemoryStore
 
 NAMES = ("a", "b", "B", ".c", "d.log", "é", "build", ".git")
@@ -37,7 +37,7 @@ def make_trees(folder: Path) -> dict[str, Files]:
     (folder / "disk").mkdir()
     (folder / "work").mkdir()
     return {
-        "memory": MemoryFiles(), "disk": DiskFiles(folder / "disk"), "workspace": Workspace(folder / "work"),
+        "memory": MemoryFiles(), "disk": DiskFiles(folder / "disk"), "workspace": WorkspaceFiles(folder / "work"),
         "kv": KeyValueFiles(MemoryStore().values), "composite": CompositeFiles(MemoryFiles(), {"a": MemoryFiles()}),
     }  # fmt: skip
 

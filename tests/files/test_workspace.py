@@ -7,7 +7,7 @@ import pytest
 
 from vaka.core.ports.files import FileInfo
 from vaka.core.types.errors import FileError, FileMissing, FileRefused
-from vaka.files.workspace import Workspace
+from vaka.files.workspace import WorkspaceFiles
 
 
 @pytest.fixture
@@ -20,11 +20,11 @@ def home(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def files(home: Path) -> Workspace:
-    return Workspace(home / "project", [home / "notes", home.parent / "other"], home=home)
+def files(home: Path) -> WorkspaceFiles:
+    return WorkspaceFiles(home / "project", [home / "notes", home.parent / "other"], home=home)
 
 
-async def test_every_spelling_of_a_path_is_accepted(files: Workspace, home: Path) -> None:
+async def test_every_spelling_of_a_path_is_accepted(files: WorkspaceFiles, home: Path) -> None:
     for path in ("src/x", "./src/x", f"{home}/project/src/x", "~/project/src/x", "../project/src/x", "src/../src//x",
                  f"{home}/./project/src/../src/x"):  # fmt: skip
         found = await files.read(path)
@@ -34,13 +34,13 @@ async def test_every_spelling_of_a_path_is_accepted(files: Workspace, home: Path
         assert (found.data, found.info.path) == (b"home/notes/n", f"{home}/notes/n")
 
 
-async def test_paths_in_results_are_accepted_again(files: Workspace, home: Path) -> None:
+async def test_paths_in_results_are_accepted_again(files: WorkspaceFiles, home: Path) -> None:
     for folder in ("", "src", "~/notes", str(home.parent / "other")):
         for info in await files.entries(folder):
             assert await files.stat(info.path) == info
 
 
-async def test_stat_many_equals_single_stats(files: Workspace, home: Path) -> None:
+async def test_stat_many_equals_single_stats(files: WorkspaceFiles, home: Path) -> None:
     paths = [
         "src/x",
         "~/notes/n",
@@ -62,7 +62,7 @@ async def test_stat_many_equals_single_stats(files: Workspace, home: Path) -> No
     assert [info is None for info in alone] == [False, False, False, True, True, False, True, True, False]
 
 
-async def test_a_path_outside_the_roots_is_refused_and_the_roots_are_named(files: Workspace, home: Path) -> None:
+async def test_a_path_outside_the_roots_is_refused_and_the_roots_are_named(files: WorkspaceFiles, home: Path) -> None:
     outside = [
         "../../outside/secret",
         str(home.parent / "outside" / "secret"),
@@ -88,14 +88,14 @@ async def test_a_path_outside_the_roots_is_refused_and_the_roots_are_named(files
             assert all(repr(root) in str(caught.value) for root in roots)
 
 
-async def test_a_tilde_that_is_not_the_home_is_a_name(files: Workspace, home: Path) -> None:
+async def test_a_tilde_that_is_not_the_home_is_a_name(files: WorkspaceFiles, home: Path) -> None:
     await files.write("~user/x", b"1")
     await files.write("a/~/x", b"2")
     assert (home / "project" / "~user" / "x").read_bytes() == b"1"
     assert (home / "project" / "a" / "~" / "x").read_bytes() == b"2"
 
 
-async def test_a_root_may_be_written_through_links_above_it(files: Workspace, home: Path) -> None:
+async def test_a_root_may_be_written_through_links_above_it(files: WorkspaceFiles, home: Path) -> None:
     (home.parent / "link").symlink_to(home)
     (home.parent / "direct").symlink_to(home / "project")
     for path in (f"{home.parent}/link/project/src/x", f"{home.parent}/direct/src/x"):
@@ -108,7 +108,7 @@ async def test_a_root_may_be_written_through_links_above_it(files: Workspace, ho
 
 async def test_a_working_folder_given_through_a_link_is_known_by_both_names(home: Path) -> None:
     (home / "link").symlink_to("project")
-    files = Workspace(home / "link", home=home)
+    files = WorkspaceFiles(home / "link", home=home)
     assert files.root == str(home / "project")
     for path in ("src/x", f"{home}/link/src/x", f"{home}/project/src/x"):
         assert (await files.read(path)).info.path == "src/x"
@@ -116,7 +116,7 @@ async def test_a_working_folder_given_through_a_link_is_known_by_both_names(home
 
 async def test_a_root_inside_another_is_part_of_it(home: Path) -> None:
     (home / "project" / "up").symlink_to("../notes")
-    files = Workspace(home / "project", [home / "project" / "src", home], home=home)
+    files = WorkspaceFiles(home / "project", [home / "project" / "src", home], home=home)
     assert (files.root, files.roots) == (str(home / "project"), (str(home),))
     assert [info.path for info in await files.entries("")] == ["src", "up"]
     assert [info.path for info in await files.entries("..")] == [f"{home}/notes", f"{home}/project"]
@@ -127,7 +127,7 @@ async def test_a_root_inside_another_is_part_of_it(home: Path) -> None:
         await files.delete(".")
 
 
-async def test_errors_name_the_root(files: Workspace, home: Path) -> None:
+async def test_errors_name_the_root(files: WorkspaceFiles, home: Path) -> None:
     with pytest.raises(FileMissing, match=r"^in '.*/notes': 'gone'"):
         await files.read("~/notes/gone")
     with pytest.raises(FileMissing, match=r"^'gone'"):
@@ -136,7 +136,7 @@ async def test_errors_name_the_root(files: Workspace, home: Path) -> None:
 
 async def test_protected_paths_may_have_any_spelling(home: Path) -> None:
     rules = ["**/.git", "vaka.toml", "~/notes/keep", str(home.parent / "other"), "/elsewhere"]
-    files = Workspace(home / "project", [home / "notes", home.parent / "other"], home=home, protected=rules)
+    files = WorkspaceFiles(home / "project", [home / "notes", home.parent / "other"], home=home, protected=rules)
     refused = [".git/config", "a/.git/x", "vaka.toml", "~/notes/.git/x", "~/notes/keep", "~/notes/keep/x",
                f"{home.parent}/other/o", f"{home.parent}/other/new"]  # fmt: skip
     for path in refused:
@@ -149,16 +149,16 @@ async def test_protected_paths_may_have_any_spelling(home: Path) -> None:
 
 def test_the_working_folder_must_exist(tmp_path: Path) -> None:
     with pytest.raises(FileMissing):
-        Workspace(tmp_path / "gone")
+        WorkspaceFiles(tmp_path / "gone")
     (tmp_path / "file").touch()
     with pytest.raises(FileError):
-        Workspace(tmp_path, [tmp_path.parent / "gone"])
+        WorkspaceFiles(tmp_path, [tmp_path.parent / "gone"])
 
 
 async def test_names_above_the_root_may_not_be_utf_8(tmp_path: Path) -> None:
     odd = tmp_path / os.fsdecode(b"caf\xe9")
     odd.mkdir()
-    files = Workspace(odd)
+    files = WorkspaceFiles(odd)
     assert (await files.write("x", b"1")).path == "x"
     assert (await files.read(f"{odd}/x")).data == b"1"
     with pytest.raises(FileRefused) as caught:

@@ -27,6 +27,8 @@ from vaka.stores.memory import MemoryStore
 from vaka.testing.clock import FakeClock, FakeIds
 from vaka.testing.crashes import fingerprint
 from vaka.testing.models import ScriptedModel, call, calls, fail, say
+from vaka.runtime.options import Environment
+from vaka.config.options import Workspace
 
 FOLDER = Path(__file__).parent
 
@@ -68,7 +70,7 @@ def agent(*answers: Any, children: Sequence[Any] = ()) -> vaka.Agent:
 
 def runtime() -> vaka.Runtime:
     clock, ids = FakeClock(auto=True), FakeIds()
-    return vaka.Runtime(store=MemoryStore(), clock=clock, ids=ids, permissions=vaka.Permissions(ask="suspend"), cwd="/nowhere/app")
+    return vaka.Runtime(store=MemoryStore(), environment=Environment(clock=clock, ids=ids), permissions=vaka.Permissions(ask="suspend"), workspace=Workspace(cwd="/nowhere/app"))
 
 
 async def _run_until_suspended(session: vaka.Session, prompt: str) -> tuple[str, ...]:

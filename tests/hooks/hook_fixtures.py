@@ -6,8 +6,10 @@ from typing import Any
 
 import vaka
 from tests.runtime.runtime_fixtures import agent, check_log, read_log, runtime
+from vaka.config.options import Workspace
 from vaka.core.types.message import UserMessage, text_of
 from vaka.hooks import Hook
+from vaka.runtime.options import Project
 from vaka.stores.memory import MemoryStore
 
 RECORD = "cat > payload.$$"
@@ -37,7 +39,7 @@ async def run_with_hooks(
 ) -> tuple[list[Any], vaka.Response | None]:
     """Run one turn, and return its log and its response, ``None`` for a turn that failed."""
     store, response = MemoryStore(), None
-    async with runtime(store, hooks=hooks, cwd=str(folder), **options) as rt:
+    async with runtime(store, project=Project(hooks=hooks), workspace=Workspace(cwd=str(folder)), **options) as rt:
         session = await rt.open(agent(model, *tools), id="s")
         try:
             response = await session.run(prompt)

@@ -8,9 +8,11 @@ import pytest
 
 from tests.hooks.hook_fixtures import prints, prompts_of
 from tests.runtime.runtime_fixtures import agent, check_log, event_types, read_log, runtime
+from vaka.config.options import Workspace
 from vaka.core.types.context import ContextCompacted
 from vaka.core.types.event import Event
 from vaka.hooks import Hook
+from vaka.runtime.options import Project
 from vaka.stores.memory import MemoryStore
 from vaka.testing.models import ScriptedModel, say
 
@@ -29,7 +31,7 @@ def long_model(turns: int) -> ScriptedModel:
 async def converse(folder: Path, *hooks: Hook, turns: int = 5) -> tuple[ScriptedModel, list[Event]]:
     """Say something long several times, and return the model and the log."""
     store, model = MemoryStore(), long_model(turns)
-    async with runtime(store, hooks=hooks, cwd=str(folder)) as rt:
+    async with runtime(store, project=Project(hooks=hooks), workspace=Workspace(cwd=str(folder))) as rt:
         session = await rt.open(agent(model), id="s")
         for number in range(turns):
             assert (await session.run(f"Prompt {number}. {WORDS}")).text == f"Answer {number}."
@@ -96,7 +98,7 @@ async def test_hooks_of_a_compaction_on_request_get_its_trigger_and_instructions
     hooks = [Hook(event=name, matcher="manual", command=f"cat >> {name}; echo >> {name}") for name in names]
     hooks.append(Hook(event="PostCompact", matcher="auto", command="touch auto"))
     store, model = MemoryStore(), ScriptedModel(*[say(WORDS)] * 2, agents={"summary": [say("Done.")]})
-    async with runtime(store, hooks=hooks, cwd=str(tmp_path)) as rt:
+    async with runtime(store, project=Project(hooks=hooks), workspace=Workspace(cwd=str(tmp_path))) as rt:
         session = await rt.open(agent(model), id="s")
         for _ in range(2):
             await session.run("Go.")

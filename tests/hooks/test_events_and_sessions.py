@@ -12,6 +12,7 @@ import pytest
 import vaka
 from tests.hooks.hook_fixtures import RECORD, decides, look, payloads, prints, run_with_hooks
 from tests.runtime.runtime_fixtures import agent, check_log, read_log, results_by_call, runtime
+from vaka.config.options import Commands, Models, Workspace
 from vaka.core.types.ids import CallId, SessionId
 from vaka.core.types.message import Text, ToolCall, ToolResult
 from vaka.core.types.monitor import McpChanged
@@ -19,6 +20,7 @@ from vaka.errors import InvalidInput
 from vaka.hooks import EVENTS, Hook, HookEngine, HookSettings, make_middleware
 from vaka.hooks.payload import tool_response
 from vaka.hooks.transcript import Transcripts
+from vaka.runtime.options import Environment, Project
 from vaka.stores.memory import MemoryStore
 from vaka.testing.models import ScriptedModel, call, calls, say
 from vaka.tools import ToolTraits
@@ -75,9 +77,9 @@ async def test_every_event_fires_with_its_own_fields(tmp_path: Path) -> None:
 
     async with runtime(
         store,
-        hooks=hooks,
-        cwd=str(tmp_path),
-        model_pool=pool,
+        project=Project(hooks=hooks),
+        workspace=Workspace(cwd=str(tmp_path)),
+        models=Models(tiers=pool),
         permissions=vaka.Permissions(confirm=("guarded",), handler=allow),
     ) as rt:
         worker = vaka.Agent("assistant", tools=[look, guarded, child], middleware=[ChangingTools()])
@@ -118,10 +120,12 @@ async def test_a_question_of_a_tool_is_a_notification(tmp_path: Path) -> None:
         """Ask the user."""
         return str(await context.ask("Which colour?"))
 
-    async with runtime(hooks=[hook], cwd=str(tmp_path), permissions=vaka.Permissions(ask="deny")) as rt:
+    async with runtime(
+        project=Project(hooks=[hook]), workspace=Workspace(cwd=str(tmp_path)), permissions=vaka.Permissions(ask="deny")
+    ) as rt:
         await (await rt.open(agent(ScriptedModel(call("ask"), say("done")), ask))).run("Go.")
     assert not (tmp_path / "asked").exists()  # no person is asked, so there is nothing to notify
-    async with runtime(hooks=[hook], cwd=str(tmp_path)) as rt:
+    async with runtime(project=Project(hooks=[hook]), workspace=Workspace(cwd=str(tmp_path))) as rt:
         session = await rt.open(agent(ScriptedModel(call("ask"), say("done")), ask), id="s")
         turn = asyncio.create_task(session.run("Go."))
         async with aclosing(rt.follow("s")) as events:
@@ -172,10 +176,10 @@ async def test_a_person_is_asked_while_notifications_run_and_their_failures_are_
 async def test_a_hook_of_an_unknown_event_is_reported_and_a_wrong_matcher_is_an_error(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    async with runtime(hooks=[Hook(event="PreTolUse", command="true")]):
+    async with runtime(project=Project(hooks=[Hook(event="PreTolUse", command="true")])):
         assert "did you mean 'PreToolUse'?" in caplog.text
     with pytest.raises(InvalidInput, match="'\\(' of a hook is not a regular expression"):
-        runtime(hooks=[Hook(event="PreToolUse", matcher="(", command="true")])
+        runtime(project=Project(hooks=[Hook(event="PreToolUse", matcher="(", command="true")]))
 
 
 async def test_a_session_that_is_left_ends_for_hooks_and_a_cleared_one_has_a_successor(tmp_path: Path) -> None:
@@ -183,7 +187,7 @@ async def test_a_session_that_is_left_ends_for_hooks_and_a_cleared_one_has_a_suc
         Hook(event="SessionStart", matcher="clear", command='read -r line; echo "$line" >> ran'),
         Hook(event="SessionEnd", matcher="clear|prompt_input_exit", command='read -r line; echo "$line" >> ran'),
     ]
-    async with runtime(hooks=hooks, cwd=str(tmp_path)) as rt:
+    async with runtime(project=Project(hooks=hooks), workspace=Workspace(cwd=str(tmp_path))) as rt:
         first, second = [await rt.open(agent(ScriptedModel(say("done"))), id=name) for name in ("a", "b")]
         await first.leave("prompt_input_exit")  # it has not begun
         await first.run("Go.")
@@ -207,7 +211,7 @@ async def test_equal_commands_run_once_whatever_their_conditions_and_the_last_li
         Hook(event="PreToolUse", command="echo ran >> ran; exit 1", managed=True),
     )
     model = ScriptedModel(call("look", at="sea"), say("done"))
-    _, response = await run_with_hooks(tmp_path, model, *hooks, hook_failure="closed")
+    _, response = await run_with_hooks(tmp_path, model, *hooks, project=Project(hook_failure="closed"))
     assert (tmp_path / "ran").read_text() == "ran\n"
     assert response is not None
     assert response.denied == ("call_1",)
@@ -215,7 +219,7 @@ async def test_equal_commands_run_once_whatever_their_conditions_and_the_last_li
 
 async def test_a_hook_that_ends_the_session_at_its_start_refuses_the_prompt(tmp_path: Path) -> None:
     hook = Hook(event="SessionStart", command=prints({"continue": False, "stopReason": "closed on Sundays"}))
-    async with runtime(hooks=[hook], cwd=str(tmp_path)) as rt:
+    async with runtime(project=Project(hooks=[hook]), workspace=Workspace(cwd=str(tmp_path))) as rt:
         with pytest.raises(vaka.TurnError, match="closed on Sundays"):
             await (await rt.open(agent(ScriptedModel(say("done"))))).run("Go.")
 
@@ -237,13 +241,13 @@ async def test_two_sessions_with_similar_names_have_different_transcripts(tmp_pa
 
 
 async def test_the_hooks_of_calls_at_the_same_time_find_each_line_once_in_the_transcript(tmp_path: Path) -> None:
-    options: dict[str, Any] = {"transcript_folder": str(tmp_path / "t")}
+    options: dict[str, Any] = {"project": Project(transcript_folder=str(tmp_path / "t"))}
     model = ScriptedModel(calls(*(call("look", at=str(number)) for number in range(6))), say("done"))
     store = MemoryStore()
     waiting: Any = WaitingReads(store.events)
     store.events = waiting
     hook = Hook(event="PostToolUse", command="true")
-    async with runtime(store, cwd=str(tmp_path), hooks=[hook], **options) as rt:
+    async with runtime(store, workspace=Workspace(cwd=str(tmp_path)), project=Project(hooks=[hook]), **options) as rt:
         await (await rt.open(agent(model, look), id="s")).run("Go.")
     lines = [json.loads(line) for line in (tmp_path / "t/s.jsonl").read_text().splitlines()]
     assert len(lines) == len({line["seq"] for line in lines})
@@ -262,7 +266,7 @@ async def test_a_temporary_transcript_is_removed_with_the_runtime_and_a_deleted_
     [payload] = payloads(tmp_path)
     assert not Path(payload["transcript_path"]).parent.exists()
     folder = tmp_path / "t"
-    await run_with_hooks(tmp_path, ScriptedModel(say("done")), *hooks, transcript_folder=str(folder))
+    await run_with_hooks(tmp_path, ScriptedModel(say("done")), *hooks, project=Project(transcript_folder=str(folder)))
     assert {file.name for file in folder.iterdir()} == {"s.jsonl", "s.env"}
     Transcripts(str(folder), "").delete(SessionId("s"))
     assert list(folder.iterdir()) == []
@@ -274,13 +278,13 @@ async def test_variables_of_a_session_start_hook_reach_later_commands(tmp_path: 
     hooks = [Hook(event="SessionStart", command=writes), Hook(event="SessionStart", command=also)]
     show = call("Bash", command='echo "$COLOUR/$SIZE/${PATH%%:*}"')
     options: dict[str, Any] = {
-        "cwd": str(tmp_path),
+        "workspace": Workspace(cwd=str(tmp_path)),
         "permissions": vaka.Permissions(allow=("Bash(*)",)),
-        "sandbox": "off",
+        "commands": Commands(sandbox="off"),
     }
     store = MemoryStore()
     for _ in range(2):  # the second runtime resumes the session
-        async with runtime(store, hooks=hooks, transcript_folder=str(tmp_path / "t"), **options) as rt:
+        async with runtime(store, project=Project(hooks=hooks, transcript_folder=str(tmp_path / "t")), **options) as rt:
             model = ScriptedModel(show, say("done"), show, say("done"))
             await (await rt.open(agent(model, "Bash"), id="s")).run("Go.")
     texts = [result.text for result in results_by_call(await read_log(store, "s")).values()]
@@ -298,7 +302,10 @@ async def test_hooks_get_the_environment_without_secrets(tmp_path: Path, monkeyp
         env={"OWN": "mine"},
         command='echo "$SHIP_API_KEY,$HARBOUR_TOKEN,$HARBOUR_NAME,$OWN,$CLAUDE_PROJECT_DIR,${CLAUDE_ENV_FILE-}" > seen',
     )
-    options: dict[str, Any] = {"command_env": ("HARBOUR_TOKEN",), "entry_point": "platform"}
+    options: dict[str, Any] = {
+        "commands": Commands(env=("HARBOUR_TOKEN",)),
+        "environment": Environment(entry_point="platform"),
+    }
     await run_with_hooks(tmp_path, ScriptedModel(say("done")), hook, remote, **options)
     assert (tmp_path / "remote").read_text() == "true\n"
     assert (tmp_path / "seen").read_text().strip() == f",t-123,Hilo,mine,{tmp_path},"
@@ -322,7 +329,7 @@ async def test_results_of_built_in_tools_have_the_fields_that_hooks_read(tmp_pat
         *hooks,
         tools=tools,
         permissions=vaka.Permissions(mode="bypassPermissions"),
-        sandbox="off",
+        commands=Commands(sandbox="off"),
     )
     seen = {payload["tool_name"]: payload for payload in payloads(tmp_path)}
     assert [seen[name]["tool_input"]["file_path"] for name in ("Write", "Read", "Edit")] == [path] * 3

@@ -13,7 +13,9 @@ import pytest
 import vaka
 from tests.hooks.hook_fixtures import look, prints, prompts_of, run_with_hooks
 from tests.runtime.runtime_fixtures import agent, check_log, read_log, results_by_call, runtime, wait_until
+from vaka.config.options import Workspace
 from vaka.hooks import Hook, parse_hooks
+from vaka.runtime.options import Project
 from vaka.stores.memory import MemoryStore
 from vaka.testing.models import ScriptedModel, call, say
 
@@ -243,7 +245,7 @@ async def test_an_interrupt_ends_a_hook_that_hangs_and_keeps_the_result(tmp_path
     os.mkfifo(tmp_path / "begun")
     hook = Hook(event=event, command="echo $$ > begun; sleep 600")
     store = MemoryStore()
-    async with runtime(store, hooks=[hook], cwd=str(tmp_path)) as rt:
+    async with runtime(store, project=Project(hooks=[hook]), workspace=Workspace(cwd=str(tmp_path))) as rt:
         session = await rt.open(agent(ScriptedModel(call("look", at="sea"), say("done")), look), id="s")
         turn = asyncio.create_task(session.run("Go."))
         pid = int(await asyncio.to_thread((tmp_path / "begun").read_text))

@@ -9,7 +9,9 @@ import pytest
 import vaka
 from tests.hooks.hook_fixtures import RECORD, decides, look, payloads, prints, prompts_of, run_with_hooks
 from tests.runtime.runtime_fixtures import agent, event_types, results_by_call, runtime
+from vaka.config.options import Workspace
 from vaka.hooks import Hook
+from vaka.runtime.options import Project
 from vaka.stores.memory import MemoryStore
 from vaka.testing.models import ScriptedModel, call, calls, say
 
@@ -50,7 +52,9 @@ async def test_a_hook_that_prints_nothing_decides_nothing_and_gets_the_whole_pay
 async def test_the_transcript_has_everything_up_to_the_hook(tmp_path: Path) -> None:
     keep = """cp "$(sed 's/.*"transcript_path":"\\([^"]*\\)".*/\\1/')" kept"""
     model = ScriptedModel(call("look", at="sea") | {"text": "Let me look."}, say("done"))
-    await run_with_hooks(tmp_path, model, Hook(event="Stop", command=keep), transcript_folder=str(tmp_path / "t"))
+    await run_with_hooks(
+        tmp_path, model, Hook(event="Stop", command=keep), project=Project(transcript_folder=str(tmp_path / "t"))
+    )
     lines = [json.loads(line) for line in (tmp_path / "kept").read_text().splitlines()]
     assert [(line["type"], [block["type"] for block in line["message"]["content"]]) for line in lines] == [
         ("user", ["text"]), ("assistant", ["text"]), ("assistant", ["tool_use"]), ("user", ["tool_result"]),
@@ -148,7 +152,7 @@ async def test_a_blocked_prompt_is_not_part_of_the_conversation(tmp_path: Path) 
     refuse = Hook(event="UserPromptSubmit", command="grep -q secret && { echo 'no secrets' >&2; exit 2; }; exit 0")
     store = MemoryStore()
     model = ScriptedModel(say("done"))
-    async with runtime(store, hooks=[refuse], cwd=str(tmp_path)) as rt:
+    async with runtime(store, project=Project(hooks=[refuse]), workspace=Workspace(cwd=str(tmp_path))) as rt:
         session = await rt.open(agent(model), id="s")
         with pytest.raises(vaka.TurnError, match="no secrets"):
             await session.run("The secret is 42.")
@@ -189,7 +193,9 @@ async def test_hooks_that_fail_hang_or_print_garbage_do_not_stop_the_turn(tmp_pa
 
 async def test_a_failing_hook_of_the_administrator_refuses_if_it_is_closed(tmp_path: Path) -> None:
     hook = Hook(event="PreToolUse", command="exit 1", managed=True)
-    _, response = await run_with_hooks(tmp_path, ScriptedModel(call("look"), say("done")), hook, hook_failure="closed")
+    _, response = await run_with_hooks(
+        tmp_path, ScriptedModel(call("look"), say("done")), hook, project=Project(hook_failure="closed")
+    )
     assert response is not None
     assert response.denied == ("call_1",)
 
@@ -199,7 +205,9 @@ async def test_a_once_hook_runs_once_in_each_session_and_a_condition_selects_cal
     other = Hook(event="PreToolUse", command="echo also once >> ran", once=True)
     conditional = Hook(event="PreToolUse", command="echo conditional >> ran", condition="look(moon)")
     store = MemoryStore()
-    async with runtime(store, hooks=[once, other, conditional], cwd=str(tmp_path)) as rt:
+    async with runtime(
+        store, project=Project(hooks=[once, other, conditional]), workspace=Workspace(cwd=str(tmp_path))
+    ) as rt:
         for name in ("a", "b"):
             model = ScriptedModel(call("look", at="sea"), call("look", at="sun"), say("done"))
             await (await rt.open(agent(model, look), id=name)).run("Go.")
@@ -220,7 +228,9 @@ async def test_hooks_of_the_runtime_govern_child_agents_and_see_them_begin_and_e
     child = agent(ScriptedModel(agents={"child": [call("look"), say("child done")]}), look, name="child")
     model = ScriptedModel(call("child", prompt="Look."), say("done"))
     kept = str(tmp_path / "transcripts")
-    log, _ = await run_with_hooks(tmp_path, model, *hooks, refuse, tools=(child,), transcript_folder=kept)
+    log, _ = await run_with_hooks(
+        tmp_path, model, *hooks, refuse, tools=(child,), project=Project(transcript_folder=kept)
+    )
     assert "not there" in {result.text for result in results_by_call(log).values()}
     started, stopped = payloads(tmp_path)
     assert (started["hook_event_name"], started["agent_type"], started["prompt"]) == ("SubagentStart", "child", "Look.")
@@ -252,5 +262,5 @@ async def test_hook_middleware_wraps_the_hooks_of_an_event(tmp_path: Path) -> No
 
     hook = Hook(event="PreToolUse", command="exit 2")
     model = ScriptedModel(call("look"), say("done"))
-    await run_with_hooks(tmp_path, model, hook, hook_middleware=(outer, inner))
+    await run_with_hooks(tmp_path, model, hook, project=Project(hook_middleware=(outer, inner)))
     assert seen == ["outer PreToolUse", "inner look"]

@@ -8,8 +8,10 @@ import pytest
 import vaka
 from tests.hooks.hook_fixtures import look, run_with_hooks
 from tests.runtime.runtime_fixtures import results_by_call
+from vaka.config.options import Commands, Workspace
 from vaka.errors import ConfigError, SandboxError
 from vaka.hooks import Hook
+from vaka.runtime.options import Project
 from vaka.testing.models import ScriptedModel, call, calls, say
 
 SET_VARIABLE = "echo 'export FROM_HOOK=seen' > $CLAUDE_ENV_FILE"
@@ -38,9 +40,9 @@ async def test_a_hook_in_the_sandbox_decides_and_cannot_write_outside(
         model,
         *hooks,
         tools=(look, "Bash"),
-        sandboxed=["hooks"],
+        commands=Commands(sandboxed=["hooks"]),
         permissions=vaka.Permissions(mode="bypassPermissions"),
-        transcript_folder=str(tmp_path / "transcripts"),
+        project=Project(transcript_folder=str(tmp_path / "transcripts")),
     )
     assert response is not None
     results = results_by_call(log)
@@ -56,6 +58,11 @@ async def test_a_hook_in_the_sandbox_decides_and_cannot_write_outside(
 async def test_hooks_that_must_run_in_a_sandbox_refuse_a_runtime_without_one(tmp_path: Path) -> None:
     hook = Hook(event="Stop", command="true")
     with pytest.raises(SandboxError, match="hooks must run in a sandbox"):
-        vaka.Runtime(store="memory:", hooks=[hook], sandboxed=["hooks"], sandbox="off", cwd=str(tmp_path))
+        vaka.Runtime(
+            store="memory:",
+            project=Project(hooks=[hook]),
+            commands=Commands(sandboxed=["hooks"], sandbox="off"),
+            workspace=Workspace(cwd=str(tmp_path)),
+        )
     with pytest.raises(ConfigError, match="expected mcp or hooks"):
-        vaka.Options(sandboxed=("Hooks",))  # type: ignore[arg-type]  # a typing error
+        Commands(sandboxed=("Hooks",))  # type: ignore[arg-type]  # a typing error

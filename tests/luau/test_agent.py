@@ -23,7 +23,7 @@ from vaka.core.types.errors import Suspended, TurnError
 from vaka.core.types.message import Image, Text
 from vaka.core.types.progress import TextDelta
 from vaka.luau import ScriptLimits
-from vaka.runtime.options import policy_from_rules
+from vaka.runtime.options import Environment, policy_from_rules
 from vaka.stores.memory import MemoryStore
 from vaka.testing.clock import FakeClock
 from vaka.testing.models import ScriptedModel, say
@@ -248,7 +248,7 @@ async def test_closing_a_session_runs_on_close(text: str, farewell: str) -> None
 async def test_an_agent_can_be_interrupted() -> None:
     store = MemoryStore()
     text = " function run(ctx) ctx.recv() ctx.emit({ text = 'Waiting.' }) ctx.sleep(3600) end"
-    async with runtime(store, clock=FakeClock()) as rt:
+    async with runtime(store, environment=Environment(clock=FakeClock())) as rt:
         session = await rt.open(make_agent(text), id="s")
         task = asyncio.create_task(collect(session.stream("x")))
         await wait_until(lambda: count_events(store, "s", "script.answered") > 1)
@@ -282,13 +282,18 @@ async def test_a_run_interrupted_after_any_event_gives_the_same_result() -> None
 
     store = MemoryStore()
     clock = FakeClock(auto=True)
-    assert await talk_turns(who(), "one", "two", store=store, clock=clock) == ["one 2w one 3x ", "two 3y two 4z "]
+    assert await talk_turns(who(), "one", "two", store=store, environment=Environment(clock=clock)) == [
+        "one 2w one 3x ",
+        "two 3y two 4z ",
+    ]
     log: list[Any] = await read_log(store, "s")
     begun = [number for number, event in enumerate(log, 1) if event.type == "turn.started"]
     for cut in range(begun[1], len(log)):
         again = MemoryStore()
         await log_writer(again, "s", log[:cut])()
-        async with runtime(again, permissions=vaka.Permissions(ask="deny"), clock=FakeClock(auto=True)) as rt:
+        async with runtime(
+            again, permissions=vaka.Permissions(ask="deny"), environment=Environment(clock=FakeClock(auto=True))
+        ) as rt:
             await collect((await rt.open(who(), id="s")).resume())
         after: list[Any] = await read_log(again, "s")
         check_log(after)

@@ -9,6 +9,7 @@ import pytest
 import vaka
 from tests.net.http_server import ReceivedRequest, encode_response, serve
 from tests.runtime.runtime_fixtures import agent, read_log, results_by_call, runtime
+from vaka.config.options import NetworkAccess, Scripts
 from vaka.core.ports.model import Prompt
 from vaka.core.types.message import ToolMessage, ToolResult, text_of
 from vaka.luau.convert import UnconvertedTool, convert_tool, luau_value
@@ -234,12 +235,14 @@ async def test_a_converted_http_tool_sends_the_same_requests() -> None:
             assert script.startswith(
                 "-- Look.\n-- Twice.\n-- Converted from the http tool 'look' of tools/look.yaml:1.\n"
             )
-            original = await run_tool(HttpTool("look", **document), arguments, network=network, script_env=env)
+            original = await run_tool(
+                HttpTool("look", **document), arguments, network=NetworkAccess(client=network), scripts=Scripts(env=env)
+            )
             converted = await run_tool(
                 vaka.LuauTool(script, name="look", params=fields.get("params")),
                 arguments,
-                network=network,
-                script_env=env,
+                network=NetworkAccess(client=network),
+                scripts=Scripts(env=env),
             )
             assert (converted.failed, converted.value) == (original.failed, original.value), (
                 fields,
@@ -324,7 +327,9 @@ async def test_variables_in_a_prompt_are_read_when_the_tool_runs() -> None:
     }
     script = convert_tool(tool)
     model = ScriptedModel(call("g", input="x"), say("done"), agents={"g": [say("ok")]})
-    async with runtime(permissions=vaka.Permissions(mode="bypassPermissions"), script_env={"A": "Two."}) as rt:
+    async with runtime(
+        permissions=vaka.Permissions(mode="bypassPermissions"), scripts=Scripts(env={"A": "Two."})
+    ) as rt:
         await (await rt.open(agent(model, vaka.LuauTool(script, name="g")))).run("Go.")
     assert (model.prompts[1].system, model.prompts[1].options) == ("One.\n\nTwo.", {"seed": 1})
 

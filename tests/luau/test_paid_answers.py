@@ -8,6 +8,7 @@ import pytest
 
 import vaka
 from tests.runtime.runtime_fixtures import check_log, collect, log_writer, read_log, runtime
+from vaka.config.options import NetworkAccess
 from vaka.core.ports.model import Prompt
 from vaka.core.ports.net import NetRequest, NetResponse
 from vaka.core.types.message import text_of
@@ -73,7 +74,7 @@ class PaidCalls:
 async def run_until_crash(body: str) -> tuple[MemoryStore, Counter[str]]:
     """Run the script until it waits for its last answer; return what another process finds, and what was paid."""
     store, before = MemoryStore(), PaidCalls(hangs=True)
-    async with runtime(store, network=before) as rt:
+    async with runtime(store, network=NetworkAccess(client=before)) as rt:
         session = await rt.open(before.make_agent(body), id="s")
         await session.send("Go.")
         await before.waiting.wait()
@@ -98,7 +99,7 @@ async def run_until_crash(body: str) -> tuple[MemoryStore, Counter[str]]:
 async def test_an_answer_that_was_paid_for_is_not_paid_for_again_after_a_crash(body: str, paid: str) -> None:
     store, counts = await run_until_crash(body)
     after = PaidCalls()
-    async with runtime(store, network=after) as rt:
+    async with runtime(store, network=NetworkAccess(client=after)) as rt:
         await collect((await rt.open(after.make_agent(body), id="s")).resume())
     check_log(await read_log(store, "s"))
     assert (counts[paid], after.counts) == (1, Counter({WAIT: 1}))
@@ -108,7 +109,7 @@ async def test_a_get_request_may_be_sent_again_after_a_crash() -> None:
     body = 'return ctx.http.get("https://example.com/").status'
     store, counts = await run_until_crash(body)
     after = PaidCalls()
-    async with runtime(store, network=after) as rt:
+    async with runtime(store, network=NetworkAccess(client=after)) as rt:
         await collect((await rt.open(after.make_agent(body), id="s")).resume())
     assert (counts["GET"], after.counts["GET"]) == (1, 1)
 

@@ -10,7 +10,7 @@ from tests.runtime.runtime_fixtures import agent, collect, log_writer, read_log,
 from vaka.core.types.control import StateChanged
 from vaka.core.types.errors import InvalidInput
 from vaka.core.types.ids import SessionId
-from vaka.runtime.options import ModeContext
+from vaka.runtime.options import Environment, ModeContext
 from vaka.stores.memory import MemoryStore, SharedMemory
 from vaka.testing.models import ScriptedModel, call, say
 
@@ -177,7 +177,7 @@ class TestUser:
     async def test_the_user_is_that_of_the_session_or_of_the_runtime(
         self, metadata: dict[str, Any], mode: ModeContext | None, user: str
     ) -> None:
-        async with runtime(mode=mode) as rt:
+        async with runtime(environment=Environment(mode=mode)) as rt:
             session = await rt.open(vaka.LuauAgent("chat", USER), metadata=metadata)
             assert (await session.run("Hi.")).text == user
 
@@ -196,11 +196,11 @@ class TestUser:
             return vaka.LuauAgent("chat", text, tools=[note])
 
         store, crashed = MemoryStore(), MemoryStore()
-        async with runtime(store, mode=ModeContext(cli={"user": "kim"})) as rt:
+        async with runtime(store, environment=Environment(mode=ModeContext(cli={"user": "kim"}))) as rt:
             await collect((await rt.open(who(), id="s")).stream("Hi."))
         log = await read_log(store, "s")
         cut = [event.type for event in log].index("tool.completed") + 1
         await log_writer(crashed, "s", log[:cut])()
-        async with runtime(crashed, mode=ModeContext(cli={"user": "lee"})) as rt:
+        async with runtime(crashed, environment=Environment(mode=ModeContext(cli={"user": "lee"}))) as rt:
             resumed: list[Any] = await collect((await rt.open(who(), id="s")).resume())
         assert resumed[-1].data.text == "kim"

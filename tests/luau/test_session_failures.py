@@ -19,12 +19,13 @@ from tests.runtime.runtime_fixtures import (
     runtime,
     wait_until,
 )
+from vaka.config.options import Models, NetworkAccess, Storage
 from vaka.core.ports.model import Estimate, Prompt
 from vaka.core.ports.net import NetRequest, NetResponse
 from vaka.core.types.errors import Busy, Suspended, TurnError
 from vaka.core.types.message import Usage
 from vaka.core.types.monitor import UsageRecorded
-from vaka.runtime.options import policy_from_rules
+from vaka.runtime.options import Environment, policy_from_rules
 from vaka.stores.memory import MemoryStore
 from vaka.testing.clock import FakeClock
 from vaka.testing.models import ScriptedModel, call, say
@@ -52,7 +53,7 @@ class TestAgents:
 
     async def test_an_agent_accepts_the_next_input_after_an_interrupt_and_its_partial_message_is_logged(self) -> None:
         store = MemoryStore()
-        async with runtime(store, clock=FakeClock()) as rt:
+        async with runtime(store, environment=Environment(clock=FakeClock())) as rt:
             session = await rt.open(make_agent(PICKY), id="s")
             async for event in session.stream("slow"):
                 if event.type == "text.delta":
@@ -136,7 +137,7 @@ class TestAgents:
         model = ScriptedModel(call("more") | cost, say("That is all.") | {"usage": {"input": 5}})
         tool = vaka.LuauTool(text, name="more", description="More.")
         store = MemoryStore()
-        async with runtime(store, model_pool={"low": small}) as rt:
+        async with runtime(store, models=Models(tiers={"low": small})) as rt:
             who = vaka.Agent("a", model=model, tools=[tool], limits=vaka.Limits(max_tokens=390))
             response = await (await rt.open(who, id="s")).run("Go.")
         assert (response.stop, response.text, response.usage.total) == ("end", "That is all.", 305)
@@ -169,14 +170,14 @@ class TestSecrets:
             return agent(model, vaka.LuauTool(text, name="script"), read, write)
 
         store = MemoryStore()
-        async with runtime(store, secrets=("hunter22",)) as rt:
+        async with runtime(store, storage=Storage(secrets=("hunter22",))) as rt:
             await collect((await rt.open(who(), id="s")).stream("Go."))
         log: list[Any] = await read_log(store, "s")
         assert seen == ["the word is [redacted]", "hunter22, by the way"]
         for cut in range(event_types(log).index("tool.started") + 1, len(log) - 4):
             again, seen[:] = MemoryStore(), []
             await log_writer(again, "s", log[:cut])()
-            async with runtime(again, secrets=("hunter22",)) as rt:
+            async with runtime(again, storage=Storage(secrets=("hunter22",))) as rt:
                 await collect((await rt.open(who(), id="s")).resume())
             after = await read_log(again, "s")
             assert results_by_call(after)["call_1"].text == "ok", cut
@@ -254,7 +255,7 @@ class TestPolicyAndLimits:
             return status
         end"""
         who = agent(ScriptedModel(call("script"), say("done")), vaka.LuauTool(text, name="script"))
-        async with runtime(store, network=wire, clock=FakeClock()) as rt:
+        async with runtime(store, network=NetworkAccess(client=wire), environment=Environment(clock=FakeClock())) as rt:
             session = await rt.open(who, id="s")
             await session.send("Go.")
             await wait_until(lambda: count_events(store, "s", "tool.completed") == 1)
@@ -270,7 +271,9 @@ class TestPolicyAndLimits:
         for text in texts:
             tool = vaka.LuauTool(f" function invoke(ctx) {text} end", name="script", layer="definition")
             model = ScriptedModel(call("script"), say("done"), agents={"poet": [say("no")]})
-            async with runtime(network=wire, permissions=vaka.Permissions(ask="deny", allow=("script",))) as rt:
+            async with runtime(
+                network=NetworkAccess(client=wire), permissions=vaka.Permissions(ask="deny", allow=("script",))
+            ) as rt:
                 log = await collect((await rt.open(agent(model, tool), id="s")).stream("Go."))
             assert "so it was not run" in results_by_call(log)["call_1"].text
         assert wire.sent == []

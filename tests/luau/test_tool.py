@@ -20,6 +20,7 @@ from tests.runtime.runtime_fixtures import (
     results_by_call,
     runtime,
 )
+from vaka.config.options import Scripts
 from vaka.core.types.errors import InvalidInput, NotFound, ScriptError, Suspended
 from vaka.luau import ScriptLimits
 from vaka.luau.packages.install import install
@@ -27,7 +28,7 @@ from vaka.luau.packages.package import pack_folder
 from vaka.luau.packages.registry import FolderRegistry
 from vaka.luau.packages.resolution import resolve
 from vaka.luau.packages.versions import Range
-from vaka.runtime.options import policy_from_rules
+from vaka.runtime.options import Environment, policy_from_rules
 from vaka.stores.memory import MemoryStore
 from vaka.testing.clock import FakeClock
 from vaka.testing.models import ScriptedModel, call, say
@@ -246,7 +247,7 @@ class TestCalls:
 
     async def test_only_listed_environment_variables_are_visible(self) -> None:
         script = ' function invoke() return { __builtin.env("CITY"), __builtin.env("HOME") or "nothing" } end'
-        assert (await run_tool_once(script, script_env={"CITY": "Hilo"})).value == ["Hilo", "nothing"]
+        assert (await run_tool_once(script, scripts=Scripts(env={"CITY": "Hilo"}))).value == ["Hilo", "nothing"]
 
 
 class TestState:
@@ -389,7 +390,9 @@ async def test_a_script_interrupted_after_any_event_gives_the_same_result() -> N
         return agent(model, vaka.LuauTool(script, name="script"), add)
 
     store = MemoryStore()
-    async with runtime(store, permissions=vaka.Permissions(ask="deny"), clock=FakeClock(auto=True)) as rt:
+    async with runtime(
+        store, permissions=vaka.Permissions(ask="deny"), environment=Environment(clock=FakeClock(auto=True))
+    ) as rt:
         await collect((await rt.open(who(), id="s")).stream("Go."))
     log: list[Any] = await read_log(store, "s")
     complete = results_by_call(log)["call_1"].value
@@ -397,7 +400,9 @@ async def test_a_script_interrupted_after_any_event_gives_the_same_result() -> N
     for cut in range(event_types(log).index("tool.started") + 1, len(log) - 4):
         again = MemoryStore()
         await log_writer(again, "s", log[:cut])()
-        async with runtime(again, permissions=vaka.Permissions(ask="deny"), clock=FakeClock(auto=True)) as rt:
+        async with runtime(
+            again, permissions=vaka.Permissions(ask="deny"), environment=Environment(clock=FakeClock(auto=True))
+        ) as rt:
             await collect((await rt.open(who(), id="s")).resume())
         after: list[Any] = await read_log(again, "s")
         check_log(after)

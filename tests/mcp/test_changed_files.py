@@ -14,6 +14,7 @@ from tests.runtime.runtime_fixtures import agent, read_log, results_by_call, run
 from vaka.cli import bootstrap
 from vaka.cli.settings_source import follow_settings
 from vaka.core.types.monitor import Logged, McpChanged
+from vaka.runtime.options import Environment
 from vaka.stores.memory import MemoryStore
 from vaka.testing.clock import FakeClock
 from vaka.testing.models import ScriptedModel, call, calls, say
@@ -52,7 +53,13 @@ class Project:
         options = bootstrap.server_options(settings, person)
         options["permissions"] = vaka.Permissions(policy=bootstrap.policy_from_settings(settings), ask="deny")
         states: list[list[Any]] = []
-        async with runtime(self.store, clock=self.clock, agent=person, **options) as rt:
+        async with runtime(
+            self.store,
+            environment=Environment(clock=self.clock),
+            permissions=vaka.Permissions(ask="deny"),
+            agent=person,
+            **options,
+        ) as rt:
             follow_settings(rt, settings)
             session = await rt.open(id="s")
             for change in changes:

@@ -18,6 +18,7 @@ from tests.runtime.runtime_fixtures import agent, check_log, read_log, results_b
 from vaka.core.types.message import Text, UserMessage
 from vaka.core.types.monitor import McpChanged
 from vaka.core.types.progress import ToolOutputDelta
+from vaka.runtime.options import Project
 from vaka.stores.memory import MemoryStore
 from vaka.testing.models import ScriptedModel, call, calls, say
 
@@ -35,7 +36,9 @@ async def test_a_server_of_the_newest_protocol_is_used_with_all_it_has() -> None
     allow = ["mcp__lib", "ListMcpResources", "ReadMcpResource"]
     async with (
         serving(library_server().streamable_http_app()) as url,
-        runtime(store, mcp={"lib": {"url": f"{url}/mcp"}}, permissions=vaka.Permissions(allow=allow)) as rt,
+        runtime(
+            store, project=Project(mcp={"lib": {"url": f"{url}/mcp"}}), permissions=vaka.Permissions(allow=allow)
+        ) as rt,
         answering(rt, ["Hilo"]),
     ):
         session = await rt.open(agent(model), id="s")
@@ -62,7 +65,7 @@ async def test_a_prompt_of_a_server_is_a_command_of_the_chat() -> None:
     model = ScriptedModel(say("Hello, Ada."))
     async with (
         serving(library_server().streamable_http_app()) as url,
-        runtime(mcp={"lib": {"url": f"{url}/mcp"}}, agent=agent(model)) as rt,
+        runtime(project=Project(mcp={"lib": {"url": f"{url}/mcp"}}), agent=agent(model)) as rt,
         chat_in_process(rt) as chat,
     ):
         await chat.say("/mcp__lib__greet Ada")
@@ -78,7 +81,9 @@ async def test_a_server_of_the_older_transport_is_found_behind_the_type_http() -
     async with (
         serving(library_server().sse_app()) as url,
         runtime(
-            store, mcp={"lib": {"type": "http", "url": f"{url}/sse"}}, permissions=vaka.Permissions(allow=["mcp__lib"])
+            store,
+            project=Project(mcp={"lib": {"type": "http", "url": f"{url}/sse"}}),
+            permissions=vaka.Permissions(allow=["mcp__lib"]),
         ) as rt,
     ):
         await (await rt.open(agent(model), id="s")).run("Go.")
@@ -110,7 +115,7 @@ async def test_an_expired_session_is_opened_again_and_only_a_safe_call_is_repeat
     store = MemoryStore()
     async with serving(server.app) as url:
         mcp = {"f": {"type": "http", "url": f"{url}/mcp", "headers": {"X-Key": "the key"}}}
-        async with runtime(store, mcp=mcp, permissions=vaka.Permissions(allow=["mcp__f"])) as rt:
+        async with runtime(store, project=Project(mcp=mcp), permissions=vaka.Permissions(allow=["mcp__f"])) as rt:
             await (await rt.open(agent(model, forget), id="s")).run("Go.")
     log = await read_log(store, "s")
     texts = [result.text for result in results_by_call(log).values() if result.text != "forgotten"]
@@ -133,7 +138,7 @@ async def test_a_response_without_an_end_is_not_read_whole() -> None:
     model = ScriptedModel(say("Done."))
     async with (
         serving(Starlette(routes=[Route("/mcp", flood, methods=["POST"])])) as url,
-        runtime(mcp={"f": {"type": "http", "url": f"{url}/mcp", "timeoutSeconds": 60}}) as rt,
+        runtime(project=Project(mcp={"f": {"type": "http", "url": f"{url}/mcp", "timeoutSeconds": 60}})) as rt,
     ):
         session = await rt.open(agent(model), id="s")
         assert (await session.run("Go.")).text == "Done."
@@ -153,7 +158,9 @@ async def test_a_server_that_wants_other_credentials_says_so() -> None:
 
     async with serving(refuse) as url:
         headers = {"Authorization": "Bearer secret-token"}
-        async with runtime(mcp={"x": {"url": f"{url}/mcp", "headers": headers, "required": True}}) as rt:
+        async with runtime(
+            project=Project(mcp={"x": {"url": f"{url}/mcp", "headers": headers, "required": True}})
+        ) as rt:
             session = await rt.open(agent(ScriptedModel(say("Done."))), id="s")
             with pytest.raises(vaka.TurnError, match="HTTP 401: the server wants other credentials"):
                 await session.run("Go.")
@@ -167,7 +174,9 @@ async def test_a_program_gets_an_access_token_with_its_own_credentials() -> None
         server.address = url
         oauth = {"clientId": "vaka", "clientSecret": "very secret", "issuer": url}
         async with runtime(
-            store, mcp={"lib": {"url": f"{url}/mcp", "oauth": oauth}}, permissions=vaka.Permissions(allow=["mcp__lib"])
+            store,
+            project=Project(mcp={"lib": {"url": f"{url}/mcp", "oauth": oauth}}),
+            permissions=vaka.Permissions(allow=["mcp__lib"]),
         ) as rt:
             await (await rt.open(agent(model), id="s")).run("Go.")
     assert [result.text for result in results_by_call(await read_log(store, "s")).values()] == ["3"]

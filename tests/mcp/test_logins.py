@@ -33,6 +33,7 @@ from vaka.core.types.errors import McpError, NotFound, VakaError
 from vaka.mcp.definition import parse_servers
 from vaka.mcp.logins import McpLogin
 from vaka.runtime.mcp_logins import StoredLogins, stored_logins_of
+from vaka.runtime.options import Project
 from vaka.stores.memory import MemoryStore
 from vaka.testing.models import ScriptedModel, call, say
 
@@ -111,7 +112,7 @@ async def run_turn(url: str) -> list[str]:
     store = MemoryStore()
     model = ScriptedModel(call("mcp__guarded__whoami"), say("Done."))
     servers = {"guarded": {"url": url, "required": True}}
-    async with runtime(store, mcp=servers, permissions=vaka.Permissions(allow=["mcp__guarded"])) as rt:
+    async with runtime(store, project=Project(mcp=servers), permissions=vaka.Permissions(allow=["mcp__guarded"])) as rt:
         await (await rt.open(agent(model), id="s")).run("Go.")
     log = await read_log(store, "s")
     assert b"access-" not in msgspec.json.encode([event.data for event in log])
@@ -276,7 +277,7 @@ async def test_a_token_goes_to_the_url_that_it_was_stored_for_and_nowhere_else(f
             "path": {"url": f"{url}/tenant"},
             "host": {"url": f"{other}/mcp"},
         }
-        async with runtime(mcp=servers) as rt:
+        async with runtime(project=Project(mcp=servers)) as rt:
             await (await rt.open(agent(ScriptedModel(say("Done."))), id="s")).run("Go.")
     assert {(address, token) for address, token in seen if token} == {(f"{url}/mcp", "Bearer access-0123456789")}
     assert {f"{url}/tenant", f"{other}/mcp"} <= {address for address, _ in seen}

@@ -9,7 +9,9 @@ import pytest
 
 import vaka
 from tests.runtime.runtime_fixtures import agent, check_log, read_log, results_by_call, runtime
+from vaka.config.options import Commands, Workspace
 from vaka.errors import SandboxError
+from vaka.runtime.options import Project
 from vaka.stores.memory import MemoryStore
 from vaka.testing.models import ScriptedModel, call, calls, say
 from vaka.testing.sandboxes import PYTHON
@@ -24,10 +26,10 @@ async def call_server(folder: Path, *tool_calls: dict[str, Any], **options: Any)
     store, model = MemoryStore(), ScriptedModel(calls(*tool_calls), say("Done."))
     async with runtime(
         store,
-        mcp={"p": server},
+        project=Project(mcp={"p": server}),
         permissions=vaka.Permissions(allow=["mcp__p"]),
-        cwd=str(folder),
-        sandboxed=["mcp"],
+        workspace=Workspace(cwd=str(folder)),
+        commands=Commands(sandboxed=["mcp"]),
         **options,
     ) as rt:
         session = await rt.open(agent(model), id="s")
@@ -51,7 +53,7 @@ async def test_a_server_in_the_sandbox_answers_and_cannot_write_outside_or_use_t
         reach = call("mcp__p__reach", paths=list(files.values()), port=listener.getsockname()[1])
         long = call("mcp__p__echo", text="x" * 150_000)
         env, echo, reached = await call_server(workspace, call("mcp__p__env"), long, reach)
-        (open_network,) = await call_server(workspace, reach, command_hosts=["*"])
+        (open_network,) = await call_server(workspace, reach, commands=Commands(hosts=["*"]))
     assert env.value["OWN_TOKEN"] == "own"
     assert "CANARY_TOKEN" not in env.value
     assert (echo.failed, echo.content[0].size) == (False, 150_000)
@@ -64,4 +66,9 @@ async def test_a_server_in_the_sandbox_answers_and_cannot_write_outside_or_use_t
 async def test_servers_that_must_run_in_a_sandbox_refuse_a_runtime_without_one(tmp_path: Path) -> None:
     server = {"p": {"command": PYTHON, "args": ["server.py"]}}
     with pytest.raises(SandboxError, match="mcp must run in a sandbox"):
-        vaka.Runtime(store="memory:", mcp=server, sandboxed=["mcp"], sandbox="off", cwd=str(tmp_path))
+        vaka.Runtime(
+            store="memory:",
+            project=Project(mcp=server),
+            commands=Commands(sandboxed=["mcp"], sandbox="off"),
+            workspace=Workspace(cwd=str(tmp_path)),
+        )

@@ -22,6 +22,7 @@ from vaka.core.types.errors import TurnError
 from vaka.core.types.message import Audio, Document, Image, Text
 from vaka.core.types.monitor import Logged, McpChanged, UsageRecorded
 from vaka.core.types.progress import ToolOutputDelta
+from vaka.runtime.options import Project
 from vaka.stores.memory import MemoryStore
 from vaka.testing.models import ScriptedModel, call, calls, say
 
@@ -39,7 +40,7 @@ def server(*flags: str, **more: Any) -> dict[str, Any]:
 
 async def run_turn(store: MemoryStore, model: Any, mcp: Any, **options: Any) -> tuple[list[Any], vaka.Response]:
     async with runtime(
-        store, mcp=mcp, **merge_options({"permissions": vaka.Permissions(allow=["mcp__p"])}, options)
+        store, project=Project(mcp=mcp), **merge_options({"permissions": vaka.Permissions(allow=["mcp__p"])}, options)
     ) as rt:
         session = await rt.open(agent(model), id="s")
         response = await session.run("Go.")
@@ -65,7 +66,7 @@ async def test_the_tools_of_a_server_are_called_and_their_results_have_all_kinds
     os.environ["VAKA_TEST_API_KEY"] = "sk-not-for-servers"
     try:
         mcp = {"p": server("noise", env={"A": "1", "API_TOKEN": "a secret"})}
-        async with runtime(store, mcp=mcp, permissions=vaka.Permissions(allow=["mcp__p"])) as rt:
+        async with runtime(store, project=Project(mcp=mcp), permissions=vaka.Permissions(allow=["mcp__p"])) as rt:
             session = await rt.open(agent(model), id="s")
             live = [event async for event in session.stream("Go.")]
             (status,) = rt.mcp_status()
@@ -108,7 +109,7 @@ async def test_servers_that_fail_stop_neither_the_others_nor_the_turn_and_show_n
     }
     model = ScriptedModel(call("mcp__p__echo", text="hi"), say("Done."))
     store = MemoryStore()
-    async with runtime(store, mcp=mcp, permissions=vaka.Permissions(allow=["mcp__p"])) as rt:
+    async with runtime(store, project=Project(mcp=mcp), permissions=vaka.Permissions(allow=["mcp__p"])) as rt:
         await (await rt.open(agent(model), id="s")).run("Go.")
         states = {status.server: status for status in rt.mcp_status()}
     log = await read_log(store, "s")
@@ -126,7 +127,7 @@ async def test_servers_that_fail_stop_neither_the_others_nor_the_turn_and_show_n
 
 
 async def test_a_required_server_that_fails_ends_the_turn() -> None:
-    async with runtime(mcp={"p": {"command": "there-is-no-such-program", "required": True}}) as rt:
+    async with runtime(project=Project(mcp={"p": {"command": "there-is-no-such-program", "required": True}})) as rt:
         session = await rt.open(agent(ScriptedModel(say("Done."))), id="s")
         with pytest.raises(vaka.TurnError, match="the MCP server 'p' is required, and not available: there is no"):
             await session.run("Go.")
@@ -138,7 +139,9 @@ async def test_a_killed_server_gives_one_error_result_and_the_next_call_works(tm
     model = ScriptedModel(call("mcp__p__slow"), call("mcp__p__echo", text="again"), say("Done."))
     store = MemoryStore()
     async with runtime(
-        store, mcp={"p": server(env={"STARTED": str(started)})}, permissions=vaka.Permissions(allow=["mcp__p"])
+        store,
+        project=Project(mcp={"p": server(env={"STARTED": str(started)})}),
+        permissions=vaka.Permissions(allow=["mcp__p"]),
     ) as rt:
         session = await rt.open(agent(model), id="s")
         turn = asyncio.create_task(session.run("Go."))
@@ -153,7 +156,7 @@ async def test_a_killed_server_gives_one_error_result_and_the_next_call_works(tm
 
 
 async def test_a_prompt_that_a_server_never_sends_ends_the_turn_with_a_reason() -> None:
-    async with runtime(mcp={"p": server("mute", toolTimeoutSeconds=0.2)}) as rt:
+    async with runtime(project=Project(mcp={"p": server("mute", toolTimeoutSeconds=0.2)})) as rt:
         session = await rt.open(agent(ScriptedModel(say("Done."))), id="s")
         with pytest.raises(TurnError, match=r"the MCP server 'p' sent no prompt 'greet' within 0.2 s"):
             await session.run("/mcp__p__greet")
@@ -192,7 +195,9 @@ async def test_a_description_that_changed_is_asked_about_until_it_is_approved() 
             return "allow"
 
         model = ScriptedModel(call("mcp__p__echo", text="hi"), say("Done."))
-        async with runtime(store, mcp=mcp, permissions=vaka.Permissions(allow=["mcp__p"], handler=approve)) as rt:
+        async with runtime(
+            store, project=Project(mcp=mcp), permissions=vaka.Permissions(allow=["mcp__p"], handler=approve)
+        ) as rt:
             await (await rt.open(agent(model), id=f"s{number}")).run("Go.")
         log = await read_log(store, f"s{number}")
         assert len(asked) == asks == len(bodies(log, ApprovalRequested)), (number, asked)
@@ -232,7 +237,9 @@ async def answering(rt: vaka.Runtime, answers: list[Any]) -> AsyncGenerator[list
 async def test_a_question_of_a_server_is_asked_field_by_field_and_declined_when_no_person_can_answer() -> None:
     store = MemoryStore()
     model = ScriptedModel(call("mcp__p__ask"), say("Done."))
-    async with runtime(store, mcp={"p": server()}, permissions=vaka.Permissions(allow=["mcp__p"])) as rt:
+    async with runtime(
+        store, project=Project(mcp={"p": server()}), permissions=vaka.Permissions(allow=["mcp__p"])
+    ) as rt:
         session = await rt.open(agent(model), id="s")
         async with answering(rt, ["Kona", "3", "", ""]) as texts:
             await session.run("Go.")
@@ -252,7 +259,9 @@ async def test_a_question_of_a_server_is_asked_field_by_field_and_declined_when_
 async def test_a_turn_that_is_stopped_during_a_question_leaves_a_connection_that_works() -> None:
     store = MemoryStore()
     model = ScriptedModel(call("mcp__p__ask"), call("mcp__p__echo", text="hi"), say("Done."))
-    async with runtime(store, mcp={"p": server()}, permissions=vaka.Permissions(allow=["mcp__p"])) as rt:
+    async with runtime(
+        store, project=Project(mcp={"p": server()}), permissions=vaka.Permissions(allow=["mcp__p"])
+    ) as rt:
         session = await rt.open(agent(model), id="s")
         async for event in session.stream("Go."):
             if isinstance(event.data, QuestionAsked):
@@ -268,12 +277,16 @@ async def test_a_turn_that_is_stopped_during_a_question_leaves_a_connection_that
 async def test_a_call_that_may_run_twice_is_suspended_by_a_question_and_goes_on_with_its_answer() -> None:
     store = MemoryStore()
     model = ScriptedModel(call("mcp__p__confirm"), call("mcp__p__ask"), say("Done."))
-    async with runtime(store, mcp={"p": server()}, permissions=vaka.Permissions(allow=["mcp__p"], ask="suspend")) as rt:
+    async with runtime(
+        store, project=Project(mcp={"p": server()}), permissions=vaka.Permissions(allow=["mcp__p"], ask="suspend")
+    ) as rt:
         session = await rt.open(agent(model), id="s")
         with pytest.raises(vaka.Suspended):
             await session.run("Go.")
         [pending] = await rt.decisions()
-    async with runtime(store, mcp={"p": server()}, permissions=vaka.Permissions(allow=["mcp__p"], ask="suspend")) as rt:
+    async with runtime(
+        store, project=Project(mcp={"p": server()}), permissions=vaka.Permissions(allow=["mcp__p"], ask="suspend")
+    ) as rt:
         await rt.answer(pending.id, "accept")
         session = await rt.open(agent(model), id="s")
         await session.resume().wait()
@@ -283,7 +296,7 @@ async def test_a_call_that_may_run_twice_is_suspended_by_a_question_and_goes_on_
 
 async def test_a_server_that_hangs_does_not_use_up_the_time_limit_of_middleware() -> None:
     limits = vaka.Limits(middleware_timeout=0.5)
-    async with runtime(mcp={"p": server("hang")}) as rt:
+    async with runtime(project=Project(mcp={"p": server("hang")})) as rt:
         session = await rt.open(agent(ScriptedModel(say("Done.")), limits=limits), id="s")
         assert (await session.run("Go.")).text == "Done."
         assert [status.state for status in rt.mcp_status()] == ["connecting"]

@@ -7,6 +7,7 @@ from pathlib import Path
 from tests.runtime.runtime_fixtures import agent, read_log, results_by_call, runtime
 from vaka.config.options import Permissions
 from vaka.core.types.monitor import Logged
+from vaka.runtime.options import Project
 from vaka.stores.memory import MemoryStore
 from vaka.testing.models import ScriptedModel, call, say
 
@@ -24,7 +25,7 @@ async def test_broken_tools_and_answers_of_a_server_do_not_cost_the_others() -> 
     model = ScriptedModel(*(call(f"mcp__s__{name}") for name in TEXTS), say("Done."))
     store = MemoryStore()
     mcp = {"s": {"command": sys.executable, "args": [str(SERVER)]}}
-    async with runtime(store, mcp=mcp, permissions=Permissions(allow=["mcp__s"])) as rt:
+    async with runtime(store, project=Project(mcp=mcp), permissions=Permissions(allow=["mcp__s"])) as rt:
         await (await rt.open(agent(model), id="s")).run("Go.")
     log = await read_log(store, "s")
     offered = {spec.name for spec in model.prompts[0].tools}
@@ -44,7 +45,7 @@ async def test_every_page_of_resources_and_templates_is_listed_once() -> None:
     model, store = ScriptedModel(call("ListMcpResources", server="s"), say("Done.")), MemoryStore()
     async with runtime(
         store,
-        mcp={"s": {"command": sys.executable, "args": [str(SERVER)]}},
+        project=Project(mcp={"s": {"command": sys.executable, "args": [str(SERVER)]}}),
         permissions=Permissions(allow=["ListMcpResources"]),
     ) as rt:
         await (await rt.open(agent(model), id="s")).run("Go.")

@@ -18,6 +18,7 @@ from vaka.memory.memory_scope import memory_scope
 from vaka.memory.provenance import DAY
 from vaka.memory.semantic import MemorySource, ScopedMemory
 from vaka.models.embedders import HashingEmbedder
+from vaka.runtime.options import Environment
 from vaka.stores.memory import MemoryStore
 from vaka.stores.sqlite import SqliteStore
 from vaka.testing.clock import FakeClock
@@ -93,7 +94,7 @@ async def run_turn(store: MemoryStore, model: ScriptedModel, clock: FakeClock, s
     memory = SemanticMemory(tools=())
     options = {"min_memories": 4, "batch_size": 3, **options}
     tidy = MemoryConsolidation(memory, model=model, **options)
-    async with runtime(store, clock=clock) as rt:
+    async with runtime(store, environment=Environment(clock=clock)) as rt:
         opened = await rt.open(agent(ScriptedModel(say("Hello.")), middleware=[memory, tidy]), id=session)
         await opened.update(owner="kim")
         assert (await opened.run("Hi.")).text == "Hello."
@@ -168,7 +169,7 @@ async def test_few_memories_and_failures_leave_everything_as_it_is() -> None:
     await run_turn(store, model, clock, "failing")  # the script of the model is empty: its turn fails
     assert len(model.prompts) == 1
     assert sorted([one.text async for one in memory.scan()]) == sorted([*TEA, *BOATS])
-    async with runtime(store, clock=clock) as rt:
+    async with runtime(store, environment=Environment(clock=clock)) as rt:
         tidy = MemoryConsolidation(SemanticMemory(), model=model, min_memories=2)
         opened = await rt.open(agent(ScriptedModel(say("Hello.")), middleware=[tidy]), id="ownerless")
         assert (await opened.run("Hi.")).text == "Hello."
@@ -185,7 +186,7 @@ async def test_an_erased_owner_who_goes_on_gets_another_background_session() -> 
     model = ScriptedModel(call("memory_similar", cursor="~"), say("done"))
     await add_all(memory_of(store, clock), *TEA, *BOATS)
     await run_turn(store, model, clock, "one")
-    async with runtime(store, clock=clock) as rt:
+    async with runtime(store, environment=Environment(clock=clock)) as rt:
         await rt.erase(owner="kim")
     clock.advance(DAY)
     await add_all(memory_of(store, clock), *TEA, *BOATS)

@@ -9,6 +9,7 @@ import pytest
 import vaka
 from tests.runtime.runtime_fixtures import agent, read_log, runtime
 from vaka.cli.turn.session_record import is_of_project
+from vaka.config.options import Storage
 from vaka.core.ports.model import Chunk, Prompt, StopChunk, TextChunk
 from vaka.core.ports.store import SessionQuery
 from vaka.core.types.control import StateChanged
@@ -132,7 +133,7 @@ async def test_the_longest_session_id_and_a_secret_at_the_place_of_a_cut_do_no_h
     store, secret, session = MemoryStore(), "hunter2-is-my-word", "s" * 200
     facts = ScriptedModel(say("done"))
     extraction = FactExtraction(TextMemory(), model=facts, max_chars=30)
-    async with runtime(store=store, secrets=[secret]) as rt:
+    async with runtime(store=store, storage=Storage(secrets=[secret])) as rt:
         await ask(rt, agent(ScriptedModel(say("Ok.")), middleware=[extraction]), session, f"My password: {secret}")
     text = exchange_of(facts.prompts[0])
     assert f"session {session}\n<person>\nMy password: " in text

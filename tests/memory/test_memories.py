@@ -8,6 +8,7 @@ from tests.memory.test_text_memory import run as run_text
 from tests.memory.test_working_memory import run as run_working
 from tests.memory.test_working_memory import shown_in
 from tests.runtime.runtime_fixtures import runtime
+from vaka.config.options import Storage
 from vaka.core.types.errors import ConfigError, FileError, InvalidInput
 from vaka.files.disk import DiskFiles
 from vaka.files.memory import MemoryFiles
@@ -20,7 +21,7 @@ from vaka.testing.models import call
 async def test_a_program_reads_what_an_agent_wrote_and_the_agent_what_the_program_wrote() -> None:
     store = MemoryStore()
     await run_text(call("memory_write", file="notes.md", content="tea 12", title="T"), store=store)
-    async with runtime(store, secrets=["hunter2-hunter2"]) as rt:
+    async with runtime(store, storage=Storage(secrets=["hunter2-hunter2"])) as rt:
         memory = rt.memories.open_text(owner="kim")
         assert await memory.read_file("notes.md") == "## T\n\ntea 12\n"
         await memory.append_note("agent.md", "key hunter2-hunter2", title="K")

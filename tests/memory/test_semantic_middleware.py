@@ -13,6 +13,7 @@ import pytest
 
 import vaka
 from tests.runtime.runtime_fixtures import agent, read_log, results_by_call, runtime
+from vaka.config.options import Storage
 from vaka.core.ports.store import Store
 from vaka.core.types.control import InputAdded
 from vaka.core.types.errors import ConfigError, ModelUnavailable, TurnError
@@ -133,7 +134,7 @@ async def test_registered_secrets_do_not_reach_the_memory() -> None:
     store, secret = MemoryStore(), "hunter2-is-my-word"
     lines = [call("memory_add", text=f"the password is {secret}", tags=[secret]), say("ok")]
     memory = SemanticMemory(messages=True)
-    await run(*lines, store=store, memory=memory, prompts=[f"Remember {secret}!"], secrets=[secret])
+    await run(*lines, store=store, memory=memory, prompts=[f"Remember {secret}!"], storage=Storage(secrets=[secret]))
     stored = [one async for one in memory_of(store).scan()]
     stored += [one async for one in memory_of(store, collection="memories.messages").scan()]
     assert len(stored) == 3
@@ -323,7 +324,7 @@ async def test_long_and_blank_texts_are_remembered_as_far_as_they_fit_and_withou
     cut = "x" * (MAX_TEXT_CHARS - 5)
     prompts = [" " * 30_000 + "tea", f"{cut}{secret}", "y" * 1_000_000, secret + "z" * (MAX_TEXT_CHARS - len(secret))]
     lines = [say(" " * 30_000 + "\N{ZERO WIDTH SPACE}") for _ in prompts]
-    await run(*lines, store=store, memory=memory, prompts=prompts, secrets=[secret])
+    await run(*lines, store=store, memory=memory, prompts=prompts, storage=Storage(secrets=[secret]))
     stored = [one.text async for one in memory_of(store, collection="memories.messages").scan()]
     assert max(map(len, stored)) == MAX_TEXT_CHARS
     assert {"tea", "y" * MAX_TEXT_CHARS} <= set(stored)

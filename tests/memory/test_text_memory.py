@@ -10,13 +10,14 @@ import pytest
 
 import vaka
 from tests.runtime.runtime_fixtures import agent, read_log, results_by_call, runtime
+from vaka.config.options import Storage
 from vaka.core.ports.files import Files
 from vaka.core.types.errors import ConfigError, FileError, FileMissing, FileRefused, InvalidInput
 from vaka.files.composite import CompositeFiles
 from vaka.files.disk import DiskFiles
 from vaka.files.kv import KeyValueFiles
 from vaka.files.memory import MemoryFiles
-from vaka.files.workspace import Workspace
+from vaka.files.workspace import WorkspaceFiles
 from vaka.memory import TextMemory
 from vaka.memory.text import owner_folder
 from vaka.memory.text_files import MAX_FILES, TextMemoryFiles
@@ -122,7 +123,7 @@ async def test_links_in_a_memory_on_disk_are_not_followed(tmp_path: Path) -> Non
         TextMemory(DiskFiles(tmp_path))
     await memory.delete(())
     assert (tmp_path / "users/lee/secret.md").read_text() == "secret"
-    for follows_links in (CompositeFiles(MemoryFiles(), {"users": DiskFiles(tmp_path)}), Workspace(tmp_path)):
+    for follows_links in (CompositeFiles(MemoryFiles(), {"users": DiskFiles(tmp_path)}), WorkspaceFiles(tmp_path)):
         with pytest.raises(ConfigError, match="strict=True"):
             TextMemory(follows_links)
 
@@ -295,7 +296,7 @@ async def test_secrets_are_not_stored_in_the_memory() -> None:
         call("memory_write", file="hunter2-hunter2.md", content="x"),
         call("memory", command="create", path="/memories/hunter2-hunter2/x", file_text="x"),
         call("memory", command="rename", old_path="/memories/k", new_path="/memories/hunter2-hunter2"),
-        store=store, secrets=["hunter2-hunter2"],
+        store=store, storage=Storage(secrets=["hunter2-hunter2"]),
     )  # fmt: skip
     assert [result.failed for result in results] == [False, False, True, True, True]
     assert "hunter2" not in repr(await store.values.keys())

@@ -11,6 +11,7 @@ import pytest
 
 import vaka
 from tests.runtime.runtime_fixtures import agent, read_log, runtime
+from vaka.config.options import Models, Storage
 from vaka.core.messages.tokens import estimate_message_tokens
 from vaka.core.ports.model import Prompt
 from vaka.core.types.context import Compaction, CompactionRequest, ContextCompacted
@@ -232,7 +233,7 @@ async def test_a_failed_summary_is_asked_for_again_from_the_fallback_model() -> 
     model = ScriptedModel(say(LINE * 10, repeat=True), context_window=WINDOW)
     store = MemoryStore()
     settings = Compaction(max_retries=2, fallback_model="high", retry_delay=0.001)
-    async with runtime(store, model_pool={"low": low, "high": backup}, compaction=settings) as rt:
+    async with runtime(store, models=Models(tiers={"low": low, "high": backup}, compaction=settings)) as rt:
         await talk(rt, agent(model), 6)
     [done, *_] = compactions(await read_log(store, "s"))
     assert (done.model, done.failure) == ("backup", "")
@@ -363,7 +364,7 @@ async def test_trimming_leaves_out_whole_turns_without_a_model() -> None:
 async def test_a_compaction_is_also_a_file_if_there_is_a_folder_for_it(tmp_path: Path) -> None:
     model = ScriptedModel(say(LINE * 10, repeat=True), agents=summaries(), context_window=WINDOW)
     folder = tmp_path / "rollouts"
-    async with runtime(compaction=Compaction(rollout_dir=str(folder))) as rt:
+    async with runtime(models=Models(compaction=Compaction(rollout_dir=str(folder)))) as rt:
         await talk(rt, agent(model), 6)
     [file, *_] = folder.iterdir()
     record = json.loads(file.read_text())
@@ -373,7 +374,7 @@ async def test_a_compaction_is_also_a_file_if_there_is_a_folder_for_it(tmp_path:
     blocked = tmp_path / "blocked"
     blocked.write_text("a file")
     store = MemoryStore()
-    async with runtime(store, compaction=Compaction(rollout_dir=str(blocked))) as rt:
+    async with runtime(store, models=Models(compaction=Compaction(rollout_dir=str(blocked)))) as rt:
         await talk(rt, agent(model), 6)
     assert any("the compaction is not in" in body.message for body in bodies(await read_log(store, "s"), Logged))
 
@@ -481,7 +482,7 @@ async def test_no_secret_reaches_a_blob_or_the_summary_model() -> None:
         context_window=6_000,
     )  # fmt: skip
     store = MemoryStore()
-    async with runtime(store, secrets=(secret,)) as rt:
+    async with runtime(store, storage=Storage(secrets=(secret,))) as rt:
         session = await rt.open(agent(model, look), id="s")
         await session.run(f"Look. {secret}")
         await session.run("And again.")

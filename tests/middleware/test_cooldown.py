@@ -8,6 +8,7 @@ import vaka
 from tests.runtime.runtime_fixtures import agent, read_log, results_by_call, runtime
 from vaka.core.types.errors import ConfigError
 from vaka.middleware import CoolDown, CoolDownRule
+from vaka.runtime.options import Environment
 from vaka.stores.memory import MemoryStore
 from vaka.testing.clock import FakeClock
 from vaka.testing.models import ScriptedModel, call, calls, say
@@ -33,7 +34,7 @@ async def run_calls(cool: CoolDown, *waits: float, fails: bool = False) -> list[
     lines = [call("look", number=number) for number in range(len(waits) + 1)]
     passing = vaka.Middleware.from_functions("passing", before_model=pass_time)
     bot = agent(ScriptedModel(*lines, say("done")), look, middleware=[cool, passing])
-    async with runtime(store, clock=clock) as rt:
+    async with runtime(store, environment=Environment(clock=clock)) as rt:
         await (await rt.open(bot, id="s")).run("Go.")
     return [result.text for result in results_by_call(await read_log(store, "s")).values()]
 
@@ -70,7 +71,7 @@ async def test_of_several_calls_in_one_step_only_one_runs() -> None:
     store = MemoryStore()
     at_once = calls(call("look", number=1), call("look", number=2))
     bot = agent(ScriptedModel(at_once, say("done")), look, middleware=[CoolDown({"look": 10.0})])
-    async with runtime(store, clock=FakeClock(auto=True)) as rt:
+    async with runtime(store, environment=Environment(clock=FakeClock(auto=True))) as rt:
         await (await rt.open(bot, id="s")).run("Go.")
     assert [result.text for result in results_by_call(await read_log(store, "s")).values() if not result.failed] == [
         "ok 1"

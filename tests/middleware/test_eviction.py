@@ -7,13 +7,14 @@ import pytest
 
 import vaka
 from tests.runtime.runtime_fixtures import agent, event_types, read_log, results_by_call, runtime
+from vaka.config.options import Storage
 from vaka.core.messages.blobs import restore_content
 from vaka.core.ports.tool import World
 from vaka.core.types.control import InputAdded
 from vaka.core.types.errors import ConfigError, InvalidInput
 from vaka.core.types.ids import CallId
 from vaka.core.types.message import Image, Stored, Text, ToolMessage, ToolResult, UserMessage, text_of
-from vaka.files.workspace import Workspace
+from vaka.files.workspace import WorkspaceFiles
 from vaka.middleware import Eviction
 from vaka.stores.memory import MemoryStore
 from vaka.testing.models import ScriptedModel, call, say
@@ -36,8 +37,10 @@ async def test_a_long_result_is_shown_in_part_and_can_be_read_by_its_digest(size
     store = MemoryStore()
     model = ScriptedModel(call("long"), say("done"))
     bot = agent(model, long_tool(size), *builtin_tools(["Read"]), middleware=[Eviction(2_000)])
-    async with runtime(store, secrets=(SECRET,), permissions=vaka.Permissions(mode="bypassPermissions")) as rt:
-        rt.env.world = World(files=Workspace(tmp_path, home=tmp_path), cwd=str(tmp_path))
+    async with runtime(
+        store, storage=Storage(secrets=(SECRET,)), permissions=vaka.Permissions(mode="bypassPermissions")
+    ) as rt:
+        rt.env.world = World(files=WorkspaceFiles(tmp_path, home=tmp_path), cwd=str(tmp_path))
         await (await rt.open(bot, id="s")).run("Go.")
         part = results_by_call(await read_log(store, "s"))["call_1"].content[0]
         assert isinstance(part, Stored)
@@ -94,7 +97,7 @@ async def test_several_texts_that_are_too_long_together_are_stored_as_one(tmp_pa
     store, model = MemoryStore(), ScriptedModel(call("pages"), say("done"))
     bot = agent(model, pages, *builtin_tools(["Read"]), middleware=[Eviction(2_000)])
     async with runtime(store, permissions=vaka.Permissions(mode="bypassPermissions")) as rt:
-        rt.env.world = World(files=Workspace(tmp_path, home=tmp_path), cwd=str(tmp_path))
+        rt.env.world = World(files=WorkspaceFiles(tmp_path, home=tmp_path), cwd=str(tmp_path))
         await (await rt.open(bot, id="s")).run("Go.")
     stored, image = results_by_call(await read_log(store, "s"))["call_1"].content
     assert isinstance(stored, Stored)
@@ -115,7 +118,7 @@ async def test_a_long_input_is_shown_in_part_and_can_be_read_by_its_digest(tmp_p
     model = ScriptedModel(call("Read", file_path=f"output:{digest}", offset=12, limit=1), say("done"))
     bot = agent(model, *builtin_tools(["Read"]), middleware=[Eviction(input_tokens=2_000)])
     async with runtime(store, permissions=vaka.Permissions(mode="bypassPermissions")) as rt:
-        rt.env.world = World(files=Workspace(tmp_path, home=tmp_path), cwd=str(tmp_path))
+        rt.env.world = World(files=WorkspaceFiles(tmp_path, home=tmp_path), cwd=str(tmp_path))
         await (await rt.open(bot, id="s")).run(content)
     for prompt in model.prompts:
         message = prompt.messages[0]

@@ -9,8 +9,10 @@ import pytest
 import vaka
 from tests.middleware.stop_reason import stop_reason_of
 from tests.runtime.runtime_fixtures import agent, collect, runtime, wait_until
+from vaka.config.options import Models
 from vaka.core.types.errors import ConfigError, Suspended, TurnError
 from vaka.middleware import RateLimit, Reject
+from vaka.runtime.options import Environment
 from vaka.testing.clock import FakeClock
 from vaka.testing.models import ScriptedModel, call, fail, say
 
@@ -58,7 +60,7 @@ async def test_a_turn_that_fails_is_interrupted_or_is_rejected_releases_its_slot
     async def refuse(turn: Any, content: Any) -> Any:
         return Reject(reason="no")
 
-    async with runtime(retries=0) as rt:
+    async with runtime(models=Models(retries=0)) as rt:
         assert await stop_reason_of((await rt.open(limited_agent(limit, answers=[fail(400)]))).run("Go.")) == "failed"
         blocked = agent(ScriptedModel(), middleware=[limit, vaka.Middleware.from_functions("no", before_agent=refuse)])
         assert await stop_reason_of((await rt.open(blocked)).run("Go.")) == "failed"
@@ -125,7 +127,7 @@ async def test_a_suspended_child_releases_its_slot() -> None:
 async def test_after_a_burst_turns_start_at_the_rate() -> None:
     clock = FakeClock(auto=True)
     limit, begun = RateLimit(rate=2.0, burst=3), list[float]()
-    async with runtime(clock=clock) as rt:
+    async with runtime(environment=Environment(clock=clock)) as rt:
         for _ in range(6):
             await (await rt.open(limited_agent(limit))).run("Go.")
             begun.append(clock.monotonic())

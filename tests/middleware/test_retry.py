@@ -19,6 +19,7 @@ from tests.runtime.runtime_fixtures import (
 from vaka.core.types.errors import ConfigError
 from vaka.core.types.progress import ToolOutputDelta
 from vaka.middleware import ToolRetry
+from vaka.runtime.options import Environment
 from vaka.stores.memory import MemoryStore
 from vaka.testing.clock import FakeClock
 from vaka.testing.models import ScriptedModel, call, say
@@ -44,7 +45,7 @@ async def run_with_retry(
 ) -> tuple[Any, list[Any]]:
     store = MemoryStore()
     bot = agent(ScriptedModel(call("look"), say("done")), tool, middleware=[retry])
-    async with runtime(store, clock=clock or FakeClock(auto=True), **options) as rt:
+    async with runtime(store, environment=Environment(clock=clock or FakeClock(auto=True)), **options) as rt:
         events = await collect_turn(await rt.open(bot, id="s"))
     log = await read_log(store, "s")
     check_log(log)
@@ -90,7 +91,7 @@ async def test_a_refused_call_is_not_repeated() -> None:
 async def test_an_interrupt_ends_the_pause() -> None:
     clock, (tool, tries) = FakeClock(), flaky_tool(9)
     bot = agent(ScriptedModel(call("look"), say("done")), tool, middleware=[ToolRetry(5)])
-    async with runtime(clock=clock) as rt:
+    async with runtime(environment=Environment(clock=clock)) as rt:
         session = await rt.open(bot)
         running = asyncio.create_task(session.run("Go."))
         await clock.wait_for_sleeps()

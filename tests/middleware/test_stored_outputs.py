@@ -7,6 +7,7 @@ import pytest
 
 import vaka
 from tests.runtime.runtime_fixtures import agent, check_log, event_types, read_log, results_by_call, runtime
+from vaka.config.options import Storage
 from vaka.core.messages.blobs import restore_result
 from vaka.core.ports.model import Prompt
 from vaka.core.ports.store import Store
@@ -64,7 +65,7 @@ async def read_digest(store: Store, session: str = "s", of_call: str = "call_1")
 async def test_an_agent_without_read_gets_a_tool_that_reads_what_was_left_out(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path / 'vaka.db'}"
     first = ScriptedModel(call("report"), say("Long."))
-    async with vaka.Runtime(store=url, secrets=(SECRET,)) as rt:
+    async with vaka.Runtime(store=url, storage=Storage(secrets=(SECRET,))) as rt:
         await (await rt.open(agent(first, report), id="s")).run("Go.")
     assert offered(first) == [["report"], ["report", "read_output"]]
     [shown] = last_results(first)
@@ -83,7 +84,7 @@ async def test_an_agent_without_read_gets_a_tool_that_reads_what_was_left_out(tm
         call("report"), say("Seen."),
     ]  # fmt: skip
     again = ScriptedModel(say(""), say(""), *reads)
-    async with vaka.Runtime(store=url, secrets=(SECRET,)) as rt:
+    async with vaka.Runtime(store=url, storage=Storage(secrets=(SECRET,))) as rt:
         session = await rt.open(agent(again, report), id="s")
         await session.run("Read it.")
         fork = await session.fork()
@@ -184,11 +185,11 @@ async def test_a_name_that_is_not_a_digest_is_an_error_for_the_model(name: str) 
 
 async def test_the_outputs_of_another_namespace_are_not_found() -> None:
     store = MemoryStore()
-    async with runtime(store, namespace="one") as rt:
+    async with runtime(store, storage=Storage(namespace="one")) as rt:
         bot = agent(ScriptedModel(call("report"), say("done")), report)
         await (await rt.open(bot, id="s")).run("Go.")
     digest = await read_digest(store.with_namespace("one"))
-    async with runtime(store, namespace="two") as rt:
+    async with runtime(store, storage=Storage(namespace="two")) as rt:
         bot = agent(ScriptedModel(call("table"), call("read_output", output=digest), say("done")), table)
         await (await rt.open(bot, id="s")).run("Go.")
     result = results_by_call(await read_log(store.with_namespace("two"), "s"))["call_2"]

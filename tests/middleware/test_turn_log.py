@@ -9,7 +9,9 @@ import pytest
 import vaka
 from tests.middleware.stop_reason import stop_reason_of
 from tests.runtime.runtime_fixtures import agent, runtime
+from vaka.config.options import Models, Storage
 from vaka.middleware import Logging
+from vaka.runtime.options import Environment
 from vaka.testing.clock import FakeClock
 from vaka.testing.models import ScriptedModel, call, fail, say
 
@@ -25,7 +27,9 @@ async def look(at: str) -> str:
 async def records(*answers: Any, **more: Any) -> list[dict[str, Any]]:
     written: list[dict[str, Any]] = []
     bot = agent(ScriptedModel(*answers), look, middleware=[Logging(written.append, **more)])
-    async with runtime(clock=FakeClock(), secrets=(SECRET,), retries=0) as rt:
+    async with runtime(
+        environment=Environment(clock=FakeClock()), storage=Storage(secrets=(SECRET,)), models=Models(retries=0)
+    ) as rt:
         await stop_reason_of((await rt.open(bot, id="s")).run(f"It is {SECRET}."))
     return written
 

@@ -38,6 +38,7 @@ from vaka.models.openai_chat.vendors import PROFILES
 from vaka.models.openai_responses.model import OpenAIResponses, ResponsesCapabilities
 from vaka.models.text_calls.model import TextCalls
 from vaka.models.transport.client import Account
+from vaka.runtime.options import Environment
 from vaka.testing.fake_provider import FakeProvider
 from vaka.testing.models import drain_stream, say
 
@@ -196,7 +197,7 @@ def test_the_number_of_remembered_conversations_is_limited() -> None:
 async def test_a_session_continues_with_a_model_without_images() -> None:
     async with FakeProvider(say("Yes.")) as provider:
         environ = {"OPENAI_BASE_URL": provider.url, "DEEPSEEK_BASE_URL": provider.url}
-        async with runtime(environ=environ) as rt:
+        async with runtime(environment=Environment(environ=environ)) as rt:
             session = await rt.open(vaka.Agent("a", model="openai/gpt-5"))
             await session.run((Text(text="What is this?"), PICTURE))
             for _ in range(2):

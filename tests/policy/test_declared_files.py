@@ -10,6 +10,7 @@ import pytest
 import vaka
 from tests.policy.decisions import list_cases
 from tests.runtime.runtime_fixtures import agent, read_log, results_by_call, runtime
+from vaka.config.options import Workspace
 from vaka.core.ports.policy import Policy
 from vaka.core.types.ids import CallId
 from vaka.core.types.message import ToolCall
@@ -132,7 +133,9 @@ async def test_a_denied_file_is_not_written_by_a_tool_that_declares_it(tmp_path:
         return "saved"
 
     store, model = MemoryStore(), ScriptedModel(call("save", name=".env"), call("save", name="a"), say("done"))
-    async with runtime(store, cwd=str(tmp_path), permissions=vaka.Permissions(deny=["Read(.env)"])) as rt:
+    async with runtime(
+        store, workspace=Workspace(cwd=str(tmp_path)), permissions=vaka.Permissions(deny=["Read(.env)"])
+    ) as rt:
         await (await rt.open(agent(model, save), id="s")).run("Go.")
     results = list(results_by_call(await read_log(store, "s")).values())
     assert [result.reason for result in results] == ["denied", ""]

@@ -18,6 +18,7 @@ from vaka.core.types.event import Event
 from vaka.core.types.ids import SessionId
 from vaka.core.types.message import UserMessage, text_of
 from vaka.core.types.progress import StepStarted, TurnStarted
+from vaka.runtime.options import Environment
 from vaka.testing.clock import FakeClock
 from vaka.testing.models import FunctionModel, call
 
@@ -148,7 +149,11 @@ class Interleaving:
 
     async def run(self) -> None:
         runtimes = [
-            vaka.Runtime(store=store, ids=IDS, clock=FakeClock(auto=True), permissions=vaka.Permissions(ask="suspend"))
+            vaka.Runtime(
+                store=store,
+                environment=Environment(ids=IDS, clock=FakeClock(auto=True)),
+                permissions=vaka.Permissions(ask="suspend"),
+            )
             for store in self._stores
         ]
         followers = [EventFollower(rt) for rt in runtimes]

@@ -17,6 +17,7 @@ from vaka.core.types import progress
 from vaka.core.types.event import Event
 from vaka.core.types.ids import SessionId, Term
 from vaka.core.types.message import ToolResult
+from vaka.runtime.options import Environment
 from vaka.runtime.runtime import Runtime
 from vaka.runtime.session import Session
 from vaka.runtime.turn_stream import TurnStream
@@ -72,8 +73,8 @@ def merge_options(defaults: Mapping[str, Any], given: Mapping[str, Any]) -> dict
 
 def runtime(store: MemoryStore | None = None, **options: Any) -> Runtime:
     """Return a runtime with sequential ids that waits for decisions unless ``options`` change it."""
-    settings: dict[str, Any] = {"ids": IDS, "store": store or MemoryStore(), **options}
-    return vaka.Runtime(**settings)
+    defaults = {"environment": Environment(ids=IDS), "store": store or MemoryStore()}
+    return vaka.Runtime(**merge_options(defaults, options))
 
 
 def agent(model: Model, *tools: Any, name: str = "assistant", **more: Any) -> vaka.Agent:

@@ -5,7 +5,9 @@ from typing import Any
 
 import vaka
 from tests.runtime.runtime_fixtures import agent, read_log, results_by_call, runtime
+from vaka.config.options import Workspace
 from vaka.config.project_content import ProjectSource
+from vaka.runtime.options import Project
 from vaka.stores.memory import MemoryStore
 from vaka.testing.models import ScriptedModel, call, calls, say
 
@@ -31,7 +33,10 @@ async def test_task_runs_the_built_in_child_agents_and_two_of_them_only_read(fol
     }
     model, store = ScriptedModel(calls(*tasks), say("done"), agents=lines), MemoryStore()
     async with runtime(
-        store, cwd=str(folder), child_agents=True, permissions=vaka.Permissions(mode="bypassPermissions")
+        store,
+        workspace=Workspace(cwd=str(folder)),
+        project=Project(child_agents=True),
+        permissions=vaka.Permissions(mode="bypassPermissions"),
     ) as rt:
         await (await rt.open(agent(model, look, change, "Read", "Grep", "Bash"), id="s")).run("Go.")
     results = results_by_call(await read_log(store, "s"))
@@ -53,7 +58,10 @@ async def test_task_runs_the_built_in_child_agents_and_two_of_them_only_read(fol
 async def test_a_rule_denies_a_built_in_child_agent(folder: Path) -> None:
     model, store = ScriptedModel(call("Task", prompt="Go.", subagent_type="plan"), say("done")), MemoryStore()
     async with runtime(
-        store, cwd=str(folder), child_agents=True, permissions=vaka.Permissions(deny=("Task(plan)",))
+        store,
+        workspace=Workspace(cwd=str(folder)),
+        project=Project(child_agents=True),
+        permissions=vaka.Permissions(deny=("Task(plan)",)),
     ) as rt:
         await (await rt.open(agent(model), id="s")).run("Go.")
     assert results_by_call(await read_log(store, "s"))["call_1"].reason == "denied"
@@ -69,7 +77,7 @@ async def test_a_project_offers_its_own_agents_and_a_runtime_without_the_option_
     )
     for given in options:
         model = ScriptedModel(say("done"))
-        async with runtime(cwd=str(folder), **given) as rt:
+        async with runtime(workspace=Workspace(cwd=str(folder)), **given) as rt:
             await (await rt.open(agent(model))).run("Go.")
         descriptions.append({spec.name: spec.description for spec in model.prompts[0].tools})
     assert descriptions[0] == {}

@@ -17,6 +17,7 @@ from vaka.core.ports.model import Prompt
 from vaka.core.ports.store import Store
 from vaka.core.types.errors import Busy, NotFound, VakaError
 from vaka.core.types.ids import SessionId
+from vaka.runtime.options import Environment
 from vaka.stores.memory import MemoryStore
 from vaka.stores.postgres import PostgresStore
 from vaka.stores.sqlite import SqliteStore
@@ -77,7 +78,7 @@ AGENT = vaka.Agent("helper", model=FunctionModel(answer))
 @asynccontextmanager
 async def two_runtimes(stores: list[Store]) -> AsyncGenerator[list[vaka.Runtime]]:
     """Two runtimes, as two processes have; both must close."""
-    runtimes = [vaka.Runtime(store=store, ids=IDS) for store in stores]
+    runtimes = [vaka.Runtime(store=store, environment=Environment(ids=IDS)) for store in stores]
     async with asyncio.timeout(PATIENCE):
         yield runtimes
         for rt in runtimes:

@@ -13,6 +13,7 @@ from vaka.core.types.errors import InvalidInput, NotFound, Suspended
 from vaka.core.types.event import Event
 from vaka.core.types.ids import CallId, SessionId
 from vaka.core.types.message import ToolResult
+from vaka.runtime.options import Environment
 from vaka.stores.memory import MemoryStore
 from vaka.testing.clock import FakeClock
 from vaka.testing.models import ScriptedModel, call, say
@@ -116,7 +117,7 @@ async def test_a_result_for_another_call_or_that_cannot_be_stored_is_refused_and
 
 async def test_a_call_expires_and_a_late_result_is_refused() -> None:
     store, clock = MemoryStore(), FakeClock()
-    async with runtime(store, clock=clock, permissions=vaka.Permissions(ask="suspend")) as rt:
+    async with runtime(store, environment=Environment(clock=clock), permissions=vaka.Permissions(ask="suspend")) as rt:
         session = await suspend(rt, client_agent(expires_in=60))
         clock.advance(61)
         with pytest.raises(InvalidInput, match="call_1 expired at"):

@@ -11,11 +11,13 @@ import pytest
 import vaka
 from tests.net.http_server import encode_response, respond_by_path, serve
 from tests.runtime.runtime_fixtures import agent, collect, merge_options, read_log, results_by_call, runtime
+from vaka.config.options import Commands, NetworkAccess, Workspace
 from vaka.config.project_content import ProjectSource
 from vaka.core.types.control import ApprovalRequested
 from vaka.core.types.errors import InvalidInput, Suspended
 from vaka.core.types.message import ToolResult
 from vaka.core.types.tool import Allow
+from vaka.runtime.options import Project
 from vaka.sandbox.linux import Landlock
 from vaka.sandbox.select import select_sandbox
 from vaka.stores.memory import MemoryStore
@@ -43,7 +45,11 @@ class Site(NamedTuple):
     def options(self, **more: Any) -> dict[str, Any]:
         rules = vaka.Permissions(allow=("Bash(python3 get.py:*)",), ask="suspend")
         return merge_options(
-            {"cwd": str(self.folder), "trusted_hosts": (self.host,), "permissions": rules},
+            {
+                "workspace": Workspace(cwd=str(self.folder)),
+                "network": NetworkAccess(trusted_hosts=(self.host,)),
+                "permissions": rules,
+            },
             more,
         )
 
@@ -101,7 +107,10 @@ async def test_the_result_names_a_refused_host_and_what_would_allow_it(site: Sit
 
 async def test_a_host_that_the_network_rules_or_a_deny_rule_refuse_is_named_with_the_reason(site: Site) -> None:
     allow = ("Bash", f"Bash(domain:{site.host})")
-    rules = {"trusted_hosts": (), "permissions": vaka.Permissions(allow=allow, deny=("Bash(domain:9.9.9.9)",))}
+    rules = {
+        "network": NetworkAccess(trusted_hosts=()),
+        "permissions": vaka.Permissions(allow=allow, deny=("Bash(domain:9.9.9.9)",)),
+    }
     [result] = await run_calls(site.fetch(site.host, "9.9.9.9"), **site.options(**rules))
     assert f"only the user can change that: --allow-host {site.host}]" in result.text
     assert "[the sandbox refused the network to 9.9.9.9, which a rule denies]" in result.text
@@ -176,7 +185,7 @@ async def test_an_approval_for_the_session_holds_for_children_and_after_a_restar
 
 
 async def test_an_approval_for_the_project_is_a_rule_that_counts_in_other_sessions_at_once(site: Site) -> None:
-    settings = {"project": ProjectSource(trusted=False, settings=True)}
+    settings = {"project": Project(content=ProjectSource(trusted=False, settings=True))}
     store, model = MemoryStore(), ScriptedModel(site.fetch(allow_hosts=[site.host]), say("done"))
     [asked] = await run_until_asked(store, agent(model, "Bash"), **site.options(**settings))
     await resolve(store, asked, scope="project")
@@ -245,7 +254,7 @@ async def test_an_approval_for_the_session_is_for_this_command_without_the_sandb
 @pytest.mark.parametrize(
     "options",
     [
-        {"sandbox": "on"},
+        {"commands": Commands(sandbox="on")},
         {"sandbox": select_sandbox("on")},
         {"permissions": vaka.Permissions(deny=("Bash(unsandboxed:*)",))},
         {"permissions": vaka.Permissions(ask="deny")},
@@ -283,7 +292,9 @@ async def test_a_policy_that_does_not_grant_it_gives_commands_no_further_access(
 
 
 async def test_a_required_sandbox_also_holds_for_a_policy_that_would_let_commands_leave_it(site: Site) -> None:
-    policy = vaka.Runtime(cwd=str(site.folder), permissions=vaka.Permissions(allow=("Bash(unsandboxed:*)",))).env.policy
+    policy = vaka.Runtime(
+        workspace=Workspace(cwd=str(site.folder)), permissions=vaka.Permissions(allow=("Bash(unsandboxed:*)",))
+    ).env.policy
     leave = call("Bash", command="touch made", dangerouslyDisableSandbox=True)
     [result] = await run_calls(leave, **site.options(permissions=vaka.Permissions(policy=policy), sandbox="on"))
     assert "this runtime runs no command without the sandbox; nothing was run" in result.text

@@ -11,6 +11,7 @@ import pytest
 import vaka
 from tests.runtime.runtime_fixtures import read_log, wait_until
 from tests.runtime.workshop import Workshop, make_workshop
+from vaka.config.options import Commands, Workspace
 from vaka.core.ports.store import Retention
 from vaka.core.ports.tool import COMMAND_FILES_KEY, World
 from vaka.core.types.control import StateChanged
@@ -397,9 +398,9 @@ async def test_commands_of_child_agents_and_scripts_are_restored(workshop: Works
     agent = vaka.Agent("a", model=model, tools=[child.as_tool(), vaka.LuauTool(source, name="script"), "Bash"])
     async with vaka.Runtime(
         store=workshop.store,
-        cwd=str(workshop.folder),
+        workspace=Workspace(cwd=str(workshop.folder)),
         permissions=vaka.Permissions(mode="bypassPermissions"),
-        sandbox=sandbox,
+        commands=Commands(sandbox=sandbox),
     ) as rt:
         session = await rt.open(agent, id="s")
         await session.run("Go.")
@@ -454,7 +455,7 @@ async def test_a_rewind_without_files_and_one_in_a_runtime_without_files_are_ans
 async def test_commands_in_the_sandbox_cannot_read_the_records(tmp_path: Path) -> None:
     folder = tmp_path / "work"
     folder.mkdir()
-    shop = Workshop(folder, store=SqliteStore(tmp_path / "vaka.db"), sandbox="on")
+    shop = Workshop(folder, store=SqliteStore(tmp_path / "vaka.db"), commands=Commands(sandbox="on"))
     shop.write({"a.txt": "old\n"})
     await shop.run(
         "echo new > a.txt", f"ls -R {records_folder()} > listed 2>&1; find {records_folder()} -type f > found"

@@ -7,10 +7,12 @@ import pytest
 
 import vaka
 from tests.runtime.runtime_fixtures import agent, read_log, results_by_call, runtime, write
+from vaka.config.options import Workspace
 from vaka.config.project_content import ProjectSource
 from vaka.core.types.message import ToolCall, UserMessage, text_of
 from vaka.core.types.tool import Allow, Ask, Deny
 from vaka.runtime.command_text import Arguments, split_body
+from vaka.runtime.options import Project
 from vaka.stores.memory import MemoryStore
 from vaka.testing.models import ScriptedModel, call, calls, say
 
@@ -18,7 +20,9 @@ from vaka.testing.models import ScriptedModel, call, calls, say
 async def use(folder: Path, model: Any, *prompts: str, trusted: bool = True, **options: Any) -> dict[str, Any]:
     """Run turns of an agent with Bash in one session and return the results of its calls."""
     store = MemoryStore()
-    async with runtime(store, cwd=str(folder), project=ProjectSource(trusted=trusted), **options) as rt:
+    async with runtime(
+        store, workspace=Workspace(cwd=str(folder)), project=Project(content=ProjectSource(trusted=trusted)), **options
+    ) as rt:
         session = await rt.open(agent(model, "Bash"), id="s")
         for prompt in prompts:
             await session.run(prompt)
@@ -140,7 +144,9 @@ async def test_a_block_runs_only_if_neither_rules_nor_middleware_ask_or_deny(
     write(folder / ".claude/commands/make.md", "Made: !`touch made`")
     guard = vaka.Middleware.from_functions("guard", before_tool=judge)
     model = ScriptedModel(say("done"))
-    async with runtime(MemoryStore(), cwd=str(folder), project=ProjectSource(), **options) as rt:
+    async with runtime(
+        MemoryStore(), workspace=Workspace(cwd=str(folder)), project=Project(content=ProjectSource()), **options
+    ) as rt:
         await (await rt.open(vaka.Agent("a", model=model, tools=["Bash"], middleware=[guard]), id="s")).run("/make")
     assert (folder / "made").exists() is runs
     assert ("not run" in texts_of(model)[0]) is not runs
@@ -252,7 +258,12 @@ async def test_the_files_of_a_skill_can_be_read_while_it_is_used(folder: Path) -
     reads = calls(*(call("Read", file_path=str(path)) for path in (skill / "reference.md", skill.parent / "other.md")))
     model = ScriptedModel(reads, call("Skill", skill="forms"), reads, say("done"))
     store = MemoryStore()
-    async with runtime(store, cwd=str(folder), project=ProjectSource(), permissions=vaka.Permissions(ask="deny")) as rt:
+    async with runtime(
+        store,
+        workspace=Workspace(cwd=str(folder)),
+        project=Project(content=ProjectSource()),
+        permissions=vaka.Permissions(ask="deny"),
+    ) as rt:
         await (await rt.open(agent(model, "Read"), id="s")).run("Go.")
     found = results_by_call(await read_log(store, "s"))
     results = [found[f"call_{number}"] for number in range(1, 6)]
@@ -268,7 +279,9 @@ async def test_commands_and_tools_cannot_change_the_skills_of_the_user(folder: P
     model = ScriptedModel(uses, say("done"))
     store = MemoryStore()
     options: Any = {"permissions": vaka.Permissions(mode="bypassPermissions", ask="deny")}
-    async with runtime(store, cwd=str(folder), project=ProjectSource(), **options) as rt:
+    async with runtime(
+        store, workspace=Workspace(cwd=str(folder)), project=Project(content=ProjectSource()), **options
+    ) as rt:
         await (await rt.open(agent(model, "Bash", "Write"), id="s")).run("Go.")
     results = results_by_call(await read_log(store, "s"))
     assert "name: forms" in results["call_3"].text

@@ -9,6 +9,7 @@ import pytest
 import vaka
 from tests.runtime.runtime_fixtures import agent, check_log, read_log, results_by_call, runtime, write
 from vaka.config.components import components_in_force
+from vaka.config.options import Workspace
 from vaka.config.project_content import ProjectSource
 from vaka.config.settings import ConfigContext
 from vaka.core.types.message import UserMessage, text_of
@@ -53,7 +54,7 @@ async def run_turns(folder: Path, model: Any, *prompts: str, **source: Any) -> l
         "permissions": vaka.Permissions(mode="bypassPermissions"),
         "project": ProjectSource(**source),
     }
-    async with runtime(store, cwd=str(folder), **options) as rt:
+    async with runtime(store, workspace=Workspace(cwd=str(folder)), **options) as rt:
         session = await rt.open(agent(model, look), id="s")
         for prompt in prompts:
             await session.run(prompt)
@@ -99,10 +100,10 @@ async def test_a_turn_that_another_process_resumes_keeps_the_hooks_and_submits_n
         "hooks": hooks,
     }
     options["project"] = ProjectSource()
-    async with runtime(store, cwd=str(folder), **options) as rt:
+    async with runtime(store, workspace=Workspace(cwd=str(folder)), **options) as rt:
         with pytest.raises(vaka.Suspended):
             await (await rt.open(agent(ScriptedModel(*lines), look, scout), id="s")).run("Go.")
-    async with runtime(store, cwd=str(folder), **options) as rt:
+    async with runtime(store, workspace=Workspace(cwd=str(folder)), **options) as rt:
         [pending] = await rt.decisions("s")
         await rt.resolve(pending.id, "approve")
         model = ScriptedModel(*lines)

@@ -8,6 +8,7 @@ import pytest
 import vaka
 from tests.runtime.runtime_fixtures import merge_options, read_log, results_by_call
 from tests.tools.builtin.harness import value_of
+from vaka.config.options import Commands, Workspace
 from vaka.core.ports.files import FileBytes
 from vaka.core.types.errors import FileError
 from vaka.core.types.message import ToolResult
@@ -15,10 +16,9 @@ from vaka.files.composite import CompositeFiles
 from vaka.files.disk import DiskFiles
 from vaka.files.kv import KeyValueFiles
 from vaka.files.memory import MemoryFiles
-from vaka.files.workspace import Workspace
+from vaka.files.workspace import WorkspaceFiles
 from vaka.stores.memory import MemoryStore
 from vaka.testing.models import ScriptedModel, ScriptLine, call, say
-from vaka.tools.builtin.shell.supervisor import CommandOptions
 
 
 async def run_tools(*made: ScriptLine, **options: Any) -> list[ToolResult]:
@@ -37,7 +37,7 @@ def files(tmp_path: Path) -> CompositeFiles:
     (work / "src").mkdir(parents=True)
     (work / "src" / "a.py").write_text("import os\n")
     notes = MemoryFiles({"n.md": b"about os\n", "deep/m.md": b"nothing\n"})
-    return CompositeFiles(Workspace(work), {"memories": notes, "kept/here": KeyValueFiles(MemoryStore().values)})
+    return CompositeFiles(WorkspaceFiles(work), {"memories": notes, "kept/here": KeyValueFiles(MemoryStore().values)})
 
 
 async def test_a_search_from_the_root_covers_all_trees(files: CompositeFiles, tmp_path: Path) -> None:
@@ -50,7 +50,9 @@ async def test_a_search_from_the_root_covers_all_trees(files: CompositeFiles, tm
         call("Grep", pattern="os", path="memories/n.md", output_mode="content"),
         call("Glob", pattern="**/*.md"),
     ]
-    texts = [result.text for result in await run_tools(*made, files=files, cwd=str(tmp_path / "work"))]
+    texts = [
+        result.text for result in await run_tools(*made, workspace=Workspace(files=files, cwd=str(tmp_path / "work")))
+    ]
     assert texts[1:] == [
         "kept/here/k.txt:1: kept os\nmemories/n.md:1: about os\nsrc/a.py:1: import os",
         "memories/n.md:1: about os",
@@ -77,13 +79,13 @@ async def test_commands_start_in_the_folder_of_the_default_tree_and_write_to_no_
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
     monkeypatch.chdir(elsewhere)
-    for lent in (files, Workspace(tmp_path / "work"), DiskFiles(tmp_path / "work")):
+    for lent in (files, WorkspaceFiles(tmp_path / "work"), DiskFiles(tmp_path / "work")):
         where, outside, guarded = await run_tools(
             call("Bash", command="pwd"),
             call("Bash", command=f"touch {elsewhere}/x"),
             call("Bash", command="d=.gi; mkdir -p ${d}t/hooks"),
-            files=lent,
-            sandbox="on",
+            workspace=Workspace(files=lent),
+            commands=Commands(sandbox="on"),
             permissions=vaka.Permissions(allow=("Bash",)),
         )
         assert where.text == f"{tmp_path / 'work'}\n[exit code 0]"
@@ -91,15 +93,6 @@ async def test_commands_start_in_the_folder_of_the_default_tree_and_write_to_no_
         assert guarded.failed
         assert list(elsewhere.iterdir()) == []
         assert not (tmp_path / "work" / ".git").exists()
-
-
-async def test_commands_use_the_given_command_options(tmp_path: Path) -> None:
-    late, most = await run_tools(
-        call("Bash", command="echo begun; sleep 30"), call("Bash", command="true", timeout=9_000), cwd=str(tmp_path),
-        command_habits=CommandOptions(timeout=300, longest=1_000, late_goes_on=True),
-    )  # fmt: skip
-    assert late.text.splitlines()[1].startswith("[it takes longer than 300 ms and goes on in the background as bash_1]")
-    assert value_of(most)["timeout_ms"] == 1_000
 
 
 class WatchedFiles(MemoryFiles):
@@ -132,7 +125,7 @@ async def test_a_search_inside_of_a_prefix_uses_only_its_tree() -> None:
         call("Glob", pattern="/memories/**/*.md"),
         call("Read", file_path="/memories/n.md"),
     ]
-    results = await run_tools(*made, files=files)
+    results = await run_tools(*made, workspace=Workspace(files=files))
     assert [result.failed for result in results] == [False] * 4
     assert all("memories/n.md" in result.text for result in results[:3])
     assert "about os" in results[3].text
@@ -150,7 +143,7 @@ async def test_the_limit_of_a_search_counts_the_matches_of_all_trees() -> None:
         call("Grep", pattern="os", output_mode="count"),
         call("Grep", pattern="os", output_mode="content", head_limit=3),
         call("Glob", pattern="**/*.md"),
-        files=files,
+        workspace=Workspace(files=files),
     )
     assert grep.text == "a/n.md: 2\nb/c/n.md: 2\nn.md: 2"  # the same tree under two prefixes
     assert limited.text.splitlines()[:3] == ["a/n.md:1: os", "a/n.md:2: os", "b/c/n.md:1: os"]
@@ -163,5 +156,7 @@ async def test_an_error_of_one_tree_is_part_of_the_result_of_a_search() -> None:
         MemoryFiles({"n.md": b"os\n"}),
         {"broken": WatchedFiles({"x.md": b"os\n"}, failing=True), "whole": MemoryFiles()},
     )
-    for result in await run_tools(call("Grep", pattern="os"), call("Glob", pattern="**/*.md"), files=files):
+    for result in await run_tools(
+        call("Grep", pattern="os"), call("Glob", pattern="**/*.md"), workspace=Workspace(files=files)
+    ):
         assert "the disk failed" in result.text

@@ -16,6 +16,7 @@ from tests.runtime.runtime_fixtures import (
     write,
 )
 from vaka.agents.context_layers import ConversationMemory
+from vaka.config.options import NetworkAccess, Storage, Workspace
 from vaka.core.ports.net import NetRequest, NetResponse, NetVerdict
 from vaka.core.types.errors import ConfigError
 from vaka.core.types.message import text_of
@@ -24,6 +25,7 @@ from vaka.core.types.progress import ToolCompleted
 from vaka.genx import MatchAgent
 from vaka.runtime.agent_catalog import AgentCatalog
 from vaka.runtime.definitions import DefinitionSources
+from vaka.runtime.options import Project
 from vaka.stores.memory import MemoryStore
 from vaka.testing.models import ScriptedModel, call, say
 from vaka.tools import ToolTraits
@@ -85,7 +87,9 @@ async def test_an_agent_has_the_prompt_model_options_and_tools_of_its_definition
     assert memory.recent == 4
     model = ScriptedModel(call("weather", city="Lisbon"), call("add", a=1, b=2), call("goodbye"), say("Farewell."))
     store = MemoryStore()
-    async with runtime(store, permissions=vaka.Permissions(mode="bypassPermissions"), cwd=str(folder)) as rt:
+    async with runtime(
+        store, permissions=vaka.Permissions(mode="bypassPermissions"), workspace=Workspace(cwd=str(folder))
+    ) as rt:
         session = await rt.open(use_model(model, agents, "guide"), id="s")
         assert (await session.run("Hello.")).text == "Farewell."
         with pytest.raises(vaka.TurnError, match="agent: closed"):
@@ -110,7 +114,9 @@ async def test_a_changed_file_counts_from_the_next_turn_on_and_a_broken_one_does
     agents = vaka.load_agents(folder, tools=[add])
     model = ScriptedModel(say("1"), say("2"), say("3"), call("weather", city="Rome"), say("4"))
     store = MemoryStore()
-    async with runtime(store, permissions=vaka.Permissions(mode="bypassPermissions"), cwd=str(folder)) as rt:
+    async with runtime(
+        store, permissions=vaka.Permissions(mode="bypassPermissions"), workspace=Workspace(cwd=str(folder))
+    ) as rt:
         session = await rt.open(use_model(model, agents, "guide"), id="s")
         await session.run("One.")
         write(folder / "contexts/house.yaml", "prompt: The house is new, and large.\n")
@@ -144,13 +150,15 @@ async def test_an_untrusted_folder_runs_scripts_in_the_worker_and_the_mode_asks(
     assert not weather.source.trusted
     model = ScriptedModel(call("weather", city="Rome"), say("Asked."))
     store = MemoryStore()
-    async with runtime(store, permissions=vaka.Permissions(ask="deny"), cwd=str(folder)) as rt:
+    async with runtime(store, permissions=vaka.Permissions(ask="deny"), workspace=Workspace(cwd=str(folder))) as rt:
         response = await (await rt.open(use_model(model, agents, "guide"), id="s")).run("Go.")
     assert response.denied == ("call_1",)
     (result,) = results_by_call(await read_log(store, "s")).values()
     assert "weather: no rule matches; it may change something, and the mode default asks" in text_of(result.content)
     model = ScriptedModel(call("weather", city="Rome"), say("Allowed."))
-    async with runtime(store, permissions=vaka.Permissions(ask="deny", allow=("weather",)), cwd=str(folder)) as rt:
+    async with runtime(
+        store, permissions=vaka.Permissions(ask="deny", allow=("weather",)), workspace=Workspace(cwd=str(folder))
+    ) as rt:
         await (await rt.open(use_model(model, agents, "guide"), id="t")).run("Go.")
     (result,) = results_by_call(await read_log(store, "t")).values()
     assert text_of(result.content) == "sunny in Rome"
@@ -206,7 +214,9 @@ async def test_tools_of_every_kind_run_on_one_path_and_agents_call_each_other(fo
     )
     store = MemoryStore()
     agents = vaka.load_agents(folder, tools=[add])
-    async with runtime(store, permissions=vaka.Permissions(mode="bypassPermissions"), cwd=str(folder)) as rt:
+    async with runtime(
+        store, permissions=vaka.Permissions(mode="bypassPermissions"), workspace=Workspace(cwd=str(folder))
+    ) as rt:
         assert (await (await rt.open(use_model(model, agents, "chief"), id="s")).run("Go.")).text == "Done."
     log = await read_log(store, "s")
     check_log(log)
@@ -243,7 +253,7 @@ async def test_texts_have_the_values_of_variables_that_the_program_names(folder:
     assert ask.spec.description == "In Lisbon."
     model = ScriptedModel(say("Hello."), say("Hello."))
     store = MemoryStore()
-    async with runtime(store, secrets=(key,), cwd=str(folder)) as rt:
+    async with runtime(store, storage=Storage(secrets=(key,)), workspace=Workspace(cwd=str(folder))) as rt:
         await (await rt.open(use_model(model, agents, "guide"), id="s")).run("Go.")
         await (await rt.open(use_model(model, agents, "layered"))).run("Go.")
     first, second = (prompt.system for prompt in model.prompts)
@@ -273,7 +283,9 @@ async def test_a_changed_included_file_counts_from_the_next_turn_on_and_is_guard
     write(folder / "agents/parts/prompt.md", "First.")
     arguments = {"file_path": str(folder / "agents/parts/prompt.md"), "content": "Mine."}
     model = ScriptedModel(say("1"), say("2"), call("Write", **arguments), say("3"))
-    async with runtime(permissions=vaka.Permissions(ask="deny", mode="acceptEdits"), cwd=str(folder)) as rt:
+    async with runtime(
+        permissions=vaka.Permissions(ask="deny", mode="acceptEdits"), workspace=Workspace(cwd=str(folder))
+    ) as rt:
         session = await rt.open(use_model(model, agents, "a"))
         await session.run("Go.")
         write(folder / "agents/parts/prompt.md", "Second.")
@@ -341,7 +353,7 @@ async def test_a_router_of_definitions_hands_inputs_to_the_agents_of_its_rules(f
         }
     )
     agents = vaka.load_agents(folder)
-    async with runtime(cwd=str(folder)) as rt:
+    async with runtime(workspace=Workspace(cwd=str(folder))) as rt:
         session = await rt.open(use_model(model, agents, "front"), id="s")
         assert (await session.run("Hm.")).text == "Which?"
         assert (await session.run("Book a room in Rome.")).text == "Booked."
@@ -401,7 +413,11 @@ async def test_http_tools_read_named_variables_and_the_mode_judges_them(folder: 
     model = ScriptedModel(call("look", id="7", text="a b"), call("send"), say("Done."))
     agents = vaka.load_agents(folder, variables={"TOKEN": "t"})
     assert agents.notes == ()
-    async with runtime(permissions=vaka.Permissions(ask="deny"), network=network, cwd=str(folder)) as rt:
+    async with runtime(
+        permissions=vaka.Permissions(ask="deny"),
+        network=NetworkAccess(client=network),
+        workspace=Workspace(cwd=str(folder)),
+    ) as rt:
         response = await (await rt.open(use_model(model, agents, "caller"))).run("Go.")
     assert sent == ["https://example.com/7?all=1&key=t&q=a%20b%20%24"]
     assert response.denied == ("call_2",), "a request that sends something is not allowed by the mode"
@@ -469,7 +485,7 @@ async def test_a_router_with_the_model_offline_matches_without_a_model(folder: P
         route: [{rules: [sing], agent: {$ref: "agent:echo"}}]
     """,
     )
-    async with runtime(cwd=str(folder)) as rt:
+    async with runtime(workspace=Workspace(cwd=str(folder))) as rt:
         session = await rt.open(vaka.load_agents(folder)["toy"])
         assert (await session.run("Please sing a song!")).text == "Please sing a song!"
         assert (await session.run("Fly!")).text == ""
@@ -482,7 +498,7 @@ async def test_an_agent_has_only_the_tools_of_servers_that_it_names(folder: Path
     lines = [call("mcp__p__echo", text="hi"), call("mcp__p__fail"), say("Done.")]
     model, store = ScriptedModel(call("ask", prompt="Go."), say("Good."), agents={"one": lines}), MemoryStore()
     server = {"p": {"command": sys.executable, "args": [str(PLAIN_SERVER)]}}
-    async with runtime(store, mcp=server, permissions=vaka.Permissions(allow=["mcp__p"])) as rt:
+    async with runtime(store, project=Project(mcp=server), permissions=vaka.Permissions(allow=["mcp__p"])) as rt:
         assert (await (await rt.open(use_model(model, agents, "boss"), id="s")).run("Go.")).text == "Good."
     offered = {prompt.agent: [spec.name for spec in prompt.tools] for prompt in model.prompts}
     assert offered == {"boss": ["ask"], "one": ["add", "mcp__p__echo", "mcp__p__pid"]}
@@ -503,7 +519,9 @@ async def test_a_tool_that_declares_its_files_cannot_change_the_definition_of_it
     lines = [call("copy_file", source="a", target=target) for target in ("agents/dev.yaml", "agents/notes.txt")]
     model, store = ScriptedModel(*lines, say("Done.")), MemoryStore()
     agent = use_model(model, agents, "dev")
-    async with runtime(store, permissions=vaka.Permissions(ask="deny"), cwd=str(folder), agent=agent) as rt:
+    async with runtime(
+        store, permissions=vaka.Permissions(ask="deny"), workspace=Workspace(cwd=str(folder)), agent=agent
+    ) as rt:
         response = await (await rt.open(id="s")).run("Go.")
     assert response.denied == ("call_1",)
 
@@ -519,7 +537,10 @@ async def test_an_agent_cannot_change_its_own_definition_without_a_question(fold
     model, store = ScriptedModel(*lines, command, say("Done.")), MemoryStore()
     agent = use_model(model, agents, "dev")
     async with runtime(
-        store, permissions=vaka.Permissions(ask="deny", mode="bypassPermissions"), cwd=str(folder), agent=agent
+        store,
+        permissions=vaka.Permissions(ask="deny", mode="bypassPermissions"),
+        workspace=Workspace(cwd=str(folder)),
+        agent=agent,
     ) as rt:
         response = await (await rt.open(id="s")).run("Go.")
     assert response.denied == ("call_1", "call_2")

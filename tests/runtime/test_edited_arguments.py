@@ -8,6 +8,7 @@ import pytest
 import vaka
 from tests.runtime.approval_project import ApprovalProject, bash_call
 from tests.runtime.runtime_fixtures import agent, read_log, results_by_call, runtime
+from vaka.config.options import Storage
 from vaka.core.types.control import ApprovalRequested, ApprovalResolved
 from vaka.core.types.errors import InvalidInput
 from vaka.core.types.ids import SessionId
@@ -111,7 +112,7 @@ async def test_an_edit_that_is_not_json_or_too_large_is_refused_and_the_approval
 
 async def test_an_edit_that_contains_a_registered_secret_is_refused(project: ApprovalProject) -> None:
     [asked] = await project.run_until_asked(project.make_agent(bash_call("npm test"), say("done")))
-    async with runtime(project.store.open_handle(), secrets=("hunter2hunter2",)) as rt:
+    async with runtime(project.store.open_handle(), storage=Storage(secrets=("hunter2hunter2",))) as rt:
         with pytest.raises(InvalidInput, match="contain a secret"):
             await rt.resolve(asked.approval, "approve", edit={"command": "login hunter2hunter2"})
     assert await project.pending_ids() == [asked.approval]

@@ -10,8 +10,10 @@ import pytest
 
 import vaka
 from tests.runtime.runtime_fixtures import agent, read_log, results_by_call, runtime, write
+from vaka.config.options import Workspace
 from vaka.config.project_content import ProjectSource
 from vaka.errors import ConfigError
+from vaka.runtime.options import Project
 from vaka.stores.memory import MemoryStore
 from vaka.testing.models import ScriptedModel, call, calls, say
 
@@ -46,7 +48,10 @@ async def run_in(folder: Path, overlay: Traversable, model: Any, prompt: str = "
     store = MemoryStore()
     source = ProjectSource(overlay=overlay, **more)
     async with runtime(
-        store, cwd=str(folder), project=source, permissions=vaka.Permissions(mode="bypassPermissions")
+        store,
+        workspace=Workspace(cwd=str(folder)),
+        project=Project(content=source),
+        permissions=vaka.Permissions(mode="bypassPermissions"),
     ) as rt:
         await (await rt.open(agent(model), id="s")).run(prompt)
     return await read_log(store, "s")
@@ -109,7 +114,7 @@ async def test_settings_and_hooks_of_an_application_hold_below_those_on_disk(fol
 
     store = MemoryStore()
     source = ProjectSource(overlay=str(tmp_path / "app"), settings=True)
-    async with runtime(store, cwd=str(folder), project=source) as rt:
+    async with runtime(store, workspace=Workspace(cwd=str(folder)), project=Project(content=source)) as rt:
         tools = [tool_named(name) for name in ("look", "change", "pass")]
         await (await rt.open(agent(model, *tools), id="s")).run("Go.")
     log = await read_log(store, "s")

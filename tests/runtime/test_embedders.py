@@ -12,6 +12,7 @@ from vaka.core.ports.tool import ToolContext
 from vaka.core.types.errors import AuthenticationFailed, BadRequest, ConfigError
 from vaka.core.types.message import Usage
 from vaka.core.types.monitor import UsageRecorded
+from vaka.runtime.options import Environment
 from vaka.stores.memory import MemoryStore
 from vaka.testing.fake_provider import FakeProvider, Fault
 from vaka.testing.models import FunctionModel, ScriptedModel, call, calls, say
@@ -30,7 +31,7 @@ async def test_an_embedder_of_a_provider_sends_its_key() -> None:
     fault = Fault(body=answer, headers={"content-type": "application/json"})
     async with FakeProvider(say("unused"), fault=fault) as provider:
         environ = {"OPENAI_BASE_URL": provider.url, "OPENAI_API_KEY": "sk-of-mine"}
-        async with runtime(environ=environ) as rt:
+        async with runtime(environment=Environment(environ=environ)) as rt:
             vectors = await rt.models.embedder("openai/text-embedding-3-small").embed(["a"])
         request = provider.requests[0]
     assert (request.path, request.headers["authorization"]) == ("/v1/embeddings", "Bearer sk-of-mine")
@@ -39,13 +40,13 @@ async def test_an_embedder_of_a_provider_sends_its_key() -> None:
 
 @pytest.mark.parametrize("name", ["hashin", "hashing:x", "anthropic/x", "openai", ""])
 async def test_the_error_for_an_unknown_embedder_lists_the_known_ones(name: str) -> None:
-    async with runtime(environ={}) as rt:
+    async with runtime(environment=Environment(environ={})) as rt:
         with pytest.raises(ConfigError, match="there are hashing, minilm"):
             rt.models.embedder(name)
 
 
 async def test_the_error_for_a_missing_key_names_its_variable() -> None:
-    async with runtime(environ={}) as rt:
+    async with runtime(environment=Environment(environ={})) as rt:
         with pytest.raises(AuthenticationFailed, match="OPENAI_API_KEY"):
             rt.models.embedder("openai/text-embedding-3-small")
 
@@ -61,7 +62,7 @@ async def test_the_usage_of_an_embedder_is_in_the_stats_of_the_runtime() -> None
     keys = {"OPENAI_API_KEY": "sk-of-mine"}
     async with (
         FakeProvider(say("unused"), fault=faults) as provider,
-        runtime(environ={"OPENAI_BASE_URL": provider.url, **keys}) as rt,
+        runtime(environment=Environment(environ={"OPENAI_BASE_URL": provider.url, **keys})) as rt,
     ):
         embedder = rt.models.embedder("openai/text-embedding-3-small")
         await embedder.embed(["a"])
@@ -87,7 +88,9 @@ async def run_embedding_tool(text: str, model: str = SMALL, **limits: Any) -> tu
     store = MemoryStore()
     async with (
         FakeProvider(say("unused"), fault=VECTOR) as provider,
-        runtime(store, environ={"OPENAI_BASE_URL": provider.url, "OPENAI_API_KEY": "sk-of-mine"}) as rt,
+        runtime(
+            store, environment=Environment(environ={"OPENAI_BASE_URL": provider.url, "OPENAI_API_KEY": "sk-of-mine"})
+        ) as rt,
     ):
 
         @vaka.tool(effect="read")
@@ -145,7 +148,9 @@ async def test_an_embedding_waits_until_a_concurrent_model_call_has_reported_its
 
     async with (
         FakeProvider(say("unused"), fault=VECTOR) as provider,
-        runtime(store, environ={"OPENAI_BASE_URL": provider.url, "OPENAI_API_KEY": "sk-of-mine"}) as rt,
+        runtime(
+            store, environment=Environment(environ={"OPENAI_BASE_URL": provider.url, "OPENAI_API_KEY": "sk-of-mine"})
+        ) as rt,
     ):
 
         @vaka.tool(effect="read")
@@ -169,7 +174,9 @@ async def test_an_embedding_waits_until_a_concurrent_model_call_has_reported_its
 async def test_a_model_that_embeds_does_not_wait_for_itself() -> None:
     async with (
         FakeProvider(say("unused"), fault=VECTOR) as provider,
-        runtime(environ={"OPENAI_BASE_URL": provider.url, "OPENAI_API_KEY": "sk-of-mine"}) as rt,
+        runtime(
+            environment=Environment(environ={"OPENAI_BASE_URL": provider.url, "OPENAI_API_KEY": "sk-of-mine"})
+        ) as rt,
     ):
 
         async def answer(prompt: Prompt) -> str:

@@ -22,6 +22,7 @@ from vaka.memory.memory_scope import memory_scope
 from vaka.memory.owner import encode_name
 from vaka.memory.semantic import DEFAULT_COLLECTION
 from vaka.runtime.erase import ErasureReport
+from vaka.runtime.options import Project
 from vaka.runtime.session_edits import delete_session
 from vaka.stores.memory import MemoryStore
 from vaka.stores.sqlite import SqliteStore
@@ -67,7 +68,7 @@ async def test_everything_of_an_owner_is_erased_and_nothing_of_others(tmp_path: 
     async with runtime(tenant) as rt:
         await _talk(rt, OWNER, "a1")
     theirs = await read_log(tenant, "a1")
-    async with runtime(store, transcript_folder=str(folder)) as rt:
+    async with runtime(store, project=Project(transcript_folder=str(folder))) as rt:
         await _talk(rt, OWNER, "a1", "a2")
         await rt.fork("a1", id="a3")
         for owner in OTHERS:

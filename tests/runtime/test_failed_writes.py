@@ -20,6 +20,7 @@ from vaka.core.types.control import InputAdded
 from vaka.core.types.errors import StoreError
 from vaka.core.types.ids import SessionId
 from vaka.core.types.message import text_of
+from vaka.runtime.options import Environment
 from vaka.stores.sqlite import SqliteStore
 from vaka.testing.clock import FakeClock
 from vaka.testing.models import FunctionModel
@@ -211,7 +212,7 @@ async def test_a_failed_fsync_ends_the_connection_and_the_log_says_what_was_writ
     for number in range(1, 9):
         disk.fail_at = range(0)
         store = SqliteStore(tmp_path / f"{number}.db")
-        async with vaka.Runtime(store=store, clock=FakeClock(auto=True), ids=IDS) as rt:
+        async with vaka.Runtime(store=store, environment=Environment(clock=FakeClock(auto=True), ids=IDS)) as rt:
             session = await rt.open(model.agent, id=S)
             await session.run("begin")
             disk.connections.clear()
@@ -234,7 +235,9 @@ async def test_a_session_is_free_after_its_disk_has_failed(
 ) -> None:
     disk, model = FaultyDisk(monkeypatch), GatedAnswers()
     stores = [SqliteStore(tmp_path / "vaka.db") for _ in range(2)]
-    here, there = [vaka.Runtime(store=store, clock=FakeClock(auto=True), ids=IDS) for store in stores]
+    here, there = [
+        vaka.Runtime(store=store, environment=Environment(clock=FakeClock(auto=True), ids=IDS)) for store in stores
+    ]
     turn = asyncio.create_task((await here.open(model.agent, id=S)).run("begin"))
     await model.asked.wait()
     disk.code, disk.fail_at = code, range(disk.commits, 1 << 30)

@@ -19,7 +19,7 @@ from vaka.core.types.event import Event
 from vaka.core.types.ids import Digest, SessionId
 from vaka.core.types.progress import ToolStarted
 from vaka.files.snapshots import FileSnapshots
-from vaka.files.workspace import Workspace
+from vaka.files.workspace import WorkspaceFiles
 from vaka.runtime.file_rewind import FileRewind
 from vaka.runtime.runtime import Runtime
 from vaka.stores.memory import MemoryStore
@@ -263,7 +263,7 @@ async def test_files_of_another_folder_are_not_restored(
     await bench.call("Write", file_path="a", content="1")
     other = tmp_path_factory.mktemp("other")
     (other / "a").write_text("1")
-    bench.files = Workspace(other)
+    bench.files = WorkspaceFiles(other)
     with pytest.raises(InvalidInput, match="work in that folder"):
         await bench.rewind("1")
     assert (other / "a").read_text() == "1"
@@ -295,7 +295,7 @@ async def test_an_erased_copy_aborts_the_rewind(bench: RewindBench) -> None:
     assert event_types(await read_log(empty, "s")) == event_types(log)
 
 
-class FailingWorkspace(Workspace):
+class FailingWorkspace(WorkspaceFiles):
     """A folder whose disk fails at one file."""
 
     broken = "b"

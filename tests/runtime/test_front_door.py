@@ -10,12 +10,14 @@ import pytest
 
 import vaka
 from vaka.agentsdk import PermissionRequest, TokenStats
+from vaka.config.options import Models, Workspace
 from vaka.errors import AccessDenied, ConfigError, InvalidInput, NotFound, TurnError
 from vaka.events import TextDelta
 from vaka.genx import MatchAgent, Route
 from vaka.middleware import Answer
 from vaka.models import Prompt, Scripted
 from vaka.runtime.one_shot import RuntimeOptions
+from vaka.runtime.options import Environment, Options
 from vaka.stores.memory import MemoryStore
 from vaka.testing import FakeClock, ScriptedModel, call, say
 
@@ -43,7 +45,7 @@ WRONG: dict[str, tuple[Callable[[], Any], str]] = {
     "middleware": (lambda: untyped.Agent("a", middleware=["x"]), "middleware must be Middleware, not str"),
     "limits": (lambda: untyped.Agent("a", limits=5), "limits must be Limits, not int"),
     "model": (lambda: untyped.Agent("a", model=5), "model must be a model, the name of one, or None, not int"),
-    "options": (lambda: untyped.Runtime({"store": "memory:"}), "options must be Options, not dict"),
+    "store": (lambda: untyped.Runtime({"store": "memory:"}), "store must be a store or a URL, not dict"),
     "a rule that is not in a sequence": (
         lambda: untyped.Permissions(allow="Read"),
         "allow must be a sequence, not str: 'Read'",
@@ -220,7 +222,7 @@ async def test_a_permission_request_handler_decides_approvals(answer: Any, resul
 
     agent = vaka.Agent("a", model=ScriptedModel(call("pay", amount=5), say("Done.")), tools=[pay])
     async with vaka.Runtime(
-        permissions=vaka.Permissions(confirm=("pay",), handler=decide), entry_point="ci"
+        permissions=vaka.Permissions(confirm=("pay",), handler=decide), environment=Environment(entry_point="ci")
     ) as runtime:
         session = await runtime.open(agent)
         events = [event async for event in session.stream("Pay.")]
@@ -255,7 +257,7 @@ async def test_an_error_of_the_token_callback_does_not_reach_the_turn() -> None:
     asyncio.get_running_loop().set_exception_handler(lambda _, context: errors.append(context["exception"]))
     usage = {"usage": {"input": 10, "output": 2}}
     agent = vaka.Agent("a", model=ScriptedModel(call("pay", amount=1) | usage, say("Done.") | usage), tools=[pay])
-    response = await vaka.run(agent, "Pay.", token_callback=fail)
+    response = await vaka.run(agent, "Pay.", models=Models(on_usage=fail))
     assert (response.text, [str(error) for error in errors]) == ("Done.", ["no disk", "no disk"])
 
 
@@ -263,33 +265,33 @@ async def test_the_token_callback_sees_every_model_call() -> None:
     seen: list[TokenStats] = []
     usage = {"usage": {"input": 10, "output": 2}}
     agent = vaka.Agent("a", model=ScriptedModel(call("pay", amount=1) | usage, say("Done.") | usage), tools=[pay])
-    response = await vaka.run(agent, "Pay.", token_callback=seen.append)
+    response = await vaka.run(agent, "Pay.", models=Models(on_usage=seen.append))
     assert [stats.usage.input for stats in seen] == [10, 10]
     assert {stats.session_id for stats in seen} == {response.session_id}
 
 
-def test_options_fields_are_the_keywords_of_runtime_and_run() -> None:
-    fields = set(vaka.Options.__struct_fields__)
-    assert set(inspect.signature(vaka.Runtime).parameters) - {"options"} == fields
+def test_the_fields_of_the_options_are_the_arguments_of_runtime_and_run() -> None:
+    fields = set(Options.__struct_fields__)
+    assert len(fields) == 16
+    assert set(inspect.signature(vaka.Runtime).parameters) == fields
     assert set(RuntimeOptions.__annotations__) == fields - {"agent"}
 
 
-async def test_seed_names_of_options_are_accepted() -> None:
-    agent_options = vaka.Options(model=ScriptedModel(call("Read", file_path="/x"), say("Done.")), max_iterations=1)
-    assert agent_options.default_agent() is not None
-    limits = agent_options.default_agent().limits  # type: ignore[union-attr]  # just seen
-    assert (limits.max_steps, vaka.Options(model="x", max_steps=7).default_agent().limits.max_steps) == (1, 7)  # type: ignore[union-attr]  # it has a model
+def test_the_limits_are_those_of_the_default_agent() -> None:
+    agent = vaka.Runtime(model="openai/x", limits=vaka.Limits(max_steps=7)).options.default_agent()
+    assert agent is not None
+    assert agent.limits.max_steps == 7
 
 
 def test_the_project_root_is_found_by_its_markers(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "project" / ".git").mkdir(parents=True)
     (tmp_path / "project" / "deep").mkdir()
     monkeypatch.chdir(tmp_path / "project" / "deep")
-    assert vaka.Options(project_root="").working_folder == str(tmp_path / "project")
+    assert Workspace(project_root="").folder == str(tmp_path / "project")
     monkeypatch.setenv("AGENTSDK_PROJECT_ROOT", str(tmp_path))
-    assert vaka.Options(project_root=".").working_folder == str(tmp_path)
-    assert vaka.Options(project_root=str(tmp_path / "x")).working_folder == str(tmp_path / "x")
-    assert vaka.Options(cwd="/elsewhere", project_root=".").working_folder == "/elsewhere"
+    assert Workspace(project_root=".").folder == str(tmp_path)
+    assert Workspace(project_root=str(tmp_path / "x")).folder == str(tmp_path / "x")
+    assert Workspace(cwd="/elsewhere", project_root=".").folder == "/elsewhere"
 
 
 def test_an_event_is_a_server_sent_event() -> None:

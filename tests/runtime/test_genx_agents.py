@@ -11,6 +11,7 @@ import pytest
 
 import vaka
 from tests.runtime.runtime_fixtures import agent, collect, runtime, wait_until
+from vaka.config.options import Models
 from vaka.content import Audio, Document, Image
 from vaka.core.ports.model import Chunk, Prompt, TextChunk
 from vaka.core.types.errors import Busy, Closed, InvalidInput, NotFound, Suspended, TurnError
@@ -257,7 +258,7 @@ async def test_revert_interrupts_the_round_that_runs() -> None:
 
 
 async def test_a_failed_round_raises_and_the_agent_goes_on() -> None:
-    async with runtime(retries=0) as rt:
+    async with runtime(models=Models(retries=0)) as rt:
         assistant = await start(rt, fail(400, "refused"), say("Better."))
         with pytest.raises(TurnError, match="refused"):
             await assistant.run_until_eof("Go.")

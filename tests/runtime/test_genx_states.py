@@ -29,6 +29,7 @@ from vaka.genx import (
     Route,
     StateDocument,
 )
+from vaka.runtime.options import Environment
 from vaka.stores.memory import MemoryStore
 from vaka.testing.clock import FakeClock
 from vaka.testing.models import RecordingModel, ScriptedModel, call, say
@@ -85,7 +86,7 @@ def without_times(messages: list[GenxMessage]) -> list[GenxMessage]:
 
 
 async def test_the_messages_of_a_state_are_those_of_its_session() -> None:
-    async with runtime(clock=FakeClock()) as rt:
+    async with runtime(environment=Environment(clock=FakeClock())) as rt:
         genx = GenxRuntime(rt, agents=[agent(ScriptedModel(call("look", at="it"), say("Hello.")), look)])
         assistant = await genx.new_agent("assistant", state_id="s")
         await assistant.run_until_eof("Hi.")

@@ -10,10 +10,12 @@ import pytest
 import vaka
 import vaka.middleware
 from tests.runtime.runtime_fixtures import agent, check_log, read_log, runtime
+from vaka.config.options import Storage, Workspace
 from vaka.config.project_content import ProjectSource
 from vaka.core.types.event import Event
 from vaka.hooks import Hook
 from vaka.middleware import Approval, Deny, Redaction
+from vaka.runtime.options import Project
 from vaka.stores.memory import MemoryStore
 from vaka.testing.models import ScriptedModel, call, say
 
@@ -97,8 +99,12 @@ async def run_governed(
         return f"{SECRET} {CARD}"
 
     store = MemoryStore()
-    settings: dict[str, Any] = {"cwd": str(folder), "permissions": vaka.Permissions(ask="deny"), **options}
-    async with runtime(store, project=ProjectSource(), **settings) as rt:
+    settings: dict[str, Any] = {
+        "workspace": Workspace(cwd=str(folder)),
+        "permissions": vaka.Permissions(ask="deny"),
+        **options,
+    }
+    async with runtime(store, project=Project(content=ProjectSource()), **settings) as rt:
         await (await rt.open(build(peek, governed or {}), id="s")).run("Go.")
     log = await read_log(store, "s")
     check_log(log)
@@ -114,7 +120,7 @@ async def test_what_governs_an_agent_binds_everything_below_it(
     build: Build, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
-    ran, log = await run_governed(build, tmp_path, secrets=(SECRET,))
+    ran, log = await run_governed(build, tmp_path, storage=Storage(secrets=(SECRET,)))
     assert ran == ["peek"]
     stored = b"".join(event.stored for event in log)
     assert SECRET.encode() not in stored
@@ -122,8 +128,11 @@ async def test_what_governs_an_agent_binds_everything_below_it(
     refuse = Hook(event="PreToolUse", matcher="peek", command="exit 2")
     ask = Hook(event="PermissionRequest", matcher="peek", command="exit 2")
     refusals: dict[str, dict[str, Any]] = {
-        "a hook": {"hooks": [refuse]},
-        "a hook about approvals": {"hooks": [ask], "permissions": vaka.Permissions(confirm=("peek",), ask="wait")},
+        "a hook": {"project": Project(hooks=[refuse])},
+        "a hook about approvals": {
+            "project": Project(hooks=[ask]),
+            "permissions": vaka.Permissions(confirm=("peek",), ask="wait"),
+        },
         "a rule": {"permissions": vaka.Permissions(deny=("peek",), ask="deny")},
         "a question without a person": {"permissions": vaka.Permissions(confirm=("peek",), ask="deny")},
         "a middleware": {"governed": {"middleware": [Refusal()]}},
@@ -147,7 +156,7 @@ async def test_the_limits_of_an_agent_bind_its_children(tmp_path: Path) -> None:
 
 async def test_code_in_a_process_of_its_own_is_governed_by_hooks(tmp_path: Path) -> None:
     refuse = Hook(event="PreToolUse", matcher="peek", command="exit 2")
-    assert (await run_governed(call_it_in_code_of_a_model, tmp_path, hooks=[refuse]))[0] == []
+    assert (await run_governed(call_it_in_code_of_a_model, tmp_path, project=Project(hooks=[refuse])))[0] == []
 
 
 def test_the_guide_says_truly_which_middleware_governs() -> None:

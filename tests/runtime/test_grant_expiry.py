@@ -20,6 +20,7 @@ from tests.runtime.runtime_fixtures import (
 from vaka.core.session.snapshot import reopen
 from vaka.core.types.errors import InvalidInput, Suspended
 from vaka.core.types.ids import SessionId
+from vaka.runtime.options import Environment
 from vaka.testing.clock import FakeClock
 from vaka.testing.models import ScriptedModel, calls, say
 
@@ -27,7 +28,7 @@ HOUR = 3600.0
 
 
 async def resolve_at(project: ApprovalProject, clock: FakeClock, id: str, **more: Any) -> Any:
-    async with runtime(project.store.open_handle(), clock=clock) as rt:
+    async with runtime(project.store.open_handle(), environment=Environment(clock=clock)) as rt:
         return (await rt.resolve(id, "approve", scope="session", **more)).data
 
 

@@ -9,9 +9,11 @@ import pytest
 
 import vaka
 from tests.runtime.runtime_fixtures import agent, read_log, results_by_call, runtime
+from vaka.config.options import Workspace
 from vaka.config.project_content import ProjectSource
 from vaka.core.types.monitor import Logged
 from vaka.runtime.live_settings import LoadedSettings
+from vaka.runtime.options import Environment, Project
 from vaka.stores.memory import MemoryStore
 from vaka.testing.clock import FakeClock
 from vaka.testing.models import ScriptedModel, call, say
@@ -35,7 +37,11 @@ class LiveProject:
         source = ProjectSource(settings=True, **more)
         folder = str(self.root / "project")
         async with runtime(
-            self.store, cwd=folder, project=source, clock=self.clock, permissions=vaka.Permissions(ask="deny")
+            self.store,
+            workspace=Workspace(cwd=folder),
+            project=Project(content=source),
+            environment=Environment(clock=self.clock),
+            permissions=vaka.Permissions(ask="deny"),
         ) as rt:
             session = await rt.open(agent(ScriptedModel(*script), "Bash", "Read", *tools), id="s")
             for change, _ in turns:
@@ -104,7 +110,11 @@ async def test_in_a_turn_only_what_tightens_applies(project: LiveProject) -> Non
     source = ProjectSource(settings=True)
     folder = project.root / "project"
     async with runtime(
-        project.store, cwd=str(folder), project=source, clock=project.clock, permissions=vaka.Permissions(ask="deny")
+        project.store,
+        workspace=Workspace(cwd=str(folder)),
+        project=Project(content=source),
+        environment=Environment(clock=project.clock),
+        permissions=vaka.Permissions(ask="deny"),
     ) as rt:
         session = await rt.open(agent(model, "Bash", change), id="s")
         await session.run("Go.")
@@ -161,7 +171,11 @@ async def test_hooks_and_allowed_tools_of_commands_end_with_the_trust_of_their_f
     source = ProjectSource()
     made = []
     async with runtime(
-        project.store, cwd=str(folder), project=source, clock=project.clock, permissions=vaka.Permissions(ask="deny")
+        project.store,
+        workspace=Workspace(cwd=str(folder)),
+        project=Project(content=source),
+        environment=Environment(clock=project.clock),
+        permissions=vaka.Permissions(ask="deny"),
     ) as rt:
         rt.follow_settings(TrustFile(project.root / "trust"))
         session = await rt.open(agent(model, "Bash"), id="s")

@@ -13,6 +13,7 @@ from vaka.lumos import StreamingAgent
 from vaka.memory import ThreadOptions
 from vaka.models import Prompt
 from vaka.runtime.lumos import GenerateOptions
+from vaka.runtime.options import Environment
 from vaka.stores.memory import MemoryStore
 from vaka.testing import FakeClock, FakeIds, ScriptedModel, call, fail, say
 from vaka.views.lumos import LumosEvent, StreamingConfig
@@ -90,7 +91,7 @@ async def test_options_bind_one_answer_and_leave_the_agent_as_it_is() -> None:
         "extra": {"seed": 1}, "system_message": {"role": "system", "content": "Be brief."}, "run_id": "r1",
         "thread_id": "t",
     }  # fmt: skip
-    async with vaka.Runtime(ids=FakeIds()) as runtime:
+    async with vaka.Runtime(environment=Environment(ids=FakeIds())) as runtime:
         limited = await execute(runtime, agent, "Weather?", options, emit_metadata=True)
         repeated = await execute(runtime, agent, "Weather?", GenerateOptions.parse(options))
         await execute(runtime, agent, "Weather?", {"tool_choice": "required"})
@@ -112,7 +113,7 @@ async def test_an_answer_that_was_not_streamed_is_cut_into_pieces_with_pauses_be
     clock = FakeClock(auto=True)
     middleware = vaka.Middleware.from_functions("canned", before_model=answer)
     agent = vaka.Agent("guide", model=ScriptedModel(), middleware=[middleware])
-    async with vaka.Runtime(clock=clock) as runtime:
+    async with vaka.Runtime(environment=Environment(clock=clock)) as runtime:
         before = clock.monotonic()
         events = await execute(runtime, agent, "Hi.", None, text_buffer_size=4, text_delta_delay_ms=250)
         waited = clock.monotonic() - before

@@ -10,6 +10,7 @@ import pytest
 
 import vaka
 from tests.runtime.runtime_fixtures import collect_turn, read_log, runtime
+from vaka.config.options import Models
 from vaka.core.ports.model import CostEstimator, context_window_of
 from vaka.core.types.errors import AuthenticationFailed, ConfigError, TurnError
 from vaka.core.types.message import Image
@@ -17,7 +18,7 @@ from vaka.core.types.monitor import ModelFailed, ModelSelected
 from vaka.core.types.progress import StepStarted
 from vaka.runtime import providers
 from vaka.runtime.model_registry import ModelRegistry
-from vaka.runtime.options import Options
+from vaka.runtime.options import Environment, Options
 from vaka.stores.memory import MemoryStore
 from vaka.testing.clock import FakeClock
 from vaka.testing.fake_provider import FakeProvider, Fault
@@ -35,7 +36,7 @@ def environ_for(url: str, **more: str) -> dict[str, str]:
 
 def make_registry(environ: dict[str, str], **options: Any) -> ModelRegistry:
     """Return the models of a runtime with this environment."""
-    return ModelRegistry(Options(environ=environ, **options).build_model_config())
+    return ModelRegistry(Options(environment=Environment(environ=environ), **options).build_model_config())
 
 
 @pytest.mark.parametrize(
@@ -60,7 +61,7 @@ async def test_a_model_name_selects_the_provider_the_path_and_the_key(
             DEEPSEEK_API_KEY=" deep-key\n", OPENROUTER_BASE_URL=provider.url, OPENROUTER_API_KEY="open-key",
             AZURE_OPENAI_ENDPOINT=provider.url, AZURE_OPENAI_API_KEY="azure-key", OPENAI_API_VERSION="2024-10-21",
         )  # fmt: skip
-        async with runtime(environ=environ) as rt:
+        async with runtime(environment=Environment(environ=environ)) as rt:
             session = await rt.open(vaka.Agent("a", model=name), id="s")
             events = await collect_turn(session, "Hello.")
         request = provider.requests[0]
@@ -80,7 +81,10 @@ async def test_a_model_name_selects_the_provider_the_path_and_the_key(
 async def test_a_compatible_server_gets_common_fields_unless_the_model_is_one_of_openai(
     model: str, role: str, bound: str
 ) -> None:
-    async with FakeProvider(say("Hi.")) as provider, runtime(environ=environ_for(provider.url)) as rt:
+    async with (
+        FakeProvider(say("Hi.")) as provider,
+        runtime(environment=Environment(environ=environ_for(provider.url))) as rt,
+    ):
         agent = vaka.Agent("a", model=f"openai-chat/{model}", instructions="Be brief.", options={"max_tokens": 99})
         await collect_turn(await rt.open(agent, id="s"), "Hello.")
         body = provider.requests[0].body
@@ -190,7 +194,7 @@ def test_the_error_for_an_invalid_address_does_not_contain_it() -> None:
 )
 def test_the_error_for_an_unknown_name_suggests_the_nearest_one(name: str, hint: str) -> None:
     with pytest.raises(ConfigError) as caught:
-        make_registry({}, models={"fast": {"model": "openai/x"}}).find(name)
+        make_registry({}, models=Models(entries={"fast": {"model": "openai/x"}})).find(name)
     assert f"model {name!r} is not known; " in str(caught.value)
     assert hint in str(caught.value)
 
@@ -199,7 +203,7 @@ async def test_no_key_reaches_the_log_an_error_or_a_repr() -> None:
     store = MemoryStore()
     wrong = Fault(status=401, body=json.dumps({"error": {"message": f"bad key {KEY}"}}).encode())
     provider = FakeProvider(say(f"your key is {KEY}"), fault=[None, wrong])
-    async with provider, runtime(store, environ=environ_for(provider.url)) as rt:
+    async with provider, runtime(store, environment=Environment(environ=environ_for(provider.url))) as rt:
         session = await rt.open(vaka.Agent("a", model="openai-chat/x"), id="s")
         await session.run("What is my key?")
         with pytest.raises(TurnError) as caught:
@@ -211,7 +215,7 @@ async def test_no_key_reaches_the_log_an_error_or_a_repr() -> None:
 
 async def test_models_of_one_runtime_share_connections_and_are_closed_with_it() -> None:
     async with FakeProvider(say("Hi.")) as provider:
-        async with runtime(environ=environ_for(provider.url)) as rt:
+        async with runtime(environment=Environment(environ=environ_for(provider.url))) as rt:
             for name in ("openai/x", "openai-chat/x", "anthropic/x", "openai/x"):
                 await (await rt.open(vaka.Agent("a", model=name))).run("Hello.")
             assert rt.models.find("openai/x") is rt.models.find("openai/x")
@@ -232,7 +236,7 @@ class ClosingModel(ScriptedModel):
 
 async def test_a_passed_model_is_closed_by_its_owner_and_one_of_the_factory_by_the_runtime() -> None:
     mine, made = ClosingModel(say("Mine.")), ClosingModel(say("Made."))
-    async with runtime(model=mine, model_factory=lambda: made) as rt:
+    async with runtime(model=mine, models=Models(factory=lambda: made)) as rt:
         assert (await (await rt.open()).run("Hi.")).text == "Mine."
     asked: list[int] = []
 
@@ -240,7 +244,7 @@ async def test_a_passed_model_is_closed_by_its_owner_and_one_of_the_factory_by_t
         asked.append(1)
         return made
 
-    async with runtime(model_factory=factory) as rt:
+    async with runtime(models=Models(factory=factory)) as rt:
         assert asked == []
         assert (await (await rt.open()).run("Hi.")).text == "Made."
     assert (mine.closed, made.closed, len(asked)) == (0, 1, 1)
@@ -253,7 +257,10 @@ async def test_configured_models_have_options_headers_and_limits() -> None:
             "headers": {"x-team": "boats"}, "options": {"temperature": 0.5, "max_tokens": 100}, "concurrent": 1,
             "price": {"input": 1_000_000, "output": 0}, "context_window": 32_000,
         }  # fmt: skip
-        options: dict[str, Any] = {"models": {"house": entry}, "environ": {"HOUSE_KEY": "house-key"}}
+        options: dict[str, Any] = {
+            "models": Models(entries={"house": entry}),
+            "environment": Environment(environ={"HOUSE_KEY": "house-key"}),
+        }
         async with runtime(**options) as rt:
             assert context_window_of(rt.models.find("house")) == 32_000
             agent = vaka.Agent("a", model="house", options={"temperature": 0.25})
@@ -268,11 +275,13 @@ async def test_a_configured_server_without_key_env_gets_no_key() -> None:
     async with FakeProvider(say("Hi.")) as provider:
         environ = environ_for(provider.url)
         entry = {"base_url": provider.url, "wire": "anthropic", "model": "m"}
-        async with runtime(models={"own": entry}, environ=environ) as rt:
+        async with runtime(models=Models(entries={"own": entry}), environment=Environment(environ=environ)) as rt:
             await (await rt.open(vaka.Agent("a", model="own"))).run("Hello.")
     assert provider.requests[0].path == "/v1/messages"
     assert not {"x-api-key", "authorization"} & set(provider.requests[0].headers)
-    remote = make_registry({}, models={"own": {**entry, "base_url": "https://h.example", "key_env": "NOT_SET"}})
+    remote = make_registry(
+        {}, models=Models(entries={"own": {**entry, "base_url": "https://h.example", "key_env": "NOT_SET"}})
+    )
     with pytest.raises(AuthenticationFailed, match="own/m: there is no key for own; set NOT_SET"):
         remote.find("own")
 
@@ -290,20 +299,22 @@ async def test_a_configured_server_without_key_env_gets_no_key() -> None:
 )
 def test_an_invalid_configured_model_is_an_error_that_names_the_entry(entry: Any, expected: str) -> None:
     with pytest.raises(ConfigError, match=expected):
-        make_registry({"OPENAI_API_KEY": KEY}, models={"own": entry}).find("own")
+        make_registry({"OPENAI_API_KEY": KEY}, models=Models(entries={"own": entry})).find("own")
 
 
 async def test_a_fallback_answers_when_the_first_model_fails_and_one_without_a_key_is_skipped() -> None:
     store = MemoryStore()
     async with FakeProvider(say("x"), fault=Fault(status=503)) as broken, FakeProvider(say("Second.")) as working:
-        entries = {
+        entries: dict[str, Any] = {
             "first": {
                 "base_url": broken.url + "/v1", "wire": "chat", "model": "one", "retries": 1,
                 "fallback": ["second", "mistral/x"],
             },
             "second": {"base_url": working.url + "/v1", "wire": "responses", "model": "two"},
         }  # fmt: skip
-        async with runtime(store, models=entries, environ={}, clock=FakeClock(auto=True)) as rt:
+        async with runtime(
+            store, models=Models(entries=entries), environment=Environment(environ={}, clock=FakeClock(auto=True))
+        ) as rt:
             response = await (await rt.open(vaka.Agent("a", model="first"), id="s")).run("Hello.")
         assert (response.text, len(broken.requests), len(working.requests)) == ("Second.", 2, 1)
     log = await read_log(store, "s")
@@ -314,13 +325,13 @@ async def test_a_fallback_answers_when_the_first_model_fails_and_one_without_a_k
 
 def test_a_model_that_falls_back_on_itself_through_a_tier_is_an_error() -> None:
     entry = {"model": "openai/x", "fallback": ["low"]}
-    looping = make_registry({"OPENAI_API_KEY": KEY}, models={"own": entry}, model_pool={"low": "own"})
+    looping = make_registry({"OPENAI_API_KEY": KEY}, models=Models(entries={"own": entry}, tiers={"low": "own"}))
     with pytest.raises(ConfigError, match="model 'own' falls back on itself"):
         looping.find("own")
 
 
 def test_tiers_that_refer_to_each_other_are_an_error() -> None:
-    looping = make_registry({}, model_pool={"low": "sonnet", "mid": "low", "high": "high"})
+    looping = make_registry({}, models=Models(tiers={"low": "sonnet", "mid": "low", "high": "high"}))
     with pytest.raises(ConfigError, match="model 'low' falls back on itself: low → mid → low"):
         looping.find("low")
     with pytest.raises(ConfigError, match="model 'high' falls back on itself"):
@@ -335,7 +346,7 @@ async def test_only_headers_that_contain_keys_are_redacted_in_the_log() -> None:
         headers = {"x-team": "planes", "x-token": "a-token-1", "x-auth": "Bearer b-token-2"}
         options = {"headers": {"x-api-key": "c-token-3"}}
         entry = {"base_url": provider.url, "wire": "chat", "model": "m", "headers": headers, "options": options}
-        async with runtime(store, models={"own": entry}) as rt:
+        async with runtime(store, models=Models(entries={"own": entry})) as rt:
             await (await rt.open(vaka.Agent("a", model="own"), id="s")).run("Hello.")
     said = [event.data for event in await read_log(store, "s") if event.type == "message.completed"]
     assert [message.content[0].text for message in said] == ["boats and planes and [redacted], [redacted], [redacted]"]  # type: ignore[attr-defined]  # a message
@@ -350,7 +361,7 @@ async def test_a_model_without_function_calling_gets_tools_as_plain_text() -> No
     call_text = '```json\n{"tool": "weather", "parameters": {"city": "Hilo"}}\n```'
     async with FakeProvider(say(call_text), say("It rains.")) as provider:
         entry = {"base_url": provider.url, "wire": "chat", "model": "m", "text_calls": True}
-        async with runtime(models={"own": entry}) as rt:
+        async with runtime(models=Models(entries={"own": entry})) as rt:
             response = await (await rt.open(vaka.Agent("a", model="own", tools=[weather]))).run("Rain?")
     assert (response.text, response.tool_calls) == ("It rains.", ("weather",))
     assert all("tools" not in request.body for request in provider.requests)
@@ -358,7 +369,10 @@ async def test_a_model_without_function_calling_gets_tools_as_plain_text() -> No
 
 async def test_the_number_of_retries_is_a_setting() -> None:
     provider = FakeProvider(say("x"), fault=Fault(status=503))
-    async with provider, runtime(retries=0, environ=environ_for(provider.url)) as rt:
+    async with (
+        provider,
+        runtime(models=Models(retries=0), environment=Environment(environ=environ_for(provider.url))) as rt,
+    ):
         session = await rt.open(vaka.Agent("a", model="openai/x"))
         with pytest.raises(TurnError):
             await session.run("Hello.")
@@ -382,7 +396,10 @@ async def test_model_files_define_model_names(tmp_path: Path) -> None:
         (tmp_path / "other.json").write_text(
             json.dumps({"schema": "gemini/v1", "type": "generator", "api_key": "$MISSING", "models": []})
         )
-        options: dict[str, Any] = {"model_files": (str(tmp_path),), "environ": {"HOUSE_KEY": "house-key"}}
+        options: dict[str, Any] = {
+            "models": Models(files=(str(tmp_path),)),
+            "environment": Environment(environ={"HOUSE_KEY": "house-key"}),
+        }
         async with runtime(**options) as rt:
             agent = vaka.Agent("a", model="house/small", instructions="Be brief.")
             session = await rt.open(agent)
@@ -405,7 +422,7 @@ def test_a_model_file_without_an_address_uses_the_api_of_its_schema(tmp_path: Pa
         file = tmp_path / "file.json"
         entry = {"name": "x", "model": "y"}
         file.write_text(json.dumps({"schema": wire, "type": "generator", "api_key": KEY, "models": [entry]}))
-        found = make_registry({}, model_files=(str(file),)).find("x")
+        found = make_registry({}, models=Models(files=(str(file),))).find("x")
         assert (found.name, KEY in repr(found)) == ("x", False)
 
 
@@ -417,7 +434,7 @@ async def test_support_text_only_of_a_model_file_replaces_images_by_notes(tmp_pa
         entry = {"name": "x", "model": "y", "support_text_only": True}
         definition = {"schema": wire, "type": "generator", "base_url": provider.url, "api_key": KEY, "models": [entry]}
         file.write_text(json.dumps(definition))
-        async with runtime(model_files=(str(file),), environ={}) as rt:
+        async with runtime(models=Models(files=(str(file),)), environment=Environment(environ={})) as rt:
             session = await rt.open(vaka.Agent("a", model="x"))
             with pytest.raises(TurnError, match="cannot take this image"):
                 await session.run((picture,))
@@ -434,7 +451,7 @@ async def test_a_budget_lowers_max_tokens_of_the_settings_and_never_raises_it() 
             "price": {"input": 1, "output": 1},
         }  # fmt: skip
         async with runtime(
-            models={"own": entry, "other": {**entry, "fallback": ["own"]}}, model_pool={"low": "own"}
+            models=Models(entries={"own": entry, "other": {**entry, "fallback": ["own"]}}, tiers={"low": "own"})
         ) as rt:
             for name in ("own", "low", "other"):
                 for most in (5000, 30):
@@ -448,7 +465,10 @@ async def test_a_budget_lowers_max_tokens_of_the_settings_and_never_raises_it() 
 async def test_max_tokens_of_a_request_is_limited_to_the_rest_of_the_budget() -> None:
     """Unless the model cannot write so much anyway; and money buys as many tokens as it does."""
     asked: list[Any] = []
-    async with FakeProvider(say("Hi.")) as provider, runtime(environ=environ_for(provider.url)) as rt:
+    async with (
+        FakeProvider(say("Hi.")) as provider,
+        runtime(environment=Environment(environ=environ_for(provider.url))) as rt,
+    ):
         for name in ("anthropic/claude-sonnet-4-5", "openai/gpt-5", "openai-chat/gpt-4o", "gemini/gemini-2.5-pro"):
             for limits in (vaka.Limits(max_tokens=20_000), vaka.Limits(max_cost=0.3)):
                 await (await rt.open(vaka.Agent("a", model=name, limits=limits))).run("x" * 4000)
@@ -467,13 +487,16 @@ async def test_a_budget_in_money_needs_a_price() -> None:
     async with FakeProvider(say("Hi.")) as provider:
         limits = vaka.Limits(max_cost=1.0)
         environ = environ_for(provider.url)
-        async with runtime(environ=environ) as rt:
+        async with runtime(environment=Environment(environ=environ)) as rt:
             with pytest.raises(TurnError) as caught:
                 await (await rt.open(vaka.Agent("a", model="openai/unheard-of", limits=limits))).run("Hi.")
             assert caught.value.code == "config"
             assert 'prices."openai/unheard-of" = { input = ' in str(caught.value)
         assert provider.requests == []
-        async with runtime(environ=environ, prices={"openai/unheard-of": {"input": 1, "output": 1}}) as rt:
+        async with runtime(
+            environment=Environment(environ=environ),
+            models=Models(prices={"openai/unheard-of": {"input": 1, "output": 1}}),
+        ) as rt:
             agent = vaka.Agent("a", model="openai/unheard-of", limits=limits)
             assert (await (await rt.open(agent)).run("Hi.")).usage.cost > 0
     assert len(provider.requests) == 1

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 import vaka
 import vaka.middleware
 from tests.runtime.runtime_fixtures import IDS, read_log
+from vaka.config.options import Storage
 from vaka.core.ports.model import Prompt
 from vaka.core.types.message import UserMessage, text_of
 from vaka.memory import SemanticMemory, TextMemory, WorkingMemory
@@ -27,6 +28,7 @@ from vaka.middleware import (
     Trimming,
 )
 from vaka.models.embedders import HashingEmbedder
+from vaka.runtime.options import Environment
 from vaka.stores.memory import MemoryStore
 from vaka.testing.clock import FakeClock
 from vaka.testing.models import FunctionModel, call, calls, say
@@ -141,9 +143,8 @@ async def run_turns(turns: Sequence[PlannedTurn], names: Sequence[str]) -> list[
                     await runtime.close()
                 runtime = vaka.Runtime(
                     store=store,
-                    ids=IDS,
-                    clock=clock,
-                    secrets=(SECRET,),
+                    environment=Environment(ids=IDS, clock=clock),
+                    storage=Storage(secrets=(SECRET,)),
                     permissions=vaka.Permissions(mode="bypassPermissions"),
                 )
             planned[:] = turn.steps

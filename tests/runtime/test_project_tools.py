@@ -11,8 +11,10 @@ from msgspec.json import encode
 import vaka
 from tests.opened_files import opened_files
 from tests.runtime.runtime_fixtures import agent, check_log, event_types, read_log, results_by_call, runtime, write
+from vaka.config.options import Models, Workspace
 from vaka.config.project_content import ProjectSource
 from vaka.core.types.message import UserMessage, text_of
+from vaka.runtime.options import Environment, Project
 from vaka.stores.memory import MemoryStore
 from vaka.testing.clock import FakeClock
 from vaka.testing.models import ScriptedModel, call, calls, say
@@ -29,7 +31,11 @@ async def run_in(
     store = MemoryStore()
     project = ProjectSource(trusted=trusted)
     async with runtime(
-        store, cwd=str(folder), project=project, permissions=vaka.Permissions(mode="bypassPermissions"), **options
+        store,
+        workspace=Workspace(cwd=str(folder)),
+        project=Project(content=project),
+        permissions=vaka.Permissions(mode="bypassPermissions"),
+        **options,
     ) as rt:
         session = await rt.open(agent(model, *tools, instructions="Be brief."), id="s")
         for prompt in prompts or ("Go.",):
@@ -86,7 +92,7 @@ async def test_the_prompt_of_a_later_call_begins_with_the_bytes_of_the_one_befor
 
     read = call("Read", file_path=str(folder / "sub/a.ts"))
     model = ScriptedModel(read, call("wait"), call("Skill", skill="review"), say("one"), call("wait"), say("two"))
-    await run_in(folder, model, "One.", "Two.", tools=("Read", wait), clock=clock)
+    await run_in(folder, model, "One.", "Two.", tools=("Read", wait), environment=Environment(clock=clock))
     sent = [(encode(prompt.tools), prompt.system, [*map(encode, prompt.messages)]) for prompt in model.prompts]
     assert len(sent) == 6
     assert any(b"Typed rule." in message for message in sent[1][2])
@@ -110,7 +116,7 @@ async def test_changed_files_reach_the_next_model_call(folder: Path) -> None:
         return "changed"
 
     model = ScriptedModel(call("change"), say("done"))
-    await run_in(folder, model, tools=(change,), clock=clock)
+    await run_in(folder, model, tools=(change,), environment=Environment(clock=clock))
     assert "Before." in model.prompts[0].system
     assert "After." in model.prompts[1].system
     assert model.prompts[1].system.endswith("# Output style: terse\n\nBe terse.")
@@ -131,7 +137,7 @@ async def test_settings_that_cannot_be_read_for_a_moment_change_nothing(folder: 
         return "changed"
 
     model = ScriptedModel(call("change"), say("done"))
-    log = await run_in(folder, model, tools=(change,), clock=clock)
+    log = await run_in(folder, model, tools=(change,), environment=Environment(clock=clock))
     assert "Memory." in model.prompts[1].system
     assert any("settings.json:1: not JSON" in event.data.message for event in log if event.type == "log")
 
@@ -180,7 +186,7 @@ async def test_a_menu_of_500_skills_fits_its_budget_and_has_the_same_bytes_in_ev
         return "waited"
 
     model = ScriptedModel(call("wait"), call("wait"), say("done"))
-    log = await run_in(folder, model, tools=(wait,), clock=clock)
+    log = await run_in(folder, model, tools=(wait,), environment=Environment(clock=clock))
     texts = [menu_of(model, number)["Skill"] for number in range(3)]
     lines = texts[0].splitlines()[1:]
     assert texts[0] == texts[1] == texts[2]
@@ -213,7 +219,7 @@ async def test_a_command_or_skill_that_a_prompt_calls_chooses_the_model_of_its_t
     write_skill(folder, "think", "Think.", "description: Thinks.\nmodel: high")
     write(folder / ".claude/commands/poor.md", "---\nmodel: haiku\n---\nDo it.")
     prompts = ("/fast", "Go.", "/same", "/away", "/old", "/think", "/poor", "/unknown")
-    log = await run_in(folder, own, *prompts, model_pool={"high": high}, environ={})
+    log = await run_in(folder, own, *prompts, models=Models(tiers={"high": high}), environment=Environment(environ={}))
     answers = [event.data.text for event in log if event.type == "turn.completed"]
     assert answers == ["high", "own", "own", "own", "high", "high", "own", "own"]
     (warning,) = [event.data.message for event in log if event.type == "log"]
@@ -241,7 +247,12 @@ async def test_shell_blocks_of_a_command_run_only_if_they_are_allowed(folder: Pa
         options: Any = (
             {"permissions": vaka.Permissions(mode="dontAsk", confirm=("Bash(echo:*)",))} if not trusted else {}
         )
-        async with runtime(store, cwd=str(folder), project=ProjectSource(trusted=trusted), **options) as rt:
+        async with runtime(
+            store,
+            workspace=Workspace(cwd=str(folder)),
+            project=Project(content=ProjectSource(trusted=trusted)),
+            **options,
+        ) as rt:
             await (await rt.open(agent(model, "Bash"), id="s")).run("/state")
         assert first_prompt(model).startswith(shown)
     assert not (folder / "made").exists()
@@ -303,7 +314,9 @@ async def test_child_agents_of_data_are_offered_with_those_of_files_and_replace_
     tasks = calls(call("Task", prompt="A.", subagent_type="helper"), call("Task", prompt="B.", subagent_type="other"))
     model = ScriptedModel(tasks, say("done"), agents={"helper": [say("h")], "other": [say("o")]})
     async with runtime(
-        cwd=str(folder), project=ProjectSource(), permissions=vaka.Permissions(mode="bypassPermissions")
+        workspace=Workspace(cwd=str(folder)),
+        project=Project(content=ProjectSource()),
+        permissions=vaka.Permissions(mode="bypassPermissions"),
     ) as rt:
         await (await rt.open(agent(model, look, middleware=[given]), id="s")).run("Go.")
     assert menu_of(model)["Task"].endswith("- helper: Given.\n- other: Other.\n- general-purpose: Has all tools.")
@@ -345,7 +358,9 @@ async def test_the_tools_of_a_request_bind_its_child_agents_and_what_a_project_a
     write_skill(folder, "review", "Body")
     model = ScriptedModel(call("Task", prompt="Go."), say("done"), agents={"general-purpose": [say("ok")]})
     async with runtime(
-        cwd=str(folder), project=ProjectSource(), permissions=vaka.Permissions(mode="bypassPermissions")
+        workspace=Workspace(cwd=str(folder)),
+        project=Project(content=ProjectSource()),
+        permissions=vaka.Permissions(mode="bypassPermissions"),
     ) as rt:
         session = await rt.open(agent(model, look, change))
         await session.run("Go.", options={"tool_whitelist": ["look", "Task"]})
@@ -395,7 +410,9 @@ async def test_rules_match_the_whole_names_of_skills_and_commands_of_plugins(fol
         ({"permissions": vaka.Permissions(allow=names, mode="dontAsk")}, False),
     ):
         model, store = ScriptedModel(calls(*uses), say("done")), MemoryStore()
-        async with runtime(store, cwd=str(folder), project=ProjectSource(), **rules) as rt:
+        async with runtime(
+            store, workspace=Workspace(cwd=str(folder)), project=Project(content=ProjectSource()), **rules
+        ) as rt:
             await (await rt.open(agent(model), id="s")).run("Go.")
         results = results_by_call(await read_log(store, "s"))
         assert [result.failed for result in results.values()] == [failed] * 3, results
@@ -444,7 +461,7 @@ async def test_an_input_can_be_steered_into_a_turn_of_an_agent_with_a_project(fo
     write(folder / "CLAUDE.md", "Memory.")
     model = ScriptedModel(call("wait"), say("done"))
     store = MemoryStore()
-    async with runtime(store, cwd=str(folder), project=ProjectSource()) as rt:
+    async with runtime(store, workspace=Workspace(cwd=str(folder)), project=Project(content=ProjectSource())) as rt:
 
         @vaka.tool(effect="read")
         async def wait() -> str:

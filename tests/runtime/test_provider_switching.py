@@ -14,6 +14,7 @@ import vaka
 from tests.models.oracles.history_rules import check_history
 from tests.models.oracles.vendor_clients import check_request
 from tests.runtime.runtime_fixtures import check_log, runtime
+from vaka.config.options import Models
 from vaka.core.types.errors import TurnError
 from vaka.core.types.event import Event
 from vaka.core.types.message import AssistantMessage, Reasoning, ToolMessage
@@ -21,6 +22,7 @@ from vaka.core.types.monitor import UsageRecorded
 from vaka.models.openai_chat.model import OpenAIChat
 from vaka.models.openai_chat.vendors import find_vendor
 from vaka.models.transport.client import Account
+from vaka.runtime.options import Environment
 from vaka.testing.fake_provider import FakeProvider, Fault, ProviderRequest, render_events
 from vaka.testing.models import ScriptLine, call, calls, say
 
@@ -101,7 +103,10 @@ def check_conversation(talk: ConversationCheck) -> None:
 
 async def test_each_provider_gets_the_whole_conversation_and_only_its_own_reasoning() -> None:
     talk = ConversationCheck()
-    async with FakeProvider(talk.answer) as provider, runtime(environ=environ_for(provider.url)) as rt:
+    async with (
+        FakeProvider(talk.answer) as provider,
+        runtime(environment=Environment(environ=environ_for(provider.url))) as rt,
+    ):
         session = await rt.open(vaka.Agent("assistant", model=NAMES["chat"], tools=[weather], instructions="Be brief."))
         answers = [(await session.run(f"Question {turn}?", model=NAMES[wire])).text for turn, wire in enumerate(TOUR)]
         messages = await session.messages()
@@ -135,7 +140,7 @@ async def test_any_provider_takes_over_in_the_middle_of_a_turn(first: str, secon
     faults = [None, Fault(cut=-1), None]
     async with (
         FakeProvider(look, say("Half of"), say("Both wet."), fault=faults) as provider,
-        runtime(environ=environ_for(provider.url), retries=0) as rt,
+        runtime(environment=Environment(environ=environ_for(provider.url)), models=Models(retries=0)) as rt,
     ):
         session = await rt.open(vaka.Agent("assistant", model=NAMES[first], tools=[weather]))
         with pytest.raises(vaka.VakaError, match="cut"):
@@ -158,7 +163,9 @@ async def test_a_fallback_to_another_provider_is_a_switch_too() -> None:
 
     async with FakeProvider(answer) as provider:
         settings = {"mine": {"model": NAMES["anthropic"], "fallback": [NAMES["gemini"]], "retries": 0}}
-        async with runtime(environ=environ_for(provider.url), models=settings) as rt:
+        async with runtime(
+            environment=Environment(environ=environ_for(provider.url)), models=Models(entries=settings)
+        ) as rt:
             session = await rt.open(vaka.Agent("assistant", model="mine", tools=[weather]))
             assert (await session.run("Is it raining?")).text == "Yes."
     assert [wire_of(request) for request in provider.requests] == ["anthropic", "gemini", "anthropic", "gemini"]
@@ -174,7 +181,7 @@ async def test_a_vendor_that_needs_reasoning_text_gets_text_without_signatures()
     talk = ConversationCheck()
     async with FakeProvider(talk.answer) as provider:
         vendor = OpenAIChat("deepseek-reasoner", Account(base_url=provider.url), profile=profile)
-        async with runtime(environ=environ_for(provider.url)) as rt:
+        async with runtime(environment=Environment(environ=environ_for(provider.url))) as rt:
             session = await rt.open(vaka.Agent("assistant", model=vendor, tools=[weather]))
             for turn, name in enumerate((NAMES["anthropic"], "", NAMES["gemini"], "", NAMES["responses"])):
                 await session.run(f"Question {turn}?", model=name)
@@ -242,7 +249,10 @@ async def test_the_command_fails_as_it_should_when_a_stream_is_cut(wire: str, tm
 @pytest.mark.parametrize("name", NAMES.values())
 async def test_a_refusal_of_any_provider_fails_the_turn_with_its_code(name: str) -> None:
     for words in ("I cannot help with that.", ""):
-        async with FakeProvider(say(words, stop="refusal")) as server, runtime(environ=environ_for(server.url)) as rt:
+        async with (
+            FakeProvider(say(words, stop="refusal")) as server,
+            runtime(environment=Environment(environ=environ_for(server.url))) as rt,
+        ):
             session = await rt.open(vaka.Agent("clerk", model=name))
             with pytest.raises(TurnError, match=r"^the model of clerk refused to answer$") as caught:
                 await session.run("Go on.")

@@ -32,6 +32,7 @@ from vaka.core.types.message import Text
 from vaka.core.types.progress import TurnInterrupted, TurnStarted
 from vaka.runtime.lazy import open_store as store_named
 from vaka.runtime.model_registry import ModelConfig, ModelRegistry
+from vaka.runtime.options import Environment
 from vaka.stores.memory import MemoryStore
 from vaka.testing.clock import FakeClock
 from vaka.testing.models import ScriptedModel, call, fail, say, stall
@@ -99,11 +100,13 @@ async def test_a_session_may_be_opened_with_everything_or_nothing() -> None:
         assert (await other.run((Text(text="Hi."),))).text == "other"
 
 
-async def test_options_may_be_passed_with_some_fields_changed() -> None:
-    options = vaka.Options(entry_point="ci", agent=agent(ScriptedModel(say("x"))))
-    async with vaka.Runtime(options, entry_point="platform") as rt:
+async def test_the_entry_point_names_new_sessions_and_decides_who_is_asked() -> None:
+    async with vaka.Runtime(
+        environment=Environment(entry_point="platform"), agent=agent(ScriptedModel(say("x")))
+    ) as rt:
         assert (await (await rt.open()).run("Hi.")).session_id.startswith("ses_platform_")
-    assert (options.ask_mode, vaka.Options(entry_point="platform").ask_mode) == ("deny", "wait")
+        assert rt.options.ask_mode == "wait"
+    assert vaka.Runtime(environment=Environment(entry_point="ci")).options.ask_mode == "deny"
 
 
 async def test_two_sessions_do_not_wait_for_each_other() -> None:
@@ -350,7 +353,7 @@ class FlakyStore:
 async def test_a_turn_survives_a_short_outage_of_the_store() -> None:
     store = MemoryStore()
     store.events = FlakyStore(store.events, "append", 3)
-    async with runtime(store, clock=FakeClock(auto=True)) as rt:
+    async with runtime(store, environment=Environment(clock=FakeClock(auto=True))) as rt:
         assert (await (await rt.open(agent(ScriptedModel(say("x"))), id="s")).run("Hi.")).text == "x"
     check_log(await read_log(store, "s"))
 
@@ -358,7 +361,7 @@ async def test_a_turn_survives_a_short_outage_of_the_store() -> None:
 async def test_a_store_that_stays_unavailable_raises_in_the_caller() -> None:
     store = MemoryStore()
     store.events = FlakyStore(store.events, "append", 10**6)
-    async with runtime(store, clock=FakeClock(auto=True)) as rt:
+    async with runtime(store, environment=Environment(clock=FakeClock(auto=True))) as rt:
         with pytest.raises(Unavailable, match="cannot be reached; gave up"):
             await (await rt.open(agent(ScriptedModel(say("x"))), id="s")).run("Hi.")
     assert not store.hub.shared.claims
@@ -368,7 +371,7 @@ async def test_waiting_for_events_continues_after_an_outage_of_the_store() -> No
     store = MemoryStore()
     clock = FakeClock(auto=True)
     store.events = FlakyStore(store.events, "wait", 2)
-    async with runtime(store, clock=clock) as rt:
+    async with runtime(store, environment=Environment(clock=clock)) as rt:
         session = await rt.open(agent(ScriptedModel(stall())), id="s")
         task = asyncio.create_task(session.run("Hi."))
         await wait_until(lambda: count_events(store, "s", "step.started") == 1)

@@ -7,6 +7,7 @@ import pytest
 import vaka
 from tests.matching.secret_samples import Sample, make_samples
 from tests.runtime.runtime_fixtures import agent, collect_turn, read_log, runtime
+from vaka.config.options import Storage
 from vaka.core.ports.model import StopChunk, TextChunk
 from vaka.core.types import progress
 from vaka.core.types.errors import InvalidInput
@@ -58,7 +59,7 @@ async def test_no_event_and_no_prompt_shows_a_secret(name: str) -> None:
 
 async def test_patterns_can_be_switched_off() -> None:
     sample = SAMPLES["github"]
-    events, stored, _ = await run_with(sample, redact_patterns=False)
+    events, stored, _ = await run_with(sample, storage=Storage(redact_patterns=False))
     assert sample.secret.encode() in stored
     deltas = [event.data.text for event in events if isinstance(event.data, progress.TextDelta)]
     assert "".join(deltas) == sample.text
@@ -76,4 +77,4 @@ async def test_the_value_of_a_field_with_a_telling_name_is_redacted() -> None:
 
 def test_a_secret_that_is_too_short_is_refused() -> None:
     with pytest.raises(InvalidInput, match="a secret of 6 characters cannot be registered"):
-        vaka.Runtime(secrets=("secret",))
+        vaka.Runtime(storage=Storage(secrets=("secret",)))

@@ -61,7 +61,7 @@ async def serving(
             specs = AgentBuilder().build_recipe(agents[0]).tools
             tools += [ServedToolCall(turns, agents[0], specs[name].spec) for name in expose]
         elicitation = DecisionForms(describe=repr, hint=lambda row: f"decide {row.id}", enabled=elicits)
-        served = ToolServer(tools, rt, TranscriptResources(rt.store, rt.options.working_folder), elicitation)
+        served = ToolServer(tools, rt, TranscriptResources(rt.store, rt.options.workspace.folder), elicitation)
         yield rt, served.build("vaka", "1")
         await turns.close()
 

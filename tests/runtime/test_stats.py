@@ -11,6 +11,7 @@ from vaka.core.types.context import ContextCompacted
 from vaka.core.types.monitor import CacheBusted
 from vaka.models.catalog import Price, PriceList
 from vaka.models.wrappers.meter import MeteredModel
+from vaka.runtime.options import Environment
 from vaka.runtime.stats import CacheLoss, loss_by_cause
 from vaka.stores.memory import MemoryStore
 from vaka.testing.clock import FakeClock
@@ -31,7 +32,7 @@ class CompactingOnce(vaka.Middleware):
 async def test_stats_have_the_hit_ratio_the_losses_by_cause_and_the_compactions_of_the_session_itself() -> None:
     store, clock = MemoryStore(), FakeClock()
     cache = PromptCache(clock)
-    async with runtime(store, clock=clock) as rt:
+    async with runtime(store, environment=Environment(clock=clock)) as rt:
         for instructions in ("Be brief. " * 40, "Be brief. " * 40, "Be kind. " * 40, "Be kind. " * 40):
             model = MeteredModel(CachingModel(ScriptedModel(say("Yes.", repeat=True)), cache, "mine/x"), PRICES)
             bot = agent(model, instructions=instructions, middleware=[CompactingOnce()])

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 import vaka
+from vaka.config.options import Storage, Workspace
 from vaka.content import ToolResult
 from vaka.errors import ConfigError
 from vaka.models import Scripted
@@ -48,8 +49,9 @@ async def test_by_default_every_session_has_its_own_board() -> None:
 
 @pytest.mark.parametrize("url", ["memory:", "sqlite:///{path}/tasks.db"])
 async def test_sessions_share_the_board_of_a_task_store(tmp_path: Path, url: str) -> None:
-    options = vaka.Options(task_store=url.format(path=tmp_path), permissions=vaka.Permissions(allow=TOOLS))
-    async with vaka.Runtime(options) as runtime:
+    async with vaka.Runtime(
+        storage=Storage(task_store=url.format(path=tmp_path)), permissions=vaka.Permissions(allow=TOOLS)
+    ) as runtime:
         assert await subjects(runtime, "reads-first") == []
         [made] = await run_calls(runtime, "a", create("Build"))
         [changed] = await run_calls(runtime, "b", call("TaskUpdate", taskId=made["taskId"], status="done"))
@@ -60,15 +62,17 @@ async def test_sessions_share_the_board_of_a_task_store(tmp_path: Path, url: str
 
 async def test_a_given_store_stays_open_and_keeps_the_board() -> None:
     tasks = MemoryStore()
-    async with vaka.Runtime(task_store=tasks, permissions=vaka.Permissions(allow=TOOLS)) as runtime:
+    async with vaka.Runtime(storage=Storage(task_store=tasks), permissions=vaka.Permissions(allow=TOOLS)) as runtime:
         await run_calls(runtime, "a", create("Build"))
-    async with vaka.Runtime(task_store=tasks, permissions=vaka.Permissions(allow=TOOLS)) as runtime:
+    async with vaka.Runtime(storage=Storage(task_store=tasks), permissions=vaka.Permissions(allow=TOOLS)) as runtime:
         assert await subjects(runtime, "a") == ["Build"]
 
 
 async def test_sessions_and_the_board_may_be_in_one_store(tmp_path: Path) -> None:
     store = SqliteStore(tmp_path / "vaka.db")
-    async with vaka.Runtime(store=store, task_store=store, permissions=vaka.Permissions(allow=TOOLS)) as runtime:
+    async with vaka.Runtime(
+        store=store, storage=Storage(task_store=store), permissions=vaka.Permissions(allow=TOOLS)
+    ) as runtime:
         await run_calls(runtime, "a", create("Build"))
         assert await subjects(runtime, "b") == ["Build"]
     await store.close()
@@ -79,8 +83,8 @@ async def test_changes_of_many_sessions_and_runtimes_at_once_are_all_kept(tmp_pa
     tasks = MemoryStore()
     for place in (url, tasks):
         async with (
-            vaka.Runtime(task_store=place, permissions=vaka.Permissions(allow=TOOLS)) as first,
-            vaka.Runtime(task_store=place, permissions=vaka.Permissions(allow=TOOLS)) as second,
+            vaka.Runtime(storage=Storage(task_store=place), permissions=vaka.Permissions(allow=TOOLS)) as first,
+            vaka.Runtime(storage=Storage(task_store=place), permissions=vaka.Permissions(allow=TOOLS)) as second,
         ):
             await run_calls(first, "opens", create("0"))
             turns = [(runtime, f"s{number}") for number in range(4) for runtime in (first, second)]
@@ -91,7 +95,9 @@ async def test_changes_of_many_sessions_and_runtimes_at_once_are_all_kept(tmp_pa
 
 
 async def test_a_rejected_change_leaves_the_board_as_it_is() -> None:
-    async with vaka.Runtime(task_store="memory:", permissions=vaka.Permissions(allow=TOOLS)) as runtime:
+    async with vaka.Runtime(
+        storage=Storage(task_store="memory:"), permissions=vaka.Permissions(allow=TOOLS)
+    ) as runtime:
         [made] = await run_calls(runtime, "a", create("Build"))
         [failed] = await run_calls(runtime, "b", call("TaskUpdate", taskId=made["taskId"], blockedBy=[made["taskId"]]))
         assert "cannot wait for itself" in failed
@@ -101,7 +107,7 @@ async def test_a_rejected_change_leaves_the_board_as_it_is() -> None:
 
 async def test_secrets_are_redacted_on_the_shared_board() -> None:
     async with vaka.Runtime(
-        task_store="memory:", permissions=vaka.Permissions(allow=TOOLS), secrets=("swordfish-1234",)
+        storage=Storage(task_store="memory:", secrets=("swordfish-1234",)), permissions=vaka.Permissions(allow=TOOLS)
     ) as runtime:
         await run_calls(runtime, "a", create("Use swordfish-1234"))
         assert await subjects(runtime, "b") == ["Use [redacted]"]
@@ -110,10 +116,11 @@ async def test_secrets_are_redacted_on_the_shared_board() -> None:
 async def test_file_tools_cannot_write_the_files_of_a_task_store(tmp_path: Path) -> None:
     write = [call("Write", file_path=name, content="forged") for name in ("tasks.db", "tasks.db-journal")]
     agent = vaka.Agent("forger", model=Scripted([*write, {"text": "Done."}]), tools=("Write",))
-    options = vaka.Options(
-        cwd=str(tmp_path), task_store=f"sqlite:///{tmp_path}/tasks.db", permissions=vaka.Permissions(allow=("Write",))
-    )
-    async with vaka.Runtime(options) as runtime:
+    async with vaka.Runtime(
+        workspace=Workspace(cwd=str(tmp_path)),
+        storage=Storage(task_store=f"sqlite:///{tmp_path}/tasks.db"),
+        permissions=vaka.Permissions(allow=("Write",)),
+    ) as runtime:
         events = [event.type async for event in (await runtime.open(agent)).stream("Forge it.")]
     assert (events.count("tool.failed"), events.count("tool.completed")) == (2, 0)
     assert not list(tmp_path.glob("*"))
@@ -122,11 +129,9 @@ async def test_file_tools_cannot_write_the_files_of_a_task_store(tmp_path: Path)
 @pytest.mark.parametrize("value", [5, {}, {"values": 1}, object(), MemoryStore().values, MemoryStore])
 def test_a_task_store_of_the_wrong_kind_is_refused(value: Any) -> None:
     with pytest.raises(TypeError, match="task_store must be a store or a URL"):
-        vaka.Options(task_store=value)
-    with pytest.raises(TypeError, match="task_store must be a store or a URL"):
-        vaka.Runtime(task_store=value)
+        vaka.Runtime(storage=Storage(task_store=value))
 
 
 def test_an_unknown_url_is_refused() -> None:
     with pytest.raises(ConfigError, match="is not known"):
-        vaka.Runtime(task_store="tasks.db")
+        vaka.Runtime(storage=Storage(task_store="tasks.db"))

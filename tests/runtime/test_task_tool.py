@@ -7,6 +7,7 @@ import pytest
 
 import vaka
 from tests.runtime.runtime_fixtures import agent, check_log, event_types, read_log, results_by_call, runtime
+from vaka.config.options import Commands, Models, Workspace
 from vaka.core.types.message import AssistantMessage, ToolMessage, UserMessage, text_of
 from vaka.errors import InvalidInput
 from vaka.stores.memory import MemoryStore
@@ -224,7 +225,14 @@ async def test_a_resumed_child_keeps_its_folder_and_its_list_of_tasks(tmp_path: 
             ]
         },
     )  # fmt: skip
-    log = await run_turns(model, "A.", "B.", tools=("Bash", "TodoWrite"), cwd=str(tmp_path), sandbox="off")
+    log = await run_turns(
+        model,
+        "A.",
+        "B.",
+        tools=("Bash", "TodoWrite"),
+        workspace=Workspace(cwd=str(tmp_path)),
+        commands=Commands(sandbox="off"),
+    )
     assert str(tmp_path / "inside") in results_by_call(log)["call_2.1"].text
     changed = [event.data.key for event in log if event.type == "state.changed"]
     assert {"todos/agent-1", "todos/agent-2"} <= set(changed)
@@ -286,7 +294,7 @@ async def test_models_of_child_agents_come_from_the_call_the_agent_the_tier_or_t
     ]  # fmt: skip
     tasks = [call("Task", prompt="Go.", subagent_type=name, model=model) for name, model in wanted]
     caller = ScriptedModel(calls(*tasks), say("done"), agents={"plain": [say("caller")] * 4})
-    options: Any = {"model_pool": pool, "subagent_model_mapping": {"Mapped": "low"}}
+    options: Any = {"models": Models(tiers=pool, subagents={"Mapped": "low"})}
     log = await run_turns(caller, subagents=children, **options)
     texts = [results_by_call(log)[f"call_{number}"].text.partition("\n")[0] for number in range(1, 10)]
     assert texts[:6] == ["caller", "low", "high", "own", "low", "high"]

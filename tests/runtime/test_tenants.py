@@ -9,6 +9,7 @@ import pytest
 
 import vaka
 from tests.runtime.runtime_fixtures import agent, runtime
+from vaka.config.options import Storage
 from vaka.core.ports.store import SessionQuery, Store
 from vaka.core.types.errors import NotFound, Suspended
 from vaka.stores.memory import MemoryStore
@@ -51,11 +52,15 @@ async def suspend(rt: vaka.Runtime, tenant: str) -> "vaka.Session[Any]":
 
 
 async def test_runtimes_of_many_namespaces_run_the_same_session_id_apart(store: Any) -> None:
-    first = runtime(store, namespace=TENANTS[0], permissions=vaka.Permissions(ask="suspend", confirm=("pay",)))
+    first = runtime(
+        store, storage=Storage(namespace=TENANTS[0]), permissions=vaka.Permissions(ask="suspend", confirm=("pay",))
+    )
     await suspend(first, TENANTS[0])
     used = count_connections()
     runtimes = {
-        tenant: runtime(store, namespace=tenant, permissions=vaka.Permissions(ask="suspend", confirm=("pay",)))
+        tenant: runtime(
+            store, storage=Storage(namespace=tenant), permissions=vaka.Permissions(ask="suspend", confirm=("pay",))
+        )
         for tenant in TENANTS[1:]
     }
     sessions = await asyncio.gather(*(suspend(rt, tenant) for tenant, rt in runtimes.items()))

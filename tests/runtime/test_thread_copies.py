@@ -13,6 +13,7 @@ from vaka.core.ports.store import SessionQuery, Store
 from vaka.errors import ConfigError
 from vaka.memory import FactExtraction, SemanticMemory, TextMemory, ThreadOptions
 from vaka.memory.background import facts_session
+from vaka.runtime.options import Environment
 from vaka.testing.models import FunctionModel, ScriptedModel, call, say
 
 ASIDE = ThreadOptions(save_to_memory=False)
@@ -29,10 +30,10 @@ async def test_a_deleted_message_is_not_found_in_the_session_that_extracted_fact
     facts = facts_session("one", "kim")
     extraction = FactExtraction(memory, model=ScriptedModel(say("done")))
     agent = vaka.Agent("helper", model=ScriptedModel(say("Noted.")), middleware=[extraction])
-    async with vaka.Runtime(store=every_store, ids=IDS) as runtime:
+    async with vaka.Runtime(store=every_store, environment=Environment(ids=IDS)) as runtime:
         await runtime.threads.create(id="one", resource_id="kim")
         await (await runtime.open(agent, id="one")).run("The PIN is 4711.", key="pin")
-    async with vaka.Runtime(store=every_store, ids=IDS) as runtime:
+    async with vaka.Runtime(store=every_store, environment=Environment(ids=IDS)) as runtime:
         assert await find(runtime, "4711") == ["one"]
         assert (await runtime.threads.delete_messages("one", ["pin"])).success
         assert await find(runtime, "4711") == await find(runtime, "4711", owner="kim") == []
@@ -59,7 +60,7 @@ async def test_a_turn_beside_a_thread_uses_the_memory_of_its_owner(every_store: 
         return "seen"
 
     agent = vaka.Agent("helper", model=model, tools=[look], middleware=[TextMemory(), SemanticMemory()])
-    async with vaka.Runtime(store=every_store, ids=IDS) as runtime:
+    async with vaka.Runtime(store=every_store, environment=Environment(ids=IDS)) as runtime:
         await runtime.threads.create(id="t", resource_id="kim")
         assert (await runtime.threads.generate_with_memory(agent, "t", "Note it.", ASIDE)).text == "Noted."
         assert [info.path for info in await runtime.memories.open_text(owner="kim").list_files()] == [
@@ -82,7 +83,7 @@ async def test_the_session_of_a_turn_beside_a_thread_is_deleted_when_the_caller_
         return say("never")
 
     agent = vaka.Agent("helper", model=FunctionModel(wait))
-    async with vaka.Runtime(store=every_store, ids=IDS) as runtime:
+    async with vaka.Runtime(store=every_store, environment=Environment(ids=IDS)) as runtime:
         await runtime.threads.create(id="t")
         await runtime.threads.add_message("t", {"role": "user", "content": "Hello."})
         turn = asyncio.create_task(runtime.threads.generate_with_memory(agent, "t", "Wait.", ASIDE))
@@ -94,7 +95,7 @@ async def test_the_session_of_a_turn_beside_a_thread_is_deleted_when_the_caller_
 
 
 async def test_the_session_of_a_turn_beside_a_thread_is_deleted_when_the_turn_cannot_begin(every_store: Store) -> None:
-    async with vaka.Runtime(store=every_store, ids=IDS) as runtime:
+    async with vaka.Runtime(store=every_store, environment=Environment(ids=IDS)) as runtime:
         await runtime.threads.create(id="t")
         with pytest.raises(ConfigError):
             await runtime.threads.generate_with_memory(vaka.Agent("helper"), "t", "Hello.", ASIDE)

@@ -11,6 +11,7 @@ import pytest
 import vaka
 from tests.runtime.test_thread_turns import Answers
 from tests.runtime.test_threads import CALL, RESULT, texts_of
+from vaka.config.options import Models
 from vaka.core.ports.messages import MessageQuery
 from vaka.core.ports.store import Store
 from vaka.core.types.event import Event
@@ -141,7 +142,7 @@ async def test_a_thread_takes_no_message_after_its_limit_however_many_are_added_
 async def test_a_turn_that_fails_is_neither_listed_nor_counted_nor_found(every_store: Store) -> None:
     lines = [fail(400, "no"), call("fly"), fail(400, "no"), say("Yes."), fail(400, "no"), say("Still.")]
     agent = vaka.Agent("helper", model=Answers(*lines))
-    async with vaka.Runtime(store=every_store, retries=0) as runtime:
+    async with vaka.Runtime(store=every_store, models=Models(retries=0)) as runtime:
         threads = runtime.threads
         await threads.create(id="t", metadata={"mine": 1})
         for prompt in ("orphan?", "orphan?", "Fly!"):  # the second call gets the outcome of the first one
@@ -167,7 +168,7 @@ async def test_turns_that_fail_between_others_stay_hidden_however_many_they_are(
     count = 2 * MAX_HIDDEN_PARTS + 3
     lines = [line for n in range(count) for line in (fail(400, "no"), say(f"a{n}"))]
     agent = vaka.Agent("helper", model=Answers(*lines))
-    async with vaka.Runtime(store="memory:", retries=0) as runtime:
+    async with vaka.Runtime(store="memory:", models=Models(retries=0)) as runtime:
         threads = runtime.threads
         await threads.create(id="t")
         for n in range(count):
@@ -182,7 +183,7 @@ async def test_turns_that_fail_between_others_stay_hidden_however_many_they_are(
 
 async def test_a_turn_that_fails_in_a_thread_with_full_metadata_is_at_least_rewound() -> None:
     agent = vaka.Agent("helper", model=Answers(fail(400, "no"), say("Yes.")))
-    async with vaka.Runtime(store="memory:", retries=0) as runtime:
+    async with vaka.Runtime(store="memory:", models=Models(retries=0)) as runtime:
         await runtime.threads.create(id="t", metadata={"mine": "x" * 16_360})
         with pytest.raises(TurnError, match="no"):
             await runtime.threads.generate_with_memory(agent, "t", "orphan?")

@@ -10,6 +10,7 @@ import pytest
 
 import vaka
 from tests.runtime.runtime_fixtures import IDS
+from vaka.config.options import Models
 from vaka.core.loop.middleware import Middleware
 from vaka.core.ports.model import Prompt
 from vaka.core.types.ids import CallId, MessageId
@@ -26,6 +27,7 @@ from vaka.core.types.message import (
 from vaka.errors import AccessDenied, Busy, Interrupted, InvalidInput, NotFound, Suspended, TurnError
 from vaka.memory import Composite, Deduplication, MessageLimit, RoleFilter, ThreadOptions, ThreadPolicy
 from vaka.models.scripted import ScriptLine
+from vaka.runtime.options import Environment
 from vaka.runtime.runtime import Runtime
 from vaka.stores.memory import MemoryStore
 from vaka.testing.models import FunctionModel, call, fail, say
@@ -33,7 +35,7 @@ from vaka.testing.models import FunctionModel, call, fail, say
 
 @pytest.fixture
 async def runtime() -> AsyncIterator[Runtime]:
-    async with vaka.Runtime(store=MemoryStore(), ids=IDS, retries=0) as made:
+    async with vaka.Runtime(store=MemoryStore(), environment=Environment(ids=IDS), models=Models(retries=0)) as made:
         yield made
 
 
@@ -348,7 +350,9 @@ async def test_a_turn_that_waits_or_is_interrupted_stays_in_the_thread() -> None
 
     agent = vaka.Agent("helper", model=Answers(*[call("pay")] * 2), tools=[pay])
     async with vaka.Runtime(
-        store=MemoryStore(), ids=IDS, permissions=vaka.Permissions(ask="suspend", confirm=["pay"])
+        store=MemoryStore(),
+        environment=Environment(ids=IDS),
+        permissions=vaka.Permissions(ask="suspend", confirm=["pay"]),
     ) as runtime:
         threads = runtime.threads
         await threads.create(id="t")

@@ -8,12 +8,14 @@ import pytest
 
 import vaka
 from tests.runtime.runtime_fixtures import IDS
+from vaka.config.options import Storage
 from vaka.core.ports.messages import MessageFilter, MessageQuery, MessageRow, MessageSearch
 from vaka.core.ports.store import Store
 from vaka.core.types.ids import SessionId
 from vaka.core.types.message import AssistantMessage, Message, Text, ToolMessage
 from vaka.errors import AccessDenied, AlreadyExists, HeadMoved, InvalidInput, NotFound, VakaError
 from vaka.memory.threads import ActionItem, NewMessage, ThreadContext, ThreadPolicy, ThreadState
+from vaka.runtime.options import Environment
 from vaka.runtime.runtime import Runtime
 from vaka.runtime.thread_deletion import MAX_HIDDEN_PARTS
 from vaka.runtime.threads import Threads
@@ -39,7 +41,7 @@ def clock() -> FakeClock:
 
 @pytest.fixture
 async def runtime(store: Store, clock: FakeClock) -> AsyncIterator[Runtime]:
-    async with vaka.Runtime(store=store, ids=IDS, clock=clock) as made:
+    async with vaka.Runtime(store=store, environment=Environment(ids=IDS, clock=clock)) as made:
         yield made
 
 
@@ -332,7 +334,7 @@ async def test_messages_are_found_in_all_threads_and_in_those_of_an_owner(thread
     ],
 )  # fmt: skip
 async def test_messages_that_cannot_be_used_add_nothing(messages: list[Any], error: str) -> None:
-    async with vaka.Runtime(store=MemoryStore(), ids=IDS) as runtime:
+    async with vaka.Runtime(store=MemoryStore(), environment=Environment(ids=IDS)) as runtime:
         threads = runtime.threads
         await threads.create(id="t")
         with pytest.raises(InvalidInput, match=error):
@@ -341,7 +343,9 @@ async def test_messages_that_cannot_be_used_add_nothing(messages: list[Any], err
 
 
 async def test_secrets_and_large_texts_are_stored_as_in_any_session(store: Store, clock: FakeClock) -> None:
-    async with vaka.Runtime(store=store, ids=IDS, clock=clock, secrets=["hunter2hunter2"]) as runtime:
+    async with vaka.Runtime(
+        store=store, environment=Environment(ids=IDS, clock=clock), storage=Storage(secrets=["hunter2hunter2"])
+    ) as runtime:
         threads = runtime.threads
         await threads.create(id="t")
         long = "word " * 20_000
@@ -358,8 +362,8 @@ async def test_secrets_and_large_texts_are_stored_as_in_any_session(store: Store
 
 async def test_namespaces_have_their_own_threads(store: Store) -> None:
     async with (
-        vaka.Runtime(store=store.with_namespace("a"), ids=IDS) as one,
-        vaka.Runtime(store=store.with_namespace("b"), ids=IDS) as two,
+        vaka.Runtime(store=store.with_namespace("a"), environment=Environment(ids=IDS)) as one,
+        vaka.Runtime(store=store.with_namespace("b"), environment=Environment(ids=IDS)) as two,
     ):
         await one.threads.create(id="t", resource_id="kim")
         await one.threads.add_message("t", {"role": "user", "content": "secret plan"})

@@ -10,12 +10,14 @@ import pytest
 
 import vaka
 from tests.net.http_server import encode_response, respond_by_path, serve
-from tests.runtime.runtime_fixtures import read_log, results_by_call
+from tests.runtime.runtime_fixtures import merge_options, read_log, results_by_call
+from vaka.config.options import Commands, Models, NetworkAccess, Storage, Workspace
 from vaka.core.ports.net import Network, SearchResult
 from vaka.core.ports.sandbox import ResourceLimits
 from vaka.core.types.errors import ConfigError, Suspended
 from vaka.core.types.message import ToolResult
 from vaka.files.memory import MemoryFiles
+from vaka.runtime.options import Environment, ToolSelection
 from vaka.stores.memory import MemoryStore
 from vaka.testing.models import ScriptedModel, ScriptLine, call, say
 from vaka.tools import tool
@@ -41,7 +43,7 @@ for name in ("a.lock", "conf/key", "conf/new", "free/x", "free/new.lock", "made.
 async def run_tools(*made: ScriptLine, **options: Any) -> list[ToolResult]:
     """Let a runtime's own agent make calls, and return their results."""
     store, model = MemoryStore(), ScriptedModel(*made, say("done"))
-    settings: dict[str, Any] = {"permissions": vaka.Permissions(mode="bypassPermissions", ask="deny"), **options}
+    settings = merge_options({"permissions": vaka.Permissions(mode="bypassPermissions", ask="deny")}, options)
     async with vaka.Runtime(store=store, model=model, **settings) as runtime:
         await (await runtime.open(id="s")).run("Go.")
     return list(results_by_call(await read_log(store, "s")).values())
@@ -78,10 +80,10 @@ async def test_the_built_in_tools_are_offered_by_default() -> None:
 
 
 async def test_built_in_tools_can_be_selected_and_others_added() -> None:
-    assert await offered_tools(enabled_builtin_tools=("file_read", "bash"), disallowed_tools=("Bash",)) == ["Read"]
-    assert await offered_tools(enabled_builtin_tools=(), custom_tools=(weather,)) == ["weather"]
-    assert await offered_tools(enabled_builtin_tools=("bash",), custom_tools=(impostor, weather)) == ["Bash", "weather"]
-    assert await offered_tools(enabled_builtin_tools=(), custom_tools=(weather,), disallowed_tools=("WEATHER",)) == []
+    assert await offered_tools(tools=ToolSelection(builtin=("file_read", "bash"), without=("Bash",))) == ["Read"]
+    assert await offered_tools(tools=ToolSelection(builtin=(), extra=(weather,))) == ["weather"]
+    assert await offered_tools(tools=ToolSelection(builtin=("bash",), extra=(impostor, weather))) == ["Bash", "weather"]
+    assert await offered_tools(tools=ToolSelection(builtin=(), extra=(weather,), without=("WEATHER",))) == []
     assert await offered_tools(tools=(weather,)) == ["weather"]
 
 
@@ -99,7 +101,7 @@ async def test_file_tools_work_only_in_the_given_folder(tmp_path: Path) -> None:
         folder.mkdir()
         (folder / "a.txt").write_text(folder.name)
     read = [call("Read", file_path="a.txt"), call("Read", file_path=f"{other}/a.txt"), bash_call("cat a.txt; pwd")]
-    mine, theirs, printed = await run_tools(*read, cwd=str(work))
+    mine, theirs, printed = await run_tools(*read, workspace=Workspace(cwd=str(work)))
     assert "work" in mine.text
     assert theirs.failed
     assert "outside" in theirs.text
@@ -107,8 +109,7 @@ async def test_file_tools_work_only_in_the_given_folder(tmp_path: Path) -> None:
     both = await run_tools(
         call("Read", file_path=f"{other}/a.txt"),
         bash_call(f"echo x > {other}/b"),
-        cwd=str(work),
-        add_dirs=(str(other),),
+        workspace=Workspace(cwd=str(work), add_dirs=(str(other),)),
     )
     assert [result.failed for result in both] == [False, False]
     assert (other / "b").exists()
@@ -116,13 +117,13 @@ async def test_file_tools_work_only_in_the_given_folder(tmp_path: Path) -> None:
 
 async def test_a_missing_working_folder_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"add_dirs: .*nowhere' is not a folder"):
-        _ = vaka.Runtime(cwd=str(tmp_path), add_dirs=(str(tmp_path / "nowhere"),)).env.world
+        _ = vaka.Runtime(workspace=Workspace(cwd=str(tmp_path), add_dirs=(str(tmp_path / "nowhere"),))).env.world
 
 
 async def test_the_files_of_a_runtime_can_be_replaced(tmp_path: Path) -> None:
     files = MemoryFiles()
     await files.write("kept.txt", b"in memory")
-    (result,) = await run_tools(call("Read", file_path="kept.txt"), files=files, cwd=str(tmp_path))
+    (result,) = await run_tools(call("Read", file_path="kept.txt"), workspace=Workspace(files=files, cwd=str(tmp_path)))
     assert "in memory" in result.text
 
 
@@ -133,11 +134,9 @@ async def test_commands_have_limits_and_see_only_listed_keys(tmp_path: Path, mon
     big, seen = await run_tools(
         bash_call("head -c 4096 /dev/zero > big; ls -l big"),
         bash_call("env"),
-        cwd=str(tmp_path),
-        command_limits=limits,
-        command_env=("DEPLOY_*",),
-        sandbox="on",
-        redact_patterns=False,
+        workspace=Workspace(cwd=str(tmp_path)),
+        commands=Commands(limits=limits, env=("DEPLOY_*",), sandbox="on"),
+        storage=Storage(redact_patterns=False),
     )
     assert (tmp_path / "big").stat().st_size <= 1024
     assert "canary-1" not in seen.text
@@ -166,9 +165,9 @@ async def test_commands_cannot_read_what_the_rules_forbid_to_read(tmp_path: Path
     rules = ("Read(.env)", "Read(./conf/key)")
     results = await run_tools(
         *[bash_call("python3 look.py 2>&1")] * 2,
-        cwd=str(tmp_path),
+        workspace=Workspace(cwd=str(tmp_path)),
         permissions=vaka.Permissions(mode="bypassPermissions", deny=rules, ask="deny"),
-        sandbox="on",
+        commands=Commands(sandbox="on"),
     )
     for result in results:
         assert "canary of conf/open" in result.text
@@ -184,9 +183,9 @@ async def test_commands_cannot_change_what_the_rules_forbid_to_edit(tmp_path: Pa
     rules = ("Edit(*.lock)", "Edit(conf/**)", "Edit(/made.json)")
     (result,) = await run_tools(
         bash_call("python3 change.py 2>&1"),
-        cwd=str(tmp_path),
+        workspace=Workspace(cwd=str(tmp_path)),
         permissions=vaka.Permissions(mode="bypassPermissions", deny=rules, ask="deny"),
-        sandbox="on",
+        commands=Commands(sandbox="on"),
     )
     found = {str(path.relative_to(tmp_path)): path.read_text() for path in tmp_path.rglob("*") if path.is_file()}
     del found["change.py"]
@@ -203,7 +202,9 @@ async def test_a_file_that_a_tool_creates_is_not_taken_for_one_of_a_running_comm
     background = call("Bash", command="touch up; sleep 600", run_in_background=True)
     wait = bash_call("until [ -e up ]; do sleep 0.01; done; python3 plant.py")
     write = call("Write", file_path=".github/workflows/ci.yml", content="{}")
-    started, planted, written = await run_tools(background, wait, write, cwd=str(tmp_path), sandbox="on")
+    started, planted, written = await run_tools(
+        background, wait, write, workspace=Workspace(cwd=str(tmp_path)), commands=Commands(sandbox="on")
+    )
     assert not started.failed
     assert not written.failed, written.text
     assert planted.text.count("appeared while the command ran") == 2
@@ -222,7 +223,10 @@ async def test_a_rule_stored_for_the_project_is_not_taken_for_a_file_of_a_runnin
     model = ScriptedModel(background, wait, bash_call("make x"), say("done"))
     allow = ("Bash(touch:*)", "Bash(sleep:*)")
     async with vaka.Runtime(
-        model=model, cwd=str(project), sandbox="on", permissions=vaka.Permissions(allow=allow, ask="suspend")
+        model=model,
+        workspace=Workspace(cwd=str(project)),
+        commands=Commands(sandbox="on"),
+        permissions=vaka.Permissions(allow=allow, ask="suspend"),
     ) as runtime:
         session = await runtime.open(id="s")
         with pytest.raises(Suspended):
@@ -235,7 +239,9 @@ async def test_a_rule_stored_for_the_project_is_not_taken_for_a_file_of_a_runnin
 async def test_commands_cannot_change_hooks_of_a_repository_that_was_made_since(tmp_path: Path) -> None:
     (tmp_path / "change.sh").write_text("echo evil > sub/.git/hooks/pre-commit; echo evil >> sub/.git/config")
     commands = ["git init -q sub && echo x > sub/file", "sh change.sh 2>&1"]
-    made, changed = await run_tools(*map(bash_call, commands), cwd=str(tmp_path), sandbox="on")
+    made, changed = await run_tools(
+        *map(bash_call, commands), workspace=Workspace(cwd=str(tmp_path)), commands=Commands(sandbox="on")
+    )
     assert not made.failed, made.text
     assert "Read-only" in changed.text
     assert not (tmp_path / "sub/.git/hooks/pre-commit").exists()
@@ -247,7 +253,9 @@ async def test_variables_with_unknown_names_are_not_passed_to_commands(
 ) -> None:
     monkeypatch.setenv("COMPANY_CRED", "canary-3")
     for sandbox in ("on", "off"):
-        (seen,) = await run_tools(bash_call("env"), cwd=str(tmp_path), sandbox=sandbox)
+        (seen,) = await run_tools(
+            bash_call("env"), workspace=Workspace(cwd=str(tmp_path)), commands=Commands(sandbox=sandbox)
+        )
         assert "PATH=" in seen.text
         assert "canary-3" not in seen.text
 
@@ -265,9 +273,17 @@ async def test_commands_reach_only_the_listed_hosts_through_the_proxy(tmp_path: 
     named = f"127.0.0.1:{port}"
     async with server:
         inside = await run_tools(
-            *commands, cwd=str(tmp_path), command_hosts=(named,), trusted_hosts=(named,), sandbox="on"
+            *commands,
+            workspace=Workspace(cwd=str(tmp_path)),
+            commands=Commands(hosts=(named,), sandbox="on"),
+            network=NetworkAccess(trusted_hosts=(named,)),
         )
-        without = await run_tools(commands[0], cwd=str(tmp_path), trusted_hosts=(named,), sandbox="on")
+        without = await run_tools(
+            commands[0],
+            workspace=Workspace(cwd=str(tmp_path)),
+            network=NetworkAccess(trusted_hosts=(named,)),
+            commands=Commands(sandbox="on"),
+        )
     assert inside[0].text.startswith("hello")
     assert "403" in inside[1].text
     assert "hello" not in without[0].text
@@ -278,7 +294,11 @@ async def test_web_search_uses_the_given_search_provider(tmp_path: Path) -> None
         async def find(self, query: str, network: Network) -> Sequence[SearchResult]:
             return [SearchResult(title=f"About {query}", url="https://library.example/1")]
 
-    (result,) = await run_tools(call("WebSearch", query="outriggers"), search=Library(), cwd=str(tmp_path))
+    (result,) = await run_tools(
+        call("WebSearch", query="outriggers"),
+        network=NetworkAccess(search=Library()),
+        workspace=Workspace(cwd=str(tmp_path)),
+    )
     assert "About outriggers" in result.text
 
 
@@ -293,10 +313,13 @@ async def test_a_question_about_a_page_is_answered_by_the_cheapest_model(tmp_pat
     server = await asyncio.start_server(answer, "127.0.0.1", 0)
     port = server.sockets[0].getsockname()[1]
     fetch = call("WebFetch", url=f"http://127.0.0.1:{port}/", prompt="How many hulls?")
-    options = {"cwd": str(tmp_path), "trusted_hosts": (f"127.0.0.1:{port}",)}
+    options = {
+        "workspace": Workspace(cwd=str(tmp_path)),
+        "network": NetworkAccess(trusted_hosts=(f"127.0.0.1:{port}",)),
+    }
     low = ScriptedModel(agents={"web": [say("One hull.")]})
     async with server:
-        (asked,) = await run_tools(fetch, model_pool={"low": low}, **options)
+        (asked,) = await run_tools(fetch, models=Models(tiers={"low": low}), **options)
         (fetched,) = await run_tools(fetch, **options)
     assert "One hull." in asked.text
     assert "A vaka has one hull." not in asked.text
@@ -306,7 +329,11 @@ async def test_a_question_about_a_page_is_answered_by_the_cheapest_model(tmp_pat
 async def test_commands_end_with_the_runtime(tmp_path: Path) -> None:
     seconds = f"600.{os.getpid()}"  # an argument that no other process has
     command = f"exec sleep {seconds}"
-    started = await run_tools(call("Bash", command=command, run_in_background=True), cwd=str(tmp_path), sandbox="off")
+    started = await run_tools(
+        call("Bash", command=command, run_in_background=True),
+        workspace=Workspace(cwd=str(tmp_path)),
+        commands=Commands(sandbox="off"),
+    )
     assert not started[0].failed
     assert [path for path in Path("/proc").glob("[0-9]*/cmdline") if seconds.encode() in _read_bytes(path)] == []
 
@@ -329,8 +356,12 @@ async def test_an_unavailable_model_for_pages_fails_only_the_question_about_the_
     page = encode_response(b"<p>The number is 42.</p>", headers=[("Content-Type", "text/html")])
     async with serve(respond_by_path({"/": page})) as web:
         read, fetched = await run_tools(
-            call("Read", file_path="a.txt"), call("WebFetch", url=web.url("/"), prompt="Which?"), cwd=str(tmp_path),
-            model_pool={"low": low}, environ={}, trusted_hosts=(web.authority,),
-        )  # fmt: skip
+            call("Read", file_path="a.txt"),
+            call("WebFetch", url=web.url("/"), prompt="Which?"),
+            workspace=Workspace(cwd=str(tmp_path)),
+            models=Models(tiers={"low": low}),
+            environment=Environment(environ={}),
+            network=NetworkAccess(trusted_hosts=(web.authority,)),
+        )
     assert (read.failed, "here" in read.text) == (False, True)
     assert (fetched.failed, why in fetched.text, "The number is 42." in fetched.text) == (False, True, True)

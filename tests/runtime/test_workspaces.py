@@ -10,6 +10,7 @@ import pytest
 import vaka
 from tests.runtime.runtime_fixtures import read_log
 from vaka.agentsdk import PermissionRequest
+from vaka.config.options import Commands, Workspace
 from vaka.core.session.hash_chain import seal_chain
 from vaka.core.types.control import RunSettings, SessionOpened, SessionUpdated, SessionWorkspace
 from vaka.core.types.errors import InvalidInput, Suspended
@@ -46,7 +47,9 @@ def make_folders(tmp_path: Path) -> tuple[Path, Path]:
 
 def open_runtime(store: MemoryStore, folder: Path, model: ScriptedModel, **options: Any) -> Runtime:
     options = {"permissions": vaka.Permissions(ask="suspend"), **options}
-    return Runtime(store=store, cwd=str(folder), model=model, sandbox="off", **options)
+    return Runtime(
+        store=store, workspace=Workspace(cwd=str(folder)), model=model, commands=Commands(sandbox="off"), **options
+    )
 
 
 def workspace_of(folder: Path) -> SessionWorkspace:
@@ -103,7 +106,9 @@ async def test_the_first_event_has_the_folder_of_a_session_whose_agent_works_in_
             "none": None, "read": workspace_of(Path.cwd()), "child": workspace_of(Path.cwd()),
             "object": workspace_of(Path.cwd()), "steps": workspace_of(Path.cwd()), "nested": None,
         }  # fmt: skip
-    async with open_runtime(store, tmp_path, ScriptedModel(say("Hi.")), add_dirs=[str(tmp_path)]) as runtime:
+    async with open_runtime(
+        store, tmp_path, ScriptedModel(say("Hi.")), workspace=Workspace(add_dirs=[str(tmp_path)])
+    ) as runtime:
         await (await runtime.open(id="added")).run("Hi.")
     opened = (await read_log(store, "added"))[0].data
     assert isinstance(opened, SessionOpened)
@@ -178,9 +183,9 @@ async def test_no_command_and_no_turn_runs_in_a_folder_that_has_replaced_that_of
 
     async with Runtime(
         store=store,
-        cwd=str(a),
+        workspace=Workspace(cwd=str(a)),
         model=model,
-        sandbox="off",
+        commands=Commands(sandbox="off"),
         permissions=vaka.Permissions(handler=approve_in_another_folder),
     ) as runtime:
         session = await runtime.open(id="s")
@@ -333,7 +338,7 @@ async def test_an_approval_of_a_session_without_a_folder_holds_in_a_process_of_a
     monkeypatch.chdir(a)
     approval = await suspend_payment(store, make_payer(paid))
     monkeypatch.chdir(b)
-    options = {"cwd": str(b)} if named else {}
+    options = {"workspace": Workspace(cwd=str(b))} if named else {}
     async with Runtime(store=store, permissions=vaka.Permissions(confirm=["pay"], ask="suspend"), **options) as runtime:  # type: ignore[arg-type]  # options by name
         with pytest.raises(Suspended) as waiting:
             await (await runtime.open(make_payer(paid), id="s")).resume().wait()
@@ -355,7 +360,11 @@ async def test_an_approval_of_a_bound_session_holds_under_each_name_of_its_folde
     async with open_runtime(store, link, model) as runtime:
         await runtime.resolve(await suspend(runtime), "approve")
     async with Runtime(
-        store=store, cwd=str(a), model=model, sandbox="off", permissions=vaka.Permissions(ask="deny")
+        store=store,
+        workspace=Workspace(cwd=str(a)),
+        model=model,
+        commands=Commands(sandbox="off"),
+        permissions=vaka.Permissions(ask="deny"),
     ) as runtime:
         assert (await (await runtime.open(id="s")).resume().wait()).text == "Clean."
     assert (a / "cleaned").read_text().strip() == str(a)
@@ -388,7 +397,7 @@ async def test_a_session_that_gets_a_folder_later_asks_again_for_what_was_approv
     monkeypatch.chdir(a)
     approval = await suspend_payment(store, make_payer(paid))
     async with Runtime(
-        store=store, cwd=str(b), permissions=vaka.Permissions(confirm=["pay"], ask="suspend")
+        store=store, workspace=Workspace(cwd=str(b)), permissions=vaka.Permissions(confirm=["pay"], ask="suspend")
     ) as runtime:
         await runtime.resolve(approval, "approve")
         with pytest.raises(Suspended):

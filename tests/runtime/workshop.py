@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import vaka
-from tests.runtime.runtime_fixtures import read_log
+from tests.runtime.runtime_fixtures import merge_options, read_log
+from vaka.config.options import Commands, Workspace
 from vaka.core.types.ids import SessionId
 from vaka.runtime.file_rewind import FileRewind
 from vaka.runtime.runtime import Runtime
@@ -26,14 +27,12 @@ class Workshop:
         self.steps += steps
         model = ScriptedModel(*self.steps)
         agent = vaka.Agent("a", model=model, tools=["Bash", "Read", "Write", "Edit", "BashOutput", "KillTask"])
-        given: dict[str, Any] = {"sandbox": "off", **self.options}
-        return vaka.Runtime(
-            store=self.store,
-            agent=agent,
-            cwd=str(self.folder),
-            permissions=vaka.Permissions(mode="bypassPermissions"),
-            **given,
-        )
+        defaults = {
+            "commands": Commands(sandbox="off"),
+            "workspace": Workspace(cwd=str(self.folder)),
+            "permissions": vaka.Permissions(mode="bypassPermissions"),
+        }
+        return vaka.Runtime(store=self.store, agent=agent, **merge_options(defaults, self.options))
 
     async def run(self, *commands: str | tuple[str, dict[str, Any]]) -> str:
         """Run commands in one turn, one after the other; return the position after it."""

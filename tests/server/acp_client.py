@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import vaka
+from vaka.config.options import Workspace
 from vaka.core.ports.store import Store
 from vaka.server.acp.server import AcpServer
 from vaka.server.acp.workspaces import AcpPlace, AcpWorkspace
@@ -29,7 +30,7 @@ class GivenWorkspaces:
 
     def open(self, place: AcpPlace) -> AcpWorkspace:
         self.opened.append(place)
-        runtime = vaka.Runtime(store=self.store, cwd=place.folder, **self.options)
+        runtime = vaka.Runtime(store=self.store, workspace=Workspace(cwd=place.folder), **self.options)
         chosen = ["default"]
 
         def set_mode(mode: str) -> None:

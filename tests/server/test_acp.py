@@ -8,6 +8,7 @@ import pytest
 
 import vaka
 from tests.server.acp_client import AcpClient, GivenWorkspaces, RpcError, connect
+from vaka.config.options import Models
 from vaka.core.ports.store import SessionQuery
 from vaka.core.types.control import ApprovalResolved
 from vaka.core.types.ids import SessionId
@@ -288,7 +289,7 @@ async def test_a_session_is_opened_only_in_its_folder_and_by_its_agent(tmp_path:
 
 async def test_modes_models_and_commands_are_offered_and_chosen(tmp_path: Path) -> None:
     other = ScriptedModel(say("From the other."))
-    workspaces = GivenWorkspaces(agent_of(say("Never."), say("From its own.")), model_pool={"low": other})
+    workspaces = GivenWorkspaces(agent_of(say("Never."), say("From its own.")), models=Models(tiers={"low": other}))
     workspaces.models, workspaces.commands = ("own", "low"), {"review": "Reviews a change."}
     async with connect(workspaces, tmp_path) as client:
         result = await client.request("session/new", cwd=client.folder, mcpServers=[])
@@ -426,7 +427,7 @@ async def test_runtimes_of_idle_sessions_are_closed_and_made_again(tmp_path: Pat
 
 
 async def test_a_failed_turn_is_an_error_of_the_prompt(tmp_path: Path) -> None:
-    async with connect(GivenWorkspaces(agent_of(fail(400, "bad key")), retries=0), tmp_path) as client:
+    async with connect(GivenWorkspaces(agent_of(fail(400, "bad key")), models=Models(retries=0)), tmp_path) as client:
         session = await client.open()
         with pytest.raises(RpcError, match="bad key") as failed:
             await client.prompt(session, "Hi.")

@@ -7,6 +7,7 @@ import pytest
 
 from tests.faults.asyncio_reports import cancel_after, nothing_reported
 from vaka.agents.react import Agent
+from vaka.config.options import Models
 from vaka.core.types.errors import ConfigError, ModelUnavailable
 from vaka.runtime.runtime import Runtime
 from vaka.server.listen import close_in_time, open_socket
@@ -40,7 +41,7 @@ class Unclosable(ScriptedModel):
 
 
 async def start_runtime(model: Unclosable) -> Runtime:
-    runtime = Runtime(store=MemoryStore(), model_factory=lambda: model)
+    runtime = Runtime(store=MemoryStore(), models=Models(factory=lambda: model))
     await (await runtime.open(Agent("captain"))).run("Go.")
     return runtime
 

@@ -15,6 +15,7 @@ from vaka.agents.react import Agent
 from vaka.core.ports.store import SessionQuery
 from vaka.core.types.ids import parse_session_id
 from vaka.core.types.message import text_of
+from vaka.runtime.options import Environment
 from vaka.server.settings import ServerSettings
 from vaka.testing import FakeClock, ScriptedModel, call, calls, fail, say, stall
 
@@ -343,7 +344,10 @@ async def test_a_key_can_be_used_again_after_a_refused_request_and_after_two_day
     serve: Serve, scripted: Scripted
 ) -> None:
     clock = FakeClock()
-    async with serve([scripted(say("One."))], clock=clock) as served, served.client() as client:
+    async with (
+        serve([scripted(say("One."))], environment=Environment(clock=clock)) as served,
+        served.client() as client,
+    ):
         headers = {"Idempotency-Key": "k"}
 
         async def ask(text: str, **fields: Any) -> httpx2.Response:
@@ -473,7 +477,7 @@ async def test_an_old_conversation_begins_a_new_session_and_leaves_nothing_behin
 ) -> None:
     clock, day = FakeClock(), 86_400
     agent = scripted(say("Hello."), say("Fine."), say("Late."))
-    async with serve([agent], clock=clock) as served, served.client() as client:
+    async with serve([agent], environment=Environment(clock=clock)) as served, served.client() as client:
         chat = Chat(client)
         await chat.ask("Hi.")
         first = chat.session

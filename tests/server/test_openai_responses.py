@@ -14,6 +14,7 @@ from vaka.agents.react import Agent
 from vaka.core.ports.store import SessionQuery
 from vaka.core.ports.values import session_values_prefix
 from vaka.core.types.ids import parse_session_id
+from vaka.runtime.options import Environment
 from vaka.testing import FakeClock, call, calls, fail, say, stall
 
 Scripted = Callable[..., Agent]
@@ -264,7 +265,7 @@ async def test_a_queued_stream_ends_when_its_input_is_withdrawn(serve: Serve, sc
 
 async def test_ephemeral_sessions_of_earlier_processes_are_deleted(serve: Serve, scripted: Scripted) -> None:
     clock = FakeClock()
-    async with serve([scripted(say("Hi."))], clock=clock) as served, served.client() as client:
+    async with serve([scripted(say("Hi."))], environment=Environment(clock=clock)) as served, served.client() as client:
         left = await served.service.create_session(PRINCIPALS["alice"], id="left", tags=["ephemeral"])
         await served.service.create_session(PRINCIPALS["alice"], id="kept")
         clock.advance(7200)

@@ -13,6 +13,7 @@ from websockets.exceptions import ConnectionClosed
 from websockets.typing import Subprotocol
 
 from vaka.agents.react import Agent
+from vaka.runtime.options import Environment
 from vaka.runtime.runtime import Runtime
 from vaka.server.app import open_service
 from vaka.server.health import READY_SECONDS, StoreProbe
@@ -63,7 +64,7 @@ async def close_reason(url: str, headers: dict[str, str]) -> str:
 
 async def test_a_probe_does_not_wait_longer_than_its_limit_for_a_silent_database(silent_port: int) -> None:
     clock = FakeClock()
-    async with Runtime(store=DSN.format(port=silent_port), clock=clock) as runtime:
+    async with Runtime(store=DSN.format(port=silent_port), environment=Environment(clock=clock)) as runtime:
         probe = StoreProbe(runtime)
         async with probe.run():
             probes = [asyncio.create_task(probe.find_problem()) for _ in range(3)]
@@ -78,7 +79,7 @@ async def test_a_probe_does_not_wait_longer_than_its_limit_for_a_silent_database
 
 async def test_a_probe_that_is_answered_later_is_ready(tmp_path: object) -> None:
     clock = FakeClock()
-    async with Runtime(store=f"sqlite:///{tmp_path}/vaka.db", clock=clock) as runtime:
+    async with Runtime(store=f"sqlite:///{tmp_path}/vaka.db", environment=Environment(clock=clock)) as runtime:
         probe = StoreProbe(runtime)
         async with probe.run():
             assert [await probe.find_problem(), await probe.find_problem()] == ["", ""]

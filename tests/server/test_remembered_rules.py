@@ -11,6 +11,7 @@ import pytest
 import vaka
 from tests.server.conftest import PRINCIPALS, Serve, Served
 from vaka.agents.react import Agent
+from vaka.config.options import Workspace
 from vaka.middleware import Ask
 from vaka.server.principal import Principal
 from vaka.testing import call, say
@@ -52,7 +53,7 @@ async def test_a_remembered_rule_counts_for_its_owner_and_tenant_alone_after_a_r
     monkeypatch.setenv("HOME", str(home))
     options: dict[str, Any] = {
         "store": f"sqlite:///{tmp_path}/vaka.db",
-        "cwd": str(folder),
+        "workspace": Workspace(cwd=str(folder)),
     }
     async with serve([fetching(scripted)], **options) as served, AsyncExitStack() as stack:
         bob, alice, dave = [await client_of(stack, served, name) for name in ("bob", "alice", "dave")]
@@ -76,7 +77,7 @@ async def test_a_remembered_rule_counts_for_its_owner_and_tenant_alone_after_a_r
 
 
 async def test_a_rule_counts_in_another_process_at_once(serve: Serve, scripted: Scripted, tmp_path: Path) -> None:
-    options: dict[str, Any] = {"store": f"sqlite:///{tmp_path}/vaka.db", "cwd": str(tmp_path)}
+    options: dict[str, Any] = {"store": f"sqlite:///{tmp_path}/vaka.db", "workspace": Workspace(cwd=str(tmp_path))}
     async with (
         serve([fetching(scripted)], **options) as one,
         serve([fetching(scripted)], **options) as two,
@@ -93,7 +94,7 @@ async def test_an_approver_remembers_rules_only_for_its_own_sessions(
 ) -> None:
     scopes = frozenset({"runs:read", "runs:write", "approvals:write"})
     monkeypatch.setitem(PRINCIPALS, "eve", Principal(id="eve", key="eve", scopes=scopes))
-    async with serve([fetching(scripted)], cwd=str(tmp_path)) as served, AsyncExitStack() as stack:
+    async with serve([fetching(scripted)], workspace=Workspace(cwd=str(tmp_path))) as served, AsyncExitStack() as stack:
         eve, alice = [await client_of(stack, served, name) for name in ("eve", "alice")]
         foreign = await remember(eve, await run_turn(alice, "hers"), "project")
         assert (foreign.status_code, "needs the scope admin" in foreign.json()["detail"]) == (403, True)
@@ -109,7 +110,7 @@ async def test_a_rule_does_not_answer_a_middleware_that_asks(serve: Serve, scrip
 
     agent = fetching(scripted)
     agent.middleware = (vaka.Middleware.from_functions("careful", before_tool=ask),)
-    async with serve([agent], cwd=str(tmp_path)) as served, served.client("alice") as alice:
+    async with serve([agent], workspace=Workspace(cwd=str(tmp_path))) as served, served.client("alice") as alice:
         assert (await remember(alice, await run_turn(alice, "first"), "user")).status_code == 200
         assert (await run_turn(alice, "second"))["text"] == "Done."
         assert (await run_turn(alice, "asked"))["status"] == "waiting"

@@ -11,7 +11,7 @@ import pytest
 
 from tests.server.conftest import Serve
 from vaka.agents.react import Agent
-from vaka.config.options import Permissions
+from vaka.config.options import Permissions, Workspace
 from vaka.core.types.errors import ConfigError
 from vaka.server.settings import ServerSettings
 from vaka.server.workspaces import TenantWorkspaces, WorkspaceSettings, folder_name_of
@@ -112,7 +112,10 @@ async def test_a_tenant_without_a_folder_cannot_execute_a_file_tool(
     serve: Serve, scripted: Scripted, tmp_path: Path
 ) -> None:
     (tmp_path / "secret.txt").write_text("canary")
-    async with serve([scripted(say("Hi."), tools=TOOLS)], cwd=str(tmp_path)) as served, served.client("bob") as bob:
+    async with (
+        serve([scripted(say("Hi."), tools=TOOLS)], workspace=Workspace(cwd=str(tmp_path))) as served,
+        served.client("bob") as bob,
+    ):
         for name, arguments in (("Read", {"file_path": "secret.txt"}), ("Bash", {"command": "cat secret.txt"})):
             answer = await bob.post(f"{API}/tools/{name}/execute", json={"arguments": arguments})
             assert "canary" not in answer.text

@@ -6,6 +6,7 @@ import vaka
 from tests.views import recorded_runs as runs
 from vaka.core.types.control import ApprovalRequested, QuestionAsked
 from vaka.errors import TurnError
+from vaka.runtime.options import Environment
 from vaka.stores.memory import MemoryStore
 from vaka.testing import FakeIds, ScriptedModel, call, say
 
@@ -21,7 +22,7 @@ async def record_decided(
 ) -> list[vaka.Event]:
     """Return the events of one turn, whose approvals and questions get the same answer each."""
     events: list[vaka.Event] = []
-    async with vaka.Runtime(store=MemoryStore(), ids=FakeIds(), **options) as rt:
+    async with vaka.Runtime(store=MemoryStore(), environment=Environment(ids=FakeIds()), **options) as rt:
         session = await rt.open(agent, id="s")
         try:
             async for event in session.stream("Go."):

@@ -16,6 +16,7 @@ from vaka.core.types.ids import SessionId
 from vaka.errors import TurnError
 from vaka.genx import MatchAgent, QuitTools, Route
 from vaka.models import RetryingModel
+from vaka.runtime.options import Environment
 from vaka.stores.memory import MemoryStore
 from vaka.testing import FakeClock, FakeIds, ScriptedModel, call, calls, fail, say
 from vaka.tools import ClientTool
@@ -59,7 +60,10 @@ class Hanging:
 def runtime(store: MemoryStore | None = None, **options: Any) -> vaka.Runtime:
     """Return a runtime whose ids and times are the same in each run."""
     clock = FakeClock(auto=True)
-    return vaka.Runtime(store=store or MemoryStore(), **{"ids": FakeIds(), "clock": clock, **options})
+    return vaka.Runtime(
+        store=store or MemoryStore(),
+        **merge_options({"environment": Environment(ids=FakeIds(), clock=clock)}, options),
+    )
 
 
 async def record(agent: vaka.Agent[Any], prompt: str = "Go.", **options: Any) -> list[vaka.Event]:

@@ -8,6 +8,7 @@ import pytest
 
 import vaka
 from tests.runtime.runtime_fixtures import agent, collect, collect_turn, runtime
+from vaka.config.options import Models
 from vaka.core.session.demux import StreamPiece
 from vaka.core.types import progress
 from vaka.core.types.control import SessionClosed, SessionOpened, SessionReverted, StateChanged
@@ -123,7 +124,7 @@ async def test_a_child_has_its_own_ids_and_its_end_is_not_that_of_the_caller() -
 
 
 async def test_a_round_without_an_answer_is_a_failure() -> None:
-    async with runtime(retries=0) as rt:
+    async with runtime(models=Models(retries=0)) as rt:
         session = await rt.open(agent(ScriptedModel(fail(400, "no such model"))), id="s")
         [failure] = project(await collect_turn(session))
         limited = await rt.open(

@@ -1,6 +1,5 @@
 """Build settings, policy and runtime from flags."""
 
-import math
 import os
 import pwd
 import sys
@@ -10,6 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 from urllib.parse import unquote, urlsplit
 
 import click
+import msgspec
 
 from vaka.agents.coding_prompt import is_coding_agent
 from vaka.agents.react import Agent
@@ -40,7 +40,7 @@ from vaka.config.claude_settings import (
     settings_model,
     settings_sandbox,
 )
-from vaka.config.options import Permissions
+from vaka.config.options import Commands, Models, NetworkAccess, Permissions, Scripts, Storage, Workspace
 from vaka.config.setting_keys import SETTING_KEYS
 from vaka.config.settings import (
     ConfigContext,
@@ -57,14 +57,13 @@ from vaka.core.ports.env import AskMode
 from vaka.core.ports.sandbox import ResourceLimits
 from vaka.core.ports.store import SessionInfo, Store
 from vaka.core.session.redaction import MIN_SECRET_LENGTH
-from vaka.core.types.context import Compaction
 from vaka.core.types.errors import ConfigError, NotFound
 from vaka.core.types.ids import parse_session_id
 from vaka.policy.decision import parse_mode
 from vaka.policy.policy import LayeredPolicy
 from vaka.policy.rules import resolve_mode
 from vaka.runtime.lazy import select_servers
-from vaka.runtime.options import ModeContext, Options
+from vaka.runtime.options import Environment, ModeContext, Project
 from vaka.runtime.runtime import Runtime
 
 if TYPE_CHECKING:
@@ -220,8 +219,8 @@ def project_options(settings: Settings, agent: Agent) -> dict[str, Any]:
         settings_file=str(_further_file_of(settings) or ""),
         hooks=not hooks_are_disabled(claude_files_of(settings)),
         plugin_dirs=tuple(str(folder) for folder in settings.plugin_dirs),
-    )
-    return {"project": source}
+    )  # fmt: skip
+    return {"content": source}
 
 
 def load_servers(settings: Settings) -> "ParsedServers":
@@ -344,21 +343,21 @@ def runtime_from_settings(
 ) -> Runtime:
     """Return the runtime the settings describe; the caller closes it. ``ask`` and ``store`` replace theirs."""
     create_default_store_folder(settings)
+    options = model_options(settings, quiet=quiet)
+    mode = ModeContext(cli={"user": current_user()})
+    options["environment"] = msgspec.structs.replace(options["environment"], mode=mode)
+    secrets = collect_secrets(os.environ, settings["store"])
+    variables = {name: os.environ[name] for name in settings["script_env"] if name in os.environ}
     runtime = Runtime(
-        Options(
-            store=store or settings["store"],
-            durability=settings["durability"],
-            agent=agent,
-            mode=ModeContext(cli={"user": current_user()}),
-            **model_options(settings, quiet=quiet),
-            **world_options(settings),
-            permissions=_permissions_of(settings, agent, ask),
-            secrets=collect_secrets(os.environ, settings["store"]),
-            redact_patterns=settings["redact_patterns"] == "on",
-            trusted_hosts=settings["allow_host"],
-            script_env={name: os.environ[name] for name in settings["script_env"] if name in os.environ},
-            **(_content_options(settings, agent) if agent is not None else {}),
-        )
+        store or settings["store"],
+        agent=agent,
+        permissions=_permissions_of(settings, agent, ask),
+        storage=Storage(**{**settings.fields_of(Storage), "secrets": secrets}),
+        network=NetworkAccess(**settings.fields_of(NetworkAccess)),
+        scripts=Scripts(**{**settings.fields_of(Scripts), "env": variables}),
+        project=_project_of(settings, agent) if agent is not None else Project(),
+        **options,
+        **world_options(settings),
     )
     if agent is not None:
         lazy.follow_settings(runtime, settings)
@@ -375,45 +374,28 @@ def _permissions_of(settings: Settings, agent: Agent | None, ask: str) -> Permis
     return Permissions(**fields)
 
 
-def _content_options(settings: Settings, agent: Agent) -> dict[str, Any]:
+def _project_of(settings: Settings, agent: Agent) -> Project:
     """Return what files of the user and the project add to an agent."""
-    return hook_options(settings) | project_options(settings, agent) | server_options(settings, agent)
+    return Project(**hook_options(settings), **project_options(settings, agent), **server_options(settings, agent))
 
 
 def model_options(settings: Settings, *, quiet: bool = False) -> dict[str, Any]:
-    """Return the settings about models as options of a runtime."""
+    """Return the settings about models as arguments of a runtime."""
     return {
         "model": settings["model"] or None,
-        "models": settings["models"],
-        "model_pool": settings["tiers"],
-        "subagent_model_mapping": settings["subagents"],
-        "prices": settings["prices"],
-        "retries": settings["retries"],
-        "compaction": Compaction(**settings["compaction"]),
-        "model_files": settings["model_files"],
-        "progress": None if quiet else StatusLine(),
+        "models": Models(**settings.fields_of(Models)),
+        "environment": Environment(progress=None if quiet else StatusLine()),
     }
 
 
 def world_options(settings: Settings) -> dict[str, Any]:
-    """Return the settings about files and commands as options of a runtime."""
-    mib = 1024 * 1024
-    cpu = settings["command_cpu"]
-    files = claude_files_of(settings)
+    """Return the settings about files and commands as arguments of a runtime."""
+    files, commands = claude_files_of(settings), settings.fields_of(Commands)
+    commands["env"] = (*commands["env"], *settings_env(files))
+    limits = ResourceLimits(**settings.fields_of(ResourceLimits))
     return {
-        "cwd": str(config_context().cwd),
-        "add_dirs": settings["add_dir"],
-        "sandbox": settings["sandbox"],
-        "snapshots": settings["snapshots"] == "on",
-        "command_hosts": settings["command_host"],
-        "command_env": (*settings["command_env"], *settings_env(files)),
-        "sandboxed": sandboxed_programs(files),
-        "command_limits": ResourceLimits(
-            cpu_seconds=math.ceil(cpu) if cpu else None,
-            memory_bytes=settings["command_memory"] * mib,
-            processes=settings["command_processes"],
-            file_bytes=settings["command_file_size"] * mib,
-        ),
+        "workspace": Workspace(cwd=str(config_context().cwd), **settings.fields_of(Workspace)),
+        "commands": Commands(**commands, limits=limits, sandboxed=cast("Any", sandboxed_programs(files))),
     }
 
 

@@ -21,10 +21,12 @@ from vaka.cli import lazy
 from vaka.cli.errors import UsageError
 from vaka.cli.options import expand_path
 from vaka.cli.stdout import reserve_stdout
+from vaka.config.setting_keys import settings_of
 from vaka.config.settings import Settings, settings_folder, trust_root_of
 from vaka.core.ports.agent import AgentKind, BindableTool
 from vaka.core.ports.tool import Tool
 from vaka.core.types.errors import BadRequest, ConfigError, InvalidInput, ScriptError
+from vaka.core.types.limits import Limits
 from vaka.core.types.tool import ToolSpec
 from vaka.models.options import read_options
 from vaka.runtime.agent_builder import output_schema_of
@@ -33,13 +35,7 @@ from vaka.runtime.lazy import missing_install_command, select_builtin_tools
 if TYPE_CHECKING:
     from vaka.runtime.structured_output import OutputSchema
 
-LIMIT_SETTINGS = {
-    "max_steps": "max_steps",
-    "timeout": "timeout",
-    "max_budget_usd": "max_cost",
-    "max_tokens": "max_tokens",
-    "max_result_tokens": "max_result_tokens",
-}
+LIMIT_SETTINGS = {key.name: key.field for key in settings_of(Limits)}
 """Settings, and the fields of an agent's limits that they set."""
 
 DEFAULT_AGENT = "assistant"

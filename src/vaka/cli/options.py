@@ -6,12 +6,14 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import click
+import msgspec
 
 from vaka.cli import lazy
 from vaka.cli.command_table import format_examples as format_examples
-from vaka.config.options import OptionGroup, Permissions
+from vaka.config.options import Commands, NetworkAccess, Permissions, Scripts, Storage, Workspace
 from vaka.config.setting_keys import SETTING_KEYS, SettingKey, parse_seconds, settings_of
 from vaka.core.types.keywords import Flag
+from vaka.core.types.limits import Limits
 
 DEFINITION_SUFFIXES = (".yaml", ".yml", ".json", ".msgpack")
 """The ends of names of files that define agents."""
@@ -53,7 +55,7 @@ def group_options(*options: Callable[[Any], Any]) -> Callable[[F], F]:
     return add_options
 
 
-def flags_of(group: type[OptionGroup]) -> Callable[[F], F]:
+def flags_of(group: type[msgspec.Struct]) -> Callable[[F], F]:
     """Return a decorator that adds the flags of an option group to a command."""
     return group_options(*(_make_flag(key, key.flag) for key in settings_of(group) if key.flag is not None))
 
@@ -107,11 +109,7 @@ store_options = group_options(
         metavar="URL",
         help="memory:, sqlite:///PATH or postgresql://… (default: a SQLite file in your data folder).",
     ),
-    click.option(
-        "--durability",
-        type=setting_choice("durability"),
-        help="What an event survives: a power cut (default), or the death of the process.",
-    ),
+    flags_of(Storage),
     click.option(
         "--cwd",
         type=click.Path(exists=True, file_okay=False),
@@ -138,19 +136,8 @@ tool_options = group_options(
         metavar="FILE.py|FILE.luau",
         help="Every @vaka.tool of a Python file, or a Luau script that is a tool; may be repeated.",
     ),
-    click.option(
-        "--allow-host",
-        multiple=True,
-        metavar="HOST[:PORT]",
-        help="A host that tools and scripts may reach though it is not public; may be repeated.",
-    ),
-    click.option(
-        "--env",
-        "script_env",
-        multiple=True,
-        metavar="NAME",
-        help="A variable of the environment that scripts may see; may be repeated.",
-    ),
+    flags_of(NetworkAccess),
+    flags_of(Scripts),
     click.option(
         "--untrusted",
         is_flag=True,
@@ -198,12 +185,7 @@ server_options = group_options(
 )
 """The options of MCP servers."""
 
-limit_options = group_options(
-    click.option("--max-steps", "--max-turns", type=click.IntRange(min=1), help="Model calls of a turn at most."),
-    click.option("--timeout", type=Duration(), help="How long a turn may take, such as 90 or 5m."),
-    click.option("--max-budget-usd", type=click.FloatRange(min=0, min_open=True), help="US dollars of a turn at most."),
-    click.option("--max-tokens", type=click.IntRange(min=1), help="Tokens of a turn at most."),
-)
+limit_options = flags_of(Limits)
 """The limits of a turn."""
 
 prompt_options = group_options(
@@ -228,30 +210,8 @@ world_options = group_options(
         help="vaka's own tools to offer: all, none, or a name such as Read; may be repeated. All by default, none "
         "where --agent FILE or --tools brings others.",
     ),
-    click.option(
-        "--add-dir",
-        multiple=True,
-        type=click.Path(exists=True, file_okay=False, resolve_path=True),
-        metavar="DIR",
-        help="A folder that tools may touch besides the working folder; may be repeated.",
-    ),
-    click.option(
-        "--sandbox",
-        type=setting_choice("sandbox"),
-        help="Confine commands: auto (as well as this machine can, the default), on (or refuse to), off.",
-    ),
-    click.option(
-        "--command-host",
-        multiple=True,
-        metavar="HOST[:PORT]",
-        help="A host that commands in the sandbox may reach, or * for all; may be repeated. By default none.",
-    ),
-    click.option(
-        "--command-env",
-        multiple=True,
-        metavar="NAME",
-        help="A variable that commands may see though it looks like a secret; may be repeated.",
-    ),
+    flags_of(Workspace),
+    flags_of(Commands),
 )
 """The options of files, commands and the sandbox."""
 

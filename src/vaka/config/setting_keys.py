@@ -23,10 +23,12 @@ from vaka.config.documents import (
     suggest,
 )
 from vaka.config.model_tables import TABLE_CHECKS
-from vaka.config.options import OptionGroup, Permissions
+from vaka.config.options import Commands, Models, NetworkAccess, Permissions, Scripts, Storage, Workspace
 from vaka.config.server_tables import SERVER_TABLE_CHECKS
+from vaka.core.ports.sandbox import ResourceLimits
 from vaka.core.types.errors import ConfigError, InvalidInput
 from vaka.core.types.keywords import Flag, Key
+from vaka.core.types.limits import Limits
 
 SettingKind: TypeAlias = Literal["text", "list", "whole", "count", "number", "seconds", "table"]
 
@@ -51,6 +53,10 @@ class SettingKey(msgspec.Struct, frozen=True, kw_only=True):
     flag: Flag | None = None
     field: str = ""
     """The field of its option group."""
+    is_whole: bool = False
+    """Whether the field is a whole number, also if the setting need not be."""
+    struct: type[msgspec.Struct] | None = None
+    """The type of the field if a table has its fields."""
 
     @property
     def variable(self) -> str:
@@ -68,7 +74,7 @@ class SettingKey(msgspec.Struct, frozen=True, kw_only=True):
         return (self.flag.stored if self.flag is not None else "") or self.name
 
 
-def settings_of(group: type[OptionGroup]) -> Iterator[SettingKey]:
+def settings_of(group: type[msgspec.Struct]) -> Iterator[SettingKey]:
     """Yield the settings that the marks of an option group make, in the order of its fields."""
     defaults = dict(zip(group.__struct_fields__, group.__struct_defaults__, strict=True))
     for field, annotation in group.__annotations__.items():
@@ -85,12 +91,18 @@ def field_value(key: SettingKey, value: Any) -> Any:
         return value == "on"
     if key.kind == "text":
         return value or None
-    return value if value is None or key.unit == 1 else value * key.unit
+    if key.struct is not None:
+        return key.struct(**value)
+    if key.is_whole and value is not None:
+        return math.ceil(value) * key.unit
+    return value
 
 
 def _make_key(field: str, annotation: Any, default: Any, flag: Flag | None, key: Key) -> SettingKey:
     """Return the setting of a field: what its marks leave out follows from its type and default."""
     kind, choices = key.kind or _kind_of(annotation), key.choices or _choices_of(annotation)
+    struct = type(default) if isinstance(default, msgspec.Struct) else None
+    default = getattr(default, "factory", lambda: default)()
     if key.default is not msgspec.UNSET:
         default = key.default
     elif choices == _SWITCH:
@@ -110,6 +122,8 @@ def _make_key(field: str, annotation: Any, default: Any, flag: Flag | None, key:
         unit=key.unit,
         flag=flag,
         field=field,
+        is_whole=int in _members_of(annotation),
+        struct=struct,
     )
 
 
@@ -147,44 +161,27 @@ _KINDS_BY_TYPE: Mapping[Any, SettingKind] = {
 
 
 _ALL_KEYS = (
-    SettingKey(name="store"),  # the default depends on the user's home
-    SettingKey(name="durability", default="power", choices=("power", "process")),
+    SettingKey(name="store", widens=True),  # the default depends on the user's home
+    *settings_of(Storage),
     SettingKey(name="model", default=""),
     *settings_of(Permissions),
     SettingKey(name="builtin_tools", kind="list", default=()),
-    SettingKey(name="definitions", default=""),
-    SettingKey(name="add_dir", kind="list", default=()),
-    SettingKey(name="snapshots", default="on", choices=("on", "off")),
-    SettingKey(name="redact_patterns", default="on", choices=("on", "off")),
-    SettingKey(name="sandbox", default="auto", choices=("auto", "on", "off")),
-    SettingKey(name="command_host", kind="list", default=()),
-    SettingKey(name="command_env", kind="list", default=()),
-    SettingKey(name="command_cpu", kind="seconds"),
-    SettingKey(name="command_memory", kind="whole", default=4096),  # MiB
-    SettingKey(name="command_processes", kind="whole", default=512),
-    SettingKey(name="command_file_size", kind="whole", default=4096),  # MiB
-    SettingKey(name="allow_host", kind="list", default=()),
-    SettingKey(name="script_env", kind="list", default=()),
-    SettingKey(name="max_steps", kind="whole"),
-    SettingKey(name="timeout", kind="seconds"),
-    SettingKey(name="max_budget_usd", kind="number"),
-    SettingKey(name="max_tokens", kind="whole"),
-    SettingKey(name="max_result_tokens", kind="whole"),
+    SettingKey(name="definitions", default="", path="file"),
+    *settings_of(Workspace),
+    *settings_of(Commands),
+    *settings_of(ResourceLimits),
+    *settings_of(NetworkAccess),
+    *settings_of(Scripts),
+    *settings_of(Limits),
     SettingKey(name="output", default="text", choices=("text", "json", "stream-json")),
     SettingKey(name="theme", default="auto", choices=("auto", "dark", "light", "none")),
     SettingKey(name="plain", default="off", choices=("on", "off")),
     SettingKey(name="notify", default="bell", choices=("off", "bell", "desktop")),
     SettingKey(name="lang", default="", choices=("en", "zh")),
-    SettingKey(name="retries", kind="count"),
-    SettingKey(name="model_files", kind="list", default=()),
-    SettingKey(name="models", kind="table", default={}),
-    SettingKey(name="tiers", kind="table", default={}),
-    SettingKey(name="subagents", kind="table", default={}),
-    SettingKey(name="prices", kind="table", default={}),
-    SettingKey(name="compaction", kind="table", default={}),
-    SettingKey(name="server", kind="table", default={}),
-    SettingKey(name="features", kind="table", default={}),
-)  # fmt: skip
+    *settings_of(Models),
+    SettingKey(name="server", kind="table", default={}, widens=True),
+    SettingKey(name="features", kind="table", default={}, widens=True),
+)
 
 SETTING_KEYS: dict[str, SettingKey] = {key.name: key for key in _ALL_KEYS}
 """Every setting by its name; docs/guides/configuration.md says what each means."""

@@ -14,7 +14,6 @@ import msgspec
 
 from vaka.config.documents import replace_file
 from vaka.config.model_tables import hide_password, redact_entry, untrusted_reason
-from vaka.config.options import OptionGroup
 from vaka.config.setting_keys import (
     SETTING_KEYS,
     SettingKey,
@@ -136,32 +135,6 @@ SettingLayer: TypeAlias = Literal[
     "default", "user", "project", "local", "settings", "override", "environment", "flag", "managed"
 ]
 
-_WIDENING_KEYS = frozenset(
-    {
-        "add_dir",
-        "allow_host",
-        "command_cpu",
-        "command_env",
-        "command_file_size",
-        "command_host",
-        "command_memory",
-        "command_processes",
-        "compaction",
-        "durability",
-        "features",
-        "model_files",
-        "redact_patterns",
-        "script_env",
-        "server",
-        "snapshots",
-        "store",
-    }
-)
-"""Settings that permit more, store less, or open sessions in which another user has approved calls."""
-
-_TRUSTED_PER_RUN = frozenset({"model_files"})
-"""Settings that decide where keys are sent, as tables of models do: only --trust applies them, no stored decision."""
-
 _LOOSE_MODES = ("acceptEdits", "bypassPermissions")
 
 _MODES_BY_STRICTNESS = ("bypassPermissions", "acceptEdits", "default", "plan", "dontAsk")
@@ -243,7 +216,7 @@ class Settings:
     def __getitem__(self, name: str) -> Any:
         return self.values[name].value
 
-    def fields_of(self, group: type[OptionGroup]) -> dict[str, Any]:
+    def fields_of(self, group: type[msgspec.Struct]) -> dict[str, Any]:
         """Return the fields of an option group that settings have."""
         return {key.field: field_value(key, self[key.name]) for key in settings_of(group)}
 
@@ -303,7 +276,7 @@ def _apply_file(
     """Apply a file; ``trusted_now`` means that it is trusted for this run by --trust, not by a stored decision."""
     for name, (value, origin, parts) in read_settings_file(path).items():
         if layer == "project":
-            trusts = trusted_now if name in _TRUSTED_PER_RUN else trust
+            trusts = trusted_now if SETTING_KEYS[name].per_run else trust
             if why := _refusal_reason(settings, name, value, trusts):
                 settings.notes.append(f"{origin}: {name} does not count: {why}")
                 continue
@@ -341,7 +314,7 @@ def _refusal_reason(settings: Settings, name: str, value: Any, trust: bool) -> s
         return "only the user may set it so; use --sandbox or the user's config.toml"
     if trust:
         return ""
-    if name in _WIDENING_KEYS or SETTING_KEYS[name].widens or (name == "permission_mode" and value in _LOOSE_MODES):
+    if SETTING_KEYS[name].widens or (name == "permission_mode" and value in _LOOSE_MODES):
         return "this folder is not trusted; --trust counts it"
     strictness = _MODES_BY_STRICTNESS.index
     if name == "permission_mode" and strictness(value) < strictness(settings[name]):
@@ -351,9 +324,10 @@ def _refusal_reason(settings: Settings, name: str, value: Any, trust: bool) -> s
 
 def _resolve_relative(path: Path, name: str, value: Any) -> Any:
     """Return a value with its relative paths resolved against the folder of the file."""
-    if name in ("add_dir", "model_files"):
+    key = SETTING_KEYS[name]
+    if key.path and key.kind == "list":
         return tuple(str(path.parent / Path(file).expanduser()) for file in value)
-    if name == "definitions" and value:
+    if key.path and value:
         return str(path.parent / Path(value).expanduser())
     return absolute_store_url(path.parent, str(value)) if name == "store" else value
 

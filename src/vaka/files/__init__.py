@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from vaka.files.kv import KeyValueFiles as KeyValueFiles
     from vaka.files.memory import MemoryFiles as MemoryFiles
     from vaka.files.snapshots import FileSnapshots as FileSnapshots
-    from vaka.files.workspace import Workspace as Workspace
+    from vaka.files.workspace import WorkspaceFiles as WorkspaceFiles
 
 _MODULES = {
     "CompositeFiles": "vaka.files.composite",
@@ -17,9 +17,9 @@ _MODULES = {
     "FileSnapshots": "vaka.files.snapshots",
     "KeyValueFiles": "vaka.files.kv",
     "MemoryFiles": "vaka.files.memory",
-    "Workspace": "vaka.files.workspace",
+    "WorkspaceFiles": "vaka.files.workspace",
 }
-__all__ = ["CompositeFiles", "DiskFiles", "FileSnapshots", "KeyValueFiles", "MemoryFiles", "Workspace"]
+__all__ = ["CompositeFiles", "DiskFiles", "FileSnapshots", "KeyValueFiles", "MemoryFiles", "WorkspaceFiles"]
 
 
 def __getattr__(name: str) -> Any:

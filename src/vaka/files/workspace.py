@@ -28,7 +28,7 @@ class WorkspacePath(NamedTuple):
     path: str
 
 
-class Workspace(WalkMethod):
+class WorkspaceFiles(WalkMethod):
     """A working folder and other roots as one tree.
 
     Paths may be absolute, relative to the home (``~/x``) or to the working folder. Results are relative to the working
@@ -78,7 +78,7 @@ class Workspace(WalkMethod):
 
     async def stat_many(self, paths: Sequence[str]) -> Sequence[FileInfo | None]:
         """Return the information about many paths at once; ``None`` where ``stat`` would fail."""
-        if type(self).stat is not Workspace.stat:  # a subclass that restricts stat restricts this
+        if type(self).stat is not WorkspaceFiles.stat:  # a subclass that restricts stat restricts this
             return [await self._stat_or_none(path) for path in paths]
         rows: dict[DiskFiles, list[tuple[int, str]]] = {}
         found: list[FileInfo | None] = [None] * len(paths)

@@ -57,9 +57,10 @@ class ServiceHost:
 
     def __init__(self, options: Options, store: Store, submit: SubmitInput | None = None) -> None:
         self.values = store.values
-        self.env, self.transformers = dict(options.script_env), dict(options.transformers)
-        self.user = str(options.mode.cli.get("user", "")) if options.mode is not None else ""
-        self._network, self._trusted_hosts = options.network, options.trusted_hosts
+        self.env, self.transformers = dict(options.scripts.env), dict(options.scripts.transformers)
+        mode = options.environment.mode
+        self.user = str(mode.cli.get("user", "")) if mode is not None else ""
+        self._network, self._trusted_hosts = options.network.client, tuple(options.network.trusted_hosts)
         self._submit = submit
         self._shared: dict[Callable[[], Any], Any] = {}
         self._owned: list[SharedService] = []

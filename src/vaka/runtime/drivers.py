@@ -9,7 +9,7 @@ from weakref import WeakValueDictionary
 
 import msgspec
 
-from vaka.config.options import PermissionRequest, PermissionRequestHandler
+from vaka.config.options import PermissionRequest, PermissionRequestHandler, TokenStats
 from vaka.core.messages.blobs import BlobContext, offload
 from vaka.core.ports.env import Env, format_timestamp
 from vaka.core.ports.store import PendingDecision, Store
@@ -35,7 +35,7 @@ from vaka.core.types.ids import EventScope, SessionId
 from vaka.core.types.monitor import UsageRecorded
 from vaka.runtime import lazy
 from vaka.runtime.agent_builder import AgentBuilder
-from vaka.runtime.options import ApprovalAnswer, Options, TokenStats
+from vaka.runtime.options import ApprovalAnswer, Options
 from vaka.runtime.session_driver import SessionDriver, SyncStarter, WarmSessions
 from vaka.runtime.session_edits import (
     CheckSession,
@@ -397,7 +397,7 @@ class SessionDrivers:
         driver.workspace, driver.run_settings = self.workspace_of(session), session.run_settings
         driver.owner = session.owner
         driver.works_in_folder = partial(works_in_folder, session.agent)
-        if self._options.token_callback is not None or self._options.permissions.handler is not None:
+        if self._options.models.on_usage is not None or self._options.permissions.handler is not None:
             driver.observers.append(self._observe)
         driver.observers += self.observers
         self.active[session.id] = driver
@@ -431,8 +431,8 @@ class SessionDrivers:
 
     def workspace_of(self, session: "SessionBinding[Any, Any]") -> SessionWorkspace | None:
         """Return the folder that a session run here belongs to; ``None`` if its tools work in no folder."""
-        options = self._options
-        named = bool(options.cwd or options.add_dirs) or options.project_root is not None
+        workspace = self._options.workspace
+        named = bool(workspace.cwd or workspace.add_dirs) or workspace.project_root is not None
         if not (named or works_in_folder(session.agent)):
             return None
         require_unchanged(self.workspace)
@@ -503,7 +503,7 @@ class SessionDrivers:
         """Call the callbacks of the options for events that a log has just stored."""
         for event in events:
             body, options = event.data, self._options
-            if isinstance(body, UsageRecorded) and options.token_callback is not None:
+            if isinstance(body, UsageRecorded) and options.models.on_usage is not None:
                 stats = TokenStats(
                     session_id=event.session,
                     turn_id=event.turn,
@@ -513,7 +513,7 @@ class SessionDrivers:
                     timestamp=event.ts,
                 )
                 # Not called here: an error of the callback must not reach the write that stored the event.
-                asyncio.get_running_loop().call_soon(options.token_callback, stats)
+                asyncio.get_running_loop().call_soon(options.models.on_usage, stats)
             elif isinstance(body, ApprovalRequested) and options.permissions.handler is not None:
                 self.spawn(self._ask_handler(event, body, options.permissions.handler))
 

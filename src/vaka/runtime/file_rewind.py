@@ -88,7 +88,7 @@ def make_access(store: Store, world: World) -> FileAccess:
     """Return the access to the files of a runtime. Raises ``ConfigError`` if it has none."""
     files, snapshots = world.files, world.snapshots
     if files is None:
-        raise InvalidInput("this runtime has no files to restore; set Options(files=…) or Options(cwd=…)")
+        raise InvalidInput("this runtime has no files to restore; set Workspace(files=…) or Workspace(cwd=…)")
     if isinstance(snapshots, CommandSnapshots) and isinstance(snapshots.recorder, CommandRecorder):
         return FileAccess(store, files, snapshots.recorder)
     return FileAccess(store, files, CommandRecorder([], "", store.blobs, is_read_only=is_read_only))

@@ -45,16 +45,16 @@ class Governance:
         self.live_settings: LiveSettings | None = None
         """The settings that are read again when their files change."""
         content: tuple[Middleware, ...] = ()
-        if options.project is not None:
+        if options.project.content is not None:
             content = lazy.project_middleware(options, builder, models, env.clock)
         self._project = cast("ProjectTools", content[0]) if content else None
         use = lazy.component_use(options, content)
-        if options.hooks or use is not None:
+        if options.project.hooks or use is not None:
             self.hooks, builder.governing = lazy.start_hooks(options, env, models, use)
         builder.governing += content
-        if options.child_agents and not content:
+        if options.project.child_agents and not content:
             builder.governing += (BuiltinAgents(builder, models),)
-        if options.mcp:
+        if options.project.mcp:
             self.mcp = lazy.mcp_middleware(options, store, env, secrets.add)
             builder.governing += (self.mcp,)
             self._register_server_secrets()
@@ -63,10 +63,12 @@ class Governance:
         """Send the ends of sessions and notices to the hooks, and follow the settings of the project."""
         self._drivers, self._replace_policy = drivers, replace_policy
         self._connect_hooks()
-        if self._options.project is not None and self._options.project.settings:
+        content = self._options.project.content
+        if content is not None and content.settings:
             self.follow_settings(lazy.project_settings(self._options))
         programs = {"mcp": self.mcp, "hooks": self.hooks}
-        if self._options.sandbox == "on" or any(programs[kind] is not None for kind in self._options.sandboxed):
+        commands = self._options.commands
+        if commands.sandbox == "on" or any(programs[kind] is not None for kind in commands.sandboxed):
             _ = self._env.world  # now, so that a missing sandbox fails before the first turn
 
     def follow_settings(self, source: "SettingsSource", loaded: "LoadedSettings | None" = None) -> "LiveSettings":
@@ -91,8 +93,9 @@ class Governance:
             await self.mcp.close()
 
     def _apply_settings(self, loaded: "LoadedSettings", policy: "Policy") -> None:
-        if self._options.workspace is not None and isinstance(policy, LayeredPolicy):
-            policy = policy.in_workspace(self._options.workspace.folder)
+        tools = self._options.workspace.tools
+        if tools is not None and isinstance(policy, LayeredPolicy):
+            policy = policy.in_workspace(tools.folder)
         self._env.policy = policy
         if self._replace_policy is not None:
             self._replace_policy(policy)

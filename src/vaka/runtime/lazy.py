@@ -152,25 +152,21 @@ def start_hooks(
     from vaka.hooks.transcript import Transcripts
     from vaka.sandbox.sensitive import drop_secrets
 
-    cwd = str(Path(options.working_folder or ".").absolute())
-    transcripts = Transcripts(options.transcript_folder, cwd)
-    if "hooks" in options.sandboxed:
+    cwd = str(Path(options.workspace.folder or ".").absolute())
+    transcripts = Transcripts(options.project.transcript_folder, cwd)
+    if "hooks" in options.commands.sandboxed:
         from vaka.runtime.sandboxed_programs import sandboxed_hooks
 
         run_command = sandboxed_hooks(lambda: env.world, str(transcripts.folder))
-    remote = {"CLAUDE_CODE_REMOTE": "true"} if options.entry_point == "platform" else {}
+    remote = {"CLAUDE_CODE_REMOTE": "true"} if options.environment.entry_point == "platform" else {}
     settings = HookSettings(
-        cwd=cwd,
-        find_model=models.find,
-        middleware=options.hook_middleware,
-        failure=options.hook_failure,
-        environ=lambda: {**drop_secrets(os.environ, options.command_env), **remote},
-        run_command=run_command,
-        component_events=use.events if use else frozenset(),
-        component_hooks=use.active_hooks if use else None,
+        cwd=cwd, find_model=models.find, middleware=tuple(options.project.hook_middleware),
+        failure=options.project.hook_failure,
+        environ=lambda: {**drop_secrets(os.environ, options.commands.env), **remote}, run_command=run_command,
+        component_events=use.events if use else frozenset(), component_hooks=use.active_hooks if use else None,
         permission_mode=lambda: str(getattr(env.policy, "mode", "default")),
-    )
-    engine = HookEngine(options.hooks, settings, transcripts)
+    )  # fmt: skip
+    engine = HookEngine(tuple(options.project.hooks), settings, transcripts)
     middleware = make_middleware(engine)
     return engine, tuple(one for one in (middleware, use) if one is not None)
 
@@ -204,7 +200,7 @@ def project_settings(options: "Options") -> "SettingsSource":
 
 def component_use(options: "Options", project: "Sequence[Middleware]") -> "ComponentUse | None":
     """Return what notes the use of skills, commands and agents with hooks; ``None`` if no such hooks may run."""
-    if options.project is None or not options.project.hooks:
+    if options.project.content is None or not options.project.content.hooks:
         return None
     tools = cast("ProjectTools", project[0])
     found = tools.content.components
@@ -223,8 +219,8 @@ def project_middleware(
     from vaka.runtime.command_text import AllowedTools
     from vaka.runtime.project_tools import FileMemory, ProjectTools
 
-    source = options.project or ProjectSource()
-    project = ProjectTools(source, options.working_folder, builder.build_recipe, models)
+    source = options.project.content or ProjectSource()
+    project = ProjectTools(source, options.workspace.folder, builder.build_recipe, models)
     builder.project_agents = project.child_agents
     builder.model_of_prompt = lambda content: project.find_prompt_model(content, clock.monotonic())
     components = project.content.components
@@ -258,11 +254,13 @@ def mcp_middleware(options: "Options", store: Store, env: "Env", on_secret: "Cal
     from vaka.runtime.mcp_tools import connect_servers
 
     start = None
-    if "mcp" in options.sandboxed:
+    if "mcp" in options.commands.sandboxed:
         from vaka.runtime.sandboxed_programs import sandboxed_servers
 
-        start = sandboxed_servers(lambda: env.world, options.working_folder)
-    return connect_servers(options.mcp, store.values, options.working_folder, options.command_env, start, on_secret)
+        start = sandboxed_servers(lambda: env.world, options.workspace.folder)
+    return connect_servers(
+        options.project.mcp, store.values, options.workspace.folder, tuple(options.commands.env), start, on_secret
+    )
 
 
 def select_servers(servers: "Sequence[McpServer]") -> "tuple[McpServer, ...]":

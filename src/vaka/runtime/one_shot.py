@@ -1,7 +1,7 @@
 """One turn in a runtime of its own."""
 
 import asyncio
-from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack
+from typing import TYPE_CHECKING, TypedDict, Unpack
 
 import msgspec
 
@@ -13,91 +13,35 @@ from vaka.runtime.options import Response, UserInput
 from vaka.runtime.runtime import Runtime
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Sequence
 
     from vaka.agents.react import ToolLike
-    from vaka.config.model_tables import ModelEntry, PriceEntry
-    from vaka.config.project_content import ProjectSource
+    from vaka.config.options import Commands, Models, NetworkAccess, Scripts, Storage, Workspace
     from vaka.core.loop.middleware import Middleware
-    from vaka.core.ports.env import Clock, IdGenerator
-    from vaka.core.ports.files import Files
     from vaka.core.ports.model import Model
-    from vaka.core.ports.net import Network, SearchEngine
-    from vaka.core.ports.sandbox import ResourceLimits, Sandbox
     from vaka.core.ports.store import Store
-    from vaka.core.ports.transformer import TransformerFactory
-    from vaka.core.types.context import Compaction
-    from vaka.hooks.definition import Hook
-    from vaka.hooks.engine import HookMiddleware
-    from vaka.mcp.definition import McpServer
-    from vaka.runtime.lazy import Durability
-    from vaka.runtime.options import EntryPoint, ModeContext, TokenStats, ToolWorkspace
-    from vaka.tools.builtin.shell.supervisor import CommandOptions
+    from vaka.core.types.limits import Limits
+    from vaka.runtime.options import Environment, Project, ToolSelection
 
 
 class RuntimeOptions(TypedDict, total=False):
-    """The fields of ``Options`` except ``agent``, as keyword arguments of ``run``; a test compares both lists."""
+    """The arguments of ``Runtime`` except ``agent``, as keyword arguments of ``run``; a test compares both lists."""
 
-    entry_point: "EntryPoint"
-    mode: "ModeContext | None"
     store: "Store | str"
-    durability: "Durability"
-    namespace: "str"
-    task_store: "Store | str | None"
     model: "Model | str | None"
-    model_factory: "Callable[[], Model] | None"
-    model_pool: "Mapping[str, Model | str]"
-    subagent_model_mapping: "Mapping[str, str]"
-    default_enable_cache: "bool | None"
-    compaction: "Compaction"
-    models: "Mapping[str, ModelEntry | Mapping[str, Any]]"
-    model_files: "Sequence[str]"
-    prices: "Mapping[str, PriceEntry | Mapping[str, Any]]"
-    retries: "int | None"
-    environ: "Mapping[str, str] | None"
-    progress: "Callable[[str], None] | None"
-    system_prompt: "str"
-    tools: "Sequence[ToolLike]"
-    enabled_builtin_tools: "Sequence[str] | None"
-    disallowed_tools: "Sequence[str]"
-    custom_tools: "Sequence[ToolLike]"
+    instructions: str
+    tools: "Sequence[ToolLike] | ToolSelection"
     middleware: "Sequence[Middleware]"
-    middleware_timeout: "float | None"
-    project: "ProjectSource | None"
-    child_agents: "bool"
-    mcp: "Mapping[str, Any] | Sequence[McpServer]"
-    hooks: "Sequence[Hook]"
-    hook_middleware: "Sequence[HookMiddleware]"
-    hook_failure: "Literal['open', 'closed']"
-    transcript_folder: "str"
-    max_steps: "int | None"
-    max_iterations: "int | None"
-    timeout: "float | None"
+    limits: "Limits"
     permissions: "Permissions"
-    approval_wait: "float | None"
-    approval_whitelist_ttl: "float | None"
-    token_callback: "Callable[[TokenStats], None] | None"
-    secrets: "Sequence[str]"
-    redact_patterns: "bool"
-    cwd: "str"
-    project_root: "str | None"
-    add_dirs: "Sequence[str]"
-    files: "Files | None"
-    workspace: "ToolWorkspace | None"
-    snapshots: "bool"
-    sandbox: "Sandbox | Literal['auto', 'on', 'off']"
-    sandboxed: "Sequence[Literal['mcp', 'hooks']]"
-    command_hosts: "Sequence[str]"
-    command_env: "Sequence[str]"
-    command_limits: "ResourceLimits"
-    command_habits: "CommandOptions | None"
-    search: "SearchEngine | None"
-    network: "Network | None"
-    trusted_hosts: "Sequence[str]"
-    script_env: "Mapping[str, str]"
-    transformers: "Mapping[str, TransformerFactory]"
-    clock: "Clock | None"
-    ids: "IdGenerator | None"
+    models: "Models"
+    workspace: "Workspace"
+    commands: "Commands"
+    network: "NetworkAccess"
+    scripts: "Scripts"
+    project: "Project"
+    storage: "Storage"
+    environment: "Environment"
 
 
 async def run(

@@ -24,8 +24,8 @@ class ProjectSettings:
     """Reads the settings files of a project; the rules and hooks of the options are added."""
 
     def __init__(self, options: Options) -> None:
-        self._options, self._source = options, options.project or ProjectSource()
-        folder = Path(options.working_folder or ".").absolute()
+        self._options, self._source = options, options.project.content or ProjectSource()
+        folder = Path(options.workspace.folder or ".").absolute()
         self._context = ConfigContext(cwd=folder, home=Path.home(), environ=os.environ)
 
     def places(self) -> Iterable[Path]:
@@ -44,7 +44,7 @@ class ProjectSettings:
             allow=tuple(permissions.allow),
             ask=tuple(permissions.confirm),
             deny=options.deny_rules,
-            directories=options.add_dirs,
+            directories=tuple(options.workspace.add_dirs),
         )
         hooks: tuple[Hook, ...] = ()
         plugin_dirs = [Path(folder) for folder in source.plugin_dirs]
@@ -56,7 +56,5 @@ class ProjectSettings:
                 own,
                 *(layer for layer in layers if layer.name == MANAGED),
             ),
-            hooks=(*options.hooks, *hooks),
-            variables=settings_env(files),
-            trusted=source.trusted,
-        )
+            hooks=(*options.project.hooks, *hooks), variables=settings_env(files), trusted=source.trusted,
+        )  # fmt: skip

@@ -6,9 +6,8 @@ from functools import cached_property
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Self, Unpack, overload
 
-import msgspec
-
 from vaka.agents.react import Agent
+from vaka.config.options import Commands, Models, NetworkAccess, Permissions, Scripts, Storage, Workspace
 from vaka.core.ports.env import Env
 from vaka.core.ports.store import BACKGROUND_TAG, PendingDecision, Store
 from vaka.core.session.follow import FollowerHub
@@ -19,7 +18,8 @@ from vaka.core.types.control import QuestionAnswered, RunSettings, SessionUpdate
 from vaka.core.types.errors import AccessDenied, InvalidInput, NotFound
 from vaka.core.types.event import Event
 from vaka.core.types.ids import JSON, Cursor, DecisionId, SessionId, parse_session_id
-from vaka.core.types.keywords import Unset, fold_signatures, suggest_keywords
+from vaka.core.types.keywords import suggest_keywords
+from vaka.core.types.limits import Limits
 from vaka.core.types.type_parameters import Deps, Out
 from vaka.policy.policy import LayeredPolicy
 from vaka.policy.tool_targets import find_file_use
@@ -31,7 +31,10 @@ from vaka.runtime.governance import Governance
 from vaka.runtime.model_registry import ModelRegistry
 from vaka.runtime.options import (
     ApprovalAnswer,
+    Environment,
     Options,
+    Project,
+    ToolSelection,
     policy_from_rules,
 )
 from vaka.runtime.session import Session
@@ -40,58 +43,33 @@ from vaka.runtime.session_edits import check_version, fork, make_update, open_bo
 from vaka.runtime.workspace import describe_folder, relocate_run, require_same_folder
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping
 
     from vaka.agents.react import ToolLike
-    from vaka.config.model_tables import ModelEntry, PriceEntry
     from vaka.config.options import Permissions
-    from vaka.config.project_content import ProjectSource
     from vaka.core.loop.middleware import Middleware
-    from vaka.core.ports.env import Clock, IdGenerator
-    from vaka.core.ports.files import Files
     from vaka.core.ports.model import Model
-    from vaka.core.ports.net import Network, SearchEngine
     from vaka.core.ports.policy import Policy
-    from vaka.core.ports.sandbox import ResourceLimits, Sandbox
     from vaka.core.ports.tool import Tool, World
-    from vaka.core.ports.transformer import TransformerFactory
     from vaka.core.session.state import SessionState
-    from vaka.core.types.context import Compaction
     from vaka.core.types.tool import FileUse
-    from vaka.hooks.definition import Hook
-    from vaka.hooks.engine import HookMiddleware
     from vaka.mcp.client import McpStatus
-    from vaka.mcp.definition import McpServer
     from vaka.runtime.agent_services import ServiceHost
     from vaka.runtime.client_calls import ClientResult
     from vaka.runtime.erase import ErasureReport
     from vaka.runtime.file_rewind import FileRewind, NetChanges
-    from vaka.runtime.lazy import Durability
     from vaka.runtime.live_settings import LiveSettings, LoadedSettings, SettingsSource
     from vaka.runtime.memories import Memories
-    from vaka.runtime.options import EntryPoint, ModeContext, TokenStats, ToolWorkspace
     from vaka.runtime.remembered_rules import RememberedRules
     from vaka.runtime.stats import SessionStats
     from vaka.runtime.threads import Threads
     from vaka.runtime.tool_world import WorldFactory
-    from vaka.tools.builtin.shell.supervisor import CommandOptions
 
 
-_UNSET: Any = Unset()
 TASK_SESSION = SessionId("_tasks")
-"""The session of ``Options.task_store`` whose log has the board."""
+"""The session of ``Storage.task_store`` whose log has the board."""
 
 
-def _check_options(options: object) -> Options:
-    """Return the options, or the defaults for ``None``. Raises ``TypeError`` for another type."""
-    if options is None:
-        return Options()
-    if not isinstance(options, Options):
-        raise TypeError(f"options must be Options, not {type(options).__name__}; pass other values as keywords")
-    return options
-
-
-@fold_signatures
 class Runtime:
     """Runs agents on one store: opens their sessions, decides their calls, and owns what runs.
 
@@ -104,98 +82,91 @@ class Runtime:
     """
 
     @suggest_keywords
-    def __init__(  # noqa: PLR0913  # a public constructor spells out every option
+    def __init__(  # noqa: PLR0913  # a public constructor spells out every group of options
         self,
-        options: Options | None = None,
+        store: "Store | str" = "memory:",
         *,
-        entry_point: "EntryPoint" = _UNSET,
-        mode: "ModeContext | None" = _UNSET,
-        store: "Store | str" = _UNSET,
-        durability: "Durability" = _UNSET,
-        namespace: "str" = _UNSET,
-        task_store: "Store | str | None" = _UNSET,
-        model: "Model | str | None" = _UNSET,
-        model_factory: "Callable[[], Model] | None" = _UNSET,
-        model_pool: "Mapping[str, Model | str]" = _UNSET,
-        subagent_model_mapping: "Mapping[str, str]" = _UNSET,
-        default_enable_cache: "bool | None" = _UNSET,
-        compaction: "Compaction" = _UNSET,
-        models: "Mapping[str, ModelEntry | Mapping[str, Any]]" = _UNSET,
-        model_files: "Sequence[str]" = _UNSET,
-        prices: "Mapping[str, PriceEntry | Mapping[str, Any]]" = _UNSET,
-        retries: "int | None" = _UNSET,
-        environ: "Mapping[str, str] | None" = _UNSET,
-        progress: "Callable[[str], None] | None" = _UNSET,
-        agent: "Agent[Any, Any] | None" = _UNSET,
-        system_prompt: "str" = _UNSET,
-        tools: "Sequence[ToolLike]" = _UNSET,
-        enabled_builtin_tools: "Sequence[str] | None" = _UNSET,
-        disallowed_tools: "Sequence[str]" = _UNSET,
-        custom_tools: "Sequence[ToolLike]" = _UNSET,
-        middleware: "Sequence[Middleware]" = _UNSET,
-        middleware_timeout: "float | None" = _UNSET,
-        project: "ProjectSource | None" = _UNSET,
-        child_agents: "bool" = _UNSET,
-        mcp: "Mapping[str, Any] | Sequence[McpServer]" = _UNSET,
-        hooks: "Sequence[Hook]" = _UNSET,
-        hook_middleware: "Sequence[HookMiddleware]" = _UNSET,
-        hook_failure: "Literal['open', 'closed']" = _UNSET,
-        transcript_folder: "str" = _UNSET,
-        max_steps: "int | None" = _UNSET,
-        max_iterations: "int | None" = _UNSET,
-        timeout: "float | None" = _UNSET,
-        permissions: "Permissions" = _UNSET,
-        approval_wait: "float | None" = _UNSET,
-        approval_whitelist_ttl: "float | None" = _UNSET,
-        token_callback: "Callable[[TokenStats], None] | None" = _UNSET,
-        secrets: "Sequence[str]" = _UNSET,
-        redact_patterns: "bool" = _UNSET,
-        cwd: "str" = _UNSET,
-        project_root: "str | None" = _UNSET,
-        add_dirs: "Sequence[str]" = _UNSET,
-        files: "Files | None" = _UNSET,
-        workspace: "ToolWorkspace | None" = _UNSET,
-        snapshots: "bool" = _UNSET,
-        sandbox: "Sandbox | Literal['auto', 'on', 'off']" = _UNSET,
-        sandboxed: "Sequence[Literal['mcp', 'hooks']]" = _UNSET,
-        command_hosts: "Sequence[str]" = _UNSET,
-        command_env: "Sequence[str]" = _UNSET,
-        command_limits: "ResourceLimits" = _UNSET,
-        command_habits: "CommandOptions | None" = _UNSET,
-        search: "SearchEngine | None" = _UNSET,
-        network: "Network | None" = _UNSET,
-        trusted_hosts: "Sequence[str]" = _UNSET,
-        script_env: "Mapping[str, str]" = _UNSET,
-        transformers: "Mapping[str, TransformerFactory]" = _UNSET,
-        clock: "Clock | None" = _UNSET,
-        ids: "IdGenerator | None" = _UNSET,
+        model: "Model | str | None" = None,
+        agent: "Agent[Any, Any] | None" = None,
+        instructions: str = "",
+        tools: "Sequence[ToolLike] | ToolSelection" = (),
+        middleware: "Sequence[Middleware]" = (),
+        limits: Limits = Limits(),
+        permissions: Permissions = Permissions(),
+        models: Models = Models(),
+        workspace: Workspace = Workspace(),
+        commands: Commands = Commands(),
+        network: NetworkAccess = NetworkAccess(),
+        scripts: Scripts = Scripts(),
+        project: Project = Project(),
+        storage: Storage = Storage(),
+        environment: Environment = Environment(),
     ) -> None:
-        """Create a runtime from options, from keyword arguments, or from both.
+        """Create a runtime.
 
-        Each keyword is the field of ``Options`` with that name, which documents it. Raises
-        ``TypeError`` for an unknown or wrong argument, and ``ConfigError`` for a store or model
-        that cannot be used.
+        Args:
+            store: Where sessions are kept: a store, or a URL (``memory:``, ``sqlite:///PATH``, ``postgresql://…``).
+            model: The model of agents that set none: a model, or a name such as ``anthropic/claude-sonnet-5-5``.
+            agent: The agent of inputs that name none; default: an agent made from the model and the next four.
+            instructions: The instructions of the default agent.
+            tools: All tools of the default agent, or a selection; default: the standard set of built-in tools.
+            middleware: The middleware of the default agent, in order.
+            limits: The limits of a turn of the default agent.
+            permissions: Which tool calls run, and what happens when a person must decide.
+            models: The models that agents can name, what they cost, and how they are called.
+            workspace: The folders in which tools work.
+            commands: How commands run: their sandbox, and the hosts, variables and resources they may use.
+            network: What tools and scripts reach on the network.
+            scripts: What Luau scripts can use.
+            project: Content of ``.claude`` folders, child agents, MCP servers and hooks.
+            storage: How the store is used, and what must not be stored.
+            environment: Where the runtime is used; tests replace the clock, the ids and the variables.
+
+        Raises ``TypeError`` for an unknown or wrong argument, and ``ConfigError`` for a store or model that cannot be
+        used.
         """
-        arguments = {name: value for name, value in locals().items() if value is not _UNSET}
-        changes = {name: value for name, value in arguments.items() if name not in ("self", "options")}
-        self.options = options = msgspec.structs.replace(_check_options(options), **changes)
+        self.options = options = Options(
+            store=store,
+            model=model,
+            agent=agent,
+            instructions=instructions,
+            tools=tools,
+            middleware=middleware,
+            limits=limits,
+            permissions=permissions,
+            models=models,
+            workspace=workspace,
+            commands=commands,
+            network=network,
+            scripts=scripts,
+            project=project,
+            storage=storage,
+            environment=environment,
+        )
         self._owned_stores: list[Store] = []
         self.store: Store = self._open_store(options.store)
-        self._task_store = None if options.task_store is None else self._open_store(options.task_store)
+        self._task_store = None if options.storage.task_store is None else self._open_store(options.storage.task_store)
         self.hub = FollowerHub(self.store)
         policy = options.permissions.policy or policy_from_rules(
             mode=options.permissions.mode,
             allow=options.permissions.allow,
             ask=options.permissions.confirm,
             deny=options.deny_rules,
-            cwd=options.working_folder,
-            directories=options.add_dirs,
-            trusted=options.project is None or options.project.trusted,
+            cwd=options.workspace.folder,
+            directories=options.workspace.add_dirs,
+            trusted=options.project.content is None or options.project.content.trusted,
         )
-        if options.workspace is not None and isinstance(policy, LayeredPolicy):
-            policy = policy.in_workspace(options.workspace.folder)
-        self.env = Env(options.clock or SystemClock(), options.ids or RandomIds(), policy, options.ask_mode)
-        self.secrets = Secrets(options.secrets, finders=lazy.secret_finders() if options.redact_patterns else ())
+        if options.workspace.tools is not None and isinstance(policy, LayeredPolicy):
+            policy = policy.in_workspace(options.workspace.tools.folder)
+        self.env = Env(
+            options.environment.clock or SystemClock(),
+            options.environment.ids or RandomIds(),
+            policy,
+            options.ask_mode,
+        )
+        self.secrets = Secrets(
+            options.storage.secrets, finders=lazy.secret_finders() if options.storage.redact_patterns else ()
+        )
         self._service_host: ServiceHost | None = None
         self._world_factory: WorldFactory | None = None
         self.env.make_world, self.env.find_file_use = self._create_world, self._find_file_use
@@ -203,8 +174,8 @@ class Runtime:
         self._builder = AgentBuilder(
             services=self._get_service_host,
             models=self.models,
-            cache=options.default_enable_cache,
-            compaction=options.compaction,
+            cache=options.models.cache,
+            compaction=options.models.compaction,
         )
         self._governance = Governance(options, self.env, self._builder, self.models, self.store, self.secrets)
         self._default_agent = options.default_agent()
@@ -278,8 +249,8 @@ class Runtime:
         self._drivers.require_open()
         agent = agent or self._default_agent
         if agent is None:
-            raise InvalidInput("no agent: pass one to open(), or set Options(agent=…) or Options(model=…)")
-        id = id or self.env.ids.new_id(f"ses_{self.options.entry_point}")
+            raise InvalidInput("no agent: pass one to open(), or set Runtime(agent=…) or Runtime(model=…)")
+        id = id or self.env.ids.new_id(f"ses_{self.options.environment.entry_point}")
         session = parse_session_id(id)
         if owner:
             await require_owner(self.store, session, owner)
@@ -444,7 +415,9 @@ class Runtime:
         from vaka.runtime.erase import Erasure  # noqa: PLC0415  # most programs erase nothing
 
         hooks, caches = self._governance.hooks, self._drivers.edit_caches
-        erasure = Erasure(self.store, caches, self.options.transcript_folder, hooks.transcripts if hooks else None)
+        erasure = Erasure(
+            self.store, caches, self.options.project.transcript_folder, hooks.transcripts if hooks else None
+        )
         return await erasure.erase(session, owner, by=by, dry_run=dry_run)
 
     async def workspace(self, session: str) -> SessionWorkspace | None:
@@ -460,7 +433,7 @@ class Runtime:
         in the new one. Paths below the old folder in the flags of its last run become paths below
         the new one.
         """
-        workspace = describe_folder(folder or self.options.tool_folder, tuple(add_dirs))
+        workspace = describe_folder(folder or self.options.workspace.tool_folder, tuple(add_dirs))
         if workspace is None or not workspace.inode:
             raise InvalidInput(f"there is no folder {folder!r}, or its name is not valid UTF-8")
         id = parse_session_id(session)
@@ -545,10 +518,10 @@ class Runtime:
         return driver is not None and driver.started
 
     def _open_store(self, place: "Store | str") -> Store:
-        namespace = self.options.namespace
+        namespace = self.options.storage.namespace
         if not isinstance(place, str):
             return place if namespace in ("", place.namespace) else place.with_namespace(namespace)
-        store = lazy.open_store(place, durability=self.options.durability, namespace=namespace)
+        store = lazy.open_store(place, durability=self.options.storage.durability, namespace=namespace)
         self._owned_stores.append(store)
         return store
 
@@ -588,8 +561,8 @@ class Runtime:
         return rules
 
     def _find_file_use(self, tool: "Tool", arguments: "Mapping[str, Any]") -> "FileUse | None":
-        files = self.options.files if self.options.workspace is None else None
-        return find_file_use(tool, arguments, self.options.tool_folder if files is None else files.root)
+        files = self.options.workspace.files if self.options.workspace.tools is None else None
+        return find_file_use(tool, arguments, self.options.workspace.tool_folder if files is None else files.root)
 
     def _replace_policy(self, policy: "Policy") -> None:
         if self._world_factory is not None and self.env.world_created:

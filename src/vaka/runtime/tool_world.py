@@ -21,7 +21,7 @@ from vaka.core.types.control import SessionWorkspace
 from vaka.core.types.errors import ConfigError, SandboxError, VakaError
 from vaka.core.types.ids import SessionId
 from vaka.files.snapshots import CommandSnapshots, FileSnapshots
-from vaka.files.workspace import Workspace
+from vaka.files.workspace import WorkspaceFiles
 from vaka.net.connector import Connector
 from vaka.net.rules import NetworkRules
 from vaka.policy.denied_paths import DeniedPaths, find_created_paths, find_denied_paths, find_rule_against
@@ -83,31 +83,26 @@ class WorldFactory:
         """
         options = self._options
         self._require_folder()
-        network = options.network or self._open_network()
+        network = options.network.client or self._open_network()
         shared = World(
-            network=network,
-            reader=self._page_reader(),
-            search=options.search,
-            tasks=tasks,
-            may_read=make_read_filter(self._policy),
-            patience=options.permissions.question_timeout,
-        )
-        is_off = options.workspace is not None and not options.workspace.folder
-        if is_off and not options.sandboxed:
+            network=network, reader=self._page_reader(), search=options.network.search, tasks=tasks,
+            may_read=make_read_filter(self._policy), patience=options.permissions.question_timeout,
+        )  # fmt: skip
+        tools = options.workspace.tools
+        is_off = tools is not None and not tools.folder
+        if is_off and not options.commands.sandboxed:
             return shared
-        cwd = os.path.realpath(options.tool_folder or options.working_folder or os.curdir)
+        cwd = os.path.realpath(options.workspace.tool_folder or options.workspace.folder or os.curdir)
         read_only = self._read_only_roots(cwd)
         files = None if is_off else self._open_files(cwd, read_only)
         roots = _roots_of(files) if files is not None else ()
         folders = [root for root in roots if root not in read_only]
         shells = ShellSupervisor(
             self._command_scope(folders, read_only),
-            options.command_habits,
-            find_restricted=lambda: self._find_restricted(folders),
-            before_command=self._require_folder,
-            find_setup=find_setup,
-            open_gate=self._command_gates(network),
-        )
+            find_restricted=lambda: self._find_restricted(folders), before_command=self._require_folder,
+            find_setup=find_setup, open_gate=self._command_gates(network),
+        )  # fmt: skip
+        has_snapshots = options.workspace.snapshots
         return msgspec.structs.replace(
             shared,
             files=files,
@@ -115,8 +110,8 @@ class WorldFactory:
             shells=shells,
             unconfined=self._make_unconfined(),
             cwd=cwd if is_off else _working_folder(cwd, folders),
-            snapshots=self._make_snapshots(files, folders) if options.snapshots and files is not None else None,
-        )
+            snapshots=self._make_snapshots(files, folders) if has_snapshots and files is not None else None,
+        )  # fmt: skip
 
     def _make_snapshots(self, files: Files, folders: Sequence[str]) -> FileSnapshots:
         if not files.root or not folders:
@@ -125,14 +120,15 @@ class WorldFactory:
         return CommandSnapshots(files, self._store.blobs, make)
 
     def _open_files(self, cwd: str, read_only: Sequence[str]) -> Files:
-        if self._options.files is not None and self._options.workspace is None:
-            return self._options.files
-        return Workspace(cwd, [*self._extra_roots(), *read_only], protected=[*self._store_files(), *read_only])
+        workspace = self._options.workspace
+        if workspace.files is not None and workspace.tools is None:
+            return workspace.files
+        return WorkspaceFiles(cwd, [*self._extra_roots(), *read_only], protected=[*self._store_files(), *read_only])
 
     def _select_sandbox(self, network: Network) -> Sandbox | None:
         """Return the sandbox of commands; none for tools in a workspace if it would not keep them there."""
         sandbox = self._make_sandbox(network)
-        return sandbox if self._options.workspace is None or sandbox.enforces >= {"read", "write"} else None
+        return sandbox if self._options.workspace.tools is None or sandbox.enforces >= {"read", "write"} else None
 
     def replace_policy(self, world: World, policy: Policy) -> World:
         """Return a world of this factory in which files are hidden by another policy; further folders stay the same."""
@@ -143,28 +139,30 @@ class WorldFactory:
         await self._resources.aclose()
 
     def _open_network(self) -> Network:
-        connector = Connector(NetworkRules(trusted=self._options.trusted_hosts))
+        connector = Connector(NetworkRules(trusted=tuple(self._options.network.trusted_hosts)))
         self._resources.push_async_callback(connector.close)
         return connector
 
     def _make_sandbox(self, network: Network) -> Sandbox:
-        wanted, hosts = self._options.sandbox, self._options.command_hosts
-        sandbox = select_sandbox(wanted, allow_env=self._options.command_env) if isinstance(wanted, str) else wanted
-        if self._options.sandboxed and not sandbox.enforces:
-            programs = " and ".join(self._options.sandboxed)
+        commands = self._options.commands
+        wanted, hosts = commands.sandbox, tuple(commands.hosts)
+        sandbox = select_sandbox(wanted, allow_env=tuple(commands.env)) if isinstance(wanted, str) else wanted
+        if commands.sandboxed and not sandbox.enforces:
+            programs = " and ".join(commands.sandboxed)
             raise SandboxError(f"{programs} must run in a sandbox, and there is none: {INSTALL_BUBBLEWRAP}")
         if not hosts or ALL_HOSTS in hosts:
             return sandbox
         return ProxiedSandbox(sandbox, Proxy(hosts, network.decide), self._resources)
 
     def _command_gates(self, network: Network) -> OpenGate | None:
-        hosts = self._options.command_hosts
+        hosts = tuple(self._options.commands.hosts)
         return None if ALL_HOSTS in hosts else CommandNetwork(hosts, network.decide, self._resources).open
 
     def _make_unconfined(self) -> Sandbox | None:
         """Return what starts commands without the sandbox; ``None`` where the sandbox is required."""
-        may_leave = self._options.sandbox in ("auto", "off") and self._options.workspace is None
-        return Unconfined(allow_env=self._options.command_env) if may_leave else None
+        commands = self._options.commands
+        may_leave = commands.sandbox in ("auto", "off") and self._options.workspace.tools is None
+        return Unconfined(allow_env=tuple(commands.env)) if may_leave else None
 
     def _command_scope(self, folders: Sequence[str], read_only: Sequence[str]) -> CommandScope:
         options = self._options
@@ -178,9 +176,9 @@ class WorldFactory:
             hidden=tuple(
                 path for path in (*secret_paths(), *self._store_files()) if not _contains_folder(path, folders)
             ),
-            masked=options.workspace.masked if options.workspace is not None else (),
-            network=ALL_HOSTS in options.command_hosts,
-            bounds=options.command_limits,
+            masked=options.workspace.tools.masked if options.workspace.tools is not None else (),
+            network=ALL_HOSTS in options.commands.hosts,
+            bounds=options.commands.limits,
         )
 
     def _find_restricted(self, folders: Sequence[str]) -> RestrictedPaths:
@@ -208,8 +206,8 @@ class WorldFactory:
 
     def _read_only_roots(self, cwd: str) -> list[str]:
         """Return the folders with skills and plugins of the user, whose files skills refer to."""
-        source = self._options.project
-        if source is None or self._options.workspace is not None:
+        source = self._options.project.content
+        if source is None or self._options.workspace.tools is not None:
             return []
         home = os.path.expanduser("~/.claude")  # noqa: PTH111
         named = [os.path.realpath(folder) for folder in (f"{home}/skills", f"{home}/plugins", *source.plugin_dirs)]
@@ -217,9 +215,9 @@ class WorldFactory:
 
     def _extra_roots(self) -> list[str]:
         """Return the further folders of tools: those of ``add_dirs`` and those of the policy."""
-        if self._options.workspace is not None:
+        if self._options.workspace.tools is not None:
             return []
-        added = self._options.add_dirs
+        added = self._options.workspace.add_dirs
         named = self._policy.directories if isinstance(self._policy, LayeredPolicy) else []
         folders = [os.path.realpath(os.path.expanduser(folder)) for folder in (*added, *named)]  # noqa: PTH111
         for folder in folders[: len(added)]:

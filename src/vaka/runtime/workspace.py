@@ -18,11 +18,12 @@ from vaka.runtime.options import Options
 
 def describe_workspace(options: Options) -> SessionWorkspace | None:
     """Return the folders of the tools of a runtime; ``None`` if it has a file system of its own, or no files."""
-    if options.workspace is not None:
-        return describe_folder(options.workspace.folder) if options.workspace.folder else None
-    if options.files is not None:
+    workspace = options.workspace
+    if workspace.tools is not None:
+        return describe_folder(workspace.tools.folder) if workspace.tools.folder else None
+    if workspace.files is not None:
         return None
-    return describe_folder(options.working_folder, options.add_dirs)
+    return describe_folder(workspace.folder, tuple(workspace.add_dirs))
 
 
 def describe_folder(root: str, directories: tuple[str, ...] = ()) -> SessionWorkspace | None:

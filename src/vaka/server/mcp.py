@@ -92,7 +92,9 @@ class _CallerServer:
         runtime = await service.runtime_of(principal)
         turns = ServedTurns(runtime, _hint, owner=principal.id, own_only=principal.own_sessions_only)
         tools: list[ServedTool] = [ServedAgent(turns, agent) for agent in _usable_agents(service)]
-        transcripts = TranscriptResources(runtime.store, runtime.options.tool_folder, owner=principal.visible_owner)
+        transcripts = TranscriptResources(
+            runtime.store, runtime.options.workspace.tool_folder, owner=principal.visible_owner
+        )
         forms = DecisionForms(describe=_describe, hint=_hint, enabled=principal.may("approvals:write"))
         server = ToolServer(tools, runtime, transcripts, forms).build("vaka", __version__, INSTRUCTIONS)
         manager = StreamableHTTPSessionManager(

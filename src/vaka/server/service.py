@@ -125,7 +125,7 @@ class AgentService:
         self._make_runtime = make_runtime or self._copy_runtime
         runtime.keep_rules_in_store()
         self._workspaces = TenantWorkspaces(
-            self.settings.workspaces, runtime.options.working_folder, self.settings.private_folders
+            self.settings.workspaces, runtime.options.workspace.folder, self.settings.private_folders
         )
         self._runtimes: dict[str, Runtime] = {runtime.store.namespace: runtime}
         self._turns: dict[tuple[str, str], set[str]] = {}
@@ -213,7 +213,14 @@ class AgentService:
 
     def _copy_runtime(self, namespace: str) -> Runtime:
         workspace = self._workspaces.find(namespace)
-        made = Runtime(self.runtime.options, store=self.runtime.store, namespace=namespace, workspace=workspace)
+        options = self.runtime.options
+        own = msgspec.structs.replace(
+            options,
+            store=self.runtime.store,
+            storage=msgspec.structs.replace(options.storage, namespace=namespace),
+            workspace=msgspec.structs.replace(options.workspace, tools=workspace),
+        )
+        made = Runtime(**msgspec.structs.asdict(own))
         made.follow_settings_of(self.runtime)
         return made
 

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import msgspec
 
+from vaka.config.options import ToolWorkspace
 from vaka.core.types.errors import ConfigError
-from vaka.runtime.options import ToolWorkspace
 
 _PLAIN_NAME = re.compile(r"[a-z0-9](?:[a-z0-9._-]{0,62}[a-z0-9_-])?", re.ASCII)
 """Names of tenants that are names of their folders, on every file system."""

@@ -15,6 +15,7 @@ from vaka.core.ports.model import CallChunk, Chunk, Prompt, StopChunk, TextChunk
 from vaka.core.types.control import QuestionAsked
 from vaka.core.types.message import ToolMessage
 from vaka.core.types.tool import ToolSpec
+from vaka.runtime.options import Project
 from vaka.runtime.runtime import Runtime
 from vaka.testing.models import FunctionModel
 
@@ -78,7 +79,10 @@ async def main(url: str) -> None:
     definition: dict[str, Any] = {"type": "http", "url": url, "required": True}
     servers = {"suite": definition | ({"oauth": oauth} if oauth else {})}
     async with vaka.Runtime(
-        store="memory:", mcp=servers, permissions=vaka.Permissions(allow=["mcp__suite"], ask="wait"), agent=agent
+        store="memory:",
+        project=Project(mcp=servers),
+        permissions=vaka.Permissions(allow=["mcp__suite"], ask="wait"),
+        agent=agent,
     ) as runtime:
         session = await runtime.open(id="conformance")
         person = asyncio.create_task(accept_defaults(runtime, session.id))

@@ -43,7 +43,7 @@ def build_server(runtime: Runtime) -> "Server[Any]":
     specs = [tool.spec for tool in AgentBuilder().build_recipe(agent).tools.values()]
     tools: list[ServedTool] = [ServedAgent(turns, agent), *(ServedToolCall(turns, agent, spec) for spec in specs)]
     forms = DecisionForms(describe=repr, hint=lambda row: row.id)
-    resources = TranscriptResources(runtime.store, runtime.options.working_folder)
+    resources = TranscriptResources(runtime.store, runtime.options.workspace.folder)
     server = ToolServer(tools, runtime, resources, forms).build("vaka", vaka.__version__)
     add_tools(server)
     add_resources(server)

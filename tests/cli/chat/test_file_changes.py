@@ -8,7 +8,7 @@ import pytest
 
 from tests.cli.chat.chat_in_process import chat_in_process
 from vaka import Agent, Runtime
-from vaka.config.options import Permissions
+from vaka.config.options import Commands, Permissions
 from vaka.models.scripted import Scripted
 
 
@@ -30,7 +30,7 @@ def commands_runtime(*commands: str) -> Runtime:
     for number, command in enumerate(commands):
         lines += [{"tool_calls": [{"name": "Bash", "arguments": {"command": command}}]}, {"text": f"Done {number}."}]
     agent: Agent[Any] = Agent("coder", model=Scripted(lines), tools=["Bash", "BashOutput"])
-    return Runtime(agent=agent, sandbox="off", permissions=Permissions(mode="bypassPermissions"))
+    return Runtime(agent=agent, commands=Commands(sandbox="off"), permissions=Permissions(mode="bypassPermissions"))
 
 
 CHANGE = "echo three > c.txt; rm b.txt; sed -i s/one/ONE/ a.txt; printf '\\0\\1' > d.bin; echo x > e.log; touch f"
@@ -124,7 +124,9 @@ async def test_what_cannot_be_attributed_or_was_not_recorded_is_named(project: P
         tools=["Bash"],
     )
     async with (
-        Runtime(agent=agent, sandbox="off", permissions=Permissions(mode="bypassPermissions")) as runtime,
+        Runtime(
+            agent=agent, commands=Commands(sandbox="off"), permissions=Permissions(mode="bypassPermissions")
+        ) as runtime,
         chat_in_process(runtime) as chat,
     ):
         await chat.say("Start it.")

@@ -7,7 +7,7 @@ import pytest
 
 from tests.cli.chat.chat_in_process import chat_in_process
 from vaka import Agent, Runtime, ToolContext, tool
-from vaka.config.options import Permissions
+from vaka.config.options import Commands, Permissions
 from vaka.models.scripted import Scripted
 
 EVIL = "\x1b[2J\x1b[31mred\x1b]0;owned\x07\x9b5m\u202eltr\u2066\u200b\ufeffe" + "\u0301" * 7 + "\x08\x00\x7f"
@@ -46,11 +46,8 @@ async def test_no_text_controls_the_terminal(project: Path) -> None:
         {"text": "All harmless."},
     ]  # fmt: skip
     agent: Agent[Any] = Agent("shouter", model=Scripted(lines), tools=[shout, fail, "Read", "Write"])
-    permissions = Permissions(allow=["shout", "fail"])
-    async with (
-        Runtime(agent=agent, sandbox="off", permissions=permissions) as runtime,
-        chat_in_process(runtime) as chat,
-    ):
+    options: dict[str, Any] = {"commands": Commands(sandbox="off"), "permissions": Permissions(allow=["shout", "fail"])}
+    async with Runtime(agent=agent, **options) as runtime, chat_in_process(runtime) as chat:
         await chat.say("Go.")
         await chat.expect("Approve Write?")
         chat.send("n")
@@ -75,7 +72,7 @@ async def test_a_long_line_does_not_stop_the_chat_from_answering_keys(size: int)
     model = Scripted([{"chunks": chunks, "tool_calls": [call]}, {"text": "Still here."}])
     agent: Agent[Any] = Agent("shouter", model=model, tools=[shout])
     async with (
-        Runtime(agent=agent, sandbox="off", permissions=Permissions(allow=["shout"])) as runtime,
+        Runtime(agent=agent, commands=Commands(sandbox="off"), permissions=Permissions(allow=["shout"])) as runtime,
         chat_in_process(runtime) as chat,
     ):
         await chat.say("Go.")

@@ -9,6 +9,7 @@ import pytest
 
 from tests.cli.chat.chat_in_process import chat_in_process
 from vaka import Agent, Runtime
+from vaka.config.options import Commands, Workspace
 from vaka.core.ports.store import EventStore
 from vaka.core.types.event import Event
 from vaka.core.types.ids import SessionId
@@ -37,7 +38,7 @@ async def count_events_read(turns: int) -> int:
     """Return the events that a chat reads to open a session of some turns."""
     store = MemoryStore()
     agent: Agent[Any] = Agent("talker", model=Scripted([{"text": "An answer.", "repeat": True}]))
-    async with Runtime(agent=agent, store=store, sandbox="off") as runtime:
+    async with Runtime(agent=agent, store=store, commands=Commands(sandbox="off")) as runtime:
         session = await runtime.open(id="long")
         for number in range(turns):
             await session.run(f"Question {number}?")
@@ -65,7 +66,7 @@ async def test_a_chat_whose_folder_is_removed_says_so_and_goes_on(
     monkeypatch.chdir(folder)
     agent: Agent[Any] = Agent("talker", model=Scripted([{"text": "Hi.", "repeat": True}]))
     async with (
-        Runtime(agent=agent, cwd=str(folder), sandbox="off") as runtime,
+        Runtime(agent=agent, workspace=Workspace(cwd=str(folder)), commands=Commands(sandbox="off")) as runtime,
         chat_in_process(runtime, columns=300, rows=60) as chat,
     ):
         await chat.say("First.")

@@ -8,6 +8,7 @@ import pytest
 from tests.cli.chat.chat_in_process import chat_in_process
 from tests.cli.chat.chat_terminal import ENTER, ESCAPE
 from vaka import Agent, Runtime
+from vaka.config.options import Commands, Workspace
 from vaka.core.ports.store import SessionIndex, SessionPage, SessionQuery
 from vaka.core.types.errors import NotFound
 from vaka.core.types.ids import SessionId
@@ -28,12 +29,12 @@ def talking_runtime(**options: Any) -> Runtime:
     usage = {"input": 10, "output": 5, "cost": 0.25}
     lines = [{"text": "A canoe has one hull.", "usage": usage, "repeat": True}]
     agent: Agent[Any] = Agent("talker", model=Scripted(lines), tools=["Read"])
-    return Runtime(agent=agent, sandbox="off", **options)
+    return Runtime(agent=agent, commands=Commands(sandbox="off"), **options)
 
 
 async def test_sessions_are_listed_filtered_opened_and_deleted(project: Path) -> None:
     store = f"sqlite:///{project}/vaka.db"
-    async with talking_runtime(store=store, cwd=str(project / "there")) as runtime:
+    async with talking_runtime(store=store, workspace=Workspace(cwd=str(project / "there"))) as runtime:
         await (await runtime.open(id="elsewhere")).run("Ships of others?")
     async with talking_runtime(store=store) as runtime:
         for name in ("canoes", "rafts", "kayaks"):

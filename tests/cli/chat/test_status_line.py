@@ -11,8 +11,10 @@ from vaka import Agent, Runtime
 from vaka.cli.chat.status_line import StatusCommand
 from vaka.cli.lazy import status_command
 from vaka.config.claude_settings import SettingsFile
+from vaka.config.options import Commands, Workspace
 from vaka.config.project_content import ProjectSource
 from vaka.models import Scripted
+from vaka.runtime.options import Project
 
 
 async def test_the_first_line_of_the_command_is_shown_and_follows_the_session(
@@ -25,7 +27,10 @@ async def test_the_first_line_of_the_command_is_shown_and_follows_the_session(
     (tmp_path / "turns").touch()
     agent: Agent[Any] = Agent("talker", model=Scripted([{"text": "Hi.", "usage": {"input": 7}, "repeat": True}]))
     status = StatusCommand(command=script)
-    async with Runtime(agent=agent, sandbox="off") as runtime, chat_in_process(runtime, status=status) as chat:
+    async with (
+        Runtime(agent=agent, commands=Commands(sandbox="off")) as runtime,
+        chat_in_process(runtime, status=status) as chat,
+    ):
         await chat.expect("branch [] ")
         await chat.expect("turns 0")
         (tmp_path / "turns").write_text("one\n")
@@ -62,7 +67,12 @@ async def test_the_status_line_shows_the_mode_in_force_also_when_settings_change
     file.write_text('{"permissions": {"defaultMode": "plan"}}')
     agent: Agent[Any] = Agent("talker", model=Scripted([{"text": "Hi.", "repeat": True}]))
     source = ProjectSource(settings=True)
-    async with Runtime(agent=agent, sandbox="off", project=source, cwd=str(tmp_path)) as runtime:
+    async with Runtime(
+        agent=agent,
+        commands=Commands(sandbox="off"),
+        project=Project(content=source),
+        workspace=Workspace(cwd=str(tmp_path)),
+    ) as runtime:
 
         def find_mode() -> str:
             return str(getattr(runtime.env.policy, "mode", ""))

@@ -9,6 +9,7 @@ from tests.cli.chat.chat_in_process import chat_in_process
 from vaka import Agent, Runtime
 from vaka.cli.chat.notifications import notification_command, notification_sequence
 from vaka.cli.chat.terminal_reports import theme_of_colour, theme_of_environment
+from vaka.config.options import Commands
 from vaka.models.scripted import Scripted
 
 FOCUS_GAINED, FOCUS_LOST, BELL = "\x1b[I", "\x1b[O", "\x07"
@@ -21,7 +22,7 @@ def asking_runtime() -> Runtime:
         {"text": "Done.", "repeat": True},
     ]
     agent: Agent[Any] = Agent("coder", model=Scripted(lines), tools=["Bash"])
-    return Runtime(agent=agent, sandbox="off")
+    return Runtime(agent=agent, commands=Commands(sandbox="off"))
 
 
 async def test_the_theme_follows_the_background_and_the_bell_rings_without_focus(

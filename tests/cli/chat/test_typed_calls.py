@@ -7,7 +7,7 @@ import pytest
 
 from tests.cli.chat.chat_in_process import chat_in_process
 from vaka import Agent, Runtime
-from vaka.config.options import Permissions
+from vaka.config.options import Commands, Permissions
 from vaka.core.types.message import ToolMessage, UserMessage, text_of
 from vaka.models.scripted import Scripted
 
@@ -21,7 +21,7 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def coding_runtime(*lines: dict[str, Any], **options: Any) -> Runtime:
     """Return a runtime whose rules ask before a command or a change."""
     agent: Agent[Any] = Agent("coder", model=Scripted(lines), tools=["Bash", "Read", "Edit", "Write"])
-    return Runtime(agent=agent, sandbox="off", **options)
+    return Runtime(agent=agent, commands=Commands(sandbox="off"), **options)
 
 
 async def test_a_typed_command_runs_under_the_rules_and_the_model_sees_its_output() -> None:

@@ -27,7 +27,7 @@ from vaka.core.types.errors import NotFound, Suspended
 from vaka.middleware import Ask, Deny
 from vaka.policy.policy import LayeredPolicy
 from vaka.policy.rules import Layer
-from vaka.runtime.options import policy_from_rules
+from vaka.runtime.options import Environment, policy_from_rules
 from vaka.stores.memory import MemoryStore
 from vaka.testing.clock import FakeClock
 from vaka.testing.models import ScriptedModel, call, calls, say
@@ -151,7 +151,7 @@ async def test_an_approval_for_the_session_ends_when_the_tool_changes() -> None:
 
 async def test_an_expired_approval_rejects_the_call_and_stays_expired() -> None:
     clock, post, store = FakeClock(), SendRecorder(), MemoryStore()
-    async with runtime(store, permissions=vaka.Permissions(policy=RULES), clock=clock) as rt:
+    async with runtime(store, permissions=vaka.Permissions(policy=RULES), environment=Environment(clock=clock)) as rt:
         limits = vaka.Limits(approval_ttl=60)
         session = await rt.open(sending_agent(post, call("send", to="Ann"), say("done"), limits=limits), id="s")
         task = asyncio.create_task(collect_turn(session))
@@ -169,7 +169,9 @@ async def test_an_expired_approval_rejects_the_call_and_stays_expired() -> None:
 async def test_an_answer_after_the_expiry_is_ignored_even_when_the_clock_is_set_back() -> None:
     clock, post, store = FakeClock(), SendRecorder(), MemoryStore()
     who = sending_agent(post, call("send", to="Ann"), say("done"), limits=vaka.Limits(approval_ttl=60))
-    async with runtime(store, permissions=vaka.Permissions(policy=RULES, ask="suspend"), clock=clock) as rt:
+    async with runtime(
+        store, permissions=vaka.Permissions(policy=RULES, ask="suspend"), environment=Environment(clock=clock)
+    ) as rt:
         session = await rt.open(who, id="s")
         with pytest.raises(Suspended):
             await session.run("Go.")
@@ -185,11 +187,15 @@ async def test_an_answer_after_the_expiry_is_ignored_even_when_the_clock_is_set_
 async def test_an_approval_expires_at_its_time_after_a_restart(mode: Any) -> None:
     clock, post, store = FakeClock(), SendRecorder(), MemoryStore()
     who = sending_agent(post, call("send", to="Ann"), say("done"), limits=vaka.Limits(approval_ttl=60))
-    async with runtime(store, permissions=vaka.Permissions(policy=RULES, ask="suspend"), clock=clock) as rt:
+    async with runtime(
+        store, permissions=vaka.Permissions(policy=RULES, ask="suspend"), environment=Environment(clock=clock)
+    ) as rt:
         with pytest.raises(Suspended):
             await (await rt.open(who, id="s")).run("Go.")
     clock.advance(61)
-    async with runtime(store, permissions=vaka.Permissions(policy=RULES, ask=mode), clock=clock) as rt:
+    async with runtime(
+        store, permissions=vaka.Permissions(policy=RULES, ask=mode), environment=Environment(clock=clock)
+    ) as rt:
         events = await collect((await rt.open(who, id="s")).resume())
     assert reasons_by_call(events) == {"call_1": "expired"}
 
@@ -383,7 +389,7 @@ async def test_the_answers_to_questions_of_a_tool_survive_a_restart() -> None:
 
 async def test_an_expired_question_is_answered_with_none() -> None:
     clock, store = FakeClock(), MemoryStore()
-    async with runtime(store, clock=clock) as rt:
+    async with runtime(store, environment=Environment(clock=clock)) as rt:
         session = await rt.open(agent(ScriptedModel(call("wonder"), say("done")), asking_agent()), id="s")
         task = asyncio.create_task(collect_turn(session))
         await wait_until(lambda: count_events(store, "s", "question.asked") == 1)
@@ -406,7 +412,7 @@ async def test_ask_mode_deny_answers_a_question_with_none() -> None:
 async def test_an_open_question_is_answered_with_none_after_its_expiry_or_in_ask_mode_deny(late: bool) -> None:
     clock, store = FakeClock(), MemoryStore()
     who = agent(ScriptedModel(call("wonder"), say("done")), asking_agent())
-    async with runtime(store, permissions=vaka.Permissions(ask="suspend"), clock=clock) as rt:
+    async with runtime(store, permissions=vaka.Permissions(ask="suspend"), environment=Environment(clock=clock)) as rt:
         session = await rt.open(who, id="s")
         with pytest.raises(Suspended) as caught:
             await session.run("Go.")
@@ -414,7 +420,9 @@ async def test_an_open_question_is_answered_with_none_after_its_expiry_or_in_ask
         with pytest.raises(Suspended):
             await collect(session.resume())
     clock.advance(61 if late else 0)
-    async with runtime(store, permissions=vaka.Permissions(ask="suspend" if late else "deny"), clock=clock) as rt:
+    async with runtime(
+        store, permissions=vaka.Permissions(ask="suspend" if late else "deny"), environment=Environment(clock=clock)
+    ) as rt:
         events = await collect((await rt.open(who, id="s")).resume())
     assert results_by_call(events)["call_1"].value == ["blue", None]
 

@@ -22,6 +22,7 @@ from tests.runtime.runtime_fixtures import (
     runtime,
     wait_until,
 )
+from vaka.config.options import Commands
 from vaka.core.loop.dmail import STATE_KEY
 from vaka.core.session.snapshot import reopen
 from vaka.core.types.context import CheckpointSaved
@@ -323,7 +324,10 @@ async def test_having_the_dmail_tool_adds_no_write(able: bool) -> None:
 async def test_an_approval_for_the_session_survives_a_dmail() -> None:
     store = MemoryStore()
     model = ScriptedModel(call("Bash", command="true"), dmail_call(0), call("Bash", command="true"), say("done"))
-    options: dict[str, Any] = {"permissions": vaka.Permissions(confirm=("Bash",), allow=("DMail",)), "sandbox": "off"}
+    options: dict[str, Any] = {
+        "permissions": vaka.Permissions(confirm=("Bash",), allow=("DMail",)),
+        "commands": Commands(sandbox="off"),
+    }
     async with runtime(store, **options) as rt:
         session = await rt.open(dmail_agent(model, *builtin_tools(["Bash"])), id="s")
         task = asyncio.create_task(collect(session.stream("Go.")))

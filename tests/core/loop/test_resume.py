@@ -31,7 +31,7 @@ from vaka.core.types.errors import Suspended
 from vaka.core.types.ids import CallKey
 from vaka.core.types.message import Text
 from vaka.core.types.progress import ToolStarted
-from vaka.runtime.options import policy_from_rules
+from vaka.runtime.options import Environment, policy_from_rules
 from vaka.stores.memory import MemoryStore
 from vaka.testing.clock import FakeClock
 from vaka.testing.crashes import fingerprint
@@ -116,7 +116,9 @@ async def run_whole_turn() -> tuple[list[Any], list[list[str]], Any]:
     """Record the run without interruptions."""
     store, clock = MemoryStore(), FakeClock(auto=True)
     counting = count_commits(store)
-    async with runtime(store, permissions=vaka.Permissions(policy=RULES, ask="suspend"), clock=clock) as rt:
+    async with runtime(
+        store, permissions=vaka.Permissions(policy=RULES, ask="suspend"), environment=Environment(clock=clock)
+    ) as rt:
         session = await rt.open(EffectWorld().agent(), id="s")
         await run_to_end(rt, session, session.stream("Go."))
         messages = without_ids(await session.messages())
@@ -138,7 +140,9 @@ async def resume_from(prefix: list[Any], **more: Any) -> tuple[EffectWorld, list
     await log_writer(store, "s", prefix)()
     before = asyncio.all_tasks()
     async with runtime(
-        store, permissions=vaka.Permissions(policy=RULES, ask="suspend"), clock=FakeClock(auto=True)
+        store,
+        permissions=vaka.Permissions(policy=RULES, ask="suspend"),
+        environment=Environment(clock=FakeClock(auto=True)),
     ) as rt:
         session = await rt.open(world.agent(), id="s")
         await run_to_end(rt, session, session.resume(), **more)
@@ -187,12 +191,12 @@ async def test_a_lost_once_call_is_asked_about_after_its_deadline(outcome: str) 
         return "paid"
 
     who = agent(ScriptedModel(call("pay", amount=1), say("done")), pay)
-    async with runtime(store, clock=clock) as rt:
+    async with runtime(store, environment=Environment(clock=clock)) as rt:
         await collect_turn(await rt.open(who, id="s"))
     log = await read_log(store, "s")
     again, paid[:] = MemoryStore(), []
     await log_writer(again, "s", log[: event_types(log).index("tool.started") + 1])()
-    async with runtime(again, clock=clock) as rt:
+    async with runtime(again, environment=Environment(clock=clock)) as rt:
         session = await rt.open(who, id="s")
         task = asyncio.create_task(collect(session.resume()))
         await clock.wait_for_sleeps()
@@ -296,11 +300,17 @@ async def test_a_lost_call_is_sealed_where_no_person_can_be_asked(asked: bool) -
     await log_writer(store, "s", log[:cut])()
     if asked:
         async with runtime(
-            store, permissions=vaka.Permissions(policy=RULES, ask="suspend"), clock=FakeClock(auto=True)
+            store,
+            permissions=vaka.Permissions(policy=RULES, ask="suspend"),
+            environment=Environment(clock=FakeClock(auto=True)),
         ) as rt:
             with pytest.raises(Suspended):
                 await collect((await rt.open(world.agent(), id="s")).resume())
-    async with runtime(store, permissions=vaka.Permissions(policy=RULES, ask="deny"), clock=FakeClock(auto=True)) as rt:
+    async with runtime(
+        store,
+        permissions=vaka.Permissions(policy=RULES, ask="deny"),
+        environment=Environment(clock=FakeClock(auto=True)),
+    ) as rt:
         events = await collect((await rt.open(world.agent(), id="s")).resume())
     assert results_by_call(await read_log(store, "s"))["call_4"].reason == "outcome_unknown"
     assert last_body(events).text == "all done"
@@ -313,7 +323,9 @@ async def test_a_clock_set_back_does_not_extend_the_wait_beyond_the_timeout_of_t
     clock, store = FakeClock(), MemoryStore()
     clock.jump(-365 * 24 * 3600)
     await log_writer(store, "s", log[:cut])()
-    async with runtime(store, permissions=vaka.Permissions(policy=RULES, ask="deny"), clock=clock) as rt:
+    async with runtime(
+        store, permissions=vaka.Permissions(policy=RULES, ask="deny"), environment=Environment(clock=clock)
+    ) as rt:
         task = asyncio.create_task(collect((await rt.open(EffectWorld().agent(), id="s")).resume()))
         await clock.wait_for_sleeps()
         clock.advance(60)
@@ -390,7 +402,9 @@ async def test_a_tool_whose_effect_became_once_is_not_run_again() -> None:
         await collect_turn(await rt.open(agent(ScriptedModel(*lines), tool("read")), id="s"))
     log = await read_log(store, "s")
     await log_writer(again, "s", log[: event_types(log).index("tool.started") + 1])()
-    async with runtime(again, permissions=vaka.Permissions(ask="deny"), clock=FakeClock(auto=True)) as rt:
+    async with runtime(
+        again, permissions=vaka.Permissions(ask="deny"), environment=Environment(clock=FakeClock(auto=True))
+    ) as rt:
         await collect((await rt.open(agent(ScriptedModel(*lines), tool("once")), id="s")).resume())
     assert ran == ["read"]
     assert reasons_by_call(await read_log(again, "s")) == {"call_1": "outcome_unknown"}
@@ -431,7 +445,9 @@ async def test_a_steered_input_survives_a_crash() -> None:
     store, world = MemoryStore(), EffectWorld()
     await log_writer(store, "s", log[: event_types(log).index("tool.started") + 1])()
     async with runtime(
-        store, permissions=vaka.Permissions(policy=RULES, ask="suspend"), clock=FakeClock(auto=True)
+        store,
+        permissions=vaka.Permissions(policy=RULES, ask="suspend"),
+        environment=Environment(clock=FakeClock(auto=True)),
     ) as rt:
         session = await rt.open(world.agent(), id="s")
         await rt._drivers.offer(session.id, InputAdded(key="k", content=(Text(text="Also."),), policy="steer"), "k")

@@ -7,6 +7,7 @@ import pytest
 
 import vaka
 from tests.runtime.runtime_fixtures import agent, check_log, collect_turn, event_types, last_body, read_log, runtime
+from vaka.config.options import Storage
 from vaka.core.ports.model import CallChunk, Chunk, Prompt, ReasoningChunk, RetryChunk, StopChunk, TextChunk, UsageChunk
 from vaka.core.types.errors import ModelRefused, ModelUnavailable, TurnError
 from vaka.core.types.message import AssistantMessage, Reasoning, Text, Usage
@@ -223,7 +224,7 @@ async def test_a_prompt_is_stored_redacted_before_the_model_is_asked() -> None:
             async for chunk in super().stream(prompt):
                 yield chunk
 
-    async with runtime(store, secrets=(secret,)) as rt:
+    async with runtime(store, storage=Storage(secrets=(secret,))) as rt:
         session = await rt.open(agent(WatchingModel(say("Done.")), instructions=f"Use {secret}."), id="s")
         assert (await session.run("Go.")).text == "Done."
     assert stored == [b"Use [redacted]."]

@@ -20,6 +20,7 @@ from vaka.core.types.monitor import CacheBusted, UsageRecorded
 from vaka.core.types.progress import StepStarted
 from vaka.models.catalog import Price, PriceList
 from vaka.models.wrappers.meter import MeteredModel
+from vaka.runtime.options import Environment
 from vaka.stores.memory import MemoryStore
 from vaka.testing.clock import FakeClock
 from vaka.testing.models import ScriptedModel, call, fail, say
@@ -57,7 +58,7 @@ class Conversation:
         script = ScriptedModel(*(answers or [say("Yes.", repeat=True)]))
         inner = CachingModel(script, self.cache, model)
         bot = agent(MeteredModel(inner, PRICES), *tools, **{"instructions": "Be brief. " * 50, **more})
-        async with runtime(self.store, clock=self.clock) as rt:
+        async with runtime(self.store, environment=Environment(clock=self.clock)) as rt:
             session = await rt.open(bot, id="s")
             for _ in range(turns):
                 self.turns += 1
@@ -214,7 +215,7 @@ async def test_a_bust_is_reported_once_and_a_fork_expects_nothing() -> None:
     await talk.turn(instructions="Be long. " * 50)
     await talk.turn(instructions="Be long. " * 50)
     assert len(await talk.busts()) == 1
-    async with runtime(talk.store, clock=talk.clock) as rt:
+    async with runtime(talk.store, environment=Environment(clock=talk.clock)) as rt:
         forked = await rt.fork("s", id="t")
         model = MeteredModel(CachingModel(ScriptedModel(say("Yes.", repeat=True)), PromptCache()), PRICES)
         await (await rt.open(agent(model), id=forked)).run("Well?")

@@ -7,6 +7,7 @@ import pytest
 
 import vaka
 from tests.runtime.runtime_fixtures import agent, collect_turn, last_body, read_log, runtime
+from vaka.config.options import Storage
 from vaka.core.ports.model import Chunk, Prompt, ReasoningChunk, StopChunk, TextChunk
 from vaka.core.types.context import ContextCompacted
 from vaka.core.types.message import AssistantMessage, Image, Reasoning, Text, UserMessage
@@ -63,7 +64,7 @@ async def test_a_text_just_short_of_large_stays_in_the_log() -> None:
 async def test_a_registered_secret_reaches_neither_log_nor_blob() -> None:
     store, secret = MemoryStore(), "hunter2-hunter2"
     model = ScriptedModel(say("x"))
-    async with runtime(store, secrets=(secret,)) as rt:
+    async with runtime(store, storage=Storage(secrets=(secret,))) as rt:
         session = await rt.open(agent(model, instructions=f"The key is {secret}."), id="s")
         await collect_turn(session, f"{secret} " * 5_000)
     kept = b"".join(data for data, _ in store.hub.shared.blobs.values())

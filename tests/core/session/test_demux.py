@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from tests.runtime.runtime_fixtures import agent, runtime, wait_until
+from vaka.config.options import Models
 from vaka.core.session.demux import (
     AgentStream,
     Demultiplexer,
@@ -226,7 +227,7 @@ def test_wrong_options_are_named(options: dict[str, Any], expected: str) -> None
 
 
 async def test_frames_are_plain_objects_with_the_ids_of_the_agent() -> None:
-    async with runtime(retries=0) as rt:
+    async with runtime(models=Models(retries=0)) as rt:
         session = await rt.open(agent(ScriptedModel(say("Hi."), fail(400, "no"))), id="s")
         sent = [frame async for frame in frames(session.stream("Hi."), AgentEventProjection(session.id).route)]
         [failed] = [frame async for frame in frames(session.stream("Hi."), AgentEventProjection(session.id).route)]

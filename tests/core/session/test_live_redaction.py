@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 import vaka
 from tests.runtime.runtime_fixtures import agent, collect_turn, runtime
+from vaka.config.options import Storage
 from vaka.core.ports.model import CallChunk, ReasoningChunk, StopChunk, TextChunk
 from vaka.core.session.live_redaction import LiveRedactor, StreamRedactor
 from vaka.core.session.redaction import Secrets, SecretValues, redact_text
@@ -162,7 +163,7 @@ async def test_deltas_of_every_kind_are_redacted_and_have_correct_offsets(secret
             context.emit(sign)
         return at
 
-    async with runtime(secrets=(secret,)) as rt:
+    async with runtime(storage=Storage(secrets=(secret,))) as rt:
         events = await collect_turn(await rt.open(agent(FunctionModel(answer), look)))
     text_by_block: dict[tuple[str, str, int], str] = {}
     for event in events:

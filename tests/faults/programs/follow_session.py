@@ -9,15 +9,14 @@ from contextlib import aclosing
 
 import msgspec
 
-from tests.faults.crash_run import Plan, open_store, runtime_options
+from tests.faults.crash_run import Plan, make_runtime, open_store
 from tests.faults.line_protocol import print_event, print_line
 from tests.faults.transcript import Transcript
-from vaka.runtime.runtime import Runtime
 
 
 async def main(plan: Plan) -> None:
     store, transcript = open_store(plan), Transcript()
-    async with Runtime(runtime_options(plan, store)) as runtime, aclosing(runtime.follow(plan.session)) as events:
+    async with make_runtime(plan, store) as runtime, aclosing(runtime.follow(plan.session)) as events:
         async for event in events:
             shown = transcript.open_text
             transcript.add_event(event)

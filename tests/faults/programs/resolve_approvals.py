@@ -5,17 +5,16 @@ import sys
 
 import msgspec
 
-from tests.faults.crash_run import Plan, open_store, runtime_options
+from tests.faults.crash_run import Plan, make_runtime, open_store
 from tests.faults.line_protocol import InputLines, print_event, print_line
 from vaka.core.types.control import ApprovalResolved
 from vaka.core.types.errors import NotFound
-from vaka.runtime.runtime import Runtime
 
 
 async def main(plan: Plan) -> None:
     store = open_store(plan)
     try:
-        async with Runtime(runtime_options(plan, store)) as person:
+        async with make_runtime(plan, store) as person:
             waiting = await person.decisions(plan.session)
             await InputLines().wait_at_gate("start")
             for pending in waiting:

@@ -7,12 +7,11 @@ from contextlib import aclosing
 
 import msgspec
 
-from tests.faults.crash_run import Gate, Plan, open_store, runtime_options
+from tests.faults.crash_run import Gate, Plan, make_runtime, open_store
 from tests.faults.line_protocol import InputLines, print_event, print_line
 from vaka.agents.react import Agent
 from vaka.core.ports.model import Chunk, Prompt, StopChunk, TextChunk, UsageChunk
 from vaka.core.types.message import Usage
-from vaka.runtime.runtime import Runtime
 
 WORDS = ("Once ", "upön ", "a tíme ", "there 🛶 ", "was a\nreef.")
 
@@ -36,7 +35,7 @@ class WordByWordModel:
 
 async def main(plan: Plan) -> None:
     store, lines = open_store(plan), InputLines()
-    async with Runtime(runtime_options(plan, store)) as runtime:
+    async with make_runtime(plan, store) as runtime:
         session = await runtime.open(Agent("teller", model=WordByWordModel(lines.wait_at_gate)), id=plan.session)
         events = session.resume() if plan.how == "resume" else session.stream("Tell.")
         async with aclosing(events) as seen:

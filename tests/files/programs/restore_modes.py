@@ -13,7 +13,7 @@ import msgspec
 from vaka.core.types.ids import CallId, SessionId
 from vaka.files.command_changes import CommandRecorder, parse_record
 from vaka.files.snapshots import FileSnapshots
-from vaka.files.workspace import Workspace
+from vaka.files.workspace import WorkspaceFiles
 from vaka.stores.memory import MemoryStore
 
 
@@ -52,7 +52,7 @@ async def main(root: Path) -> dict[str, object]:
         await recorder.end_command(await recorder.begin_command(CallId("d"), "command"), SessionId("s"))
     )
     found = await recorder.read_packs(record)
-    snapshots = FileSnapshots(Workspace(work), store.blobs)
+    snapshots = FileSnapshots(WorkspaceFiles(work), store.blobs)
     plan = await snapshots.plan_restore(found.changes)
     await snapshots.apply_steps(plan.steps, await snapshots.load_copies(plan.steps, found.contents))
     await snapshots.remove_empty_folders(record.folders)

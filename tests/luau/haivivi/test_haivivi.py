@@ -14,6 +14,7 @@ import vaka
 from tests.luau.haivivi import suspending_host
 from tests.luau.haivivi.blocking_host import BlockingHost
 from tests.luau.haivivi.fake_services import serve_fake_services
+from vaka.config.options import NetworkAccess, Scripts
 from vaka.core.types.progress import ToolCompleted
 from vaka.net.connector import Connector
 from vaka.net.rules import NetworkRules
@@ -80,10 +81,13 @@ async def test_a_tool_keeps_its_session_until_the_stored_key_is_deleted() -> Non
     end"""
     model = ScriptedModel(call("auth"), call("auth", again=1), call("auth", delete=True), say("done"))
     who = vaka.Agent("clerk", model=model, tools=[vaka.LuauTool(source, name="auth")])
-    async with serve_fake_services() as address:
-        options = vaka.Options(agent=who, trusted_hosts=("127.0.0.1",), script_env=environment(address))
-        async with vaka.Runtime(options) as rt:
-            events = [event async for event in (await rt.open()).stream("Go.")]
+    async with (
+        serve_fake_services() as address,
+        vaka.Runtime(
+            agent=who, network=NetworkAccess(trusted_hosts=("127.0.0.1",)), scripts=Scripts(env=environment(address))
+        ) as rt,
+    ):
+        events = [event async for event in (await rt.open()).stream("Go.")]
     results = [event.data.result for event in events if isinstance(event.data, ToolCompleted) and not event.path]
     assert [result.text for result in results] == [
         "false token-of-ada-1",

@@ -24,7 +24,7 @@ from vaka.luau.host.http import http_tools
 from vaka.luau.program import Program, main_source, prelude_source
 from vaka.luau.scheduler import drive
 from vaka.luau.vm import VmRunner
-from vaka.runtime.options import policy_from_rules
+from vaka.runtime.options import Environment, policy_from_rules
 from vaka.stores.memory import MemoryStore
 from vaka.testing.clock import FakeClock
 from vaka.testing.models import ScriptedModel, call, say
@@ -83,8 +83,9 @@ class ScriptSession:
 async def run_session(script_session: ScriptSession, prefix: list[Any] | None = None, **options: Any) -> list[Any]:
     """Run the script in a session, or resume it, and return the log."""
     store = MemoryStore()
-    options = {"permissions": vaka.Permissions(ask="deny"), **options}
-    async with runtime(store, clock=FakeClock(auto=True), **options) as rt:
+    async with runtime(
+        store, environment=Environment(clock=FakeClock(auto=True)), permissions=vaka.Permissions(ask="deny"), **options
+    ) as rt:
         if prefix is not None:
             await log_writer(store, "s", prefix)()
         session = await rt.open(script_session.agent(), id="s")

@@ -9,6 +9,7 @@ import pytest
 import vaka
 from tests.luau.surfaces.surface_fixtures import MemoryJournal, make_services, run_script
 from tests.runtime.runtime_fixtures import agent, collect, results_by_call, runtime, wait_until
+from vaka.config.options import Scripts
 from vaka.content import Text
 from vaka.core.types.errors import ScriptError
 from vaka.core.types.ids import JSON
@@ -225,7 +226,7 @@ async def test_only_trusted_scripts_open_the_transformers_of_the_runtime() -> No
     end"""
     tools = [vaka.LuauTool(source, name=name, trusted=name == "own") for name in ("own", "foreign")]
     who = agent(ScriptedModel(call("own"), call("foreign"), say("done")), *tools)
-    async with runtime(transformers={"shout": lambda _: MapText(str.upper)}) as rt:
+    async with runtime(scripts=Scripts(transformers={"shout": lambda _: MapText(str.upper)})) as rt:
         results = results_by_call(await collect((await rt.open(who)).stream("Go.")))
     own, foreign = results.values()
     assert own.text == "ALOHA"

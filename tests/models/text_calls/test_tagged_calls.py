@@ -8,9 +8,11 @@ import pytest
 
 import vaka
 from tests.models.wrappers.test_retry import FailingModel
+from vaka.config.options import Models
 from vaka.core.ports.model import CallChunk, Chunk, Prompt, RetryChunk, StopChunk, TextChunk
 from vaka.core.types.tool import ToolSpec
 from vaka.models.text_calls.model import TaggedCalls, TextCalls, parse_tool_calls
+from vaka.runtime.options import Environment
 from vaka.testing.fake_provider import FakeProvider, Fault
 from vaka.testing.models import PROMPT, drain_stream, say
 
@@ -117,7 +119,7 @@ async def test_a_local_server_that_passes_calls_on_as_text_works_with_tools() ->
         return "sunny"
 
     async with FakeProvider(say(f"I look.\n{LOOK}"), say("It is sunny.")) as provider:
-        async with vaka.Runtime(environ={"VLLM_BASE_URL": f"{provider.url}/v1"}) as runtime:
+        async with vaka.Runtime(environment=Environment(environ={"VLLM_BASE_URL": f"{provider.url}/v1"})) as runtime:
             session = await runtime.open(vaka.Agent("a", model="vllm/qwen", tools=[look]))
             response = await session.run("Weather?")
         assert (response.text, seen) == ("It is sunny.", ["Hilo"])
@@ -134,7 +136,9 @@ async def test_a_call_of_a_stream_that_is_cut_does_not_run() -> None:
 
     async with (
         FakeProvider(say(LOOK), fault=Fault(cut=-40)) as provider,
-        vaka.Runtime(environ={"VLLM_BASE_URL": f"{provider.url}/v1"}, retries=0) as runtime,
+        vaka.Runtime(
+            environment=Environment(environ={"VLLM_BASE_URL": f"{provider.url}/v1"}), models=Models(retries=0)
+        ) as runtime,
     ):
         session = await runtime.open(vaka.Agent("a", model="vllm/qwen", tools=[look]))
         with pytest.raises(vaka.TurnError) as failed:

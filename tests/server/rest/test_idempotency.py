@@ -12,6 +12,7 @@ from tests.server.conftest import Serve, Served
 from tests.server.rest.test_turns import API, Gate, deploy, read_frames
 from vaka.agents.react import Agent
 from vaka.config.options import Permissions
+from vaka.runtime.options import Environment
 from vaka.server.rest.idempotency import PREFIX
 from vaka.testing import FakeClock, call, say
 
@@ -160,7 +161,7 @@ async def test_keys_of_other_callers_and_addresses_are_other_keys(serve: Serve, 
 
 async def test_records_are_kept_for_a_day_and_then_removed(serve: Serve, scripted: Scripted) -> None:
     clock = FakeClock()
-    async with serve([scripted()], clock=clock) as served, served.client() as client:
+    async with serve([scripted()], environment=Environment(clock=clock)) as served, served.client() as client:
         values, day = served.service.runtime.store.values, 86_400.0
         assert (await post(client, "/sessions", {"title": "A"})).status_code == 201
         clock.jump(day / 2)

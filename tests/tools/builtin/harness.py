@@ -6,12 +6,12 @@ from typing import Any
 
 import msgspec
 
-from tests.runtime.runtime_fixtures import agent, collect, log_writer, read_log, results_by_call, runtime
-from vaka.config.options import Permissions
+from tests.runtime.runtime_fixtures import agent, collect, log_writer, merge_options, read_log, results_by_call, runtime
+from vaka.config.options import Permissions, Storage
 from vaka.core.ports.tool import Tool, World
 from vaka.core.types.message import ToolResult
 from vaka.core.types.progress import ToolStarted
-from vaka.files.workspace import Workspace
+from vaka.files.workspace import WorkspaceFiles
 from vaka.runtime.runtime import Runtime
 from vaka.stores.memory import MemoryStore
 from vaka.testing.models import ScriptedModel, call, calls, say
@@ -25,7 +25,7 @@ class ToolHarness:
 
     def __init__(self, root: Path, *roots: Path, tools: list[Tool] | None = None) -> None:
         self.root, self.store = root, MemoryStore()
-        self.files: Any = Workspace(root, roots, home=root)
+        self.files: Any = WorkspaceFiles(root, roots, home=root)
         self.tools = builtin_tools(FILE_TOOLS) if tools is None else tools
         self.secrets: tuple[str, ...] = ()
         """Secrets that must be redacted."""
@@ -38,7 +38,10 @@ class ToolHarness:
         """Return a runtime with the files of the harness."""
         rt = runtime(
             self.store,
-            **{"permissions": Permissions(mode="bypassPermissions"), "secrets": self.secrets, **options},
+            **merge_options(
+                {"permissions": Permissions(mode="bypassPermissions"), "storage": Storage(secrets=self.secrets)},
+                options,
+            ),
         )
         rt.env.world = World(files=self.files, cwd=str(self.root))
         return rt

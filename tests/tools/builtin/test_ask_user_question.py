@@ -11,6 +11,7 @@ from vaka.core.types.control import QuestionAsked
 from vaka.core.types.errors import Suspended
 from vaka.core.types.ids import JSON
 from vaka.core.types.message import ToolResult
+from vaka.runtime.options import Environment
 from vaka.stores.memory import MemoryStore
 from vaka.testing.clock import FakeClock
 from vaka.testing.models import ScriptedModel, call, say
@@ -124,7 +125,9 @@ async def test_without_an_answer_the_model_is_asked_to_decide() -> None:
 async def test_a_question_expires_when_the_person_takes_too_long() -> None:
     clock, store = FakeClock(), MemoryStore()
     async with runtime(
-        store, permissions=Permissions(allow=("AskUserQuestion",), question_timeout=60), clock=clock
+        store,
+        permissions=Permissions(allow=("AskUserQuestion",), question_timeout=60),
+        environment=Environment(clock=clock),
     ) as rt:
         session = await rt.open(agent(model(question()), *TOOL), id="s")
         task = asyncio.create_task(collect(session.stream("Go.")))

@@ -11,7 +11,7 @@ import pytest
 
 from tests.net.http_server import Handler, ReceivedRequest, RunningServer, encode_response, respond_with, serve
 from tests.runtime.runtime_fixtures import agent, read_log, results_by_call, runtime
-from vaka.config.options import Permissions
+from vaka.config.options import NetworkAccess, Permissions, Scripts
 from vaka.core.types.errors import InvalidInput
 from vaka.core.types.message import ToolResult
 from vaka.net.connector import Connector
@@ -45,7 +45,10 @@ class HttpSession:
         store, model = MemoryStore(), ScriptedModel(call("look", **(arguments or {})), say("done"))
         env = {"ALLOWED": "from-the-runtime"}
         async with runtime(
-            store, network=self.network, permissions=Permissions(mode="bypassPermissions"), script_env=env
+            store,
+            network=NetworkAccess(client=self.network),
+            permissions=Permissions(mode="bypassPermissions"),
+            scripts=Scripts(env=env),
         ) as rt:
             await (await rt.open(agent(model, tool), id="s")).run("Go.")
         log = await read_log(store, "s")

@@ -100,7 +100,7 @@ class SettingsWorkspaces:
         runtime = runtime_from_settings(settings, agent, quiet=True, ask=ask, store=store)
         # Settings files of the folders of other sessions may set the same variables of the process.
         runtime.env.variables.update(variables_of(claude_files_of(settings)))
-        has_project = runtime.options.project is not None
+        has_project = runtime.options.project.content is not None
 
         def set_mode(mode: str) -> None:
             settings.flags["permission_mode"] = mode

@@ -29,7 +29,7 @@ from vaka.policy.policy import LayeredPolicy
 from vaka.policy.tool_targets import spec_of
 from vaka.runtime.hook_sources import hooks_in_force
 from vaka.runtime.lazy import start_hooks
-from vaka.runtime.options import Options
+from vaka.runtime.options import Project
 from vaka.runtime.runtime import Runtime
 
 BLOCKED = 2
@@ -140,8 +140,8 @@ async def _fire(
     def covers(rule: str) -> bool:
         return call is not None and policy.covers(rule, call, spec_of(call.name))
 
-    given = Options(store="memory:", hooks=found, **model_options(settings, quiet=True), **world_options(settings))
-    async with Runtime(given) as runtime:
+    given = {**model_options(settings, quiet=True), **world_options(settings)}
+    async with Runtime(project=Project(hooks=found), **given) as runtime:
         engine, _ = start_hooks(runtime.options, runtime.env, runtime.models, None)
         decision = await engine.fire(event, fields, session=SessionId("test"), covers=covers)
         await engine.close()

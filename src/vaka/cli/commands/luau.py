@@ -18,6 +18,7 @@ from vaka.cli.errors import FAILED, Quit, UsageError, describe_error
 from vaka.cli.event_loop import run_loop
 from vaka.cli.render import as_printable, compact_json, print_json
 from vaka.cli.turn.input import BadInput, StdinReader, decode_json
+from vaka.config.options import NetworkAccess, Scripts
 from vaka.config.settings import Settings
 from vaka.core.ports.model import Model
 from vaka.core.types.errors import Closed, ConfigError, InvalidInput, ScriptError
@@ -32,7 +33,7 @@ from vaka.net.rules import NetworkRules
 from vaka.runtime.agent_services import HostedServices, ServiceHost
 from vaka.runtime.lazy import open_store
 from vaka.runtime.model_registry import ModelRegistry
-from vaka.runtime.options import ModeContext, Options
+from vaka.runtime.options import Environment, ModeContext, Options
 from vaka.tools.function import as_tool
 
 _EXAMPLES = options.format_examples(
@@ -163,8 +164,9 @@ async def _run_script(file: Path, flags: dict[str, Any], settings: Settings, pro
         network = await stack.enter_async_context(_open_network(flags["hosts"]))
         runner = ProfilingRunner(profile)
         stack.push_async_callback(runner.close)
-        mode = ModeContext(cli={"user": current_user()})
-        host = ServiceHost(Options(network=network, script_env=env, mode=mode), open_store("memory:"))
+        environment = Environment(mode=ModeContext(cli={"user": current_user()}))
+        given = Options(network=NetworkAccess(client=network), scripts=Scripts(env=env), environment=environment)
+        host = ServiceHost(given, open_store("memory:"))
         models = ModelRegistry(Options(**model_options(settings)).build_model_config())
         stack.push_async_callback(models.close)
         find_model = _model_finder(models, settings["model"], trusted=trusted)

@@ -36,7 +36,6 @@ from vaka.mcp.stdio import process_starter
 from vaka.mcp.tools import select_tools
 from vaka.runtime.mcp_files import SCOPES, ServerScope, add_server, list_scopes, remove_server
 from vaka.runtime.mcp_logins import StoredLogins, stored_logins_of
-from vaka.runtime.options import Options
 from vaka.runtime.runtime import Runtime
 from vaka.runtime.sandboxed_programs import sandboxed_servers
 from vaka.sandbox.sensitive import scrub_environment
@@ -164,10 +163,10 @@ async def _try_servers(servers: Sequence[McpServer], settings: Settings) -> list
     """Start all servers at once as a session would, in the sandbox if settings say so, and end them."""
     lazy.load_mcp_library()  # not within the time that is shown
     world = world_options(settings)
-    async with Runtime(Options(store="memory:", **world)) as runtime:
-        start = process_starter(scrub_environment(os.environ, world["command_env"]), world["cwd"])
-        if "mcp" in world["sandboxed"]:
-            start = sandboxed_servers(lambda: runtime.env.world, world["cwd"])
+    async with Runtime(**world) as runtime:
+        start = process_starter(scrub_environment(os.environ, world["commands"].env), world["workspace"].cwd)
+        if "mcp" in world["commands"].sandboxed:
+            start = sandboxed_servers(lambda: runtime.env.world, world["workspace"].cwd)
         logins = stored_logins_of(os.environ)
         return await asyncio.gather(*(_try_server(McpConnection(server, start, logins=logins)) for server in servers))
 

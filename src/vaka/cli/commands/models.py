@@ -245,7 +245,8 @@ def _model_target(one: dict[str, Any]) -> str:
 
 async def _run_trials(name: str, settings: Settings, checks: tuple[TrialKind, ...]) -> list[Trial]:
     """Run the checks in order, up to the first that fails."""
-    model_settings: dict[str, Any] = {**model_options(settings), "retries": 0}
+    model_settings = model_options(settings)
+    model_settings["models"] = msgspec.structs.replace(model_settings["models"], retries=0)
     registry = ModelRegistry(Options(**model_settings).build_model_config())
     trials: list[Trial] = []
     try:

@@ -18,24 +18,9 @@ if TYPE_CHECKING:
 
 _OTHER_FLAGS: dict[str, Any] = {
     **{key.name: () if key.kind == "list" else None for key in SETTING_KEYS.values() if key.flag is not None},
-    **dict.fromkeys(
-        (
-            "instructions",
-            "system_prompt",
-            "append_system_prompt",
-            "no_base_prompt",
-            "sandbox",
-            "max_steps",
-            "timeout",
-            "max_budget_usd",
-            "max_tokens",
-            "settings",
-            "strict_mcp_config",
-        )
-    ),
-    **dict.fromkeys(
-        ("option", "builtin_tools", "add_dir", "command_host", "command_env", "plugin_dir", "mcp_config"), ()
-    ),
+    **dict.fromkeys(("instructions", "system_prompt", "append_system_prompt", "no_base_prompt", "settings")),
+    **dict.fromkeys(("option", "builtin_tools", "plugin_dir", "mcp_config"), ()),
+    "strict_mcp_config": None,
 }
 """Flags of a run that this command does not have; those of the last run of the session apply."""
 

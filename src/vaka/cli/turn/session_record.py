@@ -41,10 +41,7 @@ from vaka.runtime.workspace import require_folder
 _RECORDED_KEYS = tuple(key for key in SETTING_KEYS.values() if key.flag is not None and key.flag.recorded)
 _STORED_NAMES = {key.name: key.stored_flag for key in SETTING_KEYS.values()}
 """The names that logs have for flags, by their names now."""
-_SETTING_FLAGS = (
-    *(key.name for key in _RECORDED_KEYS if key.kind != "list"),
-    *("sandbox", "max_steps", "timeout", "max_budget_usd", "max_tokens"),
-)
+_SETTING_FLAGS = tuple(key.name for key in _RECORDED_KEYS if key.kind != "list")
 """Flags that are recorded also when a variable of the environment has set them."""
 _TEXT_FLAGS = ("instructions", "system_prompt", "append_system_prompt")
 """Flags with a text, or with ``@`` and the name of a file."""
@@ -55,32 +52,14 @@ _SESSION_FLAGS = (
     "option",
     "settings",
     *(key.name for key in _RECORDED_KEYS if key.kind == "list"),
-    "builtin_tools",
-    "add_dir",
-    "command_host",
-    "command_env",
-    "allow_host",
-    "script_env",
-    "untrusted",
-    "plugin_dir",
-    "mcp_config",
-    "strict_mcp_config",
-)
+    "builtin_tools", "untrusted", "plugin_dir", "mcp_config", "strict_mcp_config",
+)  # fmt: skip
 _TURN_FLAGS = ("tool_choice", "output_schema")
 """Flags that apply again only when the same turn goes on."""
-_WIDENING_FLAGS = frozenset(
-    {
-        *(key.name for key in _RECORDED_KEYS if key.flag is not None and (key.widens or key.flag.widens)),
-        "sandbox",
-        "add_dir",
-        "command_host",
-        "command_env",
-        "allow_host",
-        "script_env",
-        "plugin_dir",
-        "mcp_config",
-    }
-)
+_WIDENING_FLAGS = frozenset({
+    *(key.name for key in _RECORDED_KEYS if key.flag is not None and (key.widens or key.flag.widens)),
+    "plugin_dir", "mcp_config",
+})  # fmt: skip
 """Flags that may permit more: a run that applies them again prints them; -v prints all."""
 _PATH_FLAGS = ("settings", "output_schema")
 _SCRIPTED = "scripted:"

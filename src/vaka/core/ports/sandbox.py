@@ -1,20 +1,21 @@
 """The sandbox port: commands in processes of their own, and their confinement."""
 
 from collections.abc import AsyncGenerator, Mapping, Sequence
-from typing import Literal, Protocol
+from typing import Annotated, Literal, Protocol
 
 import msgspec
 
+from vaka.core.types.keywords import Key
 from vaka.core.types.progress import OutputStream
 
 
 class ResourceLimits(msgspec.Struct, frozen=True, kw_only=True):
     """The resources a command may use; ``None`` for no limit."""
 
-    cpu_seconds: int | None = None
-    memory_bytes: int | None = 4 * 1024**3
-    processes: int | None = 512
-    file_bytes: int | None = 4 * 1024**3
+    cpu_seconds: Annotated[int | None, Key("command_cpu", kind="seconds", widens=True)] = None
+    memory_bytes: Annotated[int | None, Key("command_memory", widens=True, unit=1024**2)] = 4 * 1024**3
+    processes: Annotated[int | None, Key("command_processes", widens=True)] = 512
+    file_bytes: Annotated[int | None, Key("command_file_size", widens=True, unit=1024**2)] = 4 * 1024**3
     open_files: int | None = 4096
 
 

@@ -1,8 +1,11 @@
 """The limits of a turn, and which of them is reached."""
 
+from typing import Annotated
+
 import msgspec
 
 from vaka.core.types.errors import InvalidInput
+from vaka.core.types.keywords import Flag, Key
 from vaka.core.types.message import Usage
 
 MIN_RESULT_TOKENS = 2_000
@@ -12,11 +15,17 @@ MIN_RESULT_TOKENS = 2_000
 class Limits(msgspec.Struct, frozen=True, kw_only=True):
     """Limits of one turn of one agent; ``None`` for no limit. The usage of its children counts, too."""
 
-    max_steps: int | None = 50
-    max_tokens: int | None = None
-    max_cost: float | None = None
+    max_steps: Annotated[
+        int | None,
+        Flag("--max-steps", "Model calls of a turn at most.", aliases=("--max-turns",)),
+        Key(default=None),
+    ] = 50
+    max_tokens: Annotated[int | None, Flag("--max-tokens", "Tokens of a turn at most.")] = None
+    max_cost: Annotated[float | None, Flag("--max-budget-usd", "US dollars of a turn at most.")] = None
     """US dollars."""
-    timeout: float | None = None
+    timeout: Annotated[
+        float | None, Flag("--timeout", "How long a turn may take, such as 90 or 5m."), Key(kind="seconds")
+    ] = None
     """Seconds, without the time spent waiting for a person."""
     max_rewinds: int = 3
     """How often the agent may rewind its conversation by D-Mail in one turn."""
@@ -31,7 +40,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     """How many child agents one turn may start, at all depths together."""
     max_scripts: int = 1000
     """How many scripts the scripts of one turn may start by calling tools, at all depths together."""
-    max_result_tokens: int | None = 20_000
+    max_result_tokens: Annotated[int | None, Key(default=None)] = 20_000
     """The tokens of a tool's result that the model gets whole, estimated from its bytes; of a longer one it sees the
     beginning and the end, and can read the rest."""
     middleware_timeout: float | None = None

@@ -19,6 +19,7 @@ from tests.runtime.runtime_fixtures import (
     results_by_call,
     runtime,
 )
+from vaka.config.options import Storage
 from vaka.core.decisions.wait import DecisionPending
 from vaka.core.loop.children.script_journal import (
     ScriptAnswer,
@@ -31,7 +32,7 @@ from vaka.core.ports.tool import ToolContext
 from vaka.core.types.errors import Suspended
 from vaka.core.types.ids import digest_of
 from vaka.core.types.progress import SubagentCompleted, ToolStarted
-from vaka.runtime.options import policy_from_rules
+from vaka.runtime.options import Environment, policy_from_rules
 from vaka.runtime.session import Session
 from vaka.stores.memory import MemoryStore
 from vaka.testing.clock import FakeClock
@@ -170,7 +171,9 @@ async def run_script(
     store = MemoryStore()
     await store.blobs.put(large)
     async with runtime(
-        store, permissions=vaka.Permissions(policy=RULES, ask="suspend"), clock=FakeClock(auto=True)
+        store,
+        permissions=vaka.Permissions(policy=RULES, ask="suspend"),
+        environment=Environment(clock=FakeClock(auto=True)),
     ) as rt:
         if prefix is not None:
             await log_writer(store, "s", prefix)()
@@ -206,7 +209,9 @@ async def test_a_read_call_of_a_script_forces_no_write() -> None:
 
     world.play_rounds = _without_commits(world)  # type: ignore[method-assign,assignment]  # for once without its commits
     store = MemoryStore()
-    async with runtime(store, permissions=vaka.Permissions(policy=RULES), clock=FakeClock(auto=True)) as rt:
+    async with runtime(
+        store, permissions=vaka.Permissions(policy=RULES), environment=Environment(clock=FakeClock(auto=True))
+    ) as rt:
         await collect((await rt.open(world.agent(), id="s")).stream("Go."))
     log = await read_log(store, "s")
     stamps = {event.type: event.ts for event in log}
@@ -280,6 +285,8 @@ async def test_a_script_needs_the_context_of_a_call() -> None:
 
 async def test_registered_secrets_are_redacted_for_a_script_as_in_the_log() -> None:
     store, world = MemoryStore(), ScriptWorld([{"large": "hunter22"}])
-    async with runtime(store, secrets=("hunter22",), clock=FakeClock(auto=True)) as rt:
+    async with runtime(
+        store, storage=Storage(secrets=("hunter22",)), environment=Environment(clock=FakeClock(auto=True))
+    ) as rt:
         await collect((await rt.open(world.agent(), id="s")).stream("Go."))
     assert result_of(await read_log(store, "s")) == [["[redacted"]]

@@ -7,6 +7,7 @@ from msgspec import structs
 
 import vaka
 from tests.runtime.runtime_fixtures import agent, read_log, results_by_call, runtime
+from vaka.config.options import Storage
 from vaka.core.ports.store import Retention
 from vaka.core.ports.tool import ToolContext, World
 from vaka.core.types.control import StateChanged
@@ -113,7 +114,7 @@ async def test_a_stored_text_has_a_preview_and_loads_in_full() -> None:
     kept = long.replace("my-secret-word", "[redacted]")
     name = hashlib.sha256(kept.encode()).hexdigest()
     model = ScriptedModel(call("recite"), call("recall", name=name), call("recall", name="0" * 64), say("done"))
-    async with runtime(store, secrets=["my-secret-word"]) as rt:
+    async with runtime(store, storage=Storage(secrets=["my-secret-word"])) as rt:
         await (await rt.open(agent(model, recite, recall), id="s")).run("Go.")
     results = [result for message in model.prompts[-1].messages if isinstance(message, ToolMessage)
             for result in message.results]  # fmt: skip

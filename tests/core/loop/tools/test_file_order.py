@@ -22,6 +22,7 @@ from tests.runtime.runtime_fixtures import (
     wait_until,
     write,
 )
+from vaka.config.options import Workspace
 from vaka.core.ports.store import PendingDecision
 from vaka.core.types.control import ApprovalRequested
 from vaka.core.types.event import Event
@@ -54,7 +55,7 @@ class FileRun:
         }
 
     def runtime(self) -> Runtime:
-        return runtime(self.store, cwd=str(self.folder), **self.options)
+        return runtime(self.store, workspace=Workspace(cwd=str(self.folder)), **self.options)
 
     async def run(self, *step: dict[str, Any], **more: Any) -> list[Event]:
         """Run a turn that reads ``r.txt`` and then makes these calls in one step, and return its log."""

@@ -16,7 +16,7 @@ from tests.tools.builtin.harness import ToolHarness, value_of
 from vaka.core.ports.files import FileBytes, FileInfo
 from vaka.core.types.errors import FileError, FileRefused, InvalidInput
 from vaka.core.types.ids import Digest
-from vaka.files.workspace import Workspace
+from vaka.files.workspace import WorkspaceFiles
 from vaka.tools.builtin.search import ripgrep
 from vaka.tools.builtin.search.grep import GrepEngine, GrepResult, run_grep
 
@@ -281,7 +281,7 @@ async def test_other_roots_are_searched_by_their_full_paths(tmp_path: Path, engi
             await grep(bench, engine, "root", path=outside)
 
 
-class GuardedWorkspace(Workspace):
+class GuardedWorkspace(WorkspaceFiles):
     """Files of which some are not readable, and one whose content is replaced."""
 
     async def stat(self, path: str) -> FileInfo:
@@ -445,7 +445,7 @@ async def test_the_engines_agree(
     (tmp_path / "t").mkdir()
     for number, lines in enumerate(texts):
         (tmp_path / "t" / f"f{number}").write_bytes("\n".join(" ".join(words) for words in lines).encode())
-    files = Workspace(tmp_path / "t")
+    files = WorkspaceFiles(tmp_path / "t")
     arguments: dict[str, Any] = {"pattern": pattern, "output_mode": mode, "-C": context, "multiline": multiline}
     if multiline and pattern in {"^$", "^a", "a$"}:  # empty matches at the end of the text are counted differently
         arguments["multiline"] = False
@@ -455,7 +455,7 @@ async def test_the_engines_agree(
 @needs_ripgrep
 async def test_counts_equal_those_of_ripgrep_itself(bench: ToolHarness) -> None:
     folder = Path(__file__).parents[4] / "src" / "vaka" / "tools"
-    files = Workspace(folder)
+    files = WorkspaceFiles(folder)
     for pattern in ("def ", r"async def \w+\(", "import", r"^\s+return", "[A-Z]{3,}"):
         process = subprocess.run(
             ["rg", "--no-config", "-c", "--sort=path", pattern], cwd=folder, capture_output=True, text=True, check=False
@@ -467,7 +467,7 @@ async def test_counts_equal_those_of_ripgrep_itself(bench: ToolHarness) -> None:
 
 
 async def test_a_folder_that_cannot_be_listed_is_noted(bench: ToolHarness) -> None:
-    class Closed(Workspace):
+    class Closed(WorkspaceFiles):
         def walk(self, start: str = "", **more: Any) -> AsyncGenerator[FileInfo]:
             async def some() -> AsyncGenerator[FileInfo]:
                 async for info in super(Closed, self).walk(start, **more):
