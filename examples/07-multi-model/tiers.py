@@ -43,7 +43,8 @@ async def main() -> None:
     """Run a turn with child agents on three tiers, then one whose request asks for the low tier."""
     captain = vaka.Agent("captain", middleware=[CHILDREN])
     async with vaka.Runtime(
-        model=MID, models=vaka.Models(tiers={"low": LOW, "mid": MID, "high": HIGH}, subagents={"explore": "low"}),
+        model=MID,
+        models=vaka.Models(tiers={"low": LOW, "mid": MID, "high": HIGH}, subagents={"explore": "low"}),
         permissions=vaka.Permissions(allow=["Task"]),
     ) as runtime:
         session = await runtime.open(captain)

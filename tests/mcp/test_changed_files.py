@@ -56,7 +56,6 @@ class Project:
         async with runtime(
             self.store,
             environment=Environment(clock=self.clock),
-            permissions=vaka.Permissions(ask="deny"),
             agent=person,
             **options,
         ) as rt:

@@ -219,7 +219,7 @@ def project_options(settings: Settings, agent: Agent) -> dict[str, Any]:
         settings_file=str(_further_file_of(settings) or ""),
         hooks=not hooks_are_disabled(claude_files_of(settings)),
         plugin_dirs=tuple(str(folder) for folder in settings.plugin_dirs),
-    )  # fmt: skip
+    )
     return {"content": source}
 
 

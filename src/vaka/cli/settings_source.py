@@ -78,8 +78,10 @@ def follow_settings(runtime: Runtime, settings: Settings) -> None:
     agent, servers = runtime.options.agent, cast("tuple[McpServer, ...]", tuple(runtime.options.project.mcp))
     source = CommandSettings(settings, agent)
     loaded = LoadedSettings(
-        layers=bootstrap.load_permissions_of(settings).layers, hooks=tuple(runtime.options.project.hooks),
-        variables=variables_of(bootstrap.claude_files_of(settings)), notes=tuple(settings.server_notes),
+        layers=bootstrap.load_permissions_of(settings).layers,
+        hooks=tuple(runtime.options.project.hooks),
+        variables=variables_of(bootstrap.claude_files_of(settings)),
+        notes=tuple(settings.server_notes),
         servers=servers if bootstrap.uses_servers(settings, agent) else None,
     )
     settings.reload = runtime.follow_settings(source, loaded).reload

@@ -160,12 +160,16 @@ def start_hooks(
         run_command = sandboxed_hooks(lambda: env.world, str(transcripts.folder))
     remote = {"CLAUDE_CODE_REMOTE": "true"} if options.environment.entry_point == "platform" else {}
     settings = HookSettings(
-        cwd=cwd, find_model=models.find, middleware=tuple(options.project.hook_middleware),
+        cwd=cwd,
+        find_model=models.find,
+        middleware=tuple(options.project.hook_middleware),
         failure=options.project.hook_failure,
-        environ=lambda: {**drop_secrets(os.environ, options.commands.env), **remote}, run_command=run_command,
-        component_events=use.events if use else frozenset(), component_hooks=use.active_hooks if use else None,
+        environ=lambda: {**drop_secrets(os.environ, options.commands.env), **remote},
+        run_command=run_command,
+        component_events=use.events if use else frozenset(),
+        component_hooks=use.active_hooks if use else None,
         permission_mode=lambda: str(getattr(env.policy, "mode", "default")),
-    )  # fmt: skip
+    )
     engine = HookEngine(tuple(options.project.hooks), settings, transcripts)
     middleware = make_middleware(engine)
     return engine, tuple(one for one in (middleware, use) if one is not None)

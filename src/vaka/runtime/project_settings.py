@@ -56,5 +56,7 @@ class ProjectSettings:
                 own,
                 *(layer for layer in layers if layer.name == MANAGED),
             ),
-            hooks=(*options.project.hooks, *hooks), variables=settings_env(files), trusted=source.trusted,
-        )  # fmt: skip
+            hooks=(*options.project.hooks, *hooks),
+            variables=settings_env(files),
+            trusted=source.trusted,
+        )

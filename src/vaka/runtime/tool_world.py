@@ -85,9 +85,13 @@ class WorldFactory:
         self._require_folder()
         network = options.network.client or self._open_network()
         shared = World(
-            network=network, reader=self._page_reader(), search=options.network.search, tasks=tasks,
-            may_read=make_read_filter(self._policy), patience=options.permissions.question_timeout,
-        )  # fmt: skip
+            network=network,
+            reader=self._page_reader(),
+            search=options.network.search,
+            tasks=tasks,
+            may_read=make_read_filter(self._policy),
+            patience=options.permissions.question_timeout,
+        )
         tools = options.workspace.tools
         is_off = tools is not None and not tools.folder
         if is_off and not options.commands.sandboxed:
@@ -99,9 +103,11 @@ class WorldFactory:
         folders = [root for root in roots if root not in read_only]
         shells = ShellSupervisor(
             self._command_scope(folders, read_only),
-            find_restricted=lambda: self._find_restricted(folders), before_command=self._require_folder,
-            find_setup=find_setup, open_gate=self._command_gates(network),
-        )  # fmt: skip
+            find_restricted=lambda: self._find_restricted(folders),
+            before_command=self._require_folder,
+            find_setup=find_setup,
+            open_gate=self._command_gates(network),
+        )
         has_snapshots = options.workspace.snapshots
         return msgspec.structs.replace(
             shared,
@@ -111,7 +117,7 @@ class WorldFactory:
             unconfined=self._make_unconfined(),
             cwd=cwd if is_off else _working_folder(cwd, folders),
             snapshots=self._make_snapshots(files, folders) if has_snapshots and files is not None else None,
-        )  # fmt: skip
+        )
 
     def _make_snapshots(self, files: Files, folders: Sequence[str]) -> FileSnapshots:
         if not files.root or not folders:

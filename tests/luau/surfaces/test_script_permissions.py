@@ -83,9 +83,8 @@ class ScriptSession:
 async def run_session(script_session: ScriptSession, prefix: list[Any] | None = None, **options: Any) -> list[Any]:
     """Run the script in a session, or resume it, and return the log."""
     store = MemoryStore()
-    async with runtime(
-        store, environment=Environment(clock=FakeClock(auto=True)), permissions=vaka.Permissions(ask="deny"), **options
-    ) as rt:
+    options = {"permissions": vaka.Permissions(ask="deny"), **options}
+    async with runtime(store, environment=Environment(clock=FakeClock(auto=True)), **options) as rt:
         if prefix is not None:
             await log_writer(store, "s", prefix)()
         session = await rt.open(script_session.agent(), id="s")

@@ -161,8 +161,12 @@ def _local_settings(runtime: Runtime, settings: Settings, flags: Mapping[str, An
         settings.reload()
 
     return _chat_settings(
-        settings, flags, mode=settings["permission_mode"], set_mode=set_mode,
-        project_commands={} if runtime.options.project.content is None
+        settings,
+        flags,
+        mode=settings["permission_mode"],
+        set_mode=set_mode,
+        project_commands={}
+        if runtime.options.project.content is None
         else lazy.project_commands(config_context(), settings.plugin_dirs),
         status=lazy.status_command(claude_files_of(settings)),
         find_mode=lambda: str(getattr(runtime.env.policy, "mode", settings["permission_mode"])),

@@ -52,14 +52,21 @@ _SESSION_FLAGS = (
     "option",
     "settings",
     *(key.name for key in _RECORDED_KEYS if key.kind == "list"),
-    "builtin_tools", "untrusted", "plugin_dir", "mcp_config", "strict_mcp_config",
-)  # fmt: skip
+    "builtin_tools",
+    "untrusted",
+    "plugin_dir",
+    "mcp_config",
+    "strict_mcp_config",
+)
 _TURN_FLAGS = ("tool_choice", "output_schema")
 """Flags that apply again only when the same turn goes on."""
-_WIDENING_FLAGS = frozenset({
-    *(key.name for key in _RECORDED_KEYS if key.flag is not None and (key.widens or key.flag.widens)),
-    "plugin_dir", "mcp_config",
-})  # fmt: skip
+_WIDENING_FLAGS = frozenset(
+    {
+        *(key.name for key in _RECORDED_KEYS if key.flag is not None and (key.widens or key.flag.widens)),
+        "plugin_dir",
+        "mcp_config",
+    }
+)
 """Flags that may permit more: a run that applies them again prints them; -v prints all."""
 _PATH_FLAGS = ("settings", "output_schema")
 _SCRIPTED = "scripted:"
