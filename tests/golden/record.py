@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 import vaka
-from vaka.middleware import Ask
+from vaka.config.options import Workspace
 from vaka.core.messages.prompt import build_messages
 from vaka.core.session.snapshot import reopen
 from vaka.core.session.state import encode_state
@@ -23,12 +23,12 @@ from vaka.core.types.control import StateChanged
 from vaka.core.types.errors import Suspended
 from vaka.core.types.event import Event, decode
 from vaka.core.types.ids import SessionId
+from vaka.middleware import Ask
+from vaka.runtime.options import Environment
 from vaka.stores.memory import MemoryStore
 from vaka.testing.clock import FakeClock, FakeIds
 from vaka.testing.crashes import fingerprint
 from vaka.testing.models import ScriptedModel, call, calls, fail, say
-from vaka.runtime.options import Environment
-from vaka.config.options import Workspace
 
 FOLDER = Path(__file__).parent
 
@@ -70,7 +70,12 @@ def agent(*answers: Any, children: Sequence[Any] = ()) -> vaka.Agent:
 
 def runtime() -> vaka.Runtime:
     clock, ids = FakeClock(auto=True), FakeIds()
-    return vaka.Runtime(store=MemoryStore(), environment=Environment(clock=clock, ids=ids), permissions=vaka.Permissions(ask="suspend"), workspace=Workspace(cwd="/nowhere/app"))
+    return vaka.Runtime(
+        store=MemoryStore(),
+        permissions=vaka.Permissions(ask="suspend"),
+        workspace=Workspace(cwd="/nowhere/app"),
+        environment=Environment(clock=clock, ids=ids),
+    )
 
 
 async def _run_until_suspended(session: vaka.Session, prompt: str) -> tuple[str, ...]:

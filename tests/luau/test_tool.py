@@ -43,9 +43,7 @@ async def add(a: int, b: int) -> int:
 async def run_tool_once(script: str, *tools: Any, given: dict[str, Any] | None = None, **more: Any) -> Any:
     """Let a model call a script once, and return the result of the call."""
     model = more.pop("model", None) or ScriptedModel(call("script", **(given or {})), say("done"))
-    given_options: dict[str, Any] = {
-        name: more.pop(name) for name in ("permissions", "secrets", "script_env") if name in more
-    }
+    given_options: dict[str, Any] = {name: more.pop(name) for name in ("permissions", "scripts") if name in more}
     settings = merge_options({"permissions": vaka.Permissions(ask="deny")}, given_options)
     tool = vaka.LuauTool(script, name="script", **more)
     async with runtime(**settings) as rt:

@@ -172,9 +172,9 @@ async def test_the_paths_in_secrets_are_hidden(tmp_path: Path) -> None:
 @on_intel
 def test_a_runtime_that_requires_a_sandbox_does_not_start_without_one() -> None:
     script = NO_LANDLOCK + (
-        "import vaka\n"
-        "try:\n    vaka.Runtime(sandbox='on')\nexcept vaka.VakaError as error:\n    print(error)\n"
-        "print(vaka.Runtime(sandbox='auto').env.world.sandbox.name)\n"
+        "import vaka\nfrom vaka.config.options import Commands\n"
+        "try:\n    vaka.Runtime(commands=Commands(sandbox='on'))\nexcept vaka.VakaError as error:\n    print(error)\n"
+        "print(vaka.Runtime(commands=Commands(sandbox='auto')).env.world.sandbox.name)\n"
     )
     first, second = run_python(script).splitlines()
     assert first.startswith("there is no sandbox here: ")

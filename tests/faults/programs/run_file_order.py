@@ -16,7 +16,7 @@ import msgspec
 from tests.faults.crash_run import Plan, open_store
 from tests.faults.line_protocol import print_event, print_line
 from vaka.agents.react import Agent
-from vaka.config.options import Permissions
+from vaka.config.options import Commands, Permissions, Workspace
 from vaka.core.types.control import QuestionAsked
 from vaka.core.types.errors import NotFound
 from vaka.core.types.event import Event
@@ -70,9 +70,9 @@ async def main(plan: Plan) -> None:
     file = folder / "f"
     written = file.read_text().split() if file.exists() else []
     options: dict[str, Any] = {
-        "cwd": str(folder),
+        "workspace": Workspace(cwd=str(folder)),
         "permissions": Permissions(mode="bypassPermissions"),
-        "sandbox": "off",
+        "commands": Commands(sandbox="off"),
     }
     async with Runtime(store=store, **options) as runtime, Runtime(store=other) as person:
         session = await runtime.open(make_agent(), id=plan.session)
