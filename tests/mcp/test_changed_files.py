@@ -14,7 +14,7 @@ from tests.runtime.runtime_fixtures import agent, read_log, results_by_call, run
 from vaka.cli import bootstrap
 from vaka.cli.settings_source import follow_settings
 from vaka.core.types.monitor import Logged, McpChanged
-from vaka.runtime.options import Environment
+from vaka.runtime import options
 from vaka.stores.memory import MemoryStore
 from vaka.testing.clock import FakeClock
 from vaka.testing.models import ScriptedModel, call, calls, say
@@ -50,14 +50,14 @@ class Project:
         settings = bootstrap.load_flag_settings({})
         settings.wants_servers = True
         person = agent(model, *tools)
-        options = bootstrap.server_options(settings, person)
-        options["permissions"] = vaka.Permissions(policy=bootstrap.policy_from_settings(settings), ask="deny")
+        policy = bootstrap.policy_from_settings(settings)
         states: list[list[Any]] = []
         async with runtime(
             self.store,
-            environment=Environment(clock=self.clock),
+            environment=options.Environment(clock=self.clock),
             agent=person,
-            **options,
+            permissions=vaka.Permissions(policy=policy, ask="deny"),
+            project=options.Project(**bootstrap.server_options(settings, person)),
         ) as rt:
             follow_settings(rt, settings)
             session = await rt.open(id="s")

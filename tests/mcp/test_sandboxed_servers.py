@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import vaka
-from tests.runtime.runtime_fixtures import agent, check_log, read_log, results_by_call, runtime
+from tests.runtime.runtime_fixtures import agent, check_log, merge_options, read_log, results_by_call, runtime
 from vaka.config.options import Commands, Workspace
 from vaka.errors import SandboxError
 from vaka.runtime.options import Project
@@ -24,14 +24,13 @@ async def call_server(folder: Path, *tool_calls: dict[str, Any], **options: Any)
     shutil.copy(SERVER, folder)
     server = {"command": PYTHON, "args": ["plain_server.py", "reach"], "env": {"OWN_TOKEN": "own"}}
     store, model = MemoryStore(), ScriptedModel(calls(*tool_calls), say("Done."))
-    async with runtime(
-        store,
-        project=Project(mcp={"p": server}),
-        permissions=vaka.Permissions(allow=["mcp__p"]),
-        workspace=Workspace(cwd=str(folder)),
-        commands=Commands(sandboxed=["mcp"]),
-        **options,
-    ) as rt:
+    own = {
+        "project": Project(mcp={"p": server}),
+        "permissions": vaka.Permissions(allow=["mcp__p"]),
+        "workspace": Workspace(cwd=str(folder)),
+        "commands": Commands(sandboxed=["mcp"]),
+    }
+    async with runtime(store, **merge_options(own, options)) as rt:
         session = await rt.open(agent(model), id="s")
         await session.run("Go.")
     log = await read_log(store, "s")

@@ -11,7 +11,7 @@ import pytest
 
 from tests.server.conftest import Serve
 from vaka.agents.react import Agent
-from vaka.config.options import Permissions, Workspace
+from vaka.config.options import Commands, Permissions, Workspace
 from vaka.core.types.errors import ConfigError
 from vaka.server.settings import ServerSettings
 from vaka.server.workspaces import TenantWorkspaces, WorkspaceSettings, folder_name_of
@@ -56,7 +56,7 @@ async def test_tools_of_a_tenant_work_in_its_own_folder_and_reach_no_other(
                      call("Read", file_path="made"), say("Done."), tools=TOOLS)  # fmt: skip
     settings = ServerSettings(workspaces=WorkspaceSettings(root=str(root)))
     options: dict[str, Any] = {
-        "cwd": str(server),
+        "workspace": Workspace(cwd=str(server)),
         "store": f"sqlite:///{server}/vaka.db",
         "permissions": Permissions(mode="bypassPermissions"),
     }
@@ -79,7 +79,7 @@ async def test_tools_of_tenants_are_off_without_a_folder_and_work_for_the_defaul
     calls = [call("Read", file_path="secret.txt"), call("Bash", command="cat secret.txt")]
     answers = [*calls, say("Done."), *calls, say("Done.")]
     options: dict[str, Any] = {
-        "cwd": str(tmp_path),
+        "workspace": Workspace(cwd=str(tmp_path)),
         "permissions": Permissions(mode="bypassPermissions", allow=["Bash", "Read"]),
     }
     async with serve([scripted(*answers, tools=TOOLS)], **options) as served, AsyncExitStack() as stack:
@@ -97,9 +97,9 @@ async def test_commands_of_a_tenant_are_refused_without_a_sandbox(
     steal, write = call("Bash", command=f"cat {tmp_path}/secret.txt"), call("Write", file_path="own.txt", content="x")
     settings = ServerSettings(workspaces=WorkspaceSettings(root=str(tmp_path / "workspaces")))
     options: dict[str, Any] = {
-        "cwd": str(tmp_path),
+        "workspace": Workspace(cwd=str(tmp_path)),
         "permissions": Permissions(mode="bypassPermissions"),
-        "sandbox": "off",
+        "commands": Commands(sandbox="off"),
     }
     agent = scripted(steal, write, say("Done."), tools=TOOLS)
     async with serve([agent], settings=settings, **options) as served, served.client("bob") as bob:

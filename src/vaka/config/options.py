@@ -31,7 +31,7 @@ class OptionGroup(msgspec.Struct, frozen=True, kw_only=True, metaclass=Unevaluat
     def __post_init__(self) -> None:
         for name, default in zip(self.__struct_fields__, self.__struct_defaults__, strict=True):
             value = getattr(self, name)
-            if default != () or isinstance(value, tuple):
+            if default != () or isinstance(value, tuple | OptionGroup):
                 continue
             if isinstance(value, str | bytes) or not hasattr(value, "__iter__"):
                 raise TypeError(f"{name} must be a sequence, not {type(value).__name__}: {repr(value)[:80]}")

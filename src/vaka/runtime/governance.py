@@ -113,7 +113,7 @@ class Governance:
         if self.mcp is not None:
             self.mcp.replace_servers(selected)
         elif any(server.approved or server.required for server in selected):
-            options = msgspec.structs.replace(self._options, mcp=selected)
+            options = self._with_project(mcp=selected)
             self.mcp = lazy.mcp_middleware(options, self._store, self._env, self._secrets.add)
             self._builder.govern((*self._builder.governing, self.mcp))
         self._register_server_secrets()
@@ -124,13 +124,17 @@ class Governance:
 
     def _replace_hooks(self, hooks: "tuple[Hook, ...]") -> None:
         if self.hooks is None:
-            options = msgspec.structs.replace(self._options, hooks=hooks)
+            options = self._with_project(hooks=hooks)
             self.hooks, middleware = lazy.start_hooks(options, self._env, self._models, None)
         else:
             self.hooks.replace_hooks(hooks)
             middleware = lazy.hook_middleware(self.hooks)
         self._builder.govern((*middleware, *(m for m in self._builder.governing if m.name != "hooks")))
         self._connect_hooks()
+
+    def _with_project(self, **changes: object) -> Options:
+        project = msgspec.structs.replace(self._options.project, **changes)
+        return msgspec.structs.replace(self._options, project=project)
 
     def _connect_hooks(self) -> None:
         if self.hooks is None or self._drivers is None:
