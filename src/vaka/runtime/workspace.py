@@ -67,7 +67,7 @@ def require_same_folder(session: str, recorded: SessionWorkspace, here: SessionW
     if recorded.root != here.root:
         raise InvalidInput(
             f"session {session!r} belongs to the folder {recorded.root!r}, but this runtime works in {here.root!r}; "
-            f"continue it there: `vaka run --session {session}` enters its folder, in Python use Runtime(cwd=…); "
+            f"continue it there: `vaka run --session {session}` enters its folder, in Python use Workspace(cwd=…); "
             f"or bind it to this folder: vaka sessions move {session}"
         )
     if not recorded.is_same_folder(here):

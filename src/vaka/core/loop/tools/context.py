@@ -57,7 +57,7 @@ class CallContext:
         """The files tools may touch."""
         files = self.world.files
         if files is None:
-            raise ConfigError("this runtime lends no files to tools; give it some with Options(files=…) or cwd=…")
+            raise ConfigError("this runtime lends no files to tools; use Workspace(files=…) or Workspace(cwd=…)")
         return files
 
     @property
