@@ -71,9 +71,9 @@ async def test_a_project_offers_its_own_agents_and_a_runtime_without_the_option_
     descriptions: list[dict[str, str]] = []
     options: tuple[dict[str, Any], ...] = (
         {},
-        {"child_agents": True},
-        {"project": ProjectSource()},
-        {"child_agents": True, "project": ProjectSource()},
+        {"project": Project(child_agents=True)},
+        {"project": Project(content=ProjectSource())},
+        {"project": Project(child_agents=True, content=ProjectSource())},
     )
     for given in options:
         model = ScriptedModel(say("done"))

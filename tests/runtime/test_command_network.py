@@ -107,11 +107,9 @@ async def test_the_result_names_a_refused_host_and_what_would_allow_it(site: Sit
 
 async def test_a_host_that_the_network_rules_or_a_deny_rule_refuse_is_named_with_the_reason(site: Site) -> None:
     allow = ("Bash", f"Bash(domain:{site.host})")
-    rules = {
-        "network": NetworkAccess(trusted_hosts=()),
-        "permissions": vaka.Permissions(allow=allow, deny=("Bash(domain:9.9.9.9)",)),
-    }
-    [result] = await run_calls(site.fetch(site.host, "9.9.9.9"), **site.options(**rules))
+    rules = vaka.Permissions(allow=allow, deny=("Bash(domain:9.9.9.9)",))
+    options = {**site.options(permissions=rules), "network": NetworkAccess(trusted_hosts=())}
+    [result] = await run_calls(site.fetch(site.host, "9.9.9.9"), **options)
     assert f"only the user can change that: --allow-host {site.host}]" in result.text
     assert "[the sandbox refused the network to 9.9.9.9, which a rule denies]" in result.text
     assert "allow_hosts" not in result.text
@@ -122,8 +120,10 @@ async def test_a_host_that_the_network_rules_or_a_deny_rule_refuse_is_named_with
 async def test_rules_and_settings_let_commands_reach_hosts(site: Site) -> None:
     rule = ("Bash(python3 get.py:*)", f"Bash(domain:{site.host})")
     assert "yes" in (await run_calls(site.fetch(), **site.options(permissions=vaka.Permissions(allow=rule))))[0].text
-    assert "yes" in (await run_calls(site.fetch(), **site.options(command_hosts=(site.host,))))[0].text
-    denied = site.options(command_hosts=(site.host,), permissions=vaka.Permissions(deny=(f"Bash(domain:{site.host})",)))
+    assert "yes" in (await run_calls(site.fetch(), **site.options(commands=Commands(hosts=(site.host,)))))[0].text
+    denied = site.options(
+        commands=Commands(hosts=(site.host,)), permissions=vaka.Permissions(deny=(f"Bash(domain:{site.host})",))
+    )
     assert "which a rule denies" in (await run_calls(site.fetch(), **denied))[0].text
 
 
@@ -177,9 +177,9 @@ async def test_an_approval_for_the_session_holds_for_children_and_after_a_restar
         agents={"general-purpose": [site.fetch(), say("fetched")]},
     )
     store, who = MemoryStore(), agent(model, "Bash")
-    [asked] = await run_until_asked(store, who, **site.options(child_agents=True))
+    [asked] = await run_until_asked(store, who, **site.options(project=Project(child_agents=True)))
     await resolve(store, asked, scope="session")
-    assert await run_until_asked(store, who, **site.options(child_agents=True)) == []
+    assert await run_until_asked(store, who, **site.options(project=Project(child_agents=True))) == []
     texts = [result.text for result in await results_of(store)]
     assert [text.partition("\n")[0] for text in texts] == ["yes", "yes", "yes", "fetched"]
 
@@ -255,7 +255,7 @@ async def test_an_approval_for_the_session_is_for_this_command_without_the_sandb
     "options",
     [
         {"commands": Commands(sandbox="on")},
-        {"sandbox": select_sandbox("on")},
+        {"commands": Commands(sandbox=select_sandbox("on"))},
         {"permissions": vaka.Permissions(deny=("Bash(unsandboxed:*)",))},
         {"permissions": vaka.Permissions(ask="deny")},
     ],
@@ -296,7 +296,9 @@ async def test_a_required_sandbox_also_holds_for_a_policy_that_would_let_command
         workspace=Workspace(cwd=str(site.folder)), permissions=vaka.Permissions(allow=("Bash(unsandboxed:*)",))
     ).env.policy
     leave = call("Bash", command="touch made", dangerouslyDisableSandbox=True)
-    [result] = await run_calls(leave, **site.options(permissions=vaka.Permissions(policy=policy), sandbox="on"))
+    [result] = await run_calls(
+        leave, **site.options(permissions=vaka.Permissions(policy=policy), commands=Commands(sandbox="on"))
+    )
     assert "this runtime runs no command without the sandbox; nothing was run" in result.text
 
 
@@ -308,7 +310,7 @@ async def test_a_sandbox_without_a_proxy_says_that_there_is_no_network(site: Sit
     results = await run_calls(
         call("Bash", command=command),
         with_host,
-        **site.options(sandbox=bare, permissions=vaka.Permissions(allow=rules)),
+        **site.options(commands=Commands(sandbox=bare), permissions=vaka.Permissions(allow=rules)),
     )
     assert "[commands have no network in this sandbox]" in results[0].text
     assert "cannot let a command reach single hosts; nothing was run" in results[1].text

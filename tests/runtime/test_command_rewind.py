@@ -312,7 +312,7 @@ async def test_the_record_is_in_the_log_before_the_command_runs(workshop: Worksh
 
 
 async def test_without_snapshots_the_commands_are_counted(workshop: Workshop) -> None:
-    workshop.options["snapshots"] = False
+    workshop.options["workspace"] = Workspace(snapshots=False)
     await workshop.run("echo x > a.txt", "ls")
     assert await workshop.preview() == FileRewind(ran=1, commands=1)
 

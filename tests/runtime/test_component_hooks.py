@@ -15,6 +15,7 @@ from vaka.config.settings import ConfigContext
 from vaka.core.types.message import UserMessage, text_of
 from vaka.hooks import Hook
 from vaka.runtime.hook_sources import ComponentHooks, hooks_in_force
+from vaka.runtime.options import Project
 from vaka.stores.memory import MemoryStore
 from vaka.testing.models import ScriptedModel, call, say
 
@@ -52,7 +53,7 @@ async def run_turns(folder: Path, model: Any, *prompts: str, **source: Any) -> l
     store = MemoryStore()
     options: dict[str, Any] = {
         "permissions": vaka.Permissions(mode="bypassPermissions"),
-        "project": ProjectSource(**source),
+        "project": Project(content=ProjectSource(**source)),
     }
     async with runtime(store, workspace=Workspace(cwd=str(folder)), **options) as rt:
         session = await rt.open(agent(model, look), id="s")
@@ -97,9 +98,8 @@ async def test_a_turn_that_another_process_resumes_keeps_the_hooks_and_submits_n
     hooks = [Hook(event=name, command=f"echo {name} | tee -a fired") for name in names]
     options: dict[str, Any] = {
         "permissions": vaka.Permissions(confirm=("pay",), allow=("Skill",), ask="suspend"),
-        "hooks": hooks,
+        "project": Project(content=ProjectSource(), hooks=hooks),
     }
-    options["project"] = ProjectSource()
     async with runtime(store, workspace=Workspace(cwd=str(folder)), **options) as rt:
         with pytest.raises(vaka.Suspended):
             await (await rt.open(agent(ScriptedModel(*lines), look, scout), id="s")).run("Go.")

@@ -37,14 +37,14 @@ async def test_a_grant_allows_calls_until_it_expires(project: ApprovalProject) -
     who = project.make_agent(
         bash_call("npm test"), bash_call("npm test"), say("one"), bash_call("npm test"), say("two")
     )
-    [asked] = await project.run_until_asked(who, clock=clock)
+    [asked] = await project.run_until_asked(who, environment=Environment(clock=clock))
     resolved = await resolve_at(project, clock, asked.approval, ttl=HOUR)
     assert (resolved.scope, resolved.rule, resolved.until) == ("session", "Bash(npm test)", "2023-11-14T23:13:20.000Z")
     clock.advance(HOUR - 1)
-    await project.resume(who, clock=clock)
+    await project.resume(who, environment=Environment(clock=clock))
     assert project.executed == ["npm test", "npm test"]
     clock.advance(1)
-    async with project.runtime(clock=clock) as rt:
+    async with project.runtime(environment=Environment(clock=clock)) as rt:
         with pytest.raises(Suspended):
             await (await rt.open(who, id="s")).run("Again.")
     assert project.executed == ["npm test", "npm test"]
@@ -53,11 +53,11 @@ async def test_a_grant_allows_calls_until_it_expires(project: ApprovalProject) -
 async def test_a_grant_has_expired_when_an_old_session_is_opened_again(project: ApprovalProject) -> None:
     clock = FakeClock()
     who = project.make_agent(bash_call("npm test"), say("one"), bash_call("npm test"), say("two"))
-    [asked] = await project.run_until_asked(who, clock=clock)
+    [asked] = await project.run_until_asked(who, environment=Environment(clock=clock))
     await resolve_at(project, clock, asked.approval, ttl=60)
-    await project.resume(who, clock=clock)
+    await project.resume(who, environment=Environment(clock=clock))
     clock.advance(30 * 24 * HOUR)
-    async with project.runtime(clock=clock) as rt:
+    async with project.runtime(environment=Environment(clock=clock)) as rt:
         with pytest.raises(Suspended):
             await (await rt.open(who, id="s")).run("Again.")
     assert project.executed == ["npm test"]
@@ -68,11 +68,11 @@ async def test_an_expired_grant_stays_expired_when_the_clock_is_set_back(
 ) -> None:
     clock = FakeClock()
     who = project.make_agent(bash_call("npm test"), say("one"), say("two"), bash_call("npm test"), say("three"))
-    [asked] = await project.run_until_asked(who, clock=clock)
+    [asked] = await project.run_until_asked(who, environment=Environment(clock=clock))
     await resolve_at(project, clock, asked.approval, ttl=60)
-    await project.resume(who, clock=clock)
+    await project.resume(who, environment=Environment(clock=clock))
     clock.advance(61)
-    async with project.runtime(clock=clock) as rt:
+    async with project.runtime(environment=Environment(clock=clock)) as rt:
         session = await rt.open(who, id="s")
         assert (await session.run("Hello.")).text == "two"
         clock.jump(-61)
@@ -86,15 +86,15 @@ async def test_a_grant_without_expiry_outlives_one_that_expires(project: Approva
     who = project.make_agent(
         calls(bash_call("npm test"), bash_call("make")), bash_call("npm test"), bash_call("make"), say("done")
     )
-    first, second = await project.run_until_asked(who, clock=clock)
+    first, second = await project.run_until_asked(who, environment=Environment(clock=clock))
     await resolve_at(project, clock, first.approval, ttl=60)
     await resolve_at(project, clock, second.approval)
     clock.advance(61)
-    [again] = await project.run_until_asked(who, clock=clock)
+    [again] = await project.run_until_asked(who, environment=Environment(clock=clock))
     assert again.call.arguments == {"command": "npm test"}
     assert sorted(project.executed) == ["make", "npm test"]
     await resolve_at(project, clock, again.approval)
-    await project.resume(who, clock=clock)
+    await project.resume(who, environment=Environment(clock=clock))
     assert sorted(project.executed) == ["make", "make", "npm test", "npm test"]
 
 
@@ -110,7 +110,7 @@ async def test_a_grant_with_expiry_settles_other_pending_approvals_that_its_rule
 async def test_a_grant_expires_during_a_turn_that_waits(project: ApprovalProject) -> None:
     clock = FakeClock()
     who = project.make_agent(calls(bash_call("npm test"), bash_call("make")), bash_call("npm test"), say("done"))
-    async with project.runtime(permissions=vaka.Permissions(ask="wait"), clock=clock) as rt:
+    async with project.runtime(permissions=vaka.Permissions(ask="wait"), environment=Environment(clock=clock)) as rt:
         task = asyncio.create_task(collect_turn(await rt.open(who, id="s")))
         await wait_until(lambda: count_events(project.store, "s", "approval.requested") == 2)
         first, second = [row.id for row in await rt.decisions()]
@@ -129,7 +129,7 @@ async def test_the_ttl_of_an_answer_overrides_the_grant_ttl_of_the_agent(project
     who = project.make_agent(
         calls(bash_call("npm test"), bash_call("make")), say("done"), limits=vaka.Limits(grant_ttl=60)
     )
-    first, second = await project.run_until_asked(who, clock=clock)
+    first, second = await project.run_until_asked(who, environment=Environment(clock=clock))
     assert first.lasts == 60
     assert (await resolve_at(project, clock, first.approval)).until == "2023-11-14T22:14:20.000Z"
     assert (await resolve_at(project, clock, second.approval, ttl=120)).until == "2023-11-14T22:15:20.000Z"
@@ -138,12 +138,12 @@ async def test_the_ttl_of_an_answer_overrides_the_grant_ttl_of_the_agent(project
 async def test_a_rewind_does_not_restore_an_expired_grant(project: ApprovalProject) -> None:
     clock = FakeClock()
     who = project.make_agent(bash_call("npm test"), say("one"), say("two"), bash_call("npm test"), say("three"))
-    [asked] = await project.run_until_asked(who, clock=clock)
+    [asked] = await project.run_until_asked(who, environment=Environment(clock=clock))
     await resolve_at(project, clock, asked.approval, ttl=60)
-    await project.resume(who, clock=clock)
+    await project.resume(who, environment=Environment(clock=clock))
     end = (await read_log(project.store, "s"))[-1].seq
     clock.advance(61)
-    async with project.runtime(clock=clock) as rt:
+    async with project.runtime(environment=Environment(clock=clock)) as rt:
         session = await rt.open(who, id="s")
         await session.run("Hello.")
         clock.jump(-61)

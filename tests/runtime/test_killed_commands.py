@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.runtime.workshop import Workshop
+from vaka.config.options import Workspace
 from vaka.runtime.command_records import records_folder
 
 
@@ -98,7 +99,7 @@ async def test_changes_after_those_of_a_killed_process_are_restored_with_them(ki
 
 
 async def test_a_runtime_that_records_no_commands_says_what_it_cannot_restore(killed_shop: Workshop) -> None:
-    killed_shop.options["snapshots"] = False
+    killed_shop.options["workspace"] = Workspace(snapshots=False)
     async with killed_shop.runtime() as rt:
         looked = await rt.preview_rewind("s", "1")
         assert (looked.restored, looked.commands) == ((), 1)

@@ -65,7 +65,7 @@ async def test_child_agents_have_the_tier_of_their_name() -> None:
         call("Explore", prompt="Look."), call("plan", prompt="Plan."), call("other", prompt="Do."), say("Done.")
     )
     options: dict[str, Any] = {
-        "model_pool": make_pool("low", "mid"), "subagent_model_mapping": {"explore": "haiku", "plan": "mid"},
+        "models": Models(tiers=make_pool("low", "mid"), subagents={"explore": "haiku", "plan": "mid"}),
     }  # fmt: skip
     async with runtime(store, model=ScriptedModel({**say("Default."), "agent": "other"}), **options) as rt:
         session = await rt.open(vaka.Agent("boss", model=boss, tools=children), id="s")

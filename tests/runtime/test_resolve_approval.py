@@ -24,6 +24,7 @@ from vaka.core.types.control import ApprovalResolved
 from vaka.core.types.errors import InvalidInput, NotFound, Suspended
 from vaka.core.types.ids import SessionId
 from vaka.middleware import Ask
+from vaka.runtime.options import Environment
 from vaka.testing.clock import FakeClock
 from vaka.testing.models import ScriptedModel, call, calls, say
 
@@ -309,28 +310,28 @@ async def test_an_approval_that_expired_before_the_call_runs_is_requested_again(
 ) -> None:
     clock = FakeClock()
     who = project.make_agent(bash_call("npm test"), say("done"), limits=vaka.Limits(approval_ttl=60))
-    [asked] = await project.run_until_asked(who, clock=clock)
-    async with project.runtime(clock=clock) as rt:
+    [asked] = await project.run_until_asked(who, environment=Environment(clock=clock))
+    async with project.runtime(environment=Environment(clock=clock)) as rt:
         await rt.resolve(asked.approval, "approve")
     clock.advance(61)
-    [again] = await project.run_until_asked(who, clock=clock)
+    [again] = await project.run_until_asked(who, environment=Environment(clock=clock))
     assert again.approval != asked.approval
     clock.jump(-60)
-    assert await project.run_until_asked(who, clock=clock) == [again], (
+    assert await project.run_until_asked(who, environment=Environment(clock=clock)) == [again], (
         "an expired yes stays expired when the clock goes back"
     )
-    async with project.runtime(clock=clock) as rt:
+    async with project.runtime(environment=Environment(clock=clock)) as rt:
         await rt.resolve(again.approval, "approve")
-    await project.resume(who, clock=clock)
+    await project.resume(who, environment=Environment(clock=clock))
     assert project.executed == ["npm test"]
 
 
 async def test_an_expired_approval_cannot_be_given_for_the_project(project: ApprovalProject) -> None:
     clock = FakeClock()
     who = project.make_agent(bash_call("npm test"), say("done"), limits=vaka.Limits(approval_ttl=60))
-    [asked] = await project.run_until_asked(who, clock=clock)
+    [asked] = await project.run_until_asked(who, environment=Environment(clock=clock))
     clock.advance(61)
-    async with project.runtime(clock=clock) as rt:
+    async with project.runtime(environment=Environment(clock=clock)) as rt:
         with pytest.raises(InvalidInput, match="has expired"):
             await rt.resolve(asked.approval, "approve", scope="project")
     assert not project.local_settings_file.exists()

@@ -235,8 +235,8 @@ async def test_an_approval_of_a_command_in_a_runtime_with_its_own_files_does_not
     for folder in (a, a, b):
         monkeypatch.chdir(folder)
         options: dict[str, Any] = {
-            "files": MemoryFiles(),
-            "sandbox": "off",
+            "workspace": Workspace(files=MemoryFiles()),
+            "commands": Commands(sandbox="off"),
             "permissions": vaka.Permissions(ask="suspend"),
         }
         async with Runtime(store=store, model=model, **options) as runtime:
