@@ -5,7 +5,6 @@ import tempfile
 import time
 from asyncio.subprocess import PIPE
 from collections.abc import Awaitable, Callable
-from typing import Any
 
 import vaka
 from bench.measure import MedianRange, raised_priority
@@ -13,6 +12,7 @@ from bench.row import Row
 from vaka.config.options import Storage
 from vaka.hooks import Hook
 from vaka.models import Scripted
+from vaka.runtime.lazy import Durability
 from vaka.runtime.options import Project
 
 MAX_ADDED_MS = 8.0
@@ -51,17 +51,18 @@ async def time_work(work: Work) -> float:
     return (time.perf_counter() - begun) * 1e3
 
 
-async def compare_turns(folder: str, durability: str, hooks: list[Hook], count: int) -> tuple[list[float], list[float]]:
+async def compare_turns(
+    folder: str, durability: Durability, hooks: list[Hook], count: int
+) -> tuple[list[float], list[float]]:
     """Return what hooks add to a turn, without the command itself, and the command alone, in milliseconds."""
     added: list[float] = []
     alone: list[float] = []
     store = f"sqlite:///{folder}/{durability}-{len(hooks)}.db"
-    options: dict[str, Any] = {
-        "store": store,
-        "storage": Storage(durability=durability),
-        "project": Project(transcript_folder=f"{folder}/transcripts"),
-    }
-    async with vaka.Runtime(**options, project=Project(hooks=hooks)) as hooked, vaka.Runtime(**options) as plain:
+    storage, transcripts = Storage(durability=durability), f"{folder}/transcripts"
+    async with (
+        vaka.Runtime(store, storage=storage, project=Project(hooks=hooks, transcript_folder=transcripts)) as hooked,
+        vaka.Runtime(store, storage=storage, project=Project(transcript_folder=transcripts)) as plain,
+    ):
         with_hooks, without = make_turn(hooked), make_turn(plain)
         for number in range(count + 3):
             pair = await time_work(with_hooks) - await time_work(without), await time_work(run_command_alone)
@@ -76,7 +77,7 @@ async def measure(count: int) -> list[Row]:
     rows: list[Row] = []
     one = [Hook(event="PreToolUse", command=COMMAND)]
     several = [Hook(event="PreToolUse", command=f"{COMMAND}; : {number}") for number in range(4)]
-    cases = [
+    cases: list[tuple[str, Durability, list[Hook]]] = [
         ("a command hook", "process", one),
         ("a command hook", "power", one),
         ("four hooks at once", "power", several),

@@ -162,13 +162,10 @@ def table_of(kind: str, rows: list[str]) -> list[str]:
 
 def class_lines(value: type[Any]) -> list[str]:
     """Return the fields, arguments, methods and properties of a class."""
-    if value is vaka.Runtime:
-        rows = ["| `options` | `Options \\| None` | `None` | All options as one value. |"]
-        lines = [*table_of("argument", [*rows, *list_fields(vaka.Options)])]
-    elif issubclass(value, msgspec.Struct) or getattr(value, "_is_protocol", False):
+    if issubclass(value, msgspec.Struct) or getattr(value, "_is_protocol", False):
         lines = table_of("field", list(list_fields(value)))
     else:
-        lines = table_of("argument", list(list_arguments(value))) if value is vaka.Agent else []
+        lines = table_of("argument", list(list_arguments(value))) if value in (vaka.Agent, vaka.Runtime) else []
     listed = list(list_members(value))
     return [*lines, *([*listed, ""] if listed else [])]
 
