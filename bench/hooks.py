@@ -5,6 +5,7 @@ import tempfile
 import time
 from asyncio.subprocess import PIPE
 from collections.abc import Awaitable, Callable
+from typing import Any
 
 import vaka
 from bench.measure import MedianRange, raised_priority
