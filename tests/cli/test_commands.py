@@ -97,6 +97,11 @@ def test_a_call_prints_the_text_a_model_would_read(shell: Shell) -> None:
     assert (ran["text"], ran["result"]["exit_code"]) == ("one\ntwo\n[exit code 3]", 3)
 
 
+def test_zero_seconds_of_processor_time_are_no_limit_of_commands(shell: Shell) -> None:
+    ran = shell.vaka("tools", "call", "Bash", '{"command": "echo done"}', "-q", VAKA_COMMAND_CPU="0").json
+    assert (ran["status"], ran["text"]) == ("completed", "done\n[exit code 0]")
+
+
 def test_a_call_that_fails_is_8_and_one_refused_5(shell: Shell) -> None:
     def code(*words: str) -> tuple[int, str]:
         done = shell.vaka("tools", "call", *words, "--agent", "agent.py", "-q")

@@ -93,8 +93,10 @@ def field_value(key: SettingKey, value: Any) -> Any:
         return value or None
     if key.struct is not None:
         return key.struct(**value)
+    if key.kind == "seconds" and key.is_whole:
+        return math.ceil(value) if value else None  # 0 seconds are no limit
     if key.is_whole and value is not None:
-        return math.ceil(value) * key.unit
+        return value * key.unit
     return value
 
 
