@@ -9,7 +9,7 @@ import pytest
 
 import vaka
 import vaka.middleware
-from tests.runtime.runtime_fixtures import agent, check_log, read_log, runtime
+from tests.runtime.runtime_fixtures import agent, check_log, merge_options, read_log, runtime
 from vaka.config.options import Storage, Workspace
 from vaka.config.project_content import ProjectSource
 from vaka.core.types.event import Event
@@ -99,12 +99,12 @@ async def run_governed(
         return f"{SECRET} {CARD}"
 
     store = MemoryStore()
-    settings: dict[str, Any] = {
+    defaults = {
         "workspace": Workspace(cwd=str(folder)),
         "permissions": vaka.Permissions(ask="deny"),
-        **options,
+        "project": Project(content=ProjectSource()),
     }
-    async with runtime(store, project=Project(content=ProjectSource()), **settings) as rt:
+    async with runtime(store, **merge_options(defaults, options)) as rt:
         await (await rt.open(build(peek, governed or {}), id="s")).run("Go.")
     log = await read_log(store, "s")
     check_log(log)

@@ -29,7 +29,8 @@ async def main():
     model = ScriptedModel(call("Bash", command="echo new > a.txt; touch made; sleep 1000"))
     agent = vaka.Agent("a", model=model, tools=["Bash"])
     async with vaka.Runtime(
-        store={database!r}, agent=agent, cwd={str(folder)!r}, sandbox="off",
+        store={database!r}, agent=agent, workspace=vaka.Workspace(cwd={str(folder)!r}),
+        commands=vaka.Commands(sandbox="off"),
         permissions=vaka.Permissions(mode="bypassPermissions"),
     ) as rt:
         await (await rt.open(id="s")).run("Go.")

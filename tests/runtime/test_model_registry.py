@@ -511,7 +511,7 @@ from vaka.testing import say
 async def main():
     async with FakeProvider(say("Aloha.")) as provider:
         environ = {{"OPENAI_API_KEY": "k", "OPENAI_BASE_URL": f"{{provider.url}}/v1"}}
-        async with vaka.Runtime(environ=environ) as runtime:
+        async with vaka.Runtime(environment=vaka.Environment(environ=environ)) as runtime:
             if {serves}:
                 from vaka.server.app import open_service
                 await open_service(runtime, [vaka.Agent("a", model="openai/gpt-6")])
@@ -526,7 +526,7 @@ print("aiohttp" if "aiohttp" in sys.modules else "httpx2")
 
 
 def test_a_runtime_imports_a_provider_api_only_when_a_model_needs_it() -> None:
-    program = "import sys, vaka; vaka.Runtime(model='openai/x', models={}); print(*sys.modules)"
+    program = "import sys, vaka; vaka.Runtime(model='openai/x', models=vaka.Models(entries={})); print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     loaded = set(done.stdout.split())
     assert (

@@ -8,7 +8,7 @@ from typing import Any, Literal
 import pytest
 
 import vaka
-from tests.runtime.runtime_fixtures import read_log
+from tests.runtime.runtime_fixtures import merge_options, read_log
 from vaka.agentsdk import PermissionRequest
 from vaka.config.options import Commands, Workspace
 from vaka.core.session.hash_chain import seal_chain
@@ -46,10 +46,12 @@ def make_folders(tmp_path: Path) -> tuple[Path, Path]:
 
 
 def open_runtime(store: MemoryStore, folder: Path, model: ScriptedModel, **options: Any) -> Runtime:
-    options = {"permissions": vaka.Permissions(ask="suspend"), **options}
-    return Runtime(
-        store=store, workspace=Workspace(cwd=str(folder)), model=model, commands=Commands(sandbox="off"), **options
-    )
+    defaults = {
+        "workspace": Workspace(cwd=str(folder)),
+        "commands": Commands(sandbox="off"),
+        "permissions": vaka.Permissions(ask="suspend"),
+    }
+    return Runtime(store=store, model=model, **merge_options(defaults, options))
 
 
 def workspace_of(folder: Path) -> SessionWorkspace:
