@@ -46,6 +46,13 @@ WRONG: dict[str, tuple[Callable[[], Any], str]] = {
     "limits": (lambda: untyped.Agent("a", limits=5), "limits must be Limits, not int"),
     "model": (lambda: untyped.Agent("a", model=5), "model must be a model, the name of one, or None, not int"),
     "store": (lambda: untyped.Runtime({"store": "memory:"}), "store must be a store or a URL, not dict"),
+    "limits of a runtime": (lambda: untyped.Runtime(limits=5), "limits must be Limits, not int: 5"),
+    "a group": (lambda: untyped.Runtime(models={"a": 1}), "models must be Models, not dict: {'a': 1}"),
+    "no group": (lambda: untyped.Runtime(project=None), "project must be Project, not NoneType: None"),
+    "another group": (
+        lambda: untyped.Runtime(workspace=untyped.Permissions()),
+        "workspace must be Workspace, not Permissions",
+    ),
     "a rule that is not in a sequence": (
         lambda: untyped.Permissions(allow="Read"),
         "allow must be a sequence, not str: 'Read'",
