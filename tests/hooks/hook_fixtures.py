@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import vaka
-from tests.runtime.runtime_fixtures import agent, check_log, read_log, runtime
+from tests.runtime.runtime_fixtures import agent, check_log, merge_options, read_log, runtime
 from vaka.config.options import Workspace
 from vaka.core.types.message import UserMessage, text_of
 from vaka.hooks import Hook
@@ -39,7 +39,8 @@ async def run_with_hooks(
 ) -> tuple[list[Any], vaka.Response | None]:
     """Run one turn, and return its log and its response, ``None`` for a turn that failed."""
     store, response = MemoryStore(), None
-    async with runtime(store, project=Project(hooks=hooks), workspace=Workspace(cwd=str(folder)), **options) as rt:
+    defaults = {"project": Project(hooks=hooks), "workspace": Workspace(cwd=str(folder))}
+    async with runtime(store, **merge_options(defaults, options)) as rt:
         session = await rt.open(agent(model, *tools), id="s")
         try:
             response = await session.run(prompt)

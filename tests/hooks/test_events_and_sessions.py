@@ -241,18 +241,20 @@ async def test_two_sessions_with_similar_names_have_different_transcripts(tmp_pa
 
 
 async def test_the_hooks_of_calls_at_the_same_time_find_each_line_once_in_the_transcript(tmp_path: Path) -> None:
-    options: dict[str, Any] = {"project": Project(transcript_folder=str(tmp_path / "t"))}
+    kept = str(tmp_path / "t")
     model = ScriptedModel(calls(*(call("look", at=str(number)) for number in range(6))), say("done"))
     store = MemoryStore()
     waiting: Any = WaitingReads(store.events)
     store.events = waiting
     hook = Hook(event="PostToolUse", command="true")
-    async with runtime(store, workspace=Workspace(cwd=str(tmp_path)), project=Project(hooks=[hook]), **options) as rt:
+    project = Project(hooks=[hook], transcript_folder=kept)
+    async with runtime(store, workspace=Workspace(cwd=str(tmp_path)), project=project) as rt:
         await (await rt.open(agent(model, look), id="s")).run("Go.")
     lines = [json.loads(line) for line in (tmp_path / "t/s.jsonl").read_text().splitlines()]
     assert len(lines) == len({line["seq"] for line in lines})
     # Another log with the same session id, as in another store, begins its own transcript.
-    await run_with_hooks(tmp_path, ScriptedModel(say("other")), Hook(event="Stop", command="true"), **options)
+    stop = Hook(event="Stop", command="true")
+    await run_with_hooks(tmp_path, ScriptedModel(say("other")), stop, project=Project(transcript_folder=kept))
     lines = [json.loads(line) for line in (tmp_path / "t/s.jsonl").read_text().splitlines()]
     texts = [line["message"]["content"][0].get("text") for line in lines]
     assert texts == ["Go.", "other"]

@@ -13,7 +13,7 @@ import pytest
 import vaka
 from tests.hooks.hook_fixtures import look, prints, prompts_of, run_with_hooks
 from tests.runtime.runtime_fixtures import agent, check_log, read_log, results_by_call, runtime, wait_until
-from vaka.config.options import Workspace
+from vaka.config.options import Commands, Workspace
 from vaka.hooks import Hook, parse_hooks
 from vaka.runtime.options import Project
 from vaka.stores.memory import MemoryStore
@@ -184,9 +184,9 @@ async def test_scripts_in_python_bash_and_javascript_decide_about_a_conversation
     ]
     model, store = ScriptedModel(*steps), MemoryStore()
     options: dict[str, Any] = {
-        "hooks": parsed.hooks,
-        "cwd": str(tmp_path),
-        "sandbox": "off",
+        "project": Project(hooks=parsed.hooks),
+        "workspace": Workspace(cwd=str(tmp_path)),
+        "commands": Commands(sandbox="off"),
         "permissions": vaka.Permissions(mode="acceptEdits", allow=("Bash(echo:*)",), ask="deny"),
     }
     async with runtime(store, **options) as rt:

@@ -359,7 +359,7 @@ async def main(path, changed, forgotten):
         call("memory_forget", id=forgotten), say("done"),
     )
     agent = vaka.Agent("a", model=model, middleware=[SemanticMemory(top_k=0)])
-    async with vaka.Runtime(store=f"sqlite:///{path}", durability="process") as runtime:
+    async with vaka.Runtime(store=f"sqlite:///{path}", storage=vaka.Storage(durability="process")) as runtime:
         vectors = runtime.store.vectors
         vectors.upsert, vectors.delete = die_after(vectors.upsert), die_after(vectors.delete)
         session = await runtime.open(agent, id="s")

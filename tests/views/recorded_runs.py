@@ -129,7 +129,7 @@ async def record_resumed() -> list[vaka.Event]:
     agent = vaka.Agent("guide", model=ScriptedModel(call("weather", city="Hilo"), say("Sunny.")), tools=[weather])
     events: list[vaka.Event] = []
     options: dict[str, Any] = {
-        "ids": ids,
+        "environment": Environment(ids=ids),
         "permissions": vaka.Permissions(confirm=("weather",), ask="suspend"),
     }
     async with runtime(store, **options) as rt:

@@ -22,12 +22,13 @@ from tests.runtime.runtime_fixtures import (
     wait_until,
     write,
 )
-from vaka.config.options import Workspace
+from vaka.config.options import Commands, Workspace
 from vaka.core.ports.store import PendingDecision
 from vaka.core.types.control import ApprovalRequested
 from vaka.core.types.event import Event
 from vaka.core.types.message import ToolCall, ToolMessage, ToolResult
 from vaka.core.types.progress import ToolCompleted, ToolFailed, ToolStarted
+from vaka.runtime.options import Environment
 from vaka.runtime.runtime import Runtime
 from vaka.stores.memory import MemoryStore
 from vaka.testing.clock import FakeClock
@@ -50,7 +51,7 @@ class FileRun:
         self.folder, self.store = folder, MemoryStore()
         self.options: dict[str, Any] = {
             "permissions": vaka.Permissions(mode="bypassPermissions"),
-            "sandbox": "off",
+            "commands": Commands(sandbox="off"),
             **options,
         }
 
@@ -238,7 +239,7 @@ async def test_the_deadline_of_a_held_call_counts_from_its_release(files: FileRu
             clock.advance(3600)
         return result
 
-    files.options["clock"] = clock
+    files.options["environment"] = Environment(clock=clock)
     middleware = [vaka.Middleware.from_functions("slow", after_tool=let_time_pass)]
     log = await files.run(edit(), read(), middleware=middleware)
     _, first, second = [event.data for event in log if isinstance(event.data, ToolStarted)]
