@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 import vaka
+from vaka.runtime.options import Options
 
 NAMES = [
     "Agent",
@@ -125,8 +126,12 @@ def test_help_describes_every_name(name: str) -> None:
 
 
 def test_the_options_of_a_runtime_are_shown_with_their_defaults() -> None:
-    assert "\n    store: Store | str = ...,\n" in str(inspect.signature(vaka.Runtime))
-    assert "\n    store: Store | str = 'memory:',\n" in str(inspect.signature(vaka.Options))
+    for kind in (vaka.Runtime, Options):
+        shown = str(inspect.signature(kind))
+        assert "\n    store: Store | str = 'memory:',\n" in shown
+        assert "\n    limits: Limits = Limits(),\n" in shown
+        assert "\n    storage: Storage = Storage(),\n" in shown
+    assert "\n    durability: Literal['power', 'process'] = 'power',\n" in str(inspect.signature(vaka.Storage))
 
 
 def test_a_name_that_is_not_there_is_an_attribute_error() -> None:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from vaka.core.ports.transformer import TransformerFactory
 
 
-class OptionGroup(msgspec.Struct, frozen=True, kw_only=True, metaclass=UnevaluatedSignature):
+class OptionGroup(msgspec.Struct, frozen=True, kw_only=True, repr_omit_defaults=True, metaclass=UnevaluatedSignature):
     """Options that belong together. Every field has a safe default; a sequence is stored as a tuple."""
 
     def __post_init__(self) -> None:

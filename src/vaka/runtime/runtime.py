@@ -18,7 +18,7 @@ from vaka.core.types.control import QuestionAnswered, RunSettings, SessionUpdate
 from vaka.core.types.errors import AccessDenied, InvalidInput, NotFound
 from vaka.core.types.event import Event
 from vaka.core.types.ids import JSON, Cursor, DecisionId, SessionId, parse_session_id
-from vaka.core.types.keywords import suggest_keywords
+from vaka.core.types.keywords import fold_signatures, suggest_keywords
 from vaka.core.types.limits import Limits
 from vaka.core.types.type_parameters import Deps, Out
 from vaka.policy.policy import LayeredPolicy
@@ -70,6 +70,7 @@ TASK_SESSION = SessionId("_tasks")
 """The session of ``Storage.task_store`` whose log has the board."""
 
 
+@fold_signatures
 class Runtime:
     """Runs agents on one store: opens their sessions, decides their calls, and owns what runs.
 
@@ -105,25 +106,31 @@ class Runtime:
         """Create a runtime.
 
         Args:
-            store: Where sessions are kept: a store, or a URL (``memory:``, ``sqlite:///PATH``, ``postgresql://…``).
-            model: The model of agents that set none: a model, or a name such as ``anthropic/claude-sonnet-5-5``.
-            agent: The agent of inputs that name none; default: an agent made from the model and the next four.
+            store: Where sessions are kept: a store, or a URL (``memory:``, ``sqlite:///PATH``,
+                ``postgresql://…``).
+            model: The model of agents that set none: a model, or a name such as
+                ``anthropic/claude-sonnet-5-5``.
+            agent: The agent of inputs that name none; default: an agent made from the model and
+                the next four.
             instructions: The instructions of the default agent.
-            tools: All tools of the default agent, or a selection; default: the standard set of built-in tools.
+            tools: All tools of the default agent, or a selection; default: the standard set of
+                built-in tools.
             middleware: The middleware of the default agent, in order.
             limits: The limits of a turn of the default agent.
             permissions: Which tool calls run, and what happens when a person must decide.
             models: The models that agents can name, what they cost, and how they are called.
             workspace: The folders in which tools work.
-            commands: How commands run: their sandbox, and the hosts, variables and resources they may use.
+            commands: How commands run: their sandbox, and the hosts, variables and resources
+                they may use.
             network: What tools and scripts reach on the network.
             scripts: What Luau scripts can use.
             project: Content of ``.claude`` folders, child agents, MCP servers and hooks.
             storage: How the store is used, and what must not be stored.
-            environment: Where the runtime is used; tests replace the clock, the ids and the variables.
+            environment: Where the runtime is used; tests replace the clock, the ids and the
+                variables.
 
-        Raises ``TypeError`` for an unknown or wrong argument, and ``ConfigError`` for a store or model that cannot be
-        used.
+        Raises ``TypeError`` for an unknown or wrong argument, and ``ConfigError`` for a store
+        or model that cannot be used.
         """
         self.options = options = Options(
             store=store,

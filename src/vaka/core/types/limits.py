@@ -12,7 +12,7 @@ MIN_RESULT_TOKENS = 2_000
 """The part of a long result that is shown must be shorter than the result."""
 
 
-class Limits(msgspec.Struct, frozen=True, kw_only=True):
+class Limits(msgspec.Struct, frozen=True, kw_only=True, repr_omit_defaults=True):
     """Limits of one turn of one agent; ``None`` for no limit. The usage of its children counts, too."""
 
     max_steps: Annotated[
