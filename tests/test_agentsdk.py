@@ -1,8 +1,11 @@
 """The names of agentsdk: a request opens or continues a session and runs one turn of it."""
 
+import inspect
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 import vaka
@@ -150,9 +153,29 @@ async def test_keywords_of_a_runtime_win_over_the_options() -> None:
         assert (await runtime.run(Request(prompt="Hi."))).session_id.startswith("ses_platform_")
 
 
+async def test_a_group_of_a_runtime_keeps_the_options_that_it_does_not_set() -> None:
+    options = Options(max_iterations=1, timeout=9.0, model=ScriptedModel(call("sell", what="rope"), say("Sold.")))
+    async with Runtime(options, tools=(sell,), limits=vaka.Limits(timeout=5.0)) as runtime:
+        assert (await runtime.run(Request(prompt="Sell."))).stop == "limit"
+        assert runtime.options.limits == vaka.Limits(max_steps=1, timeout=5.0)
+
+
+def leaves_of(value: Any) -> Iterator[Any]:
+    """Yield the values of the fields of a struct, also of those in its fields."""
+    if not isinstance(value, msgspec.Struct):
+        yield value
+        return
+    for part in msgspec.structs.asdict(value).values():
+        yield from leaves_of(part)
+
+
 def test_every_option_has_its_place_in_a_runtime() -> None:
-    everything: dict[str, Any] = {name: object() for name in Options.__struct_fields__}
-    assert set(Options(**everything).to_runtime()) <= set(vaka.Options.__struct_fields__)
+    everything: dict[str, Any] = {name: (name,) for name in Options.__struct_fields__ if name != "tools"}
+    everything["approval_whitelist_ttl"] = 60.0
+    arguments = Options(**everything).to_runtime()
+    assert set(arguments) <= set(inspect.signature(vaka.Runtime).parameters)
+    reached = [leaf for argument in arguments.values() for leaf in leaves_of(argument)]
+    assert [name for name, value in everything.items() if value not in reached] == []
 
 
 def test_an_unknown_option_is_an_error() -> None:

@@ -149,7 +149,7 @@ class AgentsdkOptions(msgspec.Struct, frozen=True, kw_only=True, metaclass=Uneva
         return arguments | ({"tools": self.tools} if self.tools else {})
 
 
-_DEFAULTS = dict(zip(AgentsdkOptions.__struct_fields__, AgentsdkOptions.__struct_defaults__, strict=True))
+_DEFAULTS = msgspec.structs.asdict(AgentsdkOptions())
 _GROUPS: Mapping[str, tuple[type[msgspec.Struct], Mapping[str, str]]] = {
     "tools": (
         ToolSelection,
@@ -194,6 +194,15 @@ _GROUPS: Mapping[str, tuple[type[msgspec.Struct], Mapping[str, str]]] = {
     "environment": (Environment, {"entry_point": "entry_point", "mode": "mode"}),
 }
 """The arguments of ``vaka.Runtime`` that are groups, with the names of their fields in agentsdk."""
+
+
+def _merge(mapped: Any, given: Any) -> Any:
+    """Return a given argument; a group has the fields that it does not set from the mapped one."""
+    if not isinstance(given, msgspec.Struct) or type(mapped) is not type(given):
+        return given
+    defaults = msgspec.structs.asdict(type(given)())
+    changes = {name: value for name, value in msgspec.structs.asdict(given).items() if value != defaults[name]}
+    return msgspec.structs.replace(mapped, **changes)
 
 
 class Request(msgspec.Struct, Generic[Out_co], frozen=True, kw_only=True):
@@ -264,11 +273,14 @@ class AgentsdkResponse(_Response[Out_co], Generic[Out_co], frozen=True, kw_only=
 class AgentsdkRuntime(_Runtime):
     """A ``vaka.Runtime`` that also runs requests: each opens or continues a session and runs one turn of it.
 
-    It is made from ``Options``; keyword arguments of ``vaka.Runtime`` add to them and win over them.
+    It is made from ``Options``; keyword arguments of ``vaka.Runtime`` add to them and win over them, those that are
+    groups field by field.
     """
 
     def __init__(self, options: AgentsdkOptions | None = None, **more: Unpack[RuntimeOptions]) -> None:
-        arguments: dict[str, Any] = {**(options or AgentsdkOptions()).to_runtime(), **more}
+        arguments = (options or AgentsdkOptions()).to_runtime()
+        for name, value in more.items():
+            arguments[name] = _merge(arguments.get(name), value)
         super().__init__(**arguments)
 
     async def run(self, request: Request[Out]) -> AgentsdkResponse[Out]:
