@@ -55,11 +55,11 @@ async def test_edited_arguments_that_do_not_match_the_schema_are_refused_and_the
 
 
 async def test_edited_arguments_are_parsed_like_those_of_a_model(project: ApprovalProject) -> None:
-    who = agent(ScriptedModel(bash_call("sleep 1"), say("done")), *builtin_tools(["Bash"]))
+    who = agent(ScriptedModel(bash_call("make slow"), say("done")), *builtin_tools(["Bash"]))
     [asked] = await project.run_until_asked(who)
     with pytest.raises(InvalidInput, match="timeout"):
-        await project.resolve(asked, edit={"command": "sleep 2", "timeout": "soon"})
-    resolved = await project.resolve(asked, edit={"command": "sleep 2", "timeout": "60"})
+        await project.resolve(asked, edit={"command": "make all", "timeout": "soon"})
+    resolved = await project.resolve(asked, edit={"command": "make all", "timeout": "60"})
     assert resolved.edit["timeout"] == "60"
 
 
