@@ -171,7 +171,7 @@ def leaves_of(value: Any) -> Iterator[Any]:
 
 def test_every_option_has_its_place_in_a_runtime() -> None:
     everything: dict[str, Any] = {name: (name,) for name in Options.__struct_fields__ if name != "tools"}
-    everything["approval_whitelist_ttl"] = 60.0
+    everything |= {"approval_whitelist_ttl": 60.0, "task_store": "memory:"}
     arguments = Options(**everything).to_runtime()
     assert set(arguments) <= set(inspect.signature(vaka.Runtime).parameters)
     reached = [leaf for argument in arguments.values() for leaf in leaves_of(argument)]

@@ -9,7 +9,7 @@ from vaka.core.types.keywords import Key
 from vaka.core.types.progress import OutputStream
 
 
-class ResourceLimits(msgspec.Struct, frozen=True, kw_only=True):
+class ResourceLimits(msgspec.Struct, frozen=True, kw_only=True, repr_omit_defaults=True):
     """The resources a command may use; ``None`` for no limit."""
 
     cpu_seconds: Annotated[int | None, Key("command_cpu", kind="seconds", widens=True)] = None

@@ -13,7 +13,7 @@ CompactionTrigger: TypeAlias = Literal["auto", "manual"]
 """The size of the context, or a caller."""
 
 
-class Compaction(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class Compaction(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, repr_omit_defaults=True):
     """When the context of an agent is compacted, and what is kept."""
 
     enabled: bool = True

@@ -5,7 +5,7 @@ import inspect
 import re
 from collections.abc import Callable, Iterable, Sequence
 from types import FunctionType
-from typing import Any, Literal, ParamSpec, TypeVar
+from typing import Annotated, Any, ForwardRef, Literal, ParamSpec, TypeVar, get_origin
 
 import msgspec
 
@@ -177,11 +177,17 @@ class UnevaluatedSignature(msgspec.StructMeta):
                     name,
                     inspect.Parameter.KEYWORD_ONLY,
                     default=inspect.Parameter.empty if default is msgspec.NODEFAULT else default,
-                    annotation=kinds[name],
+                    annotation=_without_marks(kinds[name]),
                 )
                 for name, default in zip(self.__struct_fields__, defaults, strict=True)
             ]
         )
+
+
+def _without_marks(kind: Any) -> Any:
+    """Return the type of a field without its ``Flag`` and ``Key``; one that is not imported as its text."""
+    kind = kind.__origin__ if get_origin(kind) is Annotated else kind
+    return kind.__forward_arg__ if isinstance(kind, ForwardRef) else kind
 
 
 def find_near_names(name: str, known: Iterable[str], n: int = 1, cutoff: float = 0.6) -> list[str]:

@@ -5,14 +5,14 @@ from typing import Annotated
 import msgspec
 
 from vaka.core.types.errors import InvalidInput
-from vaka.core.types.keywords import Flag, Key
+from vaka.core.types.keywords import Flag, Key, UnevaluatedSignature
 from vaka.core.types.message import Usage
 
 MIN_RESULT_TOKENS = 2_000
 """The part of a long result that is shown must be shorter than the result."""
 
 
-class Limits(msgspec.Struct, frozen=True, kw_only=True, repr_omit_defaults=True):
+class Limits(msgspec.Struct, frozen=True, kw_only=True, repr_omit_defaults=True, metaclass=UnevaluatedSignature):
     """Limits of one turn of one agent; ``None`` for no limit. The usage of its children counts, too."""
 
     max_steps: Annotated[
