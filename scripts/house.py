@@ -25,8 +25,8 @@ CODE_FOLDERS = ("src", "tests", "scripts", "bench", "examples")
 TURN = "vaka.core.loop.turn"
 LOG = "vaka.core.session"
 TYPES_AND_PORTS = ("vaka.core.types", "vaka.core.ports")
-FLAGS = ("trusted_hosts", "add_dirs", "middleware_timeout")
-"""Options of a runtime that are flags too."""
+FLAGS = ("trusted_hosts", "add_dirs", "max_cost")
+"""Fields of option groups that are flags too and whose name nothing else has."""
 WRITING_TOOL = "NotebookEdit"
 GENERATED = (
     "src/vaka/core/types/builtin_traits.json",
@@ -59,10 +59,9 @@ class Tree:
         self.source = [file for file in self.files if file.path.startswith("src/vaka/")]
         self.modules = {module_of(file): file for file in self.source if file.is_python()}
 
-    def count_named(self, *texts: str) -> int:
-        """Count the files of the source that contain one of the texts as a word."""
-        word = re.compile(rf"(?<![\w-])(?:{'|'.join(map(re.escape, texts))})(?![\w-])")
-        return sum(1 for file in self.source if file.text and word.search(file.text))
+    def count_passing(self, name: str) -> int:
+        """Count the files of the source that declare a value of this name or pass it on; those that read it do not."""
+        return sum(any(name in names_passed_by(node) for node in ast.walk(file.tree)) for file in self.modules.values())
 
     def find_tool_files(self, name: str) -> list[str]:
         """Return the files of the source that a built-in tool takes, without those that a script writes."""
@@ -111,6 +110,19 @@ def imports_of(file: File) -> list[str]:
     return [*(node.module or "" for node in statements), *names]
 
 
+def names_passed_by(node: ast.AST) -> tuple[str, ...]:
+    """Return the names that a node declares as a field or a parameter, or gives as a keyword or a key."""
+    match node:
+        case ast.AnnAssign(target=ast.Name(id=name)) | ast.arg(arg=name):
+            return (name,)
+        case ast.keyword(arg=str(name)):
+            return (name,)
+        case ast.Dict(keys=keys):
+            return tuple(key.value for key in keys if isinstance(key, ast.Constant) and isinstance(key.value, str))
+        case _:
+            return ()
+
+
 def public_members(kind: type) -> list[str]:
     """Return the names of a class that do not begin with an underscore."""
     return [name for name in dir(kind) if not name.startswith("_")]
@@ -123,7 +135,7 @@ def count_middleware_points() -> int:
 
 def list_text_rows(tree: Tree) -> list[Row]:
     """Return the rows that follow from the files alone."""
-    flag_files = max(tree.count_named(name, f"--{name.replace('_', '-')}") for name in FLAGS)
+    flag_files = max(map(tree.count_passing, FLAGS))
     turn = tree.find_imported(TURN)
     log = tree.find_package(LOG)
     runtime = tree.find_package("vaka.runtime")
@@ -132,7 +144,7 @@ def list_text_rows(tree: Tree) -> list[Row]:
         Row("parameters of Runtime", "68", "16", len(inspect.signature(vaka.Runtime).parameters), "with those by name"),
         Row("public members of Session", "30", "22", len(public_members(vaka.Session)), "methods and attributes"),
         Row("names in vaka.__all__", "52", "40", len(vaka.__all__), "names"),
-        Row("files of a flag", "10", "2", flag_files, f"files of src that name it, most of {', '.join(FLAGS)}"),
+        Row("files of a flag", "10", "2", flag_files, f"declare it or pass it on; most of {', '.join(FLAGS)}"),
         Row(
             "files of a tool that writes",
             "12",

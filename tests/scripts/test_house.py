@@ -52,6 +52,21 @@ def test_the_numbers_follow_from_the_files(tree: Tree) -> None:
     assert values["headless clauses"] == 1
 
 
+def test_a_file_belongs_to_a_flag_if_it_declares_it_or_passes_it_on_but_not_if_it_reads_it(tmp_path: Path) -> None:
+    subprocess.run(["git", "init", "--quiet", tmp_path], check=True)
+    (tmp_path / "src" / "vaka").mkdir(parents=True)
+    files = {
+        "declares": "class Group:\n    hosts: int = 0\n",
+        "takes": "def connect(hosts: int) -> None: ...\n",
+        "gives": "Group(hosts=1)\n",
+        "lists": 'KEYS = {"hosts": 1}\n',
+        "reads": "print(group.hosts)\n",
+    }
+    for name, text in files.items():
+        (tmp_path / "src" / "vaka" / f"{name}.py").write_text(text)
+    assert Tree(tmp_path).count_passing("hosts") == 4
+
+
 def test_a_tool_that_writes_files_is_a_module_a_description_and_a_line_in_the_list_of_tools() -> None:
     assert Tree(ROOT).find_tool_files(WRITING_TOOL) == [
         "src/vaka/tools/builtin/__init__.py",

@@ -386,11 +386,11 @@ def service_host() -> "type[ServiceHost]":
     return ServiceHost
 
 
-def network_connector(trusted_hosts: tuple[str, ...]) -> "Connector":
+def network_connector(trusted: tuple[str, ...]) -> "Connector":
     from vaka.net.connector import Connector
     from vaka.net.rules import NetworkRules
 
-    return Connector(NetworkRules(trusted=trusted_hosts))
+    return Connector(NetworkRules(trusted=trusted))
 
 
 def dmail_delivery() -> "Middleware":
