@@ -177,7 +177,7 @@ _GROUPS: Mapping[str, tuple[type[msgspec.Struct], Mapping[str, str]]] = {
             "subagent_model_mapping": "subagents",
             "default_enable_cache": "cache",
             "auto_compact": "compaction",
-            "token_callback": "on_usage",
+            "token_callback": "on_usage",  # nosec B105  # the name of a field
         },
     ),
     "workspace": (Workspace, {"project_root": "project_root"}),

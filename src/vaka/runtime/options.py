@@ -182,9 +182,10 @@ class Options(OptionGroup, frozen=True, kw_only=True):
         if not (isinstance(self.store, str) or is_store(self.store)):
             raise TypeError(f"store must be a store or a URL, not {type(self.store).__name__}")
         for name, default in zip(self.__struct_fields__, self.__struct_defaults__, strict=True):
-            kind, value = type(default), getattr(self, name)
-            if isinstance(default, OptionGroup | Limits) and not isinstance(value, kind):
-                raise TypeError(f"{name} must be {kind.__name__}, not {type(value).__name__}: {repr(value)[:80]}")
+            value = getattr(self, name)
+            if isinstance(default, OptionGroup | Limits) and not isinstance(value, type(default)):
+                expected, given = type(default).__name__, type(value).__name__
+                raise TypeError(f"{name} must be {expected}, not {given}: {repr(value)[:80]}")
 
     @property
     def deny_rules(self) -> tuple[str, ...]:

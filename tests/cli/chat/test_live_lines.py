@@ -113,10 +113,10 @@ async def test_older_messages_are_summarized_on_request() -> None:
     async with Runtime(agent=agent) as runtime, chat_in_process(runtime) as chat:
         await chat.say("/compact")
         await chat.expect("there is nothing to summarize yet")
-        for prompt in ("First.", "Second."):
+        for prompt, answer in (("First.", "One."), ("Second.", "Two.")):
             await chat.say(prompt)
+            await chat.expect(answer)
             await chat.expect("Esc interrupts", gone=True)
-        await chat.expect("Two.")
         await chat.say("/compact never")
         await chat.expect("not compacted: Not now.")
         await chat.say("/compact Keep the sums.")
