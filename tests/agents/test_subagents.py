@@ -20,7 +20,7 @@ from tests.runtime.runtime_fixtures import (
     results_by_call,
     runtime,
 )
-from vaka.core.loop.children.subagent import run_subagent
+from vaka.core.loop.subagent import run_subagent
 from vaka.core.types.errors import InvalidInput
 from vaka.core.types.message import Text, UserMessage
 from vaka.core.types.progress import SubagentCompleted, SubagentStarted

@@ -5,13 +5,13 @@ import pytest
 from tests.faults.conftest import StartProgram
 from tests.faults.log_stores import LogStore
 from tests.faults.planned_deaths import check_each_death, resume_elsewhere, run_undisturbed, run_until_death
-from vaka.core.messages.prompt import build_messages
+from vaka.core.loop.prompt import build_messages
 from vaka.core.session.context_window import ContextWindow
 from vaka.core.session.fold import fold
-from vaka.core.session.state import SessionState
 from vaka.core.types.context import ContextCompacted
 from vaka.core.types.event import Event
 from vaka.core.types.message import Message
+from vaka.core.types.state import SessionState
 
 PROGRAM = "run_compaction"
 SAMPLE_STEP = 23

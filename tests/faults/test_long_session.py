@@ -6,7 +6,7 @@ import pytest
 
 from tests.faults import log_checks
 from vaka.agents.react import Agent
-from vaka.core.messages.tokens import estimate_message_tokens
+from vaka.core.loop.tokens import estimate_message_tokens
 from vaka.core.ports.model import Prompt
 from vaka.core.ports.store import Store
 from vaka.core.session.snapshot import reopen

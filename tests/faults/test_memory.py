@@ -9,9 +9,9 @@ from tests.faults.planned_deaths import check_each_death, resume_elsewhere, run_
 from tests.faults.programs.run_memory import EXPECTED
 from vaka.core.ports.values import session_values_prefix
 from vaka.core.session.fold import fold
-from vaka.core.session.state import SessionState
 from vaka.core.types.event import Event
 from vaka.core.types.progress import TurnCompleted
+from vaka.core.types.state import SessionState
 from vaka.files.kv import KeyValueFiles
 
 PROGRAM = "run_memory"

@@ -15,9 +15,9 @@ import msgspec
 
 import vaka
 from vaka.config.options import Workspace
-from vaka.core.messages.prompt import build_messages
+from vaka.core.loop.prompt import build_messages
 from vaka.core.session.snapshot import reopen
-from vaka.core.session.state import encode_state
+from vaka.core.session.snapshot import encode_state
 from vaka.core.types.context import ContextCompacted
 from vaka.core.types.control import StateChanged
 from vaka.core.types.errors import Suspended

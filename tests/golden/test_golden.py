@@ -9,7 +9,8 @@ from tests.golden.record import FOLDER, SCENARIOS, interpret_log, read_log
 from vaka.core.session.branches import live_events_of
 from vaka.core.session.fold import fold
 from vaka.core.session.hash_chain import HashChain, seal
-from vaka.core.session.state import SessionState, encode_state
+from vaka.core.session.snapshot import encode_state
+from vaka.core.types.state import SessionState
 from vaka.core.types.event import Unknown
 from vaka.core.types.ids import SessionId
 

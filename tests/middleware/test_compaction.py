@@ -12,7 +12,7 @@ import pytest
 import vaka
 from tests.runtime.runtime_fixtures import agent, read_log, runtime
 from vaka.config.options import Models, Storage
-from vaka.core.messages.tokens import estimate_message_tokens
+from vaka.core.loop.tokens import estimate_message_tokens
 from vaka.core.ports.model import Prompt
 from vaka.core.types.context import Compaction, CompactionRequest, ContextCompacted
 from vaka.core.types.errors import InvalidInput, TurnError

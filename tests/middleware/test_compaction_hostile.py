@@ -7,7 +7,7 @@ import pytest
 import vaka
 from tests.middleware.test_compaction import LINE, check_pairs, compactions, own_prompts, summaries, talk, texts
 from tests.runtime.runtime_fixtures import agent, read_log, runtime
-from vaka.core.messages.tokens import estimate_message_tokens
+from vaka.core.loop.tokens import estimate_message_tokens
 from vaka.core.ports.model import Prompt, StopChunk, TextChunk
 from vaka.core.types.ids import CallId, MessageId
 from vaka.core.types.message import (

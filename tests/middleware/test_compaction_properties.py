@@ -7,17 +7,17 @@ import pytest
 
 import vaka
 from tests.runtime.runtime_fixtures import agent, check_log, read_log, runtime
-from vaka.core.messages.prompt import Conversation
-from vaka.core.messages.tokens import estimate_message_tokens
+from vaka.core.loop.prompt import Conversation
+from vaka.core.loop.tokens import estimate_message_tokens
 from vaka.core.ports.model import Prompt
 from vaka.core.session.branches import live_events_of
 from vaka.core.session.context_window import ContextWindow
 from vaka.core.session.fold import fold
-from vaka.core.session.snapshot import reopen
-from vaka.core.session.state import SessionState, encode_state
+from vaka.core.session.snapshot import encode_state, reopen
 from vaka.core.types.context import Compaction
 from vaka.core.types.ids import SessionId
 from vaka.core.types.message import AssistantMessage, ToolMessage, UserMessage, text_of
+from vaka.core.types.state import SessionState
 from vaka.stores.memory import MemoryStore
 from vaka.testing import FunctionModel, call, say
 from vaka.testing.models import calls

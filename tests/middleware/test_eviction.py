@@ -8,7 +8,7 @@ import pytest
 import vaka
 from tests.runtime.runtime_fixtures import agent, event_types, read_log, results_by_call, runtime
 from vaka.config.options import Storage
-from vaka.core.messages.blobs import restore_content
+from vaka.core.loop.blobs import restore_content
 from vaka.core.ports.tool import World
 from vaka.core.types.control import InputAdded
 from vaka.core.types.errors import ConfigError, InvalidInput

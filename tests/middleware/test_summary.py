@@ -3,7 +3,7 @@
 import pytest
 
 import vaka
-from vaka.core.messages.tokens import estimate_message_tokens
+from vaka.core.loop.tokens import estimate_message_tokens
 from vaka.core.types.ids import MessageId
 from vaka.core.types.message import AssistantMessage, UserMessage
 from vaka.middleware.summary import make_transcript, read_summary, summary_prompt

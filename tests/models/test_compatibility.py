@@ -9,7 +9,7 @@ import pytest
 import vaka
 from tests.models.local.local_fixtures import OWN_SETTINGS
 from tests.runtime.runtime_fixtures import check_log, runtime
-from vaka.core.messages.assemble import MessageAssembly
+from vaka.core.loop.assemble import MessageAssembly
 from vaka.core.ports.model import Chunk, CitationChunk, Closeable, Model, NoticeChunk, Prompt
 from vaka.core.types.errors import BadRequest, TurnError
 from vaka.core.types.ids import CallId, MessageId

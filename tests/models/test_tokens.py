@@ -1,6 +1,6 @@
 """The estimated size of a prompt."""
 
-from vaka.core.messages.tokens import estimate_message_tokens
+from vaka.core.loop.tokens import estimate_message_tokens
 from vaka.core.ports.model import Prompt
 from vaka.core.types.ids import CallId, Digest, MessageId
 from vaka.core.types.message import (

@@ -12,11 +12,11 @@ import pytest
 import vaka
 from vaka.config.options import OptionGroup
 from vaka.core.ports.model import Model
-from vaka.core.session.state import call_id
 from vaka.core.types import progress
 from vaka.core.types.event import Event
 from vaka.core.types.ids import SessionId, Term
 from vaka.core.types.message import ToolResult
+from vaka.core.types.state import call_id
 from vaka.runtime.options import Environment
 from vaka.runtime.runtime import Runtime
 from vaka.runtime.session import Session

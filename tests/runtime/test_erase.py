@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.runtime.runtime_fixtures import agent, read_log, runtime
-from vaka.core.messages.blobs import BlobContext, offload
+from vaka.core.loop.blobs import BlobContext, offload
 from vaka.core.ports.store import SessionQuery, Store
 from vaka.core.ports.vectors import VectorRecord
 from vaka.core.session.index_rows import blobs_of

@@ -11,11 +11,11 @@ import msgspec
 
 from vaka.agents.react import InstructionsLike
 from vaka.core.loop.context import Turn
+from vaka.core.loop.history import history_line
 from vaka.core.loop.middleware import Middleware
-from vaka.core.messages.history import history_line
-from vaka.core.messages.prompt import Conversation
+from vaka.core.loop.prompt import Conversation
+from vaka.core.loop.values import conversation_key
 from vaka.core.ports.model import Prompt
-from vaka.core.session.values import conversation_key
 from vaka.core.types.errors import InvalidInput
 from vaka.core.types.message import Message, ToolMessage, UserMessage, text_of
 

@@ -5,10 +5,9 @@ from typing import Protocol
 
 from vaka.core.loop.context import Turn
 from vaka.core.loop.middleware import Middleware
+from vaka.core.loop.values import conversation_key
 from vaka.core.ports.model import Prompt
 from vaka.core.session.context_window import ContextWindow
-from vaka.core.session.state import SessionState, agent_key
-from vaka.core.session.values import conversation_key
 from vaka.core.types.control import StateChanged
 from vaka.core.types.ending import Outcome, Reject
 from vaka.core.types.errors import Closed, InvalidInput
@@ -16,6 +15,7 @@ from vaka.core.types.event import Body
 from vaka.core.types.ids import AgentPath
 from vaka.core.types.message import Content
 from vaka.core.types.progress import MessageCompleted, ToolCalled, ToolCompleted
+from vaka.core.types.state import SessionState, agent_key
 
 FINISHED_KEY = "$finished"
 """The value of a conversation that names its quit call; see ``conversation_key``."""

@@ -9,7 +9,7 @@ import msgspec
 
 from vaka.core.loop.context import Turn
 from vaka.core.loop.middleware import Middleware
-from vaka.core.messages.prompt import build_messages
+from vaka.core.loop.prompt import build_messages
 from vaka.core.ports.agent import AgentKind, BindableTool
 from vaka.core.ports.model import Model
 from vaka.core.ports.tool import Tool

@@ -8,14 +8,14 @@ import msgspec
 
 from vaka.core.loop.context import Turn
 from vaka.core.loop.middleware import Middleware
+from vaka.core.loop.stop import TurnStopped
 from vaka.core.ports.policy import GrantingPolicy
-from vaka.core.session.state import agent_key
-from vaka.core.session.stop import TurnStopped
 from vaka.core.types.context import CompactionRequest, ContextCompacted
 from vaka.core.types.control import ApprovalRequested
 from vaka.core.types.ending import Answer, Outcome, Reject
 from vaka.core.types.message import Content, Text, ToolCall, ToolResult, text_of
 from vaka.core.types.monitor import Logged
+from vaka.core.types.state import agent_key
 from vaka.core.types.tool import Allow, Ask, Deny
 from vaka.core.types.traits import find_traits
 from vaka.hooks.decision import HookDecision

@@ -7,18 +7,18 @@ each input and stores what it needs in ``ctx.agent.state``.
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import AsyncExitStack, aclosing
 
-from vaka.core.decisions.wait import DecisionPending
-from vaka.core.loop.children.script_journal import (
+from vaka.core.loop.blobs import offload, restore_content
+from vaka.core.loop.context import Turn
+from vaka.core.loop.prompt import turn_input_content
+from vaka.core.loop.script_journal import (
     ScriptAnswer,
     ScriptJournal,
     ScriptRequest,
     unfinished_script,
 )
-from vaka.core.loop.context import Turn
-from vaka.core.messages.blobs import offload, restore_content
-from vaka.core.messages.prompt import turn_input_content
+from vaka.core.loop.stop import TurnStopped
+from vaka.core.loop.wait import DecisionPending
 from vaka.core.session.context_window import OPEN_OUTCOMES, SCRIPT_END
-from vaka.core.session.stop import TurnStopped
 from vaka.core.types.ending import Ending
 from vaka.core.types.errors import Closed, ReplayError, ScriptError, Suspended
 from vaka.core.types.event import Event

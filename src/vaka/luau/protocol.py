@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, Protocol, TypeAlias, TypeGuard
 
 import msgspec
 
-from vaka.core.loop.children.script_journal import ScriptAnswer, ScriptRequest
+from vaka.core.loop.script_journal import ScriptAnswer, ScriptRequest
 from vaka.core.types.errors import ScriptError
 from vaka.core.types.ids import JSON
 from vaka.core.types.message import ToolResult

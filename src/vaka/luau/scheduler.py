@@ -13,14 +13,14 @@ from contextlib import aclosing
 from functools import partial
 from typing import Any, NamedTuple
 
-from vaka.core.decisions.wait import DecisionPending
-from vaka.core.loop.children.script_journal import (
+from vaka.core.loop.script_journal import (
     SCRIPT_START,
     ScriptAnswer,
     ScriptRequest,
     mismatch_error,
 )
-from vaka.core.session.stop import TurnStopped
+from vaka.core.loop.stop import TurnStopped
+from vaka.core.loop.wait import DecisionPending
 from vaka.core.types.errors import Closed, ConflictError, LogError, ReplayError, ScriptError, ScriptLimit, VakaError
 from vaka.core.types.ids import JSON, DecisionId, Digest
 from vaka.core.types.keywords import find_near_names

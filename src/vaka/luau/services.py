@@ -8,7 +8,7 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
-from vaka.core.loop.children.script_journal import ScriptJournal, ScriptRequest
+from vaka.core.loop.script_journal import ScriptJournal, ScriptRequest
 from vaka.core.ports.agent import AgentServices, ToolArgumentParser
 from vaka.core.ports.model import Model
 from vaka.core.ports.net import Network

@@ -7,12 +7,11 @@ from typing import Any
 
 import msgspec
 
-from vaka.core.loop.children.script_journal import ScriptJournal, ScriptRequest
-from vaka.core.messages.blobs import BLOB_THRESHOLD, restore_content, restore_messages
-from vaka.core.messages.prompt import build_messages
+from vaka.core.loop.blobs import BLOB_THRESHOLD, restore_content, restore_messages
+from vaka.core.loop.prompt import build_messages
+from vaka.core.loop.script_journal import ScriptJournal, ScriptRequest
 from vaka.core.ports.tool import ToolContext
 from vaka.core.session.fanout import Follower
-from vaka.core.session.state import agent_key
 from vaka.core.types.control import StateChanged
 from vaka.core.types.errors import ScriptError
 from vaka.core.types.event import Event
@@ -20,6 +19,7 @@ from vaka.core.types.ids import JSON, AgentPath
 from vaka.core.types.message import Message, ToolMessage, UserMessage, text_of
 from vaka.core.types.monitor import Logged
 from vaka.core.types.progress import MessageCompleted, MessageSnapshot, TextDelta
+from vaka.core.types.state import agent_key
 from vaka.core.types.tool import InvalidArguments, ParsedArguments, ToolSpec
 from vaka.luau.host.http import http_tools
 from vaka.luau.protocol import value_of_result

@@ -10,7 +10,7 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from vaka.core.loop.children.script_journal import ScriptRequest
+from vaka.core.loop.script_journal import ScriptRequest
 from vaka.core.types.errors import ScriptError, ScriptLimit
 from vaka.core.types.ids import JSON
 from vaka.core.types.message import Part, Text

@@ -9,9 +9,9 @@ from urllib.parse import quote
 
 import msgspec
 
-from vaka.core.loop.children.script_journal import ScriptJournal, ScriptRequest
-from vaka.core.loop.children.subagent import open_script_journal, record_script_end
 from vaka.core.loop.context import Turn
+from vaka.core.loop.script_journal import ScriptJournal, ScriptRequest
+from vaka.core.loop.subagent import open_script_journal, record_script_end
 from vaka.core.ports.agent import AgentServices
 from vaka.core.ports.tool import ToolContext
 from vaka.core.ports.values import session_values_prefix

@@ -20,7 +20,7 @@ from mcp.client.subscriptions import ListenNotSupportedError, SubscriptionLost, 
 from mcp.shared.exceptions import MCPError
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
-from vaka.core.session.stop import TurnStopped
+from vaka.core.loop.stop import TurnStopped
 from vaka.core.types.errors import McpError, VakaError
 from vaka.core.types.ids import MessageId
 from vaka.core.types.message import AssistantMessage, UserMessage

@@ -8,7 +8,7 @@ from urllib.parse import quote, unquote
 
 import msgspec
 
-from vaka.core.messages.prompt import build_messages
+from vaka.core.loop.prompt import build_messages
 from vaka.core.ports.store import SessionInfo, SessionQuery, Store
 from vaka.core.session.snapshot import reopen
 from vaka.core.types.errors import InvalidInput

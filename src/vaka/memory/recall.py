@@ -10,11 +10,11 @@ from vaka.core.loop.middleware import Middleware
 from vaka.core.ports.agent import AgentServices
 from vaka.core.ports.model import Embedder
 from vaka.core.ports.tool import Tool, ToolContext
-from vaka.core.session.state import agent_key
 from vaka.core.types.ending import Outcome
 from vaka.core.types.errors import ConfigError, InvalidInput, ModelError, StoreError
 from vaka.core.types.message import Content, Text, ToolCall, text_of
 from vaka.core.types.monitor import ErrorReported
+from vaka.core.types.state import agent_key
 from vaka.memory.conversation_recall import (
     SpokenText,
     describe_passage,

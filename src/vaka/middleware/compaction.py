@@ -9,12 +9,12 @@ from typing import Protocol
 
 from vaka.core.loop.context import Turn
 from vaka.core.loop.middleware import Middleware
-from vaka.core.messages.prompt import Conversation
-from vaka.core.messages.tokens import estimate_message_tokens, estimate_text_tokens, text_size, tokens_of_body
+from vaka.core.loop.prompt import Conversation
+from vaka.core.loop.tokens import estimate_message_tokens, estimate_text_tokens, text_size, tokens_of_body
 from vaka.core.ports.model import context_window_of
-from vaka.core.session.state import agent_key
 from vaka.core.types.context import Compaction, ContextCompacted
 from vaka.core.types.event import Body
+from vaka.core.types.state import agent_key
 
 MAX_FIXED_PART = 0.7
 """The part of the limit that instructions and tools may have; above it there is hardly room for messages."""

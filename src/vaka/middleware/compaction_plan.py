@@ -9,8 +9,8 @@ from typing import Any
 
 import msgspec
 
-from vaka.core.messages.prompt import Conversation
-from vaka.core.messages.tokens import text_size, tokens_of_content, tokens_of_message
+from vaka.core.loop.prompt import Conversation
+from vaka.core.loop.tokens import text_size, tokens_of_content, tokens_of_message
 from vaka.core.types.context import Compaction, CompactionTrigger, ShortenedCall
 from vaka.core.types.ids import CallId
 from vaka.core.types.message import (

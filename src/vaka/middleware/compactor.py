@@ -15,21 +15,21 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from vaka.core.loop.blobs import restore_message
+from vaka.core.loop.compacted import media_note
 from vaka.core.loop.context import Turn
-from vaka.core.messages.blobs import restore_message
-from vaka.core.messages.compacted import media_note
-from vaka.core.messages.eviction import record_cut_text, shorten_part, shorten_texts
-from vaka.core.messages.tokens import BYTES_PER_TOKEN, estimate_text_tokens, text_size
+from vaka.core.loop.eviction import record_cut_text, shorten_part, shorten_texts
+from vaka.core.loop.stop import TimeExceeded, TurnStopped, await_bounded
+from vaka.core.loop.tokens import BYTES_PER_TOKEN, estimate_text_tokens, text_size
 from vaka.core.ports.env import format_timestamp
 from vaka.core.ports.model import Model, Prompt, context_window_of
-from vaka.core.session.state import agent_key
-from vaka.core.session.stop import TimeExceeded, TurnStopped, await_bounded
 from vaka.core.types.context import Compaction, CompactionRequest, CompactionTrigger, ContextCompacted, ShortenedCall
 from vaka.core.types.errors import ConfigError, ContextTooLong, ModelError, VakaError, describe_failure
 from vaka.core.types.event import Body
 from vaka.core.types.ids import Digest
 from vaka.core.types.message import Audio, Content, Document, Image, Message, Stored, Text, UserMessage
 from vaka.core.types.monitor import Logged
+from vaka.core.types.state import agent_key
 from vaka.middleware.compaction import FULL_PART, context_tokens, conversation_of, instruction_tokens
 from vaka.middleware.compaction_plan import LEAST_LONG_TEXT, ConversationPlanner, LongCall, Plan, is_long
 from vaka.middleware.summary import BadSummary, join_summaries, read_summary, summary_prompt

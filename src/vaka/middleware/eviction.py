@@ -1,9 +1,9 @@
 """Eviction: long inputs are stored as blobs and shown in part; the limit of results."""
 
 from vaka.core.loop.context import Turn
+from vaka.core.loop.eviction import record_cut_text, shorten_part
 from vaka.core.loop.middleware import Middleware
-from vaka.core.messages.eviction import record_cut_text, shorten_part
-from vaka.core.messages.tokens import BYTES_PER_TOKEN
+from vaka.core.loop.tokens import BYTES_PER_TOKEN
 from vaka.core.types.errors import ConfigError
 from vaka.core.types.limits import MIN_RESULT_TOKENS
 from vaka.core.types.message import Content, Part, Text

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from vaka.core.messages.tokens import estimate_text_tokens, text_size
+from vaka.core.loop.tokens import estimate_text_tokens, text_size
 from vaka.core.ports.model import Prompt
 from vaka.core.types.message import AssistantMessage, Message, Text, ToolMessage, UserMessage, text_of
 

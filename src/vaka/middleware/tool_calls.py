@@ -6,20 +6,20 @@ from typing import Any, Literal, TypeAlias
 
 import msgspec
 
-from vaka.core.decisions.permission import PermittedCall
-from vaka.core.decisions.wait import DecisionPending
+from vaka.core.loop.call_context import CallContext
 from vaka.core.loop.context import Turn
 from vaka.core.loop.middleware import Middleware
-from vaka.core.loop.tools.context import CallContext
-from vaka.core.loop.tools.run import run_in_context
-from vaka.core.messages.tool_result import failed_result
+from vaka.core.loop.permission import PermittedCall
+from vaka.core.loop.run_tool import run_in_context
+from vaka.core.loop.stop import TurnStopped
+from vaka.core.loop.tool_result import failed_result
+from vaka.core.loop.wait import DecisionPending
 from vaka.core.ports.model import Prompt
-from vaka.core.session.state import OpenCall
-from vaka.core.session.stop import TurnStopped
 from vaka.core.types.errors import ConfigError
 from vaka.core.types.ids import AgentPath, CallId, MessageId, SessionId
 from vaka.core.types.message import AssistantMessage, CallRef, FailureReason, Message, ToolCall, ToolMessage, ToolResult
 from vaka.core.types.progress import ToolCompleted, ToolFailed
+from vaka.core.types.state import OpenCall
 from vaka.core.types.tool import Ask
 
 AllowedDecision: TypeAlias = Literal["approve", "edit", "reject"]

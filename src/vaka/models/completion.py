@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 
 import msgspec
 
-from vaka.core.messages.assemble import UNFINISHED_STOPS, MessageAssembly, RawToolCall
+from vaka.core.loop.assemble import UNFINISHED_STOPS, MessageAssembly, RawToolCall
 from vaka.core.ports.model import (
     CallChunk,
     Chunk,

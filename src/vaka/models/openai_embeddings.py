@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
-from vaka.core.messages.tokens import estimate_text_tokens
+from vaka.core.loop.tokens import estimate_text_tokens
 from vaka.core.ports.env import Clock
 from vaka.core.types.errors import ModelUnavailable, StreamCut
 from vaka.core.types.message import Usage

@@ -9,7 +9,7 @@ from typing import Annotated, Any, TypeAlias
 
 import msgspec
 
-from vaka.core.messages.tokens import estimate_text_tokens
+from vaka.core.loop.tokens import estimate_text_tokens
 from vaka.core.ports.env import Clock
 from vaka.core.ports.model import CallChunk, Chunk, Prompt, ReasoningChunk, StopChunk, TextChunk, UsageChunk
 from vaka.core.types.errors import (

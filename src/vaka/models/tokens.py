@@ -1,6 +1,6 @@
 """Estimates of the tokens of a prompt before it is sent; those of earlier messages are kept."""
 
-from vaka.core.messages.tokens import (
+from vaka.core.loop.tokens import (
     encode_json,
     estimate_message_tokens,
     estimate_text_tokens,

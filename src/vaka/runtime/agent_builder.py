@@ -11,9 +11,9 @@ import msgspec
 import vaka.tools
 from vaka.agents.react import Agent, AgentTool, ToolLike, require_child
 from vaka.core.loop.context import Recipe, Turn
+from vaka.core.loop.eviction import READ_TOOL, is_read_tool
 from vaka.core.loop.middleware import Middleware
-from vaka.core.messages.eviction import READ_TOOL, is_read_tool
-from vaka.core.messages.prompt_parts import ModelSettings
+from vaka.core.loop.prompt_parts import ModelSettings
 from vaka.core.ports.agent import AgentKind, AgentServices, BindableTool, NeedsServices, RunnableAgent
 from vaka.core.ports.model import Model, context_window_of
 from vaka.core.ports.tool import Tool, ToolContext

@@ -5,8 +5,8 @@ from typing import Annotated, Any
 
 import vaka.tools
 from vaka.agents.react import AgentTool
-from vaka.core.loop.children.subagent import child_result, run_subagent
 from vaka.core.loop.context import Recipe
+from vaka.core.loop.subagent import child_result, run_subagent
 from vaka.core.ports.tool import ToolContext
 from vaka.core.types.ending import Ending
 from vaka.core.types.errors import InvalidInput

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from vaka.core.messages.blobs import BlobContext, offload_result
-from vaka.core.messages.tool_result import as_result
+from vaka.core.loop.blobs import BlobContext, offload_result
+from vaka.core.loop.tool_result import as_result
 from vaka.core.ports.store import Store
 from vaka.core.session.snapshot import reopen
 from vaka.core.types.control import QuestionAnswered, QuestionAsked

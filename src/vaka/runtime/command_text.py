@@ -8,18 +8,18 @@ from pathlib import Path
 from typing import Any, Literal, cast
 
 from vaka.config.components import CommandFile, Skill
-from vaka.core.decisions.permission import PermittedCall
-from vaka.core.decisions.wait import DecisionPending
+from vaka.core.loop.call_context import CallContext
 from vaka.core.loop.context import Turn
 from vaka.core.loop.middleware import Middleware
-from vaka.core.loop.tools.context import CallContext
-from vaka.core.loop.tools.run import run_in_context
+from vaka.core.loop.permission import PermittedCall
+from vaka.core.loop.run_tool import run_in_context
+from vaka.core.loop.wait import DecisionPending
 from vaka.core.ports.policy import GrantingPolicy, SessionPolicy
-from vaka.core.session.state import OpenCall
 from vaka.core.types.control import StateChanged
 from vaka.core.types.ids import JSON, CallId, MessageId
 from vaka.core.types.message import ToolCall, ToolResult
 from vaka.core.types.monitor import Logged
+from vaka.core.types.state import OpenCall
 from vaka.core.types.tool import PROTECTED_LAYER, Allow, Ask, Grant, ToolSpec, Verdict
 from vaka.policy.tool_targets import spec_of
 

@@ -10,7 +10,7 @@ from weakref import WeakValueDictionary
 import msgspec
 
 from vaka.config.options import PermissionRequest, PermissionRequestHandler, TokenStats
-from vaka.core.messages.blobs import BlobContext, offload
+from vaka.core.loop.blobs import BlobContext, offload
 from vaka.core.ports.env import Env, format_timestamp
 from vaka.core.ports.store import PendingDecision, Store
 from vaka.core.session.fanout import Follower
@@ -18,7 +18,6 @@ from vaka.core.session.follow import FollowerHub
 from vaka.core.session.index_rows import merge_metadata
 from vaka.core.session.redaction import Secrets
 from vaka.core.session.snapshot import OpenedSession, reopen
-from vaka.core.session.state import SessionState
 from vaka.core.types.control import (
     ApprovalRequested,
     InputAdded,
@@ -33,6 +32,7 @@ from vaka.core.types.errors import Busy, Closed, ConflictError, HeadMoved, NotFo
 from vaka.core.types.event import Body, Event
 from vaka.core.types.ids import EventScope, SessionId
 from vaka.core.types.monitor import UsageRecorded
+from vaka.core.types.state import SessionState
 from vaka.runtime import lazy
 from vaka.runtime.agent_builder import AgentBuilder
 from vaka.runtime.options import ApprovalAnswer, Options

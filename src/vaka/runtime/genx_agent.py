@@ -11,8 +11,8 @@ import msgspec
 
 from vaka.agents.match.router import MatchAgent
 from vaka.agents.react import Agent, AgentTool, ToolLike, tool_name_of
-from vaka.core.messages.blobs import restore_content, restore_result
-from vaka.core.messages.history import format_history
+from vaka.core.loop.blobs import restore_content, restore_result
+from vaka.core.loop.history import format_history
 from vaka.core.ports.values import BlobStore
 from vaka.core.types.errors import Closed, InvalidInput, TurnError, VakaError
 from vaka.core.types.event import Event

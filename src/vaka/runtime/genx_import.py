@@ -8,16 +8,16 @@ import msgspec
 from vaka.agents.context_layers import SUMMARY_KEY
 from vaka.agents.match.router_state import ROUTER_KEY, Intent, RouterState
 from vaka.agents.quit_tools import FINISHED_KEY
-from vaka.core.messages.blobs import BlobContext, offload
+from vaka.core.loop.blobs import BlobContext, offload
 from vaka.core.ports.env import format_timestamp
 from vaka.core.session.invariants import InvariantChecker
 from vaka.core.session.snapshot import OpenedSession
-from vaka.core.session.state import SessionState
 from vaka.core.types import progress
 from vaka.core.types.control import InputAdded, StateChanged
 from vaka.core.types.errors import Busy
 from vaka.core.types.event import Body
 from vaka.core.types.ids import JSON, EventScope, SessionId
+from vaka.core.types.state import SessionState
 from vaka.runtime.runtime import Runtime
 from vaka.runtime.session import Session, binding_of
 from vaka.runtime.session_edits import TimedEntry

@@ -12,20 +12,20 @@ from vaka.agents.match.router_state import RouterState, read_router_state
 from vaka.agents.quit_tools import FINISHED_KEY
 from vaka.agents.quit_tools import is_finished as is_log_finished
 from vaka.agents.react import Agent, AgentTool
-from vaka.core.loop.children.script_journal import unfinished_script
-from vaka.core.messages.blobs import restore_messages
+from vaka.core.loop.blobs import restore_messages
+from vaka.core.loop.script_journal import unfinished_script
+from vaka.core.loop.values import conversation_key
 from vaka.core.ports.agent import AgentKind
 from vaka.core.session.branches import live_events_of
 from vaka.core.session.context_window import OPEN_OUTCOMES, ContextWindow
 from vaka.core.session.snapshot import OpenedSession, reopen
-from vaka.core.session.state import SessionState, agent_key
-from vaka.core.session.values import conversation_key
 from vaka.core.types import progress
 from vaka.core.types.control import InputAdded, StateChanged
 from vaka.core.types.errors import InvalidInput
 from vaka.core.types.event import Event
 from vaka.core.types.ids import JSON, AgentPath, Cursor, EventScope, SessionId
 from vaka.core.types.message import AssistantMessage, Message, ToolMessage, UserMessage
+from vaka.core.types.state import SessionState, agent_key
 from vaka.runtime.genx_import import write_imported
 from vaka.runtime.runtime import Runtime
 from vaka.runtime.session import Session, binding_of

@@ -11,9 +11,9 @@ from typing import Annotated, Any, TypeAlias, cast
 
 import msgspec
 
+from vaka.core.loop.call_context import CallContext
 from vaka.core.loop.context import Turn
 from vaka.core.loop.middleware import Middleware
-from vaka.core.loop.tools.context import CallContext
 from vaka.core.ports.model import Model
 from vaka.core.ports.tool import Tool, ToolContext
 from vaka.core.ports.values import KeyValueStore

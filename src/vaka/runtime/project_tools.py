@@ -11,16 +11,16 @@ import msgspec
 from vaka.agents.subagents import SubAgent
 from vaka.config.components import AgentFile, CommandFile, Components, Skill
 from vaka.config.project_content import ProjectContent, ProjectSource
+from vaka.core.loop.call_context import CallContext
 from vaka.core.loop.context import Turn
 from vaka.core.loop.middleware import Middleware
-from vaka.core.loop.tools.context import CallContext
 from vaka.core.ports.model import Model
 from vaka.core.ports.tool import Tool, ToolContext
-from vaka.core.session.state import agent_key
 from vaka.core.types.control import StateChanged
 from vaka.core.types.errors import ConfigError, InvalidInput, VakaError
 from vaka.core.types.message import Content, Text, ToolCall, ToolResult
 from vaka.core.types.monitor import Logged
+from vaka.core.types.state import agent_key
 from vaka.core.types.traits import ToolTraits, find_traits
 from vaka.runtime.command_text import CommandTexts
 from vaka.runtime.model_registry import ModelRegistry

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any, Literal, Self, Unpack, overload
 
 from vaka.agents.react import Agent
 from vaka.config.options import Commands, Models, NetworkAccess, Permissions, Scripts, Storage, Workspace
+from vaka.core.loop.values import SharedValues
 from vaka.core.ports.env import Env
 from vaka.core.ports.store import BACKGROUND_TAG, PendingDecision, Store
 from vaka.core.session.follow import FollowerHub
 from vaka.core.session.redaction import Secrets
 from vaka.core.session.snapshot import reopen
-from vaka.core.session.values import SharedValues
 from vaka.core.types.control import QuestionAnswered, RunSettings, SessionUpdated, SessionWorkspace
 from vaka.core.types.errors import AccessDenied, InvalidInput, NotFound
 from vaka.core.types.event import Event
@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     from vaka.core.ports.model import Model
     from vaka.core.ports.policy import Policy
     from vaka.core.ports.tool import Tool, World
-    from vaka.core.session.state import SessionState
+    from vaka.core.types.state import SessionState
     from vaka.core.types.tool import FileUse
     from vaka.mcp.client import McpStatus
     from vaka.runtime.agent_services import ServiceHost

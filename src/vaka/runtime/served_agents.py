@@ -11,7 +11,7 @@ from weakref import WeakValueDictionary
 import msgspec
 
 from vaka.agents.react import Agent
-from vaka.core.messages.blobs import restore_content
+from vaka.core.loop.blobs import restore_content
 from vaka.core.ports.store import PendingDecision
 from vaka.core.session.index_rows import find_asked_decisions
 from vaka.core.types import progress

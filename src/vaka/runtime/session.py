@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Generic
 
 import msgspec
 
-from vaka.core.messages.blobs import restore_messages
+from vaka.core.loop.blobs import restore_messages
 from vaka.core.ports.agent import AgentKind
 from vaka.core.session.fanout import Follower
 from vaka.core.session.index_rows import merge_metadata

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from vaka.core.loop.context import Turn
+from vaka.core.loop.stop import StopSignal
 from vaka.core.ports.agent import AgentKind
 from vaka.core.session.log import Log
 from vaka.core.session.snapshot import OpenedSession, reopen
-from vaka.core.session.stop import StopSignal
 from vaka.core.types.context import ContextCompacted
 from vaka.core.types.errors import Busy, InvalidInput, NotFound, TooNew, VakaError
 from vaka.core.types.event import VERSION, Event

@@ -12,16 +12,16 @@ import msgspec
 
 from vaka.agents.react import Agent
 from vaka.agents.subagents import GENERAL_AGENT, ChildAgent, SubAgent
-from vaka.core.loop.children.subagent import PastChild, child_result, find_past_child, run_subagent
+from vaka.core.loop.call_context import CallContext
 from vaka.core.loop.context import Recipe, Turn
 from vaka.core.loop.middleware import Middleware
-from vaka.core.loop.tools.context import CallContext
+from vaka.core.loop.subagent import PastChild, child_result, find_past_child, run_subagent
 from vaka.core.ports.model import Model
 from vaka.core.ports.tool import Tool, ToolContext
-from vaka.core.session.state import agent_key, child_name
 from vaka.core.types.control import ApprovalRequested
 from vaka.core.types.errors import AuthenticationFailed, ConfigError, InvalidInput
 from vaka.core.types.message import Text, ToolCall, ToolResult, as_content
+from vaka.core.types.state import agent_key, child_name
 from vaka.core.types.tool import Allow, Deny, InvalidArguments, ParsedArguments, ToolSpec
 from vaka.core.types.traits import ToolTraits
 from vaka.matching.mcp_names import cut_name_of, tool_part

@@ -23,7 +23,6 @@ from vaka.core.ports.store import BACKGROUND_TAG, Store
 from vaka.core.session.branches import rewind_entries
 from vaka.core.session.index_rows import HIDDEN_KEY
 from vaka.core.session.snapshot import OpenedSession, reopen
-from vaka.core.session.state import SessionState
 from vaka.core.types.control import SessionUpdated, StateChanged
 from vaka.core.types.errors import Busy, InvalidInput
 from vaka.core.types.event import Body, Event
@@ -39,6 +38,7 @@ from vaka.core.types.message import (
     UserMessage,
 )
 from vaka.core.types.progress import TURN_ENDS
+from vaka.core.types.state import SessionState
 from vaka.memory.threads import HiddenMessages, Thread, thread_of
 from vaka.runtime.genx_import import store_entries
 from vaka.runtime.session_edits import TimedEntry, check_merged_metadata, read_kept_backwards

@@ -7,7 +7,7 @@ from typing import Any, TypeAlias
 
 import msgspec
 
-from vaka.core.messages.blobs import restore_content
+from vaka.core.loop.blobs import restore_content
 from vaka.core.ports.store import Store
 from vaka.core.session.index_rows import HIDDEN_KEY
 from vaka.core.types.control import InputAdded, SessionReverted

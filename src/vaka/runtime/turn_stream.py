@@ -3,7 +3,7 @@
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Sequence
 from typing import Any, Generic, Self
 
-from vaka.core.messages.blobs import restore_content
+from vaka.core.loop.blobs import restore_content
 from vaka.core.ports.values import BlobStore
 from vaka.core.session.fanout import Follower
 from vaka.core.session.follow import FollowerHub, Subscription

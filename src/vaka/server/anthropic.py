@@ -12,7 +12,7 @@ from starlette.responses import Response
 from starlette.types import ASGIApp
 
 from vaka.agents.match.router import routers_of
-from vaka.core.messages.tokens import estimate_message_tokens, estimate_text_tokens
+from vaka.core.loop.tokens import estimate_message_tokens, estimate_text_tokens
 from vaka.core.types.errors import VakaError
 from vaka.core.types.ids import CallId, MessageId
 from vaka.core.types.message import AssistantMessage, ToolCall, ToolMessage, UserMessage, as_content

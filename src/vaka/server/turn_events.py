@@ -5,7 +5,7 @@ from typing import Self
 
 import msgspec
 
-from vaka.core.messages.blobs import restore_content
+from vaka.core.loop.blobs import restore_content
 from vaka.core.ports.values import BlobStore
 from vaka.core.session.fanout import Follower
 from vaka.core.session.follow import FollowerHub, Subscription

@@ -11,7 +11,7 @@ from typing import Any, TypeAlias, cast
 import msgspec
 import pytest
 
-from vaka.core.messages.assemble import MessageAssembly, RawToolCall
+from vaka.core.loop.assemble import MessageAssembly, RawToolCall
 from vaka.core.ports.model import (
     CallChunk,
     Chunk,

@@ -21,12 +21,12 @@ import msgspec
 
 from vaka.core.session.branches import live_events_of
 from vaka.core.session.fold import fold
-from vaka.core.session.state import SessionState
 from vaka.core.types import context, control, monitor, progress
 from vaka.core.types.errors import ConfigError
 from vaka.core.types.event import Event
 from vaka.core.types.ids import AgentPath, CallId, digest_of
 from vaka.core.types.message import CallRef, Content, Usage
+from vaka.core.types.state import SessionState
 from vaka.stores import common
 
 FAILPOINTS = ("append.before_begin", "append.after_rows", "append.after_commit", "append.before_ack")

@@ -5,7 +5,6 @@ from typing import Any, TypeAlias
 
 import msgspec
 
-from vaka.core.session.state import call_id, child_name
 from vaka.core.types import progress
 from vaka.core.types.control import InputAdded
 from vaka.core.types.errors import InvalidInput
@@ -22,6 +21,7 @@ from vaka.core.types.message import (
     UserMessage,
     text_of,
 )
+from vaka.core.types.state import call_id, child_name
 from vaka.views.genx_state import GenxMessage
 
 LogEntry: TypeAlias = tuple[float, EventScope, Body]

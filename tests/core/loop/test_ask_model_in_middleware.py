@@ -1,7 +1,7 @@
 """A middleware asks a model: its usage is recorded, and bounded by the budget of the turn."""
 
 import vaka
-from tests.core.messages.test_ask_model import (
+from tests.core.loop.test_ask_model import (
     CHEAP_USAGE,
     EXPENSIVE_USAGE,
     PricedModel,

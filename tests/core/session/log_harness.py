@@ -10,8 +10,7 @@ from vaka.core.session import branches, hash_chain
 from vaka.core.session.follow import FollowerHub
 from vaka.core.session.log import Log
 from vaka.core.session.redaction import Secrets
-from vaka.core.session.snapshot import SNAPSHOT_INTERVAL, SnapshotTail, reopen
-from vaka.core.session.state import encode_state
+from vaka.core.session.snapshot import SNAPSHOT_INTERVAL, SnapshotTail, encode_state, reopen
 from vaka.core.types import control, monitor, progress
 from vaka.core.types.errors import ConflictError, HeadMoved, Unavailable
 from vaka.core.types.event import Body, Event

@@ -8,7 +8,6 @@ from vaka.core.session.erasure import KEPT_TYPES, erase_event, seal_erased
 from vaka.core.session.fold import fold
 from vaka.core.session.hash_chain import HashChain, hash_of, seal_chain
 from vaka.core.session.index_rows import advance_row, rebuild_row
-from vaka.core.session.state import SessionState
 from vaka.core.types.control import SessionErased, StateChanged
 from vaka.core.types.errors import Corrupt
 from vaka.core.types.event import Custom, Event, Unknown, decode, decode_batch
@@ -16,6 +15,7 @@ from vaka.core.types.ids import EventScope, SessionId, TurnId
 from vaka.core.types.message import Text, Usage
 from vaka.core.types.monitor import UsageRecorded
 from vaka.core.types.progress import MessageCompleted, StepCompleted
+from vaka.core.types.state import SessionState
 
 S = SessionId("s")
 TS = "2026-01-01T00:00:00.000Z"

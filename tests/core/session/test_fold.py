@@ -33,12 +33,12 @@ from vaka.core.session.index_rows import (
     find_settled_decisions,
     rebuild_row,
 )
-from vaka.core.session.state import SessionState, call_id, child_name
 from vaka.core.types import control, monitor, progress
 from vaka.core.types.context import ContextCompacted, ShortenedCall
 from vaka.core.types.event import Body, Event
 from vaka.core.types.ids import CallId, DecisionId, Digest, EventScope, MessageId, TurnId
 from vaka.core.types.message import AssistantMessage, Image, Stored, Text, ToolResult, Usage
+from vaka.core.types.state import SessionState, call_id, child_name
 
 
 def sealed_events(*bodies: Body, scope: EventScope = T1) -> list[Event]:

@@ -31,7 +31,7 @@ from tests.core.session.log_harness import (
     visible_texts,
     write_simple_turn,
 )
-from vaka.core.messages.prompt import build_messages
+from vaka.core.loop.prompt import build_messages
 from vaka.core.session.fold import results_for_open_calls
 from vaka.core.session.hash_chain import HashChain, hash_of
 from vaka.core.session.log import Log

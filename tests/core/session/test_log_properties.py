@@ -33,12 +33,12 @@ from vaka.core.session.fold import fold
 from vaka.core.session.hash_chain import HashChain, seal
 from vaka.core.session.index_rows import rebuild_row, replace_fields
 from vaka.core.session.invariants import InvariantChecker
-from vaka.core.session.snapshot import reopen
-from vaka.core.session.state import SessionState, decode_state, encode_state
+from vaka.core.session.snapshot import decode_state, encode_state, reopen
 from vaka.core.types import context, control, progress
 from vaka.core.types.errors import LogError
 from vaka.core.types.event import Body, Event, decode
 from vaka.core.types.ids import AgentPath, Cursor, EventScope, SessionId
+from vaka.core.types.state import SessionState
 
 choices = st.lists(st.integers(0, 10_000), min_size=1, max_size=60)
 

@@ -23,10 +23,9 @@ from tests.core.session.log_harness import (
     turn_started,
     write_simple_turn,
 )
-from vaka.core.messages.prompt import Conversation, build_messages
+from vaka.core.loop.prompt import Conversation, build_messages
 from vaka.core.session.hash_chain import seal, seal_chain
-from vaka.core.session.snapshot import SNAPSHOT_INTERVAL, SnapshotTail, reopen
-from vaka.core.session.state import FOLD_VERSION, SessionState, encode_state
+from vaka.core.session.snapshot import FOLD_VERSION, SNAPSHOT_INTERVAL, SnapshotTail, encode_state, reopen
 from vaka.core.types.context import CheckpointSaved, ContextCompacted
 from vaka.core.types.control import SessionClosed, SessionReverted, StateChanged
 from vaka.core.types.errors import Corrupt, LogError
@@ -34,6 +33,7 @@ from vaka.core.types.event import VERSION, Event
 from vaka.core.types.ids import CallId, EventScope, SessionId
 from vaka.core.types.message import Text, UserMessage
 from vaka.core.types.progress import SubagentCompleted, SubagentStarted
+from vaka.core.types.state import SessionState
 from vaka.stores.memory import MemoryStore
 
 

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import AsyncGenerator, Callable, Generator, Sequence
 from typing import Any
 
-from vaka.core.loop.children.script_journal import SCRIPT_START, ScriptAnswer, ScriptRequest
+from vaka.core.loop.script_journal import SCRIPT_START, ScriptAnswer, ScriptRequest
 from vaka.core.types.errors import ScriptError
 from vaka.core.types.ids import JSON, Digest
 from vaka.core.types.message import ToolResult

@@ -14,8 +14,8 @@ from tests.luau.engine.script_fixtures import (
     run_source,
     yield_once,
 )
-from vaka.core.decisions.wait import DecisionPending
-from vaka.core.loop.children.script_journal import ScriptRequest
+from vaka.core.loop.script_journal import ScriptRequest
+from vaka.core.loop.wait import DecisionPending
 from vaka.core.types.errors import NetworkTimeout, ReplayError, ScriptError, ScriptLimit
 from vaka.core.types.ids import CallId, DecisionId
 from vaka.core.types.message import Text, ToolResult

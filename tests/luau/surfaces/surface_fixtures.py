@@ -5,7 +5,7 @@ from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import AsyncExitStack
 from typing import Any
 
-from vaka.core.loop.children.script_journal import ScriptAnswer, ScriptRequest
+from vaka.core.loop.script_journal import ScriptAnswer, ScriptRequest
 from vaka.core.ports.model import Model
 from vaka.core.ports.net import NetRequest, NetResponse, NetVerdict
 from vaka.core.types.errors import ConfigError, NetworkUnreachable

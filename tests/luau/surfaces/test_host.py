@@ -14,7 +14,7 @@ from tests.luau.surfaces.surface_fixtures import (
     memory_services,
     run_script,
 )
-from vaka.core.loop.children.script_journal import ScriptRequest
+from vaka.core.loop.script_journal import ScriptRequest
 from vaka.core.ports.net import NetResponse
 from vaka.core.types.errors import ScriptError
 from vaka.core.types.ids import JSON, CallId, Digest

@@ -3,7 +3,7 @@
 import pytest
 
 from tests.luau.surfaces.surface_fixtures import EchoAgents, make_services, run_for_error, run_script
-from vaka.core.loop.children.script_journal import ScriptRequest
+from vaka.core.loop.script_journal import ScriptRequest
 from vaka.core.types.errors import ScriptError
 from vaka.core.types.ids import JSON
 

@@ -14,7 +14,7 @@ from tests.runtime.runtime_fixtures import (
     results_by_call,
     runtime,
 )
-from vaka.core.loop.children.subagent import open_script_journal, record_script_end
+from vaka.core.loop.subagent import open_script_journal, record_script_end
 from vaka.core.ports.net import NetResponse
 from vaka.core.ports.tool import ToolContext
 from vaka.core.types.monitor import UsageRecorded

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from tests.models.oracles.vendor_clients import event_type
-from vaka.core.messages.assemble import MessageAssembly, RawToolCall
+from vaka.core.loop.assemble import MessageAssembly, RawToolCall
 from vaka.core.ports.model import (
     CallChunk,
     Chunk,

@@ -28,7 +28,7 @@ from tests.models.openai_responses.test_events import (
     text_deltas,
     text_part,
 )
-from vaka.core.messages.assemble import RawToolCall
+from vaka.core.loop.assemble import RawToolCall
 from vaka.core.ports.model import (
     Chunk,
     UsageChunk,

@@ -8,9 +8,8 @@ from pathlib import Path
 import pytest
 
 from tests.core.session.log_harness import LogHarness, S, write_simple_turn
-from vaka.core.messages.prompt import build_messages
-from vaka.core.session.snapshot import reopen
-from vaka.core.session.state import FOLD_VERSION
+from vaka.core.loop.prompt import build_messages
+from vaka.core.session.snapshot import FOLD_VERSION, reopen
 from vaka.core.types.errors import Corrupt
 from vaka.core.types.event import decode
 from vaka.stores.common import MAX_ROWS_READ, split_seqs

@@ -28,19 +28,18 @@ from vaka.agents.match.router_state import ROUTER_DIGEST, Intent, RouterState, b
 from vaka.agents.match.rules import MatchRule, parse_rule
 from vaka.agents.quit_tools import is_finished
 from vaka.agents.react import Agent
-from vaka.core.decisions.wait import DecisionPending
-from vaka.core.loop.children.script_journal import ScriptJournal, ScriptRequest
-from vaka.core.loop.children.subagent import child_result
+from vaka.core.loop.blobs import restore_content
 from vaka.core.loop.context import Turn
 from vaka.core.loop.middleware import Middleware
-from vaka.core.messages.blobs import restore_content
-from vaka.core.messages.prompt import turn_input_content
+from vaka.core.loop.prompt import turn_input_content
+from vaka.core.loop.script_journal import ScriptJournal, ScriptRequest
+from vaka.core.loop.stop import TurnStopped
+from vaka.core.loop.subagent import child_result
+from vaka.core.loop.wait import DecisionPending
 from vaka.core.ports.agent import AgentBody, AgentKind, AgentServices, RunnableAgent
 from vaka.core.ports.model import Model, Prompt
 from vaka.core.ports.tool import ToolContext
 from vaka.core.session.context_window import OPEN_OUTCOMES, SCRIPT_END
-from vaka.core.session.state import agent_key
-from vaka.core.session.stop import TurnStopped
 from vaka.core.types.control import InputAdded, StateChanged
 from vaka.core.types.ending import Ending
 from vaka.core.types.errors import InvalidInput, Suspended, TurnError
@@ -59,6 +58,7 @@ from vaka.core.types.message import (
 )
 from vaka.core.types.monitor import ScriptAnswered
 from vaka.core.types.progress import MessageCompleted, SubagentStarted, TurnStarted
+from vaka.core.types.state import agent_key
 from vaka.core.types.tool import InvalidArguments, ParsedArguments
 
 ROUTE_LAYER = "agent"

@@ -6,12 +6,12 @@ from typing import Any
 import msgspec
 
 from vaka.agents.quit_tools import FoldedLog
-from vaka.core.session.state import agent_key
 from vaka.core.types.control import InputAdded
 from vaka.core.types.event import Event
 from vaka.core.types.ids import JSON, AgentPath, MessageId, digest_of
 from vaka.core.types.message import AssistantMessage, Content, Message, UserMessage, as_content
 from vaka.core.types.progress import MessageCompleted, SubagentStarted, ToolCompleted, ToolFailed, TurnStarted
+from vaka.core.types.state import agent_key
 
 ROUTER_DIGEST = digest_of("router")
 """The digest of the ``script.answered`` with which each turn of a router starts."""

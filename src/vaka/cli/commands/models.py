@@ -15,7 +15,7 @@ from vaka.cli.event_loop import run_loop
 from vaka.cli.render import StatusLine, as_printable, print_json, print_table, shorten
 from vaka.config.model_tables import hide_userinfo, is_base_url, is_loopback_url
 from vaka.config.settings import Settings, redact_setting
-from vaka.core.messages.assemble import MessageAssembly, RawToolCall
+from vaka.core.loop.assemble import MessageAssembly, RawToolCall
 from vaka.core.ports.model import NoticeChunk, Prompt, RetryChunk
 from vaka.core.types.errors import BadRequest, ConfigError, ModelError, VakaError
 from vaka.core.types.ids import MessageId

@@ -5,26 +5,26 @@ from collections import defaultdict
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Generic, TypeAlias, cast
 
-from vaka.core.budget import Budget
-from vaka.core.decisions.permission import CallPermissions
-from vaka.core.decisions.wait import DecisionWaits
+from vaka.core.loop.ask_model import ask_model
+from vaka.core.loop.blobs import DigestedText
+from vaka.core.loop.budget import Budget
+from vaka.core.loop.eviction import has_cut_texts
 from vaka.core.loop.middleware import Middleware, MiddlewareChain
-from vaka.core.messages.ask_model import ask_model
-from vaka.core.messages.blobs import DigestedText
-from vaka.core.messages.eviction import has_cut_texts
-from vaka.core.messages.output import OutputCheck
-from vaka.core.messages.prompt_parts import ModelSettings, PromptParts, ToolMenu, tools_by_name
+from vaka.core.loop.output import OutputCheck
+from vaka.core.loop.permission import CallPermissions
+from vaka.core.loop.prompt_parts import ModelSettings, PromptParts, ToolMenu, tools_by_name
+from vaka.core.loop.stop import StopSignal, Timer
+from vaka.core.loop.wait import DecisionWaits
 from vaka.core.ports.env import Env
 from vaka.core.ports.model import Model, Prompt
 from vaka.core.ports.tool import Tool
 from vaka.core.session.log import Log
-from vaka.core.session.state import AgentProgress, SessionState, agent_key
-from vaka.core.session.stop import StopSignal, Timer
 from vaka.core.types.ending import Ending
 from vaka.core.types.errors import InvalidInput
 from vaka.core.types.ids import JSON, CallId, EventScope
 from vaka.core.types.limits import Limits
 from vaka.core.types.message import Usage
+from vaka.core.types.state import AgentProgress, SessionState, agent_key
 from vaka.core.types.type_parameters import Deps_co
 
 Instructions: TypeAlias = "str | Callable[[Turn], str | Awaitable[str]]"

@@ -2,9 +2,9 @@
 
 import msgspec
 
+from vaka.core.loop.call_context import CallContext
 from vaka.core.loop.context import Turn
 from vaka.core.loop.middleware import Middleware
-from vaka.core.loop.tools.context import CallContext
 from vaka.core.ports.tool import ToolContext
 from vaka.core.types.context import CheckpointSaved
 from vaka.core.types.control import Onward, SessionReverted, StateChanged

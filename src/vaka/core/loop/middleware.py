@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import msgspec
 
-from vaka.core.messages.middleware_errors import error_at_point, wrong_value
-from vaka.core.messages.tool_result import as_result
+from vaka.core.loop.middleware_errors import error_at_point, wrong_value
+from vaka.core.loop.stop import await_bounded
+from vaka.core.loop.tool_result import as_result
 from vaka.core.ports.model import Prompt
 from vaka.core.ports.tool import Tool
-from vaka.core.session.stop import await_bounded
 from vaka.core.types.context import CompactionRequest, ContextCompacted
 from vaka.core.types.control import ApprovalRequested
 from vaka.core.types.ending import Answer, Outcome, Reject

@@ -6,20 +6,20 @@ from functools import partial
 
 import msgspec
 
-from vaka.core.budget import Reservation, estimate_partial_usage
+from vaka.core.loop.assemble import CallParser, MessageAssembly, match_call_refs
+from vaka.core.loop.blobs import DigestedText, confirm_prompt_texts, offload, store_prompt_texts
+from vaka.core.loop.budget import Reservation, estimate_partial_usage
+from vaka.core.loop.cache_bust import report_cache_bust
 from vaka.core.loop.context import Turn
-from vaka.core.messages.assemble import CallParser, MessageAssembly, match_call_refs
-from vaka.core.messages.blobs import DigestedText, confirm_prompt_texts, offload, store_prompt_texts
-from vaka.core.messages.cache_bust import report_cache_bust
-from vaka.core.messages.prompt import Conversation
+from vaka.core.loop.prompt import Conversation
+from vaka.core.loop.stop import TurnStopped
 from vaka.core.ports.model import NoticeChunk, Prompt, RetryChunk
-from vaka.core.session.state import OpenCall, call_id, count_repeats
-from vaka.core.session.stop import TurnStopped
 from vaka.core.types import monitor, progress
 from vaka.core.types.errors import ContextTooLong, ModelRefused, StreamCut, describe_failure
 from vaka.core.types.event import Body
 from vaka.core.types.ids import Digest, MessageId
 from vaka.core.types.message import AssistantMessage, Usage
+from vaka.core.types.state import OpenCall, call_id, count_repeats
 
 
 def steered_inputs(turn: Turn) -> tuple[str, ...]:

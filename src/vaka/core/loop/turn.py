@@ -8,14 +8,14 @@ written, or the turn waits for a person.
 
 import msgspec
 
+from vaka.core.loop.blobs import offload, restore_content
+from vaka.core.loop.calls import run_calls
 from vaka.core.loop.context import Turn
+from vaka.core.loop.output import OutputCheck, ask_again, find_errors
+from vaka.core.loop.prompt import turn_input_content
 from vaka.core.loop.step import begin_step, call_model, steered_inputs
-from vaka.core.loop.tools.calls import run_calls
-from vaka.core.messages.blobs import offload, restore_content
-from vaka.core.messages.output import OutputCheck, ask_again, find_errors
-from vaka.core.messages.prompt import turn_input_content
+from vaka.core.loop.stop import TurnStopped
 from vaka.core.session.fold import results_for_open_calls
-from vaka.core.session.stop import TurnStopped
 from vaka.core.types import progress
 from vaka.core.types.control import InputAdded
 from vaka.core.types.ending import Answer, Ending, Outcome, Reject

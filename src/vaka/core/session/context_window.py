@@ -9,11 +9,11 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 
 import msgspec
 
-from vaka.core.session.state import SessionState
 from vaka.core.types import context, control, monitor, progress
 from vaka.core.types.event import Event
 from vaka.core.types.ids import AgentPath, Digest, TurnId
 from vaka.core.types.message import text_of
+from vaka.core.types.state import SessionState
 
 SCRIPT_END = "end"
 """The name of the last ``script.answered`` of a script."""

@@ -8,7 +8,11 @@ from typing import Any
 
 from vaka.core.session import fold_offers
 from vaka.core.session.fold_offers import take_inputs
-from vaka.core.session.state import (
+from vaka.core.types import context, control, monitor, progress
+from vaka.core.types.event import Body, Event
+from vaka.core.types.ids import AgentPath
+from vaka.core.types.message import FailureReason, ToolResult
+from vaka.core.types.state import (
     AgentProgress,
     CachedPrompt,
     OpenCall,
@@ -19,10 +23,6 @@ from vaka.core.session.state import (
     child_name,
     count_repeats,
 )
-from vaka.core.types import context, control, monitor, progress
-from vaka.core.types.event import Body, Event
-from vaka.core.types.ids import AgentPath
-from vaka.core.types.message import FailureReason, ToolResult
 
 
 def fold(state: SessionState, events: Iterable[Event]) -> SessionState:

@@ -3,10 +3,10 @@
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from vaka.core.session.state import DecisionRecord, QueuedInput, SessionState
 from vaka.core.types import control, progress
 from vaka.core.types.event import Body, Event
 from vaka.core.types.ids import EventScope
+from vaka.core.types.state import DecisionRecord, QueuedInput, SessionState
 from vaka.core.types.tool import Grant
 
 

@@ -10,12 +10,12 @@ from typing import Any, TypeAlias
 import msgspec
 
 from vaka.core.session.invariants import InvariantChecker
-from vaka.core.session.state import SessionState
 from vaka.core.types import control, monitor, progress
 from vaka.core.types.errors import LogError
 from vaka.core.types.event import Body, Event
 from vaka.core.types.ids import JSON, AgentPath, CallId, EventScope
 from vaka.core.types.message import NO_USAGE, ToolResult, Usage, text_of
+from vaka.core.types.state import SessionState
 
 Entry: TypeAlias = tuple[EventScope, Body]
 

@@ -3,11 +3,11 @@
 from collections.abc import Callable, Collection, Iterable
 from typing import Any
 
-from vaka.core.session.state import SessionState, call_id
 from vaka.core.types import context, control, monitor, progress
 from vaka.core.types.errors import LogError
 from vaka.core.types.event import Body
 from vaka.core.types.ids import AgentPath, CallId, EventScope
+from vaka.core.types.state import SessionState, call_id
 
 
 class InvariantChecker:

@@ -12,12 +12,14 @@ from vaka.core.ports.store import SessionInfo, Store
 from vaka.core.session.branches import LiveBranch
 from vaka.core.session.context_window import ContextWindow, WindowIndex
 from vaka.core.session.fold import fold
-from vaka.core.session.state import FOLD_VERSION, SessionState, decode_state, encode_state
 from vaka.core.types.control import SessionReverted
 from vaka.core.types.errors import Corrupt
 from vaka.core.types.event import VERSION, Event
 from vaka.core.types.ids import SessionId
+from vaka.core.types.state import SessionState
 
+FOLD_VERSION = "12"
+"""The version of the fold. Raise it when the same events fold to another state: older snapshots are then ignored."""
 SNAPSHOT_INTERVAL = 256
 """A snapshot is saved when more events than this, and more bytes than it has, follow the last one."""
 
@@ -159,6 +161,20 @@ class _LoadedSnapshot(NamedTuple):
 
 _decode_snapshot = msgspec.json.Decoder(_StoredSnapshot).decode
 _decode_index = msgspec.json.Decoder(WindowIndex | None).decode
+_state_encoder = msgspec.json.Encoder()
+_state_decoder = msgspec.json.Decoder(SessionState)
+
+
+def encode_state(state: SessionState) -> bytes:
+    return _state_encoder.encode(state)
+
+
+def decode_state(data: bytes) -> SessionState:
+    """Return the state that ``data`` encodes. Raises ``Corrupt``."""
+    try:
+        return _state_decoder.decode(data)
+    except msgspec.MsgspecError as error:
+        raise Corrupt(f"snapshot cannot be decoded: {error}") from error
 
 
 async def _load_snapshot(store: Store, session: SessionId, upto: int | None) -> _LoadedSnapshot:

@@ -10,8 +10,8 @@ from typing import Any
 
 import msgspec
 
-from vaka.core.budget import Reservation, estimate_partial_usage
-from vaka.core.loop.children.script_journal import ScriptJournal, ScriptRequest
+from vaka.core.loop.budget import Reservation, estimate_partial_usage
+from vaka.core.loop.script_journal import ScriptJournal, ScriptRequest
 from vaka.core.ports.model import (
     Model,
     NoticeChunk,

@@ -7,7 +7,7 @@ from urllib.parse import quote, urlencode
 
 import msgspec
 
-from vaka.core.loop.children.script_journal import ScriptRequest
+from vaka.core.loop.script_journal import ScriptRequest
 from vaka.core.ports.net import Headers, NetRequest, NetResponse, Network
 from vaka.core.ports.tool import Tool, ToolContext
 from vaka.core.types.errors import InvalidInput, NetworkError, ScriptError

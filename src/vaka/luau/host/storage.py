@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
-from vaka.core.loop.children.script_journal import ScriptRequest
+from vaka.core.loop.script_journal import ScriptRequest
 from vaka.core.ports.values import KeyValueStore, session_values_prefix
 from vaka.core.types.errors import ScriptError, VakaError
 from vaka.core.types.ids import JSON

@@ -6,7 +6,7 @@ from collections.abc import AsyncGenerator, Sequence
 
 import msgspec
 
-from vaka.core.loop.children.script_journal import ScriptRequest
+from vaka.core.loop.script_journal import ScriptRequest
 from vaka.core.ports.transformer import StreamChunk, Transformer
 from vaka.core.types.errors import ScriptError
 from vaka.core.types.ids import JSON

@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 
 import msgspec
 
-from vaka.core.messages.tokens import encode_json, estimate_text_tokens, text_size
+from vaka.core.loop.tokens import encode_json, estimate_text_tokens, text_size
 from vaka.core.ports.model import (
     CallChunk,
     Chunk,

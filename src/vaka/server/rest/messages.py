@@ -9,7 +9,7 @@ from msgspec import UNSET
 from starlette.requests import Request
 from starlette.responses import Response
 
-from vaka.core.messages.blobs import restore_content
+from vaka.core.loop.blobs import restore_content
 from vaka.core.ports.messages import MessageFilter, MessageQuery, MessageRow
 from vaka.core.ports.store import SessionInfo, Store
 from vaka.core.types.event import Event

@@ -9,7 +9,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from vaka.agents.react import Agent
-from vaka.core.messages.blobs import restore_content
+from vaka.core.loop.blobs import restore_content
 from vaka.core.types.message import Content, ToolResult
 from vaka.core.types.progress import GIVEN_CALLS, ToolCompleted, ToolFailed
 from vaka.core.types.tool import ToolSpec

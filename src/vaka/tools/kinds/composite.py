@@ -6,8 +6,8 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from vaka.core.loop.children.script_journal import ScriptJournal, ScriptRequest
-from vaka.core.loop.children.subagent import open_script_journal, record_script_end
+from vaka.core.loop.script_journal import ScriptJournal, ScriptRequest
+from vaka.core.loop.subagent import open_script_journal, record_script_end
 from vaka.core.ports.agent import AgentServices
 from vaka.core.ports.tool import Tool, ToolContext
 from vaka.core.types.errors import InvalidInput, ScriptError

@@ -4,7 +4,7 @@ from typing import Annotated
 
 from msgspec import Meta
 
-from vaka.core.messages.eviction import READ_OUTPUT_TOOL
+from vaka.core.loop.eviction import READ_OUTPUT_TOOL
 from vaka.core.ports.tool import ToolContext
 from vaka.core.types.message import ToolResult
 from vaka.tools.builtin.builtin_tool import OUTPUT_PREFIX

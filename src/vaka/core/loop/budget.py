@@ -10,16 +10,16 @@ from contextvars import ContextVar, Token
 
 import msgspec
 
+from vaka.core.loop.stop import TurnStopped
 from vaka.core.ports.model import CostEstimator, Estimate, Model, Prompt
 from vaka.core.session.log import Log
-from vaka.core.session.state import agent_key
-from vaka.core.session.stop import TurnStopped
 from vaka.core.types.errors import ConfigError
 from vaka.core.types.event import Body
 from vaka.core.types.ids import AgentPath, CallId, EventScope
 from vaka.core.types.limits import Limits, reached_budget
 from vaka.core.types.message import Usage
 from vaka.core.types.monitor import BudgetWarning, UsageRecorded
+from vaka.core.types.state import agent_key
 
 WARNING_SHARE = 0.8
 """The share of a budget after which a warning is logged."""

@@ -4,22 +4,22 @@ import asyncio
 from collections.abc import Coroutine, Sequence
 from typing import Any
 
-from vaka.core.decisions.permission import PermittedCall
-from vaka.core.decisions.wait import DecisionPending
+from vaka.core.loop.ask_model import ask_model
+from vaka.core.loop.blobs import store_text
 from vaka.core.loop.context import Turn
-from vaka.core.messages.ask_model import ask_model
-from vaka.core.messages.blobs import store_text
+from vaka.core.loop.permission import PermittedCall
+from vaka.core.loop.stop import StopSignal, Timer
+from vaka.core.loop.values import SessionValues
+from vaka.core.loop.wait import DecisionPending
 from vaka.core.ports.files import Files
 from vaka.core.ports.model import Model, Prompt
 from vaka.core.ports.tool import World
-from vaka.core.session.state import OpenCall, child_name
-from vaka.core.session.stop import StopSignal, Timer
-from vaka.core.session.values import SessionValues
 from vaka.core.types.control import QuestionAsked, QuestionKind
 from vaka.core.types.errors import ConfigError
 from vaka.core.types.ids import JSON, CallKey, DecisionId, Digest, MessageId
 from vaka.core.types.message import Stored, replace_surrogates
 from vaka.core.types.progress import OutputStream, ToolOutputDelta
+from vaka.core.types.state import OpenCall, child_name
 
 
 def idempotency_key(turn: Turn, open_call: OpenCall) -> CallKey:

@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from vaka.core.messages.blobs import DigestedText
+from vaka.core.loop.blobs import DigestedText
 from vaka.core.ports.policy import Policy
 from vaka.core.ports.tool import Tool
 from vaka.core.types.errors import InvalidInput

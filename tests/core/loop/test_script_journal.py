@@ -20,14 +20,14 @@ from tests.runtime.runtime_fixtures import (
     runtime,
 )
 from vaka.config.options import Storage
-from vaka.core.decisions.wait import DecisionPending
-from vaka.core.loop.children.script_journal import (
+from vaka.core.loop.script_journal import (
     ScriptAnswer,
     ScriptJournal,
     ScriptRequest,
     mismatch_error,
 )
-from vaka.core.loop.children.subagent import open_script_journal, record_script_end
+from vaka.core.loop.subagent import open_script_journal, record_script_end
+from vaka.core.loop.wait import DecisionPending
 from vaka.core.ports.tool import ToolContext
 from vaka.core.types.errors import Suspended
 from vaka.core.types.ids import digest_of

@@ -4,7 +4,8 @@ from contextlib import aclosing
 
 import msgspec
 
-from vaka.core.budget import Budget, Reservation, estimate_partial_usage
+from vaka.core.loop.budget import Budget, Reservation, estimate_partial_usage
+from vaka.core.loop.stop import TurnStopped
 from vaka.core.ports.model import (
     Model,
     NoticeChunk,
@@ -15,12 +16,11 @@ from vaka.core.ports.model import (
     TextChunk,
     UsageChunk,
 )
-from vaka.core.session.state import OpenCall
-from vaka.core.session.stop import TurnStopped
 from vaka.core.types.errors import ModelError, ModelRefused, StreamCut, Truncated, describe_failure
 from vaka.core.types.ids import CallId
 from vaka.core.types.message import Usage, replace_surrogates
 from vaka.core.types.monitor import ModelFailed, UsageRecorded
+from vaka.core.types.state import OpenCall
 
 
 async def ask_model(

@@ -6,13 +6,12 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from vaka.core.loop.blobs import BLOB_THRESHOLD, put_blob, restore_result
+from vaka.core.loop.calls import CallBatch, CallJob
 from vaka.core.loop.context import Turn
-from vaka.core.loop.tools.calls import CallBatch, CallJob
-from vaka.core.messages.blobs import BLOB_THRESHOLD, put_blob, restore_result
-from vaka.core.messages.tool_result import result_event
+from vaka.core.loop.stop import TurnStopped
+from vaka.core.loop.tool_result import result_event
 from vaka.core.session.context_window import SCRIPT_END
-from vaka.core.session.state import OpenCall, call_id, child_name
-from vaka.core.session.stop import TurnStopped
 from vaka.core.types import progress
 from vaka.core.types.control import QuestionAsked
 from vaka.core.types.errors import NotFound, ReplayError, ScriptLimit
@@ -20,6 +19,7 @@ from vaka.core.types.event import Body, Event
 from vaka.core.types.ids import JSON, CallId, DecisionId, Digest, MessageId, digest_of
 from vaka.core.types.message import ToolCall, ToolResult, replace_surrogates
 from vaka.core.types.monitor import ScriptAnswered, ScriptCalled
+from vaka.core.types.state import OpenCall, call_id, child_name
 from vaka.core.types.tool import ParsedArguments
 
 SCRIPT_START = "start"

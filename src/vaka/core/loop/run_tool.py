@@ -3,18 +3,18 @@
 import asyncio
 from typing import Any
 
-from vaka.core.decisions.permission import PermittedCall
-from vaka.core.decisions.wait import DecisionPending
+from vaka.core.loop.blobs import offload_result
+from vaka.core.loop.call_context import CallContext, idempotency_key
 from vaka.core.loop.context import Turn
-from vaka.core.loop.tools.context import CallContext, idempotency_key
-from vaka.core.messages.blobs import offload_result
-from vaka.core.messages.tool_result import as_result, failed_result, stopped_result, unknown_outcome_text
+from vaka.core.loop.permission import PermittedCall
+from vaka.core.loop.stop import TurnStopped, measure_steps, run_at_once
+from vaka.core.loop.tool_result import as_result, failed_result, stopped_result, unknown_outcome_text
+from vaka.core.loop.wait import DecisionPending
 from vaka.core.ports.env import format_timestamp
-from vaka.core.session.state import OpenCall
-from vaka.core.session.stop import TurnStopped, measure_steps, run_at_once
 from vaka.core.types.message import ToolCall, ToolResult
 from vaka.core.types.monitor import Logged
 from vaka.core.types.progress import ToolReturned, ToolStarted
+from vaka.core.types.state import OpenCall
 
 
 def tool_started_event(turn: Turn, permitted: PermittedCall, open_call: OpenCall) -> ToolStarted:

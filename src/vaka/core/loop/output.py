@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import TypeAlias
 
-from vaka.core.messages.blobs import PREVIEW_LENGTH, restore_content
+from vaka.core.loop.blobs import PREVIEW_LENGTH, restore_content
 from vaka.core.session.log import Log
 from vaka.core.types.errors import InvalidOutput
 from vaka.core.types.ids import EventScope

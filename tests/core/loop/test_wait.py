@@ -17,13 +17,13 @@ from tests.core.session.log_harness import (
     tool_called,
     turn_started,
 )
-from vaka.core.decisions.wait import is_overdue, seconds_until, wait_for_decision
+from vaka.core.loop.wait import is_overdue, seconds_until, wait_for_decision
 from vaka.core.ports.env import format_timestamp
 from vaka.core.session.log import Log
-from vaka.core.session.state import DecisionRecord
 from vaka.core.types.control import ApprovalResolved, ApprovalScope, QuestionAnswered, QuestionAsked
 from vaka.core.types.event import Body
 from vaka.core.types.ids import DecisionId
+from vaka.core.types.state import DecisionRecord
 from vaka.core.types.tool import Grant
 from vaka.testing.clock import FakeClock
 

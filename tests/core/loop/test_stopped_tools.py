@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 import vaka
-from tests.core.session.test_stop import stop_turn
+from tests.core.loop.test_stop import stop_turn
 from tests.runtime.runtime_fixtures import agent, check_log, read_log, results_by_call, runtime
 from vaka.core.types.ids import CallId
 from vaka.core.types.message import Text, ToolResult

@@ -2,12 +2,12 @@
 
 import msgspec
 
-from vaka.core.decisions.permission import PreparedCall
 from vaka.core.loop.context import Turn
-from vaka.core.messages.tool_result import as_result, failed_result
+from vaka.core.loop.permission import PreparedCall
+from vaka.core.loop.tool_result import as_result, failed_result
 from vaka.core.ports.tool import Tool
-from vaka.core.session.state import OpenCall
 from vaka.core.types.message import ToolCall, ToolResult
+from vaka.core.types.state import OpenCall
 from vaka.core.types.tool import Allow, Ask, Deny, InvalidArguments
 
 TRUNCATED_TEXT = (

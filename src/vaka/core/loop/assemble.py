@@ -6,7 +6,6 @@ import msgspec
 
 from vaka.core.ports.model import CallChunk, Chunk, CitationChunk, ReasoningChunk, StopChunk, TextChunk, UsageChunk
 from vaka.core.ports.tool import Tool
-from vaka.core.session.state import call_id
 from vaka.core.types.errors import ModelError
 from vaka.core.types.event import Body
 from vaka.core.types.ids import JSON, AgentPath, MessageId
@@ -23,6 +22,7 @@ from vaka.core.types.message import (
     replace_surrogates,
 )
 from vaka.core.types.progress import ReasoningDelta, TextDelta, ToolArgsDelta
+from vaka.core.types.state import call_id
 from vaka.core.types.tool import ParsedArguments, ToolChoice
 
 UNFINISHED_STOPS = ("length", "refusal")

@@ -4,16 +4,16 @@ from typing import Literal
 
 import msgspec
 
-from vaka.core.decisions.wait import DecisionWaits, seconds_until
-from vaka.core.messages.tool_result import as_result
+from vaka.core.loop.tool_result import as_result
+from vaka.core.loop.wait import DecisionWaits, seconds_until
 from vaka.core.ports.tool import Tool
 from vaka.core.session.log import Log
-from vaka.core.session.state import DecisionRecord, OpenCall, call_id
 from vaka.core.types.control import QuestionAsked
 from vaka.core.types.event import Body
 from vaka.core.types.ids import JSON, DecisionId
 from vaka.core.types.message import Text, ToolResult
 from vaka.core.types.progress import ToolCalled, ToolFailed
+from vaka.core.types.state import DecisionRecord, OpenCall, call_id
 
 OUTCOMES = ("happened", "did not happen", "leave it")
 

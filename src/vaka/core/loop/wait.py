@@ -7,13 +7,13 @@ from typing import Any
 
 import msgspec
 
+from vaka.core.loop.stop import StopSignal, Timer
 from vaka.core.ports.env import Env, format_timestamp
 from vaka.core.session.log import Log
-from vaka.core.session.state import DecisionRecord
-from vaka.core.session.stop import StopSignal, Timer
 from vaka.core.types.control import ApprovalExpired, ApprovalResolved, QuestionAnswered, QuestionAsked
 from vaka.core.types.event import Body
 from vaka.core.types.ids import JSON, DecisionId, EventScope
+from vaka.core.types.state import DecisionRecord
 
 
 class DecisionPending(Exception):  # not an error: a person is asked

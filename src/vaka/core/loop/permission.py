@@ -4,17 +4,17 @@ from typing import Any, TypeAlias, cast
 
 import msgspec
 
-from vaka.core.messages.tool_result import failed_result
+from vaka.core.loop.tool_result import failed_result
 from vaka.core.ports.env import Env, format_timestamp
 from vaka.core.ports.policy import GrantingPolicy, Policy, SessionPolicy
 from vaka.core.ports.tool import Tool
 from vaka.core.session.log import Log
-from vaka.core.session.state import DecisionRecord
 from vaka.core.types.control import ApprovalRequested, ApprovalResolved
 from vaka.core.types.event import Body
 from vaka.core.types.ids import AgentPath, CallId, DecisionId, Digest, digest_of
 from vaka.core.types.limits import Limits
 from vaka.core.types.message import ToolCall, ToolResult
+from vaka.core.types.state import DecisionRecord
 from vaka.core.types.tool import (
     NO_ACCESS,
     PROTECTED_LAYER,

@@ -7,17 +7,17 @@ from typing import Any
 
 import msgspec
 
-from vaka.core.messages.blobs import names_blobs
-from vaka.core.messages.prompt import Conversation
+from vaka.core.loop.blobs import names_blobs
+from vaka.core.loop.prompt import Conversation
 from vaka.core.ports.model import Prompt
 from vaka.core.ports.values import BlobStore
 from vaka.core.session.log import Log
-from vaka.core.session.state import CachedPrompt
 from vaka.core.types.errors import NotFound
 from vaka.core.types.ids import Digest, EventScope
 from vaka.core.types.message import Message
 from vaka.core.types.monitor import BustCause, CacheBusted, UsageRecorded
 from vaka.core.types.progress import MessageCompleted
+from vaka.core.types.state import CachedPrompt
 
 TOLERATED_LOSS = 0.05
 """The part of a cached prompt that may be missing without a report: providers cache in blocks of tokens."""

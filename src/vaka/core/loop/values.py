@@ -13,10 +13,10 @@ from vaka.core.session.fanout import Fanout
 from vaka.core.session.log import Log
 from vaka.core.session.redaction import Secrets
 from vaka.core.session.snapshot import reopen
-from vaka.core.session.state import agent_key
 from vaka.core.types.control import SessionOpened, StateChanged
 from vaka.core.types.errors import Busy, InvalidInput
 from vaka.core.types.ids import JSON, NO_SCOPE, AgentPath, EventScope, SessionId, Term
+from vaka.core.types.state import agent_key
 
 MAX_STATE_BYTES = 256 * 1024
 """The largest size of one value of the session state, as JSON."""

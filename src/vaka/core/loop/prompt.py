@@ -10,9 +10,9 @@ from typing import Any
 
 import msgspec
 
-from vaka.core.messages.blobs import names_blobs, restore_message
-from vaka.core.messages.compacted import CompactedHead, since_compaction
-from vaka.core.messages.tokens import tokens_of_message
+from vaka.core.loop.blobs import names_blobs, restore_message
+from vaka.core.loop.compacted import CompactedHead, since_compaction
+from vaka.core.loop.tokens import tokens_of_message
 from vaka.core.ports.values import BlobStore
 from vaka.core.types import context, control, progress
 from vaka.core.types.event import Body, Event

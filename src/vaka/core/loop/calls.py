@@ -5,21 +5,21 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
-from vaka.core.decisions.lost_calls import may_rerun, resolve_lost_call, restart_call
-from vaka.core.decisions.permission import PermittedCall, PreparedCall
-from vaka.core.decisions.wait import DecisionPending
 from vaka.core.loop.context import Turn
-from vaka.core.loop.tools.prepare import prepare_call, validate_changed
-from vaka.core.loop.tools.run import run_after_tool, run_tool, tool_started_event
-from vaka.core.messages.eviction import limit_result
-from vaka.core.messages.tool_result import failed_result, result_event
-from vaka.core.session.file_order import FileOrder
-from vaka.core.session.state import OpenCall
-from vaka.core.session.stop import TurnStopped, run_together
+from vaka.core.loop.eviction import limit_result
+from vaka.core.loop.file_order import FileOrder
+from vaka.core.loop.lost_calls import may_rerun, resolve_lost_call, restart_call
+from vaka.core.loop.permission import PermittedCall, PreparedCall
+from vaka.core.loop.prepare import prepare_call, validate_changed
+from vaka.core.loop.run_tool import run_after_tool, run_tool, tool_started_event
+from vaka.core.loop.stop import TurnStopped, run_together
+from vaka.core.loop.tool_result import failed_result, result_event
+from vaka.core.loop.wait import DecisionPending
 from vaka.core.types.errors import Suspended, describe_failure
 from vaka.core.types.event import Body
 from vaka.core.types.ids import CallId, DecisionId
 from vaka.core.types.message import ToolResult
+from vaka.core.types.state import OpenCall
 from vaka.core.types.tool import Deny
 
 

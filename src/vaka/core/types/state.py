@@ -14,14 +14,10 @@ from vaka.core.types.control import (
     RunSettings,
     SessionWorkspace,
 )
-from vaka.core.types.errors import Corrupt
 from vaka.core.types.ids import AgentPath, CallId, CallKey, DecisionId, Digest, MessageId, TurnId, digest_of
 from vaka.core.types.message import FailureReason, Text, ToolCall, ToolResult, Usage
 from vaka.core.types.progress import SubagentCompleted
 from vaka.core.types.tool import Effect, Grant
-
-FOLD_VERSION = "12"
-"""The version of the fold. Raise it when the same events fold to another state: older snapshots are then ignored."""
 
 CallPhase: TypeAlias = Literal["called", "started", "returned"]
 
@@ -237,22 +233,6 @@ class SessionState(msgspec.Struct, omit_defaults=True):
         """
         inputs = {*self.taken, *(queued.seq for queued in self.inputs.values()), self.early_turn}
         return sorted(seq for seq in inputs if 0 < seq < self.window)
-
-
-_encoder = msgspec.json.Encoder()
-_decoder = msgspec.json.Decoder(SessionState)
-
-
-def encode_state(state: SessionState) -> bytes:
-    return _encoder.encode(state)
-
-
-def decode_state(data: bytes) -> SessionState:
-    """Return the state that ``data`` encodes. Raises ``Corrupt``."""
-    try:
-        return _decoder.decode(data)
-    except msgspec.MsgspecError as error:
-        raise Corrupt(f"snapshot cannot be decoded: {error}") from error
 
 
 def agent_key(path: AgentPath) -> str:

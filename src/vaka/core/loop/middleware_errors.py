@@ -2,7 +2,7 @@
 
 from types import NoneType
 
-from vaka.core.session.stop import TimeExceeded
+from vaka.core.loop.stop import TimeExceeded
 from vaka.core.types.errors import MIDDLEWARE_NOTE, MiddlewareError
 
 

@@ -7,19 +7,18 @@ from typing import NamedTuple
 
 import msgspec
 
-from vaka.core.decisions.wait import DecisionPending
-from vaka.core.loop.children.script_journal import ScriptJournal, check_script_count
+from vaka.core.loop.blobs import BLOB_THRESHOLD, put_blob
+from vaka.core.loop.call_context import CallContext
 from vaka.core.loop.context import Recipe, Turn
-from vaka.core.loop.tools.context import CallContext
+from vaka.core.loop.output import restore_answer
+from vaka.core.loop.script_journal import ScriptJournal, check_script_count
+from vaka.core.loop.stop import StopSignal
+from vaka.core.loop.tool_result import failed_result
 from vaka.core.loop.turn import TurnInput, run_agent, seal_open_calls
-from vaka.core.messages.blobs import BLOB_THRESHOLD, put_blob
-from vaka.core.messages.output import restore_answer
-from vaka.core.messages.tool_result import failed_result
+from vaka.core.loop.wait import DecisionPending
 from vaka.core.ports.tool import Tool, ToolContext
 from vaka.core.ports.values import BlobStore
 from vaka.core.session.branches import LiveBranch
-from vaka.core.session.state import agent_key
-from vaka.core.session.stop import StopSignal
 from vaka.core.types.control import StateChanged
 from vaka.core.types.ending import Ending
 from vaka.core.types.errors import InvalidInput, Suspended
@@ -27,6 +26,7 @@ from vaka.core.types.event import Event
 from vaka.core.types.ids import JSON, AgentPath, CallId, Digest, EventScope
 from vaka.core.types.message import Content, FailureReason, Text, ToolResult
 from vaka.core.types.progress import SubagentCompleted, SubagentStarted
+from vaka.core.types.state import agent_key
 
 MAX_DEPTH = 16
 """The deepest nesting of agents and scripts."""

@@ -15,8 +15,8 @@ from tests.core.session.log_harness import (
     turn_completed,
     turn_started,
 )
-from vaka.core.messages.prompt import Conversation, build_messages, turn_input_content
-from vaka.core.messages.tokens import tokens_of_content
+from vaka.core.loop.prompt import Conversation, build_messages, turn_input_content
+from vaka.core.loop.tokens import tokens_of_content
 from vaka.core.session.log import Log
 from vaka.core.session.snapshot import reopen
 from vaka.core.types.context import ContextCompacted, ShortenedCall

@@ -1,1 +1,0 @@
-"""Decisions of people: approvals of calls, answers to questions, outcomes of lost calls."""

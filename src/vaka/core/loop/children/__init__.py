@@ -1,1 +1,0 @@
-"""Work inside a turn beside the steps of its agent: subagents, scripts and D-Mail."""

@@ -1,1 +1,0 @@
-"""Tool calls: permission, approval, execution, recovery, results."""

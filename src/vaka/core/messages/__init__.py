@@ -1,1 +1,0 @@
-"""Build messages from events and streams, store their large parts, and convert results of tools."""
