@@ -4,7 +4,8 @@ import os
 import select
 import signal
 import socket
-from contextlib import suppress
+from collections.abc import Generator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import httpx2
@@ -14,6 +15,18 @@ from tests.cli.shell import Shell, call_line, measure_once, say_line
 from tests.server_process import ServerProcess
 
 SETTINGS = "[server]\ndrain_seconds = 3600\n"
+
+
+@contextmanager
+def open_workers(server: ServerProcess) -> Generator[list[int]]:
+    """Yield a descriptor for each worker process, which is readable when the process has ended."""
+    children = Path(f"/proc/{server.process.pid}/task/{server.process.pid}/children")
+    workers = [os.pidfd_open(int(pid)) for pid in children.read_text().split()]
+    try:
+        yield workers
+    finally:
+        for worker in workers:
+            os.close(worker)
 
 
 def wait_until_not_ready(client: httpx2.Client) -> None:
@@ -43,8 +56,10 @@ def test_a_server_that_stops_answers_probes_and_readers_until_its_turns_have_end
     with ServerProcess(shell.folder, env, *arguments) as server:
         body = {"agent": "payer", "input": "Go.", "background": True}
         assert httpx2.post(f"{server.url}/api/v1/sessions/s/turns", json=body).json()["status"] == "running"
-        with (shell.folder / "pipe").open("w") as pipe:  # opens when the tool reads
+        with (shell.folder / "pipe").open("w") as pipe, open_workers(server) as processes:  # opens when the tool reads
             server.process.send_signal(signal.SIGTERM)
+            if workers:  # the idle worker ends at once, and its followers would connect again
+                assert select.select(processes, [], [], 60)[0]
             with httpx2.Client(base_url=server.url, timeout=60, headers={"Connection": "close"}) as client:
                 wait_until_not_ready(client)
                 refused = client.post("/api/v1/sessions/other/turns", json=body)
@@ -87,14 +102,12 @@ def test_workers_end_and_free_the_port_when_their_supervisor_is_killed(shell: Sh
     shell.write_script(say_line("Hello."))
     arguments = ("--workers", "2", "--insecure", "--no-ui", "--model", "scripted:script.jsonl")
     with ServerProcess(shell.folder, measure_once(shell.env, ("serve", *arguments)), *arguments) as server:
-        children = Path(f"/proc/{server.process.pid}/task/{server.process.pid}/children")
-        workers = [os.pidfd_open(int(pid)) for pid in children.read_text().split()]
-        assert len(workers) == 2
-        assert httpx2.get(f"{server.url}/readyz", timeout=60).status_code == 200
-        server.process.kill()
-        for worker in workers:
-            assert select.select([worker], [], [], 60)[0] == [worker]  # readable when the process has ended
-            os.close(worker)
+        with open_workers(server) as workers:
+            assert len(workers) == 2
+            assert httpx2.get(f"{server.url}/readyz", timeout=60).status_code == 200
+            server.process.kill()
+            for worker in workers:
+                assert select.select([worker], [], [], 60)[0] == [worker]
         server.wait()
     with socket.create_server(("127.0.0.1", server.port)):
         pass
