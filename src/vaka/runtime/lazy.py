@@ -394,7 +394,7 @@ def network_connector(trusted: tuple[str, ...]) -> "Connector":
 
 
 def dmail_delivery() -> "Middleware":
-    from vaka.core.loop.dmail import DELIVERY
+    from vaka.tools.dmail import DELIVERY
 
     return DELIVERY
 

@@ -4,13 +4,13 @@ from typing import Annotated, Any, NotRequired, TypedDict
 
 from msgspec import Meta
 
-from vaka.core.loop.dmail import send_dmail
 from vaka.core.ports.tool import ToolContext
 from vaka.core.types.errors import InvalidInput
 from vaka.core.types.ids import JSON
 from vaka.core.types.message import Text, ToolResult
 from vaka.core.types.traits import ToolTraits
 from vaka.tools.builtin.builtin_tool import builtin_tool, text_result
+from vaka.tools.dmail import send_dmail
 from vaka.tools.schema.json_types import is_array
 
 _NO_ANSWER = "the question was not answered; decide yourself what is most sensible, say what you assumed, and go on"

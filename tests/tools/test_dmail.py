@@ -23,7 +23,6 @@ from tests.runtime.runtime_fixtures import (
     wait_until,
 )
 from vaka.config.options import Commands
-from vaka.core.loop.dmail import STATE_KEY
 from vaka.core.session.snapshot import reopen
 from vaka.core.types.context import CheckpointSaved
 from vaka.core.types.control import SessionReverted
@@ -36,6 +35,7 @@ from vaka.runtime.options import policy_from_rules
 from vaka.stores.memory import MemoryStore
 from vaka.testing.models import ScriptedModel, call, calls, say
 from vaka.tools.builtin import OPT_IN, TOOLS, builtin_tools
+from vaka.tools.dmail import STATE_KEY
 
 COST = {"usage": {"input": 3, "output": 2}}
 
