@@ -11,13 +11,6 @@
 from vaka.agents.match.router import MatchAgent as MatchAgent
 from vaka.agents.match.router import Route as Route
 from vaka.agents.quit_tools import QuitTools as QuitTools
-from vaka.core.session.demux import AgentStream as AgentStream
-from vaka.core.session.demux import Demultiplexer as Demultiplexer
-from vaka.core.session.demux import RoundEnd as RoundEnd
-from vaka.core.session.demux import StreamKey as StreamKey
-from vaka.core.session.demux import StreamPiece as StreamPiece
-from vaka.core.session.demux import frame_of as frame_of
-from vaka.core.session.demux import frames as frames
 from vaka.core.types.message import Text as Text
 from vaka.runtime.genx import ContextBuilder as ContextBuilder
 from vaka.runtime.genx import GenxRuntime as GenxRuntime
@@ -30,6 +23,13 @@ from vaka.runtime.genx_state import ModelContext as ModelContext
 from vaka.runtime.genx_state import PromptText as PromptText
 from vaka.runtime.genx_state import ReActState as ReActState
 from vaka.runtime.genx_state import is_finished as is_finished
+from vaka.views.demux import AgentStream as AgentStream
+from vaka.views.demux import Demultiplexer as Demultiplexer
+from vaka.views.demux import RoundEnd as RoundEnd
+from vaka.views.demux import StreamKey as StreamKey
+from vaka.views.demux import StreamPiece as StreamPiece
+from vaka.views.demux import frame_of as frame_of
+from vaka.views.demux import frames as frames
 from vaka.views.genx import AgentEvent as AgentEvent
 from vaka.views.genx import AgentEventProjection as AgentEventProjection
 from vaka.views.genx import AgentEventType as AgentEventType

@@ -12,7 +12,6 @@ from tests.runtime.runtime_fixtures import agent, read_log, runtime
 from vaka.core.loop.blobs import BlobContext, offload
 from vaka.core.ports.store import SessionQuery, Store
 from vaka.core.ports.vectors import VectorRecord
-from vaka.core.session.index_rows import blobs_of
 from vaka.core.types.control import InputAdded
 from vaka.core.types.errors import ErasedSession, InvalidInput, NotFound
 from vaka.core.types.ids import Digest, SessionId, Term
@@ -24,6 +23,7 @@ from vaka.memory.semantic import DEFAULT_COLLECTION
 from vaka.runtime.erase import ErasureReport
 from vaka.runtime.options import Project
 from vaka.runtime.session_edits import delete_session
+from vaka.stores.blob_references import blobs_of
 from vaka.stores.memory import MemoryStore
 from vaka.stores.sqlite import SqliteStore
 from vaka.testing.models import ScriptedModel, call, say

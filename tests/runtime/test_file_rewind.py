@@ -12,7 +12,6 @@ from vaka.config.options import Permissions
 from vaka.core.ports.files import FileInfo
 from vaka.core.ports.store import Retention
 from vaka.core.ports.tool import CHANGED_FILE_KEY, Tool, World
-from vaka.core.session.index_rows import blobs_of
 from vaka.core.types.control import StateChanged
 from vaka.core.types.errors import Busy, FileChanged, FileError, InvalidInput, NotFound
 from vaka.core.types.event import Event
@@ -22,6 +21,7 @@ from vaka.files.snapshots import FileSnapshots
 from vaka.files.workspace import WorkspaceFiles
 from vaka.runtime.file_rewind import FileRewind
 from vaka.runtime.runtime import Runtime
+from vaka.stores.blob_references import blobs_of
 from vaka.stores.memory import MemoryStore
 from vaka.stores.sqlite import SqliteStore
 from vaka.testing.models import ScriptedModel

@@ -18,7 +18,6 @@ from vaka.core.ports.backup import BackupCounts, BackupRecord, SavedEvents, Save
 from vaka.core.ports.messages import MessageSearch
 from vaka.core.ports.store import SessionQuery, Store
 from vaka.core.ports.vectors import VectorQuery, VectorRecord
-from vaka.core.session.index_rows import blobs_of
 from vaka.core.types.control import StreamReset
 from vaka.core.types.errors import AlreadyExists, Busy, Corrupt, InvalidInput, NotFound, TooNew
 from vaka.core.types.event import decode
@@ -26,6 +25,7 @@ from vaka.core.types.ids import Cursor, Digest, SessionId
 from vaka.runtime.backups import restore_backup, write_backup
 from vaka.runtime.lazy import open_backup, open_store
 from vaka.runtime.runtime import Runtime
+from vaka.stores.blob_references import blobs_of
 from vaka.testing import ScriptedModel, call, say
 from vaka.testing.stores.sealed_events import approval_requested, begin_session, input_added, write_session
 

@@ -9,7 +9,6 @@ import pytest
 import vaka
 from tests.runtime.runtime_fixtures import agent, collect, collect_turn, runtime
 from vaka.config.options import Models
-from vaka.core.session.demux import StreamPiece
 from vaka.core.types import progress
 from vaka.core.types.control import SessionClosed, SessionOpened, SessionReverted, StateChanged
 from vaka.core.types.errors import InvalidInput
@@ -18,6 +17,7 @@ from vaka.core.types.ids import CallId, CallKey, MessageId, SessionId, TurnId
 from vaka.core.types.message import Audio, Text, ToolCall, text_of
 from vaka.stores.memory import MemoryStore
 from vaka.testing.models import ScriptedModel, call, calls, fail, say
+from vaka.views.demux import StreamPiece
 from vaka.views.genx import (
     AgentEvent,
     AgentEventProjection,

@@ -8,11 +8,11 @@ import msgspec
 
 from vaka.core.ports.store import SessionInfo, SessionQuery, Store
 from vaka.core.ports.values import session_values_prefix
-from vaka.core.session.index_rows import blobs_of
 from vaka.core.session.snapshot import reopen
 from vaka.core.types.errors import Corrupt, NotFound
 from vaka.core.types.event import Event
 from vaka.core.types.ids import Digest
+from vaka.stores.blob_references import blobs_of
 
 MAX_EVENTS_OF_BLOB = 20
 """The number of events that a ``BlobProblem`` names; a system prompt may be used by every step."""

@@ -15,17 +15,12 @@ from vaka.core.ports import store
 from vaka.core.ports.store import GcResult, PendingDecision, Retention, SessionInfo, SessionPage, SessionQuery
 from vaka.core.ports.values import BlobStore, KeyValueStore, session_values_prefix
 from vaka.core.session.hash_chain import seal
-from vaka.core.session.index_rows import (
-    advance_row,
-    blobs_of,
-    replace_fields,
-    require_data,
-    select_keyed_or_blob_events,
-)
+from vaka.core.session.index_rows import advance_row, replace_fields, require_data
 from vaka.core.types.control import key_of
 from vaka.core.types.errors import Busy, Closed, ConflictError, Corrupt, HeadMoved, NotFound
 from vaka.core.types.event import Event
 from vaka.core.types.ids import JSON, DecisionId, Digest, SessionId, Term
+from vaka.stores.blob_references import blobs_of, select_keyed_or_blob_events
 from vaka.stores.common import (
     check_batch,
     check_offer,

@@ -5,9 +5,9 @@ from collections.abc import Sequence
 from msgspec.structs import replace
 
 from vaka.core.ports.erasure import EraseResult
-from vaka.core.session.erasure import count_erased_bytes, erase_event, seal_erased
 from vaka.core.types.ids import SessionId
 from vaka.stores.common import current_time
+from vaka.stores.erased_events import count_erased_bytes, erase_event, seal_erased
 from vaka.stores.memory import MemoryKey, MemoryLog, SharedMemory
 
 

@@ -12,7 +12,6 @@ from vaka.core.ports.messages import (
     MessageStats,
     SearchPage,
 )
-from vaka.core.session.message_rows import indexed_blobs_of, message_of
 from vaka.core.types.errors import NotFound
 from vaka.core.types.ids import Digest, SessionId
 from vaka.stores.memory import MemoryLog, MemoryPort
@@ -31,6 +30,7 @@ from vaka.stores.message_pages import (
     search_conditions,
     words_of,
 )
+from vaka.stores.message_rows import indexed_blobs_of, message_of
 from vaka.text.search import ParsedQuery, is_match, join_words, score_words
 
 

@@ -24,17 +24,17 @@ from vaka.core.ports.messages import (
     MessageSearch,
     SearchHit,
 )
-from vaka.core.session.message_rows import (
+from vaka.core.types.errors import Corrupt, InvalidInput
+from vaka.core.types.event import Event, decode, decode_batch
+from vaka.core.types.ids import AgentPath, Digest
+from vaka.stores.common import has_metadata
+from vaka.stores.message_rows import (
     MAX_INDEXED_CHARACTERS,
     indexed_blobs_of,
     searchable_text,
     searchable_text_of,
     without_content,
 )
-from vaka.core.types.errors import Corrupt, InvalidInput
-from vaka.core.types.event import Event, decode, decode_batch
-from vaka.core.types.ids import AgentPath, Digest
-from vaka.stores.common import has_metadata
 from vaka.text.search import ParsedQuery, cut_snippet, parse_query
 from vaka.text.words import split_words
 

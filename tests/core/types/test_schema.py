@@ -10,7 +10,6 @@ import msgspec
 import pytest
 
 from scripts import schema
-from vaka.core.session.erasure import erase_event
 from vaka.core.session.hash_chain import seal
 from vaka.core.types import context, control, monitor, progress
 from vaka.core.types.event import Body, Custom, Event, Unknown
@@ -27,6 +26,7 @@ from vaka.core.types.message import (
     ToolResult,
     Usage,
 )
+from vaka.stores.erased_events import erase_event
 
 CALL = ToolCall(id=CallId("call_1"), name="look", arguments={"at": [1, None]}, raw="{", repaired="r", provider_id="p")
 CONTENT = (

@@ -276,7 +276,7 @@ class Store(Protocol):
     async def erase(self, sessions: Sequence[SessionId], *, by: str = "") -> "EraseResult":
         """Erase what sessions hold, each in one transaction; one that is erased already stays as it is.
 
-        The data of events go, their hashes stay (``core.session.erasure``), and a ``session.erased`` ends the log.
+        The data of events go, their hashes stay (``stores.erased_events``), and a ``session.erased`` ends the log.
         Blobs that no other session has put or names, and snapshots, decisions, labels and values of it are removed.
         """
         ...

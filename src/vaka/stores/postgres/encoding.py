@@ -8,11 +8,11 @@ import asyncpg
 import msgspec
 
 from vaka.core.ports.store import SessionInfo
-from vaka.core.session.index_rows import blobs_of, select_keyed_or_blob_events
 from vaka.core.types.control import key_of
 from vaka.core.types.errors import InvalidInput
 from vaka.core.types.event import Event
 from vaka.core.types.ids import SessionId
+from vaka.stores.blob_references import blobs_of, select_keyed_or_blob_events
 from vaka.stores.common import decision_changes, join_tags, split_tags
 
 MAX_NAME_BYTES = 1000

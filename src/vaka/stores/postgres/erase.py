@@ -4,12 +4,12 @@ from collections.abc import Sequence
 
 from vaka.core.ports.erasure import EraseResult
 from vaka.core.ports.values import session_values_prefix
-from vaka.core.session.erasure import count_erased_bytes, erase_event, seal_erased
 from vaka.core.session.hash_chain import HashChain
 from vaka.core.session.index_rows import advance_row
 from vaka.core.types.errors import Busy, Corrupt, NotFound
 from vaka.core.types.ids import SessionId
 from vaka.stores.common import current_time, hit_failpoint
+from vaka.stores.erased_events import count_erased_bytes, erase_event, seal_erased
 from vaka.stores.postgres.database import PostgresConnection
 from vaka.stores.postgres.encoding import PostgresKey, encode_text, info_of, postgres_key, session_columns
 from vaka.stores.postgres.hub import PostgresPort

@@ -6,7 +6,11 @@ from typing import TypeAlias
 
 import msgspec
 
-from vaka.core.session.message_rows import (
+from vaka.core.types.event import Event
+from vaka.core.types.ids import Digest
+from vaka.core.types.progress import ToolCalled
+from vaka.stores.message_pages import MAX_BLOB_BYTES, path_key, scope_word, words_of
+from vaka.stores.message_rows import (
     MESSAGE_ROLES,
     content_of,
     indexed_blobs_of,
@@ -14,10 +18,6 @@ from vaka.core.session.message_rows import (
     message_path_of,
     select_messages,
 )
-from vaka.core.types.event import Event
-from vaka.core.types.ids import Digest
-from vaka.core.types.progress import ToolCalled
-from vaka.stores.message_pages import MAX_BLOB_BYTES, path_key, scope_word, words_of
 from vaka.stores.postgres.database import PostgresConnection, PostgresRecord
 from vaka.stores.postgres.encoding import PostgresKey, decode_text, digest_text, encode_text, hex_bytes, hex_text
 from vaka.text.search import ParsedQuery, SearchTerm

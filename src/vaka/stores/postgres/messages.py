@@ -13,7 +13,6 @@ from vaka.core.ports.messages import (
     MessageStats,
     SearchPage,
 )
-from vaka.core.session.message_rows import indexed_blobs_of, message_of
 from vaka.core.types.errors import Corrupt, NotFound
 from vaka.core.types.ids import Digest, SessionId
 from vaka.stores.message_counts import NOTHING_COUNTED, CountedMessages, MessageCounts
@@ -34,6 +33,7 @@ from vaka.stores.message_pages import (
     search_conditions,
     select_rows,
 )
+from vaka.stores.message_rows import indexed_blobs_of, message_of
 from vaka.stores.postgres.database import PostgresConnection, PostgresDatabase, PostgresRecord
 from vaka.stores.postgres.encoding import decode_text, digest_text, encode_name, encode_text, postgres_key
 from vaka.stores.postgres.hub import PostgresHub, PostgresPort

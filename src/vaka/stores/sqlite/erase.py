@@ -9,12 +9,12 @@ from msgspec.structs import replace
 
 from vaka.core.ports.erasure import EraseResult
 from vaka.core.ports.store import SessionInfo
-from vaka.core.session.erasure import count_erased_bytes, erase_event, seal_erased
 from vaka.core.session.hash_chain import HashChain
 from vaka.core.session.index_rows import advance_row
 from vaka.core.types.errors import Busy, Corrupt, NotFound, StoreError
 from vaka.core.types.ids import SessionId
 from vaka.stores.common import current_time
+from vaka.stores.erased_events import count_erased_bytes, erase_event, seal_erased
 from vaka.stores.sqlite import rows
 from vaka.stores.sqlite.connection import LOCK_TIMEOUT, is_locked
 from vaka.stores.sqlite.hub import OpenSqliteStore, SqlitePort

@@ -12,19 +12,19 @@ import msgspec
 
 from vaka.core.ports.messages import MessageRow
 from vaka.core.session.hash_chain import hash_of
-from vaka.core.session.message_rows import (
-    MESSAGE_ROLES,
-    content_of,
-    indexed_blobs_of,
-    message_of,
-    select_messages,
-)
 from vaka.core.types.errors import Corrupt
 from vaka.core.types.event import decode, decode_batch
 from vaka.core.types.ids import Digest
 from vaka.core.types.message import Content
 from vaka.core.types.progress import ToolCalled
 from vaka.stores.message_pages import decode_intact, name_word, scope_word, words_of
+from vaka.stores.message_rows import (
+    MESSAGE_ROLES,
+    content_of,
+    indexed_blobs_of,
+    message_of,
+    select_messages,
+)
 from vaka.stores.sqlite import rows
 from vaka.stores.sqlite.database import SqliteDatabase
 from vaka.stores.sqlite.rows import SqliteKey

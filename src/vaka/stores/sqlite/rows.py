@@ -11,13 +11,13 @@ import msgspec
 from vaka.core.ports.store import SessionInfo
 from vaka.core.ports.values import session_values_prefix
 from vaka.core.session.hash_chain import HashChain, hash_of
-from vaka.core.session.index_rows import blobs_of, select_keyed_or_blob_events
-from vaka.core.session.message_rows import MESSAGE_ROLES, message_id_of, message_path_of, select_messages
 from vaka.core.types.control import key_of
 from vaka.core.types.errors import Corrupt, NotFound
 from vaka.core.types.event import Event, decode
 from vaka.core.types.ids import SessionId
+from vaka.stores.blob_references import blobs_of, select_keyed_or_blob_events
 from vaka.stores.common import decision_changes, join_tags, split_tags
+from vaka.stores.message_rows import MESSAGE_ROLES, message_id_of, message_path_of, select_messages
 
 SqliteKey: TypeAlias = tuple[str, SessionId]
 """A namespace and a session in it."""

@@ -12,7 +12,6 @@ from vaka.core.ports.erasure import EraseResult
 from vaka.core.ports.messages import MessageQuery, MessageSearch
 from vaka.core.ports.store import GcResult, Retention, SessionQuery, Store
 from vaka.core.ports.values import session_values_prefix
-from vaka.core.session.erasure import erase_event
 from vaka.core.types.control import InputAdded, SessionErased, SessionForked, SessionOpened
 from vaka.core.types.errors import Corrupt, ErasedSession, NotFound
 from vaka.core.types.event import Body, Custom, Event
@@ -20,6 +19,7 @@ from vaka.core.types.ids import Digest, SessionId
 from vaka.core.types.message import Image, Usage
 from vaka.core.types.monitor import UsageRecorded
 from vaka.core.types.progress import StepCompleted, StepStarted
+from vaka.stores.erased_events import erase_event
 from vaka.testing.stores.sealed_events import (
     EventSealer,
     approval_requested,

@@ -9,7 +9,9 @@ import pytest
 
 from tests.runtime.runtime_fixtures import agent, runtime, wait_until
 from vaka.config.options import Models
-from vaka.core.session.demux import (
+from vaka.core.types.errors import Closed, InvalidInput, TurnError
+from vaka.testing.models import ScriptedModel, call, fail, say
+from vaka.views.demux import (
     AgentStream,
     Demultiplexer,
     RoundEnd,
@@ -19,8 +21,6 @@ from vaka.core.session.demux import (
     frame_of,
     frames,
 )
-from vaka.core.types.errors import Closed, InvalidInput, TurnError
-from vaka.testing.models import ScriptedModel, call, fail, say
 from vaka.views.genx import AgentEventProjection
 
 EOF = RoundEnd(kind="eof", agent_def="a", agent_state_id="s")

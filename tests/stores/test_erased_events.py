@@ -4,7 +4,6 @@ import msgspec
 import pytest
 
 from vaka.core.ports.store import SessionInfo
-from vaka.core.session.erasure import KEPT_TYPES, erase_event, seal_erased
 from vaka.core.session.fold import fold
 from vaka.core.session.hash_chain import HashChain, hash_of, seal_chain
 from vaka.core.session.index_rows import advance_row, rebuild_row
@@ -16,6 +15,7 @@ from vaka.core.types.message import Text, Usage
 from vaka.core.types.monitor import UsageRecorded
 from vaka.core.types.progress import MessageCompleted, StepCompleted
 from vaka.core.types.state import SessionState
+from vaka.stores.erased_events import KEPT_TYPES, erase_event, seal_erased
 
 S = SessionId("s")
 TS = "2026-01-01T00:00:00.000Z"
