@@ -46,6 +46,7 @@ def test_a_recorded_session_continues_with_the_same_permissions(shell: Shell) ->
     assert (done.code, done.out) == (0, "Done.\n"), done.err
     assert "the rule Bash(touch made) denies it" in done.err
     assert "--permission-mode acceptEdits" in done.err
+    assert "--env HOME" in done.err, "the flag of a setting with another name"
     assert (shell.folder / "notes").read_text() == "kept", "the mode acceptEdits is in force"
     assert not (shell.folder / "made").exists()
     assert "Bash git push" in done.err

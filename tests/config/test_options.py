@@ -18,7 +18,7 @@ from vaka.runtime.one_shot import RuntimeOptions
 ROOT = Path(__file__).parents[2]
 ANCHOR = "    policy: Policy | None = None\n"
 FIELD = '''    tide: Annotated[
-        int | None, Flag("--highest-tide", "Metres of a tide at most.", stored="tide_limit"), Key("highest_tide")
+        int | None, Flag("--highest-tide", "Metres of a tide at most.", stored="tide_limit"), Key("tide_height")
     ] = None
     """How high a tide may be."""
 '''
@@ -57,7 +57,7 @@ class ChangedVaka:
 
     def show_setting(self, *words: str, **environ: str) -> tuple[Any, str, str]:
         shown = json.loads(self.run("-m", "vaka", "config", "show", "--origin", "--json", *words, **environ))
-        setting = shown["highest_tide"]
+        setting = shown["tide_height"]
         return setting["value"], setting["layer"], Path(setting["origin"]).name
 
 
@@ -74,10 +74,10 @@ def test_a_new_field_is_a_flag_in_the_help(changed: ChangedVaka) -> None:
 
 def test_a_new_field_is_a_variable_a_setting_of_a_file_and_a_flag_with_their_origin(changed: ChangedVaka) -> None:
     assert changed.show_setting() == (None, "default", "default")
-    (changed.folder / "project/vaka.toml").write_text("highest_tide = 2\n")
+    (changed.folder / "project/vaka.toml").write_text("tide_height = 2\n")
     assert changed.show_setting() == (2, "project", "vaka.toml:1")
-    assert changed.show_setting(VAKA_HIGHEST_TIDE="3") == (3, "environment", "VAKA_HIGHEST_TIDE")
-    assert changed.show_setting("--highest-tide", "4", VAKA_HIGHEST_TIDE="3") == (4, "flag", "--highest-tide")
+    assert changed.show_setting(VAKA_TIDE_HEIGHT="3") == (3, "environment", "VAKA_TIDE_HEIGHT")
+    assert changed.show_setting("--highest-tide", "4", VAKA_TIDE_HEIGHT="3") == (4, "flag", "--highest-tide")
 
 
 def test_the_log_of_a_session_has_a_new_flag_under_its_stored_name(changed: ChangedVaka) -> None:
@@ -97,8 +97,8 @@ def test_the_reference_has_a_new_field_with_its_flag(changed: ChangedVaka) -> No
     page = (changed.folder / "docs/reference/python.md").read_text(encoding="utf-8")
     row = next(line for line in page.splitlines() if line.startswith("| `tide` |"))
     assert row == (
-        "| `tide` | `int \\| None` | `None` | How high a tide may be. (flag `--highest-tide`, setting `highest_tide`, "
-        "variable `VAKA_HIGHEST_TIDE`) |"
+        "| `tide` | `int \\| None` | `None` | How high a tide may be. (flag `--highest-tide`, setting `tide_height`, "
+        "variable `VAKA_TIDE_HEIGHT`) |"
     )
 
 

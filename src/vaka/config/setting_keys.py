@@ -64,6 +64,11 @@ class SettingKey(msgspec.Struct, frozen=True, kw_only=True):
         return f"VAKA_{self.name.upper()}"
 
     @property
+    def flag_name(self) -> str:
+        """The flag that sets it, as it is typed."""
+        return self.flag.name if self.flag is not None else f"--{self.name.replace('_', '-')}"
+
+    @property
     def is_switch(self) -> bool:
         """Whether it is on or off."""
         return self.choices == _SWITCH
@@ -287,9 +292,12 @@ def _parse_json(text: str, expected: str) -> object:
 
 
 _KIND_CHECKS: dict[str, Callable[[object], Any]] = {
-    "list": _check_texts, "seconds": parse_seconds, "count": _check_count, "number": _check_number,
+    "list": _check_texts,
+    "seconds": parse_seconds,
+    "count": _check_count,
+    "number": _check_number,
     "whole": lambda value: _check_number(value, whole=True),
-}  # fmt: skip
+}
 
 
 # ------------------------------------------------------------------------------------------- files

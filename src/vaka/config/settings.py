@@ -352,8 +352,7 @@ def _apply_environment(settings: Settings, environ: Mapping[str, str]) -> None:
 
 
 def _apply_flag(settings: Settings, key: SettingKey, value: Any) -> None:
-    flag = f"--{key.name.replace('_', '-')}"
     try:
-        settings.add(key, SettingValue(check_value(key, value), flag, "flag"))
+        settings.add(key, SettingValue(check_value(key, value), key.flag_name, "flag"))
     except ValueError as error:
-        raise InvalidInput(f"{flag}: {error}") from error
+        raise InvalidInput(f"{key.flag_name}: {error}") from error

@@ -436,7 +436,8 @@ def format_flags(flags: Mapping[str, Any]) -> str:
     """Return flags as they are typed."""
     words: list[str] = []
     for name, value in flags.items():
-        flag = "--env" if name == "script_env" else f"--{name.replace('_', '-')}"
+        key = SETTING_KEYS.get(name)
+        flag = key.flag_name if key is not None else f"--{name.replace('_', '-')}"
         values: list[Any] = [*value] if type(value) is tuple else [value]
         for one in values:
             words += [flag] if one is True else [flag, f"{one:g}" if isinstance(one, float) else str(one)]
