@@ -354,7 +354,7 @@ def runtime_from_settings(
         permissions=_permissions_of(settings, agent, ask),
         storage=Storage(**settings.fields_of(Storage), secrets=secrets),
         network=NetworkAccess(**settings.fields_of(NetworkAccess)),
-        scripts=msgspec.structs.replace(Scripts(**settings.fields_of(Scripts)), env=variables),
+        scripts=Scripts(**settings.fields_of(Scripts) | {"env": variables}),
         project=_project_of(settings, agent) if agent is not None else Project(),
         **options,
         **world_options(settings),

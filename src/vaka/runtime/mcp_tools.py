@@ -391,11 +391,11 @@ class _ResourceTool:
 
 
 ServerDefinitions: TypeAlias = "Mapping[str, Any] | Sequence[McpServer | Mapping[str, Any] | str]"
-"""What ``Options.mcp`` may be: a document as in ``.mcp.json``, or a list of servers."""
+"""What ``Project.mcp`` may be: a document as in ``.mcp.json``, or a list of servers."""
 
 
 def read_servers(given: ServerDefinitions) -> tuple[McpServer, ...]:
-    """Return the servers of ``Options.mcp``. Raises ``ConfigError`` for a definition that is not usable."""
+    """Return the servers of ``Project.mcp``. Raises ``ConfigError`` for a definition that is not usable."""
     items: list[Any] = [given] if isinstance(given, Mapping | str) else [*given]
     servers = [item for item in items if isinstance(item, McpServer)]
     for document in items:

@@ -46,7 +46,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from vaka.agents.react import ToolLike
-    from vaka.config.options import Permissions
     from vaka.core.loop.middleware import Middleware
     from vaka.core.ports.model import Model
     from vaka.core.ports.policy import Policy
