@@ -12,7 +12,8 @@ from vaka.core.types.errors import Corrupt
 from vaka.core.types.event import Custom
 from vaka.core.types.ids import SessionId
 from vaka.stores.postgres import PostgresStore
-from vaka.testing.stores.messages import answer_message, find_sessions, list_texts, write_conversation
+from vaka.testing.stores.message_search import find_sessions
+from vaka.testing.stores.messages import answer_message, list_texts, write_conversation
 from vaka.testing.stores.sealed_events import input_added, offer_event, write_session
 
 S = SessionId("s")

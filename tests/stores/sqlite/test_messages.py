@@ -19,11 +19,10 @@ from vaka.core.types.event import Body, Custom
 from vaka.core.types.ids import SessionId
 from vaka.core.types.message import Stored
 from vaka.stores.sqlite import SqliteStore, message_words, rows
+from vaka.testing.stores.message_search import find_sessions, search_all
 from vaka.testing.stores.messages import (
     answer_message,
-    find_sessions,
     list_texts,
-    search_all,
     tool_called,
     tool_result,
     write_conversation,

@@ -6,7 +6,8 @@ from pathlib import Path
 
 from vaka.core.ports.messages import MessageQuery
 from vaka.stores.sqlite import SqliteStore
-from vaka.testing.stores.messages import find_sessions, list_texts
+from vaka.testing.stores.message_search import find_sessions
+from vaka.testing.stores.messages import list_texts
 from vaka.testing.stores.sealed_events import begin_session, input_added, write_session
 
 KEPT_COLUMNS = (

@@ -18,7 +18,8 @@ from vaka.testing.stores.erasure import BlobErasureContract, ErasureChainContrac
 from vaka.testing.stores.followers import LiveContract, OffersContract, WaitContract
 from vaka.testing.stores.idle_appends import IdleAppendsContract
 from vaka.testing.stores.logs import ChainContract, ClaimsContract, LogContract
-from vaka.testing.stores.messages import MessageListContract, MessageSearchContract
+from vaka.testing.stores.message_search import MessageSearchContract
+from vaka.testing.stores.messages import MessageListContract
 from vaka.testing.stores.sealed_events import EventSealer
 from vaka.testing.stores.searched_words import SearchedWordsContract
 from vaka.testing.stores.tables import BlobsContract, SessionsContract, SnapshotsContract

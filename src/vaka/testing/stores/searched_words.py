@@ -4,7 +4,7 @@
 
 from vaka.core.ports.messages import MessageSearch
 from vaka.core.ports.store import Store
-from vaka.testing.stores.messages import find_sessions
+from vaka.testing.stores.message_search import find_sessions
 from vaka.testing.stores.sealed_events import input_added, write_session
 
 TEXTS = [
