@@ -26,7 +26,9 @@ def script(state: State, source: str, **options: Any) -> Stepper:
 
 def drive(stepper: Stepper, args: list[Any], answer: Any = lambda call: call.args[0]) -> tuple[Any, list[Any]]:
     """Answer one call at a time, the oldest first."""
-    step, pending, seen = stepper.start(args), [], []
+    step = stepper.start(args)
+    pending = []
+    seen = []
     while isinstance(step, Waiting):
         pending += step.calls
         seen += [(call.id, call.name, call.args) for call in step.calls]

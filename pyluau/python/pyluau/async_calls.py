@@ -42,7 +42,10 @@ class _Run:
     """One run of a script, and the tasks that run its calls."""
 
     def __init__(self, state: State, lock: asyncio.Lock, stepper: Stepper, thread: bool) -> None:
-        self._state, self._lock, self._stepper, self._thread = state, lock, stepper, thread
+        self._state = state
+        self._lock = lock
+        self._stepper = stepper
+        self._thread = thread
         self._calls: dict[asyncio.Task[Any], int] = {}
         self._dropped: set[asyncio.Task[Any]] = set()
 

@@ -8,7 +8,9 @@ import click
 from vaka.cli import lazy
 from vaka.core.types.errors import EXIT_CODES, ConfigError, VakaError
 
-OK, FAILED, USAGE = 0, 1, 2  # 3 is ConfigError's
+OK = 0
+FAILED = 1
+USAGE = 2  # 3 is ConfigError's
 AUTHENTICATION = 4
 APPROVAL = 5
 MODEL = 6

@@ -138,8 +138,12 @@ class CommandRecorder:
         ``is_read_only``: whether a command certainly changes no file. ``ignore_files`` returns the files with the
         ignore rules of the user. ``skipped`` are files that are not recorded, such as those of the store.
         """
-        self._folders, self._storage, self._blobs = [os.path.realpath(one) for one in folders], Path(storage), blobs
-        self.is_read_only, self._ignore_files, self._skipped = is_read_only, ignore_files, skipped
+        self._folders = [os.path.realpath(one) for one in folders]
+        self._storage = Path(storage)
+        self._blobs = blobs
+        self.is_read_only = is_read_only
+        self._ignore_files = ignore_files
+        self._skipped = skipped
         self._limits = limits
         self._indexes: dict[str, PrivateIndex] = {}
         self._open: dict[CallId, dict[str, _Snapshot]] = {}
@@ -459,7 +463,9 @@ class _Packer:
     def _close_pack(self) -> None:
         head = msgspec.json.encode(_Pack(_text(os.fsdecode(self._root)), self._files))
         self._packs.append(zlib.compress(b"\n".join([head, b"".join(self._contents)]), 1))
-        self._files, self._contents, self._size = [], [], 0
+        self._files = []
+        self._contents = []
+        self._size = 0
 
     def finish(self) -> list[bytes]:
         if self._files:

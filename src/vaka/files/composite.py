@@ -122,7 +122,7 @@ class CompositeFiles(WalkMethod):
         return [
             self._translate_listing(folder, route, listing)
             for folder, route, listing in zip(folders, row, found, strict=False)
-        ]  # fmt: skip
+        ]
 
     def _translate_listing(self, folder: str, route: _Route, listing: FolderListing) -> FolderListing:
         beneath = self._mounted_names(route)

@@ -33,9 +33,13 @@ class DiskFiles(WalkMethod):
     """
 
     def __init__(
-        self, root: str | os.PathLike[str], *, protected: ProtectedFiles | Iterable[str] = (), strict: bool = False,
+        self,
+        root: str | os.PathLike[str],
+        *,
+        protected: ProtectedFiles | Iterable[str] = (),
+        strict: bool = False,
         opener: OpenerName = "auto",
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.protected = protected if isinstance(protected, ProtectedFiles) else ProtectedFiles(protected)
         self.strict = strict
         self._root = safe_open.open_root(root)

@@ -50,7 +50,9 @@ class KeyValueFiles(WalkMethod):
     root = ""
 
     def __init__(self, values: KeyValueStore, *, prefix: str = "files/", now: Callable[[], int] = time.time_ns) -> None:
-        self._values, self._prefix, self._now = values, prefix, now
+        self._values = values
+        self._prefix = prefix
+        self._now = now
         self._write_lock = asyncio.Lock()
 
     async def stat(self, path: str) -> FileInfo:

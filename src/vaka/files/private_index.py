@@ -322,7 +322,9 @@ class PrivateIndex:
 
     def _update_index(self, candidates: Sequence[bytes]) -> set[bytes]:
         """Record files in the index; return those that cannot be recorded."""
-        fit, absent, unfit = list[bytes](), list[bytes](), set[bytes]()
+        fit = list[bytes]()
+        absent = list[bytes]()
+        unfit = set[bytes]()
         size = 0
         for path in candidates:
             status = self._lstat(path)

@@ -260,8 +260,11 @@ def _find_proc_devices() -> frozenset[int]:
 
 
 _KIND_NAMES = {
-    stat.S_IFIFO: "a named pipe", stat.S_IFSOCK: "a socket", stat.S_IFCHR: "a device", stat.S_IFBLK: "a device",
-}  # fmt: skip
+    stat.S_IFIFO: "a named pipe",
+    stat.S_IFSOCK: "a socket",
+    stat.S_IFCHR: "a device",
+    stat.S_IFBLK: "a device",
+}
 
 _PROC_DEVICES = _find_proc_devices()
 
@@ -320,7 +323,9 @@ class IdentityGuard:
     """Recognizes the protected files and folders that exist now by device and inode, under any name."""
 
     def __init__(self, protected: ProtectedFiles, root: RootFolder, opener: Opener) -> None:
-        self._protected, self._root, self._opener = protected, root, opener
+        self._protected = protected
+        self._root = root
+        self._opener = opener
         self._protected_identities = dict(self._find_anchored_identities())
 
     def check(self, status: os.stat_result, path: str) -> None:

@@ -93,7 +93,9 @@ class FileSnapshots:
     """
 
     def __init__(self, files: Files, blobs: BlobStore, *, max_bytes: int = MAX_COPIED_BYTES) -> None:
-        self._files, self._blobs, self._max_bytes = files, blobs, max_bytes
+        self._files = files
+        self._blobs = blobs
+        self._max_bytes = max_bytes
 
     async def back_up(self, path: str, *, becomes: Digest | None = None, session: str = "") -> JSON:
         """Copy the current content of a file and return the token that restores it.
@@ -135,7 +137,9 @@ class FileSnapshots:
             change = token if isinstance(token, FileChange) else decode_token(token)
             self._check_root(change)
             histories.setdefault(change.path, _FileHistory(change)).add(change)
-        steps, changed, lost = list[RestoreStep](), list[str](), list[str]()
+        steps = list[RestoreStep]()
+        changed = list[str]()
+        lost = list[str]()
         for path, history in histories.items():
             now, was = await self.state_of(path), history.first
             sets_mode = bool(was.mode) and (now.digest == NO_FILE or (history.sets_mode and now.mode != was.mode))

@@ -211,9 +211,15 @@ class _PendingFolder(NamedTuple):
 
 
 async def walk(
-    files: Files, start: str = "", *, ignore: bool = True, hidden: bool = False, follow: bool = False,
-    details: bool = False, max_entries: int = MAX_ENTRIES,
-) -> AsyncGenerator[FileInfo]:  # fmt: skip
+    files: Files,
+    start: str = "",
+    *,
+    ignore: bool = True,
+    hidden: bool = False,
+    follow: bool = False,
+    details: bool = False,
+    max_entries: int = MAX_ENTRIES,
+) -> AsyncGenerator[FileInfo]:
     """Yield everything beneath a folder, folder by folder from the top, each sorted by name.
 
     ``ignore``: leave out ``.git`` and the files that a ``.gitignore`` from the root down excludes. ``hidden``: include
@@ -248,7 +254,10 @@ class _WalkState:
     """The pending folders of a walk, and which entries of a folder are yielded."""
 
     def __init__(self, first: _PendingFolder, *, ignore: bool, hidden: bool, follow: bool, max_entries: int) -> None:
-        self._first, self._ignore, self._hidden, self._follow = first, ignore, hidden, follow
+        self._first = first
+        self._ignore = ignore
+        self._hidden = hidden
+        self._follow = follow
         self._max_entries = max_entries
         self._pending_folders = deque([first])
         self._seen_identities: set[tuple[int, int]] = set()

@@ -37,9 +37,15 @@ class WorkspaceFiles(WalkMethod):
     """
 
     def __init__(
-        self, cwd: AnyPath, roots: Iterable[AnyPath] = (), *, home: AnyPath | None = None,
-        protected: Iterable[str] = (), strict: bool = False, opener: OpenerName = "auto",
-    ) -> None:  # fmt: skip
+        self,
+        cwd: AnyPath,
+        roots: Iterable[AnyPath] = (),
+        *,
+        home: AnyPath | None = None,
+        protected: Iterable[str] = (),
+        strict: bool = False,
+        opener: OpenerName = "auto",
+    ) -> None:
         self.strict = strict
         self._home = _absolute_path("~" if home is None else home)
         self._cwd = _split_names(os.path.realpath(_absolute_path(cwd)))

@@ -25,7 +25,9 @@ from vaka.luau.host.http import http_tools
 from vaka.luau.protocol import value_of_result
 from vaka.luau.services import HostServices, ScriptIo, ScriptServices
 
-HISTORY_KEY, SUMMARY_KEY, CHILD_KEY = "$history", "$summary", "$agent"
+HISTORY_KEY = "$history"
+SUMMARY_KEY = "$summary"
+CHILD_KEY = "$agent"
 """Keys in a session's state: changes that scripts made to the history, the summary, and values of child agents."""
 CREATE_AGENT = "create_agent"
 """The tool through which a script calls an agent that it configures itself."""

@@ -185,8 +185,11 @@ MODE_DECISIONS: Mapping[Mode, Mapping[AccessKind, DecisionKind]] = {
 _MODES_BY_STRICTNESS: tuple[Mode, ...] = ("bypassPermissions", "acceptEdits", "default", "plan", "dontAsk")
 
 _MODE_ALIASES: Mapping[str, Mode] = {
-    "askBeforeRunningTools": "default", "acceptReadOnly": "default", "auto": "default", "delegate": "plan",
-}  # fmt: skip
+    "askBeforeRunningTools": "default",
+    "acceptReadOnly": "default",
+    "auto": "default",
+    "delegate": "plan",
+}
 """Mode names of other programs; none permits more here than there."""
 
 

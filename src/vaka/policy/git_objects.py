@@ -264,7 +264,9 @@ class _Pack:
     def read_header(self, offset: int) -> tuple[int, int, int]:
         """Return the type of an entry, the size of its content, and where that starts."""
         byte = self.data[offset]
-        kind, size, shift = byte >> 4 & 7, byte & 15, 4
+        kind = byte >> 4 & 7
+        size = byte & 15
+        shift = 4
         while byte & 128:
             offset += 1
             byte = self.data[offset]
@@ -285,7 +287,9 @@ class _Pack:
     def inflate(self, start: int, size: int) -> bytes:
         if size > _MAX_OBJECT_BYTES:
             raise UnreadableObject("it is too large")
-        stream, parts, left = zlib.decompressobj(), list[bytes](), size
+        stream = zlib.decompressobj()
+        parts = list[bytes]()
+        left = size
         while left > 0 and not stream.eof:
             piece = stream.decompress(self.data[start : start + 4096], left)
             start, left = start + 4096, left - len(piece)

@@ -25,6 +25,11 @@ def ask_in_large_folders(
         f"the rule {rule.text} denies; a rule with the whole path, such as Read(/.env), needs no search"
     )
     return msgspec.structs.replace(
-        decision, decision="ask", rule=rule.text, layer=rule.layer, reason=reason, subject=rule.text,
+        decision,
+        decision="ask",
+        rule=rule.text,
+        layer=rule.layer,
+        reason=reason,
+        subject=rule.text,
         asks=(LARGE_FOLDER_QUESTION,),
-    )  # fmt: skip
+    )

@@ -22,7 +22,9 @@ class _LinuxSandbox:
     def __init__(
         self, allow_env: Iterable[str], secrets: Iterable[str] | None, user: tuple[int, int] | None, *, cgroups: bool
     ) -> None:
-        self._allow_env, self._user, self._cgroups = tuple(allow_env), user, cgroups
+        self._allow_env = tuple(allow_env)
+        self._user = user
+        self._cgroups = cgroups
         self._secrets = tuple(secrets) if secrets is not None else secret_paths()
 
     @property
@@ -50,9 +52,14 @@ class Bubblewrap(_LinuxSandbox):
     name = "bubblewrap"
 
     def __init__(
-        self, *, allow_env: Iterable[str] = (), secrets: Iterable[str] | None = None,
-        user: tuple[int, int] | None = None, cgroups: bool = True, mount_trees: bool = True,
-    ) -> None:  # fmt: skip
+        self,
+        *,
+        allow_env: Iterable[str] = (),
+        secrets: Iterable[str] | None = None,
+        user: tuple[int, int] | None = None,
+        cgroups: bool = True,
+        mount_trees: bool = True,
+    ) -> None:
         """``allow_env`` names variables that are passed although they look like secrets; ``secrets`` are hidden paths.
 
         ``user``: the user and group that commands of root run as; by default the owner of the folder they work in.
@@ -69,9 +76,12 @@ class Bubblewrap(_LinuxSandbox):
     async def start(self, command: Command) -> SandboxedProcess:
         """Start a command. Raises ``SandboxError`` when it cannot be confined as requested."""
         return await self._start_job(
-            command, has_own_tmp=True, program=self._program, filter=build_seccomp_filter_hex(),
+            command,
+            has_own_tmp=True,
+            program=self._program,
+            filter=build_seccomp_filter_hex(),
             trees=self._mount_trees,
-        )  # fmt: skip
+        )
 
 
 class Landlock(_LinuxSandbox):
@@ -85,9 +95,15 @@ class Landlock(_LinuxSandbox):
     name = "landlock"
 
     def __init__(
-        self, *, allow_env: Iterable[str] = (), secrets: Iterable[str] | None = None, strict: bool = True,
-        user: tuple[int, int] | None = None, cgroups: bool = True, namespaces: bool | None = None,
-    ) -> None:  # fmt: skip
+        self,
+        *,
+        allow_env: Iterable[str] = (),
+        secrets: Iterable[str] | None = None,
+        strict: bool = True,
+        user: tuple[int, int] | None = None,
+        cgroups: bool = True,
+        namespaces: bool | None = None,
+    ) -> None:
         """``namespaces``: whether to use them; by default where they work.
 
         Raises ``SandboxError`` if the kernel has no Landlock.
@@ -126,6 +142,9 @@ class Landlock(_LinuxSandbox):
         """Start a command. Raises ``SandboxError`` when it cannot be confined as requested."""
         sockets = build_seccomp_filter_hex(sockets="network" if self._use_namespaces or command.network else "none")
         return await self._start_job(
-            command, has_own_tmp=self._use_namespaces, filter=sockets, strict=self._strict,
+            command,
+            has_own_tmp=self._use_namespaces,
+            filter=sockets,
+            strict=self._strict,
             spaces=self._use_namespaces,
-        )  # fmt: skip
+        )

@@ -100,10 +100,16 @@ class Proxy:
     """Listens on a unix socket of its own while it is entered; ``address`` is what a ``Command`` takes."""
 
     def __init__(
-        self, allow: "Iterable[str] | HostLists", decide: DecideURL, *, resolve: ResolveName | None = None,
-        on_refused: Callable[[str, str], None] | None = None, timeout: float = 30.0, max_connections: int = 256,
+        self,
+        allow: "Iterable[str] | HostLists",
+        decide: DecideURL,
+        *,
+        resolve: ResolveName | None = None,
+        on_refused: Callable[[str, str], None] | None = None,
+        timeout: float = 30.0,
+        max_connections: int = 256,
         folder: str = "",
-    ) -> None:  # fmt: skip
+    ) -> None:
         """``allow``: host patterns. ``decide``: the network rules, which apply as well.
 
         ``on_refused`` is called with the host and the reason of each refusal. ``folder``: where the socket is; by

@@ -100,8 +100,11 @@ def find_bubblewrap(program: str | None = None) -> tuple[str, str]:
     try:
         done = subprocess.run(
             _with_default_signals([path, *options, "/bin/sh", "-c", "echo works"]),
-            capture_output=True, check=False, timeout=_PROBE_TIMEOUT, text=True,
-        )  # fmt: skip
+            capture_output=True,
+            check=False,
+            timeout=_PROBE_TIMEOUT,
+            text=True,
+        )
     except (OSError, subprocess.TimeoutExpired) as error:
         return "", f"{path} cannot be run: {error}"
     if done.stdout != "works\n":

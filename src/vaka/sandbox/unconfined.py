@@ -27,9 +27,15 @@ async def start_portable_process(command: Command, env: Mapping[str, str]) -> "P
         raise SandboxError("a command needs at least the name of a program")
     try:
         child = await start_program(
-            command.argv, cwd=command.cwd, env=env, stdin=PIPE, stdout=PIPE, stderr=PIPE, limit=CHUNK_BYTES,
+            command.argv,
+            cwd=command.cwd,
+            env=env,
+            stdin=PIPE,
+            stdout=PIPE,
+            stderr=PIPE,
+            limit=CHUNK_BYTES,
             start_new_session=not _IS_WINDOWS,
-        )  # fmt: skip
+        )
     except (OSError, ValueError) as error:
         raise SandboxError(f"{command.argv[0]!r} cannot be started: {error}") from error
     return PortableProcess(child, command.stdin)

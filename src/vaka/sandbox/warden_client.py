@@ -40,13 +40,24 @@ def build_job(
     """Return the job for a command; ``allow_env`` names variables that it gets although they look like secrets."""
     bounds = command.bounds
     return JobSpec(
-        kind=kind, argv=command.argv, cwd=command.cwd,
+        kind=kind,
+        argv=command.argv,
+        cwd=command.cwd,
         env=build_command_environment(os.environ, command.env, allow_env, proxy=proxy),
-        writable=command.writable, protected=command.protected, hidden=command.hidden, masked=command.masked,
-        network=command.network, pipe_stdin=command.stdin == "pipe",
-        cpu_seconds=bounds.cpu_seconds, memory_bytes=bounds.memory_bytes, processes=bounds.processes,
-        file_bytes=bounds.file_bytes, open_files=bounds.open_files, quarantine=quarantine_folders(), **extra_fields,
-    )  # fmt: skip
+        writable=command.writable,
+        protected=command.protected,
+        hidden=command.hidden,
+        masked=command.masked,
+        network=command.network,
+        pipe_stdin=command.stdin == "pipe",
+        cpu_seconds=bounds.cpu_seconds,
+        memory_bytes=bounds.memory_bytes,
+        processes=bounds.processes,
+        file_bytes=bounds.file_bytes,
+        open_files=bounds.open_files,
+        quarantine=quarantine_folders(),
+        **extra_fields,
+    )
 
 
 CHUNK_BYTES = 64 * 1024
@@ -122,9 +133,13 @@ class WardenClient:
             try:
                 with warden_end:
                     self._child = subprocess.Popen(
-                        argv, env=scrub_environment(os.environ), stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
-                        pass_fds=[warden_end.fileno()], start_new_session=True,
-                    )  # fmt: skip
+                        argv,
+                        env=scrub_environment(os.environ),
+                        stdin=subprocess.DEVNULL,
+                        stdout=subprocess.DEVNULL,
+                        pass_fds=[warden_end.fileno()],
+                        start_new_session=True,
+                    )
             except OSError as error:
                 own_end.close()
                 raise SandboxError(f"commands cannot be started: {sys.executable!r} cannot be run: {error}") from error

@@ -81,7 +81,9 @@ class _Chats:
 
     async def send_messages(self, request: Request) -> EventStream:
         """Answer new messages, decisions and results of tools; or write an answer anew."""
-        service, principal, body = self._service, principal_of(request), await read_bytes(request)
+        service = self._service
+        principal = principal_of(request)
+        body = await read_bytes(request)
         service.streams.require_room(principal)
         given, options = parse_ui_chat_request(body), decode_json(body, _ChatOptions)
         agent = service.find_agent(request.path_params["agent"])

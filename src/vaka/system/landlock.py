@@ -13,7 +13,9 @@ READ_FILE = 4
 READ_DIR = 8
 TRUNCATE, IOCTL_DEV = 1 << 14, 1 << 15
 FILE_RIGHTS = EXECUTE | WRITE_FILE | READ_FILE | TRUNCATE | IOCTL_DEV
-SCOPE_ABSTRACT_SOCKETS, SCOPE_SIGNALS, SCOPE_ABI = 1, 2, 6
+SCOPE_ABSTRACT_SOCKETS = 1
+SCOPE_SIGNALS = 2
+SCOPE_ABI = 6
 """Scopes, and the first version of the interface that has them."""
 
 # The same numbers on every architecture.

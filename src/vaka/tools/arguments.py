@@ -129,9 +129,11 @@ def _reject_constant(name: str) -> Any:
 
 
 _DECODER = json.JSONDecoder(
-    object_pairs_hook=_reject_duplicate_keys, parse_int=_parse_int, parse_float=_parse_float,
+    object_pairs_hook=_reject_duplicate_keys,
+    parse_int=_parse_int,
+    parse_float=_parse_float,
     parse_constant=_reject_constant,
-)  # fmt: skip
+)
 
 
 def _check_value(value: Any, depth: int = 0) -> None:

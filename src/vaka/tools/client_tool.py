@@ -29,9 +29,14 @@ class ClientTool:
 
     @suggest_keywords
     def __init__(
-        self, name: str, description: str = "", params: dict[str, Any] | None = None, *,
-        expires_in: float | None = None, layer: str = "code",
-    ) -> None:  # fmt: skip
+        self,
+        name: str,
+        description: str = "",
+        params: dict[str, Any] | None = None,
+        *,
+        expires_in: float | None = None,
+        layer: str = "code",
+    ) -> None:
         """Raise ``InvalidInput`` for an empty name, a schema that is not one of an object, or an invalid time."""
         if not name:
             raise InvalidInput("client tool: name is required")
@@ -42,9 +47,13 @@ class ClientTool:
             raise InvalidInput(f"client tool {name}: expires_in {expires_in!r} must be seconds above 0, or None")
         self.name, self._expires_in = name, expires_in
         self.spec = ToolSpec(
-            name=sanitize_name(name), description=description or f"Run {name} in the client.", parameters=parameters,
-            effect="resume", timeout=None, layer=layer,
-        )  # fmt: skip
+            name=sanitize_name(name),
+            description=description or f"Run {name} in the client.",
+            parameters=parameters,
+            effect="resume",
+            timeout=None,
+            layer=layer,
+        )
         self._reader = ArgumentReader(parameters)
 
     def __repr__(self) -> str:

@@ -77,10 +77,13 @@ def _format_checker(kind: type) -> Callable[[str], bool]:
 
 
 _EXAMPLES: dict[str, tuple[type, str]] = {
-    "date-time": (datetime, "2024-01-31T10:30:00Z"), "date": (date, "2024-01-31"), "time": (time, "10:30:00"),
-    "duration": (timedelta, "PT1H30M"), "uuid": (UUID, "123e4567-e89b-12d3-a456-426614174000"),
+    "date-time": (datetime, "2024-01-31T10:30:00Z"),
+    "date": (date, "2024-01-31"),
+    "time": (time, "10:30:00"),
+    "duration": (timedelta, "PT1H30M"),
+    "uuid": (UUID, "123e4567-e89b-12d3-a456-426614174000"),
     "byte": (bytes, "aGVsbG8="),
-}  # fmt: skip
+}
 _FORMATS = {name: _format_checker(kind) for name, (kind, _) in _EXAMPLES.items()}
 
 

@@ -90,7 +90,9 @@ class _SessionRow:
         self.inputs = max(self.inputs - 1, 0)
 
     def turn_started(self, event: Event, body: progress.TurnStarted) -> None:
-        self.turn, self.agent, self.inputs = event.turn, body.agent, max(self.inputs - len(body.inputs), 0)
+        self.turn = event.turn
+        self.agent = body.agent
+        self.inputs = max(self.inputs - len(body.inputs), 0)
 
     def step_started(self, event: Event, body: progress.StepStarted) -> None:
         self.inputs = max(self.inputs - len(body.inputs), 0)

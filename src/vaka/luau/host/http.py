@@ -22,7 +22,9 @@ MAX_TIMEOUT = 120.0
 READ_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 METHODS = READ_METHODS | {"POST", "PUT", "PATCH", "DELETE"}
 
-READ_TOOL, SEND_TOOL, KEYED_SEND_TOOL = "http", "http_send", "http_send_keyed"
+READ_TOOL = "http"
+SEND_TOOL = "http_send"
+KEYED_SEND_TOOL = "http_send_keyed"
 """Tool names: requests that only read, requests that change something, and requests that an idempotency key makes
 repeatable."""
 

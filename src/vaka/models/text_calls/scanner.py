@@ -143,7 +143,10 @@ def requote(body: str, quote: str) -> tuple[str, list[str]]:
     return f'"{_ESCAPE.sub(escape, body)}"', list(repairs)
 
 
-TAGGED, FENCED, SENTENCE, FUNCTION = 0, 1, 2, 3
+TAGGED = 0
+FENCED = 1
+SENTENCE = 2
+FUNCTION = 3
 """The forms of a call, in the order of precedence."""
 
 OPENING_TAG, CLOSING_TAG = "<tool_call>", "</tool_call>"

@@ -37,10 +37,27 @@ _READING_GIT_COMMANDS = frozenset(
 """Subcommands of git that leave their operands as they are."""
 
 _PROBE_NAMES = (
-    ".env", ".env.local", ".env.development", ".env.production", ".env.test", "secrets.json", "secrets.yaml",
-    "secrets.yml", "secret.key", "credentials.json", "credentials", "config.json", "settings.json", "key.pem",
-    "cert.pem", "private.key", "server.key", "id_rsa", "id_ed25519", "x",
-)  # fmt: skip
+    ".env",
+    ".env.local",
+    ".env.development",
+    ".env.production",
+    ".env.test",
+    "secrets.json",
+    "secrets.yaml",
+    "secrets.yml",
+    "secret.key",
+    "credentials.json",
+    "credentials",
+    "config.json",
+    "settings.json",
+    "key.pem",
+    "cert.pem",
+    "private.key",
+    "server.key",
+    "id_rsa",
+    "id_ed25519",
+    "x",
+)
 """Names that a pattern is tried with, to see whether it may match a forbidden file."""
 
 
@@ -479,7 +496,9 @@ def _check_fd(given: Words, folders: tuple[str, ...] | None) -> Iterator[Finding
     if words is not given:  # "--exec=rm": the words after it may be operands
         words = (*words[:end], *words[end + 2 :])
         end = len(words)
-    operands, starts, before = list[Word](), list[Word](), ""
+    operands = list[Word]()
+    starts = list[Word]()
+    before = ""
     for word in words[:end]:
         if before in _FD_FOLDER_OPTIONS:
             starts.append(word)

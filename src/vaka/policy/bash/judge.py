@@ -55,10 +55,15 @@ _RUNS_NOTHING = Finding("allow", "", SYNTAX_LAYER, "it runs no command")
 
 
 def judge_script(
-    script: ShellScript | UnreadableScript, rules: Sequence[CommandRule] | CommandRules = (), *,
-    use_profile: bool = True, default: Verdict = _DEFAULT_VERDICT, may_read: PathCheck | None = None,
-    may_write: PathCheck | None = None, folders: FolderRules = NO_FOLDER_RULES,
-) -> PermissionDecision:  # fmt: skip
+    script: ShellScript | UnreadableScript,
+    rules: Sequence[CommandRule] | CommandRules = (),
+    *,
+    use_profile: bool = True,
+    default: Verdict = _DEFAULT_VERDICT,
+    may_read: PathCheck | None = None,
+    may_write: PathCheck | None = None,
+    folders: FolderRules = NO_FOLDER_RULES,
+) -> PermissionDecision:
     """Return the decision on a script. It has no side effects.
 
     ``use_profile``: whether the read-only profile allows commands. ``default``: the verdict where no rule matches.
@@ -74,10 +79,16 @@ def judge_script(
         values, paths = (), []
         doubts.append("it sets more variables than can be followed")
     judge = _ScriptJudge(
-        rules=compiled, default=Finding.from_verdict(default), path_checks={"read": may_read, "write": may_write},
-        use_profile=use_profile, folder_rules=folders, script=script, assigned_words=values, assigned_paths=paths,
+        rules=compiled,
+        default=Finding.from_verdict(default),
+        path_checks={"read": may_read, "write": may_write},
+        use_profile=use_profile,
+        folder_rules=folders,
+        script=script,
+        assigned_words=values,
+        assigned_paths=paths,
         possible_files=PossibleFiles(script),
-    )  # fmt: skip
+    )
     findings = [judge.judge_command(index) for index in range(len(script.commands))]
     whole = [*(_syntax_question(doubt) for doubt in doubts), *compiled.find_line_restrictions(script)]
     if script.fork_bomb:
@@ -385,9 +396,16 @@ class CommandPolicy:
         self._grant_rules = CommandRules(answers) if answers else None
 
     def decide(
-        self, command: str, default: PermissionDecision, *, use_profile: bool, may_read: Callable[[str], Verdict],
-        may_write: Callable[[str], Verdict], folders: FolderRules, start: str = "",
-    ) -> PermissionDecision:  # fmt: skip
+        self,
+        command: str,
+        default: PermissionDecision,
+        *,
+        use_profile: bool,
+        may_read: Callable[[str], Verdict],
+        may_write: Callable[[str], Verdict],
+        folders: FolderRules,
+        start: str = "",
+    ) -> PermissionDecision:
         """Return the decision on a command; ``default`` is the decision where no rule matches."""
         path_rules: set[str] = set()
 
@@ -400,9 +418,14 @@ class CommandPolicy:
         if isinstance(script, ShellScript):
             script = msgspec.structs.replace(script, start_folder=start)
         judgement = judge_script(
-            script, self._rules_with_default(default), use_profile=use_profile, default=default.rule_verdict,
-            may_read=partial(note_rules, may_read), may_write=partial(note_rules, may_write), folders=folders,
-        )  # fmt: skip
+            script,
+            self._rules_with_default(default),
+            use_profile=use_profile,
+            default=default.rule_verdict,
+            may_read=partial(note_rules, may_read),
+            may_write=partial(note_rules, may_write),
+            folders=folders,
+        )
         parts = tuple(_name_default(part, default) for part in judgement.subcommands)
         decision = msgspec.structs.replace(_name_default(judgement, default), subcommands=parts)
         if decision.decision != "ask":
@@ -437,9 +460,12 @@ class CommandPolicy:
 
 
 def _question_subject(
-    command: str, script: ShellScript | UnreadableScript, parts: tuple[Subcommand, ...],
-    ask_rules: set[str], matching: set[str],
-) -> str:  # fmt: skip
+    command: str,
+    script: ShellScript | UnreadableScript,
+    parts: tuple[Subcommand, ...],
+    ask_rules: set[str],
+    matching: set[str],
+) -> str:
     """Return what is asked about: the ask rules that match, or else exactly this command."""
     asking = [part for part in parts if part.decision == "ask"]
     if not asking or any(part.rule not in ask_rules for part in asking) or is_doubtful(script):

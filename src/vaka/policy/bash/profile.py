@@ -33,9 +33,10 @@ def find_read_files(simple: SimpleCommand, words: Words) -> list[Word] | None:
 _VERSIONED_PROGRAMS = read_set("versioned_programs")
 
 _VERSION_OPTIONS = {
-    "node": ("--version", "-v"), "java": ("--version", "-version"),
+    "node": ("--version", "-v"),
+    "java": ("--version", "-version"),
     **dict.fromkeys(("python", "python2", "python3"), ("--version", "-V")),
-}  # fmt: skip
+}
 
 
 # ------------------------------------------------------------------------------------------- builtins
@@ -279,7 +280,9 @@ def _inspect_xxd(words: Words) -> list[Word]:
     return operands
 
 
-_FIND_FLAGS, _FIND_VALUED, _FIND_ACTIONS = read_set("find_flags"), read_set("find_valued"), read_set("find_actions")
+_FIND_FLAGS = read_set("find_flags")
+_FIND_VALUED = read_set("find_valued")
+_FIND_ACTIONS = read_set("find_actions")
 
 
 def _inspect_find(words: Words) -> list[Word]:
@@ -414,14 +417,29 @@ _GIT_PROFILES = read_profiles(
 )
 
 _CHECKS: Mapping[str, OptionCheck] = {
-    "sed": check_sed, "jq": check_jq, "date": _check_date, "man": _check_man_pages, "ps": _check_ps,
+    "sed": check_sed,
+    "jq": check_jq,
+    "date": _check_date,
+    "man": _check_man_pages,
+    "ps": _check_ps,
     **dict.fromkeys(("awk", "gawk", "mawk"), check_awk),
-}  # fmt: skip
+}
 
 _INSPECTORS: Mapping[str, Callable[[Words], list[Word]]] = {
     name: program.inspect for name, program in (read_profiles("harmless") | read_profiles("checked", _CHECKS)).items()
 } | {
-    "xxd": _inspect_xxd, "test": _inspect_test, "[": _inspect_test, "set": _inspect_set, "command": _inspect_command,
-    "exec": _inspect_exec, "find": _inspect_find, "git": _inspect_git, "read": _inspect_read, "wait": _inspect_wait,
-    "docker": _inspect_docker, "podman": _inspect_docker, "tar": _inspect_archive, "unzip": _inspect_archive,
-}  # fmt: skip
+    "xxd": _inspect_xxd,
+    "test": _inspect_test,
+    "[": _inspect_test,
+    "set": _inspect_set,
+    "command": _inspect_command,
+    "exec": _inspect_exec,
+    "find": _inspect_find,
+    "git": _inspect_git,
+    "read": _inspect_read,
+    "wait": _inspect_wait,
+    "docker": _inspect_docker,
+    "podman": _inspect_docker,
+    "tar": _inspect_archive,
+    "unzip": _inspect_archive,
+}

@@ -65,9 +65,11 @@ _SED_TEXT = re.compile(r"[ \t]*(?:\\\n)?(?:[^\n\\]|\\[^\\\n \t]|\\[ \t]+(?=[^\s\
 """Inserted text: to the end of a line that does not end in a single backslash."""
 
 _SED_ARGUMENTS = {
-    **dict.fromkeys("=dDgGhHlnNpPxzFqQ", r"[ \t]*\d*"), **dict.fromkeys("btT:", r"[ \t]*[A-Za-z0-9_.-]*"),
-    "#": r"[^\n]*", "}": "",
-}  # fmt: skip
+    **dict.fromkeys("=dDgGhHlnNpPxzFqQ", r"[ \t]*\d*"),
+    **dict.fromkeys("btT:", r"[ \t]*[A-Za-z0-9_.-]*"),
+    "#": r"[^\n]*",
+    "}": "",
+}
 """Commands that only print or jump, and their arguments."""
 
 
@@ -305,7 +307,9 @@ class _AwkProgram:
                 end = find_pattern_end(self.text, self.position + 1, "/") if self.divides is False else None
                 if end is None:
                     raise NotReadOnly("an awk program with such a pattern is not known to only print")
-                self.position, self.previous, self.divides = end + 1, "/", True
+                self.position = end + 1
+                self.previous = "/"
+                self.divides = True
                 continue
             found = _AWK_TOKEN.match(self.text, self.position)
             if found is None:

@@ -134,9 +134,14 @@ def _start_bubblewrap(job: JobSpec, layout: mounts.MountLayout, program: str, st
     user = user_of(job)
     pipe_paths = [_open_pipe_path(streams[0])] if job.pipe_stdin else []
     fd_map = {
-        0: pipe_paths[0] if pipe_paths else streams[0], 1: errors_write, 2: errors_write,
-        3: code_write, 4: release_read, 5: streams[2], 6: streams[1],
-    }  # fmt: skip
+        0: pipe_paths[0] if pipe_paths else streams[0],
+        1: errors_write,
+        2: errors_write,
+        3: code_write,
+        4: release_read,
+        5: streams[2],
+        6: streams[1],
+    }
     inherited = [*own_fds, *layout.descriptors]
     try:
         if user is None:
@@ -192,12 +197,24 @@ def _unblock_command(job: JobSpec, layout: mounts.MountLayout, started: StartedJ
 
 def _namespace_arguments(job: JobSpec) -> list[str]:
     return [
-        "--unshare-all", *(["--share-net"] if job.network else []), "--die-with-parent", "--new-session",
-        "--cap-drop", "ALL", "--ro-bind", "/", "/", "--dev", "/dev",
+        "--unshare-all",
+        *(["--share-net"] if job.network else []),
+        "--die-with-parent",
+        "--new-session",
+        "--cap-drop",
+        "ALL",
+        "--ro-bind",
+        "/",
+        "/",
+        "--dev",
+        "/dev",
         *mounts.bubblewrap_arguments_of([mounts.MountStep("empty", "/dev/shm")], job.memory_bytes),  # noqa: S108  # nosec B108  # an empty one
         # Root could change kernel settings in a writable /proc.
-        "--proc", "/proc", "--remount-ro", "/proc",
-    ]  # fmt: skip
+        "--proc",
+        "/proc",
+        "--remount-ro",
+        "/proc",
+    ]
 
 
 def _read_init_pid(info: int) -> int:

@@ -46,7 +46,9 @@ class Warden:
     """Forks supervisors and hands them commands."""
 
     def __init__(self, channel: socket.socket, bases: tuple[resource_limits.CgroupBase, ...], owner_pid: int) -> None:
-        self._channel, self._bases, self._owner_pid = channel, bases, owner_pid
+        self._channel = channel
+        self._bases = bases
+        self._owner_pid = owner_pid
         self._supervisors: dict[int, socket.socket] = {}
         """The socket to each, by process id."""
         self._idle_pids: list[int] = []

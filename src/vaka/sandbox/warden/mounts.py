@@ -28,9 +28,13 @@ MountOperation: TypeAlias = Literal["empty", "bind", "robind", "null", "hide", "
 MASKED_FOLDERS = ("/tmp", "/var/tmp", "/run")  # noqa: S108  # nosec B108  # empty folders are mounted on them
 
 VISIBLE_SYSTEM_PATHS = (
-    "/run/systemd/resolve", "/run/resolvconf", "/run/NetworkManager/resolv.conf", "/run/current-system",
-    "/run/booted-system", "/run/wrappers",
-)  # fmt: skip
+    "/run/systemd/resolve",
+    "/run/resolvconf",
+    "/run/NetworkManager/resolv.conf",
+    "/run/current-system",
+    "/run/booted-system",
+    "/run/wrappers",
+)
 """Paths inside masked folders that stay visible: resolver configuration, and programs of some distributions."""
 
 UNIX_SOCKET_TABLE = Path("/proc/net/unix")
@@ -267,7 +271,9 @@ def bubblewrap_arguments_of(steps: Sequence[MountStep], size: int | None) -> lis
     return words
 
 
-_SIOCGIFFLAGS, _SIOCSIFFLAGS, _IFF_UP = 0x8913, 0x8914, 1
+_SIOCGIFFLAGS = 0x8913
+_SIOCSIFFLAGS = 0x8914
+_IFF_UP = 1
 
 _SHARED_MEMORY = "/dev/shm"  # noqa: S108  # nosec B108  # a new tmpfs is mounted on it
 

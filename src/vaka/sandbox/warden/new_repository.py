@@ -11,8 +11,17 @@ _MAX_BYTES = 256 * 1024
 
 _HARMLESS_KEYS = {
     "core": {
-        "repositoryformatversion", "filemode", "bare", "logallrefupdates", "ignorecase", "precomposeunicode",
-        "symlinks", "autocrlf", "eol", "safecrlf", "quotepath",
+        "repositoryformatversion",
+        "filemode",
+        "bare",
+        "logallrefupdates",
+        "ignorecase",
+        "precomposeunicode",
+        "symlinks",
+        "autocrlf",
+        "eol",
+        "safecrlf",
+        "quotepath",
     },
     "extensions": {"objectformat", "refstorage", "partialclone"},
     "user": {"name", "email"},
@@ -24,7 +33,7 @@ _HARMLESS_KEYS = {
     "push": {"default", "autosetupremote", "followtags"},
     "fetch": {"prune"},
     "merge": {"conflictstyle"},
-}  # fmt: skip
+}
 """Settings that name no program, file or folder that git takes settings from."""
 
 _SECTION = re.compile(r'\[\s*([A-Za-z0-9-]+)(?:\s+"(?:[^"\\\n]|\\.)*")?\s*\]')

@@ -77,9 +77,13 @@ def spawn(argv: list[str], env: dict[str, str], fd_map: Mapping[int, int], inher
 
 
 def fork_exec(
-    argv: list[str], env: dict[str, str], fd_map: Mapping[int, int], setup: Callable[[], None],
-    *, inherited_fds: Iterable[int] = (),
-) -> int:  # fmt: skip
+    argv: list[str],
+    env: dict[str, str],
+    fd_map: Mapping[int, int],
+    setup: Callable[[], None],
+    *,
+    inherited_fds: Iterable[int] = (),
+) -> int:
     """Fork, call ``setup``, place descriptors and exec the program; return its process id.
 
     ``fd_map`` has the descriptor for each number of the program, ``inherited_fds`` those that keep their numbers. An
@@ -103,9 +107,13 @@ def fork_exec(
 
 
 def _exec_program(
-    argv: list[str], env: dict[str, str], fd_map: Mapping[int, int], setup: Callable[[], None],
-    parent_pid: int, inherited_fds: tuple[int, ...],
-) -> NoReturn:  # fmt: skip
+    argv: list[str],
+    env: dict[str, str],
+    fd_map: Mapping[int, int],
+    setup: Callable[[], None],
+    parent_pid: int,
+    inherited_fds: tuple[int, ...],
+) -> NoReturn:
     os.setsid()
     signal.set_wakeup_fd(-1)
     setup()
@@ -275,7 +283,9 @@ def reap_children() -> Iterator[tuple[int, int]]:
 
 def measure_use(pids: list[int]) -> ResourceUse:
     """Return what processes use together; memory that several share is counted for each."""
-    count, memory, cpu = 0, 0, 0.0
+    count = 0
+    memory = 0
+    cpu = 0.0
     for pid in pids:
         fields = _read_stat(pid)
         if not fields or fields[0] == b"Z":

@@ -14,7 +14,9 @@ from typing import NamedTuple
 MAX_KEPT = 100
 """Entries that are kept for one command; those after them are deleted, so that a loop cannot fill the disk."""
 
-_MAX_COPIED_BYTES, _MAX_COPIED_ENTRIES, _MAX_DEPTH = 64 * 1024 * 1024, 2_000, 64
+_MAX_COPIED_BYTES = 64 * 1024 * 1024
+_MAX_COPIED_ENTRIES = 2_000
+_MAX_DEPTH = 64
 """Limits of a copy to another file system; what exceeds them is not kept."""
 
 _OPEN_ENTRY = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC

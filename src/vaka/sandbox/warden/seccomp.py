@@ -19,36 +19,95 @@ ARCHITECTURES = {"x86_64": (0xC000003E, 0), "aarch64": (0xC00000B7, 1)}
 
 _ABSENT = -1
 _DENIED: dict[str, tuple[int, int]] = {
-    "ptrace": (101, 117), "process_vm_readv": (310, 270), "process_vm_writev": (311, 271), "kcmp": (312, 272),
-    "pidfd_getfd": (438, 438), "mount": (165, 40), "umount2": (166, 39), "pivot_root": (155, 41), "chroot": (161, 51),
-    "move_mount": (429, 429), "open_tree": (428, 428), "fsopen": (430, 430), "fsconfig": (431, 431),
-    "fsmount": (432, 432), "fspick": (433, 433), "mount_setattr": (442, 442), "open_tree_attr": (467, 467),
-    "unshare": (272, 97), "setns": (308, 268), "keyctl": (250, 219), "add_key": (248, 217), "request_key": (249, 218),
-    "bpf": (321, 280), "perf_event_open": (298, 241), "userfaultfd": (323, 282), "fanotify_init": (300, 262),
-    "kexec_load": (246, 104), "kexec_file_load": (320, 294), "init_module": (175, 105), "finit_module": (313, 273),
-    "delete_module": (176, 106), "reboot": (169, 142), "swapon": (167, 224), "swapoff": (168, 225),
-    "syslog": (103, 116), "acct": (163, 89), "quotactl": (179, 60), "quotactl_fd": (443, 443),
-    "open_by_handle_at": (304, 265), "settimeofday": (164, 170), "clock_settime": (227, 112), "adjtimex": (159, 171),
-    "clock_adjtime": (305, 266), "sethostname": (170, 161), "setdomainname": (171, 162), "vhangup": (153, 58),
-    "iopl": (172, _ABSENT), "ioperm": (173, _ABSENT), "nfsservctl": (180, 42), "lookup_dcookie": (212, 18),
-}  # fmt: skip
+    "ptrace": (101, 117),
+    "process_vm_readv": (310, 270),
+    "process_vm_writev": (311, 271),
+    "kcmp": (312, 272),
+    "pidfd_getfd": (438, 438),
+    "mount": (165, 40),
+    "umount2": (166, 39),
+    "pivot_root": (155, 41),
+    "chroot": (161, 51),
+    "move_mount": (429, 429),
+    "open_tree": (428, 428),
+    "fsopen": (430, 430),
+    "fsconfig": (431, 431),
+    "fsmount": (432, 432),
+    "fspick": (433, 433),
+    "mount_setattr": (442, 442),
+    "open_tree_attr": (467, 467),
+    "unshare": (272, 97),
+    "setns": (308, 268),
+    "keyctl": (250, 219),
+    "add_key": (248, 217),
+    "request_key": (249, 218),
+    "bpf": (321, 280),
+    "perf_event_open": (298, 241),
+    "userfaultfd": (323, 282),
+    "fanotify_init": (300, 262),
+    "kexec_load": (246, 104),
+    "kexec_file_load": (320, 294),
+    "init_module": (175, 105),
+    "finit_module": (313, 273),
+    "delete_module": (176, 106),
+    "reboot": (169, 142),
+    "swapon": (167, 224),
+    "swapoff": (168, 225),
+    "syslog": (103, 116),
+    "acct": (163, 89),
+    "quotactl": (179, 60),
+    "quotactl_fd": (443, 443),
+    "open_by_handle_at": (304, 265),
+    "settimeofday": (164, 170),
+    "clock_settime": (227, 112),
+    "adjtimex": (159, 171),
+    "clock_adjtime": (305, 266),
+    "sethostname": (170, 161),
+    "setdomainname": (171, 162),
+    "vhangup": (153, 58),
+    "iopl": (172, _ABSENT),
+    "ioperm": (173, _ABSENT),
+    "nfsservctl": (180, 42),
+    "lookup_dcookie": (212, 18),
+}
 _REPORTED_AS_MISSING: dict[str, tuple[int, int]] = {
-    "clone3": (435, 435), "io_uring_setup": (425, 425), "io_uring_enter": (426, 426), "io_uring_register": (427, 427),
+    "clone3": (435, 435),
+    "io_uring_setup": (425, 425),
+    "io_uring_enter": (426, 426),
+    "io_uring_register": (427, 427),
     "openat2": (437, 437),
-}  # fmt: skip
+}
 """Fail with ENOSYS, so that programs fall back to calls that can be filtered."""
 _SYSTEM_V_IPC: dict[str, tuple[int, int]] = {
-    "shmget": (29, 194), "shmat": (30, 196), "shmctl": (31, 195), "semget": (64, 190), "semop": (65, 193),
-    "semctl": (66, 191), "semtimedop": (220, 192), "msgget": (68, 186), "msgsnd": (69, 189), "msgrcv": (70, 188),
-    "msgctl": (71, 187), "mq_open": (240, 180), "mq_unlink": (241, 181),
-}  # fmt: skip
+    "shmget": (29, 194),
+    "shmat": (30, 196),
+    "shmctl": (31, 195),
+    "semget": (64, 190),
+    "semop": (65, 193),
+    "semctl": (66, 191),
+    "semtimedop": (220, 192),
+    "msgget": (68, 186),
+    "msgsnd": (69, 189),
+    "msgrcv": (70, 188),
+    "msgctl": (71, 187),
+    "mq_open": (240, 180),
+    "mq_unlink": (241, 181),
+}
 """Without an IPC namespace these are shared with all processes of the user, and outlive a command."""
-_CLONE, _SOCKET, _SOCKETPAIR, _IOCTL = (56, 220), (41, 198), (53, 199), (16, 29)
+_CLONE = (56, 220)
+_SOCKET = (41, 198)
+_SOCKETPAIR = (53, 199)
+_IOCTL = (16, 29)
 
 _MODE_CALLS: dict[str, tuple[int, int, int]] = {
-    "chmod": (90, _ABSENT, 1), "fchmod": (91, 52, 1), "fchmodat": (268, 53, 2), "fchmodat2": (452, 452, 2),
-    "mknod": (133, _ABSENT, 1), "mknodat": (259, 33, 2), "creat": (85, _ABSENT, 1),
-}  # fmt: skip
+    "chmod": (90, _ABSENT, 1),
+    "fchmod": (91, 52, 1),
+    "fchmodat": (268, 53, 2),
+    "fchmodat2": (452, 452, 2),
+    "mknod": (133, _ABSENT, 1),
+    "mknodat": (259, 33, 2),
+    "creat": (85, _ABSENT, 1),
+}
 """Calls that set the mode of a file, with the index of the mode argument."""
 _OPEN_CALLS: dict[str, tuple[int, int, int]] = {"open": (2, _ABSENT, 1), "openat": (257, 56, 2)}
 """Calls that set a mode if their flags create a file, with the index of the flags; the mode follows them."""
@@ -61,11 +120,20 @@ _SETID_BITS = 0o6000
 _NEW_NAMESPACES = 0x7E020000
 _TERMINAL_INPUT_REQUESTS = (0x5412, 0x541C)
 """Requests that insert input into a terminal."""
-_UNIX, _INET, _INET6, _NETLINK = 1, 2, 10, 16
+_UNIX = 1
+_INET = 2
+_INET6 = 10
+_NETLINK = 16
 _X32 = 0x40000000
 
-_ALLOW, _KILL, _ERRNO = 0x7FFF0000, 0x80000000, 0x00050000
-_LOAD, _EQUAL, _AT_LEAST, _ANY_BIT, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x06
+_ALLOW = 0x7FFF0000
+_KILL = 0x80000000
+_ERRNO = 0x00050000
+_LOAD = 0x20
+_EQUAL = 0x15
+_AT_LEAST = 0x35
+_ANY_BIT = 0x45
+_RETURN = 0x06
 _UNLESS_EQUAL = -_EQUAL
 _UNCONDITIONAL = (_LOAD, _RETURN)
 _NUMBER, _ARCH = 0, 4

@@ -138,10 +138,17 @@ class Supervisor:
     """A running command and the control socket to its owner."""
 
     def __init__(
-        self, control: socket.socket, job: JobSpec, started: launchers.StartedJob, bounded: frozenset[str],
-        on_started: Callable[[], None], wake: int,
-    ) -> None:  # fmt: skip
-        self._control, self._started, self._on_started = control, started, on_started
+        self,
+        control: socket.socket,
+        job: JobSpec,
+        started: launchers.StartedJob,
+        bounded: frozenset[str],
+        on_started: Callable[[], None],
+        wake: int,
+    ) -> None:
+        self._control = control
+        self._started = started
+        self._on_started = on_started
         self._wake = wake
         self._control_buffer = b""
         self._exit_code_buffer = b""

@@ -63,7 +63,9 @@ class PostgresErasure(PostgresPort):
     async def erase(self, sessions: Sequence[SessionId], *, by: str = "") -> EraseResult:
         result = EraseResult(overwritten=False)  # until VACUUM, the files have the old rows
         for session in dict.fromkeys(sessions):
-            failed, busy, (events, blobs, size) = dict(result.failed), result.busy, (0, 0, 0)
+            failed = dict(result.failed)
+            busy = result.busy
+            events = blobs = size = 0
             try:
                 events, blobs, size = await self._erase_session(session, by)
             except (Busy, Corrupt, NotFound) as error:

@@ -218,7 +218,7 @@ def _encode_request(write: PendingWrite) -> dict[str, object]:
     if write.claim is not None:
         request["owner"], request["term"] = str(write.claim.owner), write.claim.term
     if write.idle:
-        request["owner"], request["term"], request["idle"] = str(uuid4()), info.term, True
+        request |= {"owner": str(uuid4()), "term": info.term, "idle": True}
     if write.key is not None:
         request["key"] = hex_bytes(write.key)
     extras = IndexEntries(info.id, write.events)

@@ -94,7 +94,9 @@ def html_to_markdown(html: str, base: str = "") -> MarkdownPage:
 
 def _scan_html(html: str, writer: "_MarkdownWriter") -> None:
     """Split a page into tags and text, in linear time."""
-    at, size, left = 0, len(html), _MAX_TAGS
+    at = 0
+    size = len(html)
+    left = _MAX_TAGS
     while at < size:
         left -= 1
         if not left:
@@ -291,7 +293,9 @@ class _MarkdownWriter:
             self._pre_depth = max(self._pre_depth - 1, 0)
             return
         text = "".join(self._line).replace("\r\n", "\n").strip("\n")
-        self._line, self._marks, self._pre_depth = [], {}, 0
+        self._line = []
+        self._marks = {}
+        self._pre_depth = 0
         if text.strip():
             fence = "`" * max(3, 1 + max((len(run) for run in _BACKTICK_RUN.findall(text)), default=0))
             self._add_block(f"{fence}\n{text}\n{fence}")
@@ -334,7 +338,9 @@ class _MarkdownWriter:
         if self._row is None:
             return
         self.end_cell()
-        cells, self._row, self._pre_depth = self._row, None, 0
+        cells = self._row
+        self._row = None
+        self._pre_depth = 0
         if not any(cells):
             return
         line = f"| {' | '.join(cells)} |"

@@ -50,7 +50,9 @@ class FileSearch:
     """The search of one file."""
 
     def __init__(self, pattern: "re.Pattern[str]", order: dict[str, Any]) -> None:
-        self._pattern, self._need, self._seconds = pattern, int(order["need"]), float(order["seconds"])
+        self._pattern = pattern
+        self._need = int(order["need"])
+        self._seconds = float(order["seconds"])
         self._multiline: bool = order["multiline"]
         self._literal: str = "" if order["ignore_case"] else order["literal"]
         self._pending = bytearray()

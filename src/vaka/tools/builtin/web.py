@@ -46,7 +46,10 @@ class PageCache(Generic[T]):
         most: int = MAX_CACHED_PAGES,
         size: int = MAX_CACHED_CHARACTERS,
     ) -> None:
-        self._now, self._seconds, self._most, self._size = now, seconds, most, size
+        self._now = now
+        self._seconds = seconds
+        self._most = most
+        self._size = size
         self._entries: OrderedDict[str, tuple[float, int, T]] = OrderedDict()
         self._total = 0
 

@@ -57,9 +57,13 @@ class CompositeTool:
         description = description or f"Run {', then '.join(step.id for step in steps)}."
         spec: ToolSpec | None = getattr(steps[0].tool, "spec", None)
         self.spec = ToolSpec(
-            name=sanitize_name(name), description=description, parameters=spec.parameters if spec else ANY_ARGUMENTS,
-            effect="resume", timeout=None, layer=layer,
-        )  # fmt: skip
+            name=sanitize_name(name),
+            description=description,
+            parameters=spec.parameters if spec else ANY_ARGUMENTS,
+            effect="resume",
+            timeout=None,
+            layer=layer,
+        )
 
     def bind(self, services: AgentServices) -> "BoundCompositeTool":
         """Return the tool with its steps connected to the services of a runtime."""

@@ -38,10 +38,18 @@ class ModelTool:
     """
 
     def __init__(
-        self, spec: ToolSpec, argument: str, model: str, system: str, schema: dict[str, Any] | None,
+        self,
+        spec: ToolSpec,
+        argument: str,
+        model: str,
+        system: str,
+        schema: dict[str, Any] | None,
         options: Mapping[str, Any],
-    ) -> None:  # fmt: skip
-        self.spec, self.argument, self.model, self.schema = spec, argument, model, schema
+    ) -> None:
+        self.spec = spec
+        self.argument = argument
+        self.model = model
+        self.schema = schema
         self.validator: Validator | None = None
         self.options = dict(options)
         if schema is not None:
@@ -69,10 +77,18 @@ class GeneratorTool(ModelTool):
 
     @suggest_keywords
     def __init__(  # noqa: PLR0913  # a public constructor spells out every option
-        self, name: str, *, model: str, description: str = "", mode: str = "generate", prompt: str = "",
-        context: Sequence[str] = (), output_schema: dict[str, Any] | None = None,
-        options: Mapping[str, Any] | None = None, layer: str = "code",
-    ) -> None:  # fmt: skip
+        self,
+        name: str,
+        *,
+        model: str,
+        description: str = "",
+        mode: str = "generate",
+        prompt: str = "",
+        context: Sequence[str] = (),
+        output_schema: dict[str, Any] | None = None,
+        options: Mapping[str, Any] | None = None,
+        layer: str = "code",
+    ) -> None:
         """Raise ``InvalidInput`` for an invalid option."""
         _check_required("generator tool", name, {"model": model})
         if mode not in ("", *GENERATOR_MODES):
@@ -93,9 +109,17 @@ class TextProcessorTool(ModelTool):
 
     @suggest_keywords
     def __init__(  # noqa: PLR0913  # a public constructor spells out every option
-        self, name: str, *, prompt: str, model: str, description: str = "", output_mode: str = "text",
-        output_schema: dict[str, Any] | None = None, options: Mapping[str, Any] | None = None, layer: str = "code",
-    ) -> None:  # fmt: skip
+        self,
+        name: str,
+        *,
+        prompt: str,
+        model: str,
+        description: str = "",
+        output_mode: str = "text",
+        output_schema: dict[str, Any] | None = None,
+        options: Mapping[str, Any] | None = None,
+        layer: str = "code",
+    ) -> None:
         """Raise ``InvalidInput`` for an invalid option."""
         _check_required("text processor tool", name, {"prompt": prompt, "model": model})
         if output_mode not in ("", *OUTPUT_MODES):
@@ -113,7 +137,9 @@ class BoundModelTool:
     """A tool that asks a model, with the models of a runtime; implements ``Tool``."""
 
     def __init__(self, tool: ModelTool, services: AgentServices) -> None:
-        self.spec, self._tool, self._services = tool.spec, tool, services
+        self.spec = tool.spec
+        self._tool = tool
+        self._services = services
         self._reader = ArgumentReader(tool.spec.parameters)
 
     def parse(self, raw: "str | dict[str, Any]") -> ParsedArguments | InvalidArguments:
@@ -161,10 +187,17 @@ def _check_required(kind: str, name: str, fields: Mapping[str, str]) -> None:
 
 def _model_tool_spec(name: str, description: str, argument: str, layer: str) -> ToolSpec:
     parameters = {
-        "type": "object", "properties": {argument: {"type": "string"}}, "required": [argument],
+        "type": "object",
+        "properties": {argument: {"type": "string"}},
+        "required": [argument],
         "additionalProperties": False,
-    }  # fmt: skip
+    }
     return ToolSpec(
-        name=sanitize_name(name), description=description, parameters=parameters, effect="read", timeout=TIMEOUT,
-        layer=layer, strict=True,
-    )  # fmt: skip
+        name=sanitize_name(name),
+        description=description,
+        parameters=parameters,
+        effect="read",
+        timeout=TIMEOUT,
+        layer=layer,
+        strict=True,
+    )

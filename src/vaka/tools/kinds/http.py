@@ -57,13 +57,24 @@ class HttpTool:
 
     @suggest_keywords
     def __init__(  # noqa: PLR0913  # a public constructor spells out every option
-        self, name: str, *, endpoint: str, description: str = "", method: str = "GET",
-        params: dict[str, Any] | None = None, query: Mapping[str, str] | None = None,
-        headers: Mapping[str, str] | None = None, auth: Mapping[str, str] | None = None,
-        req_body_jq: str = "", resp_body_jq: str = "",
-        max_response_size_mb: float = 1.0, timeout: float = DEFAULT_TIMEOUT, effect: Effect | None = None,
-        layer: str = "code", variables: Mapping[str, str] | None = None,
-    ) -> None:  # fmt: skip
+        self,
+        name: str,
+        *,
+        endpoint: str,
+        description: str = "",
+        method: str = "GET",
+        params: dict[str, Any] | None = None,
+        query: Mapping[str, str] | None = None,
+        headers: Mapping[str, str] | None = None,
+        auth: Mapping[str, str] | None = None,
+        req_body_jq: str = "",
+        resp_body_jq: str = "",
+        max_response_size_mb: float = 1.0,
+        timeout: float = DEFAULT_TIMEOUT,
+        effect: Effect | None = None,
+        layer: str = "code",
+        variables: Mapping[str, str] | None = None,
+    ) -> None:
         """Raise ``InvalidInput`` for an invalid option, ``ConfigError`` if jq is needed and not installed."""
         if not name:
             raise InvalidInput("http tool: name is required")
@@ -72,17 +83,22 @@ class HttpTool:
         _check_options(name, method, effect, timeout, max_response_size_mb)
         _check_template(name, endpoint)
         self.name = name
-        self._endpoint, self._method, self._timeout = endpoint, method or "GET", timeout
+        self._endpoint = endpoint
+        self._method = method or "GET"
+        self._timeout = timeout
         self._headers, self._auth = dict(headers or {}), _check_auth(name, auth)
         self._max_bytes = int(max_response_size_mb * _MIB)
         self._query, self.variables = dict(query or {}), variables
         self._body_program = JqProgram(req_body_jq) if req_body_jq else None
         self._result_program = JqProgram(resp_body_jq) if resp_body_jq else None
         self.spec = ToolSpec(
-            name=sanitize_name(name), description=description or f"Send a {method or 'GET'} request: {name}.",
-            parameters=parameter_schema(name, params), effect=effect or ("read" if method in ("", "GET") else "once"),
-            timeout=timeout + 3 * MAX_SECONDS, layer=layer,
-        )  # fmt: skip
+            name=sanitize_name(name),
+            description=description or f"Send a {method or 'GET'} request: {name}.",
+            parameters=parameter_schema(name, params),
+            effect=effect or ("read" if method in ("", "GET") else "once"),
+            timeout=timeout + 3 * MAX_SECONDS,
+            layer=layer,
+        )
         self._reader = ArgumentReader(self.spec.parameters)
 
     def bind(self, services: AgentServices) -> "HttpTool":
@@ -139,10 +155,15 @@ class HttpTool:
         if body and "content-type" not in names:
             headers["Content-Type"] = "application/json"
         return NetRequest(
-            url=url, method=self._method, headers=tuple(headers.items()), body=body, timeout=self._timeout,
+            url=url,
+            method=self._method,
+            headers=tuple(headers.items()),
+            body=body,
+            timeout=self._timeout,
             # A network forwards headers to other hosts unless their names show that they are secret.
-            max_bytes=self._max_bytes, redirects=0 if carries_variables else REDIRECTS,
-        )  # fmt: skip
+            max_bytes=self._max_bytes,
+            redirects=0 if carries_variables else REDIRECTS,
+        )
 
     async def _read_response(self, response: NetResponse) -> JSON:
         """Return the result. Raises ``InvalidInput`` for an answer that is not a success, or is not JSON."""
@@ -166,7 +187,9 @@ class _Variables:
     """The variables of one call; every value that is used is a secret from then on."""
 
     def __init__(self, values: Mapping[str, str], tool: str, secrets: Secrets) -> None:
-        self._values, self._tool, self._secrets = values, tool, secrets
+        self._values = values
+        self._tool = tool
+        self._secrets = secrets
 
     def value(self, name: str, where: str) -> str:
         """Return a variable. Raises ``ConfigError`` if it is not set."""

@@ -40,10 +40,10 @@ MAX_IDLE_WORKERS = 2
 
 _EXACT_INTEGERS = 2**53
 _PRELUDE = (
-    "def env: {}; def modulemeta: error(\"modules are not available\"); "
-    "def tostring: if type == \"string\" then . elif type == \"number\" and . < 9007199254740992 "
+    'def env: {}; def modulemeta: error("modules are not available"); '
+    'def tostring: if type == "string" then . elif type == "number" and . < 9007199254740992 '
     "and . > -9007199254740992 then . + 0 | tojson else tojson end; {} as $ENV |\n"
-)  # fmt: skip
+)
 _PLAIN_PATH = re.compile(r"\.|(?:\.[A-Za-z_]\w*(?:\[\d*\])*)+")
 _ERROR_PLACE = re.compile(r" at <top-level>, line \d+, column \d+:\n.*", re.DOTALL)
 

@@ -19,9 +19,13 @@ Schema: TypeAlias = dict[str, Any]
 _DECIMAL_SCHEMA = {"type": "string", "pattern": r"^-?[0-9]{1,400}(\.[0-9]{1,400})?([eE][+-]?[0-9]{1,3})?$"}
 _JSON_TYPE_NAMES = {str: "string", bool: "boolean", int: "integer", float: "number", NoneType: "null"}
 _FORMAT_NAMES: dict[type, str] = {
-    datetime: "date-time", date: "date", time: "time", timedelta: "duration", UUID: "uuid",
+    datetime: "date-time",
+    date: "date",
+    time: "time",
+    timedelta: "duration",
+    UUID: "uuid",
     **dict.fromkeys(json_types.PATH_TYPES, "path"),
-}  # fmt: skip
+}
 _SCALAR_SCHEMAS: dict[type, Schema] = {
     **{kind: {"type": name} for kind, name in _JSON_TYPE_NAMES.items()},
     **{kind: {"type": "string", "format": name} for kind, name in _FORMAT_NAMES.items()},
@@ -29,9 +33,17 @@ _SCALAR_SCHEMAS: dict[type, Schema] = {
     Decimal: {"anyOf": [{"type": "number"}, _DECIMAL_SCHEMA]},
 }
 _SUBSCHEMA_KEYWORDS = (
-    "items", "additionalProperties", "contains", "not", "if", "then", "else", "propertyNames", "unevaluatedItems",
+    "items",
+    "additionalProperties",
+    "contains",
+    "not",
+    "if",
+    "then",
+    "else",
+    "propertyNames",
+    "unevaluatedItems",
     "unevaluatedProperties",
-)  # fmt: skip
+)
 _SUBSCHEMA_LIST_KEYWORDS = ("anyOf", "oneOf", "allOf", "prefixItems")
 _SUBSCHEMA_MAP_KEYWORDS = ("properties", "patternProperties", "$defs", "dependentSchemas")
 
@@ -44,13 +56,18 @@ class SchemaWriter:
         self.defs: dict[str, Schema] = {}
         self._def_names: dict[int, tuple[Any, str]] = {}
         self._writers: dict[type, Callable[[Any], Schema]] = {
-            json_types.AnyType: lambda _: {}, json_types.ScalarType: self._write_scalar,
+            json_types.AnyType: lambda _: {},
+            json_types.ScalarType: self._write_scalar,
             json_types.EnumType: lambda enum: enum_schema(plain for plain, _ in enum.values),
-            json_types.ArrayType: self._write_array, json_types.TupleType: self._write_tuple,
-            json_types.MappingType: self._write_mapping, json_types.RecordType: self._write_record,
-            json_types.UnionType: self._write_union, json_types.PydanticType: self._write_pydantic,
-            json_types.AliasType: self._write_alias, json_types.AnnotatedType: self._write_annotated,
-        }  # fmt: skip
+            json_types.ArrayType: self._write_array,
+            json_types.TupleType: self._write_tuple,
+            json_types.MappingType: self._write_mapping,
+            json_types.RecordType: self._write_record,
+            json_types.UnionType: self._write_union,
+            json_types.PydanticType: self._write_pydantic,
+            json_types.AliasType: self._write_alias,
+            json_types.AnnotatedType: self._write_annotated,
+        }
 
     def write(self, json_type: JsonType) -> Schema:
         return self._writers[type(json_type)](json_type)

@@ -33,8 +33,19 @@ MISSING: Any = object()
 PATH_TYPES: frozenset[type] = frozenset({Path, PurePath, PurePosixPath, PureWindowsPath})
 
 SCALAR_TYPES: frozenset[type] = PATH_TYPES | {
-    str, int, float, bool, NoneType, datetime, date, time, timedelta, UUID, bytes, Decimal,
-}  # fmt: skip
+    str,
+    int,
+    float,
+    bool,
+    NoneType,
+    datetime,
+    date,
+    time,
+    timedelta,
+    UUID,
+    bytes,
+    Decimal,
+}
 
 
 class AnyType(msgspec.Struct, frozen=True):
@@ -212,9 +223,18 @@ class AnnotatedType(msgspec.Struct, frozen=True):
 
 
 JsonType: TypeAlias = (
-    AnyType | ScalarType | EnumType | ArrayType | TupleType | MappingType | RecordType | UnionType | PydanticType
-    | AliasType | AnnotatedType
-)  # fmt: skip
+    AnyType
+    | ScalarType
+    | EnumType
+    | ArrayType
+    | TupleType
+    | MappingType
+    | RecordType
+    | UnionType
+    | PydanticType
+    | AliasType
+    | AnnotatedType
+)
 
 
 def convert_members(members: Iterable[TypeMember], value: dict[str, Any]) -> dict[str, Any]:
@@ -284,8 +304,12 @@ def is_array(value: Any) -> TypeGuard[list[Any]]:
 
 
 _NUMBER_BOUNDS = {
-    "ge": "minimum", "gt": "exclusiveMinimum", "le": "maximum", "lt": "exclusiveMaximum", "multiple_of": "multipleOf",
-}  # fmt: skip
+    "ge": "minimum",
+    "gt": "exclusiveMinimum",
+    "le": "maximum",
+    "lt": "exclusiveMaximum",
+    "multiple_of": "multipleOf",
+}
 _STRING_BOUNDS = {"min_length": "minLength", "max_length": "maxLength", "pattern": "pattern"}
 _ARRAY_BOUNDS = {"min_length": "minItems", "max_length": "maxItems"}
 _OBJECT_BOUNDS = {"min_length": "minProperties", "max_length": "maxProperties"}

@@ -9,16 +9,45 @@ SUPPORTED_FORMATS = frozenset({"date-time", "time", "date", "duration", "email",
 MAX_DEPTH = 10
 MAX_PROPERTIES = 5000
 
-_SUPPORTED_KEYWORDS = frozenset({
-    "type", "properties", "required", "additionalProperties", "items", "anyOf", "enum", "const", "$ref", "$defs",
-    "description", "pattern", "multipleOf", "minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "minItems",
-    "maxItems",
-})  # fmt: skip
+_SUPPORTED_KEYWORDS = frozenset(
+    {
+        "type",
+        "properties",
+        "required",
+        "additionalProperties",
+        "items",
+        "anyOf",
+        "enum",
+        "const",
+        "$ref",
+        "$defs",
+        "description",
+        "pattern",
+        "multipleOf",
+        "minimum",
+        "maximum",
+        "exclusiveMinimum",
+        "exclusiveMaximum",
+        "minItems",
+        "maxItems",
+    }
+)
 # They describe a value and rule none out, so dropping them does not weaken validation.
-_ANNOTATION_KEYWORDS = frozenset({
-    "title", "examples", "$comment", "deprecated", "readOnly", "writeOnly", "$schema", "$id", "discriminator",
-    "contentEncoding", "contentMediaType",
-})  # fmt: skip
+_ANNOTATION_KEYWORDS = frozenset(
+    {
+        "title",
+        "examples",
+        "$comment",
+        "deprecated",
+        "readOnly",
+        "writeOnly",
+        "$schema",
+        "$id",
+        "discriminator",
+        "contentEncoding",
+        "contentMediaType",
+    }
+)
 _TYPE_KEYWORDS = frozenset({"type", "anyOf", "oneOf", "allOf", "enum", "const", "$ref"})
 _ANY_SCALAR_SCHEMA = {"type": ["string", "number", "boolean", "null"]}
 _NULL_SCHEMA = {"type": "null"}

@@ -21,9 +21,13 @@ from vaka.tools.schema.json_types import JsonType, TypeMember, UnsupportedType, 
 from vaka.tools.schema.type_reader import TypeReader, make_member, parse_docstring, resolve_hints
 
 _STREAM_TYPES = (
-    collections.abc.Iterator, collections.abc.Iterable, collections.abc.Generator,
-    collections.abc.AsyncIterator, collections.abc.AsyncIterable, collections.abc.AsyncGenerator,
-)  # fmt: skip
+    collections.abc.Iterator,
+    collections.abc.Iterable,
+    collections.abc.Generator,
+    collections.abc.AsyncIterator,
+    collections.abc.AsyncIterable,
+    collections.abc.AsyncGenerator,
+)
 _CONTENT_TYPES = (ToolResult, *typing.get_args(Part))
 
 
@@ -120,7 +124,10 @@ def read_signature(function: Callable[..., Any], name: str, *, typed: bool = Tru
         hints = resolve_hints(target.__init__ if inspect.isclass(target) else target)
     reader = TypeReader()
     fixed = _partial_keywords_of(function)
-    members, contexts, positional, rest = list[TypeMember](), list[str](), list[str](), None
+    members = list[TypeMember]()
+    contexts = list[str]()
+    positional = list[str]()
+    rest = None
     for parameter in _parameters_of(function, name):
         if parameter.name in fixed:
             continue

@@ -231,28 +231,42 @@ def _typed_dict_members(kind: Any, hints: dict[str, Any], read: ReadType) -> Ite
 
 
 _MEMBER_READERS: dict[str, Callable[[Any, dict[str, Any], ReadType], Iterator[TypeMember]]] = {
-    "dataclass": _dataclass_members, "attrs": _attrs_members, "struct": _struct_members,
+    "dataclass": _dataclass_members,
+    "attrs": _attrs_members,
+    "struct": _struct_members,
     "typeddict": _typed_dict_members,
-}  # fmt: skip
+}
 
 TypeVarMap: TypeAlias = dict[Any, Any]
 """The types that type variables are bound to."""
 
 _SET_TYPES: dict[Any, Callable[[list[Any]], Any]] = {
-    set: set, frozenset: frozenset, collections.abc.Set: frozenset, collections.abc.MutableSet: set,
-}  # fmt: skip
+    set: set,
+    frozenset: frozenset,
+    collections.abc.Set: frozenset,
+    collections.abc.MutableSet: set,
+}
 _SEQUENCES: dict[Any, Callable[[list[Any]], Any]] = _SET_TYPES | {
-    list: list, tuple: tuple, collections.deque: collections.deque, collections.abc.Sequence: list,
-    collections.abc.MutableSequence: list, collections.abc.Collection: list, collections.abc.Iterable: list,
-}  # fmt: skip
+    list: list,
+    tuple: tuple,
+    collections.deque: collections.deque,
+    collections.abc.Sequence: list,
+    collections.abc.MutableSequence: list,
+    collections.abc.Collection: list,
+    collections.abc.Iterable: list,
+}
 _MAPPINGS: dict[Any, Callable[[dict[Any, Any]], Any]] = {
-    dict: dict, collections.OrderedDict: collections.OrderedDict, collections.abc.Mapping: dict,
+    dict: dict,
+    collections.OrderedDict: collections.OrderedDict,
+    collections.abc.Mapping: dict,
     collections.abc.MutableMapping: dict,
-}  # fmt: skip
+}
 
 _CONTAINERS: dict[Any, tuple[Any, ...]] = {
-    **dict.fromkeys(_SEQUENCES, (Any,)), **dict.fromkeys(_MAPPINGS, (str, Any)), tuple: (Any, ...),
-}  # fmt: skip
+    **dict.fromkeys(_SEQUENCES, (Any,)),
+    **dict.fromkeys(_MAPPINGS, (str, Any)),
+    tuple: (Any, ...),
+}
 """The arguments that each container has when it is written without any."""
 
 _JSON_SCALARS = (str, int, float, bool, types.NoneType)

@@ -30,9 +30,11 @@ if TYPE_CHECKING:
     from vaka.policy.bash.parse.walker import TreeWalker
 
 _EXPANSION_NODES: dict[str, ExpansionKind] = {
-    "command_substitution": "command", "process_substitution": "process", "expansion": "parameter",
+    "command_substitution": "command",
+    "process_substitution": "process",
+    "expansion": "parameter",
     "arithmetic_expansion": "arithmetic",
-}  # fmt: skip
+}
 _ARITHMETIC_ASSIGNMENT = re.compile(
     r"([A-Za-z_][A-Za-z0-9_]*)(?:\[[^\]]*\])?\s*(?:(?:<<|>>|[-+*/%&|^])?=(?!=)|\+\+|--)"
 )
@@ -184,7 +186,9 @@ class Expander:
         """Read the words of ``[ … ]``: an expression for the grammar, a command for bash."""
         expansions = self.read_expansions([node])
         words: list[Word] = []
-        offset, end, used = node.start_byte, node.end_byte, 0
+        offset = node.start_byte
+        end = node.end_byte
+        used = 0
         while offset < end:
             if self.raw[offset] in " \t":
                 offset += 1
@@ -343,7 +347,9 @@ class Expander:
         """Walk over the expansions of an unquoted here-document; return whether there are none."""
         bodies = [child for child in node.children if child.type == "heredoc_body"]
         inside = self.read_expansions(bodies)
-        offset, literal, used = start, True, 0
+        offset = start
+        literal = True
+        used = 0
         while offset < end:
             character = self.raw[offset]
             if character == "\\":
@@ -353,7 +359,9 @@ class Expander:
                 self._read_backquotes(offset + 1, close)
                 offset, literal = close + 1, False
             elif offset in inside:
-                offset, literal, used = inside[offset].end, False, used + 1
+                offset = inside[offset].end
+                literal = False
+                used = used + 1
             elif character == "$" and re.compile(r"\$[A-Za-z_0-9@*#?$!\-({\[]").match(self.raw, offset):
                 if self.raw[offset + 1] in "({[":
                     raise ParseMismatch("an expansion is missing in the syntax tree")

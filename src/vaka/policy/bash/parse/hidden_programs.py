@@ -126,9 +126,14 @@ def reads_unknown_file(words: Words, bodies: Iterable[str] = ()) -> bool:
 _TABLES = ("harmless", "checked", "reading", "recursive", "command_options", "script_options")
 
 _PLAIN_PROGRAMS = read_set("plain_programs").union(
-    _INTERPRETERS, WRAPPERS, REMOTE_RUNNERS, SHELLS, ("git", "find", "fd"), *(read_table(name) for name in _TABLES),
+    _INTERPRETERS,
+    WRAPPERS,
+    REMOTE_RUNNERS,
+    SHELLS,
+    ("git", "find", "fd"),
+    *(read_table(name) for name in _TABLES),
     *(read_set(name) for name in ("writing_programs", "reading_programs", "file_listers")),
-)  # fmt: skip
+)
 """Programs that run no argument, or of which it is known which."""
 
 _TARGET_PROGRAMS, _STATEMENT_PROGRAMS = read_set("target_programs"), read_set("statement_programs")

@@ -234,10 +234,18 @@ def _find_ssh(words: Words, stdin: ScriptText | None) -> Iterator[InlineScript]:
 
 
 _SCRIPT_FINDERS: Mapping[str, ScriptFinder] = {
-    "eval": _find_eval, "trap": _find_trap, "watch": _find_watch, "alias": _find_alias, "git": _find_git_alias,
-    "parallel": _find_parallel, "ssh": _find_ssh, "source": _find_source, ".": _find_source,
-    "at": _find_stdin_script, "batch": _find_stdin_script,
-}  # fmt: skip
+    "eval": _find_eval,
+    "trap": _find_trap,
+    "watch": _find_watch,
+    "alias": _find_alias,
+    "git": _find_git_alias,
+    "parallel": _find_parallel,
+    "ssh": _find_ssh,
+    "source": _find_source,
+    ".": _find_source,
+    "at": _find_stdin_script,
+    "batch": _find_stdin_script,
+}
 
 _SCRIPT_OPTIONS: Mapping[str, str] = read_table("script_options")
 
@@ -370,10 +378,16 @@ _GIT_SETTING_OPTION = re.compile(r"^(?:-c|--c\w*=)(?=\w)")
 """The option of ``git clone`` that is attached to a setting, also when it is abbreviated."""
 
 _GIT_OPTIONS = {
-    "rebase": "-x --exec", "difftool": "-x --extcmd", "grep": "-O --open-files-in-pager", "clone": "-u --upload-pack",
-    "push": "--receive-pack --exec", **dict.fromkeys(("fetch", "pull", "ls-remote"), "--upload-pack --exec"),
-    "archive": "--exec", "fetch-pack": "--upload-pack --exec", "send-pack": "--receive-pack --exec",
-}  # fmt: skip
+    "rebase": "-x --exec",
+    "difftool": "-x --extcmd",
+    "grep": "-O --open-files-in-pager",
+    "clone": "-u --upload-pack",
+    "push": "--receive-pack --exec",
+    **dict.fromkeys(("fetch", "pull", "ls-remote"), "--upload-pack --exec"),
+    "archive": "--exec",
+    "fetch-pack": "--upload-pack --exec",
+    "send-pack": "--receive-pack --exec",
+}
 
 
 def _find_git_commands(values: list[str]) -> Iterator[str]:

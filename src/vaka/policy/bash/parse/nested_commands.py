@@ -63,10 +63,14 @@ def add_nested_commands(
     for text in dict.fromkeys(likely):
         wrapped += _read_optional_script(text, read_script)[0]
     complete = msgspec.structs.replace(
-        simple, wrapped_commands=wrapped, unwrapped_words=strip_wrappers(words),
-        doubt=_UNKNOWN_SCRIPT if uncertain else "", hidden_input=hidden_input, hidden_program=hidden_program,
+        simple,
+        wrapped_commands=wrapped,
+        unwrapped_words=strip_wrappers(words),
+        doubt=_UNKNOWN_SCRIPT if uncertain else "",
+        hidden_input=hidden_input,
+        hidden_program=hidden_program,
         codes=tuple(dict.fromkeys(text for _, read in codes for text in read)),
-    )  # fmt: skip
+    )
     return complete, scripts
 
 

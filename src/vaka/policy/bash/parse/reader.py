@@ -190,7 +190,9 @@ def _join_by_context(text: str) -> str | None:
     heredocs: list[_Heredoc] = []
     position = 0
     while position < len(text) and (found := _LINE_TOKEN.match(text, position)):
-        kind, sign, in_code = found.lastgroup, found[0], contexts[-1] in "(`"
+        kind = found.lastgroup
+        sign = found[0]
+        in_code = contexts[-1] in "(`"
         if (kind in _CODE_TOKENS and not in_code) or (kind == "quote" and contexts[-1] == '"'):
             kind, sign = "text", sign[0]
         position += len(sign)

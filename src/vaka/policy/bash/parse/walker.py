@@ -47,9 +47,7 @@ _ASSIGNMENT_START = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)(\[.*\])?\+?=", re.DOTA
 class TreeWalker:
     """Collects the simple commands of one text."""
 
-    def __init__(
-        self, raw: str, text: str, read_nested: ScriptReader, stdin: ScriptText | None
-    ) -> None:  # fmt: skip
+    def __init__(self, raw: str, text: str, read_nested: ScriptReader, stdin: ScriptText | None) -> None:
         self.raw = raw
         self.text = text
         self.read_nested = read_nested
@@ -65,16 +63,24 @@ class TreeWalker:
         self.redirections = RedirectionReader(self)
         self.doubts = self.expander.doubts
         self.handlers: dict[str, Callable[[Node, Nodes], object]] = {
-            "command": self._walk_command, "list": self._walk_list, "pipeline": self._walk_pipeline,
-            "negated_command": self._walk_negated, "redirected_statement": self._walk_redirected,
-            "comment": self._check_comment, "for_statement": self._walk_for, "case_statement": self._walk_case,
-            "c_style_for_statement": self._walk_c_style_for, "function_definition": self._walk_function,
-            "declaration_command": self._walk_declaration, "unset_command": self._walk_declaration,
-            "variable_assignment": self._walk_assignments, "variable_assignments": self._walk_assignments,
+            "command": self._walk_command,
+            "list": self._walk_list,
+            "pipeline": self._walk_pipeline,
+            "negated_command": self._walk_negated,
+            "redirected_statement": self._walk_redirected,
+            "comment": self._check_comment,
+            "for_statement": self._walk_for,
+            "case_statement": self._walk_case,
+            "c_style_for_statement": self._walk_c_style_for,
+            "function_definition": self._walk_function,
+            "declaration_command": self._walk_declaration,
+            "unset_command": self._walk_declaration,
+            "variable_assignment": self._walk_assignments,
+            "variable_assignments": self._walk_assignments,
             "test_command": self._walk_test,
             "file_redirect": lambda node, tail: self._add_redirections([node, *tail]),
             **dict.fromkeys(_BLOCK_NODES, self._walk_group),
-        }  # fmt: skip
+        }
 
     def build_script(self) -> ShellScript:
         if (self.expander.has_arithmetic and self.expander.has_payload) or self.expander.taint.may_run_tainted:
@@ -85,10 +91,16 @@ class TreeWalker:
         taint = self.expander.taint
         variables = {name: tuple(dict.fromkeys(words)) for name, words in taint.values_by_name.items()}
         return ShellScript(
-            self.text, commands, doubts, self.fork_bomb, assigned_values=values, pipelines=tuple(self.pipelines),
-            variables=variables, input_variables=frozenset(taint.input_variables),
+            self.text,
+            commands,
+            doubts,
+            self.fork_bomb,
+            assigned_values=values,
+            pipelines=tuple(self.pipelines),
+            variables=variables,
+            input_variables=frozenset(taint.input_variables),
             stops_at_failure=self.stops_at_failure,
-        )  # fmt: skip
+        )
 
     # ---------------------------------------------------------------------------------------- structure
 

@@ -36,9 +36,20 @@ _ANSI_ESCAPE = re.compile(
 )
 
 _ANSI_LETTERS = {
-    "a": "\a", "b": "\b", "e": "\x1b", "E": "\x1b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v": "\v",
-    "\\": "\\", "'": "'", '"': '"', "?": "?",
-}  # fmt: skip
+    "a": "\a",
+    "b": "\b",
+    "e": "\x1b",
+    "E": "\x1b",
+    "f": "\f",
+    "n": "\n",
+    "r": "\r",
+    "t": "\t",
+    "v": "\v",
+    "\\": "\\",
+    "'": "'",
+    '"': '"',
+    "?": "?",
+}
 
 
 def _decode_ansi_escape(found: re.Match[str]) -> str:
@@ -297,7 +308,9 @@ def _brace_alternatives(atoms: list[WordPart], cuts: list[int], count: list[int]
 
 def _expand_range(text: str) -> list[str]:
     if found := _NUMBER_RANGE.fullmatch(text):
-        first, last, step = int(found[1]), int(found[2]), abs(int(found[3] or 1)) or 1
+        first = int(found[1])
+        last = int(found[2])
+        step = abs(int(found[3] or 1)) or 1
         width = max(len(found[1]), len(found[2])) if re.match(r"-?0\d", found[1]) or re.match(r"-?0\d", found[2]) else 0
         return [str(number).zfill(width) for number in _range_steps(first, last, step)]
     if found := _LETTER_RANGE.fullmatch(text):

@@ -61,7 +61,9 @@ class LinePage:
     """The lines shown of a text."""
 
     def __init__(self, offset: int, limit: int, characters: int = MAX_CHARACTERS) -> None:
-        self.offset, self.limit, self._most = offset, limit, characters
+        self.offset = offset
+        self.limit = limit
+        self._most = characters
         self.total_lines: int | None = None
         """The number of lines, if the whole text was read."""
         self.has_more = False

@@ -111,7 +111,9 @@ def _find_braces(text: str) -> tuple[int, int, list[str]] | None:
     """Return the first braces with a comma in them: their start, their end and their options."""
     positions = [found.start() for found in _BRACE_OR_ESCAPE.finditer(text) if found[0] in "{},"]
     for index, start in enumerate(positions):
-        options, depth, begun = list[str](), 0, start + 1
+        options = list[str]()
+        depth = 0
+        begun = start + 1
         for at in positions[index:] if text[start] == "{" else ():
             letter = text[at]
             depth += (letter == "{") - (letter == "}")

@@ -208,7 +208,9 @@ class GrepSearch:
     """One search: first the files with matches, then the matching lines of those that are shown."""
 
     def __init__(self, files: Files, query: GrepQuery, start: FileInfo, engine: GrepEngine = "auto") -> None:
-        self._files, self._query, self._start = files, query, start
+        self._files = files
+        self._query = query
+        self._start = start
         self.compiled_pattern = query.pattern.python
         self._filter = grep_query.FileFilter(query)
         self.is_visible: Callable[[str], bool] = lambda path: True

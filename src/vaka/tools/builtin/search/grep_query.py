@@ -38,7 +38,9 @@ _HEX = re.compile(r"x([0-9A-Fa-f]{2})|u([0-9A-Fa-f]{4})|U([0-9A-Fa-f]{8})|[xuU]\
 _PROPERTY = re.compile(r"[pP](?:\{([A-Za-z_]+)\}|([A-Z]))")
 _GROUP = re.compile(r"\(\?(?:P?<([A-Za-z_]\w*)>|(P=\w+\))|(<[=!]|[=!>])|#[^)]*\)|([a-zA-Z]*(?:-[a-zA-Z]+)?)([:)]))")
 _SIMPLE_ESCAPES = "dDwWsSbBtnrfva"
-_WORD_MARK, _NOT_WORD_MARK, _WORD_IN_SET_MARK = "\ufdd0", "\ufdd1", "\ufdd2"
+_WORD_MARK = "\ufdd0"
+_NOT_WORD_MARK = "\ufdd1"
+_WORD_IN_SET_MARK = "\ufdd2"
 """Placeholders for word characters, for the rest, and for the first inside a set: Unicode noncharacters."""
 _SPACE = r"\t-\r \x85\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000"
 _ENGINE_DIFFERENCES = {

@@ -157,7 +157,9 @@ class Ripgrep:
     """One search with ripgrep."""
 
     def __init__(self, program: str, files: Files, query: GrepQuery) -> None:
-        self._program, self._files, self._query = program, files, query
+        self._program = program
+        self._files = files
+        self._query = query
         self._blocks: dict[str, bytes] = {}
         """The output about each file, parsed only for files that are shown."""
         self._numbers_only = False

@@ -19,7 +19,9 @@ class CheckedProcess:
     def __init__(
         self, process: Process, check: Callable[[], Sequence[RemovedPath]] | None, find_rule: Callable[[str], str]
     ) -> None:
-        self._process, self._check, self._find_rule = process, check, find_rule
+        self._process = process
+        self._check = check
+        self._find_rule = find_rule
         self._found: Sequence[RemovedPath] = ()
         self._checking: asyncio.Task[None] | None = None
 

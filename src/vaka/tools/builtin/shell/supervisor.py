@@ -72,7 +72,10 @@ class ShellProcess:
     """A command that runs or has ended."""
 
     def __init__(self, id: str, session: SessionId, command: str, cwd: str, process: Process, spool: Spool) -> None:
-        self.id, self.session, self.command, self.cwd = id, session, command, cwd
+        self.id = id
+        self.session = session
+        self.command = command
+        self.cwd = cwd
         self.spool = spool
         self.listener: OutputListener | None = None
         """Called with each piece of output while a call shows it live."""
