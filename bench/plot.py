@@ -16,7 +16,10 @@ RESULT = ROOT / "bench" / "results" / "growth.json"
 PICTURE = ROOT / "bench" / "growth.svg"
 
 WIDTH, HEIGHT = 980, 520
-LEFT, RIGHT, TOP, BOTTOM = 64, 300, 56, 56
+LEFT = 64
+RIGHT = 300
+TOP = 56
+BOTTOM = 56
 """The margins of the plot area; the labels of the longest lines are in the right one."""
 LABEL_HEIGHT = 18
 OURS = "vaka"

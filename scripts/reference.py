@@ -233,32 +233,55 @@ def claude_settings_page() -> str:
     counts = {"yes": "counts", "trusted": "counts if the folder is trusted", "never": "does not count"}
     effects = [
         f"| `{key.name}` | {EXPECTED_VALUES[key.kind]} | {key.effect} | {counts[key.project]} |"
-        for key in CLAUDE_KEYS.values() if key.effect
-    ]  # fmt: skip
+        for key in CLAUDE_KEYS.values()
+        if key.effect
+    ]
     others = [f"| `{key.name}` | {key.instead} |" for key in CLAUDE_KEYS.values() if not key.effect]
-    return "\n".join([
-        "# Keys of `.claude` settings", "",
-        "[Bring your `.claude` folder](../guides/claude-folder.md#settings) explains the layers and their order.",
-        "", "| key | value | effect | value of a project |", "|---|---|---|---|", *effects, "",
-        "These are accepted and have no effect here; `vaka config validate` lists those that a file has:", "",
-        "| key | why, or what to use |", "|---|---|", *others, "",
-    ])  # fmt: skip
+    return "\n".join(
+        [
+            "# Keys of `.claude` settings",
+            "",
+            "[Bring your `.claude` folder](../guides/claude-folder.md#settings) explains the layers and their order.",
+            "",
+            "| key | value | effect | value of a project |",
+            "|---|---|---|---|",
+            *effects,
+            "",
+            "These are accepted and have no effect here; `vaka config validate` lists those that a file has:",
+            "",
+            "| key | why, or what to use |",
+            "|---|---|",
+            *others,
+            "",
+        ]
+    )
 
 
 DEFINITION_SECTIONS = {
     "Agents": ("react_agent", "match_agent", "RouteDefinition", "lua_agent"),
     "Tools": (
-        "built-in_tool", "lua_tool", "agent_tool", "http_tool", "HttpAuth", "generator_tool", "text_processor_tool",
-        "composite_tool", "CompositeStep",
+        "built-in_tool",
+        "lua_tool",
+        "agent_tool",
+        "http_tool",
+        "HttpAuth",
+        "generator_tool",
+        "text_processor_tool",
+        "composite_tool",
+        "CompositeStep",
     ),
     "Rules": ("written_rule",),
     "Contexts": ("written_context",),
     "Generators": ("written_generator",),
-}  # fmt: skip
+}
 DEFINITION_TITLES = {
-    "RouteDefinition": "An item of `route`", "HttpAuth": "`auth`", "CompositeStep": "An item of `steps`",
-    "written_rule": "A rule", "written_context": "A context", "written_generator": "A generator",
-}  # fmt: skip
+    "RouteDefinition": "An item of `route`",
+    "HttpAuth": "`auth`",
+    "CompositeStep": "An item of `steps`",
+    "written_rule": "A rule",
+    "written_context": "A context",
+    "written_generator": "A generator",
+}
 
 
 INCLUDE = {"$ref": "#/$defs/include"}
@@ -312,9 +335,11 @@ def definitions_page() -> str:
 
 
 PAGES = {
-    "claude-settings.md": claude_settings_page, "python.md": python_page, "events.md": events_page,
+    "claude-settings.md": claude_settings_page,
+    "python.md": python_page,
+    "events.md": events_page,
     "definitions.md": definitions_page,
-}  # fmt: skip
+}
 
 
 def main() -> int:

@@ -65,9 +65,14 @@ class ForkedProcess:
     """A running program; the part of ``subprocess.Popen`` that tests use."""
 
     def __init__(
-        self, arguments: Sequence[str], cwd: Path, env: Mapping[str, str], streams: tuple[int, int, int],
-        *, session: Literal["", "new", "terminal"] = "",
-    ) -> None:  # fmt: skip
+        self,
+        arguments: Sequence[str],
+        cwd: Path,
+        env: Mapping[str, str],
+        streams: tuple[int, int, int],
+        *,
+        session: Literal["", "new", "terminal"] = "",
+    ) -> None:
         """Start ``python ARGUMENTS``, in a session of its own if asked, whose terminal may be stdin."""
         self.reports, monitor_end = os.pipe()
         self.returncode: int | None = None
@@ -167,7 +172,9 @@ class StreamedProcess:
     """A running program with streams of asyncio; the part of ``asyncio.subprocess.Process`` that tests use."""
 
     def __init__(self, process: ForkedProcess, stdin: asyncio.StreamWriter, stdout: asyncio.StreamReader) -> None:
-        self.stdin, self.stdout, self.pid = stdin, stdout, process.pid
+        self.stdin = stdin
+        self.stdout = stdout
+        self.pid = process.pid
         self._process = process
         self._loop = asyncio.get_running_loop()
         self._exit: asyncio.Future[int] = self._loop.create_future()
@@ -247,9 +254,12 @@ class _Server:
         command = [sys.executable, "-c", _SERVER_PROGRAM, str(ROOT), str(server_end.fileno())]
         with server_end:
             process = subprocess.Popen(
-                command, env=without_coverage() | {"LANG": LANG}, cwd=ROOT, stdin=subprocess.DEVNULL,
+                command,
+                env=without_coverage() | {"LANG": LANG},
+                cwd=ROOT,
+                stdin=subprocess.DEVNULL,
                 pass_fds=[server_end.fileno()],
-            )  # fmt: skip
+            )
 
         def stop() -> None:
             channel.close()

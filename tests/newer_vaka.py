@@ -40,9 +40,14 @@ class NewerVaka:
     def start(self, *words: str) -> "subprocess.Popen[str]":
         """Start a command."""
         return subprocess.Popen(
-            [sys.executable, "-m", "vaka", *words], cwd=self._folder, env=self.environment(), text=True,
-            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-        )  # fmt: skip
+            [sys.executable, "-m", "vaka", *words],
+            cwd=self._folder,
+            env=self.environment(),
+            text=True,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+        )
 
     def run(self, *words: str) -> tuple[int, str, str]:
         """Run a command; return its exit code and what it printed."""

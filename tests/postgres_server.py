@@ -100,9 +100,14 @@ class PostgresServer:
             return
         arguments = [str(self._binaries / "pg_ctl"), str(self._data), str(self._log), str(self._home)]
         supervisor = subprocess.Popen(
-            ["sh", "-c", SUPERVISOR, "sh", *arguments], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
-            cwd=self._home, start_new_session=True, **self._user,
-        )  # fmt: skip
+            ["sh", "-c", SUPERVISOR, "sh", *arguments],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            cwd=self._home,
+            start_new_session=True,
+            **self._user,
+        )
         self._supervisor = supervisor
         assert supervisor.stdout is not None
         if supervisor.stdout.readline() != "ready\n":

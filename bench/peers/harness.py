@@ -22,9 +22,13 @@ from bench.measure import (
 )
 from bench.planted_facts import ScriptedTalk
 
-REPEATS, COUNT, CONCURRENT_RUNS = 3, 100, 100
+REPEATS = 3
+COUNT = 100
+CONCURRENT_RUNS = 100
 """Repeats in each round of ``scripts/bench_peers.py``."""
-GROWTH_CHECKPOINTS, GROWTH_SAMPLE, GROWTH_SECONDS = (1, 10, 100, 1_000), 9, 60.0
+GROWTH_CHECKPOINTS = (1, 10, 100, 1_000)
+GROWTH_SAMPLE = 9
+GROWTH_SECONDS = 60.0
 """The turns of a session that are measured, how many from each on, and the time limit of those before each."""
 
 

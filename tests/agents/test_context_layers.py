@@ -54,9 +54,14 @@ def shown(prompt: Prompt) -> list[str]:
 async def test_layers_become_one_prompt_in_their_order_and_empty_ones_are_left_out() -> None:
     texts, variables = ["Rules of the house."], {"MOOD": "Be merry.", "EMPTY": "", "LEAK": f"Key {SECRET}"}
     layers: list[TextLayer] = [
-        "Inline.", EnvironmentText("MOOD"), EnvironmentText("EMPTY"), EnvironmentText("NONE"), lambda: texts[0], "",
+        "Inline.",
+        EnvironmentText("MOOD"),
+        EnvironmentText("EMPTY"),
+        EnvironmentText("NONE"),
+        lambda: texts[0],
+        "",
         EnvironmentText("LEAK"),
-    ]  # fmt: skip
+    ]
     model, who = talker(say("a"), say("b"), say("c"), instructions=build_instructions(layers, variables))
     async with runtime(storage=Storage(secrets=[SECRET])) as rt:
         session = await rt.open(who)
@@ -74,17 +79,24 @@ async def test_layers_become_one_prompt_in_their_order_and_empty_ones_are_left_o
 
 async def test_a_model_sees_only_the_recent_messages_and_no_call_without_its_result() -> None:
     prompts = await prompts_of(
-        3, say("One."), calls(call("look", at="a"), call("look", at="b")), say("Two."), say("Three."),
+        3,
+        say("One."),
+        calls(call("look", at="a"), call("look", at="b")),
+        say("Two."),
+        say("Three."),
         middleware=[ConversationMemory(recent=3)],
-    )  # fmt: skip
+    )
     assert [shown(prompt) for prompt in prompts] == [
         ["[user]: Input 1."],
         ["[user]: Input 1.", "[model]: One.", "[user]: Input 2."],
         [
-            "[user]: Input 2.", '[model]: look({"at":"a"}) look({"at":"b"})', "[tool]: seen a", "[tool]: seen b",
+            "[user]: Input 2.",
+            '[model]: look({"at":"a"}) look({"at":"b"})',
+            "[tool]: seen a",
+            "[tool]: seen b",
         ],
         ["[user]: Input 2.", "[model]: Two.", "[user]: Input 3."],
-    ]  # fmt: skip
+    ]
 
 
 async def test_the_first_recent_message_moves_in_steps_so_that_prompts_can_be_cached() -> None:
@@ -150,16 +162,21 @@ async def test_the_summary_follows_the_instructions_if_the_session_has_one() -> 
     async with runtime() as rt:
         await (await rt.open(agent(model, summarize, instructions="Be brief.", middleware=[memory]))).run("One.")
     assert [prompt.system for prompt in model.prompts] == [
-        "Be brief.", "Be brief.\n\nSummary of the conversation so far:\nThey met.",
-    ]  # fmt: skip
+        "Be brief.",
+        "Be brief.\n\nSummary of the conversation so far:\nThey met.",
+    ]
 
 
 async def test_a_query_finds_earlier_messages_that_share_words_with_the_input() -> None:
     inputs = ["My cat is called Tiberius.", "Sunshine today.", "Tea, please.", "What is the name of my cat?"]
     model, who = talker(
-        say("A fine cat."), say("Indeed."), say("Here."), call("look"), say("Tiberius."),
+        say("A fine cat."),
+        say("Indeed."),
+        say("Here."),
+        call("look"),
+        say("Tiberius."),
         middleware=[ConversationMemory(recent=1, query=True)],
-    )  # fmt: skip
+    )
     async with runtime() as rt:
         session = await rt.open(who)
         for text in inputs:

@@ -75,7 +75,9 @@ def state_of(status: Any) -> str:
 
 async def read(updates: Any) -> tuple[Any, str, list[str]]:
     """Return the task with which a stream begins, the text of its artifacts, and its states."""
-    task, text, states = None, "", list[str]()
+    task = None
+    text = ""
+    states = list[str]()
     async for update in updates:
         kind = update.WhichOneof("payload")
         value = getattr(update, kind)

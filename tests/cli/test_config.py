@@ -24,7 +24,9 @@ class Place:
     """A repository and a home folder, in which commands run in this process."""
 
     def __init__(self, root: Path) -> None:
-        self.root, self.project, self.home = root, root / "boat", root / "home"
+        self.root = root
+        self.project = root / "boat"
+        self.home = root / "home"
         (self.project / ".git").mkdir(parents=True)
 
     def write(self, name: str, text: str) -> Path:

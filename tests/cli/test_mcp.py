@@ -63,8 +63,10 @@ def test_every_server_is_listed_with_its_origin_and_why_it_is_not_started(projec
     )
     trusted = listed("--trust")
     assert [(name, server["transport"], server["approved"]) for name, server in trusted.items()] == [
-        ("my db", "stdio", True), ("gone", "http", False), ("odd", "stdio", False)
-    ]  # fmt: skip
+        ("my db", "stdio", True),
+        ("gone", "http", False),
+        ("odd", "stdio", False),
+    ]
     assert trusted["gone"]["reason"] == "the variable NO_SUCH of url is not set"
     assert trusted["gone"]["url"] == "https://${NO_SUCH}/mcp"
     assert {server["origin"] for server in trusted.values()} == {str(file)}
@@ -78,10 +80,17 @@ def test_every_server_is_listed_with_its_origin_and_why_it_is_not_started(projec
 def test_secrets_of_servers_are_never_shown(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SECRET_OF_MINE", "hunter2hunter2")
     args = [
-        "--api-key", "abc123", "--token=abc123", "-e", "DB_PASSWORD=abc123", "--header", "Authorization: abc123",
+        "--api-key",
+        "abc123",
+        "--token=abc123",
+        "-e",
+        "DB_PASSWORD=abc123",
+        "--header",
+        "Authorization: abc123",
         "postgresql://ada:abc123@db/x",  # not a secret
-        "${SECRET_OF_MINE}", "https://a.org/s/abc123abc123abc123abc123/mcp",
-    ]  # fmt: skip
+        "${SECRET_OF_MINE}",
+        "https://a.org/s/abc123abc123abc123abc123/mcp",
+    ]
     servers = {
         "a": {"command": "run", "args": args, "env": {"K": "abc123", "L": "${SECRET_OF_MINE}", "M": "${X:-abc123}"}},
         "b": {
@@ -89,7 +98,7 @@ def test_secrets_of_servers_are_never_shown(project: Path, monkeypatch: pytest.M
             "headers": {"Authorization": "Bearer abc123"},
         },
         "c": "https://a.org/mcp?key=abc123&x=${SECRET_OF_MINE}",
-    }  # fmt: skip
+    }
     (project / ".mcp.json").write_text(json.dumps(servers))
     for words in (("list",), ("list", "--json"), ("get", "a"), ("get", "b", "--json"), ("get", "c")):
         done = vaka(*words, "--trust")
@@ -128,8 +137,10 @@ def test_a_server_is_added_to_the_file_of_its_scope_and_removed_from_it(project:
     headers = ("--header", "Authorization: Bearer ${T}", "--header", "X:y")
     assert vaka("add", "docs", "https://a.org/mcp", *headers, "--scope", "user").exit_code == 0
     assert state_of(project)["mcpServers"]["docs"] == {
-        "type": "http", "url": "https://a.org/mcp", "headers": {"Authorization": "Bearer ${T}", "X": "y"}
-    }  # fmt: skip
+        "type": "http",
+        "url": "https://a.org/mcp",
+        "headers": {"Authorization": "Bearer ${T}", "X": "y"},
+    }
     assert vaka("add", "old", "https://a.org/sse", "-t", "sse", "-s", "project").exit_code == 0
     assert vaka("add-json", "more", '{"command": "run"}', "-s", "project").exit_code == 0
     shared = json.loads((project / ".mcp.json").read_text())

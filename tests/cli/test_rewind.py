@@ -19,9 +19,12 @@ async def edit_files(folder: Path) -> None:
     """Let a session write two files, one of them twice."""
     store = SqliteStore(folder / "vaka.db")
     model = ScriptedModel(
-        call("Write", file_path="a.txt", content="one"), say("1"),
-        call("Write", file_path="a.txt", content="two"), call("Write", file_path="b.txt", content="new"), say("2"),
-    )  # fmt: skip
+        call("Write", file_path="a.txt", content="one"),
+        say("1"),
+        call("Write", file_path="a.txt", content="two"),
+        call("Write", file_path="b.txt", content="new"),
+        say("2"),
+    )
     async with Runtime(
         store=store, workspace=Workspace(cwd=str(folder)), permissions=Permissions(mode="bypassPermissions")
     ) as runtime:

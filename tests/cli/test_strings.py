@@ -37,7 +37,9 @@ def placeholders_of(text: str) -> set[str]:
 
 
 def test_every_translated_text_has_a_chinese_one_with_the_same_placeholders() -> None:
-    translations, used, problems = strings.load_translations("zh"), set[str](), list[str]()
+    translations = strings.load_translations("zh")
+    used = set[str]()
+    problems = list[str]()
     for place, call in translation_calls():
         first, given = call.args[0], {str(keyword.arg) for keyword in call.keywords}
         if isinstance(first, ast.JoinedStr | ast.BinOp):

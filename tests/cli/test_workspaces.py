@@ -230,13 +230,17 @@ def test_a_removed_working_folder_is_an_error_that_says_so(
 def test_an_error_about_what_a_session_was_run_with_names_the_flag_that_replaces_it(
     tmp_path: Path, vaka_in_process: Callable[..., object]
 ) -> None:
-    store, file, script = f"sqlite:///{tmp_path}/vaka.db", f"{tmp_path}/tools.py", tmp_path / "script.jsonl"
+    store = f"sqlite:///{tmp_path}/vaka.db"
+    file = f"{tmp_path}/tools.py"
+    script = tmp_path / "script.jsonl"
     script.write_text(json.dumps(say_line("Hi.")))
     runs = {
-        "tools": RunSettings(tools=(file,), model="scripted:x"), "model": RunSettings(model=f"scripted:{file}"),
-        "agent": RunSettings(agent=f"{file}:agent"), "instructions": RunSettings(flags={"instructions": f"@{file}"}),
+        "tools": RunSettings(tools=(file,), model="scripted:x"),
+        "model": RunSettings(model=f"scripted:{file}"),
+        "agent": RunSettings(agent=f"{file}:agent"),
+        "instructions": RunSettings(flags={"instructions": f"@{file}"}),
         "settings": RunSettings(model=f"scripted:{script}", flags={"settings": file}),
-    }  # fmt: skip
+    }
 
     async def write_sessions() -> None:
         async with vaka.Runtime(

@@ -273,7 +273,9 @@ def test_what_cannot_be_extended_is_an_error_with_its_line(tmp_path: Path) -> No
     )
     wrong = "parse react agent: agent {}: tools: expected a list, got a whole number"
     broken = "agents/broken.yaml:2: not YAML: did not find expected node content"
-    a, b, c = "agents/a.yaml:2: ", "agents/b.yaml:1: ", "agents/c.yaml:3: "
+    a = "agents/a.yaml:2: "
+    b = "agents/b.yaml:1: "
+    c = "agents/c.yaml:3: "
     assert problems == [
         f"{a}{b}{c}{a}extends: they extend each other: b → c → a → b",
         f"{b}{c}{a}{b}extends: they extend each other: c → a → b → c",

@@ -14,9 +14,15 @@ from vaka.models.scripted import Scripted
 
 PAGE = (IMAGES.parent / "chat.md").read_text("utf-8")
 KEY_NAMES = {
-    "escape": "Esc", "pageup": "Page Up", "pagedown": "Page Down", "delete": "Del", "s-tab": "Shift-Tab",
-    "c-m": "Enter", "c-i": "Tab", "c-h": "Backspace",
-}  # fmt: skip
+    "escape": "Esc",
+    "pageup": "Page Up",
+    "pagedown": "Page Down",
+    "delete": "Del",
+    "s-tab": "Shift-Tab",
+    "c-m": "Enter",
+    "c-i": "Tab",
+    "c-h": "Backspace",
+}
 MODIFIED_KEY = re.compile(r"\b(?:Ctrl|Alt|Shift)-\w+")
 
 

@@ -121,9 +121,11 @@ def make_guide() -> Agent:
 
 def make_operator() -> Agent:
     model = ScriptedModel(
-        call("deploy", service="roads", to="production", replicas=4) | usage(), say("It is deployed.", **usage()),
-        call("deploy", service="<b>tides</b>", replicas=1) | usage(), say("That one is deployed, too.", **usage()),
-    )  # fmt: skip
+        call("deploy", service="roads", to="production", replicas=4) | usage(),
+        say("It is deployed.", **usage()),
+        call("deploy", service="<b>tides</b>", replicas=1) | usage(),
+        say("That one is deployed, too.", **usage()),
+    )
     description = "Deploys services, after a person has agreed."
     return vaka.Agent("operator", description=description, model=model, tools=[deploy])
 
@@ -143,8 +145,9 @@ def make_hostile() -> Agent:
     """Return an agent whose output, arguments and description try to run scripts and to load from elsewhere."""
     first = call("weather", city="<img src=x onerror=window.hacked=9>")
     model = ScriptedModel(
-        {**first, "text": HOSTILE, "reasoning": HOSTILE, **usage()}, say(HOSTILE, **usage()),
-    )  # fmt: skip
+        {**first, "text": HOSTILE, "reasoning": HOSTILE, **usage()},
+        say(HOSTILE, **usage()),
+    )
     return vaka.Agent("hostile", description=HOSTILE[:120], model=model, tools=[weather])
 
 
@@ -158,7 +161,9 @@ class GatedModel:
     name = "gated"
 
     def __init__(self, gate: Path, first: str, rest: str) -> None:
-        self.gate, self.first, self.rest = gate, first, rest
+        self.gate = gate
+        self.first = first
+        self.rest = rest
 
     async def stream(self, prompt: Prompt) -> AsyncGenerator[Chunk]:
         """Yield the chunks of an answer."""

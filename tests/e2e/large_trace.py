@@ -9,10 +9,22 @@ def make_trace(spans: int) -> dict[str, Any]:
 
     def add(parent: str, kind: str, name: str, start: float, end: float, **more: Any) -> str:
         id = f"s{len(rows)}"
-        rows.append({
-            "id": id, "parent": parent, "kind": kind, "name": name, "path": [], "start_ms": start, "end_ms": end,
-            "status": "ok", "cursor": f"1.{len(rows) + 1}", "end_cursor": f"1.{len(rows) + 2}", "detail": {}, **more,
-        })  # fmt: skip
+        rows.append(
+            {
+                "id": id,
+                "parent": parent,
+                "kind": kind,
+                "name": name,
+                "path": [],
+                "start_ms": start,
+                "end_ms": end,
+                "status": "ok",
+                "cursor": f"1.{len(rows) + 1}",
+                "end_cursor": f"1.{len(rows) + 2}",
+                "detail": {},
+                **more,
+            }
+        )
         return id
 
     turn, at = add("", "turn", "guide", 0, spans * 10), 0
@@ -25,6 +37,14 @@ def make_trace(spans: int) -> dict[str, Any]:
         at += 1
     tokens = {"input": 1, "output": 1, "cached": 0, "reasoning": 0, "total": 2}
     return {
-        "id": "trn", "session": "big", "agent": "guide", "status": "error", "started": "2026-11-16T18:00:00.000Z",
-        "duration_ms": spans * 10, "tokens": tokens, "cost": 0.1, "ttft_ms": 300, "spans": rows,
-    }  # fmt: skip
+        "id": "trn",
+        "session": "big",
+        "agent": "guide",
+        "status": "error",
+        "started": "2026-11-16T18:00:00.000Z",
+        "duration_ms": spans * 10,
+        "tokens": tokens,
+        "cost": 0.1,
+        "ttft_ms": 300,
+        "spans": rows,
+    }

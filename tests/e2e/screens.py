@@ -43,5 +43,7 @@ async def find_problems(page: Page, where: str) -> list[str]:
     found = await page.evaluate("() => axe.run(document, {resultTypes: ['violations']})")
     return problems + [
         f"{where}: {each['id']}: {node['target']} {node.get('failureSummary', '')}"
-        for each in found["violations"] if each["impact"] in ("serious", "critical") for node in each["nodes"]
-    ]  # fmt: skip
+        for each in found["violations"]
+        if each["impact"] in ("serious", "critical")
+        for node in each["nodes"]
+    ]

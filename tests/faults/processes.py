@@ -19,7 +19,9 @@ class ChildProcess:
     """A process in a group of its own."""
 
     def __init__(self, process: StreamedProcess) -> None:
-        self.process, self._in, self._out = process, process.stdin, process.stdout
+        self.process = process
+        self._in = process.stdin
+        self._out = process.stdout
 
     @property
     def code(self) -> int | None:

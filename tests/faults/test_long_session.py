@@ -34,7 +34,9 @@ class WatchedModel(FunctionModel):
 
     def __init__(self) -> None:
         super().__init__(self._answer)
-        self.context_window, self.largest, self.summaries = WINDOW, 0, 0
+        self.context_window = WINDOW
+        self.largest = 0
+        self.summaries = 0
 
     async def _answer(self, prompt: Prompt) -> ScriptLine:
         self.largest = max(self.largest, estimate_message_tokens(prompt.messages))

@@ -248,9 +248,12 @@ def test_files_and_folders_that_a_command_made_read_only_are_restored_and_closed
         "lost": ["closed", "listed"],
         "lost later": [],
         "files": {
-            "closed/deep/c.txt": "changed", "listed/deep/c.txt": "changed", "plain.txt": "old", "sub/b.txt": "old",
+            "closed/deep/c.txt": "changed",
+            "listed/deep/c.txt": "changed",
+            "plain.txt": "old",
+            "sub/b.txt": "old",
         },
-    }  # fmt: skip
+    }
 
 
 async def test_too_many_changed_files_are_refused_with_the_reason(tmp_path: Path) -> None:

@@ -33,11 +33,9 @@ async def test_a_prefix_matches_whole_names() -> None:
 
 
 async def test_the_longest_prefix_wins() -> None:
-    default, outer, inner = (
-        MemoryFiles({"a/b/x": b"default"}),
-        MemoryFiles({"b/x": b"outer"}),
-        MemoryFiles({"x": b"inner"}),
-    )
+    default = MemoryFiles({"a/b/x": b"default"})
+    outer = MemoryFiles({"b/x": b"outer"})
+    inner = MemoryFiles({"x": b"inner"})
     files = CompositeFiles(default, {"a": outer, "a/b": inner})
     assert (await files.read("a/b/x")).data == b"inner"
     assert (await files.read("a/c/../b/x")).data == b"inner"

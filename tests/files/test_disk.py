@@ -62,9 +62,19 @@ async def test_protected_paths_are_read_and_not_deleted(tmp_path: Path, way: Ope
 
 
 LOOKALIKES = [
-    ".GIT/config", ".Git/config", ".g\u200cit/config", ".git./config", ".git /config", "sub/.gIT/x", "VAKA.TOML",
-    "vaka.toml.", "\uff56aka.toml", "va\u212aa.toml", "vaka.tom\u2113", "Kept/DEEP/x",
-]  # fmt: skip
+    ".GIT/config",
+    ".Git/config",
+    ".g\u200cit/config",
+    ".git./config",
+    ".git /config",
+    "sub/.gIT/x",
+    "VAKA.TOML",
+    "vaka.toml.",
+    "\uff56aka.toml",
+    "va\u212aa.toml",
+    "vaka.tom\u2113",
+    "Kept/DEEP/x",
+]
 
 
 @pytest.mark.parametrize("path", LOOKALIKES, ids=ascii)
@@ -250,9 +260,15 @@ async def test_a_running_program_can_be_replaced(tmp_path: Path) -> None:
     program.write_bytes(Path(sys.executable).resolve().read_bytes())
     program.chmod(0o755)
     reading, writing = os.pipe()
-    running = os.posix_spawn(program, [str(program), "-S", "-c", "input()"], os.environ, file_actions=[
-        (os.POSIX_SPAWN_DUP2, reading, 0), (os.POSIX_SPAWN_CLOSE, writing),
-    ])  # fmt: skip
+    running = os.posix_spawn(
+        program,
+        [str(program), "-S", "-c", "input()"],
+        os.environ,
+        file_actions=[
+            (os.POSIX_SPAWN_DUP2, reading, 0),
+            (os.POSIX_SPAWN_CLOSE, writing),
+        ],
+    )
     os.close(reading)
     try:
         await DiskFiles(tmp_path).write("program", b"new")

@@ -75,10 +75,15 @@ async def test_two_trees_in_one_store_are_separate(values: CountingStore) -> Non
 
 
 @pytest.mark.parametrize(
-    "stored", ["text", {"size": "x"}, {"size": 1, "modified": 1, "digest": "d", "data": "not base64!"},
-               {"size": PART_BYTES * 2, "modified": 1, "digest": "d", "parts": 2, "id": "gone"},
-               {"size": 1, "modified": 1, "digest": "d", "data": 7}],
-)  # fmt: skip
+    "stored",
+    [
+        "text",
+        {"size": "x"},
+        {"size": 1, "modified": 1, "digest": "d", "data": "not base64!"},
+        {"size": PART_BYTES * 2, "modified": 1, "digest": "d", "parts": 2, "id": "gone"},
+        {"size": 1, "modified": 1, "digest": "d", "data": 7},
+    ],
+)
 async def test_invalid_records_are_corrupt(values: CountingStore, stored: JSON) -> None:
     await values.put("files/n/file", stored)
     with pytest.raises(Corrupt, match="file 'file'"):

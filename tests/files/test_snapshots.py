@@ -141,8 +141,17 @@ async def test_a_large_file_is_compared_in_chunks(files: Files, blobs: BlobStore
     assert await snapshots.restore([token]) == ["large"]
 
 
-@pytest.mark.parametrize("token", [None, {}, {"path": "a"}, {"path": "a", "was": 1}, {"raw": "!", "was": "gone"},
-                                   {"path": "a", "was": "gone", "more": 1}])  # fmt: skip
+@pytest.mark.parametrize(
+    "token",
+    [
+        None,
+        {},
+        {"path": "a"},
+        {"path": "a", "was": 1},
+        {"raw": "!", "was": "gone"},
+        {"path": "a", "was": "gone", "more": 1},
+    ],
+)
 async def test_an_invalid_token_is_refused(files: Files, blobs: BlobStore, token: JSON) -> None:
     with pytest.raises(InvalidInput, match="not a valid snapshot token"):
         await FileSnapshots(files, blobs).restore([token])

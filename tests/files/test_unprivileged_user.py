@@ -59,10 +59,18 @@ def test_missing_permissions_are_reported(root: Path, way: str) -> None:
         "delete": f"FileError: 'shut/file': {denied}",
         "out": "FileRefused: 'out' leads out of the root by a link to '/etc/passwd'",
         "walk": [
-            "closed", "out", "read-only", "shut", "theirs", "through", "unreadable", "write-only", "shut/file",
+            "closed",
+            "out",
+            "read-only",
+            "shut",
+            "theirs",
+            "through",
+            "unreadable",
+            "write-only",
+            "shut/file",
             f"some folders could not be listed: 'closed': {denied}; 'through': {denied}; 'write-only': {denied}",
         ],
-    }  # fmt: skip
+    }
     written = (root / "theirs").stat()
     assert ((root / "theirs").read_text(), written.st_mode & 0o7777) == ("mine", 0o666)
     assert written.st_uid == (USER if os.geteuid() == 0 else os.geteuid())

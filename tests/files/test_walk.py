@@ -70,8 +70,10 @@ IGNORE_CASES: list[tuple[dict[str, str], list[str]]] = [
     ({".gitignore": "*\n!*/\n!*.py\n"}, ["a.py", "a.txt", "d/b.py", "d/b.txt"]),
     ({".gitignore": "# comment\n\\#file\n\\!bang\n"}, ["#file", "!bang", "comment"]),
     ({".gitignore": "trailing   \nkept\\ \n"}, ["trailing", "kept ", "kept"]),
-    ({".gitignore": "[abc].txt\n[!x]y\n[a-c]z\n[[:digit:]]n\n[]]q\n"},
-     ["a.txt", "d.txt", "xy", "ay", "bz", "dz", "1n", "an", "]q"]),
+    (
+        {".gitignore": "[abc].txt\n[!x]y\n[a-c]z\n[[:digit:]]n\n[]]q\n"},
+        ["a.txt", "d.txt", "xy", "ay", "bz", "dz", "1n", "an", "]q"],
+    ),
     ({".gitignore": "x?z\n*mid*\n"}, ["xyz", "xz", "x/z", "amidb", "mid", "d/amid"]),
     ({".gitignore": "crlf\r\nother\r\n"}, ["crlf", "other", "x"]),
     ({".gitignore": "\ufeffbom\n"}, ["bom", "x"]),
@@ -87,7 +89,7 @@ IGNORE_CASES: list[tuple[dict[str, str], list[str]]] = [
     ({".gitignore": "**\n!a\n"}, ["a", "b/a", "b/c"]),
     ({".gitignore": "a/\n**/\n!b/\n"}, ["a/x", "b/x", "c"]),
     ({".gitignore": ".*\n"}, [".hidden", "a/.hidden", "shown"]),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize(("ignores", "paths"), IGNORE_CASES, ids=lambda value: repr(value)[:60])
@@ -108,9 +110,23 @@ PATTERNS = st.tuples(
 )
 LINES = st.lists(PATTERNS.map(lambda drawn: drawn[0] + "/".join(drawn[1]) + drawn[2]), max_size=6).map("\n".join)
 PATHS = [
-    "a", "b/a", "ab/b", "ab/a/b", "b/b/a", "b/ab", "c", "b/c/a", "b/c/ab", "ba", "aa/b", "aab", "b/aab", "#", "!a",
+    "a",
+    "b/a",
+    "ab/b",
+    "ab/a/b",
+    "b/b/a",
+    "b/ab",
+    "c",
+    "b/c/a",
+    "b/c/ab",
+    "ba",
+    "aa/b",
+    "aab",
+    "b/aab",
+    "#",
+    "!a",
     "a b",
-]  # fmt: skip
+]
 
 
 @pytest.fixture(scope="module")
@@ -158,9 +174,14 @@ async def test_without_ignore_everything_is_yielded(tmp_path: Path) -> None:
     async with aclosing(walk(DiskFiles(tmp_path), ignore=False, hidden=True)) as entries:
         everything = [(info.path, info.kind) async for info in entries]
     assert everything == [
-        (".git", "folder"), (".gitignore", "file"), (".h", "folder"), ("a", "folder"), (".git/HEAD", "file"),
-        (".h/c", "file"), ("a/b", "file"),
-    ]  # fmt: skip
+        (".git", "folder"),
+        (".gitignore", "file"),
+        (".h", "folder"),
+        ("a", "folder"),
+        (".git/HEAD", "file"),
+        (".h/c", "file"),
+        ("a/b", "file"),
+    ]
     assert await list_walked(MemoryFiles({".h": b"", "a": b"", ".d/x": b""}), hidden=False) == ["a"]
 
 
@@ -175,9 +196,14 @@ async def test_links_are_followed_only_with_follow(tmp_path: Path) -> None:
     async with aclosing(walk(DiskFiles(tmp_path), follow=True)) as entries:
         kinds = {info.path: info.kind async for info in entries}
     assert kinds == {
-        "real": "folder", "link": "folder", "file": "file", "out": "link", "nowhere": "link", "real/x": "file",
+        "real": "folder",
+        "link": "folder",
+        "file": "file",
+        "out": "link",
+        "nowhere": "link",
+        "real/x": "file",
         "real/loop": "folder",
-    }  # fmt: skip
+    }
 
 
 async def test_details_are_those_of_stat(tmp_path: Path) -> None:

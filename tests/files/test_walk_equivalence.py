@@ -23,8 +23,9 @@ paths = st.lists(st.sampled_from(NAMES), min_size=1, max_size=4).map("/".join)
 rules = st.lists(st.sampled_from(RULES), max_size=3).map("".join)
 trees = st.dictionaries(
     st.one_of(paths, st.lists(st.sampled_from(NAMES), max_size=2).map(lambda names: "/".join([*names, ".gitignore"]))),
-    rules, max_size=12,
-)  # fmt: skip
+    rules,
+    max_size=12,
+)
 
 
 def drop_conflicts(tree: dict[str, str]) -> dict[str, str]:
@@ -37,9 +38,12 @@ def make_trees(folder: Path) -> dict[str, Files]:
     (folder / "disk").mkdir()
     (folder / "work").mkdir()
     return {
-        "memory": MemoryFiles(), "disk": DiskFiles(folder / "disk"), "workspace": WorkspaceFiles(folder / "work"),
-        "kv": KeyValueFiles(MemoryStore().values), "composite": CompositeFiles(MemoryFiles(), {"a": MemoryFiles()}),
-    }  # fmt: skip
+        "memory": MemoryFiles(),
+        "disk": DiskFiles(folder / "disk"),
+        "workspace": WorkspaceFiles(folder / "work"),
+        "kv": KeyValueFiles(MemoryStore().values),
+        "composite": CompositeFiles(MemoryFiles(), {"a": MemoryFiles()}),
+    }
 
 
 async def collect_walk(files: Files, start: str, *, ignore: bool, hidden: bool) -> Sequence[tuple[str, str, int]] | str:

@@ -25,8 +25,15 @@ def files(home: Path) -> WorkspaceFiles:
 
 
 async def test_every_spelling_of_a_path_is_accepted(files: WorkspaceFiles, home: Path) -> None:
-    for path in ("src/x", "./src/x", f"{home}/project/src/x", "~/project/src/x", "../project/src/x", "src/../src//x",
-                 f"{home}/./project/src/../src/x"):  # fmt: skip
+    for path in (
+        "src/x",
+        "./src/x",
+        f"{home}/project/src/x",
+        "~/project/src/x",
+        "../project/src/x",
+        "src/../src//x",
+        f"{home}/./project/src/../src/x",
+    ):
         found = await files.read(path)
         assert (found.data, found.info.path) == (b"home/project/src/x", "src/x")
     for path in ("~/notes/n", "../notes/n", f"{home}/notes/n", "src/../../notes/n"):
@@ -137,8 +144,16 @@ async def test_errors_name_the_root(files: WorkspaceFiles, home: Path) -> None:
 async def test_protected_paths_may_have_any_spelling(home: Path) -> None:
     rules = ["**/.git", "vaka.toml", "~/notes/keep", str(home.parent / "other"), "/elsewhere"]
     files = WorkspaceFiles(home / "project", [home / "notes", home.parent / "other"], home=home, protected=rules)
-    refused = [".git/config", "a/.git/x", "vaka.toml", "~/notes/.git/x", "~/notes/keep", "~/notes/keep/x",
-               f"{home.parent}/other/o", f"{home.parent}/other/new"]  # fmt: skip
+    refused = [
+        ".git/config",
+        "a/.git/x",
+        "vaka.toml",
+        "~/notes/.git/x",
+        "~/notes/keep",
+        "~/notes/keep/x",
+        f"{home.parent}/other/o",
+        f"{home.parent}/other/new",
+    ]
     for path in refused:
         with pytest.raises(FileRefused, match="protected"):
             await files.write(path, b"")

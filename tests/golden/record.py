@@ -199,9 +199,14 @@ async def compaction(rt: vaka.Runtime) -> str:
 
 
 SCENARIOS: dict[str, Callable[[vaka.Runtime], Awaitable[str]]] = {
-    "tools": tools, "approval": approval, "grants": grants, "child": child, "branches": branches, "fork": fork,
+    "tools": tools,
+    "approval": approval,
+    "grants": grants,
+    "child": child,
+    "branches": branches,
+    "fork": fork,
     "compaction": compaction,
-}  # fmt: skip
+}
 
 
 def read_log(name: str) -> list[Event]:
@@ -221,7 +226,7 @@ async def interpret_log(events: Sequence[Event]) -> dict[str, Any]:
         "messages": msgspec.to_builtins(build_messages(opened.window.events_at(()), ())),
         "row": {"status": info.status, "title": info.title, "inputs": info.inputs, "hash": info.hash},
         "fingerprint": fingerprint(events),
-    }  # fmt: skip
+    }
 
 
 async def record_log(name: str) -> None:

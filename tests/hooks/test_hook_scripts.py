@@ -133,10 +133,14 @@ def has_ended(pid: int) -> bool:
 
 
 SCRIPTS = {
-    "check_command.py": CHECK_COMMAND, "protect-files.sh": PROTECT_FILES, "approve.js": APPROVE_READS,
-    "format-file.sh": FORMAT_FILE, "check_answer.py": CHECK_ANSWER, "begin.sh": BEGIN_SESSION,
+    "check_command.py": CHECK_COMMAND,
+    "protect-files.sh": PROTECT_FILES,
+    "approve.js": APPROVE_READS,
+    "format-file.sh": FORMAT_FILE,
+    "check_answer.py": CHECK_ANSWER,
+    "begin.sh": BEGIN_SESSION,
     "check_prompt.py": CHECK_PROMPT,
-}  # fmt: skip
+}
 
 
 def settings_of(folder: Path) -> dict[str, Any]:
@@ -215,12 +219,22 @@ async def test_broken_scripts_decide_nothing_and_leave_nothing_behind(tmp_path: 
         (tmp_path / name).write_bytes(text)
         (tmp_path / name).chmod(0o755)
     commands = (
-        "./plain.sh", "./crlf.sh", "./binary", "./empty", "./gone.sh", "exec 0<&-; exit 1", "head -c 1 > /dev/null",
+        "./plain.sh",
+        "./crlf.sh",
+        "./binary",
+        "./empty",
+        "./gone.sh",
+        "exec 0<&-; exit 1",
+        "head -c 1 > /dev/null",
         "trap '' TERM INT HUP; echo $$ > stubborn; sleep 100 & echo $! > child; wait; sleep 100",
-        "printf '\\377\\376{\"decision\": \"block\"}'", "printf '{\"decision\": \"block\"'",
-        "echo '{\"decision\": \"block\", \"decision\": null}'", "yes '{' | head -c 2000000",
-        'printf \'%0100000d\' 0 | tr 0 "["', "kill -SEGV $$", "ulimit -v 1; ls",
-    )  # fmt: skip
+        'printf \'\\377\\376{"decision": "block"}\'',
+        'printf \'{"decision": "block"\'',
+        'echo \'{"decision": "block", "decision": null}\'',
+        "yes '{' | head -c 2000000",
+        "printf '%0100000d' 0 | tr 0 \"[\"",
+        "kill -SEGV $$",
+        "ulimit -v 1; ls",
+    )
     hooks = [Hook(event="PreToolUse", command=command, timeout=3) for command in commands]
     model = ScriptedModel(call("look", at="x" * 1_000_000), say("done"))
     log, response = await run_with_hooks(tmp_path, model, *hooks)

@@ -33,9 +33,15 @@ async def test_a_hook_that_prints_nothing_decides_nothing_and_gets_the_whole_pay
     assert results_by_call(log)["call_1"].text == "seen sea"
     found = {(p["hook_event_name"], p.get("tool_use_id")): p for p in payloads(tmp_path)}
     assert set(found) == {
-        ("SessionStart", None), ("UserPromptSubmit", None), ("PreToolUse", "call_1"), ("PreToolUse", "call_2"),
-        ("PostToolUse", "call_1"), ("PostToolUseFailure", "call_2"), ("Stop", None), ("SessionEnd", None),
-    }  # fmt: skip
+        ("SessionStart", None),
+        ("UserPromptSubmit", None),
+        ("PreToolUse", "call_1"),
+        ("PreToolUse", "call_2"),
+        ("PostToolUse", "call_1"),
+        ("PostToolUseFailure", "call_2"),
+        ("Stop", None),
+        ("SessionEnd", None),
+    }
     common = {"session_id": "s", "cwd": str(tmp_path), "permission_mode": "default"}
     assert all(common.items() <= payload.items() for payload in found.values())
     assert found[("SessionStart", None)]["source"] == "startup"
@@ -57,9 +63,12 @@ async def test_the_transcript_has_everything_up_to_the_hook(tmp_path: Path) -> N
     )
     lines = [json.loads(line) for line in (tmp_path / "kept").read_text().splitlines()]
     assert [(line["type"], [block["type"] for block in line["message"]["content"]]) for line in lines] == [
-        ("user", ["text"]), ("assistant", ["text"]), ("assistant", ["tool_use"]), ("user", ["tool_result"]),
+        ("user", ["text"]),
         ("assistant", ["text"]),
-    ]  # fmt: skip
+        ("assistant", ["tool_use"]),
+        ("user", ["tool_result"]),
+        ("assistant", ["text"]),
+    ]
     assert lines[-1]["message"]["content"][0]["text"] == "done"
     assert lines[0]["sessionId"] == "s"
 
@@ -179,9 +188,15 @@ async def test_continue_false_ends_the_turn_with_its_reason(tmp_path: Path) -> N
 
 async def test_hooks_that_fail_hang_or_print_garbage_do_not_stop_the_turn(tmp_path: Path) -> None:
     commands = (
-        "exit 1", "no-such-program", "kill -9 $$", "sleep 100 & sleep 100", "yes | head -c 3000000", "printf '{\\377'",
-        "printf '[1, 2]'", "echo '{\"hookSpecificOutput\": 3, \"decision\": [1]}'",
-    )  # fmt: skip
+        "exit 1",
+        "no-such-program",
+        "kill -9 $$",
+        "sleep 100 & sleep 100",
+        "yes | head -c 3000000",
+        "printf '{\\377'",
+        "printf '[1, 2]'",
+        'echo \'{"hookSpecificOutput": 3, "decision": [1]}\'',
+    )
     hooks = [Hook(event="PreToolUse", command=command, timeout=2) for command in commands]
     log, response = await run_with_hooks(tmp_path, ScriptedModel(call("look", at="sea"), say("done")), *hooks)
     assert response is not None

@@ -18,7 +18,10 @@ import pyte
 from tests.journeys.answers import PATIENCE
 from tests.journeys.installed import Home
 
-ENTER, ESCAPE, CTRL_C, CTRL_D = "\r", "\x1b", "\x03", "\x04"
+ENTER = "\r"
+ESCAPE = "\x1b"
+CTRL_C = "\x03"
+CTRL_D = "\x04"
 _CURSOR_REQUEST = b"\x1b[6n"
 
 

@@ -209,13 +209,33 @@ def test_requests_made_from_the_document_cause_no_error_of_the_server(
     checks = "not_a_server_error,status_code_conformance,content_type_conformance,response_schema_conformance"
     done = subprocess.run(
         [
-            Path(sys.executable).parent / "st", "run", f"{server.url}/openapi.json",
-            "-H", f"Authorization: Bearer {key}",
-            "--checks", checks, "--max-examples", "10", "--phases", "coverage,fuzzing", "--seed", "1", "--no-shrink",
-            "--continue-on-failure", "--generation-database", "none", "--no-color", "--request-timeout", str(PATIENCE),
-            "--exclude-path-regex", "/wait$",
+            Path(sys.executable).parent / "st",
+            "run",
+            f"{server.url}/openapi.json",
+            "-H",
+            f"Authorization: Bearer {key}",
+            "--checks",
+            checks,
+            "--max-examples",
+            "10",
+            "--phases",
+            "coverage,fuzzing",
+            "--seed",
+            "1",
+            "--no-shrink",
+            "--continue-on-failure",
+            "--generation-database",
+            "none",
+            "--no-color",
+            "--request-timeout",
+            str(PATIENCE),
+            "--exclude-path-regex",
+            "/wait$",
         ],
-        cwd=tmp_path, capture_output=True, text=True, check=False,
-    )  # fmt: skip
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert done.returncode == 0, done.stdout[-20_000:] + done.stderr[-2000:]
     assert server.request("GET", "/healthz").status == 200

@@ -14,10 +14,9 @@ from tests.journeys.provider import MODELS, Provider
 
 RUST_FOLDER = os.environ.get("RUSTUP_HOME", str(Path("~/.rustup").expanduser()))
 COMMANDS = {
-    "stash": "git stash -u && test -z \"$(git status --porcelain)\" && git stash pop --index",
+    "stash": 'git stash -u && test -z "$(git status --porcelain)" && git stash pop --index',
     "clean": (
-        "mkdir -p build/deep && touch build/deep/x junk && git clean -fdx -e draft.txt"
-        " && test ! -e junk -a ! -e build"
+        "mkdir -p build/deep && touch build/deep/x junk && git clean -fdx -e draft.txt && test ! -e junk -a ! -e build"
     ),
     "branch": "git checkout -q -b side && git checkout -q main && git branch -d side && git status --porcelain",
     "commit": (
@@ -40,7 +39,7 @@ COMMANDS = {
         f"echo 'def test_it(): pass' > test_it.py && {sys.executable} -m pytest -q test_it.py"
         " && git clean -fdxq -e draft.txt"
     ),
-}  # fmt: skip
+}
 WATCH = """
 const changed = new Set();
 require('fs').watch('.', (kind, name) => {

@@ -141,8 +141,10 @@ async def test_a_revert_after_the_end_of_a_message_keeps_the_next_input() -> Non
             await session.run(words)
     changes = [event.data.value for event in await read_log(store, "s") if isinstance(event.data, StateChanged)]
     assert [value for value in changes if isinstance(value, str)] == [
-        "one, heard one", "one, heard one", "one, heard one, two, heard two",
-    ]  # fmt: skip
+        "one, heard one",
+        "one, heard one",
+        "one, heard one, two, heard two",
+    ]
 
 
 async def test_a_revert_before_the_end_of_a_message_removes_that_message() -> None:

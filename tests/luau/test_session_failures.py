@@ -91,8 +91,11 @@ class TestAgents:
     async def test_an_agent_receives_only_its_own_input(self) -> None:
         echo = make_agent(" function run(ctx) ctx.emit({ text = `heard {ctx.recv().text}`, eof = true }) end")
         model = ScriptedModel(
-            call("one"), call("chat", prompt="first"), call("chat", prompt="second"), say("done"),
-        )  # fmt: skip
+            call("one"),
+            call("chat", prompt="first"),
+            call("chat", prompt="second"),
+            say("done"),
+        )
         tool = vaka.LuauTool(" function invoke() return 1 end", name="one")
         async with runtime() as rt:
             log = await collect((await rt.open(agent(model, tool, echo), id="s")).stream("Go."))
@@ -321,9 +324,10 @@ async def test_a_script_that_calls_itself_is_stopped_by_the_number_of_scripts() 
         return "went on"
     end"""
     who = agent(
-        ScriptedModel(call("twice"), say("done")), vaka.LuauTool(twice, name="twice"),
+        ScriptedModel(call("twice"), say("done")),
+        vaka.LuauTool(twice, name="twice"),
         limits=vaka.Limits(max_scripts=20),
-    )  # fmt: skip
+    )
     async with runtime() as rt:
         log = await collect((await rt.open(who)).stream("Go."))
     assert event_types(log).count("subagent.started") == 21

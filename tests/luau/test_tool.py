@@ -99,8 +99,10 @@ class TestDefinition:
         file.write_text("--!strict\n-- Tell the weather\n-- of a city.\nfunction invoke(ctx, args) return 1 end\n")
         tool = vaka.LuauTool(file, params={"city": {"type": "string"}, "days": {"type": "integer", "default": 1}})
         assert (tool.name, tool.spec.description, tool.spec.effect) == (
-            "weather", "Tell the weather of a city.", "resume",
-        )  # fmt: skip
+            "weather",
+            "Tell the weather of a city.",
+            "resume",
+        )
         assert tool.spec.parameters["required"] == ["city"]
         assert repr(tool) == "LuauTool('weather')"
         file.write_text("function invoke(\n  return\n")
@@ -135,8 +137,10 @@ class TestDefinition:
     async def test_an_untrusted_script_runs_in_another_process(self) -> None:
         result = await run_tool_once(
             ' function invoke(ctx, args) return ctx.invoke("add", { a = args.x, b = 1 }) end',
-            add, given={"x": 41}, trusted=False,
-        )  # fmt: skip
+            add,
+            given={"x": 41},
+            trusted=False,
+        )
         assert result.value == 42
 
     async def test_an_untrusted_script_may_ask_only_its_own_model(self) -> None:

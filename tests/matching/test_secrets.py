@@ -25,7 +25,9 @@ def redact(text: str) -> str:
 
 
 def redact_in_pieces(text: str, sizes: list[int]) -> str:
-    redactor, at, output = StreamRedactor(SECRET_FORMATS), 0, ""
+    redactor = StreamRedactor(SECRET_FORMATS)
+    at = 0
+    output = ""
     for size in sizes * (len(text) // sum(sizes) + 1):
         output += redactor.feed(text[at : at + size])
         at += size

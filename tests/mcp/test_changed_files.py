@@ -30,7 +30,9 @@ class Project:
     """A trusted folder with a file of servers, and a session as a command opens it."""
 
     def __init__(self, root: Path) -> None:
-        self.root, self.clock, self.store = root, FakeClock(), MemoryStore()
+        self.root = root
+        self.clock = FakeClock()
+        self.store = MemoryStore()
         (root / "project/.git").mkdir(parents=True)
         self.write("home/.claude/settings.json", {"permissions": {"allow": ["mcp__p", "mcp__q", "change"]}})
 
@@ -116,8 +118,10 @@ async def test_servers_follow_their_file_from_turn_to_turn_and_a_broken_file_kee
         ],
     )
     assert states == [
-        *[[("p", "ready"), ("q", "ready")]] * 3, [("q", "ready"), ("p", "ready")], [("p", "ready")],
-    ]  # fmt: skip
+        *[[("p", "ready"), ("q", "ready")]] * 3,
+        [("q", "ready"), ("p", "ready")],
+        [("p", "ready")],
+    ]
     p1, q1, p2, q2, p3, q3 = (int(result.text) for result in await project.results())
     assert p1 == p2 == p3, "the connection of a server whose entry did not change stays"
     assert q1 == q2 != q3, "a changed entry starts its server anew"

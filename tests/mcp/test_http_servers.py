@@ -121,11 +121,13 @@ async def test_an_expired_session_is_opened_again_and_only_a_safe_call_is_repeat
     texts = [result.text for result in results_by_call(log).values() if result.text != "forgotten"]
     verify = "verify whether it happened before you repeat it"
     assert texts == [
-        "session 1", "session 2",
-        "mcp__f__act: the server has ended the session, the call was not repeated", "session 3",
+        "session 1",
+        "session 2",
+        "mcp__f__act: the server has ended the session, the call was not repeated",
+        "session 3",
         f"mcp__f__drop: the connection ended, the call was not repeated; {verify}",
         "session 4",
-    ]  # fmt: skip
+    ]
     assert server.calls == ["act", "look", "act", "drop", "act"]
     assert {headers.get("x-key") for headers in server.headers} == {"the key"}
 

@@ -232,9 +232,11 @@ def test_a_client_that_is_registered_already_logs_in_with_its_own_port_and_scope
             log_in()
     assert "login needed: vaka mcp login guarded" in command("list").stdout
     server.clients["desk"] = OAuthClientInformationFull(
-        client_id="desk", redirect_uris=[AnyUrl(f"http://localhost:{port}/callback")], scope="read write",
+        client_id="desk",
+        redirect_uris=[AnyUrl(f"http://localhost:{port}/callback")],
+        scope="read write",
         token_endpoint_auth_method="none",
-    )  # fmt: skip
+    )
     browser, printed = log_in("--no-browser")
     assert "whoami" in printed
     asked = parse_qs(urlsplit(browser.address).query)
@@ -245,9 +247,11 @@ def test_a_client_that_is_registered_already_logs_in_with_its_own_port_and_scope
 
 def test_only_a_remote_server_that_may_start_and_is_encrypted_takes_a_login(server: LoginServer) -> None:
     servers = {
-        "guarded": {"url": f"{server.url}/mcp"}, "plain": {"url": "http://mcp.example.org/"}, "local": {"command": "x"},
+        "guarded": {"url": f"{server.url}/mcp"},
+        "plain": {"url": "http://mcp.example.org/"},
+        "local": {"command": "x"},
         "own": {"url": "https://a.example.org/", "headers": {"Authorization": "Bearer 0123456789"}},
-    }  # fmt: skip
+    }
     Path(".mcp.json").write_text(json.dumps({"mcpServers": servers}))
     for words, message in (
         (("guarded",), "is not started: the folder is not trusted"),

@@ -27,11 +27,9 @@ from vaka.stores.memory import MemoryStore
 from vaka.testing.models import ScriptedModel, call, calls, say
 
 SERVER = Path(__file__).with_name("plain_server.py")
-PNG, WAV, PDF = (
-    "iVBORw0KGgoAAAAAAAAAAAAAAAAAAAAA",
-    "UklGRgAAAABXQVZFAAAAAAAAAAAAAAAAAAAAAA==",
-    "JVBERi0xLjQAAAAAAAAAAAAAAAAAAAAA",
-)
+PNG = "iVBORw0KGgoAAAAAAAAAAAAAAAAAAAAA"
+WAV = "UklGRgAAAABXQVZFAAAAAAAAAAAAAAAAAAAAAA=="
+PDF = "JVBERi0xLjQAAAAAAAAAAAAAAAAAAAAA"
 
 
 def server(*flags: str, **more: Any) -> dict[str, Any]:
@@ -81,12 +79,14 @@ async def test_the_tools_of_a_server_are_called_and_their_results_have_all_kinds
     assert results["echo"].text == "hi"
     assert results["zoo"].value == {"count": 7}
     assert results["zoo"].content == (
-        Text(text="first"), Image(media_type="image/png", data=PNG), Audio(media_type="audio/wav", data=WAV),
+        Text(text="first"),
+        Image(media_type="image/png", data=PNG),
+        Audio(media_type="audio/wav", data=WAV),
         Text(text="[resource note://1]\na note"),
         Document(media_type="application/pdf", data=PDF, name="file:///a.pdf"),
         Text(text="[resource second: note://2 (another)]"),
         Text(text="[image image/png: left out, its data is not base64]"),
-    )  # fmt: skip
+    )
     assert (results["fail"].failed, results["fail"].text) == (True, "it went wrong")
     shown = "".join(event.data.text for event in live if isinstance(event.data, ToolOutputDelta))
     assert shown == "[1/2] part 1\n[2/2] part 2\n"
@@ -115,8 +115,12 @@ async def test_servers_that_fail_stop_neither_the_others_nor_the_turn_and_show_n
     log = await read_log(store, "s")
     assert [result.text for result in results_by_call(log).values()] == ["hi"]
     assert {name: status.state for name, status in states.items()} == {
-        "p": "ready", "dies": "failed", "hangs": "failed", "missing": "failed", "away": "failed",
-    }  # fmt: skip
+        "p": "ready",
+        "dies": "failed",
+        "hangs": "failed",
+        "missing": "failed",
+        "away": "failed",
+    }
     assert "cannot start with key [hidden]" in states["dies"].reason
     assert states["hangs"].reason == "no connection within 0.3 s"
     assert states["missing"].reason == "there is no 'there-is-no-such-program'; install it, or correct the definition"

@@ -13,12 +13,16 @@ from vaka.testing.models import ScriptedModel, call, say
 
 SERVER = Path(__file__).with_name("sloppy_server.py")
 TEXTS = {
-    "no_schema": "fine", "no_type": "fine", "no_content": '{"x":1}', "text_content": "words",
+    "no_schema": "fine",
+    "no_type": "fine",
+    "no_content": '{"x":1}',
+    "text_content": "words",
     "new_content": '{"type":"new","x":1}words',
     "null_result": "mcp__s__null_result: the server sent an answer that the protocol does not allow",
     "odd_error": "mcp__s__odd_error: the server sent an answer that the protocol does not allow",
-    "own_error": "mcp__s__own_error: my own", "twice": "fine",
-}  # fmt: skip
+    "own_error": "mcp__s__own_error: my own",
+    "twice": "fine",
+}
 
 
 async def test_broken_tools_and_answers_of_a_server_do_not_cost_the_others() -> None:

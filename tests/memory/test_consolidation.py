@@ -119,8 +119,10 @@ async def test_a_model_merges_memories_in_a_session_of_its_own_once_a_day() -> N
         call("memory_merge", ids=[known[text] for text in TEA], text="Kim drinks green tea every morning"),
         call("memory_merge", ids=[known[text] for text in BOATS], text="The boat of Kim lies in Kona, before in Hilo"),
         call("memory_merge", ids=["mem_x", "mem_y"], text="x"),
-        *(call("memory_similar", cursor=cursor) for cursor in pages), call("memory_similar", cursor="~"), say("done"),
-    )  # fmt: skip
+        *(call("memory_similar", cursor=cursor) for cursor in pages),
+        call("memory_similar", cursor="~"),
+        say("done"),
+    )
     await run_turn(store, model, clock, "one")
     await run_turn(store, model, clock, "two")
     (session,) = [

@@ -130,7 +130,9 @@ async def test_copies_of_what_was_said_are_deleted_and_erased_with_the_session()
 
 
 async def test_the_longest_session_id_and_a_secret_at_the_place_of_a_cut_do_no_harm() -> None:
-    store, secret, session = MemoryStore(), "hunter2-is-my-word", "s" * 200
+    store = MemoryStore()
+    secret = "hunter2-is-my-word"
+    session = "s" * 200
     facts = ScriptedModel(say("done"))
     extraction = FactExtraction(TextMemory(), model=facts, max_chars=30)
     async with runtime(store=store, storage=Storage(secrets=[secret])) as rt:

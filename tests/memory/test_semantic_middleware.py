@@ -36,9 +36,14 @@ def memory_of(store: Store, owner: str = "kim", collection: str = "memories") ->
 
 
 async def run(
-    *lines: Any, store: Any = None, owner: str = "kim", session: str = "s", prompts: Sequence[str] = ("Go.",),
-    memory: Any = None, **options: Any,
-) -> tuple[list[Any], ScriptedModel]:  # fmt: skip
+    *lines: Any,
+    store: Any = None,
+    owner: str = "kim",
+    session: str = "s",
+    prompts: Sequence[str] = ("Go.",),
+    memory: Any = None,
+    **options: Any,
+) -> tuple[list[Any], ScriptedModel]:
     """Run turns of an agent with a semantic memory; return the results of its calls, and the model."""
     store, model = store or MemoryStore(), ScriptedModel(*lines, *(say("done") for _ in prompts))
     async with runtime(store, **options) as rt:
@@ -101,25 +106,34 @@ async def test_tools_add_recall_change_and_forget_memories() -> None:
     added, repeated, other = (
         await run(
             call("memory_add", text="Kim lives in Hilo", explicit=True, tags=["home"]),
-            call("memory_add", text="kim lives in hilo"), call("memory_add", text="Kim has a boat"), store=store,
+            call("memory_add", text="kim lives in hilo"),
+            call("memory_add", text="Kim has a boat"),
+            store=store,
         )
-    )[0]  # fmt: skip
+    )[0]
     id = added.value["id"]
     assert added.text == f"Remembered as {id}."
     assert repeated.value == {"id": id}
     stored = await memory_of(store).get(id)
     assert (stored.provenance.source_type, stored.sources, stored.provenance.tags) == (
-        "user_input", ("session/s",), ("home",),
-    )  # fmt: skip
+        "user_input",
+        ("session/s",),
+        ("home",),
+    )
     derived = await memory_of(store).add("Kim can sail from Hilo", derived_from=[other.value["id"]])
     changed, found, none, forgotten, again, unknown, empty = (
         await run(
-            call("memory_update", id=id, text="Kim lives in Kona"), call("memory_recall", query="Kona", top_k=1),
-            call("memory_recall", query="Kona", tag="boats"), call("memory_forget", id=other.value["id"]),
-            call("memory_forget", id=other.value["id"]), call("memory_update", id="mem_x", text="x"),
-            call("memory_add", text=" "), store=store, session="t",
+            call("memory_update", id=id, text="Kim lives in Kona"),
+            call("memory_recall", query="Kona", top_k=1),
+            call("memory_recall", query="Kona", tag="boats"),
+            call("memory_forget", id=other.value["id"]),
+            call("memory_forget", id=other.value["id"]),
+            call("memory_update", id="mem_x", text="x"),
+            call("memory_add", text=" "),
+            store=store,
+            session="t",
         )
-    )[0]  # fmt: skip
+    )[0]
     assert (changed.failed, changed.value) == (False, {"id": id})
     assert found.text.startswith(f"[{id}] Kim lives in Kona (user_input, ")
     assert [one["tier"] for one in found.value["memories"]] == ["high"]
@@ -241,10 +255,11 @@ async def test_the_messages_around_a_hit_are_those_of_its_owner_alone() -> None:
 async def test_scopes_are_those_of_the_session_and_a_missing_one_is_an_error_with_advice() -> None:
     store = MemoryStore()
     cases: list[tuple[SemanticMemory, str, str]] = [
-        (SemanticMemory("global"), "", ""), (SemanticMemory("project", project="p"), "", "projects/p"),
+        (SemanticMemory("global"), "", ""),
+        (SemanticMemory("project", project="p"), "", "projects/p"),
         (SemanticMemory("project", project="p"), "kim", "users/kim/projects/p"),
         (SemanticMemory("resource", resource="r/1"), "kim", "users/kim/resources/r%2F1"),
-    ]  # fmt: skip
+    ]
     for number, (memory, owner, scope) in enumerate(cases):
         text = f"fact {number}"
         await run(call("memory_add", text=text), store=store, owner=owner, memory=memory, session=f"s{number}")
@@ -253,9 +268,15 @@ async def test_scopes_are_those_of_the_session_and_a_missing_one_is_an_error_wit
         with pytest.raises(TurnError, match=advice):
             await run(store=store, owner="", memory=wrong, session=f"wrong {advice}")
     options: list[dict[str, Any]] = [
-        {"scope": "planet"}, {"tools": ["memory"]}, {"top_k": -1}, {"around": -1}, {"threshold": 2},
-        {"min_confidence": -0.1}, {"collection": ""}, {"collection": "c" * 81},
-    ]  # fmt: skip
+        {"scope": "planet"},
+        {"tools": ["memory"]},
+        {"top_k": -1},
+        {"around": -1},
+        {"threshold": 2},
+        {"min_confidence": -0.1},
+        {"collection": ""},
+        {"collection": "c" * 81},
+    ]
     for option in options:
         with pytest.raises(ConfigError):
             SemanticMemory(**option)
@@ -288,8 +309,9 @@ async def test_an_embedder_that_fails_is_reported_and_the_turn_goes_on(error: Ex
     assert user_texts(model) == ["Go."]
     errors = [event.data for event in await read_log(store, "s") if isinstance(event.data, ErrorReported)]
     assert [error.message for error in errors] == [
-        f"nothing was recalled: {message}", f"the messages of this turn were not remembered: {message}",
-    ]  # fmt: skip
+        f"nothing was recalled: {message}",
+        f"the messages of this turn were not remembered: {message}",
+    ]
 
 
 class BrokenEmbedder:

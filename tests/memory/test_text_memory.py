@@ -26,11 +26,26 @@ from vaka.stores.sqlite import SqliteStore
 from vaka.testing.models import ScriptedModel, call, say
 
 ESCAPES = [
-    "/etc/passwd", "/memories/../secret", "/memories/a/../../secret", "/memoriesX/a", "memories/a", "",
-    "/memories/%2e%2e/secret", "/memories/%252e%252e%252fsecret", "/memories/..%2fsecret", "/memories/a%2fb",
-    "/memories/..\\secret", "/memories/\uff0e\uff0e/secret", "/memories/a\uff0f..", "/memories/a\0b", "/memories/a\nb",
-    "/memories/\ud800", f"/memories/{'x' * 300}", f"/memories/{'d/' * 20}f", "/memories/.. /secret",
-]  # fmt: skip
+    "/etc/passwd",
+    "/memories/../secret",
+    "/memories/a/../../secret",
+    "/memoriesX/a",
+    "memories/a",
+    "",
+    "/memories/%2e%2e/secret",
+    "/memories/%252e%252e%252fsecret",
+    "/memories/..%2fsecret",
+    "/memories/a%2fb",
+    "/memories/..\\secret",
+    "/memories/\uff0e\uff0e/secret",
+    "/memories/a\uff0f..",
+    "/memories/a\0b",
+    "/memories/a\nb",
+    "/memories/\ud800",
+    f"/memories/{'x' * 300}",
+    f"/memories/{'d/' * 20}f",
+    "/memories/.. /secret",
+]
 
 
 async def find_no_lines(files: Files, folder: str, pattern: str, limit: int) -> list[tuple[str, int, str]]:
@@ -45,10 +60,11 @@ def open_memory(files: Files, folder: str = "users/kim", **options: Any) -> Text
 @pytest.fixture(params=["memory", "values", "disk", "composite"])
 def files(request: pytest.FixtureRequest, tmp_path: Path) -> Files:
     made: dict[str, Any] = {
-        "memory": MemoryFiles, "values": lambda: KeyValueFiles(MemoryStore().values),
+        "memory": MemoryFiles,
+        "values": lambda: KeyValueFiles(MemoryStore().values),
         "disk": lambda: DiskFiles(tmp_path, strict=True),
         "composite": lambda: CompositeFiles(MemoryFiles(), {"users": DiskFiles(tmp_path, strict=True)}),
-    }  # fmt: skip
+    }
     found: Files = made[request.param]()
     return found
 
@@ -146,8 +162,9 @@ async def test_a_search_finds_text_whatever_its_case_and_says_when_there_is_more
     await memory.append_note("p/zh.md", "我喜欢绿茶\nSTRASSE", title="B")
     found = await memory.search("strasse")
     assert [(match.path, match.line_number, match.line) for match in found.matches] == [
-        ("/memories/de.md", 3, "Die Straße ist LANG (.*)"), ("/memories/p/zh.md", 4, "STRASSE"),
-    ]  # fmt: skip
+        ("/memories/de.md", 3, "Die Straße ist LANG (.*)"),
+        ("/memories/p/zh.md", 4, "STRASSE"),
+    ]
     assert [match.path for match in (await memory.search("绿茶")).matches] == ["/memories/p/zh.md"]
     assert [match.path for match in (await memory.search("(.*)")).matches] == ["/memories/de.md"]
     assert [match.path for match in (await memory.search("strasse", glob="*zh*")).matches] == ["/memories/p/zh.md"]
@@ -223,9 +240,12 @@ async def test_owners_and_namespaces_have_memories_of_their_own() -> None:
                     {"query": "secret"} if command == "memory_search" else {"file": "n.md", "content": f"secret {at}"}
                 )
                 (found,), _ = await run(
-                    call(command, **given), store=store.with_namespace(namespace) if namespace else store, owner=owner,
-                    session=f"s{next(numbers)}", memory=TextMemory(files),
-                )  # fmt: skip
+                    call(command, **given),
+                    store=store.with_namespace(namespace) if namespace else store,
+                    owner=owner,
+                    session=f"s{next(numbers)}",
+                    memory=TextMemory(files),
+                )
                 if command == "memory_search":
                     assert [match["line"] for match in found.value["matches"]] == [f"secret {at}"]
 
@@ -246,9 +266,10 @@ async def test_a_session_without_owner_needs_a_namespace() -> None:
 async def test_a_memory_with_the_most_files_takes_no_new_one() -> None:
     files = MemoryFiles({f"users/kim/{number}.md": b"x" for number in range(MAX_FILES)})
     results, _ = await run(
-        call("memory_write", file="new.md", content="x"), call("memory_write", file="0.md", content="x"),
+        call("memory_write", file="new.md", content="x"),
+        call("memory_write", file="0.md", content="x"),
         memory=TextMemory(files),
-    )  # fmt: skip
+    )
     assert [result.failed for result in results] == [True, False]
     assert f"the memory has {MAX_FILES} files" in results[0].text
 
@@ -296,8 +317,9 @@ async def test_secrets_are_not_stored_in_the_memory() -> None:
         call("memory_write", file="hunter2-hunter2.md", content="x"),
         call("memory", command="create", path="/memories/hunter2-hunter2/x", file_text="x"),
         call("memory", command="rename", old_path="/memories/k", new_path="/memories/hunter2-hunter2"),
-        store=store, storage=Storage(secrets=["hunter2-hunter2"]),
-    )  # fmt: skip
+        store=store,
+        storage=Storage(secrets=["hunter2-hunter2"]),
+    )
     assert [result.failed for result in results] == [False, False, True, True, True]
     assert "hunter2" not in repr(await store.values.keys())
     values = [await store.values.get(key) for key in await store.values.keys("memory/")]
@@ -310,11 +332,14 @@ async def test_secrets_are_not_stored_in_the_memory() -> None:
 async def test_a_search_or_note_that_is_not_valid_fails_only_its_call() -> None:
     results, _ = await run(
         call("memory_write", file="p/n.md", content="tea 12\ncoffee", title="T"),
-        call("memory_search", query=r"tea \d+", regex=True), call("memory_search", query="(", regex=True),
-        call("memory_search", query="T", regex=True, glob="*.txt"), call("memory_search", query=" "),
-        call("memory_search", query="x", namespace="../.."), call("memory_write", file="../x", content="x"),
+        call("memory_search", query=r"tea \d+", regex=True),
+        call("memory_search", query="(", regex=True),
+        call("memory_search", query="T", regex=True, glob="*.txt"),
+        call("memory_search", query=" "),
+        call("memory_search", query="x", namespace="../.."),
+        call("memory_write", file="../x", content="x"),
         call("memory_search", query="t", regex=True, namespace="nowhere"),
-    )  # fmt: skip
+    )
     assert results[1].text == "/memories/p/n.md:3: tea 12"
     assert [result.failed for result in results] == [False, False, True, False, True, True, True, False]
     assert results[3].text == results[7].text == "no matches"

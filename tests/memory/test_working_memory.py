@@ -31,9 +31,11 @@ from vaka.testing.models import ScriptedModel, call
 
 UPDATE, EDIT = "update_working_memory", "update_working_memory_experimental"
 PROFILE = {
-    "type": "object", "properties": {"name": {"type": "string", "pattern": "^[A-Z]"}}, "required": ["name"],
+    "type": "object",
+    "properties": {"name": {"type": "string", "pattern": "^[A-Z]"}},
+    "required": ["name"],
     "additionalProperties": False,
-}  # fmt: skip
+}
 
 
 def open_record(store: Store, key: str = "k", clock: FakeClock | None = None, **options: Any) -> StoredWorkingMemory:
@@ -176,10 +178,12 @@ async def test_an_agent_without_a_runtime_has_no_memory_tools() -> None:
 async def test_what_a_turn_writes_the_next_turn_of_the_session_shows(tmp_path: Path) -> None:
     store = SqliteStore(tmp_path / "v.db", durability="process")
     results, system = await run(
-        call(UPDATE, memory="Name: Kim"), call(EDIT, new_memory="Likes tea."),
+        call(UPDATE, memory="Name: Kim"),
+        call(EDIT, new_memory="Likes tea."),
         call(EDIT, new_memory="Name: Lee", search_string="Name: Kim", update_reason="clarify-existing-memory"),
-        store=store, owner="kim",
-    )  # fmt: skip
+        store=store,
+        owner="kim",
+    )
     assert shown_in(system) == ""
     assert [result.value for result in results] == [
         {"success": True, "thread_id": "s", "resource_id": "kim", "scope": "thread"}
@@ -224,12 +228,16 @@ async def test_the_memory_of_a_resource_is_shared_by_the_sessions_of_an_owner_an
 async def test_the_second_tool_refuses_what_it_cannot_replace() -> None:
     replace = {"new_memory": "x", "search_string": "tea", "update_reason": "replace-irrelevant-memory"}
     results, _ = await run(
-        call(UPDATE, memory="tea"), call(EDIT, **replace),
+        call(UPDATE, memory="tea"),
+        call(EDIT, **replace),
         call(EDIT, **{**replace, "update_reason": "append-new-memory"}),
         call(EDIT, new_memory="x", update_reason="clarify-existing-memory"),
-        call(EDIT, **{**replace, "search_string": "ale"}), call(UPDATE, memory=" "), call(EDIT, new_memory=""),
-        memory=WorkingMemory(scope="resource"), owner="kim",
-    )  # fmt: skip
+        call(EDIT, **{**replace, "search_string": "ale"}),
+        call(UPDATE, memory=" "),
+        call(EDIT, new_memory=""),
+        memory=WorkingMemory(scope="resource"),
+        owner="kim",
+    )
     assert [result.value["success"] for result in results] == [True, False, True, False, False, False, False]
     assert [result.failed for result in results] == [not result.value["success"] for result in results]
     errors = [result.value.get("error", "") for result in results]
@@ -260,9 +268,14 @@ async def test_a_schema_with_its_patterns_is_checked() -> None:
 
 async def test_wrong_options_are_refused() -> None:
     wrong: list[dict[str, Any]] = [
-        {"scope": "user"}, {"ttl": 0}, {"ttl": float("nan")}, {"ttl": float("inf")}, {"ttl": 1e12}, {"max_bytes": 0},
+        {"scope": "user"},
+        {"ttl": 0},
+        {"ttl": float("nan")},
+        {"ttl": float("inf")},
+        {"ttl": 1e12},
+        {"max_bytes": 0},
         {"tools": ["remember"]},
-    ]  # fmt: skip
+    ]
     for options in wrong:
         with pytest.raises(ConfigError):
             WorkingMemory(**options)

@@ -331,9 +331,11 @@ async def test_child_agents_compact_their_own_conversations() -> None:
 
     answers = [call("look", what=f"part {number}") for number in range(20)]
     model = ScriptedModel(
-        call("helper", prompt="Look twenty times."), say("All done."),
-        agents={"helper": [*answers, say("Looked.")], **summaries()}, context_window=WINDOW,
-    )  # fmt: skip
+        call("helper", prompt="Look twenty times."),
+        say("All done."),
+        agents={"helper": [*answers, say("Looked.")], **summaries()},
+        context_window=WINDOW,
+    )
     helper = agent(model, look, name="helper")
     store = MemoryStore()
     async with runtime(store) as rt:
@@ -409,10 +411,13 @@ async def test_an_interrupt_during_a_summary_ends_the_turn_and_nothing_is_compac
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        ({"ratio": 0}, "ratio 0 must be above 0"), ({"ratio": 2}, "at most 1"), ({"keep_turns": 0}, "at least 1"),
-        ({"reserved": -1}, "reserved -1 must be at least 0"), ({"timeout": 0}, "seconds above zero"),
+        ({"ratio": 0}, "ratio 0 must be above 0"),
+        ({"ratio": 2}, "at most 1"),
+        ({"keep_turns": 0}, "at least 1"),
+        ({"reserved": -1}, "reserved -1 must be at least 0"),
+        ({"timeout": 0}, "seconds above zero"),
     ],
-)  # fmt: skip
+)
 def test_settings_out_of_range_are_an_error(wrong: dict[str, Any], message: str) -> None:
     with pytest.raises(InvalidInput, match=message):
         Compaction(**wrong)
@@ -478,9 +483,11 @@ async def test_no_secret_reaches_a_blob_or_the_summary_model() -> None:
         return f"{secret} " * 300
 
     model = ScriptedModel(
-        *[call("look", what=f"{n} {secret} " * 200) for n in range(4)], say(LINE, repeat=True), agents=summaries(),
+        *[call("look", what=f"{n} {secret} " * 200) for n in range(4)],
+        say(LINE, repeat=True),
+        agents=summaries(),
         context_window=6_000,
-    )  # fmt: skip
+    )
     store = MemoryStore()
     async with runtime(store, storage=Storage(secrets=(secret,))) as rt:
         session = await rt.open(agent(model, look), id="s")

@@ -41,16 +41,20 @@ async def run_calls(cool: CoolDown, *waits: float, fails: bool = False) -> list[
 
 async def test_a_cool_down_of_seconds_refuses_calls_with_the_time_left() -> None:
     assert await run_calls(CoolDown({"look": 10.0}), 4.0, 6.0, 1.0) == [
-        "ok", "look is cooling down for 6.0 s; do something else meanwhile", "ok",
+        "ok",
+        "look is cooling down for 6.0 s; do something else meanwhile",
+        "ok",
         "look is cooling down for 9.0 s; do something else meanwhile",
-    ]  # fmt: skip
+    ]
 
 
 async def test_a_cool_down_of_steps_refuses_calls_with_the_steps_left() -> None:
     assert await run_calls(CoolDown({"*": CoolDownRule(steps=2)}), 0, 0, 0) == [
-        "ok", "look is cooling down for 2 more steps; do something else meanwhile",
-        "look is cooling down for 1 more steps; do something else meanwhile", "ok",
-    ]  # fmt: skip
+        "ok",
+        "look is cooling down for 2 more steps; do something else meanwhile",
+        "look is cooling down for 1 more steps; do something else meanwhile",
+        "ok",
+    ]
 
 
 async def test_a_cool_down_with_failures_starts_after_repeated_failures() -> None:
@@ -58,8 +62,11 @@ async def test_a_cool_down_with_failures_starts_after_repeated_failures() -> Non
     assert await run_calls(CoolDown({"look": cool}), 0, 0) == ["ok", "ok", "ok"]
     texts = await run_calls(CoolDown({"look": cool}), 0, 0, 9.0, fails=True)
     assert [text[:49] for text in texts] == [
-        "OSError: no", "OSError: no", "look is cooling down after 2 failures in a row fo", "OSError: no",
-    ]  # fmt: skip
+        "OSError: no",
+        "OSError: no",
+        "look is cooling down after 2 failures in a row fo",
+        "OSError: no",
+    ]
 
 
 async def test_of_several_calls_in_one_step_only_one_runs() -> None:

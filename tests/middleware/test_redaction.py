@@ -112,7 +112,9 @@ pieces = st.lists(
 @given(pieces.map(" ".join), st.lists(st.integers(1, 40), min_size=1, max_size=20))
 def test_redacting_in_pieces_equals_redacting_the_whole_text(text: str, sizes: list[int]) -> None:
     for finder in (*SECRET_PATTERNS, *PERSONAL_PATTERNS):
-        redactor, at, output = StreamRedactor(finder), 0, ""
+        redactor = StreamRedactor(finder)
+        at = 0
+        output = ""
         for size in sizes * (len(text) // sum(sizes) + 1):
             output += redactor.feed(text[at : at + size])
             at += size
@@ -125,7 +127,9 @@ def test_ordinary_words_are_not_withheld() -> None:
 
 
 async def test_a_session_neither_stores_nor_publishes_text_that_looks_like_a_secret() -> None:
-    store, secret, used = MemoryStore(), f"ghp_{A[:36]}", list[str]()
+    store = MemoryStore()
+    secret = f"ghp_{A[:36]}"
+    used = list[str]()
     prompts: list[Any] = []
 
     async def answer(prompt: Any) -> Any:

@@ -59,8 +59,10 @@ async def test_a_failed_read_call_is_repeated_with_doubling_pauses() -> None:
     assert event_types(events).count("tool.completed") == 1
     deltas = [event.data for event in events if isinstance(event.data, ToolOutputDelta)]
     assert [(delta.block, delta.offset, delta.text) for delta in deltas] == [
-        (0, 0, "try 1"), (2, 0, "try 2"), (4, 0, "try 3"),
-    ]  # fmt: skip
+        (0, 0, "try 1"),
+        (2, 0, "try 2"),
+        (4, 0, "try 3"),
+    ]
 
 
 async def test_when_every_attempt_fails_the_last_failure_is_the_result() -> None:

@@ -80,9 +80,11 @@ async def test_an_agent_without_read_gets_a_tool_that_reads_what_was_left_out(tm
     assert SECRET.encode() not in await store.blobs.get(digest)
     await store.close()
     reads = [
-        call("read_output", output=f"output:{digest}", offset=700, limit=2), call("read_output", output=digest),
-        call("report"), say("Seen."),
-    ]  # fmt: skip
+        call("read_output", output=f"output:{digest}", offset=700, limit=2),
+        call("read_output", output=digest),
+        call("report"),
+        say("Seen."),
+    ]
     again = ScriptedModel(say(""), say(""), *reads)
     async with vaka.Runtime(store=url, storage=Storage(secrets=(SECRET,))) as rt:
         session = await rt.open(agent(again, report), id="s")
@@ -168,11 +170,19 @@ async def test_a_script_and_a_program_get_the_whole_result() -> None:
 @pytest.mark.parametrize(
     "name",
     [
-        "", "output:", "output:../../etc/passwd", "/etc/passwd", "output:" + "g" * 64, "output:" + "A" * 64,
-        "output:" + "٣" * 64, "output:" + "a" * 63, "output:" + "a" * 65, f"output:{'a' * 64}\x00",
+        "",
+        "output:",
+        "output:../../etc/passwd",
+        "/etc/passwd",
+        "output:" + "g" * 64,
+        "output:" + "A" * 64,
+        "output:" + "٣" * 64,
+        "output:" + "a" * 63,
+        "output:" + "a" * 65,
+        f"output:{'a' * 64}\x00",
         f"output:{'0' * 64}; drop table blobs",
     ],
-)  # fmt: skip
+)
 async def test_a_name_that_is_not_a_digest_is_an_error_for_the_model(name: str) -> None:
     model = ScriptedModel(call("report"), call("read_output", output=name), say("done"))
     store = MemoryStore()
@@ -225,9 +235,10 @@ async def test_a_turn_with_a_list_of_tools_may_read_what_was_left_out() -> None:
 
 async def test_a_child_with_a_list_of_tools_may_read_what_was_left_out() -> None:
     model = ScriptedModel(
-        call("Task", description="Report.", prompt="Go.", subagent_type="reporter"), say("done"),
+        call("Task", description="Report.", prompt="Go.", subagent_type="reporter"),
+        say("done"),
         agents={"reporter": [call("report"), say("long")]},
-    )  # fmt: skip
+    )
     reporter = vaka.SubAgent(name="reporter", description="Reports.", instructions="Report.", allowed_tools=["report"])
     async with runtime() as rt:
         session = await rt.open(agent(model, report, table, middleware=[vaka.SubAgents(reporter)]), id="s")

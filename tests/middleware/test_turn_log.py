@@ -37,9 +37,15 @@ async def records(*answers: Any, **more: Any) -> list[dict[str, Any]]:
 async def test_every_middleware_point_has_a_record() -> None:
     logged = await records(call("look", at="a"), say("done"))
     assert [record["point"] for record in logged] == [
-        "before_agent", "before_model", "after_model", "before_tool", "after_tool", "before_model", "after_model",
+        "before_agent",
+        "before_model",
+        "after_model",
+        "before_tool",
+        "after_tool",
+        "before_model",
+        "after_model",
         "after_agent",
-    ]  # fmt: skip
+    ]
     assert {(record["session"], record["agent"]) for record in logged} == {("s", "assistant")}
     tool = logged[4]
     assert (tool["tool"], tool["call"], tool["failed"], tool["duration_ms"]) == ("look", "call_1", False, 0)
@@ -67,5 +73,8 @@ async def test_without_a_sink_the_logger_gets_json(caplog: pytest.LogCaptureFixt
         async with runtime() as rt:
             await (await rt.open(agent(ScriptedModel(say("Hi.")), middleware=[Logging()]))).run("Hi.")
     assert [json.loads(line)["point"] for line in caplog.messages] == [
-        "before_agent", "before_model", "after_model", "after_agent",
-    ]  # fmt: skip
+        "before_agent",
+        "before_model",
+        "after_model",
+        "after_agent",
+    ]

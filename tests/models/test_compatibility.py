@@ -94,10 +94,18 @@ async def request_of(make: Make, *prompts: Prompt) -> tuple[list[str], list[Any]
 
 @pytest.mark.parametrize(
     ("make", "part"),
-    [(chat, PICTURE), (chat, SOUND), (chat, PAPER), (responses, PICTURE), (responses, SOUND), (responses, PAPER),
-     (anthropic, SOUND), (anthropic, Image(data="Qk0=", media_type="image/bmp")),
-     (gemini, Document(data="UEs=", media_type="application/zip"))],
-)  # fmt: skip
+    [
+        (chat, PICTURE),
+        (chat, SOUND),
+        (chat, PAPER),
+        (responses, PICTURE),
+        (responses, SOUND),
+        (responses, PAPER),
+        (anthropic, SOUND),
+        (anthropic, Image(data="Qk0=", media_type="image/bmp")),
+        (gemini, Document(data="UEs=", media_type="application/zip")),
+    ],
+)
 async def test_unsupported_media_of_earlier_messages_become_notes_and_of_the_newest_an_error(
     make: Make, part: Any
 ) -> None:

@@ -155,7 +155,9 @@ def test_a_request_has_the_bytes_of_a_conversation_that_is_written_at_once(
 def test_messages_with_calls_as_text_equal_those_that_are_written_at_once(
     changes: list[Change],
 ) -> None:
-    model, counter, messages = TextCalls(ScriptedModel({"text": "Hi."})), TokenCounter(), conversation(5)
+    model = TextCalls(ScriptedModel({"text": "Hi."}))
+    counter = TokenCounter()
+    messages = conversation(5)
     for change in changes:
         messages = change.apply(messages)
         prompt = Prompt(messages=messages, session="s")
@@ -243,7 +245,9 @@ def calls_of_next(write: Callable[[Prompt], object], count: int) -> int:
 
 @pytest.mark.parametrize("name", WIRES)
 def test_a_request_costs_only_its_new_messages(name: str) -> None:
-    wire, short, long = WIRES[name], WIRES[name].new_memo(), WIRES[name].new_memo()
+    wire = WIRES[name]
+    short = WIRES[name].new_memo()
+    long = WIRES[name].new_memo()
     new = calls_of_next(lambda prompt: wire.encode(prompt, short), 41)
     assert calls_of_next(lambda prompt: wire.encode(prompt, long), 401) == new
     assert new * 10 < calls_of_next(lambda prompt: wire.encode(prompt), 401)

@@ -194,7 +194,9 @@ def test_equal_tools_whose_schemas_are_written_in_another_order_are_not_taken_fo
 
 
 def test_the_lists_that_were_sent_last_are_kept() -> None:
-    wire, memo, readings = WIRES["chat"], WIRES["chat"].new_memo(), Readings()
+    wire = WIRES["chat"]
+    memo = WIRES["chat"].new_memo()
+    readings = Readings()
     tools = [CountedTool(number, readings).spec for number in range(MAX_LISTS + 1)]
     sent: list[int] = []
     readings.request = lambda: len(sent)

@@ -14,7 +14,9 @@ def each_row(rows: Iterable[Any]) -> Callable[[Callable[..., None]], Callable[[]
             failures = [failure for row in rows if (failure := _run_row(check, row))]
             assert not failures, f"{len(failures)} rows fail:\n" + "\n".join(failures)
 
-        run_table.__name__, run_table.__doc__, run_table.__module__ = check.__name__, check.__doc__, check.__module__
+        run_table.__name__ = check.__name__
+        run_table.__doc__ = check.__doc__
+        run_table.__module__ = check.__module__
         return run_table
 
     return decorate

@@ -18,10 +18,10 @@ def decide_command(command: str, **lists: tuple[str, ...]) -> str:
 @each_row(
     [
         (r"""Bash(python -c "print\('ok'\)")""", """python -c "print('ok')" """, """python -c "print('no')" """),
-        (r'''Bash(foo -E "\\.\(py|md\)$")''', r'''foo -E "\.(py|md)$"''', r'''foo -E "x(py|md)$"'''),
-        (r'''Bash(foo -E "\.py$")''', r'''foo -E "\.py$"''', r'''foo -E "\.js$"'''),
+        (r"""Bash(foo -E "\\.\(py|md\)$")""", r'''foo -E "\.(py|md)$"''', r'''foo -E "x(py|md)$"'''),
+        (r"""Bash(foo -E "\.py$")""", r'''foo -E "\.py$"''', r'''foo -E "\.js$"'''),
         (r"""Bash(foo 'NR>1 {print \($1-1\)}')""", "foo 'NR>1 {print ($1-1)}'", "foo 'NR>1 {print ($1-2)}'"),
-        (r'''Bash(foo "a\*b")''', r'''foo "a\*b"''', r'''foo "a\xb"'''),
+        (r"""Bash(foo "a\*b")""", r'''foo "a\*b"''', r'''foo "a\xb"'''),
         ('Bash(python3 -c ":*)', """python3 -c "import x; print(1)" """, "python3 x.py"),
         ("Bash(.venv/bin/python -c ' *)", ".venv/bin/python -c 'import x'", ".venv/bin/python x.py"),
         ("Bash(git commit -m ' *)", "git commit -m 'a b c'", "git commit --amend"),
@@ -33,7 +33,7 @@ def decide_command(command: str, **lists: tuple[str, ...]) -> str:
         ("Bash(/tmp/repro.sh *)", "/tmp/repro.sh x", "/tmp/other.sh x"),
         ("Bash(sbtn.bat *)", "sbtn.bat compile", "sbtn compile"),
     ]
-)  # fmt: skip
+)
 def test_a_command_saved_as_a_rule_matches_that_command(rule: str, command: str, other: str) -> None:
     assert decide_command(command, allow=(rule,)) == "allow"
     assert decide_command(other, allow=(rule,)) == "ask"
@@ -64,7 +64,7 @@ def test_an_assignment_is_allowed_only_as_written(rule: str, command: str) -> No
         ("Bash(curl:*|bash:*)", "curl https://x | bash -s"),
         ("Bash(:(){ :|:& };:)", ":(){ :|:& };:"),
     ]
-)  # fmt: skip
+)
 def test_a_rule_about_several_commands_is_matched_against_the_whole_line(rule: str, command: str) -> None:
     assert decide_command(command, allow=("Bash",), deny=(rule,)) == "deny"
     assert decide_command("cd a; ls | wc", allow=("Bash",), deny=(rule,)) == "allow"
@@ -159,8 +159,10 @@ def test_a_star_as_the_whole_pattern_matches_the_tool() -> None:
     found = make_policy(Layer(name="user", allow=("WebFetch(*)", "Bash(*)", "mcp__git__push(*)")))
     assert found.notes == []
     for tool, arguments in (
-        ("WebFetch", {"url": "https://a.b"}), ("Bash", {"command": "make"}), ("mcp__git__push", {}),
-    ):  # fmt: skip
+        ("WebFetch", {"url": "https://a.b"}),
+        ("Bash", {"command": "make"}),
+        ("mcp__git__push", {}),
+    ):
         assert found.decide(spec_of(tool), arguments).decision == "allow"
 
 
@@ -168,10 +170,12 @@ def test_a_rule_with_the_whole_name_of_a_tool_or_server_means_the_one_whose_name
     tool, other = f"create_{'very_' * 12}long", f"create_{'very_' * 12}short"
     server = f"plugin_{'harbour_' * 6}master"
     for rule, cut in (
-        (f"mcp__git__{tool}", tool_name("git", tool)), (f"git__{tool}", tool_name("git", tool)),
-        (f"mcp__{server}__push", tool_name(server, "push")), (f"mcp__{server}", tool_name(server, "push")),
+        (f"mcp__git__{tool}", tool_name("git", tool)),
+        (f"git__{tool}", tool_name("git", tool)),
+        (f"mcp__{server}__push", tool_name(server, "push")),
+        (f"mcp__{server}", tool_name(server, "push")),
         (f"mcp__{server}__{tool}", tool_name(server, tool)),
-    ):  # fmt: skip
+    ):
         assert len(cut) <= 64
         for kind, decision in (("allow", "allow"), ("deny", "deny")):
             found = make_policy(Layer(name="user", **{kind: (rule,)}))  # type: ignore[arg-type]  # a list of rules

@@ -45,8 +45,10 @@ def test_rules_are_matched_against_each_command() -> None:
     assert decide_command(layered, "npm run test; make") == ("ask", "default", "mode")
     found = layered.decide(BASH, {"command": "npm run test && make && git push"})
     assert [(part.command, part.decision, part.layer) for part in found.subcommands] == [
-        ("npm run test", "allow", "user"), ("make", "ask", "mode"), ("git push", "deny", "user"),
-    ]  # fmt: skip
+        ("npm run test", "allow", "user"),
+        ("make", "ask", "mode"),
+        ("git push", "deny", "user"),
+    ]
 
 
 def test_rules_for_files_apply_to_commands() -> None:
@@ -218,14 +220,23 @@ def test_a_program_that_may_write_to_a_protected_file_is_asked_about(command: st
 
 @each_row(
     [
-        ("rm -rf ../../..", "/srv/site/app"), ("rm -rf ../../../etc", "/srv/site/app"),
-        ("rm -rf ../../../*", "/srv/site/app"), ("cd ../.. && rm -rf ../usr", "/srv/site/app"),
-        ("rm -rf *", "/home/kim"), ("rm -rf .", "/etc"), ("find . -delete", "/"), ("chmod -R 777 .", "/usr"),
-        ("find -- / -delete", "/srv/site"), ("find / -ok rm {} \\;", "/srv/site"),
-        ("find / -exec sh -c 'rm \"$1\"' _ {} \\;", "/srv/site"), ("dd if=x of=//dev/sda", "/srv/site"),
-        ("cat x > //dev/sda", "/srv/site"), ("mv x /dev/sda", "/srv/site"), ("trash /", "/srv/site"),
+        ("rm -rf ../../..", "/srv/site/app"),
+        ("rm -rf ../../../etc", "/srv/site/app"),
+        ("rm -rf ../../../*", "/srv/site/app"),
+        ("cd ../.. && rm -rf ../usr", "/srv/site/app"),
+        ("rm -rf *", "/home/kim"),
+        ("rm -rf .", "/etc"),
+        ("find . -delete", "/"),
+        ("chmod -R 777 .", "/usr"),
+        ("find -- / -delete", "/srv/site"),
+        ("find / -ok rm {} \\;", "/srv/site"),
+        ("find / -exec sh -c 'rm \"$1\"' _ {} \\;", "/srv/site"),
+        ("dd if=x of=//dev/sda", "/srv/site"),
+        ("cat x > //dev/sda", "/srv/site"),
+        ("mv x /dev/sda", "/srv/site"),
+        ("trash /", "/srv/site"),
     ]
-)  # fmt: skip
+)
 def test_removing_a_system_folder_by_a_relative_path_is_denied(command: str, cwd: str) -> None:
     for mode in ("bypassPermissions", "default"):
         assert decide_command(make_policy(mode, cwd=cwd, allow=("Bash",)), command)[0] == "deny"
@@ -238,11 +249,21 @@ def test_removing_a_parent_folder_is_asked_about(command: str) -> None:
 
 @each_row(
     [
-        "rm -rf *", "rm -rf .", "rm -rf ../other", "rm -rf build/*", "cd build && rm -rf *", "find . -name x -delete",
-        "find . -exec sh -c 'echo \"$1\"' _ {} \\;", "find src -exec rm {} +", "mv a b", "trash x", "chmod -R 755 dist",
-        "dd if=/dev/sda of=image", "cat x > /dev/null",
+        "rm -rf *",
+        "rm -rf .",
+        "rm -rf ../other",
+        "rm -rf build/*",
+        "cd build && rm -rf *",
+        "find . -name x -delete",
+        "find . -exec sh -c 'echo \"$1\"' _ {} \\;",
+        "find src -exec rm {} +",
+        "mv a b",
+        "trash x",
+        "chmod -R 755 dist",
+        "dd if=/dev/sda of=image",
+        "cat x > /dev/null",
     ]
-)  # fmt: skip
+)
 def test_removing_files_below_the_folder_is_allowed(command: str) -> None:
     assert decide_command(make_policy("bypassPermissions", cwd="/srv/site/app", allow=("Bash",)), command)[0] == "allow"
 

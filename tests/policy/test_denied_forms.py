@@ -68,7 +68,10 @@ class Project:
     """A project with denied files, and folders elsewhere."""
 
     def __init__(self, base: Path) -> None:
-        self.base, self.root, self.source, self.out = base, base / "w", base / "src", base / "out"
+        self.base = base
+        self.root = base / "w"
+        self.source = base / "src"
+        self.out = base / "out"
         for name, text in FILES.items():
             (self.root / name).parent.mkdir(parents=True, exist_ok=True)
             (self.root / name).write_text(text)
@@ -196,10 +199,14 @@ MEMBERS = ("", " c.yml")
 @pytest.mark.parametrize(
     "form",
     [
-        "tar xf x.tar -C {}", "tar -x -f x.tar --directory={}", "tar xf x.tar --directory {}", "unzip x.zip -d {}",
-        "7z x y.7z -o{}", "unar x.zip -o {}",
+        "tar xf x.tar -C {}",
+        "tar -x -f x.tar --directory={}",
+        "tar xf x.tar --directory {}",
+        "unzip x.zip -d {}",
+        "7z x y.7z -o{}",
+        "unar x.zip -o {}",
     ],
-)  # fmt: skip
+)
 def test_the_folder_that_an_archive_is_unpacked_in_decides(project: Project, form: str) -> None:
     """What an archive has is not known: only the names of its members tell that no denied file changes."""
     rules = ("Edit(conf/**)",)
@@ -211,10 +218,14 @@ def test_the_folder_that_an_archive_is_unpacked_in_decides(project: Project, for
 @pytest.mark.parametrize(
     "form",
     [
-        "cp up/*.yml to_conf/", "cp up/* to_conf", "mv up/* to_conf", "cp -r up/. to_conf", "rsync -a up/ to_conf/",
+        "cp up/*.yml to_conf/",
+        "cp up/* to_conf",
+        "mv up/* to_conf",
+        "cp -r up/. to_conf",
+        "rsync -a up/ to_conf/",
         "cp -t to_conf up/*",
     ],
-)  # fmt: skip
+)
 def test_files_that_are_put_into_a_folder_behind_a_link_get_their_names_there(tmp_path: Path, form: str) -> None:
     project = Project(tmp_path)
     (project.root / "to_conf").symlink_to("conf")
@@ -227,15 +238,28 @@ def test_files_that_are_put_into_a_folder_behind_a_link_get_their_names_there(tm
 @pytest.mark.parametrize(
     ("form", "is_asked"),
     [
-        ("T=conf; cp up/*.yml $T", True), ("T=conf; cp -t $T up/*", True), ("T=conf; cp -t$T up/*.yml", True),
-        ("T=conf; mv up/* $T/", True), ("T=conf; cp -r up/. $T", True), ("T=conf; rsync -a up/ $T/", True),
-        ("for d in src conf; do cp up/* $d; done", True), ("cp up/* co*", True), ("cp up/* c?nf/", True),
-        ('cp up/* "$PWD/conf"', True), ('cp -t"$PWD/conf" up/*', True), ("cp --target-directory=co* up/c.yml", True),
-        ("cd src; cp ../up/* ../*", True), ("T=$(pwd); cp up/* $T/conf", True), ("cp -t$(echo conf) up/c.yml", True),
-        ("T=src; cp up/* $T", False), ("cp up/* sr*", False), ("cp up/* $PWD/src", False), ("cp -ts* up/c.yml", False),
+        ("T=conf; cp up/*.yml $T", True),
+        ("T=conf; cp -t $T up/*", True),
+        ("T=conf; cp -t$T up/*.yml", True),
+        ("T=conf; mv up/* $T/", True),
+        ("T=conf; cp -r up/. $T", True),
+        ("T=conf; rsync -a up/ $T/", True),
+        ("for d in src conf; do cp up/* $d; done", True),
+        ("cp up/* co*", True),
+        ("cp up/* c?nf/", True),
+        ('cp up/* "$PWD/conf"', True),
+        ('cp -t"$PWD/conf" up/*', True),
+        ("cp --target-directory=co* up/c.yml", True),
+        ("cd src; cp ../up/* ../*", True),
+        ("T=$(pwd); cp up/* $T/conf", True),
+        ("cp -t$(echo conf) up/c.yml", True),
+        ("T=src; cp up/* $T", False),
+        ("cp up/* sr*", False),
+        ("cp up/* $PWD/src", False),
+        ("cp -ts* up/c.yml", False),
         ('cp -t"$PWD/src" up/*', False),
     ],
-)  # fmt: skip
+)
 def test_the_folder_that_files_are_put_into_is_known_in_every_spelling(
     project: Project, form: str, is_asked: bool
 ) -> None:
@@ -254,10 +278,13 @@ def test_a_pattern_that_names_many_folders_is_asked_about(tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     ("form", "decision"),
     [
-        ("git grep KEY", "ask"), ("git grep KEY -- ':!conf'", "allow"), ("git grep KEY -- . ':(exclude)conf'", "allow"),
-        ("git grep KEY -- ':^conf/sub'", "ask"), ("git diff HEAD~1 -- ':!conf'", "allow"),
+        ("git grep KEY", "ask"),
+        ("git grep KEY -- ':!conf'", "allow"),
+        ("git grep KEY -- . ':(exclude)conf'", "allow"),
+        ("git grep KEY -- ':^conf/sub'", "ask"),
+        ("git diff HEAD~1 -- ':!conf'", "allow"),
     ],
-)  # fmt: skip
+)
 def test_what_git_leaves_out_is_not_asked_about(project: Project, form: str, decision: str) -> None:
     assert project.decide(form, ("Read(conf/c.yml)",)) == decision
 

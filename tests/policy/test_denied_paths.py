@@ -74,12 +74,19 @@ def test_created_paths_are_found_with_the_rule_that_denies_them(tmp_path: Path) 
     make_files(tmp_path, "a.lock", "app/migrations/1.py")
     before, since = find_denied_paths(make_policy(tmp_path, deny=rules), [str(tmp_path)]), time.time()
     make_files(
-        tmp_path, "b.lock", "new/migrations/2.py", ".env", "node_modules/x/y.lock", ".git/index.lock", "c.txt",
+        tmp_path,
+        "b.lock",
+        "new/migrations/2.py",
+        ".env",
+        "node_modules/x/y.lock",
+        ".git/index.lock",
+        "c.txt",
         "app/migrations/3.py",
-    )  # fmt: skip
+    )
     assert created(tmp_path, before, since, *rules) == [
-        ("b.lock", "Edit(*.lock)"), ("new/migrations/2.py", "Edit(**/migrations/**)"),
-    ]  # fmt: skip
+        ("b.lock", "Edit(*.lock)"),
+        ("new/migrations/2.py", "Edit(**/migrations/**)"),
+    ]
 
 
 def test_the_rule_against_a_path_or_against_one_below_it_is_found(tmp_path: Path) -> None:

@@ -92,11 +92,28 @@ def test_a_granted_call_is_allowed_by_the_session_layer() -> None:
 
 @each_row(
     [
-        "curl x | sh", "cat list | xargs rm", "python <<EOF\nx\nEOF", "python <<< x", "python < f", "gen > >(sh)",
-        "{ python; } < f", "while read l; do make; done < f", "bash -c 'make y'", "eval 'make z'", "make $X", "$X",
-        "rm -rf $X", "make 'two\nlines'", "make \x1b[2K", "make ''", "PATH=. make", "make (", "rm *.o", "make \u202e",
+        "curl x | sh",
+        "cat list | xargs rm",
+        "python <<EOF\nx\nEOF",
+        "python <<< x",
+        "python < f",
+        "gen > >(sh)",
+        "{ python; } < f",
+        "while read l; do make; done < f",
+        "bash -c 'make y'",
+        "eval 'make z'",
+        "make $X",
+        "$X",
+        "rm -rf $X",
+        "make 'two\nlines'",
+        "make \x1b[2K",
+        "make ''",
+        "PATH=. make",
+        "make (",
+        "rm *.o",
+        "make \u202e",
     ],
-)  # fmt: skip
+)
 def test_a_command_that_no_rule_can_express_is_approved_once(command: str) -> None:
     assert require_ask(make_policy(), "Bash", command=command).grant == ""
 
@@ -208,7 +225,7 @@ def test_a_grant_that_is_not_a_rule_allows_nothing() -> None:
         ("pay(amount:5)", "pay", {"amount": 6}, False),
         ("Write(a)", "Write", {"file_path": "a"}, False),
     ],
-)  # fmt: skip
+)
 def test_covers_tells_whether_rules_allow_a_call(rule: str, tool: str, arguments: Any, covers: bool) -> None:
     assert make_policy().covers(rule, make_call(tool, **arguments), spec_of(tool)) is covers
 
@@ -236,17 +253,34 @@ def test_the_offered_rule_matches_the_command_without_further_words(arguments: l
 
 
 RULES = (
-    "Bash", "Bash(git:*)", "Bash(git push:*)", "Bash(git push x)", "Bash(rm:*)", "Edit", "Edit(src/**)", "Edit(//**)",
-    "Read(.env)", "Read(//etc/**)", "WebFetch", "WebFetch(domain:*.x.org)", "mcp__git__push",
+    "Bash",
+    "Bash(git:*)",
+    "Bash(git push:*)",
+    "Bash(git push x)",
+    "Bash(rm:*)",
+    "Edit",
+    "Edit(src/**)",
+    "Edit(//**)",
+    "Read(.env)",
+    "Read(//etc/**)",
+    "WebFetch",
+    "WebFetch(domain:*.x.org)",
+    "mcp__git__push",
     "mcp__git__push(branch:main)",
-)  # fmt: skip
+)
 CALLS: tuple[tuple[str, dict[str, Any]], ...] = (
-    ("Bash", {"command": "git push x"}), ("Bash", {"command": "git push x && rm y"}),
+    ("Bash", {"command": "git push x"}),
+    ("Bash", {"command": "git push x && rm y"}),
     ("Bash", {"command": "rm -rf $X"}),
-    ("Bash", {"command": "git status > src/a"}), ("Bash", {"command": "cat .env"}), ("Write", {"file_path": "src/a"}),
-    ("Edit", {"file_path": ".git/config"}), ("Read", {"file_path": "/etc/hosts"}), ("Read", {"file_path": ".env"}),
-    ("WebFetch", {"url": "https://a.x.org/"}), ("mcp__git__push", {"branch": "main"}),
-)  # fmt: skip
+    ("Bash", {"command": "git status > src/a"}),
+    ("Bash", {"command": "cat .env"}),
+    ("Write", {"file_path": "src/a"}),
+    ("Edit", {"file_path": ".git/config"}),
+    ("Read", {"file_path": "/etc/hosts"}),
+    ("Read", {"file_path": ".env"}),
+    ("WebFetch", {"url": "https://a.x.org/"}),
+    ("mcp__git__push", {"branch": "main"}),
+)
 rule_lists = st.lists(st.sampled_from(RULES), max_size=3).map(tuple)
 ask_names = st.lists(st.sampled_from((*RULES, "default", "acceptEdits", "bypassPermissions", ".git")), max_size=4).map(
     tuple
@@ -288,8 +322,9 @@ def test_the_offered_rule_is_sufficient_in_its_scopes(mode: str, rules: Any, one
     assert isinstance(judge_call(session, one[0], **one[1]), Allow)
     saved = LayeredPolicy(
         [Layer(name="user", mode=mode, **rules), Layer(name="local", allow=tuple(ask.grant.splitlines()))],
-        cwd=CWD, home=HOME,
-    )  # fmt: skip
+        cwd=CWD,
+        home=HOME,
+    )
     assert isinstance(judge_call(saved, one[0], **one[1]), Allow) is (ask.scopes == ())
 
 

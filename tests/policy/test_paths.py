@@ -62,7 +62,7 @@ def pattern_covers(pattern: str, path: str, kind: DecisionKind = "allow", place:
         ("//etc/../srv/x", "/srv/x", True),
         ("../../../..", "/anything", True),
     ]
-)  # fmt: skip
+)
 def test_a_pattern_is_anchored_by_its_first_characters(pattern: str, path: str, expected: bool) -> None:
     assert pattern_covers(pattern, path) is expected
     assert pattern_covers(pattern, path, "deny") is expected
@@ -99,7 +99,7 @@ def test_a_pattern_is_anchored_by_its_first_characters(pattern: str, path: str, 
         ("stra\u00dfe", "/site/app/STRASSE", False, True),
         ("caf\u00e9", "/site/app/cafe\u0301", False, True),
     ]
-)  # fmt: skip
+)
 def test_a_pattern_matches_more_to_deny_than_to_allow(pattern: str, path: str, allow: bool, deny: bool) -> None:
     assert (
         pattern_covers(pattern, path),
@@ -150,7 +150,7 @@ def test_a_pattern_matches_more_to_deny_than_to_allow(pattern: str, path: str, a
         ("//a ", "/a", True),
         ("//a\\ ", "/a ", True),
     ]
-)  # fmt: skip
+)
 def test_wildcards_match_within_and_across_folders(pattern: str, path: str, expected: bool) -> None:
     for kind in KINDS:
         assert pattern_covers(pattern, path, kind) is expected, kind
@@ -167,7 +167,7 @@ def test_wildcards_match_within_and_across_folders(pattern: str, path: str, expe
         ("a[b-", "'[' is never closed"),
         ("a\\", "ends in a backslash"),
     ]
-)  # fmt: skip
+)
 def test_an_invalid_pattern_raises_with_the_reason(pattern: str, why: str) -> None:
     with pytest.raises(ValueError) as caught:
         PathPattern(pattern, "deny", PLACE)
@@ -284,17 +284,41 @@ def test_is_inside_compares_whole_names() -> None:
 
 @each_row(
     [
-        "/w/.git/config", "/w/.git/hooks/pre-commit", "/w/.git", "/w/sub/.git/HEAD", "/w/.vscode/tasks.json",
-        "/w/.idea/workspace.xml", "/w/.claude/settings.json", "/w/.claude/settings.local.json", "/w/.claude/hooks/x.sh",
-        "/w/.claude", "/w/vaka.toml", "/w/.mcp.json", "/home/kim/.bashrc", "/home/kim/.gitconfig",
-        "/home/kim/.config/vaka/config.toml", "/etc/vaka/managed-settings.json", "/w/.husky/pre-commit",
-        "/w/.devcontainer/devcontainer.json", "/w/.vaka/x", "/w/.envrc",
+        "/w/.git/config",
+        "/w/.git/hooks/pre-commit",
+        "/w/.git",
+        "/w/sub/.git/HEAD",
+        "/w/.vscode/tasks.json",
+        "/w/.idea/workspace.xml",
+        "/w/.claude/settings.json",
+        "/w/.claude/settings.local.json",
+        "/w/.claude/hooks/x.sh",
+        "/w/.claude",
+        "/w/vaka.toml",
+        "/w/.mcp.json",
+        "/home/kim/.bashrc",
+        "/home/kim/.gitconfig",
+        "/home/kim/.config/vaka/config.toml",
+        "/etc/vaka/managed-settings.json",
+        "/w/.husky/pre-commit",
+        "/w/.devcontainer/devcontainer.json",
+        "/w/.vaka/x",
+        "/w/.envrc",
         # as other file systems see them
-        "/w/.GIT/config", "/w/.Git/config", "/w/.git./config", "/w/.git /config", "/w/.git::$INDEX/config",
-        "/w/.g\u200cit/config", "/w/\uff0egit/config", "/w/GIT~1/config", "/w/.CLAUDE/Settings.json", "/w/VAKA.TOML",
-        "/w/.claude/settings.json.", "/w/.vs\u200bcode/x",
+        "/w/.GIT/config",
+        "/w/.Git/config",
+        "/w/.git./config",
+        "/w/.git /config",
+        "/w/.git::$INDEX/config",
+        "/w/.g\u200cit/config",
+        "/w/\uff0egit/config",
+        "/w/GIT~1/config",
+        "/w/.CLAUDE/Settings.json",
+        "/w/VAKA.TOML",
+        "/w/.claude/settings.json.",
+        "/w/.vs\u200bcode/x",
     ]
-)  # fmt: skip
+)
 def test_a_path_that_decides_what_runs_is_protected(path: str) -> None:
     assert control_part_of(split_path(path))
     assert protected_part_of(split_path(path))
@@ -302,16 +326,37 @@ def test_a_path_that_decides_what_runs_is_protected(path: str) -> None:
 
 @each_row(
     [
-        "/w/.claude/commands/fix.md", "/w/.claude/agents/a.md", "/w/.claude/skills/s/SKILL.md", "/w/.npmrc",
-        "/w/.github/workflows/ci.yml", "/w/sub/.github/workflows/ci.yml", "/w/.GitHub/Workflows/ci.yml",
-        "/w/.circleci/config.yml", "/w/.gitlab-ci.yml", "/w/.pre-commit-config.yaml", "/w/.cargo/config.toml",
-        "/w/.cursor/mcp.json", "/w/.pdbrc", "/w/.helix/languages.toml", "/w/mise.toml", "/w/.venv/pip.conf",
-        "/w/sitecustomize.py", "/w/sub/usercustomize.py", "/w/.nvim.lua", "/w/.githooks/pre-commit",
-        "/w/sub/.yarnrc.yml", "/home/kim/.local/bin/x", "/home/kim/.config/autostart/x.desktop",
-        "/home/kim/.config/systemd/user/x.service", "/home/kim/.config/fish/config.fish", "/home/kim/.vimrc",
-        "/home/kim/.ssh/authorized_keys", "/home/kim/.bash_aliases", "/home/kim/.config/git/config",
+        "/w/.claude/commands/fix.md",
+        "/w/.claude/agents/a.md",
+        "/w/.claude/skills/s/SKILL.md",
+        "/w/.npmrc",
+        "/w/.github/workflows/ci.yml",
+        "/w/sub/.github/workflows/ci.yml",
+        "/w/.GitHub/Workflows/ci.yml",
+        "/w/.circleci/config.yml",
+        "/w/.gitlab-ci.yml",
+        "/w/.pre-commit-config.yaml",
+        "/w/.cargo/config.toml",
+        "/w/.cursor/mcp.json",
+        "/w/.pdbrc",
+        "/w/.helix/languages.toml",
+        "/w/mise.toml",
+        "/w/.venv/pip.conf",
+        "/w/sitecustomize.py",
+        "/w/sub/usercustomize.py",
+        "/w/.nvim.lua",
+        "/w/.githooks/pre-commit",
+        "/w/sub/.yarnrc.yml",
+        "/home/kim/.local/bin/x",
+        "/home/kim/.config/autostart/x.desktop",
+        "/home/kim/.config/systemd/user/x.service",
+        "/home/kim/.config/fish/config.fish",
+        "/home/kim/.vimrc",
+        "/home/kim/.ssh/authorized_keys",
+        "/home/kim/.bash_aliases",
+        "/home/kim/.config/git/config",
     ]
-)  # fmt: skip
+)
 def test_other_paths_that_decide_what_runs_are_protected_but_not_from_the_mode_that_bypasses(path: str) -> None:
     assert protected_part_of(split_path(path))
     assert control_part_of(split_path(path)) == ""
@@ -319,11 +364,25 @@ def test_other_paths_that_decide_what_runs_are_protected_but_not_from_the_mode_t
 
 @each_row(
     [
-        "/w/src/a.py", "/w/.github/dependabot.yml", "/w/.gitignore", "/w/.gitattributes", "/w/git/config",
-        "/w/x.git/config", "/w/vaka.toml/x", "/w/.config/x", "/w/bin/x", "/w/package.json", "/w/settings.json",
-        "/w/.local/share/x",        "/w/src/vaka/core.py", "/w/.vscode.md", "/w/docs/vaka.toml.md", "/w/.env", "/",
+        "/w/src/a.py",
+        "/w/.github/dependabot.yml",
+        "/w/.gitignore",
+        "/w/.gitattributes",
+        "/w/git/config",
+        "/w/x.git/config",
+        "/w/vaka.toml/x",
+        "/w/.config/x",
+        "/w/bin/x",
+        "/w/package.json",
+        "/w/settings.json",
+        "/w/.local/share/x",
+        "/w/src/vaka/core.py",
+        "/w/.vscode.md",
+        "/w/docs/vaka.toml.md",
+        "/w/.env",
+        "/",
     ]
-)  # fmt: skip
+)
 def test_an_ordinary_path_is_not_protected(path: str) -> None:
     assert protected_part_of(split_path(path)) == ""
 

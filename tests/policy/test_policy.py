@@ -43,8 +43,10 @@ def test_deny_wins_over_ask_and_ask_over_allow_whatever_is_more_specific() -> No
     ask = make_policy(ask=("Read(**)",), allow=("Read(./a)",))
     assert decision_parts(ask, "Read", file_path="a") == ("ask", "Read(**)", "user")
     assert decision_parts(make_policy(allow=("Read(//etc/hosts)",)), "Read", file_path="/etc/hosts") == (
-        "allow", "Read(//etc/hosts)", "user",
-    )  # fmt: skip
+        "allow",
+        "Read(//etc/hosts)",
+        "user",
+    )
 
 
 def test_a_weaker_layer_can_deny_what_a_stronger_one_allows() -> None:
@@ -60,9 +62,12 @@ def test_the_verdict_for_the_loop_is_the_decision() -> None:
         "the rule Read(.env) denies /nowhere/app/.env", "Read(.env)", "user"
     )
     assert judge(make_policy(ask=("Read(.env)",)), "Read", path=".env") == Ask(
-        "the rule Read(.env) asks about /nowhere/app/.env", "Read(.env)", "user", grant="Read(//nowhere/app/.env)",
+        "the rule Read(.env) asks about /nowhere/app/.env",
+        "Read(.env)",
+        "user",
+        grant="Read(//nowhere/app/.env)",
         scopes=("once", "session"),
-    )  # fmt: skip
+    )
     assert judge(make_policy(), "Read", path=".env") == Allow("default", "mode")
 
 
@@ -148,7 +153,7 @@ def test_the_mode_decides_where_no_rule_matches(mode: Mode, act: str) -> None:
         ("mcp__git__log", {}, "ask"),
         ("something", {}, "ask"),
     ]
-)  # fmt: skip
+)
 def test_the_default_mode_decides_on_each_tool(tool: str, arguments: dict[str, Any], expected: str) -> None:
     assert decide_call(make_policy(), tool, **arguments).decision == expected
 
@@ -241,14 +246,23 @@ def test_an_unknown_mode_is_an_error_that_names_its_origin() -> None:
 
 @each_row(
     [
-        ("Read(x/**)", "Read", "deny"), ("Read(x/**)", "Grep", "deny"), ("Read(x/**)", "Glob", "deny"),
-        ("Read(x/**)", "Edit", "deny"), ("Read(x/**)", "Write", "deny"), ("Read(x/**)", "NotebookEdit", "deny"),
-        ("Edit(x/**)", "Edit", "deny"), ("Edit(x/**)", "Write", "deny"), ("Edit(x/**)", "MultiEdit", "deny"),
-        ("Edit(x/**)", "Read", "allow"), ("Edit(x/**)", "Grep", "allow"),
-        ("Write(x/**)", "Write", "deny"), ("Write(x/**)", "Edit", "allow"), ("Grep(x/**)", "Grep", "deny"),
+        ("Read(x/**)", "Read", "deny"),
+        ("Read(x/**)", "Grep", "deny"),
+        ("Read(x/**)", "Glob", "deny"),
+        ("Read(x/**)", "Edit", "deny"),
+        ("Read(x/**)", "Write", "deny"),
+        ("Read(x/**)", "NotebookEdit", "deny"),
+        ("Edit(x/**)", "Edit", "deny"),
+        ("Edit(x/**)", "Write", "deny"),
+        ("Edit(x/**)", "MultiEdit", "deny"),
+        ("Edit(x/**)", "Read", "allow"),
+        ("Edit(x/**)", "Grep", "allow"),
+        ("Write(x/**)", "Write", "deny"),
+        ("Write(x/**)", "Edit", "allow"),
+        ("Grep(x/**)", "Grep", "deny"),
         ("Grep(x/**)", "Read", "allow"),
     ]
-)  # fmt: skip
+)
 def test_a_path_rule_applies_to_file_tools(rule: str, tool: str, decision: str) -> None:
     path = "x" if tool in ("Grep", "Glob") else "x/y"
     layered = make_policy("bypassPermissions", deny=(rule,))
@@ -259,12 +273,17 @@ def test_a_path_rule_applies_to_file_tools(rule: str, tool: str, decision: str) 
 
 @each_row(
     [
-        ("Read(//srv/**)", "Read", "allow"), ("Read(//srv/**)", "Grep", "allow"), ("Read(//srv/**)", "Write", "ask"),
-        ("Edit(//srv/**)", "Write", "allow"), ("Edit(//srv/**)", "NotebookEdit", "allow"),
-        ("Edit(//srv/**)", "Read", "allow"), ("Read", "Read", "allow"), ("Read", "Grep", "ask"),
+        ("Read(//srv/**)", "Read", "allow"),
+        ("Read(//srv/**)", "Grep", "allow"),
+        ("Read(//srv/**)", "Write", "ask"),
+        ("Edit(//srv/**)", "Write", "allow"),
+        ("Edit(//srv/**)", "NotebookEdit", "allow"),
+        ("Edit(//srv/**)", "Read", "allow"),
+        ("Read", "Read", "allow"),
+        ("Read", "Grep", "ask"),
         ("Edit", "Write", "ask"),
     ]
-)  # fmt: skip
+)
 def test_a_file_that_may_be_edited_may_be_read(rule: str, tool: str, decision: str) -> None:
     assert decide_call(make_policy(allow=(rule,)), tool, path="/srv/x").decision == decision
 
@@ -450,11 +469,18 @@ def test_the_default_of_an_argument_is_matched_only_to_restrict() -> None:
 
 @each_row(
     [
-        ("Read", {}), ("Read", {"file_path": 5}), ("Read", {"file_path": "a\0b"}), ("Read", {"file_path": "\ud800"}),
-        ("Write", {"file_path": ["a"]}), ("WebFetch", {}), ("WebFetch", {"url": "x"}), ("WebFetch", {"url": "https://a\\@b/"}),
-        ("Grep", {"path": {}}), ("Skill", {"command": 5}),
+        ("Read", {}),
+        ("Read", {"file_path": 5}),
+        ("Read", {"file_path": "a\0b"}),
+        ("Read", {"file_path": "\ud800"}),
+        ("Write", {"file_path": ["a"]}),
+        ("WebFetch", {}),
+        ("WebFetch", {"url": "x"}),
+        ("WebFetch", {"url": "https://a\\@b/"}),
+        ("Grep", {"path": {}}),
+        ("Skill", {"command": 5}),
     ]
-)  # fmt: skip
+)
 def test_a_call_with_an_unknown_target_is_never_allowed_by_a_pattern(tool: str, arguments: dict[str, Any]) -> None:
     wide = ("Read(//**)", "Edit(//**)", "WebFetch(domain:*)", "Skill(*)")
     for mode in ("default", "acceptEdits", "plan"):

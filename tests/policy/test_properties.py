@@ -17,19 +17,61 @@ from vaka.policy.tool_targets import spec_of
 STRICTNESS = {Allow: 0, Ask: 1, Deny: 2}
 
 ANY = [
-    "Bash", "Bash(git:*)", "Bash(git push *)", "Bash(npm run test)", "Bash(rm:*)", "Bash(* main)", "Bash(echo:*)",
-    "Read", "Read(.env)", "Read(src/**)", "Read(//etc/**)", "Read(/src/*.py)", "Read(~/x)", "Edit", "Edit(src/**)",
-    "Edit(**)", "Edit(//**)", "Edit(.git/**)", "WebFetch", "WebFetch(domain:a.example)", "WebFetch(domain:*.example)",
-    "Task", "Agent(explore)", "Skill(pdf *)", "mcp__git", "mcp__git__push", "mcp__git__push(branch:main)", "pay",
-    "pay(amount:5)", "Grep", "Glob",
-]  # fmt: skip
+    "Bash",
+    "Bash(git:*)",
+    "Bash(git push *)",
+    "Bash(npm run test)",
+    "Bash(rm:*)",
+    "Bash(* main)",
+    "Bash(echo:*)",
+    "Read",
+    "Read(.env)",
+    "Read(src/**)",
+    "Read(//etc/**)",
+    "Read(/src/*.py)",
+    "Read(~/x)",
+    "Edit",
+    "Edit(src/**)",
+    "Edit(**)",
+    "Edit(//**)",
+    "Edit(.git/**)",
+    "WebFetch",
+    "WebFetch(domain:a.example)",
+    "WebFetch(domain:*.example)",
+    "Task",
+    "Agent(explore)",
+    "Skill(pdf *)",
+    "mcp__git",
+    "mcp__git__push",
+    "mcp__git__push(branch:main)",
+    "pay",
+    "pay(amount:5)",
+    "Grep",
+    "Glob",
+]
 TIGHT = [*ANY, "*", "Web*", "mcp__*", "Write(src/**)", "*(branch:main)"]
 PATHS = ["src/a.py", ".env", "src/.env", "/etc/hosts", "~/x", "../y", ".git/config", "vaka.toml", "src/../.env", "a\0b"]
 COMMANDS = [
-    "git status", "git push origin main", "git -C x push", "npm run test", "rm -rf build", "rm -rf /", "ls; rm x",
-    "cat .env", "cat src/a.py | sort", "echo x > src/a.py", "echo x > .git/config", "$CMD x", "echo $(rm x)", "if", "",
-    "timeout 5 npm run test", "FOO=1 npm run test", "cd /etc && cat hosts", "bash -c 'git push'",
-]  # fmt: skip
+    "git status",
+    "git push origin main",
+    "git -C x push",
+    "npm run test",
+    "rm -rf build",
+    "rm -rf /",
+    "ls; rm x",
+    "cat .env",
+    "cat src/a.py | sort",
+    "echo x > src/a.py",
+    "echo x > .git/config",
+    "$CMD x",
+    "echo $(rm x)",
+    "if",
+    "",
+    "timeout 5 npm run test",
+    "FOO=1 npm run test",
+    "cd /etc && cat hosts",
+    "bash -c 'git push'",
+]
 
 URLS = ["https://a.example/", "https://b.example", "x"]
 
@@ -102,9 +144,13 @@ def test_the_order_of_rules_and_of_layers_changes_no_decision(layer_list: list[L
 @given(layer_lists, calls)
 def test_an_untrusted_layer_never_permits_more(layer_list: list[Layer], call: Any) -> None:
     guest = Layer(
-        name="local", project=True, trusted=False, allow=("Bash", "Edit(//**)", "WebFetch"), mode=layer_list[0].mode,
+        name="local",
+        project=True,
+        trusted=False,
+        allow=("Bash", "Edit(//**)", "WebFetch"),
+        mode=layer_list[0].mode,
         directories=("/",),
-    )  # fmt: skip
+    )
     assert strictness_of(make_policy([*layer_list, guest]), call) >= strictness_of(make_policy(layer_list), call)
 
 
@@ -117,10 +163,13 @@ def test_a_stricter_mode_never_permits_more(layer_list: list[Layer], call: Any) 
                 assert found[mode] >= found[than]
 
 
-@given(st.sampled_from(["Read", "Edit", "Grep", "Glob", "Bash", "WebFetch", "Task", "Skill", "x"]), st.recursive(
-    st.none() | st.booleans() | st.integers() | st.text(max_size=8),
-    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.text(max_size=3), inner, max_size=2),
-))  # fmt: skip
+@given(
+    st.sampled_from(["Read", "Edit", "Grep", "Glob", "Bash", "WebFetch", "Task", "Skill", "x"]),
+    st.recursive(
+        st.none() | st.booleans() | st.integers() | st.text(max_size=8),
+        lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.text(max_size=3), inner, max_size=2),
+    ),
+)
 def test_any_arguments_are_judged_and_none_raise(tool: str, value: Any) -> None:
     names = ("file_path", "path", "pattern", "command", "url", "subagent_type", "skill", "amount")
     judge = make_policy([Layer(name="user", allow=("Read(//**)",), deny=("Read(.env)", "x(amount:5)"))])

@@ -50,7 +50,7 @@ def parse_rule(text: str, kind: DecisionKind = "deny") -> Rule:
         ("mcp__git__*(branch:main)", ("mcp__git__*",), "field", "branch", "main"),
         ("pay(amount:5)", ("pay",), "field", "amount", "5"),
     ]
-)  # fmt: skip
+)
 def test_a_rule_is_parsed_by_its_tool_and_pattern(
     text: str, tools: tuple[str, ...], sort: str, field: str, pattern: str
 ) -> None:
@@ -83,7 +83,7 @@ def test_a_rule_is_parsed_by_its_tool_and_pattern(
         ("mcp__git__push(main)", "such as mcp__git__push(name:value)"),
         ("TodoWrite(x)", "such as TodoWrite(name:value)"),
     ]
-)  # fmt: skip
+)
 def test_an_invalid_rule_raises_with_the_reason(text: str, why: str) -> None:
     for kind in KINDS:
         with pytest.raises(ValueError) as caught:
@@ -101,17 +101,32 @@ def test_a_star_in_a_tool_name_may_allow_only_the_tools_of_one_server(text: str)
 
 @each_row(
     [
-        ("Bash", "Bash", True), ("Bash", "bash", False), ("Bash", "BashOutput", False),
-        ("bash", "Bash", True), ("bash", "bash", True),
-        ("mcp__git", "mcp__git__push", True), ("mcp__git", "mcp__github__push", False), ("mcp__git", "mcp__git", True),
-        ("mcp__git__push", "mcp__git__push", True), ("mcp__git__push", "mcp__git__push__all", False),
-        ("mcp__git__*", "mcp__git__push", True), ("mcp__git__*", "mcp__github__push", False),
-        ("mcp__*__push", "mcp__git__push", True), ("mcp__*__push", "mcp__push", False),
-        ("*", "anything", True), ("Web*", "WebFetch", True), ("*Fetch", "WebFetch", True),
-        ("W*b*tch", "WebFetch", True), ("W*x*tch", "WebFetch", False), ("We*ebFetch", "WebFetch", False),
-        ("a*a", "a", False), ("a**b", "ab", True), ("Task", "Agent", True), ("Agent", "Task", True),
+        ("Bash", "Bash", True),
+        ("Bash", "bash", False),
+        ("Bash", "BashOutput", False),
+        ("bash", "Bash", True),
+        ("bash", "bash", True),
+        ("mcp__git", "mcp__git__push", True),
+        ("mcp__git", "mcp__github__push", False),
+        ("mcp__git", "mcp__git", True),
+        ("mcp__git__push", "mcp__git__push", True),
+        ("mcp__git__push", "mcp__git__push__all", False),
+        ("mcp__git__*", "mcp__git__push", True),
+        ("mcp__git__*", "mcp__github__push", False),
+        ("mcp__*__push", "mcp__git__push", True),
+        ("mcp__*__push", "mcp__push", False),
+        ("*", "anything", True),
+        ("Web*", "WebFetch", True),
+        ("*Fetch", "WebFetch", True),
+        ("W*b*tch", "WebFetch", True),
+        ("W*x*tch", "WebFetch", False),
+        ("We*ebFetch", "WebFetch", False),
+        ("a*a", "a", False),
+        ("a**b", "ab", True),
+        ("Task", "Agent", True),
+        ("Agent", "Task", True),
     ]
-)  # fmt: skip
+)
 def test_a_rule_matches_tools_by_name(text: str, tool: str, speaks: bool) -> None:
     assert parse_rule(text).names_tool(tool) is speaks
 
@@ -126,8 +141,9 @@ def read_layers(*layers: Layer) -> tuple[list[str], list[str]]:
 
 def test_rules_of_all_layers_are_in_force() -> None:
     found, notes = read_layers(
-        Layer(name="user", allow=("Bash(ls)",)), Layer(name="project", deny=("Bash(rm:*)",), ask=("WebFetch",)),
-    )  # fmt: skip
+        Layer(name="user", allow=("Bash(ls)",)),
+        Layer(name="project", deny=("Bash(rm:*)",), ask=("WebFetch",)),
+    )
     assert found == ["allow Bash(ls) user", "deny Bash(rm:*) project", "ask WebFetch project"]
     assert notes == []
 

@@ -414,7 +414,9 @@ class BlockedEvents:
     """An event store in which one read, counted from 1, never ends."""
 
     def __init__(self, inner: Any, blocked: int) -> None:
-        self._inner, self._blocked, self._reads = inner, blocked, 0
+        self._inner = inner
+        self._blocked = blocked
+        self._reads = 0
         self.reached = asyncio.Event()
 
     def __getattr__(self, name: str) -> Any:

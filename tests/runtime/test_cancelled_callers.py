@@ -61,9 +61,12 @@ SHARED: dict[str, Callable[[Session], Awaitable[Any]]] = {
 }
 """What a caller may do while others run turns."""
 ALONE: dict[str, Callable[[Session], Awaitable[Any]]] = {
-    "interrupt": lambda session: session.interrupt(), "close": close, "rewind": rewind,
-    "messages": lambda session: session.messages(), "last_turn": lambda session: session.last_turn(),
-}  # fmt: skip
+    "interrupt": lambda session: session.interrupt(),
+    "close": close,
+    "rewind": rewind,
+    "messages": lambda session: session.messages(),
+    "last_turn": lambda session: session.last_turn(),
+}
 """What a caller does that may end the turns of others."""
 
 

@@ -203,10 +203,12 @@ async def test_the_allowed_tools_of_a_command_hold_for_its_turn_only(folder: Pat
     write(folder / ".claude/agents/helper.md", "---\nname: helper\ndescription: D.\n---\nYou help.")
     bash = [call("Bash", command=f"touch {name}") for name in ("one", "two", "denied")]
     model = ScriptedModel(
-        calls(*bash, call("Task", prompt="Go.", subagent_type="helper")), say("done"),
-        call("Bash", command="touch one-later"), say("done"),
+        calls(*bash, call("Task", prompt="Go.", subagent_type="helper")),
+        say("done"),
+        call("Bash", command="touch one-later"),
+        say("done"),
         agents={"helper": [call("Bash", command="touch one-of-the-child"), say("done")]},
-    )  # fmt: skip
+    )
     await use(
         folder,
         model,
@@ -273,9 +275,10 @@ async def test_the_files_of_a_skill_can_be_read_while_it_is_used(folder: Path) -
 async def test_commands_and_tools_cannot_change_the_skills_of_the_user(folder: Path) -> None:
     skill = write(folder.parent / "home/.claude/skills/forms/SKILL.md", "---\nname: forms\ndescription: D.\n---\nB")
     uses = calls(
-        call("Bash", command=f"echo x >> {skill}"), call("Write", file_path=str(skill), content="x"),
+        call("Bash", command=f"echo x >> {skill}"),
+        call("Write", file_path=str(skill), content="x"),
         call("Bash", command=f"cat {skill}"),
-    )  # fmt: skip
+    )
     model = ScriptedModel(uses, say("done"))
     store = MemoryStore()
     options: Any = {"permissions": vaka.Permissions(mode="bypassPermissions", ask="deny")}

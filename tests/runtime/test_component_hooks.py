@@ -117,16 +117,19 @@ async def test_a_turn_that_another_process_resumes_keeps_the_hooks_and_submits_n
     assert (folder / "fired").read_text().split() == started
     said = [text_of(m.content) for m in model.prompts[-1].messages if isinstance(m, UserMessage)]
     assert [text.split() for text in said] == [
-        ["Go.", "SessionStart", "UserPromptSubmit"], ["And", "now?", "SessionStart", "UserPromptSubmit"],
-    ]  # fmt: skip
+        ["Go.", "SessionStart", "UserPromptSubmit"],
+        ["And", "now?", "SessionStart", "UserPromptSubmit"],
+    ]
 
 
 async def test_the_hooks_of_an_agent_file_hold_for_that_agent_alone(folder: Path) -> None:
     write_component(folder / ".claude/agents/scout.md", "scout", GUARD + STOP)
     model = ScriptedModel(
-        call("Task", prompt="Look.", subagent_type="scout"), call("look"), say("done"),
+        call("Task", prompt="Look.", subagent_type="scout"),
+        call("look"),
+        say("done"),
         agents={"scout": [call("look"), say("nothing"), say("nothing, checked")]},
-    )  # fmt: skip
+    )
     log = await run_turns(folder, model, "Go.")
     assert texts_of(log) == ["not while scout is in use", "seen"]
     assert [event.data.text for event in log if event.type == "agent.continued"] == ["check scout"]
@@ -162,8 +165,10 @@ def test_the_hooks_of_a_plugin_come_from_its_file_and_its_manifest_and_know_its_
     context = ConfigContext(cwd=folder, home=folder.parent / "home", environ={})
     parsed = hooks_in_force(context, [], trusted=True)
     assert [(hook.event, hook.command) for hook in parsed.hooks] == [
-        ("Stop", "$CLAUDE_PLUGIN_ROOT/stop.sh"), ("PreToolUse", f"python3 {root}/check.py"), ("Setup", "setup"),
-    ]  # fmt: skip
+        ("Stop", "$CLAUDE_PLUGIN_ROOT/stop.sh"),
+        ("PreToolUse", f"python3 {root}/check.py"),
+        ("Setup", "setup"),
+    ]
     assert all(hook.env["CLAUDE_PLUGIN_ROOT"] == str(root) for hook in parsed.hooks)
     assert parsed.hooks[1].env["DATA"] == f"{root}/data"
     problems = "\n".join(parsed.problems)
@@ -183,8 +188,9 @@ def test_sloppy_hooks_in_heads_are_reported_and_the_others_kept(folder: Path) ->
     components = components_in_force(ConfigContext(cwd=folder, home=folder.parent / "home", environ={}))
     parsed = ComponentHooks(components, folder, folder.parent / "home", trusted=True).read_heads()
     assert [(hook.event, hook.command, hook.component) for hook in parsed.hooks] == [
-        ("Stop", "check", "skill b"), ("Stop", "check --all", "command c"),
-    ]  # fmt: skip
+        ("Stop", "check", "skill b"),
+        ("Stop", "check --all", "command c"),
+    ]
     problems = "\n".join(parsed.problems)
     assert "/a/SKILL.md" in problems
     assert "/d/SKILL.md: hooks: expected an object" in problems

@@ -33,12 +33,13 @@ async def offer_edit(project: ApprovalProject, asked: ApprovalRequested, **said:
 
 
 @pytest.mark.parametrize(
-    ("edit", "why"), [
+    ("edit", "why"),
+    [
         ({"command": 7}, "command: expected string"),
         ({}, "'command' is missing"),
         ({"command": "x", "comand": "y"}, "unknown 'comand'"),
     ],
-)  # fmt: skip
+)
 async def test_edited_arguments_that_do_not_match_the_schema_are_refused_and_the_approval_stays_open(
     project: ApprovalProject, edit: dict[str, Any], why: str
 ) -> None:
@@ -90,7 +91,8 @@ def nested_value(levels: int) -> Any:
 
 
 @pytest.mark.parametrize(
-    ("edit", "why"), [
+    ("edit", "why"),
+    [
         ({"command": "x" * (1 << 20)}, "may have at most 1048576 bytes"),
         ({"command": nested_value(100)}, "nested deeper than 64"),
         ({"command": nested_value(100_000)}, "cannot be written as JSON|nested deeper"),
@@ -100,7 +102,7 @@ def nested_value(levels: int) -> Any:
         ({"command": "\ud800"}, "half of a surrogate|cannot be written as JSON"),
         ({7: "x"}, "is not text"),
     ],
-)  # fmt: skip
+)
 async def test_an_edit_that_is_not_json_or_too_large_is_refused_and_the_approval_stays_open(
     project: ApprovalProject, edit: Any, why: str
 ) -> None:

@@ -59,9 +59,11 @@ async def run_in(folder: Path, overlay: Traversable, model: Any, prompt: str = "
 
 async def test_an_application_brings_its_content_and_nothing_is_written(folder: Path, overlay: Traversable) -> None:
     uses = calls(
-        call("Skill", skill="sail"), call("Skill", skill="sail", file="references/knots.md"),
-        call("Skill", skill="sail", file="../row/SKILL.md"), call("Task", prompt="Cook.", subagent_type="cook"),
-    )  # fmt: skip
+        call("Skill", skill="sail"),
+        call("Skill", skill="sail", file="references/knots.md"),
+        call("Skill", skill="sail", file="../row/SKILL.md"),
+        call("Task", prompt="Cook.", subagent_type="cook"),
+    )
     model = ScriptedModel(uses, say("done"), agents={"cook": [say("cooked")]})
     log = await run_in(folder, overlay, model, "/crew:call Ann")
     system = model.prompts[0].system

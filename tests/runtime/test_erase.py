@@ -182,7 +182,9 @@ class ErasingBlobs:
     """Blobs of a store in which a session is erased as soon as it is known that no blob is missing."""
 
     def __init__(self, store: MemoryStore, session: str) -> None:
-        self._store, self._inner, self._session = store, store.blobs, SessionId(session)
+        self._store = store
+        self._inner = store.blobs
+        self._session = SessionId(session)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._inner, name)
@@ -224,7 +226,9 @@ class ErasingEvents:
     """Events of a store in which a session is erased when another one is claimed."""
 
     def __init__(self, store: MemoryStore, session: str) -> None:
-        self._store, self._inner, self._session = store, store.events, SessionId(session)
+        self._store = store
+        self._inner = store.events
+        self._session = SessionId(session)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._inner, name)

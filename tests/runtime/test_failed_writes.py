@@ -169,7 +169,10 @@ class FaultyDisk:
     """Lets commits of SQLite fail with an error code, of transactions that are written nevertheless, or are not."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.code, self.written, self.commits, self._writes = 0, False, 0, False
+        self.code = 0
+        self.written = False
+        self.commits = 0
+        self._writes = False
         self.fail_at: range = range(0)
         """The numbers of the commits that fail."""
         self.connections: set[sqlite3.Connection] = set()

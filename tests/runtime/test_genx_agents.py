@@ -81,9 +81,14 @@ async def test_the_event_loop_of_genx_runs_line_by_line() -> None:
     shown: list[str] = []
     async with runtime() as rt:
         assistant = await start(
-            rt, call("look", at="山"), say("你好！"), call("goodbye"), say("再见。"), tools=[look, goodbye],
+            rt,
+            call("look", at="山"),
+            say("你好！"),
+            call("goodbye"),
+            say("再见。"),
+            tools=[look, goodbye],
             middleware=[QuitTools("tool:goodbye")],
-        )  # fmt: skip
+        )
 
         await assistant.input(["你好！"])
         while True:
@@ -109,9 +114,14 @@ async def test_the_event_loop_of_genx_runs_line_by_line() -> None:
                     break
 
         assert [line for line in shown if line] == [
-            "[Tool: look 开始]", "[Tool: look 完成]", "[s] 你好！", "> ",
-            "[Tool: goodbye 开始]", "[Tool: goodbye 完成]", "[s] 再见。",
-        ]  # fmt: skip
+            "[Tool: look 开始]",
+            "[Tool: look 完成]",
+            "[s] 你好！",
+            "> ",
+            "[Tool: goodbye 开始]",
+            "[Tool: goodbye 完成]",
+            "[s] 再见。",
+        ]
         assert (event.phase, await assistant.state.is_finished()) == ("finished", True)
         assert await assistant.next() is await assistant.next()
         assert (await assistant.next()).type == "closed"
@@ -488,9 +498,14 @@ async def test_a_state_cannot_change_while_a_turn_runs() -> None:
 def test_an_input_is_made_of_texts_blobs_and_parts() -> None:
     image = Image(url="https://example.com/a.png")
     parts = to_content(
-        ["Hi.", image, Blob(mime_type="audio/wav", data=b"1"), Blob(mime_type="image/png", data=b"2"),
-         Blob(mime_type="text/csv", data=b"3")]
-    )  # fmt: skip
+        [
+            "Hi.",
+            image,
+            Blob(mime_type="audio/wav", data=b"1"),
+            Blob(mime_type="image/png", data=b"2"),
+            Blob(mime_type="text/csv", data=b"3"),
+        ]
+    )
     assert [type(part) for part in parts[1:]] == [Image, Audio, Image, Document]
     wrong: Any = [3]
     with pytest.raises(InvalidInput, match="not int"):
@@ -522,8 +537,11 @@ async def test_the_results_of_a_round_that_has_not_ended_are_in_its_document() -
         document = await assistant.state.to_document()
         assert [(result.name, result.is_error) for result in document.tool_results] == [("look", False), ("fly", True)]
         copy = await GenxRuntime(rt).import_state(document, state_id="copy")
-        results = [body.result for body in [event.data for event in await collect(store.events.read(SessionId("copy")))]
-                   if isinstance(body, ToolCompleted | ToolFailed)]  # fmt: skip
+        results = [
+            body.result
+            for body in [event.data for event in await collect(store.events.read(SessionId("copy")))]
+            if isinstance(body, ToolCompleted | ToolFailed)
+        ]
         assert [result.failed for result in results] == [False, True]
         assert [message.content for message in await copy.load_recent()][:1] == ["Go."]
         gate.opened.set()

@@ -82,7 +82,7 @@ def without_times(messages: list[GenxMessage]) -> list[GenxMessage]:
     return [
         GenxMessage(**{name: getattr(message, name) for name in message.__struct_fields__ if name != "unix_epoch"})
         for message in messages
-    ]  # fmt: skip
+    ]
 
 
 async def test_the_messages_of_a_state_are_those_of_its_session() -> None:
@@ -111,12 +111,15 @@ async def test_stored_messages_are_merged_and_reach_the_model() -> None:
         genx = GenxRuntime(rt, agents=[agent(model, look)])
         state = await genx.create_react_state("assistant", "parent")
         for message in (
-            said("user", "One."), said("user", "Two."), said("model", "Th"), said("model", "ree."),
+            said("user", "One."),
+            said("user", "Two."),
+            said("model", "Th"),
+            said("model", "ree."),
             said("model", "", tool_call_id="a", tool_call_name="look", tool_call_args='{"at":'),
             said("model", "", tool_call_id="a", tool_call_name="look", tool_call_args='"it"}'),
             said("model", "", tool_call_id="b", tool_call_name="look", tool_call_args="{"),
             said("tool", "seen it", tool_result_id="a"),
-        ):  # fmt: skip
+        ):
             await state.store_message(message)
         assert len(await state.load_recent()) == 5  # the calls wait for the second result
         await state.store_message(said("tool", "broken", tool_result_id="b"))
@@ -128,10 +131,16 @@ async def test_stored_messages_are_merged_and_reach_the_model() -> None:
             await state.store_message(said("user", "", tool_result_id="z"))
         recent = without_times(await state.load_recent())
         assert [(message.role, message.content or message.tool_call_args) for message in recent] == [
-            ("user", "One.\nTwo."), ("model", "Three."), ("model", '{"at":"it"}'), ("model", "{"), ("tool", "seen it"),
-            ("tool", "broken"), ("model", "{}"), ("tool", "The imported conversation has no result of this call."),
+            ("user", "One.\nTwo."),
+            ("model", "Three."),
+            ("model", '{"at":"it"}'),
+            ("model", "{"),
+            ("tool", "seen it"),
+            ("tool", "broken"),
+            ("model", "{}"),
+            ("tool", "The imported conversation has no result of this call."),
             ("user", "Well?"),
-        ]  # fmt: skip
+        ]
         restored = await genx.restore_agent(state.id)
         await restored.run_until_eof("So?")
         assert restored.state.parent_state_id == "parent"
@@ -201,17 +210,22 @@ async def test_a_query_finds_messages_by_words_and_time() -> None:
 
 async def test_a_router_passes_the_events_of_its_agents_and_keeps_its_own_end(tmp_path: Path) -> None:
     lines = [
-        say("book: city=Hilo", agent="front"), say("Which day?", agent="booking"),
-        say("book", agent="front"), call("done") | {"agent": "booking"}, say("Booked.", agent="booking"),
-        say("nothing", agent="front"), say("music", agent="front"), say("La.", agent="player"),
-    ]  # fmt: skip
+        say("book: city=Hilo", agent="front"),
+        say("Which day?", agent="booking"),
+        say("book", agent="front"),
+        call("done") | {"agent": "booking"},
+        say("Booked.", agent="booking"),
+        say("nothing", agent="front"),
+        say("music", agent="front"),
+        say("La.", agent="player"),
+    ]
     store = f"sqlite:///{tmp_path}/vaka.db"
     async with vaka.Runtime(store=store) as rt:
         front = await GenxRuntime(rt).new_agent(router(*lines), state_id="s")
         assert shown(await front.run_until_eof("A room in Hilo.")) == [
             "chunk thinking booking s/agent-agent-1 Which day?",
             "eof executing front s",
-        ]  # fmt: skip
+        ]
         state = front.state
         assert isinstance(state, MatchState)
         assert [(match.rule_name, match.args) for match in await state.matches()] == [("book", {"city": "Hilo"})]
@@ -225,9 +239,11 @@ async def test_a_router_passes_the_events_of_its_agents_and_keeps_its_own_end(tm
         genx = GenxRuntime(rt, agents=[router(*lines)])
         front = await genx.restore_agent("s")
         assert shown(await front.run_until_eof("Tomorrow.")) == [
-            "tool_start tool booking s/agent-agent-1", "tool_done tool booking s/agent-agent-1",
-            "chunk thinking booking s/agent-agent-1 Booked.", "eof - front s",
-        ]  # fmt: skip
+            "tool_start tool booking s/agent-agent-1",
+            "tool_done tool booking s/agent-agent-1",
+            "chunk thinking booking s/agent-agent-1 Booked.",
+            "eof - front s",
+        ]
         child = await genx.get_state("s/agent-agent-1")
         assert child is not None
         assert (await child.is_finished(), child.agent_def, len(await child.load_recent())) == (True, "booking", 6)
@@ -273,17 +289,21 @@ async def test_a_router_killed_in_its_agent_goes_on_with_the_same_ids(tmp_path: 
     async with vaka.Runtime(store=f"sqlite:///{copy}") as rt:
         router_agent = await GenxRuntime(rt, agents=[front()]).restore_agent("s")
         assert shown(await router_agent.run_until_eof()) == [
-            "tool_start tool player s/agent-agent-1", "tool_done tool player s/agent-agent-1",
-            "chunk thinking player s/agent-agent-1 La.", "eof executing front s",
-        ]  # fmt: skip
+            "tool_start tool player s/agent-agent-1",
+            "tool_done tool player s/agent-agent-1",
+            "chunk thinking player s/agent-agent-1 La.",
+            "eof executing front s",
+        ]
         opened.clear()
         entered.clear()
         await router_agent.input("Louder.")
         await entered.wait()
         await router_agent.interrupt()
         assert shown(await router_agent.run_until_eof()) == [
-            "tool_start tool player s/agent-agent-1", "tool_error tool player s/agent-agent-1", "interrupted - front s",
-        ]  # fmt: skip
+            "tool_start tool player s/agent-agent-1",
+            "tool_error tool player s/agent-agent-1",
+            "interrupted - front s",
+        ]
 
 
 async def test_agents_killed_after_any_commit_are_restored_and_go_on() -> None:
@@ -342,17 +362,22 @@ async def test_the_ids_of_an_agent_stay_after_a_revert_and_a_restore() -> None:
 async def test_agents_of_a_router_in_a_router_have_their_own_ids() -> None:
     inner = MatchAgent("desk", rules=RULES, routes=[Route(["music"], vaka.Agent("player"))])
     model = ScriptedModel(
-        say("music", agent="front"), say("music", agent="desk"), say("La.", agent="player"),
-        say("music", agent="front"), say("music", agent="desk"), say("Lo.", agent="player"),
-    )  # fmt: skip
+        say("music", agent="front"),
+        say("music", agent="desk"),
+        say("La.", agent="player"),
+        say("music", agent="front"),
+        say("music", agent="desk"),
+        say("Lo.", agent="player"),
+    )
     outer = MatchAgent("front", rules=RULES, routes=[Route(["music"], inner)], model=model)
     async with runtime() as rt:
         genx = GenxRuntime(rt)
         front = await genx.new_agent(outer, state_id="s")
         for text in ("La.", "Lo."):
             assert shown(await front.run_until_eof("Play.")) == [
-                f"chunk thinking player s/agent-agent-1/agent-agent-1 {text}", "eof executing front s",
-            ]  # fmt: skip
+                f"chunk thinking player s/agent-agent-1/agent-agent-1 {text}",
+                "eof executing front s",
+            ]
         player = await genx.get_state("s/agent-agent-1/agent-agent-1")
         assert player is not None
         assert [message.content for message in await player.load_recent()] == ["Play.", "La.", "Play.", "Lo."]
@@ -401,15 +426,22 @@ async def test_a_document_becomes_a_session_and_back() -> None:
     async with runtime(store) as rt:
         genx = GenxRuntime(rt, agents=[agent(ScriptedModel(say("Again.")), look)])
         document = StateDocument(
-            state_type="react", id="old", agent_def="assistant", parent_state_id="top", summary="We met.",
-            properties={"mood": "good"}, finished=True,
+            state_type="react",
+            id="old",
+            agent_def="assistant",
+            parent_state_id="top",
+            summary="We met.",
+            properties={"mood": "good"},
+            finished=True,
             messages=(
-                said("user", "Hi.", unix_epoch=5), said("model", "I look.", unix_epoch=6),
+                said("user", "Hi.", unix_epoch=5),
+                said("model", "I look.", unix_epoch=6),
                 said("model", "", tool_call_id="x", tool_call_name="look", tool_call_args="{}", unix_epoch=6),
-                said("tool", "seen", tool_result_id="x", unix_epoch=7), said("model", "y" * 40_000, unix_epoch=8),
+                said("tool", "seen", tool_result_id="x", unix_epoch=7),
+                said("model", "y" * 40_000, unix_epoch=8),
                 said("user", "Bye.", unix_epoch=9),
             ),
-        )  # fmt: skip
+        )
         state = await genx.import_state(document)
         assert await state.to_document() == document.__class__(
             **{name: getattr(document, name) for name in document.__struct_fields__ if name != "phase"},

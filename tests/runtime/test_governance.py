@@ -74,9 +74,14 @@ def call_it_in_code_of_a_model(peek: Any, governed: dict[str, Any]) -> vaka.Agen
 
 
 CALLERS: tuple[Build, ...] = (
-    call_it_directly, call_it_in_a_child, call_it_in_a_grandchild, call_it_in_a_task, call_it_in_a_script,
-    call_it_in_a_script_of_a_child, call_it_in_an_agent_that_is_a_script,
-)  # fmt: skip
+    call_it_directly,
+    call_it_in_a_child,
+    call_it_in_a_grandchild,
+    call_it_in_a_task,
+    call_it_in_a_script,
+    call_it_in_a_script_of_a_child,
+    call_it_in_an_agent_that_is_a_script,
+)
 
 
 class Refusal(vaka.Middleware):

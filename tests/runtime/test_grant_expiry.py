@@ -154,7 +154,8 @@ async def test_a_rewind_does_not_restore_an_expired_grant(project: ApprovalProje
 
 
 @pytest.mark.parametrize(
-    ("more", "why"), [
+    ("more", "why"),
+    [
         ({"scope": "session", "ttl": 0}, "must be a number of seconds above 0"),
         ({"scope": "session", "ttl": -1}, "must be a number of seconds above 0"),
         ({"scope": "session", "ttl": float("nan")}, "must be a number of seconds above 0"),
@@ -163,7 +164,7 @@ async def test_a_rewind_does_not_restore_an_expired_grant(project: ApprovalProje
         ({"ttl": 60}, "ttl applies only to the scope session"),
         ({"scope": "session", "tll": 60}, "an answer has no 'tll'; it may have message, edit, scope, rule, ttl, by"),
     ],
-)  # fmt: skip
+)
 async def test_an_invalid_ttl_is_refused_and_the_approval_stays_open(
     project: ApprovalProject, more: Any, why: str
 ) -> None:

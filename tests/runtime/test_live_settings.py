@@ -23,7 +23,9 @@ class LiveProject:
     """A project whose settings count, and a session in it."""
 
     def __init__(self, root: Path) -> None:
-        self.root, self.clock, self.store = root, FakeClock(), MemoryStore()
+        self.root = root
+        self.clock = FakeClock()
+        self.store = MemoryStore()
         (root / "project/.git").mkdir(parents=True)
 
     def write(self, name: str = "project/.claude/settings.json", text: str = "", **document: Any) -> None:
@@ -88,7 +90,7 @@ async def test_an_untrusted_folder_can_tighten_but_never_allow(project: LiveProj
         (lambda: project.write(permissions={"deny": ["Bash(touch:*)"], "defaultMode": "bypassPermissions"}), "touch b"),
         (nothing, "make it"),
         trusted=False,
-    )  # fmt: skip
+    )
     names = sorted(path.name for path in (project.root / "project").iterdir() if path.is_file())
     assert names == ["a"], results
 
@@ -104,9 +106,14 @@ async def test_in_a_turn_only_what_tightens_applies(project: LiveProject) -> Non
         return "changed"
 
     model = ScriptedModel(
-        call("change"), call("Bash", command="touch a"), call("Bash", command="touch b"),
-        call("Bash", command="mkdir c"), say("done"), call("Bash", command="mkdir c"), say("done"),
-    )  # fmt: skip
+        call("change"),
+        call("Bash", command="touch a"),
+        call("Bash", command="touch b"),
+        call("Bash", command="mkdir c"),
+        say("done"),
+        call("Bash", command="mkdir c"),
+        say("done"),
+    )
     source = ProjectSource(settings=True)
     folder = project.root / "project"
     async with runtime(

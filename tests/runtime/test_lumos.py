@@ -46,9 +46,15 @@ async def test_the_tools_run_and_the_result_has_the_usage_of_all_steps() -> None
     async with vaka.Runtime() as runtime:
         events = await execute(runtime, agent, "Weather?", {"thread_id": "t"})
     assert [event.type for event in events] == [
-        "AgentStarted", "ToolCallStart", "ToolCallComplete", "StepComplete", "TextDelta", "StepComplete",
-        "GenerationComplete", "AgentStopped",
-    ]  # fmt: skip
+        "AgentStarted",
+        "ToolCallStart",
+        "ToolCallComplete",
+        "StepComplete",
+        "TextDelta",
+        "StepComplete",
+        "GenerationComplete",
+        "AgentStopped",
+    ]
     assert events[2].data["result"]["result"] == "sunny in Hilo"
     result = events[-2].data["result"]
     assert (result["response"], result["usage"]["total_tokens"], len(result["steps"])) == ("Sunny.", 24, 2)
@@ -75,22 +81,31 @@ async def test_the_model_sees_the_whole_conversation_in_each_turn_of_its_thread(
         await execute(runtime, agent, LONG, {"context": context, "context_window": 2, "instructions": "Be sure."})
     began = ["My boat is red.", "Noted.", "sea: calm", "Remember it. + Which colour?"]
     assert [texts_of(prompt) for prompt in model.prompts] == [
-        began, [*began, "Red.", "And now?"], began[1:],
-    ]  # fmt: skip
+        began,
+        [*began, "Red.", "And now?"],
+        began[1:],
+    ]
     assert [prompt.system for prompt in model.prompts] == [
-        "You are a guide.\n\nAnswer in one word.", "You are a guide.\n\nAnswer in one word.",
+        "You are a guide.\n\nAnswer in one word.",
+        "You are a guide.\n\nAnswer in one word.",
         "Be sure.\n\nAnswer in one word.",
-    ]  # fmt: skip
+    ]
 
 
 async def test_options_bind_one_answer_and_leave_the_agent_as_it_is() -> None:
     model = ScriptedModel(call("weather", city="Hilo"), say("never"), call("weather", city="Hilo"), say("Sunny."))
     agent = vaka.Agent("guide", model=model, tools=[weather], options={"top_p": 0.5})
     options = {
-        "max_steps": 1, "tool_choice": {"tool_name": "weather"}, "temperature": 0.0, "max_tokens": 9, "stop": ["x"],
-        "extra": {"seed": 1}, "system_message": {"role": "system", "content": "Be brief."}, "run_id": "r1",
+        "max_steps": 1,
+        "tool_choice": {"tool_name": "weather"},
+        "temperature": 0.0,
+        "max_tokens": 9,
+        "stop": ["x"],
+        "extra": {"seed": 1},
+        "system_message": {"role": "system", "content": "Be brief."},
+        "run_id": "r1",
         "thread_id": "t",
-    }  # fmt: skip
+    }
     async with vaka.Runtime(environment=Environment(ids=FakeIds())) as runtime:
         limited = await execute(runtime, agent, "Weather?", options, emit_metadata=True)
         repeated = await execute(runtime, agent, "Weather?", GenerateOptions.parse(options))
@@ -100,8 +115,9 @@ async def test_options_bind_one_answer_and_leave_the_agent_as_it_is() -> None:
     assert {name: first.options[name] for name in expected} == expected
     assert (first.tool_choice, first.system, last.system, agent.limits.max_steps) == ("weather", "Be brief.", "", 50)
     assert [event.data for event in limited[:2]] == [
-        {"key": "run_id", "value": "trn_1"}, {"key": "streaming_mode", "value": "function_calling"},
-    ]  # fmt: skip
+        {"key": "run_id", "value": "trn_1"},
+        {"key": "streaming_mode", "value": "function_calling"},
+    ]
     assert limited[-2].data["result"]["metadata"]["limit"] == "steps"
     assert repeated[-2].data["result"]["metadata"]["run_id"] == "trn_1"
 

@@ -20,7 +20,9 @@ class Machine:
     """A home folder, a repository and the folder of an administrator."""
 
     def __init__(self, folder: Path) -> None:
-        self.home, self.project, self.managed = folder / "home", folder / "project", folder / "etc"
+        self.home = folder / "home"
+        self.project = folder / "project"
+        self.managed = folder / "etc"
         for path in (self.home, self.project / ".git", self.managed):
             path.mkdir(parents=True)
         self.cwd = self.project

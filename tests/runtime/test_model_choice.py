@@ -66,7 +66,7 @@ async def test_child_agents_have_the_tier_of_their_name() -> None:
     )
     options: dict[str, Any] = {
         "models": Models(tiers=make_pool("low", "mid"), subagents={"explore": "haiku", "plan": "mid"}),
-    }  # fmt: skip
+    }
     async with runtime(store, model=ScriptedModel({**say("Default."), "agent": "other"}), **options) as rt:
         session = await rt.open(vaka.Agent("boss", model=boss, tools=children), id="s")
         assert (await session.run("Go.")).text == "Done."
@@ -174,8 +174,9 @@ async def test_stats_sum_the_usage_by_model_and_agent_with_children() -> None:
         assert stats.usage == Usage(input=35, output=3, cost=0.5)
         assert (stats.total_tokens, stats.request_count, stats.cache_read, stats.cache_created) == (38, 3, 0, 0)
         assert {name: (one.usage.input, one.request_count) for name, one in stats.by_model.items()} == {
-            "big": (30, 2), "scripted": (5, 1),
-        }  # fmt: skip
+            "big": (30, 2),
+            "scripted": (5, 1),
+        }
         assert {name: one.request_count for name, one in stats.by_agent.items()} == {"boss": 2, "child": 1}
         assert stats.first_request <= stats.last_request != ""
         other = await rt.open(vaka.Agent("a", model=ScriptedModel({**say("x"), "usage": {"output": 4}})))

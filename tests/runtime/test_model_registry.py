@@ -30,8 +30,12 @@ KEY = "sk-a-key-that-stays-secret"
 def environ_for(url: str, **more: str) -> dict[str, str]:
     """An environment in which every provider is at one address."""
     return {
-        "OPENAI_BASE_URL": url, "ANTHROPIC_BASE_URL": url, "GEMINI_BASE_URL": url, "OPENAI_API_KEY": KEY, **more,
-    }  # fmt: skip
+        "OPENAI_BASE_URL": url,
+        "ANTHROPIC_BASE_URL": url,
+        "GEMINI_BASE_URL": url,
+        "OPENAI_API_KEY": KEY,
+        **more,
+    }
 
 
 def make_registry(environ: dict[str, str], **options: Any) -> ModelRegistry:
@@ -57,10 +61,17 @@ async def test_a_model_name_selects_the_provider_the_path_and_the_key(
 ) -> None:
     async with FakeProvider(say("Hi.")) as provider:
         environ = environ_for(
-            provider.url, ANTHROPIC_API_KEY="ant-key-1", GEMINI_API_KEY="gem-key-1", DEEPSEEK_BASE_URL=provider.url,
-            DEEPSEEK_API_KEY=" deep-key\n", OPENROUTER_BASE_URL=provider.url, OPENROUTER_API_KEY="open-key",
-            AZURE_OPENAI_ENDPOINT=provider.url, AZURE_OPENAI_API_KEY="azure-key", OPENAI_API_VERSION="2024-10-21",
-        )  # fmt: skip
+            provider.url,
+            ANTHROPIC_API_KEY="ant-key-1",
+            GEMINI_API_KEY="gem-key-1",
+            DEEPSEEK_BASE_URL=provider.url,
+            DEEPSEEK_API_KEY=" deep-key\n",
+            OPENROUTER_BASE_URL=provider.url,
+            OPENROUTER_API_KEY="open-key",
+            AZURE_OPENAI_ENDPOINT=provider.url,
+            AZURE_OPENAI_API_KEY="azure-key",
+            OPENAI_API_VERSION="2024-10-21",
+        )
         async with runtime(environment=Environment(environ=environ)) as rt:
             session = await rt.open(vaka.Agent("a", model=name), id="s")
             events = await collect_turn(session, "Hello.")
@@ -74,10 +85,12 @@ async def test_a_model_name_selects_the_provider_the_path_and_the_key(
 @pytest.mark.parametrize(
     ("model", "role", "bound"),
     [
-        ("llama-3.3", "system", "max_tokens"), ("gpt-oss-120b", "system", "max_tokens"),
-        ("gpt-5-mini", "developer", "max_completion_tokens"), ("openai/o3", "developer", "max_completion_tokens"),
+        ("llama-3.3", "system", "max_tokens"),
+        ("gpt-oss-120b", "system", "max_tokens"),
+        ("gpt-5-mini", "developer", "max_completion_tokens"),
+        ("openai/o3", "developer", "max_completion_tokens"),
     ],
-)  # fmt: skip
+)
 async def test_a_compatible_server_gets_common_fields_unless_the_model_is_one_of_openai(
     model: str, role: str, bound: str
 ) -> None:
@@ -253,10 +266,16 @@ async def test_a_passed_model_is_closed_by_its_owner_and_one_of_the_factory_by_t
 async def test_configured_models_have_options_headers_and_limits() -> None:
     async with FakeProvider(say("Hi.")) as provider:
         entry = {
-            "base_url": provider.url + "/v1", "wire": "chat", "model": "house-7b", "key_env": "HOUSE_KEY",
-            "headers": {"x-team": "boats"}, "options": {"temperature": 0.5, "max_tokens": 100}, "concurrent": 1,
-            "price": {"input": 1_000_000, "output": 0}, "context_window": 32_000,
-        }  # fmt: skip
+            "base_url": provider.url + "/v1",
+            "wire": "chat",
+            "model": "house-7b",
+            "key_env": "HOUSE_KEY",
+            "headers": {"x-team": "boats"},
+            "options": {"temperature": 0.5, "max_tokens": 100},
+            "concurrent": 1,
+            "price": {"input": 1_000_000, "output": 0},
+            "context_window": 32_000,
+        }
         options: dict[str, Any] = {
             "models": Models(entries={"house": entry}),
             "environment": Environment(environ={"HOUSE_KEY": "house-key"}),
@@ -307,11 +326,14 @@ async def test_a_fallback_answers_when_the_first_model_fails_and_one_without_a_k
     async with FakeProvider(say("x"), fault=Fault(status=503)) as broken, FakeProvider(say("Second.")) as working:
         entries: dict[str, Any] = {
             "first": {
-                "base_url": broken.url + "/v1", "wire": "chat", "model": "one", "retries": 1,
+                "base_url": broken.url + "/v1",
+                "wire": "chat",
+                "model": "one",
+                "retries": 1,
                 "fallback": ["second", "mistral/x"],
             },
             "second": {"base_url": working.url + "/v1", "wire": "responses", "model": "two"},
-        }  # fmt: skip
+        }
         async with runtime(
             store, models=Models(entries=entries), environment=Environment(environ={}, clock=FakeClock(auto=True))
         ) as rt:
@@ -383,15 +405,22 @@ async def test_model_files_define_model_names(tmp_path: Path) -> None:
     async with FakeProvider(say("Hi.")) as provider:
         file = tmp_path / "house.json"
         definition = {
-            "schema": "openai/chat/v1", "type": "generator", "api_key": "$HOUSE_KEY", "base_url": provider.url + "/v1",
+            "schema": "openai/chat/v1",
+            "type": "generator",
+            "api_key": "$HOUSE_KEY",
+            "base_url": provider.url + "/v1",
             "models": [
                 {
-                    "name": "house/small", "model": "small-1", "use_system_role": True, "support_json_output": False,
-                    "support_text_only": True, "generate_params": {"temperature": 0.5},
+                    "name": "house/small",
+                    "model": "small-1",
+                    "use_system_role": True,
+                    "support_json_output": False,
+                    "support_text_only": True,
+                    "generate_params": {"temperature": 0.5},
                     "invoke_params": {"max_tokens": 7},
                 }
             ],
-        }  # fmt: skip
+        }
         file.write_text(json.dumps(definition))
         (tmp_path / "other.json").write_text(
             json.dumps({"schema": "gemini/v1", "type": "generator", "api_key": "$MISSING", "models": []})
@@ -447,9 +476,12 @@ async def test_support_text_only_of_a_model_file_replaces_images_by_notes(tmp_pa
 async def test_a_budget_lowers_max_tokens_of_the_settings_and_never_raises_it() -> None:
     async with FakeProvider(say("Hi.")) as provider:
         entry = {
-            "base_url": provider.url, "wire": "anthropic", "model": "m", "options": {"max_tokens": 50},
+            "base_url": provider.url,
+            "wire": "anthropic",
+            "model": "m",
+            "options": {"max_tokens": 50},
             "price": {"input": 1, "output": 1},
-        }  # fmt: skip
+        }
         async with runtime(
             models=Models(entries={"own": entry, "other": {**entry, "fallback": ["own"]}}, tiers={"low": "own"})
         ) as rt:

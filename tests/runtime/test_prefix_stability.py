@@ -108,9 +108,11 @@ class PlannedTurn(msgspec.Struct, frozen=True):
 
 
 TURNS = st.builds(
-    PlannedTurn, text=st.sampled_from([*INPUTS]),
-    steps=st.lists(st.sampled_from([*ANSWERS]), max_size=3).map(tuple), restarts=st.booleans(),
-)  # fmt: skip
+    PlannedTurn,
+    text=st.sampled_from([*INPUTS]),
+    steps=st.lists(st.sampled_from([*ANSWERS]), max_size=3).map(tuple),
+    restarts=st.booleans(),
+)
 
 
 def make_agent(answer: Any, names: Sequence[str]) -> vaka.Agent:
@@ -118,14 +120,19 @@ def make_agent(answer: Any, names: Sequence[str]) -> vaka.Agent:
     child = vaka.SubAgent(name="child", description="Sees.", instructions="See.", model=FunctionModel(answer))
     middleware = [(MIDDLEWARE | MEMORIES)[name]() for name in names]
     return vaka.Agent(
-        "assistant", model=FunctionModel(answer), instructions=f"Be brief. Never say {SECRET}.",
-        tools=[look, reveal, much, broken], middleware=[vaka.SubAgents(child), *middleware],
-    )  # fmt: skip
+        "assistant",
+        model=FunctionModel(answer),
+        instructions=f"Be brief. Never say {SECRET}.",
+        tools=[look, reveal, much, broken],
+        middleware=[vaka.SubAgents(child), *middleware],
+    )
 
 
 async def run_turns(turns: Sequence[PlannedTurn], names: Sequence[str]) -> list[Prompt]:
     """Return the prompts of a conversation."""
-    store, clock, prompts = MemoryStore(), FakeClock(auto=True), list[Prompt]()
+    store = MemoryStore()
+    clock = FakeClock(auto=True)
+    prompts = list[Prompt]()
     planned: list[str] = []
     await ScopedMemory(store, HashingEmbedder(), "", clock=clock).add("Grass is green.")  # what SemanticMemory recalls
 
@@ -207,9 +214,12 @@ async def test_a_turn_that_goes_on_after_a_restart_keeps_its_system_prompt() -> 
             return lines.pop(0)
 
         asked = vaka.Agent(
-            "a", model=FunctionModel(answer), instructions=instructions, tools=[pay],
+            "a",
+            model=FunctionModel(answer),
+            instructions=instructions,
+            tools=[pay],
             middleware=[TextMemory(), WorkingMemory()],
-        )  # fmt: skip
+        )
         async with vaka.Runtime(store=store, permissions=vaka.Permissions(confirm=("pay",))) as runtime:
             session = await runtime.open(asked, id="s")
             await session.update(owner="kim")

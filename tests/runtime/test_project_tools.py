@@ -421,9 +421,10 @@ async def test_rules_match_the_whole_names_of_skills_and_commands_of_plugins(fol
 async def test_the_permission_mode_of_an_agent_only_narrows(folder: Path) -> None:
     write(folder / ".claude/agents/reader.md", "---\ndescription: Reads.\npermissionMode: plan\n---\nRead.")
     model = ScriptedModel(
-        call("Task", prompt="Read.", subagent_type="reader"), say("done"),
+        call("Task", prompt="Read.", subagent_type="reader"),
+        say("done"),
         agents={"reader": [calls(call("look"), call("change")), say("read")]},
-    )  # fmt: skip
+    )
     log = await run_in(folder, model, tools=(look, change))
     texts = {result.text for result in results_by_call(log).values()}
     assert "seen" in texts

@@ -210,9 +210,17 @@ async def vaka_run(folder: Path, url: str, *words: str) -> tuple[int | None, byt
     """Run the real command in a process of its own."""
     keep = {name: value for name, value in os.environ.items() if not re.search(r"_(KEY|TOKEN|BASE_URL)$|^VAKA_", name)}
     process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "vaka", "run", *words, cwd=folder, env={**keep, **environ_for(url), "HOME": str(folder)},
-        stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
-    )  # fmt: skip
+        sys.executable,
+        "-m",
+        "vaka",
+        "run",
+        *words,
+        cwd=folder,
+        env={**keep, **environ_for(url), "HOME": str(folder)},
+        stdin=asyncio.subprocess.DEVNULL,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
     out, err = await process.communicate()
     return process.returncode, out, err
 
@@ -224,9 +232,20 @@ async def test_the_command_switches_provider_from_run_to_run(tmp_path: Path) -> 
     async with FakeProvider(talk.answer) as provider:
         for turn, wire in enumerate(tour):
             code, out, err = await vaka_run(
-                tmp_path, provider.url, f"Question {turn}?", "--model", NAMES[wire], "--tools", "tools.py",
-                "--session", "one", "--store", "sqlite:///vaka.db", "--output", "json",
-            )  # fmt: skip
+                tmp_path,
+                provider.url,
+                f"Question {turn}?",
+                "--model",
+                NAMES[wire],
+                "--tools",
+                "tools.py",
+                "--session",
+                "one",
+                "--store",
+                "sqlite:///vaka.db",
+                "--output",
+                "json",
+            )
             result = msgspec.json.decode(out)
             assert (code, result["text"]) == (0, f"Answer {2 * turn + 1}."), err
             assert {call["name"] for call in result["tool_calls"]} == {"weather"}

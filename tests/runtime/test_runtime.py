@@ -222,7 +222,10 @@ async def test_an_agent_may_change_between_turns() -> None:
         session = await rt.open(who, id="s")
         await session.run("Hi.")
         model = ScriptedModel(say("two", repeat=True))
-        who.model, who.options, who.tool_choice, who.instructions = model, {"temperature": 1}, "none", "New."
+        who.model = model
+        who.options = {"temperature": 1}
+        who.tool_choice = "none"
+        who.instructions = "New."
         assert (await session.run("Hi.")).text == "two"
     [prompt] = model.prompts
     assert (prompt.options, prompt.tool_choice, prompt.system) == ({"temperature": 1}, "none", "New.")
@@ -338,7 +341,9 @@ class FlakyStore:
     """An event store that cannot be reached for some calls of one method."""
 
     def __init__(self, inner: Any, method: str, times: int) -> None:
-        self._inner, self._method, self.times = inner, method, times
+        self._inner = inner
+        self._method = method
+        self.times = times
 
     def __getattr__(self, name: str) -> Any:
         if name == self._method and self.times:

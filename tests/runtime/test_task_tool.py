@@ -105,11 +105,14 @@ async def test_calls_of_task_in_one_answer_run_at_the_same_time() -> None:
 
 async def test_a_child_agent_goes_on_with_its_conversation_also_in_another_process() -> None:
     model = ScriptedModel(
-        call("Task", prompt="Look.", subagent_type="runner"), say("one"),
-        call("Task", prompt="And now?", resume="agent-1"), say("two"),
-        call("Task", prompt="Once more.", resume="agent-2"), say("three"),
+        call("Task", prompt="Look.", subagent_type="runner"),
+        say("one"),
+        call("Task", prompt="And now?", resume="agent-1"),
+        say("two"),
+        call("Task", prompt="Once more.", resume="agent-2"),
+        say("three"),
         agents={"runner": [call("look"), say("I saw."), say("I know."), say("Still.")]},
-    )  # fmt: skip
+    )
     log = await run_turns(model, "A.", "B.", "C.", tools=(look,))
     known = ["Look.", "look", "seen", "I saw.", "And now?"]
     assert conversation(prompts_of(model, "runner")[2]) == known
@@ -138,10 +141,14 @@ class RecordingEvents:
 
 async def test_resuming_reads_the_log_only_from_the_start_of_the_conversation() -> None:
     model = ScriptedModel(
-        *[say("before")] * 3, call("Task", prompt="Go.", subagent_type="runner"), say("one"),
-        call("Task", prompt="More.", resume="agent-1"), call("Task", prompt="More.", resume="agent-2"), say("two"),
+        *[say("before")] * 3,
+        call("Task", prompt="Go.", subagent_type="runner"),
+        say("one"),
+        call("Task", prompt="More.", resume="agent-1"),
+        call("Task", prompt="More.", resume="agent-2"),
+        say("two"),
         agents={"runner": [say("a"), say("b"), say("c")]},
-    )  # fmt: skip
+    )
     store = MemoryStore()
     events: Any = RecordingEvents(store.events)
     store.events = events
@@ -156,9 +163,11 @@ async def test_resuming_reads_the_log_only_from_the_start_of_the_conversation() 
 
 async def test_a_resumed_child_that_waits_for_a_person_goes_on_in_another_process() -> None:
     model = ScriptedModel(
-        call("Task", prompt="Go.", subagent_type="runner"), call("Task", prompt="Now.", resume="agent-1"), say("done"),
+        call("Task", prompt="Go.", subagent_type="runner"),
+        call("Task", prompt="Now.", resume="agent-1"),
+        say("done"),
         agents={"runner": [say("ready"), call("change"), say("It is done.")]},
-    )  # fmt: skip
+    )
     store = MemoryStore()
     caller = agent(model, change, middleware=[vaka.SubAgents(RUNNER)])
     async with runtime(store, permissions=vaka.Permissions(allow=["Task"], confirm=["change"], ask="suspend")) as rt:
@@ -177,17 +186,22 @@ async def test_a_child_agent_that_resumes_can_resume_its_own_children() -> None:
     inner = vaka.SubAgent(name="inner", instructions="Inner.")
     outer = vaka.SubAgent(name="outer", middleware=[vaka.SubAgents(inner)])
     model = ScriptedModel(
-        call("Task", prompt="Out.", subagent_type="outer"), say("one"),
-        call("Task", prompt="Out again.", resume="agent-1"), say("two"),
-        call("Task", prompt="Not yours.", resume="agent-1/agent-1"), say("three"),
+        call("Task", prompt="Out.", subagent_type="outer"),
+        say("one"),
+        call("Task", prompt="Out again.", resume="agent-1"),
+        say("two"),
+        call("Task", prompt="Not yours.", resume="agent-1/agent-1"),
+        say("three"),
         agents={
             "outer": [
-                call("Task", prompt="In.", subagent_type="inner"), say("o1"),
-                call("Task", prompt="In again.", resume="agent-1/agent-1"), say("o2"),
+                call("Task", prompt="In.", subagent_type="inner"),
+                say("o1"),
+                call("Task", prompt="In again.", resume="agent-1/agent-1"),
+                say("o2"),
             ],
             "inner": [say("i1"), say("i2")],
         },
-    )  # fmt: skip
+    )
     log = await run_turns(model, "A.", "B.", "C.", subagents=vaka.SubAgents(outer))
     assert conversation(prompts_of(model, "inner")[1]) == ["In.", "i1", "In again."]
     assert results_by_call(log)["call_1.1"].text == "i1\n\n[agent id: agent-1/agent-1]"
@@ -216,15 +230,19 @@ async def test_a_resumed_child_keeps_its_folder_and_its_list_of_tasks(tmp_path: 
     (tmp_path / "inside").mkdir()
     todos = [{"content": "Sweep", "status": "pending", "activeForm": "Sweeping"}]
     model = ScriptedModel(
-        call("Task", prompt="Go.", subagent_type="runner"), say("one"),
-        call("Task", prompt="Where?", resume="agent-1"), say("two"),
+        call("Task", prompt="Go.", subagent_type="runner"),
+        say("one"),
+        call("Task", prompt="Where?", resume="agent-1"),
+        say("two"),
         agents={
             "runner": [
-                calls(call("Bash", command="cd inside"), call("TodoWrite", todos=todos)), say("r1"),
-                call("Bash", command="pwd"), say("r2"),
+                calls(call("Bash", command="cd inside"), call("TodoWrite", todos=todos)),
+                say("r1"),
+                call("Bash", command="pwd"),
+                say("r2"),
             ]
         },
-    )  # fmt: skip
+    )
     log = await run_turns(
         model,
         "A.",
@@ -271,9 +289,10 @@ async def test_the_usage_of_children_counts_for_the_turn_and_is_told_apart_by_ag
 
 async def test_a_budget_of_the_caller_binds_its_children() -> None:
     model = ScriptedModel(
-        call("Task", prompt="Go.", subagent_type="runner"), say("done"),
+        call("Task", prompt="Go.", subagent_type="runner"),
+        say("done"),
         agents={"runner": [call("look") | {"usage": {"input": 90, "output": 20}}, say("never")]},
-    )  # fmt: skip
+    )
     async with runtime() as rt:
         limits = vaka.Limits(max_tokens=100)
         caller = agent(model, look, middleware=[vaka.SubAgents(RUNNER)], limits=limits)
@@ -285,13 +304,22 @@ async def test_a_budget_of_the_caller_binds_its_children() -> None:
 async def test_models_of_child_agents_come_from_the_call_the_agent_the_tier_or_the_caller() -> None:
     pool = {name: RecordingModel(FunctionModel(answers_with(name), name=name)) for name in ("low", "high")}
     children = vaka.SubAgents(
-        vaka.SubAgent(name="plain"), vaka.SubAgent(name="mapped"), vaka.SubAgent(name="tiered", model="opus"),
+        vaka.SubAgent(name="plain"),
+        vaka.SubAgent(name="mapped"),
+        vaka.SubAgent(name="tiered", model="opus"),
         vaka.SubAgent(name="given", model=FunctionModel(answers_with("own"))),
-    )  # fmt: skip
+    )
     wanted = [
-        ("plain", ""), ("mapped", ""), ("tiered", ""), ("given", ""), ("tiered", "haiku"), ("plain", "high"),
-        ("plain", "nix"), ("plain", "scripted:/etc/passwd"), ("plain", "mid"),
-    ]  # fmt: skip
+        ("plain", ""),
+        ("mapped", ""),
+        ("tiered", ""),
+        ("given", ""),
+        ("tiered", "haiku"),
+        ("plain", "high"),
+        ("plain", "nix"),
+        ("plain", "scripted:/etc/passwd"),
+        ("plain", "mid"),
+    ]
     tasks = [call("Task", prompt="Go.", subagent_type=name, model=model) for name, model in wanted]
     caller = ScriptedModel(calls(*tasks), say("done"), agents={"plain": [say("caller")] * 4})
     options: Any = {"models": Models(tiers=pool, subagents={"Mapped": "low"})}
@@ -312,11 +340,14 @@ async def test_rules_name_agents_also_where_a_call_leaves_the_name_out_or_resume
     second = ScriptedModel(
         *[say("unused")] * 2,
         calls(
-            call("Task", prompt="Go."), call("Task", **unnamed), call("Task", **unnamed, **named),
-            call("Task", **unnamed, subagent_type="general-purpose"), start,
+            call("Task", prompt="Go."),
+            call("Task", **unnamed),
+            call("Task", **unnamed, **named),
+            call("Task", **unnamed, subagent_type="general-purpose"),
+            start,
         ),
         say("two"),
-    )  # fmt: skip
+    )
     store = MemoryStore()
     for model, deny in ((first, ()), (second, ("Task(general-purpose)", "Task(runner)"))):
         async with runtime(store, permissions=vaka.Permissions(deny=deny, mode="dontAsk", allow=["Task"])) as rt:
@@ -359,9 +390,10 @@ async def test_an_agent_can_be_resumed_in_a_fork_of_its_session() -> None:
 async def test_the_mode_dont_ask_refuses_what_would_need_an_approval() -> None:
     child = vaka.SubAgent(name="quiet", permission_mode="dontAsk")
     model = ScriptedModel(
-        call("Task", prompt="Go.", subagent_type="quiet"), say("done"),
+        call("Task", prompt="Go.", subagent_type="quiet"),
+        say("done"),
         agents={"quiet": [call("change"), say("refused")]},
-    )  # fmt: skip
+    )
     store = MemoryStore()
     async with runtime(store, permissions=vaka.Permissions(allow=["Task"], confirm=["change"])) as rt:
         await (await rt.open(agent(model, change, middleware=[vaka.SubAgents(child)]), id="s")).run("Go.")
@@ -372,9 +404,11 @@ async def test_the_mode_dont_ask_refuses_what_would_need_an_approval() -> None:
 
 async def test_an_agent_that_stopped_at_an_error_names_its_id_and_can_be_resumed() -> None:
     model = ScriptedModel(
-        call("Task", prompt="Go.", subagent_type="runner"), call("Task", prompt="Again.", resume="agent-1"), say("ok"),
+        call("Task", prompt="Go.", subagent_type="runner"),
+        call("Task", prompt="Again.", resume="agent-1"),
+        say("ok"),
         agents={"runner": [call("look"), fail(400, "no"), say("Now it works.")]},
-    )  # fmt: skip
+    )
     log = await run_turns(model, tools=(look,))
     assert results_by_call(log)["call_1"].failed
     assert results_by_call(log)["call_1"].text.endswith("[agent id: agent-1]")

@@ -27,10 +27,13 @@ async def test_processes_add_messages_to_one_thread_at_the_same_time(tmp_path: P
     stores = [SqliteStore(tmp_path / "vaka.db", durability="process") for _ in range(3)]
     runtimes = [vaka.Runtime(store=each) for each in stores]
     await runtimes[0].threads.create(id="t")
-    await asyncio.gather(*(
-        each.threads.add_message("t", {"role": "user", "content": f"{n}", "id": f"{n % 20}"})
-        for n in range(40) for each in runtimes
-    ))  # fmt: skip
+    await asyncio.gather(
+        *(
+            each.threads.add_message("t", {"role": "user", "content": f"{n}", "id": f"{n % 20}"})
+            for n in range(40)
+            for each in runtimes
+        )
+    )
     assert (await runtimes[0].threads.stats("t")).message_count == 20
     held = await stores[0].events.claim(SessionId("t"))
     with pytest.raises(Busy):
@@ -130,8 +133,9 @@ async def test_a_thread_takes_no_message_after_its_limit_however_many_are_added_
         added = await asyncio.gather(*(threads.add_message("t", each) for each in messages), return_exceptions=True)
         known = [each.id for each in added if isinstance(each, AddedMessage)]
         assert (len(known), {str(each) for each in added if isinstance(each, Exception)}) == (
-            5, {"thread 't' is archived and takes no messages; create another thread"}
-        )  # fmt: skip
+            5,
+            {"thread 't' is archived and takes no messages; create another thread"},
+        )
         assert {row.id for row in (await threads.get_messages("t")).messages} == set(known)
         again = await threads.add_message("t", {"role": "user", "content": "Hi.", "id": known[-1]})
         assert not again.added  # a client that did not get the reply asks again
@@ -209,8 +213,12 @@ async def test_the_result_of_a_call_is_deleted_by_the_id_that_adding_it_returned
         assert (await threads.delete_messages("t", [added[4].id, added[5].id])).success
         assert not any(each.added for each in await threads.append_many("t", given))
         assert [row.text for row in (await threads.get_messages("t")).messages] == [
-            "Hi.", "Let me look.", "A valve.", "", *["This result was deleted."] * 2
-        ]  # fmt: skip
+            "Hi.",
+            "Let me look.",
+            "A valve.",
+            "",
+            *["This result was deleted."] * 2,
+        ]
 
 
 async def test_the_statistics_of_a_thread_end_with_its_last_message_that_is_not_deleted(every_store: Store) -> None:

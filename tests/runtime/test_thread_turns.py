@@ -57,10 +57,14 @@ def texts_of(prompt: Prompt) -> list[str]:
 
 
 async def add_exchanges(runtime: Runtime, count: int) -> None:
-    await runtime.threads.append_many("t", [
-        message for n in range(count)
-        for message in ({"role": "user", "content": f"q{n}"}, {"role": "assistant", "content": f"a{n}"})
-    ])  # fmt: skip
+    await runtime.threads.append_many(
+        "t",
+        [
+            message
+            for n in range(count)
+            for message in ({"role": "user", "content": f"q{n}"}, {"role": "assistant", "content": f"a{n}"})
+        ],
+    )
 
 
 async def said(runtime: Runtime, id: str = "t") -> list[str]:
@@ -140,9 +144,10 @@ async def test_a_turn_in_a_thread_needs_an_active_thread_and_usable_options(runt
     with pytest.raises(AccessDenied):
         await threads.generate_with_memory(agent, "t", "Hello", resource_id="lee")
     for options, error in (
-        ({"contextlimit": 1}, "there is no option 'contextlimit'"), ({"context_limit": -1}, "0 or more messages"),
+        ({"contextlimit": 1}, "there is no option 'contextlimit'"),
+        ({"context_limit": -1}, "0 or more messages"),
         ({"use_semantic_search": True}, "needs semantic_memory"),
-    ):  # fmt: skip
+    ):
         with pytest.raises(InvalidInput, match=error):
             await threads.generate_with_memory(agent, "t", "Hello", options)
     assert (await threads.generate_with_memory(agent, "t", "Hello")).text == "Hi."
@@ -177,7 +182,7 @@ def conversation() -> list[Message]:
         AssistantMessage(id=MessageId("2"), content=(Text(text="c"),)),
         UserMessage(content=(Text(text="a"),)),
         AssistantMessage(id=MessageId("3"), content=(Text(text="c"),)),
-    ]  # fmt: skip
+    ]
 
 
 def test_processors_never_cut_a_call_from_its_result() -> None:
@@ -230,9 +235,14 @@ async def test_a_thread_is_exported_and_imported_again(runtime: Runtime) -> None
     head, *messages = [msgspec.json.decode(line) for line in lines]
     assert (head["type"], head["title"], head["resource_id"], head["state"]) == ("thread", "Talk", "kim", "ended")
     assert [(each["role"], first_text(each)[:9]) for each in messages] == [
-        ("user", "Before."), ("user", "Look."), ("assistant", ""), ("tool", "seen seen"), ("assistant", "One."),
-        ("user", "Then?"), ("assistant", "Two."),
-    ]  # fmt: skip
+        ("user", "Before."),
+        ("user", "Look."),
+        ("assistant", ""),
+        ("tool", "seen seen"),
+        ("assistant", "One."),
+        ("user", "Then?"),
+        ("assistant", "Two."),
+    ]
     assert messages[2]["tool_calls"][0]["id"] == messages[3]["id"]
     copied = await threads.import_lines(lines, id="copy", resource_id="lee")
     assert (copied.title, copied.resource_id, copied.metadata, copied.state) == ("Talk", "lee", {"n": 1}, "ended")
@@ -255,10 +265,15 @@ def without_turn(line: bytes) -> dict[str, Any]:
 
 
 async def test_an_import_that_was_interrupted_is_finished_by_another_one(runtime: Runtime) -> None:
-    lines = [b'{"type":"thread","id":"t"}\n', *(
-        msgspec.json.encode({"type": "message", "role": "user", "content": [{"type": "text", "text": f"{n}"}]}) + b"\n"
-        for n in range(450)
-    ), b"\n"]  # fmt: skip
+    lines = [
+        b'{"type":"thread","id":"t"}\n',
+        *(
+            msgspec.json.encode({"type": "message", "role": "user", "content": [{"type": "text", "text": f"{n}"}]})
+            + b"\n"
+            for n in range(450)
+        ),
+        b"\n",
+    ]
     broken = [*lines[:420], b'{"type":"message","role":"king"}\n']
     with pytest.raises(InvalidInput, match=r"line 421 is not a line of an exported thread.*adds none twice"):
         await runtime.threads.import_lines(broken)

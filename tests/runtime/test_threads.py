@@ -23,9 +23,11 @@ from vaka.stores.memory import MemoryStore
 from vaka.testing.clock import FakeClock
 
 CALL: dict[str, Any] = {
-    "role": "assistant", "content": "Let me look.", "id": "a2",
+    "role": "assistant",
+    "content": "Let me look.",
+    "id": "a2",
     "tool_calls": [{"id": "c1", "name": "search", "arguments": {"q": "pump"}}],
-}  # fmt: skip
+}
 RESULT = {"role": "tool", "content": "A valve.", "tool_call_id": "c1"}
 
 
@@ -97,12 +99,16 @@ async def test_another_owner_is_denied_every_operation(threads: Threads) -> None
     await threads.create(id="t", resource_id="kim")
     message = {"role": "user", "content": "x"}
     for denied in (
-        threads.get("t", resource_id="lee"), threads.update("t", title="x", resource_id="lee"),
-        threads.delete("t", resource_id=""), threads.set_state("t", "paused", resource_id="lee"),
-        threads.add_message("t", message, resource_id="lee"), threads.get_messages("t", resource_id="lee"),
-        threads.stats("t", resource_id="lee"), threads.set_context("t", ThreadContext(), resource_id="lee"),
+        threads.get("t", resource_id="lee"),
+        threads.update("t", title="x", resource_id="lee"),
+        threads.delete("t", resource_id=""),
+        threads.set_state("t", "paused", resource_id="lee"),
+        threads.add_message("t", message, resource_id="lee"),
+        threads.get_messages("t", resource_id="lee"),
+        threads.stats("t", resource_id="lee"),
+        threads.set_context("t", ThreadContext(), resource_id="lee"),
         threads.search(MessageSearch(text="x", owner="kim"), resource_id="lee"),
-    ):  # fmt: skip
+    ):
         with pytest.raises(AccessDenied):
             await denied
     assert (await threads.get("t", resource_id="kim")).title == ""
@@ -126,9 +132,12 @@ async def test_a_change_of_an_old_version_is_refused(threads: Threads) -> None:
 
 async def test_states_follow_the_transition_table(threads: Threads) -> None:
     paths = {
-        ("active",): {"paused", "ended", "terminated"}, ("paused",): {"active", "ended", "terminated"},
-        ("ended",): {"archived"}, ("terminated",): {"archived"}, ("ended", "archived"): set[str](),
-    }  # fmt: skip
+        ("active",): {"paused", "ended", "terminated"},
+        ("paused",): {"active", "ended", "terminated"},
+        ("ended",): {"archived"},
+        ("terminated",): {"archived"},
+        ("ended", "archived"): set[str](),
+    }
     targets = ("active", "paused", "ended", "terminated", "archived", "gone")
     for number, (path, allowed) in enumerate(paths.items()):
         for target in targets:
@@ -169,8 +178,11 @@ async def test_a_policy_pauses_ends_and_archives_a_thread(threads: Threads, cloc
     clock.advance(1800)
     assert await threads.apply_policies() == 3
     assert {each.id: each.state for each in (await threads.list()).threads} == {
-        "plain": "active", "idle": "paused", "old": "archived", "full": "ended",
-    }  # fmt: skip
+        "plain": "active",
+        "idle": "paused",
+        "old": "archived",
+        "full": "ended",
+    }
 
 
 async def test_metadata_that_do_not_fit_are_refused_and_the_stored_ones_stay(threads: Threads) -> None:
@@ -208,9 +220,13 @@ async def test_messages_that_were_deleted_one_by_one_stay_deleted(threads: Threa
 async def test_the_context_of_a_thread_is_part_of_its_metadata(threads: Threads) -> None:
     item = ActionItem(id="1", description="Order a valve", priority="high", assignee="kim", due="2026-02-01")
     context = ThreadContext(
-        topic="pumps", facts=("The pump is broken.",), open_questions=("Which one?",), tags=("water",),
-        action_items=(item, ActionItem(id="2", description="Call", completed=True)), preferences={"language": "de"},
-    )  # fmt: skip
+        topic="pumps",
+        facts=("The pump is broken.",),
+        open_questions=("Which one?",),
+        tags=("water",),
+        action_items=(item, ActionItem(id="2", description="Call", completed=True)),
+        preferences={"language": "de"},
+    )
     await threads.create(id="t", metadata={"mine": 1})
     assert (await threads.get("t")).context == ThreadContext()
     changed = await threads.set_context("t", context)
@@ -230,9 +246,10 @@ async def test_messages_are_added_once_in_one_transaction_and_listed(
         NewMessage(role="user", content="My pump is broken.", id="u1", metadata={"channel": "mail"}),
         NewMessage(role="assistant", content="Which one?", id="a1", metadata={"rank": 1}),
         NewMessage(role="user", content="The blue one.", id="u2", ts="2026-01-31T12:00:00.250Z"),
-        CALL, RESULT,
+        CALL,
+        RESULT,
         NewMessage(role="assistant", content="It is the valve."),
-    ]  # fmt: skip
+    ]
     before = await store.sessions.find(SessionId("t"))
     added = await threads.append_many("t", messages)
     assert [each.added for each in added] == [True] * 6
@@ -240,9 +257,13 @@ async def test_messages_are_added_once_in_one_transaction_and_listed(
     assert added[5].id.startswith("msg")
     page = await threads.get_messages("t")
     assert shown(page.messages) == [
-        ("user", "My pump is broken."), ("assistant", "Which one?"), ("user", "The blue one."),
-        ("assistant", "Let me look."), ("tool", "A valve."), ("assistant", "It is the valve."),
-    ]  # fmt: skip
+        ("user", "My pump is broken."),
+        ("assistant", "Which one?"),
+        ("user", "The blue one."),
+        ("assistant", "Let me look."),
+        ("tool", "A valve."),
+        ("assistant", "It is the valve."),
+    ]
     assert page.messages[2].ts == "2026-01-31T12:00:00.250Z"
     assert before is not None
     assert before.head < page.messages[0].seq
@@ -257,8 +278,11 @@ async def test_messages_are_added_once_in_one_transaction_and_listed(
     assert (await threads.get("t")).title == "My pump is broken."
     session = await runtime.open(vaka.Agent("helper"), id="t")
     assert [type(message).__name__ for message in await session.messages()][-4:] == [
-        "ToolMessage", "AssistantMessage", "UserMessage", "UserMessage"
-    ]  # fmt: skip
+        "ToolMessage",
+        "AssistantMessage",
+        "UserMessage",
+        "UserMessage",
+    ]
 
 
 async def test_messages_are_filtered_before_they_are_ordered_and_limited(threads: Threads) -> None:
@@ -332,7 +356,7 @@ async def test_messages_are_found_in_all_threads_and_in_those_of_an_owner(thread
         ([{"role": "user", "content": "x", "ts": "yesterday"}], "must be RFC 3339"),
         ([{"role": "user", "content": "x", "other": 1}], "unknown field"),
     ],
-)  # fmt: skip
+)
 async def test_messages_that_cannot_be_used_add_nothing(messages: list[Any], error: str) -> None:
     async with vaka.Runtime(store=MemoryStore(), environment=Environment(ids=IDS)) as runtime:
         threads = runtime.threads
@@ -349,9 +373,13 @@ async def test_secrets_and_large_texts_are_stored_as_in_any_session(store: Store
         threads = runtime.threads
         await threads.create(id="t")
         long = "word " * 20_000
-        await threads.append_many("t", [
-            {"role": "user", "content": "The key is hunter2hunter2."}, {"role": "assistant", "content": long},
-        ])  # fmt: skip
+        await threads.append_many(
+            "t",
+            [
+                {"role": "user", "content": "The key is hunter2hunter2."},
+                {"role": "assistant", "content": long},
+            ],
+        )
         first, second = (await threads.get_messages("t")).messages
         assert "hunter2" not in first.text
         assert second.text.startswith("word word")
@@ -379,18 +407,25 @@ async def test_deleted_messages_are_gone_from_the_conversation_lists_and_searche
     threads: Threads, runtime: Runtime, store: Store
 ) -> None:
     await threads.create(id="t", agent_id="helper", metadata={"mine": 1})
-    await threads.append_many("t", [
-        {"role": "user", "content": "My pump is broken.", "id": "u1", "metadata": {"channel": "mail"}},
-        {"role": "assistant", "content": "Which one?", "id": "a1"},
-        {"role": "user", "content": "Secret one.", "id": "u2"},
-        CALL, RESULT, {"role": "assistant", "content": "It is the valve.", "id": "a3"},
-    ])  # fmt: skip
+    await threads.append_many(
+        "t",
+        [
+            {"role": "user", "content": "My pump is broken.", "id": "u1", "metadata": {"channel": "mail"}},
+            {"role": "assistant", "content": "Which one?", "id": "a1"},
+            {"role": "user", "content": "Secret one.", "id": "u2"},
+            CALL,
+            RESULT,
+            {"role": "assistant", "content": "It is the valve.", "id": "a3"},
+        ],
+    )
     done = await threads.delete_messages("t", ["u2", "missing", "a1"])
     assert (done.affected_count, done.success, done.error_message) == (2, False, "there is no message 'missing'")
     rest = [
-        ("user", "My pump is broken."), ("assistant", "Let me look."), ("tool", "A valve."),
+        ("user", "My pump is broken."),
+        ("assistant", "Let me look."),
+        ("tool", "A valve."),
         ("assistant", "It is the valve."),
-    ]  # fmt: skip
+    ]
     page = await threads.get_messages("t")
     assert shown(page.messages) == rest
     assert (page.messages[0].id, page.messages[0].metadata) == ("u1", {"channel": "mail"})
@@ -415,8 +450,10 @@ async def test_deleted_messages_are_gone_from_the_conversation_lists_and_searche
     again = await threads.delete_messages("t", [page.messages[2].id, "u1"])
     assert (again.affected_count, again.success) == (2, True)
     assert shown((await threads.get_messages("t")).messages) == [
-        ("assistant", "Let me look."), ("tool", "This result was deleted."), ("assistant", "It is the valve."),
-    ]  # fmt: skip
+        ("assistant", "Let me look."),
+        ("tool", "This result was deleted."),
+        ("assistant", "It is the valve."),
+    ]
     assert (await threads.delete_messages("t", ["u1"])).affected_count == 0
     assert (await threads.add_message("t", {"role": "user", "content": "again", "id": "u1"})).added is False
     assert (await threads.stats("t")).message_count == 3

@@ -250,7 +250,9 @@ async def interleave(operations: list[tuple[str, int, int]]) -> None:
     store = MemoryStore()
     made, model = make_agent()
     async with runtime(store) as first, runtime(store.open_handle()) as second:
-        runtimes, places, forks = (first, second), list[str](), 0
+        runtimes = (first, second)
+        places = list[str]()
+        forks = 0
         sessions = [await rt.open(made, id="s") for rt in runtimes]
         await sessions[0].run("begin")
         for operation, which, number in operations:

@@ -97,17 +97,24 @@ async def test_the_first_event_has_the_folder_of_a_session_whose_agent_works_in_
     for level in range(64):  # each agent twice in the one above: 2**64 ways to the innermost
         nested = vaka.Agent(f"nested-{level}", tools=[nested, nested.as_tool(name="again")])
     agents = {
-        "none": vaka.Agent("none", tools=["WebSearch", "TodoWrite", note]), "read": vaka.Agent("read", tools=["Read"]),
-        "child": vaka.Agent("parent", tools=[child]), "object": vaka.Agent("object", tools=builtin_tools(["Bash"])),
-        "steps": vaka.Agent("steps", tools=[steps]), "nested": nested,
-    }  # fmt: skip
+        "none": vaka.Agent("none", tools=["WebSearch", "TodoWrite", note]),
+        "read": vaka.Agent("read", tools=["Read"]),
+        "child": vaka.Agent("parent", tools=[child]),
+        "object": vaka.Agent("object", tools=builtin_tools(["Bash"])),
+        "steps": vaka.Agent("steps", tools=[steps]),
+        "nested": nested,
+    }
     async with Runtime(store=store, model=ScriptedModel(say("Hi."))) as runtime:
         for id, agent in agents.items():
             await (await runtime.open(agent, id=id)).run("Hi.")
         assert {id: await runtime.workspace(id) for id in agents} == {
-            "none": None, "read": workspace_of(Path.cwd()), "child": workspace_of(Path.cwd()),
-            "object": workspace_of(Path.cwd()), "steps": workspace_of(Path.cwd()), "nested": None,
-        }  # fmt: skip
+            "none": None,
+            "read": workspace_of(Path.cwd()),
+            "child": workspace_of(Path.cwd()),
+            "object": workspace_of(Path.cwd()),
+            "steps": workspace_of(Path.cwd()),
+            "nested": None,
+        }
     async with open_runtime(
         store, tmp_path, ScriptedModel(say("Hi.")), workspace=Workspace(add_dirs=[str(tmp_path)])
     ) as runtime:

@@ -20,7 +20,9 @@ class Workshop:
     """A folder in which the commands of a session run, one turn for each list of calls."""
 
     def __init__(self, folder: Path, store: Any = None, **options: Any) -> None:
-        self.folder, self.store, self.options = folder, store or MemoryStore(), options
+        self.folder = folder
+        self.store = store or MemoryStore()
+        self.options = options
         self.steps: list[Any] = []
 
     def runtime(self, *steps: Any) -> Runtime:

@@ -120,10 +120,8 @@ async def test_folders_with_names_that_git_uses_can_be_made(kind: type[Bubblewra
 async def test_a_folder_that_becomes_a_bare_repository_loses_its_head(kind: type[Bubblewrap], tmp_path: Path) -> None:
     run_git("init", "-q", ".", at=tmp_path)
     process = await kind().start(
-        shell_command(
-            ATTACKS["another repository around it"], tmp_path, protected=protected_paths(str(tmp_path))
-        )
-    )  # fmt: skip
+        shell_command(ATTACKS["another repository around it"], tmp_path, protected=protected_paths(str(tmp_path)))
+    )
     await run_to_end(process)
     assert [path.path for path in process.removed] == [f"{tmp_path}/HEAD"]
     assert run_git("rev-parse", "--git-dir", at=tmp_path).startswith(b"fatal: not a git repository")

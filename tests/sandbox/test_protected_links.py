@@ -66,8 +66,9 @@ async def test_two_commands_can_hold_the_same_link_at_once(kind: type[Bubblewrap
     (tmp_path / "go").touch()
     await run_to_end(first)
     assert (sorted(path.name for path in tmp_path.iterdir()), (tmp_path / ".claude").is_symlink()) == (
-        [".claude", "go", "up"], True,
-    )  # fmt: skip
+        [".claude", "go", "up"],
+        True,
+    )
 
 
 @pytest.mark.parametrize("kind", SANDBOXES)

@@ -68,8 +68,10 @@ def test_every_kind_of_entry_is_moved(workspace: Path, place: str, kind: str) ->
     removed = remove(Quarantine((place,)), workspace, ".envrc")
     assert removed is not None
     assert (os.path.lexists(entry), os.path.lexists(removed.kept), Path(removed.kept).is_symlink()) == (
-        False, True, kind == "link",
-    )  # fmt: skip
+        False,
+        True,
+        kind == "link",
+    )
     assert Path("/etc/passwd").exists()
 
 
@@ -295,11 +297,14 @@ def test_an_announced_path_stays(workspace: Path) -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        "", "[core]\n\tbare = false\n# note\n", "[user] name = kim\n\temail = k@example.org\n",
-        '[remote "origin"]\n\turl = git@example.org:x.git\n[branch "main"]\n\tmerge = refs/heads/main\n', "[co",
+        "",
+        "[core]\n\tbare = false\n# note\n",
+        "[user] name = kim\n\temail = k@example.org\n",
+        '[remote "origin"]\n\turl = git@example.org:x.git\n[branch "main"]\n\tmerge = refs/heads/main\n',
+        "[co",
         "[core]\n\tfi",
     ],
-)  # fmt: skip
+)
 def test_settings_that_run_nothing_are_harmless(text: str) -> None:
     assert has_only_harmless_settings(text)
 
@@ -307,11 +312,19 @@ def test_settings_that_run_nothing_are_harmless(text: str) -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        "[core]\n\tfsmonitor = ./x\n", "[core]\n\tfsmonitor=x", "[core] pager = x\n", "[include]\n\tpath = x\n",
-        '[filter "x"]\n\tclean = y\n', "[alias]\n\tst = !x\n", "bare = false\n",
+        "[core]\n\tfsmonitor = ./x\n",
+        "[core]\n\tfsmonitor=x",
+        "[core] pager = x\n",
+        "[include]\n\tpath = x\n",
+        '[filter "x"]\n\tclean = y\n',
+        "[alias]\n\tst = !x\n",
+        "bare = false\n",
         "[core]\n\tbare = \\\n\tfsmonitor = x\n",
-        "[user] name = x\n[core] sshCommand = y\n", "[core.x]\n\tbare = y\n", "nonsense!\n", '[core] [core]fsmonitor=x',
+        "[user] name = x\n[core] sshCommand = y\n",
+        "[core.x]\n\tbare = y\n",
+        "nonsense!\n",
+        "[core] [core]fsmonitor=x",
     ],
-)  # fmt: skip
+)
 def test_settings_that_may_run_something_are_not(text: str) -> None:
     assert not has_only_harmless_settings(text)

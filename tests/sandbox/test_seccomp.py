@@ -18,13 +18,31 @@ from vaka.testing.sandboxes import run_to_end, shell_command
 
 COLUMN = 0 if syscalls.ARCHITECTURE == "x86_64" else 1
 DENIED = {
-    "ptrace": (101, 117), "process_vm_readv": (310, 270), "process_vm_writev": (311, 271), "mount": (165, 40),
-    "umount2": (166, 39), "pivot_root": (155, 41), "move_mount": (429, 429), "open_tree": (428, 428),
-    "fsopen": (430, 430), "mount_setattr": (442, 442), "unshare": (272, 97), "setns": (308, 268),
-    "keyctl": (250, 219), "add_key": (248, 217), "bpf": (321, 280), "perf_event_open": (298, 241),
-    "userfaultfd": (323, 282), "kexec_load": (246, 104), "init_module": (175, 105), "delete_module": (176, 106),
-    "swapon": (167, 224), "open_by_handle_at": (304, 265), "pidfd_getfd": (438, 438), "chroot": (161, 51),
-}  # fmt: skip
+    "ptrace": (101, 117),
+    "process_vm_readv": (310, 270),
+    "process_vm_writev": (311, 271),
+    "mount": (165, 40),
+    "umount2": (166, 39),
+    "pivot_root": (155, 41),
+    "move_mount": (429, 429),
+    "open_tree": (428, 428),
+    "fsopen": (430, 430),
+    "mount_setattr": (442, 442),
+    "unshare": (272, 97),
+    "setns": (308, 268),
+    "keyctl": (250, 219),
+    "add_key": (248, 217),
+    "bpf": (321, 280),
+    "perf_event_open": (298, 241),
+    "userfaultfd": (323, 282),
+    "kexec_load": (246, 104),
+    "init_module": (175, 105),
+    "delete_module": (176, 106),
+    "swapon": (167, 224),
+    "open_by_handle_at": (304, 265),
+    "pidfd_getfd": (438, 438),
+    "chroot": (161, 51),
+}
 REPORTED_AS_MISSING = {"clone3": 435, "io_uring_setup": 425, "io_uring_enter": 426, "openat2": 437}
 CALL_PROGRAM = (
     "import ctypes, json, sys\nlibc = ctypes.CDLL(None, use_errno=True)\nfound = {}\n"
@@ -150,7 +168,9 @@ def test_every_filter_is_a_valid_program(machine: str) -> None:
         count = len(program) // 8
         assert count < 4096
         for at in range(count):
-            operation, yes, no = program[at * 8], program[at * 8 + 2], program[at * 8 + 3]
+            operation = program[at * 8]
+            yes = program[at * 8 + 2]
+            no = program[at * 8 + 3]
             if operation != 0x06:
                 assert at + 1 + max(yes, no) < count
 

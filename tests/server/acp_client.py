@@ -38,9 +38,13 @@ class GivenWorkspaces:
                 chosen[0] = mode
 
         return AcpWorkspace(
-            runtime=runtime, agent=self.agent, models=self.models, commands=self.commands, set_mode=set_mode,
+            runtime=runtime,
+            agent=self.agent,
+            models=self.models,
+            commands=self.commands,
+            set_mode=set_mode,
             find_mode=lambda: chosen[0],
-        )  # fmt: skip
+        )
 
     def find_store(self, folder: str = "") -> Store:
         return self.store

@@ -58,7 +58,9 @@ class Served:
     """A running server."""
 
     def __init__(self, service: AgentService, port: int, server: uvicorn.Server) -> None:
-        self.service, self.port, self.url = service, port, f"http://127.0.0.1:{port}"
+        self.service = service
+        self.port = port
+        self.url = f"http://127.0.0.1:{port}"
         self._server = server
 
     @property

@@ -218,7 +218,9 @@ async def test_tasks_are_listed_in_pages(serve: Serve, scripted: Scripted) -> No
         for number in range(6):
             await rpc(client, "SendMessage", message=message("Hi.", f"m-{number}", contextId=f"c-{number // 3}"))
         await rpc(client, "SendMessage", "/a2a/other", message=message("Hi.", "m-9", contextId="c-9"))
-        seen, token, page = list[str](), "", dict[str, Any]()
+        seen = list[str]()
+        token = ""
+        page = dict[str, Any]()
         while not page or token:
             page = (await client.get(f"{REST}/tasks", params={"pageSize": 2, "pageToken": token})).json()
             seen += [task["id"] for task in page["tasks"]]

@@ -46,7 +46,9 @@ def agui(**fields: Any) -> Json:
 
 BASE64 = {"type": "base64", "media_type": "application/zip", "data": DATA}
 AGUI_DATA = {"type": "data", "value": DATA, "mimeType": "application/zip"}
-CHAT, MESSAGES, RESPONSES = "/v1/chat/completions", "/v1/messages", "/v1/responses"
+CHAT = "/v1/chat/completions"
+MESSAGES = "/v1/messages"
+RESPONSES = "/v1/responses"
 CASES: dict[str, tuple[str, Json, str]] = {
     "chat: a file": (CHAT, chat(type="file", file={"filename": "a.zip", "file_data": ZIP}), REFUSED),
     "chat: a file by its id": (CHAT, chat(type="file", file={"file_id": "f-1"}), "file_data"),

@@ -35,7 +35,9 @@ class Chat:
     """A client that sends the whole conversation each time, as chat applications do."""
 
     def __init__(self, client: httpx2.AsyncClient, **options: Any) -> None:
-        self.client, self.options, self.messages = client, {"model": "assistant", **options}, list[dict[str, Any]]()
+        self.client = client
+        self.options = {"model": "assistant", **options}
+        self.messages = list[dict[str, Any]]()
         self.session = ""
 
     async def ask(self, *said: str | dict[str, Any], **options: Any) -> dict[str, Any]:

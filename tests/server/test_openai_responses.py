@@ -140,9 +140,11 @@ async def test_a_background_response_runs_without_its_client_and_can_be_cancelle
 
 async def test_approvals_are_decided_by_items(serve: Serve, scripted: Scripted) -> None:
     agent = scripted(
-        calls(call("deploy", place="a"), call("deploy", place="b")), call("deploy", place="c"), say("Done."),
+        calls(call("deploy", place="a"), call("deploy", place="b")),
+        call("deploy", place="c"),
+        say("Done."),
         tools=[deploy],
-    )  # fmt: skip
+    )
     async with serve([agent], permissions=vaka.Permissions(confirm=["deploy"])) as served, served.client() as client:
         first = await create(client, "Go")
         asked = [item for item in first["output"] if item["type"] == "mcp_approval_request"]
@@ -160,8 +162,9 @@ async def test_approvals_are_decided_by_items(serve: Serve, scripted: Scripted) 
         assert (await client.get(f"/v1/responses/{second['id']}")).json() == second
         items = (await client.get(f"/v1/responses/{second['id']}/input_items")).json()["data"]
         assert [(item["type"], item["approve"], item["reason"]) for item in items] == [
-            ("mcp_approval_response", True, None), ("mcp_approval_response", False, "not there"),
-        ]  # fmt: skip
+            ("mcp_approval_response", True, None),
+            ("mcp_approval_response", False, "not there"),
+        ]
         request = second["output"][-1]
         last = [{"type": "mcp_approval_response", "approval_request_id": request["id"], "approve": True}]
         third = await create(client, [first["output"][0], *last])  # without previous_response_id, as agents send it
@@ -182,8 +185,12 @@ async def test_functions_of_the_client_run_between_responses(serve: Serve, scrip
         assert text_of(second) == "Red."
         opened = await served.service.open_session(PRINCIPALS["alice"], first["conversation"]["id"])
         assert [type(message).__name__ for message in await opened.messages()] == [
-            "UserMessage", "AssistantMessage", "ToolMessage", "UserMessage", "AssistantMessage",
-        ]  # fmt: skip
+            "UserMessage",
+            "AssistantMessage",
+            "ToolMessage",
+            "UserMessage",
+            "AssistantMessage",
+        ]
 
 
 async def test_a_client_may_send_all_items_instead_of_naming_a_response(serve: Serve, scripted: Scripted) -> None:

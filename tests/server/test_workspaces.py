@@ -52,8 +52,14 @@ async def test_tools_of_a_tenant_work_in_its_own_folder_and_reach_no_other(
     attacks += [call("Grep", pattern="canary", path=str(base)), call("Glob", pattern=f"{base}/**/*.txt")]
     attacks += [call("Write", file_path=f"{root}/acme/new.txt", content="x")]
     shell = f"cat {' '.join(paths)} ../*/*; ls {root} {server}; find {base} -type f 2>/dev/null; echo done > made"
-    agent = scripted(call("Write", file_path="own.txt", content="mine"), *attacks, call("Bash", command=shell),
-                     call("Read", file_path="made"), say("Done."), tools=TOOLS)  # fmt: skip
+    agent = scripted(
+        call("Write", file_path="own.txt", content="mine"),
+        *attacks,
+        call("Bash", command=shell),
+        call("Read", file_path="made"),
+        say("Done."),
+        tools=TOOLS,
+    )
     settings = ServerSettings(workspaces=WorkspaceSettings(root=str(root)))
     options: dict[str, Any] = {
         "workspace": Workspace(cwd=str(server)),

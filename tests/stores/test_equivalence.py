@@ -61,7 +61,9 @@ class RandomWork:
         outcomes: list[tuple[str, object]] = []
         for _ in range(steps):
             self.at += 1
-            work, side, name = self.random.choice(works), self.random.randrange(2), self.random.choice(SESSIONS)
+            work = self.random.choice(works)
+            side = self.random.randrange(2)
+            name = self.random.choice(SESSIONS)
             try:
                 outcomes.append((work.__name__, await work(side, name)))
             except VakaError as error:

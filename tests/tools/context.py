@@ -14,7 +14,9 @@ from vaka.core.types.message import Stored
 from vaka.core.types.progress import OutputStream
 from vaka.core.types.tool import NO_ACCESS, CommandAccess
 
-SESSION, TURN, CALL = SessionId("s"), TurnId("t"), CallId("c1")
+SESSION = SessionId("s")
+TURN = TurnId("t")
+CALL = CallId("c1")
 
 
 class Values(dict[str, JSON]):
@@ -66,7 +68,11 @@ class FakeContext:
         self.emitted.append(text)
 
     async def ask(
-        self, question: str, *, options: Sequence[str] = (), expires_in: float | None = None,
+        self,
+        question: str,
+        *,
+        options: Sequence[str] = (),
+        expires_in: float | None = None,
         kind: QuestionKind = "question",
-    ) -> JSON:  # fmt: skip
+    ) -> JSON:
         return self.answer

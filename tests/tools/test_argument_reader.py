@@ -147,12 +147,15 @@ class TestNullForLeftOut:
             ({"type": "array", "items": {"$ref": "#/$defs/o"}}, [{"b": None}], {"a": [{}]}),
             ({"type": "object", "additionalProperties": {"$ref": "#/$defs/o"}}, {"x": {"b": None}}, {"a": {"x": {}}}),
             ({"anyOf": [{"$ref": "#/$defs/o"}, {"type": "array"}]}, {"b": None}, {"a": {}}),
-            ({"anyOf": [{"$ref": "#/$defs/o"}, {"type": "array", "items": {"$ref": "#/$defs/o"}}]}, [{"b": None}],
-             {"a": [{}]}),
+            (
+                {"anyOf": [{"$ref": "#/$defs/o"}, {"type": "array", "items": {"$ref": "#/$defs/o"}}]},
+                [{"b": None}],
+                {"a": [{}]},
+            ),
             ({"anyOf": [{"$ref": "#/$defs/t1"}, {"$ref": "#/$defs/t2"}]}, {"k": "2", "b": None}, {"a": {"k": "2"}}),
             ({"anyOf": [{"$ref": "#/$defs/o"}, {"$ref": "#/$defs/t3"}]}, {"b": None}, {"a": {"b": None}}),
         ],
-    )  # fmt: skip
+    )
     def test_a_null_is_removed_only_where_the_schema_does_not_admit_null(
         self, part: Any, value: Any, expected: Any
     ) -> None:
@@ -202,13 +205,19 @@ def test_an_invalid_schema_is_invalid_arguments_not_an_exception(schema: dict[st
         ({"format": "email"}, "y", 'a: expected text in the format email, got "y"'),
         ({"format": "time"}, "9:00", 'a: expected text in the format time such as 10:30:00, got "9:00"'),
         ({"format": "byte"}, "*", 'a: expected text in the format byte such as aGVsbG8=, got "*"'),
-        ({"oneOf": [{"type": "integer"}, {"type": "number"}]}, 1,
-         "a: 1 is valid under more than one of the schemas listed in the 'oneOf' keyword"),
-        ({"anyOf": [{"minimum": 3}, {"maximum": 1}]}, 2,
-         "a: expected 2 is less than the minimum of 3 or 2 is greater than the maximum of 1, got 2"),
+        (
+            {"oneOf": [{"type": "integer"}, {"type": "number"}]},
+            1,
+            "a: 1 is valid under more than one of the schemas listed in the 'oneOf' keyword",
+        ),
+        (
+            {"anyOf": [{"minimum": 3}, {"maximum": 1}]},
+            2,
+            "a: expected 2 is less than the minimum of 3 or 2 is greater than the maximum of 1, got 2",
+        ),
         ({"unevaluatedProperties": False}, {"x": 1}, "a: unknown 'x'"),
     ],
-)  # fmt: skip
+)
 def test_faults_of_all_keywords_are_described(part: dict[str, Any], value: Any, message: str) -> None:
     assert ArgumentReader({"type": "object", "properties": {"a": part}}).read({"a": value}) == InvalidArguments(message)
 

@@ -43,7 +43,7 @@ TAKEN: list[tuple[str, Any, str]] = [
     ('"text"', "text", ""),
     ("[1]", [1], ""),
     ("null", None, ""),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize(("raw", "value", "repaired"), TAKEN, ids=[repr(row[0]) for row in TAKEN])
@@ -69,7 +69,7 @@ REFUSED: list[tuple[str, str]] = [
     ("{", CUT),
     ('{"a": [1, 2', CUT),
     ("{'a': 1}", "single quotes"),
-    ('{"a": \'b\'}', "single quotes"),
+    ("{\"a\": 'b'}", "single quotes"),
     ("{a: 1}", "Expecting property name"),
     ('{"a": 1} // done', "there is text after the JSON"),
     ('{"a": /* one */ 1}', "there is a comment"),
@@ -110,7 +110,7 @@ REFUSED: list[tuple[str, str]] = [
     (f'{FENCE}json\n{{"a": 1}}\n{FENCE}\nDone.', "there is text before the JSON"),
     (f'{FENCE}json\n{{"a": 1}}\n{FENCE}\n{FENCE}json\n{{"b": 1}}\n{FENCE}', "there is text after the JSON"),
     (f'{FENCE}python\n{{"a": 1}}\n{FENCE}', "there is text before the JSON"),
-]  # fmt: skip
+]
 
 
 def test_other_text_is_an_error_with_an_instruction_for_the_model() -> None:

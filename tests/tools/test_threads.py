@@ -35,7 +35,9 @@ async def test_a_sync_function_runs_in_a_daemon_thread_with_the_callers_context_
 
 
 async def test_cancellation_does_not_wait_for_the_thread() -> None:
-    started, release, finished = threading.Event(), threading.Event(), threading.Event()
+    started = threading.Event()
+    release = threading.Event()
+    finished = threading.Event()
 
     @tool
     def function() -> str:

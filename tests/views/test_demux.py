@@ -234,9 +234,15 @@ async def test_frames_are_plain_objects_with_the_ids_of_the_agent() -> None:
     stream_id = sent[0].pop("stream_id")
     assert sent == [
         {"type": "text", "agent_def": "assistant", "agent_state_id": "s", "data": "Hi.", "begin": True},
-        {"type": "text", "agent_def": "assistant", "agent_state_id": "s", "stream_id": stream_id, "data": "",
-         "end": True},
+        {
+            "type": "text",
+            "agent_def": "assistant",
+            "agent_state_id": "s",
+            "stream_id": stream_id,
+            "data": "",
+            "end": True,
+        },
         {"type": "eof", "agent_def": "assistant", "agent_state_id": "s"},
-    ]  # fmt: skip
+    ]
     assert (failed["type"], failed["error"]["message"]) == ("error", "no (status 400)")
     assert frame_of(piece("1", b"\x00", kind="audio"))["data"] == "AA=="

@@ -78,9 +78,11 @@ async def test_a_round_with_tools_keeps_the_order_of_the_log() -> None:
     shown = lines(events)
     assert shown[:2] == ["chunk thinking assistant 'Looking.'b", "chunk thinking assistant ''e"]
     assert shown[-4:] == [
-        "chunk thinking assistant 'He'b", "chunk thinking assistant 'llo'", "chunk thinking assistant ''e",
+        "chunk thinking assistant 'He'b",
+        "chunk thinking assistant 'llo'",
+        "chunk thinking assistant ''e",
         "eof - assistant",
-    ]  # fmt: skip
+    ]
     tools = shown[2:-4]
     assert tools.index('tool_start tool assistant look{"at":"here"}') < tools.index(
         'tool_done tool assistant look{"at":"here"} -> seen here'
@@ -162,11 +164,16 @@ def test_a_router_shows_only_its_own_end_and_whether_an_agent_waits() -> None:
     events = project(
         [*turn(other), *turn(finished, child="2", after="1"), *idle, undone, *turn(child="3", after="2")],
         routers=["router"],
-    )  # fmt: skip
+    )
     assert lines(events) == [
-        "chunk thinking music 'La'b", "eof executing router", "chunk thinking music 'La'b", "eof - router",
-        "eof - router", "chunk thinking music 'La'b", "eof executing router",
-    ]  # fmt: skip
+        "chunk thinking music 'La'b",
+        "eof executing router",
+        "chunk thinking music 'La'b",
+        "eof - router",
+        "eof - router",
+        "chunk thinking music 'La'b",
+        "eof executing router",
+    ]
     assert {event.agent_state_id for event in events} == {"s", "s/agent-1"}
 
 
@@ -174,15 +181,23 @@ def test_a_finished_agent_is_closed_until_it_is_rewound() -> None:
     projection = AgentEventProjection(SessionId("s"))
     ends: list[str] = []
     for body in (
-        SessionOpened(agent="guide"), StateChanged(key="$finished", value={"turn": "t"}),
-        progress.TurnCompleted(text="Bye."), SessionReverted(to=-1), progress.TurnCompleted(text="Hi."),
-        progress.TurnInterrupted(), progress.TurnCancelled(note="the caller withdrew"), SessionClosed(),
-    ):  # fmt: skip
+        SessionOpened(agent="guide"),
+        StateChanged(key="$finished", value={"turn": "t"}),
+        progress.TurnCompleted(text="Bye."),
+        SessionReverted(to=-1),
+        progress.TurnCompleted(text="Hi."),
+        progress.TurnInterrupted(),
+        progress.TurnCancelled(note="the caller withdrew"),
+        SessionClosed(),
+    ):
         ends += lines(projection.feed(live(body)))
     assert ends == [
-        "closed finished guide", "eof - guide", "interrupted - guide", "failure guide cancelled: the caller withdrew",
         "closed finished guide",
-    ]  # fmt: skip
+        "eof - guide",
+        "interrupted - guide",
+        "failure guide cancelled: the caller withdrew",
+        "closed finished guide",
+    ]
 
 
 def test_snapshots_and_repeated_deltas_add_no_text_twice() -> None:

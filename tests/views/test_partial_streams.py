@@ -37,7 +37,9 @@ def test_blocks_and_messages_of_any_part_are_well_formed(
     events: list[vaka.Event], path: tuple[str, ...], routers: tuple[str, ...]
 ) -> None:
     encoder = StreamEncoder(path, routers=routers)
-    in_message, open_block, next_index = False, None, 0
+    in_message = False
+    open_block = None
+    next_index = 0
     for stream_event in (one for event in events for one in encoder.encode(event)):
         match stream_event.type:
             case "message_start":
@@ -98,13 +100,17 @@ def test_events_of_any_part_are_whole_responses(
 ) -> None:
     encoder = ResponseEncoder(path, routers=routers)
     open_items: set[int] = set()
-    is_open, items, last = False, 0, -1
+    is_open = False
+    items = 0
+    last = -1
     encoded = [one for event in events[:size] for one in encoder.encode(event)] + encoder.finish()
     for event in encoded:
         match event["type"].removeprefix("response."):
             case "created":
                 assert not is_open
-                is_open, items, last = True, 0, -1
+                is_open = True
+                items = 0
+                last = -1
             case "output_item.added":
                 assert event["output_index"] == items
                 open_items.add(items)
@@ -149,7 +155,10 @@ def lossy_messages(draw: st.DrawFn) -> tuple[str, list[vaka.Event]]:
 @given(lossy_messages())
 def test_a_message_whose_deltas_were_lost_is_shown_whole_and_in_order(lossy: tuple[str, list[vaka.Event]]) -> None:
     text, events = lossy
-    chat, lumos, acp, genx = ChatEncoder(), LumosEncoder(), AcpEncoder(), AgentEventProjection(SessionId("s"))
+    chat = ChatEncoder()
+    lumos = LumosEncoder()
+    acp = AcpEncoder()
+    genx = AgentEventProjection(SessionId("s"))
     chunks = [chunk for event in events for chunk in chat.encode(event)]
     assert "".join(chunk["choices"][0]["delta"].get("content", "") for chunk in chunks) == text
     shown = [one.data["delta"] for event in events for one in lumos.encode(event) if one.type == "TextDelta"]

@@ -16,7 +16,9 @@ from vaka.core.types.message import Text, ToolCall, ToolResult, Usage
 from vaka.views.trace import Trace, TraceFold, describe_session
 
 GOLDEN = Path(__file__).parents[1] / "golden"
-TURN, NONE, DIGEST = TurnId("trn_1"), TurnId(""), Digest("0" * 64)
+TURN = TurnId("trn_1")
+NONE = TurnId("")
+DIGEST = Digest("0" * 64)
 CALL = ToolCall(id=CallId("call_1"), name="deploy", arguments={"to": "prod"})
 START = datetime(2026, 1, 1, tzinfo=UTC)
 BEGIN = progress.TurnStarted(agent="assistant", inputs=("k",))

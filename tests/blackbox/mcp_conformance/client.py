@@ -22,8 +22,14 @@ from vaka.testing.models import FunctionModel
 PREFIX = "mcp__suite__"
 ECHO = "json_schema_echo"
 VALUES: dict[str, Any] = {
-    "string": "text", "number": 5, "integer": 5, "boolean": True, "object": {}, "array": [], "null": None
-}  # fmt: skip
+    "string": "text",
+    "number": 5,
+    "integer": 5,
+    "boolean": True,
+    "object": {},
+    "array": [],
+    "null": None,
+}
 
 
 def arguments_for(spec: ToolSpec) -> dict[str, Any]:
@@ -33,9 +39,11 @@ def arguments_for(spec: ToolSpec) -> dict[str, Any]:
 
 
 CREDENTIALS = {
-    "client_id": "clientId", "client_secret": "clientSecret", "private_key_pem": "privateKey",
+    "client_id": "clientId",
+    "client_secret": "clientSecret",
+    "private_key_pem": "privateKey",
     "signing_algorithm": "algorithm",
-}  # fmt: skip
+}
 """What a scenario gives to log in with, and the keys of a server's definition."""
 
 

@@ -93,7 +93,8 @@ def add_resources(server: "Server[Any]") -> None:
         return types.ListResourceTemplatesResult(resource_templates=[template])
 
     async def read(ctx: Context, params: types.ReadResourceRequestParams) -> Any:
-        uri, start, end = params.uri, *TEMPLATE.split("{id}")
+        uri = params.uri
+        start, end = TEMPLATE.split("{id}")
         contents: types.TextResourceContents | types.BlobResourceContents
         if uri in TEXTS:
             contents = types.TextResourceContents(uri=uri, mime_type=TEXTS[uri][0], text=TEXTS[uri][1])

@@ -52,7 +52,9 @@ class InProcessChat:
     """A running chat. ``expect`` waits for text on the screen or in the scroll-back."""
 
     def __init__(self, chat: Chat, keys: PipeInput, output: EmulatedScreen) -> None:
-        self.chat, self._keys, self.output = chat, keys, output
+        self.chat = chat
+        self._keys = keys
+        self.output = output
         self.screen = output.screen
         self._above: list[str] = []
 

@@ -18,7 +18,12 @@ import pyte
 from tests.cli.shell import TIMEOUT, Shell, is_first_start, measure_once
 from tests.forked_python import ForkedProcess, can_fork
 
-ENTER, ESCAPE, CTRL_C, CTRL_D, CTRL_O, SHIFT_TAB = "\r", "\x1b", "\x03", "\x04", "\x0f", "\x1b[Z"
+ENTER = "\r"
+ESCAPE = "\x1b"
+CTRL_C = "\x03"
+CTRL_D = "\x04"
+CTRL_O = "\x0f"
+SHIFT_TAB = "\x1b[Z"
 _CURSOR_REQUEST = b"\x1b[6n"
 
 

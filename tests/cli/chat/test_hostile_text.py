@@ -38,13 +38,19 @@ def fail(word: str) -> str:
 async def test_no_text_controls_the_terminal(project: Path) -> None:
     (project / f"a{NAME}").write_text("x")
     lines: list[dict[str, Any]] = [
-        {"reasoning": EVIL, "text": f"text {EVIL}\n\n```py\n{EVIL}\n```\n\n[{EVIL}](http://{EVIL})", "tool_calls": [
-            {"name": "shout", "arguments": {"word": EVIL}}, {"name": "fail", "arguments": {"word": EVIL}},
-            {"name": f"no{EVIL}", "arguments": {EVIL: EVIL}}, {"name": "Read", "arguments": {"file_path": f"b{NAME}"}},
-        ]},
+        {
+            "reasoning": EVIL,
+            "text": f"text {EVIL}\n\n```py\n{EVIL}\n```\n\n[{EVIL}](http://{EVIL})",
+            "tool_calls": [
+                {"name": "shout", "arguments": {"word": EVIL}},
+                {"name": "fail", "arguments": {"word": EVIL}},
+                {"name": f"no{EVIL}", "arguments": {EVIL: EVIL}},
+                {"name": "Read", "arguments": {"file_path": f"b{NAME}"}},
+            ],
+        },
         {"tool_calls": [{"name": "Write", "arguments": {"file_path": f"c{NAME}", "content": EVIL}}]},
         {"text": "All harmless."},
-    ]  # fmt: skip
+    ]
     agent: Agent[Any] = Agent("shouter", model=Scripted(lines), tools=[shout, fail, "Read", "Write"])
     options: dict[str, Any] = {"commands": Commands(sandbox="off"), "permissions": Permissions(allow=["shout", "fail"])}
     async with Runtime(agent=agent, **options) as runtime, chat_in_process(runtime) as chat:

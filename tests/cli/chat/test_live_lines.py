@@ -14,7 +14,9 @@ from vaka.core.types.context import CompactionRequest, ContextCompacted
 from vaka.core.types.message import UserMessage, text_of
 from vaka.models.scripted import Scripted
 
-CTRL_O, CTRL_T, UP = "\x0f", "\x14", "\x1b[A"
+CTRL_O = "\x0f"
+CTRL_T = "\x14"
+UP = "\x1b[A"
 
 
 async def test_child_agents_reasoning_todos_results_and_context_are_shown(

@@ -11,7 +11,10 @@ from vaka import Agent, Runtime
 from vaka.core.types.message import UserMessage, text_of
 from vaka.models.scripted import Scripted
 
-BEGIN, END, BACKSPACE, CTRL_G = "\x1b[200~", "\x1b[201~", "\x7f", "\x07"
+BEGIN = "\x1b[200~"
+END = "\x1b[201~"
+BACKSPACE = "\x7f"
+CTRL_G = "\x07"
 
 
 async def test_a_long_paste_is_folded_sent_whole_edited_and_cannot_send_itself(

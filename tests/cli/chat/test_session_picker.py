@@ -14,7 +14,10 @@ from vaka.core.types.errors import NotFound
 from vaka.core.types.ids import SessionId
 from vaka.models.scripted import Scripted
 
-DOWN, PAGE_DOWN, TAB, DELETE = "\x1b[B", "\x1b[6~", "\t", "\x1b[3~"
+DOWN = "\x1b[B"
+PAGE_DOWN = "\x1b[6~"
+TAB = "\t"
+DELETE = "\x1b[3~"
 
 
 @pytest.fixture(autouse=True)

@@ -46,9 +46,12 @@ def test_a_command_counts_from_trusted_files_only() -> None:
     setting = {"type": "command", "command": "date", "intervalSeconds": 2, "timeoutSeconds": 0}
     user = SettingsFile(layer="user", path=Path("u"), document={"statusLine": setting})
     project = SettingsFile(
-        layer="project", path=Path("p"), document={"statusLine": {**setting, "command": "evil"}}, project=True,
+        layer="project",
+        path=Path("p"),
+        document={"statusLine": {**setting, "command": "evil"}},
+        project=True,
         trusted=False,
-    )  # fmt: skip
+    )
     assert status_command([user, project]) == StatusCommand(command="date", interval=2.0)
     assert status_command([project]) is None
     template = SettingsFile(

@@ -12,7 +12,9 @@ from vaka.cli.chat.terminal_reports import theme_of_colour, theme_of_environment
 from vaka.config.options import Commands
 from vaka.models.scripted import Scripted
 
-FOCUS_GAINED, FOCUS_LOST, BELL = "\x1b[I", "\x1b[O", "\x07"
+FOCUS_GAINED = "\x1b[I"
+FOCUS_LOST = "\x1b[O"
+BELL = "\x07"
 
 
 def asking_runtime() -> Runtime:
@@ -65,8 +67,12 @@ def test_a_desktop_notification_uses_the_desktop_or_the_terminal(tmp_path: Path)
     program.chmod(0o755)
     desktop = {"PATH": str(tmp_path), "DISPLAY": ":0"}
     assert notification_command("-a question\x1b", desktop) == [
-        str(program), "--app-name=vaka", "--", "vaka", "-a question\\u001b"
-    ]  # fmt: skip
+        str(program),
+        "--app-name=vaka",
+        "--",
+        "vaka",
+        "-a question\\u001b",
+    ]
     assert notification_command("a question", {"PATH": str(tmp_path)}) is None
     assert notification_sequence("a\x07b", {"TERM": "xterm-256color"}) == "\x1b]9;vaka: a\\u0007b\x07"
     assert notification_sequence("ab", {"TERM": "foot"}) == "\x1b]777;notify;vaka;ab\x07"

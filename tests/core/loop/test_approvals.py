@@ -150,7 +150,9 @@ async def test_an_approval_for_the_session_ends_when_the_tool_changes() -> None:
 
 
 async def test_an_expired_approval_rejects_the_call_and_stays_expired() -> None:
-    clock, post, store = FakeClock(), SendRecorder(), MemoryStore()
+    clock = FakeClock()
+    post = SendRecorder()
+    store = MemoryStore()
     async with runtime(store, permissions=vaka.Permissions(policy=RULES), environment=Environment(clock=clock)) as rt:
         limits = vaka.Limits(approval_ttl=60)
         session = await rt.open(sending_agent(post, call("send", to="Ann"), say("done"), limits=limits), id="s")
@@ -167,7 +169,9 @@ async def test_an_expired_approval_rejects_the_call_and_stays_expired() -> None:
 
 
 async def test_an_answer_after_the_expiry_is_ignored_even_when_the_clock_is_set_back() -> None:
-    clock, post, store = FakeClock(), SendRecorder(), MemoryStore()
+    clock = FakeClock()
+    post = SendRecorder()
+    store = MemoryStore()
     who = sending_agent(post, call("send", to="Ann"), say("done"), limits=vaka.Limits(approval_ttl=60))
     async with runtime(
         store, permissions=vaka.Permissions(policy=RULES, ask="suspend"), environment=Environment(clock=clock)
@@ -185,7 +189,9 @@ async def test_an_answer_after_the_expiry_is_ignored_even_when_the_clock_is_set_
 
 @pytest.mark.parametrize("mode", ["suspend", "deny"])
 async def test_an_approval_expires_at_its_time_after_a_restart(mode: Any) -> None:
-    clock, post, store = FakeClock(), SendRecorder(), MemoryStore()
+    clock = FakeClock()
+    post = SendRecorder()
+    store = MemoryStore()
     who = sending_agent(post, call("send", to="Ann"), say("done"), limits=vaka.Limits(approval_ttl=60))
     async with runtime(
         store, permissions=vaka.Permissions(policy=RULES, ask="suspend"), environment=Environment(clock=clock)

@@ -54,7 +54,9 @@ async def test_a_model_call_in_after_model_is_bounded_by_the_rest_of_the_budget(
 
 
 async def test_results_are_sealed_when_the_budget_has_no_room_for_a_model_call_in_after_tool() -> None:
-    other, done, store = PricedModel(agents={"judge": [say("never")]}), list[str](), MemoryStore()
+    other = PricedModel(agents={"judge": [say("never")]})
+    done = list[str]()
+    store = MemoryStore()
 
     class Judge(vaka.Middleware):
         async def after_tool(self, turn: Turn, call: ToolCall, result: ToolResult) -> ToolResult:

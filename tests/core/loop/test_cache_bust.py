@@ -105,10 +105,13 @@ async def test_a_conversation_that_only_grows_busts_nothing_in_one_process_or_in
         ({"tools": (look, listen)}, {"tools": (listen, look)}, {"cause": "tools"}),
         ({}, {"instructions": "Be long. " * 50}, {"cause": "system"}),
         ({}, {"model": "mine/y"}, {"cause": "model", "added": ("mine/y",), "removed": ("mine/x",)}),
-        ({"instructions": "A" * 400, "model": "mine/y"}, {"tools": (look,)},
-         {"cause": "model", "added": ("mine/x",), "removed": ("mine/y",)}),
+        (
+            {"instructions": "A" * 400, "model": "mine/y"},
+            {"tools": (look,)},
+            {"cause": "model", "added": ("mine/x",), "removed": ("mine/y",)},
+        ),
     ],
-)  # fmt: skip
+)
 async def test_the_first_changed_part_is_the_cause_also_after_a_restart(
     first: dict[str, Any], second: dict[str, Any], expected: dict[str, Any]
 ) -> None:
@@ -225,9 +228,11 @@ async def test_a_bust_is_reported_once_and_a_fork_expects_nothing() -> None:
 async def test_the_conversation_of_a_child_agent_has_a_cache_of_its_own() -> None:
     talk = Conversation()
     child = vaka.Agent(
-        "child", model=CachingModel(ScriptedModel(say("Seen.", repeat=True)), talk.cache, "mine/child"),
-        description="Sees.", instructions="See. " * 50,
-    )  # fmt: skip
+        "child",
+        model=CachingModel(ScriptedModel(say("Seen.", repeat=True)), talk.cache, "mine/child"),
+        description="Sees.",
+        instructions="See. " * 50,
+    )
     spawn = call("Task", description="See", prompt="Look.", subagent_type="child")
     await talk.turn(answers=[spawn, spawn, say("Yes.")], middleware=[SubAgents(child)])
     assert await talk.busts() == []

@@ -116,8 +116,12 @@ async def test_a_stored_text_has_a_preview_and_loads_in_full() -> None:
     model = ScriptedModel(call("recite"), call("recall", name=name), call("recall", name="0" * 64), say("done"))
     async with runtime(store, storage=Storage(secrets=["my-secret-word"])) as rt:
         await (await rt.open(agent(model, recite, recall), id="s")).run("Go.")
-    results = [result for message in model.prompts[-1].messages if isinstance(message, ToolMessage)
-            for result in message.results]  # fmt: skip
+    results = [
+        result
+        for message in model.prompts[-1].messages
+        if isinstance(message, ToolMessage)
+        for result in message.results
+    ]
     assert results[0].content == (Text(text="many words…"),)
     assert [result.text for result in results[1:]] == [str(len(kept)), f"NotFound: there is no blob '{'0' * 64}'"]
     await store.gc(Retention(blobs_before="9999-01-01T00:00:00Z"))

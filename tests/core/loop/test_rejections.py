@@ -265,7 +265,9 @@ async def test_a_call_denied_by_the_ask_mode_does_not_end_the_turn() -> None:
 
 
 async def test_a_turn_of_an_older_log_that_continued_after_a_rejection_is_resumed() -> None:
-    post, store, old = SendRecorder(), MemoryStore(), MemoryStore()
+    post = SendRecorder()
+    store = MemoryStore()
+    old = MemoryStore()
     lines = call("send", to="Ann"), call("send", to="Bob"), say("Sent to Bob.")
     async with runtime(store, permissions=vaka.Permissions(policy=RULES, ask="suspend")) as rt:
         session = await rt.open(post.sending_agent(*lines), id="s")

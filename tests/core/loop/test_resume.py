@@ -182,7 +182,9 @@ async def test_a_run_killed_after_any_commit_ends_the_same() -> None:
 
 @pytest.mark.parametrize("outcome", ["happened", "did not happen", "leave it", "what?"])
 async def test_a_lost_once_call_is_asked_about_after_its_deadline(outcome: str) -> None:
-    store, clock, paid = MemoryStore(), FakeClock(), list[str]()
+    store = MemoryStore()
+    clock = FakeClock()
+    paid = list[str]()
 
     @vaka.tool(timeout=30)
     async def pay(context: ToolContext, amount: int) -> str:

@@ -88,9 +88,13 @@ async def test_the_session_continues_after_a_failed_turn() -> None:
 
 async def test_a_wrapper_that_retries_starts_a_new_message() -> None:
     model = ChunkModel(
-        TextChunk("Wro"), UsageChunk(Usage(input=2)), RetryChunk("model_unavailable", "reset", "tier-1"),
-        TextChunk("Right."), UsageChunk(Usage(input=3), "tier-2"), StopChunk(),
-    )  # fmt: skip
+        TextChunk("Wro"),
+        UsageChunk(Usage(input=2)),
+        RetryChunk("model_unavailable", "reset", "tier-1"),
+        TextChunk("Right."),
+        UsageChunk(Usage(input=3), "tier-2"),
+        StopChunk(),
+    )
     store = MemoryStore()
     async with runtime(store) as rt:
         session = await rt.open(agent(model), id="s")
@@ -116,9 +120,16 @@ async def test_a_wrapper_that_retries_starts_a_new_message() -> None:
 
 async def test_reasoning_is_stored_unchanged_and_sent_back() -> None:
     model = ChunkModel(
-        ReasoningChunk("Hmm "), ReasoningChunk("so."), ReasoningChunk(signature="sig", opaque={"k": 1}),
-        ReasoningChunk("More."), TextChunk("Yes"), TextChunk(""), TextChunk("."), StopChunk("end"), UsageChunk(Usage()),
-    )  # fmt: skip
+        ReasoningChunk("Hmm "),
+        ReasoningChunk("so."),
+        ReasoningChunk(signature="sig", opaque={"k": 1}),
+        ReasoningChunk("More."),
+        TextChunk("Yes"),
+        TextChunk(""),
+        TextChunk("."),
+        StopChunk("end"),
+        UsageChunk(Usage()),
+    )
     async with runtime() as rt:
         session = await rt.open(agent(model), id="s")
         assert (await session.run("One.")).text == "Yes."

@@ -261,7 +261,9 @@ def scope_at(turn: str = "t1", step: int = 0, path: AgentPath = ()) -> EventScop
 
 async def write_simple_turn(log: Log, number: int = 1) -> None:
     """Write a turn with one call, in four writes."""
-    scope, key, message = scope_at(f"t{number}", 1), f"k{number}", f"m{number}"
+    scope = scope_at(f"t{number}", 1)
+    key = f"k{number}"
+    message = f"m{number}"
     call = f"call_{log.state.calls + 1}"
     await log.append(scope, input_added(f"question {number}", key), turn_started(key), step_started())
     await log.append(scope, message_completed("", message), tool_called(call, message=message), tool_started(call))

@@ -60,7 +60,9 @@ def test_the_quick_check_changes_no_output(registered: list[str], pieces: list[s
 
 
 def test_a_delta_without_secrets_is_passed_on_unchanged() -> None:
-    redactor, secrets, scope = LiveRedactor(), Secrets([SECRET]), EventScope()
+    redactor = LiveRedactor()
+    secrets = Secrets([SECRET])
+    scope = EventScope()
     deltas = [progress.TextDelta(message_id=MessageId("m"), block=0, offset=at * 5, text="plain") for at in range(3)]
     redacted = [body for delta in deltas for _, body in redactor.redact_deltas(secrets, [(scope, delta)])]
     assert all(one is other for one, other in zip(redacted, deltas, strict=True))
@@ -68,12 +70,16 @@ def test_a_delta_without_secrets_is_passed_on_unchanged() -> None:
 
 @given(st.lists(st.sampled_from([*"plain: ", *SECRET, SECRET, "sk-ant-api03-", "x" * 90])), st.lists(st.integers(1, 5)))
 def test_deltas_that_arrive_together_are_redacted_like_the_whole_text(pieces: list[str], sizes: list[int]) -> None:
-    redactor, secrets, message = LiveRedactor(), Secrets([SECRET], finders=[SECRET_FORMATS]), MessageId("m")
+    redactor = LiveRedactor()
+    secrets = Secrets([SECRET], finders=[SECRET_FORMATS])
+    message = MessageId("m")
     starts = [0, *accumulate(map(len, pieces))]
-    deltas = iter([
-        (EventScope(), progress.TextDelta(message_id=message, block=0, offset=start, text=text))
-        for start, text in zip(starts, pieces, strict=False)
-    ])  # fmt: skip
+    deltas = iter(
+        [
+            (EventScope(), progress.TextDelta(message_id=message, block=0, offset=start, text=text))
+            for start, text in zip(starts, pieces, strict=False)
+        ]
+    )
     published: list[Any] = []
     for size in [*sizes, len(pieces)]:
         if batch := list(islice(deltas, size)):
@@ -87,7 +93,10 @@ def test_deltas_that_arrive_together_are_redacted_like_the_whole_text(pieces: li
 
 @pytest.mark.parametrize("opened", [False, True])
 def test_a_secret_in_the_second_of_two_blocks_that_arrive_together_is_redacted(opened: bool) -> None:
-    redactor, secrets, scope, message = LiveRedactor(), Secrets([SECRET]), EventScope(), MessageId("m")
+    redactor = LiveRedactor()
+    secrets = Secrets([SECRET])
+    scope = EventScope()
+    message = MessageId("m")
 
     def delta(block: int, offset: int, text: str) -> tuple[EventScope, progress.TextDelta]:
         return scope, progress.TextDelta(message_id=message, block=block, offset=offset, text=text)
@@ -104,7 +113,10 @@ def test_a_secret_in_the_second_of_two_blocks_that_arrive_together_is_redacted(o
 
 
 def test_the_rest_of_a_secret_is_redacted_when_it_arrives_behind_output_of_the_other_stream() -> None:
-    redactor, secrets, scope, message = LiveRedactor(), Secrets([SECRET]), EventScope(), MessageId("call_1")
+    redactor = LiveRedactor()
+    secrets = Secrets([SECRET])
+    scope = EventScope()
+    message = MessageId("call_1")
 
     def delta(block: int, offset: int, text: str) -> tuple[EventScope, progress.ToolOutputDelta]:
         return scope, progress.ToolOutputDelta(message_id=message, block=block, offset=offset, text=text)
@@ -173,14 +185,17 @@ async def test_deltas_of_every_kind_are_redacted_and_have_correct_offsets(secret
             text_by_block[key] = text_by_block.get(key, "") + event.data.text
     texts = [(kind, text) for (kind, _, _), text in text_by_block.items()]
     assert texts == [
-        ("reasoning.delta", "I know [redacted], hunt"), ("text.delta", "It is [redacted]; hunter"),
-        ("tool.args.delta", '{"at": "<[redacted]>"}'), ("tool.output.delta", "<[redacted]> and quot"),
+        ("reasoning.delta", "I know [redacted], hunt"),
+        ("text.delta", "It is [redacted]; hunter"),
+        ("tool.args.delta", '{"at": "<[redacted]>"}'),
+        ("tool.output.delta", "<[redacted]> and quot"),
         ("text.delta", "It was [redacted] and hun"),
-    ]  # fmt: skip
+    ]
     completed = [event.data for event in events if isinstance(event.data, progress.MessageCompleted)]
     assert [message.content[1 if at == 0 else 0].text for at, message in enumerate(completed)] == [  # type: ignore[union-attr]  # texts
-        "It is [redacted]; hunter", "It was [redacted] and hun",
-    ]  # fmt: skip
+        "It is [redacted]; hunter",
+        "It was [redacted] and hun",
+    ]
 
 
 async def test_without_secrets_deltas_are_published_unchanged() -> None:
@@ -193,7 +208,10 @@ async def test_without_secrets_deltas_are_published_unchanged() -> None:
 
 
 def test_a_secret_in_the_arguments_of_a_call_is_redacted_although_those_of_another_come_between() -> None:
-    redactor, secrets, scope, message = LiveRedactor(), Secrets([SECRET]), EventScope(), MessageId("m")
+    redactor = LiveRedactor()
+    secrets = Secrets([SECRET])
+    scope = EventScope()
+    message = MessageId("m")
     head, tail = SECRET[:1], SECRET[1:]
 
     def delta(block: int, offset: int, text: str) -> tuple[EventScope, progress.ToolArgsDelta]:

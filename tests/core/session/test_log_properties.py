@@ -225,7 +225,9 @@ def calls_are_paired(entries: Sequence[tuple[AgentPath, Body]]) -> bool:
 def test_the_invariants_accept_only_calls_with_exactly_one_result(
     groups: list[list[tuple[AgentPath, Body]]],
 ) -> None:
-    state, accepted, prev = SessionState(), list[tuple[AgentPath, Body]](), ""
+    state = SessionState()
+    accepted = list[tuple[AgentPath, Body]]()
+    prev = ""
     for group in groups:
         entries = [(EventScope(path=path), body) for path, body in group]
         try:

@@ -43,7 +43,9 @@ def tar_entry(
     name: str, data: bytes = b"", kind: bytes = tarfile.REGTYPE, link: str = ""
 ) -> tuple[tarfile.TarInfo, bytes]:
     info = tarfile.TarInfo(name)
-    info.type, info.size, info.linkname = kind, len(data), link
+    info.type = kind
+    info.size = len(data)
+    info.linkname = link
     return info, data
 
 

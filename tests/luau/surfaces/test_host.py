@@ -87,7 +87,9 @@ def test_an_invalid_chunk_is_refused(chunk: JSON) -> None:
 
 def test_each_http_tool_accepts_only_its_own_requests() -> None:
     tools = http_tools(FakeNetwork())
-    read, send, keyed = tools["http"], tools["http_send"], tools["http_send_keyed"]
+    read = tools["http"]
+    send = tools["http_send"]
+    keyed = tools["http_send_keyed"]
     assert [tool.spec.effect for tool in (read, send, keyed)] == ["read", "once", "idempotent"]
     assert read.parse('{"url": "u"}') == ParsedArguments({"url": "u"})
     assert send.parse({"url": "u", "method": "POST", "body": "b"}) == ParsedArguments(

@@ -104,8 +104,12 @@ async def test_requests_are_tool_calls_with_their_effects() -> None:
     assert script_outcome(log) == [1, 200, 200, "no server at 'http://unknown'", "one", "two", "seen b"]
     effects = {event.data.call.name: event.data.effect for event in log if isinstance(event.data, ToolStarted)}
     assert effects == {
-        "script": "resume", "http": "read", "http_send": "once", "http_send_keyed": "idempotent", "look": "read",
-    }  # fmt: skip
+        "script": "resume",
+        "http": "read",
+        "http_send": "once",
+        "http_send_keyed": "idempotent",
+        "look": "read",
+    }
     keyed = next(sent for sent in world.network.sent if sent.method == "PUT")
     assert keyed.headers == (("Idempotency-Key", "k"),)
     assert [(cost.agent, cost.usage.input) for cost in world.usage] == [("script", 2), ("script", 1)]

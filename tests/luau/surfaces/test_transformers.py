@@ -125,21 +125,31 @@ async def test_a_script_feeds_and_reads_a_transformer(source: str, expected: lis
         ("ctx.transformer('merge', {max_chars = 0})", "max_chars must be at least 1, not 0"),
         ("ctx.transformer('text')", "transformer text: config needs either map, a function, or model"),
         ("ctx.transformer('text', {map = 'x'})", "transformer text: map must be a function, not a string"),
-        ("local t = ctx.transformer('text', {map = function() return {} end}) t:send('a') t:close_send() t:recv()",
-         "transformer text: map returned a table, not a string"),
-        ("local t = ctx.transformer('text', {map = function(s) error(s) end}) t:send('a') t:close_send() t:recv()",
-         "a"),
+        (
+            "local t = ctx.transformer('text', {map = function() return {} end}) t:send('a') t:close_send() t:recv()",
+            "transformer text: map returned a table, not a string",
+        ),
+        (
+            "local t = ctx.transformer('text', {map = function(s) error(s) end}) t:send('a') t:close_send() t:recv()",
+            "a",
+        ),
         ("ctx.transformer('split'):send(nil)", "send: expected table"),
         ("ctx.transformer('split').send('x')", "call the method of a transformer with a colon"),
-        ("local t = ctx.transformer('split') t:close_send() t:send('x')",
-         "transformer: send was called after close_send"),
+        (
+            "local t = ctx.transformer('split') t:close_send() t:send('x')",
+            "transformer: send was called after close_send",
+        ),
         ("local t = ctx.transformer('split') t:close() t:recv()", "the transformer is closed"),
-        ("local t = ctx.transformer('echo') t:send('bad') t:recv() t:recv()",
-         "transformer.recv: ValueError: cannot transform this"),
-        ("local t, s = ctx.transformer('merge'), string.rep('x', 2^20) for _ = 1, 20 do t:send(s) end",
-         "transformer: more than 16777216 characters were sent; open another one"),
+        (
+            "local t = ctx.transformer('echo') t:send('bad') t:recv() t:recv()",
+            "transformer.recv: ValueError: cannot transform this",
+        ),
+        (
+            "local t, s = ctx.transformer('merge'), string.rep('x', 2^20) for _ = 1, 20 do t:send(s) end",
+            "transformer: more than 16777216 characters were sent; open another one",
+        ),
     ],
-)  # fmt: skip
+)
 async def test_a_wrong_use_of_a_transformer_is_an_error_of_the_script(source: str, message: str) -> None:
     transformers = {"echo": lambda _: Recorder()}
     caught = await run(f"return pcall(function()\n{source}\nend)", transformers=transformers)
@@ -166,8 +176,9 @@ async def test_rt_returns_errors_and_marks_the_end_once() -> None:
     """
     assert await run(source) == [
         ["nil", "nil", "transformer: send was called after close_send", "", "A. ", "B", "$", "nil", "stream EOF"],
-        None, "unknown transformer: x",
-    ]  # fmt: skip
+        None,
+        "unknown transformer: x",
+    ]
 
 
 async def test_a_script_that_ends_closes_its_transformers() -> None:

@@ -22,13 +22,11 @@ from vaka.core.types.message import (
 from vaka.core.types.tool import ToolSpec
 from vaka.models.anthropic.model import CacheTtl, to_request
 
-NO_THINKING_MODEL, BUDGET_MODEL, EFFORT_MODEL, DEFAULT_THINKING_MODEL, ALWAYS_THINKING_MODEL = (
-    "claude-3-5-haiku-20241022",
-    "claude-sonnet-4-5-20250929",
-    "claude-opus-4-6",
-    "claude-opus-5",
-    "claude-opus-5-5",
-)
+NO_THINKING_MODEL = "claude-3-5-haiku-20241022"
+BUDGET_MODEL = "claude-sonnet-4-5-20250929"
+EFFORT_MODEL = "claude-opus-4-6"
+DEFAULT_THINKING_MODEL = "claude-opus-5"
+ALWAYS_THINKING_MODEL = "claude-opus-5-5"
 CACHE_MARK = {"type": "ephemeral"}
 ADAPTIVE = {"type": "adaptive", "display": "summarized"}
 SCHEMA: dict[str, Any] = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}

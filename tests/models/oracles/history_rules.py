@@ -50,7 +50,9 @@ def _check_responses(body: dict[str, Any]) -> None:
 
 
 def _check_anthropic(body: dict[str, Any]) -> None:
-    role, asked, seen = "assistant", list[str](), set[str]()
+    role = "assistant"
+    asked = list[str]()
+    seen = set[str]()
     for message in body["messages"]:
         assert message["role"] != role, "roles take turns, and a person begins"
         role = message["role"]

@@ -109,7 +109,9 @@ def test_a_cut_answer_has_no_calls_and_loses_no_text(text: str) -> None:
 
 def shown_pieces(text: str) -> list[str]:
     """Return what is shown at once, character by character, until the answer ends."""
-    scanner, seen, pieces = CallScanner(NAMES), 0, list[str]()
+    scanner = CallScanner(NAMES)
+    seen = 0
+    pieces = list[str]()
     for char in text:
         scanner.feed(char)
         pieces.append(scanner.text(seen, scanner.text_end))

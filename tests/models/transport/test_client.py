@@ -29,7 +29,9 @@ class Server:
     """A socket that answers every request with the same bytes, and remembers what it was asked."""
 
     def __init__(self, answer: bytes | Answer) -> None:
-        self.answer, self.requests, self.connections = answer, list[bytes](), 0
+        self.answer = answer
+        self.requests = list[bytes]()
+        self.connections = 0
         self.busy: set[asyncio.Task[None] | None] = set()
         self.url = ""
 

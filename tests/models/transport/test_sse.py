@@ -49,7 +49,10 @@ def split_bytes(body: bytes) -> list[bytes]:
 def reference_events(body: bytes) -> list[ServerSentEvent]:
     """Return the events of a stream as the standard tells it, one character after the other."""
     text = body.removeprefix(b"\xef\xbb\xbf").decode("latin-1").replace("\r\n", "\n").replace("\r", "\n")
-    items, data, event, last = list[ServerSentEvent](), "", "", ""
+    items = list[ServerSentEvent]()
+    data = ""
+    event = ""
+    last = ""
     for line in text.split("\n")[:-1]:  # the last has not ended
         name, _, value = line.partition(":")
         value = value[1:] if value[:1] == " " else value
@@ -283,7 +286,9 @@ class ChunkSource:
     """Chunks that come and then stall, with a note of how they were closed."""
 
     def __init__(self, *chunks: bytes, stall: bool = False) -> None:
-        self.chunks, self.stall, self.closed = chunks, stall, False
+        self.chunks = chunks
+        self.stall = stall
+        self.closed = False
         self.stalled = asyncio.Event()
 
     async def __call__(self) -> AsyncGenerator[bytes]:

@@ -38,7 +38,10 @@ class AnsweringModel:
     def __init__(
         self, usage: Usage = Usage(), model: str = "", name: str = "mine/x", error: Exception | None = None
     ) -> None:
-        self.usage, self.model, self._name, self.error = usage, model, name, error
+        self.usage = usage
+        self.model = model
+        self._name = name
+        self.error = error
         self.closed = 0
 
     @property

@@ -17,7 +17,9 @@ def named_model(name: str) -> ScriptedModel:
     return ScriptedModel(say(f"I am {name}."), name=name)
 
 
-LOW, HIGH, DEFAULT = named_model("small"), named_model("large"), named_model("usual")
+LOW = named_model("small")
+HIGH = named_model("large")
+DEFAULT = named_model("usual")
 POOL = ModelPool({"low": LOW, "high": HIGH}, DEFAULT, {"Explore": "low", "plan": "sonnet"})
 
 

@@ -17,20 +17,109 @@ import pytest
 from vaka.policy.bash import ShellScript, Word, read_script
 
 WORDS = [
-    "a", "b", "x1", '"a b"', "'c d'", "$x", '"$y"', "$(k1 z)", "`k2 q`", '"$(k3 "w v")"', '"`k4`"', r"a\;b", r"$'n\tq'",
-    "{p,q}", "*", "~", "g#h", '"#"', "-x", "--", "=", "A=1", "${v}", "${v:-w}", '"${v:-$(k5)}"', "$((1+2))",
-    "$((1+$(k6)))", "<(k7)", "!", r"\#", "é", '"é"', '""', "''", r"\\", r'"a\"b"', "$", "@{u}", "{x}", r"$'\''",
-    "${v#a}", "${#v}", "{1..3}", "\\\n", '"x\\\ny"', "'x\\\ny'", r"\a", r'"\a"', '$"t"', "[a]", "a?", '"a\nb"',
-    r"$'\x41\u00e9'", "-ox", "a-", "1", "a=b", "a:b", "a,b", "a+", "%", "a/b", "@", "^", r"`k8 \`k9\``", '"${v}$(k10)"',
-]  # fmt: skip
+    "a",
+    "b",
+    "x1",
+    '"a b"',
+    "'c d'",
+    "$x",
+    '"$y"',
+    "$(k1 z)",
+    "`k2 q`",
+    '"$(k3 "w v")"',
+    '"`k4`"',
+    r"a\;b",
+    r"$'n\tq'",
+    "{p,q}",
+    "*",
+    "~",
+    "g#h",
+    '"#"',
+    "-x",
+    "--",
+    "=",
+    "A=1",
+    "${v}",
+    "${v:-w}",
+    '"${v:-$(k5)}"',
+    "$((1+2))",
+    "$((1+$(k6)))",
+    "<(k7)",
+    "!",
+    r"\#",
+    "é",
+    '"é"',
+    '""',
+    "''",
+    r"\\",
+    r'"a\"b"',
+    "$",
+    "@{u}",
+    "{x}",
+    r"$'\''",
+    "${v#a}",
+    "${#v}",
+    "{1..3}",
+    "\\\n",
+    '"x\\\ny"',
+    "'x\\\ny'",
+    r"\a",
+    r'"\a"',
+    '$"t"',
+    "[a]",
+    "a?",
+    '"a\nb"',
+    r"$'\x41\u00e9'",
+    "-ox",
+    "a-",
+    "1",
+    "a=b",
+    "a:b",
+    "a,b",
+    "a+",
+    "%",
+    "a/b",
+    "@",
+    "^",
+    r"`k8 \`k9\``",
+    '"${v}$(k10)"',
+]
 REDIRECTIONS = [
-    ">f", "2>&1", ">&2", "< /dev/null", "&>f", ">>f", "2>f", "<<<w", '<<<"$z"', " > f", ">f g", ">|f", "3>&1", ">&-",
-]  # fmt: skip
+    ">f",
+    "2>&1",
+    ">&2",
+    "< /dev/null",
+    "&>f",
+    ">>f",
+    "2>f",
+    "<<<w",
+    '<<<"$z"',
+    " > f",
+    ">f g",
+    ">|f",
+    "3>&1",
+    ">&-",
+]
 NAMES = ["c1", "c2", '"c3"', "c\\4", "'c5'", "$c6", "c7"]
 DAMAGE = [
-    *" \t\n;&|()<>{}[]\"'\\$`#!=*?~-a", "\\\n", "<<", "EOF", "\nEOF", "$(", "${", "))", "((", "$'", '$"', " #", "\n#",
-    ";;", "if", "fi", "do",
-]  # fmt: skip
+    *" \t\n;&|()<>{}[]\"'\\$`#!=*?~-a",
+    "\\\n",
+    "<<",
+    "EOF",
+    "\nEOF",
+    "$(",
+    "${",
+    "))",
+    "((",
+    "$'",
+    '$"',
+    " #",
+    "\n#",
+    ";;",
+    "if",
+    "fi",
+    "do",
+]
 
 
 class BashScriptGenerator:
@@ -72,7 +161,9 @@ class BashScriptGenerator:
     def generate_statement(self, depth: int) -> str:
         if depth > 2 or self.random.random() < 0.5:
             return self.generate_simple()
-        block, statement, simple = self.generate_statements, self.generate_statement, self.generate_simple
+        block = self.generate_statements
+        statement = self.generate_statement
+        simple = self.generate_simple
         word, choose = self.generate_word, self.random.choice
         shapes: list[Callable[[int], str]] = [
             lambda depth: statement(depth) + choose([" | ", "|", " |& "]) + statement(depth),

@@ -21,11 +21,38 @@ from vaka.policy.bash import ShellScript, judge_script, matches_command, read_sc
 
 STRICT = {"allow": 0, "ask": 1, "deny": 2}
 COMMANDS = st.sampled_from([*READING, *BEYOND, *HIDDEN])
-PATTERNS = st.sampled_from([
-    None, "*", "ls", "ls:*", "git:*", "git log *", "git push:*", "curl:*", "cat *", "* x", "rm *", "sort:*", "echo:*",
-    "find:*", "bash:*", "sudo *", "npm run test:*", "x", "*a*", "sed -i *", "", "'", "a'b", "\\", "(", "$x",
-    "awk:*", ":*",
-])  # fmt: skip
+PATTERNS = st.sampled_from(
+    [
+        None,
+        "*",
+        "ls",
+        "ls:*",
+        "git:*",
+        "git log *",
+        "git push:*",
+        "curl:*",
+        "cat *",
+        "* x",
+        "rm *",
+        "sort:*",
+        "echo:*",
+        "find:*",
+        "bash:*",
+        "sudo *",
+        "npm run test:*",
+        "x",
+        "*a*",
+        "sed -i *",
+        "",
+        "'",
+        "a'b",
+        "\\",
+        "(",
+        "$x",
+        "awk:*",
+        ":*",
+    ]
+)
 RULES = st.lists(PATTERNS, max_size=4)
 
 
@@ -120,13 +147,55 @@ STYLES: list[Callable[[str], str]] = [
     _quote_continued,
 ]
 WORDS = st.lists(
-    st.sampled_from([
-        "ls", "-la", "sort", "-o", "x", "--output=x", "git", "log", "push", "find", ".", "-delete", "-name", "*.py",
-        "sed", "-i", "s/a/b/", "1p", "awk", "{print}", "curl", "rm", "-rf", "/", "a b", "echo", "sudo", "env", "A=1",
-        "timeout", "5", "bash", "-c", "curl x", "cat", "$x", "é", "~", "#", "uniq", "a", "b",
-    ]),
-    min_size=1, max_size=6,
-)  # fmt: skip
+    st.sampled_from(
+        [
+            "ls",
+            "-la",
+            "sort",
+            "-o",
+            "x",
+            "--output=x",
+            "git",
+            "log",
+            "push",
+            "find",
+            ".",
+            "-delete",
+            "-name",
+            "*.py",
+            "sed",
+            "-i",
+            "s/a/b/",
+            "1p",
+            "awk",
+            "{print}",
+            "curl",
+            "rm",
+            "-rf",
+            "/",
+            "a b",
+            "echo",
+            "sudo",
+            "env",
+            "A=1",
+            "timeout",
+            "5",
+            "bash",
+            "-c",
+            "curl x",
+            "cat",
+            "$x",
+            "é",
+            "~",
+            "#",
+            "uniq",
+            "a",
+            "b",
+        ]
+    ),
+    min_size=1,
+    max_size=6,
+)
 
 
 def write_command(words: list[str], styles: list[int]) -> str:
@@ -183,12 +252,52 @@ def test_the_words_are_those_of_a_real_bash(
 
 # ---------------------------------------------------------------------------- any input
 
-SIGNS = st.sampled_from([
-    *" \t\n;&|()<>{}[]\"'\\$`#!=*?~-+a1é", "\\\n", "<<EOF\n", "\nEOF\n", "$(", "${", "$((", "))", "<(", "if ",
-    "; then ", "; fi", "for i in ", "; do ", "; done", "case x in ", ") ", ";;", " esac", "f() { ", "; }", "[[ ", " ]]",
-    "2>&1", ">", "&&", "||", "eval ", "bash -c ", "curl x", "ls", "\0", "\r", "\u200b", "\ud800", "time ",
-    "! ", "<<<", "$'", '$"', "@{u}", "{a,b}",
-])  # fmt: skip
+SIGNS = st.sampled_from(
+    [
+        *" \t\n;&|()<>{}[]\"'\\$`#!=*?~-+a1é",
+        "\\\n",
+        "<<EOF\n",
+        "\nEOF\n",
+        "$(",
+        "${",
+        "$((",
+        "))",
+        "<(",
+        "if ",
+        "; then ",
+        "; fi",
+        "for i in ",
+        "; do ",
+        "; done",
+        "case x in ",
+        ") ",
+        ";;",
+        " esac",
+        "f() { ",
+        "; }",
+        "[[ ",
+        " ]]",
+        "2>&1",
+        ">",
+        "&&",
+        "||",
+        "eval ",
+        "bash -c ",
+        "curl x",
+        "ls",
+        "\0",
+        "\r",
+        "\u200b",
+        "\ud800",
+        "time ",
+        "! ",
+        "<<<",
+        "$'",
+        '$"',
+        "@{u}",
+        "{a,b}",
+    ]
+)
 
 
 @settings(max_examples=max(150, settings().max_examples))

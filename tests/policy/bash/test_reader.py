@@ -136,10 +136,13 @@ def test_a_here_document_is_text_and_what_it_expands_is_not() -> None:
     quoted = read_commands("cat <<'EOF'\n$(a) `b`\nEOF\n")
     assert quoted == (
         SimpleCommand(
-            (Word("cat", "cat"),), (), (Redirection("<<", Word(""), "$(a) `b`\n"),), "cat",
+            (Word("cat", "cat"),),
+            (),
+            (Redirection("<<", Word(""), "$(a) `b`\n"),),
+            "cat",
             unwrapped_words=(Word("cat", "cat"),),
         ),
-    )  # fmt: skip
+    )
     assert [simple.name for simple in read_commands("cat <<EOF\n$(a) `b` ${x:-$(c)} \\`d\\`\nEOF\ne")] == [
         "a",
         "c",
@@ -209,7 +212,8 @@ def test_only_transparent_wrappers_are_removed_for_allow_rules() -> None:
         assert read_commands(command)[0].unwrapped_words == read_commands(command)[0].words
 
 
-@each_row(split_table(r"""
+@each_row(
+    split_table(r"""
     cat <<A <<B⏎a⏎A⏎b⏎B
     exec 3<>f
     time { ls; }
@@ -217,7 +221,8 @@ def test_only_transparent_wrappers_are_removed_for_allow_rules() -> None:
     cat <<EOF; ls⏎x⏎EOF
     {fd}> f ls
     A=1 > f
-"""))  # fmt: skip
+""")
+)
 def test_syntax_that_the_grammar_lacks_is_unreadable(command: str) -> None:
     """Valid but rare syntax is asked about."""
     assert isinstance(read_script(command), UnreadableScript)
@@ -272,7 +277,7 @@ def test_a_decision_is_plain_data() -> None:
         ("sort --output=x<<E\nx\nE", ["sort", "--output=x"]),
         ("sort -o<<E out\nx\nE", ["sort", "-o", "out"]),
     ]
-)  # fmt: skip
+)
 def test_words_before_a_here_document_are_kept(command: str, words: list[str]) -> None:
     assert read_argvs(command) == [words]
 

@@ -265,11 +265,13 @@ def test_only_a_rule_for_every_command_covers_redirections() -> None:
     )
 
 
-@each_row(split_table("""
+@each_row(
+    split_table("""
     f() { npm test; }; f
     function f { npm test; }; f x y
     f() { npm test; }; g() { f; }; g
-"""))  # fmt: skip
+""")
+)
 def test_a_function_call_is_judged_by_the_body_of_the_function(command: str) -> None:
     assert judge_command(command, allow=["npm test"]).decision == "allow"
     assert judge_command(command).decision == "ask"

@@ -31,11 +31,9 @@ class AuthenticatedServer:
     """A running server and its authenticator."""
 
     def __init__(self, authenticator: CredentialAuthenticator, port: int) -> None:
-        self.authenticator, self.url, self.socket_url = (
-            authenticator,
-            f"http://127.0.0.1:{port}",
-            f"ws://127.0.0.1:{port}",
-        )
+        self.authenticator = authenticator
+        self.url = f"http://127.0.0.1:{port}"
+        self.socket_url = f"ws://127.0.0.1:{port}"
 
     async def create_key(self, **options: object) -> dict[str, str]:
         """Return the headers of a new key."""

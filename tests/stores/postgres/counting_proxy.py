@@ -35,7 +35,9 @@ class RoundTrips:
 
 class _Connection:
     def __init__(self, counts: RoundTrips) -> None:
-        self._counts, self._started, self._listens = counts, False, False
+        self._counts = counts
+        self._started = False
+        self._listens = False
 
     async def copy_requests(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         while data := await reader.read(1 << 16):

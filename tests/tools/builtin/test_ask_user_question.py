@@ -53,20 +53,40 @@ async def test_each_question_is_asked_in_turn() -> None:
 @pytest.mark.parametrize(
     ("answer", "meant"),
     [
-        ("A", ["A"]), ("a, C", ["A", "C"]), ("1,3", ["A", "C"]), (["A", "B"], ["A", "B"]), ("2", ["B"]),
-        (2, ["B"]), ([1, 3], ["A", "C"]), (4, [4]), (True, [True]),
-        ("neither, thanks", ["neither, thanks"]), (["A", "and tea"], ["A", "and tea"]), ({"x": 1}, [{"x": 1}]),
+        ("A", ["A"]),
+        ("a, C", ["A", "C"]),
+        ("1,3", ["A", "C"]),
+        (["A", "B"], ["A", "B"]),
+        ("2", ["B"]),
+        (2, ["B"]),
+        ([1, 3], ["A", "C"]),
+        (4, [4]),
+        (True, [True]),
+        ("neither, thanks", ["neither, thanks"]),
+        (["A", "and tea"], ["A", "and tea"]),
+        ({"x": 1}, [{"x": 1}]),
     ],
-)  # fmt: skip
+)
 async def test_several_chosen_options_are_a_list(answer: JSON, meant: JSON) -> None:
     result = await ask_questions(question("Which?", "A", "B", "C", multiSelect=True), answers=[answer])
     assert result.value == {"answers": {"Which?": meant}}
 
 
 @pytest.mark.parametrize(
-    ("answer", "meant"), [("4", "4"), ("1", "1"), ("3", "4"), (["8"], "8"), ("5", "5"), ("9" * 5000, "9" * 5000),
-        (4, "4"), (3, "4"), (5, 5), (10**12, 10**12)],
-)  # fmt: skip
+    ("answer", "meant"),
+    [
+        ("4", "4"),
+        ("1", "1"),
+        ("3", "4"),
+        (["8"], "8"),
+        ("5", "5"),
+        ("9" * 5000, "9" * 5000),
+        (4, "4"),
+        (3, "4"),
+        (5, 5),
+        (10**12, 10**12),
+    ],
+)
 async def test_a_number_means_the_option_with_that_label_before_the_option_with_that_position(
     answer: JSON, meant: JSON
 ) -> None:
@@ -141,11 +161,17 @@ async def test_a_question_expires_when_the_person_takes_too_long() -> None:
 @pytest.mark.parametrize(
     "questions",
     [
-        [], [question()] * 5, [question(), question()], [question("Q?", "A")], [question("Q?", *"ABCDE")],
-        [question("Q?", "A", "A")], [{**question(), "header": "x" * 13}], [{"question": "Q?"}],
+        [],
+        [question()] * 5,
+        [question(), question()],
+        [question("Q?", "A")],
+        [question("Q?", *"ABCDE")],
+        [question("Q?", "A", "A")],
+        [{**question(), "header": "x" * 13}],
+        [{"question": "Q?"}],
     ],
     ids=["none", "five", "twice", "one option", "five options", "same option", "long header", "no options"],
-)  # fmt: skip
+)
 async def test_invalid_questions_are_an_error(questions: list[dict[str, Any]]) -> None:
     store = MemoryStore()
     async with runtime(store, permissions=Permissions(allow=("AskUserQuestion",), ask="deny")) as rt:

@@ -17,9 +17,14 @@ from vaka.tools.builtin import OPT_IN, TOOLS, builtin_tools, import_tool
 from vaka.tools.builtin.builtin_tool import BuiltinTool, output_digest_of, output_name_of, store_output
 
 FILES = {
-    "Read": "read", "Glob": "read", "Grep": "read", "Write": "idempotent", "Edit": "idempotent",
-    "MultiEdit": "idempotent", "NotebookEdit": "idempotent",
-}  # fmt: skip
+    "Read": "read",
+    "Glob": "read",
+    "Grep": "read",
+    "Write": "idempotent",
+    "Edit": "idempotent",
+    "MultiEdit": "idempotent",
+    "NotebookEdit": "idempotent",
+}
 
 
 @pytest.mark.parametrize("name", FILES)
@@ -89,10 +94,14 @@ def test_an_integer_may_be_written_with_a_decimal_point(name: str, raw: str, mea
 @pytest.mark.parametrize(
     "raw",
     [
-        '{"file_path": "a", "offset": "three"}', '{"file_path": "a", "offset": "0"}', '{"offset": "3"}', "[", "[1]",
+        '{"file_path": "a", "offset": "three"}',
+        '{"file_path": "a", "offset": "0"}',
+        '{"offset": "3"}',
+        "[",
+        "[1]",
         '{"file_path": 3}',
     ],
-)  # fmt: skip
+)
 def test_an_argument_that_cannot_be_repaired_stays_an_error(raw: str) -> None:
     assert isinstance(read_tool().parse(raw), InvalidArguments)
 
@@ -120,9 +129,11 @@ async def test_a_long_output_is_shown_in_part_and_read_again_by_its_name(tmp_pat
     name = output_name_of(Digest(hashlib.sha256(text.encode()).hexdigest()))
     bench = ToolHarness(tmp_path, tools=[*builtin_tools(["Read"]), recite])
     recited, page, missing, wrong = await bench.run_calls(
-        ("recite", {"lines": 3000}), ("Read", {"file_path": name, "offset": 1500, "limit": 2}),
-        ("Read", {"file_path": "output:" + "0" * 64}), ("Read", {"file_path": "output:me"}),
-    )  # fmt: skip
+        ("recite", {"lines": 3000}),
+        ("Read", {"file_path": name, "offset": 1500, "limit": 2}),
+        ("Read", {"file_path": "output:" + "0" * 64}),
+        ("Read", {"file_path": "output:me"}),
+    )
     assert recited.text.startswith("line 1 of many\nline 2 of many")
     assert recited.text.endswith("line 3000 of many\n")
     assert f"lines) left out; the whole is {name}: give that to Read as file_path, or to read_output" in recited.text

@@ -18,11 +18,20 @@ def test_an_empty_selection_selects_no_tool() -> None:
 @pytest.mark.parametrize(
     ("enabled", "name"),
     [
-        ("bash", "Bash"), ("BASH", "Bash"), ("file_read", "Read"), ("File-Read", "Read"), ("file write", "Write"),
-        ("file_edit", "Edit"), ("bash_output", "BashOutput"), ("BashOutput", "BashOutput"), ("web_fetch", "WebFetch"),
-        ("ask_user_question", "AskUserQuestion"), ("kill_task", "KillTask"), ("task-create", "TaskCreate"),
+        ("bash", "Bash"),
+        ("BASH", "Bash"),
+        ("file_read", "Read"),
+        ("File-Read", "Read"),
+        ("file write", "Write"),
+        ("file_edit", "Edit"),
+        ("bash_output", "BashOutput"),
+        ("BashOutput", "BashOutput"),
+        ("web_fetch", "WebFetch"),
+        ("ask_user_question", "AskUserQuestion"),
+        ("kill_task", "KillTask"),
+        ("task-create", "TaskCreate"),
     ],
-)  # fmt: skip
+)
 def test_a_tool_name_may_be_written_in_several_ways(enabled: str, name: str) -> None:
     assert select_tools([enabled]) == (name,)
 

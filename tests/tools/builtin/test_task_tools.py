@@ -34,9 +34,15 @@ async def test_a_created_task_can_be_read(bench: ToolHarness) -> None:
     assert task.text == f'{{"taskId":"{id}"}}'
     assert (len(id), int(id, 16) >= 0) == (32, True)
     expected: dict[str, Any] = {
-        "id": id, "subject": "Test", "activeForm": "Testing", "description": "All of it.", "status": "pending",
-        "owner": "", "blocks": [], "blockedBy": [],
-    }  # fmt: skip
+        "id": id,
+        "subject": "Test",
+        "activeForm": "Testing",
+        "description": "All of it.",
+        "status": "pending",
+        "owner": "",
+        "blocks": [],
+        "blockedBy": [],
+    }
     for name in ("taskId", "task_id", "id"):
         result = await bench.call("TaskGet", **{name: id})
         assert value_of(result) == expected == msgspec.json.decode(result.text)
@@ -56,8 +62,9 @@ async def test_waiting_tasks_are_shown_on_both_sides(bench: ToolHarness) -> None
     assert looked["blocks"] == [{"id": ship, "subject": "Ship", "status": "blocked", "owner": ""}]
     refused = await update_task(bench, test, status="done", owner="Bob")
     assert (refused.failed, refused.text) == (
-        True, f"InvalidInput: task {test!r} cannot be completed: it waits for {build}",
-    )  # fmt: skip
+        True,
+        f"InvalidInput: task {test!r} cannot be completed: it waits for {build}",
+    )
     result = value_of(await update_task(bench, build, status="done"))
     assert (result["unblocked"], result["task"]["status"], result["revision"]) == ([test], "completed", 5)
     assert value_of(await update_task(bench, test, owner=""))["task"]["owner"] == ""
@@ -139,6 +146,8 @@ async def test_many_tasks_keep_their_order_and_small_values(bench: ToolHarness) 
 
 def test_each_tool_has_its_effect() -> None:
     assert [(tool.spec.name, tool.spec.effect, tool.spec.layer) for tool in builtin_tools(TASKS)] == [
-        ("TaskCreate", "idempotent", "builtin"), ("TaskGet", "read", "builtin"),
-        ("TaskList", "read", "builtin"), ("TaskUpdate", "idempotent", "builtin"),
-    ]  # fmt: skip
+        ("TaskCreate", "idempotent", "builtin"),
+        ("TaskGet", "read", "builtin"),
+        ("TaskList", "read", "builtin"),
+        ("TaskUpdate", "idempotent", "builtin"),
+    ]

@@ -101,12 +101,13 @@ async def test_a_page_is_cached_for_some_time() -> None:
 
 async def test_redirects_to_the_same_host_are_followed_and_others_reported() -> None:
     pages = {
-        "/a": page("", status="302 Found", location="/b"), "/b": page("here"),
+        "/a": page("", status="302 Found", location="/b"),
+        "/b": page("here"),
         "/out": page("", status="301 Moved", location="https://example.org/x?y=1#z"),
         "/loop": page("", status="307 Again", location="/loop"),
         "/bad": page("", status="302 Found", location="http://[::1"),
         "/file": page("", status="302 Found", location="file:///etc/passwd"),
-    }  # fmt: skip
+    }
     async with web(pages) as it:
         assert "here" in (await it.fetch("/a")).text
         out = await it.fetch("/out")

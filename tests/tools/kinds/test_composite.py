@@ -68,12 +68,13 @@ async def test_steps_of_every_kind_run_in_order_with_jq_between_them() -> None:
         ToolStep("ask", helper, "{prompt: .steps.inner}"),
         ToolStep("script", script, "{text: .steps.ask}"),
         ToolStep("last", "shout", '.steps.script.got + " " + (.steps.script.n | tostring)'),
-    ]  # fmt: skip
+    ]
     tool = CompositeTool("report", steps=steps, description="Report.")
     model = ScriptedModel(
-        call("report", city="Aix"), say("done"),
+        call("report", city="Aix"),
+        say("done"),
         agents={"poet": [say("a poem")], "cut": [say('"poem"')], "helper": [say("fine")]},
-    )  # fmt: skip
+    )
     result = await run(tool, {}, shout, model=model)
     assert result.text == "FINE 1"
     asked = {prompt.agent: prompt.messages[-1].content[0].text for prompt in model.prompts[1:-1]}  # type: ignore[union-attr]  # texts

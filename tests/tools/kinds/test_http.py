@@ -67,8 +67,9 @@ async def test_arguments_fill_path_and_query_without_changing_the_path() -> None
         result = await it.call(
             "/users/{id}/notes?q={q}&lang=$LANG&page={page}&tag={tags}",
             {"id": "../a/b?c=d#e", "q": "ü & x=1", "tags": ["a,b", 2.0], "more": [True, 1.5], "none": None},
-            variables={"LANG": "de"}, params={"type": "object"},
-        )  # fmt: skip
+            variables={"LANG": "de"},
+            params={"type": "object"},
+        )
         assert result.value["target"] == (
             "/users/..%2Fa%2Fb%3Fc%3Dd%23e/notes?q=%C3%BC%20%26%20x%3D1&lang=de&tag=a%2Cb,2&more=true&more=1.5"
         )
@@ -93,9 +94,13 @@ async def test_bodies_are_json_arguments_or_the_result_of_jq() -> None:
             "application/json",
         )
         made = await it.call(
-            "/notes", {"text": "hi"}, method="DELETE", req_body_jq="{note: .text}", resp_body_jq=".body | fromjson",
+            "/notes",
+            {"text": "hi"},
+            method="DELETE",
+            req_body_jq="{note: .text}",
+            resp_body_jq=".body | fromjson",
             headers={"content-type": "text/plain"},
-        )  # fmt: skip
+        )
         assert made.value == {"note": "hi"}
         assert "jq expression returned no result" in (await it.call("/", resp_body_jq="empty")).text
         assert "Cannot index string" in (await it.call("/", resp_body_jq=".method.x")).text
@@ -109,9 +114,11 @@ async def test_credentials_are_sent_and_appear_in_no_event() -> None:
     async with server() as it:
         variables["BASE"] = it.server.url("")
         result = await it.call(
-            "$BASE/x?key=${KEY}", auth={"type": "bearer", "token": "${TOKEN}"}, variables=variables,
+            "$BASE/x?key=${KEY}",
+            auth={"type": "bearer", "token": "${TOKEN}"},
+            variables=variables,
             headers={"X-Custom": "v $KEY"},
-        )  # fmt: skip
+        )
         sent = it.server.requests[-1]
         assert (sent.header("authorization"), sent.header("x-custom")) == (f"Bearer {TOKEN}", "v k/y+1234567890")
         assert result.value["headers"]["authorization"] == "Bearer [redacted]"
@@ -205,8 +212,10 @@ def test_the_model_sees_the_schema_of_the_arguments_and_the_effect_of_the_method
     tool = HttpTool("weather now", endpoint="https://example.com/{city}", params=params, description="The weather.")
     assert (tool.spec.name, tool.spec.effect, repr(tool)) == ("weather_now", "read", "HttpTool('weather now')")
     assert tool.spec.parameters == {
-        "type": "object", "properties": {"city": {"type": "string"}, "days": {"type": "integer"}},
-        "required": ["city"], "additionalProperties": False,
-    }  # fmt: skip
+        "type": "object",
+        "properties": {"city": {"type": "string"}, "days": {"type": "integer"}},
+        "required": ["city"],
+        "additionalProperties": False,
+    }
     assert HttpTool("t", endpoint="https://example.com/", method="POST").spec.effect == "once"
     assert HttpTool("t", endpoint="https://example.com/", method="").spec.effect == "read"

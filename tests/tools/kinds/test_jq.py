@@ -108,7 +108,9 @@ def test_a_worker_answers_requests_until_the_end_of_its_input() -> None:
         (".a|tojson", "[]"),
         *((f"{n}|tojson", "1") for n in range(MAX_PROGRAMS)),
     ]
-    source, sink, alarms = io.BytesIO(), io.BytesIO(), list[int]()
+    source = io.BytesIO()
+    sink = io.BytesIO()
+    alarms = list[int]()
     for program, text in requests:
         source.write(json.dumps({"program": program, "seconds": 3, "size": len(text)}).encode() + b"\n" + text.encode())
     source.seek(0)

@@ -148,18 +148,21 @@ def test_a_keyword_the_dialect_cannot_express_is_a_loss(part: Any, warning: str)
 
 LOSSLESS: list[tuple[Any, Any]] = [
     ({"type": "string", "title": "A", "examples": ["b"]}, {"type": ["string", "null"]}),
-    ({"type": "object", "properties": {"b": {"type": "string"}}, "required": ["b"]}, {
-        "type": ["object", "null"],
-        "properties": {"b": {"type": "string"}},
-        "required": ["b"],
-        "additionalProperties": False,
-    }),
+    (
+        {"type": "object", "properties": {"b": {"type": "string"}}, "required": ["b"]},
+        {
+            "type": ["object", "null"],
+            "properties": {"b": {"type": "string"}},
+            "required": ["b"],
+            "additionalProperties": False,
+        },
+    ),
     ({"allOf": [{"$ref": "#/$defs/x"}]}, {"anyOf": [{"$ref": "#/$defs/x"}, {"type": "null"}]}),
     ({"const": 1, "description": "D."}, {"anyOf": [{"const": 1}, {"type": "null"}], "description": "D."}),
     ({"enum": ["a"]}, {"anyOf": [{"enum": ["a"]}, {"type": "null"}]}),
     ({"type": ["string", "null"], "enum": ["a", None]}, {"type": ["string", "null"], "enum": ["a", None]}),
     ({"anyOf": [{"type": ["string", "null"]}]}, {"anyOf": [{"type": ["string", "null"]}]}),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize(("part", "expected"), LOSSLESS, ids=[str(part) for part, _ in LOSSLESS])

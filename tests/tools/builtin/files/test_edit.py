@@ -167,9 +167,10 @@ async def test_the_mode_is_preserved_and_no_temporary_file_remains(bench: ToolHa
 async def test_multi_edit_applies_all_edits_or_none(bench: ToolHarness) -> None:
     target = bench.write("a.txt", "one two three two")
     good = [
-        {"old_string": "one", "new_string": "1"}, {"old_string": "1 two", "new_string": "x"},
+        {"old_string": "one", "new_string": "1"},
+        {"old_string": "1 two", "new_string": "x"},
         {"old_string": "two", "new_string": "2", "replace_all": True},
-    ]  # fmt: skip
+    ]
     _, failed, empty, result = await bench.run_calls(
         ("Read", {"file_path": "a.txt"}),
         ("MultiEdit", {"file_path": "a.txt", "edits": [*good, {"old_string": "one", "new_string": "y"}]}),
@@ -189,10 +190,12 @@ async def test_a_file_that_cannot_be_edited_is_a_clear_error(bench: ToolHarness)
     bench.write("folder/a.txt", "x")
     arguments = {"old_string": "a", "new_string": "b"}
     binary, huge, folder, missing, outside = await bench.run_calls(
-        ("Edit", {"file_path": "a.bin", **arguments}), ("Edit", {"file_path": "huge.txt", **arguments}),
-        ("Edit", {"file_path": "folder", **arguments}), ("Edit", {"file_path": "folder/b.txt", **arguments}),
+        ("Edit", {"file_path": "a.bin", **arguments}),
+        ("Edit", {"file_path": "huge.txt", **arguments}),
+        ("Edit", {"file_path": "folder", **arguments}),
+        ("Edit", {"file_path": "folder/b.txt", **arguments}),
         ("Write", {"file_path": "../out.txt", "content": "x"}),
-    )  # fmt: skip
+    )
     assert "is binary" in binary.text
     assert f"files up to {MAX_WHOLE_BYTES} bytes can be edited" in huge.text
     assert "folder" in folder.text
@@ -282,9 +285,10 @@ async def test_after_a_crash_a_file_changed_by_another_program_is_not_edited(ben
 async def test_a_repeated_write_after_a_crash_reports_its_state(bench: ToolHarness) -> None:
     target = bench.write("a.txt", b"old\r\n")
     await bench.run_calls(
-        ("Read", {"file_path": "a.txt"}), ("Write", {"file_path": "a.txt", "content": "new\n"}),
+        ("Read", {"file_path": "a.txt"}),
+        ("Write", {"file_path": "a.txt", "content": "new\n"}),
         ("Write", {"file_path": "b.txt", "content": "b"}),
-    )  # fmt: skip
+    )
     assert (await bench.rerun_after_crash(3)).text == "b.txt already has exactly this content (1 bytes)"
     assert (await bench.rerun_after_crash(2)).text == "a.txt already has exactly this content (5 bytes)"
     assert target.read_bytes() == b"new\r\n"

@@ -11,10 +11,14 @@ from tests.tools.builtin.harness import ToolHarness, value_of
 CELLS: list[dict[str, Any]] = [
     {"cell_type": "markdown", "id": "intro", "metadata": {}, "source": ["# Títle\n", "words"]},
     {
-        "cell_type": "code", "id": "sum", "metadata": {"x": 1}, "source": ["1 + 1"], "execution_count": 3,
+        "cell_type": "code",
+        "id": "sum",
+        "metadata": {"x": 1},
+        "source": ["1 + 1"],
+        "execution_count": 3,
         "outputs": [{"output_type": "stream", "text": "2"}],
     },
-]  # fmt: skip
+]
 
 
 def notebook(cells: list[dict[str, Any]], minor: int = 5) -> dict[str, Any]:
@@ -60,9 +64,13 @@ async def test_cells_are_inserted_after_another_or_at_the_top(bench: ToolHarness
     ids = [cell["id"] for cell in cells(bench)]
     assert ids[1:] == ["intro", first["cell_id"], "sum"]
     assert cells(bench)[2] == {
-        "cell_type": "code", "metadata": {}, "id": first["cell_id"], "source": ["x"], "outputs": [],
+        "cell_type": "code",
+        "metadata": {},
+        "id": first["cell_id"],
+        "source": ["x"],
+        "outputs": [],
         "execution_count": None,
-    }  # fmt: skip
+    }
 
 
 async def test_a_cell_is_deleted(bench: ToolHarness) -> None:
@@ -76,8 +84,10 @@ async def test_cells_without_ids_are_named_by_their_index(bench: ToolHarness) ->
     await edit(bench, cell_id="cell-1", new_source="3")
     await edit(bench, edit_mode="insert", cell_type="code", new_source="4", cell_id="cell-1")
     assert [(cell.get("id"), cell["source"]) for cell in cells(bench)] == [
-        (None, ["# Títle\n", "words"]), (None, ["3"]), (None, ["4"]),
-    ]  # fmt: skip
+        (None, ["# Títle\n", "words"]),
+        (None, ["3"]),
+        (None, ["4"]),
+    ]
 
 
 @pytest.mark.parametrize(

@@ -27,9 +27,14 @@ async def test_lines_are_numbered_and_the_range_is_in_the_data(bench: ToolHarnes
     read = await bench.call("Read", file_path="a.txt", offset=2, limit=2)
     assert read.text == "     2\ttwo\n     3\tthree\n[lines 2 to 3 of 4; go on with offset=4]"
     assert value_of(read) == {
-        "path": "a.txt", "offset": 2, "limit": 2, "total_lines": 4, "returned_lines": 2, "line_truncations": 0,
+        "path": "a.txt",
+        "offset": 2,
+        "limit": 2,
+        "total_lines": 4,
+        "returned_lines": 2,
+        "line_truncations": 0,
         "truncated": True,
-    }  # fmt: skip
+    }
     assert (await bench.call("Read", file_path=str(bench.root / "a.txt"))).text.endswith("     4\tfour")
 
 
@@ -134,10 +139,13 @@ async def test_legacy_and_wide_encodings_are_decoded(bench: ToolHarness) -> None
 @pytest.mark.parametrize(
     ("start", "kind"),
     [
-        (PNG, "image/png"), (b"\xff\xd8\xff\xe0", "image/jpeg"), (b"GIF89a", "image/gif"), (b"GIF87a", "image/gif"),
+        (PNG, "image/png"),
+        (b"\xff\xd8\xff\xe0", "image/jpeg"),
+        (b"GIF89a", "image/gif"),
+        (b"GIF87a", "image/gif"),
         (b"RIFF\x00\x00\x00\x00WEBPVP8 ", "image/webp"),
     ],
-)  # fmt: skip
+)
 async def test_pictures_are_image_parts(bench: ToolHarness, start: bytes, kind: str) -> None:
     data = start + bytes(range(256)) * 300
     bench.write("a.dat", data)
@@ -211,8 +219,9 @@ async def test_a_notebook_is_shown_cell_by_cell_with_its_outputs(bench: ToolHarn
         {"output_type": "execute_result", "data": {"text/plain": "42"}},
         {"output_type": "error", "ename": "E", "evalue": "v", "traceback": ["\x1b[31mE\x1b[0m: v"]},
         {"output_type": "stream", "text": "x" * 20_000},
-        {"output_type": "execute_result", "data": None}, 7,
-    ]  # fmt: skip
+        {"output_type": "execute_result", "data": None},
+        7,
+    ]
     cells: list[dict[str, Any]] = [
         {"cell_type": "markdown", "id": "intro", "source": "# Title"},
         {"cell_type": "code", "source": ["1 +\n", "1"], "outputs": outputs},

@@ -119,11 +119,16 @@ async def test_invalid_patterns_are_errors(bench: ToolHarness, pattern: str) -> 
 @pytest.mark.parametrize(
     ("pattern", "patterns"),
     [
-        ("a{b,c}d", ["abd", "acd"]), ("{a,{b,c}}", ["a", "b", "c"]), ("{a}", ["{a}"]), ("{a,b", ["{a,b"]),
-        ("\\{a,b}", ["\\{a,b}"]), ("{a,}", ["a", ""]), ("{{a,b}", ["{a", "{b"]),
+        ("a{b,c}d", ["abd", "acd"]),
+        ("{a,{b,c}}", ["a", "b", "c"]),
+        ("{a}", ["{a}"]),
+        ("{a,b", ["{a,b"]),
+        ("\\{a,b}", ["\\{a,b}"]),
+        ("{a,}", ["a", ""]),
+        ("{{a,b}", ["{a", "{b"]),
         ("x{1,2}{3,4}", ["x13", "x14", "x23", "x24"]),
     ],
-)  # fmt: skip
+)
 def test_braces_expand_to_several_patterns(pattern: str, patterns: list[str]) -> None:
     assert expand_braces(pattern) == patterns
 

@@ -55,14 +55,20 @@ async def test_each_output_mode_has_its_format(bench: ToolHarness, engine: GrepE
     assert (await grep(bench, engine, "NEEDLE")).text == "no matches"
     assert (await grep(bench, engine, "NEEDLE A", i=True)).text == "b/two.py"
     assert content.value == {
-        "pattern": "needle", "compiled_pattern": "needle", "path": "", "output_mode": "content",
+        "pattern": "needle",
+        "compiled_pattern": "needle",
+        "path": "",
+        "output_mode": "content",
         "matches": [
             {"file": "a.txt", "line": 2, "match": "needle", "before": [], "after": []},
             {"file": "b/two.py", "line": 2, "match": "needle here", "before": [], "after": []},
             {"file": "b/two.py", "line": 4, "match": "needle again", "before": [], "after": []},
         ],
-        "total_files": 2, "total_matches": 3, "truncated": False, "flags": {},
-    }  # fmt: skip
+        "total_files": 2,
+        "total_matches": 3,
+        "truncated": False,
+        "flags": {},
+    }
 
 
 async def test_few_and_many_matches_have_the_same_format(bench: ToolHarness, engine: GrepEngine) -> None:
@@ -75,8 +81,10 @@ async def test_few_and_many_matches_have_the_same_format(bench: ToolHarness, eng
     assert (few.value["total_files"], few.value["total_matches"]) == (1, 2)
     many = await grep(bench, engine, "hit", output_mode="content", head_limit=3)
     assert [(match["file"], match["line"]) for match in many.value["matches"]] == [
-        ("f00.txt", 1), ("f00.txt", 3), ("f02.txt", 1),
-    ]  # fmt: skip
+        ("f00.txt", 1),
+        ("f00.txt", 3),
+        ("f02.txt", 1),
+    ]
     assert (many.value["total_files"], many.value["total_matches"]) == (11, 1002)
 
 
@@ -136,17 +144,20 @@ async def test_results_come_in_pages_and_counts_are_complete(bench: ToolHarness,
     [
         ({"glob": "*.js"}, ["a.js", "src/b.js", "src/deep/c.js"]),
         ({"glob": "src/**/*.js"}, ["src/b.js", "src/deep/c.js"]),
-        ({"glob": "/a.*"}, ["a.js", "a.py"]), ({"glob": "*.{mjs,py}"}, ["a.py", "src/d.mjs"]),
+        ({"glob": "/a.*"}, ["a.js", "a.py"]),
+        ({"glob": "*.{mjs,py}"}, ["a.py", "src/d.mjs"]),
         ({"glob": "!*.js"}, ["a.py", "src/d.mjs", "src/e.kts", "src/ä b.txt"]),
         ({"glob": "deep/*", "path": "src"}, ["src/deep/c.js"]),
         ({"glob": "[ab].js"}, ["a.js", "src/b.js"]),
         ({"type": "js"}, ["a.js", "src/b.js", "src/d.mjs", "src/deep/c.js"]),
-        ({"type": "kt"}, ["src/e.kts"]), ({"type": "txt"}, ["src/ä b.txt"]),
+        ({"type": "kt"}, ["src/e.kts"]),
+        ({"type": "txt"}, ["src/ä b.txt"]),
         ({"type": "js", "glob": "src/*"}, ["src/b.js", "src/d.mjs"]),
-        ({"path": "src/deep"}, ["src/deep/c.js"]), ({"path": "src/b.js"}, ["src/b.js"]),
+        ({"path": "src/deep"}, ["src/deep/c.js"]),
+        ({"path": "src/b.js"}, ["src/b.js"]),
         ({"path": "src/b.js", "glob": "*.py"}, ["src/b.js"]),
     ],
-)  # fmt: skip
+)
 async def test_files_are_narrowed_by_name_and_type(
     bench: ToolHarness, engine: GrepEngine, more: dict[str, Any], files: list[str]
 ) -> None:
@@ -157,9 +168,19 @@ async def test_files_are_narrowed_by_name_and_type(
 
 async def test_ignored_files_binary_files_and_links_are_not_searched(bench: ToolHarness, engine: GrepEngine) -> None:
     for path in (
-        "a.log", "keep.log", "build/x", "src/build", "src/gen/z", "src/sub/gen", "src/z", ".git/config", ".hidden/h",
-        "src/sub/only.tmp", "src/sub/x/only.tmp", "other.tmp",
-    ):  # fmt: skip
+        "a.log",
+        "keep.log",
+        "build/x",
+        "src/build",
+        "src/gen/z",
+        "src/sub/gen",
+        "src/z",
+        ".git/config",
+        ".hidden/h",
+        "src/sub/only.tmp",
+        "src/sub/x/only.tmp",
+        "other.tmp",
+    ):
         bench.write(path, "hit")
     bench.write(".gitignore", "*.log\n!keep.log\nbuild/\n# words\n\nsrc/sub/x/only.tmp\n")
     bench.write("src/.gitignore", "/gen\nsub/only.tmp \n")

@@ -94,9 +94,11 @@ async def test_names_of_unreadable_files_are_not_listed(bench: PolicyHarness) ->
 
 async def test_the_tools_use_may_read_of_the_world(bench: PolicyHarness) -> None:
     results = await bench.run_calls(
-        ("Glob", {"pattern": "**/*.txt"}), ("Grep", {"pattern": "needle"}), ("Read", {"file_path": "sub/kex.pem"}),
+        ("Glob", {"pattern": "**/*.txt"}),
+        ("Grep", {"pattern": "needle"}),
+        ("Read", {"file_path": "sub/kex.pem"}),
         ("Read", {"file_path": "opem.txt"}),
-    )  # fmt: skip
+    )
     assert sorted(value_of(results[0])["files"]) == ["open.txt", "sub/x.txt"]
     assert value_of(results[1])["files"] == ["open.txt", "sub/x.txt"]
     assert "key.pem" not in results[2].text, "nor is one named that may have been meant"

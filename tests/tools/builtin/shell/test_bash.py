@@ -41,8 +41,12 @@ async def test_output_and_exit_code_are_both_returned(bench: ShellHarness) -> No
     assert (result.text, result.failed) == ("one\ntwo\n[exit code 0]", False)
     data = value_of(result)
     assert {**data, "duration_ms": 0} == {
-        "exit_code": 0, "workdir": str(bench.root), "output": [], "duration_ms": 0, "timeout_ms": 120_000,
-    }  # fmt: skip
+        "exit_code": 0,
+        "workdir": str(bench.root),
+        "output": [],
+        "duration_ms": 0,
+        "timeout_ms": 120_000,
+    }
     failed = await bench.bash("echo why it failed; exit 3")
     assert (failed.text, failed.failed, value_of_result(failed)["exit_code"]) == (
         "why it failed\n[exit code 3]",
@@ -116,12 +120,18 @@ async def test_the_working_folder_carries_over_calls_and_restarts(bench: ShellHa
 @pytest.mark.parametrize(
     ("command", "code"),
     [
-        ("trap 'echo bye' EXIT; cd sub", 0), ("cd sub; exit 4", 4), ("set -e; cd sub; false", 1), ("set -x; cd sub", 0),
-        ("pwd() { echo other; }; exit() { echo no; }; cd sub; (builtin exit 3)", 3), ("set -- 7 8; cd sub; false", 1),
-        ("exec 9>&-; cd sub", 0), ("set -u; cd sub; echo $nothing", 127), ("trap '' EXIT; cd sub", 0),
+        ("trap 'echo bye' EXIT; cd sub", 0),
+        ("cd sub; exit 4", 4),
+        ("set -e; cd sub; false", 1),
+        ("set -x; cd sub", 0),
+        ("pwd() { echo other; }; exit() { echo no; }; cd sub; (builtin exit 3)", 3),
+        ("set -- 7 8; cd sub; false", 1),
+        ("exec 9>&-; cd sub", 0),
+        ("set -u; cd sub; echo $nothing", 127),
+        ("trap '' EXIT; cd sub", 0),
         ("IFS=1; cd sub; false", 1),
     ],
-)  # fmt: skip
+)
 async def test_the_working_folder_carries_over_however_a_command_ends(
     bench: ShellHarness, command: str, code: int
 ) -> None:

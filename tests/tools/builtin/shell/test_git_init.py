@@ -60,17 +60,20 @@ async def test_commands_after_git_init_run(bench: ProtectedGitHarness) -> None:
 @pytest.mark.parametrize(
     ("attack", "removed"),
     [
-        ("git config core.fsmonitor ./evil", ["config"]), ("echo '[core] pager = ./evil' >> .git/config", ["config"]),
+        ("git config core.fsmonitor ./evil", ["config"]),
+        ("echo '[core] pager = ./evil' >> .git/config", ["config"]),
         ("printf '[core]\n\tsshCommand = evil' > .git/config", ["config"]),
         ("printf '[include]\n\tpath = ../evil\n' > .git/config", ["config"]),
-        ("ln -sf ../evil .git/config", ["config"]), ("cp evil .git/hooks/pre-commit", ["hooks/pre-commit"]),
-        ("rm -rf .git/hooks; ln -s .. .git/hooks", ["hooks"]), ("rm -rf .git; echo gitdir: evil > .git", [""]),
+        ("ln -sf ../evil .git/config", ["config"]),
+        ("cp evil .git/hooks/pre-commit", ["hooks/pre-commit"]),
+        ("rm -rf .git/hooks; ln -s .. .git/hooks", ["hooks"]),
+        ("rm -rf .git; echo gitdir: evil > .git", [""]),
         ("mv .git/hooks .git/was; mkdir .git/hooks; touch .git/hooks/post-checkout", ["hooks/post-checkout"]),
         ("echo '* filter=evil' > .git/info/attributes", ["info/attributes"]),
         ("echo x > .git/commondir", ["commondir"]),
         ("mv .git was; cp evil was/hooks/pre-push; mv was .git", ["hooks/pre-push"]),
     ],
-)  # fmt: skip
+)
 async def test_settings_and_hooks_that_run_programs_are_removed_from_a_new_repository(
     bench: ProtectedGitHarness, attack: str, removed: list[str]
 ) -> None:
@@ -88,12 +91,15 @@ async def test_settings_and_hooks_that_run_programs_are_removed_from_a_new_repos
 @pytest.mark.parametrize(
     "command",
     [
-        "cd . && git init", "sh -c 'git init'", "mkdir -p .git/hooks && git init", "git init -b 'ab' --template=empty",
+        "cd . && git init",
+        "sh -c 'git init'",
+        "mkdir -p .git/hooks && git init",
+        "git init -b 'ab' --template=empty",
         "git clone -q source sub && git clone -q source/.git copy && mv copy/.git .",
         "git init && git remote add origin https://example.org/x.git && git config user.name kim",
         "git init && git add . && git commit -qm one && git checkout -qb two && git branch --set-upstream-to=main",
     ],
-)  # fmt: skip
+)
 async def test_a_repository_can_be_made_by_every_program(bench: ProtectedGitHarness, command: str) -> None:
     (bench.root / "empty").mkdir()
     if "source" in command:
