@@ -31,11 +31,19 @@ class CallContext:
     """What a tool may use while one call runs; implements ``ToolContext``."""
 
     def __init__(self, turn: Turn, open_call: OpenCall, permitted: PermittedCall, retry: int = 0) -> None:
-        self.owner_turn, self.open_call, self.access = turn, open_call, permitted.access
-        self.session, self.turn, self.path = turn.session, turn.id, turn.path
-        self.call, self.attempt, self.values = open_call.call.id, open_call.attempt + 1, turn.values
+        self.owner_turn = turn
+        self.open_call = open_call
+        self.access = permitted.access
+        self.session = turn.session
+        self.turn = turn.id
+        self.path = turn.path
+        self.call = open_call.call.id
+        self.attempt = open_call.attempt + 1
+        self.values = turn.values
         self.key: str = idempotency_key(turn, open_call)
-        self.folder, self.deps, self.metadata = permitted.folder, turn.deps, turn.metadata
+        self.folder = permitted.folder
+        self.deps = turn.deps
+        self.metadata = turn.metadata
         self.stop = StopSignal(turn.stop)
         self.suspended: list[DecisionId] = []
         self._loop = asyncio.get_running_loop()
@@ -97,9 +105,13 @@ class CallContext:
         )
 
     async def ask(
-        self, question: str, *, options: Sequence[str] = (), expires_in: float | None = None,
+        self,
+        question: str,
+        *,
+        options: Sequence[str] = (),
+        expires_in: float | None = None,
         kind: QuestionKind = "question",
-    ) -> JSON:  # fmt: skip
+    ) -> JSON:
         """Ask a person or the client and return the answer, ``None`` when it expires or there is no one to ask."""
         self._question_count += 1
         id = DecisionId(f"qst_{self.turn}_{self.call}_{self._question_count}")

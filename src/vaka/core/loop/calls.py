@@ -63,7 +63,9 @@ class CallBatch:
     """Runs ``size`` calls of one step concurrently; those that use the same files run in the order of their places."""
 
     def __init__(self, turn: Turn, size: int = 1, rename_event: Callable[[CallId], Body] | None = None) -> None:
-        self.turn, self.permissions, self._rename_event = turn, turn.permissions, rename_event
+        self.turn = turn
+        self.permissions = turn.permissions
+        self._rename_event = rename_event
         self.awaited_decisions: list[DecisionId] = []
         self.limit = ""
         self._slots: asyncio.Semaphore | None = None

@@ -35,9 +35,16 @@ class Recipe:
     """The definition of an agent: everything a turn needs that is not in the log. Built once, used by many turns."""
 
     def __init__(
-        self, name: str, model: Model, *, instructions: Instructions = "", tools: Sequence[Tool] = (),
-        middleware: Sequence[Middleware] = (), limits: Limits | None = None, settings: ModelSettings | None = None,
-    ) -> None:  # fmt: skip
+        self,
+        name: str,
+        model: Model,
+        *,
+        instructions: Instructions = "",
+        tools: Sequence[Tool] = (),
+        middleware: Sequence[Middleware] = (),
+        limits: Limits | None = None,
+        settings: ModelSettings | None = None,
+    ) -> None:
         self.name, self.model = name, model
         self.limits, self.settings = limits or Limits(), settings or ModelSettings()
         self.check_output: OutputCheck | None = None
@@ -68,12 +75,24 @@ class Turn(Generic[Deps_co]):
     """The run of one agent in one turn: its log, state, tools, budget and stop signal."""
 
     def __init__(
-        self, log: Log, recipe: Recipe, env: Env, scope: EventScope, stop: StopSignal,
-        parent: "Turn | None" = None, parent_timer: Timer | None = None,
-    ) -> None:  # fmt: skip
-        self.log, self.recipe, self.env, self.stop = log, recipe, env, stop
+        self,
+        log: Log,
+        recipe: Recipe,
+        env: Env,
+        scope: EventScope,
+        stop: StopSignal,
+        parent: "Turn | None" = None,
+        parent_timer: Timer | None = None,
+    ) -> None:
+        self.log = log
+        self.recipe = recipe
+        self.env = env
+        self.stop = stop
         self.scope = scope
-        self.session, self.id, self.path, self.agent = log.session, scope.turn, scope.path, recipe.name
+        self.session = log.session
+        self.id = scope.turn
+        self.path = scope.path
+        self.agent = recipe.name
         """The ids of session and turn, and the path of the agent below the root agent."""
         self.state: SessionState = log.state
         """The folded state of the log, without deferred events."""

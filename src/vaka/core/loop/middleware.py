@@ -9,6 +9,7 @@ becomes the result of the call: a tool does not run after a middleware has faile
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from functools import cached_property
+from inspect import iscoroutinefunction
 from types import NoneType
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
@@ -136,11 +137,7 @@ class Middleware(Generic[Deps_contra]):
         return outcome
 
 
-_POINTS = (
-    "before_agent", "before_step", "tools_for_step", "prompt_for_step", "before_model", "after_model", "before_tool",
-    "before_approval", "after_tool", "after_step", "before_stop", "after_agent", "context_too_long",
-    "before_compaction", "after_compaction",
-)  # fmt: skip
+_POINTS = tuple(name for name, member in vars(Middleware).items() if iscoroutinefunction(member))
 
 
 class MiddlewareChain:

@@ -33,16 +33,22 @@ async def begin_step(turn: Turn, events: Sequence[Body] = ()) -> None:
     """Write ``step.started`` with the digests of system prompt and tools, and the steered inputs that join the step."""
     number = turn.agent_progress.step + 1
     turn.start_step(number)
-    joining, log, secrets = steered_inputs(turn), turn.log, turn.log.secrets
+    joining = steered_inputs(turn)
+    log = turn.log
+    secrets = turn.log.secrets
     texts = [turn.system, turn.tool_menu.digested_text]
     known = log.window.held_texts & secrets.clean_digests if secrets.is_active else log.window.held_texts
     is_known = texts[0].digest in known and texts[1].digest in known
     if not is_known:
         texts = await store_prompt_texts(log, texts, turn.env.stored_digests)
     started = progress.StepStarted(
-        agent=turn.agent, number=number, model=turn.recipe.model.name, inputs=joining, system=texts[0].digest,
+        agent=turn.agent,
+        number=number,
+        model=turn.recipe.model.name,
+        inputs=joining,
+        system=texts[0].digest,
         tools=texts[1].digest,
-    )  # fmt: skip
+    )
     await log.append(turn.scope, *events, started)
     if not is_known:
         await confirm_prompt_texts(log, texts)
@@ -103,11 +109,16 @@ async def _build_prompt(turn: Turn) -> Prompt:
     settings, agent_progress = turn.recipe.settings, turn.agent_progress
     conversation = turn.log.window.view(turn.path, partial(Conversation, turn.path))
     return Prompt(
-        messages=await conversation.load_messages(turn.log.store.blobs, settings.recent), system=turn.system.text,
+        messages=await conversation.load_messages(turn.log.store.blobs, settings.recent),
+        system=turn.system.text,
         tools=turn.tool_menu.specs,
-        tool_choice=settings.tool_choice_after(agent_progress.tools), options=dict(settings.options),
-        agent=turn.agent, path=turn.path, number=agent_progress.number, session=turn.session,
-    )  # fmt: skip
+        tool_choice=settings.tool_choice_after(agent_progress.tools),
+        options=dict(settings.options),
+        agent=turn.agent,
+        path=turn.path,
+        number=agent_progress.number,
+        session=turn.session,
+    )
 
 
 async def _stream_message(turn: Turn, reservation: Reservation) -> MessageAssembly:
@@ -151,9 +162,13 @@ async def _restart_message(
     """Start a new message for the retry of a model wrapper; the usage of the failed attempt is recorded."""
     _discard_message(turn, assembly, reservation, chunk.message)
     failed = monitor.ModelFailed(
-        model=chunk.model or turn.recipe.model.name, code=chunk.code, message=chunk.message, agent=turn.agent,
-        message_id=assembly.message_id, retried=True,
-    )  # fmt: skip
+        model=chunk.model or turn.recipe.model.name,
+        code=chunk.code,
+        message=chunk.message,
+        agent=turn.agent,
+        message_id=assembly.message_id,
+        retried=True,
+    )
     await turn.log.append(turn.scope, failed)
     return _start_message(turn)
 
@@ -206,12 +221,15 @@ async def _record_answer(
         for number, call in enumerate(message.calls, start=1)
     ]
     body = progress.MessageCompleted(
-        message_id=message.id, content=await offload(turn.log, match_call_refs(message.content, calls)),
-        model=message.model, stop=message.stop,
+        message_id=message.id,
+        content=await offload(turn.log, match_call_refs(message.content, calls)),
+        model=message.model,
+        stop=message.stop,
         system=await _store_text(turn, DigestedText(sent.system)) if sent.system != planned.system else None,
         tools=await _store_text(turn, turn.recipe.prompt_parts.sent_menu(sent.tools).digested_text)
-        if sent.tools != planned.tools else None,
-    )  # fmt: skip
+        if sent.tools != planned.tools
+        else None,
+    )
     used = _usage_event(turn, assembly.usage, assembly)
     turn.budget.defer_usage(body, used)
     await report_cache_bust(turn.log, turn.scope, sent, body, used, assembly.miss_price)
