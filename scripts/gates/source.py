@@ -11,6 +11,8 @@ from scripts.gates.tree import File, Problem
 IGNORE = re.compile(r"#\s*(type|pyright):\s*ignore(?P<rest>.*)")
 WITH_REASON = re.compile(r"^\[[\w\-, ]+\]\s*(#|:|-|–|—)\s*\S.*")
 PENDING_MARK = re.compile(r"\b(TODO|FIXME|XXX|HACK)\b")
+OWN_LAYOUT = re.compile(r"#\s*fmt:\s*(skip|off)\b")
+MAX_PACKED_NAMES = 2
 CATCH_ALL = {"Exception", "BaseException"}
 MAX_BLIND_EXCEPTS = 2
 CORE_IMPORTS = {*sys.stdlib_module_names, "msgspec", "vaka"} - {"sqlite3"}
@@ -43,6 +45,22 @@ def find_pending_marks(file: File) -> Iterator[Problem]:
     for line, text in list_comments(file, PENDING_MARK):
         if found := PENDING_MARK.search(text):
             yield file.problem(line, f"{found[0]}: do it, or leave it out")
+
+
+def find_own_layout(file: File) -> Iterator[Problem]:
+    """Yield each comment that keeps the formatter from a statement."""
+    for line, text in list_comments(file, OWN_LAYOUT):
+        if found := OWN_LAYOUT.search(text):
+            yield file.problem(line, f"{found[0]}: ruff decides the layout")
+
+
+def find_packed_assignments(file: File) -> Iterator[Problem]:
+    """Yield each assignment of several values to several names that could be a statement for each."""
+    for node in file.nodes:
+        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Tuple):
+            packed = [target for target in node.targets if isinstance(target, ast.Tuple)]
+            if any(len(target.elts) > MAX_PACKED_NAMES for target in packed):
+                yield file.problem(node.lineno, f"assign at most {MAX_PACKED_NAMES} names in one statement")
 
 
 def list_imports(file: File) -> Iterator[tuple[int, str]]:
@@ -109,6 +127,8 @@ def check_file(file: File) -> Iterator[Problem]:
         return
     yield from find_unexplained_ignores(file)
     yield from find_relative_imports(file)
+    yield from find_own_layout(file)
+    yield from find_packed_assignments(file)
     if file.is_python("src"):
         yield from find_pending_marks(file)
     if file.parts[:3] == ("src", "vaka", "core"):
