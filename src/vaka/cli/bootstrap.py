@@ -347,14 +347,15 @@ def runtime_from_settings(
     mode = ModeContext(cli={"user": current_user()})
     options["environment"] = msgspec.structs.replace(options["environment"], mode=mode)
     secrets = collect_secrets(os.environ, settings["store"])
-    variables = {name: os.environ[name] for name in settings["script_env"] if name in os.environ}
+    scripts = settings.fields_of(Scripts)
+    scripts["env"] = {name: os.environ[name] for name in settings["script_env"] if name in os.environ}
     runtime = Runtime(
         store or settings["store"],
         agent=agent,
         permissions=_permissions_of(settings, agent, ask),
         storage=Storage(**settings.fields_of(Storage), secrets=secrets),
         network=NetworkAccess(**settings.fields_of(NetworkAccess)),
-        scripts=Scripts(**settings.fields_of(Scripts) | {"env": variables}),
+        scripts=Scripts(**scripts),
         project=_project_of(settings, agent) if agent is not None else Project(),
         **options,
         **world_options(settings),
