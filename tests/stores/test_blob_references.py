@@ -16,7 +16,9 @@ def sealed_events(body: Body) -> list[Event]:
 
 
 def test_every_blob_of_an_event_is_found() -> None:
-    a, b, c = Digest("a"), Digest("b"), Digest("c")
+    a = Digest("a")
+    b = Digest("b")
+    c = Digest("c")
     content = (Text(text="x"), Image(blob=a), Stored(blob=b, size=1), Image(data="AA=="))
     result = ToolResult(call=CallId("call_1"), content=content)
     bodies: list[Body] = [
