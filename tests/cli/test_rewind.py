@@ -92,6 +92,25 @@ def test_changes_of_commands_are_restored_and_what_stays_is_named(shell: Shell) 
     assert shell.vaka("sessions", "gc", "--json").json["folders"] == 0
 
 
+def test_names_with_line_breaks_and_control_characters_are_one_escaped_line_each(shell: Shell) -> None:
+    shell.env["VAKA_STORE"] = f"sqlite:///{shell.folder}/vaka.db"
+    shell.write_script(call_line("Bash", command="touch $'a\\nb' $'c\\e[31md'"), say_line("Done."))
+    run = ("run", "Go.", "--model", "scripted:script.jsonl", "--session", "s", "--sandbox", "off")
+    assert shell.vaka(*run, "--permission-mode", "bypassPermissions").code == 0
+    done = shell.vaka("sessions", "rewind", "s@1", "--files", "--dry-run")
+    assert done.out == "would remove a\\nb\nwould remove c\\u001b[31md\n"
+
+
+def test_one_command_without_a_record_is_named_with_the_reason(shell: Shell) -> None:
+    shell.env["VAKA_STORE"] = f"sqlite:///{shell.folder}/vaka.db"
+    shell.write_script(call_line("Bash", command="touch a"), say_line("Done."))
+    run = ("run", "Go.", "--model", "scripted:script.jsonl", "--session", "s", "--sandbox", "off")
+    shell.write_file("vaka.toml", 'snapshots = "off"\n')
+    assert shell.vaka(*run, "--permission-mode", "bypassPermissions", "--trust").code == 0
+    done = shell.vaka("sessions", "rewind", "s@1", "--files", "--dry-run")
+    assert "1 command is not recorded; what it changed stays\n" in done.err
+
+
 def test_without_the_flag_files_stay_as_they_are(wrote: Shell) -> None:
     assert wrote.vaka("sessions", "rewind", "s@before").code == 0
     assert read_files(wrote) == {"a.txt": "two", "b.txt": "new"}

@@ -118,23 +118,23 @@ def _print_file_changes(file_rewind: "FileRewind", *, done: bool) -> None:
     for verb, paths in zip(verbs, (file_rewind.restored, file_rewind.removed), strict=True):
         for path in paths:
             note = "  (changed since)" if path in file_rewind.changed else ""
-            click.echo(f"{verb} {as_printable(path)}{note}")
+            click.echo(f"{verb} {as_printable(path, lines=False)}{note}")
     if not (file_rewind.restored or file_rewind.removed):
         click.echo("there is no file to restore", err=True)
     if file_rewind.changed and not done:
         click.echo("files that have changed since are only overwritten with --force", err=True)
     for path in file_rewind.unclear:
-        click.echo(
-            f"not restored without --force, changed while a command ran in the background: {as_printable(path)}",
-            err=True,
-        )
+        why = "not restored without --force, changed while a command ran in the background"
+        click.echo(f"{why}: {as_printable(path, lines=False)}", err=True)
     for path in file_rewind.lost:
-        click.echo(f"not restored, there is no copy: {as_printable(path)}", err=True)
+        click.echo(f"not restored, there is no copy: {as_printable(path, lines=False)}", err=True)
     if file_rewind.unnamed:
         click.echo(f"not restored, there is no copy: {file_rewind.unnamed} more files", err=True)
     if file_rewind.commands:
-        reasons = "".join(f"\n  {as_printable(reason)}" for reason in file_rewind.reasons)
-        click.echo(f"{file_rewind.commands} commands are not recorded; what they changed stays{reasons}", err=True)
+        reasons = "".join(f"\n  {as_printable(reason, lines=False)}" for reason in file_rewind.reasons)
+        one = "1 command is not recorded; what it changed stays"
+        many = f"{file_rewind.commands} commands are not recorded; what they changed stays"
+        click.echo(f"{one if file_rewind.commands == 1 else many}{reasons}", err=True)
     if file_rewind.ran:
         click.echo("commands ran: what they changed outside of the working folders is not known", err=True)
 
