@@ -176,6 +176,81 @@ async def test_a_folder_inside_a_repository_keeps_to_itself_and_to_the_ignore_ru
     assert await recorded.undo(record) == ["a"]
 
 
+async def test_a_folder_that_becomes_a_repository_is_restored_and_the_repository_named(tmp_path: Path) -> None:
+    whole = Recorded(tmp_path / "whole")
+    whole.write("sub/a", "1")
+    whole.repository()
+    recorded = Recorded(whole.folder / "sub")
+    recorded.write("untracked", "1")
+
+    def change() -> None:
+        git(recorded.folder, "init", "-q")
+        recorded.write("a", "2")
+        (recorded.folder / "untracked").unlink()
+        recorded.write("new", "2")
+
+    record = await recorded.run(change)
+    assert record.reasons == ()
+    assert await recorded.undo(record) == ["a", "new", "untracked"]
+    assert ".git" in record.lost
+
+
+async def test_an_inner_repository_that_cannot_be_recorded_hides_no_change_elsewhere(tmp_path: Path) -> None:
+    recorded = Recorded(tmp_path / "work", limits=RecordLimits(files=3))
+    recorded.write("inner/a", "1")
+    git(recorded.folder / "inner", "init", "-q")
+    recorded.write("b", "1")
+
+    def change() -> None:
+        recorded.write("b", "2")
+        for name in "cdefg":
+            recorded.write(f"inner/{name}", "2")
+
+    record = await recorded.run(change)
+    assert await recorded.undo(record) == ["b"]
+    [reason] = record.reasons
+    assert reason.startswith(f"{recorded.folder}/inner: 5 of its files")
+
+
+async def test_a_folder_with_a_line_end_in_its_name_is_restored(tmp_path: Path) -> None:
+    recorded = Recorded(tmp_path / 'two\nlines "\\')
+    recorded.write("a", "1")
+    recorded.repository()
+    assert await recorded.undo(await recorded.run(lambda: recorded.write("a", "2"))) == ["a"]
+    assert (recorded.folder / "a").read_text() == "1"
+
+
+@pytest.mark.parametrize(
+    "head", ["ref: ../../secret\n", "ref: refs/../../../secret\n", "ref: refs/heads/linked\n", "secret\n", None]
+)
+async def test_a_hostile_repository_puts_no_other_file_into_the_record(recorded: Recorded, head: str | None) -> None:
+    secret = recorded.folder.parent / "secret"
+    secret.write_text("the secret")
+    recorded.write("a", "1")
+    recorded.repository()
+    (recorded.folder / ".git/refs/heads/linked").symlink_to(secret)
+    (recorded.folder / ".git/HEAD").unlink()
+    if head is None:
+        (recorded.folder / ".git/HEAD").symlink_to(secret)
+    else:
+        recorded.write(".git/HEAD", head)
+    begun = await recorded.recorder.begin_command(CallId("c"), "command")
+    assert "secret" not in str(begun).replace(str(recorded.folder), "")
+
+
+async def test_pipes_in_place_of_the_files_of_a_repository_do_not_stop_the_record(recorded: Recorded) -> None:
+    recorded.write("a", "1")
+    recorded.repository()
+
+    def change() -> None:
+        recorded.write("a", "2")
+        for name in ("packed-refs", "refs/heads/pipe", "MERGE_HEAD"):
+            os.mkfifo(recorded.folder / ".git" / name)
+
+    record = await recorded.run(change)
+    assert await recorded.undo(record) == ["a"]
+
+
 async def test_several_folders_are_recorded(tmp_path: Path) -> None:
     (tmp_path / "more").mkdir()
     recorded = Recorded(tmp_path / "work", tmp_path / "more")

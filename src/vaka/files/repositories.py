@@ -2,6 +2,8 @@
 
 import hashlib
 import os
+import re
+import stat
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -11,6 +13,8 @@ _NAMED = ("refs/heads/", "refs/tags/", "refs/stash")
 """References that commands of a person change; those of remotes follow a server."""
 _OPERATIONS = ("MERGE_HEAD", "CHERRY_PICK_HEAD", "REVERT_HEAD", "rebase-merge/done", "rebase-apply/next", "BISECT_LOG")
 """Files that exist while git is in the middle of an operation."""
+_COMMIT = re.compile(r"[0-9a-f]{40,64}")
+_MAX_FILE_BYTES = 64 * 1024**2
 
 
 class Repository(NamedTuple):
@@ -45,14 +49,21 @@ def _git_folder_of(top: str) -> str:
 
 
 def head_of(repository: Repository) -> str:
-    """Return the commit that is checked out and its branch, as git stores them."""
+    """Return the commit that is checked out and its branch, as git stores them; nothing that is neither."""
     head = read_text(Path(repository.git_folder, "HEAD")).strip()
     name = head.removeprefix("ref: ")
     if name == head:
-        return head
+        return _commit_in(head)
+    if not name.startswith("refs/") or ".." in name:  # it would name a file of another folder
+        return ""
     places = (Path(repository.git_folder, name), Path(repository.common_folder, name))
-    commit = next((text for place in places if (text := read_text(place).strip())), "")
+    commit = next((commit for place in places if (commit := _commit_in(read_text(place)))), "")
     return f"{name} {commit or dict(_packed_references(repository)).get(name, '')}"
+
+
+def _commit_in(text: str) -> str:
+    """Return the text of a reference if it is a commit: in a hostile repository it may be a link to any file."""
+    return text.strip() if _COMMIT.fullmatch(text.strip()) else ""
 
 
 def digest_references(repository: Repository) -> str:
@@ -84,8 +95,15 @@ def _loose_references(repository: Repository) -> Iterator[tuple[str, str]]:
 
 
 def read_text(path: Path) -> str:
-    """Return the content of a file of a repository, nothing if it cannot be read."""
+    """Return the content of a file of a repository, nothing if it cannot be read, is no file or is very large."""
     try:
-        return path.read_text("utf-8", "surrogateescape")
+        with open(path, "rb", opener=_open_at_once) as file:  # a pipe must not make vaka wait
+            status = os.fstat(file.fileno())
+            data = file.read() if stat.S_ISREG(status.st_mode) and status.st_size <= _MAX_FILE_BYTES else b""
     except OSError:
         return ""
+    return data.decode("utf-8", "surrogateescape")
+
+
+def _open_at_once(path: str, flags: int) -> int:
+    return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
