@@ -100,6 +100,8 @@ class _Snapshot(NamedTuple):
     source: PrivateIndex
     record: TreeRecord
     repository: RepositoryState
+    top: str
+    """The folder of the repository."""
 
 
 class _Comparison(NamedTuple):
@@ -117,6 +119,8 @@ class _Effect(NamedTuple):
     trees: tuple[FolderTree, ...]
     lost: list[bytes]
     folders: list[bytes]
+    reasons: list[str]
+    """Why folders are not compared."""
 
 
 class CommandRecorder:
@@ -182,6 +186,7 @@ class CommandRecorder:
                 folders=tuple(sorted(_text(path) for path in found.folders)[:MAX_NAMED_PATHS]),
                 lost=tuple(lost[:MAX_NAMED_PATHS]),
                 lost_count=len(lost),
+                reasons=(*record.reasons, *found.reasons),
             )
         )
 
@@ -242,7 +247,14 @@ class CommandRecorder:
             self._refused[folder] = began + _RETRY_FACTOR * (time.monotonic() - began), str(error)
             raise
         self._prune_at_times(index)
-        return _Snapshot(index, record, index.read_repository())
+        return _Snapshot(index, record, index.read_repository(), index.top)
+
+    def _record_again(self, folder: str, was: _Snapshot) -> _Snapshot:
+        """Record a folder after a command, in the same index also if the folder has another repository now."""
+        index = self._index_of(folder)
+        if index is was.source:
+            return self._record_folder(folder)
+        return _Snapshot(was.source, was.source.record(), index.read_repository(), index.top)
 
     def _index_of(self, folder: str) -> PrivateIndex:
         index = self._indexes.get(folder)
@@ -276,19 +288,24 @@ class CommandRecorder:
         trees: list[FolderTree] = []
         lost: list[bytes] = []
         folders: list[bytes] = []
+        reasons: list[str] = []
         for folder, was in before.items():
             if not os.path.isdir(folder):  # noqa: PTH112
                 lost.append(packer.path_of(folder, b""))
                 continue
-            now = self._record_folder(folder)
-            found = _compare_records(was, now)
+            try:
+                now = self._record_again(folder, was)
+                found = _compare_records(was, now)
+            except UnrecordableFolderError as error:
+                reasons.append(f"{_text(folder)}: {error}")
+                continue
             top = was.source.top
             lost += [packer.path_of(top, path) for path in found.lost]
             lost += packer.add(was.source, top, found.changes)
             folders += [packer.path_of(top, path.rstrip(b"/")) for path in found.folders]
             if begins_now:
                 trees.append(FolderTree(folder=folder, tree=now.record.tree, head=now.repository.head))
-        return _Effect(packer.finish(), tuple(trees), lost, folders)
+        return _Effect(packer.finish(), tuple(trees), lost, folders, reasons)
 
     def _pack_trees(self, record: CommandRecord, later: CommandRecord | None) -> list[bytes]:
         if not self._folders:
@@ -342,10 +359,15 @@ def _compare_records(was: _Snapshot, now: _Snapshot) -> _Comparison:
     lost += sorted(was.record.nested ^ now.record.nested)
     lost += _removed_folders(was, now, kept, lost)
     if was.repository[:2] != now.repository[:2]:
-        lost.append(b".git")
+        lost.append(_git_folder_in(now))
     elif was.repository != now.repository:
-        lost.append(b".git/index")
+        lost.append(_git_folder_in(now) + b"/index")
     return _Comparison(kept, lost, _created_folders(was, now, kept))
+
+
+def _git_folder_in(snapshot: _Snapshot) -> bytes:
+    place = os.path.relpath(snapshot.top, snapshot.source.top)
+    return b".git" if place == "." else os.fsencode(place) + b"/.git"
 
 
 def _may_show_files(source: PrivateIndex, change: TreeChange) -> bool:

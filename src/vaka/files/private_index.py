@@ -240,7 +240,7 @@ class PrivateIndex:
         self._write("info/attributes", _ATTRIBUTES)
         self._write("folder", os.fsdecode(self.folder))
         if self.repository is not None:
-            self._write("objects/info/alternates", f"{self.repository.common_folder}/objects\n")
+            self._write("objects/info/alternates", _quote_alternate(f"{self.repository.common_folder}/objects") + "\n")
         self._write("HEAD", "ref: refs/heads/none\n")
         self._add_tracked_files()
 
@@ -430,6 +430,14 @@ class PrivateIndex:
             stdout=subprocess.PIPE,
             stderr=errors,
         )
+
+
+def _quote_alternate(path: str) -> str:
+    """Return the path of an object folder as a line of the file that names it; a line end is written as in C."""
+    if "\n" not in path:
+        return path
+    escapes = {"\n": "\\n", '"': '\\"', "\\": "\\\\"}
+    return '"' + "".join(escapes.get(letter, letter) for letter in path) + '"'
 
 
 def _read_names(process: "subprocess.Popen[bytes]") -> list[bytes]:
