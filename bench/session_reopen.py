@@ -10,7 +10,7 @@ from bench import stores
 from bench.row import Row
 from vaka.core.ports.store import EventStore, SessionIndex, SessionInfo, SnapshotStore, Store
 from vaka.core.session.fanout import Fanout
-from vaka.core.session.log import Log
+from vaka.core.session.log import SessionLog
 from vaka.core.session.snapshot import reopen
 from vaka.core.types.context import ContextCompacted
 from vaka.core.types.control import InputAdded
@@ -69,7 +69,7 @@ def _turn_events(number: int) -> list[Body]:
 
 async def write_long_session(store: Store, events: int, tail: int) -> int:
     """Write a session of turns with compactions, the last one ``tail`` events before the end."""
-    log = Log(store, SESSION, Fanout(SESSION), SystemClock())
+    log = SessionLog(store, SESSION, Fanout(SESSION), SystemClock())
     log.begin_writing(await store.events.claim(SESSION), await reopen(store, SESSION))
     number, last = 0, events - tail
     due: float = EVENTS_BETWEEN_COMPACTIONS

@@ -14,7 +14,7 @@ from tests.faults.transcript import Transcript
 from vaka.agents.react import Agent
 from vaka.core.ports.store import EventStore, Store
 from vaka.core.session.fanout import Fanout
-from vaka.core.session.log import Log
+from vaka.core.session.log import SessionLog
 from vaka.core.session.snapshot import reopen
 from vaka.core.types import progress
 from vaka.core.types.context import ContextCompacted
@@ -110,7 +110,7 @@ class CountingEvents:
                 yield event
 
 
-async def append_turn(store: Store, log: Log, number: int, steps: int, size: int = 40) -> None:
+async def append_turn(store: Store, log: SessionLog, number: int, steps: int, size: int = 40) -> None:
     """Append a turn of many steps in one write."""
     place, key = EventScope(TurnId(f"t{number}")), f"k{number}"
     log.defer(EventScope(), InputAdded(key=key, content=(Text(text="More."),)))
@@ -125,7 +125,7 @@ async def append_turn(store: Store, log: Log, number: int, steps: int, size: int
 @pytest.mark.parametrize("kind", ["memory", "sqlite"])
 async def test_opening_a_hundred_thousand_events_reads_only_the_last_of_them(kind: str, tmp_path: Path) -> None:
     store, id = open_store_of(kind, tmp_path), SessionId("long")
-    log = Log(store, id, Fanout(id), FakeClock())
+    log = SessionLog(store, id, Fanout(id), FakeClock())
     log.begin_writing(await store.events.claim(id), await reopen(store, id))
     number = 0
     while log.head < 99_020:

@@ -26,7 +26,7 @@ class CompactingOnce(vaka.Middleware):
     async def before_step(self, turn: Any) -> Any:
         if turn.state.models.get(turn.agent) != 1:
             return ()
-        return [ContextCompacted(summary="They talked.", keep_from=turn.log.head + 1)]
+        return [ContextCompacted(summary="They talked.", keep_from=turn.state.seq + 1)]
 
 
 async def test_stats_have_the_hit_ratio_the_losses_by_cause_and_the_compactions_of_the_session_itself() -> None:

@@ -4,7 +4,6 @@ import pytest
 
 import vaka
 from vaka.agents.coding_prompt import ENVIRONMENT_KEY
-from vaka.core.loop import dmail
 from vaka.core.ports.tool import CHANGED_FILE_KEY, shell_folder_key
 from vaka.core.session.index_rows import HIDDEN_KEY
 from vaka.core.types.control import StateChanged
@@ -12,6 +11,7 @@ from vaka.core.types.ids import SessionId, TurnId
 from vaka.runtime.command_text import ALLOWED_KEY
 from vaka.runtime.hook_sources import ACTIVE_KEY
 from vaka.runtime.project_tools import GIVEN_KEY
+from vaka.tools import dmail
 from vaka.tools.builtin.shell import background
 from vaka.tools.builtin.task_tools import STATE_KEY as TODOS_KEY
 from vaka.views.agui import AguiEncoder

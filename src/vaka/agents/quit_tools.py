@@ -6,8 +6,8 @@ from typing import Protocol
 from vaka.core.loop.context import Turn
 from vaka.core.loop.middleware import Middleware
 from vaka.core.loop.values import conversation_key
+from vaka.core.ports.log import EventWindow
 from vaka.core.ports.model import Prompt
-from vaka.core.session.context_window import ContextWindow
 from vaka.core.types.control import StateChanged
 from vaka.core.types.ending import Outcome, Reject
 from vaka.core.types.errors import Closed, InvalidInput
@@ -28,7 +28,7 @@ class FoldedLog(Protocol):
     @property
     def state(self) -> SessionState: ...
     @property
-    def window(self) -> ContextWindow: ...
+    def window(self) -> EventWindow: ...
 
 
 class QuitTools(Middleware):

@@ -18,13 +18,12 @@ from vaka.core.loop.script_journal import (
 )
 from vaka.core.loop.stop import TurnStopped
 from vaka.core.loop.wait import DecisionPending
-from vaka.core.session.context_window import OPEN_OUTCOMES, SCRIPT_END
 from vaka.core.types.ending import Ending
 from vaka.core.types.errors import Closed, ReplayError, ScriptError, Suspended
 from vaka.core.types.event import Event
 from vaka.core.types.ids import JSON, Digest, MessageId
 from vaka.core.types.message import Content, Part, Text, ToolResult, text_of
-from vaka.core.types.monitor import Logged, ScriptAnswered
+from vaka.core.types.monitor import OPEN_OUTCOMES, SCRIPT_END, Logged, ScriptAnswered
 from vaka.core.types.progress import MessageCompleted, MessageStarted, SubagentStarted, TextDelta
 from vaka.luau.host import surface_functions
 from vaka.luau.host.io import chunk_of_content, parse_chunk

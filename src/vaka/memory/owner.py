@@ -21,7 +21,7 @@ async def find_owner(turn: Turn) -> str:
 
 
 async def _look_up_owner(turn: Turn) -> str:
-    if turn.log.head == 0:  # the first event has the owner, and waits for the first write
+    if turn.state.seq == 0:  # the first event has the owner, and waits for the first write
         return next((body.owner for _, body in turn.log.deferred if isinstance(body, SessionOpened)), "")
     row = await turn.log.store.sessions.find(turn.session)
     return row.owner if row is not None else ""

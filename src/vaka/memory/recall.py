@@ -129,7 +129,7 @@ class SemanticMemory(Middleware):
             memory = self._message_memory(await self.open(turn), turn)
             said = [SpokenText("user", spoken), SpokenText("assistant", outcome.text)]
             try:
-                await store_messages(memory, turn.session, turn.id, turn.log.head, said)
+                await store_messages(memory, turn.session, turn.id, turn.state.seq, said)
             except _FAILURES as error:
                 _report(turn, "the messages of this turn were not remembered", error)
         return outcome

@@ -170,7 +170,7 @@ class Compactor:
         after = round(factor * (instructions + plan.tokens + estimate_text_tokens(text_size(summary))))
         event = ContextCompacted(
             summary=summary,
-            keep_from=(plan.keep_from or turn.log.head + 1) if plan.has_summary else turn.state.window,
+            keep_from=(plan.keep_from or turn.state.seq + 1) if plan.has_summary else turn.state.window,
             before=request.tokens,
             after=after,
             trigger=request.trigger,

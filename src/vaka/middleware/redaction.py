@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from vaka.core.loop.context import Turn
 from vaka.core.loop.middleware import Middleware
-from vaka.core.session.redaction import SecretFinder
+from vaka.core.ports.log import SecretFinder
 from vaka.core.types.message import Content
 from vaka.matching.secrets import SECRET_FORMATS
 
@@ -128,8 +128,5 @@ class Redaction(Middleware):
 
     async def before_agent(self, turn: Turn, content: Content) -> Content:
         """Add the finders to the log of the session; ``content`` is not written yet."""
-        known = turn.log.secrets.finders
-        missing = [finder for finder in self.finders if finder not in known]
-        if missing:
-            turn.log.secrets = turn.log.secrets.with_finders(*missing)
+        turn.log.add_secret_finders(self.finders)
         return content

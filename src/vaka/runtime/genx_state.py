@@ -17,7 +17,7 @@ from vaka.core.loop.script_journal import unfinished_script
 from vaka.core.loop.values import conversation_key
 from vaka.core.ports.agent import AgentKind
 from vaka.core.session.branches import live_events_of
-from vaka.core.session.context_window import OPEN_OUTCOMES, ContextWindow
+from vaka.core.session.context_window import ContextWindow
 from vaka.core.session.snapshot import OpenedSession, reopen
 from vaka.core.types import progress
 from vaka.core.types.control import InputAdded, StateChanged
@@ -25,6 +25,7 @@ from vaka.core.types.errors import InvalidInput
 from vaka.core.types.event import Event
 from vaka.core.types.ids import JSON, AgentPath, Cursor, EventScope, SessionId
 from vaka.core.types.message import AssistantMessage, Message, ToolMessage, UserMessage
+from vaka.core.types.monitor import OPEN_OUTCOMES
 from vaka.core.types.state import SessionState, agent_key
 from vaka.runtime.genx_import import write_imported
 from vaka.runtime.runtime import Runtime

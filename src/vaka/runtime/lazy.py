@@ -21,9 +21,9 @@ if TYPE_CHECKING:
     from vaka.core.loop.middleware import Middleware
     from vaka.core.ports.backup import StoreBackup
     from vaka.core.ports.env import Clock, Env
+    from vaka.core.ports.log import SecretFinder
     from vaka.core.ports.store import PendingDecision
     from vaka.core.ports.tool import CommandBackups
-    from vaka.core.session.redaction import SecretFinder
     from vaka.core.types.event import Event
     from vaka.core.types.ids import Cursor, SessionId
     from vaka.core.types.message import ToolCall, Usage

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, Literal, Self, Unpack, overload
 
 from vaka.agents.react import Agent
 from vaka.config.options import Commands, Models, NetworkAccess, Permissions, Scripts, Storage, Workspace
-from vaka.core.loop.values import SharedValues
 from vaka.core.ports.env import Env
 from vaka.core.ports.store import BACKGROUND_TAG, PendingDecision, Store
 from vaka.core.session.follow import FollowerHub
@@ -40,6 +39,7 @@ from vaka.runtime.options import (
 from vaka.runtime.session import Session
 from vaka.runtime.session_binding import SessionBinding
 from vaka.runtime.session_edits import check_version, fork, make_update, open_boundary, require_owner, rewind
+from vaka.runtime.shared_values import SharedValues
 from vaka.runtime.workspace import describe_folder, relocate_run, require_same_folder
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ import msgspec
 from vaka.core.loop.context import Turn
 from vaka.core.loop.stop import StopSignal
 from vaka.core.ports.agent import AgentKind
-from vaka.core.session.log import Log
+from vaka.core.session.log import SessionLog
 from vaka.core.session.snapshot import OpenedSession, reopen
 from vaka.core.types.context import ContextCompacted
 from vaka.core.types.errors import Busy, InvalidInput, NotFound, TooNew, VakaError
@@ -61,7 +61,7 @@ async def compact_session(
         await _wait_for_release(drivers, id)
         await drivers.require_idle(id)
         term = await drivers.store.events.claim(id)
-        log = Log(drivers.store, id, drivers.hub.attach_writer(id), drivers.env.clock, drivers.secrets)
+        log = SessionLog(drivers.store, id, drivers.hub.attach_writer(id), drivers.env.clock, drivers.secrets)
         try:
             opened = await reopen(drivers.store, id)
             _require_between_turns(id, opened)
@@ -92,7 +92,9 @@ def _require_between_turns(session: SessionId, opened: OpenedSession) -> None:
         raise Busy(f"session {session!r} has an unfinished turn; resume it or interrupt it first")
 
 
-async def _compact(session: "Session[Any]", drivers: "SessionDrivers", log: Log, instructions: str) -> CompactionResult:
+async def _compact(
+    session: "Session[Any]", drivers: "SessionDrivers", log: SessionLog, instructions: str
+) -> CompactionResult:
     recipe = drivers.builder.recipe_for_input(session.agent, None)
     turn = Turn(log, recipe, drivers.env, EventScope(), StopSignal())
     turn.deps, turn.metadata = session.deps, session.metadata

@@ -17,7 +17,7 @@ from vaka.core.ports.store import Store
 from vaka.core.session.fanout import Fanout, Follower
 from vaka.core.session.fold_offers import withdrawn_inputs
 from vaka.core.session.follow import FollowerHub
-from vaka.core.session.log import Log
+from vaka.core.session.log import SessionLog
 from vaka.core.session.redaction import Secrets
 from vaka.core.session.snapshot import OpenedSession, empty_session, reopen, reopen_warm
 from vaka.core.types.control import InputAdded, RunSettings, SessionOpened, SessionUpdated, SessionWorkspace
@@ -147,7 +147,7 @@ class SessionDriver:
         self.hub = hub
         self.store: Store = hub.store
         self._sync_starter, self._warm_sessions = sync_starter, warm_sessions
-        self.log = Log(self.store, session, _DETACHED_FANOUT, env.clock, secrets)
+        self.log = SessionLog(self.store, session, _DETACHED_FANOUT, env.clock, secrets)
         self._opened: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
         """The result is whether the session was claimed and the driver has started."""
         self.new_inputs: list[InputAdded] = []
@@ -329,7 +329,7 @@ class SessionDriver:
         log, self.waiting_for_claim = self.log, True
         await self.release()
         self.detach()
-        self.log = Log(self.store, self.session, _DETACHED_FANOUT, self.env.clock, log.secrets)
+        self.log = SessionLog(self.store, self.session, _DETACHED_FANOUT, self.env.clock, log.secrets)
         self.log.begin_writing(Term(0), empty_session())
         try:
             for added in opening.fresh:

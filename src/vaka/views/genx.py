@@ -12,14 +12,13 @@ from typing import Any, Literal, Self, TypeAlias
 
 import msgspec
 
-from vaka.core.session.context_window import OPEN_OUTCOMES, SCRIPT_END
 from vaka.core.types import progress
 from vaka.core.types.control import SessionClosed, SessionOpened, SessionReverted, StateChanged
 from vaka.core.types.errors import InvalidInput
 from vaka.core.types.event import Body, Event
 from vaka.core.types.ids import AgentPath, CallId, MessageId, SessionId
 from vaka.core.types.message import Audio, Content, Document, Image, ToolCall, ToolResult
-from vaka.core.types.monitor import ScriptAnswered
+from vaka.core.types.monitor import OPEN_OUTCOMES, SCRIPT_END, ScriptAnswered
 from vaka.views.demux import EndKind, RoundEnd, Routed, StreamKey, StreamPiece
 from vaka.views.message_blocks import MessageBlocks, kind_of
 

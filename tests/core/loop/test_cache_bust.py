@@ -132,7 +132,7 @@ class Compacting(vaka.Middleware):
     """Compacts the conversation before the first step of a turn."""
 
     async def before_step(self, turn: Any) -> Any:
-        return [ContextCompacted(summary="They talked.", keep_from=turn.log.head + 1)] if not turn.scope.step else ()
+        return [ContextCompacted(summary="They talked.", keep_from=turn.state.seq + 1)] if not turn.scope.step else ()
 
 
 async def test_a_compaction_is_a_cause_of_its_own() -> None:

@@ -17,7 +17,7 @@ from tests.core.session.log_harness import (
 )
 from vaka.core.loop.prompt import Conversation, build_messages, turn_input_content
 from vaka.core.loop.tokens import tokens_of_content
-from vaka.core.session.log import Log
+from vaka.core.session.log import SessionLog
 from vaka.core.session.snapshot import reopen
 from vaka.core.types.context import ContextCompacted, ShortenedCall
 from vaka.core.types.errors import LogError
@@ -61,7 +61,7 @@ async def conversation_of(harness: LogHarness) -> Conversation:
     return Conversation((), (await reopen(harness.store, S)).window.events_at(()))
 
 
-async def write_turn(log: Log, number: int, *answers: Body) -> int:
+async def write_turn(log: SessionLog, number: int, *answers: Body) -> int:
     """Write a turn and return the seq of its ``turn.started``."""
     scope = scope_at(f"t{number}", 1)
     events = await log.append(

@@ -19,7 +19,7 @@ from tests.core.session.log_harness import (
 )
 from vaka.core.loop.wait import is_overdue, seconds_until, wait_for_decision
 from vaka.core.ports.env import format_timestamp
-from vaka.core.session.log import Log
+from vaka.core.session.log import SessionLog
 from vaka.core.types.control import ApprovalResolved, ApprovalScope, QuestionAnswered, QuestionAsked
 from vaka.core.types.event import Body
 from vaka.core.types.ids import DecisionId
@@ -30,7 +30,7 @@ from vaka.testing.clock import FakeClock
 APR, QST = DecisionId("apr_1"), DecisionId("qst_1")
 
 
-async def log_with_question(clock: FakeClock, body: Body) -> tuple[LogHarness, Log]:
+async def log_with_question(clock: FakeClock, body: Body) -> tuple[LogHarness, SessionLog]:
     harness = LogHarness(clock=clock)
     log = await harness.open()
     await log.append(T1, input_added("q"), turn_started("k"), tool_called(), body)

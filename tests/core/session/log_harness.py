@@ -8,7 +8,7 @@ from typing import Literal
 from vaka.core.ports.store import EventStore, SessionInfo, Store
 from vaka.core.session import branches, hash_chain
 from vaka.core.session.follow import FollowerHub
-from vaka.core.session.log import Log
+from vaka.core.session.log import SessionLog
 from vaka.core.session.redaction import Secrets
 from vaka.core.session.snapshot import SNAPSHOT_INTERVAL, SnapshotTail, encode_state, reopen
 from vaka.core.types import control, monitor, progress
@@ -44,12 +44,12 @@ class LogHarness:
         self.clock = clock or FakeClock(auto=True)
         self.hub = FollowerHub(self.store)
 
-    async def open(self, session: SessionId = S, secrets: Secrets | None = None) -> Log:
-        log = Log(self.store, session, self.hub.attach_writer(session), self.clock, secrets)
+    async def open(self, session: SessionId = S, secrets: Secrets | None = None) -> SessionLog:
+        log = SessionLog(self.store, session, self.hub.attach_writer(session), self.clock, secrets)
         log.begin_writing(await self.store.events.claim(session), await reopen(self.store, session))
         return log
 
-    async def release(self, log: Log) -> None:
+    async def release(self, log: SessionLog) -> None:
         await self.store.events.release(log.session, log.term)
         self.hub.detach_writer(log.session)
 
@@ -67,7 +67,7 @@ class LogHarness:
             return [await anext(events) for _ in range(count)]
 
 
-async def assert_same_after_reopening(harness: LogHarness, log: Log) -> None:
+async def assert_same_after_reopening(harness: LogHarness, log: SessionLog) -> None:
     """Assert that the state of the writer equals the state that is read from the store."""
     opened = await reopen(harness.store, log.session)
     assert encode_state(opened.state) == encode_state(log.state)
@@ -76,7 +76,7 @@ async def assert_same_after_reopening(harness: LogHarness, log: Log) -> None:
     assert (opened.last.seq if opened.last else 0) == log.head
 
 
-async def force_snapshot(harness: LogHarness, log: Log) -> None:
+async def force_snapshot(harness: LogHarness, log: SessionLog) -> None:
     """Take a snapshot now, however short the tail is."""
     last = (await harness.stored_events(log.session, after=log.head - 1))[-1]
     tail = SnapshotTail(log.window, SNAPSHOT_INTERVAL)
@@ -259,7 +259,7 @@ def scope_at(turn: str = "t1", step: int = 0, path: AgentPath = ()) -> EventScop
     return EventScope(TurnId(turn), step, path)
 
 
-async def write_simple_turn(log: Log, number: int = 1) -> None:
+async def write_simple_turn(log: SessionLog, number: int = 1) -> None:
     """Write a turn with one call, in four writes."""
     scope = scope_at(f"t{number}", 1)
     key = f"k{number}"

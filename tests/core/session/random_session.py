@@ -17,12 +17,11 @@ from tests.core.session.log_harness import (
     tool_started,
     turn_started,
 )
-from vaka.core.session.fold import results_for_open_calls
 from vaka.core.types import context, control, monitor, progress
 from vaka.core.types.event import Body, Custom, Unknown
 from vaka.core.types.ids import AgentPath, DecisionId, EventScope, TurnId
 from vaka.core.types.message import Usage
-from vaka.core.types.state import AgentProgress, OpenCall, SessionState, call_id, child_name
+from vaka.core.types.state import AgentProgress, OpenCall, SessionState, call_id, child_name, results_for_open_calls
 from vaka.core.types.tool import Effect
 
 Entries = list[tuple[EventScope, Body]]

@@ -38,7 +38,7 @@ from vaka.core.session.fanout import (
 )
 from vaka.core.session.follow import READ_BATCH, Subscription
 from vaka.core.session.hash_chain import seal_chain
-from vaka.core.session.log import Log
+from vaka.core.session.log import SessionLog
 from vaka.core.types import context, control, progress
 from vaka.core.types.errors import Closed, Unavailable
 from vaka.core.types.event import Event
@@ -87,7 +87,7 @@ async def harness() -> AsyncGenerator[LogHarness]:
     assert asyncio.all_tasks() == {asyncio.current_task()}, "a task is still running"
 
 
-async def publish_text(log: Log, text: str, start: int = 0, message: str = "m1") -> None:
+async def publish_text(log: SessionLog, text: str, start: int = 0, message: str = "m1") -> None:
     """Publish a text as one delta per letter."""
     for offset, letter in enumerate(text, start):
         log.publish_live(T1, text_delta(letter, offset, message))

@@ -32,15 +32,15 @@ from tests.core.session.log_harness import (
     write_simple_turn,
 )
 from vaka.core.loop.prompt import build_messages
-from vaka.core.session.fold import results_for_open_calls
 from vaka.core.session.hash_chain import HashChain, hash_of
-from vaka.core.session.log import Log
+from vaka.core.session.log import SessionLog
 from vaka.core.session.snapshot import reopen
 from vaka.core.types import context, control, progress
 from vaka.core.types.errors import Busy, ConflictError, Corrupt, InvalidInput, LogError, NotFound
 from vaka.core.types.event import Body, Event, decode
 from vaka.core.types.ids import CallId, CallKey, Cursor, EventScope, MessageId, SessionId
 from vaka.core.types.message import AssistantMessage, Text, ToolMessage, UserMessage, text_of
+from vaka.core.types.state import results_for_open_calls
 from vaka.stores.memory import MemoryStore
 
 
@@ -141,7 +141,7 @@ class TestRule2OneWriterManyOffers:
         assert (info.live, info.term) == (False, log.term)
 
 
-async def open_log(*bodies: Body, harness: LogHarness | None = None) -> Log:
+async def open_log(*bodies: Body, harness: LogHarness | None = None) -> SessionLog:
     """Return a log with a turn in its first step and these bodies."""
     log = await (harness or LogHarness()).open()
     await log.append(T1, input_added("q"), turn_started("k"), step_started(), *bodies)

@@ -39,7 +39,6 @@ from vaka.core.loop.wait import DecisionPending
 from vaka.core.ports.agent import AgentBody, AgentKind, AgentServices, RunnableAgent
 from vaka.core.ports.model import Model, Prompt
 from vaka.core.ports.tool import ToolContext
-from vaka.core.session.context_window import OPEN_OUTCOMES, SCRIPT_END
 from vaka.core.types.control import InputAdded, StateChanged
 from vaka.core.types.ending import Ending
 from vaka.core.types.errors import InvalidInput, Suspended, TurnError
@@ -56,7 +55,7 @@ from vaka.core.types.message import (
     as_content,
     text_of,
 )
-from vaka.core.types.monitor import ScriptAnswered
+from vaka.core.types.monitor import OPEN_OUTCOMES, SCRIPT_END, ScriptAnswered
 from vaka.core.types.progress import MessageCompleted, SubagentStarted, TurnStarted
 from vaka.core.types.state import agent_key
 from vaka.core.types.tool import InvalidArguments, ParsedArguments

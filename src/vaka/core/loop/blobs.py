@@ -8,10 +8,9 @@ from typing import NamedTuple, Protocol
 
 import msgspec
 
+from vaka.core.ports.log import Log, SecretRedactor
 from vaka.core.ports.store import Store
 from vaka.core.ports.values import BlobStore
-from vaka.core.session.log import Log
-from vaka.core.session.redaction import Secrets
 from vaka.core.types.errors import InvalidInput, NotFound
 from vaka.core.types.ids import Digest, SessionId
 from vaka.core.types.message import (
@@ -49,7 +48,7 @@ class BlobOwner(Protocol):
     def store(self) -> Store: ...
 
     @property
-    def secrets(self) -> Secrets: ...
+    def secrets(self) -> SecretRedactor: ...
 
     @property
     def session(self) -> SessionId: ...
@@ -59,7 +58,7 @@ class BlobContext(NamedTuple):
     """The owner of the blobs of a session that has no log here."""
 
     store: Store
-    secrets: Secrets
+    secrets: SecretRedactor
     session: SessionId
 
 
@@ -233,7 +232,7 @@ async def confirm_prompt_texts(log: Log, texts: Sequence[DigestedText]) -> None:
         held |= unsure
 
 
-def _redact_text(secrets: Secrets, text: DigestedText) -> DigestedText:
+def _redact_text(secrets: SecretRedactor, text: DigestedText) -> DigestedText:
     if not secrets.is_active or text.digest in secrets.clean_digests:
         return text
     redacted = DigestedText(secrets.redact_data(text.text))

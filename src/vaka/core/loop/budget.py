@@ -11,8 +11,8 @@ from contextvars import ContextVar, Token
 import msgspec
 
 from vaka.core.loop.stop import TurnStopped
+from vaka.core.ports.log import Log
 from vaka.core.ports.model import CostEstimator, Estimate, Model, Prompt
-from vaka.core.session.log import Log
 from vaka.core.types.errors import ConfigError
 from vaka.core.types.event import Body
 from vaka.core.types.ids import AgentPath, CallId, EventScope

@@ -9,9 +9,9 @@ import msgspec
 
 from vaka.core.loop.blobs import names_blobs
 from vaka.core.loop.prompt import Conversation
+from vaka.core.ports.log import Log
 from vaka.core.ports.model import Prompt
 from vaka.core.ports.values import BlobStore
-from vaka.core.session.log import Log
 from vaka.core.types.errors import NotFound
 from vaka.core.types.ids import Digest, EventScope
 from vaka.core.types.message import Message

@@ -16,9 +16,9 @@ from vaka.core.loop.prompt_parts import ModelSettings, PromptParts, ToolMenu, to
 from vaka.core.loop.stop import StopSignal, Timer
 from vaka.core.loop.wait import DecisionWaits
 from vaka.core.ports.env import Env
+from vaka.core.ports.log import Log
 from vaka.core.ports.model import Model, Prompt
 from vaka.core.ports.tool import Tool
-from vaka.core.session.log import Log
 from vaka.core.types.ending import Ending
 from vaka.core.types.errors import InvalidInput
 from vaka.core.types.ids import JSON, CallId, EventScope

@@ -8,7 +8,7 @@ from vaka.core.loop.blobs import offload_result, put_blob
 from vaka.core.loop.prompt_parts import ToolMenu
 from vaka.core.loop.tokens import BYTES_PER_TOKEN, text_size
 from vaka.core.loop.values import conversation_key
-from vaka.core.session.log import Log
+from vaka.core.ports.log import Log
 from vaka.core.types.control import StateChanged
 from vaka.core.types.errors import NotFound
 from vaka.core.types.ids import AgentPath, EventScope

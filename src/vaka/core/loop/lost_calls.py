@@ -6,8 +6,8 @@ import msgspec
 
 from vaka.core.loop.tool_result import as_result
 from vaka.core.loop.wait import DecisionWaits, seconds_until
+from vaka.core.ports.log import Log
 from vaka.core.ports.tool import Tool
-from vaka.core.session.log import Log
 from vaka.core.types.control import QuestionAsked
 from vaka.core.types.event import Body
 from vaka.core.types.ids import JSON, DecisionId
@@ -32,7 +32,7 @@ async def resolve_lost_call(waits: DecisionWaits, open_call: OpenCall, tool: Too
     """
     log, id = waits.log, DecisionId(f"qst_{waits.scope.turn}_{open_call.call.id}_outcome")
     if id not in log.state.decisions:
-        if not log.store.events.predecessor_died(log.session, log.term):
+        if not log.predecessor_died():
             await _wait_for_deadline(waits, open_call, tool)
         if waits.env.ask == "deny":
             return open_call.sealed_result("outcome_unknown", _LOST_TEXT)
@@ -46,7 +46,7 @@ async def resolve_lost_call(waits: DecisionWaits, open_call: OpenCall, tool: Too
 
 def restart_call(log: Log, open_call: OpenCall) -> tuple[list[Body], OpenCall]:
     """Return the events that end a lost call and repeat it as a new call, and that call, with a new id and key."""
-    number = log.next_call_number(open_call.path)
+    number = log.pending.next_call_number(log.state, open_call.path)
     call = msgspec.structs.replace(open_call.call, id=call_id(open_call.path, number))
     ended = ToolResult(
         call=open_call.call.id,

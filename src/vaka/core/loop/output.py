@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import TypeAlias
 
 from vaka.core.loop.blobs import PREVIEW_LENGTH, restore_content
-from vaka.core.session.log import Log
+from vaka.core.ports.log import Log
 from vaka.core.types.errors import InvalidOutput
 from vaka.core.types.ids import EventScope
 from vaka.core.types.message import text_of

@@ -6,9 +6,9 @@ import msgspec
 
 from vaka.core.loop.tool_result import failed_result
 from vaka.core.ports.env import Env, format_timestamp
+from vaka.core.ports.log import Log
 from vaka.core.ports.policy import GrantingPolicy, Policy, SessionPolicy
 from vaka.core.ports.tool import Tool
-from vaka.core.session.log import Log
 from vaka.core.types.control import ApprovalRequested, ApprovalResolved
 from vaka.core.types.event import Body
 from vaka.core.types.ids import AgentPath, CallId, DecisionId, Digest, digest_of

@@ -11,14 +11,13 @@ from vaka.core.loop.calls import CallBatch, CallJob
 from vaka.core.loop.context import Turn
 from vaka.core.loop.stop import TurnStopped
 from vaka.core.loop.tool_result import result_event
-from vaka.core.session.context_window import SCRIPT_END
 from vaka.core.types import progress
 from vaka.core.types.control import QuestionAsked
 from vaka.core.types.errors import NotFound, ReplayError, ScriptLimit
 from vaka.core.types.event import Body, Event
 from vaka.core.types.ids import JSON, CallId, DecisionId, Digest, MessageId, digest_of
 from vaka.core.types.message import ToolCall, ToolResult, replace_surrogates
-from vaka.core.types.monitor import ScriptAnswered, ScriptCalled
+from vaka.core.types.monitor import SCRIPT_END, ScriptAnswered, ScriptCalled
 from vaka.core.types.state import OpenCall, call_id, child_name
 from vaka.core.types.tool import ParsedArguments
 
@@ -234,7 +233,8 @@ class ScriptJournal:
         self.turn.log.defer(self.turn.scope, end)
 
     def _open_call(self, request: ScriptRequest, tool: str, arguments: dict[str, Any]) -> OpenCall:
-        turn, number = self.turn, self.turn.log.next_call_number(self.turn.path)
+        turn, log = self.turn, self.turn.log
+        number = log.pending.next_call_number(log.state, turn.path)
         call = ToolCall(id=call_id(turn.path, number), name=tool, raw=msgspec.json.encode(arguments).decode())
         self.turn.log.defer(turn.scope, self._call_event(request, call.id))
         self.turn.log.defer(turn.scope, progress.ToolCalled(call=call, message_id=MessageId("")))

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncGenerator, Mapping
-from contextlib import aclosing, asynccontextmanager
+from contextlib import asynccontextmanager
 from typing import NamedTuple
 
 import msgspec
@@ -18,7 +18,6 @@ from vaka.core.loop.turn import TurnInput, run_agent, seal_open_calls
 from vaka.core.loop.wait import DecisionPending
 from vaka.core.ports.tool import Tool, ToolContext
 from vaka.core.ports.values import BlobStore
-from vaka.core.session.branches import LiveBranch
 from vaka.core.types.control import StateChanged
 from vaka.core.types.ending import Ending
 from vaka.core.types.errors import InvalidInput, Suspended
@@ -69,11 +68,7 @@ async def find_past_child(context: CallContext, id: str) -> PastChild:
     log, path = context.owner_turn.log, tuple(id.strip().split("/"))
     parents = set(log.window.conversation_paths(context.path))
     base = max(log.window.conversation_seq(path) - 1, 0)  # the window may begin later than the conversation
-    branch = LiveBranch(base)
-    async with aclosing(log.store.events.read(log.session, after=base)) as events:
-        async for event in events:
-            branch.add(event)
-    live = branch.live_events()[0]
+    live = await log.read_branch(base)
     started = [e.data for e in live if isinstance(e.data, SubagentStarted) and (*e.path, e.data.child) == path]
     if not started or path[:-1] not in parents:
         raise InvalidInput(f"there is no agent {id!r} to resume; leave out resume to start a new one")

@@ -15,13 +15,13 @@ from vaka.core.loop.output import OutputCheck, ask_again, find_errors
 from vaka.core.loop.prompt import turn_input_content
 from vaka.core.loop.step import begin_step, call_model, steered_inputs
 from vaka.core.loop.stop import TurnStopped
-from vaka.core.session.fold import results_for_open_calls
 from vaka.core.types import progress
 from vaka.core.types.control import InputAdded
 from vaka.core.types.ending import Answer, Ending, Outcome, Reject
 from vaka.core.types.errors import InvalidOutput, Rejected, StoreError, Suspended, TurnError, describe_failure
 from vaka.core.types.ids import EventScope, MessageId
 from vaka.core.types.message import Content, Text
+from vaka.core.types.state import results_for_open_calls
 
 
 class TurnInput(msgspec.Struct, frozen=True, kw_only=True):

@@ -9,7 +9,7 @@ import msgspec
 
 from vaka.core.loop.stop import StopSignal, Timer
 from vaka.core.ports.env import Env, format_timestamp
-from vaka.core.session.log import Log
+from vaka.core.ports.log import Log
 from vaka.core.types.control import ApprovalExpired, ApprovalResolved, QuestionAnswered, QuestionAsked
 from vaka.core.types.event import Body
 from vaka.core.types.ids import JSON, DecisionId, EventScope

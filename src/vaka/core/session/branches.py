@@ -3,7 +3,6 @@
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from vaka.core.session.fold import results_for_open_calls
 from vaka.core.types.control import (
     InputAdded,
     InputWithdrawn,
@@ -16,7 +15,7 @@ from vaka.core.types.errors import Corrupt
 from vaka.core.types.event import Body, Event
 from vaka.core.types.ids import EventScope, SessionId, TurnId
 from vaka.core.types.progress import ToolFailed, TurnInterrupted
-from vaka.core.types.state import SessionState
+from vaka.core.types.state import SessionState, results_for_open_calls
 
 
 class _Node(NamedTuple):

@@ -5,20 +5,16 @@ from collections.abc import Callable, Iterable, Iterator
 from hashlib import sha256
 from itertools import accumulate, islice
 from operator import attrgetter, sub
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
+from vaka.core.ports.log import WindowView
 from vaka.core.types import context, control, monitor, progress
 from vaka.core.types.event import Event
 from vaka.core.types.ids import AgentPath, Digest, TurnId
 from vaka.core.types.message import text_of
 from vaka.core.types.state import SessionState
-
-SCRIPT_END = "end"
-"""The name of the last ``script.answered`` of a script."""
-OPEN_OUTCOMES = (None, "input", "closed")
-"""The answers of the last ``script.answered`` of a script that accepts another input."""
 
 _SCRIPT_BODIES = {monitor.ScriptCalled, monitor.ScriptAnswered}
 _VISIBLE_BODIES = _SCRIPT_BODIES | {
@@ -41,21 +37,6 @@ _VISIBLE_BODIES = _SCRIPT_BODIES | {
 
 _STORED_BYTES, _SEQ = attrgetter("stored"), attrgetter("seq")
 _SPECIAL_BODIES = {progress.SubagentCompleted, monitor.ScriptAnswered, context.CheckpointSaved, progress.StepStarted}
-
-
-class WindowView(Protocol):
-    """Something that is made from the events of one agent, and extended by each new one."""
-
-    path: AgentPath
-    """The path of the agent; it changes when another child continues the conversation."""
-
-    def add(self, event: Event) -> None:
-        """Take the next event of the window."""
-        ...
-
-    def forget_loaded(self) -> None:
-        """Drop what was loaded from elsewhere than the log."""
-        ...
 
 
 V = TypeVar("V", bound=WindowView)
@@ -192,9 +173,9 @@ class ContextWindow:
                     self._drop_child((*event.path, child))
                 return False
             case monitor.ScriptAnswered(name=name):
-                if name == SCRIPT_END:
+                if name == monitor.SCRIPT_END:
                     self._drop_script(event)
-                return name != SCRIPT_END
+                return name != monitor.SCRIPT_END
             case context.CheckpointSaved(told=told):
                 return bool(told)
             case _:

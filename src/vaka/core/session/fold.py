@@ -11,7 +11,6 @@ from vaka.core.session.fold_offers import take_inputs
 from vaka.core.types import context, control, monitor, progress
 from vaka.core.types.event import Body, Event
 from vaka.core.types.ids import AgentPath
-from vaka.core.types.message import FailureReason, ToolResult
 from vaka.core.types.state import (
     AgentProgress,
     CachedPrompt,
@@ -355,12 +354,3 @@ def _agent_progress(state: SessionState, path: AgentPath, agent: str = "") -> Ag
     if lane is None:
         lane = state.lanes[key] = AgentProgress(agent=agent)
     return lane
-
-
-def results_for_open_calls(
-    state: SessionState, reason: FailureReason, text: str, path: AgentPath = ()
-) -> "list[tuple[AgentPath, int, ToolResult]]":
-    """Return a failed result for each open call at ``path`` or below, deepest first, with its path and step."""
-    calls = [call for call in state.open.values() if call.path[: len(path)] == path] if state.open else []
-    calls.sort(key=lambda call: -len(call.path))
-    return [(call.path, call.step, call.sealed_result(reason, text)) for call in calls]

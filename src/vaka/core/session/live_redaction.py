@@ -4,7 +4,8 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import msgspec
 
-from vaka.core.session.redaction import REDACTED, SecretFinder, Secrets, has_text
+from vaka.core.ports.log import SecretFinder
+from vaka.core.session.redaction import REDACTED, Secrets, has_text
 from vaka.core.types import progress
 from vaka.core.types.event import Body, Event
 from vaka.core.types.ids import EventScope, MessageId

@@ -1,7 +1,7 @@
 """The log of a session as its writer has it.
 
-One ``Log`` holds the claim of its session. Every event it writes goes through ``append``: it is checked against the
-invariants, sealed, stored, and only then folded and published. Appends made at the same time share one write.
+One ``SessionLog`` holds the claim of its session. Every event it writes goes through ``append``: it is checked against
+the invariants, sealed, stored, and only then folded and published. Appends made at the same time share one write.
 """
 
 import asyncio
@@ -11,14 +11,13 @@ from functools import partial
 from typing import Any
 
 from vaka.core.ports.env import Clock, format_milliseconds
+from vaka.core.ports.log import SecretFinder
 from vaka.core.ports.store import Store
+from vaka.core.session.branches import LiveBranch
 from vaka.core.session.fanout import Fanout
 from vaka.core.session.fold import fold
 from vaka.core.session.group_commit import (
-    NOTHING_PENDING,
     AppendGroup,
-    Entry,
-    PendingView,
     WriteAttempt,
     WriteLock,
     seal_groups,
@@ -30,14 +29,17 @@ from vaka.core.session.snapshot import OpenedSession, reopen
 from vaka.core.types.control import OfferedBody
 from vaka.core.types.errors import Closed, ConflictError, Corrupt, HeadMoved, StoreError, Unavailable
 from vaka.core.types.event import Body, Event, Unknown
-from vaka.core.types.ids import JSON, AgentPath, EventScope, SessionId, Term
+from vaka.core.types.ids import JSON, EventScope, SessionId, Term
+from vaka.core.types.pending import NOTHING_PENDING, Entry, PendingView
 from vaka.core.types.progress import DELTAS, Delta
 
 STORE_RETRY_SECONDS = 60.0
 """Seconds of retries while the store cannot be reached."""
 
 
-class Log:
+class SessionLog:
+    """Implements the port ``Log`` over a store."""
+
     def __init__(
         self, store: Store, session: SessionId, fanout: Fanout, clock: Clock, secrets: Secrets | None = None
     ) -> None:
@@ -98,6 +100,24 @@ class Log:
         if not self.is_writer:
             raise ConflictError(f"session {self.session!r}: this process no longer holds its claim")
 
+    def predecessor_died(self) -> bool:
+        """Whether the process that had the claim before has certainly ended."""
+        return self.store.events.predecessor_died(self.session, self.term)
+
+    def add_secret_finders(self, finders: Sequence[SecretFinder]) -> None:
+        """Redact the matches of more finders in all further events."""
+        missing = [finder for finder in finders if finder not in self.secrets.finders]
+        if missing:
+            self.secrets = self.secrets.with_finders(*missing)
+
+    async def read_branch(self, after: int) -> list[Event]:
+        """Return the stored events after ``after`` that no rewind has taken back."""
+        branch = LiveBranch(after)
+        async with aclosing(self.store.events.read(self.session, after=after)) as events:
+            async for event in events:
+                branch.add(event)
+        return branch.live_events()[0]
+
     def defer(self, scope: EventScope, *bodies: Body) -> None:
         """Append these with the next append, without a write of their own."""
         for body in bodies:
@@ -124,10 +144,6 @@ class Log:
         """Return a value of the session's state, deferred changes included."""
         values = self.pending.values
         return values[key] if key in values else self.state.values.get(key)
-
-    def next_call_number(self, path: AgentPath) -> int:
-        """Return the number of the next tool call of the agent at ``path``, deferred ones counted."""
-        return self.state.calls_made_by(path) + self.pending.calls_made.get(path, 0) + 1
 
     async def append(self, scope: EventScope, *bodies: Body, release: bool = False) -> tuple[Event, ...]:
         """Append events, durable on return, and publish them. Raises ``LogError`` when they break an invariant.

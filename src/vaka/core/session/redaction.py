@@ -4,10 +4,11 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache
 from operator import attrgetter
-from typing import Any, Protocol, TypeVar, cast, get_args
+from typing import Any, TypeVar, cast, get_args
 
 import msgspec
 
+from vaka.core.ports.log import SecretFinder
 from vaka.core.types.errors import InvalidInput
 from vaka.core.types.event import Body, Event
 from vaka.core.types.ids import Digest
@@ -24,28 +25,6 @@ _SEQUENCES = frozenset[type]({tuple, list})
 _PREFIX_LENGTH, _FEW_PREFIXES = 3, 12
 
 B = TypeVar("B", bound=msgspec.Struct)
-
-
-class SecretFinder(Protocol):
-    """Finds secrets of one or more kinds, in a text that is complete or still streaming."""
-
-    context: int
-    """The number of characters before a match on which it may depend."""
-
-    def find_spans(self, text: str, start: int) -> Iterable[tuple[int, int]]:
-        """Yield start and end of each match from ``start`` on, in order and disjoint; the text before is context."""
-        ...
-
-    def possible_start(self, text: str, start: int) -> int:
-        """Return the first position from ``start`` on of a match that more text may complete or extend."""
-        ...
-
-    def clear_context(self, text: str, start: int) -> int:
-        """Return -1 if the text from ``start`` on may be part of a match; a quick check before the others.
-
-        Else return how many characters at the end of the text are the context of what follows.
-        """
-        ...
 
 
 class SecretValues:

@@ -7,6 +7,8 @@ from vaka.core.types.ids import JSON, CallId, Digest, MessageId
 from vaka.core.types.message import Usage
 
 __all__ = [
+    "OPEN_OUTCOMES",
+    "SCRIPT_END",
     "BudgetWarning",
     "BustCause",
     "CacheBusted",
@@ -22,6 +24,11 @@ __all__ = [
     "ScriptCalled",
     "UsageRecorded",
 ]
+
+SCRIPT_END = "end"
+"""The name of the last ``script.answered`` of a script."""
+OPEN_OUTCOMES = (None, "input", "closed")
+"""The answers of the last ``script.answered`` of a script that accepts another input."""
 
 
 class UsageRecorded(Monitor, tag="usage"):

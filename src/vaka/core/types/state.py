@@ -235,6 +235,15 @@ class SessionState(msgspec.Struct, omit_defaults=True):
         return sorted(seq for seq in inputs if 0 < seq < self.window)
 
 
+def results_for_open_calls(
+    state: SessionState, reason: FailureReason, text: str, path: AgentPath = ()
+) -> "list[tuple[AgentPath, int, ToolResult]]":
+    """Return a failed result for each open call at ``path`` or below, deepest first, with its path and step."""
+    calls = [call for call in state.open.values() if call.path[: len(path)] == path] if state.open else []
+    calls.sort(key=lambda call: -len(call.path))
+    return [(call.path, call.step, call.sealed_result(reason, text)) for call in calls]
+
+
 def agent_key(path: AgentPath) -> str:
     """Return the key of a path in ``SessionState.lanes``."""
     return "/".join(path) if path else ""
