@@ -5,8 +5,8 @@
 tests and the folders around that. Tests that do not end in ``--seconds`` decide nothing. The same seed chooses the same
 faults as long as the code is the same; ``--first`` begins with a later one, so that two processes can share them, and
 ``--list`` only prints them. A fault that is not caught is either no fault, because the program does the same as before,
-or needs a test. At the end, the tests that failed run once more without a fault;
-those that fail again are named.
+or needs a test. A test that fails runs again alone, and counts if it fails again. At the end, the tests that failed run
+once more without a fault; those that fail then are named, and what they alone had caught counts as undecided.
 """
 
 import argparse
@@ -44,6 +44,8 @@ _COMPARISONS: dict[type[ast.cmpop], str] = {
     ast.NotIn: "in",
 }
 """What replaces each operator: the comparison at the boundary, or the opposite."""
+UNSWAPPED = ("isinstance", "issubclass", "map", "filter", "getattr", "hasattr")
+"""Functions that fail on swapped arguments at once: such a fault only says whether a test reaches the line."""
 TextOf: TypeAlias = Callable[[ast.expr], str]
 
 
@@ -85,9 +87,9 @@ def compiles(root: Path, fault: Fault) -> bool:
 
 
 def _list_code(node: ast.AST) -> Iterator[ast.AST]:
-    """Yield the nodes of a tree, without annotations, texts, assertions and imports for type checkers."""
+    """Yield the nodes of a tree, without annotations, texts, assertions, class options, imports for type checkers."""
     for name, value in ast.iter_fields(node):
-        if name in ("annotation", "returns", "type_params"):
+        if name in ("annotation", "returns", "type_params") or (name == "keywords" and isinstance(node, ast.ClassDef)):
             continue
         for child in cast("Sequence[object]", value) if isinstance(value, list) else [value]:
             if not isinstance(child, ast.AST) or isinstance(child, ast.JoinedStr | ast.Assert):
@@ -134,7 +136,7 @@ def _change_call(node: ast.Call, text_of: TextOf) -> Iterator[Proposal]:
             f"{one.arg}={text_of(one.value)}" if one.arg else f"**{text_of(one.value)}" for one in node.keywords[:-1]
         ]
         yield "dropped argument", node, f"{function}({', '.join(kept)})"
-    elif len(node.args) == 2:
+    elif len(node.args) == 2 and function not in UNSWAPPED:
         first, second = map(text_of, node.args)
         yield "swapped arguments", node, f"{function}({second}, {first})"
 
@@ -238,11 +240,16 @@ def try_fault(root: Path, fault: Fault, seconds: float) -> list[str]:
         around = [str(one) for one in (folder, *folder.parents) if one.parent != one]
         for tests in (find_named_tests(root, fault.path), *([one] for one in around if one != "tests")):
             caught = run_tests(root, tests, seconds, "-x") if tests else []
-            if caught:
+            if caught and (caught == TIMEOUT or run_tests(root, _names_of(caught) or tests, seconds, "-x")):
                 return caught
         return []
     finally:
         file.write_text(original, "utf-8")
+
+
+def _names_of(caught: Sequence[str]) -> list[str]:
+    """Return the names of tests; a run that ends without them is named by its exit code."""
+    return [test for test in caught if "::" in test]
 
 
 def copy_tree(target: Path) -> None:
@@ -267,24 +274,30 @@ def describe(number: int, fault: Fault) -> str:
 def plant_all(root: Path, faults: Sequence[tuple[int, Fault]], minutes: float, seconds: float) -> int:
     """Try faults one after the other until the time is over; return 1 if one of them was not caught."""
     end = time.monotonic() + minutes * 60
-    missed = list[str]()
-    tests = list[str]()
-    undecided = 0
-    for tried, (number, fault) in enumerate(faults):
+    missed, undecided = list[str](), list[str]()
+    caught_by = dict[str, list[str]]()
+    for number, fault in faults:
         if time.monotonic() > end:
-            faults = faults[:tried]
             break
-        caught = try_fault(root, fault, seconds)
-        tests += [test for test in caught if "::" in test]
-        missed += [] if caught else [describe(number, fault)]
-        undecided += caught == TIMEOUT
+        caught, planted = try_fault(root, fault, seconds), describe(number, fault)
         outcome = "no result in time" if caught == TIMEOUT else f"caught: {caught[0]}" if caught else "NOT CAUGHT"
-        say(f"{describe(number, fault)}\n  {outcome}")
-    count = len(faults) - len(missed) - undecided
-    say(f"{len(faults)} planted, {count} caught, {len(missed)} not caught, {undecided} without a result in time")
-    for name in missed:
-        say(name)
-    for test in run_tests(root, sorted(set(tests)), max(seconds, 600)) if tests else ():
+        say(f"{planted}\n  {outcome}")
+        if not caught:
+            missed.append(planted)
+        elif caught == TIMEOUT:
+            undecided.append(planted)
+        else:
+            caught_by[planted] = caught
+    tests = sorted({test for caught in caught_by.values() for test in _names_of(caught)})
+    unreliable = run_tests(root, tests, max(seconds, 600)) if tests else []
+    undecided += [planted for planted, caught in caught_by.items() if set(caught) <= set(unreliable)]
+    count = len(missed) + len(undecided)
+    total = len(caught_by) + len(missed) + sum(planted not in caught_by for planted in undecided)
+    say(f"{total} planted, {total - count} caught, {len(missed)} not caught, {len(undecided)} undecided")
+    for title, faults_of in (("not caught", missed), ("undecided", undecided)):
+        for planted in faults_of:
+            say(f"{title}: {planted}")
+    for test in unreliable:
         say(f"fails also without a fault: {test}")
     return 1 if missed else 0
 
