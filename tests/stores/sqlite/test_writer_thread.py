@@ -32,6 +32,18 @@ async def test_an_unexpected_error_reaches_its_caller_and_later_work_is_done(pat
         await thread.close()
 
 
+async def test_an_error_that_a_future_does_not_take_reaches_its_caller_as_another_one(path: Path) -> None:
+    def take_first(connection: sqlite3.Connection) -> Any:
+        return next(iter(()))
+
+    thread = WriterThread(partial(sqlite3.connect, path, isolation_level=None))
+    with pytest.raises(RuntimeError, match=r"StopIteration\(\) in the store"):
+        async with asyncio.timeout(30):
+            await thread.run(take_first)
+    assert await thread.run(count_tables) == 0
+    await thread.close()
+
+
 async def test_closing_does_not_wait_for_ever_after_an_unexpected_error(path: Path) -> None:
     thread = WriterThread(partial(sqlite3.connect, path, isolation_level=None))
     failing = thread.run(fail)

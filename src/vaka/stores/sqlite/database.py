@@ -202,7 +202,8 @@ class _CaughtError:
         return
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> bool:
-        self.error = error
+        # A future does not take a StopIteration: its caller would wait for ever.
+        self.error = RuntimeError(f"{error!r} in the store") if isinstance(error, StopIteration) else error
         return True
 
     @property
