@@ -190,6 +190,30 @@ def test_included_files_cannot_make_a_document_large_or_deep(tmp_path: Path) -> 
     ]
 
 
+def test_aliases_cannot_make_a_document_larger_than_can_be_walked(tmp_path: Path) -> None:
+    def grow(*, first: str, part: str) -> str:
+        """Return fields of which each has the one before it twice: the last one has 2 ** 60 values."""
+        return f"f0: &f0 {first}\n" + "".join(f"f{n}: &f{n} {part % (n - 1, n - 1)}\n" for n in range(1, 61))
+
+    lists = grow(first="[x]", part="[*f%d, *f%d]")
+    tables = grow(first="{prompt: P}", part="{agent: *f%d, default: *f%d}")
+    problems = problems_of(
+        tmp_path,
+        {
+            "agents/lists.yaml": f"prompt: P\n{lists}",
+            "agents/tables.yaml": f"prompt: P\n{tables}agent: *f60\n",
+            "agents/derived.yaml": "description: D\nextends: tables\n",
+            "agents/with.yaml": "prompt: P\ntools: {$include: parts/lists.yaml}\n",
+            "agents/parts/lists.yaml": lists,
+        },
+    )
+    large = "the document has more than 50000 values"
+    assert problems[0] == f"agents/derived.yaml:2: agents/tables.yaml:1: {large}"
+    assert problems[1:3] == [f"agents/lists.yaml:1: {large}", f"agents/tables.yaml:1: {large}"]
+    assert problems[3].startswith("agents/with.yaml:2: agents/parts/lists.yaml:")
+    assert problems[3].endswith(f"{large} or 64 levels with what it includes")
+
+
 def test_an_untrusted_folder_includes_files_of_its_definitions_alone(tmp_path: Path) -> None:
     files = {
         "agents/a.yaml": "prompt: {$include: parts/p.md}\n",

@@ -93,8 +93,13 @@ class IncludeError(ConfigError):
 
 def _has_include(document: object) -> bool:
     values = [document]
+    seen = set[int]()  # an alias of YAML is the same table or list in many places, together more than can be walked
     while values:
         value = values.pop()
+        if id(value) in seen:
+            continue
+        if isinstance(value, dict | list):
+            seen.add(id(cast("object", value)))
         if isinstance(value, dict):
             table = cast("dict[str, object]", value)
             if INCLUDE in table:

@@ -5,6 +5,7 @@ from typing import Any, TypeAlias, cast
 
 import msgspec
 
+from vaka.config.definitions.fields import check_document
 from vaka.config.definitions.references import PREFIXES, DefinitionKind, split_reference
 from vaka.config.definitions.scripts import SCRIPT_KEYS
 from vaka.config.documents import JsonPath
@@ -68,6 +69,10 @@ class Inheritance:
 
     def complete(self, kind: DefinitionKind, definition: WrittenDefinition) -> WrittenDefinition:
         """Return a definition with the fields of those that it extends. Raises ``ExtendError``."""
+        try:
+            check_document(definition.value)  # aliases of YAML can make it larger than can be walked
+        except ConfigError as error:
+            raise ExtendError(str(error), ()) from None
         inherited: dict[JsonPath, tuple[int, PlaceOf]] = {}
         value = self._add_bases(kind, definition.value, (), inherited)
 
