@@ -192,4 +192,6 @@ def filter_lines() -> None:
 
 
 if __name__ == "__main__":
+    signal.signal(TIMEOUT_SIGNAL, signal.SIG_DFL)  # a child inherits what its parent ignores and blocks
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {TIMEOUT_SIGNAL})
     {"search": search_files, "filter": filter_lines}[sys.argv[1]]()

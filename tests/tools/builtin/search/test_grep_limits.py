@@ -3,6 +3,7 @@
 import asyncio
 import os
 import shutil
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ import pytest
 
 from tests.tools.builtin.harness import ToolHarness, child_processes
 from vaka.core.types.errors import FileError
-from vaka.tools.builtin.regex_worker import MATCH_SECONDS
+from vaka.tools.builtin.regex_worker import MATCH_SECONDS, TIMEOUT_SIGNAL
 from vaka.tools.builtin.search.grep import TIMEOUT_SECONDS, GrepEngine, GrepResult, run_grep
 from vaka.tools.builtin.search.ripgrep import run_confined
 
@@ -83,6 +84,18 @@ async def test_a_pattern_that_never_ends_is_stopped_at_its_limit_of_processor_ti
     assert "stopped at 'b.txt' after 0.1 s, and files are missing" in result.text
     assert (result.value["files"], result.value["timed_out"]) == (["a.txt"], True)
     assert [command for command in child_processes() if "regex_worker.py" in command] == []
+
+
+async def test_the_limit_holds_in_a_process_that_ignores_and_blocks_its_signal(bench: ToolHarness) -> None:
+    bench.write("a.txt", "a" * 60 + "b\n")
+    handler = signal.signal(TIMEOUT_SIGNAL, signal.SIG_IGN)
+    blocked = signal.pthread_sigmask(signal.SIG_BLOCK, {TIMEOUT_SIGNAL})
+    try:
+        result = await run_grep(bench.files, {"pattern": "(a+)+(?=c)"}, match_seconds=0.1)
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
+        signal.signal(TIMEOUT_SIGNAL, handler)
+    assert "stopped at 'a.txt' after 0.1 s" in result.text
 
 
 async def test_the_limit_of_processor_time_begins_again_for_each_piece_of_a_file(bench: ToolHarness) -> None:
