@@ -97,6 +97,18 @@ def test_a_file_is_printed_and_what_cannot_be_converted_is_reported(project: Pat
     assert "cutter: not converted: a text has the variable READER; name it in a context layer" in done.stderr
 
 
+def test_an_escaped_variable_of_a_text_is_written_as_the_text_that_it_stands_for(project: Path) -> None:
+    (project / "more.yaml").write_text(
+        "- {type: text_processor, name: a, model: m, prompt: 'Write $${A} as is.'}\n"
+        "- {type: generator, name: b, model: m, prompt: 'Say $${B} and ${1}.',\n"
+        "   context_layers: ['Or $${C}.', {$env: D}]}\n"
+    )
+    done = convert("more.yaml")
+    assert (done.exit_code, done.stderr) == (0, "")
+    assert "$${" not in done.stdout
+    assert all(text in done.stdout for text in ("Write ${A} as is.", "Say ${B} and ${1}.", "Or ${C}."))
+
+
 def test_a_path_without_such_tools_or_with_problems_says_so(project: Path) -> None:
     assert "no tools of the kinds http, generator" in convert("tools/known.yaml").stderr
     assert isinstance(convert("missing.yaml").exception, InvalidInput)

@@ -29,7 +29,7 @@ from vaka.config.definitions.tools import (
 )
 from vaka.core.types.errors import ConfigError, InvalidInput
 from vaka.luau.convert import CONVERTED_KINDS, TEXT_PARAMETERS, UnconvertedTool, convert_tool
-from vaka.runtime.definition_variables import find_variables
+from vaka.runtime.definition_variables import find_variables, unescape_text
 
 
 class ConvertedTool(NamedTuple):
@@ -91,8 +91,9 @@ def _tool_document(tool: ToolDefinition, definitions: DefinitionSet) -> dict[str
         texts = [tool.prompt, tool.model, *(layer for layer in layers if isinstance(layer, str))]
         if names := [name for text in texts for name in find_variables(text)]:
             raise UnconvertedTool(f"a text has the variable {names[0]}; name it in a context layer with $env instead")
+        document |= {"prompt": unescape_text(tool.prompt), "model": unescape_text(tool.model)}
         if isinstance(tool, GeneratorToolDefinition):
-            document["context"] = layers
+            document["context"] = [unescape_text(layer) if isinstance(layer, str) else layer for layer in layers]
     if document.get("auth") is not None:
         document["auth"] = msgspec.structs.asdict(document["auth"])
     return document

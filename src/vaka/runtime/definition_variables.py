@@ -16,6 +16,11 @@ def find_variables(text: str) -> list[str]:
     return [found[2] for found in _REFERENCE.finditer(text) if found[2]]
 
 
+def unescape_text(text: str) -> str:
+    """Return a text without variables as it is used: ``$${`` is ``${``."""
+    return _REFERENCE.sub(lambda found: "${" if found[1] else found[0], text)
+
+
 class DefinitionVariables:
     """The variables that the definitions of a folder may read. Raises ``ConfigError`` for others."""
 
