@@ -29,6 +29,8 @@ from typing import NamedTuple, TypeAlias, cast
 ROOT = Path(__file__).parent.parent
 PACKAGES = ("core", "policy", "stores", "server")
 TIMEOUT = ["timeout"]
+INSTALLED_TESTS = ("blackbox", "e2e", "journeys")
+"""Folders of tests of an installed vaka, which would have to be built with each fault."""
 MAX_NAMED_TESTS = 12
 """Test files that name a module; more of them say little about it."""
 _COMPARISONS: dict[type[ast.cmpop], str] = {
@@ -185,6 +187,8 @@ def find_named_tests(root: Path, path: str) -> list[str]:
     imports = re.compile(rf"^(?:from {re.escape(module)} import|import {re.escape(module)}\b)", re.MULTILINE)
     named: list[tuple[bool, str]] = []
     for file in sorted((root / "tests").rglob("test_*.py")):
+        if file.relative_to(root / "tests").parts[0] in INSTALLED_TESTS:
+            continue
         is_contract = file.stem == f"test_{contract}" and file.parent.name == "contract"
         if is_contract or stem in file.stem.removeprefix("test_") or imports.search(file.read_text("utf-8")):
             test = str(file.relative_to(root))
