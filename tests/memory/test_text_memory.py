@@ -166,6 +166,8 @@ async def test_a_search_finds_text_whatever_its_case_and_says_when_there_is_more
         ("/memories/p/zh.md", 4, "STRASSE"),
     ]
     assert [match.path for match in (await memory.search("绿茶")).matches] == ["/memories/p/zh.md"]
+    assert [match.path for match in (await memory.search("綠茶")).matches] == ["/memories/p/zh.md"]
+    assert (await memory.search("\u0301")).matches == (), "a lone accent is not a text that every line contains"
     assert [match.path for match in (await memory.search("(.*)")).matches] == ["/memories/de.md"]
     assert [match.path for match in (await memory.search("strasse", glob="*zh*")).matches] == ["/memories/p/zh.md"]
     assert [match.path for match in (await memory.search("s", namespace="p")).matches] == ["/memories/p/zh.md"]

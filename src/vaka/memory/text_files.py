@@ -14,6 +14,7 @@ from vaka.core.ports.tool import ToolContext
 from vaka.core.types.errors import FileChanged, FileError, FileMissing, FileRefused, InvalidInput
 from vaka.core.types.ids import Digest
 from vaka.matching.globs import NameMatcher, compile_name, matches_names, parse_bracket
+from vaka.text.words import fold_text
 
 ROOT = "/memories"
 MAX_FILE_BYTES = 256 * 1024
@@ -122,7 +123,7 @@ class TextMemoryFiles:
     async def search(
         self, query: str, *, regex: bool = False, namespace: str = "", glob: str = "", max_results: int = 20
     ) -> MemoryMatches:
-        """Return lines that contain a text, whatever its case, or match a regular expression."""
+        """Return lines that contain a text, compared as ``fold_text`` does it, or match a regular expression."""
         if not query.strip() or max_results < 1:
             raise InvalidInput("a search of the memory needs a query that is not empty, and max_results of at least 1")
         found = self._search_regex if regex else self._search_text
@@ -233,11 +234,11 @@ class TextMemoryFiles:
             raise FileError(f"the memory has {MAX_FILES} files, the most it can have; delete some")
 
     async def _search_text(self, query: str, namespace: str, glob: str, limit: int) -> list[MemoryMatch]:
-        wanted, found = query.casefold(), list[MemoryMatch]()
+        wanted, found = fold_text(query) or query, list[MemoryMatch]()  # a lone accent folds to nothing
         for info in await self.list_files(namespace, glob=glob):
             data = await self.load(names_of(info.path))
             lines = (data or b"").decode("utf-8", "replace").split("\n")  # as the other commands count them
-            found += [_match(info.path, at, line) for at, line in enumerate(lines, 1) if wanted in line.casefold()]
+            found += [_match(info.path, at, line) for at, line in enumerate(lines, 1) if wanted in fold_text(line)]
             if len(found) >= limit:
                 break
         return found[:limit]

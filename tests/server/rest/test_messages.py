@@ -45,8 +45,9 @@ async def test_the_conversation_is_listed_as_messages_from_both_ends(serve: Serv
                 assert part["has_more"] == (cursor is not None)
             assert found == (page["data"] if order == "asc" else page["data"][::-1])
         assert (await client.get(f"{API}/sessions/s/messages?path=agent-1")).json()["data"] == []
-        hits = (await client.get(f"{API}/sessions/s/messages/search", params={"q": "DONE"})).json()
-        assert [each["content"][0]["text"] for each in hits["data"]] == ["Done."]
+        for text in ("DONE", "\uff24\xf3ne"):
+            hits = (await client.get(f"{API}/sessions/s/messages/search", params={"q": text})).json()
+            assert [each["content"][0]["text"] for each in hits["data"]] == ["Done."]
         for text in ("", "?q=", "?q=%20", "?q=x&limit=0"):
             assert (await client.get(f"{API}/sessions/s/messages/search{text}")).status_code == 422
         wrong = await client.put(f"{API}/sessions/s/messages", json={"content": "x"})

@@ -24,6 +24,7 @@ from vaka.server.rest.documents import LogCursor, Page, PageLimit
 from vaka.server.rest.operation import Operation, read_query
 from vaka.server.rest.sessions import find_session, page_limit, page_position, parse_metadata
 from vaka.server.service import AgentService
+from vaka.text.words import fold_text
 from vaka.views.messages import MessageContext, MessageDocument, MessageRole, is_message, message_text
 
 Selects: TypeAlias = Callable[[Event], bool]
@@ -191,7 +192,7 @@ async def search_messages(service: AgentService, request: Request) -> Response:
     """Reads the log from its end until the page is full, at most ``MAX_SEARCHED`` events."""
     runtime, info = await find_session(service, request)
     query = read_query(request, SearchMessages)
-    wanted = query.q.casefold()
+    wanted = fold_text(query.q) or query.q  # a lone accent folds to nothing
     path = _parse_path(query.path)
     hidden = thread_of(info).hidden
     if not wanted.strip():
@@ -200,7 +201,7 @@ async def search_messages(service: AgentService, request: Request) -> Response:
     def selects(event: Event) -> bool:
         if event.path != path or not is_message(event) or is_hidden(hidden, event.seq):
             return False
-        return wanted in message_text(event).casefold()
+        return wanted in fold_text(message_text(event))
 
     at = page_position(info, query.cursor)
     events, rest = await _read_backwards(runtime.store, info, at, page_limit(query.limit), selects, MAX_SEARCHED)
