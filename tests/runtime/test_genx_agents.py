@@ -366,6 +366,24 @@ async def test_a_state_that_is_destroyed_ends_next() -> None:
         assert (await restored.next()).type == "closed"
 
 
+async def test_a_state_that_another_process_destroys_ends_next_at_the_next_input() -> None:
+    store = MemoryStore()
+    async with runtime(store) as here, runtime(store.open_handle()) as there:
+        genx = GenxRuntime(here, agents=[agent(ScriptedModel(say("One."), say("Two.")))])
+        assistant = await genx.new_agent("assistant", state_id="s")
+        await assistant.run_until_eof("Hi.")
+        waiting = asyncio.create_task(assistant.next())
+        for _ in range(20):
+            await asyncio.sleep(0)
+        assert not waiting.done()
+        await GenxRuntime(there, agents=[assistant.definition]).destroy_state(assistant.state_id)
+        for following in (assistant.input("Still there?"), waiting, assistant.next()):
+            with pytest.raises(Closed, match="agent: closed; its state was destroyed"):
+                await following
+        again = await genx.new_agent("assistant", state_id="s")
+        assert types(await again.run_until_eof("Hi."))[-1] == "eof"
+
+
 async def test_a_round_that_cannot_be_continued_raises_from_every_next() -> None:
     store = MemoryStore()
     async with runtime(store) as here, runtime(store.open_handle()) as there:

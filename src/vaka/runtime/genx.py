@@ -277,7 +277,9 @@ class GenxRuntime:
         return state
 
     def _open_agent(self, session: Session[Any], definition: Any, state: AgentState) -> GenxAgent:
-        destroyed = self._destructions.setdefault(session.id, asyncio.Event())
+        destroyed = self._destructions.get(session.id)
+        if destroyed is None or destroyed.is_set():  # set: another process destroyed an earlier state of this id
+            destroyed = self._destructions[session.id] = asyncio.Event()
         return GenxAgent(self, session, definition, state, destroyed)
 
     def _find_agent(self, agent: "Agent[Any, Any] | AgentDefinition | str") -> tuple[Agent[Any, Any], Any]:

@@ -249,7 +249,9 @@ class GenxAgent:
             await self._session.close(str(error or ""))
 
     async def _require_state(self) -> None:
-        if self._destroyed.is_set() or await self._runtime.store.sessions.find(self._session.id) is None:
+        if not self._destroyed.is_set() and await self._runtime.store.sessions.find(self._session.id) is None:
+            self._destroyed.set()  # by another process: a task that waits in next learns it here
+        if self._destroyed.is_set():
             raise Closed(DESTROYED_MESSAGE)
 
     async def _open_turn(self, content: Content) -> tuple[TurnReader, TurnCollector]:
