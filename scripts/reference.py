@@ -20,7 +20,8 @@ from vaka.config.definitions.json_schema import definition_schema
 from vaka.config.options import OptionGroup
 from vaka.config.setting_keys import settings_of
 from vaka.core.types import context, control, monitor, progress
-from vaka.core.types.event import BODY_TYPES, Body
+from vaka.core.types.body import BODY_TYPES
+from vaka.core.types.event import Body
 
 REFERENCE = Path(__file__).parents[1] / "docs" / "reference"
 DEFINITIONS_HEAD = Path(__file__).with_name("definitions_head.md")

@@ -14,7 +14,8 @@ from vaka.cli.turn.stream_input import InputLine
 from vaka.config.definitions.json_schema import definition_schema
 from vaka.config.definitions.references import KINDS
 from vaka.core.types import context, control, monitor, progress
-from vaka.core.types.event import BODY_TYPES, VERSION, Body, Custom, Unknown
+from vaka.core.types.body import BODY_TYPES
+from vaka.core.types.event import VERSION, Body, Custom, Unknown
 from vaka.core.types.traits import TRAITS_FILE
 from vaka.runtime.agent_builder import AgentBuilder
 from vaka.runtime.builtin_agents import TASK_SPEC_FILE

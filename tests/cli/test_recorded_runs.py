@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.cli.shell import Shell, call_line, say_line
-from vaka.core.types.event import decode
+from vaka.core.types.decode import decode
 from vaka.core.types.ids import SessionId
 from vaka.stores.sqlite import SqliteStore
 

@@ -21,7 +21,8 @@ from vaka.core.session.snapshot import encode_state
 from vaka.core.types.context import ContextCompacted
 from vaka.core.types.control import StateChanged
 from vaka.core.types.errors import Suspended
-from vaka.core.types.event import Event, decode
+from vaka.core.types.decode import decode
+from vaka.core.types.event import Event
 from vaka.core.types.ids import SessionId
 from vaka.middleware import Ask
 from vaka.runtime.options import Environment

@@ -19,8 +19,8 @@ from vaka.core.ports.messages import MessageSearch
 from vaka.core.ports.store import SessionQuery, Store
 from vaka.core.ports.vectors import VectorQuery, VectorRecord
 from vaka.core.types.control import StreamReset
+from vaka.core.types.decode import decode
 from vaka.core.types.errors import AlreadyExists, Busy, Corrupt, InvalidInput, NotFound, TooNew
-from vaka.core.types.event import decode
 from vaka.core.types.ids import Cursor, Digest, SessionId
 from vaka.runtime.backups import restore_backup, write_backup
 from vaka.runtime.lazy import open_backup, open_store

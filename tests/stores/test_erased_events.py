@@ -8,8 +8,9 @@ from vaka.core.session.fold import fold
 from vaka.core.session.hash_chain import HashChain, hash_of, seal_chain
 from vaka.core.session.index_rows import advance_row, rebuild_row
 from vaka.core.types.control import SessionErased, StateChanged
+from vaka.core.types.decode import decode, decode_batch
 from vaka.core.types.errors import Corrupt
-from vaka.core.types.event import Custom, Event, Unknown, decode, decode_batch
+from vaka.core.types.event import Custom, Event, Unknown
 from vaka.core.types.ids import EventScope, SessionId, TurnId
 from vaka.core.types.message import Text, Usage
 from vaka.core.types.monitor import UsageRecorded
@@ -47,7 +48,7 @@ def test_a_stub_keeps_the_place_and_the_hash_of_its_event() -> None:
             assert msgspec.json.decode(stub.stored) == {**fields, "erased": event.hash}
             assert stub.data == Unknown(name=event.type, raw=b"", of=event.channel)
             assert b"private" not in stub.stored
-            assert stub.to_json() == msgspec.json.encode(stub) == stub.stored
+            assert stub.to_json() == stub.stored
     assert [stub.hash for stub in decode_batch([stub.stored for stub in stubs])] == [event.hash for event in log]
     chain = HashChain(S)
     assert [chain.check_next(stub.seq, stub.stored) for stub in stubs] == stubs

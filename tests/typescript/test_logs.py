@@ -11,7 +11,8 @@ from vaka.core.ports.store import SessionInfo
 from vaka.core.session.branches import live_events_of
 from vaka.core.session.index_rows import advance_row
 from vaka.core.types import control, monitor, progress
-from vaka.core.types.event import Event, decode
+from vaka.core.types.decode import decode
+from vaka.core.types.event import Event
 from vaka.core.types.message import CallRef, text_of
 
 pytestmark = needs_packages

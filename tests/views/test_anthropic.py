@@ -10,7 +10,7 @@ from inline_snapshot import snapshot
 import vaka
 from tests.views import recorded_runs as runs
 from vaka.content import AssistantMessage, Image
-from vaka.core.types.event import BODY_TYPES
+from vaka.core.types.body import BODY_TYPES
 from vaka.core.types.ids import CallId, SessionId, TurnId
 from vaka.testing import ScriptedModel, call, say
 from vaka.views.anthropic import StreamEncoder, StreamEvent

@@ -11,8 +11,9 @@ from tests.runtime.runtime_fixtures import agent, collect, collect_turn, runtime
 from vaka.config.options import Models
 from vaka.core.types import progress
 from vaka.core.types.control import SessionClosed, SessionOpened, SessionReverted, StateChanged
+from vaka.core.types.decode import decode
 from vaka.core.types.errors import InvalidInput
-from vaka.core.types.event import Body, Event, decode
+from vaka.core.types.event import Body, Event
 from vaka.core.types.ids import CallId, CallKey, MessageId, SessionId, TurnId
 from vaka.core.types.message import Audio, Text, ToolCall, text_of
 from vaka.stores.memory import MemoryStore

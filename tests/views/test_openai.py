@@ -11,7 +11,7 @@ import vaka
 from tests.views import recorded_runs as runs
 from tests.views.openai_clients import check, join_texts, read_with_client
 from vaka.content import AssistantMessage, Audio, Document, Image, Text, ToolCall, ToolMessage, ToolResult, UserMessage
-from vaka.core.types.event import BODY_TYPES
+from vaka.core.types.body import BODY_TYPES
 from vaka.core.types.ids import CallId, SessionId, TurnId
 from vaka.errors import InvalidInput
 from vaka.testing import ScriptedModel, say

@@ -10,7 +10,8 @@ import pytest
 from vaka.core.session.hash_chain import seal
 from vaka.core.types import control, monitor, progress
 from vaka.core.types.context import ContextCompacted
-from vaka.core.types.event import Body, Event, decode
+from vaka.core.types.decode import decode
+from vaka.core.types.event import Body, Event
 from vaka.core.types.ids import AgentPath, CallId, CallKey, DecisionId, Digest, MessageId, SessionId, TurnId
 from vaka.core.types.message import Text, ToolCall, ToolResult, Usage
 from vaka.views.trace import Trace, TraceFold, describe_session

@@ -7,10 +7,11 @@ import msgspec
 from vaka.core.ports.store import SessionInfo
 from vaka.core.session.hash_chain import Position, seal_chain
 from vaka.core.types.control import SessionErased, SessionForked
-from vaka.core.types.event import Event, Unknown, encode_json, new_verbatim, set_unencoded
+from vaka.core.types.event import Event, Unknown
 from vaka.core.types.ids import NO_SCOPE
 from vaka.core.types.monitor import UsageRecorded
 from vaka.core.types.progress import StepCompleted
+from vaka.core.types.wire_form import ErasedForm, encode_json
 
 KEPT_TYPES = (SessionErased, SessionForked, StepCompleted, UsageRecorded)
 """Events that hold numbers and ids only: how long a session was and what it cost stays known."""
@@ -20,22 +21,24 @@ def erase_event(event: Event) -> Event:
     """Return an event without its data. Its position and its hash stay, so the event after it still follows from it."""
     if event.erased or isinstance(event.data, KEPT_TYPES):
         return event
-    stub = new_verbatim(
-        event.v,
-        event.seq,
-        event.id,
-        event.ts,
-        event.session,
-        event.turn,
-        event.step,
-        event.path,
-        event.channel,
-        event.type,
-        msgspec.UNSET,
-        event.prev,
-        event.hash,
+    stored = encode_json(
+        ErasedForm(
+            event.v,
+            event.seq,
+            event.id,
+            event.ts,
+            event.session,
+            event.turn,
+            event.step,
+            event.path,
+            event.channel,
+            event.type,
+            event.prev,
+            event.hash,
+        )
     )
-    return set_unencoded(stub, Unknown(name=event.type, raw=b"", of=event.channel), encode_json(stub))
+    nothing = Unknown(name=event.type, raw=b"", of=event.channel)
+    return msgspec.structs.replace(event, data=nothing, stored=stored, digest=event.hash, erased=event.hash)
 
 
 def count_erased_bytes(events: Sequence[Event], stubs: Sequence[Event]) -> int:

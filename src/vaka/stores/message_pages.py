@@ -24,8 +24,9 @@ from vaka.core.ports.messages import (
     MessageSearch,
     SearchHit,
 )
+from vaka.core.types.decode import decode, decode_batch
 from vaka.core.types.errors import Corrupt, InvalidInput
-from vaka.core.types.event import Event, decode, decode_batch
+from vaka.core.types.event import Event
 from vaka.core.types.ids import AgentPath, Digest
 from vaka.stores.common import has_metadata
 from vaka.stores.message_rows import (

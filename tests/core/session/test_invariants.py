@@ -36,8 +36,9 @@ from vaka.core.session.hash_chain import HashChain, hash_of
 from vaka.core.session.log import SessionLog
 from vaka.core.session.snapshot import reopen
 from vaka.core.types import context, control, progress
+from vaka.core.types.decode import decode
 from vaka.core.types.errors import Busy, ConflictError, Corrupt, InvalidInput, LogError, NotFound
-from vaka.core.types.event import Body, Event, decode
+from vaka.core.types.event import Body, Event
 from vaka.core.types.ids import CallId, CallKey, Cursor, EventScope, MessageId, SessionId
 from vaka.core.types.message import AssistantMessage, Text, ToolMessage, UserMessage, text_of
 from vaka.core.types.state import results_for_open_calls

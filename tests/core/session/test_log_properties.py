@@ -35,8 +35,9 @@ from vaka.core.session.index_rows import rebuild_row, replace_fields
 from vaka.core.session.invariants import InvariantChecker
 from vaka.core.session.snapshot import decode_state, encode_state, reopen
 from vaka.core.types import context, control, progress
+from vaka.core.types.decode import decode
 from vaka.core.types.errors import LogError
-from vaka.core.types.event import Body, Event, decode
+from vaka.core.types.event import Body, Event
 from vaka.core.types.ids import AgentPath, Cursor, EventScope, SessionId
 from vaka.core.types.state import SessionState
 

@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 from vaka.core.session.hash_chain import seal
 from vaka.core.types.context import CheckpointSaved
 from vaka.core.types.control import InputAdded, InterruptRequested, SessionClosed, StateChanged
+from vaka.core.types.decode import decode
 from vaka.core.types.errors import Corrupt, InvalidInput, LogError
-from vaka.core.types.event import VERSION, Custom, Event, Unknown, decode
+from vaka.core.types.event import VERSION, Custom, Event, Unknown
 from vaka.core.types.ids import SessionId, TurnId, digest_of, parse_session_id
 from vaka.core.types.message import Image, Text, Usage, as_content, replace_surrogates, text_of
 from vaka.core.types.monitor import Logged

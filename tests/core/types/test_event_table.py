@@ -6,8 +6,9 @@ import pytest
 
 from vaka.core.session.hash_chain import seal
 from vaka.core.types import context, control, event, monitor, progress
+from vaka.core.types.body import BODY_TYPES
 from vaka.core.types.control import key_of
-from vaka.core.types.event import BODY_TYPES, Body, Channel, Control, Custom, Event, Monitor, Progress, Unknown
+from vaka.core.types.event import Body, Channel, Control, Custom, Event, Monitor, Progress, Unknown
 
 STORED: dict[Channel, str] = {
     "progress": """

@@ -1,4 +1,4 @@
-"""``msgspec.json.encode`` gives the wire form of every event, as ``Event.to_json`` does."""
+"""``Event.to_json`` gives the wire form of every event, and ``decode`` reads it."""
 
 import copy
 from types import NoneType, UnionType
@@ -11,8 +11,10 @@ from hypothesis import strategies as st
 
 from vaka.core.session.hash_chain import seal
 from vaka.core.types import control, monitor, progress
+from vaka.core.types.body import BODY_TYPES
+from vaka.core.types.decode import decode, decode_batch
 from vaka.core.types.errors import Corrupt
-from vaka.core.types.event import BODY_TYPES, VERSION, Body, Custom, Event, Unknown, decode, decode_batch
+from vaka.core.types.event import VERSION, Body, Custom, Event, Unknown
 from vaka.core.types.ids import SessionId, TurnId
 from vaka.core.types.message import Text
 
@@ -86,12 +88,11 @@ SCOPES = st.fixed_dictionaries(
 
 
 def assert_same_bytes(event: Event, body: Body) -> None:
-    """Assert that every way to encode an event gives the same bytes, and that it is a value."""
-    assert msgspec.json.encode(event) == event.to_json()
+    """Assert that an event that was read or copied has the same bytes, and that it is a value."""
     assert (event.data, event.type) == (body, decode(event.to_json()).type)
     for other in (decode(event.to_json()), copy.copy(event), copy.deepcopy(event)):
-        assert (other.data, other.stored, other.hash) == (event.data, event.stored, event.hash)
-        assert msgspec.json.encode(other) == event.to_json()
+        assert (other, other.data, other.hash) == (event, event.data, event.hash)
+        assert other.to_json() == event.to_json()
 
 
 @pytest.mark.parametrize("name", BODIES)
@@ -114,7 +115,7 @@ def test_a_body_with_other_bytes_than_this_code_writes_keeps_them(data: bytes) -
     event = decode(seal(live, epoch=1, seq=1, prev="").stored)
     assert event.data == progress.TurnQueued(input="k")
     assert data in event.stored
-    assert msgspec.json.encode(event) == event.to_json() == event.stored
+    assert event.to_json() == event.stored
 
 
 def test_a_decoded_event_is_the_event_that_was_written() -> None:
@@ -123,8 +124,6 @@ def test_a_decoded_event_is_the_event_that_was_written() -> None:
     decoded = decode(event.stored)
     assert (decoded, hash(decoded), repr(decoded)) == (event, hash(event), repr(event))
     assert decoded != body
-    assert msgspec.to_builtins(decoded) == msgspec.to_builtins(event)
-    assert msgspec.msgpack.encode(decoded) == msgspec.msgpack.encode(event)
     assert msgspec.structs.replace(decoded, step=2).data == body
     assert not hasattr(decoded, "payload")
 
@@ -148,14 +147,14 @@ def test_a_batch_is_decoded_as_its_events_are() -> None:
             decoded = decode_batch([event.stored for event in selected])
             assert decoded == [decode(event.stored) for event in selected] == selected
             assert [(e.data, e.hash) for e in decoded] == [(decode(e.stored).data, e.hash) for e in selected]
-            assert [msgspec.json.encode(event) for event in decoded] == [event.stored for event in selected]
+            assert [event.to_json() for event in decoded] == [event.stored for event in selected]
         with pytest.raises(Corrupt):
             decode_batch([events[0].stored, events[1].stored[:-1]])
 
 
 def test_an_event_of_a_higher_version_keeps_it() -> None:
     event = seal(Event(data=Custom(name="x"), session=SessionId("s"), ts="", v=VERSION + 1), epoch=1, seq=1, prev="")
-    assert msgspec.json.decode(msgspec.json.encode(event))["v"] == decode(event.stored).v == VERSION + 1
+    assert msgspec.json.decode(event.to_json())["v"] == decode(event.stored).v == VERSION + 1
 
 
 def test_events_are_immutable() -> None:

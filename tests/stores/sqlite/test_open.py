@@ -10,8 +10,8 @@ import pytest
 from tests.core.session.log_harness import LogHarness, S, write_simple_turn
 from vaka.core.loop.prompt import build_messages
 from vaka.core.session.snapshot import FOLD_VERSION, reopen
+from vaka.core.types.decode import decode
 from vaka.core.types.errors import Corrupt
-from vaka.core.types.event import decode
 from vaka.stores.common import MAX_ROWS_READ, split_seqs
 from vaka.stores.sqlite import SqliteStore
 from vaka.testing.stores.sealed_events import read_log

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from tests.stores.sqlite.conftest import Spawn
+from vaka.core.types.decode import decode
 from vaka.core.types.errors import Busy
-from vaka.core.types.event import decode
 from vaka.core.types.ids import SessionId, Term
 from vaka.core.types.progress import MessageSnapshot
 from vaka.stores.sqlite import SqliteStore

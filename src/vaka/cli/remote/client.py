@@ -13,6 +13,7 @@ import msgspec
 
 from vaka.cli.errors import UsageError
 from vaka.core.types.control import StreamEnd
+from vaka.core.types.decode import decode
 from vaka.core.types.errors import (
     AuthenticationFailed,
     Busy,
@@ -22,7 +23,7 @@ from vaka.core.types.errors import (
     Unavailable,
     VakaError,
 )
-from vaka.core.types.event import Event, decode
+from vaka.core.types.event import Event
 from vaka.models.transport.sse import SSEParser, StreamLimits
 
 PREFIX = "/api/v1"

@@ -9,8 +9,9 @@ from vaka.cli.remote.client import ServerClient, address_of
 from vaka.cli.turn.approval_prompt import DecisionPrompter
 from vaka.core.ports.store import PendingDecision, SessionInfo, SessionPage, SessionQuery
 from vaka.core.types.control import ApprovalRequested, ApprovalResolved
+from vaka.core.types.decode import decode
 from vaka.core.types.errors import InvalidInput, NotFound
-from vaka.core.types.event import Event, decode
+from vaka.core.types.event import Event
 from vaka.core.types.ids import JSON, Cursor, DecisionId, SessionId
 from vaka.core.types.message import as_content
 from vaka.runtime.clock import RandomIds

@@ -1,47 +1,35 @@
-"""The envelope of every event, and the bytes it is stored as.
+"""Events: what happened in a session, one after the other. Everything else in vaka makes, stores or reads them.
 
-A *body* is the content of an event (``progress``, ``control``, ``context`` and ``monitor`` define them); its base class
-is its channel. An ``Event`` adds the session, agent, time and position in the log; its fields are those of the wire
-form, so that ``msgspec.json.encode(event)`` encodes it. The bytes of a durable event are encoded, hashed and stored
-once.
+An ``Event`` is a *body* with the session, agent, time and position that it belongs to. The body says what happened; its
+class is the type of the event, and its base class the channel. The bodies are in ``progress``, ``control``, ``context``
+and ``monitor``. All are plain, immutable data: what acts on them is elsewhere.
+
+Where to read on: ``wire_form`` is the JSON of an event, ``decode`` reads it, ``core.session.hash_chain`` seals an event
+that becomes part of a log, ``core.session.fold`` computes the state of a session from them.
 """
 
-from collections.abc import Callable, Sequence
 from hashlib import sha256
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias, dataclass_transform
+from typing import Any, ClassVar, Literal, TypeAlias
 
 import msgspec
-from msgspec import UNSET, Raw, UnsetType
-from msgspec.structs import force_setattr
+from msgspec import Raw
 
-from vaka.core.types.errors import Corrupt
+from vaka.core.types.body import BodyMeta
 from vaka.core.types.ids import AgentPath, SessionId, TurnId
+from vaka.core.types.wire_form import LiveForm, encode_json
 
 Channel: TypeAlias = Literal["progress", "control", "monitor"]
 
 VERSION = 1
 """The highest ``v`` this code may act on. Raised only for an event that older code must not ignore."""
 
-BODY_TYPES: "dict[str, type[Body]]" = {}
-"""Every known body, by type."""
 
+class Body(msgspec.Struct, metaclass=BodyMeta):
+    """What happened.
 
-@dataclass_transform(frozen_default=True, kw_only_default=True)
-class _BodyMeta(msgspec.StructMeta):
-    """Makes ``class X(Progress, tag="x.happened", durable=False)`` a frozen struct and registers its type."""
-
-    def __new__(
-        mcls, name: str, bases: tuple[type, ...], namespace: dict[str, Any], *, tag: str = "", durable: bool = True
-    ) -> "_BodyMeta":
-        body = super().__new__(mcls, name, bases, namespace, frozen=True, kw_only=True, omit_defaults=True, gc=False)
-        body.type, body.durable = tag, durable  # type: ignore[attr-defined]  # declared on Body, set for each class
-        if tag:
-            BODY_TYPES[tag] = body  # type: ignore[assignment]  # only subclasses of Body have this metaclass
-        return body
-
-
-class Body(msgspec.Struct, metaclass=_BodyMeta):
-    """What happened."""
+    A body is durable, and then part of the log, or live, and then shown while it happens and never stored. Fields are
+    only ever added, each with a default, so that old logs stay readable and old code can read new ones.
+    """
 
     type: ClassVar[str]
     durable: ClassVar[bool]
@@ -49,19 +37,19 @@ class Body(msgspec.Struct, metaclass=_BodyMeta):
 
 
 class Progress(Body):
-    """What a user watches."""
+    """What a user watches: turns, steps, messages, tool calls, and the pieces of an answer as they arrive."""
 
     channel: ClassVar[Channel] = "progress"
 
 
 class Control(Body):
-    """Inputs, decisions, and changes of the session."""
+    """What changes the course of a session: inputs, decisions of people, interrupts, settings, forks and rewinds."""
 
     channel: ClassVar[Channel] = "control"
 
 
 class Monitor(Body):
-    """What an operator watches."""
+    """What an operator watches: usage, failures of models, warnings. No state of a conversation depends on it."""
 
     channel: ClassVar[Channel] = "monitor"
 
@@ -74,7 +62,10 @@ class Custom(Monitor, tag="custom"):
 
 
 class Unknown(Body, tag="unknown"):
-    """An event of a type this code does not know, kept as it came; or an erased one, with no data left."""
+    """An event of a type this code does not know, kept as it came, so that it can be passed on unchanged.
+
+    An erased event is one, too; it has no data left.
+    """
 
     name: str
     raw: bytes
@@ -88,84 +79,51 @@ def type_and_channel(body: Body) -> tuple[str, Channel]:
     return f"custom.{body.name}" if isinstance(body, Custom) else body.type, body.channel
 
 
-class _Unencoded:
-    """The values of an event besides its wire form: a struct does not encode the slots of a plain base class."""
+class Event(msgspec.Struct, frozen=True, gc=False):
+    """A body with its position in a log.
 
-    __slots__ = ("body", "hash", "stored")
+    A durable event has a position: ``seq`` counts from 1 without gaps, and ``prev`` is the ``hash`` of the event before
+    it, which makes the log a chain that shows every change of its bytes. ``Event(data=…, session=…, ts=…)`` is a live
+    event; it has no ``seq``, ``id`` or ``prev``. Two events are equal if their wire forms are.
+    """
 
-
-class _Absent(str):
-    """The ``prev`` of a live event, left out of its wire form; the first event of a log has the ``prev`` ``""``."""
-
-    __slots__ = ()
-
-
-_ABSENT = _Absent()
-_GIVEN: Any = msgspec.field(default_factory=lambda: None)
-"""The default of a field that ``_EventMeta`` always sets. A required field cannot follow one that may be omitted."""
-
-
-class _EventMeta(msgspec.StructMeta):
-    """Makes ``Event(data=…, session=…, ts=…)`` a live event."""
-
-    def __call__(
-        self,
-        *,
-        data: Body,
-        session: SessionId,
-        ts: str,
-        turn: TurnId = TurnId(""),
-        step: int = 0,
-        path: AgentPath = (),
-        v: int = VERSION,
-    ) -> "Event":
-        kind = type(data)
-        if kind is not Custom and kind is not Unknown:
-            return _new_live(v, 0, "", ts, session, turn, step, path, data.channel, data.type, data, _ABSENT)
-        name, channel = type_and_channel(data)
-        if not isinstance(data, Unknown):
-            return _new_live(v, 0, "", ts, session, turn, step, path, channel, name, data, _ABSENT)
-        event = new_verbatim(v, 0, "", ts, session, turn, step, path, channel, name, Raw(data.raw), _ABSENT)
-        return set_unencoded(event, data, b"")
-
-
-class Event(_Unencoded, msgspec.Struct, metaclass=_EventMeta, frozen=True, omit_defaults=True, gc=False):
-    """A body with its position in a log. Live events have no ``seq``, ``id`` or ``prev``."""
-
-    v: int
+    data: Body
+    session: SessionId
+    ts: str
+    """When it happened: RFC 3339 in UTC, with milliseconds."""
+    turn: TurnId = TurnId("")
+    step: int = 0
+    path: AgentPath = ()
+    """The agent: ``()`` is the root, ``("agent-3",)`` the child that call 3 of the root started."""
+    v: int = VERSION
+    """The version of vaka's events that a reader must know to act on this one."""
     seq: int = 0
+    """The position in the log; 0 for a live event."""
     id: str = ""
-    """The cursor of a durable event, ``""`` for a live one."""
-    ts: str = _GIVEN
-    session: SessionId = _GIVEN
-    turn: TurnId = _GIVEN
-    step: int = _GIVEN
-    path: AgentPath = _GIVEN
-    channel: Channel = _GIVEN
-    type: str = _GIVEN
-    """The type as it is stored: ``custom.<name>`` for a ``Custom``, the original one for an ``Unknown``."""
-    data: Body = _GIVEN
-    prev: str = _ABSENT
+    """The cursor of a durable event, ``<epoch>.<seq>``; ``""`` for a live one."""
+    prev: str = ""
+    """The hash of the event before it; ``""`` for the first one of a log."""
+    stored: bytes = b""
+    """The bytes of a durable event, or of a live one that was read."""
+    digest: str = ""
+    """The hash, if it is known already; use ``hash``."""
     erased: str = ""
     """Of an event whose data were erased: the SHA-256 of its original bytes, which stays its hash."""
-    stored: ClassVar[bytes] = b""
-    """The bytes of a durable event, not part of the wire form."""
-    hash: ClassVar[str] = ""
-    """SHA-256 of the bytes that were stored: the ``prev`` of the event after this one."""
 
-    if TYPE_CHECKING:
+    @property
+    def type(self) -> str:
+        """The type as it is stored: ``custom.<name>`` for a ``Custom``, the original one for an ``Unknown``."""
+        return type_and_channel(self.data)[0]
 
-        def __init__(
-            self,
-            *,
-            data: Body,
-            session: SessionId,
-            ts: str,
-            turn: TurnId = TurnId(""),
-            step: int = 0,
-            path: AgentPath = (),
-            v: int = VERSION,
-        ) -> None: ...
+    @property
+    def channel(self) -> Channel:
+        """The channel as it is stored."""
+        return type_and_channel(self.data)[1]
+
+    @property
+    def hash(self) -> str:
+        """SHA-256 of the bytes that were stored: the ``prev`` of the event after this one; ``""`` for a live event."""
+        return self.digest or self.erased or (sha256(self.stored).hexdigest() if self.seq else "")
 
     @property
     def epoch(self) -> int:
@@ -174,7 +132,14 @@ class Event(_Unencoded, msgspec.Struct, metaclass=_EventMeta, frozen=True, omit_
 
     def to_json(self) -> bytes:
         """Return the wire form: the stored bytes of a durable event, the JSON of a live one."""
-        return self.stored or encode_json(self)
+        if self.stored:
+            return self.stored
+        body = self.data
+        name, channel = type_and_channel(body)
+        data = Raw(body.raw) if isinstance(body, Unknown) else body
+        return encode_json(
+            LiveForm(self.v, self.ts, self.session, self.turn, self.step, self.path, channel, name, data)
+        )
 
     def to_sse(self) -> bytes:
         """Return the wire form as a server-sent event; a durable one has its cursor as ``id``."""
@@ -182,134 +147,10 @@ class Event(_Unencoded, msgspec.Struct, metaclass=_EventMeta, frozen=True, omit_
         return f"{cursor}event: {self.type}\ndata: ".encode() + self.to_json() + b"\n\n"
 
     def __eq__(self, other: object) -> bool:
-        """Durable events are equal if their stored bytes are, live ones if their fields are."""
-        if not isinstance(other, Event):
-            return NotImplemented
-        if self.stored or other.stored:
-            return self.stored == other.stored
-        names = self.__struct_fields__
-        return [getattr(self, name) for name in names] == [getattr(other, name) for name in names]
+        return self.to_json() == other.to_json() if isinstance(other, Event) else NotImplemented
 
     def __hash__(self) -> int:
-        return hash(self.stored or encode_json(self))
-
-    def __copy__(self) -> "Event":
-        return self
+        return hash(self.to_json())
 
     def __deepcopy__(self, memo: object) -> "Event":
-        return self
-
-
-class _DurableEvent(Event, frozen=True, omit_defaults=True, gc=False):
-    stored, hash = _Unencoded.__dict__["stored"], _Unencoded.__dict__["hash"]
-
-
-class _VerbatimEvent(_DurableEvent, frozen=True, omit_defaults=True, gc=False):
-    """An event whose body does not encode to the bytes it came as: its encoded ``data`` are those bytes."""
-
-    data = _Unencoded.__dict__["body"]
-
-
-_new_live: Callable[..., Event] = msgspec.StructMeta.__call__.__get__(Event)
-new_durable: Callable[..., Event] = msgspec.StructMeta.__call__.__get__(_DurableEvent)
-new_verbatim: Callable[..., Event] = msgspec.StructMeta.__call__.__get__(_VerbatimEvent)
-"""Both make an event of all its wire fields, with ``data`` of raw JSON; ``set_unencoded`` completes it."""
-
-
-def set_unencoded(event: Event, data: Body, stored: bytes) -> Event:
-    """Set the body and the stored bytes of a new event, and return it."""
-    force_setattr(event, "data", data)
-    force_setattr(event, "stored", stored)
-    force_setattr(event, "hash", event.erased or (sha256(stored).hexdigest() if stored else ""))
-    return event
-
-
-class _StoredEvent(_VerbatimEvent, frozen=True, omit_defaults=True, gc=False, kw_only=True):
-    """An event that was read. Its fields are those of ``Event``, in the same order."""
-
-    v: int
-    seq: int = 0
-    id: str = ""
-    ts: str  # pyright: ignore[reportGeneralTypeIssues]  # required
-    session: SessionId  # pyright: ignore[reportGeneralTypeIssues]  # required
-    turn: TurnId = msgspec.field(default_factory=lambda: TurnId(""))  # a factory: an empty one is encoded, too
-    step: int = msgspec.field(default_factory=lambda: 0)
-    path: AgentPath = msgspec.field(default_factory=lambda: ())
-    channel: Channel  # pyright: ignore[reportGeneralTypeIssues]  # required
-    type: str  # pyright: ignore[reportGeneralTypeIssues]  # required
-    data: Raw | UnsetType = UNSET  # what is encoded; an erased event has none
-    prev: str = _ABSENT
-    erased: str = ""
-
-    def __getattr__(self, name: str) -> Any:
-        """Return a value that is not set: the hash, or the body of an event that ``structs.replace`` has made."""
-        if name == "data":
-            return _encoded_data(self)
-        if name != "hash":
-            raise AttributeError(f"an event has no {name!r}")
-        value = self.erased or sha256(self.stored).hexdigest()
-        force_setattr(self, name, value)
-        return value
-
-
-_DurableEvent.__name__ = _VerbatimEvent.__name__ = _StoredEvent.__name__ = "Event"  # what ``repr`` shows
-encode_json = msgspec.json.Encoder().encode
-_decode_envelope = msgspec.json.Decoder(_StoredEvent).decode
-_encoded_data: Callable[[Event], Any] = Event.__dict__["data"].__get__
-_set_encoded_data: Callable[[Event, Body], None] = Event.__dict__["data"].__set__
-_body_decoders: dict[str, Callable[[bytes | Raw], Body]] = {}
-
-
-def _decode_rare_body(event: Event, raw: Any) -> Body:
-    """Return a body of a type that has no decoder yet, of a newer version, or of an erased event."""
-    if event.erased:
-        if raw is not UNSET:
-            raise ValueError("it is erased, yet it has data")
-        return Unknown(name=event.type, raw=b"", of=event.channel)
-    known = BODY_TYPES.get("custom" if event.type.startswith("custom.") else event.type, Unknown)
-    if known is not Unknown:
-        decoder = msgspec.json.Decoder(known).decode
-        if known is not Custom:  # the number of custom types is not bounded
-            _body_decoders[event.type] = decoder
-        try:
-            return decoder(raw)
-        except msgspec.ValidationError:
-            if event.v <= VERSION:
-                raise
-    return Unknown(name=event.type, raw=bytes(raw), of=event.channel)
-
-
-def decode(stored: bytes) -> Event:
-    """Return the event these bytes encode. Raises ``Corrupt``."""
-    try:
-        event = _decode_envelope(stored)
-        seq, raw = event.seq, _encoded_data(event)
-        if seq and (seq < 0 or event.id != f"1.{seq}"):
-            epoch = int(event.id.partition(".")[0])
-            if seq < 0 or epoch < 1 or event.id != f"{epoch}.{seq}":
-                raise ValueError(f"its id {event.id[:60]!r} is not that of event {seq}")
-        decoder = _body_decoders.get(event.type) if event.v <= VERSION and not event.erased else None
-        data = decoder(raw) if decoder is not None else _decode_rare_body(event, raw)
-    except (msgspec.MsgspecError, TypeError, ValueError, RecursionError) as error:
-        raise Corrupt(f"stored event cannot be decoded: {error}; it begins with {stored[:60]!r}") from error
-    if Raw(encode_json(data)) == raw:  # encoders of other formats than JSON cannot encode raw bytes
-        _set_encoded_data(event, data)
-    return set_unencoded(event, data, stored if seq else b"")
-
-
-def decode_batch(rows: Sequence[bytes]) -> list[Event]:
-    """Return the events that these bytes encode, for use inside vaka: ids are not checked. Raises ``Corrupt``."""
-    events: list[Event] = []
-    decode_stored = _decode_envelope
-    raw_of = _encoded_data
-    set_slot = force_setattr
-    decoder_of = _body_decoders.__getitem__
-    try:
-        for stored in rows:
-            event = decode_stored(stored)
-            set_slot(event, "data", decoder_of(event.type)(raw_of(event)))
-            set_slot(event, "stored", stored)
-            events.append(event)
-    except (KeyError, TypeError, msgspec.MsgspecError, ValueError, RecursionError):  # a rare, erased or damaged body
-        return [decode(stored) for stored in rows]
-    return events
+        return self  # it is immutable, and the wire form of a copied body may name defaults

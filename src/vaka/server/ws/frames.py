@@ -10,8 +10,9 @@ from typing import Any, Literal, TypeAlias
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from vaka.core.types.event import Channel, Event, encode_json
+from vaka.core.types.event import Channel, Event
 from vaka.core.types.message import Audio, Document, Image, Text
+from vaka.core.types.wire_form import encode_json
 from vaka.server.bodies import check_json
 from vaka.server.problems import Problem
 

@@ -18,8 +18,9 @@ from vaka.core.ports.backup import (
     SavedVector,
 )
 from vaka.core.session.hash_chain import HashChain
+from vaka.core.types.decode import decode
 from vaka.core.types.errors import Busy, Corrupt
-from vaka.core.types.event import Event, decode
+from vaka.core.types.event import Event
 from vaka.core.types.ids import Digest, SessionId
 from vaka.stores.common import check_blob
 from vaka.stores.postgres.database import UNREACHABLE_ERRORS, PostgresConnection, PostgresDatabase, PostgresRecord

@@ -8,6 +8,7 @@ from uuid import UUID, uuid4
 from vaka.core.ports.store import SessionInfo
 from vaka.core.session.hash_chain import HashChain, SelectedEvents, hash_of, seal
 from vaka.core.session.index_rows import advance_row, replace_fields, require_data
+from vaka.core.types.decode import decode
 from vaka.core.types.errors import (
     Busy,
     Closed,
@@ -19,7 +20,7 @@ from vaka.core.types.errors import (
     Unavailable,
     VakaError,
 )
-from vaka.core.types.event import Event, decode
+from vaka.core.types.event import Event
 from vaka.core.types.ids import SessionId, Term
 from vaka.stores.common import check_batch, check_offer
 from vaka.stores.postgres.database import PostgresRecord, boot_time

@@ -5,8 +5,9 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Sequ
 from typing import Generic, TypeVar
 from uuid import UUID
 
+from vaka.core.types.decode import decode
 from vaka.core.types.errors import Closed, Unavailable, VakaError
-from vaka.core.types.event import Event, decode
+from vaka.core.types.event import Event
 from vaka.core.types.ids import SessionId
 from vaka.core.types.progress import MessageSnapshot
 from vaka.stores.common import ShieldedTasks

@@ -6,8 +6,9 @@ from datetime import UTC, datetime
 from vaka.core.ports.store import GcResult, Retention, SessionInfo
 from vaka.core.session.hash_chain import HashChain
 from vaka.core.session.index_rows import advance_row, replace_fields
+from vaka.core.types.decode import decode
 from vaka.core.types.errors import Corrupt, InvalidInput
-from vaka.core.types.event import Event, decode
+from vaka.core.types.event import Event
 from vaka.core.types.ids import SessionId
 from vaka.stores.postgres.database import PostgresConnection, PostgresDatabase
 from vaka.stores.postgres.encoding import (

@@ -7,8 +7,8 @@ import msgspec
 
 from vaka.core.ports.store import PendingDecision, SessionInfo, SessionPage, SessionQuery
 from vaka.core.session.index_rows import find_asked_decisions, require_data
+from vaka.core.types.decode import decode
 from vaka.core.types.errors import Busy, Corrupt, NotFound
-from vaka.core.types.event import decode
 from vaka.core.types.ids import JSON, Digest, SessionId
 from vaka.stores.common import (
     check_blob,

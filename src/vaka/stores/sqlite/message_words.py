@@ -12,8 +12,8 @@ import msgspec
 
 from vaka.core.ports.messages import MessageRow
 from vaka.core.session.hash_chain import hash_of
+from vaka.core.types.decode import decode, decode_batch
 from vaka.core.types.errors import Corrupt
-from vaka.core.types.event import decode, decode_batch
 from vaka.core.types.ids import Digest
 from vaka.core.types.message import Content
 from vaka.core.types.progress import ToolCalled

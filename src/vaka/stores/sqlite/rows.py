@@ -12,8 +12,9 @@ from vaka.core.ports.store import SessionInfo
 from vaka.core.ports.values import session_values_prefix
 from vaka.core.session.hash_chain import HashChain, hash_of
 from vaka.core.types.control import key_of
+from vaka.core.types.decode import decode
 from vaka.core.types.errors import Corrupt, NotFound
-from vaka.core.types.event import Event, decode
+from vaka.core.types.event import Event
 from vaka.core.types.ids import SessionId
 from vaka.stores.blob_references import blobs_of, select_keyed_or_blob_events
 from vaka.stores.common import decision_changes, join_tags, split_tags

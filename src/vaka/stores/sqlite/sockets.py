@@ -17,8 +17,9 @@ from typing import cast
 
 import msgspec
 
+from vaka.core.types.decode import decode
 from vaka.core.types.errors import Corrupt
-from vaka.core.types.event import Event, decode
+from vaka.core.types.event import Event
 from vaka.core.types.ids import SessionId
 from vaka.stores.followers import SharedBlocks
 from vaka.stores.sqlite.rows import SqliteKey

@@ -13,8 +13,8 @@ import msgspec
 from vaka.core.ports.store import PendingDecision, SessionInfo, SessionPage, SessionQuery, SessionStatus
 from vaka.core.session.hash_chain import hash_of
 from vaka.core.session.index_rows import find_asked_decisions, replace_fields, require_data
+from vaka.core.types.decode import decode
 from vaka.core.types.errors import Busy, Corrupt, NotFound
-from vaka.core.types.event import decode
 from vaka.core.types.ids import JSON, DecisionId, Digest, SessionId
 from vaka.core.types.message import replace_surrogates
 from vaka.stores.common import (

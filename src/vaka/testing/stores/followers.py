@@ -9,8 +9,9 @@ import pytest
 
 from vaka.core.ports.store import Store
 from vaka.core.types.control import InterruptRequested, QuestionAnswered
+from vaka.core.types.decode import decode
 from vaka.core.types.errors import Closed, HeadMoved, InvalidInput, NotFound
-from vaka.core.types.event import Body, Custom, Event, decode
+from vaka.core.types.event import Body, Custom, Event
 from vaka.core.types.ids import DecisionId, MessageId, SessionId
 from vaka.core.types.progress import MessageSnapshot
 from vaka.testing.stores.sealed_events import (

@@ -14,8 +14,9 @@ import pytest
 from vaka.core.ports.store import Store
 from vaka.core.session.index_rows import rebuild_row
 from vaka.core.types.control import SessionOpened
+from vaka.core.types.decode import decode
 from vaka.core.types.errors import Busy, Closed, ConflictError, Corrupt, HeadMoved, LogError, NotFound
-from vaka.core.types.event import Custom, Event, Unknown, decode
+from vaka.core.types.event import Custom, Event, Unknown
 from vaka.core.types.ids import SessionId, Term
 from vaka.testing.stores.sealed_events import (
     EventSealer,

@@ -5,8 +5,9 @@ from typing import Any
 
 import msgspec
 
+from vaka.core.types.decode import decode
 from vaka.core.types.errors import InvalidInput
-from vaka.core.types.event import Event, decode
+from vaka.core.types.event import Event
 
 CARRIED = "vaka.event"
 """The key of the ``Metadata`` event that carries an event of the log without a counterpart."""
