@@ -98,7 +98,9 @@ def _seal_entries(
     for scope, body in entries:
         seq += 1
         id = f"{epoch}.{seq}"
-        turn, step, path = scope.turn, scope.step, scope.path
+        turn = scope.turn
+        step = scope.step
+        path = scope.path
         kind, channel, decode_data = _body_kinds[type(body)] if type(body) in _body_kinds else _body_kind(body)
         data = body
         try:

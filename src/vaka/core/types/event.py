@@ -64,7 +64,7 @@ class Custom(Monitor, tag="custom"):
 class Unknown(Body, tag="unknown"):
     """An event of a type this code does not know, kept as it came, so that it can be passed on unchanged.
 
-    An erased event is one, too; it has no data left.
+    It is also the body of an erased event, which has no data left.
     """
 
     name: str
