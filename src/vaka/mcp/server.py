@@ -103,8 +103,12 @@ class ToolServer:
         decisions: DecisionPort,
         transcripts: TranscriptResources,
         elicitation: DecisionForms,
+        describe_error: Callable[[VakaError], str] = str,
     ) -> None:
-        """Raises ``InvalidInput`` when two tools have the same name."""
+        """``describe_error`` returns what a client may know of an error.
+
+        Raises ``InvalidInput`` when two tools have the same name.
+        """
         self._tools: dict[str, ServedTool] = {}
         for tool in tools:
             if self._tools.setdefault(tool.spec.name, tool) is not tool:
@@ -112,6 +116,7 @@ class ToolServer:
         self._decisions = decisions
         self._transcripts = transcripts
         self._elicitation = elicitation
+        self._describe_error = describe_error
 
     def build(self, name: str, version: str, instructions: str = "") -> "Server[dict[str, Any]]":
         """Return the server of the SDK, which speaks all versions of the protocol on any transport."""
@@ -147,7 +152,7 @@ class ToolServer:
         try:
             return await call.run(params)
         except VakaError as error:
-            return _error_result(str(error))
+            return _error_result(self._describe_error(error))
 
     async def _list_resources(
         self, ctx: Context, params: types.PaginatedRequestParams | None
@@ -156,12 +161,17 @@ class ToolServer:
             page = await self._transcripts.list(params.cursor or "" if params is not None else "")
         except InvalidInput as error:
             raise MCPError(types.INVALID_PARAMS, str(error)) from error
+        except VakaError as error:
+            raise MCPError(types.INTERNAL_ERROR, self._describe_error(error)) from error
         return types.ListResourcesResult(
             resources=[types.Resource(**fields) for fields in page.resources], next_cursor=page.next or None
         )
 
     async def _read_resource(self, ctx: Context, params: types.ReadResourceRequestParams) -> types.ReadResourceResult:
-        text = await self._transcripts.read(params.uri)
+        try:
+            text = await self._transcripts.read(params.uri)
+        except VakaError as error:
+            raise MCPError(types.INTERNAL_ERROR, self._describe_error(error)) from error
         if text is None:
             code = types.INVALID_PARAMS if _is_modern(ctx) else _RESOURCE_NOT_FOUND
             raise MCPError(code, "Resource not found", {"uri": params.uri[:1000]})

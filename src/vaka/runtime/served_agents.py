@@ -60,13 +60,21 @@ class ServedTurns:
     """Runs the turns of an MCP server: one call of a session after the other, each stopped when it is cancelled."""
 
     def __init__(
-        self, runtime: Runtime, hint: Callable[[PendingDecision], str], *, owner: str = "", own_only: bool = False
+        self,
+        runtime: Runtime,
+        hint: Callable[[PendingDecision], str],
+        *,
+        owner: str = "",
+        own_only: bool = False,
+        admit: Callable[[str], None] = lambda session: None,
     ) -> None:
         """``hint`` returns an open decision in one line, with the command that takes it.
 
-        New sessions belong to ``owner``; with ``own_only`` sessions of others do not exist.
+        New sessions belong to ``owner``; with ``own_only`` sessions of others do not exist. ``admit`` is called with
+        the session of each call before anything is stored; it raises a ``VakaError`` to refuse the call.
         """
         self.runtime = runtime
+        self._admit = admit
         self._hint = hint
         self._owner = owner
         self._own_only = own_only
@@ -78,7 +86,10 @@ class ServedTurns:
         await asyncio.gather(*self._stopping)
 
     async def open(self, agent: Agent, id: str, run_settings: RunSettings | None = None) -> Session:
-        """Return a new session, or the one with an id. Raises ``NotFound`` and ``InvalidInput``."""
+        """Return a new session, or the one with an id, for a call.
+
+        Raises ``NotFound``, ``InvalidInput``, and what ``admit`` raises.
+        """
         session = await self.runtime.open(
             agent, id=id or self.runtime.env.ids.new_id("ses_mcp"), run_settings=run_settings
         )
@@ -87,6 +98,7 @@ class ServedTurns:
             raise NotFound(f"there is no session {id!r}; leave session_id out to begin a new one")
         if info is not None and info.agent not in ("", agent.name):
             raise InvalidInput(f"session {id!r} belongs to agent {info.agent!r}, not to {agent.name!r}")
+        self._admit(session.id)
         if self._owner and not id:
             await session.update(owner=self._owner, by=self._owner)
         return session
@@ -163,7 +175,7 @@ class ServedTurns:
 
         async def stop() -> None:
             with suppress(VakaError):
-                session = await self.open(agent, id)
+                session = await self.runtime.open(agent, id=id)
                 await session.interrupt(_CANCEL_NOTE, by="mcp")
                 await session.resume().wait()
 

@@ -13,25 +13,29 @@ from mcp.server.auth.provider import AccessToken
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 from mcp.server.transport_security import TransportSecuritySettings
 from starlette.routing import Route
-from starlette.types import Receive, Scope, Send
+from starlette.types import Message, Receive, Scope, Send
 
 from vaka import __version__
 from vaka.agents.react import Agent
 from vaka.core.ports.store import PendingDecision
 from vaka.core.types.control import ApprovalRequested, QuestionAsked
+from vaka.core.types.errors import Busy
 from vaka.mcp.elicitation import DecisionForms
 from vaka.mcp.server import ServedTool, ToolServer
 from vaka.mcp.transcripts import TranscriptResources
+from vaka.runtime.runtime import Runtime
 from vaka.runtime.served_agents import ServedAgent, ServedTurns
 from vaka.server.guard import PRINCIPAL_KEY, Door, GuardedApp
 from vaka.server.principal import Principal
-from vaka.server.problems import Problem, problem_response
+from vaka.server.problems import Problem, problem_of, problem_response
 from vaka.server.service import AgentService
 
 _log = logging.getLogger("vaka.server")
 
 MAX_CALLERS = 500
 """Callers whose sessions of the protocol are held at the same time; the one that came least recently is let go."""
+MAX_SESSIONS = 1000
+"""Sessions of the protocol that one caller may have in a process; those without a request for 30 minutes end."""
 INSTRUCTIONS = (
     "Each tool ask_NAME gives a prompt to an agent and returns its answer and a session_id; give the session_id to the "
     "next call to continue that conversation. Transcripts are the resources session://ID/transcript."
@@ -64,45 +68,111 @@ class McpEndpoint:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         principal: Principal = scope[PRINCIPAL_KEY]
-        manager = await self._find_manager(principal)
-        scopes = sorted(principal.scopes)
-        token = AccessToken(token=principal.key, client_id=principal.key, scopes=scopes, subject=principal.id)
-        await manager.handle_request({**scope, "user": AuthenticatedUser(token)}, receive, send)
+        request = _McpRequest(principal, is_feed=scope["method"] == "GET")
+        streams = self._service.streams
+        streams.add(request)
+        try:
+            manager = await self._find_manager(principal)
+            scopes = sorted(principal.scopes)
+            token = AccessToken(token=principal.key, client_id=principal.key, scopes=scopes, subject=principal.id)
+            await request.run(manager, {**scope, "user": AuthenticatedUser(token)}, receive, send)
+        finally:
+            streams.remove(request)
 
     async def _find_manager(self, principal: Principal) -> StreamableHTTPSessionManager:
+        runtime = await self._service.runtime_of(principal)
         id = (principal.namespace, principal.id, principal.key, principal.scopes, principal.own_sessions_only)
         if id not in self._callers:
-            self._callers[id] = _CallerServer(self._service, principal)
+            self._callers[id] = _CallerServer(self._service, runtime, principal)
         self._callers.move_to_end(id)
         if len(self._callers) > MAX_CALLERS:
             _, oldest = self._callers.popitem(last=False)
             await oldest.close()
-        return await self._callers[id].started
+        return await asyncio.shield(self._callers[id].started)
+
+
+class _McpRequest:
+    """A request that is answered, counted among the open streams.
+
+    The feed of a GET ends when the server stops or its credential does; the answer to a call does not.
+    """
+
+    def __init__(self, principal: Principal, *, is_feed: bool) -> None:
+        self.principal: Principal | None = principal
+        self.resumable = is_feed
+        self._answering: asyncio.Task[None] | None = None
+        self._cut = False
+
+    def cut(self) -> None:
+        if self.resumable:
+            self._cut = True
+            if self._answering is not None:
+                self._answering.cancel()
+
+    def expire(self) -> None:
+        self.cut()
+
+    async def run(self, manager: StreamableHTTPSessionManager, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer the request."""
+        if not self.resumable:
+            await manager.handle_request(scope, receive, send)
+            return
+        started = ended = False
+
+        async def watch(message: Message) -> None:
+            nonlocal started, ended
+            started = True
+            ended = message["type"] == "http.response.body" and not message.get("more_body", False)
+            await send(message)
+
+        self._answering = answering = asyncio.create_task(manager.handle_request(scope, receive, watch))
+        if self._cut:
+            answering.cancel()
+        try:
+            await asyncio.wait([answering])
+        finally:
+            answering.cancel()
+            await asyncio.wait([answering])
+        if not answering.cancelled():
+            answering.result()
+        elif not started:
+            raise Problem(503, "draining", "the server ends this stream; try again", headers={"Retry-After": "1"})
+        elif not ended:
+            await send({"type": "http.response.body", "body": b"", "more_body": False})
 
 
 class _CallerServer:
     """The server of one caller, in a task of its own until it is closed."""
 
-    def __init__(self, service: AgentService, principal: Principal) -> None:
-        self.started: asyncio.Future[StreamableHTTPSessionManager] = asyncio.get_running_loop().create_future()
-        self._closing = asyncio.Event()
-        self._task = asyncio.create_task(self._run(service, principal))
+    def __init__(self, service: AgentService, runtime: Runtime, principal: Principal) -> None:
+        """Raises ``InvalidInput`` for agents whose tools would have the same name."""
 
-    async def _run(self, service: AgentService, principal: Principal) -> None:
-        runtime = await service.runtime_of(principal)
-        turns = ServedTurns(runtime, _hint, owner=principal.id, own_only=principal.own_sessions_only)
+        def admit(session: str) -> None:
+            try:
+                service.admit_turn(principal, session)
+            except Problem as problem:
+                raise Busy(problem.detail) from problem
+
+        turns = ServedTurns(runtime, _hint, owner=principal.id, own_only=principal.own_sessions_only, admit=admit)
         tools: list[ServedTool] = [ServedAgent(turns, agent) for agent in _usable_agents(service)]
         transcripts = TranscriptResources(
             runtime.store, runtime.options.workspace.tool_folder, owner=principal.visible_owner
         )
         forms = DecisionForms(describe=_describe, hint=_hint, enabled=principal.may("approvals:write"))
-        server = ToolServer(tools, runtime, transcripts, forms).build("vaka", __version__, INSTRUCTIONS)
+        tool_server = ToolServer(tools, runtime, transcripts, forms, lambda error: problem_of(error).detail)
+        server = tool_server.build("vaka", __version__, INSTRUCTIONS)
         manager = StreamableHTTPSessionManager(
             server,
             max_request_body_size=service.settings.max_body_bytes,
             stateless=service.settings.workers > 1,  # the process that has a session is not the one that is asked next
             security_settings=TransportSecuritySettings(enable_dns_rebinding_protection=False),  # the guard has checked
+            max_sessions=MAX_SESSIONS,
         )
+        self.started: asyncio.Future[StreamableHTTPSessionManager] = asyncio.get_running_loop().create_future()
+        self._closing = asyncio.Event()
+        self._task = asyncio.create_task(self._run(manager, turns))
+
+    async def _run(self, manager: StreamableHTTPSessionManager, turns: ServedTurns) -> None:
         async with manager.run():
             self.started.set_result(manager)
             await self._closing.wait()
