@@ -153,6 +153,12 @@ def test_folders_that_cannot_be_kept_apart_are_refused(tmp_path: Path) -> None:
     assert "the folder of the server" in refusal(tenants={"a": str(tmp_path)})
     assert "is not a folder; create it" in refusal(tenants={"a": str(tmp_path / "none")})
     assert "a folder of the system" in refusal(root="/usr")
+    (tmp_path / "files/one").mkdir()
+    assert "a tenant named 'one' would work in" in refusal(
+        root=str(tmp_path / "files"), tenants={"a": str(tmp_path / "files/one")}
+    )
+    own = WorkspaceSettings(root=str(tmp_path / "files"), tenants={"one": str(tmp_path / "files/one")})
+    assert TenantWorkspaces(own, server).find("one").folder == str(tmp_path / "files/one")
     (tmp_path / "files/b").symlink_to(tmp_path / "one")
     assert "is a link and not a folder" in refusal(root=str(tmp_path / "files"))
     named = TenantWorkspaces(WorkspaceSettings(tenants={"a": one}), server)

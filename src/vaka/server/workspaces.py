@@ -69,7 +69,8 @@ class TenantWorkspaces:
         return os.path.realpath(Path(self._server_folder, os.path.expanduser(folder)))  # noqa: PTH111  # then resolved
 
     def _check_apart(self) -> None:
-        """Refuse folders of which one contains another, or the folder of the server."""
+        """Refuse folders of which one contains another, the folder of the server, or what may be a tenant's."""
+        root = Path(self._root)
         named = {f"tenants.{tenant}": folder for tenant, folder in self._tenants.items()}
         for name, folder in named.items():
             others = {other: path for other, path in named.items() if other != name} | {"root": self._root}
@@ -79,6 +80,13 @@ class TenantWorkspaces:
                     raise ConfigError(
                         f"server.workspaces.{name}: {folder!r} contains {path!r} ({other}); choose another"
                     )
+        for tenant, folder in self._tenants.items() if self._root else ():
+            inside = Path(folder).relative_to(root).parts if Path(folder).is_relative_to(root) else ()
+            if inside and inside[0] != folder_name_of(tenant):
+                raise ConfigError(
+                    f"server.workspaces.tenants.{tenant}: a tenant named {inside[0]!r} would work in {folder!r} too, "
+                    f"as it is in the root {self._root!r}; choose a folder outside of it"
+                )
 
     def find(self, tenant: str) -> ToolWorkspace:
         """Return the workspace of a tenant; its folder is created if it is below the root. Raises ``ConfigError``."""
