@@ -25,11 +25,18 @@ RUN_ARGUMENTS = ("run", "Say hello.", "--model", "scripted:hello.jsonl", "--outp
 
 
 def list_loaded_modules(statement: str, cwd: Path | None = None) -> list[str]:
-    """Return the modules that a statement loads, beyond those of an empty program."""
+    """Return the modules that a statement loads, beyond those of an empty program.
+
+    With a folder, that is also the home of the user: agents, skills and settings of this machine would load more.
+    """
+    environment = subprocess_environment()
+    if cwd is not None:
+        environment = {name: value for name, value in environment.items() if not name.startswith(("VAKA_", "XDG_"))}
+        environment["HOME"] = str(cwd)
     shown = "print(json.dumps(sorted(set(sys.modules) - old)))"
     code = f"import sys, json\nold = set(sys.modules)\n{statement}\n{shown}"
     done = subprocess.run(
-        [sys.executable, "-c", code], check=True, env=subprocess_environment(), capture_output=True, text=True, cwd=cwd
+        [sys.executable, "-c", code], check=True, env=environment, capture_output=True, text=True, cwd=cwd
     )
     found: list[str] = json.loads(done.stdout.splitlines()[-1])
     return found
