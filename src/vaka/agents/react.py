@@ -69,15 +69,16 @@ class Agent(DefaultParameters, Generic[Deps_contra, AgentOut_co]):
 
     It is cheap to make, and many sessions may share it::
 
-        agent = vaka.Agent("assistant", model="anthropic/claude-sonnet-5-5", tools=["WebSearch"])
+        agent = vaka.Agent("assistant", model="local", tools=["WebSearch"])
         response = await vaka.run(agent, "Is it raining in Hilo?")
 
-    For type checkers, ``Agent[Deps, Out]`` has the class of its ``deps`` and that of
-    ``Response.output``, which is ``None`` for an agent without ``output``.
+    For type checkers, ``Agent[Deps, Out]`` has the class of its ``deps`` and
+    that of ``Response.output``, which is ``None`` for an agent without
+    ``output``.
     """
 
     __slots__ = {  # help shows these texts
-        "compaction": "When the context is compacted and what is kept; ``None``: as the runtime does.",
+        "compaction": "When the context is compacted; ``None``: as the runtime does.",
         "description": "What the agent does, for an agent that has this one as a tool.",
         "instructions": "The system prompt, or a function of the turn that returns it.",
         "limits": "Bounds of one turn: steps, tokens, cost, time.",
@@ -145,22 +146,25 @@ class Agent(DefaultParameters, Generic[Deps_contra, AgentOut_co]):
 
         Args:
             name: The name in events, logs and approvals.
-            model: A model, or the name of one such as ``anthropic/claude-sonnet-5-5``; default:
-                the runtime's model.
-            instructions: The system prompt, or a function of the turn (``turn.deps``,
-                ``turn.metadata``, ``turn.session``) that returns it, sync or async; it is called
-                once at the start of each turn.
-            tools: Tools, typed functions with a docstring, other agents, or names of built-in
-                tools.
+            model: A model, or the name of one such as
+                ``anthropic/claude-sonnet-5-5``; default: the runtime's model.
+            instructions: The system prompt, or a function of the turn
+                (``turn.deps``, ``turn.metadata``, ``turn.session``) that
+                returns it, sync or async; it is called once at the start of
+                each turn.
+            tools: Tools, typed functions with a docstring, other agents, or
+                names of built-in tools.
             middleware: Behaviour around the turn, in order.
             limits: Bounds of one turn: steps, tokens, cost, time.
-            description: What the agent does, for an agent that has this one as a tool.
-            tool_choice: ``auto``, ``none``, ``required`` or the name of the tool that must be
-                called first.
+            description: What the agent does, for an agent that has this one as
+                a tool.
+            tool_choice: ``auto``, ``none``, ``required`` or the name of the
+                tool that must be called first.
             options: Options of the model, such as ``temperature``.
-            output: The type or JSON Schema of the answer; the value is then ``Response.output``.
-            compaction: When the context is compacted and what is kept; ``False``: never by
-                itself; default: as the runtime does.
+            output: The type or JSON Schema of the answer; the value is then
+                ``Response.output``.
+            compaction: When the context is compacted and what is kept;
+                ``False``: never by itself; default: as the runtime does.
 
         Raises:
             TypeError: An argument is unknown or of the wrong kind.
@@ -190,7 +194,10 @@ class Agent(DefaultParameters, Generic[Deps_contra, AgentOut_co]):
         self.middleware = (*self.middleware, *middleware)
 
     def build_messages(self, events: Iterable[Event], path: AgentPath) -> tuple[Message, ...]:
-        """Return the conversation of the agent; ``events`` are those of its path in a log."""
+        """Return the conversation of the agent.
+
+        ``events`` are those of its path in a log.
+        """
         return build_messages(events, path)
 
     def as_tool(self, *, name: str = "", description: str = "") -> "AgentTool[Deps_contra]":

@@ -149,7 +149,7 @@ class Options(OptionGroup, frozen=True, kw_only=True):
     model: "Model | str | None" = None
     """The model of agents that set none: a model, or a name such as ``anthropic/claude-sonnet-5-5``."""
     agent: Agent[Any, Any] | None = None
-    """The agent of inputs that name none; default: an agent made from the model and the next four fields."""
+    """The agent of inputs that name none; default: one made of ``model`` and the next four fields."""
     instructions: str = ""
     """The instructions of the default agent."""
     tools: "Sequence[ToolLike] | ToolSelection" = ()

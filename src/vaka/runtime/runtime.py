@@ -71,7 +71,7 @@ TASK_SESSION = SessionId("_tasks")
 
 @fold_signatures
 class Runtime:
-    """Runs agents on one store: opens their sessions, decides their calls, and owns what runs.
+    """Runs agents on one store: opens sessions, decides calls, owns the turns.
 
     Use it with ``async with``; leaving the block waits for running turns::
 
@@ -105,31 +105,34 @@ class Runtime:
         """Create a runtime.
 
         Args:
-            store: Where sessions are kept: a store, or a URL (``memory:``, ``sqlite:///PATH``,
-                ``postgresql://…``).
+            store: Where sessions are kept: a store, or a URL (``memory:``,
+                ``sqlite:///PATH``, ``postgresql://…``).
             model: The model of agents that set none: a model, or a name such as
                 ``anthropic/claude-sonnet-5-5``.
-            agent: The agent of inputs that name none; default: an agent made from the model and
-                the next four.
+            agent: The agent of inputs that name none; default: one made of
+                ``model`` and the next four arguments.
             instructions: The instructions of the default agent.
-            tools: All tools of the default agent, or a selection; default: the standard set of
-                built-in tools.
+            tools: All tools of the default agent, or a selection; default: the
+                standard set of built-in tools.
             middleware: The middleware of the default agent, in order.
             limits: The limits of a turn of the default agent.
-            permissions: Which tool calls run, and what happens when a person must decide.
-            models: The models that agents can name, what they cost, and how they are called.
+            permissions: Which tool calls run, and what happens when a person
+                must decide.
+            models: The models that agents can name, what they cost, and how
+                they are called.
             workspace: The folders in which tools work.
-            commands: How commands run: their sandbox, and the hosts, variables and resources
-                they may use.
+            commands: How commands run: their sandbox, and the hosts, variables
+                and resources they may use.
             network: What tools and scripts reach on the network.
             scripts: What Luau scripts can use.
-            project: Content of ``.claude`` folders, child agents, MCP servers and hooks.
+            project: Content of ``.claude`` folders, child agents, MCP servers
+                and hooks.
             storage: How the store is used, and what must not be stored.
-            environment: Where the runtime is used; tests replace the clock, the ids and the
-                variables.
+            environment: Where the runtime is used; tests replace the clock, the
+                ids and the variables.
 
-        Raises ``TypeError`` for an unknown or wrong argument, and ``ConfigError`` for a store
-        or model that cannot be used.
+        Raises ``TypeError`` for an unknown or wrong argument, and
+        ``ConfigError`` for a store or model that cannot be used.
         """
         self.options = options = Options(
             store=store,
@@ -234,23 +237,26 @@ class Runtime:
         run_settings: RunSettings | None = None,
         owner: str = "",
     ) -> Session[Any, Any]:
-        """Return the session ``id``, or a new one. Nothing is written until the first input.
+        """Return the session ``id``, or a new one.
+
+        Nothing is written until the first input.
 
         Args:
-            agent: The agent that answers; default: the agent of the runtime's options.
+            agent: The agent that answers; default: the agent of the runtime's
+                options.
             id: The id of the session; default: a new one.
             metadata: Plain data that the first event records; tools read it as
                 ``context.metadata``.
-            deps: Dependencies of tools and instructions (``context.deps``, ``turn.deps``); they
-                are never logged.
-            run_settings: How the session is run, for its log; ``vaka run`` applies them again
-                when it continues it.
+            deps: Dependencies of tools and instructions (``context.deps``,
+                ``turn.deps``); they are never logged.
+            run_settings: How the session is run, for its log; ``vaka run``
+                applies them again when it continues it.
             owner: The person or program that a new session belongs to, for
-                ``SessionQuery(owner=…)``. An existing session of another owner, or of none,
-                raises ``AccessDenied``.
+                ``SessionQuery(owner=…)``. An existing session of another owner,
+                or of none, raises ``AccessDenied``.
 
-        A session belongs to the folder in which its tools work. Its turns raise ``InvalidInput``
-        in a runtime that works in another one.
+        A session belongs to the folder in which its tools work. Its turns raise
+        ``InvalidInput`` in a runtime that works in another one.
         """
         self._drivers.require_open()
         agent = agent or self._default_agent
@@ -266,7 +272,9 @@ class Runtime:
         return Session(binding)
 
     def follow(self, session: str, *, after: "Cursor | str | None" = None) -> AsyncGenerator[Event]:
-        """Yield the events of a session after a cursor, then new ones from any process.
+        """Yield the events of a session after a cursor, then new ones.
+
+        New events may come from any process.
 
         Never claims the session.
         """
@@ -274,25 +282,33 @@ class Runtime:
         return self.hub.follow(parse_session_id(session), cursor)
 
     async def stats(self, session: str) -> "SessionStats":
-        """Return the usage of a session, summed over its model calls and its subagents.
+        """Return the usage of a session, its subagents included.
 
         Raises ``NotFound``.
         """
         return await lazy.read_session_stats(self.store, parse_session_id(session))
 
     async def total_stats(self) -> "SessionStats":
-        """Return the usage of all sessions of the store and of this process's embedders."""
+        """Return the usage of all sessions of the store.
+
+        The usage of the embedders of this process is included.
+        """
         return await lazy.read_total_stats(self.store, self.models.embedder_usage)
 
     async def decisions(self, session: str | None = None, *, id: str | None = None) -> Sequence[PendingDecision]:
-        """Return the open approvals and questions of one or all sessions, oldest first.
+        """Return the open approvals and questions, oldest first.
+
+        Those of one session, or of all.
 
         With ``id`` only that one is returned.
         """
         return await self.store.sessions.decisions(parse_session_id(session) if session else None, id=id)
 
     def mcp_status(self) -> "tuple[McpStatus, ...]":
-        """Return the connections to MCP servers, which start with the first model call."""
+        """Return the connections to MCP servers.
+
+        They start with the first model call.
+        """
         mcp = self._governance.mcp
         return mcp.status() if mcp is not None else ()
 
@@ -301,14 +317,15 @@ class Runtime:
     ) -> Event:
         """Decide an approval, and return the event of the first decision.
 
-        An approval that is decided or has expired is searched for in the sessions that changed
-        last; ``NotFound`` when it is in none of them.
+        An approval that is decided or has expired is searched for in the
+        sessions that changed last; ``NotFound`` when it is in none of them.
 
-        ``message`` is the reason for a rejection, ``edit`` replaces the arguments, ``by`` names
-        the person. A ``scope`` other than ``once`` stores a rule: the suggested one, or ``rule``
-        (several, one per line), which must match the call. ``ttl`` limits a grant for the session
-        to some seconds. Raises ``InvalidInput`` or ``ConfigError`` for a decision that is not
-        possible; the approval then stays open.
+        ``message`` is the reason for a rejection, ``edit`` replaces the
+        arguments, ``by`` names the person. A ``scope`` other than ``once``
+        stores a rule: the suggested one, or ``rule`` (several, one per line),
+        which must match the call. ``ttl`` limits a grant for the session to
+        some seconds. Raises ``InvalidInput`` or ``ConfigError`` for a decision
+        that is not possible; the approval then stays open.
         """
         try:
             return await self._drivers.decide(approval, decision, **details)
@@ -327,7 +344,10 @@ class Runtime:
     async def answer_call(
         self, session: str, call: str, result: "ClientResult", *, failed: bool = False, by: str = ""
     ) -> Event:
-        """Give the result of a call of a ``ClientTool``, as ``Session.answer_call`` does."""
+        """Give the result of a call of a ``ClientTool``.
+
+        See ``Session.answer_call``.
+        """
         return await lazy.answer_call(self._drivers, parse_session_id(session), call, result, failed=failed, by=by)
 
     async def _find_settlement(self, decision: str, error: NotFound) -> Event:
@@ -337,7 +357,7 @@ class Runtime:
         return settled
 
     async def fork(self, origin: str, *, at: "Cursor | str | None" = None, id: str = "") -> SessionId:
-        """Copy a session up to a cursor or checkpoint and return the id of the copy."""
+        """Copy a session up to a cursor or checkpoint; return the copy's id."""
         new_session = parse_session_id(id or self.env.ids.new_id("ses_fork"))
         await fork(self.store, parse_session_id(origin), at, new_session, self._drivers.timestamp())
         return new_session
@@ -347,12 +367,13 @@ class Runtime:
     ) -> Event:
         """Rewind a session to a cursor or checkpoint between two turns.
 
-        Raises ``Busy`` while a turn runs, unless ``interrupt`` is set, and ``InvalidInput`` for a
-        position inside a turn: the message has the positions before and after that turn.
+        Raises ``Busy`` while a turn runs, unless ``interrupt`` is set, and
+        ``InvalidInput`` for a position inside a turn: the message has the
+        positions before and after that turn.
 
-        ``files`` also restores the files that file tools and commands have changed since, if
-        snapshots were on. Raises ``FileChanged`` for files that another program has changed
-        since, unless ``force`` is set.
+        ``files`` also restores the files that file tools and commands have
+        changed since, if snapshots were on. Raises ``FileChanged`` for files
+        that another program has changed since, unless ``force`` is set.
         """
         id = parse_session_id(session)
         if files:
@@ -363,7 +384,10 @@ class Runtime:
     async def rewind_files(
         self, session: str, to: "Cursor | str", *, interrupt: bool = False, force: bool = False
     ) -> "FileRewind":
-        """Rewind a session with its files, as ``rewind`` does, and return the effect on the files."""
+        """Rewind a session with its files, and return the effect on them.
+
+        See ``rewind``.
+        """
         return (await self._rewind_files(parse_session_id(session), to, interrupt, force))[1]
 
     async def _rewind_files(
@@ -382,16 +406,21 @@ class Runtime:
         return prefix
 
     async def preview_rewind(self, session: str, to: "Cursor | str", *, force: bool = False) -> "FileRewind":
-        """Return the files that ``rewind`` with ``files`` would restore, and what would block it."""
+        """Return the files that ``rewind_files`` would restore.
+
+        The result also has what would block it.
+        """
         id = parse_session_id(session)
         await self._require_folder(id)
         return await lazy.preview_file_rewind(self.store, self.env.world, id, to, force=force)
 
     async def file_changes(self, session: str) -> "NetChanges":
-        """Return the files that a session has changed, with their contents before and now.
+        """Return the files that a session has changed.
 
-        Files that have their former content again, such as after a rewind with files, are left
-        out.
+        Each has its contents before and now.
+
+        Files that have their former content again, such as after a rewind with
+        files, are left out.
         """
         if (info := await self.store.sessions.find(parse_session_id(session))) is not None:
             await self._require_folder(info.id)
@@ -401,22 +430,22 @@ class Runtime:
     async def erase(
         self, session: str = "", *, owner: str = "", by: str = "", dry_run: bool = False
     ) -> "ErasureReport":
-        """Erase what was said in a session, or everything that is stored of an owner.
+        """Erase a session, or everything that is stored of an owner.
 
         It cannot be undone.
 
         Args:
-            session: The session. Its memory of the scope ``thread`` is erased with it, the
-                memories of its owner stay.
-            owner: The owner: all their sessions, forks included, and their text, working and
-                semantic memory.
+            session: The session. Its memory of the scope ``thread`` is erased
+                with it, the memories of its owner stay.
+            owner: The owner: all their sessions, forks included, and their
+                text, working and semantic memory.
             by: The name of the caller, for the logs.
             dry_run: Only report what would be erased.
 
-        The hashes of events stay, so that an erased log can be verified; it can be listed,
-        exported and deleted, but not continued. Sessions with a writer are reported in
-        ``failed``; call it again when their turns have ended. A second call also completes one
-        that was cut off.
+        The hashes of events stay, so that an erased log can be verified; it can
+        be listed, exported and deleted, but not continued. Sessions with a
+        writer are reported in ``failed``; call it again when their turns have
+        ended. A second call also completes one that was cut off.
         """
         from vaka.runtime.erase import Erasure  # noqa: PLC0415  # most programs erase nothing
 
@@ -427,7 +456,7 @@ class Runtime:
         return await erasure.erase(session, owner, by=by, dry_run=dry_run)
 
     async def workspace(self, session: str) -> SessionWorkspace | None:
-        """Return the folder that a session belongs to, ``None`` if it is not bound to one."""
+        """Return the folder of a session, ``None`` if it is not bound to one."""
         return (await reopen(self.store, parse_session_id(session))).state.workspace
 
     async def move(self, session: str, folder: str = "", *, add_dirs: Sequence[str] = ()) -> Event:
@@ -435,9 +464,9 @@ class Runtime:
 
         Raises ``Busy`` while a turn runs.
 
-        Grants for the session end, and approvals that were given for the old folder do not hold
-        in the new one. Paths below the old folder in the flags of its last run become paths below
-        the new one.
+        Grants for the session end, and approvals that were given for the old
+        folder do not hold in the new one. Paths below the old folder in the
+        flags of its last run become paths below the new one.
         """
         workspace = describe_folder(folder or self.options.workspace.tool_folder, tuple(add_dirs))
         if workspace is None or not workspace.inode:
@@ -459,22 +488,24 @@ class Runtime:
         by: str = "",
         version: int | None = None,
     ) -> Event:
-        """Describe an existing session anew, as ``Session.update`` does. Raises ``NotFound``.
+        """Describe an existing session anew, as ``Session.update`` does.
 
-        With ``version`` it is changed only if that is still its ``SessionInfo.version``;
-        otherwise ``HeadMoved``.
+        Raises ``NotFound``.
+
+        With ``version`` it is changed only if that is still its
+        ``SessionInfo.version``; otherwise ``HeadMoved``.
         """
         id, body = parse_session_id(session), make_update(title, owner, tags, metadata, by)
         return await self._drivers.update(id, body, check=check_version(id, version))
 
     @cached_property
     def memories(self) -> "Memories":
-        """The memories of owners and sessions, to read and change them from a program."""
+        """The memories of owners and sessions, to read and change."""
         return lazy_memory.memories(self.store, self.env.clock, self.secrets, self.models.embedder)
 
     @cached_property
     def threads(self) -> "Threads":
-        """The sessions as threads of messages: create, list, search and continue them."""
+        """The sessions as threads of messages, to list, search and continue."""
         return lazy_memory.threads(self, self._drivers)
 
     async def _require_folder(self, session: SessionId) -> None:
@@ -484,10 +515,13 @@ class Runtime:
             require_same_folder(session, recorded, here)
 
     async def close(self, *, cancel: bool = False) -> None:
-        """Wait for the running turns, or ``cancel`` them, and close what the runtime opened.
+        """Close what the runtime opened, after its turns have ended.
 
-        A turn that waits for a decision stays in the log and can be resumed afterwards. A caller
-        that is cancelled does not stop the closing; another call waits for its end.
+        ``cancel`` ends the running turns.
+
+        A turn that waits for a decision stays in the log and can be resumed
+        afterwards. A caller that is cancelled does not stop the closing;
+        another call waits for its end.
         """
         self._drivers.begin_close(cancel=cancel)
         if self._closing is None:
@@ -511,10 +545,12 @@ class Runtime:
             await store.close()
 
     async def finish_turns(self) -> None:
-        """Wait until no turn runs here, without closing: what is stored can be read and followed.
+        """Wait until no turn runs here, without closing the runtime.
 
-        A turn that waits for a decision is suspended, as ``close`` does. Start no turns while
-        this waits.
+        What is stored can still be read and followed.
+
+        A turn that waits for a decision is suspended, as ``close`` does. Start
+        no turns while this waits.
         """
         await self._drivers.finish_turns()
 
@@ -545,8 +581,9 @@ class Runtime:
     def follow_settings(self, source: "SettingsSource", loaded: "LoadedSettings | None" = None) -> "LiveSettings":
         """Apply permissions, hooks, variables and servers of settings.
 
-        They apply again before a turn if their files have changed; while a turn runs, only
-        changes that restrict apply. ``loaded`` are settings that the options have already.
+        They apply again before a turn if their files have changed; while a turn
+        runs, only changes that restrict apply. ``loaded`` are settings that the
+        options have already.
         """
         return self._governance.follow_settings(source, loaded)
 
@@ -557,8 +594,8 @@ class Runtime:
     def keep_rules_in_store(self) -> "RememberedRules":
         """Keep the rules of approvals in the store, for the owner of the session.
 
-        Without it, they are added to settings files, which count for all that read them. Returns
-        the rules.
+        Without it, they are added to settings files, which count for all that
+        read them. Returns the rules.
         """
         rules = self._drivers.remembered_rules
         if rules is None:

@@ -34,10 +34,10 @@ if TYPE_CHECKING:
 
 @fold_signatures
 class Session(DefaultParameters, Generic[Deps, Out]):
-    """One conversation with one agent: run its turns, and steer, interrupt, rewind or fork it.
+    """One conversation with one agent: run, steer, rewind or fork it.
 
-    ``Runtime.open`` returns it. It is a handle: all state is in the log of the session, so
-    another program can open the same session at any time::
+    ``Runtime.open`` returns it. It is a handle: all state is in the log of the
+    session, so another program can open the same session at any time::
 
         async with vaka.Runtime(store="sqlite:///vaka.db") as runtime:
             session = await runtime.open(agent, id="demo")
@@ -45,8 +45,8 @@ class Session(DefaultParameters, Generic[Deps, Out]):
             async for event in session.stream("And tomorrow?"):
                 print(event.type)
 
-    The attribute ``id`` is the id of the session, ``agent`` the agent that answers, and ``deps``
-    what ``open`` was given.
+    The attribute ``id`` is the id of the session, ``agent`` the agent that
+    answers, and ``deps`` what ``open`` was given.
     """
 
     def __init__(self, binding: SessionBinding[Deps, Out]) -> None:
@@ -74,10 +74,10 @@ class Session(DefaultParameters, Generic[Deps, Out]):
 
         Args:
             prompt: A text, or parts such as ``Image``.
-            on_busy: While a turn runs: ``queue`` the input behind it, ``interrupt`` it, ``steer``
-                it, or ``reject``.
-            key: Makes the call safe to repeat: the same key again returns the response of the
-                first turn.
+            on_busy: While a turn runs: ``queue`` the input behind it,
+                ``interrupt`` it, ``steer`` it, or ``reject``.
+            key: Makes the call safe to repeat: the same key again returns the
+                response of the first turn.
             model: The model or tier that answers this turn only.
             options: Options of the model for this turn only.
         """
@@ -107,12 +107,14 @@ class Session(DefaultParameters, Generic[Deps, Out]):
         options: Mapping[str, Any] | None = None,
         earlier: bool = False,
     ) -> TurnStream[Out]:
-        """Run one turn and stream its events, its end included; parameters as for ``run``.
+        """Run one turn and stream its events, its end included.
 
-        With ``earlier`` the stream begins with the events of the turns that end before it, such
-        as an unfinished one. The turn goes on when its reader leaves. Iteration raises
-        ``Suspended`` after the last event when only the decision of a person can continue the
-        turn.
+        The parameters are those of ``run``.
+
+        With ``earlier`` the stream begins with the events of the turns that end
+        before it, such as an unfinished one. The turn goes on when its reader
+        leaves. Iteration raises ``Suspended`` after the last event when only
+        the decision of a person can continue the turn.
         """
 
         async def open_reader() -> tuple[TurnReader | None, TurnCollector]:
@@ -132,16 +134,19 @@ class Session(DefaultParameters, Generic[Deps, Out]):
         model: str = "",
         options: Mapping[str, Any] | None = None,
     ) -> AsyncGenerator[str]:
-        """Run one turn and yield the text of its answers as it arrives; parameters as for ``run``.
+        """Run one turn and yield the text of its answers as it arrives.
+
+        The parameters are those of ``run``.
 
         Raises ``TurnError`` at the end of a turn that has no answer.
         """
         return self.stream(prompt, on_busy=on_busy, key=key, model=model, options=options).text()
 
     def resume(self) -> TurnStream[Out]:
-        """Finish the unfinished turn, or begin the queued one, and stream its events.
+        """Finish the unfinished turn, or begin the queued one, as a stream.
 
-        Without either, the stream is empty and its ``response`` is that of the last turn.
+        Without either, the stream is empty and its ``response`` is that of the
+        last turn.
         """
         return TurnStream(self._binding.open_unfinished_turn, self._with_output)
 
@@ -169,40 +174,51 @@ class Session(DefaultParameters, Generic[Deps, Out]):
         await self.send(prompt, on_busy="steer")
 
     async def interrupt(self, note: str = "", *, by: str = "") -> None:
-        """Stop the running turn, in whichever process it runs; without one, do nothing."""
+        """Stop the running turn, in whichever process it runs.
+
+        Without a running turn, do nothing.
+        """
         key = self._runtime.env.ids.new_id("int")
         await self._drivers.interrupt(self.id, InterruptRequested(key=key, note=note, by=by))
 
     async def withdraw(self, key: str, *, by: str = "") -> bool:
-        """Take back the input with a key, and return ``False`` if a turn has taken it already.
+        """Take back the input with a key.
 
-        Raises ``Busy`` while another process runs the session: its queue cannot be changed from
-        here.
+        Returns ``False`` if a turn has taken it already.
+
+        Raises ``Busy`` while another process runs the session: its queue cannot
+        be changed from here.
         """
         return await self._drivers.withdraw(self.id, InputWithdrawn(input=key, by=by))
 
     async def client_calls(self) -> tuple[ToolCall, ...]:
-        """Return the calls of ``ClientTool`` tools that wait for a result, oldest first."""
+        """Return the ``ClientTool`` calls that wait for a result, oldest first."""
         return await lazy.read_client_calls(self._runtime.store, self.id)
 
     @suggest_keywords
     async def answer_call(self, call: str, result: "ClientResult", *, failed: bool = False, by: str = "") -> Event:
-        """Give the result of a call of a ``ClientTool``, and return the event of the first result.
+        """Give the result of a call of a ``ClientTool``.
+
+        Returns the event of the first result.
 
         Args:
-            call: The id of the call, as in ``tool.started`` and ``client_calls``.
-            result: A text, JSON data, parts such as ``Image``, or a ``ToolResult``.
-            failed: The call has failed; the model reads ``result`` as the error.
+            call: The id of the call, as in ``tool.started`` and
+                ``client_calls``.
+            result: A text, JSON data, parts such as ``Image``, or a
+                ``ToolResult``.
+            failed: The call has failed; the model reads ``result`` as the
+                error.
             by: The name of the client, for the log.
 
-        A suspended turn goes on with ``resume``. The same result again returns the first event.
-        Raises ``NotFound`` for an unknown call, and ``InvalidInput`` for one that has another
-        result already or no longer waits.
+        A suspended turn goes on with ``resume``. The same result again returns
+        the first event. Raises ``NotFound`` for an unknown call, and
+        ``InvalidInput`` for one that has another result already or no longer
+        waits.
         """
         return await lazy.answer_call(self._drivers, self.id, call, result, failed=failed, by=by)
 
     def follow(self, after: "Cursor | str | None" = None) -> AsyncGenerator[Event]:
-        """Yield the stored events after a cursor, then new ones as they are written."""
+        """Yield the events after a cursor, then new ones as they are written."""
         return self._runtime.follow(self.id, after=after)
 
     async def messages(self) -> tuple[Message, ...]:
@@ -224,17 +240,22 @@ class Session(DefaultParameters, Generic[Deps, Out]):
         return await read_last_turn(self._runtime.store, self.id)
 
     async def fork(self, at: "Cursor | str | None" = None, *, id: str = "") -> "Session[Deps, Out]":
-        """Return a new session with the events of this one up to a cursor (default: all)."""
+        """Return a new session with the events of this one up to a cursor.
+
+        Without a cursor it has all of them.
+        """
         new_session = await self._runtime.fork(self.id, at=at, id=id)
         return Session(SessionBinding(self._runtime, self._drivers, self.agent, new_session, {}, self.deps))
 
     async def rewind(
         self, to: "Cursor | str", *, interrupt: bool = False, files: bool = False, force: bool = False
     ) -> "FileRewind | None":
-        """Continue from an earlier cursor or checkpoint label. The events after it stay readable.
+        """Continue from an earlier cursor or checkpoint label.
 
-        ``files`` and ``force`` as for ``Runtime.rewind``; with ``files`` the effect on them is
-        returned.
+        The events after it stay readable.
+
+        ``files`` and ``force`` as for ``Runtime.rewind``; with ``files`` the
+        effect on them is returned.
         """
         if files:
             return await self._runtime.rewind_files(self.id, to, interrupt=interrupt, force=force)
@@ -247,15 +268,17 @@ class Session(DefaultParameters, Generic[Deps, Out]):
         return Cursor(event.epoch, event.seq)
 
     async def compact(self, instructions: str = "", *, interrupt: bool = False) -> "CompactionResult":
-        """Replace the older part of the context by a summary, and return the tokens of both.
+        """Replace the older part of the context by a summary.
+
+        Returns the tokens of both.
 
         Args:
             instructions: What the summary is to keep in particular.
             interrupt: Stop a running turn first; otherwise it raises ``Busy``.
 
-        The last turn stays word for word. The log keeps all messages, and a fork or rewind to a
-        place before the compaction has them again. When no model writes a summary, nothing
-        changes, and the result says why.
+        The last turn stays word for word. The log keeps all messages, and a
+        fork or rewind to a place before the compaction has them again. When no
+        model writes a summary, nothing changes, and the result says why.
         """
         return await lazy.compact_session(self, self._drivers, instructions, interrupt=interrupt)
 
@@ -270,22 +293,24 @@ class Session(DefaultParameters, Generic[Deps, Out]):
         by: str = "",
         create: bool = False,
     ) -> Event:
-        """Describe the session anew; a session that does not exist yet begins with it.
+        """Describe the session anew, or begin it with a description.
 
         ``None`` changes nothing.
 
         Args:
             title: The title; after ``""`` the next input gives one.
-            owner: The person or program that it belongs to, for ``SessionQuery(owner=…)``.
+            owner: The person or program that it belongs to, for
+                ``SessionQuery(owner=…)``.
             tags: All tags from now on, for ``SessionQuery(tag=…)``.
-            metadata: The keys that change; the value ``None`` removes a key. Tools of later turns
-                read the result.
+            metadata: The keys that change; the value ``None`` removes a key.
+                Tools of later turns read the result.
             by: The name of the caller, for the log.
-            create: Only for a session that does not exist: of several callers one creates it, the
-                others get ``HeadMoved``.
+            create: Only for a session that does not exist: of several callers
+                one creates it, the others get ``HeadMoved``.
 
-        It works while this process runs a turn of the session, and raises ``Busy`` while another
-        one does. A rewind keeps the description, and a fork has a copy.
+        It works while this process runs a turn of the session, and raises
+        ``Busy`` while another one does. A rewind keeps the description, and a
+        fork has a copy.
         """
         binding = self._binding
         opened = SessionOpened(
@@ -302,10 +327,13 @@ class Session(DefaultParameters, Generic[Deps, Out]):
         return event
 
     async def close(self, reason: str = "") -> None:
-        """Close the session; the next input opens it again. Raises ``Busy`` while a turn runs.
+        """Close the session; the next input opens it again.
 
-        An agent of a kind gets one last turn with no input: in that of a script ``recv`` returns
-        nil and ``on_close`` is called. Commands in the background are ended.
+        Raises ``Busy`` while a turn runs.
+
+        An agent of a kind gets one last turn with no input: in that of a script
+        ``recv`` returns nil and ``on_close`` is called. Commands in the
+        background are ended.
         """
         info = await self._runtime.store.sessions.find(self.id)
         if info is not None and (info.turn or info.inputs):
@@ -317,15 +345,18 @@ class Session(DefaultParameters, Generic[Deps, Out]):
         await self._runtime.env.end_commands(self.id)
 
     async def leave(self, reason: str = "other", *, successor: "Session[Any, Any] | None" = None) -> None:
-        """Run the ``SessionEnd`` hooks now, not when the session or the runtime is closed.
+        """Run the ``SessionEnd`` hooks now.
+
+        Otherwise they run when the session or the runtime is closed.
 
         Args:
-            reason: ``clear``, ``logout``, ``prompt_input_exit`` or another text; hooks are
-                matched with it.
-            successor: The session that replaces this one; its ``SessionStart`` hooks get the
-                source ``clear``.
+            reason: ``clear``, ``logout``, ``prompt_input_exit`` or another
+                text; hooks are matched with it.
+            successor: The session that replaces this one; its ``SessionStart``
+                hooks get the source ``clear``.
 
-        Nothing is written, and the next input begins the session again for hooks.
+        Nothing is written, and the next input begins the session again for
+        hooks.
         """
         await self._drivers.leave_session(self.id, reason, successor.id if successor is not None else None)
 
@@ -333,7 +364,8 @@ class Session(DefaultParameters, Generic[Deps, Out]):
     def metadata(self) -> dict[str, Any]:
         """The metadata of the session, which tools read as ``context.metadata``.
 
-        Before the first turn of an existing session it is the metadata that ``open`` was given.
+        Before the first turn of an existing session it is the metadata that
+        ``open`` was given.
         """
         return self._binding.metadata
 

@@ -13,8 +13,11 @@ P = ParamSpec("P")
 R = TypeVar("R")
 Kind = TypeVar("Kind", bound=type[Any])
 MAX_LINE = 80
-"""The longest signature that ``help`` shows in one line."""
+"""The longest line in which ``help`` shows a signature."""
+_MARGIN = " |  async "
 _MODULE = re.compile(r"(?:\b[a-z_]\w*\.)+(?=\w)")
+_OPTIONAL = re.compile(r"\bOptional\[(\w+(?:\[[^\[\]]*\])?)\]")
+_UNPACKED = re.compile(r"\*<class '(\w+)'>")
 _VARIANCE = re.compile(r"[~+-](?=[A-Z])")
 
 
@@ -31,19 +34,23 @@ class FoldedSignature(inspect.Signature):
     ``pydoc`` writes the text of a signature as it is, and before Python 3.13 always in one line.
     """
 
-    __slots__ = ("_function",)
+    __slots__ = ("_function", "_is_awaited", "_name")
 
     def __init__(
         self, parameters: Sequence[inspect.Parameter] | None = None, *, return_annotation: Any = inspect.Signature.empty
     ) -> None:
         super().__init__(parameters, return_annotation=return_annotation)
         self._function: Callable[..., Any] | None = None
+        self._name = ""
+        self._is_awaited = False
 
     @classmethod
     def of_function(cls, function: Callable[..., Any]) -> "FoldedSignature":
         """Return the signature of a function, which is not evaluated yet."""
         signature = cls.__new__(cls)
         signature._function = function  # noqa: SLF001  # same class
+        signature._name = function.__name__  # noqa: SLF001
+        signature._is_awaited = False  # noqa: SLF001
         return signature
 
     def _evaluate(self) -> None:
@@ -54,6 +61,8 @@ class FoldedSignature(inspect.Signature):
             found = inspect.signature(function)
             attributes |= {} if own is None else {"__signature__": own}
             super().__init__([*found.parameters.values()], return_annotation=found.return_annotation)
+            wrapped = inspect.unwrap(function)
+            self._is_awaited = inspect.iscoroutinefunction(wrapped) and not inspect.iscoroutinefunction(function)
 
     @property
     def parameters(self) -> Any:
@@ -68,9 +77,12 @@ class FoldedSignature(inspect.Signature):
     def __str__(self) -> str:
         shown = list(self._list_parameters())
         returned = self.return_annotation
-        end = "" if returned is self.empty else f" -> {_short_type(returned)}"
+        shown_type = "" if returned is self.empty else _short_type(returned)
+        if shown_type and self._is_awaited:  # help writes no ``async`` before a function that wraps a coroutine
+            shown_type = f"Awaitable[{shown_type}]"
+        end = f" -> {shown_type}" if shown_type else ""
         line = f"({', '.join(shown)}){end}"
-        return line if len(line) <= MAX_LINE else "(\n    " + ",\n    ".join(shown) + f"\n){end}"
+        return line if len(_MARGIN + self._name + line) <= MAX_LINE else _fold(shown, end)
 
     def format(self, **_: object) -> str:
         """Return the text of the signature; ``pydoc`` calls this from Python 3.13 on."""
@@ -94,6 +106,16 @@ class FoldedSignature(inspect.Signature):
             yield "/"
 
 
+def _fold(shown: Sequence[str], end: str) -> str:
+    """Return a signature with one line for each parameter, or more for one that is too long."""
+    from textwrap import fill  # noqa: PLC0415  # only help needs it
+
+    width = MAX_LINE - len(" |  ")
+    texts = [f"{text}," for text in shown[:-1]] + [*shown[-1:]]
+    lines = [fill(text, width, initial_indent="    ", subsequent_indent="        ") for text in texts]
+    return "\n".join(["(", *lines, f"){end}"])
+
+
 def _show_parameter(parameter: inspect.Parameter) -> str:
     star = "*" if parameter.kind is parameter.VAR_POSITIONAL else ""
     text = f"{'**' if parameter.kind is parameter.VAR_KEYWORD else star}{parameter.name}"
@@ -108,7 +130,8 @@ def _show_parameter(parameter: inspect.Parameter) -> str:
 def _short_type(annotation: Any) -> str:
     """Return a type without the names of modules, and without the quotes of a type that is not imported."""
     text = str(annotation if isinstance(annotation, str) else inspect.formatannotation(annotation))
-    return _VARIANCE.sub("", _MODULE.sub("", text)).replace("'", "'" if "Literal" in text else "")
+    text = _OPTIONAL.sub(r"\1 | None", _UNPACKED.sub(r"Unpack[\1]", _VARIANCE.sub("", _MODULE.sub("", text))))
+    return text.replace("'", "'" if "Literal" in text else "")
 
 
 def fold_signatures(kind: Kind) -> Kind:
