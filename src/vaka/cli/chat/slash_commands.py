@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from rich.cells import set_cell_size
 
+from vaka.agents.react import tool_name_of
 from vaka.cli.chat.completion import fuzzy_sort
 from vaka.cli.chat.file_changes import describe_changes, describe_rewind, show_change
 from vaka.cli.chat.session_picker import SessionPicker
@@ -34,12 +35,19 @@ if TYPE_CHECKING:
 _BAR_MARKS, _ASCII_BAR_MARKS = "█▓▒░▞·", "#=+-:."
 
 
+class _SentTool(msgspec.Struct):
+    """A tool in the list that a step has sent."""
+
+    name: str
+
+
 class SlashCommands:
     """Runs slash commands; each writes to the screen of its conversation."""
 
     def __init__(self, conversation: "Chat") -> None:
         self._chat = conversation
         self._has_shown = False
+        self._mode_before_plan = "default"
         self._commands: dict[str, tuple[Callable[[str], Awaitable[None]], str]] = {
             "help": (self._help, translate("the commands and keys")),
             "model": (self._model, translate("[NAME]: the model of the next turns")),
@@ -87,7 +95,12 @@ class SlashCommands:
             hint = f"did you mean /{near[0]}? See /help" if near else "see /help"
             raise UsageError(f"there is no command /{name}; {hint}")
         self._has_shown = False
-        await self._commands[name][0](argument.strip())
+        try:
+            await self._commands[name][0](argument.strip())
+        except NotFound as error:
+            if self._chat.session.id in str(error) and not await self._has_begun():
+                raise UsageError(translate("this session has no turn yet")) from error
+            raise
         self._chat.screen.print("\n" if self._has_shown else "")
 
     def _show(self, *lines: str) -> None:
@@ -116,8 +129,12 @@ class SlashCommands:
         self._show(translate("model: {name}", name=chat.model_name or translate("that of the settings")))
 
     async def _tools(self, argument: str) -> None:
-        names = [getattr(tool, "spec", tool) for tool in self._chat.session.agent.tools]
-        self._show(*(f"  {name if isinstance(name, str) else getattr(name, 'name', name)}" for name in names))
+        """List the tools of the last request, to which the project and MCP servers may have added some."""
+        sent = await self._read_sent_tools()
+        names = sent or [tool_name_of(tool) for tool in self._chat.session.agent.tools]
+        self._show(*(as_printable(f"  {name}", lines=False) for name in names))
+        if not sent:
+            self._show(translate("the first prompt adds those for child agents, skills and MCP servers"))
 
     async def _mcp(self, argument: str) -> None:
         statuses = self._chat.runtime.mcp_status()
@@ -241,7 +258,7 @@ class SlashCommands:
 
     async def _compact(self, argument: str) -> None:
         """Summarize the older messages; the chat shows the event as it follows the session."""
-        if await self._chat.runtime.store.sessions.find(self._chat.session.id) is None:
+        if not await self._has_begun():
             self._show(result_of_compaction(None, ""))
             return
         self._show(translate("summarizing older messages …"))
@@ -251,10 +268,27 @@ class SlashCommands:
 
     async def _prompt_sizes(self) -> dict[str, int]:
         """Return the characters of the system prompt and of the tools, as the last step sent them."""
-        store, session = self._chat.runtime.store, self._chat.session
-        steps = [event.data for event in await session.last_turn() if isinstance(event.data, StepStarted)]
-        parts = [(translate("system prompt"), steps[-1].system), (translate("tools"), steps[-1].tools)] if steps else []
-        return {name: len(await store.blobs.get(digest)) for name, digest in parts if digest is not None}
+        blobs, step = self._chat.runtime.store.blobs, await self._find_last_step()
+        parts = [(translate("system prompt"), step.system), (translate("tools"), step.tools)] if step else []
+        return {name: len(await blobs.get(digest)) for name, digest in parts if digest is not None}
+
+    async def _read_sent_tools(self) -> list[str]:
+        """Return the names of the tools that the last step sent to the model."""
+        step = await self._find_last_step()
+        if step is None or step.tools is None:
+            return []
+        menu = await self._chat.runtime.store.blobs.get(step.tools)
+        return [spec.name for spec in msgspec.json.decode(menu, type=list[_SentTool])]
+
+    async def _find_last_step(self) -> StepStarted | None:
+        """Return the last step of the agent itself; those of child agents have a path."""
+        events = await self._chat.session.last_turn() if await self._has_begun() else ()
+        own = [event.data for event in events if not event.path]
+        return next((data for data in reversed(own) if isinstance(data, StepStarted)), None)
+
+    async def _has_begun(self) -> bool:
+        """Return whether the session is stored: it begins with the first prompt."""
+        return await self._chat.runtime.store.sessions.find(self._chat.session.id) is not None
 
     async def _usage(self, argument: str) -> None:
         stats = await self._chat.runtime.stats(self._chat.session.id)
@@ -287,7 +321,10 @@ class SlashCommands:
         self._show(translate("permission mode: {mode}", mode=self._chat.mode))
 
     async def _plan(self, argument: str) -> None:
-        self._chat.change_mode("default" if self._chat.mode == "plan" else "plan")
+        mode = self._chat.mode
+        if mode != "plan":
+            self._mode_before_plan = mode
+        self._chat.change_mode(self._mode_before_plan if mode == "plan" else "plan")
         self._show(translate("permission mode: {mode}", mode=self._chat.mode))
 
     async def _todo(self, argument: str) -> None:
