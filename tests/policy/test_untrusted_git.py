@@ -6,6 +6,7 @@ Each row plants a program in a real repository, and shows that git would run it 
 import os
 import subprocess
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 
@@ -132,8 +133,53 @@ def test_an_order_of_the_repository_that_checks_signatures_is_asked_about(key: s
     assert decide("git log", repository).layer == "trust", "git removes the quotes"
 
 
+def test_a_merge_driver_is_asked_about_where_a_merge_is_shown(repository: Path, plant: Path) -> None:
+    run_git(repository, "checkout", "-q", ".")
+    for branch in (("-qb", "theirs", "HEAD~1"), ("-q", "-")):
+        run_git(repository, "checkout", *branch)
+        (repository / "a.txt").write_text(f"{branch}\n")
+        run_git(repository, "commit", "-qam", "changed")
+    run_git(repository, "merge", "-q", "-X", "ours", "theirs")
+    command = "git log -1 --remerge-diff"
+    assert decide(command, repository).decision == "allow"
+    run_git(repository, "config", "merge.x.driver", str(plant))
+    run_git(repository, *command.split()[1:])
+    assert (plant.parent / "marker").exists(), "git runs it"
+    assert decide(command, repository).layer == "trust"
+
+
+def test_a_program_that_lists_other_refs_is_asked_about(repository: Path, plant: Path, tmp_path: Path) -> None:
+    run_git(tmp_path, "init", "-q", "other")
+    (repository / ".git/objects/info/alternates").write_text(f"{tmp_path}/other/.git/objects\n")
+    command = "git rev-list --alternate-refs HEAD"
+    assert decide(command, repository).decision == "allow"
+    run_git(repository, "config", "core.alternateRefsCommand", str(plant))
+    run_git(repository, *command.split()[1:])
+    assert (plant.parent / "marker").exists(), "git runs it"
+    assert decide(command, repository).layer == "trust"
+
+
+@each_row(
+    [
+        ("-c core.fsmonitor=/tmp/x status", "ask"), ("--exec-path=/tmp log", "ask"), ("rebase -x /tmp/x main", "ask"),
+        ("rebase --exec /tmp/x main", "ask"), ("fetch --upload-pack=/tmp/x", "ask"), ("bisect run /tmp/x", "ask"),
+        ("difftool -y -x /tmp/x", "ask"), ("submodule foreach /tmp/x", "ask"), ("log --output=/tmp/x", "ask"),
+        ("!/tmp/x", "ask"), ('"!/tmp/x"', "ask"), ("status --short", "allow"), ("log --oneline --graph", "allow"),
+        ("commit --amend --no-edit", "allow"), ("checkout", "allow"), ("push --force-with-lease", "allow"),
+    ]
+)  # fmt: skip
+def test_an_alias_that_may_run_a_program_is_asked_about(alias: str, decision: str) -> None:
+    with TemporaryDirectory() as folder:
+        run_git(Path(folder), "init", "-q")
+        run_git(Path(folder), "config", "alias.x", alias)
+        assert decide("git x", Path(folder), allow=("Bash(git:*)",)).decision == decision
+
+
 WRITING = [
     ("core.editor", "git commit"),
+    ("core.pager", "git grep -O x"),
+    ("pager.grep", "git grep -O x"),
+    ("imap.tunnel", "git imap-send"),
     ("core.sshCommand", "git fetch"),
     ("core.askPass", "git push"),
     ("sequence.editor", "git rebase -i HEAD~1"),
@@ -141,11 +187,9 @@ WRITING = [
     ("credential.https://example.org.helper", "git fetch"),
     ("gpg.program", "git commit -S"),
     ("gpg.ssh.defaultKeyCommand", "git commit -S"),
-    ("merge.x.driver", "git merge other"),
     ("filter.x.smudge", "git checkout other"),
     ("remote.origin.uploadpack", "git fetch"),
     ("interactive.diffFilter", "git add -p"),
-    ("core.alternateRefsCommand", "git fetch"),
     ("trailer.x.command", "git commit -m x"),
     ("tar.x.command", "git archive --format=x HEAD"),
     ("difftool.x.cmd", "git difftool"),

@@ -22,20 +22,28 @@ _UNCERTAIN = re.compile(r'["\\#;]')
 
 _READING = re.compile(
     r"core\.fsmonitor|diff\.external|diff\..+\.(?:textconv|command)|filter\..+\.(?:clean|smudge|process)"
-    r"|include\.path|includeif\..+|log\.showsignature|extensions\.partialclone|remote\..+\.promisor",
+    r"|include\.path|includeif\..+|log\.showsignature|extensions\.partialclone|remote\..+\.promisor"
+    r"|merge\..+\.driver|core\.alternaterefscommand",  # git log --remerge-diff, git log --alternate-refs
     re.DOTALL,
 )
 """Settings that can make git run a program while it only reads."""
 
 _WRITING = re.compile(
-    r"core\.(?:askpass|editor|gitproxy|sshcommand|alternaterefscommand)|sequence\.editor|interactive\.difffilter"
-    r"|credential\..*helper|merge\..+\.driver|remote\..+\.(?:uploadpack|receivepack|vcs)|alias\..+|submodule\..+\.update"
+    r"core\.(?:askpass|editor|gitproxy|pager|sshcommand)|pager\..+|sequence\.editor|interactive\.difffilter|imap\.tunnel"
+    r"|credential\..*helper|remote\..+\.(?:uploadpack|receivepack|vcs)|alias\..+|submodule\..+\.update"
     r"|(?:browser|difftool|guitool|man|mergetool|web|help|instaweb|sendemail|hook)\..+|protocol\..*allow"
     r"|lfs\.(?:customtransfer|extension)\..+|lfs\.standalonetransferagent"
     r"|.+\.(?:cmd|command|program|defaultkeycommand)|.+hook",
     re.DOTALL,
 )
 """Settings that name a program which git runs for other commands."""
+
+_PLAIN_ALIAS = re.compile(
+    r"(?:add|blame|branch|checkout|cherry-pick|commit|describe|diff|fetch|log|merge|pull|push|rebase|reflog|reset|restore"
+    r"|rev-parse|shortlog|show|stash|status|switch|tag)(?!.*\s-(?:x|-(?:exec|upl|rec|ext|textc|outp)))(?:\s.*)?",
+    re.DOTALL,
+)
+"""Aliases of commands without an option that names a program or a file."""
 
 _FORMATS = re.compile(r"format\.pretty|pretty\..+|(?:branch|tag)\.sort", re.DOTALL)
 """Settings with a format of commits."""
@@ -118,13 +126,15 @@ def _git_folder_of(top: Path) -> Path | None:
 
 
 def _names_program(key: str, value: str, *, reads: bool) -> bool:
-    if key == "core.fsmonitor" and _TRUTH.fullmatch(value):
-        return False  # the daemon of git itself
+    if (key == "core.fsmonitor" or key.startswith("pager.")) and _TRUTH.fullmatch(value):
+        return False  # the daemon of git itself, or whether the pager runs
     if key.startswith("filter.lfs.") and _LFS.fullmatch(value):
         return False
     if key == "log.showsignature" or key.endswith(".promisor"):
         return value.lower() not in {"false", "no", "off", "0"}
-    if key.startswith(("alias.", "submodule.")) and "!" not in value:
+    if key.startswith("submodule.") and "!" not in value:
+        return False
+    if key.startswith("alias.") and _PLAIN_ALIAS.fullmatch(value.replace('"', "")):
         return False
     if _FORMATS.fullmatch(key):
         return _SIGNATURE.search(re.sub(r'["\\]', "", value)) is not None
