@@ -449,4 +449,25 @@ CHANGING = split_table(r"""
     git rm --pathspec-from-file list.txt
     gzip -r .
     zip -rm q.zip .
+    find . -name README.md -exec true \; , -name c.yml -exec truncate -s0 {} \;
+    find . -name '*.yml' -exec python3 -c 'import sys;open(sys.argv[1],"w")' {} \;
+    find . -name '*.yml' | tar cf z.tar -T - --remove-files
+    find . -name '*.yml' | zip -qm@ z
+    find -delete -name zz
+    rm -rf c{o..o}nf
+    rm -rf [^x]onf
+    rm -rf [[:lower:]]onf
+    cp x [^s]onf
+    cd conf; split ../x
+    cd conf; csplit ../x 1
+    python3 -c 'from shutil import rmtree as r;r("co"+"nf")'
+    python3 -c 'import logging;logging.basicConfig(filename="co"+"nf/z",level=10);logging.debug(1)'
+    python3 -c 'import shutil;shutil.unpack_archive("x.tar")'
+    python3 -c 'import tempfile;tempfile.mkstemp(dir="conf")'
+    node -e 'fs.promises.rm("co"+"nf",{recursive:true})'
+    awk 'BEGIN{printf "" > "conf/a.yml"}'
+    tar xC . -f x.tar
+    cat x.tar | tar -xC .
+    rg --files-with-matches old | xargs rm
+    rg -tyaml -l old | xargs sed -i s/old/x/
 """)

@@ -370,4 +370,47 @@ READING = split_table(r"""
     cat $(ls -A | grep '^\.e')
     grep -r KEY . --include=.e*
     python3 -c 'import sys; print(open(sys.argv[1]+"/.env").read())' app
+    find . -name x -exec true {} + -o -name key.txt -exec cat {} +
+    find . -name \*.md -exec true \; -o -type f -exec cat {} +
+    find . -not -name '*.py' -type f -exec cat {} +
+    find . -type f ! -path './secrets/*' -exec cat {} +
+    find . -name x -o -type f -not -path './.env' -exec cat {} +
+    grep -r KEY . --exclude=.env --include=.env
+    grep -r KEY . --exclude-dir=.env
+    grep -r KEY . --exclude=app
+    grep -r -e TOKEN
+    rg -e TOKEN
+    rg -ttxt TOKEN
+    rg --type-add 'z:*.txt' -tz TOKEN
+    rg --type-not py TOKEN
+    rg -tall TOKEN
+    rg -g .env TOKEN
+    rg -g '{.env,x}' TOKEN
+    rg --hidden -g '!.env' -g '.env' TOKEN
+    rg --files -g '.e*' | xargs cat
+    cat .{e..e}nv
+    cat .en[^a]
+    cat .[[:alpha:]]nv
+    cat secrets/[[:lower:]]*
+    printf '\056env' | xargs cat
+    cat $(printf '%b' '\x2eenv')
+    sed --expression='r .env' x
+    python3 -c 'import io;print(io.FileIO(".e"+"nv").read())'
+    python3 -c 'import shutil;shutil.copytree("secrets","OUT/e")'
+    python3 -c 'import shutil;shutil.make_archive("OUT/a","tar",".")'
+    python3 -c 'import tarfile;t=tarfile.open("OUT/a","w");t.add(".")'
+    python3 -c 'print("it\x27s");print(open(".env").read())'
+    python3 -c "print(\"it's\");print(open(\".env\").read())"
+    node -e 'const {readFileSync:r}=require("fs");console.log(r(".e"+"nv")+"")'
+    node -e 'console.log(fs["readFileSync"](".e"+"nv")+"")'
+    curl -s "file://$PWD/.en[v-v]"
+    rsync -ag . OUT
+    rsync -a --include=.env --exclude='.*' . OUT
+    git log --full-diff -p -- src
+    git log -p -- sec*
+    git log -p -- src ':(glob)secrets/*'
+    git log -p -- src :/secrets
+    git grep TOKEN -- ":!$X"
+    git grep TOKEN -- ':!/x'
+    git grep TOKEN -- ':!../x'
 """)

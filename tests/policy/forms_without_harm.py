@@ -221,4 +221,30 @@ HARMLESS = split_table(r"""
     gzip -k src/data.json
     gzip -rk src
     git add -u
+    rg -t py KEY
+    rg -tpy -n def
+    rg -g '*.py' KEY
+    rg -g '*.{py,md}' KEY
+    rg -g '!secrets/**' -g '!app' KEY
+    rg -e KEY src
+    rg --files -g '*.py' | xargs wc -l
+    grep -rn --include='*.py' --include='*.md' KEY .
+    grep -rn --exclude-dir=secrets --exclude='.env*' --exclude-dir=app KEY .
+    grep -rn -e KEY src
+    find . -name '*.py' -exec python3 -m py_compile {} \;
+    find . -type f -name '*.py' -not -path '*/node_modules/*' | xargs grep -l KEY
+    find . -type f -name '*.py' ! -path './conf/*' -exec grep -l KEY {} +
+    find . -type f \( -name '*.ts' -o -name '*.py' \) -not -path '*/node_modules/*' | xargs grep -n KEY
+    find . -type f ! -path './secrets/*' ! -path './.env' ! -path './app/*' ! -path './.git/*' -exec grep -l KEY {} +
+    find . -type f -name '*.py' ! -name '*_test.py' -exec sed -i s/x/y/ {} +
+    find . -name '*.md' -not -path './conf/*' -exec wc -l {} +
+    git diff -- . ':!secrets' ':!conf' ':!.env' ':!app'
+    git log -p -2 -- src/*.py
+    tar czf OUT/a.tgz --exclude=secrets --exclude=.env .
+    cat [[:upper:]]*.md
+    ls [^.]*.md
+    touch src/{a..c}.txt
+    split -l 100 README.md
+    python3 -c "print('hi'); open('src/o','w').write('it')"
+    node -e "const {readFileSync}=require('fs');console.log(readFileSync('src/data.json','utf8'))"
 """)

@@ -8,7 +8,7 @@ from functools import partial
 from typing import NamedTuple
 
 from vaka.policy.bash.file_operands import PathFilter, RecursiveOperand, accept_all, any_file
-from vaka.policy.bash.parse.syntax import Word, Words, literal_word
+from vaka.policy.bash.parse.syntax import PLACEHOLDER, Word, Words, literal_word
 from vaka.policy.bash.programs import name_set, read_set, read_table
 from vaka.policy.decision import CommitRange, FolderUse
 
@@ -23,7 +23,7 @@ _VALUED_OPTIONS = read_set("git_valued_options")
 _COMPARING = name_set("diff show log reflog stash whatchanged diff-tree diff-index diff-files range-diff format-patch")
 
 _WITHOUT_PATHS = name_set(
-    "worktree clone bundle cat-file merge pull rebase cherry-pick revert bisect submodule fast-export"
+    "worktree clone bundle cat-file merge pull rebase cherry-pick revert bisect submodule fast-export sparse-checkout"
 )
 """Subcommands whose operands are no paths of the repository."""
 
@@ -73,8 +73,8 @@ class _GitCommand(NamedTuple):
     @property
     def pathspecs(self) -> list[str]:
         """What restricts it to some paths: the words after ``--``, or those that name existing files."""
-        if any(value.startswith("--pathspec-from") for value in self.values):
-            return []  # not known
+        if any(value.startswith(("--pathspec-from", "--full-diff")) for value in self.values):
+            return []  # not known, or they only choose commits
         if "--" in self.values:
             return self.values[self.values.index("--") + 1 :]
         known = self.folder.value == "." and self.name not in _WITHOUT_PATHS
@@ -222,15 +222,23 @@ def _select(paths: Sequence[str]) -> PathFilter:
 
 def _is_in_pathspecs(paths: Sequence[str], path: str) -> bool:
     """Return whether a path is below one of some paths, or matches one; ``:!x`` leaves out x."""
-    left_out = [text.partition(":")[2].lstrip("!^") for text in paths if re.match(r":(?:[!^]|\(exclude\))", text)]
-    chosen = [text for text in paths if not text.startswith(":")]
-    if any(_matches_pathspec(re.sub(r"^\(exclude\)", "", text), path) for text in left_out):
+    left_out = [found[1] for text in paths if (found := _LEFT_OUT.fullmatch(text)) and not _is_elsewhere(found[1])]
+    chosen = [text for text in paths if not _LEFT_OUT.match(text)]
+    if any(_matches_pathspec(text, path) for text in left_out):
         return False
-    return not chosen or any(_matches_pathspec(text, path) for text in chosen)
+    return not chosen or any(text.startswith(":") or _matches_pathspec(text, path) for text in chosen)
+
+
+_LEFT_OUT = re.compile(r":(?:[!^]|\(exclude\))(.*)", re.DOTALL)
+
+
+def _is_elsewhere(text: str) -> bool:
+    """Return whether a path is not known, or not below the folder of the command."""
+    return PLACEHOLDER in text or text.startswith(("..", "/"))
 
 
 def _matches_pathspec(text: str, path: str) -> bool:
-    text = posixpath.normpath(text)
-    if text == "." or text.startswith(("..", "$__", "/")):
+    text = posixpath.normpath(text.replace(PLACEHOLDER, "*"))
+    if text == "." or text.startswith(("..", "/")):
         return True
     return path == text or path.startswith(f"{text}/") or fnmatchcase(path, text)

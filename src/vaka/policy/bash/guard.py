@@ -11,7 +11,7 @@ from typing import TypeAlias
 from vaka.core.types.tool import Verdict
 from vaka.matching.sensitive_paths import holds_secrets, may_match_secrets
 from vaka.policy.bash.machine import only_shows
-from vaka.policy.bash.parse.hidden_programs import is_interpreter, takes_commands
+from vaka.policy.bash.parse.hidden_programs import find_codes, is_interpreter, takes_commands
 from vaka.policy.bash.parse.syntax import Redirection, SimpleCommand, Word, WordExpansion, Words, literal_word
 from vaka.policy.bash.parse.wrappers import FD_EXEC_OPTIONS, FIND_EXEC_ACTIONS, base_name, split_fd_options
 from vaka.policy.bash.programs import read_set, read_table
@@ -177,8 +177,8 @@ def iter_operand_paths(
         folders = _folders_of(words)
         for text in _names_in_code(simple, words):
             yield text, False
-        for (before, word), writes in zip(pairwise(words), access[1:], strict=True):
-            if before.value in _LEFT_OUT_OPTIONS:
+        for index, ((before, word), writes) in enumerate(zip(pairwise(words), access[1:], strict=True), 1):
+            if before.value in _LEFT_OUT_OPTIONS or (before.value in _PATH_TESTS and words[index - 2].value in _NOT):
                 continue
             for text in (path for base in _path_candidates(word) for path in (base, *_join_each(folders, base))):
                 if name in _WRITING_PROGRAMS or name in _READING_PROGRAMS:
@@ -200,7 +200,8 @@ def _is_reading_git(words: Words) -> bool:
     return not {"worktree", "submodule", "bundle"} & {*first} and any(value in _READING_GIT_COMMANDS for value in first)
 
 
-_CODE_STRING = re.compile(r"""(["'`])([^"'`\n]{1,256})\1""")
+_CODE_STRING = re.compile(r"""(?=(["'`])([^"'`\n]{1,256})\1)""")
+"""A string in code, and also what is between two strings: which quote begins one is not known."""
 
 _CODE_BREAK = re.compile(r"[\s|]+")
 
@@ -209,11 +210,13 @@ def _names_in_code(simple: SimpleCommand, words: Words) -> Iterator[str]:
     """Yield the strings in the code of an interpreter, such as ``python3 -c "open('x')"``: they may be paths."""
     if not is_interpreter(words):
         return
-    bodies = (item.body for item in simple.redirections if item.body is not None)
+    bodies = [item.body for item in simple.redirections if item.body is not None]
     for code in (*(word.placeholder_text for word in words[1:]), *bodies, *simple.codes):
         yield from (found[2] for found in _CODE_STRING.finditer(code))
-        yield from sed_input_files(code) if "sed" in base_name(words[0].placeholder_text) else ()
         yield from _CODE_BREAK.split(code) if takes_commands(words) else ()
+    if "sed" in base_name(words[0].placeholder_text):
+        for code in (*(word.placeholder_text for word in find_codes(words)), *bodies, *simple.codes):
+            yield from sed_input_files(code)
 
 
 _MAX_FOLDERS = 64
@@ -295,6 +298,10 @@ _LEFT_OUT = re.compile(r"--(?:exclude|exclude-dir|ignore|ignore-dir|include)=")
 """Options that name what is left out, or a pattern: not a file that is used."""
 
 _LEFT_OUT_OPTIONS = frozenset({"--exclude", "--exclude-dir", "--ignore", "--ignore-dir", "--include", "--iglob"})
+
+
+_PATH_TESTS, _NOT = frozenset({"-path", "-ipath", "-wholename", "-name", "-iname"}), frozenset({"-not", "!"})
+"""Tests of ``find``; after a negation they name what is left out."""
 
 
 def changes_folder(words: Words) -> bool:

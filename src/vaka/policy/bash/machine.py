@@ -63,7 +63,7 @@ def _find_in_strings(code: str) -> Iterator[str]:
                 yield name
 
 
-_CODE_STRING = re.compile(r"""(["'`])([^"'`\n]{1,256})\1""")
+_CODE_STRING = re.compile(r"""(["'`])([^"'`\n]{0,256})\1""")
 
 _MAX_CODE_STRINGS = 64
 

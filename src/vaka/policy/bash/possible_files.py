@@ -22,6 +22,7 @@ from vaka.policy.bash.recursive_operands import (
     find_recursive_operands,
     list_visible_files,
     reads_file_list,
+    removes_archived_files,
 )
 from vaka.policy.bash.written_operands import (
     ChangedFolder,
@@ -29,6 +30,7 @@ from vaka.policy.bash.written_operands import (
     changes_unknown_file,
     find_changed_folder,
     find_changed_folders,
+    find_output,
     find_placements,
     find_sed_outputs,
     find_written_words,
@@ -111,8 +113,11 @@ class PossibleFiles:
         if reads_file_list(words):
             listed = self._files_of_input(index)
             yield from listed if listed is not None else [any_file(f"the list of files of {name}")]
-        if reads_unknown_file(words, bodies):
-            yield any_file(f"the code of {name}")
+            if removes_archived_files(words):
+                removed = listed if listed is not None else [any_file(f"the list of files of {name}")]
+                yield from (one._replace(use=one.use._replace(writes=True)) for one in removed)
+        if reads_unknown_file(words, bodies) or (name == "curl" and any(map(_may_name_files, words))):
+            yield any_file(f"the code of {name}" if name != "curl" else "a pattern of curl")
         for operand in find_recursive_operands(words, _is_unknown_name):
             if operand.folder.path is None:
                 for one in self._files_of(operand.folder, index, recursive=True):
@@ -128,7 +133,7 @@ class PossibleFiles:
             yield from self._files_of(word, index, writes=True)
             if name in _REMOVING_ARCHIVERS and word.path is not None and not word.path.strip("./"):
                 yield RecursiveOperand(word, FolderUse(accept_all, writes=True, word=f"{name} {word.source}"))
-        for output in find_sed_outputs(words, bodies):
+        for output in filter(None, (find_output(words), *find_sed_outputs(words, bodies))):
             use = FolderUse(accept_all, writes=True, certain=True, scope="path", word=output)
             yield RecursiveOperand(literal_word(output), use)
         for placement in find_placements(words):
@@ -431,7 +436,7 @@ class PossibleFiles:
             if not _PLAIN_FORMAT.fullmatch(texts[0].placeholder_text):
                 return None
             texts = texts[1:]
-        known = [word.value.replace("\\n", " ").replace("\\0", " ") for word in texts if word.value is not None]
+        known = [_LINE_END.sub(" ", word.value) for word in texts if word.value is not None]
         if any({*"\\%\"'"} & {*text} for text in known):  # xargs removes quotes
             return None
         names = [_name_path(name) for text in known for name in text.split()]
@@ -456,9 +461,18 @@ def _find_known_names(words: Words, files: Sequence[Word] | None) -> Iterator[Re
             yield RecursiveOperand(word, FolderUse(accept_all, writes=writes, scope="path", word=word.source))
 
 
+def _may_name_files(word: Word) -> bool:
+    """Return whether a word is the URL of local files with a pattern, which curl expands."""
+    text = word.placeholder_text
+    return text.lower().startswith("file:") and "[" in text
+
+
 def _is_unknown_name(_path: str) -> bool:
     return False
 
+
+_LINE_END = re.compile(r"\\n|\\0(?![0-7])")
+"""What ends a name in the output of ``printf``."""
 
 _PLAIN_FORMAT = re.compile(r"(?:%s(?:\\n|\\0|[ \n])*)+")
 

@@ -3,16 +3,19 @@
 import re
 from collections.abc import Callable, Iterator, Mapping
 from fnmatch import fnmatchcase
+from functools import partial
 from itertools import pairwise
 from typing import NamedTuple
 
 import msgspec
 
-from vaka.policy.bash.file_operands import PathFilter, RecursiveOperand, accept_all
+from vaka.policy.bash.file_operands import RecursiveOperand, accept_all
 from vaka.policy.bash.git_files import find_git_operands
+from vaka.policy.bash.parse.hidden_programs import find_code_operands
 from vaka.policy.bash.parse.inline_scripts import SHELLS
 from vaka.policy.bash.parse.syntax import Word, Words, literal_word
 from vaka.policy.bash.parse.wrappers import FD_EXEC_OPTIONS, FIND_EXEC_ACTIONS, base_name
+from vaka.policy.bash.path_filters import make_path_filter, values_of
 from vaka.policy.bash.programs import name_set, read_set, read_table
 from vaka.policy.bash.written_operands import find_access, find_placements
 from vaka.policy.decision import FolderUse
@@ -39,8 +42,6 @@ class FileOperands(msgspec.Struct, frozen=True):
     current: bool = False
     """Whether it uses the current folder if no operand names one."""
     writes: bool = False
-    skips_hidden: str = ""
-    """Options that include hidden files, if it skips them by default."""
 
     def find(self, words: Words) -> list[Word]:
         """Return the operands that name files."""
@@ -88,6 +89,11 @@ def reads_file_list(words: Words) -> bool:
     return any(re.match(options, word.placeholder_text) for word in words[1:])
 
 
+def removes_archived_files(words: Words) -> bool:
+    """Return whether an archiver removes the files that it has put into the archive."""
+    return any(re.match(r"--remove-files|--move|-(?!-)\w*m", word.placeholder_text) for word in words[1:])
+
+
 def find_file_operands(words: Words) -> list[Word]:
     """Return the operands, and values of options, that name files which a command prints or copies."""
     name = base_name(words[0].guess or "") if words else ""
@@ -128,7 +134,7 @@ def find_recursive_operands(words: Words, exists: Callable[[str], bool]) -> Iter
     program = _RECURSIVE.get(name)
     if program is None or not program.is_used(words[1:]) or (name.endswith("tar") and not _creates(words[1:])):
         return
-    use = FolderUse(_make_filter(program, [word.pattern for word in words[1:]]), program.writes)
+    use = FolderUse(make_path_filter(name, [word.pattern for word in words[1:]]), program.writes)
     for word in program.find(words[1:]) or ([literal_word(".")] if program.current else []):
         yield RecursiveOperand(word, use)
 
@@ -150,37 +156,6 @@ def _creates(words: Words) -> bool:
         return True
     letters = "".join(value for index, value in enumerate(values) if index == 0 or re.match(r"-\w", value))
     return not set("cru").isdisjoint(letters)
-
-
-def _make_filter(program: FileOperands, values: list[str]) -> PathFilter:
-    included = _values_of(values, "--include") + [
-        text for text in _values_of(values, "-g", "--glob") if text[:1] != "!"
-    ]
-    excluded = _values_of(values, "--exclude", "--exclude-dir")
-    excluded += [text[1:] for text in _values_of(values, "-g", "--glob") if text.startswith("!")]
-    typed = bool(program.skips_hidden) and any(re.match(r"-t|--type", value) for value in values)
-    hidden = not program.skips_hidden or any(re.fullmatch(program.skips_hidden, value) for value in values)
-
-    def selects(path: str) -> bool:
-        parts = path.split("/")
-        if typed or (not hidden and any(part.startswith(".") for part in parts)):
-            return False
-        if any(fnmatchcase(part, text.strip("/*") or text) for text in excluded for part in parts):
-            return False
-        return not included or any(fnmatchcase(parts[-1], text.rpartition("/")[2]) for text in included)
-
-    return selects
-
-
-def _values_of(values: list[str], *options: str) -> list[str]:
-    found: list[str] = []
-    for index, value in enumerate(values):
-        for option in options:
-            if value == option and index + 1 < len(values):
-                found.append(values[index + 1])
-            elif value.startswith(f"{option}=") or (len(option) == 2 and value.startswith(option) and value != option):
-                found.append(value[len(option) :].removeprefix("="))
-    return found
 
 
 _NOT_READING = read_set("file_listers") | name_set("chmod chown chgrp touch rm echo printf mkdir rmdir unlink")
@@ -219,7 +194,8 @@ def _find_change(words: Words, options: frozenset[str]) -> _Change | None:
         access = find_access(command)
         if any(one and "{" in word.placeholder_text for word, one in zip(command[1:], access[1:], strict=True)):
             return _Change(name, only_changes=name in _METADATA_PROGRAMS)
-        if any("{" in word.placeholder_text for word, _, _ in find_placements(command)):
+        placed = (word for word, _, _ in find_placements(command))
+        if any("{" in word.placeholder_text for word in (*placed, *find_code_operands(command))):
             return _Change(name, only_changes=True)
     return None
 
@@ -231,8 +207,10 @@ def _as_change(operand: RecursiveOperand, change: _Change) -> RecursiveOperand:
 def list_visible_files(words: Words) -> RecursiveOperand:
     """Return the files that ``fd`` and ``rg --files`` list: without an option none that is hidden."""
     values = [word.placeholder_text for word in words[1:]]
+    if base_name(words[0].placeholder_text) == "rg":
+        return RecursiveOperand(literal_word("."), FolderUse(make_path_filter("rg", values)))
     hidden = any(re.fullmatch(r"-\w*[Hu.]\w*|--hidden|--unrestricted", value) for value in values)
-    endings = tuple(f".{text.lstrip('.')}" for text in _values_of(values, "-e", "--extension"))
+    endings = tuple(f".{text.lstrip('.')}" for text in values_of(values, "-e", "--extension"))
 
     def selects(path: str) -> bool:
         shown = hidden or not any(part.startswith(".") for part in path.split("/"))
@@ -244,12 +222,54 @@ def list_visible_files(words: Words) -> RecursiveOperand:
 _NAME_TESTS = ("-name", "-iname", "-path", "-wholename")
 
 
+_USING_ACTIONS = FIND_EXEC_ACTIONS | {"-delete", "-rm"}
+
+
+def _remove_commands(values: list[str]) -> list[str]:
+    """Return the words of ``find`` without those of the commands that it runs."""
+    kept, inside = list[str](), False
+    for value in values:
+        if not inside:
+            kept.append(value)
+        inside = value not in {";", "+"} if inside else value in FIND_EXEC_ACTIONS
+    return kept
+
+
+def _remove_negations(values: list[str]) -> tuple[list[str], list[str]]:
+    """Return the words of ``find`` without tests such as ``-not -path x``, and the paths that these leave out.
+
+    ``!`` is kept before anything else than one test.
+    """
+    kept, left_out = list[str](), list[str]()
+    index = 0
+    while index < len(values):
+        negated = values[index] in {"!", "-not"}
+        test, value = [*values[index + 1 : index + 3], "", ""][:2]
+        if negated and test in _FIND_VALUED:
+            left_out += [value] if test in {"-path", "-wholename"} and "[" not in value else []
+            index += 3
+        elif negated and test in _FIND_FLAG_TESTS:
+            index += 2
+        else:
+            kept.append("!" if negated else values[index])
+            index += 1
+    return kept, left_out
+
+
+_FIND_VALUED = read_set("find_valued")
+
+_FIND_FLAG_TESTS = name_set("-empty -executable -readable -writable -nogroup -nouser")
+
+
 def _split_alternatives(values: list[str]) -> list[list[str]]:
+    """Return the tests before the first action of each alternative: those after it restrict only later actions."""
     alternatives: list[list[str]] = [[]]
+    acted = False
     for value in values:
         if value in {"-o", "-or", ","}:
             alternatives.append([])
-        else:
+            acted = False
+        elif not (acted := acted or value in _USING_ACTIONS):
             alternatives[-1].append(value)
     return alternatives
 
@@ -258,15 +278,19 @@ def find_found_files(words: Words) -> Iterator[RecursiveOperand]:
     """Yield where ``find`` starts; its tests for names select files, and folders with everything in them."""
     values = [word.pattern for word in words]
     start = next((index for index, value in enumerate(values) if value.startswith(("-", "(", "!"))), len(values))
-    end = next((index for index, value in enumerate(values) if value in FIND_EXEC_ACTIONS), len(values))
-    alternatives = _split_alternatives(values[:end])
-    names = [name for tests in alternatives for name in _values_of(tests, *_NAME_TESTS)]
-    if {"!", "-not"} & {*values} or not all(_values_of(tests, *_NAME_TESTS) for tests in alternatives):
+    tests, left_out = _remove_negations(_remove_commands(values[start:]))
+    alternatives = _split_alternatives(tests)
+    names = [name for tests in alternatives for name in values_of(tests, *_NAME_TESTS)]
+    if "!" in tests or not all(values_of(tests, *_NAME_TESTS) for tests in alternatives):
         names = []
+    if len(alternatives) > 1 or values_of(tests, "-type") != ["f"]:
+        left_out = []  # a folder may be used with everything in it
 
-    def selects(path: str) -> bool:
+    def selects(folder: str, path: str) -> bool:
         parts = path.lower().split("/")
+        if any(fnmatchcase(f"{folder}/{path}", text) for text in left_out):
+            return False
         return not names or any(fnmatchcase(part, text.rpartition("/")[2].lower()) for text in names for part in parts)
 
     for word in words[:start] or (literal_word("."),):
-        yield RecursiveOperand(word, FolderUse(selects))
+        yield RecursiveOperand(word, FolderUse(partial(selects, word.pattern.rstrip("/"))))

@@ -124,6 +124,16 @@ def find_written_words(words: Words) -> list[Word]:
     return [words[index] for index in known.find(words)]
 
 
+def find_output(words: Words) -> str:
+    """Return the first file that a command writes without naming it, ``""`` if there is none."""
+    name = base_name(words[0].guess or "") if words else ""
+    output = _FIRST_PARTS.get(name, "")
+    return output if output and not _WRITING[name].find(words) else ""
+
+
+_FIRST_PARTS = {"split": "xaa", "csplit": "xx00"}
+
+
 _GIT_OUTPUT = re.compile(r"--output(?:-directory)?=")
 
 
@@ -258,12 +268,15 @@ _CONSTANT = r"""\s*(?:[rbuRBU]{0,2}(?:"[^"$]*"|'[^'$]*')|`[^`$]*`)\s*[,)]"""
 _CHANGES_COMPUTED_NAME = re.compile(
     rf"""
     \bos\.(?:remove|unlink|rename\w*|replace|rmdir|removedirs|makedirs|mkdir|truncate|chmod|link|symlink)\s*\((?!{_CONSTANT})
-    |\bshutil\.(?:rmtree|copy\w*|move|unpack_archive)\s*\((?!{_CONSTANT})
+    |\bshutil\.(?:rmtree|copy\w*|move)\s*\((?!{_CONSTANT})|\bunpack_archive\s*\(|\b(?:File|Rotating\w*)Handler\s*\((?!{_CONSTANT})
+    |\bfrom\s+(?:os|shutil)\b[^;\n]*\b(?:remove|unlink|rename|replace|rmtree|copy\w*|move|rmdir)\s+as\b
+    |\bbasicConfig\s*\([^)]*\bfilename\s*=(?!{_CONSTANT})
+    |\b(?:mk[sd]temp|NamedTemporaryFile|TemporaryDirectory)\s*\([^)]*\bdir\s*=
     |\bextract(?:all)?\s*\(
     |(?<!["']\))\.(?:write_text|write_bytes|unlink|touch|rmdir|rename|symlink_to|hardlink_to)\s*\(
     |\b(?:(?:write|append)File\w*|(?:rm|unlink|rename|truncate|copyFile|cp|mkdir|symlink|link)Sync|createWriteStream)
         \s*\((?!{_CONSTANT})
-    |\bfs\.(?:rm|unlink|rename|truncate|cp|mkdir|symlink|link)\s*\((?!{_CONSTANT})
+    |\b(?:fs|promises)\.(?:rm|unlink|rename|truncate|cp|mkdir|symlink|link)\s*\((?!{_CONSTANT})
     |\b(?:File|FileUtils|IO)\.(?:delete|unlink|rename|write|mv|rm\w*|cp\w*|truncate|ln\w*)\b(?!\s*\(?{_CONSTANT})
     |\b(?:file_put_contents|os\.remove|os\.rename)\s*\((?!{_CONSTANT})
     |\b(?:unlink|rename)\b(?!\s*\(?\s*["'][^"'$]*["'])(?!Sync)
@@ -276,7 +289,8 @@ _CHANGES_FOLDER = re.compile(
     r"|\bcopy(?:2|tree)?\b|\bcp(?:Sync|_r)?\b"
 )
 
-_CODE_STRING = re.compile(r"""(["'`])([^"'`\n]{1,256})\1""")
+_CODE_STRING = re.compile(r"""(?=(["'`])([^"'`\n]{1,256})\1)""")
+"""A string in code, and also what is between two strings: which quote begins one is not known."""
 
 _MAX_CODE = 10_000
 """Characters of code that patterns are searched in; longer code counts as code that changes any file."""

@@ -307,7 +307,8 @@ def _printf_output(texts: list[str]) -> str | None:
     remaining = iter(values)
 
     def fill(found: re.Match[str]) -> str:
-        return "%" if found[1] == "%" else next(remaining, "")
+        value = "%" if found[1] == "%" else next(remaining, "")
+        return _decode_escapes(value) if found[1] == "b" else value
 
     rounds = -(-len(values) // directives) if directives else 1
     return "".join(_PRINTF_DIRECTIVE.sub(fill, template) for _ in range(max(rounds, 1)))

@@ -14,7 +14,7 @@ class WordExpansion(msgspec.Struct, frozen=True):
 
     kind: ExpansionKind
     name: str = ""
-    """The variable, the pattern or the tilde as written."""
+    """The variable or the tilde as written, or the pattern as ``fnmatch`` reads it."""
     may_split: bool = False
     """Whether it may become several words, or none."""
     guess: str | None = None

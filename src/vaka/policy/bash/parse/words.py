@@ -209,7 +209,9 @@ _NUMBER_RANGE = re.compile(r"(-?\d{1,9})\.\.(-?\d{1,9})(?:\.\.(-?\d{1,9}))?")
 
 _LETTER_RANGE = re.compile(r"([A-Za-z])\.\.([A-Za-z])(?:\.\.(-?\d{1,9}))?")
 
-_GLOB = re.compile(r"[*?]|\[[^\]]*\]?")
+_GLOB = re.compile(r"[*?]|\[[!^]?\]?(?:\[([:.=])[^\]\[]{1,16}\1\]|[^\]])*\]|\[[^\]]*")
+
+_BRACKET_CLASS = re.compile(r"\[[:.=]")
 
 _TILDE = re.compile(r"((?:[A-Za-z_][A-Za-z0-9_]*\+?=)?)(~[^/:]*)")
 
@@ -230,7 +232,7 @@ def expand_word(parts: list[WordPart], source: str, *, unquoted: bool, braces: b
         except _TooManyWords:
             expansion = WordExpansion("brace", source, may_split=True)
             return [Word(None, source, (expansion,), unquoted=unquoted, from_braces=True)]
-        if len(expanded) > 1:
+        if expanded != [atoms]:
             return [_build_word(atoms, source, unquoted=False, from_braces=True) for atoms in expanded if atoms]
     return [_build_word(parts, source, unquoted=unquoted)]
 
@@ -367,7 +369,14 @@ def _expand_unquoted(text: str, *, first: bool) -> list[Piece]:
     for found in _GLOB.finditer(text):
         if found[0] == "[":
             continue
-        pieces += [text[offset : found.start()], WordExpansion("glob", found[0], may_split=True)]
+        pieces += [text[offset : found.start()], WordExpansion("glob", _normalize_glob(found[0]), may_split=True)]
         offset = found.end()
     pieces.append(text[offset:])
     return [piece for piece in pieces if piece != ""]
+
+
+def _normalize_glob(text: str) -> str:
+    """Return a pattern that ``fnmatch`` reads as bash does; one with a class such as ``[[:alpha:]]`` matches more."""
+    if _BRACKET_CLASS.search(text, 1):
+        return "?"
+    return f"[!{text[2:]}" if text.startswith("[^") else text

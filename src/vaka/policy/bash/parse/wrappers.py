@@ -105,7 +105,7 @@ _TRANSPARENT_WRAPPERS: Mapping[str, Mapping[str, int]] = read_table("transparent
 EXACT_ONLY_WRAPPERS = frozenset({"watch", "setsid", "ionice", "flock"})
 """Wrappers that an allow rule with a wildcard does not match."""
 
-REMOTE_RUNNERS = frozenset({"ssh", "docker", "podman", "nerdctl", "kubectl", "oc"})
+REMOTE_RUNNERS = frozenset({"ssh", "docker", "docker-compose", "podman", "nerdctl", "kubectl", "oc"})
 """Programs that run a command on another machine or in a container: only deny and ask rules see it."""
 
 _SANDBOX_RUNNERS = frozenset({"bwrap", "firejail"})
