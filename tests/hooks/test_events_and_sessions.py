@@ -20,6 +20,7 @@ from vaka.errors import InvalidInput
 from vaka.hooks import EVENTS, Hook, HookEngine, HookSettings, make_middleware
 from vaka.hooks.payload import tool_response
 from vaka.hooks.transcript import Transcripts
+from vaka.middleware import ToolSource
 from vaka.runtime.options import Environment, Project
 from vaka.stores.memory import MemoryStore
 from vaka.testing.models import ScriptedModel, call, calls, say
@@ -29,7 +30,7 @@ LATER_EVENTS = ("PreCompact", "ContextCompacted", "PostCompact")
 """Events of compaction, which fire where a conversation is compacted."""
 
 
-class ChangingTools(vaka.Middleware):
+class ChangingTools(vaka.Middleware, ToolSource):
     """Reports once that a server has changed its tools, as a client of servers does before a model call."""
 
     inherited = ()
@@ -143,11 +144,11 @@ async def test_the_sessions_of_a_long_lived_runtime_are_bounded_and_each_ends_on
     settings = HookSettings(cwd=str(tmp_path), max_sessions=2)
     engine = HookEngine(hooks, settings, Transcripts(str(tmp_path / "t"), ""))
     middleware = make_middleware(engine)
-    assert middleware is not None
+    assert middleware
     async with runtime() as rt:
         for name in ("a", "b", "a", "c", "d", "a"):
             model = ScriptedModel(say("done"), say("done"), say("done"))
-            await (await rt.open(agent(model, middleware=[middleware]), id=name)).run("Go.")
+            await (await rt.open(agent(model, middleware=middleware), id=name)).run("Go.")
         await engine.close()
     started, ended = (
         [json.loads(line) for line in (tmp_path / name).read_text().splitlines()] for name in ("started", "ended")

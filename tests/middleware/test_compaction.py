@@ -20,6 +20,7 @@ from vaka.core.types.event import Body, Event
 from vaka.core.types.message import AssistantMessage, Message, ToolMessage, UserMessage, text_of
 from vaka.core.types.monitor import Logged, ModelFailed
 from vaka.core.types.progress import MessageCompleted
+from vaka.middleware import ContextPolicy
 from vaka.stores.memory import MemoryStore
 from vaka.testing import FunctionModel, RecordingModel, ScriptedModel, call, fail, say, stall
 
@@ -271,18 +272,18 @@ async def test_without_compaction_a_prompt_that_is_too_long_fails_the_turn() -> 
 async def test_middleware_sees_changes_and_skips_compactions() -> None:
     seen: list[Any] = []
 
-    async def before(turn: Any, request: CompactionRequest) -> CompactionRequest:
-        seen.append((request.trigger, request.tokens, request.window))
-        return msgspec.structs.replace(request, instructions="the colour of the boat") if seen else request
+    class Watch(vaka.Middleware, ContextPolicy):
+        async def before_compaction(self, turn: Any, request: CompactionRequest) -> CompactionRequest:
+            seen.append((request.trigger, request.tokens, request.window))
+            return msgspec.structs.replace(request, instructions="the colour of the boat") if seen else request
 
-    async def after(turn: Any, event: ContextCompacted) -> None:
-        seen.append(event)
+        async def after_compaction(self, turn: Any, event: ContextCompacted) -> None:
+            seen.append(event)
 
     model = ScriptedModel(say(LINE * 10, repeat=True), agents=summaries(), context_window=WINDOW)
     store = MemoryStore()
-    watch = vaka.Middleware.from_functions("watch", before_compaction=before, after_compaction=after)
     async with runtime(store) as rt:
-        await talk(rt, agent(model, middleware=[watch]), 6)
+        await talk(rt, agent(model, middleware=[Watch()]), 6)
     [done, *_] = compactions(await read_log(store, "s"))
     assert seen[0][0] == "auto"
     assert seen[0][2] == WINDOW
@@ -295,9 +296,10 @@ async def test_middleware_sees_changes_and_skips_compactions() -> None:
 async def test_a_skipped_compaction_is_logged_once_in_a_turn_and_not_asked_about_in_each_step() -> None:
     asked: list[int] = []
 
-    async def before(turn: Any, request: CompactionRequest) -> CompactionRequest:
-        asked.append(request.tokens)
-        return CompactionRequest(skip="not now")
+    class Refusal(vaka.Middleware, ContextPolicy):
+        async def before_compaction(self, turn: Any, request: CompactionRequest) -> CompactionRequest:
+            asked.append(request.tokens)
+            return CompactionRequest(skip="not now")
 
     async def look(what: int) -> str:
         """Look at something."""
@@ -308,9 +310,8 @@ async def test_a_skipped_compaction_is_logged_once_in_a_turn_and_not_asked_about
         say(LINE * 25), say(LINE * 25), say(LINE * 25), *steps, say("Done.", repeat=True), context_window=WINDOW
     )
     store = MemoryStore()
-    no = vaka.Middleware.from_functions("no", before_compaction=before)
     async with runtime(store) as rt:
-        session = await talk(rt, agent(model, look, middleware=[no]), 3)
+        session = await talk(rt, agent(model, look, middleware=[Refusal()]), 3)
         asked.clear()
         assert (await session.run("Look.")).text == "Done."
         events = await read_log(store, "s")

@@ -20,6 +20,7 @@ from vaka.core.types.message import (
     ToolResult,
     UserMessage,
 )
+from vaka.middleware import Continuation
 from vaka.middleware.summary import make_transcript
 from vaka.stores.memory import MemoryStore
 from vaka.testing import FunctionModel, ScriptedModel, call, fail, say
@@ -175,13 +176,13 @@ async def test_half_a_character_in_a_summary_ends_no_turn() -> None:
 
 
 async def test_a_long_text_that_continues_an_agent_counts_before_it_is_sent() -> None:
-    async def go_on(turn: Any, text: str) -> str:
-        return "" if text == "Done." else "Go on. " * 5_000
+    class GoOn(vaka.Middleware, Continuation):
+        async def check_answer(self, turn: Any, text: str) -> str:
+            return "" if text == "Done." else "Go on. " * 5_000
 
     model = ScriptedModel(say("Well."), say("Done."), agents=summaries(), context_window=2_000)
-    watch = vaka.Middleware.from_functions("watch", before_stop=go_on)
     async with runtime(MemoryStore()) as rt:
-        session = await rt.open(agent(model, middleware=[watch]), id="s")
+        session = await rt.open(agent(model, middleware=[GoOn()]), id="s")
         assert (await session.run("Begin.")).text == "Done."
     assert [prompt.agent for prompt in model.prompts] == ["assistant", "summary", "assistant"]  # none was refused
 

@@ -12,6 +12,7 @@ import vaka.middleware
 from tests.runtime.runtime_fixtures import agent, check_log, merge_options, read_log, runtime
 from vaka.config.options import Storage, Workspace
 from vaka.config.project_content import ProjectSource
+from vaka.core.ports.turn_protocols import METHODS
 from vaka.core.types.event import Event
 from vaka.hooks import Hook
 from vaka.middleware import Approval, Deny, Redaction
@@ -166,15 +167,14 @@ async def test_code_in_a_process_of_its_own_is_governed_by_hooks(tmp_path: Path)
 
 def test_the_guide_says_truly_which_middleware_governs() -> None:
     text = (ROOT / "docs/guides/middleware.md").read_text("utf-8")
-    points = dict(re.findall(r"^\| `(\w+)\(turn.*\| (yes|no) \|$", text, re.MULTILINE))
-    assert points == {name: "yes" if name in vaka.Middleware.inherited else "no" for name in points}
-    assert len(points) == 16
+    methods = dict(re.findall(r"^\| `([a-z_]+)\((?:turn.*)?\)` \|.*\| (yes|no) \|$", text, re.MULTILINE))
+    assert methods == {name: "yes" if name in vaka.Middleware.inherited else "no" for name in METHODS}
     stated = {
         name: kind.startswith("yes") for name, kind in re.findall(r"^\| `(\w+)\(.*?`  ?\| (yes|no)", text, re.MULTILINE)
     }
     for name in ("Approval", "CoolDown", "Eviction", "Logging", "PatchToolCalls", "RateLimit", "TodoList", "ToolRetry"):
         kind = getattr(vaka.middleware, name)
-        own = [at for at in points if getattr(kind, at, None) is not getattr(vaka.Middleware, at, None)]
+        own = [at for at in methods if getattr(kind, at, None) is not getattr(vaka.Middleware, at, None)]
         assert stated[name] == bool(set(own) & set(kind.inherited)), name
 
 

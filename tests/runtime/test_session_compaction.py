@@ -12,6 +12,7 @@ from vaka.core.ports.model import Prompt
 from vaka.core.types.context import CompactionRequest, ContextCompacted
 from vaka.core.types.errors import Busy, InvalidInput, NotFound
 from vaka.core.types.message import ToolMessage, text_of
+from vaka.middleware import ContextPolicy
 from vaka.stores.memory import MemoryStore
 from vaka.testing import FunctionModel, ScriptedModel, call, fail, say
 
@@ -142,11 +143,11 @@ async def test_a_failed_summary_is_reported_and_a_skipped_one_says_why() -> None
         assert "down" in result.skipped
         assert await session.messages() == said
 
-        async def refuse(turn: Any, request: CompactionRequest) -> CompactionRequest:
-            return CompactionRequest(skip=f"not {request.trigger}")
+        class Refusal(vaka.Middleware, ContextPolicy):
+            async def before_compaction(self, turn: Any, request: CompactionRequest) -> CompactionRequest:
+                return CompactionRequest(skip=f"not {request.trigger}")
 
-        watch = vaka.Middleware.from_functions("no", before_compaction=refuse)
-        other = await rt.open(agent(model, middleware=[watch]), id="s2")
+        other = await rt.open(agent(model, middleware=[Refusal()]), id="s2")
         await talk(other, 4)
         skipped = await other.compact()
         assert (skipped.event, skipped.skipped) == (None, "not manual")

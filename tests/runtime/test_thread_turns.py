@@ -26,6 +26,7 @@ from vaka.core.types.message import (
 )
 from vaka.errors import AccessDenied, Busy, Interrupted, InvalidInput, NotFound, Suspended, TurnError
 from vaka.memory import Composite, Deduplication, MessageLimit, RoleFilter, ThreadOptions, ThreadPolicy
+from vaka.middleware import ToolSource
 from vaka.models.scripted import ScriptLine
 from vaka.runtime.options import Environment
 from vaka.runtime.runtime import Runtime
@@ -156,7 +157,7 @@ async def test_a_turn_in_a_thread_needs_an_active_thread_and_usable_options(runt
 
 
 async def test_semantic_and_working_memory_are_middleware_of_the_turn(runtime: Runtime) -> None:
-    class Recall(Middleware):
+    class Recall(Middleware, ToolSource):
         def __init__(self, text: str) -> None:
             self.text = text
 

@@ -14,6 +14,7 @@ from vaka.core.loop.middleware import Middleware
 from vaka.core.ports.model import Prompt
 from vaka.core.types.context import CompactionRequest, ContextCompacted
 from vaka.core.types.ids import SessionId
+from vaka.middleware import ContextPolicy
 from vaka.testing import FunctionModel, ScriptedModel, call, say
 
 COMPACT = {
@@ -39,11 +40,12 @@ async def compact(client: AcpClient, session: str, instructions: str = "") -> tu
 
 
 async def test_older_messages_are_summarized_on_request(tmp_path: Path) -> None:
-    async def careful(turn: Any, request: CompactionRequest) -> CompactionRequest:
-        return msgspec.structs.replace(request, skip="Not now." if request.instructions == "never" else "")
+    class Careful(Middleware, ContextPolicy):
+        async def before_compaction(self, turn: Any, request: CompactionRequest) -> CompactionRequest:
+            return msgspec.structs.replace(request, skip="Not now." if request.instructions == "never" else "")
 
     model = ScriptedModel(say(LONG), say(LONG), say("On."), agents={"summary": [say("<summary>Sums.</summary>")]})
-    middleware = [Middleware.from_functions("careful", before_compaction=careful)]
+    middleware = [Careful()]
     workspaces = GivenWorkspaces(vaka.Agent("clerk", model=model, middleware=middleware))
     async with connect(workspaces, tmp_path) as client:
         session = await client.open()

@@ -95,7 +95,7 @@ class ConversationMemory(Middleware):
     earlier messages that share words with the input.
     """
 
-    inherited: tuple[str, ...] = ()
+    inherited = ()
 
     def __init__(self, *, recent: int = RECENT_MESSAGES, summary: bool = False, query: bool = False) -> None:
         if recent < 0:

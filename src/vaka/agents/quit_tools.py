@@ -39,7 +39,7 @@ class QuitTools(Middleware):
     with ``agent: closed``; a rewind to before the call takes that back, and a fork inherits it.
     """
 
-    inherited: tuple[str, ...] = ()
+    inherited = ()
     admits_steering: bool = True
 
     def __init__(self, *names: str) -> None:

@@ -11,6 +11,7 @@ from vaka.core.loop.context import Turn
 from vaka.core.loop.middleware import Middleware
 from vaka.core.ports.model import Model
 from vaka.core.ports.tool import Tool
+from vaka.core.ports.turn_protocols import ToolSource
 from vaka.core.types.errors import InvalidInput
 
 GENERAL_AGENT = "general-purpose"
@@ -48,7 +49,7 @@ class SubAgent(msgspec.Struct, frozen=True, kw_only=True):
 ChildAgent: TypeAlias = "SubAgent | Agent[Any, Any]"
 
 
-class SubAgents(Middleware):
+class SubAgents(Middleware, ToolSource):
     """Gives an agent the tool ``Task``, which hands tasks to child agents and continues earlier ones.
 
     ``agents`` are the child agents; an ``Agent`` runs with its own tools. ``general_purpose`` adds one more that has

@@ -13,6 +13,7 @@ from vaka.core.ports.agent import AgentServices
 from vaka.core.ports.env import format_timestamp
 from vaka.core.ports.model import Model
 from vaka.core.ports.tool import Tool, ToolContext
+from vaka.core.ports.turn_protocols import ToolSource
 from vaka.core.types.ending import Outcome
 from vaka.core.types.errors import ConfigError, ConflictError, InvalidInput, StoreError, VakaError, describe_failure
 from vaka.core.types.message import ToolCall, ToolResult
@@ -247,7 +248,7 @@ class MemoryConsolidation(Middleware):
                 raise
 
 
-class _MergeTools(Middleware):
+class _MergeTools(Middleware, ToolSource):
     """The tools of the background session."""
 
     inherited = ()

@@ -2,6 +2,7 @@
 
 import hashlib
 import string
+from typing import Protocol, TypeVar
 
 from vaka.core.loop.context import Turn
 from vaka.core.types.control import SessionOpened
@@ -10,6 +11,15 @@ from vaka.core.types.errors import ConfigError
 _OWNER_KEY = "memory.owner"
 _PLAIN = frozenset(string.ascii_lowercase + string.digits + "-_.@+")
 _MAX_NAME = 200
+_Memory_co = TypeVar("_Memory_co", covariant=True)
+
+
+class OpensMemory(Protocol[_Memory_co]):
+    """A middleware that opens a memory for each turn."""
+
+    async def open(self, turn: Turn) -> _Memory_co:
+        """Return the memory of a turn. Raises ``ConfigError`` when the session does not name whose it is."""
+        ...
 
 
 async def find_owner(turn: Turn) -> str:

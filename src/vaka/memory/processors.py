@@ -105,7 +105,7 @@ class Composite:
 class MessageProcessing(Middleware):
     """Applies a processor to the messages before the last one of the user; that and what follows are always shown."""
 
-    inherited: tuple[str, ...] = ()
+    inherited = ()
 
     def __init__(self, processor: MessageProcessor) -> None:
         self.processor = processor
@@ -152,7 +152,7 @@ class ThreadOptions(msgspec.Struct, frozen=True, kw_only=True):
 class _RecentMessages(Middleware):
     """Shows the model the last messages of the conversation, and the input."""
 
-    inherited: tuple[str, ...] = ()
+    inherited = ()
 
     def __init__(self, earlier: int) -> None:
         self.recent_messages = earlier + 1

@@ -10,6 +10,7 @@ from vaka.core.loop.middleware import Middleware
 from vaka.core.ports.agent import AgentServices
 from vaka.core.ports.model import Embedder
 from vaka.core.ports.tool import Tool, ToolContext
+from vaka.core.ports.turn_protocols import ToolSource
 from vaka.core.types.ending import Outcome
 from vaka.core.types.errors import ConfigError, InvalidInput, ModelError, StoreError
 from vaka.core.types.message import Content, Text, ToolCall, text_of
@@ -24,7 +25,7 @@ from vaka.memory.conversation_recall import (
 )
 from vaka.memory.enclosed_text import enclose_text
 from vaka.memory.memory_scope import MEMORY_SCOPES, MemoryScope, memory_scope
-from vaka.memory.owner import find_owner
+from vaka.memory.owner import OpensMemory, find_owner
 from vaka.memory.semantic import DEFAULT_COLLECTION, ScopedMemory
 from vaka.memory.semantic_tools import SOURCE_SESSION, TOOL_NAMES, describe_memory, make_tools
 
@@ -39,7 +40,7 @@ _FAILURES = (ModelError, StoreError, InvalidInput)
 _numbers = itertools.count()
 
 
-class SemanticMemory(Middleware):
+class SemanticMemory(Middleware, ToolSource, OpensMemory[ScopedMemory]):
     """Gives an agent a memory that is searched by meaning: what fits an input is added to it, and tools change it.
 
     ``scope``: ``user`` (the owner of the session), ``project``, ``resource`` or ``global``; the ids of projects and

@@ -3,7 +3,7 @@
 import copy
 import itertools
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
 
@@ -12,13 +12,14 @@ from vaka.core.loop.middleware import Middleware
 from vaka.core.ports.agent import AgentServices
 from vaka.core.ports.files import Files
 from vaka.core.ports.tool import Tool, ToolContext
+from vaka.core.ports.turn_protocols import ToolSource
 from vaka.core.types.errors import ConfigError, FileError, FileMissing, InvalidInput
 from vaka.core.types.message import ToolCall, ToolResult
 from vaka.core.types.tool import ToolSpec
 from vaka.memory import text_commands as commands
 from vaka.memory.enclosed_text import enclose_text
 from vaka.memory.memory_tool import MemoryTool, object_schema, text_result
-from vaka.memory.owner import encode_name, require_owner
+from vaka.memory.owner import OpensMemory, encode_name, require_owner
 from vaka.memory.text_files import MAX_FILE_BYTES, ROOT, TextMemoryFiles, WriteJournal, check_names, delete_below
 
 VALUES_PREFIX = "memory/text/"
@@ -75,7 +76,15 @@ work. Keep it short and up to date, and correct what is no longer true. {ROOT}/{
 beginning of every turn: keep in it what you must always know."""
 
 
-class TextMemory(Middleware):
+class ErasableMemory(Protocol):
+    """A memory that is deleted by its owner."""
+
+    async def erase(self, owner: str, *, namespace: str = "") -> int:
+        """Delete the memory of an owner; return the number of files."""
+        ...
+
+
+class TextMemory(Middleware, ToolSource, OpensMemory[TextMemoryFiles], ErasableMemory):
     """Gives an agent a memory of Markdown files, and shows it the file ``agent.md`` at the top of the system prompt.
 
     Each owner of sessions has a memory of their own; a session without an owner needs ``namespace``, the name of a

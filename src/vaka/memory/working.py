@@ -11,12 +11,13 @@ from vaka.core.loop.context import Turn
 from vaka.core.loop.middleware import Middleware
 from vaka.core.ports.agent import AgentServices
 from vaka.core.ports.tool import Tool, ToolContext
+from vaka.core.ports.turn_protocols import ToolSource
 from vaka.core.types.errors import ConfigError, Corrupt, InvalidInput
 from vaka.core.types.message import ToolCall, ToolResult
 from vaka.core.types.tool import ToolSpec
 from vaka.memory.enclosed_text import enclose_text
 from vaka.memory.memory_tool import MemoryTool, object_schema, text_result
-from vaka.memory.owner import find_owner, require_owner
+from vaka.memory.owner import OpensMemory, find_owner, require_owner
 from vaka.memory.working_record import (
     MAX_BYTES,
     MemoryMeta,
@@ -64,7 +65,7 @@ belongs in it, or something in it is no longer true, change it with {tools} in t
 you do. {form}"""
 
 
-class WorkingMemory(Middleware):
+class WorkingMemory(Middleware, ToolSource, OpensMemory[StoredWorkingMemory]):
     """Shows the model a working memory at the top of the system prompt, with tools to change it.
 
     ``scope``: ``thread`` is one memory for each session, ``resource`` one for each owner of sessions. ``schema`` is a

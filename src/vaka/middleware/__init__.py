@@ -1,13 +1,17 @@
-"""The middleware that comes with vaka, and the values that middleware returns; loaded on first use.
+"""The middleware that comes with vaka, the protocols of middleware, and the values that it returns.
 
-``before_agent`` returns ``Answer`` or ``Reject`` to end a turn. ``before_tool`` and ``before_approval`` return
-``Allow``, ``Ask`` or ``Deny`` to decide a call.
+``before_agent`` returns ``Answer`` or ``Reject`` to end a turn. ``before_tool`` and an ``Approver`` return ``Allow``,
+``Ask`` or ``Deny`` to decide a call.
 """
 
 import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from vaka.core.ports.turn_protocols import Approver as Approver
+    from vaka.core.ports.turn_protocols import ContextPolicy as ContextPolicy
+    from vaka.core.ports.turn_protocols import Continuation as Continuation
+    from vaka.core.ports.turn_protocols import ToolSource as ToolSource
     from vaka.core.types.ending import Answer as Answer
     from vaka.core.types.ending import Reject as Reject
     from vaka.core.types.tool import Allow as Allow
@@ -28,6 +32,10 @@ if TYPE_CHECKING:
     from vaka.middleware.turn_log import Logging as Logging
 
 _MODULES = {
+    "Approver": "vaka.core.ports.turn_protocols",
+    "ContextPolicy": "vaka.core.ports.turn_protocols",
+    "Continuation": "vaka.core.ports.turn_protocols",
+    "ToolSource": "vaka.core.ports.turn_protocols",
     "Allow": "vaka.core.types.tool",
     "Answer": "vaka.core.types.ending",
     "Approval": "vaka.middleware.tool_calls",
@@ -52,7 +60,10 @@ __all__ = [
     "Allow",
     "Answer",
     "Approval",
+    "Approver",
     "Ask",
+    "ContextPolicy",
+    "Continuation",
     "CoolDown",
     "CoolDownRule",
     "Deny",
@@ -65,6 +76,7 @@ __all__ = [
     "Review",
     "TodoList",
     "ToolRetry",
+    "ToolSource",
     "Trimming",
     "token_pattern",
 ]

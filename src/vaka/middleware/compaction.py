@@ -12,6 +12,7 @@ from vaka.core.loop.middleware import Middleware
 from vaka.core.loop.prompt import Conversation
 from vaka.core.loop.tokens import estimate_message_tokens, estimate_text_tokens, text_size, tokens_of_body
 from vaka.core.ports.model import context_window_of
+from vaka.core.ports.turn_protocols import ContextPolicy
 from vaka.core.types.context import Compaction, ContextCompacted
 from vaka.core.types.event import Body
 from vaka.core.types.state import agent_key
@@ -33,7 +34,7 @@ class ContextShortener(Protocol):
         ...
 
 
-class ContextCompaction(Middleware):
+class ContextCompaction(Middleware, ContextPolicy):
     """Compacts the context of an agent between steps, when it is too large for the next model call."""
 
     inherited = ()
@@ -43,7 +44,9 @@ class ContextCompaction(Middleware):
     def __init__(self, settings: Compaction, make_shortener: Callable[[], ContextShortener]) -> None:
         self.settings, self._make_shortener = settings, make_shortener
 
-    async def before_step(self, turn: Turn) -> Sequence[Body]:
+    async def shorten_context(self, turn: Turn, *, refused: bool = False) -> Sequence[Body]:
+        if refused:
+            return await self._shorten_refused(turn)
         window, tokens = context_window_of(turn.recipe.model), context_tokens(turn)
         if not self.settings.is_due(tokens, window) or self._has_no_room(turn, tokens, window):
             return ()
@@ -57,7 +60,7 @@ class ContextCompaction(Middleware):
         fixed = instruction_tokens(turn)
         return fixed > MAX_FIXED_PART * self.settings.limit_in(window) and tokens < FULL_PART * window
 
-    async def context_too_long(self, turn: Turn) -> Sequence[Body]:
+    async def _shorten_refused(self, turn: Turn) -> Sequence[Body]:
         events = await self._make_shortener().shorten(turn, refused=True)
         if any(isinstance(event, ContextCompacted) for event in events):
             return events

@@ -104,7 +104,7 @@ class Compactor:
             ratio=settings.ratio,
             keep_turns=settings.keep_turns,
         )
-        wanted = await turn.middleware.before_compaction(turn, request)
+        wanted = await turn.middleware.run_before_compaction(turn, request)
         if wanted.skip:
             return self._note_skip(turn, wanted.skip, before + int(GROWTH_PART * window))
         request = msgspec.structs.replace(request, instructions=wanted.instructions)
@@ -114,7 +114,7 @@ class Compactor:
             return ()
         event, notes = await self._make_event(turn, planner, plan, request, written)
         turn.values[_COMPACTED_AFTER] = turn.scope.step
-        await turn.middleware.after_compaction(turn, event)
+        await turn.middleware.run_after_compaction(turn, event)
         if self._settings.rollout_dir:
             notes = [*notes, *await self._write_rollout(turn, event)]
         return [event, *notes]

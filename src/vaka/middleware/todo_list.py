@@ -9,6 +9,7 @@ from vaka.core.loop.context import Turn
 from vaka.core.loop.middleware import Middleware
 from vaka.core.ports.model import Prompt
 from vaka.core.ports.tool import Tool
+from vaka.core.ports.turn_protocols import ToolSource
 from vaka.core.types.errors import ConfigError
 from vaka.core.types.message import AssistantMessage, Message, Text, ToolMessage, UserMessage
 
@@ -19,7 +20,7 @@ MAX_LISTED = 10
 _STATUS_SIGNS = {"in_progress": "[>]", "pending": "[ ]"}
 
 
-class TodoList(Middleware):
+class TodoList(Middleware, ToolSource):
     """Adds a reminder of open tasks to the prompt, every ``every`` steps after the list was written.
 
     ``tool`` adds TodoWrite to agents that do not have it. The reminder is in the prompt only, not in the log.

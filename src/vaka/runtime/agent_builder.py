@@ -4,7 +4,7 @@ import copy
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol, cast, runtime_checkable
+from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
 
@@ -12,11 +12,12 @@ import vaka.tools
 from vaka.agents.react import Agent, AgentTool, ToolLike, require_child
 from vaka.core.loop.context import Recipe, Turn
 from vaka.core.loop.eviction import READ_TOOL, is_read_tool
-from vaka.core.loop.middleware import Middleware
+from vaka.core.loop.middleware import Middleware, has_method
 from vaka.core.loop.prompt_parts import ModelSettings
 from vaka.core.ports.agent import AgentKind, AgentServices, BindableTool, NeedsServices, RunnableAgent
 from vaka.core.ports.model import Model, context_window_of
 from vaka.core.ports.tool import Tool, ToolContext
+from vaka.core.ports.turn_protocols import ContextPolicy, ToolSource
 from vaka.core.types.context import Compaction
 from vaka.core.types.control import InputAdded
 from vaka.core.types.errors import ConfigError, Corrupt, InvalidInput, ModelRefused, NotFound, VakaError
@@ -173,7 +174,7 @@ class AgentBuilder:
     def _compaction_for(self, agent: Agent, model: Model) -> tuple[Middleware, ...]:
         """Return the middleware that compacts the context of an agent, unless it has one of its own or is a script."""
         settings = agent.compaction or self._compaction
-        is_own = any(isinstance(m, ContextCompaction) for m in agent.middleware)
+        is_own = any(has_method(m, ContextPolicy.shorten_context) for m in agent.middleware)
         if not settings.enabled or is_own or isinstance(agent, AgentKind) or model.name == GIVEN_CALLS:
             return ()
         return (ContextCompaction(settings, partial(self.make_compactor, agent, model)),)
@@ -299,18 +300,12 @@ class AgentBuilder:
         return lazy.child_tool()(agent_tool, build_recipe)
 
 
-@runtime_checkable
-class WritesOpening(Protocol):
-    """A middleware whose text precedes the instructions. It is asked once a turn, so that the prompt stays the same."""
-
-    async def opening_text(self, turn: Turn) -> str: ...
-
-
 def _add_opening_texts(recipe: Recipe, middleware: Sequence[Middleware]) -> None:
     """Put the texts of middleware before the instructions of a recipe."""
-    writers, plain = [m for m in middleware if isinstance(m, WritesOpening)], copy.copy(recipe)
+    writers = [cast("ToolSource", m) for m in middleware if has_method(m, ToolSource.opening_text)]
     if not writers:
         return
+    plain = copy.copy(recipe)
 
     async def make_instructions(turn: Turn) -> str:
         instructions = (await plain.system_text_for(turn)).text

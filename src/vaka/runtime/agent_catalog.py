@@ -301,7 +301,7 @@ def apply_changes(agent: Agent, base: Agent, fresh: Agent) -> Agent:
 class DefinitionGuard(Middleware):
     """Asks before a tool writes definitions of the agent that it names, and reports changes that cannot be used."""
 
-    inherited: tuple[str, ...] = ("before_tool",)
+    inherited = ("before_tool",)
     admits_steering = True
 
     def __init__(self, catalog: AgentCatalog, warnings: list[str]) -> None:

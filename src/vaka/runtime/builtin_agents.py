@@ -10,6 +10,7 @@ import msgspec
 from vaka.core.loop.context import Turn
 from vaka.core.loop.middleware import Middleware
 from vaka.core.ports.tool import Tool, ToolContext
+from vaka.core.ports.turn_protocols import ToolSource
 from vaka.core.types.ids import JSON
 from vaka.core.types.message import Part, ToolResult
 from vaka.core.types.tool import InvalidArguments, ParsedArguments, ToolSpec
@@ -43,7 +44,7 @@ class DeferredTask:
         return await self._tool.call(context, arguments)
 
 
-class BuiltinAgents(Middleware):
+class BuiltinAgents(Middleware, ToolSource):
     """Gives every agent of a runtime the tool ``Task``."""
 
     admits_steering = True

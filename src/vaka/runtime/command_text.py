@@ -208,7 +208,7 @@ class CommandTexts:
         if command is None:
             return f"[{text}: not run, since the arguments have characters that could be read as commands]"
         id = CallId(f"block_{component.name}_{number}")
-        call, end, verdict = await turn.middleware.before_tool(
+        call, end, verdict = await turn.middleware.run_before_tool(
             turn, ToolCall(id=id, name="Bash", arguments={"command": command})
         )
         if end is not None:

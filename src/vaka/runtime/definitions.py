@@ -103,7 +103,7 @@ class DefinitionSources(msgspec.Struct, frozen=True, kw_only=True):
 class ServerToolFilter(ToolFilter):
     """Offers an agent only the tools of MCP servers that it names; its children have filters of their own."""
 
-    inherited: tuple[str, ...] = ()
+    inherited = ()
 
     def __init__(self, names: Sequence[str]) -> None:
         super().__init__(lambda spec: spec.layer != "mcp" or matches_tool(spec.name, names))

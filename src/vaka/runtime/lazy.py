@@ -171,16 +171,14 @@ def start_hooks(
         permission_mode=lambda: str(getattr(env.policy, "mode", "default")),
     )
     engine = HookEngine(tuple(options.project.hooks), settings, transcripts)
-    middleware = make_middleware(engine)
-    return engine, tuple(one for one in (middleware, use) if one is not None)
+    return engine, (*make_middleware(engine), *(() if use is None else (use,)))
 
 
 def hook_middleware(engine: "HookEngine") -> "tuple[Middleware, ...]":
     """Return the middleware for the hooks that an engine has now."""
     from vaka.hooks import make_middleware
 
-    middleware = make_middleware(engine)
-    return () if middleware is None else (middleware,)
+    return make_middleware(engine)
 
 
 def live_settings() -> "type[LiveSettings]":

@@ -12,6 +12,7 @@ from vaka.agents.react import Agent
 from vaka.core.loop.context import Turn
 from vaka.core.loop.middleware import Middleware
 from vaka.core.ports.model import Prompt
+from vaka.core.ports.turn_protocols import ToolSource
 from vaka.core.types.errors import InvalidInput, TurnError
 from vaka.core.types.ids import JSON, MessageId, parse_session_id
 from vaka.core.types.keywords import find_near_names
@@ -119,7 +120,7 @@ class _EarlierMessages(Middleware):
         return msgspec.structs.replace(prompt, messages=(*earlier, *prompt.messages))
 
 
-class _SystemMessages(Middleware):
+class _SystemMessages(Middleware, ToolSource):
     """Adds the system messages of a call to the instructions of its agent."""
 
     def __init__(self, text: str) -> None:

@@ -16,6 +16,7 @@ from vaka.core.loop.context import Turn
 from vaka.core.loop.middleware import Middleware
 from vaka.core.ports.model import Model
 from vaka.core.ports.tool import Tool, ToolContext
+from vaka.core.ports.turn_protocols import ToolSource
 from vaka.core.ports.values import KeyValueStore
 from vaka.core.session.redaction import MIN_SECRET_LENGTH
 from vaka.core.types.errors import ConfigError, InvalidInput, McpError
@@ -53,7 +54,20 @@ _SECRET_NAMES = frozenset(
 _PROMPT_LINE = re.compile(r"/(mcp__[\w.-]+)(?:\s+(.*))?\s*", re.DOTALL)
 
 
-class McpTools(Middleware):
+class ServerConnections:
+    """The connections to servers."""
+
+    def __init__(self, connections: Iterable[McpConnection]) -> None:
+        self._connections = tuple(connections)
+        self._ended: list[McpConnection] = []
+        """Connections of servers that were replaced, which may still be closing."""
+
+    async def close(self) -> None:
+        """End all connections and the processes of the servers."""
+        await asyncio.gather(*(connection.aclose() for connection in (*self._connections, *self._ended)))
+
+
+class McpTools(ServerConnections, Middleware, ToolSource):
     """Connects to servers before the first model call, and offers what they have."""
 
     admits_steering = True
@@ -61,10 +75,8 @@ class McpTools(Middleware):
     def __init__(
         self, servers: Sequence[McpServer], connect: Callable[[McpServer], McpConnection], values: KeyValueStore
     ) -> None:
+        super().__init__(connect(server) for server in servers)
         self._connect_server, self._values = connect, values
-        self._connections = tuple(connect(server) for server in servers)
-        self._ended: list[McpConnection] = []
-        """Connections of servers that were replaced, which may still be closing."""
         self._replacements = 0
         self._revision = (-1, 0)
         self._listed: dict[tuple[str, str], McpTool] = {}
@@ -118,10 +130,6 @@ class McpTools(Middleware):
                 self._ended.append(connection)
         self._connections = connections
         self._replacements += 1
-
-    async def close(self) -> None:
-        """End all connections and the processes of the servers."""
-        await asyncio.gather(*(connection.aclose() for connection in (*self._connections, *self._ended)))
 
     async def tools_for_step(self, turn: Turn) -> Sequence[Tool]:
         await self._connect(turn)

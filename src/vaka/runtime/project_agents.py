@@ -9,6 +9,7 @@ from vaka.config.components import AgentFile, Components
 from vaka.core.loop.context import Turn
 from vaka.core.loop.middleware import Middleware
 from vaka.core.ports.model import Prompt
+from vaka.core.ports.turn_protocols import Method
 from vaka.core.types.limits import Limits
 from vaka.core.types.message import ToolCall
 from vaka.core.types.tool import Deny, ToolSpec
@@ -62,7 +63,7 @@ class FileAgent(Agent):
 class ToolFilter(Middleware):
     """Offers only some tools to an agent, and refuses calls of others to it and its children."""
 
-    inherited: tuple[str, ...] = ("before_tool",)
+    inherited: tuple[Method, ...] = ("before_tool",)
 
     def __init__(self, allows: Callable[[ToolSpec], bool]) -> None:
         self._allows = allows

@@ -16,6 +16,7 @@ from vaka.core.loop.context import Turn
 from vaka.core.loop.middleware import Middleware
 from vaka.core.ports.model import Model
 from vaka.core.ports.tool import Tool, ToolContext
+from vaka.core.ports.turn_protocols import ToolSource
 from vaka.core.types.control import StateChanged
 from vaka.core.types.errors import ConfigError, InvalidInput, VakaError
 from vaka.core.types.message import Content, Text, ToolCall, ToolResult
@@ -39,7 +40,7 @@ COMMAND_TRAITS = ToolTraits(commands=True, summary=("command",))
 _COMMAND_LINE = re.compile(r"/([\w:.-]+)(?:\s+(.*))?\s*", re.DOTALL)
 
 
-class ProjectTools(Middleware):
+class ProjectTools(Middleware, ToolSource):
     """Adds the content of a project to every agent of a runtime."""
 
     admits_steering = True

@@ -40,21 +40,11 @@ class RememberedRule(msgspec.Struct, frozen=True, kw_only=True):
     created: str = ""
 
 
-class RememberedRules(Middleware):
-    """Stores the rules of owners, and applies them to the calls that a person would be asked about.
-
-    Each look-up reads the store, so that a rule counts at once in all processes. Only a call that needs an approval
-    costs one.
-    """
-
-    inherited = ("before_tool",)
+class OwnerRules:
+    """The stored rules of owners. Each look-up reads the store, so that a rule counts at once in all processes."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
-
-    @property
-    def name(self) -> str:
-        return "remembered rules"
 
     async def list(self, owner: str) -> Sequence[RememberedRule]:
         """Return the rules of an owner, the oldest first."""
@@ -90,6 +80,16 @@ class RememberedRules(Middleware):
         """Return the owner of a session, ``""`` if it has none."""
         info = await self._store.sessions.find(session)
         return info.owner if info is not None else ""
+
+
+class RememberedRules(OwnerRules, Middleware):
+    """Applies the rules of owners to the calls that a person would be asked about; no other call costs a look-up."""
+
+    inherited = ("before_tool",)
+
+    @property
+    def name(self) -> str:
+        return "remembered rules"
 
     async def before_tool(self, turn: Turn, call: ToolCall) -> ToolCall:
         """Give the policy the rules of the session's owner, for a call that a person would be asked about."""

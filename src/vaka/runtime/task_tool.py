@@ -18,6 +18,7 @@ from vaka.core.loop.middleware import Middleware
 from vaka.core.loop.subagent import PastChild, child_result, find_past_child, run_subagent
 from vaka.core.ports.model import Model
 from vaka.core.ports.tool import Tool, ToolContext
+from vaka.core.ports.turn_protocols import Approver
 from vaka.core.types.control import ApprovalRequested
 from vaka.core.types.errors import AuthenticationFailed, ConfigError, InvalidInput
 from vaka.core.types.message import Text, ToolCall, ToolResult, as_content
@@ -305,7 +306,7 @@ def matches_tool(name: str, patterns: Iterable[str], *, exact: bool = True) -> b
     return any(fnmatchcase(name, one) or (one.startswith("mcp__") and name.startswith(f"{one}__")) for one in plain)
 
 
-class NarrowedMode(Middleware):
+class NarrowedMode(Middleware, Approver):
     """Narrows the permissions of an agent: ``plan`` only reads, ``dontAsk`` refuses what would ask."""
 
     def __init__(self, mode: str) -> None:
@@ -317,7 +318,7 @@ class NarrowedMode(Middleware):
             return Deny("this agent only reads (permissionMode: plan)")
         return call
 
-    async def before_approval(self, turn: Turn, request: ApprovalRequested) -> Deny | None:
+    async def decide_approval(self, turn: Turn, request: ApprovalRequested) -> Deny | None:
         return Deny("this agent does not ask (permissionMode: dontAsk)") if self._mode == "dontAsk" else None
 
 

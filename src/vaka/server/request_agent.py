@@ -7,12 +7,13 @@ from typing import Any
 from vaka.agents.react import Agent, ToolLike, tool_name_of
 from vaka.core.loop.context import Turn
 from vaka.core.loop.middleware import Middleware
+from vaka.core.ports.turn_protocols import ToolSource
 from vaka.server.problems import Problem
 from vaka.tools.client_tool import ClientTool
 from vaka.tools.validate import Validator
 
 
-class RequestInstructions(Middleware):
+class RequestInstructions(Middleware, ToolSource):
     """Adds a text of a request to the system prompt."""
 
     def __init__(self, text: str) -> None:

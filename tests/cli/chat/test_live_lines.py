@@ -12,6 +12,7 @@ from vaka import Agent, Middleware, Runtime, tool
 from vaka.config.options import Permissions
 from vaka.core.types.context import CompactionRequest, ContextCompacted
 from vaka.core.types.message import UserMessage, text_of
+from vaka.middleware import ContextPolicy
 from vaka.models.scripted import Scripted
 
 CTRL_O = "\x0f"
@@ -102,15 +103,16 @@ async def test_a_queued_input_is_taken_back_and_edited() -> None:
 
 
 async def test_older_messages_are_summarized_on_request() -> None:
-    async def careful(turn: Any, request: CompactionRequest) -> CompactionRequest:
-        return msgspec.structs.replace(request, skip="Not now." if request.instructions == "never" else "")
+    class Careful(Middleware, ContextPolicy):
+        async def before_compaction(self, turn: Any, request: CompactionRequest) -> CompactionRequest:
+            return msgspec.structs.replace(request, skip="Not now." if request.instructions == "never" else "")
 
     lines: list[dict[str, Any]] = [
         {"text": "One. " * 400},
         {"text": "Two. " * 400},
         {"agent": "summary", "text": "<summary>Sums.</summary>"},
     ]
-    middleware = [Middleware.from_functions("careful", before_compaction=careful)]
+    middleware = [Careful()]
     agent: Agent[Any] = Agent("clerk", model=Scripted(lines), middleware=middleware)
     async with Runtime(agent=agent) as runtime, chat_in_process(runtime) as chat:
         await chat.say("/compact")

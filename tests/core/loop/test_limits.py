@@ -23,6 +23,7 @@ from tests.runtime.runtime_fixtures import (
 )
 from vaka.core.ports.model import Chunk, TextChunk
 from vaka.core.types.progress import MessageCompleted, ToolCalled, ToolStarted
+from vaka.middleware import Continuation
 from vaka.stores.memory import MemoryStore
 from vaka.testing.models import ScriptedModel, call, calls, say, stall
 
@@ -175,14 +176,14 @@ async def test_an_equal_call_among_others_counts_in_each_step() -> None:
 
 
 async def test_a_step_without_calls_starts_the_count_again() -> None:
-    async def go_on(turn: vaka.Turn, text: str) -> str:
-        return "Go on." if text == "Wait." else ""
+    class GoOn(vaka.Middleware, Continuation):
+        async def check_answer(self, turn: Any, text: str) -> str:
+            return "Go on." if text == "Wait." else ""
 
     lines = [look_call(at="a"), look_call(at="a"), say("Wait."), look_call(at="a"), look_call(at="a"), say("done")]
-    middleware = [vaka.Middleware.from_functions("go-on", before_stop=go_on)]
     store = MemoryStore()
     async with runtime(store) as rt:
-        session = await rt.open(agent(ScriptedModel(*lines), look, middleware=middleware), id="s")
+        session = await rt.open(agent(ScriptedModel(*lines), look, middleware=[GoOn()]), id="s")
         assert (await session.run("Go.")).text == "done"
     assert list(reasons_by_call(await read_log(store, "s")).values()) == ["ok"] * 4
 

@@ -1,4 +1,4 @@
-"""The six points of middleware: each gets a value and returns one."""
+"""The points of middleware: each gets a value and returns one."""
 
 import asyncio
 import gc

@@ -17,7 +17,7 @@ from tests.runtime.runtime_fixtures import (
 from vaka.core.types.message import UserMessage, text_of
 from vaka.core.types.progress import StepStarted, ToolStarted
 from vaka.core.types.tool import PROTECTED_LAYER, Layer
-from vaka.middleware import Allow, Ask, Deny
+from vaka.middleware import Allow, Approver, Ask, Continuation, Deny, ToolSource
 from vaka.policy.policy import LayeredPolicy
 from vaka.stores.memory import MemoryStore
 from vaka.testing.models import ScriptedModel, call, calls, say
@@ -39,6 +39,22 @@ async def secret() -> str:
 
 def middleware_at(point: str, function: Any, name: str = "mine") -> vaka.Middleware:
     return vaka.Middleware.from_functions(name, **{point: function})
+
+
+def approver(function: Any) -> vaka.Middleware:
+    class Judge(vaka.Middleware, Approver):
+        async def decide_approval(self, turn: Any, request: Any) -> Any:
+            return await function(turn, request)
+
+    return Judge()
+
+
+def continuation(function: Any) -> vaka.Middleware:
+    class Checks(vaka.Middleware, Continuation):
+        async def check_answer(self, turn: Any, text: str) -> str:
+            return str(await function(turn, text))
+
+    return Checks()
 
 
 async def run_denying(model: Any, *middleware: Any, tools: Any = (look, secret)) -> tuple[list[Any], dict[str, str]]:
@@ -87,7 +103,7 @@ async def test_an_ask_of_middleware_wins_over_an_allow_and_is_asked_with_the_cha
     assert results_by_call(await read_log(store, "s"))["call_1"].text == "seen moon"
 
 
-async def test_before_approval_decides_instead_of_a_person_only_when_one_would_be_asked() -> None:
+async def test_an_approver_decides_instead_of_a_person_only_when_one_would_be_asked() -> None:
     asked: list[str] = []
 
     async def decide(turn: Any, request: Any) -> Any:
@@ -96,7 +112,7 @@ async def test_before_approval_decides_instead_of_a_person_only_when_one_would_b
         return answers.get(request.call.arguments["at"])
 
     model = ScriptedModel(calls(*(call("look", at=name) for name in "abcd"), call("secret")), say("done"))
-    _, texts = await run_denying(model, middleware_at("before_approval", decide))
+    _, texts = await run_denying(model, approver(decide))
     assert asked == ["a", "b", "c", "d"]
     assert texts["call_1"] == "seen a"
     assert texts["call_2"] == "not b"
@@ -113,28 +129,28 @@ async def test_a_question_about_a_protected_path_is_not_answered_by_middleware()
         return Allow()
 
     store = MemoryStore()
-    middleware = [middleware_at("before_tool", allow), middleware_at("before_approval", allow)]
+    middleware = [middleware_at("before_tool", allow), approver(allow)]
     async with runtime(store, permissions=vaka.Permissions(policy=Protected([]), ask="deny")) as rt:
         who = agent(ScriptedModel(call("look"), say("done")), look, middleware=middleware)
         response = await (await rt.open(who, id="s")).run("Go.")
     assert response.denied == ("call_1",)
 
 
-async def test_before_approval_of_a_parent_also_decides_for_its_children() -> None:
+async def test_an_approver_of_a_parent_also_decides_for_its_children() -> None:
     async def refuse(turn: Any, request: Any) -> Any:
         return Deny(f"not at depth {len(turn.path)}")
 
     child = agent(ScriptedModel(agents={"child": [call("look"), say("child done")]}), look, name="child")
     _log, texts = await run_denying(
         ScriptedModel(call("child", prompt="Look."), say("done")),
-        middleware_at("before_approval", refuse),
+        approver(refuse),
         tools=(child,),
     )
     assert "not at depth 1" in texts.values()
     assert texts["call_1"] == "child done"
 
 
-async def test_before_stop_continues_the_agent_and_is_capped() -> None:
+async def test_a_continuation_continues_the_agent_and_is_capped() -> None:
     answers: list[str] = []
 
     async def go_on(turn: Any, text: str) -> str:
@@ -145,7 +161,7 @@ async def test_before_stop_continues_the_agent_and_is_capped() -> None:
     model = ScriptedModel(*(say(f"answer {n}") for n in range(9)))
     limits = vaka.Limits(max_continuations=3)
     async with runtime(store) as rt:
-        who = agent(model, middleware=[middleware_at("before_stop", go_on)], limits=limits)
+        who = agent(model, middleware=[continuation(go_on)], limits=limits)
         response = await (await rt.open(who, id="s")).run("Go.")
     log = await read_log(store, "s")
     check_log(log)
@@ -156,13 +172,11 @@ async def test_before_stop_continues_the_agent_and_is_capped() -> None:
     assert asked == ["Go.", "Not yet, answer 0.", "Not yet, answer 1.", "Not yet, answer 2."]
 
 
-async def test_a_turn_cut_anywhere_is_continued_by_before_stop_as_often_as_an_uncut_one() -> None:
+async def test_a_turn_cut_anywhere_is_continued_as_often_as_an_uncut_one() -> None:
     async def go_on(turn: Any, text: str) -> str:
         return "More." if text != "answer 2" else ""
 
-    who = agent(
-        ScriptedModel(*(say(f"answer {n}") for n in range(3))), middleware=[middleware_at("before_stop", go_on)]
-    )
+    who = agent(ScriptedModel(*(say(f"answer {n}") for n in range(3))), middleware=[continuation(go_on)])
     store = MemoryStore()
     async with runtime(store) as rt:
         await (await rt.open(who, id="s")).run("Go.")
@@ -177,21 +191,21 @@ async def test_a_turn_cut_anywhere_is_continued_by_before_stop_as_often_as_an_un
         assert event_types(after).count("agent.continued") == 2, end
 
 
-async def test_before_stop_of_a_child_continues_the_child() -> None:
+async def test_a_continuation_of_a_child_continues_the_child() -> None:
     async def go_on(turn: Any, text: str) -> str:
         return "More." if text == "short" else ""
 
     child = agent(
         ScriptedModel(agents={"child": [say("short"), say("long")]}),
         name="child",
-        middleware=[middleware_at("before_stop", go_on)],
+        middleware=[continuation(go_on)],
     )
     log, texts = await run_denying(ScriptedModel(call("child", prompt="Write."), say("done")), tools=(child,))
     assert texts["call_1"] == "long"
     assert event_types(log).count("agent.continued") == 1
 
 
-class Source(vaka.Middleware):
+class Source(vaka.Middleware, ToolSource):
     """Adds tools and a text that the test changes."""
 
     def __init__(self) -> None:

@@ -261,7 +261,7 @@ class _RoutedTurn:
         found = _distinct_matches(results)
         request = ScriptRequest.from_arguments(_MATCH_NUMBER, MATCH, text)
         recorded = await self._journal.record_answer(request, found)  # written with the call of an agent
-        if self._agent.asks_model and "before_tool" in self._turn.middleware.handled:
+        if self._agent.asks_model and self._turn.middleware.before_tool:
             await self._journal.commit()  # a hook before that call may take long, and a crash in it repeats no match
         return msgspec.convert(recorded.value, _Matches)
 

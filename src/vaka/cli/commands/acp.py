@@ -27,7 +27,7 @@ from vaka.cli.settings_source import variables_of
 from vaka.cli.stdout import reserve_stdout
 from vaka.cli.turn.input import StdinReader
 from vaka.cli.turn.report import write_line_unblocked
-from vaka.cli.turn.session_record import Continuation, absolute_flags, describe_run
+from vaka.cli.turn.session_record import ContinuedSession, absolute_flags, describe_run
 from vaka.config.settings import Settings, absolute_store_url, use_settings_folder
 from vaka.core.ports.store import Store
 from vaka.core.types.errors import ConfigError
@@ -111,7 +111,7 @@ class SettingsWorkspaces:
             agent=agent,
             models=_models_of(settings, agent),
             set_mode=set_mode,
-            run_settings=describe_run(Continuation(record=None, flags=flags, settings=settings), agent),
+            run_settings=describe_run(ContinuedSession(record=None, flags=flags, settings=settings), agent),
             commands=lazy.project_commands(config_context(), settings.plugin_dirs) if has_project else {},
             find_mode=lambda: str(getattr(runtime.env.policy, "mode", settings["permission_mode"])),
         )

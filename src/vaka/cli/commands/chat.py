@@ -24,7 +24,7 @@ from vaka.cli.errors import Quit, UsageError
 from vaka.cli.event_loop import run_loop
 from vaka.cli.turn.run_turn import RunTarget, open_session
 from vaka.cli.turn.session_record import (
-    Continuation,
+    ContinuedSession,
     continue_session,
     describe_run,
     explain_recorded_flags,
@@ -125,7 +125,7 @@ def _find_resumed(wanted: str, settings: Settings, *, everywhere: bool) -> str:
     return info.id
 
 
-def _converse(continued: Continuation, prompt: str) -> int:
+def _converse(continued: ContinuedSession, prompt: str) -> int:
     continued, agent = load_continued(continued, lambda note: click.echo(note, err=True))
     flags, record = continued.flags, continued.record
     apply_model_flags(agent, flags["option"], None, None)

@@ -21,7 +21,7 @@ from vaka.cli.stdout import reserve_stdout
 from vaka.cli.turn.approval_view import describe_decision, render_approval
 from vaka.cli.turn.input import StdinReader
 from vaka.cli.turn.report import decision_hint, write_line_unblocked
-from vaka.cli.turn.session_record import Continuation, describe_run
+from vaka.cli.turn.session_record import ContinuedSession, describe_run
 from vaka.config.documents import suggest
 from vaka.config.settings import Settings, absolute_store_url
 from vaka.core.ports.store import PendingDecision
@@ -100,7 +100,7 @@ async def _serve(
         turns = ServedTurns(runtime, hint)
         tools: list[ServedTool] = []
         for name, agent in agents.items():
-            run = Continuation(record=None, flags={**flags, "agent": name}, settings=settings)
+            run = ContinuedSession(record=None, flags={**flags, "agent": name}, settings=settings)
             tools.append(ServedAgent(turns, agent, describe_run(run, agent)))
         tools += _exposed_tools(turns, first, expose)
         elicitation = DecisionForms(describe=_describe_approval, hint=hint, enabled=not settings["ask"])

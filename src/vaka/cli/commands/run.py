@@ -15,7 +15,7 @@ from vaka.cli.turn.input import read_prompt
 from vaka.cli.turn.report import Report
 from vaka.cli.turn.run_turn import RunTarget, run_turn
 from vaka.cli.turn.session_record import (
-    Continuation,
+    ContinuedSession,
     continue_session,
     describe_run,
     explain_recorded_flags,
@@ -131,7 +131,7 @@ def _run_here(words: tuple[str, ...], flags: dict[str, Any], report: Report) -> 
         return _run_continued(target, continued, report)
 
 
-def _run_continued(target: RunTarget, continued: Continuation, report: Report) -> int:
+def _run_continued(target: RunTarget, continued: ContinuedSession, report: Report) -> int:
     continued, agent = load_continued(continued, report.print_note)
     flags, record = continued.flags, continued.record
     report.output_schema = apply_model_flags(agent, flags["option"], flags["tool_choice"], flags["output_schema"])

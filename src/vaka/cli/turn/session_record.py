@@ -85,7 +85,7 @@ class SessionRecord(msgspec.Struct, frozen=True, kw_only=True):
     """Whether it has an unfinished turn or a queued input."""
 
 
-class Continuation(msgspec.Struct, frozen=True, kw_only=True):
+class ContinuedSession(msgspec.Struct, frozen=True, kw_only=True):
     """The flags and settings with which a session goes on, in its own folder."""
 
     record: SessionRecord | None
@@ -197,13 +197,13 @@ def is_of_project(info: SessionInfo, project: Path | None) -> bool:
 
 def continue_session(
     record: SessionRecord | None, flags: Mapping[str, Any], settings: Settings, *, resume: bool = False
-) -> Continuation:
+) -> ContinuedSession:
     """Enter the folder of a session and apply the flags of its last run again; flags given now win.
 
     Raises ``InvalidInput`` if the folder was moved, replaced or removed.
     """
     if record is None:
-        return Continuation(record=None, flags=dict(flags), settings=settings)
+        return ContinuedSession(record=None, flags=dict(flags), settings=settings)
     notes: list[str] = []
     if record.workspace is None:
         notes.append(f"session {record.id} has no folder yet; it works here")
@@ -221,7 +221,7 @@ def continue_session(
     again = {name: value for name, value in again.items() if flags["verbose"] or name in _WIDENING_FLAGS}
     if again:
         notes.append(f"as it was run before: {format_flags(again)}")
-    continued = Continuation(
+    continued = ContinuedSession(
         record=record,
         flags=restored,
         settings=settings,
@@ -244,7 +244,7 @@ def find_record_of_flags(flags: Mapping[str, Any], settings: Settings) -> Sessio
 
 
 @contextmanager
-def explain_recorded_flags(continued: Continuation) -> Generator[None]:
+def explain_recorded_flags(continued: ContinuedSession) -> Generator[None]:
     """Add to an error about the agent, the model or a file of the last run that a flag replaces it."""
     try:
         yield
@@ -275,7 +275,7 @@ def _file_of_flag(value: str) -> str:
     return agent_file_of(text) or text
 
 
-def load_continued(continued: Continuation, note: Callable[[str], None]) -> tuple[Continuation, Agent]:
+def load_continued(continued: ContinuedSession, note: Callable[[str], None]) -> tuple[ContinuedSession, Agent]:
     """Return a continuation with the settings of its folder, and its agent; report what has changed since."""
     flags, record = continued.flags, continued.record
     if continued.elsewhere and not flags["trust"]:
@@ -291,7 +291,7 @@ def load_continued(continued: Continuation, note: Callable[[str], None]) -> tupl
     return continued, agent
 
 
-def _load_agent_with_model(continued: Continuation) -> tuple[Continuation, Agent]:
+def _load_agent_with_model(continued: ContinuedSession) -> tuple[ContinuedSession, Agent]:
     """Return the agent; at a terminal ask for a model, if none is set, and for its key, if there is none."""
     flags = continued.flags
     asks = has_terminal() and flags.get("output") in (None, "text")
@@ -383,7 +383,7 @@ def _as_flag(value: Any) -> Any:
     return tuple(cast("list[str]", value)) if isinstance(value, list) else value
 
 
-def describe_run(continued: Continuation, agent: Agent) -> RunSettings:
+def describe_run(continued: ContinuedSession, agent: Agent) -> RunSettings:
     """Return how a session is run, for its log; names that are not valid UTF-8 are changed so that it can have them."""
     flags = absolute_flags(continued.flags)
     settings = continued.settings

@@ -163,7 +163,7 @@ class CallBatch:
 
     async def _prepare(self, job: CallJob) -> ToolResult | None:
         """Parse, validate, run ``before_tool``. The error of a middleware becomes the result of the call."""
-        if "before_tool" in self.turn.middleware.handled:
+        if self.turn.middleware.before_tool:
             found = (await asyncio.gather(prepare_call(self.turn, job.open_call), return_exceptions=True))[0]
         else:
             found = await prepare_call(self.turn, job.open_call)
@@ -179,10 +179,10 @@ class CallBatch:
     async def _ask_middleware(self, job: CallJob) -> ToolResult | None:
         """Let middlewares decide about a call that a person would be asked about; a result ends the call."""
         turn, prepared = self.turn, job.prepared_call
-        if prepared is None or "before_approval" not in turn.middleware.handled:
+        if prepared is None or not turn.middleware.decide_approval:
             return None
         request = self.permissions.find_request(prepared, job.decision_id)
-        verdict = await turn.middleware.before_approval(turn, request) if request is not None else None
+        verdict = await turn.middleware.run_decide_approval(turn, request) if request is not None else None
         if isinstance(verdict, Deny):
             return failed_result(prepared.call.id, "denied", verdict.reason or "a middleware refused this call")
         if verdict is not None:

@@ -9,7 +9,7 @@ from vaka.core.loop.ask_model import ask_model
 from vaka.core.loop.blobs import DigestedText
 from vaka.core.loop.budget import Budget
 from vaka.core.loop.eviction import has_cut_texts
-from vaka.core.loop.middleware import Middleware, MiddlewareChain
+from vaka.core.loop.middleware import Middleware, MiddlewareChain, tools_of
 from vaka.core.loop.output import OutputCheck
 from vaka.core.loop.permission import CallPermissions
 from vaka.core.loop.prompt_parts import ModelSettings, PromptParts, ToolMenu, tools_by_name
@@ -53,7 +53,7 @@ class Recipe:
         self.middleware = MiddlewareChain(middleware, self.limits.middleware_timeout)
         self.make_instructions = None if isinstance(instructions, str) else instructions
         self.system_text = DigestedText(instructions if isinstance(instructions, str) else "")
-        self.tools = tools_by_name(name, [*tools, *(tool for m in middleware for tool in m.tools())])
+        self.tools = tools_by_name(name, [*tools, *tools_of(middleware)])
         self.allowed: frozenset[str] | None = None
         """The names of the tools that middleware may add; ``None`` for all."""
         self.prompt_parts = PromptParts()
@@ -130,14 +130,16 @@ class Turn(Generic[Deps_co]):
 
     async def load_sources(self) -> None:
         """Ask the middlewares for the tools and the text of the system prompt that they add to the next model call."""
-        added, allowed = await self.middleware.tools_for_step(self), self.recipe.allowed
+        added, allowed = await self.middleware.run_tools_for_step(self), self.recipe.allowed
         added = added if allowed is None else tuple(tool for tool in added if tool.spec.name in allowed)
         added += tuple(self.recipe.reading_tools(self)) if self.has_cut_texts else ()
         if added != self._added_tools:
             self._added_tools, self.tools = added, dict(self.recipe.tools)
             for tool in added:
                 self.tools.setdefault(tool.spec.name, tool)
-        self.system = self.recipe.prompt_parts.system(self.instructions, await self.middleware.prompt_for_step(self))
+        self.system = self.recipe.prompt_parts.system(
+            self.instructions, await self.middleware.run_prompt_for_step(self)
+        )
 
     @property
     def agent_progress(self) -> AgentProgress:

@@ -1,9 +1,11 @@
-"""The errors of a middleware at one of its points."""
+"""The errors of middlewares."""
 
+from collections.abc import Sequence
 from types import NoneType
 
 from vaka.core.loop.stop import TimeExceeded
-from vaka.core.types.errors import MIDDLEWARE_NOTE, MiddlewareError
+from vaka.core.types.errors import MIDDLEWARE_NOTE, InvalidInput, MiddlewareError
+from vaka.core.types.keywords import find_near_names
 
 
 def error_at_point(error: Exception, middleware: str, point: str, work: object, timeout: float | None) -> Exception:
@@ -22,4 +24,14 @@ def wrong_value(value: object, middleware: str, point: str, kinds: tuple[type, .
     hint = "; end it with a return statement" if value is None else ""
     return MiddlewareError(
         f"{point} of middleware {middleware!r} returned {repr(value)[:200]}, expected {expected}{hint}"
+    )
+
+
+def unknown_method(middleware: str, name: str, known: Sequence[str]) -> InvalidInput:
+    """Return the error for a public coroutine method that no turn would call."""
+    near = find_near_names(name, known)
+    hint = f"did you mean {near[0]!r}?" if near else f"expected one of {', '.join(known)}."
+    return InvalidInput(
+        f"middleware {middleware!r}: no such point {name!r}; {hint} Begin the name of a helper with an underscore, or "
+        "declare it in another base class"
     )

@@ -33,7 +33,8 @@ async def prepare_call(turn: Turn, open_call: OpenCall) -> PreparedCall | ToolRe
         if unread:
             raw = call.raw if parsed.repaired else ""
             call = msgspec.structs.replace(call, arguments=parsed.value, raw=raw, repaired=parsed.repaired)
-    changed, end, verdict = await turn.middleware.before_tool(turn, call)
+    chain = turn.middleware
+    changed, end, verdict = await chain.run_before_tool(turn, call) if chain.before_tool else (call, None, None)
     if isinstance(end, Deny):
         return failed_result(call.id, "denied", end.reason or "a middleware refused this call")
     if isinstance(end, ToolResult):

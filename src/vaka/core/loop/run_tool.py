@@ -32,7 +32,7 @@ async def run_tool(turn: Turn, permitted: PermittedCall, open_call: OpenCall) ->
     Raises ``DecisionPending`` when the tool waits for a person; the call stays open.
     """
     result = await run_in_context(permitted, CallContext(turn, open_call, permitted))
-    if "after_tool" in turn.middleware.handled:
+    if turn.middleware.after_tool:
         await turn.log.append(turn.scope, ToolReturned(result=result))
         return await run_after_tool(turn, permitted.call, result)
     return result
@@ -40,7 +40,7 @@ async def run_tool(turn: Turn, permitted: PermittedCall, open_call: OpenCall) ->
 
 async def run_after_tool(turn: Turn, call: ToolCall, result: ToolResult) -> ToolResult:
     """Pass a result through ``after_tool``."""
-    return await offload_result(turn.log, await turn.middleware.after_tool(turn, call, result))
+    return await offload_result(turn.log, await turn.middleware.run_after_tool(turn, call, result))
 
 
 async def run_in_context(permitted: PermittedCall, context: CallContext) -> ToolResult:

@@ -60,7 +60,7 @@ async def call_model(turn: Turn, *, asked_again: bool = False) -> list[OpenCall]
     A prompt that the provider refuses for its length is sent again once, after a middleware has shortened it.
     """
     prompt = await _build_prompt(turn)
-    value = await turn.middleware.before_model(turn, prompt) if "before_model" in turn.middleware.handled else prompt
+    value = await turn.middleware.run_before_model(turn, prompt) if turn.middleware.before_model else prompt
     if isinstance(value, AssistantMessage):
         message = msgspec.structs.replace(value, id=MessageId(turn.env.ids.new_id("msg")))
         message = _call_parser(turn).parse_changed(message, ())
@@ -74,7 +74,7 @@ async def call_model(turn: Turn, *, asked_again: bool = False) -> list[OpenCall]
     try:
         return await _receive_answer(turn, prompt, reservation)
     except ContextTooLong:
-        events = [] if asked_again else await turn.middleware.collect_events("context_too_long", turn)
+        events = [] if asked_again else await turn.middleware.run_shorten_context(turn, refused=True)
         if not events:
             raise
         await turn.log.append(turn.scope, *events)
@@ -89,8 +89,8 @@ async def _receive_answer(turn: Turn, planned: Prompt, reservation: Reservation)
     try:
         parser = _call_parser(turn)
         message = assembly.build_message(parser)
-        if "after_model" in turn.middleware.handled:
-            message = parser.parse_changed(await turn.middleware.after_model(turn, message), message.calls)
+        if turn.middleware.after_model:
+            message = parser.parse_changed(await turn.middleware.run_after_model(turn, message), message.calls)
     except TurnStopped:
         _keep_partial_text(turn, assembly, reservation)
         raise

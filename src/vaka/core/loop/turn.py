@@ -76,12 +76,12 @@ async def _begin(turn: Turn, turn_input: TurnInput | None) -> Ending | None:
             turn.log.defer(turn.scope, progress.TurnResumed(agent=turn.agent))
         turn.start_step(turn.agent_progress.step)
         content = turn_input_content(turn.log.window.events_at(turn.path), turn.path, turn.id)
-        await turn.middleware.before_agent(turn, await restore_content(turn.log.store.blobs, content))
+        await turn.middleware.run_before_agent(turn, await restore_content(turn.log.store.blobs, content))
         return None
     value: Content | Answer | Reject = turn_input.content
     try:
         content = await restore_content(turn.log.store.blobs, turn_input.content)
-        value = await turn.middleware.before_agent(turn, content)
+        value = await turn.middleware.run_before_agent(turn, content) if turn.middleware.before_agent else content
     finally:
         await _write_input(turn, turn_input, value)
     if isinstance(value, Reject):
@@ -127,14 +127,15 @@ async def _run_steps(turn: Turn) -> Ending:
             if (ending := _ending_of_rejection(turn)) is not None:
                 return ending
             if not asking:
-                events = await turn.middleware.collect_events("before_step", turn)
+                chain = turn.middleware
+                events = await chain.run_before_step(turn) if chain.before_step or chain.shorten_context else ()
                 if limit := "steps" if turn.limits.reached_steps(turn.scope.step) else turn.budget.exhausted_limit():
                     return Ending(text=turn.last_text, limit=limit)
                 await begin_step(turn, events)
             calls = await call_model(turn)
             called = bool(calls)
         limit = await run_calls(turn, calls) if calls else ""
-        limit = limit or (await turn.middleware.after_step(turn) if called else "")
+        limit = limit or (await turn.middleware.run_after_step(turn) if called and turn.middleware.after_step else "")
         turn.log.defer(turn.scope, progress.StepCompleted(number=turn.scope.step))
         if limit or not (called or await _must_go_on(turn)):
             return Ending(text=turn.last_text, limit=limit)
@@ -149,19 +150,19 @@ async def _must_go_on(turn: Turn) -> bool:
     if check is not None and await ask_again(turn.log, turn.scope, check, turn.last_text, turn.limits.output_retries):
         return True
     number = turn.agent_progress.continued + 1
-    if number > turn.limits.max_continuations or "before_stop" not in turn.middleware.handled:
+    if number > turn.limits.max_continuations or not turn.middleware.check_answer:
         return False
-    text, by = await turn.middleware.before_stop(turn, turn.last_text)
+    text, by = await turn.middleware.run_check_answer(turn, turn.last_text)
     if text:
         turn.log.defer(turn.scope, progress.AgentContinued(number=number, text=text, by=by))
     return bool(text)
 
 
 async def _run_after_agent(turn: Turn, ending: Ending) -> Ending:
-    if "after_agent" not in turn.middleware.handled:
+    if not turn.middleware.after_agent:
         return ending
     outcome = Outcome(text=ending.text, stop=ending.kind, limit=ending.limit, error=ending.message)
-    outcome, error = await turn.middleware.after_agent(turn, outcome)
+    outcome, error = await turn.middleware.run_after_agent(turn, outcome)
     ending = msgspec.structs.replace(ending, text=outcome.text)
     if error is None:
         return ending

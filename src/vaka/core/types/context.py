@@ -81,7 +81,7 @@ _COUNTS = (
 
 
 class CompactionRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """A compaction that is about to happen, for ``before_compaction``."""
+    """A compaction that is about to happen, as observers see it."""
 
     trigger: CompactionTrigger = "auto"
     instructions: str = ""

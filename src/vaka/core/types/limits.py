@@ -32,7 +32,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True, repr_omit_defaults=True,
     output_retries: int = 2
     """How often an answer that does not fit the output type is shown to the model with its errors and asked again."""
     max_continuations: int = 8
-    """How often middleware may continue the agent after its final answer (``before_stop``) in one turn."""
+    """How often middleware may continue the agent after its final answer (``Continuation``) in one turn."""
     max_tool_concurrency: int = 8
     max_depth: int = 5
     """How deep child agents may be nested: 1 for children without children of their own, 0 for no child agents."""
@@ -44,7 +44,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True, repr_omit_defaults=True,
     """The tokens of a tool's result that the model gets whole, estimated from its bytes; of a longer one it sees the
     beginning and the end, and can read the rest."""
     middleware_timeout: float | None = None
-    """Seconds one point of one middleware may take."""
+    """Seconds one method of one middleware may take."""
     approval_ttl: float | None = 7 * 24 * 3600.0
     """Seconds until an unanswered approval counts as denied."""
     grant_ttl: float | None = None

@@ -1,0 +1,105 @@
+"""What middleware may do for a turn besides its eight points: four protocols, whose methods are all optional."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, get_args
+
+from vaka.core.ports.tool import Tool
+from vaka.core.types.context import CompactionRequest, ContextCompacted
+from vaka.core.types.control import ApprovalRequested
+from vaka.core.types.event import Body
+from vaka.core.types.tool import Allow, Deny
+
+if TYPE_CHECKING:
+    from typing_extensions import TypeVar
+
+    Turn_contra = TypeVar("Turn_contra", contravariant=True, default=Any)
+else:
+    from typing import TypeVar
+
+    Turn_contra = TypeVar("Turn_contra", contravariant=True)
+
+Point: TypeAlias = Literal[
+    "before_agent",
+    "after_agent",
+    "before_step",
+    "after_step",
+    "before_model",
+    "after_model",
+    "before_tool",
+    "after_tool",
+]
+ProtocolMethod: TypeAlias = Literal[
+    "tools",
+    "tools_for_step",
+    "prompt_for_step",
+    "opening_text",
+    "shorten_context",
+    "before_compaction",
+    "after_compaction",
+    "check_answer",
+    "decide_approval",
+]
+Method: TypeAlias = Point | ProtocolMethod
+POINTS: tuple[Point, ...] = get_args(Point)
+METHODS: tuple[Method, ...] = (*POINTS, *get_args(ProtocolMethod))
+
+
+class ToolSource(Protocol[Turn_contra]):
+    """Adds tools and text to the model calls of an agent, besides its own. A middleware may have any of the methods."""
+
+    def tools(self) -> Sequence[Tool]:
+        """Return tools that the agent always has."""
+        return ()
+
+    async def tools_for_step(self, turn: Turn_contra) -> Sequence[Tool]:
+        """Return tools that the agent has from its next model call on; the same ones if none changed.
+
+        Of two tools with one name, the agent's own wins, then the first.
+        """
+        return ()
+
+    async def prompt_for_step(self, turn: Turn_contra) -> str:
+        """Return a text that follows the instructions in the system prompt of the next model call."""
+        return ""
+
+    async def opening_text(self, turn: Turn_contra) -> str:
+        """Return a text that precedes the instructions in the system prompt. Called once, at the start of a turn."""
+        return ""
+
+
+class ContextPolicy(Protocol[Turn_contra]):
+    """Keeps the context of an agent within the window of its model, or observes compactions of the context.
+
+    A policy informs the observers before a compaction, who may add instructions or refuse it, and after it.
+    """
+
+    async def shorten_context(self, turn: Turn_contra, *, refused: bool = False) -> Sequence[Body]:
+        """Return the events that shorten the context before the next step; they are written with ``step.started``.
+
+        ``refused``: the provider has refused the prompt for its length. If there are events, it is asked again, once.
+        """
+        return ()
+
+    async def before_compaction(self, turn: Turn_contra, request: CompactionRequest) -> CompactionRequest:
+        """See and change the request to compact the context: its instructions, or ``skip`` with a reason."""
+        return request
+
+    async def after_compaction(self, turn: Turn_contra, event: ContextCompacted) -> None:
+        """See a compaction, before it is written."""
+        return None  # noqa: RET501  # without a statement, type checkers take the method for an abstract one
+
+
+class Continuation(Protocol[Turn_contra]):
+    """Decides whether an agent that has given its final answer goes on."""
+
+    async def check_answer(self, turn: Turn_contra, text: str) -> str:
+        """See the final answer; the model reads a returned text and goes on, ``Limits.max_continuations`` times."""
+        return ""
+
+
+class Approver(Protocol[Turn_contra]):
+    """Decides about calls instead of a person."""
+
+    async def decide_approval(self, turn: Turn_contra, request: ApprovalRequested) -> Allow | Deny | None:
+        """Decide about a call that a person would be asked about, or return ``None`` to have the person asked."""
+        return None
