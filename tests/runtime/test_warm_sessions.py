@@ -14,10 +14,12 @@ from hypothesis import strategies as st
 import vaka
 from tests.runtime.runtime_fixtures import runtime
 from vaka.core.ports.model import Prompt
+from vaka.core.session.hash_chain import seal_chain
 from vaka.core.session.snapshot import empty_session
+from vaka.core.types.control import InputAdded
 from vaka.core.types.errors import Corrupt
 from vaka.core.types.event import Event
-from vaka.core.types.ids import SessionId
+from vaka.core.types.ids import NO_SCOPE, SessionId
 from vaka.core.types.message import Text, UserMessage, text_of
 from vaka.runtime.session_driver import MAX_WARM_SESSIONS, SESSION_OVERHEAD, WarmSessions
 from vaka.stores.memory import MemoryStore
@@ -216,7 +218,8 @@ async def test_many_sessions_are_held_up_to_a_number_and_the_oldest_is_dropped()
 async def test_a_session_larger_than_the_limit_is_not_held() -> None:
     warm = WarmSessions(max_bytes=10_000)
     opened = empty_session()
-    opened.window.size = 20_000
+    long = InputAdded(key="k", content=(Text(text="x" * 20_000),))
+    opened.window.add(seal_chain(SessionId("large"), None, [(NO_SCOPE, long)], "2026-01-01T00:00:00Z"), opened.state)
     warm.put(SessionId("small"), empty_session())
     warm.put(SessionId("large"), opened)
     assert (len(warm), warm.size) == (0, 0)

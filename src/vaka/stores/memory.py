@@ -218,18 +218,21 @@ class MemoryEvents(MemoryPort):
         claim = shared.claims.get(key)
         if claim is None or claim.hub is not self._hub or claim.term != term:
             raise ConflictError(f"session {session!r}: the claim with term {term} is over")
-        log = shared.logs.get(key) or MemoryLog(session, term)
-        current = len(log.events)
+        log = shared.logs[key] if key in shared.logs else MemoryLog(session, term)
+        stored = log.events
+        last = stored[-1] if stored else None
+        current = last.seq if last is not None else 0
         if current != head:
             raise HeadMoved(f"session {session!r}: the log is at {current}, not at {head}")
-        check_batch(session, events, head=head, head_hash=log.events[-1].hash if current else "")
+        check_batch(session, events, head=head, head_hash=last.digest or last.hash if last is not None else "")
         if events:
-            log.events += events
+            stored += events
             shared.logs[key] = log
         if release:
             del shared.claims[key]
-        shared.wake(key, len(log.events))
-        return len(log.events)
+        head = stored[-1].seq if stored else 0
+        shared.wake(key, head)
+        return head
 
     async def append_idle(self, info: SessionInfo, events: Sequence[Event]) -> int:
         shared, key = self._shared, (self._namespace, info.id)

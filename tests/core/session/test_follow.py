@@ -152,7 +152,7 @@ class TestOneProcess:
         log = await harness.open()
         await log.append(T1, input_added("q"), turn_started("k"), step_started())
         log.publish_live(T1, text_delta("He", 0))
-        log.fanout.followers.add(Follower())
+        log.fanout.add_follower(Follower())
         log.publish_live(T1, text_delta("llo", 2))
         assert visible_texts(log.fanout.snapshots()) == ["Hello"]
 
@@ -213,7 +213,7 @@ class TestOneProcess:
 
     async def test_deltas_for_a_slow_reader_are_merged(self) -> None:
         fanout, follower = Fanout(S), Follower()
-        fanout.followers.add(follower)
+        fanout.add_follower(follower)
         follower.needs_snapshot = False
         for number in range(10_000):
             fanout.publish_live(Event(data=text_delta("x", number), session=S, ts=""))
@@ -470,7 +470,7 @@ class TestTwoProcesses:
 
     async def test_a_snapshot_after_the_end_of_its_message_is_ignored(self) -> None:
         fanout, follower = Fanout(S), Follower()
-        fanout.followers.add(follower)
+        fanout.add_follower(follower)
         follower.needs_snapshot = False
         snapshot = progress.MessageSnapshot(message_id=MessageId("m1"), block=0, of="text.delta", text="Hel")
         event = Event(data=snapshot, session=S, ts="", turn=T1.turn)

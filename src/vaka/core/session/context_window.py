@@ -78,8 +78,9 @@ class ContextWindow:
     def __init__(self, events: Iterable[Event], state: SessionState, *, visible: Iterable[Event] = ()) -> None:
         """Begin with the ``visible`` events of an index, and add the ``events`` after them."""
         self.events: list[Event] = list(visible)
-        self.size = sum(map(len, map(_STORED_BYTES, self.events)))
-        """Bytes of the events."""
+        self._size = 0
+        self._sized_count = 0
+        """``_size`` is the bytes of so many of the first events."""
         self.held_texts: set[Digest | None] = {None}  # of ``messages.prompt_texts``: no erasure elsewhere removes them
         self._views: dict[AgentPath, Any] = {}
         self._restored: dict[AgentPath, list[Event]] = {}
@@ -89,10 +90,19 @@ class ContextWindow:
         self._digests = [(0, sha256())]
         """The digest of the first events, for each index that was made."""
         self._children: dict[AgentPath, _ChildStart] = {}
-        self._note_starts(self.events)
+        if self.events:
+            self._note_starts(self.events)
         self.add(events, state)
         if self.events:
             self._trim(state)
+
+    @property
+    def size(self) -> int:
+        """Bytes of the events; only events that are new since the last call are looked at."""
+        new = self.events[self._sized_count :]
+        self._size += sum(map(len, map(_STORED_BYTES, new)))
+        self._sized_count += len(new)
+        return self._size
 
     def index(self) -> WindowIndex:
         """Return the index of the window; only events that are new since the last one are looked at."""
@@ -118,7 +128,6 @@ class ContextWindow:
             if kind not in _VISIBLE_BODIES or (kind in _SPECIAL_BODIES and not self._add_special(event)):
                 continue
             self.events.append(event)
-            self.size += len(event.stored)
             if kind is context.ContextCompacted:
                 self._views.pop(event.path, None)
                 self._trim(state)
@@ -129,9 +138,9 @@ class ContextWindow:
 
     def view(self, path: AgentPath, make: Callable[[Iterable[Event]], V]) -> V:
         """Return the view of the agent at ``path``; ``make`` makes it from the events so far, later ones are added."""
-        view: V | None = self._views.get(path)  # one kind of view exists for a path
-        if view is None:
-            view = self._views[path] = make(self.events_at(path))
+        if path not in self._views:  # one kind of view exists for a path
+            self._views[path] = make(self.events_at(path))
+        view: V = self._views[path]
         return view
 
     def forget_loaded(self) -> None:
@@ -250,8 +259,9 @@ class ContextWindow:
         self._restored.pop(child, None)
         start, events = self._start_of(child), self.events
         dropped = [event for event in islice(events, start, None) if event.path[: len(child)] == child]
-        self.size -= sum(map(len, map(_STORED_BYTES, dropped)))
         if dropped:
+            self._size = self.size - sum(map(len, map(_STORED_BYTES, dropped)))
+            self._sized_count -= len(dropped)
             self._forget_index(start)
         self._note_starts((), dropped)
         events[start:] = [event for event in islice(events, start, None) if event.path[: len(child)] != child]
@@ -285,6 +295,7 @@ class ContextWindow:
         old = self.events[start:]
         pairs, shorter = enumerate(zip(old, events, strict=False), start), start + min(len(old), len(events))
         self._forget_index(next((at for at, (before, after) in pairs if before is not after), shorter))
-        self.size += sum(map(len, map(_STORED_BYTES, events))) - sum(map(len, map(_STORED_BYTES, old)))
+        self._size = self.size + sum(map(len, map(_STORED_BYTES, events))) - sum(map(len, map(_STORED_BYTES, old)))
+        self._sized_count += len(events) - len(old)
         self.events[start:] = events
         self._note_starts(events, old)

@@ -114,28 +114,22 @@ class Follower:
         if waiter is not None and not waiter.done():
             waiter.set_result(None)
 
-    def wake_for_delta(self) -> None:
-        """Wake a reader of live events."""
-        if self._waiter is not None and not self.turn_ends_only:
-            self.wake()
-
     def end(self, error: BaseException | None = None) -> None:
         """End the follower after what is queued; its reader raises ``error``."""
         self.ended, self.error = True, error
         self.wake()
 
-    def advance_head(self, head: int, turn_ended: bool = True) -> None:
+    def advance_head(self, head: int) -> None:
         """Queue the new head of the log."""
         if self.queue and isinstance(self.queue[-1], int):
             self.queue[-1] = head
         else:
             self.queue.append(head)
-        if turn_ended or not self.turn_ends_only:
-            self.wake()
+        self.wake()
 
     def push(self, event: Event) -> None:
         """Queue a live event. Never blocks: a slow reader loses deltas and gets a snapshot."""
-        if self.needs_snapshot or self.turn_ends_only:
+        if self.needs_snapshot:
             return
         chars = chars_of(event)
         is_too_long = self.live_count > 0 and self.live_chars + chars > MAX_QUEUED_CHARS
@@ -205,10 +199,22 @@ class Fanout:
         self.remote_blocks: dict[tuple[MessageId, int], Event] = {}
         """The open blocks of a writer in another process, as last received."""
         self.followers: set[Follower] = set()
+        self.readers: list[Follower] = []
+        """The followers that read live events, and every new head; the others wait for the end of a turn."""
         self.unread: list[UnreadDelta] = []
         """The last deltas. They are published together, when a follower reads or needs the open blocks."""
         self._publish_deltas: Callable[[Sequence[UnreadDelta]], None]
         self._closed: deque[MessageId] = deque(maxlen=REMEMBERED_CLOSED)
+
+    def add_follower(self, follower: Follower) -> None:
+        self.followers.add(follower)
+        if not follower.turn_ends_only:
+            self.readers.append(follower)
+
+    def remove_follower(self, follower: Follower) -> None:
+        self.followers.discard(follower)
+        if follower in self.readers:
+            self.readers.remove(follower)
 
     def publish_durable(self, events: Sequence[Event]) -> None:
         """Publish events that were appended, one after the other."""
@@ -216,21 +222,18 @@ class Fanout:
         if recent and recent[-1].hash != events[0].prev:  # events between them were written by another process
             recent.clear()
         recent.extend(events)
-        self.advance_head(events[-1].seq, turn_ended or len(recent) == RECENT_EVENTS)
-
-    def advance_head(self, head: int, turn_ended: bool = True) -> None:
-        """Publish the new head of the log; ``turn_ended`` is false only if certainly no turn has ended."""
+        head = events[-1].seq
         if head > self.head:  # noqa: PLR1730  # max() is slower, and this runs for every append
             self.head = head
-        for follower in self.followers:
-            follower.advance_head(self.head, turn_ended)
+        is_full = head - recent[0].seq + 1 >= RECENT_EVENTS  # those that wait must read before events are dropped
+        for follower in self.followers if turn_ended or is_full else self.readers:
+            follower.advance_head(self.head)
 
-    def has_readers(self) -> bool:
-        """Whether a follower reads live events."""
-        for follower in self.followers:  # noqa: SIM110  # any() is slower, and this runs for every append
-            if not follower.turn_ends_only:
-                return True
-        return False
+    def advance_head(self, head: int) -> None:
+        """Publish the new head of a log that may be written elsewhere; a turn may have ended."""
+        self.head = max(head, self.head)
+        for follower in self.followers:
+            follower.advance_head(self.head)
 
     def defer_delta(
         self, publish: Callable[[Sequence[UnreadDelta]], None], scope: EventScope, body: progress.Delta
@@ -238,8 +241,8 @@ class Fanout:
         """Wake the followers, and publish the delta when the first of them reads: those of one tick together."""
         if not self.unread:  # otherwise they are awake
             self._publish_deltas = publish
-            for follower in self.followers:
-                follower.wake_for_delta()
+            for follower in self.readers:
+                follower.wake()
         self.unread.append((scope, body))
         if len(self.unread) >= MAX_QUEUED:
             self.publish_unread()
@@ -256,7 +259,7 @@ class Fanout:
             if block is None:
                 block = self.blocks[body.message_id, body.block] = BlockBuffer(event)
             block.add(body.text)
-        for follower in self.followers:
+        for follower in self.readers:
             follower.push(event)
 
     def has_remote_block(self, event: Event) -> bool:
@@ -269,7 +272,7 @@ class Fanout:
         body = event.data
         if isinstance(body, progress.MessageSnapshot) and body.message_id not in self._closed:
             self.remote_blocks[body.message_id, body.block] = event
-            for follower in self.followers:
+            for follower in self.readers:
                 follower.push(event)
 
     def snapshots(self) -> list[Event]:

@@ -11,6 +11,7 @@ from vaka.core.session.fold_offers import take_inputs
 from vaka.core.types import context, control, monitor, progress
 from vaka.core.types.event import Body, Event
 from vaka.core.types.ids import AgentPath
+from vaka.core.types.message import NO_USAGE
 from vaka.core.types.state import (
     AgentProgress,
     CachedPrompt,
@@ -111,19 +112,22 @@ def _model_failed(state: SessionState, event: Event, body: monitor.ModelFailed) 
 
 
 def _usage_recorded(state: SessionState, event: Event, body: monitor.UsageRecorded) -> None:
-    state.usage = state.usage + body.usage
-    if state.turn:
-        state.turn.usage = state.turn.usage + body.usage
+    usage = body.usage
     lane = _agent_progress(state, event.path)
-    lane.usage = lane.usage + body.usage
-    if lane.phase == "answered" and not body.number and body.usage.total:  # a call of a tool has a number
-        state.contexts[agent_key(event.path)] = ReportedContext(body.usage.total, event.seq)
-    for depth in range(1, len(event.path)):
-        above = state.lanes.get(agent_key(event.path[:depth]))
-        if above:
-            above.below = above.below + body.usage
-    state.count_model_call(body.agent, body.number, body.call)
-    if state.caches or body.usage.cache_read or body.usage.cache_write:
+    if usage != NO_USAGE:
+        state.usage = state.usage + usage
+        if state.turn:
+            state.turn.usage = state.turn.usage + usage
+        lane.usage = lane.usage + usage
+        if lane.phase == "answered" and not body.number and usage.total:  # a call of a tool has a number
+            state.contexts[agent_key(event.path)] = ReportedContext(usage.total, event.seq)
+        for depth in range(1, len(event.path)):
+            above = state.lanes.get(agent_key(event.path[:depth]))
+            if above:
+                above.below = above.below + usage
+    if body.number:
+        state.count_model_call(body.agent, body.number, body.call)
+    if state.caches or usage.cache_read or usage.cache_write:
         _note_cached_prompt(state, event, body, lane)
 
 
@@ -350,7 +354,6 @@ _HANDLERS: dict[type[Body], Callable[[SessionState, Event, Any], None]] = {
 
 def _agent_progress(state: SessionState, path: AgentPath, agent: str = "") -> AgentProgress:
     key = agent_key(path) if path else ""
-    lane = state.lanes.get(key)
-    if lane is None:
-        lane = state.lanes[key] = AgentProgress(agent=agent)
-    return lane
+    if key not in state.lanes:
+        state.lanes[key] = AgentProgress(agent=agent)
+    return state.lanes[key]

@@ -96,14 +96,14 @@ class FollowerHub:
 
     def add_follower(self, session: SessionId, follower: Follower) -> Fanout:
         fanout = self._fanouts.get(session) or self.fanout_of(session)
-        fanout.followers.add(follower)
+        fanout.add_follower(follower)
         if session not in self._writers:
             self._start_pump(fanout)
         return fanout
 
     def remove_follower(self, session: SessionId, follower: Follower) -> None:
         fanout = self.fanout_of(session)
-        fanout.followers.discard(follower)
+        fanout.remove_follower(follower)
         if not fanout.followers and session not in self._writers:
             self._stop_pump(session)
             self._fanouts.pop(session, None)

@@ -13,60 +13,54 @@ from vaka.core.types.state import SessionState
 
 
 class WriteLock:
-    """A lock that costs nothing while it is free: it may be taken by setting ``held``, and is freed by ``release``."""
+    """A lock that costs nothing while it is free: ``held`` may be set, and cleared if there are no ``waiters``."""
 
-    __slots__ = ("_waiters", "held")
+    __slots__ = ("held", "waiters")
 
     def __init__(self) -> None:
         self.held = False
-        self._waiters: list[asyncio.Future[None]] = []
+        self.waiters: list[asyncio.Future[None]] = []
 
     async def acquire(self) -> None:
         """Wait until the lock is free, and take it."""
         while self.held:
             waiter = asyncio.get_running_loop().create_future()
-            self._waiters.append(waiter)
+            self.waiters.append(waiter)
             try:
                 await waiter
             except asyncio.CancelledError:
-                self._wake_next()  # this waiter may have been woken: another must get the lock
+                self.wake_next()  # this waiter may have been woken: another must get the lock
                 raise
             finally:
-                if waiter in self._waiters:
-                    self._waiters.remove(waiter)
+                if waiter in self.waiters:
+                    self.waiters.remove(waiter)
         self.held = True
-
-    def release(self) -> None:
-        self.held = False
-        if self._waiters:
-            self._wake_next()
 
     async def __aenter__(self) -> None:
         await self.acquire()
 
     async def __aexit__(self, *_: object) -> None:
-        self.release()
+        self.held = False
+        self.wake_next()
 
-    def _wake_next(self) -> None:
-        waiting = [] if self.held else [waiter for waiter in self._waiters if not waiter.done()]
+    def wake_next(self) -> None:
+        """Wake one of those who wait, if the lock is free."""
+        waiting = [] if self.held else [waiter for waiter in self.waiters if not waiter.done()]
         if waiting:
             waiting[0].set_result(None)
 
 
-class AppendGroup:
+class AppendGroup(msgspec.Struct, eq=False):
     """The entries of one append. The first ``deferred_count`` were deferred earlier and are written with them."""
 
-    __slots__ = ("deferred_count", "entries", "error", "events", "owner", "release", "waiting")
-
-    def __init__(self, entries: Sequence[Entry], deferred_count: int = 0, *, release: bool = False) -> None:
-        self.entries = entries
-        self.deferred_count = deferred_count
-        self.release = release
-        self.events: Sequence[Event] = ()
-        self.error: LogError | None = None
-        self.owner: AppendGroup | None = None
-        self.waiting = True
-        """True until it is written or rejected."""
+    entries: Sequence[Entry]
+    deferred_count: int = 0
+    release: bool = False
+    events: Sequence[Event] = ()
+    error: LogError | None = None
+    owner: "AppendGroup | None" = None
+    waiting: bool = True
+    """True until it is written or rejected."""
 
     def reject(self, error: LogError) -> "AppendGroup | None":
         """Reject the group; return a group of its deferred entries, which may still be written."""
@@ -109,8 +103,8 @@ def seal_groups(
 
     ``last`` is the event before them; ``seal`` takes such an event and the entries that follow it.
     """
-    if len(groups) == 1:
-        [group] = groups
+    group, *others = groups
+    if not others:
         try:
             InvariantChecker(state).check(group.entries)
             events = seal(last, group.entries)

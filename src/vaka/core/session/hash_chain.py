@@ -76,23 +76,6 @@ def seal_chain(
     The body of an event is decoded from its bytes, so it is what a reader gets and shares no mutable value with the
     caller. Bytes that could not be decoded are an error.
     """
-    events = _seal_entries(session, last, entries, ts, v)
-    if secrets is None or not secrets.is_active or not secrets.may_contain(events):
-        return events
-    clean = [
-        (scope, secrets.redact_struct(event.data) if secrets.may_contain([event]) else body)
-        for event, (scope, body) in zip(events, entries, strict=True)
-    ]
-    return _seal_entries(session, last, clean, ts, v)
-
-
-def _seal_entries(
-    session: SessionId,
-    last: Event | Position | None,
-    entries: Sequence[tuple[EventScope | Event, Body]],
-    ts: str,
-    v: int,
-) -> list[Event]:
     events: list[Event] = []
     seq, epoch, prev = (last.seq, last.epoch, last.hash) if last else (0, 1, "")
     for scope, body in entries:
@@ -115,7 +98,13 @@ def _seal_entries(
         digest = sha256(stored).hexdigest()
         events.append(Event(data, session, ts, turn, step, path, v, seq, id, prev, stored, digest))
         prev = digest
-    return events
+    if secrets is None or not secrets.is_active or not secrets.may_contain(events):
+        return events
+    clean = [
+        (scope, secrets.redact_struct(event.data) if secrets.may_contain([event]) else body)
+        for event, (scope, body) in zip(events, entries, strict=True)
+    ]
+    return seal_chain(session, last, clean, ts, v=v)
 
 
 _ERASED_TAIL = len(',"erased":""}') + 64

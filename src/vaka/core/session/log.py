@@ -8,6 +8,7 @@ import asyncio
 from collections.abc import Callable, Coroutine, Sequence
 from contextlib import aclosing, suppress
 from functools import partial
+from itertools import repeat
 from typing import Any
 
 from vaka.core.ports.env import Clock, format_milliseconds
@@ -31,7 +32,7 @@ from vaka.core.types.errors import Closed, ConflictError, Corrupt, HeadMoved, St
 from vaka.core.types.event import Body, Event, Unknown
 from vaka.core.types.ids import JSON, EventScope, SessionId, Term
 from vaka.core.types.pending import NOTHING_PENDING, Entry, PendingView
-from vaka.core.types.progress import DELTAS, Delta
+from vaka.core.types.progress import DELTA_TYPES, Delta
 
 STORE_RETRY_SECONDS = 60.0
 """Seconds of retries while the store cannot be reached."""
@@ -120,8 +121,7 @@ class SessionLog:
 
     def defer(self, scope: EventScope, *bodies: Body) -> None:
         """Append these with the next append, without a write of their own."""
-        for body in bodies:
-            self._deferred_entries.append((scope, body))
+        self._deferred_entries += zip(repeat(scope), bodies)
         self._pending = None
 
     @property
@@ -157,20 +157,22 @@ class SessionLog:
         self._deferred_entries = []
         self._pending = None
         deferred_count = len(entries)
-        for body in bodies:
-            entries.append((scope, body))
-        group = AppendGroup(entries, deferred_count, release=release)
-        self._groups.append(group)
+        entries += zip(repeat(scope), bodies)
+        group = AppendGroup(entries, deferred_count, release)
+        self._groups += (group,)
+        lock = self._lock
         try:
-            if self._lock.held:
-                await self._lock.acquire()
+            if lock.held:
+                await lock.acquire()
             else:
-                self._lock.held = True
+                lock.held = True
             try:
                 if group.waiting:  # the append before this one may have written it
                     await self._flush(group)
             finally:
-                self._lock.release()
+                lock.held = False
+                if lock.waiters:
+                    lock.wake_next()
         except BaseException:
             self._pending = None
             if group in self._groups and not group.withdraw():
@@ -192,10 +194,11 @@ class SessionLog:
 
     def publish_live(self, scope: EventScope, body: Body) -> None:
         """Publish an event that is not stored, with secrets redacted."""
-        if isinstance(body, DELTAS):
-            self.fanout.defer_delta(self._publish_deltas, scope, body)
+        if type(body) in DELTA_TYPES:
+            delta: Any = body
+            self.fanout.defer_delta(self._publish_deltas, scope, delta)
             self.store.live.touch(self.session)  # no other event changes an open block
-        elif self.fanout.has_readers():
+        elif self.fanout.readers:
             self.fanout.publish_unread()
             self._publish(((scope, self._live_redactor.redact(self.secrets, body)),))
 
@@ -206,7 +209,7 @@ class SessionLog:
         session, now = self.session, format_milliseconds(int(self.clock.time() * 1000))
         publish = self.fanout.publish_live
         for at, body in live:
-            publish(Event(data=body, session=session, ts=now, turn=at.turn, step=at.step, path=at.path))
+            publish(Event(body, session, now, at.turn, at.step, at.path))
 
     async def sync(self, head: int | None = None) -> None:
         """Read the events that other processes have offered; with ``head`` only while this log is below it.
@@ -253,7 +256,7 @@ class SessionLog:
         seal = partial(seal_chain, self.session, ts=now, secrets=self.secrets)
         attempt, self._pending = seal_groups(self.state, self._groups, self._last, seal), None
         if attempt.events:
-            self._attempts.append(attempt)
+            self._attempts += (attempt,)
             try:
                 events = attempt.events
                 head = self.head
@@ -271,8 +274,7 @@ class SessionLog:
     def _finish_attempt(self, attempt: WriteAttempt) -> None:
         for group, events in attempt.group_events:
             group.events, group.waiting = events, False
-            if group in self._groups:
-                self._groups.remove(group)
+        self._groups = [group for group in self._groups if group.waiting]
         self._attempts, self._pending = [], None
         if attempt.release:
             self.term = Term(0)
@@ -287,13 +289,14 @@ class SessionLog:
         self._last = events[-1]
         self.head = events[-1].seq
         self._tail.add(events)
-        if self.fanout.has_readers():
-            self.fanout.publish_unread()
+        fanout = self.fanout
+        if fanout.unread and fanout.readers:
+            fanout.publish_unread()
         if self._live_redactor.blocks:
             self._publish(self._live_redactor.flush_closed(events))
         for listener in self.listeners:
             listener(events)
-        self.fanout.publish_durable(events)
+        fanout.publish_durable(events)
         if self._changed is not None:
             self.wake_waiters()
 

@@ -231,7 +231,7 @@ class SnapshotTail:
         return self._window is not None
 
     def add(self, events: Sequence[Event]) -> None:
-        self._events += len(events)
+        self._events += events[-1].seq - events[0].seq + 1
         self._size += sum(map(len, map(_STORED_BYTES, events)))
         self.is_due = self._events > SNAPSHOT_INTERVAL and self._size > self._last_size
 

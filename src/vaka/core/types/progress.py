@@ -145,6 +145,7 @@ class ToolOutputDelta(Progress, tag="tool.output.delta", durable=False):
 Delta: TypeAlias = TextDelta | ReasoningDelta | ToolArgsDelta | ToolOutputDelta
 """A piece of an open block; ``message_id`` and ``block`` name the block."""
 DELTAS = (TextDelta, ReasoningDelta, ToolArgsDelta, ToolOutputDelta)
+DELTA_TYPES = frozenset[type](DELTAS)
 
 
 class MessageSnapshot(Progress, tag="message.snapshot", durable=False):
