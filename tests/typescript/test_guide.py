@@ -65,7 +65,7 @@ async def test_the_examples_run_and_have_no_type_errors(client_package: Path, tm
         "completed, 7 tokens, 7 characters",
         'deploy {"place":"production"}?',
         "done: call_1",
-        "read up to 1.9",
+        "read up to 1.8",
         "user: When is high tide?",
         "assistant: At six.",
         "When is high tide? completed 0",

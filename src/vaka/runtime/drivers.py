@@ -228,7 +228,8 @@ class SessionDrivers:
     ) -> int:
         """Add an input to a session; return the seq after which its events follow.
 
-        ``caller_key``: the key was chosen by the caller, so the input may have been submitted before.
+        ``caller_key``: the key was chosen by the caller, so the input may have been submitted before. Raises
+        ``HeadMoved`` when the input must create the session and another caller has just created it.
         """
         after: int | None = None
         while True:
@@ -244,6 +245,8 @@ class SessionDrivers:
             if reject and after is None and not driver.ending:
                 raise Busy(f"session {session.id!r} is running a turn")
             await driver.wait_written()
+            if session.must_begin:
+                raise _created_meanwhile(session.id)
             if not driver.ending:
                 after = await self._offer_input(session.id, added) if after is None else after
                 await driver.sync()
@@ -366,9 +369,15 @@ class SessionDrivers:
         try:
             driver = await self._claim_session(session)
         except Busy:
+            if session.must_begin:
+                await self._wait_for_head(session.id, 0)
+                raise _created_meanwhile(session.id) from None
             if reject:
                 raise
             return await self._hand_over_input(session, added, follower)
+        if session.must_begin and driver.log.head:
+            await self._abandon(driver)
+            raise _created_meanwhile(session.id)
         try:
             if after is None and driver.log.head and (caller_key or any(driver.next_turn)):
                 after = await self._offer_input(session.id, added)
@@ -395,7 +404,7 @@ class SessionDrivers:
         driver.deps = session.deps
         driver.offer_input = self._offer_input
         driver.workspace, driver.run_settings = self.workspace_of(session), session.run_settings
-        driver.owner = session.owner
+        driver.owner, driver.must_begin = session.owner, session.must_begin
         driver.works_in_folder = partial(works_in_folder, session.agent)
         if self._options.models.on_usage is not None or self._options.permissions.handler is not None:
             driver.observers.append(self._observe)
@@ -536,6 +545,10 @@ class SessionDrivers:
             else:  # with a message, so that the model reads it and the turn goes on
                 fault = "" if answer == "deny" else f": its handler gave {answer!r}, expected allow, deny or ask"
                 await self.decide(request.approval, "reject", by=approver, message=f"denied by {approver}{fault}")
+
+
+def _created_meanwhile(session: SessionId) -> HeadMoved:
+    return HeadMoved(f"there is a session {session!r} already: another caller has just created it")
 
 
 def _is_waiting(state: SessionState, key: str) -> bool:

@@ -64,6 +64,10 @@ class SessionBinding(DefaultParameters, Generic[Deps, Out]):
         """How the session is run, for its log."""
         self.owner = ""
         """The owner that ``Runtime.open`` was given, for the first event of a new session."""
+        self.row: SessionInfo | None = None
+        """The index row of the session, if it was read to open it."""
+        self.must_begin = False
+        """Whether the first input creates the session: ``HeadMoved`` is raised if another caller has created it."""
         self._metadata_read = False
 
     @property

@@ -25,6 +25,7 @@ from vaka.core.types.errors import Busy, ConflictError, NotFound, Suspended, Too
 from vaka.core.types.event import VERSION, Event
 from vaka.core.types.ids import EventScope, SessionId, Term, TurnId
 from vaka.core.types.progress import TurnQueued, TurnStarted
+from vaka.runtime.session_edits import require_owner
 from vaka.runtime.workspace import require_same_folder
 
 WRITER_WAIT = 1.0
@@ -129,6 +130,8 @@ class SessionDriver:
     abandoned: asyncio.Task[None] | None = None
     """Ends a driver whose caller was cancelled before it was started."""
     _sync_task: asyncio.Task[None] | None = None
+    must_begin = False
+    """Whether the first turn creates the session, which then belongs to ``owner``."""
     _attached = _no_more_turns = _ended = False
 
     def __init__(
@@ -329,6 +332,8 @@ class SessionDriver:
         log, self.waiting_for_claim = self.log, True
         await self.release()
         self.detach()
+        if self.must_begin:
+            await require_owner(self.store, self.session, self.owner)
         self.log = SessionLog(self.store, self.session, _DETACHED_FANOUT, self.env.clock, log.secrets)
         self.log.begin_writing(Term(0), empty_session())
         try:

@@ -54,9 +54,7 @@ class TurnCollector:
         """Return those of some events that belong to the turn."""
         if self.earlier and not self.turn:
             return self._take_until_turn(events)
-        turn_events = [
-            event for event in events if (event.turn == self.turn if self.turn else self._belongs_to_turn(event))
-        ]
+        turn_events = [event for event in events if event.turn == self.turn != "" or self._belongs_to_turn(event)]
         for event in turn_events:
             if type(event.data) in _COUNTED_TYPES:
                 self.record(event)
@@ -72,6 +70,8 @@ class TurnCollector:
 
     def _belongs_to_turn(self, event: Event) -> bool:
         """Return whether an event belongs to the turn; the event that takes the input sets the turn id."""
+        if self.turn:
+            return isinstance(event.data, InputAdded) and event.data.key == self.key
         match event.data:
             case progress.TurnStarted(inputs=inputs) | progress.StepStarted(inputs=inputs) if self.key in inputs:
                 self.turn = event.turn

@@ -2,7 +2,7 @@
 
 import copy
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 from vaka.agents.react import Agent, ToolLike, tool_name_of
 from vaka.core.loop.context import Turn
@@ -34,8 +34,12 @@ def extend_agent(agent: Agent, tools: Sequence[ToolLike], instructions: str = ""
     return changed
 
 
-def make_client_tools(agent: Agent, tools: Iterable[tuple[str, str, dict[str, Any] | None]]) -> list[ClientTool]:
-    """Return tools that the client runs, from name, description and JSON Schema.
+ClientToolText: TypeAlias = tuple[str, str, dict[str, Any] | None]
+"""Name, description and JSON Schema of a tool that the client runs."""
+
+
+def make_client_tools(agent: Agent, tools: Iterable[ClientToolText]) -> list[ClientTool]:
+    """Return tools that the client runs.
 
     Raises a ``Problem`` (400) for a name that the agent has or that no tool can have, and ``InvalidInput`` for a schema
     that is not valid: that is an error of the request, not of the turn.

@@ -27,13 +27,14 @@ from vaka.runtime.model_registry import SCRIPTED_PREFIX
 from vaka.runtime.options import ApprovalAnswer, OnBusy, UserInput
 from vaka.runtime.runtime import Runtime
 from vaka.runtime.session import Session, binding_of
+from vaka.runtime.session_binding import SessionBinding
 from vaka.runtime.turn_stream import TurnCollector
 from vaka.server.decision_feed import DecisionFeed
 from vaka.server.guard import Guard, require_scope
 from vaka.server.identifiers import MAX_KEY_CHARS, check_id
 from vaka.server.principal import Principal
 from vaka.server.problems import Problem, not_found
-from vaka.server.request_agent import extend_agent
+from vaka.server.request_agent import ClientToolText, extend_agent, make_client_tools
 from vaka.server.sse import OpenStreams
 from vaka.server.turn_events import DecisionCollector, TurnEvents
 from vaka.server.usage_totals import UsageTotals
@@ -75,6 +76,14 @@ def refuse_blobs(content: object, field: str = "input") -> None:
         if getattr(part, "blob", None) is not None:
             errors = [{"field": f"{field}[{index}].blob", "message": "send the bytes as data, or a url"}]
             raise Problem(422, "invalid_body", f"a part of the {field} may not name a blob", errors=errors)
+
+
+def _require_access(principal: Principal, info: SessionInfo, agent: str = "") -> None:
+    """Raise a ``Problem`` for a session that the caller may not see, or that has another agent than the named one."""
+    if not principal.may_see(info):
+        raise not_found(f"session {info.id!r}")
+    if agent and info.agent not in ("", agent):
+        raise Problem(409, "other_agent", f"session {info.id!r} belongs to agent {info.agent!r}, not to {agent!r}")
 
 
 def _refuse_stored_result(answer: JSON) -> None:
@@ -269,8 +278,9 @@ class AgentService:
         """Return the index row of a session that the caller may see. Raises a ``Problem`` with status 404."""
         runtime = await self.runtime_of(principal)
         info = await runtime.store.sessions.find(parse_session_id(id))
-        if info is None or not principal.may_see(info):
+        if info is None:
             raise not_found(f"session {id!r}")
+        _require_access(principal, info)
         return info
 
     async def may_see(self, principal: Principal, session: str) -> bool:
@@ -293,10 +303,43 @@ class AgentService:
             instructions: A text of this request that follows the instructions of the agent.
         """
         info = await self.find_session(principal, id)
-        if agent and info.agent not in ("", agent):
-            raise Problem(409, "other_agent", f"session {id!r} belongs to agent {info.agent!r}, not to {agent!r}")
+        _require_access(principal, info, agent)
         runtime = await self.runtime_of(principal)
-        return await runtime.open(extend_agent(self.find_agent(info.agent or agent), tools, instructions), id=info.id)
+        found = extend_agent(self.find_agent(info.agent or agent), tools, instructions)
+        session = await runtime.open(found, id=info.id)
+        binding_of(session).row = info
+        return session
+
+    async def open_for_turn(
+        self,
+        principal: Principal,
+        id: str,
+        *,
+        agent: str = "",
+        tools: Sequence[ClientToolText] = (),
+        begin: bool = True,
+    ) -> Session[Any]:
+        """Return a session with its agent, and with tools that the client runs.
+
+        The first turn of a session that does not exist creates it, for the caller: nothing is written before. Raises a
+        ``Problem`` (404) for such a session without an agent, or with ``begin=False``.
+        """
+        runtime = await self.runtime_of(principal)
+        info = await runtime.store.sessions.find(parse_session_id(id))
+        if begin and not agent and (info is None or not principal.may_see(info)):
+            raise Problem(404, "not_found", f"there is no session {id!r}; a request with an `agent` creates it")
+        if info is not None:
+            _require_access(principal, info, agent)
+        elif not begin:
+            raise not_found(f"session {id!r}")
+        else:
+            check_id(id)
+        found = self.find_agent(agent if info is None else info.agent or agent)
+        session = await runtime.open(extend_agent(found, make_client_tools(found, tools)), id=id)
+        binding = binding_of(session)
+        binding.row, binding.must_begin = info, info is None
+        binding.owner = principal.id if info is None else ""
+        return session
 
     async def enter_session(
         self, principal: Principal, id: str, *, agent: str, tools: Sequence[ToolLike] = (), instructions: str = ""
@@ -354,22 +397,39 @@ class AgentService:
         refuse_blobs(input.prompt)
         runtime = await self.runtime_of(principal)
         self.admit_turn(principal, session.id)
-        info = await runtime.store.sessions.find(session.id)
-        if info is None or not info.owner:  # the server continues unfinished turns of sessions that have an owner
+        binding, follower = binding_of(session), Follower()
+        if not binding.must_begin and (binding.row is None or not binding.row.owner):
+            # the server continues unfinished turns of sessions that have an owner
             await session.update(owner=principal.id, by=principal.id)
-        follower = Follower()
-        try:
-            key, after = await binding_of(session).submit(
-                input.prompt, follower, on_busy=input.on_busy, key=input.key, model=input.model, options=input.options
-            )
-        except ConfigError as error:
-            if not input.model:
-                raise
-            raise Problem(422, error.code, str(error)) from error  # the caller has named the model
+        key, after = await self._submit(principal, binding, follower, input)
         if input.model:
             self._models.setdefault(principal.namespace, set()).add(input.model)
         collector = DecisionCollector(session.id, key=key)
         return TurnEvents(runtime.hub, collector, Cursor(0, after), follower, until_waiting=until_waiting)
+
+    async def _submit(
+        self, principal: Principal, binding: SessionBinding[Any, Any], follower: Follower, input: PromptInput
+    ) -> tuple[str, int]:
+        """Store an input; return its key, and the seq after which the events of its turn follow."""
+        while True:
+            try:
+                return await binding.submit(
+                    input.prompt,
+                    follower,
+                    on_busy=input.on_busy,
+                    key=input.key,
+                    model=input.model,
+                    options=input.options,
+                )
+            except ConfigError as error:
+                if not input.model:
+                    raise
+                raise Problem(422, error.code, str(error)) from error  # the caller has named the model
+            except HeadMoved:  # another request has just created the session
+                info = await binding.runtime.store.sessions.find(binding.id)
+            if info is not None:
+                _require_access(principal, info, binding.agent.name)
+                binding.row, binding.must_begin = info, False
 
     async def attach_turn(
         self,

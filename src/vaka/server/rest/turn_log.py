@@ -48,6 +48,8 @@ class TurnRecord(msgspec.Struct, frozen=True, kw_only=True):
     id: TurnId
     key: str
     events: Sequence[Event]
+    input_seq: int = 0
+    """The event before the first one, if that is the input of the turn."""
     withdrawn: bool = False
 
     @property
@@ -75,7 +77,7 @@ async def find_turn(store: Store, info: SessionInfo, name: str) -> TurnRecord | 
     known = False
     async with aclosing(read_backwards(store, info.id, info.head)) as spans:
         async for span in spans:
-            for event in reversed(span):
+            for event, earlier in zip(reversed(span), (*reversed(span[:-1]), None), strict=True):
                 body = event.data
                 if event.turn:
                     if event.turn != current:
@@ -86,7 +88,8 @@ async def find_turn(store: Store, info: SessionInfo, name: str) -> TurnRecord | 
                     if isinstance(body, TurnStarted | StepStarted) and name in body.inputs:
                         known = True
                     if known and isinstance(body, TurnStarted) and not event.path:
-                        return _record(events)
+                        is_input = earlier is not None and isinstance(earlier.data, InputAdded)
+                        return msgspec.structs.replace(_record(events), input_seq=event.seq - 1 if is_input else 0)
                 elif isinstance(body, InputAdded) and body.key == name and not (known and current):
                     waiting = name in (await reopen(store, info.id)).state.inputs
                     return TurnRecord(id=TurnId(""), key=name, events=(event,), withdrawn=not waiting)
@@ -128,28 +131,30 @@ def _record(reversed_events: list[Event]) -> TurnRecord:
     return TurnRecord(id=events[0].turn, key=inputs[0] if inputs else "", events=events)
 
 
+def record_of(events: list[Event]) -> TurnRecord | None:
+    """Return the turn whose stored events these are, ``None`` if its first one is missing."""
+    return _record(events[::-1]) if events and isinstance(events[0].data, TurnStarted) else None
+
+
 async def describe_turn(
     store: Store, info: SessionInfo, record: TurnRecord, agent: Agent | None = None
 ) -> TurnDocument:
     """Return the document of a turn; ``agent`` parses its ``output``."""
-    last = f"{info.epoch}.{record.events[-1].seq}"
     if not record.id:
         status: TurnStatus = "cancelled" if record.withdrawn else "queued"
-        return TurnDocument(id="", key=record.key, session=info.id, status=status, cursor=last)
-    collector = TurnCollector(info.id, key=record.key, turn=record.id)
-    collector.take_events(record.events)
-    fields: dict[str, Any] = {
-        "id": record.id,
-        "key": record.key,
-        "session": info.id,
-        "cursor": last,
-        "started": record.events[0].ts,
-        "steps": collector.steps,
-        "tool_calls": tuple(collector.tool_names),
-        "denied": tuple(collector.denied_calls),
-    }
+        return TurnDocument(id="", key=record.key, session=info.id, status=status, cursor=record.events[-1].id)
+    collector = _collect(info.id, record)
     if collector.end_event is None:
-        return await _describe_unfinished(store, info, record, fields)
+        return await _describe_unfinished(store, info, record, _fields_of(info.id, record, collector))
+    return await describe_ended(store, info.id, record, agent)
+
+
+async def describe_ended(
+    store: Store, session: SessionId, record: TurnRecord, agent: Agent | None = None
+) -> TurnDocument:
+    """Return the document of a turn that has ended; ``agent`` parses its ``output``."""
+    collector = _collect(session, record)
+    assert collector.end_event is not None  # noqa: S101  # the turn has ended
     await collector.restore_text(store.blobs)
     response = collector.summarize()
     failed = response.stop not in ("end", "limit")
@@ -162,8 +167,27 @@ async def describe_turn(
         ended=collector.end_event.ts,
         error=_describe_error(collector.end_event.data, response) if failed else UNSET,
         output=_parse_output(agent, response),
-        **fields,
+        **_fields_of(session, record, collector),
     )
+
+
+def _collect(session: SessionId, record: TurnRecord) -> TurnCollector:
+    collector = TurnCollector(session, key=record.key, turn=record.id)
+    collector.take_events(record.events)
+    return collector
+
+
+def _fields_of(session: SessionId, record: TurnRecord, collector: TurnCollector) -> dict[str, Any]:
+    return {
+        "id": record.id,
+        "key": record.key,
+        "session": session,
+        "cursor": record.events[-1].id,
+        "started": record.events[0].ts,
+        "steps": collector.steps,
+        "tool_calls": tuple(collector.tool_names),
+        "denied": tuple(collector.denied_calls),
+    }
 
 
 async def _describe_unfinished(

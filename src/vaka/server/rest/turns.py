@@ -16,6 +16,7 @@ from starlette.types import ASGIApp
 from vaka.agents.react import Agent
 from vaka.core.ports.store import SessionInfo
 from vaka.core.types.errors import Closed, ConfigError, VakaError
+from vaka.core.types.event import Event
 from vaka.core.types.ids import Cursor
 from vaka.runtime.runtime import Runtime
 from vaka.runtime.session import Session
@@ -23,14 +24,13 @@ from vaka.server.bodies import json_response, read_json
 from vaka.server.guard import principal_of
 from vaka.server.principal import Principal
 from vaka.server.problems import Problem, not_found
-from vaka.server.request_agent import make_client_tools
 from vaka.server.rest.documents import InputPart, LogCursor, Page, PageLimit, TurnDocument
 from vaka.server.rest.events import end_frame
 from vaka.server.rest.formats import EncodeEvents, StreamFormat, make_encoder
 from vaka.server.rest.idempotency import read_key
 from vaka.server.rest.operation import Operation, read_query, wants_stream
 from vaka.server.rest.sessions import find_session, page_limit, page_position, read_info, session_address
-from vaka.server.rest.turn_log import TurnRecord, describe_turn, find_turn, list_turns
+from vaka.server.rest.turn_log import TurnRecord, describe_ended, describe_turn, find_turn, list_turns, record_of
 from vaka.server.service import AgentService, PromptInput, refuse_blobs, require_model
 from vaka.server.sse import EventStream, wait_while_connected
 from vaka.server.turn_events import TurnEvents
@@ -105,7 +105,13 @@ async def create_turn(service: AgentService, request: Request) -> ASGIApp:
     stream = body.stream or (wants_stream(request) and not body.background)
     if stream:
         service.streams.require_room(principal)
-    session = await _open_session(service, principal, request.path_params["session"], body)
+    session = await service.open_for_turn(
+        principal,
+        request.path_params["session"],
+        agent=body.agent,
+        tools=[(each.name, each.description, each.parameters) for each in body.client_tools],
+        begin=body.if_not_exists != "reject",
+    )
     if not body.model:
         require_model(await service.runtime_of(principal), session.agent)
     content: str | list[Any] = body.input
@@ -121,33 +127,17 @@ async def create_turn(service: AgentService, request: Request) -> ASGIApp:
             while not events.ended and not await events.next_batch():
                 continue
         return await _respond(service, principal, session, events.key, 202)
-    await wait_while_connected(request, _read_turn(await service.runtime_of(principal), events), leave)
-    return await _respond(service, principal, session, events.key)
+    runtime = await service.runtime_of(principal)
+    stored = await wait_while_connected(request, _read_turn(runtime, events), leave)
+    record = record_of(stored) if events.ended else None
+    if record is None:
+        return await _respond(service, principal, session, events.key)
+    document = await describe_ended(runtime.store, session.id, record, session.agent)
+    return json_response(document, 200, {"Location": _turn_address(session.id, record.id)})
 
 
 def _turn_address(session: str, name: str) -> str:
     return f"{session_address(session)}/turns/{quote(name, safe='')}"
-
-
-async def _open_session(service: AgentService, principal: Principal, id: str, body: CreateTurn) -> Session[Any]:
-    """Return the session with the tools of the client; it is created if the body names an agent and permits it."""
-    specs = [(each.name, each.description, each.parameters) for each in body.client_tools]
-    try:
-        session = await service.open_session(principal, id, agent=body.agent)
-    except Problem as problem:
-        if problem.code != "not_found" or body.if_not_exists == "reject":
-            raise
-        if not body.agent:
-            raise Problem(404, "not_found", f"{problem.detail}; a request with an `agent` creates it") from None
-        make_client_tools(service.find_agent(body.agent), specs)  # before the session exists
-        try:
-            await service.create_session(principal, agent=body.agent, id=id)
-        except Problem as refused:
-            if refused.code != "exists":  # another request has just created it
-                raise
-        session = await service.open_session(principal, id, agent=body.agent)
-    tools = make_client_tools(session.agent, specs)
-    return await service.open_session(principal, id, tools=tools) if tools else session
 
 
 async def turn_frames(events: TurnEvents, encode: EncodeEvents) -> AsyncGenerator[bytes]:
@@ -169,16 +159,23 @@ async def turn_frames(events: TurnEvents, encode: EncodeEvents) -> AsyncGenerato
     yield end_frame(events.session, "turn_ended", ts)
 
 
-async def _read_turn(runtime: Runtime, events: TurnEvents) -> None:
-    """Read a turn until it has ended or waits for a decision that is still open, not for one in its past."""
-    async with events:
+async def _read_turn(runtime: Runtime, turn: TurnEvents) -> list[Event]:
+    """Read a turn until it has ended or waits for a decision that is still open, not for one in its past.
+
+    Returns its events that are in the log.
+    """
+    stored: list[Event] = []
+    async with turn:
         read = True
-        while read and not events.ended:
+        while read and not turn.ended:
             read = False
-            async for _ in events:
+            async for event in turn:
                 read = True
-            if events.waiting and await runtime.decisions(events.session):
-                return
+                if event.seq and event.turn == turn.turn:
+                    stored.append(event)
+            if turn.waiting and await runtime.decisions(turn.session):
+                break
+    return stored
 
 
 async def _respond(
@@ -235,8 +232,11 @@ async def get_turn(service: AgentService, request: Request) -> ASGIApp:
         return json_response(await describe_turn(runtime.store, info, record, _agent_of(service, info)))
     query, principal = read_query(request, StreamTurn), principal_of(request)
     after = Cursor.parse(request.headers.get("last-event-id")) if record.id else Cursor()
-    if after.seq < record.first_seq or after.epoch not in (0, info.epoch):
-        after = Cursor(info.epoch, record.first_seq - 1)
+    start = record.first_seq - 1
+    if 0 < after.seq < record.input_seq:  # the stream was cut before the input of the turn
+        start = record.input_seq - 1
+    if after.seq < start or after.epoch not in (0, info.epoch):
+        after = Cursor(info.epoch, start)
     session = await service.open_session(principal, info.id)
     events = await service.attach_turn(principal, session, turn=record.id, key=record.key, after=after)
     frames = turn_frames(events, make_encoder(query.format, info.id, info.agent))

@@ -9,6 +9,7 @@ import msgspec
 from vaka.core.ports.env import format_milliseconds
 from vaka.core.types.errors import VakaError
 from vaka.core.types.ids import Cursor, SessionId
+from vaka.runtime.session import binding_of
 from vaka.server.event_filter import EventFilter
 from vaka.server.guard import require_scope
 from vaka.server.identifiers import check_id
@@ -199,16 +200,12 @@ class RequestHandlers:
         self, principal: Principal, params: frames.TurnStartParams | frames.TurnSteerParams
     ) -> frames.TurnResult:
         starts = params if isinstance(params, frames.TurnStartParams) else None
-        try:
-            agent = starts.agent if starts else ""
-            session = await self._service.open_session(principal, params.session, agent=agent)
-        except Problem as problem:
-            if problem.status != 404 or starts is None or not starts.agent:
-                raise
-            session = await self._service.create_session(principal, agent=starts.agent, id=params.session)
+        session = await self._service.open_for_turn(
+            principal, params.session, agent=starts.agent if starts else "", begin=starts is not None
+        )
         if starts is not None and not starts.model:
             require_model(await self._service.runtime_of(principal), session.agent)
-        info = await self._service.find_session(principal, session.id)
+        row = binding_of(session).row
         content = params.input if isinstance(params.input, str) else tuple(params.input)
         prompt = PromptInput(
             prompt=content,
@@ -220,7 +217,9 @@ class RequestHandlers:
         async with await self._service.start_turn(principal, session, prompt) as turn:
             while not turn.ended and not await turn.next_batch():  # until the input is stored
                 continue
-            return frames.TurnResult(session=session.id, key=turn.key, cursor=cursor_of(info))
+            return frames.TurnResult(
+                session=session.id, key=turn.key, cursor=cursor_of(row) if row else str(Cursor(1, 0))
+            )
 
     async def _cancel_turn(self, principal: Principal, params: frames.TurnCancelParams) -> frames.TurnCancelResult:
         session = await self._service.open_session(principal, params.session)
