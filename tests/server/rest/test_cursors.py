@@ -31,7 +31,7 @@ async def test_a_cursor_that_is_not_of_the_log_is_refused_or_answered_with_a_res
                 headers = {**STREAM, "Last-Event-ID": cursor}
                 async with client.stream("GET", f"{API}/{path}", headers=headers) as stream:
                     kind = await anext(line async for line in stream.aiter_lines() if line.startswith("event: "))
-                assert kind in ("event: stream.reset", "event: turn.started")
+                assert kind in ("event: stream.reset", "event: input.added", "event: turn.started")
         for cursor in NOT_CURSORS:
             for path, name in (("events", "after"), ("turns", "cursor"), ("messages", "cursor")):
                 page = await client.get(f"{API}/{path}", params={name: cursor})
