@@ -14,6 +14,7 @@ from vaka.core.types.message import Part, Text, ToolResult, replace_surrogates
 from vaka.core.types.traits import ToolTraits
 from vaka.tools.builtin.builtin_tool import builtin_tool
 from vaka.tools.builtin.shell.background import load_records, save_record
+from vaka.tools.builtin.shell.kept_paths import describe_kept
 from vaka.tools.builtin.shell.network_gate import (
     NO_NETWORK_NOTE,
     NO_PROXY_NOTE,
@@ -193,6 +194,7 @@ async def _finished_result(
     output = await render_output(context, shell.spool)
     notes += _update_directory(context, shell)
     notes += describe_removed(shells.take_removed())
+    notes += describe_kept(output.parts) if _is_confined(context, "write") else ()
     if shell.killed_leftovers:
         notes.append("what it had left running was ended; use run_in_background for what shall go on")
     if shell.output_error:
@@ -216,14 +218,18 @@ async def network_notes(context: ToolContext, shell: ShellProcess) -> Sequence[s
     """Return what the sandbox has refused to a command: hosts, or all connections if it looks as if it tried one."""
     if shell.gate is not None and shell.gate.refused_hosts:
         return describe_refusals(shell.gate.refused_hosts)
-    sandbox = context.world.sandbox
-    confined = sandbox is not None and "network" in sandbox.enforces and not context.access.unsandboxed
-    if not shell.exit_code or not confined or supervisor_of(context).scope.network:
+    if not shell.exit_code or not _is_confined(context, "network") or supervisor_of(context).scope.network:
         return ()
     end = await shell.spool.read(max(shell.spool.size - OUTPUT_END_BYTES, 0), OUTPUT_END_BYTES)
     if not ignores_proxy(end):
         return ()
     return [NO_PROXY_NOTE if shell.gate is not None or supervisor_of(context).scope.proxy else NO_NETWORK_NOTE]
+
+
+def _is_confined(context: ToolContext, what: str) -> bool:
+    """Return whether the sandbox enforces something for this command."""
+    sandbox = context.world.sandbox
+    return sandbox is not None and what in sandbox.enforces and not context.access.unsandboxed
 
 
 def _live_listener(context: ToolContext) -> Callable[[str], None]:
