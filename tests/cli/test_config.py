@@ -194,7 +194,7 @@ def test_every_problem_of_a_file_is_reported_at_once_with_its_line(place: Place)
     for start in (
         "vaka.toml:1: unknown key 'max_step'",
         "vaka.toml:3: retries",
-        "vaka.toml:4: models.a",
+        "vaka.toml:5: models.a",
         f"{path}:4: sandbox.enabled: expected true or false, not 'yes'",
         f"{path}:4: sandbox.network.httpProxyPort",
         f"{path}:5: statusLine.template",
@@ -327,9 +327,9 @@ def test_validate_reports_every_error_of_a_file_also_those_of_one_table(place: P
     done = place.config("validate", "vaka.toml", code=3)
     assert [line.partition(": ")[2].partition(";")[0] for line in done.output.splitlines()] == [
         "vaka.toml:1: ask: expected one of wait, suspend, deny, not 'perhaps'",
-        "vaka.toml:2: models.a: unknown key 'bogus'",
+        "vaka.toml:4: models.a: unknown key 'bogus'",
         "vaka.toml:3: models.a.model: expected `str`, got `int`",
-        "vaka.toml:5: models.b: unknown key 'modle'",
+        "vaka.toml:6: models.b: unknown key 'modle'",
         "vaka.toml:10: prices.x: expected a table, not int",
         "vaka.toml:11: prices.y.input: expected `float`, got `str`",
         "vaka.toml:13: server.port: expected `int`, got `str`",
@@ -339,8 +339,11 @@ def test_validate_reports_every_error_of_a_file_also_those_of_one_table(place: P
 
 
 def test_validate_checks_the_rules_of_a_file_that_has_another_error(place: Place) -> None:
-    permissions = {"allow": ["Redd(x)", "Bash(rm:*"], "deny": "x", "defaultMode": "no"}
-    place.write("boat/.claude/settings.json", json.dumps({"permissions": permissions}))
+    permissions = {"allow": ["Redd(x)", 3, "Bash(rm:*"], "deny": "x", "ask": {"a": 1}, "defaultMode": "no"}
+    document = {"permissions": permissions, "disallowedTools": ["Bash(x", 5]}
+    place.write("boat/.claude/settings.json", json.dumps(document))
     done = place.config("validate", ".claude/settings.json", code=3)
     for part in ("permissions.deny: expected a list", "'Redd(x)'", "'Bash(rm:*'", "no permission mode 'no'"):
+        assert part in done.output
+    for part in ("not 3", "permissions.ask: expected a list", "disallowedTools: expected a list", "'Bash(x'"):
         assert part in done.output

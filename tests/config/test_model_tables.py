@@ -111,7 +111,7 @@ def test_a_file_can_have_every_table(place: ConfigContext) -> None:
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("[models.x]\nprovider = 'openai'\nmodle = 'm'\n", ":1: models.x: unknown key 'modle'; did you mean 'model'?"),
+        ("[models.x]\nprovider = 'openai'\nmodle = 'm'\n", ":3: models.x: unknown key 'modle'; did you mean 'model'?"),
         ("[models.x]\nprovider = 'openai'\n", ":1: models.x: model is missing"),
         ("[models.x]\nmodel = ''\n", ":2: models.x.model: expected the provider's name of the model"),
         ("[models.x]\nmodel = 'gpt'\n", ":2: models.x.model: expected provider, or a model such as 'openai/gpt'"),

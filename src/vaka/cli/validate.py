@@ -2,15 +2,15 @@
 
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import msgspec
 
 from vaka.cli import lazy
 from vaka.config.claude_keys import check_document, keys_without_effect
-from vaka.config.claude_settings import PROJECT_SERVERS, SettingsFile, is_fatal, permission_layer_of, read_settings
+from vaka.config.claude_settings import PROJECT_SERVERS, SettingsFile, permission_layer_of, read_settings
 from vaka.config.definitions.codecs import FORMATS
 from vaka.config.definitions.folder import FOLDERS
 from vaka.config.project_content import load_project_content
@@ -99,24 +99,11 @@ def _check_claude_settings(path: Path) -> Iterator[FileProblem]:
         yield FileProblem(f"{file.locate(problem.path)}: {problem.message}", is_error=problem.is_error)
     for key, _ in keys_without_effect(file.document):
         yield FileProblem(f"{file.locate(key.path)}: {key.name} has no effect here: {key.instead}", is_error=False)
-    fatal = [problem.path for problem in problems if problem.is_error and is_fatal(problem.path)]
-    yield from _check_permissions(msgspec.structs.replace(file, document=_leave_out(file.document, fatal)))
+    yield from _check_permissions(file)
     if "mcpServers" in file.document:
         yield from _check_entries({"mcpServers": file.document["mcpServers"]}, path)
     hooks = parse_hooks({"hooks": file.document.get("hooks") or {}}, origin=str(path))
     yield from (FileProblem(_add_line(file, text)) for text in hooks.problems)
-
-
-def _leave_out(document: Mapping[str, Any], paths: Iterable[Sequence[str | int]]) -> dict[str, Any]:
-    """Return a document without the values at some paths; of a list with a wrong item nothing stays."""
-    kept = dict(document)
-    for path in paths:
-        inner = kept.get(str(path[0]))
-        if len(path) > 1 and isinstance(inner, dict):
-            kept[str(path[0])] = _leave_out(cast("dict[str, Any]", inner), [path[1:]])
-        else:
-            kept.pop(str(path[0]), None)
-    return kept
 
 
 def _check_servers(path: Path) -> Iterator[FileProblem]:

@@ -285,9 +285,9 @@ def _load_approved_rules(context: ConfigContext, path: Path) -> frozenset[str]:
 
 
 def permission_layer_of(file: SettingsFile, *, origin: str | None = None) -> Layer:
-    """Return the permissions of a settings file, whose values must be right."""
-    lists = {name: tuple(dict.fromkeys(_permission(file, name) or ())) for name in _LIST_KEYS}
-    denied = tuple(dict.fromkeys(file.document.get("disallowedTools") or ()))
+    """Return the permissions of a settings file without its wrong values, which ``SettingsFile.problems`` has."""
+    lists = {name: _texts_at(file, ("permissions", name)) for name in _LIST_KEYS}
+    mode = _permission(file, "defaultMode")
     return Layer(
         name=file.layer,
         origin=str(file.path) if origin is None else origin,
@@ -296,8 +296,8 @@ def permission_layer_of(file: SettingsFile, *, origin: str | None = None) -> Lay
         trusted=file.trusted,
         allow=lists["allow"],
         ask=lists["ask"],
-        deny=(*lists["deny"], *denied, *_sandbox_rules(file)),
-        mode=_permission(file, "defaultMode") or "",
+        deny=(*lists["deny"], *_texts_at(file, ("disallowedTools",)), *_sandbox_rules(file)),
+        mode=mode if isinstance(mode, str) else "",
         directories=lists["additionalDirectories"],
         lines=_rule_lines(file),
         no_bypass=_permission(file, "disableBypassPermissionsMode") in ("disable", True),
@@ -316,6 +316,13 @@ def _permission(file: SettingsFile, name: str) -> Any:
     return value_at(file.document, ("permissions", name))
 
 
+def _texts_at(file: SettingsFile, path: tuple[str, ...]) -> tuple[str, ...]:
+    """Return each text of a list once; a value that is no list has none."""
+    found: object = value_at(file.document, path)
+    items = cast("list[object]", found) if isinstance(found, list) else []
+    return tuple(dict.fromkeys(item for item in items if isinstance(item, str)))
+
+
 def _rule_lines(file: SettingsFile) -> dict[str, int]:
     """Return the lines of a file's rules and mode, for ``Layer.locate``."""
     lines: dict[str, int] = {}
@@ -323,7 +330,8 @@ def _rule_lines(file: SettingsFile) -> dict[str, int]:
         if path == ("permissions", "defaultMode"):
             lines["mode"] = line
         elif len(path) == 3 and path[0] == "permissions" and path[1] in _LIST_KEYS:
-            lines.setdefault(f"{path[1]} {_permission(file, str(path[1]))[cast('int', path[2])]}", line)
+            rule = _permission(file, str(path[1]))[cast("int", path[2])]
+            lines.setdefault(f"{path[1]} {rule}", line)
         elif len(path) == 2 and path[0] == "disallowedTools" and isinstance(path[1], int):
             lines.setdefault(f"deny {file.document['disallowedTools'][path[1]]}", line)
     return lines

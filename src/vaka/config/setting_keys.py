@@ -356,7 +356,7 @@ def check_settings_text(path: Path, text: str) -> tuple[dict[str, FileSetting], 
         errors, checked = _check_parts(key, value)
         for error in errors:
             inner: tuple[str, ...] = getattr(error, "at", ())
-            line = line_of(text, (*above, name, *inner))
+            line = line_of(text, (*above, name, *(getattr(error, "part", ()) or inner)))
             problems.append(f"{path}:{line}: {name}{'.' if inner else ': '}{error}")
         if checked is not None:
             named = checked if key.kind == "table" else ()
