@@ -161,13 +161,24 @@ def test_a_program_that_lists_other_refs_is_asked_about(repository: Path, plant:
 
 @each_row(
     [
-        ("-c core.fsmonitor=/tmp/x status", "ask"), ("--exec-path=/tmp log", "ask"), ("rebase -x /tmp/x main", "ask"),
-        ("rebase --exec /tmp/x main", "ask"), ("fetch --upload-pack=/tmp/x", "ask"), ("bisect run /tmp/x", "ask"),
-        ("difftool -y -x /tmp/x", "ask"), ("submodule foreach /tmp/x", "ask"), ("log --output=/tmp/x", "ask"),
-        ("!/tmp/x", "ask"), ('"!/tmp/x"', "ask"), ("status --short", "allow"), ("log --oneline --graph", "allow"),
-        ("commit --amend --no-edit", "allow"), ("checkout", "allow"), ("push --force-with-lease", "allow"),
+        ("-c core.fsmonitor=/tmp/x status", "ask"),
+        ("--exec-path=/tmp log", "ask"),
+        ("rebase -x /tmp/x main", "ask"),
+        ("rebase --exec /tmp/x main", "ask"),
+        ("fetch --upload-pack=/tmp/x", "ask"),
+        ("bisect run /tmp/x", "ask"),
+        ("difftool -y -x /tmp/x", "ask"),
+        ("submodule foreach /tmp/x", "ask"),
+        ("log --output=/tmp/x", "ask"),
+        ("!/tmp/x", "ask"),
+        ('"!/tmp/x"', "ask"),
+        ("status --short", "allow"),
+        ("log --oneline --graph", "allow"),
+        ("commit --amend --no-edit", "allow"),
+        ("checkout", "allow"),
+        ("push --force-with-lease", "allow"),
     ]
-)  # fmt: skip
+)
 def test_an_alias_that_may_run_a_program_is_asked_about(alias: str, decision: str) -> None:
     with TemporaryDirectory() as folder:
         run_git(Path(folder), "init", "-q")
