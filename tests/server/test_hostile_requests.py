@@ -384,6 +384,33 @@ async def test_requests_that_wait_end_when_their_clients_leave(
     assert not [record for record in caplog.records if record.levelno >= logging.ERROR]
 
 
+DOORS = (
+    "/api/v1/sessions/s/turns",
+    "/v1/chat/completions",
+    "/v1/messages",
+    "/v1/responses",
+    "/agui/assistant",
+    "/ai-sdk/assistant",
+    "/a2a/assistant",
+    "/mcp",
+)
+
+
+@pytest.mark.parametrize("path", DOORS)
+async def test_a_client_that_leaves_within_its_body_is_no_error_of_the_server(
+    path: str, serve: Serve, scripted: Scripted, caplog: pytest.LogCaptureFixture
+) -> None:
+    head = f"POST {path} HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer alice\r\nA2A-Version: 1.0\r\n"
+    head += "Accept: application/json, text/event-stream\r\nContent-Type: application/json\r\nContent-Length: 100\r\n"
+    async with serve([scripted(say("Hi."))]) as served:
+        _, writer = await asyncio.open_connection("127.0.0.1", served.port)
+        writer.write(f"{head}\r\n{{".encode())
+        await wait_until(lambda: served.waiting == 1)
+        writer.close()
+        await wait_until(lambda: not served.waiting)
+    assert not [record for record in caplog.records if record.levelno >= logging.ERROR]
+
+
 async def test_a_turn_whose_client_leaves_is_stopped_if_the_client_has_asked_for_it(
     serve: Serve, scripted: Scripted
 ) -> None:

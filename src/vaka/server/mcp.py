@@ -12,6 +12,7 @@ from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
 from mcp.server.auth.provider import AccessToken
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 from mcp.server.transport_security import TransportSecuritySettings
+from starlette.requests import Request
 from starlette.routing import Route
 from starlette.types import Message, Receive, Scope, Send
 
@@ -25,6 +26,7 @@ from vaka.mcp.server import ServedTool, ToolServer
 from vaka.mcp.transcripts import TranscriptResources
 from vaka.runtime.runtime import Runtime
 from vaka.runtime.served_agents import ServedAgent, ServedTurns
+from vaka.server.bodies import read_bytes
 from vaka.server.guard import PRINCIPAL_KEY, Door, GuardedApp
 from vaka.server.principal import Principal
 from vaka.server.problems import Problem, problem_of, problem_response
@@ -75,6 +77,8 @@ class McpEndpoint:
             manager = await self._find_manager(principal)
             scopes = sorted(principal.scopes)
             token = AccessToken(token=principal.key, client_id=principal.key, scopes=scopes, subject=principal.id)
+            if scope["method"] == "POST":
+                receive = _replay_body(await read_bytes(Request(scope, receive)), receive)
             await request.run(manager, {**scope, "user": AuthenticatedUser(token)}, receive, send)
         finally:
             streams.remove(request)
@@ -89,6 +93,16 @@ class McpEndpoint:
             _, oldest = self._callers.popitem(last=False)
             await oldest.close()
         return await asyncio.shield(self._callers[id].started)
+
+
+def _replay_body(body: bytes, receive: Receive) -> Receive:
+    """Return what receives a body that was read, then what comes after it."""
+    waiting: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
+
+    async def receive_again() -> Message:
+        return waiting.pop() if waiting else await receive()
+
+    return receive_again
 
 
 class _McpRequest:
