@@ -55,7 +55,7 @@ async def test_the_examples_run_and_have_no_type_errors(client_package: Path, tm
     usage = {"usage": {"input": 10, "output": 7}}
     deployer = ScriptedModel(call("deploy", place="production"), say("It runs."))
     agents = [
-        vaka.Agent("guide", model=ScriptedModel(say("At six.", **usage))),
+        vaka.Agent("talker", model=ScriptedModel(say("At six.", **usage))),
         vaka.Agent("deployer", model=deployer, tools=[deploy]),
     ]
     async with serve_agents(agents, permissions=vaka.Permissions(confirm=["deploy"])) as served:
