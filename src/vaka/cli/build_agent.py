@@ -1,7 +1,6 @@
 """Build the agent of a command line: tools and agents of Python and Luau files, limits, options, output schema."""
 
 import copy
-import importlib.util
 import inspect
 import re
 import sys
@@ -28,7 +27,6 @@ from vaka.core.ports.tool import Tool
 from vaka.core.types.errors import BadRequest, ConfigError, InvalidInput, ScriptError
 from vaka.core.types.limits import Limits
 from vaka.core.types.tool import ToolSpec
-from vaka.models.options import read_options
 from vaka.runtime.agent_builder import output_schema_of
 from vaka.runtime.lazy import missing_install_command, select_builtin_tools
 
@@ -184,9 +182,14 @@ def _select_builtin_tools(
         model = str(agent.model or settings["model"])
         names: tuple[str, ...] = () if text or tools or model.partition("/")[0] == LOCAL_MODEL else ("all",)
     else:
-        names = tuple(name for value in setting.value for name in value.split(",") if name.strip().lower() != "none")
+        names = built_in_names_of(setting.value)
     taken = {tool_name_of(tool) for tool in (*agent.tools, *tools)}
     return tuple(name for name in (select_builtin_tools(names) if names else ()) if name not in taken)
+
+
+def built_in_names_of(texts: Iterable[str]) -> tuple[str, ...]:
+    """Return the names in the texts of ``--builtin-tools``, each of which may have several with commas between."""
+    return tuple(name for text in texts for name in text.split(",") if name.strip().lower() != "none")
 
 
 def library_folders_of(script: Path) -> tuple[Path, ...]:
@@ -208,6 +211,8 @@ def _trust_of_scripts(settings: Settings, *, untrusted: bool) -> TrustOfScript:
 
 def load_module(name: str) -> ModuleType:
     """Run a Python file and return it as a module; its folder is added to ``sys.path``. Raises ``ConfigError``."""
+    import importlib.util  # noqa: PLC0415  # for agents and tools of Python files only
+
     path = expand_path(name).resolve()
     if not path.is_file():
         raise ConfigError(f"{name}: there is no such file")
@@ -369,7 +374,7 @@ def _parse_option_value(name: str, text: str) -> Any:
     fault: BadRequest | None = None
     for value in candidates:
         try:
-            read_options({name: value}).output_format  # noqa: B018  # evaluated for its errors
+            lazy.read_model_options({name: value}).output_format  # noqa: B018  # evaluated for its errors
         except BadRequest as error:
             fault = fault or error
         else:

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from vaka.luau.tool import LuauTool
     from vaka.mcp.definition import McpServer, ParsedServers
     from vaka.mcp.logins import LoginStore
+    from vaka.models.options import ModelOptions
     from vaka.runtime.runtime import Runtime
     from vaka.runtime.scripts import LuauAgent
     from vaka.runtime.structured_output import OutputSchema
@@ -41,6 +42,13 @@ def is_definition(path: "Path") -> bool:
     from vaka.cli.definition_checks import is_definition
 
     return is_definition(path)
+
+
+def read_model_options(options: "Mapping[str, Any]") -> "ModelOptions":
+    """Return the options of a model. Raises ``BadRequest`` for a wrong one."""
+    from vaka.models.options import read_options
+
+    return read_options(options)
 
 
 def check_definitions(path: "Path", *, strict: bool) -> "DefinitionSet":

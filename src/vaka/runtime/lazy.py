@@ -53,6 +53,7 @@ if TYPE_CHECKING:
     from vaka.runtime.scripts import LuauAgent
     from vaka.runtime.session import Session
     from vaka.runtime.session_compaction import CompactionResult
+    from vaka.runtime.shared_values import SharedValues
     from vaka.runtime.stats import SessionStats
     from vaka.runtime.structured_output import OutputSchema
     from vaka.runtime.task_tool import TaskTool
@@ -191,6 +192,12 @@ def remembered_rules() -> "type[RememberedRules]":
     from vaka.runtime.remembered_rules import RememberedRules
 
     return RememberedRules
+
+
+def shared_values() -> "type[SharedValues]":
+    from vaka.runtime.shared_values import SharedValues
+
+    return SharedValues
 
 
 def project_settings(options: "Options") -> "SettingsSource":

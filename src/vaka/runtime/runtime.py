@@ -39,7 +39,6 @@ from vaka.runtime.options import (
 from vaka.runtime.session import Session
 from vaka.runtime.session_binding import SessionBinding
 from vaka.runtime.session_edits import check_version, fork, make_update, open_boundary, require_owner, rewind
-from vaka.runtime.shared_values import SharedValues
 from vaka.runtime.workspace import describe_folder, relocate_run, require_same_folder
 
 if TYPE_CHECKING:
@@ -573,7 +572,7 @@ class Runtime:
             self.options, self.env.policy, self.models, self.store, store, self._drivers.workspace, self.env.variables
         )
         self._world_factory = factory
-        tasks = SharedValues(store, TASK_SESSION, clock, self.secrets) if store else None
+        tasks = lazy.shared_values()(store, TASK_SESSION, clock, self.secrets) if store else None
         hooks = self._governance.hooks
         has_variables = hooks is not None and hooks.handles("SessionStart")
         return factory.create_world(tasks, hooks.transcripts.read_env_files if hooks and has_variables else None)
