@@ -1,4 +1,4 @@
-"""Write docs/reference/python.md and docs/reference/events.md from the docstrings: ``python -m scripts.reference``."""
+"""Write the pages of docs/reference that are made from docstrings and marks: ``python -m scripts.reference``."""
 
 import ast
 import importlib
@@ -17,11 +17,12 @@ import vaka
 import vaka.memory as vaka_memory
 from vaka.config.claude_keys import CLAUDE_KEYS, EXPECTED_VALUES
 from vaka.config.definitions.json_schema import definition_schema
-from vaka.config.options import OptionGroup
-from vaka.config.setting_keys import settings_of
+from vaka.config.setting_keys import SETTING_GROUPS, SettingKey, settings_of
+from vaka.core.ports.sandbox import ResourceLimits
 from vaka.core.types import context, control, monitor, progress
 from vaka.core.types.body import BODY_TYPES
 from vaka.core.types.event import Body
+from vaka.core.types.limits import Limits
 
 REFERENCE = Path(__file__).parents[1] / "docs" / "reference"
 DEFINITIONS_HEAD = Path(__file__).with_name("definitions_head.md")
@@ -105,13 +106,19 @@ def default_cell(node: ast.expr | None) -> str:
 
 def list_fields(value: type[Any]) -> Iterator[str]:
     """Yield a row for each field of a class: its name, type, default and docstring."""
-    body, settings = class_node(value).body, settings_by_field(value)
+    settings = settings_by_field(value)
+    for name, node, text in fields_of(value):
+        shown = code_cell(type_of(node.annotation)), default_cell(node.value), cell(text + settings.get(name, ""))
+        yield f"| `{name}` | {' | '.join(shown)} |"
+
+
+def fields_of(value: type[Any]) -> Iterator[tuple[str, ast.AnnAssign, str]]:
+    """Yield the name, the definition and the docstring of each public field of a class."""
+    body = class_node(value).body
     for node, after in zip(body, [*body[1:], None], strict=True):
         if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name) and not node.target.id.startswith("_"):
             text = after.value.value if isinstance(after, ast.Expr) and isinstance(after.value, ast.Constant) else ""
-            text = str(text) + settings.get(node.target.id, "")
-            shown = code_cell(type_of(node.annotation)), default_cell(node.value), cell(text)
-            yield f"| `{node.target.id}` | {' | '.join(shown)} |"
+            yield node.target.id, node, str(text)
 
 
 def type_of(annotation: ast.expr) -> ast.expr:
@@ -123,9 +130,9 @@ def type_of(annotation: ast.expr) -> ast.expr:
 
 
 def settings_by_field(value: type[Any]) -> dict[str, str]:
-    """Return, for each field of an option group that is a setting, its flag, its key and its variable."""
+    """Return, for each field of a class that is a setting, its flag, its key and its variable."""
     found: dict[str, str] = {}
-    for key in settings_of(value) if issubclass(value, OptionGroup) else ():
+    for key in settings_of(value) if value in SETTING_GROUPS else ():
         flag = f"flag `{key.flag.name}`, " if key.flag is not None else ""
         found[key.field] = f" ({flag}setting `{key.name}`, variable `{key.variable}`)"
     return found
@@ -258,6 +265,54 @@ def claude_settings_page() -> str:
     )
 
 
+SETTINGS_HEAD = """# The settings
+
+Made from the option groups by `python -m scripts.reference`.
+
+The variable of a setting is `VAKA_` and its name in capitals, such as `VAKA_MAX_STEPS`.
+The [guide](../guides/configuration.md) explains the files, the order of the layers, and what a project may set.
+"""
+SETTING_VALUES = {
+    "text": "text",
+    "list": "list of texts",
+    "whole": "whole number above 0",
+    "count": "whole number, 0 or more",
+    "number": "number above 0",
+    "seconds": "seconds, or `90s`, `5m`, `2h`",
+    "table": "table",
+}
+UNITS = {1: "", 1024**2: ", in MiB"}
+SETTING_INTRODUCTIONS: dict[type[Any], str] = {
+    Limits: "The limits of a turn. Default: the limits of the agent.",
+    ResourceLimits: "The resources that one command may use.",
+}
+"""What a group of settings is, where its class says more."""
+
+
+def settings_page() -> str:
+    """Return the page of the settings."""
+    lines = [SETTINGS_HEAD]
+    for group in SETTING_GROUPS:
+        title = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", group.__name__).capitalize()
+        about = SETTING_INTRODUCTIONS.get(group, first_paragraph_of(group.__doc__))
+        lines += [f"## {title}", "", about.replace("``", "`"), ""]
+        lines += ["| setting | flag | value | default | |", "|---|---|---|---|---|"]
+        texts = {name: text for name, _, text in fields_of(group)}
+        lines += [setting_row(key, texts[key.field]) for key in settings_of(group)]
+        lines.append("")
+    return "\n".join(lines)
+
+
+def setting_row(key: SettingKey, text: str) -> str:
+    """Return the line of one setting."""
+    flags = ", ".join(f"`{name}`" for name in (key.flag.name, *key.flag.aliases)) if key.flag is not None else ""
+    value = ", ".join(f"`{choice}`" for choice in key.choices) or key.path or SETTING_VALUES[key.kind]
+    if key.path and key.kind == "list":
+        value = f"list of {key.path}s"
+    default = "" if key.default in (None, "", (), {}) else f"`{key.default}`"
+    return f"| `{key.name}` | {flags} | {value}{UNITS[key.unit]} | {default} | {cell(text.replace('``', '`'))} |"
+
+
 DEFINITION_SECTIONS = {
     "Agents": ("react_agent", "match_agent", "RouteDefinition", "lua_agent"),
     "Tools": (
@@ -338,6 +393,7 @@ def definitions_page() -> str:
 PAGES = {
     "claude-settings.md": claude_settings_page,
     "python.md": python_page,
+    "settings.md": settings_page,
     "events.md": events_page,
     "definitions.md": definitions_page,
 }

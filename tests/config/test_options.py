@@ -60,6 +60,11 @@ class ChangedVaka:
         setting = shown["tide_height"]
         return setting["value"], setting["layer"], Path(setting["origin"]).name
 
+    def find_row(self, page: str, name: str) -> str:
+        """Return the row of a table that begins with a name."""
+        lines = (self.folder / page).read_text(encoding="utf-8").splitlines()
+        return next(line for line in lines if line.startswith(f"| `{name}` |"))
+
 
 @pytest.fixture(scope="module")
 def changed(tmp_path_factory: pytest.TempPathFactory) -> ChangedVaka:
@@ -94,11 +99,12 @@ def test_the_log_of_a_session_has_a_new_flag_under_its_stored_name(changed: Chan
 def test_the_reference_has_a_new_field_with_its_flag(changed: ChangedVaka) -> None:
     (changed.folder / "docs/reference").mkdir(parents=True)
     changed.run("-m", "scripts.reference", cwd=".")
-    page = (changed.folder / "docs/reference/python.md").read_text(encoding="utf-8")
-    row = next(line for line in page.splitlines() if line.startswith("| `tide` |"))
-    assert row == (
+    assert changed.find_row("docs/reference/python.md", "tide") == (
         "| `tide` | `int \\| None` | `None` | How high a tide may be. (flag `--highest-tide`, setting `tide_height`, "
         "variable `VAKA_TIDE_HEIGHT`) |"
+    )
+    assert changed.find_row("docs/reference/settings.md", "tide_height") == (
+        "| `tide_height` | `--highest-tide` | whole number above 0 |  | How high a tide may be. |"
     )
 
 

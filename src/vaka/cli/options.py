@@ -33,10 +33,6 @@ class Duration(click.ParamType[float]):
             self.fail(str(error), param, ctx)
 
 
-def setting_choice(key: str) -> "click.Choice[str]":
-    return click.Choice(SETTING_KEYS[key].choices)
-
-
 def _change_directory(context: click.Context, parameter: click.Parameter, folder: str | None) -> str | None:
     """Change to the folder before other options are read: their paths are relative to it."""
     if folder is not None:
@@ -58,6 +54,13 @@ def group_options(*options: Callable[[Any], Any]) -> Callable[[F], F]:
 def flags_of(group: type[msgspec.Struct]) -> Callable[[F], F]:
     """Return a decorator that adds the flags of an option group to a command."""
     return group_options(*(_make_flag(key, key.flag) for key in settings_of(group) if key.flag is not None))
+
+
+def flag_of(setting: str, *, name: str = "", help: str = "") -> Callable[[F], F]:
+    """Return a decorator that adds the flag of one setting to a command, under another name or with another help."""
+    key = SETTING_KEYS[setting]
+    flag = key.flag or Flag(key.flag_name)
+    return _make_flag(key, msgspec.structs.replace(flag, name=name or flag.name, help=help or flag.help))
 
 
 def _make_flag(key: SettingKey, flag: Flag) -> Callable[[Any], Any]:
@@ -104,11 +107,7 @@ json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON."
 verbose_option = click.option("-v", "--verbose", is_flag=True, help="Print more; show the traceback of an error.")
 
 store_options = group_options(
-    click.option(
-        "--store",
-        metavar="URL",
-        help="memory:, sqlite:///PATH or postgresql://… (default: a SQLite file in your data folder).",
-    ),
+    flag_of("store"),
     flags_of(Storage),
     click.option(
         "--cwd",
@@ -203,13 +202,7 @@ prompt_options = group_options(
 """The options of the system prompt."""
 
 world_options = group_options(
-    click.option(
-        "--builtin-tools",
-        multiple=True,
-        metavar="NAME",
-        help="vaka's own tools to offer: all, none, or a name such as Read; may be repeated. All by default, none "
-        "where --agent FILE or --tools brings others.",
-    ),
+    flag_of("builtin_tools"),
     flags_of(Workspace),
     flags_of(Commands),
 )
@@ -225,7 +218,7 @@ policy_options = group_options(
 """The options of permissions and approvals."""
 
 served_agent_options = group_options(
-    click.option("--model", metavar="NAME", help="The model of agents that set none."),
+    flag_of("model"),
     click.option("--option", multiple=True, metavar="KEY=VALUE", help="A model option; may be repeated."),
     prompt_options,
     plugin_option,

@@ -1,4 +1,4 @@
-"""The options of a runtime in groups; their marks make flags, variables, settings keys and the reference."""
+"""The options of a runtime and of commands in groups; marks make flags, variables, settings and the reference."""
 
 import os
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -81,7 +81,8 @@ class Permissions(OptionGroup, frozen=True, kw_only=True):
             recorded=False,
         ),
     ] = None
-    """What a turn does when a person has to decide. Default: ``wait``, but ``deny`` for the entry point ``ci``."""
+    """What a turn does when a person has to decide. Default: ``wait``, but ``deny`` for the entry point ``ci``; in the
+    command line ``wait`` at a terminal and in servers, else ``deny``."""
     policy: Policy | None = None
     """The permission policy, in place of one made from the mode and the rules."""
     handler: PermissionRequestHandler | None = None
@@ -201,7 +202,7 @@ class Commands(OptionGroup, frozen=True, kw_only=True):
         ),
         Key(widens=True),
     ] = ()
-    """Hosts that commands may reach through a proxy; ``*`` for the whole network, ``()`` for no network."""
+    """Hosts that commands may reach through a proxy; ``*`` for the whole network. Default: no network."""
     env: Annotated[
         Sequence[str],
         Flag(
@@ -248,7 +249,7 @@ class Scripts(OptionGroup, frozen=True, kw_only=True):
         Flag("--env", "A variable of the environment that scripts may see; may be repeated.", metavar="NAME"),
         Key("script_env", kind="list", default=(), widens=True),
     ] = {}
-    """The environment variables that scripts can read; settings name them, and have their values from the process."""
+    """The environment variables that scripts can read. Settings have the names; the process has the values."""
     transformers: "Mapping[str, TransformerFactory]" = {}
     """Transformers that trusted scripts can open by name, besides the built-in ones."""
 
@@ -274,12 +275,73 @@ class Storage(OptionGroup, frozen=True, kw_only=True):
     secrets: Sequence[str] = ()
     """Values that are redacted from everything that is stored or shown; each has at least 8 characters."""
     redact_patterns: Annotated[bool, Key(widens=True)] = True
-    """Redact what looks like a token, a key or a password too, by the formats of known kinds."""
+    """Whether texts that look like a token, a key or a password are redacted, too, by the formats of known kinds."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if not (self.task_store is None or isinstance(self.task_store, str) or is_store(self.task_store)):
             raise TypeError(f"task_store must be a store or a URL, not {type(self.task_store).__name__}")
+
+
+class CommandLine(OptionGroup, frozen=True, kw_only=True):
+    """The store, the model and the agents of commands, what they print, and what ``vaka serve`` offers."""
+
+    store: Annotated[
+        str,
+        Flag(
+            "--store",
+            "memory:, sqlite:///PATH or postgresql://… (default: a SQLite file in your data folder).",
+            metavar="URL",
+            recorded=False,
+        ),
+        Key(widens=True),
+    ] = ""
+    """Where sessions are stored; default: ``vaka.db`` in the data folder of the user."""
+    model: Annotated[
+        str,
+        Flag(
+            "--model",
+            "The model: PROVIDER/NAME such as openai/gpt-5-mini, a name or a tier of your settings, local (a small one "
+            "on this machine, without a key), or scripted:FILE. `vaka models list` shows what there is.",
+            metavar="NAME",
+            recorded=False,
+        ),
+    ] = ""
+    """The model of agents that set none."""
+    builtin_tools: Annotated[
+        Sequence[str],
+        Flag(
+            "--builtin-tools",
+            "vaka's own tools to offer: all, none, or a name such as Read; may be repeated. All by default, none where "
+            "--agent FILE or --tools brings others.",
+            metavar="NAME",
+        ),
+    ] = ()
+    """The built-in tools that agents get: ``all``, ``none``, or names. Default: ``all``, but none for agents that bring
+    tools, and for ``local``."""
+    definitions: Annotated[str, Key(path="folder")] = ""
+    """The folder with the definitions of agents, relative to the file; default: the folder of the project."""
+    output: Annotated[
+        Literal["text", "json", "stream-json"],
+        Flag("--output", "text (default), json, or stream-json: one event per line.", recorded=False),
+    ] = "text"
+    """What ``vaka run`` prints."""
+    theme: Annotated[
+        Literal["auto", "dark", "light", "none"], Flag("--theme", "Colours; auto asks the terminal.", recorded=False)
+    ] = "auto"
+    """The colours of the chat; ``auto`` follows the background of the terminal."""
+    plain: Annotated[
+        bool, Flag("--plain", "Print lines only, for screen readers: nothing is drawn again.", recorded=False)
+    ] = False
+    """Whether the chat prints lines only."""
+    notify: Annotated[Literal["off", "bell", "desktop"], Key()] = "bell"
+    """What the chat does when it needs you and the terminal has no focus."""
+    lang: Annotated[Literal["en", "zh"] | None, Key()] = None
+    """The language of the interface; default: the language of the locale (``LC_ALL``, ``LC_MESSAGES``, ``LANG``)."""
+    server: Annotated[Mapping[str, Any], Key(kind="table", widens=True)] = {}
+    """How ``vaka serve`` listens, whom it accepts, and how much one caller may use."""
+    features: Annotated[Mapping[str, Any], Key(kind="table", widens=True)] = {}
+    """What ``vaka serve`` offers besides its own API, each ``true`` or ``false``; default: all ``true``."""
 
 
 def is_store(value: object) -> bool:

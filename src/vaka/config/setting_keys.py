@@ -1,6 +1,6 @@
 """Every setting: name, type, default and allowed values; how its text is parsed, and the TOML files that set it.
 
-A marked field of an option group is a setting. Settings of the command line alone are listed here.
+A setting is a marked field of one of the ``SETTING_GROUPS``.
 """
 
 import json
@@ -23,8 +23,7 @@ from vaka.config.documents import (
     suggest,
 )
 from vaka.config.model_tables import TABLE_CHECKS
-from vaka.config.options import Commands, Models, NetworkAccess, Permissions, Scripts, Storage, Workspace
-from vaka.config.server_tables import SERVER_TABLE_CHECKS
+from vaka.config.options import CommandLine, Commands, Models, NetworkAccess, Permissions, Scripts, Storage, Workspace
 from vaka.core.ports.sandbox import ResourceLimits
 from vaka.core.types.errors import ConfigError, InvalidInput
 from vaka.core.types.keywords import Flag, Key
@@ -167,34 +166,22 @@ _KINDS_BY_TYPE: Mapping[Any, SettingKind] = {
 }
 
 
-_ALL_KEYS = (
-    SettingKey(name="store", widens=True),  # the default depends on the user's home
-    *settings_of(Storage),
-    SettingKey(name="model", default=""),
-    *settings_of(Permissions),
-    SettingKey(name="builtin_tools", kind="list", default=()),
-    SettingKey(name="definitions", default="", path="file"),
-    *settings_of(Workspace),
-    *settings_of(Commands),
-    *settings_of(ResourceLimits),
-    *settings_of(NetworkAccess),
-    *settings_of(Scripts),
-    *settings_of(Limits),
-    SettingKey(name="output", default="text", choices=("text", "json", "stream-json")),
-    SettingKey(name="theme", default="auto", choices=("auto", "dark", "light", "none")),
-    SettingKey(name="plain", default="off", choices=("on", "off")),
-    SettingKey(name="notify", default="bell", choices=("off", "bell", "desktop")),
-    SettingKey(name="lang", default="", choices=("en", "zh")),
-    *settings_of(Models),
-    SettingKey(name="server", kind="table", default={}, widens=True),
-    SettingKey(name="features", kind="table", default={}, widens=True),
+SETTING_GROUPS: tuple[type[msgspec.Struct], ...] = (
+    CommandLine,
+    Storage,
+    Permissions,
+    Workspace,
+    Commands,
+    ResourceLimits,
+    NetworkAccess,
+    Scripts,
+    Limits,
+    Models,
 )
+"""The structs whose marked fields are settings, in the order in which settings are listed."""
 
-SETTING_KEYS: dict[str, SettingKey] = {key.name: key for key in _ALL_KEYS}
-"""Every setting by its name; docs/guides/configuration.md says what each means."""
-
-
-_TABLE_CHECKS = {**TABLE_CHECKS, **SERVER_TABLE_CHECKS}
+SETTING_KEYS: dict[str, SettingKey] = {key.name: key for group in SETTING_GROUPS for key in settings_of(group)}
+"""Every setting by its name."""
 
 
 def find_key(name: str) -> SettingKey:
@@ -220,13 +207,21 @@ def parse_key_path(text: str) -> tuple[SettingKey, tuple[str, ...]]:
 def check_value(key: SettingKey, value: object) -> Any:
     """Return a value in the type of the setting. Raises ``ValueError`` with what was expected."""
     if key.kind == "table":
-        return _TABLE_CHECKS[key.name](value)
+        return _find_table_check(key.name)(value)
     if key.kind != "text":
         return _KIND_CHECKS[key.kind](value)
     if not isinstance(value, str) or (key.choices and value not in key.choices):
         expected = f"one of {', '.join(key.choices)}" if key.choices else "a text"
         raise ValueError(f"expected {expected}, not {value!r}")
     return value
+
+
+def _find_table_check(name: str) -> Callable[[object], Mapping[str, Any]]:
+    if name in TABLE_CHECKS:
+        return TABLE_CHECKS[name]
+    from vaka.config.server_tables import SERVER_TABLE_CHECKS  # noqa: PLC0415  # for the settings of a server only
+
+    return SERVER_TABLE_CHECKS[name]
 
 
 def parse_value(key: SettingKey, text: str) -> Any:

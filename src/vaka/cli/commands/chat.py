@@ -51,7 +51,7 @@ _EXAMPLES = options.format_examples(
 @click.command(epilog=_EXAMPLES)
 @click.argument("words", nargs=-1, metavar="[PROMPT]")
 @options.agent_options
-@click.option("--model", metavar="NAME", help="The model; `vaka models list` shows what there is.")
+@options.flag_of("model")
 @click.option("--option", multiple=True, metavar="KEY=VALUE", help="A model option, such as reasoning=high.")
 @options.prompt_options
 @click.option("--session", metavar="ID", help="Continue this session; a new id creates it.")
@@ -66,8 +66,8 @@ _EXAMPLES = options.format_examples(
     help="Continue a session: that with this id, or one chosen from a list.",
 )
 @click.option("--fork", metavar="ID[@SEQ]", help="Copy a session (up to an event) and converse in the copy.")
-@click.option("--theme", type=options.setting_choice("theme"), help="Colours; auto asks the terminal.")
-@click.option("--plain", flag_value="on", help="Print lines only, for screen readers: nothing is drawn again.")
+@options.flag_of("theme")
+@options.flag_of("plain")
 @click.option(
     "--while-busy",
     type=click.Choice(["steer", "queue"]),

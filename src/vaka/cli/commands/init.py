@@ -69,7 +69,7 @@ class AgentPlan(msgspec.Struct, frozen=True, kw_only=True):
         "vaka init", "vaka init --yes", 'vaka init --model local --name guide --purpose "Explain this code."'
     )
 )
-@click.option("--model", metavar="NAME", help="The model of the agents of this project.")
+@options.flag_of("model")
 @click.option("--permission-mode", "mode", type=click.Choice([*MODES]), help="What happens to calls without a rule.")
 @click.option("--name", metavar="NAME", help="The name of the agent.")
 @click.option("--purpose", metavar="TEXT", help="What the agent is for: its instructions.")

@@ -32,15 +32,13 @@ from vaka.policy.tool_targets import spec_of
 _MAX_POLICIES = 256
 """The most policies cached while lines are read."""
 
+_RULE_FLAGS = ("allow", "confirm", "deny")
+
 _rule_options = options.group_options(
     click.option("--settings", metavar="FILE|JSON", help="Further settings, stronger than those of the folder."),
-    click.option(
-        "--mode", type=options.setting_choice("permission_mode"), help="What happens to calls that no rule matches."
-    ),
+    options.flag_of("permission_mode", name="--mode"),
     click.option("--cwd", metavar="DIR", help="Check as from this folder; it need not exist."),
-    click.option("--allow", multiple=True, metavar="RULE", help="A further allow rule; may be repeated."),
-    click.option("--confirm", multiple=True, metavar="RULE", help="A further ask rule; may be repeated."),
-    click.option("--deny", multiple=True, metavar="RULE", help="A further deny rule; may be repeated."),
+    *map(options.flag_of, _RULE_FLAGS),
     click.option("--trust", is_flag=True, help="Let the settings in this folder also allow things."),
     click.option("-v", "--verbose", is_flag=True, help="Show the traceback of an error."),
 )
@@ -141,7 +139,7 @@ class _PermissionChecker:
         folder = request.cwd or self.flags["cwd"]
         try:
             return self._cached_policy(
-                folder or os.curdir, request.mode or self.flags["mode"], json.dumps(request.settings)
+                folder or os.curdir, request.mode or self.flags["permission_mode"], json.dumps(request.settings)
             )
         except (OSError, ValueError) as error:  # such as a folder name with a NUL byte
             raise InvalidInput(f"cwd {folder!r}: {error}") from error
@@ -159,7 +157,7 @@ class _PermissionChecker:
     def _layers_at(self, cwd: str) -> list[Layer]:
         if cwd not in self._layers_by_cwd:
             context = msgspec.structs.replace(config_context(), cwd=Path(cwd))
-            flags = {name: self.flags[name] for name in ("allow", "confirm", "deny")}
+            flags = {name: self.flags[name] for name in _RULE_FLAGS}
             settings = load_settings(context, flags, trust=self.flags["trust"])
             file = self.flags["settings"]
             if file and not is_inline_json(file):

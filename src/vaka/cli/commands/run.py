@@ -40,9 +40,7 @@ _OUTPUT_FILE: "click.Path[Path]" = click.Path(dir_okay=False, writable=True, pat
 
 @click.command(epilog=_EXAMPLES)
 @click.argument("words", nargs=-1, metavar="[PROMPT] [-]")
-@click.option(
-    "--output", type=options.setting_choice("output"), help="text (default), json, or stream-json: one event per line."
-)
+@options.flag_of("output")
 @click.option(
     "--input",
     type=click.Choice(["text", "stream-json"]),
@@ -50,12 +48,7 @@ _OUTPUT_FILE: "click.Path[Path]" = click.Path(dir_okay=False, writable=True, pat
     help="text (default), or stream-json: messages and decisions of a program, one per line of stdin.",
 )
 @options.agent_options
-@click.option(
-    "--model",
-    metavar="NAME",
-    help="The model: PROVIDER/NAME such as openai/gpt-5-mini, a name or a tier of your settings, local (a small one on "
-    "this machine, without a key), or scripted:FILE. `vaka models list` shows what there is.",
-)
+@options.flag_of("model")
 @click.option(
     "--option",
     multiple=True,

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 _OTHER_FLAGS: dict[str, Any] = {
     **{key.name: () if key.kind == "list" else None for key in SETTING_KEYS.values() if key.flag is not None},
     **dict.fromkeys(("instructions", "system_prompt", "append_system_prompt", "no_base_prompt", "settings")),
-    **dict.fromkeys(("option", "builtin_tools", "plugin_dir", "mcp_config"), ()),
+    **dict.fromkeys(("option", "plugin_dir", "mcp_config"), ()),
     "strict_mcp_config": None,
 }
 """Flags of a run that this command does not have; those of the last run of the session apply."""
@@ -34,7 +34,7 @@ _OTHER_FLAGS: dict[str, Any] = {
 @click.option("--instructions", "wanted", default="", metavar="TEXT", help="What the summary must keep.")
 @click.option("--interrupt", is_flag=True, help="Stop a running turn first.")
 @options.agent_options
-@click.option("--model", metavar="NAME", help="The model of the agent; default: that of the last run.")
+@options.flag_of("model", help="The model of the agent; default: the model of the last run.")
 @options.json_option
 @options.store_options
 def compact(session: str, wanted: str, interrupt: bool, as_json: bool, **flags: Any) -> None:

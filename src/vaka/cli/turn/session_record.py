@@ -52,7 +52,6 @@ _SESSION_FLAGS = (
     "option",
     "settings",
     *(key.name for key in _RECORDED_KEYS if key.kind == "list"),
-    "builtin_tools",
     "untrusted",
     "plugin_dir",
     "mcp_config",

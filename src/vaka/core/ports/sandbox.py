@@ -13,10 +13,15 @@ class ResourceLimits(msgspec.Struct, frozen=True, kw_only=True, repr_omit_defaul
     """The resources a command may use; ``None`` for no limit."""
 
     cpu_seconds: Annotated[int | None, Key("command_cpu", kind="seconds", widens=True)] = None
+    """Seconds of processor time."""
     memory_bytes: Annotated[int | None, Key("command_memory", widens=True, unit=1024**2)] = 4 * 1024**3
+    """Memory of the command and its descendants together."""
     processes: Annotated[int | None, Key("command_processes", widens=True)] = 512
+    """Processes at the same time."""
     file_bytes: Annotated[int | None, Key("command_file_size", widens=True, unit=1024**2)] = 4 * 1024**3
+    """The size of one file."""
     open_files: int | None = 4096
+    """Open files of one process."""
 
 
 class Command(msgspec.Struct, frozen=True, kw_only=True):

@@ -20,13 +20,15 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True, repr_omit_defaults=True,
         Flag("--max-steps", "Model calls of a turn at most.", aliases=("--max-turns",)),
         Key(default=None),
     ] = 50
+    """The most model calls of one turn."""
     max_tokens: Annotated[int | None, Flag("--max-tokens", "Tokens of a turn at most.")] = None
+    """The most tokens of one turn."""
     max_cost: Annotated[float | None, Flag("--max-budget-usd", "US dollars of a turn at most.")] = None
-    """US dollars."""
+    """The most US dollars that one turn may cost."""
     timeout: Annotated[
         float | None, Flag("--timeout", "How long a turn may take, such as 90 or 5m."), Key(kind="seconds")
     ] = None
-    """Seconds, without the time spent waiting for a person."""
+    """The most seconds of one turn, without the time spent waiting for a person."""
     max_rewinds: int = 3
     """How often the agent may rewind its conversation by D-Mail in one turn."""
     output_retries: int = 2
@@ -34,6 +36,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True, repr_omit_defaults=True,
     max_continuations: int = 8
     """How often middleware may continue the agent after its final answer (``Continuation``) in one turn."""
     max_tool_concurrency: int = 8
+    """How many tool calls of one step run at the same time."""
     max_depth: int = 5
     """How deep child agents may be nested: 1 for children without children of their own, 0 for no child agents."""
     max_children: int = 100
