@@ -280,12 +280,17 @@ def test_a_script_reaches_public_hosts_and_those_it_is_allowed(shell: Shell, hos
     assert "'127.0.0.1' is this machine itself; only trusted hosts may be" in refused.err
     for words in (["--allow-host", host], ["--allow-host", "10.0.0.1", "--allow-host", "127.0.0.1", "--untrusted"]):
         assert shell.vaka("luau", "a.luau", *words).out == "/x?y=1\n"
+    assert shell.vaka("luau", "a.luau", VAKA_ALLOW_HOST=host).out == "/x?y=1\n", "the setting"
 
 
 def test_a_script_sees_only_the_variables_it_is_given(shell: Shell) -> None:
     shell.write_file("a.luau", "print(__builtin.env('HOME'), __builtin.env('SHOWN'), __builtin.env('ABSENT'))")
     assert shell.vaka("luau", "a.luau", SHOWN="yes").out == "nil\tnil\tnil\n"
     assert shell.vaka("luau", "a.luau", "--env", "SHOWN", "--env", "ABSENT", SHOWN="yes").out == "nil\tyes\tnil\n"
+    shell.write_file("vaka.toml", 'script_env = ["SHOWN"]\n')
+    assert shell.vaka("luau", "a.luau", SHOWN="yes").out == "nil\tnil\tnil\n", "the folder is not trusted"
+    shell.vaka("trust")
+    assert shell.vaka("luau", "a.luau", SHOWN="yes").out == "nil\tyes\tnil\n"
 
 
 def test_a_script_uses_the_default_model_or_one_by_name(shell: Shell) -> None:

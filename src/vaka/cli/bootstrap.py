@@ -348,7 +348,7 @@ def runtime_from_settings(
     options["environment"] = msgspec.structs.replace(options["environment"], mode=mode)
     secrets = collect_secrets(os.environ, settings["store"])
     scripts = settings.fields_of(Scripts)
-    scripts["env"] = {name: os.environ[name] for name in settings["script_env"] if name in os.environ}
+    scripts["env"] = script_environment(settings)
     runtime = Runtime(
         store or settings["store"],
         agent=agent,
@@ -378,6 +378,11 @@ def _permissions_of(settings: Settings, agent: Agent | None, ask: str) -> Permis
 def _project_of(settings: Settings, agent: Agent) -> Project:
     """Return what files of the user and the project add to an agent."""
     return Project(**hook_options(settings), **project_options(settings, agent), **server_options(settings, agent))
+
+
+def script_environment(settings: Settings) -> dict[str, str]:
+    """Return the variables of this process that Luau scripts may read."""
+    return {name: os.environ[name] for name in settings["script_env"] if name in os.environ}
 
 
 def model_options(settings: Settings, *, quiet: bool = False) -> dict[str, Any]:

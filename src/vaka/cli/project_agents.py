@@ -1,6 +1,5 @@
 """Agents that ``--agent`` names: those that definitions describe, and those of ``.claude/agents``."""
 
-import os
 from collections.abc import Sequence
 from contextlib import suppress
 from functools import partial
@@ -8,7 +7,14 @@ from pathlib import Path
 from typing import Any
 
 from vaka.agents.react import Agent, ToolLike, tool_name_of
-from vaka.cli.bootstrap import claude_files_of, config_context, load_flag_settings, model_options, print_notes
+from vaka.cli.bootstrap import (
+    claude_files_of,
+    config_context,
+    load_flag_settings,
+    model_options,
+    print_notes,
+    script_environment,
+)
 from vaka.cli.options import DEFINITION_SUFFIXES, expand_path
 from vaka.config.components import Components, components_in_force
 from vaka.config.definitions.folder import FOLDERS, list_files
@@ -135,7 +141,7 @@ def _sources_of(settings: Settings, folder: Path, tools: Sequence[ToolLike]) -> 
     return DefinitionSources(
         trusted=_is_trusted(settings, folder),
         tools={tool_name_of(tool): tool for tool in tools},
-        variables={name: os.environ[name] for name in settings["script_env"] if name in os.environ},
+        variables=script_environment(settings),
         models=frozenset((*settings["models"], *settings["tiers"])),
     )
 

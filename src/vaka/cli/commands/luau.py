@@ -1,6 +1,5 @@
 """``vaka luau``: run a Luau script as a program, a tool or an agent, without a session."""
 
-import os
 import time
 from collections.abc import Callable
 from contextlib import AsyncExitStack
@@ -11,7 +10,7 @@ from typing import Any, NamedTuple
 import click
 
 from vaka.cli import options
-from vaka.cli.bootstrap import current_user, model_options, settings_from_flags
+from vaka.cli.bootstrap import current_user, model_options, script_environment, settings_from_flags
 from vaka.cli.build_agent import is_project_script, library_folders_of
 from vaka.cli.commands.luau_packages import ScriptCommand
 from vaka.cli.errors import FAILED, Quit, UsageError, describe_error
@@ -19,7 +18,7 @@ from vaka.cli.event_loop import run_loop
 from vaka.cli.render import as_printable, compact_json, print_json
 from vaka.cli.turn.input import BadInput, StdinReader, decode_json
 from vaka.config.options import NetworkAccess, Scripts
-from vaka.config.settings import Settings
+from vaka.config.settings import Settings, SettingValue
 from vaka.core.ports.model import Model
 from vaka.core.types.errors import Closed, ConfigError, InvalidInput, ScriptError
 from vaka.core.types.ids import JSON
@@ -108,20 +107,14 @@ class _LimitsParam(click.ParamType[_RunLimits]):
     help="memory=64M,seconds=5,coroutines=10K,depth=100 are the defaults; also instructions=10M; none lifts one.",
 )
 @click.option("--profile", is_flag=True, help="Print timings on stderr.")
-@click.option("--model", metavar="NAME", help='The model called "default" in the script, such as scripted:FILE.')
-@click.option(
-    "--allow-host",
-    "hosts",
-    multiple=True,
-    metavar="HOST[:PORT]",
-    help="A host the script may reach though it is not public; may be repeated.",
-)
+@options.flag_of("model", help='The model called "default" in the script, such as scripted:FILE.')
+@options.flags_of(NetworkAccess)
 @click.option(
     "--trusted/--untrusted",
     default=None,
     help="Run it here, or in a separate, confined process: the default for packages and files of other projects.",
 )
-@click.option("--env", multiple=True, metavar="NAME", help="A variable of the environment it may see; may be repeated.")
+@options.flags_of(Scripts)
 @options.verbose_option
 def luau(file: Path, **flags: Any) -> None:
     """Run a Luau script, without a session: what it keeps is gone when it ends.
@@ -159,13 +152,13 @@ async def _run_script(file: Path, flags: dict[str, Any], settings: Settings, pro
     )
     compiled = time.perf_counter()
     profile.compile_seconds = compiled - began
-    env = {name: os.environ[name] for name in flags["env"] if name in os.environ}
     async with AsyncExitStack() as stack:
-        network = await stack.enter_async_context(_open_network(flags["hosts"]))
+        network = await stack.enter_async_context(_open_network(settings.values["allow_host"]))
         runner = ProfilingRunner(profile)
         stack.push_async_callback(runner.close)
         environment = Environment(mode=ModeContext(cli={"user": current_user()}))
-        given = Options(network=NetworkAccess(client=network), scripts=Scripts(env=env), environment=environment)
+        scripts = Scripts(env=script_environment(settings))
+        given = Options(network=NetworkAccess(client=network), scripts=scripts, environment=environment)
         host = ServiceHost(given, open_store("memory:"))
         models = ModelRegistry(Options(**model_options(settings)).build_model_config())
         stack.push_async_callback(models.close)
@@ -283,11 +276,12 @@ class _ScriptOutput:
             raise Closed("the output is closed") from error  # ends the script, which cannot catch it
 
 
-def _open_network(hosts: tuple[str, ...]) -> Connector:
+def _open_network(hosts: SettingValue) -> Connector:
     try:
-        return Connector(NetworkRules(trusted=hosts))
+        return Connector(NetworkRules(trusted=hosts.value))
     except ConfigError as error:
-        raise UsageError(f"--allow-host: {error}") from error
+        kind = UsageError if hosts.layer == "flag" else ConfigError
+        raise kind(f"{hosts.origin}: {error}") from error
 
 
 def _model_finder(models: ModelRegistry, default: str | None, *, trusted: bool) -> Callable[[str], Model]:
