@@ -338,6 +338,29 @@ def test_validate_reports_every_error_of_a_file_also_those_of_one_table(place: P
     ]
 
 
+def test_validate_checks_each_item_of_the_lists_of_a_settings_file(place: Place) -> None:
+    place.write(
+        "boat/vaka.toml",
+        'allow = ["Redd(x)", 3, "Bash(make:*)", ""]\n'
+        'confirm = ["Redd(y)"]\n'
+        'deny = ["Reed"]\n'
+        'builtin_tools = ["none", "Reed,Read", "all"]\n'
+        'allow_host = ["127.0.0.1:80", "a b"]\n'
+        'command_host = ["*", "a b"]\n',
+    )
+    done = place.config("validate", "vaka.toml", code=3)
+    assert [line.partition(": ")[2].partition(";")[0] for line in done.output.splitlines()] == [
+        "vaka.toml:3: rule 'Reed' names no built-in tool",
+        "vaka.toml:1: allow: expected a list of texts, not 3",
+        "vaka.toml:1: allow: expected a list of texts, not ''",
+        "vaka.toml:1 (project): allow rule 'Redd(x)': expected one of the tool's arguments, such as Redd(name:value)",
+        "vaka.toml:2 (project): ask rule 'Redd(y)': expected one of the tool's arguments, such as Redd(name:value)",
+        "vaka.toml:4: builtin_tools: there is no built-in tool 'Reed', did you mean 'Read'?",
+        "vaka.toml:5: allow_host: 'a b' is not a pattern for hosts",
+        "vaka.toml:6: command_host: 'a b' is not a host",
+    ]
+
+
 def test_validate_checks_the_rules_of_a_file_that_has_another_error(place: Place) -> None:
     permissions = {"allow": ["Redd(x)", 3, "Bash(rm:*"], "deny": "x", "ask": {"a": 1}, "defaultMode": "no"}
     document = {"permissions": permissions, "disallowedTools": ["Bash(x", 5]}

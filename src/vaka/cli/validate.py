@@ -9,8 +9,15 @@ from typing import Any
 import msgspec
 
 from vaka.cli import lazy
+from vaka.cli.build_agent import built_in_names_of
 from vaka.config.claude_keys import check_document, keys_without_effect
-from vaka.config.claude_settings import PROJECT_SERVERS, SettingsFile, permission_layer_of, read_settings
+from vaka.config.claude_settings import (
+    PROJECT_SERVERS,
+    RULE_SETTINGS,
+    SettingsFile,
+    permission_layer_of,
+    read_settings,
+)
 from vaka.config.definitions.codecs import FORMATS
 from vaka.config.definitions.folder import FOLDERS
 from vaka.config.project_content import load_project_content
@@ -20,9 +27,12 @@ from vaka.core.types.errors import ConfigError, InvalidInput
 from vaka.core.types.tool import Layer
 from vaka.hooks.definition import parse_hooks
 from vaka.mcp.definition import parse_servers
+from vaka.net.rules import parse_pattern
 from vaka.policy.rules import KINDS, read_rules, resolve_mode
+from vaka.runtime.lazy import select_builtin_tools
 from vaka.runtime.mcp_files import read_server_file
 from vaka.runtime.model_registry import ModelConfig, ModelRegistry
+from vaka.sandbox.proxy import parse_allowed_host
 
 SETTINGS_NAMES = ("settings.json", "settings.local.json", ".mcp.json", "managed-settings.json")
 """JSON files that are never definitions."""
@@ -82,6 +92,13 @@ def _check_definitions(path: Path, *, strict: bool) -> Iterator[FileProblem]:
 def _check_toml(path: Path) -> Iterator[FileProblem]:
     settings, problems = check_settings_file(path)
     yield from map(FileProblem, problems)
+    for name, kind in RULE_SETTINGS.items():
+        if name in settings:
+            rules: dict[str, Any] = {kind: settings[name].value}
+            yield from _check_rules(Layer(name="project", origin=settings[name].location, **rules), path.parent)
+    for name, check in ITEM_CHECKS.items():
+        if name in settings:
+            yield from _check_items(name, settings[name], check)
     if "models" in settings:
         yield from _check_models(settings["models"])
 
@@ -135,20 +152,38 @@ def _add_line(file: SettingsFile, problem: str) -> str:
 def _check_permissions(file: SettingsFile) -> Iterator[FileProblem]:
     """Yield the problems of each rule, and of the mode."""
     layer = permission_layer_of(file)
+    yield from _check_rules(msgspec.structs.replace(layer, name="project"), file.path.parent)
     notes: list[str] = []
-    for kind in KINDS:
-        for rule in getattr(layer, kind):
-            lists: dict[str, Any] = {kind: (rule,)}
-            one = Layer(name="project", origin=str(file.path), lines=layer.lines, **lists)
-            try:
-                notes += read_rules([one], str(file.path.parent), str(Path.home()))[1]
-            except (ConfigError, InvalidInput) as error:
-                yield from _split(error)
     try:
         resolve_mode([msgspec.structs.replace(layer, project=False)], notes)
     except ConfigError as error:
         yield from _split(error)
     yield from _notes(notes)
+
+
+def _check_rules(layer: Layer, folder: Path) -> Iterator[FileProblem]:
+    """Yield the problems of each rule of a layer by itself: reading all of them would stop at the first."""
+    for kind in KINDS:
+        for rule in getattr(layer, kind):
+            lists: dict[str, Any] = {kind: (rule,)}
+            one = Layer(name=layer.name, origin=layer.origin, lines=layer.lines, **lists)
+            try:
+                yield from _notes(read_rules([one], str(folder), str(Path.home()))[1])
+            except (ConfigError, InvalidInput) as error:
+                yield from _split(error)
+
+
+def _check_items(name: str, setting: FileSetting, check: Callable[[str], object]) -> Iterator[FileProblem]:
+    for item in setting.value:
+        try:
+            check(item)
+        except (ConfigError, InvalidInput) as error:
+            yield FileProblem(f"{setting.location}: {name}: {error}")
+
+
+def _check_command_host(host: str) -> None:
+    if host != "*":
+        parse_allowed_host(host)
 
 
 def _check_models(models: FileSetting) -> Iterator[FileProblem]:
@@ -168,6 +203,13 @@ def _split(error: Exception) -> Iterator[FileProblem]:
 def _notes(texts: Iterable[str]) -> Iterator[FileProblem]:
     return (FileProblem(text, is_error=False) for text in texts)
 
+
+ITEM_CHECKS: Mapping[str, Callable[[str], object]] = {
+    "builtin_tools": lambda text: select_builtin_tools(built_in_names_of((text,))),
+    "allow_host": parse_pattern,
+    "command_host": _check_command_host,
+}
+"""Checks of the items of settings that are lists."""
 
 CHECKS_BY_NAME: Mapping[str, Callable[[Path], Iterator[FileProblem]]] = {PROJECT_SERVERS: _check_servers}
 """Checks of files with a name of their own; they are also looked for in folders."""

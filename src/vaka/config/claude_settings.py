@@ -57,8 +57,9 @@ _FATAL_KEYS = ("permissions", "disallowedTools")
 _PROJECT_FILES = {"settings.json": "project", LOCAL_SETTINGS: "local"}
 """Settings files of a project, the weaker first, with the names of their layers."""
 
-_VAKA_LISTS = {"allow": "allow", "confirm": "ask", "deny": "deny", "add_dir": "directories"}
-"""The settings of vaka that are lists of rules or folders, with the fields of a layer."""
+RULE_SETTINGS = {"allow": "allow", "confirm": "ask", "deny": "deny"}
+"""The settings of vaka that are lists of rules, with the fields of a layer."""
+_LAYER_SETTINGS = {**RULE_SETTINGS, "add_dir": "directories"}
 
 
 class LoadedPermissions(msgspec.Struct, frozen=True, kw_only=True):
@@ -339,7 +340,7 @@ def _rule_lines(file: SettingsFile) -> dict[str, int]:
 
 def layers_from_settings(settings: Settings) -> Iterable[Layer]:
     """Yield vaka's own permission settings as layers: those of files, then variables, then flags."""
-    values = {field: settings.values[name] for name, field in _VAKA_LISTS.items()}
+    values = {field: settings.values[name] for name, field in _LAYER_SETTINGS.items()}
     for field, value in (values | {"mode": settings.values["permission_mode"]}).items():
         if value.layer != "default" and value.value:
             fields: dict[str, Any] = {field: value.value if field == "mode" else tuple(value.value)}

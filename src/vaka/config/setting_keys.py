@@ -370,6 +370,8 @@ def _check_parts(key: SettingKey, value: object) -> tuple[list[ValueError], Any]
     """
     errors: list[ValueError] = []
     left_out: set[str] = set()
+    if key.kind == "list" and isinstance(value, list):
+        return _check_items(key, cast("list[object]", value))
     while True:
         try:
             return errors, check_value(key, value)
@@ -383,6 +385,13 @@ def _check_parts(key: SettingKey, value: object) -> tuple[list[ValueError], Any]
                 return errors, None
             value = _leave_out(cast("dict[str, Any]", value), wrong)
             left_out.add(wrong[0])
+
+
+def _check_items(key: SettingKey, items: list[object]) -> tuple[list[ValueError], Any]:
+    """Return an error for each wrong item of a list, and the right ones."""
+    wrong = [item for item in items if not (isinstance(item, str) and item)]
+    errors = [ValueError(f"expected a list of texts, not {item!r}") for item in wrong]
+    return errors, check_value(key, [item for item in items if item not in wrong])
 
 
 def _leave_out(table: Mapping[str, Any], path: tuple[str, ...]) -> dict[str, Any]:
