@@ -79,7 +79,7 @@ def _type_of_flag(key: SettingKey) -> "click.ParamType[Any]":
     if key.choices:
         return click.Choice(key.choices)
     known: dict[str, click.ParamType[Any]] = {
-        "whole": click.IntRange(min=1),
+        "whole": click.IntRange(min=key.least, max=key.most),
         "count": click.IntRange(min=0),
         "number": click.FloatRange(min=0, min_open=True),
         "seconds": Duration(),

@@ -8,6 +8,7 @@ import msgspec
 
 from vaka.config.documents import suggest
 from vaka.config.model_tables import InvalidTable
+from vaka.core.types.keywords import Flag
 
 FEATURE_NAMES = (
     "a2a",
@@ -58,13 +59,28 @@ class WorkspacesTable(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
 
 
 class ServerTable(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
-    """``[server]``; docs/guides/server.md says what each key means."""
+    """``[server]``; docs/guides/server.md says what each key means. The marked ones are flags of ``vaka serve``."""
 
-    host: str = "127.0.0.1"
-    port: Annotated[int, msgspec.Meta(ge=0, le=65535)] = 8321
-    workers: _Positive = 1
-    hosts: tuple[str, ...] = ()
-    origins: tuple[str, ...] = ()
+    host: Annotated[
+        str, Flag("--host", "The address to listen on (default: 127.0.0.1, this machine only).", metavar="ADDRESS")
+    ] = "127.0.0.1"
+    port: Annotated[
+        int,
+        msgspec.Meta(ge=0, le=65535),
+        Flag("--port", "The port to listen on (default: 8321; 0: a free one)."),
+    ] = 8321
+    workers: Annotated[int, msgspec.Meta(ge=1), Flag("--workers", "Processes that answer requests (default: 1).")] = 1
+    hosts: Annotated[
+        tuple[str, ...],
+        Flag(
+            "--allow-hostname",
+            "A host name that requests may use besides the name of --host; may be repeated.",
+            metavar="NAME",
+        ),
+    ] = ()
+    origins: Annotated[
+        tuple[str, ...], Flag("--origin", "A web origin that may call the server; may be repeated.", metavar="URL")
+    ] = ()
     public_url: str = ""
     max_body_mib: _Positive = 10
     requests_per_minute: _Count = 600

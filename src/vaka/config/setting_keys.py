@@ -54,6 +54,10 @@ class SettingKey(msgspec.Struct, frozen=True, kw_only=True):
     """The field of its option group."""
     is_whole: bool = False
     """Whether the field is a whole number, also if the setting need not be."""
+    least: int = 1
+    """The least whole number."""
+    most: int | None = None
+    """The greatest whole number; ``None`` for any."""
     struct: type[msgspec.Struct] | None = None
     """The type of the field if a table has its fields."""
 
@@ -86,7 +90,9 @@ def settings_of(group: type[msgspec.Struct]) -> Iterator[SettingKey]:
         flag = next((mark for mark in marks if isinstance(mark, Flag)), None)
         key = next((mark for mark in marks if isinstance(mark, Key)), None)
         if flag is not None or key is not None:
-            yield _make_key(field, annotation.__origin__, defaults[field], flag, key or Key())
+            made = _make_key(field, annotation.__origin__, defaults[field], flag, key or Key())
+            bounds = next((mark for mark in marks if isinstance(mark, msgspec.Meta)), None)
+            yield _add_bounds(made, bounds) if bounds is not None else made
 
 
 def field_value(key: SettingKey, value: Any) -> Any:
@@ -131,6 +137,11 @@ def _make_key(field: str, annotation: Any, default: Any, flag: Flag | None, key:
         is_whole=int in _members_of(annotation),
         struct=struct,
     )
+
+
+def _add_bounds(key: SettingKey, bounds: msgspec.Meta) -> SettingKey:
+    least = key.least if bounds.ge is None else int(bounds.ge)
+    return msgspec.structs.replace(key, least=least, most=None if bounds.le is None else int(bounds.le))
 
 
 def _members_of(annotation: Any) -> tuple[Any, ...]:

@@ -23,6 +23,7 @@ from vaka.cli.serve_workers import SupervisorWatch, WorkerSupervisor, take_socke
 from vaka.cli.stdout import discard_output_of_closed_terminal, echo, flush_stdout, own_stdout, reserve_stdout
 from vaka.config.model_tables import InvalidTable
 from vaka.config.server_tables import FEATURE_NAMES, JwtTable, ServerTable, check_names
+from vaka.config.setting_keys import settings_of
 from vaka.config.settings import Settings, data_folder, redact_setting, user_config_file
 from vaka.core.types.errors import ConfigError, VakaError
 from vaka.runtime.runtime import Runtime
@@ -65,16 +66,7 @@ _DEFAULT_STORE_NOTE = (
     metavar="NAME|FILE.py[:OBJECT]|FILE.luau|FILE.yaml",
     help="An agent to serve; may be repeated. By default the built-in one and those of the project and of yours.",
 )
-@click.option("--host", metavar="ADDRESS", help="The address to listen on (default: 127.0.0.1, this machine only).")
-@click.option("--port", type=click.IntRange(0, 65535), help="The port to listen on (default: 8321; 0: a free one).")
-@click.option("--workers", type=click.IntRange(min=1), help="Processes that answer requests (default: 1).")
-@click.option(
-    "--allow-hostname",
-    multiple=True,
-    metavar="NAME",
-    help="A host name that requests may use besides that of --host; may be repeated.",
-)
-@click.option("--origin", multiple=True, metavar="URL", help="A web origin that may call the server; may be repeated.")
+@options.flags_of(ServerTable)
 @click.option("--no-access-log", is_flag=True, help="Print no line of JSON for each request.")
 @click.option("--no-ui", is_flag=True, help="Do not serve the console.")
 @click.option("--open", "open_page", is_flag=True, help="Open the console in the browser, logged in.")
@@ -123,16 +115,15 @@ def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
 
 def _read_table(flags: Mapping[str, Any], settings: Settings) -> ServerTable:
     """Return ``[server]`` with the flags applied."""
-    changes = {name: flags[name] for name in ("host", "port", "workers") if flags[name] is not None}
-    table = msgspec.structs.replace(ServerTable(), **settings["server"] | changes)
-    table = msgspec.structs.replace(
-        table, hosts=(*table.hosts, *flags["allow_hostname"]), origins=(*table.origins, *flags["origin"])
-    )
+    table = msgspec.structs.replace(ServerTable(), **settings["server"])
+    keys = {key.field: key for key in settings_of(ServerTable)}
+    given = {field: flags[key.name] for field, key in keys.items() if flags[key.name] not in (None, ())}
+    added = {field: (*getattr(table, field), *value) for field, value in given.items() if keys[field].kind == "list"}
+    table = msgspec.structs.replace(table, **given | added)
     try:
         check_names(table)
     except InvalidTable as error:
-        flag = {"hosts": "--allow-hostname", "origins": "--origin"}[error.at[0]]
-        raise UsageError(str(error).replace(error.at[0], flag, 1)) from None
+        raise UsageError(str(error).replace(error.at[0], keys[error.at[0]].flag_name, 1)) from None
     return table
 
 
