@@ -9,20 +9,17 @@ from vaka.cli.bootstrap import load_flag_settings, runtime_from_settings
 from vaka.cli.errors import FAILED, Quit, UsageError
 from vaka.cli.event_loop import run_loop
 from vaka.cli.render import as_printable, print_json, result_of_compaction
-from vaka.cli.turn.session_record import continue_session, explain_recorded_flags, find_record, load_continued
-from vaka.config.setting_keys import SETTING_KEYS
+from vaka.cli.turn.session_record import (
+    continue_session,
+    explain_recorded_flags,
+    find_record,
+    load_continued,
+    unset_flags,
+)
 from vaka.core.types.errors import Busy, NotFound
 
 if TYPE_CHECKING:
     from vaka.runtime.session_compaction import CompactionResult
-
-_OTHER_FLAGS: dict[str, Any] = {
-    **{key.name: () if key.kind == "list" else None for key in SETTING_KEYS.values() if key.flag is not None},
-    **dict.fromkeys(("instructions", "system_prompt", "append_system_prompt", "no_base_prompt", "settings")),
-    **dict.fromkeys(("option", "plugin_dir", "mcp_config"), ()),
-    "strict_mcp_config": None,
-}
-"""Flags of a run that this command does not have; those of the last run of the session apply."""
 
 
 @click.command(
@@ -42,7 +39,7 @@ def compact(session: str, wanted: str, interrupt: bool, as_json: bool, **flags: 
 
     The session must be idle; exit code 75 otherwise.
     """
-    flags = {**_OTHER_FLAGS, **flags}
+    flags = {**unset_flags(), **flags}  # those of the last run of the session apply
     settings = load_flag_settings(flags)
     if settings["store"] == "memory:":
         raise UsageError("sessions in memory: end with their process; give --store")

@@ -45,16 +45,16 @@ _SETTING_FLAGS = tuple(key.name for key in _RECORDED_KEYS if key.kind != "list")
 """Flags that are recorded also when a variable of the environment has set them."""
 _TEXT_FLAGS = ("instructions", "system_prompt", "append_system_prompt")
 """Flags with a text, or with ``@`` and the name of a file."""
+_LIST_FLAGS = ("option", "plugin_dir", "mcp_config")
+"""Flags that may be repeated and are not settings."""
 _SESSION_FLAGS = (
     *_SETTING_FLAGS,
     *_TEXT_FLAGS,
     "no_base_prompt",
-    "option",
     "settings",
     *(key.name for key in _RECORDED_KEYS if key.kind == "list"),
+    *_LIST_FLAGS,
     "untrusted",
-    "plugin_dir",
-    "mcp_config",
     "strict_mcp_config",
 )
 _TURN_FLAGS = ("tool_choice", "output_schema")
@@ -72,6 +72,13 @@ _SCRIPTED = "scripted:"
 _PAGE_SIZE = 50
 
 T = TypeVar("T")
+
+
+def unset_flags() -> dict[str, Any]:
+    """Return the flags of a session as click gives those that are not on the command line."""
+    repeated = {*_LIST_FLAGS, *(key.name for key in SETTING_KEYS.values() if key.kind == "list")}
+    names = (*_SESSION_FLAGS, *(key.name for key in SETTING_KEYS.values() if key.flag is not None))
+    return {name: () if name in repeated else None for name in names}
 
 
 class SessionRecord(msgspec.Struct, frozen=True, kw_only=True):
