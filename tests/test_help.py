@@ -105,4 +105,4 @@ def test_parameters_that_have_no_names_are_marked() -> None:
 
 def test_a_method_without_its_instance_keeps_the_layout() -> None:
     bound = inspect.signature(vaka.Agent("a", model="local").as_tool)
-    assert str(bound) == "(*, name: str = '', description: str = '') -> AgentTool[Deps_contra]"
+    assert str(bound) == "(*, name: str = '', description: str = '') -> AgentTool[Deps]"

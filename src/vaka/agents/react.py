@@ -73,7 +73,7 @@ class Agent(DefaultParameters, Generic[Deps_contra, AgentOut_co]):
         response = await vaka.run(agent, "Is it raining in Hilo?")
 
     For type checkers, ``Agent[Deps, Out]`` has the class of its ``deps`` and
-    that of ``Response.output``, which is ``None`` for an agent without
+    the class of ``Response.output``, which is ``None`` for an agent without
     ``output``.
     """
 
@@ -196,7 +196,7 @@ class Agent(DefaultParameters, Generic[Deps_contra, AgentOut_co]):
     def build_messages(self, events: Iterable[Event], path: AgentPath) -> tuple[Message, ...]:
         """Return the conversation of the agent.
 
-        ``events`` are those of its path in a log.
+        ``events`` are the events of its path in a log.
         """
         return build_messages(events, path)
 

@@ -297,9 +297,7 @@ class Runtime:
     async def decisions(self, session: str | None = None, *, id: str | None = None) -> Sequence[PendingDecision]:
         """Return the open approvals and questions, oldest first.
 
-        Those of one session, or of all.
-
-        With ``id`` only that one is returned.
+        ``session`` selects the decisions of one session, ``id`` one decision.
         """
         return await self.store.sessions.decisions(parse_session_id(session) if session else None, id=id)
 
@@ -416,10 +414,9 @@ class Runtime:
     async def file_changes(self, session: str) -> "NetChanges":
         """Return the files that a session has changed.
 
-        Each has its contents before and now.
-
-        Files that have their former content again, such as after a rewind with
-        files, are left out.
+        The result has the contents of each file before and now. Files that have
+        their former content again, such as after a rewind with files, are left
+        out.
         """
         if (info := await self.store.sessions.find(parse_session_id(session))) is not None:
             await self._require_folder(info.id)

@@ -109,7 +109,7 @@ class Session(DefaultParameters, Generic[Deps, Out]):
     ) -> TurnStream[Out]:
         """Run one turn and stream its events, its end included.
 
-        The parameters are those of ``run``.
+        The other parameters are as for ``run``.
 
         With ``earlier`` the stream begins with the events of the turns that end
         before it, such as an unfinished one. The turn goes on when its reader
@@ -136,7 +136,7 @@ class Session(DefaultParameters, Generic[Deps, Out]):
     ) -> AsyncGenerator[str]:
         """Run one turn and yield the text of its answers as it arrives.
 
-        The parameters are those of ``run``.
+        The parameters are as for ``run``.
 
         Raises ``TurnError`` at the end of a turn that has no answer.
         """
@@ -270,7 +270,7 @@ class Session(DefaultParameters, Generic[Deps, Out]):
     async def compact(self, instructions: str = "", *, interrupt: bool = False) -> "CompactionResult":
         """Replace the older part of the context by a summary.
 
-        Returns the tokens of both.
+        Returns how many tokens the context had before and has after it.
 
         Args:
             instructions: What the summary is to keep in particular.
@@ -331,8 +331,8 @@ class Session(DefaultParameters, Generic[Deps, Out]):
 
         Raises ``Busy`` while a turn runs.
 
-        An agent of a kind gets one last turn with no input: in that of a script
-        ``recv`` returns nil and ``on_close`` is called. Commands in the
+        A script that is the agent gets one last turn without an input: its
+        ``recv`` returns nil, and ``on_close`` is called. Commands in the
         background are ended.
         """
         info = await self._runtime.store.sessions.find(self.id)

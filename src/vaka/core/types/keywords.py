@@ -18,7 +18,7 @@ _MARGIN = " |  async "
 _MODULE = re.compile(r"(?:\b[a-z_]\w*\.)+(?=\w)")
 _OPTIONAL = re.compile(r"\bOptional\[(\w+(?:\[[^\[\]]*\])?)\]")
 _UNPACKED = re.compile(r"\*<class '(\w+)'>")
-_VARIANCE = re.compile(r"[~+-](?=[A-Z])")
+_VARIANCE = re.compile(r"[~+-](?=[A-Z])|(?<=[a-z])_(?:co|contra)\b")
 
 
 class Unset:
