@@ -2,7 +2,7 @@
 
 from tests.policy.tables import split_table
 
-CHANGING = split_table(r"""
+CHANGING_FILES = split_table(r"""
     cp x conf/a.yml
     cp x co*/a.yml
     cp x c[o]nf/a.yml
@@ -190,7 +190,7 @@ CHANGING = split_table(r"""
     ln -s conf/a.yml link && echo new > link
     ln -s "$PWD/conf" link; rm link/a.yml
     ln conf/a.yml hard && echo new > hard
-    ln conf/a.yml hard; sed -i s/x/y/ hard; cp x hard
+    ln conf/a.yml hard; cp x hard
     cp -l conf/a.yml hard && echo new > hard
     cp -s $PWD/conf/a.yml soft; echo new > soft
     install x conf/a.yml

@@ -413,4 +413,35 @@ READING = split_table(r"""
     git grep TOKEN -- ":!$X"
     git grep TOKEN -- ':!/x'
     git grep TOKEN -- ':!../x'
+    env --ch=secrets cat key.txt
+    env -iC secrets cat key.txt
+    env -S'-C secrets cat key.txt'
+    env -S '-i -C secrets cat key.txt'
+    env -vS '-C secrets cat' key.txt
+    command cd secrets; cat key.txt
+    builtin cd secrets && cat key.txt
+    command -- cd secrets; cat key.txt
+    command builtin cd secrets; cat key.txt
+    command pushd secrets; cat key.txt
+    cd -e -P secrets; cat key.txt
+    cd "$(echo secrets)"; cat key.txt
+    cd s?crets; cat key.txt
+    shopt -s cdable_vars; q=secrets; cd q; cat key.txt
+    read -a f <<< 'x .env'; cat ${f[1]}
+    read -ra f <<< 'x .env'; cat "${f[@]}"
+    IFS=, read -a f <<< x,.env; cat ${f[1]}
+    read -d x f <<< '.envx'; cat $f
+    read -d, -r f <<< '.env,'; cat $f
+    read -n4 f <<< .envxx; cat $f
+    read -N 4 f <<< .envxx; cat $f
+    mapfile -t a <<< $'x\n.env'; cat ${a[1]}
+    f='x .env'; cat $f
+    f=.e; f+=nv; cat $f
+    f=env; git show HEAD~2:.$f
+    git diff HEAD~2:app HEAD:src
+    git -c protocol.file.allow=always submodule add ./ q
+    perl -e 'open F,chr(46)."env";print <F>'
+    tar --dir=secrets -c key.txt
+    tar cC secrets key.txt
+    tar cfC OUT/z.tar secrets key.txt
 """)

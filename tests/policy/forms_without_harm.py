@@ -247,4 +247,36 @@ HARMLESS = split_table(r"""
     split -l 100 README.md
     python3 -c "print('hi'); open('src/o','w').write('it')"
     node -e "const {readFileSync}=require('fs');console.log(readFileSync('src/data.json','utf8'))"
+    tar cf OUT/s.tar src
+    tar cfC OUT/s.tar src main.py
+    tar --create --file=OUT/s.tar --dir=src main.py
+    cd src; mktemp -p .
+    builtin cd src && touch z
+    command cd src; cp main.py z.py
+    cd ./sr?; touch z
+    cd "$(echo src)"; touch z
+    cd src && cp main.py ~-/src/z.py
+    cd src; cat ~-/README.md
+    read -a d <<< 'src README.md'; cat "${d[1]}"
+    read -n3 d <<< srcx; touch $d/z
+    mapfile -t d <<< $'src\nx'; ls ${d[0]}
+    f=README; f+=.md; cat $f
+    opts=-n; opts+=" -H"; grep $opts print src/main.py
+    m='fix conf of the app'; echo "$m"
+    f='src/main.py src/util.py'; wc -l $f
+    split --filter='wc -l' x
+    env -S 'cat README.md'
+    env -C src cat main.py
+    find src -name '*.py' -exec env wc -l {} \;
+    find src -name '*.py' -exec nice touch {} \;
+    git diff HEAD:src HEAD~1:src
+    f=main; git show HEAD:src/$f.py
+    node --cpu-prof-dir=OUT -e 1
+    tsc --outDir dist
+    cargo build --target x86_64-unknown-linux-gnu
+    pytest --basetemp=OUT -q
+    npm run build --prefix src
+    script -qc'ls src' OUT/typescript
+    sqlite3 :memory: '.show'
+    perl -e 'open F,"README.md";print <F>'
 """)

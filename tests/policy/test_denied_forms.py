@@ -11,13 +11,16 @@ from pathlib import Path
 
 import pytest
 
-from tests.policy.forms_that_change import CHANGING
+from tests.policy.forms_in_folders import CHANGING_IN_FOLDERS
+from tests.policy.forms_that_change import CHANGING_FILES
 from tests.policy.forms_that_read import READING
 from tests.policy.forms_without_harm import HARMLESS
 from vaka.policy.decision import MODES
 from vaka.policy.policy import LayeredPolicy
 from vaka.policy.rules import Layer
 from vaka.policy.tool_targets import spec_of
+
+CHANGING = (*CHANGING_FILES, *CHANGING_IN_FOLDERS)
 
 EDITS, READS = ("Edit(conf/**)", "Edit(**/a.yml)"), ("Read(**/.env)", "Read(secrets/**)")
 
@@ -61,6 +64,7 @@ python3 -c 'from zipfile import *; ZipFile("x.zip", "w").write("conf/a.yml")'
 cd "$OLDPWD"; mv "$SRC/x.zip" . && sed 's/old/new/' conf/a.yml > "$SRC/new"
 diff -u conf/a.yml "$SRC/new" | sed "s#$SRC/new#b/conf/a.yml#; s#^--- conf#--- a/conf#" > p.diff; rm "$SRC/new"
 git add -A && git commit -qm three && echo changed >> src/util.py && echo y > untracked.txt
+echo more >> deep/er/a.yml && echo MORE=TOKEN-new >> .env
 """
 
 
@@ -119,10 +123,10 @@ def _state_of(root: Path) -> dict[str, tuple[bytes, int, int]]:
         str(path.relative_to(root)): (
             path.read_bytes() if path.is_file() else b"",
             path.lstat().st_mode,
-            path.stat().st_nlink,
+            path.lstat().st_nlink,
         )
         for path in denied
-        if path.exists()
+        if os.path.lexists(path)
     }
 
 

@@ -23,6 +23,9 @@ FORBIDDEN = split_table(r"""
     parallel -j 4 rm ::: a b
     parallel ::: 'rm x'
     script -qc 'rm x' /dev/null
+    script -qc'rm x' /dev/null
+    su --comm='rm x'
+    split --fil='rm x' f
     su -lc 'rm x'
     bash < <(echo rm x)
     git -c alias.x='!rm x' x

@@ -74,6 +74,8 @@ KNOWN = split_table(r"""
     at now <<< 'curl x'
     psql -c '\! curl x'
     sqlite3 x.db '.shell curl x'
+    sqlite3 x.db <<< '.sh curl x'
+    sqlite3 x.db '.sy curl x'
     gdb -ex '!curl x'
     vim -c '!curl x'
 """)

@@ -115,6 +115,9 @@ def _find_object(path: str, command: _GitCommand, word: Word) -> Iterator[Recurs
     if "://" in word.placeholder_text or command.name in {"push", "fetch", "pull", "clone", "remote", "commit", "tag"}:
         return
     use = FolderUse(accept_all, certain=True, scope="object", named=path, word=word.source)
+    if PLACEHOLDER in path and path != PLACEHOLDER:  # a part of the name is known
+        every = CommitRange(everything=True)
+        use = FolderUse(_select([path]), scope="objects", commits=every, word=word.source)
     yield RecursiveOperand(command.folder, use)
 
 
@@ -130,9 +133,12 @@ def _find_shown(command: _GitCommand) -> Iterator[RecursiveOperand]:
     if command.name in _COMPARING and _WITHOUT_CONTENTS.search(options) and not _PATCH.search(options):
         return
     paths = command.pathspecs
-    if not paths and _names_only_objects(command):
-        return  # git show HEAD:x
     commits = _find_commits(command)
+    if not paths and _names_only_objects(command):
+        if command.name not in {"diff", "difftool"}:
+            return  # git show HEAD:x
+        objects = map(_OBJECT.fullmatch, command.operands)
+        paths, commits = [found["path"] for found in objects if found is not None], CommitRange(everything=True)
     use = FolderUse(_select(paths), scope="tracked", word=source)
     if commits is not None:
         use = use._replace(scope="objects", commits=commits._replace(paths=tuple(paths)))

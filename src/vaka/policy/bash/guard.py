@@ -69,13 +69,15 @@ class FolderTracker:
     def __init__(self) -> None:
         self.possible: tuple[str, ...] | None = ("",)
 
-    def change_folder(self, word: Word | None, *, certain: bool = False) -> None:
-        """Note a ``cd``; ``certain``: the commands after it run only if it succeeds."""
-        path = word.path if word is not None else None
-        if path is None or path.startswith("-") or self.possible is None or len(self.possible) >= self.MAX_FOLDERS:
+    def change_folder(self, paths: Sequence[str] | None, *, certain: bool = False) -> None:
+        """Note a ``cd`` to one of some paths; ``certain``: the commands after it run only if it succeeds."""
+        if not paths or any(path.startswith("-") for path in paths) or self.possible is None:
             self.possible = None
             return
-        changed = [join_path(folder, path) for folder in self.possible]
+        changed = [join_path(folder, path) for folder in self.possible for path in paths]
+        if len(self.possible) >= self.MAX_FOLDERS or len(changed) > self.MAX_FOLDERS:
+            self.possible = None
+            return
         left = certain and not any(folder.startswith("/proc/") for folder in changed)
         self.possible = tuple(dict.fromkeys(changed if left else [*self.possible, *changed]))
 
@@ -156,6 +158,8 @@ def fill_with_values(word: Word, values: Sequence[str]) -> Iterator[str]:
     unknown = [part for part in word.expansions if part.kind in {"parameter", "command"} and not part.numeric]
     if all(expansion.name == "HOME" for expansion in unknown):
         return
+    if word.may_split:
+        values = [*values, *(part for value in values if len(parts := value.split()) > 1 for part in parts)]
     yield from values
     if len(word.expansions) == 1 and len(word.pieces) > 1:
         yield from (f"{word.prefix}{value}{word.suffix}" for value in values)
@@ -182,16 +186,41 @@ def iter_operand_paths(
                 continue
             for text in (path for base in _path_candidates(word) for path in (base, *_join_each(folders, base))):
                 if name in _WRITING_PROGRAMS or name in _READING_PROGRAMS:
-                    yield from ((path, writes) for path in (text, *children_pattern_of(text)))
+                    children = children_pattern_of(text) or (("./*",) if writes and not text.strip("./") else ())
+                    yield from ((path, writes) for path in (text, *children))
                 elif "/" in text or "." in text:  # not every operand is a path, as in "npm run build"
                     yield text, False
+            yield from ((path, False) for path in _names_in_output_folder(before, word))
             likely = [*iter_likely_paths(word, probe=probe)]
+            likely += _find_children(likely) if writes and name in _WRITING_PROGRAMS else ()
             for text in (
                 *likely,
                 *(part for path in likely for part in _parts_of(path)),
                 *(part for path in fill_with_values(word, values) for part in (path, *_parts_of(path))),
             ):
                 yield text, writes
+
+
+_OUTPUT_FOLDER = re.compile(
+    r"--(?:[\w-]+-)?(?:prefix|target|dest|destination|basetemp|out|outdir|output"
+    r"|(?:out|output|dist|cache|prof|diagnostic|report|log|tmp|temp|wheel|build|install|target)-?dir(?:ectory)?)(?:=|$)",
+    re.IGNORECASE,
+)
+"""An option that names a folder which a program writes to."""
+
+
+def _names_in_output_folder(before: Word, word: Word) -> Iterator[str]:
+    """Yield the pattern of the files in a folder that an option such as ``--outdir=x`` names."""
+    if _OUTPUT_FOLDER.match(word.prefix):
+        yield from (child for path in _path_candidates(word) for child in children_pattern_of(path))
+    elif (found := _OUTPUT_FOLDER.match(before.prefix)) is not None and not found[0].endswith("="):
+        yield from children_pattern_of(word.path or "")
+
+
+def _find_children(paths: list[str]) -> list[str]:
+    """Return the patterns of the files in some paths, or in parts of them, in case these are folders."""
+    parts = (part for path in paths for part in (path, *_parts_of(path)))
+    return [child for part in parts for child in children_pattern_of(part)]
 
 
 def _is_reading_git(words: Words) -> bool:
@@ -222,7 +251,8 @@ def _names_in_code(simple: SimpleCommand, words: Words) -> Iterator[str]:
 _MAX_FOLDERS = 64
 """Folders that options may name; each is tried with each operand."""
 
-_FOLDER_OPTION = re.compile(r"(?:-C|-D|--chdir|--directory|--cwd)=?(.*)", re.DOTALL)
+_FOLDER_OPTION = re.compile(r"(?:-[a-zA-Z0]*?C|-D)=?(.*)|--(?:ch(?:d|di|dir)?|di(?:r\w*)?|cwd)(?:=(.*))?", re.DOTALL)
+"""The option that names a folder to work in, in a cluster or abbreviated too."""
 
 
 def _folders_of(words: Words) -> list[str]:
@@ -230,7 +260,7 @@ def _folders_of(words: Words) -> list[str]:
     folders: list[str] = []
     for word, after in zip(words[1:], (*words[2:], None), strict=False):
         if found := _FOLDER_OPTION.fullmatch(word.path or ""):
-            folders.append(found[1] or (after.path or "" if after is not None else ""))
+            folders.append(found[1] or found[2] or (after.path or "" if after is not None else ""))
     return list(dict.fromkeys(filter(None, folders)))[:_MAX_FOLDERS]
 
 
@@ -304,8 +334,16 @@ _PATH_TESTS, _NOT = frozenset({"-path", "-ipath", "-wholename", "-name", "-iname
 """Tests of ``find``; after a negation they name what is left out."""
 
 
-def changes_folder(words: Words) -> bool:
-    return bool(words) and words[0].value in {"cd", "pushd", "popd"}
+def find_folder_change(words: Words) -> Words:
+    """Return the words of a command that changes the folder of those after it, from its name on; else none."""
+    while words and words[0].value in {"builtin", "command", "time"}:
+        words = words[1:]
+        while words and words[0].value in {"-p", "--"}:
+            words = words[1:]
+    return words if words and words[0].value in {"cd", "pushd", "popd"} else ()
+
+
+CD_OPTION = re.compile(r"-[PLe@]+|--")
 
 
 _PROCESS_FOLDER = re.compile(r"/proc/[^/]+(?:/task/[^/]+)?/(cwd|root)(/.*|$)")

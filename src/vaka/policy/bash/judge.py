@@ -142,13 +142,17 @@ class _ScriptJudge(msgspec.Struct, kw_only=True):
         finding = self.rules.find_restriction(simple)
         if finding is None or finding.decision != "deny":
             finding = self._judge_undenied(index, finding)
-        if guard.changes_folder(simple.words):
-            operands = [word for word in simple.words[1:] if word.value not in {"-P", "-L", "--"}]
-            target = operands[0] if operands else literal_word("~")
-            known = simple.name == "cd" or (simple.name == "pushd" and bool(operands))
-            certain = self.script.stops_at_failure and len(operands) == len(simple.words) - 1
-            self.folders.change_folder(target if known else None, certain=certain)
+        if words := guard.find_folder_change(simple.words):
+            self._follow_folder(words)
         return finding
+
+    def _follow_folder(self, words: Words) -> None:
+        """Note the folder that ``cd``, ``pushd`` or ``popd`` changes to."""
+        operands = [word for word in words[1:] if not guard.CD_OPTION.fullmatch(word.placeholder_text)]
+        targets = self.possible_files.find_entered_folders(operands[0], self.folders.possible) if operands else ["~"]
+        known = words[0].value == "cd" or (words[0].value == "pushd" and bool(operands))
+        certain = self.script.stops_at_failure and len(operands) == len(words) - 1
+        self.folders.change_folder(targets if known else None, certain=certain)
 
     def _judge_undenied(self, index: int, asked: Finding | None) -> Finding:
         simple = self.script.commands[index]

@@ -53,6 +53,12 @@ _Value: TypeAlias = tuple[_Piece, ...]
 
 _NAMED = re.compile(r"([A-Za-z_]\w*)(?:\[[^\]]*\])?(?::?-([^ ]*))?")
 
+_FOLDER_NAMES = {"HOME": "~", "~": "~", "PWD": ".", "~+": ".", "OLDPWD": "", "~-": ""}
+"""What names a folder, and that folder; ``""`` is one before a ``cd``, such as the one that the script starts in."""
+
+_FIELD_SIGNS = re.compile(r"[\s,:;|/]+")
+"""Where bash may split a value if a script sets ``IFS``."""
+
 _CHANGE_OF_FOLDER = re.compile(r"\b(?:cd|pushd|popd|chdir)\b")
 
 _POSITIONAL = re.compile(r"[0-9@*]+")
@@ -165,17 +171,14 @@ class PossibleFiles:
         name = posixpath.basename((source.path or "").rstrip("/"))
         named = name not in {"", ".", ".."}
         if folder.path is None:
-            if named:
-                yield from self._files_of(_join_name(folder, name), index, writes=True)
-            known = self._folders_of(folder)
-            for one in known or ():
-                yield from self._find_placed(placement._replace(folder=one), index, contents=contents)
-            if known is None or self._may_be_any_folder(folder, index):
-                yield any_file(folder.source, writes=True)
+            yield from self._find_placed_in(placement, name if named else "", index, contents=contents)
             return
         if source.path is None:
             for found in self._files_of(source, index, recursive=contents):
                 yield _place(found, folder)
+            if placement.is_unwritten:
+                use = FolderUse(accept_all, writes=True, certain=True, scope="path", word=folder.source)
+                yield RecursiveOperand(literal_word(f"{folder.path.rstrip('/')}/*"), use)
         elif named:
             joined = f"{folder.path.rstrip('/') or '/'}/{name}"
             is_folder = _is_in_folder if placement.whole and "mkdir" not in self._script.text else accept_all
@@ -186,7 +189,33 @@ class PossibleFiles:
         if contents and (placement.whole or not named):
             yield from self._find_contents(source, folder)
 
-    def _folders_of(self, word: Word) -> list[Word] | None:
+    def _find_placed_in(
+        self, placement: Placement, name: str, index: int, *, contents: bool
+    ) -> Iterator[RecursiveOperand]:
+        """Yield the names that files get in a folder that an expansion names."""
+        folder = placement.folder
+        if name:
+            yield from self._files_of(_join_name(folder, name), index, writes=True)
+        known = self._folders_of(folder)
+        for one in known or ():
+            found = placement._replace(folder=one, is_unwritten=True)
+            yield from self._find_placed(found, index, contents=contents)
+        if known is None or self._may_be_any_folder(folder, index):
+            yield any_file(folder.source, writes=True)
+
+    def find_entered_folders(self, word: Word, folders: Sequence[str] | None) -> list[str] | None:
+        """Return the folders that ``cd`` with this operand may enter, ``None`` if they are not known."""
+        if "cdable_vars" in self._script.text or "CDPATH" in self._script.text:
+            return None
+        if word.path is not None or word.guess is not None:
+            return [word.path if word.path is not None else word.guess or ""]
+        values = self._values_of(word, 0)
+        if folders != ("",) or not word.pieces or any(None in value for value in values):
+            return None
+        found = self._folders_of(word, moved=False)
+        return [one.value or "" for one in found] if found else None
+
+    def _folders_of(self, word: Word, *, moved: bool = True) -> list[Word] | None:
         """Return the folders that a word may name, for a pattern those that exist; ``None`` if these are not known."""
         found: list[str] = []
         for value in dict.fromkeys(self._values_of(word, 0)):
@@ -194,7 +223,7 @@ class PossibleFiles:
                 found.append("".join(map(str, value)))
             elif None not in value:
                 start = self._script.start_folder
-                if not start or _CHANGE_OF_FOLDER.search(self._script.text):
+                if not start or (moved and _CHANGE_OF_FOLDER.search(self._script.text)):
                     return None
                 pattern = "".join(
                     piece.pattern if isinstance(piece, _Glob) else _escape(piece or "") for piece in value
@@ -291,15 +320,25 @@ class PossibleFiles:
             return [(_Glob(expansion.name),)]
         if expansion.numeric or expansion.plain_value:
             return [(_Glob("[0-9]*"),)]
-        if expansion.name in {"HOME", "~"}:
-            return [("~",)]
-        if expansion.name in {"PWD", "~+"}:
-            return [(".",)]
+        if expansion.name in _FOLDER_NAMES:
+            folder = _FOLDER_NAMES[expansion.name]
+            return [(folder,)] if folder else [(None,), (self._script.start_folder or None,)]
         if expansion.kind == "parameter":
-            return self._values_of_parameter(expansion.name, depth)
+            values = self._values_of_parameter(expansion.name, depth)
+            return self._split_values(values) if expansion.may_split else values
         if expansion.kind == "command" and len(expansion.producers) == 1:
             return self._values_of_command(expansion.producers[0], depth)
         return [] if expansion.kind == "process" else [(None,)]
+
+    def _split_values(self, values: list[_Value]) -> list[_Value]:
+        """Return some values, and the words that bash makes of them where they are not in quotes."""
+        signs = _FIELD_SIGNS if "IFS" in self._script.text else None
+        found: list[_Value] = []
+        for value in values:
+            text = "".join(map(str, value)) if all(map(_is_text, value)) else ""
+            parts = [part for part in (signs.split(text) if signs else text.split()) if part]
+            found += [value, *((part,) for part in parts if len(parts) > 1)]
+        return found
 
     def _values_of_command(self, words: Words, depth: int) -> list[_Value]:
         """Return the values that a program prints which changes the text of a path."""
@@ -330,9 +369,9 @@ class PossibleFiles:
             words = script.variables.get(found[1], ())
         elif _POSITIONAL.fullmatch(name) and any(command.calls_function for command in script.commands):
             words = script.assigned_values
-        if not words:
-            return [(None,)]
         default = [(found[2],)] if found is not None and found[2] else []
+        if not words:
+            return [*default, (None,)]
         return [*default, *(value for word in words for value in self._values_of(word, depth + 1))]
 
     # ---------------------------------------------------------------------------------------- output of commands

@@ -14,7 +14,7 @@ from vaka.policy.bash.git_files import find_git_operands
 from vaka.policy.bash.parse.hidden_programs import find_code_operands
 from vaka.policy.bash.parse.inline_scripts import SHELLS
 from vaka.policy.bash.parse.syntax import Word, Words, literal_word
-from vaka.policy.bash.parse.wrappers import FD_EXEC_OPTIONS, FIND_EXEC_ACTIONS, base_name
+from vaka.policy.bash.parse.wrappers import FD_EXEC_OPTIONS, FIND_EXEC_ACTIONS, base_name, find_wrapped_commands
 from vaka.policy.bash.path_filters import make_path_filter, values_of
 from vaka.policy.bash.programs import name_set, read_set, read_table
 from vaka.policy.bash.written_operands import find_access, find_placements
@@ -190,13 +190,21 @@ def _find_change(words: Words, options: frozenset[str]) -> _Change | None:
         command = words[index + 1 : end]
         if options is FD_EXEC_OPTIONS and not any("{" in word.placeholder_text for word in command):
             command = (*command, literal_word("{}"))
-        name = base_name(values[index + 1])
-        access = find_access(command)
-        if any(one and "{" in word.placeholder_text for word, one in zip(command[1:], access[1:], strict=True)):
-            return _Change(name, only_changes=name in _METADATA_PROGRAMS)
-        placed = (word for word, _, _ in find_placements(command))
-        if any("{" in word.placeholder_text for word in (*placed, *find_code_operands(command))):
-            return _Change(name, only_changes=True)
+        for form in (command, *find_wrapped_commands(command)):
+            if (change := _find_change_by(form)) is not None:
+                return change
+    return None
+
+
+def _find_change_by(command: Words) -> _Change | None:
+    """Return how a command changes the file that ``{}`` stands for, ``None`` if it does not."""
+    name = base_name(command[0].placeholder_text)
+    access = find_access(command)
+    if any(one and "{" in word.placeholder_text for word, one in zip(command[1:], access[1:], strict=True)):
+        return _Change(name, only_changes=name in _METADATA_PROGRAMS)
+    placed = (one.source for one in find_placements(command))
+    if any("{" in word.placeholder_text for word in (*placed, *find_code_operands(command))):
+        return _Change(name, only_changes=True)
     return None
 
 

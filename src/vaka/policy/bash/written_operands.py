@@ -164,6 +164,8 @@ class Placement(NamedTuple):
     folder: Word
     whole: bool
     """Whether the folder itself may become the file: ``cp a b``."""
+    is_unwritten: bool = False
+    """Whether the folder follows from an expansion."""
 
 
 def find_placements(words: Words) -> Iterator[Placement]:

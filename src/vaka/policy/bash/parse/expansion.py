@@ -142,7 +142,10 @@ class Expander:
             source = decode_latin1(self.raw[operator.end_byte : node.end_byte])
             return Assignment(found[0], Word(None, source, unquoted=False))
         value = self._read_value(children[2:], operator.end_byte, node.end_byte)
-        self.taint.note_assignment(found[0], [value])
+        if operator.type == "+=":
+            self.taint.note_append(found[0], value)
+        else:
+            self.taint.note_assignment(found[0], [value])
         return Assignment(found[0], value)
 
     def _read_value(self, nodes: "Sequence[Node]", start: int, end: int) -> Word:

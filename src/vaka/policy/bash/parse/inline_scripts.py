@@ -142,17 +142,25 @@ def _find_in_options(words: Words, options: list[str]) -> Iterator[InlineScript]
         value = word.placeholder_text
         if _takes_next_word(value, options) and index + 1 < len(words):
             yield InlineScript(value, _text_of_word(words[index + 1]))
-        elif start := next((option for option in options if _has_attached_value(option, value)), ""):
-            yield InlineScript(start, ScriptText(value[len(start) :].removeprefix("="), word.guess is not None))
+        elif found := next(filter(None, (_match_attached(option, value) for option in options)), None):
+            yield InlineScript(found[1], ScriptText(found[2], word.guess is not None))
 
 
 def _takes_next_word(value: str, options: list[str]) -> bool:
     """Return whether the next word is the value of an option, or of the last option of a cluster (``-qc``)."""
+    if len(value) > len("--x") and value.startswith("--"):
+        return any(option.startswith(value) for option in options)
     return value in options or (re.fullmatch(r"-[A-Za-z]+", value) is not None and f"-{value[-1]}" in options)
 
 
-def _has_attached_value(option: str, value: str) -> bool:
-    return value.startswith(option + "=") if option.startswith("--") else value.startswith(option) and value != option
+def _match_attached(option: str, value: str) -> re.Match[str] | None:
+    """Return the option and its value in one word: ``--filter=x``, ``--fil=x``, ``-cx``, ``-qcx``."""
+    if option.startswith("--"):
+        found = re.fullmatch(r"(--\w[\w-]+)=(.*)", value, re.DOTALL)
+        return found if found is not None and option.startswith(found[1]) else None
+    if len(option) > len("-x"):
+        return re.fullmatch(rf"({option})=?(.+)", value, re.DOTALL)
+    return re.fullmatch(rf"(-[A-Za-z]*?{option[1]})=?(.+)", value, re.DOTALL)
 
 
 def _skip_options(words: Words, takes_value: Callable[[Word], bool]) -> int:

@@ -1,7 +1,7 @@
 """Shell variables: which of them decide what runs, and which hold external text that arithmetic would evaluate."""
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
 
 import msgspec
@@ -44,6 +44,9 @@ _POSITIONAL_PARAMETER = re.compile(r"\$[0-9@*]")
 
 _READ_VALUED = frozenset("dinNpt")
 
+_MAX_APPENDED = 16
+"""Values of a variable to which a text is added."""
+
 _PLAIN_TEXT = re.compile(r"-?\d+|[\w./]*")
 """A text that can never be an option, a pattern or a command."""
 
@@ -81,10 +84,24 @@ class TaintTracker:
             if _is_external(expansion):
                 self.tainted.add(name)
 
+    def note_append(self, name: str, word: Word) -> None:
+        """Note that a text is added to the end of a variable."""
+        before = [one.value for one in self.values_by_name.get(name, ())]
+        self.note_assignment(name, [word])
+        if word.prefix[:1].isspace():
+            return  # bash splits the value there
+        known = [value for value in before if value is not None]
+        if word.value is not None and len(known) == len(before) <= _MAX_APPENDED:
+            self.note_assignment(name, [literal_word(value + word.value) for value in known])
+        else:
+            self.input_variables.add(name)
+
     def note_read(self, simple: SimpleCommand) -> None:
         """Note the variables that ``read`` and ``mapfile`` set."""
         names = names_set_by_read(simple)
-        texts = [item.target for item in simple.redirections if item.operator == "<<<"] if len(names) == 1 else []
+        is_one = len(names) == 1 or simple.name in {"mapfile", "readarray"}
+        given = [item.target for item in simple.redirections if item.operator == "<<<"] if is_one else []
+        texts = [text for target in given for text in (target, *_read_parts(simple, target))]
         self.assigned_values += texts
         self.tainted.update(names)
         for name in names:
@@ -126,6 +143,26 @@ class TaintTracker:
                 reached.add(name)
                 waiting += self.copies.get(name, ())
         return reached
+
+
+def _read_parts(simple: SimpleCommand, target: Word) -> Iterator[Word]:
+    """Yield the parts of a text that ``read`` and ``mapfile`` may put into a variable or an array."""
+    text = target.guess
+    if text is None:
+        return
+    signs, length = {*" \t\n,:;|"}, len(text)
+    for option, after in pairwise((*simple.words[1:], literal_word(""))):
+        if found := _PART_OPTION.fullmatch(option.placeholder_text):
+            value = found[2] or after.placeholder_text
+            length = min(length, int(value)) if found[1] in {"n", "N"} and value.isdecimal() else length
+            signs |= {*value} if found[1] == "d" else set()
+    if length < len(text):
+        yield literal_word(text[:length])
+    parts = re.split(rf"[{re.escape(''.join(signs))}]+", text)
+    yield from map(literal_word, filter(None, parts if len(parts) > 1 else ()))
+
+
+_PART_OPTION = re.compile(r"-[a-zA-Z]*?([dnN])(.*)", re.DOTALL)
 
 
 def names_set_by_read(simple: SimpleCommand) -> list[str]:

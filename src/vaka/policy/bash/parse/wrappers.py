@@ -9,6 +9,7 @@ from typing import TypeAlias
 import msgspec
 
 from vaka.policy.bash.parse.syntax import INPUT_WORD, PLACEHOLDER, Piece, Word, WordExpansion, Words, literal_word
+from vaka.policy.bash.parse.tar_options import TAR_PROGRAMS, spell_tar_options
 from vaka.policy.bash.parse.words import ParseMismatch
 from vaka.policy.bash.programs import name_set, read_table
 
@@ -172,6 +173,14 @@ def _directly_wrapped(words: Words) -> Iterator[Words]:
         )
     elif name in _COPYING_PROGRAMS:  # the copy or link runs under another name
         yield from ((literal_word(base_name(word.guess or "")),) for word in words if _PROGRAM.search(word.guess or ""))
+    else:
+        yield from _other_commands(name, words)
+
+
+def _other_commands(name: str, words: Words) -> Iterator[Words]:
+    if name in TAR_PROGRAMS:
+        plain = spell_tar_options(words)
+        yield from [plain] if plain != words else []
     elif name == "hash":
         yield from (words[index + 1 :] for index, word in enumerate(words) if word.value == "-p")
     elif name in REMOTE_RUNNERS and name != "ssh":
@@ -190,10 +199,16 @@ def find_assigned_names(words: Words) -> list[str]:
 
 def _git_commands(words: Words) -> Iterator[Words]:
     for index, word in enumerate(words):
+        if "grep" in {one.value for one in words[:index]} and (found := _GREP_PAGER.fullmatch(word.placeholder_text)):
+            yield (*map(literal_word, found[1].split()), INPUT_WORD)
         if word.value in {"bisect", "rebase", "submodule"}:
             for later in range(index + 1, len(words)):
                 if words[later].value in {"run", "foreach", "--exec", "-x"}:
                     yield words[later + 1 :]
+
+
+_GREP_PAGER = re.compile(r"(?:-O|--op[a-z-]*=)(.+)", re.DOTALL)
+"""The program that ``git grep`` runs with the files that it finds."""
 
 
 def _container_commands(words: Words) -> Iterator[Words]:
@@ -266,6 +281,8 @@ class _WrapperOptions:
         self.assigned_names: list[str] = []
         """The variables that it sets for the command, after ``iter_commands``."""
         self._replaced = _find_replaced_text(words) if wrapper.appends else "\0"
+        self._split_at = 0
+        """Where the words of ``env -S`` begin."""
 
     def iter_commands(self) -> Iterator[Words]:
         wrapper, start = self.wrapper, 1
@@ -286,6 +303,8 @@ class _WrapperOptions:
             if is_command:
                 rest = tuple(map(self._insert_input, self.words[position[0] :]))
                 yield (*rest, INPUT_WORD) if wrapper.appends else rest
+        if self._split_at:
+            yield (self.words[0], *self.words[self._split_at :])
 
     def _insert_input(self, word: Word) -> Word:
         """Return a word in which ``xargs -I`` replaces a text by its input."""
@@ -320,6 +339,7 @@ class _WrapperOptions:
             return []
         if wrapper.splits and (split := self._split_string_argument(value, index)) is not None:
             self.words = (*self.words[: index + 1], *split_env_string(split[0]), *self.words[split[1] :])
+            self._split_at = index + 1
             return [flag]
         if value.startswith("--"):
             name, equals, _ = value[2:].partition("=")
