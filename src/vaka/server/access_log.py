@@ -17,6 +17,8 @@ from vaka.server.principal import Principal
 WriteLine: TypeAlias = Callable[[bytes], None]
 
 MAX_PATH_LENGTH = 1000
+MAX_REDACTED_LENGTH = 2 * MAX_PATH_LENGTH
+"""Characters of a path that are searched for secrets. A search of 60 kB takes up to 0.2 s, before authentication."""
 MAX_WAITING_LINES = 10_000
 CLIENT_LEFT = 499
 """The status of a request whose client left before the response began."""
@@ -102,7 +104,7 @@ class AccessLog:
             time=format_timestamp(self._clock.time()),
             protocol=protocol,
             method=method,
-            path=self._redact(path)[:MAX_PATH_LENGTH],
+            path=self._show_path(path),
             status=status,
             duration_ms=0.0,
             bytes=size,
@@ -113,6 +115,12 @@ class AccessLog:
         )
         self._write(_encode_record(record))
 
+    def _show_path(self, path: str) -> str:
+        """Return the beginning of a path without secrets, and without the part at which a long path is cut."""
+        if len(path) > MAX_REDACTED_LENGTH:
+            path = path[:MAX_REDACTED_LENGTH].rpartition("/")[0] + "/…"
+        return self._redact(path)[:MAX_PATH_LENGTH]
+
     def _encode(self, connection: HTTPConnection, counted: _Counted, time: str, duration: float) -> bytes:
         scope, client = connection.scope, connection.client
         principal: Principal | None = scope.get(PRINCIPAL_KEY)
@@ -120,7 +128,7 @@ class AccessLog:
             time=time,
             protocol=scope["type"],
             method=scope.get("method", "GET"),
-            path=self._redact(scope["path"])[:MAX_PATH_LENGTH],
+            path=self._show_path(scope["path"]),
             status=counted.status,
             duration_ms=round(duration * 1000, 3),
             bytes=counted.bytes,
