@@ -159,6 +159,19 @@ def test_a_new_link_logs_in_to_the_server_that_runs(server_shell: Shell) -> None
     assert finds_no_server()  # it was killed
 
 
+def test_links_lead_to_the_public_address_of_a_server_behind_a_proxy(server_shell: Shell) -> None:
+    (server_shell.folder / "vaka.toml").write_text(
+        '[server]\nhosts = ["agents.example"]\npublic_url = "https://agents.example/"\n'
+    )
+    with start(server_shell, "--trust", *MODEL) as server:
+        links = [server.link, server_shell.vaka("keys", "link").out.strip()]
+        for link in links:
+            assert link.startswith("https://agents.example/console/login?ticket=vkl_")
+            reached = f"{server.url}/{link.removeprefix('https://agents.example/')}"
+            answer = httpx2.get(reached, headers={"Host": "agents.example"})
+            assert (answer.status_code, "set-cookie" in answer.headers) == (303, True)
+
+
 def test_a_server_finds_agents_that_name_their_models(shell: Shell) -> None:
     shell.write_script(say_line("Hello.") | {"repeat": True})
     (shell.folder / ".claude/agents").mkdir(parents=True)

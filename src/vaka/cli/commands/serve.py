@@ -286,7 +286,7 @@ async def _serve(
             await _announce(service, listener.getsockname()[0], address, open_page=flags["open_page"])
             _note_unusable_model(runtime, agents.governing)
             _note_missing_key_set(table.jwt)
-            running = await record_address(runtime.store.values, address, pid)
+            running = await record_address(runtime.store.values, address, pid, table.public_url)
         await server.serve([listener])
     finally:
         discard_output_of_closed_terminal()
@@ -317,10 +317,10 @@ async def _announce(service: AgentService, host: str, url: str, *, open_page: bo
     assert isinstance(authenticator, CredentialAuthenticator)  # noqa: S101  # open_service makes no other
     echo(f"vaka serves {', '.join(service.agents)} at {url}")
     if "ui" in service.settings.features:
-        link = login_url(url, await authenticator.tickets.issue_link(LOCAL_PRINCIPAL))
-        echo(f"console: {link} (this link works once)")
+        link = await authenticator.tickets.issue_link(LOCAL_PRINCIPAL)
+        echo(f"console: {login_url(service.settings.public_url or url, link)} (this link works once)")
         if open_page:
-            webbrowser.open(link)
+            webbrowser.open(login_url(url, link))
     if {host, *service.settings.hosts} <= {*LOCAL_NAMES, *ALL_ADDRESSES} and host in ALL_ADDRESSES:
         click.echo(
             "note: requests of other machines are refused; allow the name they use with --allow-hostname", err=True

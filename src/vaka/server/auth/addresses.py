@@ -21,6 +21,8 @@ class _Address(msgspec.Struct, frozen=True):
     url: str
     pid: int
     """The process that listens, or the supervisor of those that do."""
+    public_url: str = ""
+    """The address at which other machines reach the server, if it is another one."""
 
 
 class RecordedAddress:
@@ -35,16 +37,19 @@ class RecordedAddress:
             await self._values.put(self._key, None)
 
 
-async def record_address(values: KeyValueStore, url: str, pid: int) -> RecordedAddress:
-    """Store the address at which browsers of this machine reach the server of a process."""
+async def record_address(values: KeyValueStore, url: str, pid: int, public_url: str = "") -> RecordedAddress:
+    """Store the address at which browsers of this machine reach the server of a process, and its public address."""
     host = socket.gethostname()
     key = f"{ADDRESS_PREFIX}{host}/{pid}"
-    await values.put(key, msgspec.to_builtins(_Address(host, url, pid)))
+    await values.put(key, msgspec.to_builtins(_Address(host, url, pid, public_url)))
     return RecordedAddress(values, key)
 
 
 async def find_addresses(values: KeyValueStore) -> Sequence[str]:
-    """Return the addresses of the servers of a store that answer on this machine; forget those that do not."""
+    """Return the addresses of the servers of a store that answer on this machine; forget those that do not.
+
+    A server with a public address is returned with that one.
+    """
     found: list[str] = []
     for key in await values.keys(f"{ADDRESS_PREFIX}{socket.gethostname()}/"):
         stored = await values.get(key)
@@ -53,7 +58,7 @@ async def find_addresses(values: KeyValueStore) -> Sequence[str]:
         except msgspec.ValidationError:
             continue
         if _is_running(address):
-            found.append(address.url)
+            found.append(address.public_url or address.url)
         else:
             await values.put(key, None)
     return list(dict.fromkeys(found))
