@@ -186,6 +186,17 @@ def test_a_deny_rule_keeps_all_commands_or_some_in_the_sandbox() -> None:
     assert decide(make_policy(deny=("Bash(dangerouslyDisableSandbox:true)",)), "ls", **OUTSIDE) == "deny"
 
 
+@pytest.mark.parametrize("reverse", [False, True])
+def test_a_denial_without_the_sandbox_names_the_rule_that_denies(reverse: bool) -> None:
+    layers = [
+        Layer(name="user", deny=("Bash(make:*)",)),
+        Layer(name="flags", allow=("Bash(unsandboxed:make:*)",)),
+    ]
+    denied = judge(LayeredPolicy(layers[::-1] if reverse else layers), "make all", **OUTSIDE)
+    assert isinstance(denied, Deny)
+    assert (denied.rule, denied.reason) == ("Bash(make:*)", "the rule Bash(make:*) denies it")
+
+
 def test_a_project_without_trust_can_neither_allow_a_host_nor_let_a_command_leave_the_sandbox() -> None:
     rules = ("Bash(domain:example.com)", "Bash(unsandboxed:*)", "Bash")
     layer = Layer(name="project", allow=rules, project=True, trusted=False)

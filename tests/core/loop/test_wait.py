@@ -83,6 +83,7 @@ async def test_an_undecided_request_expires_in_the_log_and_an_approval_is_reject
     assert not is_overdue(log, log.state.decisions[id])
     assert seconds_until(log, format_timestamp(1_700_000_060)) == 60
     clock.advance(60)
+    assert is_overdue(log, log.state.decisions[id]), "the last moment is over"
     decision = await task
     assert not decision.waiting
     assert (await harness.stored_events())[-1].type in {"approval.expired", "question.answered"}
