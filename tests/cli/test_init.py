@@ -95,3 +95,13 @@ def test_the_answers_at_a_terminal_make_an_agent_that_runs(shell: Shell) -> None
     done = shell.vaka("run", "Hello.", "--agent", "agent.py", "--output", "json")
     assert (done.code, done.json["text"]) == (0, "Aye.")
     assert '"mate"' in (shell.folder / "agent.py").read_text()
+
+
+def test_an_unknown_model_is_reported_before_the_other_questions(shell: Shell) -> None:
+    (shell.folder / "agent.py").unlink()
+    terminal = shell.terminal("init", LANG="C.UTF-8")
+    terminal.expect("model [local]:")
+    terminal.send_line("nope")
+    terminal.expect("model 'nope'")
+    assert terminal.wait_exit() != 0
+    assert not (shell.folder / "agent.py").exists()

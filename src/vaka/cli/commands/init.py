@@ -103,6 +103,7 @@ def _make_plan(given: dict[str, str | None], settings: Settings, *, asks: bool) 
     if asks and given["model"] is None:
         click.echo(translate("Which model? `vaka models list` shows what there is."), err=True)
         model = click.prompt(translate("model"), default=model, err=True).strip()
+        _check_model(model, settings)  # before the other questions
     if asks and given["mode"] is None:
         mode = _ask_mode()
     if asks and (given["name"] is None or given["purpose"] is None):
@@ -150,6 +151,8 @@ def _default_name() -> str:
 
 def _check_model(model: str, settings: Settings) -> str:
     """Return what the key of a model lacks, ``""`` for nothing. Raises ``ConfigError`` for an unknown model."""
+    if model == LOCAL_MODEL and lazy.missing_install_command():
+        return ""  # it is installed by the first of the next steps
     registry = ModelRegistry(Options(**model_options(settings, quiet=True)).build_model_config())
     try:
         registry.find(model)
