@@ -294,10 +294,6 @@ class _Pack:
             piece = stream.decompress(self.data[start : start + 4096], left)
             start, left = start + 4096, left - len(piece)
             parts.append(piece)
-            while stream.unconsumed_tail and left > 0:
-                piece = stream.decompress(stream.unconsumed_tail, left)
-                left -= len(piece)
-                parts.append(piece)
         return b"".join(parts)
 
 
