@@ -24,7 +24,7 @@ async def test_the_page_of_the_example_streams_an_answer(browser: Browser, tmp_p
         page = await browser.new_page()
         await page.goto(address)
         await page.get_by_role("button", name="Send").click()
-        await expect(page.locator("#status")).to_have_text("completed at 1.16")
+        await expect(page.locator("#status")).to_have_text("completed at 1.15")
         await expect(page.locator("#answer")).to_have_text("High water is at 14:00.")
     finally:
         server.terminate()

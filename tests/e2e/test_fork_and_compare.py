@@ -34,7 +34,7 @@ async def test_a_fork_at_an_event_is_compared_with_its_origin_and_replayed(
         await expect(page.get_by_role("row", name="tool calls")).to_contain_text("±0")
 
         await console.open("/sessions/trip/replay")
-        await page.get_by_label("Event").fill("5")
+        await page.get_by_label("Event").fill("4")
         await expect(page.locator(".message.user")).to_have_text("How do we get to Hilo?")
         await expect(page.locator(".tool")).to_have_count(0)
         await page.get_by_label("Event").press("End")

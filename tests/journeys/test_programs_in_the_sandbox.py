@@ -54,7 +54,8 @@ def run_command(command: str, home: Home, project: Project, provider: Provider) 
     """Let the model run a command in the sandbox, and return what the model gets to read."""
     script = provider.script("Run the command.", call("Bash", command=command), say("Done."))
     flags = ("--model", MODELS["anthropic"], "--sandbox", "on", "--permission-mode", "bypassPermissions")
-    home.run(project.folder, "run", "Run the command.", *flags)
+    python = ("--add-dir", sys.prefix)  # commands do not see the environment of the tests if it is below /tmp
+    home.run(project.folder, "run", "Run the command.", *flags, *python)
     return script.requests[-1].text
 
 

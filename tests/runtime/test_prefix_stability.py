@@ -54,6 +54,7 @@ MIDDLEWARE: dict[str, Callable[[], vaka.Middleware]] = {
 """Every middleware of ``vaka.middleware``."""
 OTHER_NAMES = {"Allow", "Answer", "Ask", "Deny", "Reject", "CoolDownRule", "Review", "token_pattern"}
 """The names there that are not a middleware."""
+PROTOCOLS = {"Approver", "ContextPolicy", "Continuation", "ToolSource"}
 MEMORIES: dict[str, Callable[[], vaka.Middleware]] = {
     "TextMemory": lambda: TextMemory(namespace="shared"),
     "WorkingMemory": lambda: WorkingMemory(template="name:"),
@@ -188,7 +189,8 @@ def _ends_with_reminder(prompt: Prompt) -> bool:
 
 
 def test_every_middleware_of_vaka_is_part_of_these_tests() -> None:
-    assert {*MIDDLEWARE} == {*vaka.middleware.__all__, "SemanticMemory", "TextMemory", "WorkingMemory"} - OTHER_NAMES
+    names = {*vaka.middleware.__all__, "SemanticMemory", "TextMemory", "WorkingMemory"}
+    assert {*MIDDLEWARE} == names - OTHER_NAMES - PROTOCOLS
 
 
 @settings(max_examples=min(settings().max_examples, 200))  # each of them is several turns
