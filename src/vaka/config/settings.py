@@ -26,6 +26,7 @@ from vaka.config.setting_keys import (
     settings_of,
 )
 from vaka.core.types.errors import ConfigError, InvalidInput
+from vaka.core.types.tool import MODES_BY_STRICTNESS
 
 APP_NAME = "vaka"
 PEPPER_VARIABLE = "VAKA_SERVER_PEPPER"
@@ -134,10 +135,6 @@ def _read_decision(path: Path) -> TrustDecision | None:
 SettingLayer: TypeAlias = Literal[
     "default", "user", "project", "local", "settings", "override", "environment", "flag", "managed"
 ]
-
-_LOOSE_MODES = ("acceptEdits", "bypassPermissions")
-
-_MODES_BY_STRICTNESS = ("bypassPermissions", "acceptEdits", "default", "plan", "dontAsk")
 
 
 class SettingValue(msgspec.Struct, frozen=True):
@@ -314,10 +311,11 @@ def _refusal_reason(settings: Settings, name: str, value: Any, trust: bool) -> s
         return "only the user may set it so; use --sandbox or the user's config.toml"
     if trust:
         return ""
-    if SETTING_KEYS[name].widens or (name == "permission_mode" and value in _LOOSE_MODES):
+    strictness = MODES_BY_STRICTNESS.index
+    is_mode = name == "permission_mode"
+    if SETTING_KEYS[name].widens or (is_mode and strictness(value) < strictness("default")):
         return "this folder is not trusted; --trust counts it"
-    strictness = _MODES_BY_STRICTNESS.index
-    if name == "permission_mode" and strictness(value) < strictness(settings[name]):
+    if is_mode and strictness(value) < strictness(settings[name]):
         return "this folder is not trusted and the user's own file is stricter; --trust counts it"
     return ""
 

@@ -9,7 +9,7 @@ from vaka.core.types.errors import InvalidInput
 from vaka.core.types.ids import digest_of
 from vaka.core.types.keywords import find_near_names
 from vaka.core.types.message import replace_surrogates
-from vaka.core.types.tool import PROTECTED_LAYER, Allow, Ask, Deny, Mode, Verdict
+from vaka.core.types.tool import MODES_BY_STRICTNESS, PROTECTED_LAYER, Allow, Ask, Deny, Mode, Verdict
 
 DecisionKind: TypeAlias = Literal["allow", "ask", "deny"]
 """What a rule, a mode or a decision says."""
@@ -182,8 +182,6 @@ MODE_DECISIONS: Mapping[Mode, Mapping[AccessKind, DecisionKind]] = {
     "bypassPermissions": {"note": "allow", "read": "allow", "reach": "allow", "edit": "allow", "change": "allow"},
 }
 
-_MODES_BY_STRICTNESS: tuple[Mode, ...] = ("bypassPermissions", "acceptEdits", "default", "plan", "dontAsk")
-
 _MODE_ALIASES: Mapping[str, Mode] = {
     "askBeforeRunningTools": "default",
     "acceptReadOnly": "default",
@@ -205,4 +203,4 @@ def parse_mode(name: str) -> Mode:
 
 def is_stricter(mode: Mode, than: Mode) -> bool:
     """Return whether ``mode`` differs from ``than`` and permits nothing more."""
-    return _MODES_BY_STRICTNESS.index(mode) > _MODES_BY_STRICTNESS.index(than)
+    return MODES_BY_STRICTNESS.index(mode) > MODES_BY_STRICTNESS.index(than)

@@ -105,6 +105,9 @@ class Layer(msgspec.Struct, frozen=True, kw_only=True):
 Mode: TypeAlias = Literal["default", "acceptEdits", "plan", "dontAsk", "bypassPermissions"]
 """What happens to a call that no rule matches."""
 
+MODES_BY_STRICTNESS: tuple[Mode, ...] = ("bypassPermissions", "acceptEdits", "default", "plan", "dontAsk")
+"""The modes, the mode that permits most first; a later one permits nothing that an earlier one does not permit."""
+
 SANDBOX_ONLY_RULE = "Bash(unsandboxed:*)"
 """The rule about all commands that would run without the sandbox: denied where the sandbox is required."""
 
