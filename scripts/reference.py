@@ -270,7 +270,9 @@ SETTINGS_HEAD = """# The settings
 Made from the option groups by `python -m scripts.reference`.
 
 The variable of a setting is `VAKA_` and its name in capitals, such as `VAKA_MAX_STEPS`.
-The [guide](../guides/configuration.md) explains the files, the order of the layers, and what a project may set.
+The [guide](../guides/configuration.md) explains the files, the order of the layers, and what a project may set. In the
+column `trust`, `needed` means that the files of a project set it only if the folder is trusted, and `each run` only
+with `--trust`.
 """
 SETTING_VALUES = {
     "text": "text",
@@ -296,7 +298,7 @@ def settings_page() -> str:
         title = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", group.__name__).capitalize()
         about = SETTING_INTRODUCTIONS.get(group, first_paragraph_of(group.__doc__))
         lines += [f"## {title}", "", about.replace("``", "`"), ""]
-        lines += ["| setting | flag | value | default | |", "|---|---|---|---|---|"]
+        lines += ["| setting | flag | value | default | trust | |", "|---|---|---|---|---|---|"]
         texts = {name: text for name, _, text in fields_of(group)}
         lines += [setting_row(key, texts[key.field]) for key in settings_of(group)]
         lines.append("")
@@ -310,7 +312,9 @@ def setting_row(key: SettingKey, text: str) -> str:
     if key.path and key.kind == "list":
         value = f"list of {key.path}s"
     default = "" if key.default in (None, "", (), {}) else f"`{key.default}`"
-    return f"| `{key.name}` | {flags} | {value}{UNITS[key.unit]} | {default} | {cell(text.replace('``', '`'))} |"
+    trust = "each run" if key.per_run else "needed" if key.widens else ""
+    cells = (f"`{key.name}`", flags, f"{value}{UNITS[key.unit]}", default, trust, cell(text.replace("``", "`")))
+    return f"| {' | '.join(cells)} |"
 
 
 DEFINITION_SECTIONS = {

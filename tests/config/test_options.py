@@ -104,7 +104,7 @@ def test_the_reference_has_a_new_field_with_its_flag(changed: ChangedVaka) -> No
         "variable `VAKA_TIDE_HEIGHT`) |"
     )
     assert changed.find_row("docs/reference/settings.md", "tide_height") == (
-        "| `tide_height` | `--highest-tide` | whole number above 0 |  | How high a tide may be. |"
+        "| `tide_height` | `--highest-tide` | whole number above 0 |  |  | How high a tide may be. |"
     )
 
 
