@@ -70,3 +70,35 @@ async def test_the_document_leaves_out_features_that_are_off(serve: Serve, scrip
         paths = (await client.get("/openapi.json")).json()["paths"]
         assert {path for path in paths if path.startswith(API)} == {f"{API}{each.path}" for each in OPERATIONS}
         assert not any(path.startswith((f"{API}/traces", f"{API}/debug")) for path in paths)
+
+
+async def test_the_other_forms_of_a_response_are_as_the_document_says(serve: Serve, scripted: Scripted) -> None:
+    async with serve([scripted(say("Done."))]) as served, served.client() as client:
+        document = (await client.get("/openapi.json")).json()
+        body = {"input": "Go.", "agent": "assistant", "background": True}
+        started = await client.post(f"{API}/sessions/s/turns", json=body)
+        assert started.status_code == 202
+        check_response(document, "/sessions/{session}/turns", started.json(), status="202", method="post")
+        ended = await client.post(f"{API}/sessions/s/turns/{started.json()['key']}/wait")
+        for path in ("/traces/{session}", "/traces/{session}/{turn}"):
+            address = path.replace("{session}", "s").replace("{turn}", ended.json()["id"])
+            trace = (await client.get(f"{API}{address}", params={"format": "otlp"})).json()
+            assert list(trace) == ["resourceSpans"]
+            check_response(document, path, trace)
+
+
+def test_the_document_says_which_values_of_parameters_are_accepted() -> None:
+    document = json.loads((FOLDER / "openapi.json").read_text())
+    given = [
+        (each["name"], each["in"], each["schema"])
+        for methods in document["paths"].values()
+        for operation in methods.values()
+        for each in operation.get("parameters", ())
+    ]
+    assert given
+    for name, place, schema in given:
+        if place == "path":
+            assert {"minLength", "pattern"} <= set(schema), name
+        if schema.get("type") in ("integer", "number"):
+            assert {"minimum", "maximum"} <= set(schema), name
+    assert {schema["maxLength"] for name, place, schema in given if (name, place) == ("session", "path")} == {200}
