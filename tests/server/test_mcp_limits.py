@@ -92,6 +92,15 @@ async def test_a_feed_ends_when_the_server_stops(serve: Serve, scripted: Scripte
         assert await feed.aread() == b""
 
 
+async def test_a_feed_that_is_opened_while_the_server_stops_is_refused(serve: Serve, scripted: Scripted) -> None:
+    async with serve([scripted(say("Hi."))]) as served, served.client() as client:
+        session = (await greet(client)).headers["mcp-session-id"]
+        served.service.drain()
+        async with asyncio.timeout(60):
+            refused = await client.get("/mcp", headers={**ACCEPT, "mcp-session-id": session})
+        assert (refused.status_code, refused.json()["code"], refused.headers["retry-after"]) == (503, "draining", "1")
+
+
 async def test_a_server_that_stops_begins_no_turn(serve: Serve, scripted: Scripted) -> None:
     async with serve([scripted(say("Hi."))]) as served, connect(served) as client:
         served.service.refuse_turns()

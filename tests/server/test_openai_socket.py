@@ -237,6 +237,9 @@ async def test_a_connection_has_a_limit_of_lanes_and_ends_with_the_server(serve:
         with pytest.raises(websockets.ConnectionClosed):
             await read_until(socket, "none of these")
         assert socket.close_code == 1012
+        async with asyncio.timeout(60), connect(served) as late:
+            await late.wait_closed()
+        assert late.close_code == 1012
 
 
 async def test_a_connection_ends_when_its_credential_does(serve: Serve, scripted: Scripted) -> None:

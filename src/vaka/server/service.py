@@ -129,8 +129,6 @@ class AgentService:
         self.draining = False
         self._drain_end = 0.0
         self._hurry = asyncio.Event()
-        self.closing = False
-        """Whether streams and sockets are being ended, the last part of draining."""
         self._make_runtime = make_runtime or self._copy_runtime
         runtime.keep_rules_in_store()
         self._workspaces = TenantWorkspaces(
@@ -192,7 +190,6 @@ class AgentService:
     def drain(self) -> None:
         """Accept no more turns, and end the streams that clients open again at another process."""
         self.refuse_turns()
-        self.closing = True
         self.streams.end_followers()
 
     def drain_time_left(self) -> float:

@@ -61,19 +61,25 @@ class OpenStreams:
         self._subscription_counts: Counter[str] = Counter()
         self._unauthenticated: set[OpenStream] = set()
         self._closing = 0
+        self._ends_followers = False
         self._changed: asyncio.Event | None = None
 
     def __len__(self) -> int:
         return len(self._open)
 
     def add(self, stream: OpenStream) -> None:
-        """Count a stream. Raises a ``Problem`` when there are too many (503), or too many of one credential (429)."""
+        """Count a stream. Raises a ``Problem`` when there are too many (503), or too many of one credential (429).
+
+        A resumable stream is cut at once if ``end_followers`` was called: its client has kept a connection open.
+        """
         self._require_place()
         if stream.principal is None:
             self._add_unauthenticated(stream)
         else:
             self.identify(stream, stream.principal)
         self._open.add(stream)
+        if self._ends_followers and stream.resumable:
+            stream.cut()
 
     def require_room(self, principal: Principal) -> None:
         """Raise a ``Problem`` (503, 429) if no stream may be opened now, before the request has an effect."""
@@ -150,7 +156,8 @@ class OpenStreams:
                     await self._changed.wait()
 
     def end_followers(self) -> None:
-        """End the streams that a client opens again at its last cursor."""
+        """End the streams that a client opens again at its last cursor, also those that are opened from now on."""
+        self._ends_followers = True
         for stream in list(self._open):
             if stream.resumable:
                 stream.cut()
@@ -208,6 +215,7 @@ class EventStream:
         self.resumable = resumable
         self._ending = ending
         self._pump: asyncio.Task[None] | None = None
+        self._cut = False
         self.principal: Principal | None = None
         self.headers = {**EVENT_STREAM_HEADERS, **(headers or {})}
         self.status_code = 200
@@ -217,6 +225,7 @@ class EventStream:
 
     def cut(self) -> None:
         """Close the connection after the frame that is being sent."""
+        self._cut = True
         if self._pump is not None:
             self._pump.cancel()
 
@@ -247,6 +256,8 @@ class EventStream:
             for work in (self._send_frames(send), wait_disconnect(receive), self._send_heartbeats(send))
         ]
         self._pump = pump = tasks[0]
+        if self._cut:
+            pump.cancel()
         try:
             await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         finally:

@@ -144,6 +144,20 @@ async def test_followers_end_when_the_server_drains(serve: Serve, scripted: Scri
         assert (refused.status_code, refused.json()["code"]) == (503, "draining")
 
 
+async def test_a_follower_that_comes_while_the_server_stops_is_sent_on(serve: Serve, scripted: Scripted) -> None:
+    """Its connection was kept open, so the port that is closed already does not keep it away."""
+    async with serve([scripted(say("One."))]) as served, served.client() as client:
+        await start(client)
+        served.service.drain()
+        async with asyncio.timeout(60):
+            ended = await client.get(f"{API}/sessions/s/events", headers=SSE)
+            feed = await client.get(f"{API}/approvals", headers=SSE)
+        events = [line for line in ended.text.splitlines() if line.startswith("event: ")]
+        assert (events, '"draining"' in ended.text) == (["event: stream.end"], True)
+        assert (feed.status_code, "event:" in feed.text) == (200, False)
+        assert len(served.service.streams) == 0
+
+
 async def test_followers_of_a_deleted_session_end(serve: Serve, scripted: Scripted) -> None:
     async with serve([scripted(say("One."))]) as served, served.client() as client:
         await start(client)

@@ -109,8 +109,6 @@ class Connection:
             code = frames.CLOSE_QUOTA if problem.status == 429 else frames.CLOSE_OVERLOADED
             await _close(self._send, code, problem.detail)
             return
-        if self._service.closing:
-            self.cut()
         try:
             code, reason = await self._serve()
         finally:
