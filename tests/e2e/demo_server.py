@@ -18,6 +18,7 @@ from vaka.server.app import create_app
 from vaka.server.guard import Guard
 from vaka.server.service import AgentService
 from vaka.server.settings import ServerSettings
+from vaka.testing import ScriptedModel, call, say
 
 FIRST, REST = "The tide is rising. " * 12, "It will fall at six. " * 12
 SETTINGS: list[dict[str, Any]] = [
@@ -33,7 +34,11 @@ async def main(port: int, store: str, gate: Path) -> None:
         os.mkfifo(gate)
     model = MeteredModel(GatedModel(gate, FIRST, REST), PriceList())
     gated = vaka.Agent("tides", description="Knows the tide.", model=model)
-    agents = {agent.name: agent for agent in [*make_agents(), gated]}
+    fetch = call("WebFetch", url="http://127.0.0.1:9/", prompt="What is there?")
+    fetcher = vaka.Agent(
+        "fetcher", description="Reads a page.", model=ScriptedModel(fetch, say("Done.")), tools=["WebFetch"]
+    )
+    agents = {agent.name: agent for agent in [*make_agents(), gated, fetcher]}
     async with Runtime(store=store, permissions=vaka.Permissions(ask="wait", confirm=("deploy",))) as runtime:
         guard = Guard(ServerSettings(), KnownTokens(), NoLimits())
         service = AgentService(runtime, agents, guard, default_agent="guide", describe_settings=lambda: SETTINGS)

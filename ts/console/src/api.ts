@@ -1,7 +1,7 @@
 import { AgentError } from "@vaka/client/errors.ts";
 import { Http, pathOf, type RequestOptions } from "@vaka/client/http.ts";
 import { signal } from "@preact/signals";
-import type { Agent, Checkpoint, Decision, Envelope, Me, Page, Session, Setting, ToolInfo, Trace, TraceSummary, Turn } from "./types.ts";
+import type { Agent, Checkpoint, Decision, Envelope, Me, Page, Rule, Session, Setting, ToolInfo, Trace, TraceSummary, Turn } from "./types.ts";
 
 const KEY = "vaka.key";
 
@@ -126,6 +126,8 @@ export const api = {
   approvals: () => get<Page<Decision>>("/approvals", { limit: "200" }),
   resolve: (id: string, body: Record<string, unknown>) => post<unknown>(pathOf("approvals", id, "resolve"), body),
   giveResult: (session: string, call: string, result: unknown) => post<unknown>(pathOf("sessions", session, "calls", call, "result"), { result }),
+  rules: (owner: string) => get<Page<Rule>>("/rules", { owner }),
+  removeRule: (id: string, owner: string) => send<void>("DELETE", pathOf("rules", id), { query: { owner } }),
 
   agents: () => get<Page<Agent>>("/agents"),
   agent: (name: string) => get<Agent>(pathOf("agents", name)),

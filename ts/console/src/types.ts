@@ -144,6 +144,15 @@ export interface Checkpoint {
   ts: string;
 }
 
+export interface Rule {
+  id: string;
+  rule: string;
+  scope: "project" | "user";
+  cwd: string;
+  by: string;
+  created: string;
+}
+
 export interface Setting {
   key: string;
   value: unknown;

@@ -2,10 +2,11 @@ import { useState } from "preact/hooks";
 import { api, me, signOut } from "../api.ts";
 import { Failure, Loading, useLoaded } from "../components/basics.tsx";
 import { JsonView } from "../components/JsonView.tsx";
-import { missing, ScopeNotice } from "../scopes.tsx";
+import { date } from "../format.ts";
+import { missing, ScopedButton, ScopeNotice } from "../scopes.tsx";
 import { type Theme, theme } from "../theme.ts";
-import { report } from "../toast.ts";
-import type { Setting } from "../types.ts";
+import { report, toast } from "../toast.ts";
+import type { Rule, Setting } from "../types.ts";
 
 export function SettingsPage() {
   return (
@@ -16,6 +17,7 @@ export function SettingsPage() {
           <Identity />
           <Health />
         </div>
+        <RememberedRules />
         {missing("operator") ? <ScopeNotice scope="operator">The configuration of the server is not shown</ScopeNotice> : <Configuration />}
       </div>
     </div>
@@ -50,6 +52,39 @@ function Health() {
     <section class="panel pad column">
       <h2>Server</h2>
       {data ? <dl class="facts">{Object.entries({ ...data[0], ...data[1] }).filter(([, value]) => typeof value !== "object").map(([name, value]) => <><dt>{name}</dt><dd class="mono">{String(value)}</dd></>)}</dl> : <span class="muted">Loading</span>}
+    </section>
+  );
+}
+
+/** The rules that "Approve & remember" has stored for an owner of sessions; by default those of the caller. */
+function RememberedRules() {
+  const [owner, setOwner] = useState(me.value?.id ?? "");
+  const { data, error, reload } = useLoaded(() => api.rules(owner), [owner]);
+  const remove = (rule: Rule) => api.removeRule(rule.id, owner).then(() => { toast("Removed the rule"); reload(); }, report);
+  return (
+    <section class="panel" aria-label="Remembered rules">
+      <div class="row wrap pad">
+        <h2 class="grow">Remembered rules</h2>
+        {!missing("admin") && <input placeholder="Owner" aria-label="Owner of the rules" value={owner} onChange={(event) => setOwner(event.currentTarget.value.trim() || (me.value?.id ?? ""))} />}
+      </div>
+      {error ? <Failure error={error} retry={reload} /> : !data ? <Loading what="the rules" /> : data.data.length === 0 ? (
+        <div class="pad muted">No approval for the project or the user is remembered.</div>
+      ) : (
+        <table class="grid">
+          <thead><tr><th>rule</th><th class="wide">counts in</th><th class="wide">granted by</th><th class="wide">since</th><th><span class="sr">actions</span></th></tr></thead>
+          <tbody>
+            {data.data.map((each) => (
+              <tr key={each.id}>
+                <td class="mono" style={{ overflowWrap: "anywhere", whiteSpace: "pre-wrap" }}>{each.rule}</td>
+                <td class="wide" style={{ overflowWrap: "anywhere" }}>{each.scope === "project" ? each.cwd || "the project" : "all folders"}</td>
+                <td class="mono wide" style={{ overflowWrap: "anywhere" }}>{each.by}</td>
+                <td class="muted wide">{date(each.created)}</td>
+                <td><ScopedButton scope="approvals:write" class="small danger" onClick={() => remove(each)}>Remove</ScopedButton></td>
+              </tr>
+            ))}
+          </tbody>
+        </table>
+      )}
     </section>
   );
 }
