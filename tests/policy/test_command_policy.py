@@ -305,3 +305,28 @@ def test_git_in_a_nested_bare_repository_is_asked_about(command: str, workspace:
 )
 def test_git_outside_a_nested_repository_is_allowed(command: str, workspace: Path) -> None:
     assert decide_command(make_policy(cwd=str(workspace)), command)[0] == "allow"
+
+
+@pytest.mark.parametrize(
+    ("command", "decision"),
+    [
+        ("cp mine.json .cl*/settings.json", "ask"),
+        ("cp settings.json .cl*", "ask"),
+        ("mv -t .cl* settings.json", "ask"),
+        ("tee .c*/settings.json < mine.json", "ask"),
+        ("echo x > .cl*/settings.json", "ask"),
+        ("sed -i s/a/b/ */settings.json .cl*/*.json", "ask"),
+        ("cd .cl* && cp ../mine.json settings.json", "ask"),
+        ("cp mine.json src/*.json", "allow"),
+        ("cp mine.json s*", "allow"),
+        ("cat .cl*/settings.json", "allow"),
+    ],
+)
+def test_a_pattern_that_matches_a_protected_path_on_disk_is_asked_about(
+    tmp_path: Path, command: str, decision: str
+) -> None:
+    for name in (".claude/settings.json", "src/a.json", "mine.json"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text("{}")
+    policy = LayeredPolicy([Layer(name="user", allow=("Bash",))], cwd=str(tmp_path), home="/nonexistent")
+    assert policy.decide(spec_of("Bash"), {"command": command}).decision == decision

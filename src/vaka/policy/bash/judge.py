@@ -161,7 +161,7 @@ class _ScriptJudge(msgspec.Struct, kw_only=True):
         hidden = self.rules.find_hidden_program(simple, restrict_files=self.folder_rules.restrict_files)
         git = self._git_finding(simple, reads=files is not None) if permission.decision == "allow" else None
         findings = filter(None, (asked, self._guard_finding(simple), _find_doubt(simple), hidden, git, permission))
-        used = self._judge_folders(index, files)
+        used = [*self._judge_folders(index, files), *self._judge_matches(index)]
         return strictest_finding([*findings, *self._judge_files(simple, permission, files), *used])
 
     def _guard_finding(self, simple: SimpleCommand) -> Finding | None:
@@ -273,6 +273,11 @@ class _ScriptJudge(msgspec.Struct, kw_only=True):
             for text in self._folders_of(operand.folder, use):
                 verdicts = (may_use(text, one) for one in self._resolve_destinations(operand.destination, use))
                 yield from (Finding.from_verdict(verdict) for verdict in verdicts if not isinstance(verdict, Allow))
+
+    def _judge_matches(self, index: int) -> Iterable[Finding]:
+        """Yield the findings on the files on disk that patterns match, where a command changes them."""
+        for path in self.possible_files.find_written_matches(index, self.folders.possible):
+            yield from self._check_path("write", path)
 
     def _folders_of(self, word: Word, use: FolderUse) -> Iterator[str]:
         """Yield the folders that a word may name."""

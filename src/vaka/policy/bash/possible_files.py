@@ -215,6 +215,18 @@ class PossibleFiles:
         found = self._folders_of(word, moved=False)
         return [one.value or "" for one in found] if found else None
 
+    def find_written_matches(self, index: int, folders: Sequence[str] | None) -> Iterator[str]:
+        """Yield the existing paths that patterns match in words which name what a command changes."""
+        simple, moved = self._script.commands[index], folders != ("",)
+        words = [word for form in simple.forms for word in find_written_words(form)]
+        words += [item.target for item in simple.redirections if item.writes]
+        for word in filter(_has_pattern, words):
+            yield from (one.value or "" for one in self._folders_of(word, moved=moved) or ())
+        for source, folder, *_ in (one for form in simple.forms for one in find_placements(form)):
+            name = posixpath.basename(source.path or "")
+            known = self._folders_of(folder, moved=moved) if name and _has_pattern(folder) else None
+            yield from (f"{one.value}/{name}" for one in known or ())
+
     def _folders_of(self, word: Word, *, moved: bool = True) -> list[Word] | None:
         """Return the folders that a word may name, for a pattern those that exist; ``None`` if these are not known."""
         found: list[str] = []
@@ -522,6 +534,10 @@ def _name_path(path: str) -> RecursiveOperand:
 
 def _is_in_folder(path: str) -> bool:
     return os.path.isdir(os.path.dirname(path))  # noqa: PTH112, PTH120  # a string
+
+
+def _has_pattern(word: Word) -> bool:
+    return "glob" in word.expansion_kinds
 
 
 def _is_text(piece: _Piece) -> bool:
