@@ -78,6 +78,8 @@ UNKNOWN_INPUT = split_table(r"""
     cat x | make -f -
     cat x | make -f /dev/stdin
     cat x | awk -f -
+    awk -f -
+    python3 -
     cat x | awk -f /dev/stdin
     cat x | sed -f -
     cat x | pwsh

@@ -85,7 +85,8 @@ def find_unseen_code(words: Words, stdin: ScriptText | None) -> str:
             return f"the code that {name} reads is not known beforehand"
         if _may_run(name, interpreter, text.text):
             return f"the code that {name} reads may run programs"
-    if arguments.interactive and stdin is None:
+    reads_dash = any(word.value == "-" for word in arguments.files)
+    if (arguments.interactive or reads_dash) and stdin is None:
         return f"the code that {name} reads from a terminal is not known beforehand"
     return ""
 
