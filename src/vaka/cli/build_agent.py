@@ -20,7 +20,6 @@ from vaka.cli import lazy
 from vaka.cli.errors import UsageError
 from vaka.cli.options import expand_path
 from vaka.cli.stdout import reserve_stdout
-from vaka.config.setting_keys import settings_of
 from vaka.config.settings import Settings, settings_folder, trust_root_of
 from vaka.core.ports.agent import AgentKind, BindableTool
 from vaka.core.ports.tool import Tool
@@ -32,9 +31,6 @@ from vaka.runtime.lazy import missing_install_command, select_builtin_tools
 
 if TYPE_CHECKING:
     from vaka.runtime.structured_output import OutputSchema
-
-LIMIT_SETTINGS = {key.name: key.field for key in settings_of(Limits)}
-"""Settings, and the fields of an agent's limits that they set."""
 
 DEFAULT_AGENT = "assistant"
 """The agent of a command that names none."""
@@ -93,7 +89,7 @@ def load_agent(
     """
     text = None if is_default_agent(text, settings) else text
     agent = copy.copy(_resolve_agent(text, tools, settings, _trust_of_scripts(settings, untrusted=untrusted)))
-    limits = {LIMIT_SETTINGS[name]: settings[name] for name in LIMIT_SETTINGS if settings[name] is not None}
+    limits = {field: value for field, value in settings.fields_of(Limits).items() if value is not None}
     flag = settings.values["model"]
     if flag.layer == "flag" and (agent.model is None or not keep_model):
         agent.model = flag.value
