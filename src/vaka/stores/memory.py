@@ -45,13 +45,10 @@ if TYPE_CHECKING:
 MemoryKey = tuple[str, SessionId]
 
 
-class MemoryLog:
-    """One session: its events, and an index of them, up to date after ``update_index()``."""
+class MemoryIndex:
+    """What is computed from the events of a log, when it is asked for. Few runs ask, so a log begins without it."""
 
-    def __init__(self, id: SessionId, term: Term) -> None:
-        self.id, self.term = id, term
-        self.events: list[Event] = []
-        self.snapshots: dict[str, dict[int, bytes]] = {}
+    def __init__(self, id: SessionId) -> None:
         self.row = SessionInfo(id=id)
         self.keys: dict[str, int] = {}
         self.pending: dict[DecisionId, PendingDecision] = {}
@@ -59,6 +56,30 @@ class MemoryLog:
         self.indexed = 0
         """The number of events whose messages are in ``messages``."""
         self.messages: list[Any] = []
+
+    def add(self, events: Sequence[Event]) -> None:
+        """Take the next events."""
+        self.row = advance_row(self.row, events)
+        opened, settled, settles_all = decision_changes(self.row.id, events)
+        for decision in list(self.pending) if settles_all else settled:
+            self.pending.pop(decision, None)
+        self.pending.update((row.id, row) for row in opened)
+        for event in select_keyed_or_blob_events(events):
+            if key := key_of(event.data):
+                self.keys.setdefault(key, event.seq)
+            self.blobs.update(blobs_of(event))
+
+
+class MemoryLog:
+    """One session: its events, and an index of them."""
+
+    __slots__ = ("_index", "events", "id", "snapshots", "term")  # a program may hold many, all in one process
+
+    def __init__(self, id: SessionId, term: Term) -> None:
+        self.id, self.term = id, term
+        self.events: list[Event] = []
+        self.snapshots: dict[str, dict[int, bytes]] = {}
+        self._index: MemoryIndex | None = None
 
     @property
     def head(self) -> int:
@@ -70,26 +91,22 @@ class MemoryLog:
 
     @property
     def info(self) -> SessionInfo:
-        return replace_fields(self.update_index().row, term=self.term)
+        return replace_fields(self.index.row, term=self.term)
 
-    def update_index(self) -> "MemoryLog":
-        """Bring the index up to date."""
-        if events := self.events[self.row.head :]:
-            self.row = advance_row(self.row, events)
-            opened, settled, settles_all = decision_changes(self.id, events)
-            for decision in list(self.pending) if settles_all else settled:
-                self.pending.pop(decision, None)
-            self.pending.update((row.id, row) for row in opened)
-            for event in select_keyed_or_blob_events(events):
-                if key := key_of(event.data):
-                    self.keys.setdefault(key, event.seq)
-                self.blobs.update(blobs_of(event))
-        return self
+    @property
+    def index(self) -> MemoryIndex:
+        """The index, up to date."""
+        if self._index is None:
+            self._index = MemoryIndex(self.id)
+        if events := self.events[self._index.row.head :]:
+            self._index.add(events)
+        return self._index
 
     def is_removable(self, before: str) -> bool:
         """Return whether the session has no work left and was not changed since a time."""
-        row = self.update_index().row
-        return row.updated < before and not (row.turn or row.inputs or row.pending or self.pending)
+        index = self.index
+        row = index.row
+        return row.updated < before and not (row.turn or row.inputs or row.pending or index.pending)
 
 
 class MemoryClaim(msgspec.Struct, frozen=True, eq=False):
@@ -256,10 +273,10 @@ class MemoryEvents(MemoryPort):
         if log is None:
             raise NotFound(f"there is no session {session!r}")
         require_data(log.info)
-        if key not in log.update_index().keys:
+        if key not in log.index.keys:
             log.events.append(seal(event, epoch=log.events[-1].epoch, seq=log.head + 1, prev=log.hash))
             self._shared.wake((self._namespace, session), log.head)
-        return log.update_index().keys[key]
+        return log.index.keys[key]
 
     async def read(self, session: SessionId, *, after: int = 0, upto: int | None = None) -> AsyncGenerator[Event]:
         log = self._shared.logs.get((self._namespace, session))
@@ -319,7 +336,7 @@ class MemorySessions(MemoryPort):
     async def decisions(self, session: SessionId | None = None, *, id: str | None = None) -> Sequence[PendingDecision]:
         logs = self._shared.logs.items()
         found = [log for (space, name), log in logs if space == self._namespace and session in {None, name}]
-        rows = (row for log in found for row in log.update_index().pending.values())
+        rows = (row for log in found for row in log.index.pending.values())
         return sort_decisions(row for row in rows if id in {None, row.id})
 
     def _info_of(self, log: MemoryLog) -> SessionInfo:

@@ -27,14 +27,14 @@ def erase_sessions(shared: SharedMemory, namespace: str, sessions: Sequence[Sess
 
 def _erase_log(shared: SharedMemory, key: MemoryKey, log: MemoryLog, by: str, result: EraseResult) -> EraseResult:
     info = log.info
-    named = [(other, found.update_index().blobs) for other, found in shared.logs.items()]
+    named = [(other, found.index.blobs) for other, found in shared.logs.items()]
     others = {
         digest
         for other, digests in (*named, *shared.held.items())
         if other[0] == key[0] and other != key
         for digest in digests
     }
-    own = log.blobs | shared.held.get(key, set())
+    own = log.index.blobs | shared.held.get(key, set())
     loose = [(key[0], digest) for digest in own - others if (key[0], digest) in shared.blobs]
     stubs = [erase_event(event) for event in log.events]
     size = count_erased_bytes(log.events, stubs) + sum(len(shared.blobs.pop(blob)[0]) for blob in loose)

@@ -12,7 +12,7 @@ def remove_garbage(shared: SharedMemory, namespace: str, retention: Retention) -
         if key[0] == namespace and key not in shared.claims and log.is_removable(retention.idle_before)
     }
     # Of a session that has put blobs and was never written, only their age protects them.
-    kept = {key: log.update_index().blobs for key, log in shared.logs.items() if key not in removed}
+    kept = {key: log.index.blobs for key, log in shared.logs.items() if key not in removed}
     referenced = {digest for key, named in kept.items() for digest in named | shared.held.get(key, set())}
     loose = {
         key: len(data)

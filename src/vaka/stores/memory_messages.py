@@ -128,11 +128,12 @@ class MemoryMessages(MemoryPort):
 
     def _messages_of(self, log: MemoryLog) -> Sequence[MemoryMessage]:
         """Return the messages of a log; those that are new since the last call are indexed now."""
-        messages = log.messages
-        if log.indexed == len(log.events):
+        index = log.index
+        messages = index.messages
+        if index.indexed == len(log.events):
             return messages
         names = {message.row.id: message.row.name for message in messages if message.row.role == "call"}
-        for event in log.events[log.indexed :]:
+        for event in log.events[index.indexed :]:
             row = message_of(log.id, event)
             if row is None:
                 continue
@@ -142,7 +143,7 @@ class MemoryMessages(MemoryPort):
                 row = message_of(log.id, event, name=names.get(row.id, "")) or row
             words = join_words(words_of(event, self._blobs_of(row)))
             messages.append(MemoryMessage(row, words, len(event.stored)))
-        log.indexed = len(log.events)
+        index.indexed = len(log.events)
         return messages
 
     def _blobs_of(self, row: MessageRow) -> dict[Digest, bytes]:
