@@ -34,17 +34,8 @@ REMEMBERED_CLOSED = 64
 UnreadDelta: TypeAlias = tuple[EventScope, progress.Delta]
 """A delta that is not published yet."""
 
-_BLOCK_ENDS = frozenset[type](
-    {
-        progress.TurnResumed,
-        *progress.TURN_ENDS,
-        progress.MessageCompleted,
-        progress.MessageDiscarded,
-        progress.ToolCompleted,
-        progress.ToolFailed,
-    }
-)
-"""Events that close blocks."""
+_TURN_ENDS = frozenset[type]({progress.TurnResumed, *progress.TURN_ENDS})
+"""Events that end or resume a turn, which closes its blocks."""
 _MESSAGE_ENDS = frozenset[type]({progress.MessageCompleted, progress.MessageDiscarded})
 _CALL_ENDS = frozenset[type]({progress.ToolCompleted, progress.ToolFailed})
 
@@ -203,7 +194,8 @@ class Fanout:
         """The followers that read live events, and every new head; the others wait for the end of a turn."""
         self.unread: list[UnreadDelta] = []
         """The last deltas. They are published together, when a follower reads or needs the open blocks."""
-        self._publish_deltas: Callable[[Sequence[UnreadDelta]], None]
+        self.publish_deltas: Callable[[Sequence[UnreadDelta]], None] | None = None
+        """Publishes the unread deltas; the log of the writer, which refers to this fanout."""
         self._closed: deque[MessageId] = deque(maxlen=REMEMBERED_CLOSED)
 
     def add_follower(self, follower: Follower) -> None:
@@ -219,9 +211,10 @@ class Fanout:
     def publish_durable(self, events: Sequence[Event]) -> None:
         """Publish events that were appended, one after the other."""
         turn_ended, recent = self.close_blocks(events), self.recent_events
-        if recent and recent[-1].hash != events[0].prev:  # events between them were written by another process
+        # A sealed event has its digest; others were read. Events between them were written by another process.
+        if recent and (recent[-1].digest or recent[-1].hash) != events[0].prev:
             recent.clear()
-        recent.extend(events)
+        recent += events
         head = events[-1].seq
         if head > self.head:  # noqa: PLR1730  # max() is slower, and this runs for every append
             self.head = head
@@ -240,7 +233,7 @@ class Fanout:
     ) -> None:
         """Wake the followers, and publish the delta when the first of them reads: those of one tick together."""
         if not self.unread:  # otherwise they are awake
-            self._publish_deltas = publish
+            self.publish_deltas = publish
             for follower in self.readers:
                 follower.wake()
         self.unread.append((scope, body))
@@ -248,9 +241,9 @@ class Fanout:
             self.publish_unread()
 
     def publish_unread(self) -> None:
-        if self.unread:
+        if self.unread and self.publish_deltas is not None:
             unread, self.unread = self.unread, []
-            self._publish_deltas(unread)
+            self.publish_deltas(unread)
 
     def publish_live(self, event: Event) -> None:
         body = event.data
@@ -302,15 +295,14 @@ class Fanout:
         """Drop the blocks that these events close; return whether one of them ends or resumes a turn."""
         turn_ended = False
         for event in events:
-            kind = type(event.data)
-            if kind not in _BLOCK_ENDS:
-                continue
             body: Any = event.data
-            if kind in _MESSAGE_ENDS:
-                self._drop_message(body.message_id)
-            elif kind in _CALL_ENDS:
-                self._drop_message(MessageId(body.result.call))
-            else:
+            kind: type[Any] = type(body)
+            if kind in _MESSAGE_ENDS or kind in _CALL_ENDS:
+                message = MessageId(body.result.call) if kind in _CALL_ENDS else body.message_id
+                self._closed += (message,)
+                if self.unread or self.blocks or self.remote_blocks:
+                    self._drop_message(message)
+            elif kind in _TURN_ENDS:
                 turn_ended = True
                 if self.unread or self.blocks or self.remote_blocks:
                     self._drop_turn(event.turn)
@@ -322,7 +314,6 @@ class Fanout:
         self.remote_blocks = {key: block for key, block in self.remote_blocks.items() if block.turn != turn}
 
     def _drop_message(self, message: MessageId) -> None:
-        self._closed.append(message)
         if self.unread:
             self.unread = [delta for delta in self.unread if delta[1].message_id != message]
         for blocks in (self.blocks, self.remote_blocks) if self.blocks or self.remote_blocks else ():

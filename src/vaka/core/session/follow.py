@@ -60,6 +60,7 @@ class FollowerHub:
             fanout.clear_open_blocks()
             self._start_pump(fanout)
         else:
+            fanout.publish_deltas = None  # no reference cycle is left to the garbage collector
             del self._fanouts[session]
 
     async def follow(self, session: SessionId, after: Cursor) -> AsyncGenerator[Event]:
@@ -102,7 +103,7 @@ class FollowerHub:
         return fanout
 
     def remove_follower(self, session: SessionId, follower: Follower) -> None:
-        fanout = self.fanout_of(session)
+        fanout = self._fanouts.get(session) or self.fanout_of(session)
         fanout.remove_follower(follower)
         if not fanout.followers and session not in self._writers:
             self._stop_pump(session)
@@ -230,8 +231,9 @@ class Subscription:
             elif item > self._seq:
                 break
             queue.popleft()
-        self._follower.live_count -= len(events)
-        self._follower.live_chars -= sum(map(chars_of, events))
+        if events:
+            self._follower.live_count -= len(events)
+            self._follower.live_chars -= sum(map(chars_of, events))
         return events
 
     async def _take_head(self) -> list[Event]:
@@ -247,7 +249,7 @@ class Subscription:
         queue = self._follower.queue  # another one after an overflow
         if queue and queue[0] is head:
             queue.popleft()
-        return [*events, *self._take_live()]
+        return [*events, *self._take_live()] if self._follower.queue else events
 
     async def _take_durable(self, upto: int) -> list[Event]:
         """Return the next durable events, from memory if all of them are there, otherwise a batch from the store."""
