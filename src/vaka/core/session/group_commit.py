@@ -1,13 +1,16 @@
 """Group commit: appends requested at the same time are checked, sealed and written together."""
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import msgspec
 
+from vaka.core.session.hash_chain import seal_chain
 from vaka.core.session.invariants import InvariantChecker
+from vaka.core.session.redaction import Secrets
 from vaka.core.types.errors import LogError
 from vaka.core.types.event import Event
+from vaka.core.types.ids import SessionId
 from vaka.core.types.pending import Entry
 from vaka.core.types.state import SessionState
 
@@ -94,21 +97,18 @@ class WriteAttempt(msgspec.Struct, frozen=True, eq=False):
 
 
 def seal_groups(
-    state: SessionState,
-    groups: list[AppendGroup],
-    last: Event | None,
-    seal: Callable[[Event | None, Sequence[Entry]], Sequence[Event]],
+    session: SessionId, state: SessionState, groups: list[AppendGroup], last: Event | None, ts: str, secrets: Secrets
 ) -> WriteAttempt:
     """Return the events of the groups that keep the invariants; reject the others and remove them from ``groups``.
 
-    ``last`` is the event before them; ``seal`` takes such an event and the entries that follow it.
+    ``last`` is the event before them, ``state`` that of the log up to it; ``ts`` is the time of the new ones.
     """
     group, *others = groups
     if not others:
         try:
             InvariantChecker(state).check(group.entries)
-            events = seal(last, group.entries)
-            return WriteAttempt([(group, events)], events, group.release)
+            events = seal_chain(session, last, group.entries, ts, secrets)
+            return WriteAttempt(((group, events),), events, group.release)
         except LogError:
             pass  # it is rejected below
     checker = InvariantChecker(state)
@@ -119,7 +119,8 @@ def seal_groups(
         group = queue.pop(0)
         try:
             checker.check(group.entries)
-            sealed = seal(sealed_events[-1] if sealed_events else last, group.entries)
+            before = sealed_events[-1] if sealed_events else last
+            sealed = seal_chain(session, before, group.entries, ts, secrets)
         except LogError as error:
             rest = group.reject(error)
             queue[:0] = [rest] if rest else []

@@ -7,8 +7,6 @@ the invariants, sealed, stored, and only then folded and published. Appends made
 import asyncio
 from collections.abc import Callable, Coroutine, Sequence
 from contextlib import aclosing, suppress
-from functools import partial
-from itertools import repeat
 from typing import Any
 
 from vaka.core.ports.env import Clock, format_milliseconds
@@ -23,7 +21,6 @@ from vaka.core.session.group_commit import (
     WriteLock,
     seal_groups,
 )
-from vaka.core.session.hash_chain import seal_chain
 from vaka.core.session.live_redaction import LiveRedactor
 from vaka.core.session.redaction import Secrets
 from vaka.core.session.snapshot import OpenedSession, reopen
@@ -121,7 +118,8 @@ class SessionLog:
 
     def defer(self, scope: EventScope, *bodies: Body) -> None:
         """Append these with the next append, without a write of their own."""
-        self._deferred_entries += zip(repeat(scope), bodies)
+        for body in bodies:  # mostly one
+            self._deferred_entries += ((scope, body),)
         self._pending = None
 
     @property
@@ -136,7 +134,7 @@ class SessionLog:
         """The view of the deferred entries: the state of a turn is ``state`` with this view on top."""
         view = self._pending
         if view is None:
-            deferred = self.deferred
+            deferred = self.deferred if self._groups else self._deferred_entries
             view = self._pending = PendingView(deferred) if deferred else NOTHING_PENDING
         return view
 
@@ -157,7 +155,8 @@ class SessionLog:
         self._deferred_entries = []
         self._pending = None
         deferred_count = len(entries)
-        entries += zip(repeat(scope), bodies)
+        for body in bodies:
+            entries += ((scope, body),)
         group = AppendGroup(entries, deferred_count, release)
         self._groups += (group,)
         lock = self._lock
@@ -253,28 +252,29 @@ class SessionLog:
 
     async def _write(self) -> None:
         now = format_milliseconds(int(self.clock.time() * 1000))
-        seal = partial(seal_chain, self.session, ts=now, secrets=self.secrets)
-        attempt, self._pending = seal_groups(self.state, self._groups, self._last, seal), None
-        if attempt.events:
+        attempt = seal_groups(self.session, self.state, self._groups, self._last, now, self.secrets)
+        self._pending = None
+        events, release = attempt.events, attempt.release
+        if events:
             self._attempts += (attempt,)
             try:
-                events = attempt.events
-                head = self.head
-                release = attempt.release
-                await self.store.events.append(self.session, events, head=head, term=self.term, release=release)
+                await self.store.events.append(self.session, events, head=self.head, term=self.term, release=release)
             except Unavailable:
                 raise
             except StoreError:
                 self._attempts = [other for other in self._attempts if other is not attempt]
                 raise
-        elif attempt.release:
+        elif release:
             await self.store.events.release(self.session, self.term)
         self._finish_attempt(attempt)
 
     def _finish_attempt(self, attempt: WriteAttempt) -> None:
         for group, events in attempt.group_events:
             group.events, group.waiting = events, False
-        self._groups = [group for group in self._groups if group.waiting]
+        groups, self._groups = self._groups, []
+        for group in groups:  # those that came during the write
+            if group.waiting:
+                self._groups += (group,)
         self._attempts, self._pending = [], None
         if attempt.release:
             self.term = Term(0)
@@ -286,8 +286,8 @@ class SessionLog:
         fold(self.state, events)
         self.window.add(events, self.state)
         self._attempts = []
-        self._last = events[-1]
-        self.head = events[-1].seq
+        self._last = last = events[-1]
+        self.head = last.seq
         self._tail.add(events)
         fanout = self.fanout
         if fanout.unread and fanout.readers:

@@ -131,7 +131,7 @@ def replace_surrogates(text: str) -> str:
 
 def text_of(content: Content) -> str:
     """Return the text of ``content``, without reasoning."""
-    if len(content) == 1 and type(content[0]) is Text:  # most messages
+    if content and not content[1:] and type(content[0]) is Text:  # most messages
         return content[0].text
     return "".join(
         part.text if isinstance(part, Text) else part.preview for part in content if isinstance(part, Text | Stored)
