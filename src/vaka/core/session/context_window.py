@@ -127,7 +127,7 @@ class ContextWindow:
             kind = type(event.data)
             if kind not in _VISIBLE_BODIES or (kind in _SPECIAL_BODIES and not self._add_special(event)):
                 continue
-            self.events.append(event)
+            self.events += (event,)
             if kind is context.ContextCompacted:
                 self._views.pop(event.path, None)
                 self._trim(state)

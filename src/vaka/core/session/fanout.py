@@ -236,8 +236,8 @@ class Fanout:
             self.publish_deltas = publish
             for follower in self.readers:
                 follower.wake()
-        self.unread.append((scope, body))
-        if len(self.unread) >= MAX_QUEUED:
+        self.unread += ((scope, body),)
+        if self.unread[MAX_QUEUED - 1 :]:
             self.publish_unread()
 
     def publish_unread(self) -> None:
@@ -296,7 +296,7 @@ class Fanout:
         turn_ended = False
         for event in events:
             body: Any = event.data
-            kind: type[Any] = type(body)
+            kind = type(event.data)
             if kind in _MESSAGE_ENDS or kind in _CALL_ENDS:
                 message = MessageId(body.result.call) if kind in _CALL_ENDS else body.message_id
                 self._closed += (message,)
