@@ -115,25 +115,34 @@ class SharedBlocks(Generic[K]):
 
     def __init__(self, is_watched: Callable[[K], bool], send: Callable[[K, Sequence[Event]], None]) -> None:
         self._is_watched, self._send = is_watched, send
-        self._shared: dict[K, tuple[BlockGetter, Throttle]] = {}
+        self._shared: dict[K, BlockGetter] = {}
+        self._throttles: dict[K, Throttle] = {}
+        """Those of the sessions that are or were watched."""
 
     def share(self, key: K, blocks: BlockGetter | None) -> None:
         """Set the source of a session's open blocks; ``None`` to stop sharing."""
-        if old := self._shared.pop(key, None):
-            old[1].stop()
-        if blocks is not None:
-            throttle = Throttle(lambda: self._send(key, self.current_blocks(key)))
-            self._shared[key] = blocks, throttle
-            if self._is_watched(key):
-                throttle.request()
+        if key in self._throttles:
+            self._throttles.pop(key).stop()
+        if blocks is None:
+            self._shared.pop(key, None)
+            return
+        self._shared[key] = blocks
+        if self._is_watched(key):
+            self._request(key)
 
     def touch(self, key: K) -> None:
         """Send the blocks of a session soon, if it is watched."""
-        if (shared := self._shared.get(key)) and self._is_watched(key):
-            shared[1].request()
+        if key in self._shared and self._is_watched(key):
+            self._request(key)
+
+    def _request(self, key: K) -> None:
+        throttle = self._throttles.get(key)
+        if throttle is None:
+            throttle = self._throttles[key] = Throttle(lambda: self._send(key, self.current_blocks(key)))
+        throttle.request()
 
     def current_blocks(self, key: K) -> Sequence[Event]:
-        return self._shared[key][0]() if key in self._shared else ()
+        return self._shared[key]() if key in self._shared else ()
 
     def close(self) -> None:
         for key in list(self._shared):
