@@ -231,7 +231,9 @@ class MemoryEvents(MemoryPort):
     async def append(
         self, session: SessionId, events: Sequence[Event], *, head: int, term: Term, release: bool = False
     ) -> int:
-        shared, key = self._shared, (self._namespace, session)
+        if self._store.closed or self._hub.closed:
+            raise Closed("the store was closed")
+        shared, key = self._hub.shared, (self._namespace, session)
         claim = shared.claims.get(key)
         if claim is None or claim.hub is not self._hub or claim.term != term:
             raise ConflictError(f"session {session!r}: the claim with term {term} is over")
@@ -367,7 +369,8 @@ class MemoryBlobs(MemoryPort):
         return digest
 
     async def find_missing(self, digests: Iterable[Digest]) -> set[Digest]:
-        return {digest for digest in digests if (self._namespace, digest) not in self._shared.blobs}
+        blobs = self._shared.blobs
+        return {digest for digest in digests if (self._namespace, digest) not in blobs}
 
     async def get(self, digest: Digest) -> bytes:
         entry = self._shared.blobs.get((self._namespace, digest))
@@ -404,7 +407,7 @@ class MemoryLive(MemoryPort):
         self._hub.blocks.share((self._namespace, session), blocks)
 
     def touch(self, session: SessionId) -> None:
-        if len(self._hub.shared.hubs) > 1:  # another handle may watch
+        if self._hub.shared.hubs[1:]:  # another handle may watch
             self._hub.blocks.touch((self._namespace, session))
 
     async def watch(self, session: SessionId) -> AsyncGenerator[Event]:

@@ -62,6 +62,8 @@ class WriterLock:
         self.name = ""
         """Empty until ``acquire``."""
         self._descriptor = -1
+        self._path = ""
+        """The lock file while it is held; a string, since it is looked at in each turn."""
         self._identity: tuple[int, int] | None = None
 
     def acquire(self) -> None:
@@ -92,7 +94,7 @@ class WriterLock:
 
     def is_held(self) -> bool:
         """Whether the lock file still exists under its name: without it other handles believe this one dead."""
-        return self._descriptor >= 0 and file_identity(self._lock_file(self.name)) == self._identity
+        return self._descriptor >= 0 and file_identity(self._path) == self._identity
 
     def restore(self) -> bool:
         """Make the lock file again under the same name; return whether that succeeded.
@@ -158,6 +160,7 @@ class WriterLock:
 
     def _hold(self, name: str, descriptor: int) -> None:
         self.name, self._descriptor = name, descriptor
+        self._path = str(self._lock_file(name))
         found = os.fstat(descriptor)
         self._identity = found.st_dev, found.st_ino
         _register_fork_hook()
@@ -181,7 +184,7 @@ def _open_lock_file(path: Path) -> int:
     return os.open(path, os.O_RDONLY | _CLOEXEC)  # enough for a shared lock
 
 
-def file_identity(path: Path) -> tuple[int, int] | None:
+def file_identity(path: Path | str) -> tuple[int, int] | None:
     """Return the device and the inode of a file, ``None`` when it does not exist."""
     try:
         found = os.lstat(path)
