@@ -48,19 +48,24 @@ class SyncStarter:
     """Starts the sync of drivers whose work takes longer than ``SYNC_DELAY``, with one timer for all of them."""
 
     def __init__(self) -> None:
-        self._due: list[SessionDriver] = []
-        self._next: list[SessionDriver] = []
+        self._due: set[SessionDriver] = set()
+        self._next: set[SessionDriver] = set()
         """Drivers that were scheduled since the timer was set."""
         self._timer: asyncio.TimerHandle | None = None
 
     def schedule(self, driver: "SessionDriver") -> None:
         """Start a driver's sync after the delay, or up to twice of it."""
-        self._next.append(driver)
+        self._next.add(driver)
         if self._timer is None:
             self._set_timer()
 
+    def forget(self, driver: "SessionDriver") -> None:
+        """Forget a driver that has ended, so that what it holds does not wait for the timer."""
+        self._due.discard(driver)
+        self._next.discard(driver)
+
     def _set_timer(self) -> None:
-        self._due, self._next = self._next, []
+        self._due, self._next = self._next, set()
         self._timer = asyncio.get_running_loop().call_later(SYNC_DELAY, self._start_due) if self._due else None
 
     def _start_due(self) -> None:
@@ -69,7 +74,7 @@ class SyncStarter:
         self._set_timer()
 
     def close(self) -> None:
-        self._due, self._next = [], []
+        self._due, self._next = set(), set()
         if self._timer is not None:
             self._timer.cancel()
 
@@ -512,6 +517,7 @@ class SessionDriver:
             self.error = task.exception()
         self.detach()
         self._ended = True
+        self._sync_starter.forget(self)
         opened = self.log.hand_over() if self.error is None or isinstance(self.error, Suspended) else None
         if opened is not None:
             self._warm_sessions.put(self.session, opened)
