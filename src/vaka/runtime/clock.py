@@ -19,17 +19,20 @@ class RandomIds:
     """Ids that sort by creation time and cannot be guessed."""
 
     def __init__(self) -> None:
-        self._random: list[str] = []
-        """Ten random digits each, for the next ids."""
+        self._digits, self._used = "", 0
+        """Random digits, and how many of them were used: each id takes ten."""
         self._milliseconds, self._time = 0, ""
         """The time of the last id, and its digits."""
 
     def new_id(self, prefix: str) -> str:
         """Return ``prefix_`` with the time in milliseconds and 40 random bits."""
-        if not self._random:
-            digits = os.urandom(1000).hex()  # one system call for two hundred ids
-            self._random = [digits[at : at + 10] for at in range(0, len(digits), 10)]
+        at = self._used
+        digits = self._digits[at : at + 10]
+        if not digits:
+            self._digits, at = os.urandom(1000).hex(), 0  # one system call for two hundred ids
+            digits = self._digits[:10]
+        self._used = at + 10
         now = time.time_ns() // 1_000_000
         if now != self._milliseconds:  # several ids are made in one millisecond
             self._milliseconds, self._time = now, f"{now:011x}"
-        return f"{prefix}_{self._time}{self._random.pop()}"
+        return f"{prefix}_{self._time}{digits}"

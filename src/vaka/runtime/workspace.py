@@ -42,16 +42,14 @@ def describe_folder(root: str, directories: tuple[str, ...] = ()) -> SessionWork
 
 def works_in_folder(agent: Agent[Any, Any]) -> bool:
     """Return whether an agent or one of its child agents has built-in tools that read, change or run files."""
-    waiting: list[Any] = [agent]
-    seen: set[int] = set()
-    while waiting:
-        tool = waiting.pop()
-        tool = tool.agent if is_agent_tool(tool) else tool
-        if id(tool) in seen:
-            continue
-        seen.add(id(tool))
-        if isinstance(tool, Agent):
-            waiting += tool.tools
+    waiting: list[Any] = [*agent.tools]
+    agents: set[Any] = {agent}
+    for tool in waiting:  # it grows
+        child: Any = tool.agent if is_agent_tool(tool) else tool
+        if isinstance(child, Agent):
+            if child not in agents:
+                agents.add(child)
+                waiting += child.tools
             continue
         name = tool if isinstance(tool, str) else getattr(tool, "name", None)  # a name costs no schema
         if name is None:
