@@ -79,8 +79,9 @@ def context_tokens(turn: Turn) -> int:
     If the model sees only the last messages, it is an estimate of these.
     """
     conversation, known = conversation_of(turn), turn.state.contexts.get(agent_key(turn.path))
-    deferred = turn.log.deferred
-    pending = sum(tokens_of_body(turn.path, scope, body) for scope, body in deferred) if deferred else 0
+    pending, path = 0, turn.path
+    for scope, body in turn.log.deferred:
+        pending += tokens_of_body(path, scope, body)
     if (recent := turn.recipe.settings.recent) is not None:
         shown = [message for _, message in conversation.choose_recent(recent)]
         return instruction_tokens(turn) + estimate_message_tokens(shown) + pending
