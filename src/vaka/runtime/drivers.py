@@ -235,7 +235,7 @@ class SessionDrivers:
         while True:
             self.require_open()
             driver = self.active.get(session.id)
-            if driver is None:
+            if driver is None or driver.has_ended():
                 start = await self._start_driver(session, added, follower, after, reject=reject, caller_key=caller_key)
                 if start is not None:
                     return start

@@ -169,6 +169,7 @@ class SessionDriver:
         self._announced: set[str] = set()
         self._stop = StopSignal()
         self._task: asyncio.Task[None] | None = None
+        self._done: Callable[[SessionDriver], None]
         self.current_inputs: tuple[str, ...] = ()
         self._withdrawn: set[str] = set()
         self._finished = asyncio.Event()
@@ -211,9 +212,10 @@ class SessionDriver:
     def start(self, done: "Callable[[SessionDriver], None]") -> None:
         """Run turns in a task until no work is left; then call ``done``."""
         self._sync_starter.schedule(self)
+        self._done = done
         self._task = asyncio.create_task(self._run())
         self._opened.set_result(True)
-        self._task.add_done_callback(lambda _: self._on_done(done))
+        self._task.add_done_callback(self._on_done)
 
     def stop(self, why: StopKind, note: str = "") -> None:
         self._stop.trigger(why, note)
@@ -510,10 +512,18 @@ class SessionDriver:
             except VakaError:
                 return
 
-    def _on_done(self, done: "Callable[[SessionDriver], None]") -> None:
-        task, self.ending = self._task, True
+    def has_ended(self) -> bool:
+        """Whether its task has ended. A reader of the last turn may run before the callback of the task."""
+        if self._task is not None and self._task.done():
+            self._on_done(self._task)
+        return self._ended
+
+    def _on_done(self, task: asyncio.Task[None]) -> None:
+        if self._ended:
+            return
+        self.ending = True
         self._cancel_sync()
-        if task is not None and not task.cancelled() and task.exception() is not None:
+        if not task.cancelled() and task.exception() is not None:
             self.error = task.exception()
         self.detach()
         self._ended = True
@@ -521,7 +531,7 @@ class SessionDriver:
         opened = self.log.hand_over() if self.error is None or isinstance(self.error, Suspended) else None
         if opened is not None:
             self._warm_sessions.put(self.session, opened)
-        done(self)
+        self._done(self)
         self.log.listeners = []  # no reference cycle is left to the garbage collector
         for follower in self._followers:
             follower.end(self.error)
