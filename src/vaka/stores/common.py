@@ -126,7 +126,8 @@ def decision_changes(
     session: SessionId, events: Sequence[Event]
 ) -> "tuple[list[PendingDecision], list[DecisionId], bool]":
     """Return the decisions these events leave open, the ids they settle, and whether they settle all older ones."""
-    if _DECISION_EVENTS.isdisjoint([type(event.data) for event in events]):
+    events = [event for event in events if type(event.data) in _DECISION_EVENTS]
+    if not events:
         return [], [], False
     settled, settles_all = find_settled_decisions(events)
     opened = {row.id: row for row in find_asked_decisions(session, events)}

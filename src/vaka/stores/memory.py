@@ -16,7 +16,7 @@ from vaka.core.ports.store import GcResult, PendingDecision, Retention, SessionI
 from vaka.core.ports.values import BlobStore, KeyValueStore, session_values_prefix
 from vaka.core.session.hash_chain import seal
 from vaka.core.session.index_rows import advance_row, replace_fields, require_data
-from vaka.core.types.control import key_of
+from vaka.core.types.control import SessionErased, key_of
 from vaka.core.types.errors import Busy, Closed, ConflictError, Corrupt, HeadMoved, NotFound
 from vaka.core.types.event import Event
 from vaka.core.types.ids import JSON, DecisionId, Digest, SessionId, Term
@@ -46,10 +46,11 @@ MemoryKey = tuple[str, SessionId]
 
 
 class MemoryIndex:
-    """What is computed from the events of a log, when it is asked for. Few runs ask, so a log begins without it."""
+    """What is computed from the events of a log besides its row, when it is asked for."""
 
-    def __init__(self, id: SessionId) -> None:
-        self.row = SessionInfo(id=id)
+    def __init__(self) -> None:
+        self.seen = 0
+        """The number of events that were looked at."""
         self.keys: dict[str, int] = {}
         self.pending: dict[DecisionId, PendingDecision] = {}
         self.blobs: set[Digest] = set()
@@ -57,10 +58,10 @@ class MemoryIndex:
         """The number of events whose messages are in ``messages``."""
         self.messages: list[Any] = []
 
-    def add(self, events: Sequence[Event]) -> None:
+    def add(self, session: SessionId, events: Sequence[Event]) -> None:
         """Take the next events."""
-        self.row = advance_row(self.row, events)
-        opened, settled, settles_all = decision_changes(self.row.id, events)
+        self.seen = events[-1].seq
+        opened, settled, settles_all = decision_changes(session, events)
         for decision in list(self.pending) if settles_all else settled:
             self.pending.pop(decision, None)
         self.pending.update((row.id, row) for row in opened)
@@ -71,14 +72,15 @@ class MemoryIndex:
 
 
 class MemoryLog:
-    """One session: its events, and an index of them."""
+    """One session: its events, and what is computed from them when it is asked for. Few runs ask."""
 
-    __slots__ = ("_index", "events", "id", "snapshots", "term")  # a program may hold many, all in one process
+    __slots__ = ("_index", "_row", "events", "id", "snapshots", "term")  # a program may hold many in one process
 
     def __init__(self, id: SessionId, term: Term) -> None:
         self.id, self.term = id, term
         self.events: list[Event] = []
         self.snapshots: dict[str, dict[int, bytes]] = {}
+        self._row: SessionInfo | None = None
         self._index: MemoryIndex | None = None
 
     @property
@@ -90,23 +92,32 @@ class MemoryLog:
         return self.events[-1].hash if self.events else ""
 
     @property
+    def is_erased(self) -> bool:
+        return bool(self.events) and type(self.events[-1].data) is SessionErased
+
+    @property
     def info(self) -> SessionInfo:
-        return replace_fields(self.index.row, term=self.term)
+        """The row of the session."""
+        row = self._row or SessionInfo(id=self.id)
+        if events := self.events[row.head :]:
+            row = advance_row(row, events)
+        if row.term != self.term:
+            row = replace_fields(row, term=self.term)
+        self._row = row
+        return row
 
     @property
     def index(self) -> MemoryIndex:
         """The index, up to date."""
-        if self._index is None:
-            self._index = MemoryIndex(self.id)
-        if events := self.events[self._index.row.head :]:
-            self._index.add(events)
-        return self._index
+        index = self._index = self._index or MemoryIndex()
+        if events := self.events[index.seen :]:
+            index.add(self.id, events)
+        return index
 
     def is_removable(self, before: str) -> bool:
         """Return whether the session has no work left and was not changed since a time."""
-        index = self.index
-        row = index.row
-        return row.updated < before and not (row.turn or row.inputs or row.pending or index.pending)
+        row = self.info
+        return row.updated < before and not (row.turn or row.inputs or row.pending or self.index.pending)
 
 
 class MemoryClaim(msgspec.Struct, frozen=True, eq=False):
@@ -220,7 +231,7 @@ class MemoryEvents(MemoryPort):
         if key in shared.claims:
             raise Busy(f"session {session!r} has a writer")
         log = shared.logs.get(key)
-        if log:
+        if log and log.is_erased:
             require_data(log.info)
         term = Term(log.term + 1 if log else 1)
         if log:

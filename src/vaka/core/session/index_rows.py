@@ -25,11 +25,11 @@ def advance_row(info: SessionInfo, events: Sequence[Event]) -> SessionInfo:
     """Return the row of a session after ``events`` (sealed, at least one) were appended to its log."""
     row: SessionInfo | _SessionRow = info
     for event in events:
-        change = _HANDLERS.get(type(event.data))
-        if change is not None:
+        kind = type(event.data)
+        if kind in _HANDLERS:
             if row is info:
                 row = _SessionRow(info)
-            change(row, event, event.data)  # type: ignore[arg-type]  # a _SessionRow since the first change
+            _HANDLERS[kind](row, event, event.data)  # type: ignore[arg-type]  # a _SessionRow since the first change
     last, created = events[-1], info.created or events[0].ts
     return SessionInfo(
         id=info.id,
@@ -186,6 +186,9 @@ def merge_metadata(metadata: Mapping[str, Any], changes: Mapping[str, Any]) -> d
     return {key: value for key, value in {**metadata, **changes}.items() if value is not None}
 
 
+_SETTLING_ALL = frozenset[type]({*progress.TURN_ENDS, control.SessionReverted})
+
+
 def find_asked_decisions(session: SessionId, events: Iterable[Event]) -> Iterator[PendingDecision]:
     """Yield a row for each decision these events ask for."""
     for event in events:
@@ -201,7 +204,7 @@ def find_settled_decisions(events: Iterable[Event]) -> "tuple[list[DecisionId], 
     settle_all = False
     for event in events:
         body = event.data
-        if isinstance(body, (*progress.TURN_ENDS, control.SessionReverted)):
+        if type(body) in _SETTLING_ALL:
             settle_all = True
         elif isinstance(body, control.ApprovalResolved | control.ApprovalExpired):
             settled.append(body.approval)
