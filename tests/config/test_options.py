@@ -6,13 +6,17 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
+import click
 import pytest
 
 from tests.cli.shell import say_line
+from tests.cli.test_docs import commands_below
+from vaka.cli.command_table import COMMANDS
+from vaka.cli.options import flag_of
 from vaka.config.options import Permissions
-from vaka.config.setting_keys import settings_of
+from vaka.config.setting_keys import SETTING_KEYS, settings_of
 from vaka.runtime.one_shot import RuntimeOptions
 
 ROOT = Path(__file__).parents[2]
@@ -112,6 +116,33 @@ def test_a_new_field_is_an_argument_of_run_by_its_group(changed: ChangedVaka) ->
     assert RuntimeOptions.__annotations__["permissions"].__forward_arg__ == Permissions.__name__
     code = "import vaka; runtime = vaka.Runtime(permissions=vaka.Permissions(tide=3))"
     assert changed.run("-c", f"{code}; print(runtime.options.permissions.tide)") == "3\n"
+
+
+def test_every_command_has_the_flag_of_a_setting_as_its_mark_makes_it() -> None:
+    made: dict[str, click.Option] = {}
+    for key in SETTING_KEYS.values():
+        if key.flag is not None:
+            command = flag_of(key.name)(click.Command("made"))
+            made[key.flag.name] = cast("click.Option", command.params[0])
+    others = set[str]()
+    for group, (load, _) in COMMANDS.items():
+        for path, command in commands_below(load(), (group,)):
+            for param in command.params:
+                names = [name for name in param.opts if name in made]
+                if any(describe_flag(made[name]) != describe_flag(param) for name in names):
+                    others.add(f"{' '.join(path)} {names[0]}")
+    assert others == {
+        "config convert --output",  # a folder
+        "init --permission-mode",  # only the modes that it offers
+        "match test --model",  # may be repeated
+        "match test --output",  # a file
+        "mcp add --env",  # a variable of the server
+        "mcp login --timeout",
+    }, "flags that have the name of a setting and another meaning"
+
+
+def describe_flag(flag: click.Parameter) -> tuple[object, ...]:
+    return flag.name, flag.multiple, type(flag.type), getattr(flag.type, "choices", ())
 
 
 def test_what_marks_leave_out_follows_from_the_type_and_the_default() -> None:
