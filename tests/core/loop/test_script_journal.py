@@ -204,6 +204,12 @@ async def test_a_script_receives_its_answers_in_order() -> None:
     assert all(e.path == ("agent-1",) for e in log if e.type.startswith("script."))
 
 
+async def test_the_model_calls_of_a_script_are_numbered_through() -> None:
+    world = ScriptWorld([{"model": "Who?"}, {"model": "Why?"}, {"model": "When?"}])
+    await run_script(world)
+    assert world.asked == [("Who?", 1), ("Why?", 2), ("When?", 3)]
+
+
 async def test_a_read_call_of_a_script_forces_no_write() -> None:
     world = ScriptWorld([{"look": {"at": str(number)}} for number in range(3)])
 
