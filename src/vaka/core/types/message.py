@@ -122,6 +122,8 @@ Content: TypeAlias = tuple[Part, ...]
 
 def replace_surrogates(text: str) -> str:
     """Return ``text`` with lone surrogates, which UTF-8 cannot encode, replaced by U+FFFD."""
+    if text.isascii():  # known without a look at the text
+        return text
     try:
         text.encode()
     except UnicodeEncodeError:

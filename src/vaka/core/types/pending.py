@@ -42,9 +42,9 @@ class PendingView:
         self.script_model_calls = 0
         """The highest number of a model call that a script has begun."""
         for scope, body in entries:
-            handler = _VIEW_HANDLERS.get(type(body))
-            if handler is not None:
-                handler(self, scope, body)
+            kind = type(body)
+            if kind in _VIEW_HANDLERS:
+                _VIEW_HANDLERS[kind](self, scope, body)
 
     def usage_under(self, path: AgentPath) -> Usage:
         """Return the usage of the agent at ``path`` and of its children."""
