@@ -1,6 +1,6 @@
 """Parts of messages: what a prompt, an answer and a tool result are made of."""
 
-from vaka.core.loop.history import format_history as format_history
+from vaka.core.types.history import format_history as format_history
 from vaka.core.types.message import AssistantMessage as AssistantMessage
 from vaka.core.types.message import Audio as Audio
 from vaka.core.types.message import Citation as Citation

@@ -6,13 +6,13 @@ import pytest
 
 from tests.faults import log_checks
 from vaka.agents.react import Agent
-from vaka.core.loop.tokens import estimate_message_tokens
 from vaka.core.ports.model import Prompt
 from vaka.core.ports.store import Store
 from vaka.core.session.snapshot import reopen
 from vaka.core.types.context import ContextCompacted
 from vaka.core.types.ids import SessionId
 from vaka.core.types.message import AssistantMessage, ToolMessage, UserMessage, text_of
+from vaka.core.types.tokens import estimate_message_tokens
 from vaka.runtime.runtime import Runtime
 from vaka.stores.memory import MemoryStore
 from vaka.stores.sqlite import SqliteStore

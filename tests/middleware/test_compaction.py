@@ -12,7 +12,6 @@ import pytest
 import vaka
 from tests.runtime.runtime_fixtures import agent, read_log, runtime
 from vaka.config.options import Models, Storage
-from vaka.core.loop.tokens import estimate_message_tokens
 from vaka.core.ports.model import Prompt
 from vaka.core.types.context import Compaction, CompactionRequest, ContextCompacted
 from vaka.core.types.errors import InvalidInput, TurnError
@@ -20,6 +19,7 @@ from vaka.core.types.event import Body, Event
 from vaka.core.types.message import AssistantMessage, Message, ToolMessage, UserMessage, text_of
 from vaka.core.types.monitor import Logged, ModelFailed
 from vaka.core.types.progress import MessageCompleted
+from vaka.core.types.tokens import estimate_message_tokens
 from vaka.middleware import ContextPolicy
 from vaka.stores.memory import MemoryStore
 from vaka.testing import FunctionModel, RecordingModel, ScriptedModel, call, fail, say, stall

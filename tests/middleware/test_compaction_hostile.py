@@ -7,7 +7,6 @@ import pytest
 import vaka
 from tests.middleware.test_compaction import LINE, check_pairs, compactions, own_prompts, summaries, talk, texts
 from tests.runtime.runtime_fixtures import agent, read_log, runtime
-from vaka.core.loop.tokens import estimate_message_tokens
 from vaka.core.ports.model import Prompt, StopChunk, TextChunk
 from vaka.core.types.ids import CallId, MessageId
 from vaka.core.types.message import (
@@ -20,6 +19,7 @@ from vaka.core.types.message import (
     ToolResult,
     UserMessage,
 )
+from vaka.core.types.tokens import estimate_message_tokens
 from vaka.middleware import Continuation
 from vaka.middleware.summary import make_transcript
 from vaka.stores.memory import MemoryStore

@@ -8,7 +8,6 @@ import pytest
 import vaka
 from tests.runtime.runtime_fixtures import agent, check_log, read_log, runtime
 from vaka.core.loop.prompt import Conversation
-from vaka.core.loop.tokens import estimate_message_tokens
 from vaka.core.ports.model import Prompt
 from vaka.core.session.branches import live_events_of
 from vaka.core.session.context_window import ContextWindow
@@ -18,6 +17,7 @@ from vaka.core.types.context import Compaction
 from vaka.core.types.ids import SessionId
 from vaka.core.types.message import AssistantMessage, ToolMessage, UserMessage, text_of
 from vaka.core.types.state import SessionState
+from vaka.core.types.tokens import estimate_message_tokens
 from vaka.stores.memory import MemoryStore
 from vaka.testing import FunctionModel, call, say
 from vaka.testing.models import calls

@@ -8,7 +8,7 @@ import pytest
 import vaka
 from tests.runtime.runtime_fixtures import agent, check_log, event_types, read_log, results_by_call, runtime
 from vaka.config.options import Storage
-from vaka.core.loop.blobs import restore_result
+from vaka.core.loop.script_journal import restore_result
 from vaka.core.ports.model import Prompt
 from vaka.core.ports.store import Store
 from vaka.core.types.control import QuestionAsked, StateChanged

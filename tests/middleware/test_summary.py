@@ -3,9 +3,9 @@
 import pytest
 
 import vaka
-from vaka.core.loop.tokens import estimate_message_tokens
 from vaka.core.types.ids import MessageId
 from vaka.core.types.message import AssistantMessage, UserMessage
+from vaka.core.types.tokens import estimate_message_tokens
 from vaka.middleware.summary import make_transcript, read_summary, summary_prompt
 
 

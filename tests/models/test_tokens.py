@@ -1,6 +1,5 @@
 """The estimated size of a prompt."""
 
-from vaka.core.loop.tokens import estimate_message_tokens
 from vaka.core.ports.model import Prompt
 from vaka.core.types.ids import CallId, Digest, MessageId
 from vaka.core.types.message import (
@@ -17,6 +16,7 @@ from vaka.core.types.message import (
     ToolResult,
     UserMessage,
 )
+from vaka.core.types.tokens import estimate_message_tokens
 from vaka.core.types.tool import ToolSpec
 from vaka.models.tokens import estimate_prompt_tokens
 

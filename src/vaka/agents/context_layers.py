@@ -11,12 +11,12 @@ import msgspec
 
 from vaka.agents.react import InstructionsLike
 from vaka.core.loop.context import Turn
-from vaka.core.loop.history import history_line
 from vaka.core.loop.middleware import Middleware
 from vaka.core.loop.prompt import Conversation
-from vaka.core.loop.values import conversation_key
+from vaka.core.loop.subagent import conversation_key
 from vaka.core.ports.model import Prompt
 from vaka.core.types.errors import InvalidInput
+from vaka.core.types.history import history_line
 from vaka.core.types.message import Message, ToolMessage, UserMessage, text_of
 
 RECENT_MESSAGES = 100

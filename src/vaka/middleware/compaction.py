@@ -10,12 +10,17 @@ from typing import Protocol
 from vaka.core.loop.context import Turn
 from vaka.core.loop.middleware import Middleware
 from vaka.core.loop.prompt import Conversation
-from vaka.core.loop.tokens import estimate_message_tokens, estimate_text_tokens, text_size, tokens_of_body
 from vaka.core.ports.model import context_window_of
 from vaka.core.ports.turn_protocols import ContextPolicy
 from vaka.core.types.context import Compaction, ContextCompacted
 from vaka.core.types.event import Body
 from vaka.core.types.state import agent_key
+from vaka.core.types.tokens import (
+    estimate_message_tokens,
+    estimate_text_tokens,
+    tokens_of_body,
+    tokens_of_message,
+)
 
 MAX_FIXED_PART = 0.7
 """The part of the limit that instructions and tools may have; above it there is hardly room for messages."""
@@ -86,12 +91,22 @@ def context_tokens(turn: Turn) -> int:
         shown = [message for _, message in conversation.choose_recent(recent)]
         return instruction_tokens(turn) + estimate_message_tokens(shown) + pending
     if known is None:
-        return instruction_tokens(turn) + conversation.estimate_tokens() + pending
-    return known.tokens + conversation.estimate_tokens(known.seq) + pending
+        return instruction_tokens(turn) + estimate_newer_tokens(conversation) + pending
+    return known.tokens + estimate_newer_tokens(conversation, known.seq) + pending
+
+
+def estimate_newer_tokens(conversation: Conversation, reported: int = 0) -> int:
+    """Return the tokens of the messages that are newer than the answer whose usage event ``reported`` recorded.
+
+    Each message is counted once; without ``reported`` all count.
+    """
+    first, newer = conversation.newer_than(reported)
+    totals, finished = conversation.token_totals, conversation.finished
+    while len(totals) <= len(finished):
+        totals.append(totals[-1] + tokens_of_message(finished[len(totals) - 1]))
+    return totals[-1] - totals[first] + sum(map(tokens_of_message, newer))
 
 
 def instruction_tokens(turn: Turn) -> int:
     """Return the estimated tokens of the system prompt and the tools."""
-    return estimate_text_tokens(text_size(turn.system.text)) + estimate_text_tokens(
-        len(turn.tool_menu.digested_text.text)
-    )
+    return estimate_text_tokens(turn.system.size) + estimate_text_tokens(len(turn.tool_menu.digested_text.text))

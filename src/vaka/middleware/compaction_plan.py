@@ -10,7 +10,6 @@ from typing import Any
 import msgspec
 
 from vaka.core.loop.prompt import Conversation
-from vaka.core.loop.tokens import text_size, tokens_of_content, tokens_of_message
 from vaka.core.types.context import Compaction, CompactionTrigger, ShortenedCall
 from vaka.core.types.ids import CallId
 from vaka.core.types.message import (
@@ -25,6 +24,7 @@ from vaka.core.types.message import (
     ToolMessage,
     ToolResult,
 )
+from vaka.core.types.tokens import text_size, tokens_of_content, tokens_of_message
 
 LONG_TEXT = 2_000
 """Characters; longer texts of old calls and results are shown in part."""

@@ -16,13 +16,11 @@ from typing import Any, NamedTuple
 import msgspec
 
 from vaka.core.loop.blobs import restore_message
-from vaka.core.loop.compacted import media_note
 from vaka.core.loop.context import Turn
-from vaka.core.loop.eviction import record_cut_text, shorten_part, shorten_texts
 from vaka.core.loop.stop import TimeExceeded, TurnStopped, await_bounded
-from vaka.core.loop.tokens import BYTES_PER_TOKEN, estimate_text_tokens, text_size
 from vaka.core.ports.env import format_timestamp
 from vaka.core.ports.model import Model, Prompt, context_window_of
+from vaka.core.types.compacted import media_note
 from vaka.core.types.context import Compaction, CompactionRequest, CompactionTrigger, ContextCompacted, ShortenedCall
 from vaka.core.types.errors import ConfigError, ContextTooLong, ModelError, VakaError, describe_failure
 from vaka.core.types.event import Body
@@ -30,8 +28,16 @@ from vaka.core.types.ids import Digest
 from vaka.core.types.message import Audio, Content, Document, Image, Message, Stored, Text, UserMessage
 from vaka.core.types.monitor import Logged
 from vaka.core.types.state import agent_key
-from vaka.middleware.compaction import FULL_PART, context_tokens, conversation_of, instruction_tokens
+from vaka.core.types.tokens import BYTES_PER_TOKEN, estimate_text_tokens, text_size
+from vaka.middleware.compaction import (
+    FULL_PART,
+    context_tokens,
+    conversation_of,
+    estimate_newer_tokens,
+    instruction_tokens,
+)
 from vaka.middleware.compaction_plan import LEAST_LONG_TEXT, ConversationPlanner, LongCall, Plan, is_long
+from vaka.middleware.long_results import record_cut_text, shorten_part, shorten_texts
 from vaka.middleware.summary import BadSummary, join_summaries, read_summary, summary_prompt
 
 ModelSource = Callable[[], Model]
@@ -104,7 +110,10 @@ class Compactor:
             ratio=settings.ratio,
             keep_turns=settings.keep_turns,
         )
-        wanted = await turn.middleware.run_before_compaction(turn, request)
+        wanted = request
+        for middleware, method in turn.middleware.before_compaction:
+            work = method(turn, wanted)
+            wanted = await turn.middleware.call(middleware, turn, "before_compaction", work, CompactionRequest)
         if wanted.skip:
             return self._note_skip(turn, wanted.skip, before + int(GROWTH_PART * window))
         request = msgspec.structs.replace(request, instructions=wanted.instructions)
@@ -114,7 +123,8 @@ class Compactor:
             return ()
         event, notes = await self._make_event(turn, planner, plan, request, written)
         turn.values[_COMPACTED_AFTER] = turn.scope.step
-        await turn.middleware.run_after_compaction(turn, event)
+        for middleware, observe in turn.middleware.after_compaction:
+            await turn.middleware.call(middleware, None, "after_compaction", observe(turn, event), type(None))
         if self._settings.rollout_dir:
             notes = [*notes, *await self._write_rollout(turn, event)]
         return [event, *notes]
@@ -134,7 +144,7 @@ class Compactor:
     def _make_planner(self, turn: Turn, window: int, before: int, *, refused: bool) -> ConversationPlanner:
         settings, instructions = self._settings, instruction_tokens(turn)
         conversation = conversation_of(turn)
-        estimated = instructions + conversation.estimate_tokens()
+        estimated = instructions + estimate_newer_tokens(conversation)
         # The provider may count more tokens than the estimate; the limits are then lower by that factor.
         scale = min(max(before / max(estimated, 1), 1.0), 4.0)
         limit = settings.limit_in(window) / scale

@@ -1,12 +1,12 @@
 """Eviction: long inputs are stored as blobs and shown in part; the limit of results."""
 
 from vaka.core.loop.context import Turn
-from vaka.core.loop.eviction import record_cut_text, shorten_part
 from vaka.core.loop.middleware import Middleware
-from vaka.core.loop.tokens import BYTES_PER_TOKEN
 from vaka.core.types.errors import ConfigError
 from vaka.core.types.limits import MIN_RESULT_TOKENS
 from vaka.core.types.message import Content, Part, Text
+from vaka.core.types.tokens import BYTES_PER_TOKEN
+from vaka.middleware.long_results import record_cut_text, shorten_part
 
 MAX_RESULT_TOKENS = 20_000
 MAX_INPUT_TOKENS = 50_000

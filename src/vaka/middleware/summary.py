@@ -5,9 +5,9 @@ from collections.abc import Sequence
 
 import msgspec
 
-from vaka.core.loop.tokens import estimate_text_tokens, text_size
 from vaka.core.ports.model import Prompt
 from vaka.core.types.message import AssistantMessage, Message, Text, ToolMessage, UserMessage, text_of
+from vaka.core.types.tokens import estimate_text_tokens, text_size
 
 AGENT_NAME = "summary"
 """The name under which model calls for summaries are recorded."""

@@ -12,7 +12,6 @@ from vaka.core.loop.middleware import Middleware
 from vaka.core.loop.permission import PermittedCall
 from vaka.core.loop.run_tool import run_in_context
 from vaka.core.loop.stop import TurnStopped
-from vaka.core.loop.tool_result import failed_result
 from vaka.core.loop.wait import DecisionPending
 from vaka.core.ports.model import Prompt
 from vaka.core.types.errors import ConfigError
@@ -21,6 +20,7 @@ from vaka.core.types.message import AssistantMessage, CallRef, FailureReason, Me
 from vaka.core.types.progress import ToolCompleted, ToolFailed
 from vaka.core.types.state import OpenCall
 from vaka.core.types.tool import Ask
+from vaka.core.types.tool_result import failed_result
 
 AllowedDecision: TypeAlias = Literal["approve", "edit", "reject"]
 

@@ -11,10 +11,10 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
-from vaka.core.loop.tokens import estimate_text_tokens
 from vaka.core.ports.env import Clock
 from vaka.core.types.errors import ModelUnavailable, StreamCut
 from vaka.core.types.message import Usage
+from vaka.core.types.tokens import estimate_text_tokens
 from vaka.models.compatibility import DECODE_ERRORS, count_of
 from vaka.models.embedders import check_texts, split_batches
 from vaka.models.transport import errors

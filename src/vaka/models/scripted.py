@@ -9,7 +9,6 @@ from typing import Annotated, Any, TypeAlias
 
 import msgspec
 
-from vaka.core.loop.tokens import estimate_text_tokens
 from vaka.core.ports.env import Clock
 from vaka.core.ports.model import CallChunk, Chunk, Prompt, ReasoningChunk, StopChunk, TextChunk, UsageChunk
 from vaka.core.types.errors import (
@@ -22,6 +21,7 @@ from vaka.core.types.errors import (
 )
 from vaka.core.types.keywords import find_near_names
 from vaka.core.types.message import AssistantMessage, Message, ToolMessage, Usage, UserMessage, text_of
+from vaka.core.types.tokens import estimate_text_tokens
 
 MAX_FILE_BYTES = 10 * 1024 * 1024
 MAX_PIECES = 20

@@ -1,14 +1,14 @@
 """Estimates of the tokens of a prompt before it is sent; those of earlier messages are kept."""
 
-from vaka.core.loop.tokens import (
+from vaka.core.ports.model import Prompt
+from vaka.core.types.message import Message
+from vaka.core.types.tokens import (
     encode_json,
     estimate_message_tokens,
     estimate_text_tokens,
     text_size,
     tokens_of_message,
 )
-from vaka.core.ports.model import Prompt
-from vaka.core.types.message import Message
 from vaka.core.types.tool import ToolSpec
 from vaka.models.prefixes import PrefixMemo
 from vaka.models.tool_lists import ToolListMemo

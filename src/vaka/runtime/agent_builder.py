@@ -10,10 +10,8 @@ import msgspec
 
 import vaka.tools
 from vaka.agents.react import Agent, AgentTool, ToolLike, require_child
-from vaka.core.loop.context import Recipe, Turn
-from vaka.core.loop.eviction import READ_TOOL, is_read_tool
+from vaka.core.loop.context import ModelSettings, Recipe, Turn
 from vaka.core.loop.middleware import Middleware, has_method
-from vaka.core.loop.prompt_parts import ModelSettings
 from vaka.core.ports.agent import AgentKind, AgentServices, BindableTool, NeedsServices, RunnableAgent
 from vaka.core.ports.model import Model, context_window_of
 from vaka.core.ports.tool import Tool, ToolContext
@@ -28,7 +26,9 @@ from vaka.core.types.message import Content
 from vaka.core.types.progress import GIVEN_CALLS
 from vaka.core.types.tool import InvalidArguments, ToolSpec
 from vaka.middleware.compaction import ContextCompaction
+from vaka.middleware.long_results import LongResults
 from vaka.middleware.tool_calls import InvalidCallLimit
+from vaka.models.cache_bust import CacheBustReport
 from vaka.runtime import lazy
 from vaka.runtime.model_registry import SCRIPTED_PREFIX, ModelConfig, ModelRegistry, UnavailableModel
 
@@ -161,7 +161,7 @@ class AgentBuilder:
             middleware=(*middleware, *_default_middleware(tools), *self._compaction_for(agent, model)),
             settings=ModelSettings(tool_choice=agent.tool_choice, options=options, recent=_recent_messages(agent)),
         )
-        recipe.reading_tools = _reading_tools
+        recipe.result_limit, recipe.answer_observer = _LONG_RESULTS, _CACHE_BUST_REPORT
         _add_opening_texts(recipe, middleware)
         recipe.check_output = schema.describe_errors if schema is not None else None
         recipe.run_override = kind.bind(self._make_services(agent, model, allowed)) if kind is not None else None
@@ -339,13 +339,8 @@ def _default_middleware(tools: Sequence[Tool]) -> tuple[Middleware, ...]:
 
 
 _INVALID_CALL_LIMIT = InvalidCallLimit()
-
-
-def _reading_tools(turn: Turn) -> Sequence[Tool]:
-    """Return ``read_output`` for an agent that has no ``Read``, or may not use it."""
-    read = turn.recipe.tools.get(READ_TOOL)
-    can_read = read is not None and is_read_tool(read.spec) and turn.env.policy.visible(read.spec)
-    return () if can_read else (lazy.read_output_tool(),)
+_LONG_RESULTS = LongResults(lazy.read_output_tool)
+_CACHE_BUST_REPORT = CacheBustReport()
 
 
 def _limits_for(agent: Agent, model: Model, middleware: Sequence[Middleware]) -> Limits:

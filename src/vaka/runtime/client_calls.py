@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from vaka.core.loop.blobs import BlobContext, offload_result
-from vaka.core.loop.tool_result import as_result
 from vaka.core.ports.store import Store
 from vaka.core.session.snapshot import reopen
 from vaka.core.types.control import QuestionAnswered, QuestionAsked
@@ -15,6 +14,7 @@ from vaka.core.types.errors import InvalidInput, NotFound
 from vaka.core.types.event import Event
 from vaka.core.types.ids import JSON, CallId, SessionId
 from vaka.core.types.message import Part, ToolCall, ToolResult
+from vaka.core.types.tool_result import as_result
 
 if TYPE_CHECKING:
     from vaka.runtime.drivers import SessionDrivers

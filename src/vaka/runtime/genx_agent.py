@@ -11,11 +11,12 @@ import msgspec
 
 from vaka.agents.match.router import MatchAgent
 from vaka.agents.react import Agent, AgentTool, ToolLike, tool_name_of
-from vaka.core.loop.blobs import restore_content, restore_result
-from vaka.core.loop.history import format_history
+from vaka.core.loop.blobs import restore_content
+from vaka.core.loop.script_journal import restore_result
 from vaka.core.ports.values import BlobStore
 from vaka.core.types.errors import Closed, InvalidInput, TurnError, VakaError
 from vaka.core.types.event import Event
+from vaka.core.types.history import format_history
 from vaka.core.types.message import Audio, Content, Document, Image, Part, Text
 from vaka.core.types.progress import MessageCompleted, ToolCompleted, ToolFailed
 from vaka.runtime.genx_state import AgentState, find_agents, has_finished, read_conversation, revert_round

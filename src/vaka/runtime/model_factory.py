@@ -10,7 +10,7 @@ import msgspec
 
 from vaka.config.model_files import ModelDefinition, read_model_files
 from vaka.config.model_tables import ModelEntry, PriceEntry, secrets_of
-from vaka.core.loop.budget import wait_until_affordable
+from vaka.core.loop.other_usage import wait_until_affordable
 from vaka.core.ports.env import Clock
 from vaka.core.ports.model import Chunk, Closeable, CostEstimator, Embedder, Estimate, Model, Prompt
 from vaka.core.session.redaction import MIN_SECRET_LENGTH, Secrets

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from vaka.core.loop.budget import record_usage
+from vaka.core.loop.other_usage import record_usage
 from vaka.core.ports.env import Clock
 from vaka.core.ports.model import Chunk, Closeable, Embedder, Model, Prompt, StopChunk
 from vaka.core.session.redaction import Secrets

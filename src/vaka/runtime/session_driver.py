@@ -10,7 +10,7 @@ from contextlib import suppress
 from typing import Any
 
 from vaka.core.loop.context import Recipe, Turn
-from vaka.core.loop.stop import StopKind, StopSignal
+from vaka.core.loop.stop import StopSignal
 from vaka.core.loop.turn import TurnInput, run_turn
 from vaka.core.ports.env import Env
 from vaka.core.ports.store import Store
@@ -21,6 +21,7 @@ from vaka.core.session.log import SessionLog
 from vaka.core.session.redaction import Secrets
 from vaka.core.session.snapshot import OpenedSession, empty_session, reopen, reopen_warm
 from vaka.core.types.control import InputAdded, RunSettings, SessionOpened, SessionUpdated, SessionWorkspace
+from vaka.core.types.ending import StopKind
 from vaka.core.types.errors import Busy, ConflictError, NotFound, Suspended, TooNew, Unavailable, VakaError
 from vaka.core.types.event import VERSION, Event
 from vaka.core.types.ids import EventScope, SessionId, Term, TurnId

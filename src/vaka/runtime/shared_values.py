@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 
-from vaka.core.loop.values import SessionValues
+from vaka.core.loop.call_context import SessionValues
 from vaka.core.ports.env import Clock
 from vaka.core.ports.store import Store
 from vaka.core.session.fanout import Fanout

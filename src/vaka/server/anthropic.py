@@ -12,10 +12,10 @@ from starlette.responses import Response
 from starlette.types import ASGIApp
 
 from vaka.agents.match.router import routers_of
-from vaka.core.loop.tokens import estimate_message_tokens, estimate_text_tokens
 from vaka.core.types.errors import VakaError
 from vaka.core.types.ids import CallId, MessageId
 from vaka.core.types.message import AssistantMessage, ToolCall, ToolMessage, UserMessage, as_content
+from vaka.core.types.tokens import estimate_message_tokens, estimate_text_tokens
 from vaka.server.answer_start import open_answer
 from vaka.server.bodies import json_response, read_bytes
 from vaka.server.conversations import ConversationRequest, Conversations, session_header, stop_on_disconnect

@@ -16,7 +16,6 @@ from tests.core.session.log_harness import (
     turn_started,
 )
 from vaka.core.loop.prompt import Conversation, build_messages, turn_input_content
-from vaka.core.loop.tokens import tokens_of_content
 from vaka.core.session.log import SessionLog
 from vaka.core.session.snapshot import reopen
 from vaka.core.types.context import ContextCompacted, ShortenedCall
@@ -42,6 +41,8 @@ from vaka.core.types.message import (
 )
 from vaka.core.types.monitor import UsageRecorded
 from vaka.core.types.progress import SubagentStarted, ToolCompleted
+from vaka.core.types.tokens import tokens_of_content
+from vaka.middleware.compaction import estimate_newer_tokens
 
 
 def text(words: str) -> Content:
@@ -161,14 +162,14 @@ async def test_the_size_is_what_the_provider_reported_and_an_estimate_of_newer_m
     assert log.state.contexts[""].tokens == 1000
     reported = log.state.contexts[""].seq
     conversation = await conversation_of(harness)
-    assert (conversation.estimate_tokens(), conversation.estimate_tokens(reported)) == (11, 0)
+    assert (estimate_newer_tokens(conversation), estimate_newer_tokens(conversation, reported)) == (11, 0)
     await log.append(T1, tool_called(), tool_completed(text="r" * 400), of_a_tool)
     conversation = await conversation_of(harness)
     assert log.state.contexts[""].tokens == 1000
-    assert conversation.estimate_tokens(reported) == 100
+    assert estimate_newer_tokens(conversation, reported) == 100
     await log.append(T1, turn_completed())
     await write_turn(log, 2)
-    assert (await conversation_of(harness)).estimate_tokens(reported) == 100 + 3 + 2
+    assert estimate_newer_tokens(await conversation_of(harness), reported) == 100 + 3 + 2
     await log.append(EventScope(), ContextCompacted(summary="s", keep_from=log.head))
     assert log.state.contexts == {}
 

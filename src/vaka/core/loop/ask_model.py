@@ -4,21 +4,13 @@ from contextlib import aclosing
 
 import msgspec
 
+from vaka.core.loop.assemble import MessageAssembly
 from vaka.core.loop.budget import Budget, Reservation, estimate_partial_usage
 from vaka.core.loop.stop import TurnStopped
-from vaka.core.ports.model import (
-    Model,
-    NoticeChunk,
-    Prompt,
-    ReasoningChunk,
-    RetryChunk,
-    StopChunk,
-    TextChunk,
-    UsageChunk,
-)
+from vaka.core.ports.model import Model, NoticeChunk, Prompt, RetryChunk
 from vaka.core.types.errors import ModelError, ModelRefused, StreamCut, Truncated, describe_failure
-from vaka.core.types.ids import CallId
-from vaka.core.types.message import Usage, replace_surrogates
+from vaka.core.types.ids import CallId, MessageId
+from vaka.core.types.message import Usage, text_of
 from vaka.core.types.monitor import ModelFailed, UsageRecorded
 from vaka.core.types.state import OpenCall
 
@@ -61,11 +53,7 @@ class _ModelQuestion:
         self._number = number
         self._call = call
         self._agent = reservation.prompt.agent
-        self._text_parts: list[str] = []
-        self._reasoning_chars = 0
-        """Characters of reasoning, which are billed as output."""
-        self._last_usage = UsageChunk(Usage())
-        self._stop: str | None = None
+        self._assembly = self._start_assembly()
 
     async def answer(self) -> str:
         try:
@@ -78,46 +66,40 @@ class _ModelQuestion:
         finally:
             self._record_usage()
 
+    def _start_assembly(self) -> MessageAssembly:
+        return MessageAssembly(MessageId(""), self._model.name)
+
     async def _read_stream(self, prompt: Prompt) -> None:
         async with aclosing(self._model.stream(prompt)) as chunks:
             async for chunk in chunks:
-                if isinstance(chunk, TextChunk):
-                    self._text_parts.append(chunk.text)
-                elif isinstance(chunk, ReasoningChunk):
-                    self._reasoning_chars += len(chunk.text)
-                elif isinstance(chunk, RetryChunk):
+                if isinstance(chunk, RetryChunk):
                     await self._restart(chunk)
-                elif isinstance(chunk, UsageChunk):
-                    self._last_usage = chunk  # usage chunks are cumulative
-                elif isinstance(chunk, StopChunk):
-                    self._stop = chunk.reason
                 elif isinstance(chunk, NoticeChunk):
                     self._log.defer(self._budget.scope, chunk.event)
+                else:
+                    self._assembly.feed(chunk)
 
     async def _restart(self, chunk: RetryChunk) -> None:
         """Drop the text for the retry of a model wrapper; the usage of the failed attempt is recorded."""
         self._record_usage()
         failed = self._failure_event(chunk.code, chunk.message, chunk.model, retried=True)
-        self._text_parts.clear()
-        self._reasoning_chars = 0
         self._number += 1
-        self._budget.reservations.model_calls[self._agent] = max(
-            self._number, self._budget.reservations.model_calls.get(self._agent, 0)
-        )
+        calls = self._budget.reservations.model_calls
+        calls[self._agent] = max(self._number, calls.get(self._agent, 0))
         await self._log.append(self._budget.scope, failed)
         self._budget.check_retry(self._model, self._reservation)
 
     def _complete_text(self) -> str:
-        name = self._model.name
-        if self._stop is None:
+        name, stop = self._model.name, self._assembly.stop
+        if stop is None:
             raise StreamCut(f"the answer of {name} was cut: it ended without its end marker")
-        if self._stop == "refusal":
+        if stop == "refusal":
             raise ModelRefused(f"{name} refused to answer")
-        if self._stop == "calls" and not self._reservation.prompt.tools:
+        if stop == "calls" and not self._reservation.prompt.tools:
             raise ModelError(f"{name} called a tool, although it was given none")
-        if self._stop == "length":
+        if stop == "length":
             raise Truncated(f"the answer of {name} reached its length limit before it was whole")
-        return replace_surrogates("".join(self._text_parts))
+        return text_of(self._assembly.text_parts())
 
     def _failure_event(self, code: str, message: str, model: str = "", *, retried: bool = False) -> ModelFailed:
         return ModelFailed(
@@ -131,13 +113,14 @@ class _ModelQuestion:
         )
 
     def _record_usage(self) -> None:
-        usage, model = self._last_usage.usage, self._last_usage.counted_as or self._model.name
-        self._last_usage = UsageChunk(Usage())
-        if self._stop is None:
-            written = sum(map(len, self._text_parts)) + self._reasoning_chars
-            usage = estimate_partial_usage(self._model, self._reservation.prompt, usage, written)
-        if self._stop is not None or usage != Usage():
-            body = UsageRecorded(model=model, usage=usage, agent=self._agent, call=self._call, number=self._number)
+        """Record the usage of the attempt that has ended, and begin another one."""
+        ended, self._assembly = self._assembly, self._start_assembly()
+        usage = ended.usage
+        if ended.stop is None:
+            usage = estimate_partial_usage(self._model, self._reservation.prompt, usage, ended.character_count)
+        if ended.stop is not None or usage != Usage():
+            model, agent = ended.called_model, self._agent
+            body = UsageRecorded(model=model, usage=usage, agent=agent, call=self._call, number=self._number)
             self._budget.defer_usage(body)
 
 

@@ -70,7 +70,7 @@ class MessageAssembly:
     """One answer of a model while it is streamed."""
 
     def __init__(self, message_id: MessageId, model: str = "", began: float = 0.0) -> None:
-        self.message_id, self._began = message_id, began
+        self.message_id, self.began = message_id, began
         self.usage = Usage()
         self.model = model
         """The model that was called, or the one that the stream names."""
@@ -82,10 +82,6 @@ class MessageAssembly:
         """Milliseconds until the first piece came."""
         self._blocks: list[_GrowingPart] = []
         self._calls: dict[int, _GrowingPart] = {}
-
-    def measure_first(self, now: float) -> None:
-        """Note that the first piece has come; ``now`` is the time on the clock of ``began``."""
-        self.first_ms = int((now - self._began) * 1000)
 
     @property
     def has_content(self) -> bool:

@@ -26,8 +26,6 @@ from vaka.core.types.message import (
     Text,
     ToolMessage,
     ToolResult,
-    replace_surrogates,
-    text_of,
 )
 
 BLOB_THRESHOLD = 32 * 1024
@@ -66,19 +64,15 @@ class DigestedText:
     """A text that is part of many prompts, with its digest, which is computed once."""
 
     def __init__(self, text: str) -> None:
+        encoded = text.encode()
         self.text = text
-        self.digest = Digest(hashlib.sha256(text.encode()).hexdigest()) if text else None
+        self.size = len(encoded)
+        self.digest = Digest(hashlib.sha256(encoded).hexdigest()) if text else None
 
 
 async def put_blob(owner: BlobOwner, data: bytes) -> Digest:
     """Store the bytes of a blob that the next events of a session name."""
     return await owner.store.blobs.put(data, session=owner.session)
-
-
-async def store_text(log: Log, text: str) -> Stored:
-    """Store a text as a blob, with the registered secrets redacted."""
-    data = log.secrets.redact_struct(Text(text=replace_surrogates(text))).text.encode()
-    return Stored(blob=await put_blob(log, data), size=len(data), cut=True)
 
 
 async def offload(log: BlobOwner, content: Content) -> Content:
@@ -126,21 +120,6 @@ async def offload_result(log: BlobOwner, result: ToolResult) -> ToolResult:
         return msgspec.structs.replace(result, content=content)
     is_content = result.content == (Text(text=encoded.decode()),)
     return msgspec.structs.replace(result, content=content, value=None, value_in_content=is_content)
-
-
-async def restore_result(blobs: BlobStore, result: ToolResult) -> ToolResult:
-    """Return ``result`` with the content of its blobs, and its value."""
-    if not _names_blobs(result.content):
-        return result
-    restored = msgspec.structs.replace(result, content=await restore_content(blobs, result.content))
-    if not result.value_in_content:
-        return restored
-    whole = tuple(msgspec.structs.replace(p, cut=False) if isinstance(p, Stored) else p for p in result.content)
-    try:
-        value = msgspec.json.decode(text_of(await restore_content(blobs, whole)))
-    except msgspec.DecodeError:
-        return restored  # the blob was erased
-    return msgspec.structs.replace(restored, value=value)
 
 
 async def restore_messages(blobs: BlobStore, messages: tuple[Message, ...]) -> tuple[Message, ...]:

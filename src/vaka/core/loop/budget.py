@@ -18,7 +18,7 @@ from vaka.core.types.event import Body
 from vaka.core.types.ids import AgentPath, CallId, EventScope
 from vaka.core.types.limits import Limits, reached_budget
 from vaka.core.types.message import Usage
-from vaka.core.types.monitor import BudgetWarning, UsageRecorded
+from vaka.core.types.monitor import BudgetWarning
 from vaka.core.types.state import agent_key
 
 WARNING_SHARE = 0.8
@@ -123,38 +123,23 @@ class Budget:
 
     def exhausted_limit(self) -> str:
         """Return the name of the first budget of this agent or its parents that is used up, ``""`` for none."""
-        for payer in self.payers if self.is_limited else ():
+        for payer in self.payers:
             if limit := reached_budget(payer.limits, payer.used):
                 return limit
         return ""
 
     def open(self) -> "Token[UsageScope | None]":
         """Charge usage of this task, and of tasks it creates, to this budget until ``close``."""
-        return _CURRENT_SCOPE.set(UsageScope(self))
+        return CURRENT_SCOPE.set(UsageScope(self))
 
     def close(self, token: "Token[UsageScope | None]") -> None:
         """End ``open``: tasks that still run charge nothing any more."""
         self.closed = True
-        _CURRENT_SCOPE.reset(token)
+        CURRENT_SCOPE.reset(token)
 
     def charge_to_call(self, call: CallId) -> None:
         """Charge further usage of this task to a tool call."""
-        _CURRENT_SCOPE.set(UsageScope(self, call))
-
-    async def wait_until_affordable(self, usage: Usage, unpriced: str = "") -> None:
-        """Wait until all payers have room for ``usage`` beside the active reservations.
-
-        Raises ``TurnStopped`` when one never can, and ``ConfigError`` when one has a budget in money and ``unpriced``
-        says why the price is not known.
-        """
-        payers = self.payers
-        if unpriced and any(payer.limits.max_cost is not None for payer in payers):
-            raise ConfigError(unpriced)
-        while any(payer.limit_without_room(usage, include_running=True) for payer in payers):
-            limit = next(filter(None, (payer.limit_without_room(usage, include_running=False) for payer in payers)), "")
-            if limit:  # also when all waitable reservations are released
-                raise TurnStopped("limit", limit)
-            await self.reservations.wait_for_release()
+        CURRENT_SCOPE.set(UsageScope(self, call))
 
     async def reserve(self, model: Model, prompt: Prompt) -> Reservation:
         """Reserve the estimated usage of ``prompt``, with ``max_tokens`` lowered to what the budgets allow.
@@ -191,13 +176,6 @@ class Budget:
     def used_and_reserved(self, *, include_running: bool, without: Reservation | None = None) -> Usage:
         reserved = self.reservations.usage_under(self.scope.path, without=without, include_waitable=include_running)
         return self.used + reserved
-
-    def limit_without_room(self, usage: Usage, *, include_running: bool) -> str:
-        """Return the name of the limit that has no room for ``usage``, ``""`` if both have."""
-        limits, spent = self.limits, self.used_and_reserved(include_running=include_running) + usage
-        if limits.max_tokens is not None and spent.total > limits.max_tokens:
-            return "tokens"
-        return "cost" if limits.max_cost is not None and usage.cost and spent.cost > limits.max_cost else ""
 
     def defer_usage(self, *bodies: Body) -> None:
         """Defer events that record usage, and a warning for each limit of which they have used most."""
@@ -294,21 +272,4 @@ class UsageScope(msgspec.Struct, frozen=True):
     call: CallId | None = None
 
 
-_CURRENT_SCOPE: ContextVar[UsageScope | None] = ContextVar("vaka.payer", default=None)
-
-
-async def wait_until_affordable(usage: Usage, unpriced: str = "") -> None:
-    """Return when the budget of the current turn has room for ``usage``; at once outside of a turn."""
-    scope = _CURRENT_SCOPE.get()
-    if scope is not None and not scope.budget.closed:
-        await scope.budget.wait_until_affordable(usage, unpriced)
-
-
-def record_usage(model: str, usage: Usage) -> bool:
-    """Record usage in the log of the current turn; return whether there is one."""
-    current = _CURRENT_SCOPE.get()
-    if current is None or current.budget.closed:
-        return False
-    body = UsageRecorded(model=model, usage=usage, agent=current.budget.agent, call=current.call)
-    current.budget.defer_usage(body)
-    return True
+CURRENT_SCOPE: ContextVar[UsageScope | None] = ContextVar("vaka.payer", default=None)

@@ -4,22 +4,53 @@ import asyncio
 from collections.abc import Coroutine, Sequence
 from typing import Any
 
+import msgspec
+
 from vaka.core.loop.ask_model import ask_model
-from vaka.core.loop.blobs import store_text
+from vaka.core.loop.blobs import put_blob
 from vaka.core.loop.context import Turn
 from vaka.core.loop.permission import PermittedCall
 from vaka.core.loop.stop import StopSignal, Timer
-from vaka.core.loop.values import SessionValues
 from vaka.core.loop.wait import DecisionPending
 from vaka.core.ports.files import Files
+from vaka.core.ports.log import Log
 from vaka.core.ports.model import Model, Prompt
 from vaka.core.ports.tool import World
-from vaka.core.types.control import QuestionAsked, QuestionKind
-from vaka.core.types.errors import ConfigError
-from vaka.core.types.ids import JSON, CallKey, DecisionId, Digest, MessageId
-from vaka.core.types.message import Stored, replace_surrogates
+from vaka.core.types.control import QuestionAsked, QuestionKind, StateChanged
+from vaka.core.types.errors import ConfigError, InvalidInput
+from vaka.core.types.ids import JSON, CallKey, DecisionId, Digest, EventScope, MessageId
+from vaka.core.types.message import Stored, Text, replace_surrogates
 from vaka.core.types.progress import OutputStream, ToolOutputDelta
 from vaka.core.types.state import OpenCall, child_name
+
+MAX_STATE_BYTES = 256 * 1024
+"""The largest size of one value of the session state, as JSON."""
+
+
+class SessionValues:
+    """Reads and writes the values of a session under one scope of its log; implements ``StateValues``."""
+
+    def __init__(self, log: Log, scope: EventScope) -> None:
+        self._log, self._scope = log, scope
+
+    def get(self, key: str) -> JSON:
+        """Return a value, deferred changes included."""
+        return self._log.get_value(key)
+
+    def set(self, key: str, value: JSON) -> None:
+        """Defer a value to the next write, at the latest that of the call's result."""
+        self._log.defer(self._scope, _state_changed_event(key, value))
+
+    async def set_now(self, key: str, value: JSON) -> None:
+        """Write a value at once."""
+        await self._log.append(self._scope, _state_changed_event(key, value))
+
+
+def _state_changed_event(key: str, value: JSON) -> StateChanged:
+    size = len(msgspec.json.encode(value))
+    if size > MAX_STATE_BYTES:
+        raise InvalidInput(f"a value the session keeps has at most {MAX_STATE_BYTES} bytes, {key!r} has {size}")
+    return StateChanged(key=key, value=value)
 
 
 def idempotency_key(turn: Turn, open_call: OpenCall) -> CallKey:
@@ -40,7 +71,7 @@ class CallContext:
         self.call = open_call.call.id
         self.attempt = open_call.attempt + 1
         self.values = turn.values
-        self.key: str = idempotency_key(turn, open_call)
+        self.key: str = open_call.key or idempotency_key(turn, open_call)
         self.folder = permitted.folder
         self.deps = turn.deps
         self.metadata = turn.metadata
@@ -75,7 +106,9 @@ class CallContext:
 
     async def store_text(self, text: str) -> Stored:
         """Store a text as a blob, with the registered secrets redacted."""
-        return await store_text(self.owner_turn.log, text)
+        log = self.owner_turn.log
+        data = log.secrets.redact_struct(Text(text=replace_surrogates(text))).text.encode()
+        return Stored(blob=await put_blob(log, data), size=len(data), cut=True)
 
     async def load_text(self, digest: Digest) -> str:
         """Return a text that ``store_text`` stored."""

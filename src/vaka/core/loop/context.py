@@ -2,31 +2,101 @@
 
 import inspect
 from collections import defaultdict
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from operator import is_
 from typing import Any, Generic, TypeAlias, cast
+
+import msgspec
 
 from vaka.core.loop.ask_model import ask_model
 from vaka.core.loop.blobs import DigestedText
 from vaka.core.loop.budget import Budget
-from vaka.core.loop.eviction import has_cut_texts
 from vaka.core.loop.middleware import Middleware, MiddlewareChain, tools_of
-from vaka.core.loop.output import OutputCheck
 from vaka.core.loop.permission import CallPermissions
-from vaka.core.loop.prompt_parts import ModelSettings, PromptParts, ToolMenu, tools_by_name
 from vaka.core.loop.stop import StopSignal, Timer
 from vaka.core.loop.wait import DecisionWaits
 from vaka.core.ports.env import Env
 from vaka.core.ports.log import Log
 from vaka.core.ports.model import Model, Prompt
+from vaka.core.ports.policy import Policy
 from vaka.core.ports.tool import Tool
+from vaka.core.ports.turn_protocols import AnswerObserver, ResultLimit
 from vaka.core.types.ending import Ending
 from vaka.core.types.errors import InvalidInput
 from vaka.core.types.ids import JSON, CallId, EventScope
 from vaka.core.types.limits import Limits
 from vaka.core.types.message import Usage
 from vaka.core.types.state import AgentProgress, SessionState, agent_key
+from vaka.core.types.tool import ToolChoice, ToolSpec
 from vaka.core.types.type_parameters import Deps_co
 
+
+class ModelSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """The tool choice, the provider options and the number of messages of every prompt."""
+
+    tool_choice: ToolChoice = "auto"
+    options: Mapping[str, Any] = {}
+    recent: int | None = None
+    """The most messages of the conversation in a prompt; ``None`` for all."""
+
+    def tool_choice_after(self, tools: Mapping[str, int]) -> ToolChoice:
+        """Return the choice after the calls that ``tools`` counts: a required call is required until one was made."""
+        return self.tool_choice if self.tool_choice == "none" or not tools else "auto"
+
+
+def tools_by_name(agent: str, given: Iterable[Tool]) -> dict[str, Tool]:
+    """Return tools by their names. Raises ``InvalidInput`` when two have one name."""
+    tools: dict[str, Tool] = {}
+    for tool in given:
+        if tool.spec.name in tools:
+            raise InvalidInput(f"agent {agent!r} has two tools named {tool.spec.name!r}")
+        tools[tool.spec.name] = tool
+    return tools
+
+
+class ToolMenu:
+    """The tools that a prompt offers to the model, and the digested text of that list."""
+
+    def __init__(self, specs: tuple[ToolSpec, ...]) -> None:
+        self.specs = specs
+        self.digested_text = DigestedText(msgspec.json.encode(specs).decode())
+
+
+class PromptParts:
+    """Keeps the last tool menu and system prompt of an agent, and makes them again only from changed parts."""
+
+    def __init__(self) -> None:
+        self.menu: tuple[Policy, Mapping[str, Tool], ToolMenu] | None = None
+        self._sent_menu: ToolMenu | None = None
+        self._system: tuple[DigestedText, str, DigestedText] | None = None
+
+    def make_menu(self, policy: Policy, tools: Mapping[str, Tool]) -> ToolMenu:
+        """Return those of ``tools`` that are visible under ``policy``; the menu before, if they are equal."""
+        known = self.menu
+        if known is None or known[0] is not policy or (known[1] is not tools and known[1] != tools):
+            specs = tuple(tool.spec for tool in tools.values() if policy.visible(tool.spec))
+            known = (policy, tools, ToolMenu(specs))
+        self.menu = (policy, tools, known[2])  # equal tools are found the next time without a comparison of each
+        return known[2]
+
+    def sent_menu(self, specs: tuple[ToolSpec, ...]) -> ToolMenu:
+        """Return the menu of a prompt in which a middleware has replaced the tools."""
+        known = self._sent_menu
+        if known is None or len(known.specs) != len(specs) or not all(map(is_, known.specs, specs)):
+            known = self._sent_menu = ToolMenu(specs)
+        return known
+
+    def system(self, instructions: DigestedText, text: str) -> DigestedText:
+        """Return the system prompt: the instructions, followed by a text."""
+        known = self._system
+        if known is None or known[0] is not instructions or known[1] != text:
+            joined = DigestedText("\n\n".join(part for part in (instructions.text, text) if part))
+            known = self._system = (instructions, text, joined)
+        return known[2]
+
+
+OutputCheck: TypeAlias = Callable[[str], str]
+"""Returns what is wrong with an answer, ``""`` for one that fits."""
 Instructions: TypeAlias = "str | Callable[[Turn], str | Awaitable[str]]"
 """A system prompt: a text, or a function that makes one at the start of each turn."""
 
@@ -57,8 +127,8 @@ class Recipe:
         self.allowed: frozenset[str] | None = None
         """The names of the tools that middleware may add; ``None`` for all."""
         self.prompt_parts = PromptParts()
-        self.reading_tools: Callable[[Turn], Sequence[Tool]] = lambda _: ()
-        """Returns the tools that are added once a text of the conversation is shown in part."""
+        self.result_limit: ResultLimit | None = None
+        self.answer_observer: AnswerObserver | None = None
 
     async def system_text_for(self, turn: "Turn") -> DigestedText:
         """Return the system prompt of a turn. Raises ``InvalidInput`` when ``make_instructions`` returns no str."""
@@ -121,18 +191,32 @@ class Turn(Generic[Deps_co]):
         self.instructions = self.system = recipe.system_text
         """The instructions and the whole system prompt, with their digests."""
         self._added_tools: tuple[Tool, ...] = ()
-        self.has_cut_texts = has_cut_texts(log, scope.path)
+        limit = recipe.result_limit
+        self.has_cut_texts = limit is not None and limit.has_cut_texts(self)
+        """Whether a text of the conversation is shown in part; from then on the agent has a tool to read it."""
 
     @property
     def tool_menu(self) -> ToolMenu:
         """The tools that the next model call offers."""
-        return self.recipe.prompt_parts.tool_menu(self.env.policy, self.tools)
+        policy, parts = self.env.policy, self.recipe.prompt_parts
+        known = parts.menu
+        if known is not None and known[0] is policy and known[1] is self.tools:
+            return known[2]
+        return parts.make_menu(policy, self.tools)
+
+    async def load_prompt(self) -> None:
+        """Load the tools and the system prompt of the next model call: the agent's own, and what middlewares add."""
+        if self.recipe.make_instructions is not None and self.instructions is self.recipe.system_text:
+            self.system = self.instructions = await self.recipe.system_text_for(self)
+        if self.has_cut_texts or self.middleware.has_sources:
+            await self.load_sources()
 
     async def load_sources(self) -> None:
         """Ask the middlewares for the tools and the text of the system prompt that they add to the next model call."""
         added, allowed = await self.middleware.run_tools_for_step(self), self.recipe.allowed
         added = added if allowed is None else tuple(tool for tool in added if tool.spec.name in allowed)
-        added += tuple(self.recipe.reading_tools(self)) if self.has_cut_texts else ()
+        limit = self.recipe.result_limit
+        added += tuple(limit.reading_tools(self)) if self.has_cut_texts and limit is not None else ()
         if added != self._added_tools:
             self._added_tools, self.tools = added, dict(self.recipe.tools)
             for tool in added:

@@ -17,9 +17,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, TypeAlia
 
 import msgspec
 
-from vaka.core.loop.middleware_errors import error_at_point, unknown_method, wrong_value
-from vaka.core.loop.stop import await_bounded
-from vaka.core.loop.tool_result import as_result
+from vaka.core.loop.stop import TimeExceeded, await_bounded
 from vaka.core.ports.model import Prompt
 from vaka.core.ports.tool import Tool
 from vaka.core.ports.turn_protocols import (
@@ -30,14 +28,15 @@ from vaka.core.ports.turn_protocols import (
     Continuation,
     Method,
     ToolSource,
+    unknown_method,
 )
-from vaka.core.types.context import CompactionRequest, ContextCompacted
 from vaka.core.types.control import ApprovalRequested
 from vaka.core.types.ending import Answer, Outcome, Reject
-from vaka.core.types.errors import InvalidInput, MiddlewareError
+from vaka.core.types.errors import MIDDLEWARE_NOTE, InvalidInput, MiddlewareError
 from vaka.core.types.event import Body
 from vaka.core.types.message import AssistantMessage, Content, ToolCall, ToolResult
 from vaka.core.types.tool import Allow, Ask, Deny
+from vaka.core.types.tool_result import as_result
 from vaka.core.types.type_parameters import Deps_contra
 
 if TYPE_CHECKING:
@@ -64,7 +63,7 @@ class Middleware(Generic[Deps_contra]):
         coroutines = [name for name, value in vars(cls).items() if name[0] != "_" and iscoroutinefunction(value)]
         for name in (*coroutines, *vars(cls).get("inherited", ())):
             if name not in METHODS and all(issubclass(base, Middleware) for base in _find_declaring(cls, name)):
-                raise unknown_method(cls.__name__, name, METHODS)
+                raise unknown_method(cls.__name__, name)
 
     @staticmethod
     def from_functions(name: str, /, **points: Callable[..., Awaitable[Any]]) -> "Middleware":
@@ -188,7 +187,7 @@ class MiddlewareChain:
 
     async def run_before_agent(self, turn: "Turn", content: Content) -> Content | Answer | Reject:
         for m, method in self.before_agent:
-            value = await self._call(m, turn, "before_agent", method(turn, content), tuple, Answer, Reject)
+            value = await self.call(m, turn, "before_agent", method(turn, content), tuple, Answer, Reject)
             if isinstance(value, Answer | Reject):
                 return value
             content = value
@@ -198,7 +197,7 @@ class MiddlewareChain:
         """Run all middlewares, also after one has failed; return the first error."""
         failed: BaseException | None = None
         for m, method in self.after_agent:
-            work = self._call(m, None, "after_agent", method(turn, outcome), Outcome)
+            work = self.call(m, None, "after_agent", method(turn, outcome), Outcome)
             value = (await asyncio.gather(work, return_exceptions=True))[0]
             if isinstance(value, BaseException):
                 failed = failed or value
@@ -210,7 +209,7 @@ class MiddlewareChain:
         """Return the events of all middlewares, those that shorten the context at the end."""
         events: list[Body] = []
         for m, method in self.before_step:
-            events += await self._call(m, None, "before_step", method(turn), tuple, list)
+            events += await self.call(m, None, "before_step", method(turn), tuple, list)
         if self.shorten_context:
             events += await self.run_shorten_context(turn)
         return events
@@ -219,12 +218,12 @@ class MiddlewareChain:
         """Run all middlewares; return the first limit."""
         limit = ""
         for m, method in self.after_step:
-            limit = limit or await self._call(m, None, "after_step", method(turn), str)
+            limit = limit or await self.call(m, None, "after_step", method(turn), str)
         return limit
 
     async def run_before_model(self, turn: "Turn", prompt: Prompt) -> Prompt | AssistantMessage:
         for m, method in self.before_model:
-            value = await self._call(m, turn, "before_model", method(turn, prompt), Prompt, AssistantMessage)
+            value = await self.call(m, turn, "before_model", method(turn, prompt), Prompt, AssistantMessage)
             if isinstance(value, AssistantMessage):
                 return value
             prompt = value
@@ -232,7 +231,7 @@ class MiddlewareChain:
 
     async def run_after_model(self, turn: "Turn", message: AssistantMessage) -> AssistantMessage:
         for m, method in self.after_model:
-            message = await self._call(m, turn, "after_model", method(turn, message), AssistantMessage)
+            message = await self.call(m, turn, "after_model", method(turn, message), AssistantMessage)
         return message
 
     async def run_before_tool(
@@ -241,7 +240,7 @@ class MiddlewareChain:
         """Return the call with all changes, the value that ends it, and the first ``Ask``, or else an ``Allow``."""
         verdict: Ask | Allow | None = None
         for m, method in self.before_tool:
-            value = await self._call(m, turn, "before_tool", method(turn, call), ToolCall, ToolResult, Deny, Ask, Allow)
+            value = await self.call(m, turn, "before_tool", method(turn, call), ToolCall, ToolResult, Deny, Ask, Allow)
             if isinstance(value, ToolResult | Deny):
                 return call, value, None
             if isinstance(value, Ask | Allow):
@@ -256,7 +255,7 @@ class MiddlewareChain:
 
     async def run_after_tool(self, turn: "Turn", call: ToolCall, result: ToolResult) -> ToolResult:
         for m, method in self.after_tool:
-            value = await self._call(m, None, "after_tool", method(turn, call, result), ToolResult)
+            value = await self.call(m, None, "after_tool", method(turn, call, result), ToolResult)
             result = as_result(call.id, value)
         return result
 
@@ -264,36 +263,27 @@ class MiddlewareChain:
         """Return the tools of all sources."""
         tools: list[Tool] = []
         for m, method in self.tools_for_step:
-            tools += await self._call(m, turn, "tools_for_step", method(turn), tuple, list)
+            tools += await self.call(m, turn, "tools_for_step", method(turn), tuple, list)
         return tuple(tools)
 
     async def run_prompt_for_step(self, turn: "Turn") -> str:
         """Return the texts of all sources, in their order."""
         texts = list[str]()
         for m, method in self.prompt_for_step:
-            texts.append(await self._call(m, turn, "prompt_for_step", method(turn), str))
+            texts.append(await self.call(m, turn, "prompt_for_step", method(turn), str))
         return "\n\n".join(text for text in texts if text)
 
     async def run_shorten_context(self, turn: "Turn", *, refused: bool = False) -> list[Body]:
         """Return the events of all policies. A stop does not cancel them, because they may write to the log."""
         events: list[Body] = []
         for m, method in self.shorten_context:
-            events += await self._call(m, None, "shorten_context", method(turn, refused=refused), tuple, list)
+            events += await self.call(m, None, "shorten_context", method(turn, refused=refused), tuple, list)
         return events
-
-    async def run_before_compaction(self, turn: "Turn", request: CompactionRequest) -> CompactionRequest:
-        for m, method in self.before_compaction:
-            request = await self._call(m, turn, "before_compaction", method(turn, request), CompactionRequest)
-        return request
-
-    async def run_after_compaction(self, turn: "Turn", event: ContextCompacted) -> None:
-        for m, method in self.after_compaction:
-            await self._call(m, None, "after_compaction", method(turn, event), NoneType)
 
     async def run_check_answer(self, turn: "Turn", text: str) -> tuple[str, str]:
         """Return the first text that continues the agent, and the name of its middleware."""
         for m, method in self.check_answer:
-            if more := await self._call(m, turn, "check_answer", method(turn, text), str):
+            if more := await self.call(m, turn, "check_answer", method(turn, text), str):
                 return more, m.name
         return "", ""
 
@@ -303,10 +293,10 @@ class MiddlewareChain:
         for m, method in self.decide_approval:
             if not isinstance(found, Deny):
                 work = method(turn, request)
-                found = await self._call(m, turn, "decide_approval", work, Allow, Deny, NoneType) or found
+                found = await self.call(m, turn, "decide_approval", work, Allow, Deny, NoneType) or found
         return found
 
-    async def _call(self, m: Middleware, turn: "Turn | None", method: str, work: Awaitable[R], *kinds: type) -> R:
+    async def call(self, m: Middleware, turn: "Turn | None", method: str, work: Awaitable[R], *kinds: type) -> R:
         """Return the value of a method; a stop of ``turn`` cancels it, without ``turn`` it runs on."""
         try:
             if self._timeout is None and turn is None:
@@ -314,9 +304,19 @@ class MiddlewareChain:
             else:
                 value = await await_bounded(work, self._timeout, turn.stop if turn is not None else None)
         except Exception as error:
-            if (failure := error_at_point(error, m.name, method, work, self._timeout)) is not error:
+            if (failure := _error_at_point(error, m.name, method, work, self._timeout)) is not error:
                 raise failure from error
             raise
         if not isinstance(value, kinds):
-            raise wrong_value(value, m.name, method, kinds)
+            raise MiddlewareError.for_value(value, m.name, method, kinds)
         return value
+
+
+def _error_at_point(error: Exception, middleware: str, point: str, work: object, timeout: float | None) -> Exception:
+    """Return the error to raise when ``work`` of a middleware has failed: the same with a note, or a clearer one."""
+    if isinstance(error, TimeExceeded):
+        return MiddlewareError(f"middleware {middleware!r} timed out after {timeout} s")
+    if not hasattr(work, "__await__"):
+        return MiddlewareError(f"{point} of middleware {middleware!r} must be an async function")
+    error.add_note(f"{MIDDLEWARE_NOTE} {middleware!r}")
+    return error

@@ -4,7 +4,6 @@ from typing import Any, TypeAlias, cast
 
 import msgspec
 
-from vaka.core.loop.tool_result import failed_result
 from vaka.core.ports.env import Env, format_timestamp
 from vaka.core.ports.log import Log
 from vaka.core.ports.policy import GrantingPolicy, Policy, SessionPolicy
@@ -27,6 +26,7 @@ from vaka.core.types.tool import (
     ParsedArguments,
     ToolSpec,
 )
+from vaka.core.types.tool_result import failed_result
 from vaka.core.types.traits import NO_TRAITS, find_traits
 
 
@@ -111,9 +111,9 @@ class CallPermissions:
         """Judge a call by policy and earlier decisions. ``Deny`` wins; an ``Ask`` that was approved is satisfied."""
         state, call_id = self.log.state, prepared.call.id
         decisions = [d for d in state.decisions.values() if d.call == call_id and d.approval is not None]
-        rejection = _rejection_result(call_id, decisions)
-        if rejection is not None:
-            return rejection
+        refusal = next(filter(None, [decision.refusal for decision in decisions]), None)
+        if refusal is not None:
+            return failed_result(call_id, *refusal)
         edit, problem = _last_edit_of(prepared.tool, decisions)
         edited = _apply_edit(prepared, edit)
         call, spec = edited.call, edited.tool.spec
@@ -182,7 +182,8 @@ class CallPermissions:
 
     def _is_pending(self, known: DecisionRecord, request: ApprovalRequested, tool: Tool) -> bool:
         """Return whether a decision that is not taken yet is about the same call, rules and folders as a request."""
-        return known.waiting and _is_same_request(known.approval, request) and self._holds_here(known, tool)
+        is_same = known.approval is not None and known.approval.subject == request.subject
+        return known.waiting and is_same and self._holds_here(known, tool)
 
     def _holds_here(self, decision: DecisionRecord, tool: Tool) -> bool:
         """Return whether an approval was requested for the folder that the session belongs to now.
@@ -276,31 +277,6 @@ def _apply_edit(prepared: PreparedCall, edit: dict[str, Any] | None) -> Prepared
     return PreparedCall(prepared.tool, call, prepared.middleware_verdict)
 
 
-def _rejection_result(call: CallId, decisions: list[DecisionRecord]) -> ToolResult | None:
-    """Return the result of a call whose approval was rejected or has expired, ``None`` for any other."""
-    for decision in decisions:
-        if decision.expired:
-            return failed_result(call, "expired", "no person approved this call in time, so it was not run")
-        if decision.resolved is not None and decision.resolved.decision == "reject":
-            message = decision.resolved.message.strip()
-            return failed_result(
-                call, "denied", f"a person refused this call: {message}" if message else "a person refused this call"
-            )
-        if not _is_allowed_answer(decision):
-            return failed_result(
-                call, "denied", "the answer to this call was not one of those allowed, so it was not run"
-            )
-    return None
-
-
-def _is_allowed_answer(decision: DecisionRecord) -> bool:
-    """Whether the answer is one of the decisions that the request allows."""
-    request, resolved = decision.approval, decision.resolved
-    if request is None or resolved is None or not request.decisions:
-        return True
-    return ("edit" if resolved.edit is not None else "approve") in request.decisions
-
-
 def _last_edit_of(tool: Tool, decisions: list[DecisionRecord]) -> tuple[dict[str, Any] | None, str]:
     """Return the last valid arguments that a person has given a call, and the problem of the last answer, if any.
 
@@ -313,13 +289,3 @@ def _last_edit_of(tool: Tool, decisions: list[DecisionRecord]) -> tuple[dict[str
         problem = parsed.message if isinstance(parsed, InvalidArguments) else ""
         edit = parsed.value if isinstance(parsed, ParsedArguments) else edit
     return edit, problem
-
-
-def _is_same_request(known: ApprovalRequested | None, new: ApprovalRequested) -> bool:
-    """Return whether two requests are about the same arguments, tool, rules and starting folder of a command."""
-    return known is not None and (known.digest, known.spec, known.rule_names, known.folder) == (
-        new.digest,
-        new.spec,
-        new.rule_names,
-        new.folder,
-    )

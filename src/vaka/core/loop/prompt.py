@@ -11,10 +11,10 @@ from typing import Any
 import msgspec
 
 from vaka.core.loop.blobs import names_blobs, restore_message
-from vaka.core.loop.compacted import CompactedHead, since_compaction
-from vaka.core.loop.tokens import tokens_of_message
 from vaka.core.ports.values import BlobStore
-from vaka.core.types import context, control, progress
+from vaka.core.types import control, progress
+from vaka.core.types.compacted import CompactedHead
+from vaka.core.types.context import CheckpointSaved, ContextCompacted
 from vaka.core.types.event import Body, Event
 from vaka.core.types.ids import AgentPath, CallId, TurnId
 from vaka.core.types.message import (
@@ -58,7 +58,8 @@ class Conversation:
 
     def __init__(self, path: AgentPath, events: Iterable[Event] = ()) -> None:
         self.path = path
-        self._messages: list[Message] = []
+        self.finished: list[Message] = []
+        """The messages that do not change any more: all but the last answer and its results."""
         self._with_blobs: list[int] = []
         """The positions of messages that name blobs."""
         self._loaded: dict[int, Message] = {}
@@ -76,14 +77,14 @@ class Conversation:
         """The positions of the messages that begin a turn."""
         self.inputs: list[int] = []
         """The positions of the messages that are inputs."""
-        self._totals = [0]
-        """The estimated tokens of the first messages, as far as they were counted."""
+        self.token_totals = [0]
+        """The tokens of the first messages, as far as a compaction has counted them."""
         self.compacted: CompactedHead | None = None
         """What its compactions show."""
         self.sent: tuple[Message, ...] | None = None
         """The messages of the last model call of this process."""
         handlers, started = _HANDLERS, Conversation.subagent_started
-        for event in since_compaction(list(events), path):  # ``add`` is inlined: a session may have thousands
+        for event in _since_compaction(list(events), path):  # ``add`` is inlined: a session may have thousands
             body = event.data
             handler = handlers.get(type(body))
             if handler is not None and (event.path == path or handler is started):
@@ -91,27 +92,27 @@ class Conversation:
 
     def messages(self) -> tuple[Message, ...]:
         """Return all messages; large parts may still be in blobs."""
-        return (*self._messages, *self._open_answer())
+        return (*self.finished, *self._open_answer())
 
     async def load_messages(self, blobs: BlobStore, recent: int | None = None) -> tuple[Message, ...]:
         """Return all messages, or at most ``recent`` of the last ones, with the content of their blobs."""
-        answer, first_open = self._open_answer(), len(self._messages)
+        answer, first_open = self._open_answer(), len(self.finished)
         if recent is not None and first_open + len(answer) > recent:
             chosen = self.choose_recent(recent)
             return tuple([await self._load(blobs, at, one) if names_blobs(one) else one for at, one in chosen])
         positions = [at for at, message in enumerate(answer, first_open) if names_blobs(message)] if answer else []
         if not self._with_blobs and not positions:
-            return (*self._messages, *answer)  # one copy: a long conversation has thousands of messages
-        messages = [*self._messages, *answer]
+            return (*self.finished, *answer)  # one copy: a long conversation has thousands of messages
+        messages = [*self.finished, *answer]
         for position in (*self._with_blobs, *positions):
             messages[position] = await self._load(blobs, position, messages[position])
         return tuple(messages)
 
     def choose_recent(self, recent: int) -> list[tuple[int, Message]]:
         """Return at most ``recent`` of the last messages, with their positions."""
-        finished = self._messages
+        finished = self.finished
         answer = self._open_answer()
-        first_open = len(self._messages)
+        first_open = len(self.finished)
 
         def message_at(position: int) -> Message:
             return finished[position] if position < first_open else answer[position - first_open]
@@ -129,19 +130,16 @@ class Conversation:
         """The event that each of ``messages`` begins with; a result has that of its call, a compaction has 0."""
         return (*self._seqs, *[self._answer_seq] * len(self._open_answer()))
 
-    def estimate_tokens(self, reported: int = 0) -> int:
-        """Return the tokens of the messages that are newer than the answer whose usage event ``reported`` recorded.
+    def newer_than(self, reported: int) -> tuple[int, tuple[Message, ...]]:
+        """Return the position of the first finished message that is newer than an answer, and the newer ones after it.
 
-        The results of that answer's calls are newer. Each message is counted once; without ``reported`` all count.
+        Event ``reported`` recorded the usage of the answer; the results of its calls are newer. 0 for all messages.
         """
-        totals, finished = self._totals, self._messages
-        while len(totals) <= len(finished):
-            totals.append(totals[-1] + tokens_of_message(finished[len(totals) - 1]))
         first, answer = bisect_left(self._seqs, reported) if reported else 0, self._open_answer()
-        if first and isinstance(finished[first - 1], ToolMessage) and not (answer and self._answer_seq < reported):
+        is_open = bool(answer) and self._answer_seq < reported
+        if first and isinstance(self.finished[first - 1], ToolMessage) and not is_open:
             first -= 1
-        newer = answer[1:] if answer and self._answer_seq < reported else answer
-        return totals[-1] - totals[first] + sum(map(tokens_of_message, newer))
+        return first, answer[1:] if is_open else answer
 
     def forget_loaded(self) -> None:
         """Forget the content of blobs, so that the next prompt loads it again: a blob may be erased meanwhile."""
@@ -178,7 +176,7 @@ class Conversation:
     def turn_started(self, event: Event, body: progress.TurnStarted) -> None:
         """Add the inputs of the turn, or the content that ``before_agent`` has put in their place."""
         self._finish_answer()
-        self._turn_start = len(self._messages)
+        self._turn_start = len(self.finished)
         content = self._take_inputs(body.inputs)
         self._add_user_message(body.content if body.content is not None else content, event.seq, turn=True, input=True)
 
@@ -207,19 +205,23 @@ class Conversation:
         """Remove the messages of a turn whose input was rejected."""
         if body.withdrawn:
             self._finish_answer()
-            del self._messages[self._turn_start :], self._seqs[self._turn_start :], self._totals[self._turn_start + 1 :]
+            del (
+                self.finished[self._turn_start :],
+                self._seqs[self._turn_start :],
+                self.token_totals[self._turn_start + 1 :],
+            )
             self.turns = [position for position in self.turns if position < self._turn_start]
             self.inputs = [position for position in self.inputs if position < self._turn_start]
             self._with_blobs = [position for position in self._with_blobs if position < self._turn_start]
             self._loaded.clear()
 
-    def context_compacted(self, event: Event, body: context.ContextCompacted) -> None:
+    def context_compacted(self, event: Event, body: ContextCompacted) -> None:
         """Add the messages that replace those before it, and note the calls that it shortens."""
         self.compacted = (self.compacted or CompactedHead()).extend(body)
         for content in self.compacted.messages if body.summary else ():
             self._add_user_message(content, 0)
 
-    def checkpoint_saved(self, event: Event, body: context.CheckpointSaved) -> None:
+    def checkpoint_saved(self, event: Event, body: CheckpointSaved) -> None:
         """Add the text that names the checkpoint, and the D-Mail that was sent to it."""
         self._finish_answer()
         self._add_user_message(body.told, event.seq)
@@ -243,7 +245,7 @@ class Conversation:
     def _reset_open_answer(self) -> None:
         self._answer_messages = None
         if self._loaded:
-            for position in [position for position in self._loaded if position >= len(self._messages)]:
+            for position in [position for position in self._loaded if position >= len(self.finished)]:
                 del self._loaded[position]
 
     def _finish_answer(self) -> None:
@@ -257,13 +259,13 @@ class Conversation:
     def _append(self, message: Message, seq: int) -> None:
         self._seqs.append(seq)
         if names_blobs(message):
-            self._with_blobs.append(len(self._messages))
-        self._messages.append(message)
+            self._with_blobs.append(len(self.finished))
+        self.finished.append(message)
 
     def _add_user_message(self, content: Content, seq: int, *, turn: bool = False, input: bool = False) -> None:
         if content:
-            self.turns += [len(self._messages)] if turn else ()
-            self.inputs += [len(self._messages)] if input else ()
+            self.turns += [len(self.finished)] if turn else ()
+            self.inputs += [len(self.finished)] if input else ()
             shown = self.compacted.without_old_media(content, seq) if self.compacted is not None and seq else content
             self._append(UserMessage(content=shown), seq)
 
@@ -282,8 +284,8 @@ def _length_of(message: Message) -> int:
 
 _HANDLERS: dict[type[Body], Callable[[Conversation, Event, Any], None]] = {
     control.InputAdded: Conversation.input_added,
-    context.ContextCompacted: Conversation.context_compacted,
-    context.CheckpointSaved: Conversation.checkpoint_saved,
+    ContextCompacted: Conversation.context_compacted,
+    CheckpointSaved: Conversation.checkpoint_saved,
     progress.ToolCalled: Conversation.tool_called,
     progress.ToolCompleted: Conversation.tool_ended,
     progress.ToolFailed: Conversation.tool_ended,
@@ -320,3 +322,26 @@ def _first_position(start: int, total: int, recent: int, message_at: Callable[[i
         if kind is UserMessage or (kind is AssistantMessage and total - at < recent):
             return at
     return next(at for at in range(total - 1, -1, -1) if type(message_at(at)) is not ToolMessage)
+
+
+def _since_compaction(events: list[Event], path: AgentPath) -> list[Event]:
+    """Return the events of a conversation that its prompt is made of, its compactions first.
+
+    These are the last compaction with a summary, the ones without a summary after it, and what they keep.
+    """
+    found: list[Event] = []
+    for event in reversed(events):
+        if type(event.data) is ContextCompacted and event.path == path:
+            found.append(event)
+            if event.data.summary:
+                break
+    if not found:
+        return events
+    last = found[-1].data
+    keep_from = last.keep_from if isinstance(last, ContextCompacted) and last.summary else 0
+    kept = [
+        e
+        for e in events
+        if type(e.data) is not ContextCompacted and (e.seq >= keep_from or isinstance(e.data, control.InputAdded))
+    ]
+    return [*reversed(found), *kept]

@@ -8,13 +8,13 @@ from vaka.core.loop.call_context import CallContext, idempotency_key
 from vaka.core.loop.context import Turn
 from vaka.core.loop.permission import PermittedCall
 from vaka.core.loop.stop import TurnStopped, measure_steps, run_at_once
-from vaka.core.loop.tool_result import as_result, failed_result, stopped_result, unknown_outcome_text
 from vaka.core.loop.wait import DecisionPending
 from vaka.core.ports.env import format_timestamp
-from vaka.core.types.message import ToolCall, ToolResult
+from vaka.core.types.message import ToolResult
 from vaka.core.types.monitor import Logged
-from vaka.core.types.progress import ToolReturned, ToolStarted
+from vaka.core.types.progress import ToolStarted
 from vaka.core.types.state import OpenCall
+from vaka.core.types.tool_result import as_result, failed_result, stopped_result, unknown_outcome_text
 
 
 def tool_started_event(turn: Turn, permitted: PermittedCall, open_call: OpenCall) -> ToolStarted:
@@ -26,25 +26,8 @@ def tool_started_event(turn: Turn, permitted: PermittedCall, open_call: OpenCall
     return ToolStarted(call=permitted.call, key=key, effect=spec.effect, deadline=deadline, attempt=attempt)
 
 
-async def run_tool(turn: Turn, permitted: PermittedCall, open_call: OpenCall) -> ToolResult:
-    """Run a tool whose start is in the log. Its result is written before ``after_tool`` sees it.
-
-    Raises ``DecisionPending`` when the tool waits for a person; the call stays open.
-    """
-    result = await run_in_context(permitted, CallContext(turn, open_call, permitted))
-    if turn.middleware.after_tool:
-        await turn.log.append(turn.scope, ToolReturned(result=result))
-        return await run_after_tool(turn, permitted.call, result)
-    return result
-
-
-async def run_after_tool(turn: Turn, call: ToolCall, result: ToolResult) -> ToolResult:
-    """Pass a result through ``after_tool``."""
-    return await offload_result(turn.log, await turn.middleware.run_after_tool(turn, call, result))
-
-
 async def run_in_context(permitted: PermittedCall, context: CallContext) -> ToolResult:
-    """Run a tool and return its result, without a look at ``after_tool``."""
+    """Run a tool whose start is in the log. Raises ``DecisionPending`` when it waits for a person: it stays open."""
     turn = context.owner_turn
     turn.log.require_writer()
     try:

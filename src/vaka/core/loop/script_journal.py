@@ -6,20 +6,21 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from vaka.core.loop.blobs import BLOB_THRESHOLD, put_blob, restore_result
-from vaka.core.loop.calls import CallBatch, CallJob
+from vaka.core.loop.blobs import BLOB_THRESHOLD, put_blob, restore_content
+from vaka.core.loop.calls import CallBatch, Done, Permitted
 from vaka.core.loop.context import Turn
 from vaka.core.loop.stop import TurnStopped
-from vaka.core.loop.tool_result import result_event
+from vaka.core.ports.values import BlobStore
 from vaka.core.types import progress
 from vaka.core.types.control import QuestionAsked
 from vaka.core.types.errors import NotFound, ReplayError, ScriptLimit
 from vaka.core.types.event import Body, Event
 from vaka.core.types.ids import JSON, CallId, DecisionId, Digest, MessageId, digest_of
-from vaka.core.types.message import ToolCall, ToolResult, replace_surrogates
+from vaka.core.types.message import Stored, ToolCall, ToolResult, replace_surrogates, text_of
 from vaka.core.types.monitor import SCRIPT_END, ScriptAnswered, ScriptCalled
 from vaka.core.types.state import OpenCall, call_id, child_name
 from vaka.core.types.tool import ParsedArguments
+from vaka.core.types.tool_result import result_event
 
 SCRIPT_START = "start"
 """The name of the first answer in a journal, which holds what the script starts with."""
@@ -305,8 +306,32 @@ async def _run_script_call(turn: Turn, open_call: OpenCall, rename_event: Callab
     A ``read`` call is not written before it runs: it has no effect. ``rename_event`` returns the event of another id.
     """
     batch = CallBatch(turn, rename_event=rename_event)
-    job = CallJob(msgspec.structs.replace(open_call, streak=1))  # the limit of repeated calls is for models only
-    first: list[Body] = []
-    result = await batch.admit(job, first) or await batch.run_one(job, first)
+    events: list[Body] = []
+    open_call = msgspec.structs.replace(open_call, streak=1)  # the limit of repeated calls is for models only
+    state = await batch.admit(open_call, events)
+    is_read = isinstance(state, Permitted) and state.permitted.tool.spec.effect == "read"
+    if isinstance(state, Permitted):
+        state = batch.start(state, events)
+    if is_read:
+        turn.log.defer(turn.scope, *events)
+    elif not isinstance(state, Done):
+        await turn.log.append(turn.scope, *events)
+    result = await batch.result_of(state)
     turn.log.defer(turn.scope, result_event(result))
     return result
+
+
+async def restore_result(blobs: BlobStore, result: ToolResult) -> ToolResult:
+    """Return ``result`` with the content of its blobs, and its value."""
+    content = await restore_content(blobs, result.content)
+    if content is result.content:
+        return result
+    restored = msgspec.structs.replace(result, content=content)
+    if not result.value_in_content:
+        return restored
+    whole = tuple(msgspec.structs.replace(p, cut=False) if isinstance(p, Stored) else p for p in result.content)
+    try:
+        value = msgspec.json.decode(text_of(await restore_content(blobs, whole)))
+    except msgspec.DecodeError:
+        return restored  # the blob was erased
+    return msgspec.structs.replace(restored, value=value)

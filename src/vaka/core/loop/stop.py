@@ -11,14 +11,14 @@ from collections.abc import Awaitable, Callable, Coroutine, Generator, Sequence
 from contextlib import contextmanager, nullcontext
 from contextvars import copy_context
 from types import CoroutineType, TracebackType
-from typing import Any, Literal, TypeAlias, TypeVar
+from typing import Any, TypeVar
+
+from vaka.core.types.ending import StopKind
 
 _T = TypeVar("_T")
 
 MAX_STEP_SECONDS = 1.0
 """Seconds a tool may block the event loop before a warning is logged."""
-
-StopKind: TypeAlias = Literal["interrupted", "cancelled", "limit"]
 
 
 class TurnStopped(Exception):  # not an error, so it is not a VakaError

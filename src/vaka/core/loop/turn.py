@@ -1,6 +1,4 @@
-"""The loop. A turn continues from the state of the log, so starting and resuming take the same path.
-
-    begin step ─▶ call the model ─▶ run its calls ─▶ begin step …    until an answer has no calls, or a limit is reached
+"""A turn, from its input to the event that ends it. It continues from the log, so starting and resuming are one path.
 
 A turn ends in an event, not in an exception. Only ``StoreError`` and ``Suspended`` propagate: the log cannot be
 written, or the turn waits for a person.
@@ -9,16 +7,14 @@ written, or the turn waits for a person.
 import msgspec
 
 from vaka.core.loop.blobs import offload, restore_content
-from vaka.core.loop.calls import run_calls
-from vaka.core.loop.context import Turn
-from vaka.core.loop.output import OutputCheck, ask_again, find_errors
+from vaka.core.loop.context import OutputCheck, Turn
 from vaka.core.loop.prompt import turn_input_content
-from vaka.core.loop.step import begin_step, call_model, steered_inputs
+from vaka.core.loop.steps import restore_answer, run_steps
 from vaka.core.loop.stop import TurnStopped
 from vaka.core.types import progress
 from vaka.core.types.control import InputAdded
 from vaka.core.types.ending import Answer, Ending, Outcome, Reject
-from vaka.core.types.errors import InvalidOutput, Rejected, StoreError, Suspended, TurnError, describe_failure
+from vaka.core.types.errors import InvalidOutput, StoreError, Suspended, TurnError, describe_failure
 from vaka.core.types.ids import EventScope, MessageId
 from vaka.core.types.message import Content, Text
 from vaka.core.types.state import results_for_open_calls
@@ -49,7 +45,9 @@ async def run_agent(turn: Turn, turn_input: TurnInput | None) -> Ending:
     charged = turn.budget.open()
     turn.timer.start()
     try:
-        ending = await _run_after_agent(turn, await _run_agent(turn, turn_input))
+        ending = await _run_agent(turn, turn_input)
+        if turn.middleware.after_agent:
+            ending = await _run_after_agent(turn, ending)
         return ending if turn.recipe.check_output is None else await _check_text(turn, turn.recipe.check_output, ending)
     finally:
         turn.budget.close(charged)
@@ -57,7 +55,7 @@ async def run_agent(turn: Turn, turn_input: TurnInput | None) -> Ending:
 
 async def _run_agent(turn: Turn, turn_input: TurnInput | None) -> Ending:
     try:
-        return await _begin(turn, turn_input) or await (turn.recipe.run_override or _run_steps)(turn)
+        return await _begin(turn, turn_input) or await (turn.recipe.run_override or run_steps)(turn)
     except TurnStopped as stop:
         if stop.kind == "limit":
             return Ending(text=turn.last_text, limit=stop.note)
@@ -110,57 +108,7 @@ async def _write_input(turn: Turn, turn_input: TurnInput, value: Content | Answe
     turn.log.defer(turn.scope, progress.TurnStarted(agent=turn.agent, inputs=turn_input.keys, content=new))
 
 
-async def _run_steps(turn: Turn) -> Ending:
-    """Repeat model call and tool calls, beginning at the phase that the log has of this agent."""
-    known = turn.agent_progress
-    calls, called = turn.state.open_calls_of(turn.path), known.calls > 0
-    if known.step and known.phase == "idle" and not (called or await _must_go_on(turn)):
-        return Ending(text=turn.last_text)  # the last answer is in the log, only the closing event is missing
-    answered, asking = known.phase == "answered", known.phase == "asking"
-    if turn.recipe.make_instructions is not None:
-        turn.system = turn.instructions = await turn.recipe.system_text_for(turn)
-    while True:
-        turn.stop.check()
-        if turn.has_cut_texts or turn.middleware.has_sources:
-            await turn.load_sources()
-        if not answered:
-            if (ending := _ending_of_rejection(turn)) is not None:
-                return ending
-            if not asking:
-                chain = turn.middleware
-                events = await chain.run_before_step(turn) if chain.before_step or chain.shorten_context else ()
-                if limit := "steps" if turn.limits.reached_steps(turn.scope.step) else turn.budget.exhausted_limit():
-                    return Ending(text=turn.last_text, limit=limit)
-                await begin_step(turn, events)
-            calls = await call_model(turn)
-            called = bool(calls)
-        limit = await run_calls(turn, calls) if calls else ""
-        limit = limit or (await turn.middleware.run_after_step(turn) if called and turn.middleware.after_step else "")
-        turn.log.defer(turn.scope, progress.StepCompleted(number=turn.scope.step))
-        if limit or not (called or await _must_go_on(turn)):
-            return Ending(text=turn.last_text, limit=limit)
-        answered = asking = False
-
-
-async def _must_go_on(turn: Turn) -> bool:
-    """Return whether an answer without calls is not the end: an input waits, it does not fit, or middleware objects."""
-    if steered_inputs(turn):
-        return True
-    check = turn.recipe.check_output
-    if check is not None and await ask_again(turn.log, turn.scope, check, turn.last_text, turn.limits.output_retries):
-        return True
-    number = turn.agent_progress.continued + 1
-    if number > turn.limits.max_continuations or not turn.middleware.check_answer:
-        return False
-    text, by = await turn.middleware.run_check_answer(turn, turn.last_text)
-    if text:
-        turn.log.defer(turn.scope, progress.AgentContinued(number=number, text=text, by=by))
-    return bool(text)
-
-
 async def _run_after_agent(turn: Turn, ending: Ending) -> Ending:
-    if not turn.middleware.after_agent:
-        return ending
     outcome = Outcome(text=ending.text, stop=ending.kind, limit=ending.limit, error=ending.message)
     outcome, error = await turn.middleware.run_after_agent(turn, outcome)
     ending = msgspec.structs.replace(ending, text=outcome.text)
@@ -176,25 +124,15 @@ async def _run_after_agent(turn: Turn, ending: Ending) -> Ending:
 
 async def _check_text(turn: Turn, check: OutputCheck, ending: Ending) -> Ending:
     """Return the ending, failed if its text does not fit: a middleware or a script may have written it."""
-    errors = await find_errors(turn.log, turn.scope, check, ending.text) if ending.is_answer else ""
+    errors = check(await restore_answer(turn.log, turn.scope, ending.text)) if ending.is_answer else ""
     return Ending(kind="failed", text=ending.text, code=InvalidOutput.code, message=errors) if errors else ending
-
-
-def _ending_of_rejection(turn: Turn) -> Ending | None:
-    """Return the ending of the root agent after a rejection without a message: the person is to speak next."""
-    running = turn.state.turn
-    if turn.path or running is None or not running.rejected:
-        return None
-    note = f"a person refused {running.rejected} and said nothing more"
-    return Ending(kind="interrupted", text=turn.last_text, code=Rejected.code, message=note)
 
 
 async def seal_open_calls(turn: Turn, ending: Ending, text: str) -> None:
     """Defer a failed result for each call of this agent or its children that has none."""
-    answered = {result.call for _, result in turn.log.pending.results}
     if turn.log.pending.open_calls:
         await turn.log.append(turn.scope)  # ``tool.called`` must be in the log before the result that seals it
-        answered.clear()
+    answered = {result.call for _, result in turn.log.pending.results}
     for path, step, result in results_for_open_calls(turn.state, ending.seal_reason, text, turn.path):
         if result.call not in answered:
             turn.log.defer(EventScope(turn.id, step, path), progress.ToolFailed(result=result))

@@ -1,4 +1,7 @@
-"""Wait for a decision in the log, or take the default one, as the ``AskMode`` of the runtime says."""
+"""The decisions of people: wait for one in the log, or take the default, as the ``AskMode`` of the runtime says.
+
+A call that was lost needs one too: its tool was running when its process stopped, and only a person knows its outcome.
+"""
 
 import asyncio
 from collections.abc import Callable
@@ -10,10 +13,15 @@ import msgspec
 from vaka.core.loop.stop import StopSignal, Timer
 from vaka.core.ports.env import Env, format_timestamp
 from vaka.core.ports.log import Log
-from vaka.core.types.control import ApprovalExpired, ApprovalResolved, QuestionAnswered, QuestionAsked
+from vaka.core.ports.tool import Tool
+from vaka.core.types.control import QuestionAsked
 from vaka.core.types.event import Body
 from vaka.core.types.ids import JSON, DecisionId, EventScope
-from vaka.core.types.state import DecisionRecord
+from vaka.core.types.message import Text, ToolResult
+from vaka.core.types.outcome import LOST_TEXT, outcome_question, parse_outcome
+from vaka.core.types.progress import ToolCalled, ToolFailed
+from vaka.core.types.state import DecisionRecord, OpenCall, call_id
+from vaka.core.types.tool_result import as_result
 
 
 class DecisionPending(Exception):  # not an error: a person is asked
@@ -48,11 +56,11 @@ class DecisionWaits:
                 with self.timer.pause(), self.stop.cancellable():
                     await wait_for_decision(self.log, self.scope, id, keep_waiting)
             elif is_overdue(self.log, decision):
-                await expire_decision(self.log, self.scope, decision)
+                await self.log.append(self.scope, decision.expiry_event())
             elif self.env.ask == "suspend":
                 raise DecisionPending(id)
             else:
-                await self.log.append(self.scope, default_decision(decision))
+                await self.log.append(self.scope, decision.default_answer())
 
     async def ask(self, question: QuestionAsked, timer: Timer, expires_in: float | None = None) -> JSON:
         """Ask once and return the answer, ``None`` when it expires after some seconds or no one may be asked.
@@ -78,16 +86,8 @@ class DecisionWaits:
             elif self.env.ask == "suspend" and not is_overdue(log, decision):
                 raise DecisionPending(id)
             else:
-                await expire_decision(log, self.scope, decision)
+                await log.append(self.scope, decision.expiry_event())
         return decision.answered.answer if decision.answered else None
-
-
-def default_decision(decision: DecisionRecord) -> Body:
-    """Return the decision that is taken when no person can be asked."""
-    if decision.approval is None:
-        return QuestionAnswered(question=decision.id, answer=None, by="vaka")
-    why = "no person can be asked here"
-    return ApprovalResolved(approval=decision.id, decision="reject", message=why, by="vaka")
 
 
 async def wait_for_decision(
@@ -100,17 +100,9 @@ async def wait_for_decision(
             return decision
         left = seconds_until(log, decision.expires) if decision.expires else None
         if left is not None and left <= 0:
-            await expire_decision(log, scope, decision)
+            await log.append(scope, decision.expiry_event())
         else:
             await _wait_for_change(log, left)
-
-
-async def expire_decision(log: Log, scope: EventScope, decision: DecisionRecord) -> None:
-    """Append the expiry of a decision; an expired approval is a rejection."""
-    if decision.approval is not None:
-        await log.append(scope, ApprovalExpired(approval=decision.id))
-    else:
-        await log.append(scope, QuestionAnswered(question=decision.id, answer=None, by="expiry"))
 
 
 def is_overdue(log: Log, decision: DecisionRecord) -> bool:
@@ -131,3 +123,52 @@ async def _wait_for_change(log: Log, timeout: float | None) -> None:
     finally:
         for wait in waits:
             wait.cancel()
+
+
+def may_rerun(open_call: OpenCall, tool: Tool | None) -> bool:
+    """Whether a started call may run again: the effect of its tool is not ``once``, neither at its start nor now."""
+    return open_call.effect != "once" and (tool is None or tool.spec.effect != "once")
+
+
+async def resolve_lost_call(waits: DecisionWaits, open_call: OpenCall, tool: Tool | None) -> ToolResult | None:
+    """Return the result of a lost ``once`` call, ``None`` when it did not happen and is to run as a new call.
+
+    Raises ``DecisionPending`` while the outcome is unknown and the turn is to suspend.
+    """
+    log, id = waits.log, DecisionId(f"qst_{waits.scope.turn}_{open_call.call.id}_outcome")
+    if id not in log.state.decisions:
+        if not log.predecessor_died():
+            await _wait_for_deadline(waits, open_call, tool)
+        if waits.env.ask == "deny":
+            return open_call.sealed_result("outcome_unknown", LOST_TEXT)
+        await log.append(waits.scope, outcome_question(id, open_call))
+    await waits.wait(id)
+    outcome, value = parse_outcome(log.state.decisions[id])
+    if outcome == "happened":
+        return as_result(open_call.call.id, "" if value is None else value)
+    return open_call.sealed_result("outcome_unknown", LOST_TEXT) if outcome == "leave" else None
+
+
+def restart_call(log: Log, open_call: OpenCall) -> tuple[list[Body], OpenCall]:
+    """Return the events that end a lost call and repeat it as a new call, and that call, with a new id and key."""
+    number = log.pending.next_call_number(log.state, open_call.path)
+    call = msgspec.structs.replace(open_call.call, id=call_id(open_call.path, number))
+    ended = ToolResult(
+        call=open_call.call.id,
+        failed=True,
+        reason="outcome_unknown",
+        content=(Text(text=f"{LOST_TEXT} A person says it did not happen; it runs again as {call.id}."),),
+    )
+    fresh = OpenCall(call=call, path=open_call.path, message=open_call.message, step=open_call.step, number=number)
+    return [ToolFailed(result=ended), ToolCalled(call=call, message_id=open_call.message)], fresh
+
+
+async def _wait_for_deadline(waits: DecisionWaits, open_call: OpenCall, tool: Tool | None) -> None:
+    """Wait until the deadline of a lost ``once`` call has passed: another process may still run it."""
+    if open_call.deadline:
+        left = seconds_until(waits.log, open_call.deadline)
+        if tool is not None and tool.spec.timeout is not None:
+            left = min(left, tool.spec.timeout)  # more is left only if the clock was set back
+        if left > 0:
+            with waits.stop.cancellable():
+                await waits.env.clock.sleep(left)

@@ -1,12 +1,21 @@
-"""What middleware may do for a turn besides its eight points: four protocols, whose methods are all optional."""
+"""What middleware may do for a turn besides its eight points: four protocols, whose methods are all optional.
+
+``ResultLimit`` and ``AnswerObserver`` are for the builder of an agent: every agent has one of each at most.
+"""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, get_args
 
+from vaka.core.ports.model import Prompt
 from vaka.core.ports.tool import Tool
 from vaka.core.types.context import CompactionRequest, ContextCompacted
 from vaka.core.types.control import ApprovalRequested
+from vaka.core.types.errors import InvalidInput
 from vaka.core.types.event import Body
+from vaka.core.types.keywords import find_near_names
+from vaka.core.types.message import ToolResult
+from vaka.core.types.monitor import UsageRecorded
+from vaka.core.types.progress import MessageCompleted
 from vaka.core.types.tool import Allow, Deny
 
 if TYPE_CHECKING:
@@ -42,6 +51,16 @@ ProtocolMethod: TypeAlias = Literal[
 Method: TypeAlias = Point | ProtocolMethod
 POINTS: tuple[Point, ...] = get_args(Point)
 METHODS: tuple[Method, ...] = (*POINTS, *get_args(ProtocolMethod))
+
+
+def unknown_method(middleware: str, name: str) -> InvalidInput:
+    """Return the error for a public coroutine method that no turn would call."""
+    near = find_near_names(name, METHODS)
+    hint = f"did you mean {near[0]!r}?" if near else f"expected one of {', '.join(METHODS)}."
+    return InvalidInput(
+        f"middleware {middleware!r}: no such point {name!r}; {hint} Begin the name of a helper with an underscore, or "
+        "declare it in another base class"
+    )
 
 
 class ToolSource(Protocol[Turn_contra]):
@@ -103,3 +122,32 @@ class Approver(Protocol[Turn_contra]):
     async def decide_approval(self, turn: Turn_contra, request: ApprovalRequested) -> Allow | Deny | None:
         """Decide about a call that a person would be asked about, or return ``None`` to have the person asked."""
         return None
+
+
+class ResultLimit(Protocol[Turn_contra]):
+    """Shows results that are too long for the model in part, and gives the agent a tool to read the rest."""
+
+    def has_cut_texts(self, turn: Turn_contra) -> bool:
+        """Whether the log says that a text of the conversation is shown in part."""
+        ...
+
+    def reading_tools(self, turn: Turn_contra) -> Sequence[Tool]:
+        """Return the tools that are added once a text of the conversation is shown in part."""
+        ...
+
+    async def limit_result(self, turn: Turn_contra, tool: str, result: ToolResult) -> ToolResult:
+        """Return the result of a call as the model gets it."""
+        ...
+
+
+class AnswerObserver(Protocol[Turn_contra]):
+    """Sees each answer of the model with its prompt and its usage, and may defer events about them."""
+
+    async def observe(
+        self, turn: Turn_contra, sent: Prompt, answer: MessageCompleted, used: UsageRecorded, miss_price: float
+    ) -> None:
+        """See an answer whose events are deferred: the folded state is that of the model call before.
+
+        ``miss_price`` is the price of a token that was not read from the cache of the provider.
+        """
+        ...

@@ -85,6 +85,11 @@ class ApprovalRequested(Control, tag="approval.requested"):
         return frozenset(self.asks or (self.rule,))
 
     @property
+    def subject(self) -> tuple[Digest, Digest, frozenset[str], str]:
+        """What is asked: the arguments, the tool, the rules and the starting folder of a command."""
+        return self.digest, self.spec, self.rule_names, self.folder
+
+    @property
     def allowed_scopes(self) -> tuple[str, ...]:
         """The scopes an approval may have, ``once`` first."""
         if not self.grant:

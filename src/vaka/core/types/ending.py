@@ -1,6 +1,6 @@
 """How the run of an agent ended, for the loop and for middleware, and the event that closes its turn."""
 
-from typing import Literal
+from typing import Literal, TypeAlias
 
 import msgspec
 
@@ -9,6 +9,8 @@ from vaka.core.types.errors import ModelError, describe_failure
 from vaka.core.types.event import Body
 from vaka.core.types.message import FailureReason, Usage
 
+StopKind: TypeAlias = Literal["interrupted", "cancelled", "limit"]
+"""Why a turn was stopped."""
 _SEAL_REASONS: dict[str, FailureReason] = {"cancelled": "cancelled", "interrupted": "interrupted"}
 
 

@@ -266,6 +266,14 @@ class Suspended(TurnError, code="suspended", exit_code=5):
 class MiddlewareError(VakaError, code="middleware"):
     """A middleware failed or took too long."""
 
+    @classmethod
+    def for_value(cls, value: object, middleware: str, point: str, kinds: tuple[type, ...]) -> "MiddlewareError":
+        """Return the error for a value of another type than a point expects."""
+        expected = " or ".join("None" if kind is type(None) else kind.__name__ for kind in kinds)
+        hint = "; end it with a return statement" if value is None else ""
+        found = repr(value)[:200]
+        return cls(f"{point} of middleware {middleware!r} returned {found}, expected {expected}{hint}")
+
 
 class McpError(VakaError, code="mcp", exit_code=75):
     """An MCP server cannot be reached, or does not do what it was asked for."""

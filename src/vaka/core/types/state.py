@@ -6,6 +6,7 @@ from typing import Any, Literal, TypeAlias
 import msgspec
 
 from vaka.core.types.control import (
+    ApprovalExpired,
     ApprovalRequested,
     ApprovalResolved,
     InputPolicy,
@@ -77,6 +78,35 @@ class DecisionRecord(msgspec.Struct, omit_defaults=True):
         """The deadline, ``""`` for none."""
         request = self.approval or self.question
         return request.expires if request else ""
+
+    def expiry_event(self) -> ApprovalExpired | QuestionAnswered:
+        """Return the event of its expiry; an expired approval is a rejection."""
+        if self.approval is not None:
+            return ApprovalExpired(approval=self.id)
+        return QuestionAnswered(question=self.id, answer=None, by="expiry")
+
+    def default_answer(self) -> ApprovalResolved | QuestionAnswered:
+        """Return the decision that is taken when no person can be asked."""
+        if self.approval is None:
+            return QuestionAnswered(question=self.id, answer=None, by="vaka")
+        why = "no person can be asked here"
+        return ApprovalResolved(approval=self.id, decision="reject", message=why, by="vaka")
+
+    @property
+    def refusal(self) -> tuple[FailureReason, str] | None:
+        """Why the call of this approval must not run, ``None`` while it may."""
+        resolved, request = self.resolved, self.approval
+        if self.expired:
+            return "expired", "no person approved this call in time, so it was not run"
+        if resolved is None:
+            return None
+        if resolved.decision == "reject":
+            message = resolved.message.strip()
+            return "denied", f"a person refused this call: {message}" if message else "a person refused this call"
+        answer = "edit" if resolved.edit is not None else "approve"
+        if request is not None and request.decisions and answer not in request.decisions:
+            return "denied", "the answer to this call was not one of those allowed, so it was not run"
+        return None
 
 
 class AgentProgress(msgspec.Struct, omit_defaults=True):

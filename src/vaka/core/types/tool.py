@@ -192,6 +192,8 @@ UNTRUSTED_LAYER = "untrusted"
 
 PROTECTED_LAYER = "protected"
 """The layer of questions about protected paths: also arguments that a person edited are asked about."""
+READ_OUTPUT_TOOL = "read_output"
+"""The tool with which an agent without ``Read`` reads a text that was shown in part."""
 
 
 class Deny(msgspec.Struct, frozen=True):

@@ -8,7 +8,6 @@ from typing import Any, TypeAlias
 
 import msgspec
 
-from vaka.core.loop.tokens import encode_json, estimate_text_tokens, text_size
 from vaka.core.ports.model import (
     CallChunk,
     Chunk,
@@ -23,6 +22,7 @@ from vaka.core.ports.model import (
 )
 from vaka.core.types.errors import ConfigError, ModelError
 from vaka.core.types.message import Message, Usage
+from vaka.core.types.tokens import encode_json, estimate_text_tokens, text_size
 from vaka.models.catalog import PROVIDER_VENDORS, Price, PriceList, known_context_window
 from vaka.models.prefixes import PrefixMemo
 from vaka.models.tokens import CountedTools, TokenTotals, estimate_prompt_tokens

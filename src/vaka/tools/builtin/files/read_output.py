@@ -4,9 +4,9 @@ from typing import Annotated
 
 from msgspec import Meta
 
-from vaka.core.loop.eviction import READ_OUTPUT_TOOL
 from vaka.core.ports.tool import ToolContext
 from vaka.core.types.message import ToolResult
+from vaka.core.types.tool import READ_OUTPUT_TOOL
 from vaka.tools.builtin.builtin_tool import OUTPUT_PREFIX
 from vaka.tools.builtin.files.read import LinePage, read_stored_text
 from vaka.tools.function import tool

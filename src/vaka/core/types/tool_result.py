@@ -5,7 +5,7 @@ from typing import Any, get_args
 
 import msgspec
 
-from vaka.core.loop.stop import StopKind
+from vaka.core.types.ending import StopKind
 from vaka.core.types.ids import JSON, CallId
 from vaka.core.types.message import (
     Audio,

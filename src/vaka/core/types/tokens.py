@@ -59,7 +59,8 @@ def tokens_of_content(content: Content) -> int:
     tokens = size = 0
     for part in content:
         if type(part) is Text:  # most parts are, and this runs before each step
-            size += text_size(part.text)
+            text = part.text
+            size += len(text) if text.isascii() else text_size(text)
         elif isinstance(part, Image | Audio):
             tokens += MEDIA_TOKENS
         elif isinstance(part, Document):
@@ -68,7 +69,7 @@ def tokens_of_content(content: Content) -> int:
             size += text_size(part.preview) if part.cut else part.size
         elif isinstance(part, Reasoning):
             size += text_size(part.text) or (len(encode_json(part.opaque)) if part.opaque is not None else 0)
-    return tokens + estimate_text_tokens(size)
+    return tokens + -(-size // BYTES_PER_TOKEN)
 
 
 def encode_json(value: Any) -> bytes:

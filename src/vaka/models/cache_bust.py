@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 
 from vaka.core.loop.blobs import names_blobs
+from vaka.core.loop.context import Turn
 from vaka.core.loop.prompt import Conversation
 from vaka.core.ports.log import Log
 from vaka.core.ports.model import Prompt
@@ -25,17 +26,24 @@ LONGEST_LIFETIME = 3600
 """Seconds after which a prompt is no longer cached, whatever has changed."""
 
 
-async def report_cache_bust(
+class CacheBustReport:
+    """Defers ``cache.busted`` if a model call did not read what the call before it had cached.
+
+    The state has the call before, so this costs nothing that grows with the conversation.
+    """
+
+    async def observe(
+        self, turn: Turn, sent: Prompt, answer: MessageCompleted, used: UsageRecorded, miss_price: float
+    ) -> None:
+        """Compare an answer with the call before it; a provider that has no cache reports none."""
+        if turn.state.caches or used.usage.cache_read or used.usage.cache_write:
+            await _report_cache_bust(turn.log, turn.scope, sent, answer, used, miss_price)
+
+
+async def _report_cache_bust(
     log: Log, scope: EventScope, sent: Prompt, answer: MessageCompleted, used: UsageRecorded, miss_price: float
 ) -> None:
-    """Defer ``cache.busted`` if a model call did not read what the call before it had cached.
-
-    ``answer`` and ``used`` are its events, of which the state does not know yet. The state has the call before, so
-    this costs nothing that grows with the conversation.
-    """
     caches = log.state.caches
-    if not caches and not used.usage.cache_read and not used.usage.cache_write:
-        return
     conversation = log.window.view(scope.path, partial(Conversation, scope.path))
     before, conversation.sent = conversation.sent, sent.messages
     cached = caches.get("/".join(scope.path))

@@ -5,35 +5,10 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from vaka.core.types.context import ContextCompacted, ShortenedCall
-from vaka.core.types.control import InputAdded
-from vaka.core.types.event import Event
-from vaka.core.types.ids import AgentPath, CallId
+from vaka.core.types.ids import CallId
 from vaka.core.types.message import Audio, Content, Document, Image, Text, ToolCall, ToolResult
 
 _MEDIA = (Image, Audio, Document)
-
-
-def since_compaction(events: list[Event], path: AgentPath) -> list[Event]:
-    """Return the events of a conversation that its prompt is made of, its compactions first.
-
-    These are the last compaction with a summary, the ones without a summary after it, and what they keep.
-    """
-    found: list[Event] = []
-    for event in reversed(events):
-        if type(event.data) is ContextCompacted and event.path == path:
-            found.append(event)
-            if event.data.summary:
-                break
-    if not found:
-        return events
-    last = found[-1].data
-    keep_from = last.keep_from if isinstance(last, ContextCompacted) and last.summary else 0
-    kept = [e for e in events if type(e.data) is not ContextCompacted and (e.seq >= keep_from or _is_input(e))]
-    return [*reversed(found), *kept]
-
-
-def _is_input(event: Event) -> bool:
-    return isinstance(event.data, InputAdded)
 
 
 class CompactedHead:

@@ -1,57 +1,22 @@
 """One model call: build the prompt, stream the answer, record the message and its tool calls."""
 
-from collections.abc import Sequence
 from contextlib import aclosing
 from functools import partial
 
 import msgspec
 
 from vaka.core.loop.assemble import CallParser, MessageAssembly, match_call_refs
-from vaka.core.loop.blobs import DigestedText, confirm_prompt_texts, offload, store_prompt_texts
+from vaka.core.loop.blobs import DigestedText, offload, store_prompt_texts
 from vaka.core.loop.budget import Reservation, estimate_partial_usage
-from vaka.core.loop.cache_bust import report_cache_bust
 from vaka.core.loop.context import Turn
 from vaka.core.loop.prompt import Conversation
 from vaka.core.loop.stop import TurnStopped
 from vaka.core.ports.model import NoticeChunk, Prompt, RetryChunk
 from vaka.core.types import monitor, progress
 from vaka.core.types.errors import ContextTooLong, ModelRefused, StreamCut, describe_failure
-from vaka.core.types.event import Body
 from vaka.core.types.ids import Digest, MessageId
 from vaka.core.types.message import AssistantMessage, Usage
 from vaka.core.types.state import OpenCall, call_id, count_repeats
-
-
-def steered_inputs(turn: Turn) -> tuple[str, ...]:
-    """Return the inputs that join the turn with its next step; none if they must not bypass a ``before_agent``."""
-    if turn.path or turn.middleware.holds_inputs:
-        return ()
-    return turn.log.pending.steered_inputs(turn.state) if turn.state.inputs else ()
-
-
-async def begin_step(turn: Turn, events: Sequence[Body] = ()) -> None:
-    """Write ``step.started`` with the digests of system prompt and tools, and the steered inputs that join the step."""
-    number = turn.agent_progress.step + 1
-    turn.start_step(number)
-    joining = steered_inputs(turn)
-    log = turn.log
-    secrets = turn.log.secrets
-    texts = [turn.system, turn.tool_menu.digested_text]
-    known = log.window.held_texts & secrets.clean_digests if secrets.is_active else log.window.held_texts
-    is_known = texts[0].digest in known and texts[1].digest in known
-    if not is_known:
-        texts = await store_prompt_texts(log, texts, turn.env.stored_digests)
-    started = progress.StepStarted(
-        agent=turn.agent,
-        number=number,
-        model=turn.recipe.model.name,
-        inputs=joining,
-        system=texts[0].digest,
-        tools=texts[1].digest,
-    )
-    await log.append(turn.scope, *events, started)
-    if not is_known:
-        await confirm_prompt_texts(log, texts)
 
 
 async def call_model(turn: Turn, *, asked_again: bool = False) -> list[OpenCall]:
@@ -136,7 +101,7 @@ async def _stream_message(turn: Turn, reservation: Reservation) -> MessageAssemb
                         case _:
                             if (delta := assembly.feed(chunk)) is not None:
                                 if assembly.first_ms is None:
-                                    assembly.measure_first(turn.env.clock.monotonic())
+                                    assembly.first_ms = int((turn.env.clock.monotonic() - assembly.began) * 1000)
                                 turn.log.publish_live(turn.scope, delta)
         if assembly.stop is None:
             raise StreamCut(f"the answer of {turn.recipe.model.name} was cut: it ended without its end marker")
@@ -215,14 +180,10 @@ def _call_parser(turn: Turn) -> CallParser:
 async def _record_answer(
     turn: Turn, planned: Prompt, sent: Prompt, message: AssistantMessage, assembly: MessageAssembly
 ) -> list[OpenCall]:
-    earlier_calls = turn.state.calls_made_by(turn.path)
-    calls = [
-        msgspec.structs.replace(call, id=call_id(turn.path, earlier_calls + number))
-        for number, call in enumerate(message.calls, start=1)
-    ]
+    opened = _open_calls(turn, message) if message.calls else []
     body = progress.MessageCompleted(
         message_id=message.id,
-        content=await offload(turn.log, match_call_refs(message.content, calls)),
+        content=await offload(turn.log, match_call_refs(message.content, [open_call.call for open_call in opened])),
         model=message.model,
         stop=message.stop,
         system=await _store_text(turn, DigestedText(sent.system)) if sent.system != planned.system else None,
@@ -232,13 +193,26 @@ async def _record_answer(
     )
     used = _usage_event(turn, assembly.usage, assembly)
     turn.budget.defer_usage(body, used)
-    await report_cache_bust(turn.log, turn.scope, sent, body, used, assembly.miss_price)
-    turn.log.defer(turn.scope, *[progress.ToolCalled(call=call, message_id=message.id) for call in calls])
+    observer = turn.recipe.answer_observer
+    if observer is not None:
+        await observer.observe(turn, sent, body, used, assembly.miss_price)
+    if opened:
+        called = [progress.ToolCalled(call=open_call.call, message_id=message.id) for open_call in opened]
+        turn.log.defer(turn.scope, *called)
+    return opened
+
+
+def _open_calls(turn: Turn, message: AssistantMessage) -> list[OpenCall]:
+    """Return the calls of an answer with their ids, and how often each was repeated."""
+    earlier = turn.state.calls_made_by(turn.path)
+    calls = [
+        msgspec.structs.replace(call, id=call_id(turn.path, number))
+        for number, call in enumerate(message.calls, start=earlier + 1)
+    ]
+    repeats = count_repeats(turn.agent_progress, calls)
     return [
         OpenCall(call=call, path=turn.path, message=message.id, step=turn.scope.step, number=number, streak=streak)
-        for number, (call, (_, streak)) in enumerate(
-            zip(calls, count_repeats(turn.agent_progress, calls), strict=True), start=earlier_calls + 1
-        )
+        for number, (call, (_, streak)) in enumerate(zip(calls, repeats, strict=True), start=earlier + 1)
     ]
 
 
