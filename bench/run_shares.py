@@ -38,10 +38,10 @@ PARTS: dict[str, tuple[str, ...]] = {
     "publish": ("core/session/fanout", "core/session/follow", "core/session/live_redaction"),
     "the rest of the log": ("core/session/", "core/types/pending", "core/types/event"),
     "store": ("stores/", "text/"),
-    "prompt": ("core/loop/prompt", "core/loop/tokens", "core/loop/blobs", "middleware/compaction"),
-    "answer of the model": ("core/loop/assemble", "core/loop/ask_model"),
+    "prompt": ("core/loop/prompt", "core/types/tokens", "core/loop/blobs", "middleware/compaction"),
+    "answer of the model": ("core/loop/assemble", "core/loop/model_call", "core/loop/ask_model"),
     "permission": ("policy/", "core/loop/permission", "core/ports/policy"),
-    "tool": ("tools/", "core/loop/run_tool", "core/loop/call_context", "core/loop/tool_result"),
+    "tool": ("tools/", "core/loop/run_tool", "core/loop/call_context", "core/types/tool_result"),
     "turn, steps and calls": ("core/", "middleware/"),
     "session and response": ("runtime/", "agents/"),
 }
