@@ -102,9 +102,9 @@ def estimate_newer_tokens(conversation: Conversation, reported: int = 0) -> int:
     """
     first, newer = conversation.newer_than(reported)
     totals, finished = conversation.token_totals, conversation.finished
-    while len(totals) <= len(finished):
-        totals.append(totals[-1] + tokens_of_message(finished[len(totals) - 1]))
-    return totals[-1] - totals[first] + sum(map(tokens_of_message, newer))
+    for message in finished[len(totals) - 1 :]:
+        totals.append(totals[-1] + tokens_of_message(message))
+    return totals[-1] - totals[first] + (sum(map(tokens_of_message, newer)) if newer else 0)
 
 
 def instruction_tokens(turn: Turn) -> int:

@@ -45,10 +45,16 @@ def estimate_message_tokens(messages: Sequence[Message]) -> int:
 
 
 def tokens_of_message(message: Message) -> int:
-    if isinstance(message, ToolMessage):
-        return sum(tokens_of_content(result.content) for result in message.results)
-    calls = message.calls if isinstance(message, AssistantMessage) else ()
-    return tokens_of_content(message.content) + (sum(map(tokens_of_call, calls)) if calls else 0)
+    tokens = 0
+    match message:
+        case ToolMessage(results=results):
+            for result in results:
+                tokens += tokens_of_content(result.content)
+        case AssistantMessage(content=content, calls=calls) if calls:
+            tokens = tokens_of_content(content) + sum(map(tokens_of_call, calls))
+        case _:
+            tokens = tokens_of_content(message.content)
+    return tokens
 
 
 def tokens_of_call(call: ToolCall) -> int:
@@ -102,12 +108,14 @@ def tokens_of_body(path: AgentPath, scope: EventScope, body: Body) -> int:
         return tokens_of_content(body.content) if (*scope.path, body.child) == path else 0
     if scope.path != path:
         return 0
-    if isinstance(body, progress.ToolCompleted | progress.ToolFailed):
-        return tokens_of_content(body.result.content)
-    if isinstance(body, InputAdded | progress.MessageCompleted):
-        return tokens_of_content(body.content)
-    if isinstance(body, progress.ToolCalled):
-        return tokens_of_call(body.call)
-    if isinstance(body, progress.AgentContinued):
-        return estimate_text_tokens(text_size(body.text))
-    return estimate_text_tokens(text_size(body.feedback)) if isinstance(body, progress.OutputRejected) else 0
+    match body:
+        case progress.ToolCompleted(result=result) | progress.ToolFailed(result=result):
+            return tokens_of_content(result.content)
+        case InputAdded(content=content) | progress.MessageCompleted(content=content):
+            return tokens_of_content(content)
+        case progress.ToolCalled(call=call):
+            return tokens_of_call(call)
+        case progress.AgentContinued(text=text) | progress.OutputRejected(feedback=text):
+            return estimate_text_tokens(text_size(text))
+        case _:
+            return 0
