@@ -45,7 +45,7 @@ async def run_steps(turn: Turn, perform: Mapping[type[Action], Perform] | None =
 
     Raises ``RuntimeError`` when an action does not lead to another progress, so that the loop cannot spin.
     """
-    perform = perform or _PERFORM
+    perform = perform or PERFORM
     progress = read_progress(turn)
     while type(action := next_action(progress, turn.limits)) is not End:
         before, progress = progress, await perform[type(action)](turn, progress)
@@ -137,7 +137,7 @@ async def check_answer(turn: Turn, progress: StepProgress) -> StepProgress:
     return StepProgress("done", progress.step)
 
 
-_PERFORM: dict[type[Action], Perform] = {
+PERFORM: dict[type[Action], Perform] = {
     LoadStep: load_step,
     PrepareStep: prepare_step,
     BeginStep: begin_step,
