@@ -30,13 +30,17 @@ def select_all(_path: str) -> bool:
     return True
 
 
+def ends_with_nine(name: str) -> bool:
+    return name.endswith("9")
+
+
 def test_all_searches_of_one_decision_share_one_limit_and_each_folder_is_searched_once(tmp_path: Path) -> None:
     for number in range(60):
         (tmp_path / f"f{number}").touch()
     patterns, use = make_patterns(tmp_path, "./missing"), FolderUse(select_all)
     search = CoveredFiles(limit=100)
     assert [is_found(search, tmp_path, patterns, use) for _ in range(5)] == [None] * 5, "the second time costs nothing"
-    globbed = FolderUse(select_all, certain=True, parts=(lambda name: name.endswith("9"),))
+    globbed = FolderUse(select_all, certain=True, parts=(ends_with_nine,))
     assert is_found(search, tmp_path, patterns, globbed) == "", "60 more names are too many"
     assert is_found(CoveredFiles(limit=100), tmp_path, patterns, globbed) is None
     assert covered_paths.MAX_ENTRIES == 100_000
