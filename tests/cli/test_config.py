@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from vaka.cli.bootstrap import apply_claude_files, load_flag_settings
+from vaka.cli.bootstrap import apply_claude_files, config_context, load_flag_settings
 from vaka.cli.main import cli
 from vaka.config.claude_settings import SettingsFile
 from vaka.config.effective_settings import effective_settings
@@ -56,7 +56,8 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Place]:
     for name, folder in {"HOME": "home", "XDG_CONFIG_HOME": "conf", "XDG_DATA_HOME": "data"}.items():
         monkeypatch.setenv(name, str(tmp_path / folder))
     yield place
-    apply_claude_files(Settings({key.name: SettingValue(key.default) for key in SETTING_KEYS.values()}), [])
+    defaults = {key.name: SettingValue(key.default) for key in SETTING_KEYS.values()}
+    apply_claude_files(Settings(config_context(), defaults), [])
     assert "A_VARIABLE" not in os.environ, "the variables of settings are removed with them"
 
 

@@ -10,7 +10,6 @@ import pytest
 
 from vaka.config.claude_settings import (
     MAX_SETTINGS_BYTES,
-    find_project_folder,
     hooks_are_disabled,
     load_permissions,
     load_settings_files,
@@ -104,14 +103,15 @@ def test_vakas_own_settings_are_layers_of_their_origin(place: ConfigContext) -> 
 
 
 def test_a_folder_below_the_projects_has_the_projects_settings(place: ConfigContext, tmp_path: Path) -> None:
-    assert find_project_folder(place.cwd / "sub", place.home) == place.cwd
+    def project_of(cwd: Path) -> Path | None:
+        return ConfigContext(cwd=cwd, home=place.home, environ={}).project_folder
+
+    assert project_of(place.cwd / "sub") == place.cwd
     (place.cwd / "sub" / ".claude").mkdir()
-    assert find_project_folder(place.cwd / "sub", place.home) == place.cwd / "sub"
+    assert project_of(place.cwd / "sub") == place.cwd / "sub"
     (tmp_path / ".claude").mkdir()
-    assert find_project_folder(tmp_path / "etc", place.home) is None, (
-        "outside of a repository nothing further up counts"
-    )
-    assert find_project_folder(place.home, place.home) is None, "the user's own are not a project's"
+    assert project_of(tmp_path / "etc") is None, "outside of a repository nothing further up counts"
+    assert project_of(place.home) is None, "the user's own are not a project's"
 
 
 def test_a_settings_file_is_relative_to_its_folder(place: ConfigContext) -> None:

@@ -111,6 +111,13 @@ def apply_claude_files(settings: Settings, files: Sequence[SettingsFile]) -> Non
 
     Nothing overrides the administrator's. A tier counts only if vaka's settings define it.
     """
+    if files:
+        _apply_claude_settings(settings, files)
+    if files or _applied_variables:
+        _apply_variables(settings_env(files), settings_env(file for file in files if file.layer == MANAGED))
+
+
+def _apply_claude_settings(settings: Settings, files: Sequence[SettingsFile]) -> None:
     model, origin, layer = settings_model(files)
     if model not in MODEL_TIERS.values() or model in settings["tiers"]:
         _apply_claude_value(settings, "model", model, origin, layer)
@@ -125,8 +132,6 @@ def apply_claude_files(settings: Settings, files: Sequence[SettingsFile]) -> Non
             origin = file.locate(ALLOWED_HOSTS)
             settings.add(SETTING_KEYS["command_host"], SettingValue(hosts, origin, cast("SettingLayer", file.layer)))
     settings.notes.extend(ignored_variables(files))
-    forced = settings_env(file for file in files if file.layer == MANAGED)
-    _apply_variables(settings_env(files), forced)
 
 
 def _apply_claude_value(settings: Settings, name: str, value: str, origin: str, layer: str) -> None:
@@ -169,8 +174,7 @@ def permission_mode_of(settings: Settings) -> SettingValue:
 def policy_from_settings(settings: Settings) -> LayeredPolicy:
     """Return the permission rules in force, of ``.claude`` files, vaka's settings and flags. Prints notes."""
     permissions = load_permissions_of(settings)
-    context = config_context()
-    cwd, home = str(context.cwd), str(context.home)
+    cwd, home = str(settings.context.cwd), str(settings.context.home)
     policy = LayeredPolicy(permissions.layers, cwd=cwd, home=home, trusted=settings.trusted)
     print_notes(permissions.notes, policy.notes)
     return policy
@@ -178,17 +182,15 @@ def policy_from_settings(settings: Settings) -> LayeredPolicy:
 
 def load_permissions_of(settings: Settings) -> LoadedPermissions:
     """Return the permission layers in force. Raises ``ConfigError``."""
-    file = _further_file_of(settings)
-    return load_permissions(config_context(), settings=file, flags=settings, trust=settings.trusted)
+    return load_permissions(settings.context, files=claude_files_of(settings), flags=settings)
 
 
 def claude_files_of(settings: Settings) -> list[SettingsFile]:
-    """Return the ``.claude`` settings files in force, the weakest first."""
-    return load_settings_files(config_context(), settings=_further_file_of(settings), trust=settings.trusted)
-
-
-def _further_file_of(settings: Settings) -> str | None:
-    return settings.claude_file or None
+    """Return the ``.claude`` settings files in force, the weakest first. They are read once."""
+    if settings.claude_files is None:
+        further = settings.claude_file or None
+        settings.claude_files = load_settings_files(settings.context, settings=further, trust=settings.trusted)
+    return settings.claude_files
 
 
 def transcript_folder() -> Path:
@@ -198,7 +200,7 @@ def transcript_folder() -> Path:
 
 def hook_options(settings: Settings) -> dict[str, Any]:
     """Return the hooks of settings files and plugins as options of a runtime. Prints notes."""
-    context, files = config_context(), claude_files_of(settings)
+    context, files = settings.context, claude_files_of(settings)
     options = {"transcript_folder": str(transcript_folder())}
     may_have = bool(settings.plugin_dirs) or may_have_plugins(context)
     if not may_have and not any("hooks" in file.document for file in files):
@@ -212,11 +214,11 @@ def project_options(settings: Settings, agent: Agent) -> dict[str, Any]:
     """Return the option that gives the coding agent the content of ``.claude`` folders, or only child agents."""
     if not is_coding_agent(agent.instructions):
         return {}
-    if not settings.plugin_dirs and not may_have_content(config_context()):
+    if not settings.plugin_dirs and not may_have_content(settings.context):
         return {"child_agents": True}
     source = lazy.project_source()(
         trusted=settings.trusted,
-        settings_file=str(_further_file_of(settings) or ""),
+        settings_file=settings.claude_file,
         hooks=not hooks_are_disabled(claude_files_of(settings)),
         plugin_dirs=tuple(str(folder) for folder in settings.plugin_dirs),
     )
@@ -226,7 +228,7 @@ def project_options(settings: Settings, agent: Agent) -> dict[str, Any]:
 def load_servers(settings: Settings) -> "ParsedServers":
     """Return the MCP servers of all files and flags, also those that are not started. Raises ``ConfigError``."""
     return lazy.servers_in_force(
-        config_context(),
+        settings.context,
         claude_files_of(settings),
         trusted=settings.trusted,
         configs=settings.mcp_configs,
@@ -244,7 +246,7 @@ def uses_servers(settings: Settings, agent: Agent | None) -> bool:
 
 def find_servers(settings: Settings) -> "tuple[tuple[McpServer, ...], list[str]]":
     """Return the MCP servers of all files and flags, and notes on files and servers that do not count."""
-    may_have = bool(settings.plugin_dirs) or may_have_servers(config_context(), claude_files_of(settings))
+    may_have = bool(settings.plugin_dirs) or may_have_servers(settings.context, claude_files_of(settings))
     if not settings.mcp_configs and not may_have:
         return (), []
     parsed = load_servers(settings)
@@ -331,7 +333,7 @@ def create_default_store_folder(settings: Settings) -> None:
     """Create the folder of the default store; that of a store which the user names must exist."""
     if settings.values["store"].layer != "default":
         return
-    folder = data_folder(os.environ, config_context().home)
+    folder = data_folder(os.environ, settings.context.home)
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as error:
@@ -400,7 +402,7 @@ def world_options(settings: Settings) -> dict[str, Any]:
     commands["env"] = (*commands["env"], *settings_env(files))
     limits = ResourceLimits(**settings.fields_of(ResourceLimits))
     return {
-        "workspace": Workspace(cwd=str(config_context().cwd), **settings.fields_of(Workspace)),
+        "workspace": Workspace(cwd=str(settings.context.cwd), **settings.fields_of(Workspace)),
         "commands": Commands(**commands, limits=limits, sandboxed=cast("Any", sandboxed_programs(files))),
     }
 

@@ -8,7 +8,7 @@ import sys
 import time
 from collections.abc import Callable, Coroutine
 from types import FrameType, TracebackType
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 
 from vaka.cli.errors import INTERRUPTED, Quit
 from vaka.cli.stdout import discard_output_of_closed_terminal
@@ -26,15 +26,39 @@ _STOP_SIGNALS = tuple(filter(None, (signal.SIGINT, signal.SIGTERM, _HANG_UP)))
 
 def run_loop(work: Coroutine[Any, Any, T]) -> T:
     """Run like ``asyncio.run``, but do not wait for a task that ignores its cancellation. A signal cancels the work."""
-    loop = asyncio.new_event_loop()
-    task = loop.create_task(work)
-    with SignalHandler(loop, task.cancel) as signals:
-        try:
-            return loop.run_until_complete(task)
-        except asyncio.CancelledError:
-            raise Quit(signals.code or INTERRUPTED) from None
-        finally:
-            _shut_down_loop(loop)
+    with CommandLoop() as loop:
+        return loop.run(work)
+
+
+class CommandLoop:
+    """The event loop of a command, for one piece of work after the other. A signal cancels the one that runs."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._task: asyncio.Task[Any] | None = None
+        self._signals = SignalHandler(self._loop, self._cancel)
+
+    def _cancel(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        with self._signals:
+            _shut_down_loop(self._loop)
+
+    def run(self, work: Coroutine[Any, Any, T]) -> T:
+        """Run a coroutine to its end, and return its result."""
+        self._task = task = self._loop.create_task(work)
+        with self._signals as signals:
+            try:
+                return self._loop.run_until_complete(task)
+            except asyncio.CancelledError:
+                raise Quit(signals.code or INTERRUPTED) from None
 
 
 def _shut_down_loop(loop: asyncio.AbstractEventLoop) -> None:

@@ -19,7 +19,7 @@ from vaka.cli.options import DEFINITION_SUFFIXES, expand_path
 from vaka.config.components import Components, components_in_force
 from vaka.config.definitions.folder import FOLDERS, list_files
 from vaka.config.setting_keys import SETTING_KEYS
-from vaka.config.settings import Settings, SettingValue, repository_root_of, trust_root_of
+from vaka.config.settings import Settings, SettingValue, trust_root_of
 from vaka.core.types.errors import ConfigError
 from vaka.runtime.agent_catalog import AgentCatalog
 from vaka.runtime.definitions import DefinitionSources, unknown_name_message
@@ -159,7 +159,7 @@ def find_definitions_folder(settings: Settings) -> Path | None:
         return folder
     context = config_context()
     project = context.project_file
-    folders = [context.cwd, *([project.parent] if project is not None else []), repository_root_of(context.cwd)]
+    folders = [context.cwd, *([project.parent] if project is not None else []), context.repository]
     return next((folder for folder in folders if _has_definitions(folder)), None)
 
 

@@ -29,7 +29,7 @@ class CommandSettings:
         self.flags = settings.flags
         """The flags; a change counts when the settings are read again."""
         self._claude_file = settings.claude_file
-        context = bootstrap.config_context()
+        context = settings.context
         self._settings, self._has_servers = settings, bootstrap.uses_servers(settings, agent)
         self._folder = context.cwd
         self._own = [context.user_file, *([context.project_file] if context.project_file is not None else [])]
@@ -51,7 +51,7 @@ class CommandSettings:
 
     def _load(self) -> LoadedSettings:
         settings = bootstrap.load_flag_settings(self.flags)
-        files, context = bootstrap.claude_files_of(settings), bootstrap.config_context()
+        files, context = bootstrap.claude_files_of(settings), settings.context
         folders, find = settings.plugin_dirs, lazy.hooks_in_force()
         has_hooks = bool(folders) or any("hooks" in file.document for file in files) or may_have_plugins(context)
         hooks = find(context, files, trusted=settings.trusted, plugin_dirs=folders).hooks if has_hooks else ()

@@ -20,11 +20,9 @@ from vaka.config.documents import (
     parse_json,
     read_errors,
 )
-from vaka.config.settings import ConfigContext, Settings, repository_root_of
+from vaka.config.settings import CLAUDE_FOLDER, ConfigContext, Settings, repository_root_of
 from vaka.core.types.errors import ConfigError
 from vaka.core.types.tool import SANDBOX_ONLY_RULE, Layer
-
-CLAUDE_FOLDER = ".claude"
 
 LOCAL_SETTINGS = "settings.local.json"
 """One user's settings in a project; not shared with the project."""
@@ -201,7 +199,7 @@ def settings_places(
 ) -> list[tuple[str, Path]]:
     """Return the layer and path of each ``.claude`` settings file, existing or not, the weakest first."""
     places = [("user", context.home / CLAUDE_FOLDER / USER_SETTINGS)]
-    root = find_project_folder(context.cwd, context.home) or repository_root_of(context.cwd)
+    root = context.project_folder or context.repository
     if root != context.home:
         places += [(layer, root / CLAUDE_FOLDER / name) for name, layer in _PROJECT_FILES.items()]
     if settings:
@@ -226,7 +224,7 @@ def project_trust_places(context: ConfigContext) -> list[Path]:
 
     Local settings with nothing but rules that a person has approved are not among them.
     """
-    root = find_project_folder(context.cwd, context.home)
+    root = context.project_folder
     if root is None:
         return []
     names = (*_PROJECT_FILES, "commands", "skills", "agents", "plugins")
@@ -351,16 +349,6 @@ def layers_from_settings(settings: Settings) -> Iterable[Layer]:
         yield Layer(name=sandbox.layer, origin=sandbox.origin, deny=(SANDBOX_ONLY_RULE,))
 
 
-def find_project_folder(cwd: Path, home: Path) -> Path | None:
-    """Return the nearest folder with a ``.claude``, up to the root of the repository.
-
-    Outside of a repository only ``cwd`` itself is searched: other users may have written to the folders above.
-    """
-    root = repository_root_of(cwd)
-    candidates = [folder for folder in (cwd, *cwd.parents) if folder.is_relative_to(root)]
-    return next((folder for folder in candidates if (folder / CLAUDE_FOLDER).is_dir() and folder != home), None)
-
-
 def is_of_project(path: Path, cwd: Path, home: Path) -> bool:
     """Return whether a file belongs to the project around ``cwd``, and not to the user, so that trust decides on it.
 
@@ -477,8 +465,7 @@ def hooks_are_disabled(files: Iterable[SettingsFile]) -> bool:
 
 def may_have_content(context: ConfigContext) -> bool:
     """Return whether there may be memory files, skills or the like for agents: a look at few names."""
-    root = find_project_folder(context.cwd, context.home)
-    if root is not None or (context.home / CLAUDE_FOLDER).is_dir():
+    if context.project_folder is not None or (context.home / CLAUDE_FOLDER).is_dir():
         return True
     folders = (context.cwd, *context.cwd.parents)
     return any((folder / name).exists() for folder in folders for name in ("CLAUDE.md", "CLAUDE.local.md", "AGENTS.md"))
@@ -486,15 +473,16 @@ def may_have_content(context: ConfigContext) -> bool:
 
 def may_have_plugins(context: ConfigContext) -> bool:
     """Return whether there may be plugins: a look at few names."""
-    root = find_project_folder(context.cwd, context.home)
-    folders = [context.home, *([root] if root is not None else [])]
-    return any((folder / CLAUDE_FOLDER / "plugins").is_dir() for folder in folders)
+    return any(
+        (folder / CLAUDE_FOLDER / "plugins").is_dir()
+        for folder in (context.home, context.project_folder)
+        if folder is not None
+    )
 
 
 def project_server_files(context: ConfigContext) -> list[Path]:
     """Return the ``.mcp.json`` files between the root of the repository and the working folder, the weakest first."""
-    root = repository_root_of(context.cwd)
-    folders = [folder for folder in (context.cwd, *context.cwd.parents) if folder.is_relative_to(root)]
+    folders = [folder for folder in (context.cwd, *context.cwd.parents) if folder.is_relative_to(context.repository)]
     return [path for folder in reversed(folders) if (path := folder / PROJECT_SERVERS).exists()]
 
 
@@ -503,8 +491,7 @@ def watched_server_files(context: ConfigContext, configs: Iterable[str] = (), *,
 
     ``configs`` are further files, or JSON; with ``strict`` the files of the user and the project do not count.
     """
-    root = repository_root_of(context.cwd)
-    folders = [folder for folder in (context.cwd, *context.cwd.parents) if folder.is_relative_to(root)]
+    folders = [folder for folder in (context.cwd, *context.cwd.parents) if folder.is_relative_to(context.repository)]
     own = [context.home / CLAUDE_STATE, *(folder / PROJECT_SERVERS for folder in folders)]
     named = [context.cwd / Path(text).expanduser() for text in configs if not is_inline_json(text)]
     return [*([] if strict else own), *named, *(folder / MANAGED_SERVERS for folder in managed_folders())]
@@ -514,10 +501,10 @@ def may_have_servers(context: ConfigContext, files: Iterable[SettingsFile]) -> b
     """Return whether there may be MCP servers: a look at few names."""
     if any("mcpServers" in file.document or "mcp" in file.document for file in files):
         return True
-    root = find_project_folder(context.cwd, context.home)
-    plugins = [folder / CLAUDE_FOLDER / "plugins" for folder in (context.home, root) if folder is not None]
-    places = (context.home / CLAUDE_STATE, *plugins, *(folder / MANAGED_SERVERS for folder in managed_folders()))
-    return any(path.exists() for path in places) or bool(project_server_files(context))
+    if may_have_plugins(context) or project_server_files(context):
+        return True
+    places = (context.home / CLAUDE_STATE, *(folder / MANAGED_SERVERS for folder in managed_folders()))
+    return any(path.exists() for path in places)
 
 
 def read_settings(path: Path, layer: str = "project") -> SettingsFile:

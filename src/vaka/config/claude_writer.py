@@ -11,17 +11,15 @@ from pathlib import Path
 from typing import Any, cast
 
 from vaka.config.claude_settings import (
-    CLAUDE_FOLDER,
     LOCAL_SETTINGS,
     MAX_SETTINGS_BYTES,
     USER_SETTINGS,
-    find_project_folder,
     parse_document,
     read_document,
     read_settings,
 )
 from vaka.config.documents import blank_comments, replace_file, set_json_value
-from vaka.config.settings import repository_root_of
+from vaka.config.settings import CLAUDE_FOLDER, ConfigContext
 from vaka.core.types.errors import ConfigError, InvalidInput
 
 if sys.platform != "win32":
@@ -37,7 +35,8 @@ def settings_file_for_scope(scope: str, cwd: str, home: Path) -> tuple[Path, Pat
         return home / CLAUDE_FOLDER / USER_SETTINGS, home / CLAUDE_FOLDER
     if not cwd or not Path(cwd).is_dir():
         raise InvalidInput(f"the session's folder {cwd!r} does not exist, so no rule can be stored for its project")
-    root = find_project_folder(Path(cwd), home) or repository_root_of(Path(cwd))
+    context = ConfigContext(cwd=Path(cwd), home=home, environ={})
+    root = context.project_folder or context.repository
     if root == home:
         raise InvalidInput(f"{str(root)!r} is your home directory, not a project; use scope 'user'")
     file = root / CLAUDE_FOLDER / LOCAL_SETTINGS

@@ -9,11 +9,11 @@ from typing import Any, Literal, TypeVar, cast
 
 import msgspec
 
-from vaka.config.claude_settings import CLAUDE_FOLDER, SettingsFile, find_project_folder
+from vaka.config.claude_settings import SettingsFile
 from vaka.config.file_scope import DOCUMENT_NAMES, ComponentWalk, FileScope
 from vaka.config.frontmatter import MAX_CACHED_HEADS, MarkdownFile, read_body, read_head
 from vaka.config.plugins import Plugin, find_plugins, installed_plugins
-from vaka.config.settings import ConfigContext, repository_root_of
+from vaka.config.settings import CLAUDE_FOLDER, ConfigContext
 from vaka.core.types.errors import ConfigError
 from vaka.matching.sensitive_paths import holds_secrets
 
@@ -163,7 +163,7 @@ def components_in_force(
     folders: list[tuple[Source, Path]] = [*(("project", folder) for folder in projects), ("user", home)]
     problems: list[str] = []
     active = plugins_in_force(context, plugin_dirs, files, problems)
-    scope = FileScope.of([repository_root_of(context.cwd), context.cwd], user=home, trusted=trusted)
+    scope = FileScope.of([context.repository, context.cwd], user=home, trusted=trusted)
     found = load_components(folders, active, scope)
     missing = [
         f"{agent.path}: skills: there is no skill {name!r}"
@@ -182,14 +182,14 @@ def plugins_in_force(
     plugins = find_plugins(
         [*plugin_dirs, *(folder / "plugins" for folder in (*project_folders(context), home))], problems
     )
-    plugins += installed_plugins(home / "plugins", find_project_folder(context.cwd, context.home), problems)
+    plugins += installed_plugins(home / "plugins", context.project_folder, problems)
     switches = _plugin_switches(files)
     return [plugin for plugin in plugins if _is_switched_on(plugin, switches)]
 
 
 def project_folders(context: ConfigContext) -> list[Path]:
     """Return the ``.claude`` folders of the project, the nearest first: those up to the root of the repository."""
-    root = repository_root_of(context.cwd)
+    root = context.repository
     parents = [folder for folder in (context.cwd, *context.cwd.parents) if folder.is_relative_to(root)]
     found = [folder / CLAUDE_FOLDER for folder in parents if folder != context.home]
     return [folder for folder in found if folder.is_dir()]

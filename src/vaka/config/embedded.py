@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
-from vaka.config.claude_settings import CLAUDE_FOLDER, SettingsFile, parse_document
+from vaka.config.claude_settings import SettingsFile, parse_document
 from vaka.config.components import Component, Components, make_agent, make_command, make_skill
 from vaka.config.file_scope import MAX_DEPTH
 from vaka.config.frontmatter import MAX_FILE_BYTES, MarkdownFile, parse_markdown
 from vaka.config.memory_files import MemoryText
+from vaka.config.settings import CLAUDE_FOLDER
 from vaka.core.types.errors import ConfigError
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
 
-from vaka.config.claude_settings import CLAUDE_FOLDER, SettingsFile, load_settings_files, managed_folders
+from vaka.config.claude_settings import SettingsFile, load_settings_files, managed_folders
 from vaka.config.components import Components, components_in_force, project_folders
 from vaka.config.embedded import EmbeddedContent, load_embedded
 from vaka.config.file_scope import FileScope
@@ -19,7 +19,7 @@ from vaka.config.memory_files import (
     load_rules,
     memory_folders,
 )
-from vaka.config.settings import ConfigContext, repository_root_of
+from vaka.config.settings import CLAUDE_FOLDER, ConfigContext
 from vaka.core.types.keywords import UnevaluatedSignature
 
 if TYPE_CHECKING:
@@ -143,7 +143,7 @@ def load_project_content(
     named = [file.document.get("claudeMdExcludes") for file in files if file.trusted]
     excludes = [text for value in named for text in _texts(value)]
     style_name = next((str(name) for file in reversed(files) if (name := file.document.get("outputStyle"))), "")
-    scope = FileScope.of([root, repository_root_of(context.cwd), context.cwd], user=home, trusted=trusted)
+    scope = FileScope.of([root, context.repository, context.cwd], user=home, trusted=trusted)
     reader = MemoryReader(excludes=excludes, scope=scope, own=(*managed_folders(), home))
     own = [reader.load(folder / "CLAUDE.md") for folder in (*managed_folders(), home)]
     memory = [text for text in own if text is not None]

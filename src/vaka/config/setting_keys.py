@@ -191,7 +191,12 @@ SETTING_GROUPS: tuple[type[msgspec.Struct], ...] = (
 )
 """The structs whose marked fields are settings, in the order in which settings are listed."""
 
-SETTING_KEYS: dict[str, SettingKey] = {key.name: key for group in SETTING_GROUPS for key in settings_of(group)}
+GROUP_KEYS: Mapping[type[msgspec.Struct], tuple[SettingKey, ...]] = {
+    group: tuple(settings_of(group)) for group in SETTING_GROUPS
+}
+"""The settings of each group, in the order of its fields."""
+
+SETTING_KEYS: dict[str, SettingKey] = {key.name: key for keys in GROUP_KEYS.values() for key in keys}
 """Every setting by its name."""
 
 

@@ -6,8 +6,9 @@ import os
 import sys
 from collections.abc import Callable, Generator, Iterable, Mapping
 from contextvars import ContextVar
+from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 from urllib.parse import quote, unquote, urlsplit
 
 import msgspec
@@ -15,6 +16,7 @@ import msgspec
 from vaka.config.documents import replace_file
 from vaka.config.model_tables import hide_password, redact_entry, untrusted_reason
 from vaka.config.setting_keys import (
+    GROUP_KEYS,
     SETTING_KEYS,
     SettingKey,
     check_value,
@@ -23,12 +25,15 @@ from vaka.config.setting_keys import (
     find_project_file,
     parse_value,
     read_settings_file,
-    settings_of,
 )
 from vaka.core.types.errors import ConfigError, InvalidInput
 from vaka.core.types.tool import MODES_BY_STRICTNESS
 
+if TYPE_CHECKING:
+    from vaka.config.claude_settings import SettingsFile
+
 APP_NAME = "vaka"
+CLAUDE_FOLDER = ".claude"
 PEPPER_VARIABLE = "VAKA_SERVER_PEPPER"
 """The variable with the pepper of the server's API keys."""
 API_KEY_VARIABLE = "VAKA_API_KEY"
@@ -165,29 +170,50 @@ def use_settings_folder(folder: Path) -> Generator[None]:
         _folder.reset(token)
 
 
-class ConfigContext(msgspec.Struct, frozen=True, kw_only=True):
-    """The working folder, home and environment that settings are read for."""
+class ConfigContext(msgspec.Struct, frozen=True, kw_only=True, dict=True):
+    """The working folder, home and environment that settings are read for.
+
+    Places are searched for once: a context is made for one reading of the settings.
+    """
 
     cwd: Path
     home: Path
     environ: Mapping[str, str]
 
-    @property
+    @cached_property
     def user_file(self) -> Path:
         return user_config_file(self.environ, self.home)
 
-    @property
+    @cached_property
     def trust(self) -> TrustStore:
         return TrustStore(self.user_file.parent)
 
-    @property
+    @cached_property
     def project_file(self) -> Path | None:
         return find_project_file(self.cwd)
 
+    @cached_property
+    def repository(self) -> Path:
+        """The root of the repository that holds the working folder; outside of a repository, the working folder."""
+        return repository_root_of(self.cwd)
+
+    @cached_property
+    def project_folder(self) -> Path | None:
+        """The nearest folder with a ``.claude``, up to the root of the repository.
+
+        Outside of a repository only the working folder itself is searched: other users may have written to the folders
+        above.
+        """
+        folders = [folder for folder in (self.cwd, *self.cwd.parents) if folder.is_relative_to(self.repository)]
+        return next((folder for folder in folders if (folder / CLAUDE_FOLDER).is_dir() and folder != self.home), None)
+
 
 class Settings:
-    def __init__(self, values: Mapping[str, SettingValue]) -> None:
+    def __init__(self, context: ConfigContext, values: Mapping[str, SettingValue]) -> None:
+        self.context = context
         self.values = dict(values)
+        self.claude_files: list[SettingsFile] | None = None
+        """The ``.claude`` settings files in force, once they were read."""
         self.notes: list[str] = []
         """Settings that were ignored, each with the reason."""
         self.trusted = False
@@ -215,7 +241,7 @@ class Settings:
 
     def fields_of(self, group: type[msgspec.Struct]) -> dict[str, Any]:
         """Return the fields of an option group that settings have."""
-        return {key.field: field_value(key, self[key.name]) for key in settings_of(group)}
+        return {key.field: field_value(key, self[key.name]) for key in GROUP_KEYS[group]}
 
     def add(self, key: SettingKey, value: SettingValue) -> None:
         """Apply a value of a later layer: lists are appended, tables merged part by part, other values replaced."""
@@ -234,7 +260,7 @@ def load_settings(context: ConfigContext, flags: Mapping[str, Any] | None = None
 
     The folder is trusted if ``trust`` is set or a stored decision says so. Raises ``ConfigError`` and ``InvalidInput``.
     """
-    settings = Settings({key.name: SettingValue(key.default) for key in SETTING_KEYS.values()})
+    settings = Settings(context, {key.name: SettingValue(key.default) for key in SETTING_KEYS.values()})
     settings.values["store"] = SettingValue(default_store_url(context.environ, context.home))
     root = trust_root_of(context.cwd)
     remembered = context.trust.lookup(root) is True

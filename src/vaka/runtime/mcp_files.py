@@ -15,7 +15,7 @@ from vaka.config.claude_settings import (
 )
 from vaka.config.claude_writer import edit_document, read_editable
 from vaka.config.documents import parse_tolerant_json, read_errors
-from vaka.config.settings import ConfigContext, repository_root_of
+from vaka.config.settings import ConfigContext
 from vaka.core.types.errors import ConfigError, InvalidInput, NotFound
 from vaka.mcp.definition import is_entry
 
@@ -81,7 +81,7 @@ def remove_server(context: ConfigContext, scope: ServerScope, name: str) -> Path
 
 def file_of_scope(context: ConfigContext, scope: ServerScope) -> tuple[Path, tuple[str, ...]]:
     """Return the file of a scope, and the path of keys to the map of servers in it. Raises ``InvalidInput``."""
-    state, root = context.home / CLAUDE_STATE, repository_root_of(context.cwd)
+    state, root = context.home / CLAUDE_STATE, context.repository
     if scope == "user":
         return state, ("mcpServers",)
     if root == context.home:

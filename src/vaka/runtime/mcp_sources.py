@@ -16,7 +16,6 @@ from vaka.config.claude_settings import (
     MANAGED_SERVERS,
     PROJECT_SERVERS,
     SettingsFile,
-    find_project_folder,
     is_of_project,
     managed_folders,
     project_server_files,
@@ -25,7 +24,7 @@ from vaka.config.claude_settings import (
 from vaka.config.components import plugins_in_force
 from vaka.config.documents import is_inline_json, parse_tolerant_json
 from vaka.config.plugins import PLUGIN_FILE, Plugin
-from vaka.config.settings import ConfigContext, repository_root_of
+from vaka.config.settings import ConfigContext
 from vaka.core.types.errors import ConfigError
 from vaka.mcp.definition import McpServer, ParsedServers, parse_servers
 from vaka.runtime.mcp_files import read_claude_state, read_server_file
@@ -163,9 +162,8 @@ class _SourceFinder:
         self._files = files
         self._managed = managed
         self._documents = documents
-        project = find_project_folder(context.cwd, context.home)
-        self._project = project
-        self.root = project or repository_root_of(context.cwd)
+        self._project = context.project_folder
+        self.root = context.project_folder or context.repository
         self.problems: list[str] = []
         self.unreadable: list[str] = []
         self.project_state: list[SettingsFile] = []
@@ -214,7 +212,7 @@ class _SourceFinder:
         state = cast("dict[str, Any]", document)
         yield _Source(layer="user", origin=str(path), document={"mcpServers": state.get("mcpServers")})
         projects = cast("dict[str, Any]", state["projects"]) if isinstance(state.get("projects"), dict) else {}
-        top = repository_root_of(self._context.cwd)
+        top = self._context.repository
         for folder in reversed((self._context.cwd, *self._context.cwd.parents)):
             entry: object = projects.get(str(folder)) if folder.is_relative_to(top) else None
             if isinstance(entry, dict):

@@ -25,18 +25,22 @@ class ProjectSettings:
 
     def __init__(self, options: Options) -> None:
         self._options, self._source = options, options.project.content or ProjectSource()
-        folder = Path(options.workspace.folder or ".").absolute()
-        self._context = ConfigContext(cwd=folder, home=Path.home(), environ=os.environ)
+        self._folder = Path(options.workspace.folder or ".").absolute()
+
+    def _make_context(self) -> ConfigContext:
+        """Return where the settings are now."""
+        return ConfigContext(cwd=self._folder, home=Path.home(), environ=os.environ)
 
     def places(self) -> Iterable[Path]:
         """Return the settings files of all layers, also those that do not exist."""
-        return watched_places(self._context, self._source.settings_file)
+        return watched_places(self._make_context(), self._source.settings_file)
 
     def load(self) -> LoadedSettings:
         """Read the settings. Raises ``ConfigError``."""
         source, options = self._source, self._options
-        files = source.load_files(self._context)
-        layers = load_permissions(self._context, files=files).layers
+        context = self._make_context()
+        files = source.load_files(context)
+        layers = load_permissions(context, files=files).layers
         permissions = options.permissions
         own = Layer(
             name="flag",
@@ -48,8 +52,8 @@ class ProjectSettings:
         )
         hooks: tuple[Hook, ...] = ()
         plugin_dirs = [Path(folder) for folder in source.plugin_dirs]
-        if plugin_dirs or any("hooks" in file.document for file in files) or may_have_plugins(self._context):
-            hooks = hooks_in_force(self._context, files, trusted=source.trusted, plugin_dirs=plugin_dirs).hooks
+        if plugin_dirs or any("hooks" in file.document for file in files) or may_have_plugins(context):
+            hooks = hooks_in_force(context, files, trusted=source.trusted, plugin_dirs=plugin_dirs).hooks
         return LoadedSettings(
             layers=(
                 *(layer for layer in layers if layer.name != MANAGED),

@@ -19,6 +19,7 @@ from vaka.cli.bootstrap import (
 )
 from vaka.cli.build_agent import apply_model_flags
 from vaka.cli.chat.type_ahead import TypeAhead
+from vaka.cli.command_store import CommandStore
 from vaka.cli.display.turn_display import locale_has_unicode
 from vaka.cli.errors import Quit, UsageError
 from vaka.cli.event_loop import run_loop
@@ -30,7 +31,6 @@ from vaka.cli.turn.session_record import (
     explain_recorded_flags,
     find_record_of_flags,
     load_continued,
-    with_store,
 )
 from vaka.config.settings import Settings, data_folder
 from vaka.core.ports.store import SessionInfo, Store
@@ -99,14 +99,15 @@ def chat(words: tuple[str, ...], **flags: Any) -> None:
     if not flags["trust"]:
         ask_trust_once(config_context())
     settings = load_flag_settings(flags)
-    if flags["resume"]:
-        flags["session"] = _find_resumed(flags["resume"], settings, everywhere=flags["everywhere"])
-    continued = continue_session(find_record_of_flags(flags, settings), flags, settings)
-    with explain_recorded_flags(continued):
-        raise Quit(_converse(continued, " ".join(words)))
+    with CommandStore() as place:
+        if flags["resume"]:
+            flags["session"] = _find_resumed(flags["resume"], settings, place, everywhere=flags["everywhere"])
+        continued = continue_session(find_record_of_flags(flags, settings, place), flags, settings)
+        with explain_recorded_flags(continued):
+            raise Quit(_converse(continued, " ".join(words), place))
 
 
-def _find_resumed(wanted: str, settings: Settings, *, everywhere: bool) -> str:
+def _find_resumed(wanted: str, settings: Settings, place: CommandStore, *, everywhere: bool) -> str:
     """Return the id of the session that ``--resume`` names, or that the user chooses. Raises ``Quit`` for none."""
 
     async def find(store: Store) -> SessionInfo | None:
@@ -117,7 +118,7 @@ def _find_resumed(wanted: str, settings: Settings, *, everywhere: bool) -> str:
             store, everywhere=everywhere, color=color, unicode=locale_has_unicode(), plain=_is_plain(settings)
         )
 
-    info = with_store(settings, find)
+    info = place.run_with_store(settings, find)
     if info is None and wanted != CHOOSE:
         raise UsageError(f"there is no session {wanted!r}; --resume without an id lists them")
     if info is None:
@@ -125,7 +126,7 @@ def _find_resumed(wanted: str, settings: Settings, *, everywhere: bool) -> str:
     return info.id
 
 
-def _converse(continued: ContinuedSession, prompt: str) -> int:
+def _converse(continued: ContinuedSession, prompt: str, place: CommandStore) -> int:
     continued, agent = load_continued(continued, lambda note: click.echo(note, err=True))
     flags, record = continued.flags, continued.record
     apply_model_flags(agent, flags["option"], None, None)
@@ -133,20 +134,25 @@ def _converse(continued: ContinuedSession, prompt: str) -> int:
     target = RunTarget(session=name, fork=flags["fork"] or "", run_settings=describe_run(continued, agent))
 
     async def work(keys: str) -> int:
-        async with runtime_from_settings(continued.settings, agent, quiet=True, ask="wait") as runtime:
+        store = place.store_of(continued.settings)
+        async with runtime_from_settings(continued.settings, agent, quiet=True, ask="wait", store=store) as runtime:
             session = await open_session(runtime, target)
             chat_settings = _local_settings(runtime, continued.settings, flags)
             return await lazy.chat()(runtime, session, chat_settings).run(prompt, keys=keys)
 
-    return _run_chat(work, continued.settings)
+    return _run_chat(work, continued.settings, place.run)
 
 
-def _run_chat(work: Callable[[str], Coroutine[Any, Any, int]], settings: Settings) -> int:
+def _run_chat(
+    work: Callable[[str], Coroutine[Any, Any, int]],
+    settings: Settings,
+    run: Callable[[Coroutine[Any, Any, int]], int] = run_loop,
+) -> int:
     """Run a chat; ``work`` gets the keys that were typed before it."""
     if _is_plain(settings):  # the terminal edits the lines
-        return run_loop(work(""))
+        return run(work(""))
     with TypeAhead() as typed:
-        return run_loop(work(typed.keys))
+        return run(work(typed.keys))
 
 
 def _converse_on_server(flags: dict[str, Any], prompt: str) -> int:

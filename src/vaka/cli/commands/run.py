@@ -10,6 +10,7 @@ import msgspec
 from vaka.cli import lazy, options
 from vaka.cli.bootstrap import ask_trust_once, config_context, load_flag_settings
 from vaka.cli.build_agent import apply_model_flags
+from vaka.cli.command_store import CommandStore
 from vaka.cli.errors import Quit, UsageError
 from vaka.cli.turn.input import read_prompt
 from vaka.cli.turn.report import Report
@@ -119,12 +120,14 @@ def _run_here(words: tuple[str, ...], flags: dict[str, Any], report: Report) -> 
     settings = load_flag_settings(flags)
     report.set_format(settings["output"])
     target = _parse_target(words, flags)
-    continued = continue_session(find_record_of_flags(flags, settings), flags, settings, resume=flags["resume"])
-    with explain_recorded_flags(continued):
-        return _run_continued(target, continued, report)
+    with CommandStore() as place:
+        record = find_record_of_flags(flags, settings, place)
+        continued = continue_session(record, flags, settings, resume=flags["resume"])
+        with explain_recorded_flags(continued):
+            return _run_continued(target, continued, report, place)
 
 
-def _run_continued(target: RunTarget, continued: ContinuedSession, report: Report) -> int:
+def _run_continued(target: RunTarget, continued: ContinuedSession, report: Report, place: CommandStore) -> int:
     continued, agent = load_continued(continued, report.print_note)
     flags, record = continued.flags, continued.record
     report.output_schema = apply_model_flags(agent, flags["option"], flags["tool_choice"], flags["output_schema"])
@@ -135,7 +138,7 @@ def _run_continued(target: RunTarget, continued: ContinuedSession, report: Repor
         run_settings=describe_run(continued, agent),
     )
     report.is_stored = continued.settings["store"] != "memory:"
-    return run_turn(target, continued.settings, agent, report)
+    return place.run(run_turn(target, continued.settings, agent, report, place.store_of(continued.settings)))
 
 
 def _parse_target(words: tuple[str, ...], flags: dict[str, Any]) -> RunTarget:

@@ -10,6 +10,7 @@ from vaka.cli import options
 from vaka.cli.bootstrap import load_flag_settings, print_notes, settings_from_flags
 from vaka.cli.build_agent import load_agent, load_tools
 from vaka.cli.errors import APPROVAL, OK, TOOL, USAGE, Quit, UsageError
+from vaka.cli.event_loop import run_loop
 from vaka.cli.render import print_json, print_table, shorten, typed_command
 from vaka.cli.turn.report import Report
 from vaka.cli.turn.run_turn import RunTarget, run_turn
@@ -103,7 +104,7 @@ def call(name: str, arguments: str, **flags: Any) -> None:
     for note in continued.notes:
         report.print_note(note)
     target = RunTarget(session=flags["session"], prompt="vaka tools call", ask=continued.ask)
-    code = run_turn(target, settings, agent, report)
+    code = run_loop(run_turn(target, settings, agent, report))
     print_json(report.result_fields(name))
     raise Quit(report.exit_code(code))
 

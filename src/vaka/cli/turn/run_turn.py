@@ -12,14 +12,14 @@ from vaka.cli.bootstrap import can_ask, current_user, runtime_from_settings
 from vaka.cli.display.call_summary import TraitsByName, declared_by
 from vaka.cli.display.view import TICK_SECONDS
 from vaka.cli.errors import Quit
-from vaka.cli.event_loop import SignalHandler, run_loop
+from vaka.cli.event_loop import SignalHandler
 from vaka.cli.render import as_printable, quote_words, typed_command
 from vaka.cli.strings import translate
 from vaka.cli.turn.report import Report, decision_hint
 from vaka.cli.turn.session_record import resolve_session_ref
 from vaka.config.settings import Settings
 from vaka.core.ports.policy import Policy
-from vaka.core.ports.store import SessionInfo
+from vaka.core.ports.store import SessionInfo, Store
 from vaka.core.session.index_rows import find_asked_decisions
 from vaka.core.types.control import RunSettings
 from vaka.core.types.errors import NotFound, Suspended, VakaError
@@ -59,14 +59,12 @@ class RunTarget(msgspec.Struct, frozen=True, kw_only=True):
         return (Text(text=replace_surrogates(self.prompt)), *self.parts) if self.parts else self.prompt
 
 
-def run_turn(target: RunTarget, settings: Settings, agent: Agent, report: Report) -> int:
-    """Run one turn with the runtime that the settings describe, in an event loop of its own; return the exit code."""
-
-    async def work() -> int:
-        async with runtime_from_settings(settings, agent, quiet=report.quiet, ask=target.ask) as runtime:
-            return await TurnRunner(runtime, report).run(target)
-
-    return run_loop(work())
+async def run_turn(
+    target: RunTarget, settings: Settings, agent: Agent, report: Report, store: Store | None = None
+) -> int:
+    """Run one turn with the runtime that the settings describe, on ``store`` if it is open; return the exit code."""
+    async with runtime_from_settings(settings, agent, quiet=report.quiet, ask=target.ask, store=store) as runtime:
+        return await TurnRunner(runtime, report).run(target)
 
 
 class TurnRunner:

@@ -5,6 +5,7 @@ import os
 import re
 from collections.abc import Callable, Coroutine, Generator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
@@ -16,14 +17,13 @@ from vaka.cli.bootstrap import (
     ask_trust_once,
     can_ask,
     config_context,
-    create_default_store_folder,
     has_terminal,
     load_flag_settings,
     print_notes,
 )
 from vaka.cli.build_agent import MissingModel, load_agent_of_flags
+from vaka.cli.command_store import CommandStore
 from vaka.cli.errors import UsageError
-from vaka.cli.event_loop import run_loop
 from vaka.cli.options import DEFINITION_SUFFIXES, expand_path
 from vaka.cli.render import quote_words
 from vaka.config.documents import is_inline_json
@@ -35,7 +35,6 @@ from vaka.core.types.control import RunSettings, SessionWorkspace
 from vaka.core.types.errors import ConfigError, InvalidInput, NotFound
 from vaka.core.types.ids import Digest, SessionId, parse_session_id
 from vaka.core.types.message import replace_surrogates
-from vaka.runtime.lazy import open_store
 from vaka.runtime.workspace import require_folder
 
 _RECORDED_KEYS = tuple(key for key in SETTING_KEYS.values() if key.flag is not None and key.flag.recorded)
@@ -118,34 +117,21 @@ class ContinuedSession(msgspec.Struct, frozen=True, kw_only=True):
 
 def find_record(settings: Settings, reference: str) -> SessionRecord | None:
     """Return the record of ``ID[@SEQ]``, ``None`` when there is no such session."""
-
-    async def work(store: Store) -> SessionRecord | None:
-        return await _read_record(store, (await resolve_session_ref(store, reference))[0])
-
-    return with_store(settings, work)
+    return with_store(settings, partial(_find_record, reference=reference))
 
 
-def find_last_record(settings: Settings, project: Path | None) -> SessionRecord | None:
-    """Return the record of the session of a project that changed last. Raises ``NotFound``."""
+async def _find_record(store: Store, *, reference: str) -> SessionRecord | None:
+    return await _read_record(store, (await resolve_session_ref(store, reference))[0])
 
-    async def work(store: Store) -> SessionRecord | None:
-        return await _read_record(store, await _last_session(store, project))
 
-    return with_store(settings, work)
+async def _find_last_record(store: Store, *, project: Path | None) -> SessionRecord | None:
+    return await _read_record(store, await _last_session(store, project))
 
 
 def with_store(settings: Settings, work: Callable[[Store], Coroutine[Any, Any, T]]) -> T:
     """Run ``work`` with the store of the settings, and close it."""
-
-    async def run_work() -> T:
-        create_default_store_folder(settings)
-        store = open_store(settings["store"], durability=settings["durability"])
-        try:
-            return await work(store)
-        finally:
-            await store.close()
-
-    return run_loop(run_work())
+    with CommandStore() as place:
+        return place.run_with_store(settings, work)
 
 
 async def _read_record(store: Store, session: str) -> SessionRecord | None:
@@ -238,15 +224,18 @@ def continue_session(
         return msgspec.structs.replace(continued, settings=load_flag_settings(restored))
 
 
-def find_record_of_flags(flags: Mapping[str, Any], settings: Settings) -> SessionRecord | None:
-    """Return the record of the session that flags name, ``None`` for a new one."""
+def find_record_of_flags(flags: Mapping[str, Any], settings: Settings, place: CommandStore) -> SessionRecord | None:
+    """Return the record of the session that flags name, ``None`` for a new one. Raises ``NotFound`` for ``--last``."""
     if flags["last"]:
-        return find_last_record(settings, None if flags["everywhere"] else trust_root_of(Path.cwd()))
+        project = None if flags["everywhere"] else trust_root_of(settings.context.cwd)
+        return place.run_with_store(settings, partial(_find_last_record, project=project))
     for name in ("session", "fork"):
         if flags[name] == "":
             raise UsageError(f"--{name} is empty; give the id of a session, or leave --{name} out for a new one")
     reference = flags["fork"] or flags["session"]
-    return find_record(settings, reference) if reference and settings["store"] != "memory:" else None
+    if not reference or settings["store"] == "memory:":
+        return None
+    return place.run_with_store(settings, partial(_find_record, reference=reference))
 
 
 @contextmanager
