@@ -388,7 +388,7 @@ class SessionDriver:
         return self._has_work()
 
     def _has_work(self) -> bool:
-        return bool(self.log.state.turn or self._queued_inputs() or self.new_inputs)
+        return bool(self.log.state.turn or self.new_inputs or self._queued_inputs())
 
     def _next_opening(self) -> TurnInput | None:
         """Return the input of the next turn, ``None`` to finish the unfinished one."""
@@ -416,6 +416,8 @@ class SessionDriver:
 
     def _model_request(self, keys: tuple[str, ...], fresh: tuple[InputAdded, ...]) -> InputAdded | None:
         """Return the last of some inputs that sets a model or options, or else the first one."""
+        if len(fresh) == 1:
+            return fresh[0]
         found = list(fresh)
         for event in reversed(self.log.window.events if not fresh else ()):
             if len(found) == len(keys):

@@ -178,10 +178,7 @@ class GuardedApp:
         async def send_with_headers(message: Message) -> None:
             nonlocal started
             if message["type"] == "http.response.start":
-                started = message
-                added = {name.lower().encode("latin-1"): value.encode("latin-1") for name, value in extra.items()}
-                own = [(name, value) for name, value in message.get("headers", ()) if name not in added]
-                message = {**message, "headers": [*own, *added.items()]}
+                started = message = _with_headers(message, extra)
             await send(message)
 
         try:
@@ -290,6 +287,17 @@ class RequestLimits:
             return message
 
         return receive_limited
+
+
+def _with_headers(start: Message, extra: Mapping[str, str]) -> Message:
+    """Return the start of a response with headers that replace its own of the same names."""
+    headers = list[tuple[bytes, bytes]]()
+    for name, value in start.get("headers", ()):
+        if name.decode("latin-1") not in extra:
+            headers.append((name, value))
+    for given, text in extra.items():
+        headers.append((given.lower().encode("latin-1"), text.encode("latin-1")))
+    return {**start, "headers": headers}
 
 
 def _is_event_stream(start: Message) -> bool:

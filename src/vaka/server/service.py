@@ -205,7 +205,8 @@ class AgentService:
 
     async def runtime_of(self, principal: Principal) -> Runtime:
         """Return the runtime of a caller's tenant."""
-        return await self._runtime_of_namespace(principal.namespace)
+        known = self._runtimes.get(principal.namespace)
+        return known or await self._runtime_of_namespace(principal.namespace)
 
     async def _runtime_of_namespace(self, namespace: str) -> Runtime:
         known = self._runtimes.get(namespace)
@@ -332,7 +333,9 @@ class AgentService:
         else:
             check_id(id)
         found = self.find_agent(agent if info is None else info.agent or agent)
-        session = await runtime.open(extend_agent(found, make_client_tools(found, tools)), id=id)
+        if tools:
+            found = extend_agent(found, make_client_tools(found, tools))
+        session = await runtime.open(found, id=id)
         binding = binding_of(session)
         binding.row, binding.must_begin = info, info is None
         binding.owner = principal.id if info is None else ""
@@ -388,10 +391,12 @@ class AgentService:
         Use the result with ``async with``; ``until_waiting`` as for ``TurnEvents``. Raises a ``Problem`` when the
         server stops (503) or the caller has too many turns (429).
         """
-        self._check_model(principal, input.model)
+        if input.model:
+            self._check_model(principal, input.model)
         if input.key:
             check_id(input.key, "key", field="key", max_chars=MAX_KEY_CHARS)
-        refuse_blobs(input.prompt)
+        if not isinstance(input.prompt, str):
+            refuse_blobs(input.prompt)
         runtime = await self.runtime_of(principal)
         self.admit_turn(principal, session.id)
         binding, follower = binding_of(session), Follower()
@@ -491,7 +496,7 @@ class AgentService:
         if model.startswith(SCRIPTED_PREFIX):
             raise Problem(403, "forbidden", "a request cannot choose a model that is a file of the server")
         used = self._models.get(principal.namespace, ())
-        if model and model not in used and len(used) >= MAX_CHOSEN_MODELS:
+        if model not in used and len(used) >= MAX_CHOSEN_MODELS:
             raise Problem(429, "too_many_models", f"requests have chosen {len(used)} models; choose one of them")
 
     def admit_turn(self, principal: Principal, session: str) -> None:
@@ -501,9 +506,6 @@ class AgentService:
         """
         if self.draining:
             raise Problem(503, "draining", "the server is stopping; try again", headers={"Retry-After": "1"})
-        self._count_turn(principal, session)
-
-    def _count_turn(self, principal: Principal, session: str) -> None:
         limit, credential = self.settings.concurrent_turns, (principal.namespace, principal.key)
         if not limit:
             return

@@ -244,20 +244,20 @@ class EventStream:
             await self._frames.aclose()
 
     async def _send_all(self, receive: Receive, send: Send, *, with_body: bool) -> None:
-        raw = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in self.headers.items()]
+        raw = list[tuple[bytes, bytes]]()
+        for name, value in self.headers.items():
+            raw.append((name.encode("latin-1"), value.encode("latin-1")))
         await send({"type": "http.response.start", "status": self.status_code, "headers": raw})
         if not with_body:
             await send({"type": "http.response.body", "body": b"", "more_body": False})
             return
         if self._opening:
             await send({"type": "http.response.body", "body": self._opening, "more_body": True})
-        tasks = [
-            asyncio.create_task(work)
-            for work in (self._send_frames(send), wait_disconnect(receive), self._send_heartbeats(send))
-        ]
-        self._pump = pump = tasks[0]
+        self._pump = pump = asyncio.create_task(self._send_frames(send))
         if self._cut:
             pump.cancel()
+        leaving, beating = wait_disconnect(receive), self._send_heartbeats(send)
+        tasks = [pump, asyncio.create_task(leaving), asyncio.create_task(beating)]
         try:
             await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         finally:
@@ -281,10 +281,13 @@ class EventStream:
         now = asyncio.get_running_loop().time
         async with aclosing(self._frames) as frames:
             async for frame in frames:
-                for start in range(0, len(frame), PIECE_BYTES):
-                    self._sent, self._sending = True, now()
-                    piece = frame[start : start + PIECE_BYTES] if len(frame) > PIECE_BYTES else frame
-                    await send({"type": "http.response.body", "body": piece, "more_body": True})
+                self._sent = True
+                while len(frame) > PIECE_BYTES:
+                    self._sending = now()
+                    await send({"type": "http.response.body", "body": frame[:PIECE_BYTES], "more_body": True})
+                    frame = frame[PIECE_BYTES:]
+                self._sending = now()
+                await send({"type": "http.response.body", "body": frame, "more_body": True})
                 self._sending = 0.0
 
     async def _send_heartbeats(self, send: Send) -> None:

@@ -13,7 +13,7 @@ from vaka.core.types.control import ApprovalExpired, ApprovalResolved, QuestionA
 from vaka.core.types.errors import Closed, Suspended
 from vaka.core.types.event import Event
 from vaka.core.types.ids import Cursor
-from vaka.core.types.progress import MessageCompleted
+from vaka.core.types.progress import DELTA_TYPES, MessageCompleted
 from vaka.runtime.options import Response
 from vaka.runtime.turn_stream import TurnCollector
 from vaka.views.pending_decisions import PendingDecisions
@@ -99,6 +99,13 @@ class TurnEvents:
             read = await self._subscription.next_batch()
             if not read:
                 return self._end_reading()
+            turn = self._collector.turn
+            for event in read:
+                if type(event.data) not in DELTA_TYPES or event.turn != turn:
+                    break
+            else:  # most of the events of a stream: they decide and end nothing
+                self.waiting = False
+                return read
             events = self._collector.take_events(read)
             if self._collector.ended:
                 await self._collector.restore_text(self._hub.store.blobs)

@@ -17,6 +17,8 @@ EncodeEvents: TypeAlias = Callable[[Sequence[Event]], bytes]
 
 def encode_events(events: Sequence[Event]) -> bytes:
     """Return events as server-sent events in vaka's own form."""
+    if len(events) == 1:
+        return events[0].to_sse()
     return b"".join([event.to_sse() for event in events])
 
 
