@@ -393,7 +393,7 @@ class SessionDrivers:
     async def _claim_session(self, session: "SessionBinding[Any, Any]") -> SessionDriver:
         driver = SessionDriver(
             session.id,
-            lambda added: self.builder.recipe_for_input(session.agent, added),
+            partial(self.builder.recipe_for_input, session.agent),
             self.env,
             self.hub,
             self.secrets,

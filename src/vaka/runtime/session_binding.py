@@ -11,7 +11,7 @@ from vaka.core.types.control import InputAdded, InputPolicy, RunSettings
 from vaka.core.types.errors import Closed, InvalidInput
 from vaka.core.types.event import Event
 from vaka.core.types.ids import SessionId
-from vaka.core.types.message import Content, Text, as_content
+from vaka.core.types.message import Text, as_content
 from vaka.core.types.type_parameters import DefaultParameters, Deps, Out
 from vaka.runtime.options import OnBusy, UserInput
 from vaka.runtime.session_edits import ComposeEntries, TimedEntry, append_entries, read_last_turn
@@ -32,13 +32,6 @@ _CONFLICT_POLICIES: dict[str, InputPolicy] = {
 }
 _DECISION_PREFIXES = ("apr_", "qst_")
 """The prefixes of decision ids, which share the keys of a session with its inputs."""
-
-
-def _is_blank(content: Content) -> bool:
-    for part in content:  # noqa: SIM110  # faster than a generator
-        if not isinstance(part, Text) or part.text.strip():
-            return False
-    return True
 
 
 class SessionBinding(DefaultParameters, Generic[Deps, Out]):
@@ -84,7 +77,10 @@ class SessionBinding(DefaultParameters, Generic[Deps, Out]):
     ) -> InputAdded:
         """Return the event that stores an input. Raises ``InvalidInput`` for one that cannot be stored."""
         content = as_content(prompt)
-        if _is_blank(content):
+        for part in content:
+            if not isinstance(part, Text) or part.text.strip():
+                break
+        else:
             raise InvalidInput("the input is empty; write what to do")
         if on_busy != "reject" and on_busy not in _CONFLICT_POLICIES:
             raise InvalidInput(f"on_busy {on_busy!r} must be one of reject, {', '.join(_CONFLICT_POLICIES)}")
@@ -133,9 +129,11 @@ class SessionBinding(DefaultParameters, Generic[Deps, Out]):
         reject = on_busy == "reject"
         return added.key, await self.drivers.submit(self, added, follower, reject=reject, caller_key=bool(key))
 
-    async def open_turn(self, prompt: UserInput, on_busy: OnBusy = "queue") -> tuple[TurnReader, TurnCollector]:
-        """Store an input and return the reader of the turn that answers it."""
-        collector = TurnCollector(self.id)
+    async def open_turn(
+        self, prompt: UserInput, on_busy: OnBusy = "queue", collector: TurnCollector | None = None
+    ) -> tuple[TurnReader, TurnCollector]:
+        """Store an input and return the reader of the turn that answers it, which collects it in ``collector``."""
+        collector = collector or TurnCollector(self.id)
         added = self.make_input(prompt, on_busy, "", "", None)
         return await self.submit_input(added, collector, on_busy, caller_key=False), collector
 

@@ -416,8 +416,6 @@ class SessionDriver:
 
     def _model_request(self, keys: tuple[str, ...], fresh: tuple[InputAdded, ...]) -> InputAdded | None:
         """Return the last of some inputs that sets a model or options, or else the first one."""
-        if len(fresh) == 1:
-            return fresh[0]
         found = list(fresh)
         for event in reversed(self.log.window.events if not fresh else ()):
             if len(found) == len(keys):
@@ -429,7 +427,8 @@ class SessionDriver:
 
     async def _run_turn(self, opening: TurnInput | None) -> None:
         answering = opening.keys if opening else self._unfinished_inputs()
-        recipe = self.recipe_for(self._model_request(answering, opening.fresh if opening else ()))
+        fresh = opening.fresh if opening else ()
+        recipe = self.recipe_for(fresh[0] if len(fresh) == 1 else self._model_request(answering, fresh))
         state = self.log.state
         self._stop, self.current_inputs = StopSignal(), answering
         if not self._withdrawn.isdisjoint(self.current_inputs):

@@ -56,7 +56,8 @@ def works_in_folder(agent: Agent[Any, Any]) -> bool:
             name = getattr(getattr(tool, "spec", None), "name", "")
         if tool_targets.works_in_folder(name):
             return True
-        waiting += (step.tool for step in getattr(tool, "steps", ()))  # of a composite tool
+        for step in getattr(tool, "steps", ()):  # of a composite tool
+            waiting.append(step.tool)
     return False
 
 

@@ -104,7 +104,7 @@ def read_credentials(connection: HTTPConnection, *, changes: bool, tickets: bool
     kind, token = ("bearer", token.strip()) if scheme.lower() == "bearer" else ("bearer", headers.get("x-api-key", ""))
     if not token and tickets:
         kind, token = "ticket", connection.query_params.get("ticket", "")
-    if not token:
+    if not token and "cookie" in headers:
         kind, token = "cookie", connection.cookies.get(cookie_name(connection), "")
     return Credentials(
         token=token,
@@ -129,7 +129,9 @@ class Guard:
         given = connection.headers.getlist("host")
         if len(given) > 1:  # a proxy may have read another one
             raise Problem(400, "bad_host", "a request has one Host header")
-        host = _host_name(given[0]) if given else ""
+        host = given[0].strip().lower() if given else ""
+        if (match := _HOST.fullmatch(host)) is not None:  # its name, without the port
+            host = match[1] or match[2]
         if "*" not in self.settings.hosts and host not in self.settings.hosts:
             hint = "start it with --allow-hostname, or add the name to hosts of [server]"
             raise Problem(421, "bad_host", f"this server does not answer for host {host[:200]!r}; {hint}")
@@ -178,7 +180,7 @@ class GuardedApp:
         async def send_with_headers(message: Message) -> None:
             nonlocal started
             if message["type"] == "http.response.start":
-                started = message = _with_headers(message, extra)
+                started = message = _replace_headers(message, extra)
             await send(message)
 
         try:
@@ -289,23 +291,18 @@ class RequestLimits:
         return receive_limited
 
 
-def _with_headers(start: Message, extra: Mapping[str, str]) -> Message:
-    """Return the start of a response with headers that replace its own of the same names."""
-    headers = list[tuple[bytes, bytes]]()
-    for name, value in start.get("headers", ()):
-        if name.decode("latin-1") not in extra:
-            headers.append((name, value))
+def _replace_headers(start: Message, extra: Mapping[str, str]) -> Message:
+    """Return the start of a response with headers in place of its own of the same names."""
+    added = dict[bytes, bytes]()
     for given, text in extra.items():
-        headers.append((given.lower().encode("latin-1"), text.encode("latin-1")))
-    return {**start, "headers": headers}
+        added[given.lower().encode("latin-1")] = text.encode("latin-1")
+    headers = list[tuple[bytes, bytes]]()
+    for header in start.get("headers", ()):
+        if header[0] not in added:
+            headers.append(header)
+    return {**start, "headers": [*headers, *added.items()]}
 
 
 def _is_event_stream(start: Message) -> bool:
     """Return whether a response has a mark for its end, so that its client sees that it was cut off."""
     return any(name == b"content-type" and value.startswith(b"text/event-stream") for name, value in start["headers"])
-
-
-def _host_name(value: str) -> str:
-    """Return the name in a ``Host`` header without its port; the whole value if that is not one."""
-    match = _HOST.fullmatch(value.strip().lower())
-    return (match[1] or match[2]) if match is not None else value

@@ -70,10 +70,7 @@ class BoundedHttpProtocol(HttpToolsProtocol):
             self._timer = self.loop.call_later(self.header_seconds, self.transport.close)
         self._unread_bytes += len(data)
         super().data_received(data)
-        self._check_unread()
-
-    def _check_unread(self) -> None:
-        if self._unread_bytes > MAX_HEADER_BYTES and not self._refused and not self.transport.is_closing():
+        if self._unread_bytes > MAX_HEADER_BYTES and not self.transport.is_closing():
             self._refuse(_TOO_LARGE)
 
     # The parser calls these. What they raise reaches ``send_400_response``.
@@ -111,8 +108,7 @@ class BoundedHttpProtocol(HttpToolsProtocol):
 
     def _apply_authority(self) -> None:
         """Let the host of an absolute address count in place of the ``Host`` header (RFC 9112, 3.2.2)."""
-        hosts = [value for name, value in self.headers if name == b"host"]
-        if self.url.startswith(b"/") or len(hosts) > 1:
+        if self.url.startswith(b"/") or sum(name == b"host" for name, _ in self.headers) > 1:
             return
         url = httptools.parse_url(self.url)
         if url.host:
@@ -157,6 +153,8 @@ class BoundedHttpProtocol(HttpToolsProtocol):
 
     def _refuse(self, response: bytes) -> None:
         """Read no more, and answer if no other answer is due. The client has some time to read before the end."""
+        if self._refused:
+            return
         self._log_refusal(431 if response else 400, 24 if response else 0)
         running, self._refused = self._running, True
         if running is None or running.response_complete:

@@ -84,7 +84,8 @@ class OpenStreams:
     def require_room(self, principal: Principal) -> None:
         """Raise a ``Problem`` (503, 429) if no stream may be opened now, before the request has an effect."""
         self._require_place()
-        self._require_less(self._stream_counts, credential_of(principal), "streams")
+        if self.settings.streams_per_credential:
+            self._require_less(self._stream_counts, credential_of(principal), "streams")
 
     def _require_place(self) -> None:
         if len(self._open) >= self.settings.max_streams:

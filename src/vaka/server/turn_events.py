@@ -58,17 +58,10 @@ class TurnEvents:
         self._subscription = Subscription(hub, collector.session, after, self._follower)
         self._decisions = PendingDecisions()
         self._unread: list[Event] = []
+        self.session, self.key = collector.session, collector.key
+        """The session, and the key of the input that the turn answers; ``""`` if it is known by its id alone."""
         self.waiting = self._suspended = False
         """Whether the turn waits for decisions alone."""
-
-    @property
-    def session(self) -> str:
-        return self._collector.session
-
-    @property
-    def key(self) -> str:
-        """The key of the input that the turn answers; ``""`` if it is known by its id alone."""
-        return self._collector.key
 
     @property
     def turn(self) -> str:

@@ -105,11 +105,13 @@ async def create_turn(service: AgentService, request: Request) -> ASGIApp:
     stream = body.stream or (wants_stream(request) and not body.background)
     if stream:
         service.streams.require_room(principal)
+    client_tools = body.client_tools
+    tools = [(each.name, each.description, each.parameters) for each in client_tools] if client_tools else ()
     session = await service.open_for_turn(
         principal,
         request.path_params["session"],
         agent=body.agent,
-        tools=[(each.name, each.description, each.parameters) for each in body.client_tools],
+        tools=tools,
         begin=body.if_not_exists != "reject",
     )
     if not body.model:
