@@ -268,10 +268,11 @@ def test_an_untrusted_vaka_toml_cannot_loosen_the_users_mode(place: ConfigContex
     user = place.user_file
     user.parent.mkdir(parents=True)
     write_file(user, 'permission_mode = "dontAsk"\n')
-    settings = load_settings(place)
+    now = ConfigContext(cwd=place.cwd, home=place.home, environ=place.environ)
+    settings = load_settings(now)
     assert (settings["permission_mode"], len(settings.notes)) == ("dontAsk", 1)
-    assert [(layer.name, layer.mode) for layer in load_layers(place, flags=settings)] == [("user", "dontAsk")]
-    assert load_settings(place, trust=True)["permission_mode"] == "default"
+    assert [(layer.name, layer.mode) for layer in load_layers(now, flags=settings)] == [("user", "dontAsk")]
+    assert load_settings(now, trust=True)["permission_mode"] == "default"
 
 
 def test_disallowed_tools_are_denied_and_allowed_tools_noted(tmp_path: Path) -> None:

@@ -38,6 +38,11 @@ def place(tmp_path: Path) -> ConfigContext:
     return ConfigContext(cwd=tmp_path / "project", home=tmp_path / "home", environ={})
 
 
+def look_again(place: ConfigContext) -> ConfigContext:
+    """Return a context that reads files which have changed: a context reads each file once."""
+    return ConfigContext(cwd=place.cwd, home=place.home, environ=place.environ)
+
+
 def with_environ(place: ConfigContext, **environ: str) -> ConfigContext:
     return ConfigContext(cwd=place.cwd, home=place.home, environ=environ)
 
@@ -161,9 +166,9 @@ def test_a_project_can_tighten_but_not_loosen(place: ConfigContext) -> None:
     trusting = load_settings(place, trust=True)
     assert (trusting["permission_mode"], trusting["allow"], trusting.notes) == ("acceptEdits", ("pay",), [])
     write_file(file, 'permission_mode = "bypassPermissions"\n')
-    assert load_settings(place, trust=True)["permission_mode"] == "default"
+    assert load_settings(look_again(place), trust=True)["permission_mode"] == "default"
     write_file(file, 'permission_mode = "plan"\n')
-    assert load_settings(place)["permission_mode"] == "plan"
+    assert load_settings(look_again(place))["permission_mode"] == "plan"
 
 
 def test_a_project_cannot_take_its_commands_out_of_the_sandbox(place: ConfigContext) -> None:
@@ -174,8 +179,8 @@ def test_a_project_cannot_take_its_commands_out_of_the_sandbox(place: ConfigCont
     trusting = load_settings(place, trust=True)
     assert (trusting["sandbox"], trusting["add_dir"], trusting["command_host"]) == ("auto", ("/",), ("*",))
     write_file(file, 'sandbox = "on"\nadd_dir = ["../sibling"]\n')
-    assert load_settings(place)["sandbox"] == "on"
-    assert load_settings(place, trust=True)["add_dir"] == (f"{place.cwd}/../sibling",)
+    assert load_settings(look_again(place))["sandbox"] == "on"
+    assert load_settings(look_again(place), trust=True)["add_dir"] == (f"{place.cwd}/../sibling",)
 
 
 def test_a_relative_store_is_beside_the_file_that_names_it(place: ConfigContext) -> None:
@@ -183,7 +188,7 @@ def test_a_relative_store_is_beside_the_file_that_names_it(place: ConfigContext)
     assert load_settings(place, trust=True)["store"] == f"sqlite:///{place.cwd}/log.db"
     for store in ("memory:", "sqlite:///", "sqlite://host/x", "postgresql://h/d", f"sqlite:///{place.cwd}/x.db"):
         write_file(file, f'store = "{store}"\n')
-        assert load_settings(place, trust=True)["store"] == store
+        assert load_settings(look_again(place), trust=True)["store"] == store
 
 
 def test_an_untrusted_folder_sets_neither_store_nor_durability(place: ConfigContext) -> None:

@@ -88,19 +88,27 @@ def settings_from_flags(flags: Mapping[str, Any]) -> Settings:
     return settings
 
 
-def load_flag_settings(flags: Mapping[str, Any]) -> Settings:
-    """Return the settings in force as ``settings_from_flags`` does, without printing notes."""
+def load_flag_settings(flags: Mapping[str, Any], before: Settings | None = None) -> Settings:
+    """Return the settings in force as ``settings_from_flags`` does, without printing notes.
+
+    ``before`` are the settings with other flags: their files are not read again if they are of the same folder.
+    """
     known = {name: value for name, value in flags.items() if name in SETTING_KEYS}
     if flags.get("ephemeral"):
         if known.get("store"):
             raise UsageError("--ephemeral stores nothing, so it cannot be used with --store; leave one of them out")
         known["store"] = "memory:"
-    settings = load_settings(config_context(), known, trust=bool(flags.get("trust")))
+    known_context = before.context if before is not None and before.context.cwd == settings_folder() else None
+    context = known_context or config_context()
+    settings = load_settings(context, known, trust=bool(flags.get("trust")))
     settings.flags = dict(flags)
     settings.claude_file = flags.get("settings") or ""
-    settings.plugin_dirs = tuple(Path(folder) for folder in flags.get("plugin_dir") or ())
+    settings.plugin_dirs = tuple(map(Path, flags.get("plugin_dir") or ()))
     settings.mcp_configs = tuple(flags.get("mcp_config") or ())
     settings.strict_mcp = bool(flags.get("strict_mcp_config"))
+    read = (context, settings.claude_file, settings.trusted)
+    if before is not None and read == (before.context, before.claude_file, before.trusted):
+        settings.claude_files = before.claude_files
     apply_claude_files(settings, claude_files_of(settings))
     use_language(settings["lang"])
     return settings
@@ -176,7 +184,8 @@ def policy_from_settings(settings: Settings) -> LayeredPolicy:
     permissions = load_permissions_of(settings)
     cwd, home = str(settings.context.cwd), str(settings.context.home)
     policy = LayeredPolicy(permissions.layers, cwd=cwd, home=home, trusted=settings.trusted)
-    print_notes(permissions.notes, policy.notes)
+    if permissions.notes or policy.notes:
+        print_notes(permissions.notes, policy.notes)
     return policy
 
 
@@ -201,9 +210,9 @@ def transcript_folder() -> Path:
 def hook_options(settings: Settings) -> dict[str, Any]:
     """Return the hooks of settings files and plugins as options of a runtime. Prints notes."""
     context, files = settings.context, claude_files_of(settings)
-    options = {"transcript_folder": str(transcript_folder())}
+    options = {"transcript_folder": str(data_folder(os.environ, context.home) / "transcripts")}
     may_have = bool(settings.plugin_dirs) or may_have_plugins(context)
-    if not may_have and not any("hooks" in file.document for file in files):
+    if not may_have and not (files and any("hooks" in file.document for file in files)):
         return options
     parsed = lazy.hooks_in_force()(context, files, trusted=settings.trusted, plugin_dirs=settings.plugin_dirs)
     print_notes(parsed.problems)
@@ -256,7 +265,10 @@ def find_servers(settings: Settings) -> "tuple[tuple[McpServer, ...], list[str]]
 def server_options(settings: Settings, agent: Agent) -> dict[str, Any]:
     """Return the MCP servers as an option of a runtime. Prints notes."""
     servers, settings.server_notes = find_servers(settings) if uses_servers(settings, agent) else ((), [])
-    print_notes(settings.server_notes)
+    if settings.server_notes:
+        print_notes(settings.server_notes)
+    if not servers:
+        return {}
     selected = select_servers(servers)
     needed = any(server.approved or server.required for server in selected)
     return {"mcp": selected} if needed else {}
@@ -279,7 +291,7 @@ def current_user() -> str:
 
 def has_terminal() -> bool:
     """Whether the user can be prompted."""
-    return all(stream is not None and stream.isatty() for stream in (sys.stdin, sys.stderr))
+    return bool(sys.stdin and sys.stdin.isatty() and sys.stderr and sys.stderr.isatty())
 
 
 def can_ask() -> bool:
@@ -399,11 +411,13 @@ def model_options(settings: Settings, *, quiet: bool = False) -> dict[str, Any]:
 def world_options(settings: Settings) -> dict[str, Any]:
     """Return the settings about files and commands as arguments of a runtime."""
     files, commands = claude_files_of(settings), settings.fields_of(Commands)
-    commands["env"] = (*commands["env"], *settings_env(files))
+    if files:
+        commands["env"] = (*commands["env"], *settings_env(files))
+        commands["sandboxed"] = sandboxed_programs(files)
     limits = ResourceLimits(**settings.fields_of(ResourceLimits))
     return {
         "workspace": Workspace(cwd=str(settings.context.cwd), **settings.fields_of(Workspace)),
-        "commands": Commands(**commands, limits=limits, sandboxed=cast("Any", sandboxed_programs(files))),
+        "commands": Commands(**commands, limits=limits),
     }
 
 
@@ -428,7 +442,10 @@ async def find_session(runtime: Runtime, session: str) -> SessionInfo:
 
 def collect_secrets(environ: Mapping[str, str], store: str) -> tuple[str, ...]:
     """Return the values to redact everywhere: keys of the environment and of files, peppers, the store's password."""
-    keys = [value for name, value in environ.items() if name.endswith(("_API_KEY", "_PEPPER"))]
-    keys += lazy.keys_in_files(environ) if keys_folder(environ, Path.home()).is_dir() else []
-    password = unquote(urlsplit(store).password or "")
-    return tuple(value for value in (*keys, password) if len(value) >= MIN_SECRET_LENGTH)
+    found = [unquote(urlsplit(store).password or "")]
+    for name, value in environ.items():
+        if name.endswith(("_API_KEY", "_PEPPER")):
+            found.append(value)
+    if keys_folder(environ, Path.home()).is_dir():
+        found += lazy.keys_in_files(environ)
+    return tuple(value for value in found if len(value) >= MIN_SECRET_LENGTH)

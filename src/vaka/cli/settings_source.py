@@ -80,7 +80,7 @@ def follow_settings(runtime: Runtime, settings: Settings) -> None:
     loaded = LoadedSettings(
         layers=bootstrap.load_permissions_of(settings).layers,
         hooks=tuple(runtime.options.project.hooks),
-        variables=variables_of(bootstrap.claude_files_of(settings)),
+        variables=variables_of(files) if (files := bootstrap.claude_files_of(settings)) else {},
         notes=tuple(settings.server_notes),
         servers=servers if bootstrap.uses_servers(settings, agent) else None,
     )

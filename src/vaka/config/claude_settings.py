@@ -132,6 +132,8 @@ def load_permissions(
     """
     if files is None:
         files = load_settings_files(context, settings=settings, trust=trust, managed=managed)
+    if not files:
+        return LoadedPermissions(layers=tuple(layers_from_settings(flags)) if flags is not None else ())
     problems = [file.problems for file in files]
     if fatal := [problem for found, _ in problems for problem in found]:
         raise ConfigError("\n".join(fatal))
@@ -465,25 +467,23 @@ def hooks_are_disabled(files: Iterable[SettingsFile]) -> bool:
 
 def may_have_content(context: ConfigContext) -> bool:
     """Return whether there may be memory files, skills or the like for agents: a look at few names."""
-    if context.project_folder is not None or (context.home / CLAUDE_FOLDER).is_dir():
+    if context.claude_folders:
         return True
-    folders = (context.cwd, *context.cwd.parents)
-    return any((folder / name).exists() for folder in folders for name in ("CLAUDE.md", "CLAUDE.local.md", "AGENTS.md"))
+    for folder in (context.cwd, *context.cwd.parents):
+        for name in ("CLAUDE.md", "CLAUDE.local.md", "AGENTS.md"):
+            if (folder / name).exists():
+                return True
+    return False
 
 
 def may_have_plugins(context: ConfigContext) -> bool:
     """Return whether there may be plugins: a look at few names."""
-    return any(
-        (folder / CLAUDE_FOLDER / "plugins").is_dir()
-        for folder in (context.home, context.project_folder)
-        if folder is not None
-    )
+    return bool(context.claude_folders) and any((folder / "plugins").is_dir() for folder in context.claude_folders)
 
 
 def project_server_files(context: ConfigContext) -> list[Path]:
     """Return the ``.mcp.json`` files between the root of the repository and the working folder, the weakest first."""
-    folders = [folder for folder in (context.cwd, *context.cwd.parents) if folder.is_relative_to(context.repository)]
-    return [path for folder in reversed(folders) if (path := folder / PROJECT_SERVERS).exists()]
+    return [path for folder in reversed(context.folders) if (path := folder / PROJECT_SERVERS).exists()]
 
 
 def watched_server_files(context: ConfigContext, configs: Iterable[str] = (), *, strict: bool = False) -> list[Path]:
@@ -491,20 +491,19 @@ def watched_server_files(context: ConfigContext, configs: Iterable[str] = (), *,
 
     ``configs`` are further files, or JSON; with ``strict`` the files of the user and the project do not count.
     """
-    folders = [folder for folder in (context.cwd, *context.cwd.parents) if folder.is_relative_to(context.repository)]
-    own = [context.home / CLAUDE_STATE, *(folder / PROJECT_SERVERS for folder in folders)]
+    own = [context.home / CLAUDE_STATE, *(folder / PROJECT_SERVERS for folder in context.folders)]
     named = [context.cwd / Path(text).expanduser() for text in configs if not is_inline_json(text)]
     return [*([] if strict else own), *named, *(folder / MANAGED_SERVERS for folder in managed_folders())]
 
 
 def may_have_servers(context: ConfigContext, files: Iterable[SettingsFile]) -> bool:
     """Return whether there may be MCP servers: a look at few names."""
-    if any("mcpServers" in file.document or "mcp" in file.document for file in files):
+    for file in files:
+        if "mcpServers" in file.document or "mcp" in file.document:
+            return True
+    if may_have_plugins(context) or project_server_files(context) or (context.home / CLAUDE_STATE).exists():
         return True
-    if may_have_plugins(context) or project_server_files(context):
-        return True
-    places = (context.home / CLAUDE_STATE, *(folder / MANAGED_SERVERS for folder in managed_folders()))
-    return any(path.exists() for path in places)
+    return any((folder / MANAGED_SERVERS).exists() for folder in managed_folders())
 
 
 def read_settings(path: Path, layer: str = "project") -> SettingsFile:

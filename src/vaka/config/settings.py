@@ -18,6 +18,7 @@ from vaka.config.model_tables import hide_password, redact_entry, untrusted_reas
 from vaka.config.setting_keys import (
     GROUP_KEYS,
     SETTING_KEYS,
+    FileSetting,
     SettingKey,
     check_value,
     field_value,
@@ -38,6 +39,10 @@ PEPPER_VARIABLE = "VAKA_SERVER_PEPPER"
 """The variable with the pepper of the server's API keys."""
 API_KEY_VARIABLE = "VAKA_API_KEY"
 """The variable with the key for the server of ``--server``."""
+
+
+_KEYS_BY_VARIABLE = {key.variable: key for key in SETTING_KEYS.values()}
+"""The settings by the environment variables that set them."""
 
 
 def user_config_file(environ: Mapping[str, str], home: Path) -> Path:
@@ -122,7 +127,10 @@ class TrustStore:
 
 def repository_root_of(folder: Path) -> Path:
     """Return the root of the repository that holds a folder; outside of a repository, the folder itself."""
-    return next((parent for parent in (folder, *folder.parents) if (parent / ".git").exists()), folder)
+    for parent in (folder, *folder.parents):
+        if (parent / ".git").exists():
+            return parent
+    return folder
 
 
 def trust_root_of(cwd: Path) -> Path:
@@ -173,7 +181,7 @@ def use_settings_folder(folder: Path) -> Generator[None]:
 class ConfigContext(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     """The working folder, home and environment that settings are read for.
 
-    Places are searched for once: a context is made for one reading of the settings.
+    Its places are searched for and its files are read once: a context is made for one reading of the settings.
     """
 
     cwd: Path
@@ -193,6 +201,16 @@ class ConfigContext(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         return find_project_file(self.cwd)
 
     @cached_property
+    def user_settings(self) -> Mapping[str, FileSetting] | None:
+        """The settings of ``user_file``, ``None`` if there is no such file. Raises ``ConfigError``."""
+        return read_settings_file(self.user_file) if self.user_file.is_file() else None
+
+    @cached_property
+    def project_settings(self) -> Mapping[str, FileSetting] | None:
+        """The settings of ``project_file``, ``None`` if there is no such file. Raises ``ConfigError``."""
+        return read_settings_file(self.project_file) if self.project_file is not None else None
+
+    @cached_property
     def repository(self) -> Path:
         """The root of the repository that holds the working folder; outside of a repository, the working folder."""
         return repository_root_of(self.cwd)
@@ -204,8 +222,23 @@ class ConfigContext(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         Outside of a repository only the working folder itself is searched: other users may have written to the folders
         above.
         """
-        folders = [folder for folder in (self.cwd, *self.cwd.parents) if folder.is_relative_to(self.repository)]
-        return next((folder for folder in folders if (folder / CLAUDE_FOLDER).is_dir() and folder != self.home), None)
+        for folder in self.folders:
+            if folder != self.home and (folder / CLAUDE_FOLDER).is_dir():
+                return folder
+        return None
+
+    @cached_property
+    def folders(self) -> tuple[Path, ...]:
+        """The working folder and those above it, up to the root of the repository."""
+        above = (self.cwd, *self.cwd.parents)
+        return above[: above.index(self.repository) + 1]
+
+    @cached_property
+    def claude_folders(self) -> tuple[Path, ...]:
+        """The ``.claude`` folders of the user and of the project that exist."""
+        own = self.home / CLAUDE_FOLDER
+        project = () if self.project_folder is None else (self.project_folder / CLAUDE_FOLDER,)
+        return (own, *project) if own.is_dir() else project
 
 
 class Settings:
@@ -265,12 +298,13 @@ def load_settings(context: ConfigContext, flags: Mapping[str, Any] | None = None
     root = trust_root_of(context.cwd)
     remembered = context.trust.lookup(root) is True
     settings.trusted = trust or remembered
-    if context.user_file.is_file():
-        _apply_file(settings, context.user_file, "user")
+    if context.user_settings is not None:
+        _apply_file(settings, context.user_file, context.user_settings, "user")
     project = context.project_file
-    if project is not None:
+    if project is not None and context.project_settings is not None:
         inside = project.resolve().is_relative_to(root)  # the stored decision does not cover a file further up
-        _apply_file(settings, project, "project", trust=trust or (remembered and inside), trusted_now=trust)
+        trusts = trust or (remembered and inside)
+        _apply_file(settings, project, context.project_settings, "project", trust=trusts, trusted_now=trust)
     _apply_environment(settings, context.environ)
     for name, value in (flags or {}).items():
         if value is not None and value != ():
@@ -289,15 +323,21 @@ def redact_setting(name: str, value: Any) -> Any:
 
 def unknown_variables(environ: Mapping[str, str]) -> Iterable[str]:
     """Return the ``VAKA_*`` variables that no setting has."""
-    known = {API_KEY_VARIABLE, PEPPER_VARIABLE, *(key.variable for key in SETTING_KEYS.values())}
+    known = {API_KEY_VARIABLE, PEPPER_VARIABLE, *_KEYS_BY_VARIABLE}
     return sorted(name for name in environ if name.startswith("VAKA_") and name not in known)
 
 
 def _apply_file(
-    settings: Settings, path: Path, layer: SettingLayer, *, trust: bool = True, trusted_now: bool = True
+    settings: Settings,
+    path: Path,
+    values: Mapping[str, FileSetting],
+    layer: SettingLayer,
+    *,
+    trust: bool = True,
+    trusted_now: bool = True,
 ) -> None:
     """Apply a file; ``trusted_now`` means that it is trusted for this run by --trust, not by a stored decision."""
-    for name, (value, origin, parts) in read_settings_file(path).items():
+    for name, (value, origin, parts) in values.items():
         if layer == "project":
             trusts = trusted_now if SETTING_KEYS[name].per_run else trust
             if why := _refusal_reason(settings, name, value, trusts):
@@ -365,14 +405,14 @@ def absolute_store_url(folder: Path, url: str) -> str:
 
 
 def _apply_environment(settings: Settings, environ: Mapping[str, str]) -> None:
-    for key in SETTING_KEYS.values():
-        text = environ.get(key.variable, "")
+    for variable, key in _KEYS_BY_VARIABLE.items():
+        text = environ.get(variable, "")
         if not text:
             continue
         try:
-            settings.add(key, SettingValue(parse_value(key, text), key.variable, "environment"))
+            settings.add(key, SettingValue(parse_value(key, text), variable, "environment"))
         except ValueError as error:
-            raise ConfigError(f"{key.variable}: {error}") from error
+            raise ConfigError(f"{variable}: {error}") from error
 
 
 def _apply_flag(settings: Settings, key: SettingKey, value: Any) -> None:

@@ -152,6 +152,7 @@ class AgentBuilder:
         }
         tools = [self._build_tool(tool_like, agent, model, allowed) for tool_like in agent.tools]
         middleware = self._order_middleware(agent, model, allowed)
+        recent = _recent_messages(agent) if agent.middleware else None
         recipe = Recipe(
             agent.name,
             model,
@@ -159,10 +160,11 @@ class AgentBuilder:
             limits=_limits_for(agent, model, middleware),
             tools=tools,
             middleware=(*middleware, *_default_middleware(tools), *self._compaction_for(agent, model)),
-            settings=ModelSettings(tool_choice=agent.tool_choice, options=options, recent=_recent_messages(agent)),
+            settings=ModelSettings(tool_choice=agent.tool_choice, options=options, recent=recent),
         )
         recipe.result_limit, recipe.answer_observer = _LONG_RESULTS, _CACHE_BUST_REPORT
-        _add_opening_texts(recipe, middleware)
+        if middleware:
+            _add_opening_texts(recipe, middleware)
         recipe.check_output = schema.describe_errors if schema is not None else None
         recipe.run_override = kind.bind(self._make_services(agent, model, allowed)) if kind is not None else None
         _check_tool_choice(agent, recipe)
@@ -174,7 +176,7 @@ class AgentBuilder:
     def _compaction_for(self, agent: Agent, model: Model) -> tuple[Middleware, ...]:
         """Return the middleware that compacts the context of an agent, unless it has one of its own or is a script."""
         settings = agent.compaction or self._compaction
-        is_own = any(has_method(m, ContextPolicy.shorten_context) for m in agent.middleware)
+        is_own = bool(agent.middleware) and any(has_method(m, ContextPolicy.shorten_context) for m in agent.middleware)
         if not settings.enabled or is_own or isinstance(agent, AgentKind) or model.name == GIVEN_CALLS:
             return ()
         return (ContextCompaction(settings, partial(self.make_compactor, agent, model)),)
@@ -195,6 +197,8 @@ class AgentBuilder:
     def _order_middleware(self, agent: Agent, model: Model, allowed: frozenset[str] | None) -> list[Middleware]:
         """Return the middleware of an agent; ``SubAgents`` first, so that its ``Task`` replaces that of a project."""
         own: Sequence[Middleware] = agent.middleware
+        if not own:
+            return [*self.governing]
         if any(isinstance(m, NeedsServices) for m in own):
             services = self._make_services(agent, model, allowed)
             own = [cast("Middleware", m.with_services(services)) if isinstance(m, NeedsServices) else m for m in own]
@@ -348,8 +352,11 @@ def _limits_for(agent: Agent, model: Model, middleware: Sequence[Middleware]) ->
 
     The results of given calls are not for a model, so their length is not limited.
     """
-    found = next((cast("Eviction", one) for one in middleware if hasattr(one, "result_tokens")), None)
-    tokens = agent.limits.max_result_tokens if found is None else found.result_tokens
+    tokens = agent.limits.max_result_tokens
+    for one in middleware:
+        if hasattr(one, "result_tokens"):
+            tokens = cast("Eviction", one).result_tokens
+            break
     if tokens is None or model.name == GIVEN_CALLS:
         tokens = None
     else:

@@ -70,6 +70,8 @@ class TurnRecorder:
         self.denials: list[dict[str, Any]] = []
         self.recovered = True
         """False after a refused call, until another call succeeds."""
+        self.is_shared = False
+        """Whether the reader of the turn records its events in ``collector``."""
         self.signal = 0
         """The exit code of the signal that stopped the turn, else 0."""
         self._started_at = time.monotonic()
@@ -83,6 +85,7 @@ class TurnRecorder:
     def begin_turn(self) -> None:
         """Forget a turn that has ended: another one begins, whose result this is."""
         self.collector = TurnCollector(SessionId(""))
+        self.is_shared = False
         self.models = {}
         self.calls = {}
         self.denials = []
@@ -90,8 +93,14 @@ class TurnRecorder:
         self._first_output_at = None
         self._started_at = time.monotonic()
 
+    def share_collector(self, session: SessionId) -> TurnCollector:
+        """Return the collector for the reader of a new turn; without it, ``record`` has to record every event."""
+        self.is_shared, self.collector.session = True, session
+        return self.collector
+
     def record(self, event: Event) -> None:
-        self.collector.record(event)
+        if not self.is_shared:
+            self.collector.record(event)
         body = event.data
         if not isinstance(body, progress.TurnQueued):
             self.collector.turn = self.collector.turn or event.turn
@@ -227,7 +236,7 @@ class Report:
 
     async def write_event(self, event: Event) -> None:
         """Print an event; a slow reader of stdout does not block the event loop."""
-        if isinstance(event.data, progress.TurnStarted) and self.recorder.ended:
+        if isinstance(event.data, progress.TurnStarted) and self.recorder.ended and not self.recorder.is_shared:
             self._report_earlier_turn()
         self.recorder.record(event)
         if self.format == "stream-json":

@@ -1,6 +1,7 @@
 """Run one turn of one session: open the session, stream the events, stop on signals, return the exit code."""
 
 import asyncio
+from collections.abc import AsyncGenerator
 from contextlib import aclosing, suppress
 
 import msgspec
@@ -23,6 +24,7 @@ from vaka.core.ports.store import SessionInfo, Store
 from vaka.core.session.index_rows import find_asked_decisions
 from vaka.core.types.control import RunSettings
 from vaka.core.types.errors import NotFound, Suspended, VakaError
+from vaka.core.types.event import Event
 from vaka.core.types.ids import SessionId
 from vaka.core.types.message import Part, Text, ToolCall, replace_surrogates
 from vaka.core.types.progress import TurnStarted
@@ -31,7 +33,8 @@ from vaka.policy.policy import LayeredPolicy
 from vaka.policy.tool_targets import spec_of
 from vaka.runtime.options import UserInput
 from vaka.runtime.runtime import Runtime
-from vaka.runtime.session import Session
+from vaka.runtime.session import Session, binding_of
+from vaka.runtime.turn_stream import TurnStream
 
 NOT_ASKED = "no person can be asked here"
 """Part of the result of a call that needed an approval where none could be requested."""
@@ -113,8 +116,7 @@ class TurnRunner:
         try:
             if target.resume or unfinished:
                 await self._replay_last_turn(session)
-            stream = session.resume() if target.resume else session.stream(target.content, earlier=earlier)
-            async with aclosing(stream) as events:
+            async with aclosing(self._open_events(session, target, earlier=earlier)) as events:
                 async for event in events:
                     await self.report.write_event(event)
                     if signals.code and isinstance(event.data, TurnStarted):
@@ -126,8 +128,25 @@ class TurnRunner:
                 with suppress(asyncio.CancelledError):
                     await prompter
         self.report.recorder.signal = signals.code
-        await self.report.recorder.collector.restore_text(self.runtime.store.blobs)
+        if not self.report.recorder.is_shared:
+            await self.report.recorder.collector.restore_text(self.runtime.store.blobs)
         return self.report.finish(hint=self._refusal_hint())
+
+    def _open_events(
+        self, session: Session, target: RunTarget, *, earlier: bool
+    ) -> "TurnStream | AsyncGenerator[Event]":
+        if target.resume:
+            return session.resume()
+        return session.stream(target.content, earlier=True) if earlier else self._run_new_turn(session, target.content)
+
+    async def _run_new_turn(self, session: Session, content: UserInput) -> AsyncGenerator[Event]:
+        """Yield the events of a new turn; its reader collects the result for the report."""
+        collector = self.report.recorder.share_collector(session.id)
+        reader, _ = await binding_of(session).open_turn(content, collector=collector)
+        async with reader:
+            while not collector.ended:
+                for event in await reader.next_batch():
+                    yield event
 
     def _refusal_hint(self) -> str:
         """Return the flags that would have avoided refusals for want of a person, ``""`` if there were none."""

@@ -221,7 +221,7 @@ def continue_session(
         notes=tuple(notes),
     )
     with explain_recorded_flags(continued):
-        return msgspec.structs.replace(continued, settings=load_flag_settings(restored))
+        return msgspec.structs.replace(continued, settings=load_flag_settings(restored, settings))
 
 
 def find_record_of_flags(flags: Mapping[str, Any], settings: Settings, place: CommandStore) -> SessionRecord | None:
@@ -276,7 +276,8 @@ def load_continued(continued: ContinuedSession, note: Callable[[str], None]) -> 
     if continued.elsewhere and not flags["trust"]:
         ask_trust_once(config_context())
         continued = msgspec.structs.replace(continued, settings=load_flag_settings(flags))
-    print_notes(continued.settings.notes)
+    if continued.settings.notes:
+        print_notes(continued.settings.notes)
     continued, agent = _load_agent_with_model(continued)
     for text in continued.notes:
         note(text)
