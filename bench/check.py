@@ -14,11 +14,13 @@ from pathlib import Path
 
 import msgspec
 
-from bench import agent_run, delta_cost, later_turns, offline_match, session_reopen, startup, stores
+from bench import agent_run, delta_cost, later_turns, offline_match, session_reopen, startup, stores, ways_in
 
 BASELINE = Path(__file__).with_name("baseline.json")
 TOLERANCE = 1.2
 MAX_TRIES = 3
+RUN_FUNCTIONS, REQUEST_FUNCTIONS = 490, 160
+"""The most functions that are called before the loop of a turn: some more than now, for features."""
 
 
 class Baseline(msgspec.Struct):
@@ -74,12 +76,28 @@ def check_counts(baseline: Baseline) -> Iterator[tuple[str, float, str, bool]]:
     yield "function calls per run in memory", calls, f"≤ {limit:.0f}", calls <= limit
     matched, least = offline_match.count_matched_variants(), offline_match.LEAST_MATCHED
     yield "sentences that match offline as expected", matched, f"≥ {least}", matched >= least
+    yield from check_ways_in()
     for statement, found in count_modules().items():
         most = int(baseline.modules[statement] * TOLERANCE)
         yield f"modules of `{statement}`", found, f"≤ {most}", found <= most
     for statement in (startup.IMPORT_STATEMENT, startup.USE_STATEMENT):
         bad = startup.list_forbidden(startup.list_loaded_modules(statement))
         yield f"forbidden modules of `{statement}`", len(bad), "0", not bad
+
+
+def check_ways_in() -> Iterator[tuple[str, float, str, bool]]:
+    """Yield what a run and a request do before the loop of their turns."""
+    run, request = ways_in.count_run(ways_in.SESSION_ARGUMENTS), ways_in.count_request()
+    for name, value in (("stores", run.stores), ("event loops", run.loops), ("collectors", run.collectors)):
+        yield f"{name} of `vaka run`", value, "1", value == 1
+    yield "reads of a settings file by `vaka run`", run.settings_reads, "1", run.settings_reads == 1
+    for name, functions, most in (
+        ("`vaka run`", run.functions, RUN_FUNCTIONS),
+        ("a request", request.functions, REQUEST_FUNCTIONS),
+    ):
+        yield f"functions of {name} before the loop", len(functions), f"≤ {most}", len(functions) <= most
+    yield "look-ups of a request", request.look_ups, "1", request.look_ups == 1
+    yield "transactions of a request", request.transactions, "4", request.transactions == 4
 
 
 def check_ratios(baseline: Baseline) -> Iterator[tuple[str, float, str, bool]]:

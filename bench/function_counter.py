@@ -72,7 +72,9 @@ def _count_this_process(arguments: list[str]) -> None:
     opened: Counter[str] = Counter()
 
     def note_open(event: str, details: tuple[Any, ...]) -> None:
-        if event == "open" and isinstance(details[0], str | Path) and str(details[0]).endswith(SETTINGS_FILES):
+        if event != "open" or counter.reached_loop:
+            return
+        if isinstance(details[0], str | Path) and str(details[0]).endswith(SETTINGS_FILES):
             opened[str(details[0])] += 1
 
     counter = FunctionCounter()

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -34,14 +35,19 @@ class RunCounts(NamedTuple):
 def count_run(arguments: Sequence[str] = startup.RUN_ARGUMENTS) -> RunCounts:
     """Count what ``vaka run`` does in an empty folder that is its home too."""
     with stores.temporary_folder() as folder:
-        (folder / "hello.jsonl").write_text('{"text": "Hello."}\n')
-        environment = subprocess_environment()
-        environment = {name: text for name, text in environment.items() if not name.startswith(("VAKA_", "XDG_"))}
-        environment |= {"HOME": str(folder), "PYTHONPATH": str(ROOT)}
-        command = [sys.executable, "-m", "bench.function_counter", json.dumps([*arguments])]
-        done = subprocess.run(
-            command, check=True, cwd=folder, env=environment, stdin=subprocess.DEVNULL, capture_output=True
-        )
+        return count_run_in(folder, arguments, home=folder)
+
+
+def count_run_in(folder: Path, arguments: Sequence[str], *, home: Path) -> RunCounts:
+    """Count what ``vaka run`` does in a folder."""
+    (folder / "hello.jsonl").write_text('{"text": "Hello.", "repeat": true}\n')
+    environment = subprocess_environment()
+    environment = {name: text for name, text in environment.items() if not name.startswith(("VAKA_", "XDG_"))}
+    environment |= {"HOME": str(home), "PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'src'}"}
+    command = [sys.executable, "-m", "bench.function_counter", json.dumps([*arguments])]
+    done = subprocess.run(
+        command, check=True, cwd=folder, env=environment, stdin=subprocess.DEVNULL, capture_output=True
+    )
     return RunCounts(**json.loads(done.stderr.splitlines()[-1]))
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import vaka
-from bench import agent_run, check, startup
+from bench import agent_run, check, startup, ways_in
 from scripts.gates.sizes import count_code_lines
 from scripts.gates.source import find_own_layout, find_packed_assignments
 from scripts.gates.tree import File, list_files
@@ -190,11 +190,30 @@ def list_text_rows(tree: Tree) -> list[Row]:
 def list_run_rows() -> list[Row]:
     """Return the rows for which vaka has to run."""
     modules = check.count_modules()
+    run, request = ways_in.count_run(ways_in.SESSION_ARGUMENTS), ways_in.count_request()
     calls = round(asyncio.run(agent_run.count_function_calls()))
     return [
         Row("function calls of a run in memory", "1213", "850", calls, "calls of Python and C functions"),
         Row("modules of import vaka", "11", "11", modules[startup.IMPORT_STATEMENT], "modules that it loads"),
         Row("modules of vaka run", "298", "260", modules["vaka run"], "modules that it loads"),
+        Row(
+            "functions of vaka run",
+            "446",
+            "200",
+            len(ways_in.count_run().functions),
+            "called before the loop of a turn",
+        ),
+        Row("stores that vaka run opens", "2", "1", run.stores, "for a session with a name"),
+        Row("event loops of vaka run", "2", "1", run.loops, "for a session with a name"),
+        Row("collectors of vaka run", "2", "1", run.collectors, "made before the loop of a turn"),
+        Row(
+            "reads of a settings file by vaka run", "6", "1", run.settings_reads, "of the file that is read most often"
+        ),
+        Row("functions of a request", "296", "150", len(request.functions), "called before the loop of its turn"),
+        Row("look-ups of a request", "7", "1", request.look_ups, "of the session that it creates"),
+        Row(
+            "transactions of a request", "6", "4", round(request.transactions), "that create the session and run a turn"
+        ),
     ]
 
 
