@@ -159,6 +159,10 @@ class OpenStreams:
     def end_followers(self) -> None:
         """End the streams that a client opens again at its last cursor, also those that are opened from now on."""
         self._ends_followers = True
+        self.cut_followers()
+
+    def cut_followers(self) -> None:
+        """End the streams that a client opens again at its last cursor; it may do so at once."""
         for stream in list(self._open):
             if stream.resumable:
                 stream.cut()

@@ -122,7 +122,7 @@ async def test_a_session_is_followed_on_after_the_server_has_ended_its_streams()
                 async for event in events:
                     if event.type == "turn.completed":
                         break
-                served.service.streams.end_followers()
+                served.service.streams.cut_followers()
                 await session.send("Go on.")
                 seen = [event.type async for event in _until(events, "turn.completed")]
         assert seen[-1] == "turn.completed"
