@@ -2,11 +2,13 @@
 
 ``python -m scripts.plant_faults --seed 7 --count 100 --minutes 60``. Faults are chosen at random in the code of
 ``--packages``. Each is tried against the tests that name its module, and as long as they pass against the folder of its
-tests and the folders around that. Tests that do not end in ``--seconds`` decide nothing. The same seed chooses the same
-faults as long as the code is the same; ``--first`` begins with a later one, so that two processes can share them, and
-``--list`` only prints them. A fault that is not caught is either no fault, because the program does the same as before,
-or needs a test. A test that fails runs again alone, and counts if it fails again. At the end, the tests that failed run
-once more without a fault; those that fail then are named, and what they alone had caught counts as undecided.
+tests, the folders around that, other tests that import its package, and the tests of the runtime. A test that lasts
+longer than ``--hang`` fails. Tests that do not end in ``--seconds`` catch the fault if they end in half of that without
+it, and decide nothing otherwise. The same seed chooses the same faults as long as the code is the same; ``--first``
+begins with a later one, so that two processes can share them, and ``--list`` only prints them. A fault that is not
+caught is either no fault, because the program does the same as before, or needs a test. A test that fails runs again
+alone, and counts if it fails again. At the end, the tests that failed run once more without a fault; those that fail
+then are named, and what they alone had caught counts as undecided.
 """
 
 import argparse
@@ -33,6 +35,13 @@ INSTALLED_TESTS = ("blackbox", "e2e", "journeys")
 """Folders of tests of an installed vaka, which would have to be built with each fault."""
 MAX_NAMED_TESTS = 12
 """Test files that name a module; more of them say little about it."""
+DISTANT_TESTS = {
+    "core": ("tests/contract/test_stores_memory.py", "tests/runtime"),
+    "policy": ("tests/tools", "tests/runtime"),
+    "stores": ("tests/contract", "tests/runtime"),
+    "server": ("tests/contract", "tests/runtime"),
+}
+"""Tests elsewhere that use a package through its public face."""
 _COMPARISONS: dict[type[ast.cmpop], str] = {
     ast.Lt: "<=",
     ast.LtE: "<",
@@ -138,12 +147,13 @@ def _change_call(node: ast.Call, text_of: TextOf) -> Iterator[Proposal]:
             f"{one.arg}={text_of(one.value)}" if one.arg else f"**{text_of(one.value)}" for one in node.keywords[:-1]
         ]
         yield "dropped argument", node, f"{function}({', '.join(kept)})"
-    elif len(node.args) == 2 and function not in UNSWAPPED:
+    elif len(node.args) == 2 and function not in UNSWAPPED and all(isinstance(one, ast.Name) for one in node.args):
         first, second = map(text_of, node.args)
         yield "swapped arguments", node, f"{function}({second}, {first})"
 
 
 def _change_expression(node: ast.expr, text_of: TextOf) -> Iterator[Proposal]:
+    """Change a condition or a number, but no round one: that is a size or a time, and the next is as good."""
     match node:
         case ast.IfExp(test=test):
             yield "negated condition", test, f"(not ({text_of(test)}))"
@@ -157,7 +167,7 @@ def _change_expression(node: ast.expr, text_of: TextOf) -> Iterator[Proposal]:
             yield "plus/minus", node, f"{text_of(left)} {sign} {text_of(right)}"
         case ast.Constant(value=bool() as value):
             yield "swapped constant", node, str(not value)
-        case ast.Constant(value=int() as value):
+        case ast.Constant(value=int() as value) if value < 10 or (value % 10 and value & (value - 1)):
             yield "off by one", node, str(value + 1)
         case ast.UnaryOp(op=ast.Not(), operand=operand):
             yield "removed not", node, f"({text_of(operand)})"
@@ -185,15 +195,39 @@ def find_named_tests(root: Path, path: str) -> list[str]:
     contract = "_".join(Path(path.partition("_")[0]).with_suffix("").parts[2:4])  # such as stores_sqlite
     stem, folder = Path(path).stem, _test_folder_of(root, path)
     imports = re.compile(rf"^(?:from {re.escape(module)} import|import {re.escape(module)}\b)", re.MULTILINE)
-    named: list[tuple[bool, str]] = []
+    named: list[tuple[bool, bool, str]] = []
     for file in sorted((root / "tests").rglob("test_*.py")):
         if file.relative_to(root / "tests").parts[0] in INSTALLED_TESTS:
             continue
         is_contract = file.stem == f"test_{contract}" and file.parent.name == "contract"
-        if is_contract or stem in file.stem.removeprefix("test_") or imports.search(file.read_text("utf-8")):
+        is_import = imports.search(file.read_text("utf-8")) is not None
+        if is_contract or is_import or stem in file.stem.removeprefix("test_"):
             test = str(file.relative_to(root))
-            named.append((not test.startswith(folder), test))
-    return [test for _, test in sorted(named)[:MAX_NAMED_TESTS]]
+            named.append((not test.startswith(folder), not (is_import or file.stem == f"test_{stem}"), test))
+    return [test for *_, test in sorted(named)[:MAX_NAMED_TESTS]]
+
+
+def find_importing_tests(root: Path, path: str) -> list[str]:
+    """Return the test files in distant folders that import the package of a module or one of its modules."""
+    package = str(Path(path).relative_to("src").parent).replace("/", ".")
+    imports = re.compile(rf"^(?:from|import) {re.escape(package)}\b", re.MULTILINE)
+    top = str(Path(path).relative_to("src/vaka").parts[0])
+    found: list[tuple[int, str]] = []
+    for file in sorted((root / "tests").rglob("test_*.py")):
+        if file.relative_to(root / "tests").parts[0] not in (*INSTALLED_TESTS, top):
+            count = len(imports.findall(file.read_text("utf-8")))
+            found += [(-count, str(file.relative_to(root)))] if count else []
+    return [test for _, test in sorted(found)[:MAX_NAMED_TESTS]]
+
+
+def list_runs(root: Path, path: str) -> list[list[str]]:
+    """Return what to run one after the other for a fault in a module, the nearest tests first."""
+    folder = Path(_test_folder_of(root, path))
+    around = [[str(one)] for one in (folder, *folder.parents) if one.parent != one and str(one) != "tests"]
+    distant = DISTANT_TESTS.get(Path(path).relative_to("src/vaka").parts[0], ())
+    far = [[one] for one in distant if (root / one).exists()]
+    runs = [find_named_tests(root, path), *around, find_importing_tests(root, path), *far]
+    return [tests for tests in runs if tests]
 
 
 def _test_folder_of(root: Path, path: str) -> str:
@@ -232,23 +266,43 @@ def run_tests(root: Path, tests: Sequence[str], seconds: float, *options: str) -
     return [] if code in (0, 5) else failed or [f"exit code {code}"]
 
 
-def try_fault(root: Path, fault: Fault, seconds: float) -> list[str]:
-    """Plant a fault, run its tests, and take it out again; return the test that caught it."""
-    file = root / fault.path
-    original = file.read_text("utf-8")
-    lines = original.splitlines(keepends=True)
-    lines[fault.line - 1] = f"{fault.new}\n"
-    file.write_text("".join(lines), "utf-8")
-    try:
-        folder = Path(_test_folder_of(root, fault.path))
-        around = [str(one) for one in (folder, *folder.parents) if one.parent != one]
-        for tests in (find_named_tests(root, fault.path), *([one] for one in around if one != "tests")):
-            caught = run_tests(root, tests, seconds, "-x") if tests else []
-            if caught and (caught == TIMEOUT or run_tests(root, _names_of(caught) or tests, seconds, "-x")):
-                return caught
-        return []
-    finally:
-        file.write_text(original, "utf-8")
+class Trial:
+    """Faults that are planted one after the other in one tree."""
+
+    def __init__(self, root: Path, seconds: float, hang: float) -> None:
+        self.root = root
+        self.seconds, self.hang = seconds, hang
+        self._ends: dict[tuple[str, ...], bool] = {}
+
+    def run(self, tests: Sequence[str], *, seconds: float = 0.0, to_end: bool = False) -> list[str]:
+        options = [f"--timeout={self.hang:g}", *([] if to_end else ["-x"])]
+        return run_tests(self.root, tests, seconds or self.seconds, *options)
+
+    def try_fault(self, fault: Fault) -> list[str]:
+        """Plant a fault, run its tests, and take it out again; return the tests that caught it."""
+        file = self.root / fault.path
+        original = file.read_text("utf-8")
+        lines = original.splitlines(keepends=True)
+        lines[fault.line - 1] = f"{fault.new}\n"
+        file.write_text("".join(lines), "utf-8")
+        endless: list[list[str]] = []
+        try:
+            for tests in list_runs(self.root, fault.path):
+                caught = self.run(tests)
+                if caught == TIMEOUT:
+                    endless.append(tests)
+                elif caught and self.run(_names_of(caught) or tests):
+                    return caught
+        finally:
+            file.write_text(original, "utf-8")
+        stopped = next((tests for tests in endless if self._ends_without_fault(tests)), None)
+        return [f"no end: {' '.join(stopped)}"] if stopped else TIMEOUT if endless else []
+
+    def _ends_without_fault(self, tests: Sequence[str]) -> bool:
+        key = tuple(tests)
+        if key not in self._ends:
+            self._ends[key] = self.run(tests, seconds=self.seconds / 2) != TIMEOUT
+        return self._ends[key]
 
 
 def _names_of(caught: Sequence[str]) -> list[str]:
@@ -275,7 +329,7 @@ def describe(number: int, fault: Fault) -> str:
     return f"{number}. {fault.path}:{fault.line} {fault.kind}\n  - {fault.old.strip()}\n  + {fault.new.strip()}"
 
 
-def plant_all(root: Path, faults: Sequence[tuple[int, Fault]], minutes: float, seconds: float) -> int:
+def plant_all(trial: Trial, faults: Sequence[tuple[int, Fault]], minutes: float) -> int:
     """Try faults one after the other until the time is over; return 1 if one of them was not caught."""
     end = time.monotonic() + minutes * 60
     missed, undecided = list[str](), list[str]()
@@ -283,7 +337,7 @@ def plant_all(root: Path, faults: Sequence[tuple[int, Fault]], minutes: float, s
     for number, fault in faults:
         if time.monotonic() > end:
             break
-        caught, planted = try_fault(root, fault, seconds), describe(number, fault)
+        caught, planted = trial.try_fault(fault), describe(number, fault)
         outcome = "no result in time" if caught == TIMEOUT else f"caught: {caught[0]}" if caught else "NOT CAUGHT"
         say(f"{planted}\n  {outcome}")
         if not caught:
@@ -293,7 +347,7 @@ def plant_all(root: Path, faults: Sequence[tuple[int, Fault]], minutes: float, s
         else:
             caught_by[planted] = caught
     tests = sorted({test for caught in caught_by.values() for test in _names_of(caught)})
-    unreliable = run_tests(root, tests, max(seconds, 600)) if tests else []
+    unreliable = trial.run(tests, seconds=max(trial.seconds, 600), to_end=True) if tests else []
     undecided += [planted for planted, caught in caught_by.items() if set(caught) <= set(unreliable)]
     count = len(missed) + len(undecided)
     total = len(caught_by) + len(missed) + sum(planted not in caught_by for planted in undecided)
@@ -313,6 +367,7 @@ def main() -> int:
     options.add_argument("--count", type=int, default=100)
     options.add_argument("--minutes", type=float, default=60.0, help="stop after this time")
     options.add_argument("--seconds", type=float, default=240.0, help="the time of one run of tests")
+    options.add_argument("--hang", type=float, default=60.0, help="the time of one test")
     options.add_argument("--first", type=int, default=1, help="begin with this fault of the seed")
     options.add_argument("--packages", nargs="+", default=PACKAGES)
     options.add_argument("--list", action="store_true", help="print the faults and run nothing")
@@ -327,7 +382,7 @@ def main() -> int:
         if given.list:
             say("\n".join(describe(number, fault) for number, fault in numbered))
             return 0
-        return plant_all(root, numbered, given.minutes, given.seconds)
+        return plant_all(Trial(root, given.seconds, given.hang), numbered, given.minutes)
 
 
 if __name__ == "__main__":
