@@ -59,7 +59,7 @@ class ScriptWorld:
         self.asked: list[tuple[str, int]] = []
         self.clocks: list[int] = []
 
-    def agent(self) -> vaka.Agent:
+    def agent(self, model: ScriptedModel | None = None) -> vaka.Agent:
         @vaka.tool(effect="read")
         async def look(at: str) -> str:
             """Look."""
@@ -98,8 +98,7 @@ class ScriptWorld:
                 await record_script_end(context, nest, "script", value)
                 return value
 
-        model = ScriptedModel(call("script"), say("all done"))
-        return agent(model, look, put, pay, sign, fail, script)
+        return agent(model or ScriptedModel(call("script"), say("all done")), look, put, pay, sign, fail, script)
 
     async def play_rounds(self, nest: ScriptJournal) -> list[Any]:
         """Run the rounds, starting after the recorded answers."""
@@ -208,6 +207,18 @@ async def test_the_model_calls_of_a_script_are_numbered_through() -> None:
     world = ScriptWorld([{"model": "Who?"}, {"model": "Why?"}, {"model": "When?"}])
     await run_script(world)
     assert world.asked == [("Who?", 1), ("Why?", 2), ("When?", 3)]
+
+
+async def test_the_model_calls_of_a_second_script_are_numbered_after_those_of_the_first() -> None:
+    world = ScriptWorld([{"model": "Who?"}, {"model": "Why?"}])
+    store = MemoryStore()
+    async with runtime(store, environment=Environment(clock=FakeClock(auto=True))) as rt:
+        session = await rt.open(
+            world.agent(model=ScriptedModel(call("script"), say("one"), call("script"), say("two"))), id="s"
+        )
+        await collect(session.stream("Go."))
+        await collect(session.stream("Again."))
+    assert world.asked == [("Who?", 1), ("Why?", 2), ("Who?", 3), ("Why?", 4)]
 
 
 async def test_a_read_call_of_a_script_forces_no_write() -> None:
