@@ -121,6 +121,14 @@ def test_redacting_in_pieces_equals_redacting_the_whole_text(text: str, sizes: l
         assert output + redactor.feed("", last=True) == redact_text(finder, text)
 
 
+def test_a_first_piece_of_one_character_counts_as_what_stands_before_the_next() -> None:
+    telephone = next(finder for finder in PERSONAL_PATTERNS if finder.name == "telephone number")
+    for first, output in (("x", "x+49 30 1234567"), (" ", " [redacted]")):
+        redactor = StreamRedactor(telephone)
+        pieces = [redactor.feed(first), redactor.feed("+49 30 1234567"), redactor.feed("", last=True)]
+        assert "".join(pieces) == output
+
+
 def test_ordinary_words_are_not_withheld() -> None:
     for finder in SECRET_PATTERNS:
         assert StreamRedactor(finder).feed("The quick brown fox ") == "The quick brown fox "
