@@ -54,6 +54,20 @@ def test_a_weaker_layer_can_deny_what_a_stronger_one_allows() -> None:
     assert decision_parts(layered, "WebFetch", url="https://a.example/") == ("deny", "WebFetch", "project")
 
 
+def test_without_a_folder_all_tools_of_files_and_commands_are_denied_and_no_others() -> None:
+    everything = make_policy("bypassPermissions").in_workspace("")
+    targets = {
+        "Read": {"file_path": "a"},
+        "Edit": {"file_path": "a"},
+        "Grep": {"pattern": "a"},
+        "Bash": {"command": "ls"},
+    }
+    for tool, arguments in targets.items():
+        assert decision_parts(everything, tool, **arguments) == ("deny", tool, "workspace")
+    assert decide_call(everything, "WebFetch", url="https://a.example/").decision == "allow"
+    assert decide_call(everything, "TodoWrite").decision == "allow"
+
+
 def test_the_verdict_for_the_loop_is_the_decision() -> None:
     def judge(layered: LayeredPolicy, tool: str, **arguments: Any) -> object:
         return layered.judge(ToolCall(id=CallId("call_1"), name=tool, arguments=arguments), spec_of(tool), ())
