@@ -4,7 +4,7 @@ The part that shortens is loaded when it is first needed; see ``compactor``.
 """
 
 from collections.abc import Callable, Sequence
-from functools import partial
+from functools import cache, partial
 from typing import Protocol
 
 from vaka.core.loop.context import Turn
@@ -17,8 +17,7 @@ from vaka.core.types.event import Body
 from vaka.core.types.state import agent_key
 from vaka.core.types.tokens import (
     estimate_message_tokens,
-    estimate_text_tokens,
-    tokens_of_body,
+    tokens_of_entries,
     tokens_of_message,
 )
 
@@ -48,12 +47,13 @@ class ContextCompaction(Middleware, ContextPolicy):
 
     def __init__(self, settings: Compaction, make_shortener: Callable[[], ContextShortener]) -> None:
         self.settings, self._make_shortener = settings, make_shortener
+        self._limit_in = cache(settings.limit_in)
 
     async def shorten_context(self, turn: Turn, *, refused: bool = False) -> Sequence[Body]:
         if refused:
             return await self._shorten_refused(turn)
         window, tokens = context_window_of(turn.recipe.model), context_tokens(turn)
-        if not self.settings.is_due(tokens, window) or self._has_no_room(turn, tokens, window):
+        if tokens < self._limit_in(window) or self._has_no_room(turn, tokens, window):
             return ()
         return await self._make_shortener().shorten(turn)
 
@@ -63,7 +63,7 @@ class ContextCompaction(Middleware, ContextPolicy):
         It then waits until the window is full.
         """
         fixed = instruction_tokens(turn)
-        return fixed > MAX_FIXED_PART * self.settings.limit_in(window) and tokens < FULL_PART * window
+        return fixed > MAX_FIXED_PART * self._limit_in(window) and tokens < FULL_PART * window
 
     async def _shorten_refused(self, turn: Turn) -> Sequence[Body]:
         events = await self._make_shortener().shorten(turn, refused=True)
@@ -84,9 +84,7 @@ def context_tokens(turn: Turn) -> int:
     If the model sees only the last messages, it is an estimate of these.
     """
     conversation, known = conversation_of(turn), turn.state.contexts.get(agent_key(turn.path))
-    pending, path = 0, turn.path
-    for scope, body in turn.log.deferred:
-        pending += tokens_of_body(path, scope, body)
+    pending = tokens_of_entries(turn.path, turn.log.deferred)
     if (recent := turn.recipe.settings.recent) is not None:
         shown = [message for _, message in conversation.choose_recent(recent)]
         return instruction_tokens(turn) + estimate_message_tokens(shown) + pending
@@ -109,4 +107,4 @@ def estimate_newer_tokens(conversation: Conversation, reported: int = 0) -> int:
 
 def instruction_tokens(turn: Turn) -> int:
     """Return the estimated tokens of the system prompt and the tools."""
-    return estimate_text_tokens(turn.system.size) + estimate_text_tokens(len(turn.tool_menu.digested_text.text))
+    return turn.system.tokens + turn.tool_menu.tokens

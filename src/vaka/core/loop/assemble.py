@@ -138,7 +138,8 @@ class MessageAssembly:
         """Return the complete message."""
         content: list[Part] = []
         calls: list[ToolCall] = []
-        for part in self.parts():
+        for block in self._blocks:
+            part = block.to_part()
             if isinstance(part, RawToolCall):
                 call = parser.parse(part, len(calls) + 1)
                 if self.stop in UNFINISHED_STOPS:  # no call runs from an unfinished message
@@ -235,8 +236,6 @@ class CallParser:
 
 def match_call_refs(content: Content, calls: list[ToolCall]) -> Content:
     """Return the content with one ``CallRef`` for each call: a middleware may have added or removed calls."""
-    if [part.id for part in content if type(part) is CallRef] == [call.id for call in calls]:
-        return content
     ids = {call.id for call in calls}
     kept = tuple(part for part in content if not isinstance(part, CallRef) or part.id in ids)
     named = {part.id for part in kept if isinstance(part, CallRef)}

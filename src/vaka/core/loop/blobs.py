@@ -27,6 +27,7 @@ from vaka.core.types.message import (
     ToolMessage,
     ToolResult,
 )
+from vaka.core.types.tokens import estimate_text_tokens
 
 BLOB_THRESHOLD = 32 * 1024
 """A part with more bytes than this becomes a blob."""
@@ -66,7 +67,7 @@ class DigestedText:
     def __init__(self, text: str) -> None:
         encoded = text.encode()
         self.text = text
-        self.size = len(encoded)
+        self.tokens = estimate_text_tokens(len(encoded))
         self.digest = Digest(hashlib.sha256(encoded).hexdigest()) if text else None
 
 
@@ -134,10 +135,7 @@ def names_blobs(message: Message) -> bool:
             if _names_blobs(result.content):
                 return True
         return False
-    for part in message.content:  # as ``_names_blobs``, without a call
-        if type(part) is not Text and type(part) is not CallRef and getattr(part, "blob", None):
-            return True
-    return False
+    return _names_blobs(message.content)
 
 
 async def restore_message(blobs: BlobStore, message: Message) -> Message:
@@ -151,7 +149,7 @@ async def restore_message(blobs: BlobStore, message: Message) -> Message:
 
 def _names_blobs(content: Content) -> bool:
     for part in content:  # noqa: SIM110  # faster than a generator, and this runs for every message
-        if type(part) is not Text and getattr(part, "blob", None):
+        if type(part) is not Text and type(part) is not CallRef and getattr(part, "blob", None):
             return True
     return False
 

@@ -27,6 +27,7 @@ from vaka.core.types.ids import JSON, CallId, EventScope
 from vaka.core.types.limits import Limits
 from vaka.core.types.message import Usage
 from vaka.core.types.state import AgentProgress, SessionState, agent_key
+from vaka.core.types.tokens import estimate_text_tokens
 from vaka.core.types.tool import ToolChoice, ToolSpec
 from vaka.core.types.type_parameters import Deps_co
 
@@ -60,6 +61,7 @@ class ToolMenu:
     def __init__(self, specs: tuple[ToolSpec, ...]) -> None:
         self.specs = specs
         self.digested_text = DigestedText(msgspec.json.encode(specs).decode())
+        self.tokens = estimate_text_tokens(len(self.digested_text.text))
 
 
 class PromptParts:

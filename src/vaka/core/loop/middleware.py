@@ -210,8 +210,7 @@ class MiddlewareChain:
         events: list[Body] = []
         for m, method in self.before_step:
             events += await self.call(m, None, "before_step", method(turn), tuple, list)
-        if self.shorten_context:
-            events += await self.run_shorten_context(turn)
+        events += await self.run_shorten_context(turn)
         return events
 
     async def run_after_step(self, turn: "Turn") -> str:

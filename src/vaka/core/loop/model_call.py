@@ -181,9 +181,12 @@ async def _record_answer(
     turn: Turn, planned: Prompt, sent: Prompt, message: AssistantMessage, assembly: MessageAssembly
 ) -> list[OpenCall]:
     opened = _open_calls(turn, message) if message.calls else []
+    content = message.content
+    if turn.middleware.before_model or turn.middleware.after_model:
+        content = match_call_refs(content, [open_call.call for open_call in opened])
     body = progress.MessageCompleted(
         message_id=message.id,
-        content=await offload(turn.log, match_call_refs(message.content, [open_call.call for open_call in opened])),
+        content=await offload(turn.log, content),
         model=message.model,
         stop=message.stop,
         system=await _store_text(turn, DigestedText(sent.system)) if sent.system != planned.system else None,
@@ -193,8 +196,7 @@ async def _record_answer(
     )
     used = _usage_event(turn, assembly.usage, assembly)
     turn.budget.defer_usage(body, used)
-    observer = turn.recipe.answer_observer
-    if observer is not None:
+    if (observer := turn.recipe.answer_observer) is not None:
         await observer.observe(turn, sent, body, used, assembly.miss_price)
     if opened:
         called = [progress.ToolCalled(call=open_call.call, message_id=message.id) for open_call in opened]

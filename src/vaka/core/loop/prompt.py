@@ -148,9 +148,9 @@ class Conversation:
 
     def add(self, event: Event) -> None:
         """Handle the next event of the log; ``subagent.started`` is written under the path of the parent."""
-        handler = _HANDLERS.get(type(event.data))
-        if handler is not None and (event.path == self.path or handler is Conversation.subagent_started):
-            handler(self, event, event.data)
+        kind = type(event.data)
+        if kind in _HANDLERS and (event.path == self.path or kind is progress.SubagentStarted):
+            _HANDLERS[kind](self, event, event.data)
 
     def input_added(self, event: Event, body: control.InputAdded) -> None:
         """Keep the content until a turn or step names its key."""

@@ -269,7 +269,9 @@ def results_for_open_calls(
     state: SessionState, reason: FailureReason, text: str, path: AgentPath = ()
 ) -> "list[tuple[AgentPath, int, ToolResult]]":
     """Return a failed result for each open call at ``path`` or below, deepest first, with its path and step."""
-    calls = [call for call in state.open.values() if call.path[: len(path)] == path] if state.open else []
+    if not state.open:
+        return []
+    calls = [call for call in state.open.values() if call.path[: len(path)] == path]
     calls.sort(key=lambda call: -len(call.path))
     return [(call.path, call.step, call.sealed_result(reason, text)) for call in calls]
 

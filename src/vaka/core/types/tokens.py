@@ -1,6 +1,6 @@
 """Estimates of the tokens of messages. Texts, reasoning, calls, results and media count."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import msgspec
@@ -12,6 +12,7 @@ from vaka.core.types.ids import AgentPath, EventScope
 from vaka.core.types.message import (
     AssistantMessage,
     Audio,
+    CallRef,
     Content,
     Document,
     Image,
@@ -67,6 +68,8 @@ def tokens_of_content(content: Content) -> int:
         if type(part) is Text:  # most parts are, and this runs before each step
             text = part.text
             size += len(text) if text.isascii() else text_size(text)
+        elif type(part) is CallRef:
+            continue
         elif isinstance(part, Image | Audio):
             tokens += MEDIA_TOKENS
         elif isinstance(part, Document):
@@ -100,10 +103,16 @@ _PROMPT_BODIES = frozenset[type](
 )
 
 
-def tokens_of_body(path: AgentPath, scope: EventScope, body: Body) -> int:
-    """Return the tokens that an event adds to the prompts of the agent at ``path``."""
-    if type(body) not in _PROMPT_BODIES:
-        return 0
+def tokens_of_entries(path: AgentPath, entries: Iterable[tuple[EventScope, Body]]) -> int:
+    """Return the tokens that events add to the prompts of the agent at ``path``."""
+    tokens = 0
+    for scope, body in entries:
+        if type(body) in _PROMPT_BODIES:
+            tokens += _tokens_of_body(path, scope, body)
+    return tokens
+
+
+def _tokens_of_body(path: AgentPath, scope: EventScope, body: Body) -> int:
     if isinstance(body, progress.SubagentStarted):
         return tokens_of_content(body.content) if (*scope.path, body.child) == path else 0
     if scope.path != path:
