@@ -140,6 +140,9 @@ _WILDCARDS = frozenset("*?[{\\")
 _UNKNOWN_TOOL = ToolTargets("none")
 
 _TARGETS = {**BUILTIN_TOOLS, **{alias: BUILTIN_TOOLS[name] for alias, name in _TOOL_ALIASES.items()}}
+_FOLDER_TOOL_NAMES = frozenset(name for name, tool in _TARGETS.items() if tool.target_kind in _FOLDER_TARGETS)
+_COMMAND_TOOL_NAMES = frozenset(name for name, tool in _TARGETS.items() if tool.target_kind == "command")
+"""The names of the built-in tools that work in a folder, and that run commands, with their aliases."""
 
 
 def builtin_name_of(name: str) -> str:
@@ -234,11 +237,11 @@ def spec_of(name: str) -> ToolSpec:
 
 def works_in_folder(name: str) -> bool:
     """Return whether a built-in tool reads, changes or runs files, whose relative paths start from a folder."""
-    return targets_of(name).target_kind in _FOLDER_TARGETS
+    return name in _FOLDER_TOOL_NAMES
 
 
 def is_command_tool(spec: ToolSpec) -> bool:
-    return targets_of(spec.name).target_kind == "command"
+    return spec.name in _COMMAND_TOOL_NAMES
 
 
 def access_of(spec: ToolSpec, tool: ToolTargets) -> AccessKind:

@@ -46,7 +46,8 @@ class Validator:
     def find_faults(self, value: Any) -> list[str]:
         """Return the errors of a value, at most ``MAX_ERRORS``, each with its path."""
         faults: list[str] = []
-        for error in self.compile()(value):
+        check = self._check or self.compile()
+        for error in check(value):
             for fault in _relevant_errors(error):
                 if len(faults) == MAX_ERRORS:
                     return [*faults, "and more"]
