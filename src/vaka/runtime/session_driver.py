@@ -157,8 +157,10 @@ class SessionDriver:
         self.store: Store = hub.store
         self._sync_starter, self._warm_sessions = sync_starter, warm_sessions
         self.log = SessionLog(self.store, session, _DETACHED_FANOUT, env.clock, secrets)
-        self._opened: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
-        """The result is whether the session was claimed and the driver has started."""
+        self._is_open: bool | None = None
+        """Whether the session was claimed and the driver has started; ``None`` until that is known."""
+        self._opening: asyncio.Event | None = None
+        """Set when ``_is_open`` is known, if a caller waits for that."""
         self.new_inputs: list[InputAdded] = []
         self.observers: list[Callable[[Sequence[Event]], None]] = []
         """Called with the events that this driver's log stores."""
@@ -215,7 +217,7 @@ class SessionDriver:
         self._sync_starter.schedule(self)
         self._done = done
         self._task = asyncio.create_task(self._run())
-        self._opened.set_result(True)
+        self._note_open(is_open=True)
         self._task.add_done_callback(self._on_done)
 
     def stop(self, why: StopKind, note: str = "") -> None:
@@ -262,8 +264,8 @@ class SessionDriver:
 
     def detach(self) -> None:
         """Stop feeding the followers of the session; they read from the store from now on."""
-        if not self._opened.done():
-            self._opened.set_result(False)
+        if self._is_open is None:
+            self._note_open(is_open=False)
         if self._attached:
             self._attached = False
             self.hub.detach_writer(self.session)
@@ -274,13 +276,16 @@ class SessionDriver:
         return self._task is not None
 
     async def wait_started(self) -> bool:
-        """Return whether the driver has started, once its session was claimed or could not be.
+        """Return whether the driver has started, once its session was claimed or could not be."""
+        if self._is_open is None:
+            self._opening = self._opening or asyncio.Event()
+            await self._opening.wait()
+        return self._is_open is True
 
-        Several callers wait here: one that is cancelled must not cancel what the others wait for.
-        """
-        if not self._opened.done():
-            await asyncio.wait([self._opened])
-        return self._opened.result()
+    def _note_open(self, *, is_open: bool) -> None:
+        self._is_open = is_open
+        if self._opening is not None:
+            self._opening.set()
 
     async def wait_written(self) -> None:
         """Return once the first event is in the store, or the driver has ended."""
@@ -383,12 +388,14 @@ class SessionDriver:
 
     async def _find_offered_work(self) -> bool:
         """Return whether an input was offered since the session was read; the claim then must not end without it."""
-        if not self.log.released:
-            await self.sync()
+        if self.log.released:
+            return False
+        await self.sync()
         return self._has_work()
 
     def _has_work(self) -> bool:
-        return bool(self.log.state.turn or self.new_inputs or self._queued_inputs())
+        state = self.log.state
+        return bool(state.turn or self.new_inputs or (state.inputs and self._queued_inputs()))
 
     def _next_opening(self) -> TurnInput | None:
         """Return the input of the next turn, ``None`` to finish the unfinished one."""
@@ -416,6 +423,8 @@ class SessionDriver:
 
     def _model_request(self, keys: tuple[str, ...], fresh: tuple[InputAdded, ...]) -> InputAdded | None:
         """Return the last of some inputs that sets a model or options, or else the first one."""
+        if len(fresh) == len(keys) == 1:
+            return fresh[0]
         found = list(fresh)
         for event in reversed(self.log.window.events if not fresh else ()):
             if len(found) == len(keys):

@@ -43,6 +43,7 @@ class TurnCollector:
         self.tool_names: list[str] = []
         self.denied_calls: list[str] = []
         self._answer: Content = ()
+        self._answer_text = ""
         self._full_text = ""
 
     @property
@@ -97,7 +98,8 @@ class TurnCollector:
                 if result.reason in _REFUSAL_REASONS:
                     self.denied_calls.append(result.call)
             case progress.MessageCompleted(content=content):
-                self._answer = content if not event.path and text_of(content) else self._answer
+                if not event.path and (text := text_of(content)):
+                    self._answer, self._answer_text = content, text
             case body:
                 if isinstance(body, _TURN_ENDS) and not event.path:
                     self.end_event = event
@@ -105,8 +107,9 @@ class TurnCollector:
     async def restore_text(self, blobs: BlobStore) -> None:
         """Read the text of an answer that is too large for an event; the last event of the turn has its beginning."""
         text = getattr(self.end_event.data, "text", "") if self.end_event is not None else ""
-        if text and text == text_of(self._answer):
-            self._full_text = text_of(await restore_content(blobs, self._answer))
+        if text and text == self._answer_text:
+            content = await restore_content(blobs, self._answer)
+            self._full_text = text if content is self._answer else text_of(content)
 
     def set_full_text(self, text: str) -> None:
         """Use a text of the answer that was read elsewhere, in place of its beginning in the last event."""
