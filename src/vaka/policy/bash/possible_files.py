@@ -53,7 +53,7 @@ _Value: TypeAlias = tuple[_Piece, ...]
 
 _NAMED = re.compile(r"([A-Za-z_]\w*)(?:\[[^\]]*\])?(?::?-([^ ]*))?")
 
-_FOLDER_NAMES = {"HOME": "~", "~": "~", "PWD": ".", "~+": ".", "OLDPWD": "", "~-": ""}
+_FOLDER_NAMES = {"HOME": "~", "~": "~", "PWD": ".", "~+": ".", "OLDPWD": "", "~-": ""}  # nosec B105  # folders
 """What names a folder, and that folder; ``""`` is one before a ``cd``, such as the one that the script starts in."""
 
 _FIELD_SIGNS = re.compile(r"[\s,:;|/]+")
