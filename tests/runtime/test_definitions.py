@@ -269,7 +269,7 @@ def test_a_variable_without_a_value_is_an_error_that_names_the_file_and_the_ways
     with pytest.raises(ConfigError) as raised:
         vaka.load_agents(folder, variables={"OTHER": "x"})["a"]
     assert str(raised.value) == (
-        f"{folder}/agents/a.yaml:1: prompt reads the variable CITY, which is not set, or not one that definitions may "
+        f"{folder}/agents/a.yaml:1: prompt reads the variable CITY, which is not set or which definitions may not "
         "read; name it with --env CITY or in the setting script_env; $${CITY} writes ${CITY} itself"
     )
 

@@ -128,7 +128,7 @@ def test_servers_whose_tools_would_have_the_same_names_do_not_both_start(machine
     machine.write(machine.project / ".mcp.json", {"my db": RUN, "my.db": RUN, "other": RUN})
     states = machine.states()
     assert [bool(refusal) for refusal in states.values()] == [False, True, False]
-    assert "its tools would have the names of those of 'my db'" in states["my.db@.mcp.json"]
+    assert "its tools would have the same names as the tools of 'my db'" in states["my.db@.mcp.json"]
 
 
 CHOICES: list[tuple[dict[str, Any], set[str]]] = [

@@ -97,7 +97,7 @@ class AgentBuilder:
         return self._make_recipe(agent, None, names)
 
     def _model_of_input(self, input_added: InputAdded) -> Model | None:
-        """Return the model that an input names, or else the command that it calls; ``None`` for that of the agent."""
+        """Return the model that an input names, else the model of the command it calls; ``None``: the agent's model."""
         if not input_added.model:
             return self.model_of_prompt(input_added.content) if self.model_of_prompt is not None else None
         try:
@@ -195,7 +195,7 @@ class AgentBuilder:
         return lazy.compactor()(settings, [first, *[others] * settings.max_retries])
 
     def _order_middleware(self, agent: Agent, model: Model, allowed: frozenset[str] | None) -> list[Middleware]:
-        """Return the middleware of an agent; ``SubAgents`` first, so that its ``Task`` replaces that of a project."""
+        """Return the middleware of an agent; ``SubAgents`` first, so that its ``Task`` replaces the project's."""
         own: Sequence[Middleware] = agent.middleware
         if not own:
             return [*self.governing]

@@ -133,7 +133,7 @@ class AgentCatalog(Mapping[str, Agent]):
         return self._agents[name]
 
     def _build(self, name: str) -> Agent:
-        """Build an agent; a problem that the check of the files has found says more than that of building."""
+        """Build an agent. An error that the check found in its file is more precise and is raised instead."""
         try:
             return self._builder.build_agent(name)
         except DefinitionError as error:
@@ -157,7 +157,7 @@ class AgentCatalog(Mapping[str, Agent]):
         return self._files
 
     def is_definition(self, path: Path) -> bool:
-        """Return whether a path is that of a definition or of a script, or would be that of a new definition."""
+        """Return whether a file is a definition or a script, or would be a definition if it existed."""
         real = Path(os.path.realpath(path))
         folders = {os.path.realpath(self.folder / name) for name in FOLDERS}
         return str(real) in self._files or (real.suffix.lower() in FORMATS and str(real.parent) in folders)

@@ -25,8 +25,8 @@ async def write_backup(
 ) -> BackupCounts:
     """Write a backup of a store, as it is now, to a file; others may write the store meanwhile.
 
-    The file gets its name when it is complete and on the disk. ``version`` is that of vaka, for the header. Raises
-    ``AlreadyExists`` for a file that exists, unless ``overwrite``.
+    The file gets its name when it is complete and on the disk. The header records
+    ``version``, the version of vaka. Raises ``AlreadyExists`` if the file exists, unless ``overwrite``.
     """
     header = BackupHeader(made=format_timestamp(now), vaka=version, store=source.url.partition(":")[0])
     writer = await asyncio.to_thread(BackupWriter, path, header, overwrite=overwrite)

@@ -1,4 +1,4 @@
-"""The clock and the ids of a runtime that is given none: those of the operating system."""
+"""The default clock and ids of a runtime, from the operating system."""
 
 import asyncio
 import os

@@ -15,7 +15,7 @@ class CommandNetwork:
     """Opens the ways; their sockets are in one folder, which is made for the first command."""
 
     def __init__(self, hosts: Sequence[str], decide: DecideURL, owner: AsyncExitStack) -> None:
-        """``hosts``: those of all commands. ``decide``: the network rules. ``owner`` removes the folder."""
+        """Every command may use ``hosts``; ``decide`` applies the network rules; ``owner`` removes the folder."""
         self._hosts = tuple(hosts)
         self._decide = decide
         self._owner = owner

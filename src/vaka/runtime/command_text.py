@@ -65,7 +65,7 @@ class Arguments:
         self.has_place = bool(places)
 
     def insert(self, text: str, *, keep: bool = False) -> str:
-        """Replace the placeholders; ``keep`` leaves those of single words as they are."""
+        """Replace the placeholders; ``keep`` leaves the placeholders of single words unchanged."""
         return _PLACE.sub(lambda match: match[0] if keep and not match[2] else self._value_of(match), text)
 
     def insert_into_command(self, command: str) -> str | None:
@@ -201,7 +201,7 @@ class CommandTexts:
     async def _run_block(
         self, turn: Turn, component: CommandFile | Skill, arguments: Arguments, text: str, number: int
     ) -> str:
-        """Run a command of a text as a governed call of Bash, and return its output; one that would ask is not run."""
+        """Run a command of a text as a governed call of Bash and return its output; do not run it if the rules ask."""
         bash, command = turn.tools.get("Bash"), arguments.insert_into_command(text)
         if bash is None:
             return f"[{text}: not run, there is no tool Bash]"

@@ -75,6 +75,6 @@ class DefinitionVariables:
 
 def _missing_message(name: str, where: str) -> str:
     return (
-        f"{where} reads the variable {name}, which is not set, or not one that definitions may read; "
+        f"{where} reads the variable {name}, which is not set or which definitions may not read; "
         f"name it with --env {name} or in the setting script_env"
     )

@@ -83,7 +83,7 @@ class DefinitionSources(msgspec.Struct, frozen=True, kw_only=True):
     variables: Mapping[str, str] = {}
     """The environment variables that definitions of a trusted folder may read."""
     models: frozenset[str] = frozenset()
-    """Names of models that references may have beside those of generators."""
+    """Names of models that references may use, in addition to the names of generators."""
 
     def knows(self, kind: DefinitionKind, name: str) -> bool:
         """Return whether a reference can name something that is not defined in the folder."""
@@ -119,7 +119,7 @@ class DefinitionBuilder:
         origin: AgentOrigin | None = None,
         middleware: Sequence[Middleware] = (),
     ) -> None:
-        """``origin`` and ``middleware`` are those of each agent."""
+        """Every agent gets ``origin`` and ``middleware``."""
         self._definitions = definitions
         self._sources = sources
         self._middleware = tuple(middleware)
@@ -147,7 +147,7 @@ class DefinitionBuilder:
         return self._agents[name]
 
     def build_tool(self, tool: str | ToolDefinition) -> ToolLike:
-        """Return the tool with a name, or that of a definition which need not be one of the set."""
+        """Return the tool with a name, or the tool of a definition, which may be outside the set."""
         name = tool if isinstance(tool, str) else tool.name
         if isinstance(tool, str):
             slot = ToolSlot(Reference("tool", name))
@@ -159,7 +159,7 @@ class DefinitionBuilder:
 
     @contextmanager
     def _enter(self, what: str, origin: str) -> Generator[None]:
-        """Build one definition: refuse one that needs itself, and add the file and line to its errors."""
+        """Build one definition: refuse a definition that refers to itself, and add the file and line to its errors."""
         place = origin or what
         if what in self._open:
             chain = " → ".join([*self._open[self._open.index(what) :], what])
@@ -299,7 +299,7 @@ class DefinitionBuilder:
     # -------------------------------------------------------------------------------------------------------- tools
 
     def _tools_of(self, slots: Iterable[ToolSlot]) -> tuple[list[ToolLike], list[Middleware]]:
-        """Return the tools of an agent but those of MCP servers, and middleware for those and for quit tools."""
+        """Return the tools of an agent without MCP tools, and the middleware for its MCP servers and quit tools."""
         tools: dict[str, ToolLike] = {}
         served: dict[str, None] = {}
         quitting: list[str] = []

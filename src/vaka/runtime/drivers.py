@@ -186,8 +186,8 @@ class SessionDrivers:
         """Write a new description of a session, also while this process runs a turn of it.
 
         A session that does not exist begins with ``opened``; without it ``NotFound``. Raises ``Busy`` while another
-        process runs the session, and with ``create`` ``HeadMoved`` for one that exists. ``check`` may raise: no other
-        description is written between it and this one.
+        process runs the session, and ``HeadMoved`` if ``create`` is set and the session exists. ``check`` may raise;
+        no other description is written between the check and this write.
         """
         body = self.secrets.redact_struct(body)
         while not create and (driver := self.active.get(session)) is not None and await driver.wait_started():

@@ -42,7 +42,7 @@ class ErasureReport(msgspec.Struct, frozen=True, kw_only=True):
     failed: dict[SessionId, str] = {}
     """The sessions that could not be erased, and why: erase again when the cause is gone."""
     busy: tuple[SessionId, ...] = ()
-    """Those of them of which a turn runs: it must end first."""
+    """The sessions of ``failed`` with a running turn, which must end first."""
     overwritten: bool = True
     """False if the files of the database may still have copies of erased bytes in places that it no longer uses."""
     dry_run: bool = False
@@ -99,7 +99,7 @@ class Erasure:
         return _add_result(ErasureReport(), await self._erase_sessions(found, by), memories)
 
     async def _erase_owner(self, owner: str, by: str) -> ErasureReport:
-        """Erase everything of an owner. Each step can be repeated: a second call completes one that was cut off."""
+        """Erase everything of an owner. Each step can be repeated: a second call completes an interrupted call."""
         report = ErasureReport(owner=owner)
         for number in range(_MAX_ROUNDS):
             memories = {name: await erase(self._store, owner, False) for name, erase in MEMORY_ERASERS.items()}

@@ -271,7 +271,7 @@ def _changed_paths(value: JSON) -> set[str]:
 
 
 class _Expansion:
-    """The changes of a history, those of commands read from their packs or compared with the files."""
+    """The changes of a history. The changes that commands made come from packs or from a comparison with the files."""
 
     def __init__(self, access: FileAccess, history: _FileHistory) -> None:
         self._access, self._history = access, history

@@ -71,10 +71,10 @@ def _load(definitions: "DefinitionSet | str | Path | None", sources: DefinitionS
 
 
 def _new_state_id(text: str) -> SessionId:
-    """Return the id of a new state. Raises ``InvalidInput`` for one that names a child agent."""
+    """Return the id of a new state. Raises ``InvalidInput`` if it names a child agent."""
     session, path = path_of_state_id(text)
     if path:
-        raise InvalidInput(f"the state id {text!r} is that of a child agent of {session!r}; use another one")
+        raise InvalidInput(f"the state id {text!r} belongs to a child agent of {session!r}; use another id")
     return parse_session_id(text)
 
 
@@ -183,15 +183,15 @@ class GenxRuntime:
     async def restore_agent(self, state_id: str) -> GenxAgent:
         """Return the agent of a state, which goes on where the log ends. An archived state is imported first.
 
-        Raises ``NotFound`` for an unknown state or definition, and ``InvalidInput`` for a state of another type than
-        that of the definition, and for that of a child agent.
+        Raises ``NotFound`` for an unknown state or definition, and ``InvalidInput`` if the state belongs to a child
+        agent or its type differs from the type of the definition.
         """
         state = await self.get_state(state_id) or await self._import_archived(state_id)
         if state is None:
             raise NotFound(f'state "{state_id}" not found')
         session, path = path_of_state_id(state.id)
         if path:
-            raise InvalidInput(f'state "{state_id}" is that of a child agent; restore "{session}"')
+            raise InvalidInput(f'state "{state_id}" belongs to a child agent; restore "{session}"')
         built, definition = self._find_agent(state.agent_def)
         kind = state_class_of(built)
         if type(state) is not kind:
@@ -232,7 +232,7 @@ class GenxRuntime:
     async def destroy_state(self, state_id: str, archive: bool = False) -> None:
         """Delete a state; with ``archive`` it is kept as a document that ``restore_agent`` imports.
 
-        Raises ``NotFound`` for an unknown state, ``InvalidInput`` for that of a child, and ``Busy`` while a turn runs.
+        Raises ``NotFound`` for an unknown state, ``InvalidInput`` for a child agent, and ``Busy`` while a turn runs.
         """
         state = await self.get_state(state_id)
         values, key = self.runtime.store.values, ARCHIVE_PREFIX + state_id
@@ -244,7 +244,7 @@ class GenxRuntime:
             return
         session, path = path_of_state_id(state_id)
         if path:
-            raise InvalidInput(f'state "{state_id}" is that of a child agent; destroy "{session}"')
+            raise InvalidInput(f'state "{state_id}" belongs to a child agent; destroy "{session}"')
         document = msgspec.to_builtins(await state.to_document()) if archive else None
         await values.put(key, document)
         await self.runtime.store.sessions.delete(SessionId(session))

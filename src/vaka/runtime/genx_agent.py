@@ -52,7 +52,7 @@ def _to_part(item: object) -> Part:
 
 
 def _tools_that_are_agents(agents: Iterable[Agent[Any, Any]]) -> set[str]:
-    """Return the names of tools that are agents: those of the agents, and those that find an agent by its name."""
+    """Return the names of tools that call an agent: one tool for each agent, and the tools that find it by name."""
     names = {"Task", "create_agent"}
     for agent in agents:
         agent_tools: list[ToolLike] = [tool for tool in agent.tools if isinstance(tool, Agent | AgentTool)]
@@ -119,7 +119,7 @@ class GenxAgent:
 
     @property
     def state_id(self) -> str:
-        """The id under which ``GenxRuntime.restore_agent`` finds it again: that of its session."""
+        """The id of its session, by which ``GenxRuntime.restore_agent`` finds it again."""
         return self._session.id
 
     async def restore(self) -> None:
@@ -205,7 +205,7 @@ class GenxAgent:
         return events
 
     async def revert(self) -> None:
-        """Take back the last round. One that runs is interrupted. Without one nothing happens."""
+        """Take back the last round, and interrupt it if it runs. Without a round nothing happens."""
         async with self._input_lock:
             self._require_open()
             if self._round is not None:

@@ -83,10 +83,10 @@ async def write_imported(
 async def store_entries(
     runtime: Runtime, session: SessionId, state: SessionState, entries: Sequence[LogEntry]
 ) -> list[TimedEntry]:
-    """Return entries that follow a state of a session, large texts stored as its blobs.
+    """Return entries that can follow a state of a session, and store large texts as blobs of the session.
 
-    Raises ``Busy`` for a turn beside one that is unfinished, as a crash and an open approval leave it; ``LogError`` for
-    entries that break another invariant of the log.
+    Raises ``Busy`` if the entries begin a turn and the session has an unfinished turn (after a crash, or with an open
+    approval), and ``LogError`` for entries that break another invariant of the log.
     """
     if state.turn is not None and any(isinstance(body, progress.TurnStarted) for _, _, body in entries):
         raise Busy(

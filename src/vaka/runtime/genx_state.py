@@ -256,7 +256,7 @@ class AgentState:
         return self._agent_of_state().build_messages(view.window.events_at(view.path), view.path)
 
     def _agent_of_state(self) -> Agent[Any, Any]:
-        """Return the agent below that of the session that has the name of this one's definition."""
+        """Return the agent with the name of this state's definition: the session's agent or an agent below it."""
         found = find_agents(self._session.agent).get(self.agent_def)
         return found if found is not None else Agent(self.agent_def)
 
@@ -359,7 +359,7 @@ def state_class_of(agent: object) -> type[AgentState]:
 
 
 def find_agents(agent: Agent[Any, Any]) -> dict[str, Agent[Any, Any]]:
-    """Return an agent and the agents below it by name; of two with one name the one that is found first."""
+    """Return an agent and the agents below it by name; the first found has precedence over others of its name."""
     found: dict[str, Agent[Any, Any]] = {}
     waiting = [agent]
     while waiting:
@@ -399,7 +399,7 @@ def has_finished(view: ConversationView) -> bool:
 
 
 async def read_conversation(runtime: Runtime, session: SessionId, path: AgentPath) -> ConversationView | None:
-    """Return what the log has of an agent; ``path`` is that of the child that began the conversation."""
+    """Return the conversation of an agent from the log; ``path`` names the child agent that began it."""
     if await runtime.store.sessions.find(session) is None:
         return None
     opened = await reopen(runtime.store, session)

@@ -64,9 +64,9 @@ def hooks_in_force(
     plugin_dirs: Iterable[Path] = (),
     with_heads: bool = False,
 ) -> ParsedHooks:
-    """Return the hooks of settings files, then those of plugins, and what is wrong or was ignored.
+    """Return the hooks of settings files, then the hooks of plugins, with errors and ignored settings.
 
-    ``with_heads`` adds those in the heads of skills, commands and agents, which hold only while these are in use.
+    ``with_heads`` adds the hooks in the heads of skills, commands and agents, which hold only while these are in use.
     """
     parsed = [hooks_of_files(files)]
     if with_heads:
@@ -154,7 +154,7 @@ class ComponentUse(Middleware):
     """Notes which skills, commands and agents with hooks a turn uses, in the log, so that a resumed turn knows them.
 
     The hooks of a skill or command hold from its use to the end of the turn, for the agent that uses it and for the
-    children of that agent; those of an agent as long as it runs.
+    children of that agent. The hooks of an agent hold as long as it runs.
     """
 
     inherited = ("before_agent", "after_tool")

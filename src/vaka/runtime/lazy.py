@@ -326,7 +326,7 @@ def missing_install_command() -> str:
 
 
 async def serve_local(host: str, port: int, **options: Any) -> None:
-    """Serve the local model over HTTP until cancelled; ``options`` are those of ``vaka.models.local.model.serve``."""
+    """Serve the local model over HTTP until cancelled; for ``options`` see ``vaka.models.local.model.serve``."""
     from vaka.models.local.model import serve
 
     await serve(host, port, **options)
@@ -464,7 +464,7 @@ async def preview_file_rewind(
     return await preview_file_rewind(make_access(store, world), session, to, force=force)
 
 
-async def rewind_with_files(  # those of the function it loads
+async def rewind_with_files(  # the parameters of the function it loads
     store: Store, world: "World", session: "SessionId", to: "Cursor | str", timestamp: str, *, force: bool
 ) -> "tuple[Event, FileRewind]":
     from vaka.runtime.file_rewind import make_access, rewind_with_files

@@ -50,7 +50,7 @@ class GenerateOptions(msgspec.Struct, frozen=True, kw_only=True):
     system_message: LumosMessage | None = None
     """Another form of ``instructions``."""
     context: tuple[LumosMessage, ...] = ()
-    """Messages before those of the call."""
+    """Messages before the messages of the call."""
     context_window: int | None = None
     """The number of earlier messages that the model sees, the last ones; for a thread that exists it is used by
     ``generate_with_memory`` alone."""
@@ -230,9 +230,9 @@ class StreamingAgent:
     ) -> Response:
         """Run one turn in a thread that exists, as ``Threads.generate_with_memory`` does, and return its response.
 
-        ``context_window`` of the options is the number of earlier messages that the model sees unless ``memory`` is
-        given; a ``resource_id`` must be that of the thread. Raises ``InvalidInput`` for messages before those of the
-        user: the thread has them.
+        Unless ``memory`` is given, ``context_window`` of the options is the number of earlier messages that the model
+        sees. A ``resource_id`` must name the owner of the thread. Raises ``InvalidInput`` for messages other than the
+        user's new ones: the thread has the earlier messages.
         """
         chosen = GenerateOptions.parse(options)
         earlier, system, prompt = _read_messages(messages)

@@ -64,7 +64,7 @@ class _Source:
     shared: bool = False
     """Whether it is a ``.mcp.json`` of the project, of which settings may choose servers."""
     folder: str = ""
-    """The working folder of its servers; empty for that of the session."""
+    """The working folder of its servers; empty: the folder of the session."""
     plugin: str = ""
     variables: Mapping[str, str] = field(default_factory=dict[str, str])
 
@@ -79,9 +79,9 @@ def servers_in_force(
 ) -> ParsedServers:
     """Return every server that a file or a flag defines, the weakest layer first, and what is wrong.
 
-    Of several servers with one name that of the strongest layer counts: local, then project, then user. The others,
-    and those that are not trusted, approved or permitted, have a ``refusal``. Raises ``ConfigError`` for a file that
-    a flag names and that cannot be read.
+    Of several servers with one name, the server of the strongest layer counts: local, then project, then user. The
+    others have a ``refusal``, as have servers that are not trusted, approved or permitted. Raises ``ConfigError`` if a
+    flag names a file that cannot be read.
     """
     flags = flags or ServerFlags()
     finder = _SourceFinder(context, files, managed_folders() if managed is None else managed, flags.documents)
@@ -107,7 +107,7 @@ def servers_in_force(
 
 
 def select_servers(servers: Sequence[McpServer]) -> tuple[McpServer, ...]:
-    """Return one server of each name: the one that may be started, if there is one."""
+    """Return one server of each name, preferably a server that may be started."""
     return tuple({server.name: server for server in sorted(servers, key=lambda server: server.approved)}.values())
 
 
@@ -145,7 +145,7 @@ def _find_collision(server: McpServer, stronger: Mapping[str, McpServer]) -> str
         return ""
     if other.name == server.name:
         return f"{other.origin} has a server of this name, which counts"
-    return f"its tools would have the names of those of {other.name!r} ({other.origin})"
+    return f"its tools would have the same names as the tools of {other.name!r} ({other.origin})"
 
 
 class _SourceFinder:
@@ -204,7 +204,7 @@ class _SourceFinder:
                 )
 
     def _find_state(self) -> Iterator[_Source]:
-        """Yield the servers of ``~/.claude.json``: those of the user, then those for this project."""
+        """Yield the servers of ``~/.claude.json``: the user's servers, then the servers for this project."""
         path = self._context.home / CLAUDE_STATE
         document = self._read(path, lambda path: (read_claude_state(path), ""))
         if document is None:

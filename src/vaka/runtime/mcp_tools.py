@@ -82,7 +82,7 @@ class McpTools(ServerConnections, Middleware, ToolSource):
         self._listed: dict[tuple[str, str], McpTool] = {}
         self._tools: tuple[Tool, ...] = ()
         self._changed: dict[str, McpTool] = {}
-        """The tools, by name, whose description is not the one that was seen first."""
+        """The tools, by name, with a description that changed since it was first seen."""
         self._notes: list[str] = []
         self._known_notes: set[str] = set()
         self._snapshot: _Snapshot = {}
@@ -110,7 +110,7 @@ class McpTools(ServerConnections, Middleware, ToolSource):
                     yield secret
 
     def replace_servers(self, servers: Sequence[McpServer]) -> None:
-        """Close the connections of servers that are gone, refused or changed; those of the same servers stay."""
+        """Close the connections of servers that are gone, refused or changed; keep the connections of the others."""
         known = {connection.server.name: connection for connection in self._connections}
         connections = tuple(
             connection

@@ -79,7 +79,7 @@ class Memories:
         embedder: str | Embedder = "hashing",
         collection: str = DEFAULT_COLLECTION,
     ) -> ScopedMemory:
-        """Return the semantic memory of a scope; the options are those of ``SemanticMemory``."""
+        """Return the semantic memory of a scope; for the options see ``SemanticMemory``."""
         found = self._find_embedder(embedder) if isinstance(embedder, str) else embedder
         name = memory_scope(scope, user=owner, project=project, resource=resource)
         return ScopedMemory(

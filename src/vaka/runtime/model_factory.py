@@ -272,12 +272,12 @@ class ModelFactory:
 
 
 class PresetModel:
-    """A model with default options; those of a prompt take precedence."""
+    """A model with default options; the options of a prompt take precedence."""
 
     def __init__(
         self, inner: Model, options: Mapping[str, Any], structured_options: Mapping[str, Any] | None = None
     ) -> None:
-        """Set the options of every prompt, and those of prompts with an output schema."""
+        """Set the options of every prompt, and further options for prompts with an output schema."""
         self.options = options
         self._structured_options = structured_options or {}
         self._inner = inner

@@ -189,7 +189,7 @@ class Options(OptionGroup, frozen=True, kw_only=True):
 
     @property
     def deny_rules(self) -> tuple[str, ...]:
-        """The rules of ``permissions.deny``, and the one that keeps commands in a sandbox that is required."""
+        """The rules of ``permissions.deny``; if a sandbox is required, also the rule that keeps commands in it."""
         is_required = self.commands.sandbox not in ("auto", "off")
         return (*self.permissions.deny, *((SANDBOX_ONLY_RULE,) if is_required else ()))
 
@@ -232,7 +232,7 @@ class ApprovalAnswer(TypedDict, total=False):
     message: str
     """The reason for a rejection, which the model reads."""
     edit: dict[str, Any] | None
-    """Arguments that replace those of the call."""
+    """Arguments that replace the arguments of the call."""
     scope: ApprovalScope
     rule: str
     """The rules that an approval grants, one per line; default: the rule that the approval suggests."""
@@ -255,7 +255,7 @@ class Response(msgspec.Struct, Generic[Out_co], frozen=True, kw_only=True):
     limit: str = ""
     """The limit that ended the turn, when ``stop`` is ``limit``."""
     usage: Usage = Usage()
-    """Tokens and cost of all model calls of the turn, those of child agents included."""
+    """Tokens and cost of all model calls of the turn, child agents included."""
     steps: int = 0
     """The number of steps; each is one model call and the tool calls it requests."""
     tool_calls: tuple[str, ...] = ()
@@ -265,7 +265,7 @@ class Response(msgspec.Struct, Generic[Out_co], frozen=True, kw_only=True):
     code: str = ""
     """The code of the error, when the turn failed."""
     error: str = ""
-    """The error message of a turn that failed, or the note of one that was cancelled or interrupted."""
+    """The error message of a failed turn, or the note of a cancelled or interrupted turn."""
     output: Out_co = cast("Any", None)
     """The answer as a value of the agent's ``output`` type; ``None`` for an agent without one, and in a response whose
     ``stop`` is not ``end``."""

@@ -68,7 +68,7 @@ class ToolFilter(Middleware):
     def __init__(self, allows: Callable[[ToolSpec], bool]) -> None:
         self._allows = allows
         self._last: tuple[tuple[ToolSpec, ...], tuple[ToolSpec, ...]] = ((), ())
-        """The tools of the last prompt, and those of them that were offered."""
+        """The tools of the last prompt: all of them, and the tools that were offered."""
 
     async def before_model(self, turn: Turn, prompt: Prompt) -> Prompt:
         given, offered = self._last

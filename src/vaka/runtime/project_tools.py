@@ -131,7 +131,7 @@ class ProjectTools(Middleware, ToolSource):
         return (Text(text=await self._texts.expand(turn, found, match[2] or "")), *content[1:])
 
     def find_prompt_model(self, content: Content, now: float) -> Model | None:
-        """Return the model that the head of a called command or skill names, ``None`` for that of the session."""
+        """Return the model that the head of a called command or skill names; ``None``: the model of the session."""
         match = _match_command(content)
         if match is None:
             return None

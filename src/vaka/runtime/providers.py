@@ -33,9 +33,9 @@ class Provider(msgspec.Struct, frozen=True, kw_only=True):
     base_env: str
     """The variable that overrides the base URL."""
     key_env: tuple[str, ...]
-    """The variables that may hold the key; the first one that is set is used."""
+    """The variables that may hold the key, in order of precedence."""
     bearer_env: str = ""
-    """The variable of a key that is sent as a bearer token, unlike those of ``key_env``."""
+    """The variable of a key that is sent as a bearer token, unlike the keys of ``key_env``."""
     version: str = ""
     """The version segment that the base URL must have; default: the path of ``base_url``, if a URL has none."""
     query_env: Mapping[str, str] = {}

@@ -441,7 +441,7 @@ class Runtime:
         The hashes of events stay, so that an erased log can be verified; it can
         be listed, exported and deleted, but not continued. Sessions with a
         writer are reported in ``failed``; call it again when their turns have
-        ended. A second call also completes one that was cut off.
+        ended. A second call also completes an interrupted erasure.
         """
         from vaka.runtime.erase import Erasure  # noqa: PLC0415  # most programs erase nothing
 
@@ -456,7 +456,7 @@ class Runtime:
         return (await reopen(self.store, parse_session_id(session))).state.workspace
 
     async def move(self, session: str, folder: str = "", *, add_dirs: Sequence[str] = ()) -> Event:
-        """Bind a session to another folder, by default that of this runtime.
+        """Bind a session to another folder, by default the folder of this runtime.
 
         Raises ``Busy`` while a turn runs.
 
@@ -505,7 +505,7 @@ class Runtime:
         return lazy_memory.threads(self, self._drivers)
 
     async def _require_folder(self, session: SessionId) -> None:
-        """Raise ``InvalidInput`` if the files of a session are in another folder than those of this runtime."""
+        """Raise ``InvalidInput`` if the folder of a session is not the folder of this runtime."""
         recorded, here = await self.workspace(session), self._drivers.workspace
         if recorded is not None and here is not None:
             require_same_folder(session, recorded, here)

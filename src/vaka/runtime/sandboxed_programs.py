@@ -33,7 +33,7 @@ async def start_in_sandbox(
 
 
 def sandboxed_hooks(find_world: Callable[[], World], folder: str) -> RunCommand:
-    """Return what runs the commands of hooks in the sandbox; they may write to ``folder`` too, that of transcripts."""
+    """Return a function that runs hook commands in the sandbox; they may write to ``folder``, where transcripts are."""
 
     async def run(
         command: str,
@@ -90,7 +90,7 @@ async def _read_output(
 
 
 def sandboxed_servers(find_world: Callable[[], World], folder: str) -> StartServer:
-    """Return what starts MCP servers in the sandbox; one whose definition has no ``cwd`` starts in ``folder``."""
+    """Return a function that starts MCP servers in the sandbox, in ``folder`` unless their definition has a ``cwd``."""
 
     @asynccontextmanager
     async def start(server: McpServer, log: ServerLog) -> AsyncGenerator[ServerStreams]:

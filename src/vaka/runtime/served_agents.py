@@ -157,7 +157,7 @@ class ServedTurns:
                 await self.runtime.store.events.wait(session, after=info.head if info else 0)
 
     async def _open_rows(self, session: Session, pending: PendingDecisions) -> tuple[PendingDecision, ...]:
-        """Return the decisions that a turn waits for and that are still open; one that suspends itself is not asked."""
+        """Return the open decisions that a turn waits for; none if turns suspend themselves instead of waiting."""
         if self.runtime.env.ask != "wait":
             return ()
         asked = {decision_of(each) for _, each in pending.asked}
@@ -348,7 +348,7 @@ def _is_object(result: ToolResult) -> bool:
 
 
 class ServedToolCall:
-    """One tool of an agent as a tool of the server; its calls are judged and logged as those of the agent."""
+    """One tool of an agent as a tool of the server; its calls are judged and logged as the agent's calls are."""
 
     continues = False
 

@@ -145,8 +145,8 @@ class Session(DefaultParameters, Generic[Deps, Out]):
     def resume(self) -> TurnStream[Out]:
         """Finish the unfinished turn, or begin the queued one, as a stream.
 
-        Without either, the stream is empty and its ``response`` is that of the
-        last turn.
+        Without either, the stream is empty and ``response`` returns the response
+        of the last turn.
         """
         return TurnStream(self._binding.open_unfinished_turn, self._with_output)
 
@@ -212,7 +212,7 @@ class Session(DefaultParameters, Generic[Deps, Out]):
 
         A suspended turn goes on with ``resume``. The same result again returns
         the first event. Raises ``NotFound`` for an unknown call, and
-        ``InvalidInput`` for one that has another result already or no longer
+        ``InvalidInput`` if the call already has another result or no longer
         waits.
         """
         return await lazy.answer_call(self._drivers, self.id, call, result, failed=failed, by=by)

@@ -51,7 +51,7 @@ class SessionBinding(DefaultParameters, Generic[Deps, Out]):
         self.agent = agent
         self.id = id
         self.metadata = metadata
-        """The metadata passed to ``open``, or that of the log once a turn of an existing session has run."""
+        """The metadata passed to ``open``; from the log once a turn of an existing session has run."""
         self.deps = deps
         self.run_settings: RunSettings | None = None
         """How the session is run, for its log."""
@@ -75,7 +75,7 @@ class SessionBinding(DefaultParameters, Generic[Deps, Out]):
     def make_input(
         self, prompt: UserInput, on_busy: OnBusy, key: str, model: str, options: Mapping[str, Any] | None
     ) -> InputAdded:
-        """Return the event that stores an input. Raises ``InvalidInput`` for one that cannot be stored."""
+        """Return the event that stores an input. Raises ``InvalidInput`` if it cannot be stored."""
         content = as_content(prompt)
         for part in content:
             if not isinstance(part, Text) or part.text.strip():

@@ -297,7 +297,7 @@ async def _append_to_idle(
 
 
 async def _await_writer(store: Store, session: SessionId, info: SessionInfo | None, deadline: float) -> None:
-    """Wait for a process that edits a session. Raises ``Busy`` for one that runs a turn, and after the deadline."""
+    """Wait until a process has edited a session. Raises ``Busy`` if it runs a turn, and after the deadline."""
     if info is None or info.turn or info.inputs or asyncio.get_running_loop().time() >= deadline:
         raise Busy(f"session {session!r} has a writer; try again when its turn has ended")
     with suppress(TimeoutError):  # an edit that writes nothing moves no head
@@ -314,7 +314,7 @@ class EditCaches(NamedTuple):
     """Without context windows: an edit of a long conversation does not need it."""
 
     async def read(self, store: Store, session: SessionId, info: SessionInfo | None) -> OpenedSession:
-        """Return a session as it is now, with its row; one that is not held is read without its context window."""
+        """Return the current state of a session, with its row. A session read from the store has no context window."""
         for cache in self:
             known = cache.take(session)
             known = await read_newer(store, session, known, info) if known is not None else None
@@ -361,7 +361,7 @@ async def _read_live_events(store: Store, session: SessionId, after: int) -> lis
 
 
 async def read_kept_backwards(store: Store, session: SessionId, upto: int, lowest: int = 0) -> AsyncGenerator[Event]:
-    """Yield the events after ``lowest`` and up to one that no rewind has removed, the newest first."""
+    """Yield the events after ``lowest`` up to ``upto`` that no rewind has removed, the newest first."""
     while upto > lowest:
         after = max(upto - _READ_SPAN, lowest)
         async with aclosing(store.events.read(session, after=after, upto=upto)) as events:

@@ -59,7 +59,7 @@ class SessionStats(msgspec.Struct, frozen=True, kw_only=True):
     cache_busts: dict[str, CacheLoss] = {}
     """What was not read from providers' caches, by cause: ``tools``, ``system``, ``expired`` and others."""
     compactions: int = 0
-    """How often a conversation was compacted, those of subagents included."""
+    """How often a conversation was compacted, subagents included."""
 
     @property
     def total_input(self) -> int:

@@ -21,7 +21,7 @@ _VALUE_KEY = "value"
 
 
 def schema_for(output: Any) -> "OutputSchema":
-    """Return the output schema of a type or JSON Schema; that of a type is cached."""
+    """Return the output schema of a type or JSON Schema. Schemas of types are cached."""
     return OutputSchema(output) if isinstance(output, Mapping) else _cached_schema_for(output)
 
 
@@ -60,7 +60,7 @@ class OutputSchema:
         return fenced.group(1) if fenced else text.strip()
 
     def describe_errors(self, text: str) -> str:
-        """Return what is wrong with an answer, ``""`` for one that fits."""
+        """Return what is wrong with an answer, ``""`` if it matches the schema."""
         try:
             self.parse(text)
         except TurnError as error:

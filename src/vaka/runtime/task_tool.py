@@ -152,7 +152,7 @@ class TaskTool(RuntimeTool):
         return arguments
 
     def _check_resumed(self, call: CallContext, past: PastChild, name: str) -> None:
-        """Raise ``InvalidInput`` for another agent, and for one that the rules do not allow without its name."""
+        """Raise ``InvalidInput`` if the call names another agent, or names none and the rules forbid this agent."""
         if name.strip() and self._find_definition(name).name != past.agent:
             raise InvalidInput(f"the agent {agent_key(past.path)} is {past.agent!r}, not {name.strip()!r}")
         turn, given = call.owner_turn, call.open_call.call
@@ -188,7 +188,7 @@ class TaskTool(RuntimeTool):
         return recipe
 
     def _choose_model(self, wanted: str, definition: ChildAgent, parent: Model) -> Model | None:
-        """Return the model that the call names, else that of the agent, else of its tier, else that of the caller."""
+        """Return the model that the call names, else the agent's model, else its tier's, else the caller's."""
         models, named = self._models, definition.model
         if wanted:
             return find_named_model(models, wanted, parent)
@@ -216,9 +216,9 @@ def find_file_model(models: ModelRegistry, name: str) -> tuple[Model | None, str
 
 
 def name_file_model(models: ModelRegistry, name: str) -> tuple[str, str]:
-    """Return the name in the registry of the model that a file names, or else its tier; neither for ``inherit``.
+    """Return the model that a file names as its name in the registry, or else as its tier; neither for ``inherit``.
 
-    Files of agents often name old models of Claude: one that cannot be used counts as its tier.
+    Agent files often name old models of Claude. If such a model cannot be used, its tier is.
     """
     tier = tier_of(name)
     if not name or tier or name.lower() == "inherit":
@@ -234,7 +234,7 @@ def name_file_model(models: ModelRegistry, name: str) -> tuple[str, str]:
 
 
 def find_named_model(models: ModelRegistry, name: str, parent: Model) -> Model:
-    """Return the model that a call of a tool names. Raises ``ConfigError`` for one that a model may not choose."""
+    """Return the model that a tool call names. Raises ``ConfigError`` for a model that a model may not choose."""
     if tier_of(name):
         return models.choose(tier=name, fallback=parent)
     if name.lower() == "inherit" or name == parent.name:

@@ -24,7 +24,7 @@ class MessageAdditions:
         """The messages of this call by their ids, and the stored ids of their calls."""
 
     async def add(self, messages: Sequence[NewMessage]) -> list[AddedMessage]:
-        """Add messages and return their ids; that of a result is the stored id of its call."""
+        """Add messages and return their ids; the id of a result is the stored id of its call."""
         added: list[AddedMessage] = []
         calls: dict[str, CallId] = {}
         is_known = False
@@ -48,7 +48,7 @@ class MessageAdditions:
         return added
 
     async def _find_calls(self, id: str, message: NewMessage) -> list[CallId] | None:
-        """Return the stored ids of the calls of a message that is known, ``None`` for one that is not."""
+        """Return the stored ids of the calls of a message; ``None`` for an unknown message."""
         if id in self._answers:
             return self._answers[id]
         row = await self._store.messages.find(self._session, id)

@@ -45,7 +45,7 @@ class ExportedMessage(msgspec.Struct, frozen=True, kw_only=True, tag="message", 
     content: Content | str = ()
     """An export has parts; a text alone can be imported too."""
     id: str = ""
-    """Its id; that of the call for a result."""
+    """Its id; for a result, the id of the call."""
     tool_calls: tuple[CallDocument, ...] = ()
     failed: bool = False
     metadata: dict[str, Any] = {}

@@ -120,7 +120,7 @@ async def run_beside_thread(
             await write_imported(runtime, beside, lambda _: turns.entries)
         response = await beside.run(prompt, **keywords)
     except Suspended:
-        with suppress(VakaError):  # that of the turn is the one to raise
+        with suppress(VakaError):  # the error of the turn is raised
             await beside.update(tags=[])
         raise
     except BaseException:

@@ -65,7 +65,7 @@ class Threads:
         self._drivers = drivers
         self._store = runtime.store
         self._agent: Agent[Any, Any] = Agent("threads")
-        """That of edits, which run no turn."""
+        """The agent of edits, which run no turn."""
         self._turn_locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
     async def create(
@@ -98,7 +98,7 @@ class Threads:
         return thread_of(await self._find(session))
 
     async def get(self, thread_id: str, *, resource_id: str | None = None) -> Thread:
-        """Return a thread; its state is the one that its policy gives it now. Raises ``NotFound``."""
+        """Return a thread, with the state that its policy gives it now. Raises ``NotFound``."""
         return await self._with_due_state(await self._find_owned(thread_id, resource_id))
 
     async def list(
@@ -112,7 +112,7 @@ class Threads:
         limit: int = 50,
         cursor: str = "",
     ) -> ThreadPage:
-        """Return a page of threads, the one that changed last first. A page may have fewer than ``limit``.
+        """Return a page of threads, the last changed first. A page may have fewer than ``limit``.
 
         Raises ``InvalidInput`` for a state that does not exist.
 
@@ -211,11 +211,11 @@ class Threads:
     async def append_many(
         self, thread_id: str, messages: "Sequence[NewMessage | Mapping[str, Any]]", *, resource_id: str | None = None
     ) -> tuple[AddedMessage, ...]:
-        """Add messages in one transaction and return their ids; one whose id is in the thread already adds nothing.
+        """Add messages in one transaction and return their ids. A message with an id that the thread has is not added.
 
-        The calls of an answer and their results are added together; the id of a result is that of its call in the log.
+        The calls of an answer and their results are added together; a result has the id of its call in the log.
         Raises ``Busy`` while a turn runs or is unfinished, and ``InvalidInput`` for messages that cannot be used and a
-        thread that is not active; nothing is added then.
+        thread that is not active; then nothing is added.
         """
         given = parse_messages(messages)
         check_messages(given)
@@ -272,9 +272,9 @@ class Threads:
         return DeletedMessages(affected_count=len(deleted), success=not missing, error_message=error)
 
     async def search(self, query: "MessageSearch | str", *, resource_id: str | None = None) -> SearchPage:
-        """Search the messages of all threads, or of those that the query names; with ``resource_id`` of that owner.
+        """Search the messages of all threads, of one owner's (``resource_id``), or of the threads that the query names.
 
-        Background sessions, such as those of ``FactExtraction``, are searched only if the query names the session.
+        Background sessions, which ``FactExtraction`` makes for example, are searched only if the query names them.
         """
         search = MessageSearch(text=query) if isinstance(query, str) else query
         if resource_id is not None:
@@ -339,8 +339,8 @@ class Threads:
 
         Args:
             lines: The lines of the export.
-            id: The id of the thread; default: that of the export.
-            resource_id: The owner; default: that of the export.
+            id: The id of the thread; default: the id in the export.
+            resource_id: The owner; default: the owner in the export.
 
         Messages are added in batches. A thread that exists gets the messages that it does not have, so an import that
         was interrupted is repeated to finish it. Raises ``InvalidInput`` for a line that cannot be used, and

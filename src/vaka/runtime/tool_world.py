@@ -220,7 +220,7 @@ class WorldFactory:
         return [folder for folder in named if Path(folder).is_dir() and not _contains_folder(folder, [cwd])]
 
     def _extra_roots(self) -> list[str]:
-        """Return the further folders of tools: those of ``add_dirs`` and those of the policy."""
+        """Return the additional folders of tools, from ``add_dirs`` and from the policy."""
         if self._options.workspace.tools is not None:
             return []
         added = self._options.workspace.add_dirs
@@ -236,7 +236,7 @@ class WorldFactory:
         return tuple(f"{path}{end}" for path in self._store_paths for end in suffixes or _STORE_SUFFIXES)
 
     def _page_reader(self) -> Model | None:
-        """Return the model that answers questions about web pages: that of the tier ``low``, else the default.
+        """Return the model that answers questions about web pages: the model of the tier ``low``, else the default.
 
         A model that cannot be created fails when it is called, since other tools do not need it.
         """

@@ -15,7 +15,7 @@ READ_SPAN = 512
 async def list_traces(store: Store, info: SessionInfo, before: int, limit: int) -> tuple[list[Trace], int]:
     """Return the traces of turns, newest first, and the seq before which the next page begins; 0 on the last page.
 
-    ``before`` is that of the page before, 0 for the first page.
+    ``before`` is the seq that the previous page returned, 0 for the first page.
     """
     events: list[Event] = []
     upto = before - 1 if before else info.head

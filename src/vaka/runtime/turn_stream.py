@@ -1,4 +1,4 @@
-"""The events of one turn: found among those of the session, streamed to a caller, and folded into its ``Response``."""
+"""The events of one turn: found in the session, streamed to a caller, and folded into the ``Response``."""
 
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Sequence
 from typing import Any, Generic, Self
@@ -31,7 +31,7 @@ class TurnCollector:
     """Finds the turn that answers an input among the events of a session, and folds it into a ``Response``."""
 
     def __init__(self, session: SessionId, *, key: str = "", turn: str = "", earlier: bool = False) -> None:
-        """``earlier``: take also the events before the turn, those of the turns that end first."""
+        """``earlier``: also take the events of turns that end before this turn begins."""
         self.session = session
         self.key = key
         self.turn = turn
@@ -52,7 +52,7 @@ class TurnCollector:
         return self.end_event is not None or self.withdrawn
 
     def take_events(self, events: Sequence[Event]) -> list[Event]:
-        """Return those of some events that belong to the turn."""
+        """Return the events that belong to the turn."""
         if self.earlier and not self.turn:
             return self._take_until_turn(events)
         turn_events = [event for event in events if event.turn == self.turn != "" or self._belongs_to_turn(event)]
@@ -62,7 +62,7 @@ class TurnCollector:
         return turn_events
 
     def _take_until_turn(self, events: Sequence[Event]) -> list[Event]:
-        """Return all events up to the first of the turn, then those of the turn."""
+        """Return all events before the turn, then the events of the turn."""
         for index, event in enumerate(events):
             self._belongs_to_turn(event)
             if self.turn:
@@ -169,7 +169,7 @@ class TurnReader(Subscription):
 
 
 class _AnswerTexts:
-    """The texts that answer a turn: those of the root agent, or of the agents of a router."""
+    """The texts that answer a turn: the texts of the root agent, or of the agents of a router."""
 
     def __init__(self) -> None:
         self._streamed: set[str] = set()
@@ -259,7 +259,7 @@ class TurnStream(Generic[Out_co]):
     async def text(self) -> AsyncGenerator[str]:
         """Yield the text of the root agent's answers as it arrives; nothing else of the turn.
 
-        The answers of a router are those of its agents, with an empty line between two agents. Raises ``TurnError`` at
+        The answers of a router are its agents' answers, with an empty line between two agents. Raises ``TurnError`` at
         the end as ``response`` does.
         """
         answers = _AnswerTexts()

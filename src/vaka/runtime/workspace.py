@@ -74,7 +74,7 @@ def require_same_folder(session: str, recorded: SessionWorkspace, here: SessionW
 
 
 def require_folder(session: str, recorded: SessionWorkspace) -> None:
-    """Raise ``InvalidInput`` unless the folder of a session exists and is the one that it was opened in."""
+    """Raise ``InvalidInput`` unless the folder of a session exists and is the folder in which it was opened."""
     found = describe_folder(recorded.root)
     if found is None or not found.inode or not os.path.isdir(found.root):  # noqa: PTH112  # false for what cannot be read
         raise _folder_error(session, recorded, "which does not exist any more")
