@@ -116,7 +116,7 @@ def _instructions_of(given: AguiInput) -> str:
 
 
 def _merge_state(given: JSON, values: dict[str, JSON]) -> JSON:
-    """Return the state that a run starts from: that of the client, with the values that tools have set."""
+    """Return the state from which a run starts: the client's state with the values that tools have set."""
     shown = {key: value for key, value in values.items() if is_application_value(key)}
     if given is None or isinstance(given, dict):
         return {**cast("dict[str, Any]", given or {}), **shown} or None

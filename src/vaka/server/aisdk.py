@@ -55,7 +55,7 @@ class _ChatOptions(msgspec.Struct, frozen=True, rename="camel"):
     """What an application may add to the body of a chat's request."""
 
     tools: dict[str, _ToolSchema] | None = None
-    """The tools that the client runs, besides those of the agent that are ``ClientTool``."""
+    """The tools that the client runs, in addition to the agent's tools of type ``ClientTool``."""
     system: str | None = None
     on_disconnect: Literal["continue", "cancel"] | None = None
 
@@ -168,7 +168,7 @@ class _Chats:
 
 
 async def _rewind_before(session: Session[Any], store: Store, record: TurnRecord) -> InputAdded:
-    """Rewind to before the input of a turn and return it; one that has waited for other turns is withdrawn instead."""
+    """Rewind to before the input of a turn and return the input; withdraw it if it has waited for other turns."""
     has_waited = False
     async with aclosing(read_backwards(store, session.id, record.first_seq - 1)) as spans:
         async for span in spans:

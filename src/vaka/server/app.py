@@ -91,7 +91,7 @@ def create_app(service: AgentService, access_log: WriteLine | None = None) -> AS
 
 
 def _describe_missing(request: Request) -> str:
-    """Return the message about an address that no route has, with one that has, if only its beginning or end differ."""
+    """Return the message about an unknown address; suggest a route that differs only at the beginning or end."""
     path = request.url.path
     others = (path.rstrip("/"), f"/v1{path}", f"/api{path}", f"/api/v1{path}", path.replace("/v1/v1/", "/v1/", 1))
     for other in others:

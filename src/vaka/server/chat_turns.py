@@ -39,7 +39,7 @@ class TurnRequest(msgspec.Struct, frozen=True, kw_only=True):
     """The last messages of the user, oldest first; those that the session has already are no new ones."""
     decisions: tuple[Decision, ...] = ()
     results: tuple[ToolResult, ...] = ()
-    """Results of calls; those of calls that do not wait for the client are ignored."""
+    """Results of calls; a result is ignored if its call does not wait for the client."""
 
 
 class ChatTurn(msgspec.Struct, frozen=True, kw_only=True):
@@ -50,7 +50,7 @@ class ChatTurn(msgspec.Struct, frozen=True, kw_only=True):
     seen: int = 0
     """The seq of the last event that the client has."""
     head: int = 0
-    """The head of the log when the request came: pauses before it are over, except for those of ``waiting_for``."""
+    """The head of the log when the request came: earlier pauses are over, except for decisions in ``waiting_for``."""
     waiting_for: frozenset[str] = frozenset()
     """The ids of decisions that were open then and that the request does not make."""
 
@@ -75,7 +75,7 @@ class TurnEncoder(Protocol):
 
 
 def rewritten_key(message: str, turn: str) -> str:
-    """Return the key of an input that replaces the one that a turn has answered: an id of a message can come again."""
+    """Return the key of an input that replaces the answered input of a turn: clients can repeat the id of a message."""
     return f"{message}@{turn}"
 
 
@@ -110,7 +110,7 @@ class LastTurn:
                     pass
 
     def new_inputs(self, inputs: Sequence[control.InputAdded]) -> Sequence[control.InputAdded]:
-        """Return the inputs after the last one that the turn has taken: clients send messages in order."""
+        """Return the inputs after the last input that the turn has taken: clients send messages in order."""
         known = max((at for at, added in enumerate(inputs) if added.key in self.inputs), default=-1)
         return inputs[known + 1 :]
 
@@ -217,7 +217,7 @@ async def encode_turn(
     make_error: Callable[[str], list[dict[str, Any]]],
     start: AnswerStart,
 ) -> AsyncGenerator[bytes]:
-    """Yield the events of a turn as frames until it ends or waits; ``make_error`` describes one that never began."""
+    """Yield the events of a turn as frames until it ends or waits; ``make_error`` describes a turn that never began."""
     reason, is_empty = "the turn was withdrawn before it began", True
     try:
         async with turn.events as events:

@@ -99,7 +99,7 @@ def door(service: AgentService) -> Door:
 
 
 def respond(request: Request, file: ConsoleFile) -> Response:
-    """Return a file, compressed for clients that accept it, or 304 for one that has it."""
+    """Return a file, compressed if the client accepts that, or 304 if the client has it."""
     if file.headers["etag"] in request.headers.get("if-none-match", ""):
         return Response(status_code=304, headers=dict(file.headers))
     if "gzip" in request.headers.get("accept-encoding", ""):

@@ -1,7 +1,7 @@
 """Requests of clients that send the whole conversation, as turns of sessions.
 
-A request belongs to the session that its model names (``agent:session``), to the one whose conversation it repeats, or
-to a new one that begins with the conversation that it has sent.
+A request belongs to the session that its model names (``agent:session``), or to the session with the conversation that
+it repeats. Otherwise it creates a session, which begins with the conversation of the request.
 """
 
 import copy
@@ -463,7 +463,7 @@ def _conversation_keys(principal: Principal, agent: str, messages: Iterable[Mess
 
 
 def period_prefixes(now: float) -> list[str]:
-    """Return the beginnings of the keys of conversations: those of this period, then those of the one before."""
+    """Return the beginnings of the keys of conversations: of this period, then of the previous period."""
     return [f"{CONVERSATION_PREFIX}{_period(now, shift)}/" for shift in (0, -1)]
 
 

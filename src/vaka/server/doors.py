@@ -92,7 +92,7 @@ _FEATURE_DOORS: dict[Feature, Callable[[], DoorFactory]] = {
 
 
 def native_operations(features: Collection[Feature]) -> Sequence[Operation]:
-    """Return the operations of the native API, with those of features that are on."""
+    """Return the operations of the native API, with the operations of enabled features."""
     operations = [*OPERATIONS]
     if "tracing" in features:
         from vaka.server.rest import traces
@@ -106,7 +106,7 @@ def native_operations(features: Collection[Feature]) -> Sequence[Operation]:
 
 
 def doors_of(features: Collection[Feature]) -> Iterator[DoorFactory]:
-    """Yield the doors that are always open, then those of features that are on."""
+    """Yield the doors that are always open, then the doors of enabled features."""
     yield health_door
     yield rest_door
     yield partial(openapi_door, native_operations(features))

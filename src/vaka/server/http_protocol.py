@@ -53,7 +53,7 @@ class BoundedHttpProtocol(HttpToolsProtocol):
         self._in_headers = True
         self._refused = False
         self._running: RequestResponseCycle | None = None
-        """The request that is being answered, or the last one that was."""
+        """The current request, or the last answered request."""
         self._field_bytes = 0
         """The size of the headers, or the trailers, that the parser has read."""
         self._unread_bytes = 0
@@ -131,7 +131,7 @@ class BoundedHttpProtocol(HttpToolsProtocol):
     def send_400_response(self, msg: str) -> None:
         if self._field_bytes > MAX_HEADER_BYTES:
             self._refuse(_TOO_LARGE)
-        elif self.pipeline:  # this answer would be taken for that of a request before
+        elif self.pipeline:  # clients would take this answer for the answer to an earlier request
             self._refuse(b"")
         else:
             self._log_refusal(400, len(msg))

@@ -133,7 +133,7 @@ class JsonRpcConnection:
                 await self._refuse(None, INVALID_REQUEST, "a message must be an object with a method, and not a batch")
 
     def _settle(self, id: int, settle: Callable[[asyncio.Future[Any]], None]) -> None:
-        """Give a response to its request; one that is not expected, or not any more, is dropped."""
+        """Give a response to its request. Drop a response that no request waits for."""
         future = self._pending.get(id)
         if future is not None and not future.done():
             settle(future)

@@ -10,7 +10,7 @@ from vaka.server.principal import Principal
 from vaka.server.problems import Problem
 
 MAX_CALLERS = 10_000
-"""Entries of a table. The one that was used the longest time ago makes room for a new one."""
+"""The most entries of a table. A new entry replaces the least recently used entry."""
 FAILURES_PER_MINUTE = 30
 MIN_BURST = 5
 """The smallest burst, also of a credential with a small rate limit."""

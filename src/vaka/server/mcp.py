@@ -35,9 +35,9 @@ from vaka.server.service import AgentService
 _log = logging.getLogger("vaka.server")
 
 MAX_CALLERS = 500
-"""Callers whose sessions of the protocol are held at the same time; the one that came least recently is let go."""
+"""The most callers with protocol sessions at the same time; the caller with the oldest request is dropped first."""
 MAX_SESSIONS = 1000
-"""Sessions of the protocol that one caller may have in a process; those without a request for 30 minutes end."""
+"""The most protocol sessions of one caller in a process; a session ends after 30 minutes without a request."""
 INSTRUCTIONS = (
     "Each tool ask_NAME gives a prompt to an agent and returns its answer and a session_id; give the session_id to the "
     "next call to continue that conversation. Transcripts are the resources session://ID/transcript."
@@ -178,7 +178,7 @@ class _CallerServer:
         manager = StreamableHTTPSessionManager(
             server,
             max_request_body_size=service.settings.max_body_bytes,
-            stateless=service.settings.workers > 1,  # the process that has a session is not the one that is asked next
+            stateless=service.settings.workers > 1,  # the next request of a session may reach another process
             security_settings=TransportSecuritySettings(enable_dns_rebinding_protection=False),  # the guard has checked
             max_sessions=MAX_SESSIONS,
         )

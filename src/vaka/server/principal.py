@@ -14,7 +14,7 @@ DEBUG = "debug"
 SERVER_SCOPES = (DEBUG, OPERATOR)
 """The scopes of what all tenants share. ``admin`` does not include them."""
 SCOPES = ("runs:read", "runs:write", "approvals:write", "tools:execute", "admin", *SERVER_SCOPES)
-"""Every scope. ``admin`` is for one tenant and includes the others except those of the server."""
+"""Every scope. ``admin`` is for one tenant and includes all other scopes except the server's."""
 JWT_OWNER_PREFIX = "jwt:"
 """The beginning of the ids of callers with a JWT. The owner of an API key cannot begin like this."""
 
@@ -51,7 +51,7 @@ class Principal(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def visible_owner(self) -> str:
-        """The owner whose sessions alone the caller sees; ``""``: those of all owners."""
+        """The owner whose sessions alone the caller sees; ``""``: all owners."""
         return self.id if self.own_sessions_only else ""
 
 

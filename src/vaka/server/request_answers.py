@@ -86,7 +86,7 @@ class RequestAnswer:
         self._blobs = blobs
 
     async def encode(self, encoding: AnswerEncoding, *, live: bool = True) -> AsyncGenerator[list[dict[str, Any]]]:
-        """Yield the objects of the answer, those of a batch of events at a time. The last ones end it.
+        """Yield the objects of the answer, one list for each batch of events. The last list ends the answer.
 
         Without ``live``, only what is stored counts: no text of a message that is discarded.
         """

@@ -112,11 +112,11 @@ class AgentService:
 
         Args:
             runtime: The runtime of the default namespace.
-            agents: The agents by name; it may change, as that of a folder does.
+            agents: The agents by name; the mapping may change, for example with the files of a folder.
             guard: Authenticates callers; has the settings.
             default_agent: The agent of a request that names none; default: the first one.
-            make_runtime: Makes the runtime of a tenant; default: one with the options of ``runtime``, whose tools
-                work in the tenant's own folder or are off.
+            make_runtime: Makes the runtime of a tenant; default: a runtime with the options of ``runtime``, whose
+                tools work in the tenant's own folder or are off.
             describe_settings: Returns key, value, origin and layer of each setting, for the console.
         """
         self.runtime = runtime
@@ -255,7 +255,7 @@ class AgentService:
         return Problem(500, "config", f"agent {name!r} cannot be used; the log of the server says why")
 
     def find_tools(self, name: str) -> tuple[Agent, Sequence[ToolSpec]]:
-        """Return an agent and its tools as its model sees them, without those of MCP servers.
+        """Return an agent and its tools as its model sees them, without the tools of MCP servers.
 
         Raises a ``Problem`` for an agent that does not exist or cannot be built.
         """
@@ -297,7 +297,7 @@ class AgentService:
             principal: The caller.
             id: The session.
             agent: The agent that it must have, if the caller names one.
-            tools: Tools of this request besides those of the agent, such as ones that the client runs.
+            tools: Tools of this request in addition to the agent's tools, for example tools that the client runs.
             instructions: A text of this request that follows the instructions of the agent.
         """
         info = await self.find_session(principal, id)
@@ -344,9 +344,9 @@ class AgentService:
     async def enter_session(
         self, principal: Principal, id: str, *, agent: str, tools: Sequence[ToolLike] = (), instructions: str = ""
     ) -> Session[Any]:
-        """Return a session with an agent; one that does not exist is created and belongs to the caller.
+        """Return a session with an agent; create it for the caller if it does not exist.
 
-        The parameters are those of ``open_session``.
+        For the parameters see ``open_session``.
         """
         runtime = await self.runtime_of(principal)
         if await runtime.store.sessions.find(parse_session_id(id)) is None:
@@ -463,7 +463,7 @@ class AgentService:
     async def stop_turn(
         self, principal: Principal, session: Session[Any], *, turn: str = "", key: str = "", note: str = ""
     ) -> None:
-        """Stop a turn, or withdraw its input if no turn has taken it; one that has ended stays as it is.
+        """Stop a turn that has not ended, or withdraw its input if no turn has taken it.
 
         A turn that waits for decisions has ended when this returns.
         """

@@ -22,7 +22,7 @@ FEATURES: tuple[Feature, ...] = (
     "tracing",
     "debug_api",
 )
-"""Every feature. The routes of one that is off do not exist, and its modules are not imported."""
+"""Every feature. If a feature is off, its routes do not exist and its modules are not imported."""
 
 MIB = 1024 * 1024
 
@@ -68,6 +68,6 @@ class ServerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     workspaces: WorkspaceSettings = WorkspaceSettings()
     """Where file tools and commands of tenants work; by default they are off for all but the default tenant."""
     private_folders: tuple[str, ...] = ()
-    """Folders besides that of the server that no command of a tenant may see, such as those of settings and stores."""
+    """Folders that no command of a tenant may see, for example of settings and stores. The server masks its own too."""
     drain_seconds: float = 10.0
     """Seconds that running turns get to end when the server stops; the others go on at the next start."""

@@ -206,7 +206,7 @@ class EventStream:
         Args:
             frames: The source.
             streams: The open streams of the server.
-            headers: Headers besides those of every event stream.
+            headers: Headers in addition to the headers of every event stream.
             opening: What is sent first.
             on_disconnect: Awaited when the client leaves before the source has ended.
             resumable: Whether the stream ends at once when the server stops, since its client opens it again.

@@ -129,7 +129,10 @@ class Responses:
     # ---------------------------------------------------------------------------------------------------------- create
 
     async def open(self, principal: Principal, body: "bytes | Mapping[str, Any]", key: str = "") -> OpenResponse:
-        """Start the turn of a request, or continue the one that it decides. Raises ``Problem`` and ``VakaError``."""
+        """Start the turn of a request, or continue the turn that waits for its decision.
+
+        Raises ``Problem`` and ``VakaError``.
+        """
         stored = await self._find_items(principal, list_item_references(body))
         given = parse_responses_request(body, stored)
         if given.stream and isinstance(body, bytes):  # a socket has been counted

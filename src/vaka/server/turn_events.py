@@ -26,7 +26,7 @@ class DecisionCollector(TurnCollector):
     """Finds the events of a turn, with the decisions that were made while it ran."""
 
     def take_events(self, events: Sequence[Event]) -> list[Event]:
-        """Return those of some events that belong to the turn."""
+        """Return the events that belong to the turn."""
         known = {id(event) for event in super().take_events(events)}
         return [
             event

@@ -45,7 +45,7 @@ class TenantWorkspaces:
         Args:
             settings: Where they are; a relative path begins at ``server_folder``.
             server_folder: The working folder of the server; default: the current one.
-            masked: Further folders that no command of a tenant may see, such as those of settings.
+            masked: Further folders that no command of a tenant may see, for example the folders of settings.
         """
         self._server_folder = os.path.realpath(server_folder or os.curdir)
         self._root = self._resolve(settings.root) if settings.root else ""

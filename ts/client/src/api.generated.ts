@@ -1,7 +1,7 @@
 // Made from schema/openapi.json by `python -m scripts.ts_types`.
 import type { Audio, CallRef, Document, Image, Json, JsonObject, Reasoning, Stored, Text } from "./event.generated.ts";
 
-/** Messages that are added in one transaction; one whose id is there already adds nothing. */
+/** Messages to add in one transaction. A message with an id that the thread already has is not added. */
 export interface AddMessages {
   messages: NewMessage[];
 }

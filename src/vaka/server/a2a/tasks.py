@@ -129,7 +129,7 @@ class A2aTasks:
     # --------------------------------------------------------------------------------------------------------- messages
 
     async def send(self, principal: Principal, agent: Agent, params: SendParams) -> TaskUpdates:
-        """Give a message to a new task, or to one that waits or works; return what follows."""
+        """Give a message to a new task, or to a task that waits or works; return the updates that follow."""
         if params.configuration.task_push_notification_config is not None:
             raise Problem(400, "push_not_supported", "this server sends no push notifications; stream or poll the task")
         given = read_message(params.message)
@@ -199,7 +199,7 @@ class A2aTasks:
     # ------------------------------------------------------------------------------------------------------------ tasks
 
     async def subscribe(self, principal: Principal, agent: Agent, task: str, *, until_end: bool = True) -> TaskUpdates:
-        """Return a task and its further updates. Raises a ``Problem`` for one that has ended."""
+        """Return a task and its further updates. Raises a ``Problem`` if it has ended."""
         info, record = await self._find(principal, agent, task)
         if info.turn != record.id:
             raise Problem(400, "unsupported", f"task {task[:80]!r} has ended; get it instead")
@@ -218,7 +218,7 @@ class A2aTasks:
         return _limit_history(task, params.history_length)
 
     async def cancel(self, principal: Principal, agent: Agent, params: TaskParams) -> JsonObject:
-        """Stop a task and return it. Raises a ``Problem`` for one that has ended."""
+        """Stop a task and return it. Raises a ``Problem`` if it has ended."""
         info, record = await self._find(principal, agent, params.id)
         if info.turn != record.id:
             raise Problem(400, "task_not_cancelable", f"task {params.id[:80]!r} has ended")
@@ -342,4 +342,4 @@ def _read_token(text: str) -> _PageToken:
     try:
         return msgspec.json.decode(base64.urlsafe_b64decode(text), type=_PageToken)
     except (binascii.Error, ValueError, msgspec.MsgspecError) as error:
-        raise InvalidInput("pageToken is not one that this server has returned") from error
+        raise InvalidInput("pageToken was not returned by this server") from error

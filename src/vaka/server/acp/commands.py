@@ -1,4 +1,4 @@
-"""The slash commands that a client can send in place of a prompt: those of the project, and ``/compact``."""
+"""The slash commands that a client can send as a prompt: the commands of the project, and ``/compact``."""
 
 import re
 from typing import TYPE_CHECKING, Any

@@ -46,7 +46,7 @@ from vaka.views.media import as_object, read_field
 
 PROTOCOL_VERSION = 1
 MAX_RUNTIMES = 32
-"""Sessions that have a runtime at the same time; that of the one which was used least recently is closed first."""
+"""The most sessions with a runtime at the same time; the least recently used runtime is closed first."""
 PAGE_SIZE = 50
 RESOURCE_NOT_FOUND = -32002
 
@@ -189,7 +189,7 @@ class AcpServer:
         return _reply_opened(opened, workspace, new=True)
 
     async def _reopen(self, params: JsonObject) -> tuple[_OpenSession, AcpWorkspace]:
-        """Open a stored session; one that is open already goes on as it is, if it is opened in the same way."""
+        """Open a stored session. If it is already open with the same folders and servers, it stays open unchanged."""
         opened = _OpenSession(_read_session_id(params), read_place(params))
         before = self._sessions.get(opened.id)
         if before is not None and before.place == opened.place:
@@ -234,7 +234,7 @@ class AcpServer:
         return workspace
 
     async def _start_runtime(self, opened: _OpenSession) -> AcpWorkspace:
-        """Make the runtime of a session; if there are too many, close those of sessions that run no turn."""
+        """Make the runtime of a session. If there are too many, close runtimes of sessions that run no turn."""
         with_runtime = [other for other in self._sessions.values() if other.workspace is not None]
         idle = [other for other in with_runtime if not other.prompts]
         excess = max(len(with_runtime) - self._max_runtimes + 1, 0)

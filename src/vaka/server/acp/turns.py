@@ -53,7 +53,7 @@ class TurnDecisions:
     def __init__(
         self, client: Client, runtime: Runtime, prompt: PendingPrompt, traits: Mapping[str, ToolTraits]
     ) -> None:
-        """``traits`` are those of tools that are not built in."""
+        """``traits`` has the traits of tools that are not built in."""
         self._client = client
         self._runtime = runtime
         self._prompt = prompt

@@ -90,7 +90,7 @@ class ApiKeys:
     """
 
     def __init__(self, values: KeyValueStore, pepper: Pepper, clock: Clock) -> None:
-        """``values``: those of the store's default namespace."""
+        """``values`` is the key-value store of the default namespace."""
         self._values = values
         self._pepper = pepper
         self._clock = clock
@@ -158,7 +158,7 @@ class ApiKeys:
         return "active" if key.pepper == self._pepper.fingerprint else "other pepper"
 
     async def revoke(self, id: str) -> ApiKey:
-        """Revoke a key; one that is revoked keeps its time. Raises ``NotFound``."""
+        """Revoke a key. The time of an earlier revocation stays. Raises ``NotFound``."""
         key = await self.find(id)
         if key.revoked:
             return key

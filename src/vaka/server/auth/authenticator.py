@@ -56,7 +56,7 @@ class CredentialAuthenticator:
 
     @contextmanager
     def _count_failures(self, address: str) -> Generator[None]:
-        """Refuse wrong credentials. Right ones count always: clients may share an address, such as that of a proxy."""
+        """Limit wrong credentials only: clients with right credentials may share an address, for example of a proxy."""
         try:
             yield
         except CredentialRefused as refusal:
@@ -108,7 +108,7 @@ async def open_authenticator(
     network: Network | None = None,
     anonymous: Principal | None = None,
 ) -> CredentialAuthenticator:
-    """Return the authenticator of a server. ``values``: those of the store's default namespace.
+    """Return the authenticator of a server. ``values`` is the key-value store of the default namespace.
 
     ``network`` fetches the key set of ``jwt``, if that is an address.
     """
@@ -119,7 +119,7 @@ async def open_authenticator(
 
 
 def require_authenticator(guard: Guard) -> CredentialAuthenticator:
-    """Return the authenticator of a guard. Raises ``Problem`` (404) for one that issues no tickets and logins."""
+    """Return the authenticator of a guard. Raises ``Problem`` (404) if it issues no tickets and logins."""
     if not isinstance(guard.authenticator, CredentialAuthenticator):
         raise not_found("ticket or login at this server: its authenticator issues none")
     return guard.authenticator

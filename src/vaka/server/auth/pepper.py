@@ -27,7 +27,7 @@ class Pepper:
         return hmac.new(self._secret, text.encode(), hashlib.sha256).hexdigest()
 
     def matches(self, text: str, digest: str) -> bool:
-        """Return whether a digest is that of a text; the time it takes does not depend on where they differ."""
+        """Return whether a text has a digest; the time it takes does not depend on where the digests differ."""
         return hmac.compare_digest(self.digest(text).encode(), digest.encode())
 
 
@@ -35,7 +35,7 @@ async def load_pepper(values: KeyValueStore, environ: Mapping[str, str], *, crea
     """Return the pepper of the environment, else the stored one, which the first process creates.
 
     Without ``create`` nothing is stored: the pepper of a store without one matches no digest. Raises ``ConfigError``
-    for one that is too short.
+    if the pepper of the environment is too short.
     """
     if given := environ.get(PEPPER_VARIABLE, ""):
         if len(given) < MIN_PEPPER_LENGTH:

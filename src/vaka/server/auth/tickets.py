@@ -55,7 +55,7 @@ class Tickets:
     """Issues and redeems tickets, links and logins."""
 
     def __init__(self, values: KeyValueStore, pepper: Pepper, clock: Clock) -> None:
-        """``values``: those of the store's default namespace."""
+        """``values`` is the key-value store of the default namespace."""
         self._values = values
         self._pepper = pepper
         self._clock = clock
@@ -89,7 +89,7 @@ class Tickets:
         return self._check("vks", await self._logins.get(f"vks/{id}"), secret).principal
 
     async def end_login(self, text: str) -> None:
-        """End a console login; does nothing for one that is not valid."""
+        """End a console login, if it is valid."""
         try:
             await self.find_login(text)
         except CredentialRefused:
@@ -135,7 +135,7 @@ class Tickets:
             raise Corrupt(f"the stored value of {_PREFIX + name!r} is damaged: {error}") from error
 
     async def _take_expired(self, kind: TicketKind) -> list[str]:
-        """Return a few names of entries that have expired, each once; the first call also finds those of others."""
+        """Return a few names of expired entries, each once; the first call also finds entries of other processes."""
         start = f"{_PREFIX}{kind}/"
         if kind not in self._names:
             self._names[kind] = deque(await self._values.keys(start))

@@ -65,7 +65,7 @@ class ReloadableAgents(Protocol):
 
 
 def describe_agent(service: AgentService, name: str) -> AgentDocument:
-    """Return the document of an agent. Raises a ``Problem`` for one that does not exist or cannot be built."""
+    """Return the document of an agent. Raises a ``Problem`` if the agent does not exist or cannot be built."""
     agent, tools = service.find_tools(name)
     model = agent.model if isinstance(agent.model, str) else getattr(agent.model, "name", "")
     return AgentDocument(

@@ -69,7 +69,7 @@ class ResolveApproval(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
 
     decision: Literal["approve", "edit", "reject", "answer"]
     edited_args: dict[str, Any] | None = None
-    """The arguments that replace those of the call; only with ``edit``."""
+    """The arguments that replace the arguments of the call; only with ``edit``."""
     answer: Any | UnsetType = UNSET
     """The answer to a question; only with ``answer``."""
     message: str = ""
@@ -259,7 +259,7 @@ async def _decide(service: AgentService, principal: Principal, row: PendingDecis
 
 
 def _require_same(body: ResolveApproval, event: Event) -> None:
-    """Raise a ``Problem`` (409) if another decision counts than that of the request."""
+    """Raise a ``Problem`` (409) if another decision than the requested decision counts."""
     match event.data:
         case ApprovalResolved(decision=decision, edit=edit):
             same = decision == ("reject" if body.decision == "reject" else "approve") and edit == body.edited_args

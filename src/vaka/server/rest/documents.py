@@ -147,7 +147,7 @@ def kind_of(row: PendingDecision) -> DecisionKind:
 def decision_document(
     row: PendingDecision, *, agent: str = "", client_call: ToolCall | None = None
 ) -> DecisionDocument:
-    """Return a decision from the event that asks for it; ``agent`` is that of its session."""
+    """Return a decision from the event that asks for it; ``agent`` is the agent of its session."""
     event, body = row.event, row.event.data
     place: dict[str, Any] = {
         "session": row.session,

@@ -38,7 +38,7 @@ ALIASES = {"/sessions": "/threads", "/turns": "/runs"}
 
 
 def door(service: AgentService) -> Door:
-    """Return the routes below ``/api/v1``. Those of features that may be off have doors of their own."""
+    """Return the routes below ``/api/v1``. Features that may be off have doors of their own."""
     requests = IdempotentRequests()
     operations = [requests.protect(operation) for operation in OPERATIONS]
     return Door([*operation_routes(service, operations), *operation_routes(service, operations, _aliases_of)])

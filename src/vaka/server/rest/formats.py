@@ -1,4 +1,4 @@
-"""The forms of streamed events: vaka's own, or those of other libraries."""
+"""The formats of streamed events: vaka's own and the formats of other libraries."""
 
 from collections.abc import Callable, Sequence
 from typing import Literal, TypeAlias

@@ -1,12 +1,12 @@
-"""``Idempotency-Key``: a request that is repeated gets the response of the first one, also after a restart.
+"""``Idempotency-Key``: a repeated request gets the response to the first request, also after a restart.
 
-A record in the store has the hash of the request and, once there is one, its response. Only successful responses are
-stored. The operations themselves may run twice without doing anything twice: the key is that of a turn's input, the
-first decision about an approval counts, and the id of a new session is derived from the key. So a request that was cut
-off between its effect and its response is simply run again.
+A record in the store has the hash of the request and, when it is known, the response. Only successful responses are
+stored. The operations themselves can run twice without a second effect: the key is also the key of the turn's input,
+the first decision about an approval counts, and the id of a new session is derived from the key. So a request that was
+interrupted between its effect and its response runs again.
 
-A response may have what was said in a session, so that of a request to a session is one of the values of the session:
-it is erased and deleted with it.
+A response may quote a session. The response to a request to a session is therefore stored with the values of the
+session, which are erased and deleted with it.
 """
 
 import hashlib
@@ -51,7 +51,7 @@ class IdempotencyRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults
 
 
 def read_key(request: Request) -> str:
-    """Return the key of a request, ``""`` without one. Raises a ``Problem`` (400) for one that is not valid."""
+    """Return the key of a request, ``""`` if it has none. Raises a ``Problem`` (400) for an invalid key."""
     key = request.headers.get("idempotency-key", "")
     if key:
         check_id(key, "Idempotency-Key")
@@ -80,7 +80,7 @@ class IdempotentRequests:
         """The namespaces and prefixes whose old records were removed on this day."""
 
     def protect(self, operation: Operation) -> Operation:
-        """Return an operation that honours the key, if it is one that does."""
+        """Return an idempotent operation so that it honours the key, another operation unchanged."""
         if not operation.idempotent:
             return operation
         handler = operation.handler

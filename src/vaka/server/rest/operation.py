@@ -78,7 +78,7 @@ def _make_handler(service: AgentService, operation: Operation) -> Handler:
 
 
 def read_query(request: Request, type: type[T]) -> T:
-    """Return the parameters of the address. Raises a ``Problem`` with status 422 for one that is unknown or invalid."""
+    """Return the parameters of the address. Raises a ``Problem`` (422) for unknown and invalid parameters."""
     try:
         return msgspec.convert(dict(request.query_params), type, strict=False)
     except msgspec.ValidationError as error:

@@ -31,7 +31,7 @@ EXPORT_BATCH = 65_536
 
 
 class ListSessions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Which sessions to list; the one that changed last comes first."""
+    """Which sessions to list; the last changed session comes first."""
 
     agent: str = ""
     status: SessionStatus | None = None

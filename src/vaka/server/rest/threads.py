@@ -55,7 +55,7 @@ class HitDocument(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class AddMessages(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Messages that are added in one transaction; one whose id is there already adds nothing."""
+    """Messages to add in one transaction. A message with an id that the thread already has is not added."""
 
     messages: list[NewMessage]
 

@@ -29,7 +29,7 @@ CallStatus: TypeAlias = Literal["completed", "failed", "denied", "waiting"]
 
 
 class ListTools(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Whose tools: those of one agent, or of all."""
+    """Whose tools to list: the tools of one agent, or of all agents."""
 
     agent: str = ""
     limit: PageLimit = 200
@@ -38,7 +38,7 @@ class ListTools(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 
 
 class GetTool(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Whose tool: that of one agent, or of the first agent that has it."""
+    """Whose tool to return: the tool of one agent, or of the first agent that has it."""
 
     agent: str = ""
 

@@ -22,7 +22,7 @@ DEFAULT_PAGE = 20
 
 
 class ListTraces(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Which traces: those of a session, or the last one of each session."""
+    """Which traces to list: all traces of a session, or the last trace of each session."""
 
     session: str = ""
     limit: PageLimit = DEFAULT_PAGE
@@ -30,7 +30,7 @@ class ListTraces(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
 
 class GetTrace(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The form of a trace: our JSON, or that of the OpenTelemetry protocol."""
+    """The form of a trace: our JSON, or the JSON of the OpenTelemetry protocol."""
 
     format: Literal["json", "otlp"] = "json"
 

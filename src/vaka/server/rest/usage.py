@@ -56,7 +56,7 @@ class StatsDocument(msgspec.Struct, frozen=True, kw_only=True):
 
     sessions: int
     calls: int
-    """Model calls, those of child agents and repeated ones included."""
+    """Model calls, with the calls of child agents and repeated calls."""
     usage: UsageDocument
     first_day: str
     last_day: str

@@ -57,7 +57,7 @@ class AuthParams(Params, frozen=True, kw_only=True):
 
 
 class SubscribeParams(Params, frozen=True, kw_only=True):
-    """Which events to send: those of one session after a cursor, or with ``*`` those of all sessions from now on."""
+    """Which events to send: events of one session after a cursor, or with ``*`` the new events of all sessions."""
 
     session: str
     after: str = ""

@@ -127,9 +127,9 @@ class OutboundQueue:
         self._wake()
 
     async def take(self) -> bytes:
-        """Return the next frame, for the one task that sends them, when it has sent the one before.
+        """Return the next frame, for the only task that sends frames, when it has sent the previous frame.
 
-        Returns ``b""`` at the end: of a finished queue that is empty, and of one that has overflowed.
+        Returns ``b""`` at the end: when a finished queue is empty, and when the queue has overflowed.
         """
         self.last_cursor = self._sending
         while not self._frames and not self.overflowed and not self._finished:

@@ -106,7 +106,7 @@ class SessionFeed:
 class ChangedSessions:
     """Finds the sessions of one store that change, in this or another process, for all who watch.
 
-    The cost is that of the sessions that change: the others are not read.
+    Only sessions that change cost time: the others are not read.
     """
 
     def __init__(self, store: Store, now_ms: Callable[[], int]) -> None:
