@@ -303,7 +303,7 @@ class MemoryEvents(MemoryPort):
         events = [log.events[seq - 1] for seq in seqs if 0 < seq <= log.head]
         found = hashlib.sha256(b"".join([event.stored for event in events])).hexdigest()
         if len(events) < len(seqs) or found != digest:
-            raise Corrupt(f"session {session!r}: the selected events are others than those of the digest")
+            raise Corrupt(f"session {session!r}: the selected events differ from the events of the digest")
         return events
 
     async def wait(self, session: SessionId, *, after: int) -> int:

@@ -73,7 +73,7 @@ class MessageAssembly:
         self.message_id, self.began = message_id, began
         self.usage = Usage()
         self.model = model
-        """The model that was called, or the one that the stream names."""
+        """The model that was called, or the model that the stream names."""
         self.called_model = model
         """The model that was called: its usage is counted under this name, whatever the provider calls it."""
         self.miss_price = 0.0

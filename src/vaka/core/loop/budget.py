@@ -1,7 +1,7 @@
 """Budget: the token and cost limits of an agent in a turn, what counts against them, and the reservations of its calls.
 
 A model call reserves its estimated usage from before its start until its real usage is recorded, so that calls that run
-at the same time do not spend the same tokens. A call is paid by the budget of its agent and by those of the parents.
+at the same time do not spend the same tokens. The budgets of the agent and of its parents pay for a call.
 """
 
 import asyncio
@@ -105,12 +105,12 @@ class Budget:
 
     @property
     def payers(self) -> "tuple[Budget, ...]":
-        """The budgets with limits that pay for the model calls of this agent: those of its parents, and its own."""
+        """The budgets with limits that pay for the model calls of this agent: its own and its parents' budgets."""
         return (*self._parents, self) if self.limits.has_budget else self._parents
 
     @property
     def used(self) -> Usage:
-        """The usage that counts against the limits: that of the agent in this turn and of its children."""
+        """The usage that counts against the limits: the usage of the agent and its children in this turn."""
         path = self.scope.path
         state = self.log.state
         pending = self.log.pending
@@ -193,9 +193,9 @@ class Budget:
 
 
 def estimate_partial_usage(model: Model, prompt: Prompt, counted: Usage, written_chars: int) -> Usage:
-    """Return what an answer has cost that broke off after ``written_chars``, where ``counted`` lacks it.
+    """Return the usage of an answer that broke off after ``written_chars``; estimate what ``counted`` lacks.
 
-    Most providers send the usage at the end of a stream, some that of the prompt at its start; the rest is estimated.
+    Most providers send the usage at the end of a stream; some send the usage of the prompt at its start.
     """
     if not written_chars or not isinstance(model, CostEstimator):
         return counted

@@ -38,7 +38,7 @@ class SessionValues:
         return self._log.get_value(key)
 
     def set(self, key: str, value: JSON) -> None:
-        """Defer a value to the next write, at the latest that of the call's result."""
+        """Defer a value to the next write, at the latest the write of the call's result."""
         self._log.defer(self._scope, _state_changed_event(key, value))
 
     async def set_now(self, key: str, value: JSON) -> None:

@@ -102,9 +102,9 @@ CallState: TypeAlias = Open | Done
 
 
 async def run_calls(turn: Turn, calls: Sequence[OpenCall]) -> str:
-    """Run every call to its result; return the name of the limit that one of them has reached, if any.
+    """Run every call to its result; return the name of the limit that a call has reached, if any.
 
-    The last result, and one that ends the turn, is deferred. Raises ``Suspended`` when a call waits for a person.
+    The last result, or a result that ends the turn, is deferred. Raises ``Suspended`` if a call waits for a person.
     """
     batch = CallBatch(turn, len(calls))
     first, last = list[Body](), list[Body]()

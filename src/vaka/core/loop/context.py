@@ -73,7 +73,7 @@ class PromptParts:
         self._system: tuple[DigestedText, str, DigestedText] | None = None
 
     def make_menu(self, policy: Policy, tools: Mapping[str, Tool]) -> ToolMenu:
-        """Return those of ``tools`` that are visible under ``policy``; the menu before, if they are equal."""
+        """Return the tools that ``policy`` makes visible; the previous menu, if it is equal."""
         known = self.menu
         if known is None or known[0] is not policy or (known[1] is not tools and known[1] != tools):
             specs = tuple(tool.spec for tool in tools.values() if policy.visible(tool.spec))
@@ -98,7 +98,7 @@ class PromptParts:
 
 
 OutputCheck: TypeAlias = Callable[[str], str]
-"""Returns what is wrong with an answer, ``""`` for one that fits."""
+"""Returns what is wrong with an answer, ``""`` if nothing is."""
 Instructions: TypeAlias = "str | Callable[[Turn], str | Awaitable[str]]"
 """A system prompt: a text, or a function that makes one at the start of each turn."""
 

@@ -54,7 +54,7 @@ class Middleware(Generic[Deps_contra]):
     """
 
     inherited: tuple[Method, ...] = ("before_tool", "after_tool", "decide_approval")
-    """The methods that also run for the child agents of its agent, before those of their own middleware."""
+    """The methods that also run for the child agents of its agent, before the methods of their own middleware."""
     admits_steering: bool = False
     """Whether an input may join a running turn without passing its ``before_agent``."""
 
@@ -151,7 +151,7 @@ class MiddlewareChain:
     def __init__(
         self, middleware: Sequence[Middleware], timeout: float | None, above: Sequence[Middleware] = ()
     ) -> None:
-        """Group the middlewares of an agent; ``above`` are those of its parents, which it inherits methods of."""
+        """Group the middleware of an agent; ``above`` is the middleware of its parents, with the inherited methods."""
         self._own, self._above = middleware, above
         self._timeout = timeout
         self.before_agent = self._find(Middleware.before_agent)

@@ -137,7 +137,7 @@ class CallPermissions:
         return PermittedCall(edited.tool, call, verdict.folder, verdict.access)
 
     def _policy_for(self, tool: Tool) -> Policy:
-        """Return the policy that judges a call: that of the runtime, with the values and grants of this session."""
+        """Return the policy that judges a call: the runtime's policy with the values and grants of this session."""
         rules = self._session_policy(tool)
         grants = self._active_grants(tool.spec) if self.log.state.grants else []
         if self.env.owner_grants:

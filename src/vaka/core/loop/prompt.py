@@ -38,7 +38,7 @@ def build_messages(events: Iterable[Event], path: AgentPath = ()) -> tuple[Messa
 
 
 def turn_input_content(events: Iterable[Event], path: AgentPath, turn: TurnId) -> Content:
-    """Return the content that started the turn of the agent at ``path``; ``events`` are those of its path."""
+    """Return the content that started the turn of the agent at ``path``; ``events`` are the events of this path."""
     inputs: dict[str, Content] = {}
     content: Content = ()
     for event in events:
@@ -127,7 +127,7 @@ class Conversation:
 
     @property
     def seqs(self) -> tuple[int, ...]:
-        """The event that each of ``messages`` begins with; a result has that of its call, a compaction has 0."""
+        """The seq of the first event of each of ``messages``; a result has the seq of its call, a compaction has 0."""
         return (*self._seqs, *[self._answer_seq] * len(self._open_answer()))
 
     def newer_than(self, reported: int) -> tuple[int, tuple[Message, ...]]:
@@ -227,7 +227,7 @@ class Conversation:
         self._add_user_message(body.told, event.seq)
 
     def _open_answer(self) -> tuple[Message, ...]:
-        """Return the current answer with those of its calls that have a result, and the results."""
+        """Return the current answer with its answered calls, and their results."""
         if self._answer is None:
             return ()
         if self._answer_messages is None:

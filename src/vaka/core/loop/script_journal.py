@@ -88,7 +88,7 @@ class ScriptJournal:
         return int(self.turn.env.clock.time() * 1000)
 
     def constant(self, name: str, value: JSON) -> JSON:
-        """Return a value that stays the same when the script is replayed: that of its start, or ``value`` before it."""
+        """Return a value that a replay of the script does not change: from its recorded start, else ``value``."""
         if self.answers:
             return self.answers[0].answer.get(name)
         self._constants[name] = value
@@ -164,7 +164,7 @@ class ScriptJournal:
         """Call a tool under the rules that apply to a model's call. Raises ``DecisionPending``.
 
         The result is in the log when this returns, unless the call is ``repeatable``: made again after a crash.
-        ``after`` makes the child agent of the call keep its conversation, and continue that of the child it names.
+        With ``after`` the call's child agent keeps its conversation, and continues the conversation of that child.
         """
         check_script_count(self.turn)
         recorded = self._calls.get(request.number)
@@ -283,9 +283,9 @@ def mismatch_error(request: ScriptRequest, recorded: str) -> ReplayError:
 
 
 def unfinished_script(events: Iterable[Event]) -> tuple[list[Event], JSON]:
-    """Return the events of the script that has not ended yet, and the outcome of the one before it, if any.
+    """Return the events of the script that has not ended yet, and the outcome of the previous script, if any.
 
-    ``events`` are those of one path, under which scripts run one after the other.
+    ``events`` are the events of one path. Scripts of one path run one after the other.
     """
     current: list[Event] = []
     previous_outcome: JSON = None

@@ -49,7 +49,7 @@ class PastChild(NamedTuple):
     def values_for(self, path: AgentPath, start: AgentPath) -> dict[str, JSON]:
         """Return the values of the session that belong to it, by their keys for the child at ``path``.
 
-        Those of an agent that is a script have the path ``start`` of the child that began the conversation.
+        The values of a script agent have the path ``start`` of the child that began the conversation.
         """
         values: dict[str, JSON] = {}
         for change in [event.data for event in self.events if isinstance(event.data, StateChanged)]:
@@ -62,7 +62,7 @@ class PastChild(NamedTuple):
 
 
 async def find_past_child(context: CallContext, id: str) -> PastChild:
-    """Return an ended child of the calling agent, or of one whose conversation the calling agent continues.
+    """Return an ended child of the calling agent, or of an agent whose conversation it continues.
 
     Raises ``InvalidInput`` for an unknown id, and for a child that has not ended.
     """
@@ -216,7 +216,7 @@ async def open_script_journal(
 ) -> AsyncGenerator[tuple[ScriptJournal, SubagentCompleted | None]]:
     """Yield the journal of a script that a tool call runs, and its completion if the log has one.
 
-    The script may call ``tools`` besides those of the agent.
+    The script may call ``tools`` in addition to the agent's tools.
     """
     if not isinstance(context, CallContext):
         raise InvalidInput("a script needs the context of the call that runs it")

@@ -14,8 +14,8 @@ What a body may rely on, and what is expected of it:
 - **Resumed**: after a crash, or after a decision for which the turn was suspended, the body is called again with the
   same turn. It continues from the log: it repeats no model call and no tool call whose result is there. The
   ``ScriptJournal`` does this for numbered requests.
-- **Forked and rewound**: both are operations on the log, of which a body learns nothing. What it knows of earlier turns
-  it takes from the events and state values of the turn's log, which are those of the live branch.
+- **Forked and rewound**: both are operations on the log, and a body is not informed of them. It reads earlier turns
+  from the events and state values of the turn's log, which has the events of the live branch only.
 - **Nested**: as a child or as a tool of another agent the turn has a path, and several turns of one conversation have
   several paths. A state value of the conversation has the path of the child that began it in its key.
 - **Interrupted**: the task of the body is not cancelled by itself. A body awaits tool calls and model calls through the
@@ -113,7 +113,7 @@ class AgentServices(Protocol):
         ...
 
     def make_agent(self, name: str, /, **options: Any) -> Any:
-        """Return a new agent for ``submit``; ``options`` are those of ``vaka.Agent``."""
+        """Return a new agent for ``submit``; for ``options`` see ``vaka.Agent``."""
         ...
 
     async def submit(self, agent: Any, session: str, prompt: str, /, *, key: str, owner: str = "") -> None:
@@ -163,7 +163,7 @@ class AgentBody(Protocol[T_contra]):
     """Runs a turn of an agent in place of the loop; the contract is at the top of this module."""
 
     async def __call__(self, turn: T_contra, /) -> Ending:
-        """Run a turn, or continue one that the log has the beginning of, and return how it ended."""
+        """Run a turn, or continue a turn that has begun in the log, and return how it ended."""
         ...
 
 

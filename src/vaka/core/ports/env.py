@@ -67,7 +67,7 @@ class Env:
         self.stored_digests: set[Digest | None] = {None}
         """Digests of prompt texts that are stored as blobs already; an empty text has none and needs no blob."""
         self.variables: dict[str, str] = {}
-        """Environment variables of commands, besides those of this process."""
+        """Environment variables of commands, in addition to the variables of this process."""
         self.owner_grants: dict[SessionId, tuple[Grant, ...]] = {}
         """What the owners of sessions with a running turn have allowed for all their sessions."""
         self.make_world: Callable[[], World] = World

@@ -17,6 +17,6 @@ class EraseResult(msgspec.Struct, frozen=True, kw_only=True):
     failed: dict[SessionId, str] = {}
     """The sessions that it could not erase, and why: they have a writer, are damaged or do not exist."""
     busy: tuple[SessionId, ...] = ()
-    """Those of them that have a writer, and can be erased when it has ended."""
+    """The sessions of ``failed`` that have a writer, and can be erased when it has ended."""
     overwritten: bool = True
     """False if the database may still have copies of erased bytes in places that it no longer uses."""

@@ -186,7 +186,7 @@ class EventWindow(Protocol):
         ...
 
     def events_at(self, path: AgentPath) -> Iterable[Event]:
-        """Return the events of one agent, those of a conversation that it continues first."""
+        """Return the events of one agent, after the events of the conversation that it continues."""
         ...
 
     def view(self, path: AgentPath, make: Callable[[Iterable[Event]], V]) -> V:

@@ -58,7 +58,7 @@ class MessageFilter(msgspec.Struct, frozen=True, kw_only=True):
     keywords: tuple[str, ...] = ()
     """Texts of which one is part of the message; case does not matter. A text in a blob is read as by a search."""
     metadata: dict[str, Any] = {}
-    """Keys and values that its metadata have, compared as those of ``SessionQuery``; lists and objects, too."""
+    """Keys and values that its metadata have, compared as in ``SessionQuery``; lists and objects, too."""
     path: AgentPath | None = ()
     """The agent whose conversation is listed; ``None`` for the root agent and all its children."""
 

@@ -23,7 +23,7 @@ class Prompt(msgspec.Struct, frozen=True, kw_only=True):
     agent: str = ""
     path: AgentPath = ()
     number: int = 1
-    """The number of the model call among those of its agent, on the live branch of the session."""
+    """The number of the model call among the calls of its agent, on the live branch of the session."""
     session: str = ""
     """The session; providers may use it as the key of a prompt cache."""
 
@@ -64,7 +64,7 @@ class UsageChunk(msgspec.Struct, frozen=True, gc=False):
 
     usage: Usage
     model: str = ""
-    """The model as the provider names it, which may be a dated version of the one that was called."""
+    """The model as the provider names it, which may be a dated version of the called model."""
     miss_price: float = 0.0
     """US dollars that a token of the prompt costs more when it is not read from the provider's cache; 0 if unknown."""
     counted_as: str = ""

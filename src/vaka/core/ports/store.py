@@ -274,7 +274,7 @@ class Store(Protocol):
         ...
 
     async def erase(self, sessions: Sequence[SessionId], *, by: str = "") -> "EraseResult":
-        """Erase what sessions hold, each in one transaction; one that is erased already stays as it is.
+        """Erase the contents of sessions, each in one transaction. An erased session stays unchanged.
 
         The data of events go, their hashes stay (``stores.erased_events``), and a ``session.erased`` ends the log.
         Blobs that no other session has put or names, and snapshots, decisions, labels and values of it are removed.

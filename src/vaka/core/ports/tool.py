@@ -58,7 +58,7 @@ class FileBackups(Protocol):
         ...
 
     async def after(self, token: JSON) -> JSON:
-        """Return the token with the present content as the one that the session has written."""
+        """Return the token, with the present content marked as written by the session."""
         ...
 
 

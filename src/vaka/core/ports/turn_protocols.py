@@ -146,7 +146,7 @@ class AnswerObserver(Protocol[Turn_contra]):
     async def observe(
         self, turn: Turn_contra, sent: Prompt, answer: MessageCompleted, used: UsageRecorded, miss_price: float
     ) -> None:
-        """See an answer whose events are deferred: the folded state is that of the model call before.
+        """See an answer whose events are deferred: the folded state is the state after the previous model call.
 
         ``miss_price`` is the price of a token that was not read from the cache of the provider.
         """

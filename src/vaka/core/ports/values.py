@@ -9,13 +9,13 @@ from vaka.core.types.ids import JSON, Digest
 def session_values_prefix(session: str) -> str:
     """Return the prefix of the keys of values that belong to a session: they are deleted with it.
 
-    The length makes prefixes unique: no session's prefix begins with that of another one.
+    The length makes prefixes unique: no session's prefix begins with the prefix of another session.
     """
     return f"session/{len(session.encode('utf-8', 'surrogatepass'))}/{session}/"
 
 
 class KeyValueStore(Protocol):
-    """Small JSON values by name; see ``session_values_prefix`` for those of one session."""
+    """Small JSON values by name; see ``session_values_prefix`` for the values of one session."""
 
     async def get(self, key: str) -> JSON:
         """Return the value, ``None`` when there is none."""

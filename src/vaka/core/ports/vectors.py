@@ -67,7 +67,7 @@ class VectorStore(Protocol):
     async def get(
         self, collection: str, scope: str, ids: Sequence[str], *, with_vectors: bool = False
     ) -> Sequence[VectorRecord]:
-        """Return those of the records that exist, in the order of ``ids``. ``Corrupt`` for a damaged record."""
+        """Return the existing records, in the order of ``ids``. ``Corrupt`` for a damaged record."""
         ...
 
     async def scan(

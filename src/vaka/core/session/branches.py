@@ -81,7 +81,7 @@ _REWOUND_TEXT = "The conversation was taken back to before this call had a resul
 
 
 def fork_entries(state: SessionState, origin: SessionId, cursor: str) -> list[tuple[EventScope, Body]]:
-    """Return the entries after the copied prefix of a fork; ``state`` is that of the prefix.
+    """Return the entries after the copied prefix of a fork; ``state`` is the state after the prefix.
 
     They end an unfinished turn and take back the inputs that wait: the origin runs them, not the copy.
     """

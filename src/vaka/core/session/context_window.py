@@ -55,7 +55,7 @@ class WindowIndex(msgspec.Struct):
     """The events of a context window, as snapshots hold them."""
 
     steps: list[int]
-    """The seq of the first event, and for each later one how far its seq is from that of the event before."""
+    """The seq of the first event, then for each later event the distance of its seq from the previous event's."""
     digest: str
     """SHA-256 of the stored bytes of the events, one after the other."""
 
@@ -152,7 +152,7 @@ class ContextWindow:
         """Note the start of a child. The view of the conversation that it continues becomes its own."""
         path, earlier = self._note_start(event, body)
         own, continued = self._views.pop(path, None), self._views.pop(earlier, None) if earlier else None
-        view = continued if earlier else own  # its own is of a conversation without the one that it continues
+        view = continued if earlier else own  # its own view lacks the continued conversation
         if view is not None:
             self._views[path], view.path = view, path
             view.add(event)
@@ -193,7 +193,7 @@ class ContextWindow:
     def events_at(self, path: AgentPath) -> Iterable[Event]:
         """Return the events of one agent, and the ``subagent.started`` that holds its input.
 
-        Before them come those of the children whose conversation it continues, as if they were its own.
+        Before them come the events of the children whose conversation it continues, as if they were its own.
         """
         return self._events_below(path) if path else [event for event in self.events if not event.path]
 
@@ -214,7 +214,7 @@ class ContextWindow:
     def restore(self, path: AgentPath, earlier: AgentPath, events: Iterable[Event]) -> None:
         """Make the agent at ``path`` continue the conversation of ``earlier``, a child whose events were dropped here.
 
-        ``events`` are those of the log; the conversation is kept until the agent has completed.
+        ``events`` are the events of the log; the conversation is kept until the agent has completed.
         """
         past = ContextWindow((), SessionState(), visible=[e for e in events if type(e.data) in _VISIBLE_BODIES])
         self._restored[path] = [_moved_to(path, earlier, event) for event in past.events_at(earlier)]

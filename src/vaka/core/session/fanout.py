@@ -231,7 +231,7 @@ class Fanout:
     def defer_delta(
         self, publish: Callable[[Sequence[UnreadDelta]], None], scope: EventScope, body: progress.Delta
     ) -> None:
-        """Wake the followers, and publish the delta when the first of them reads: those of one tick together."""
+        """Wake the followers, and publish the delta when the first follower reads: all deltas of one tick together."""
         if not self.unread:  # otherwise they are awake
             self.publish_deltas = publish
             for follower in self.readers:

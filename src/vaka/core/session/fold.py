@@ -170,7 +170,7 @@ def _tool_returned(state: SessionState, event: Event, body: progress.ToolReturne
 
 def _tool_ended(state: SessionState, event: Event, body: progress.ToolCompleted | progress.ToolFailed) -> None:
     call = state.open.pop(body.result.call, None)
-    if call and (len(state.lanes) > 1 or state.decisions):  # one is that of the root agent
+    if call and (len(state.lanes) > 1 or state.decisions):  # one lane is the root agent's
         _drop_children(state, agent_key((*call.path, child_name(call.number))))
         state.decisions = {key: d for key, d in state.decisions.items() if d.call != body.result.call}
 
@@ -230,7 +230,7 @@ def _session_forked(state: SessionState, event: Event, body: control.SessionFork
 
 
 def _session_reverted(state: SessionState, event: Event, body: control.SessionReverted) -> None:
-    """Rewind; ``state`` is already that of the prefix, because ``snapshot.reopen`` folds the live branch only."""
+    """Rewind; ``state`` is already the state after the prefix: ``snapshot.reopen`` folds the live branch only."""
     state.calls, state.closed = body.calls, False
     if body.onward is not None:
         _continue_turn(state, body.onward)

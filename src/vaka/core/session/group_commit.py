@@ -101,7 +101,7 @@ def seal_groups(
 ) -> WriteAttempt:
     """Return the events of the groups that keep the invariants; reject the others and remove them from ``groups``.
 
-    ``last`` is the event before them, ``state`` that of the log up to it; ``ts`` is the time of the new ones.
+    ``last`` is the event before them, ``state`` the state after ``last``; ``ts`` is the time of the new events.
     """
     group, *others = groups
     if not others:

@@ -50,7 +50,7 @@ def _data_decoder(kind: type[Body]) -> Callable[[bytes], Any]:
 
 
 class Position(NamedTuple):
-    """The position of an event, for one that is not at hand."""
+    """The position of an event that is not loaded."""
 
     seq: int
     epoch: int
@@ -126,7 +126,7 @@ class HashChain:
         """The number of erased events among those read; ``check_erased`` checks it."""
 
     def check_next(self, seq: int, stored: bytes) -> Event:
-        """Return the next event. Raises ``Corrupt`` if it is not the one that was written."""
+        """Return the next event. Raises ``Corrupt`` if it is not the event that was written."""
         event = decode(stored)
         if not seq == event.seq == self.seq + 1:
             raise Corrupt(f"session {self.session!r}: expected event {self.seq + 1}, found {event.seq} at {seq}")
@@ -173,5 +173,5 @@ class SelectedEvents:
     def check_end(self) -> list[Event]:
         """Return the events. Raises ``Corrupt`` if their number or their digest is another one."""
         if (len(self.events), self._digest.hexdigest()) != self._expected:
-            raise Corrupt(f"session {self._session!r}: the selected events are others than those of the digest")
+            raise Corrupt(f"session {self._session!r}: the selected events differ from the events of the digest")
         return self.events

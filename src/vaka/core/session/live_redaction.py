@@ -120,7 +120,7 @@ class LiveRedactor:
         """The open blocks."""
 
     def redact(self, secrets: Secrets, body: Body) -> Body:
-        """Return the body to publish for one that is not a delta."""
+        """Return the body to publish for a body other than a delta."""
         return secrets.redact_struct(body) if secrets.is_active and has_text(body) else body
 
     def redact_deltas(

@@ -58,7 +58,7 @@ class SessionLog:
         """Writes of unknown outcome. All begin at the head, so at most one of them is in the log."""
         self._changed: asyncio.Event | None = None
         self._is_reverting = False
-        """True while a rewind is being written: the state is then not that of the log."""
+        """True while a rewind is being written: the state then differs from the log."""
         self._handed_over = False
         self._live_redactor = LiveRedactor()
 
@@ -301,7 +301,7 @@ class SessionLog:
             self.wake_waiters()
 
     async def _catch_up(self) -> bool:
-        """Read the new events of the log: offered ones, and those of an attempt that was committed unnoticed."""
+        """Read the new events of the log: offered events, and events of an attempt whose commit was not confirmed."""
         async with aclosing(self.store.events.read(self.session, after=self.head)) as stored:
             events = [event async for event in stored]
         committed = [attempt for attempt in self._attempts if attempt.was_written(events)]

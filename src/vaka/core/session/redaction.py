@@ -220,7 +220,7 @@ class _TextGetters(dict[type, "Callable[[Any], Any] | None"]):
 
 
 def _text_paths(kind: type[msgspec.Struct]) -> Iterator[str]:
-    """Yield the fields of a struct with such text, as ``field``, or ``field.inner`` for one that is a struct itself."""
+    """Yield the fields of a struct with such text: ``field``, or ``field.inner`` if the field holds a struct."""
     for field in msgspec.structs.fields(kind):
         if field.name not in _text_fields(kind) or field.name in _NAME_FIELDS:
             continue

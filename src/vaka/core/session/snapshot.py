@@ -195,7 +195,7 @@ def _decode_checked(seq: int, data: bytes) -> _LoadedSnapshot:
         raise Corrupt(f"snapshot {seq} is not what was written, or of a newer version")
     state = decode_state(bytes(stored.state))
     if state.seq != seq:
-        raise Corrupt(f"snapshot {seq} is that of event {state.seq}")
+        raise Corrupt(f"snapshot {seq} has the state of event {state.seq}")
     return _LoadedSnapshot(state, _decode_index(stored.window), stored.hash, len(data))
 
 
@@ -236,7 +236,7 @@ class SnapshotTail:
         self.is_due = self._events > SNAPSHOT_INTERVAL and self._size > self._last_size
 
     async def save_if_due(self, store: Store, session: SessionId, state: SessionState, hash: str) -> None:
-        """Save a snapshot if the tail is larger than it; ``hash`` is that of event ``state.seq``."""
+        """Save a snapshot if the tail is larger than it; ``hash`` is the hash of event ``state.seq``."""
         if not self.is_due:
             return
         data = _encode_snapshot(state, self._window, hash)

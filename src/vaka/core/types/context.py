@@ -33,7 +33,7 @@ class Compaction(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     keep_media: int = 3
     """The number of images, sounds and documents that stay; older ones become a note."""
     summary_model: str = ""
-    """The model of summaries; default: that of the tier ``low``, or else the agent's own."""
+    """The model of summaries; default: the model of the tier ``low``, or else the agent's own."""
     fallback_model: str = ""
     """The model of the attempts after the first; default: the agent's own."""
     max_retries: int = 1

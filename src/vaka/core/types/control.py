@@ -28,7 +28,7 @@ class InputAdded(Control, tag="input.added"):
     model: str = ""
     """The model that answers: a name or a tier; the agent's own model when empty."""
     options: dict[str, Any] = {}
-    """Model options of this turn; they override those of the agent."""
+    """Model options of this turn; they override the options of the agent."""
     metadata: dict[str, Any] = {}
     """Data of the client about the message, for filters of message lists."""
 
@@ -216,7 +216,7 @@ class Onward(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     step: int
     rewinds: int
     usage: Usage = Usage()
-    """The usage of its agent in this turn; ``spent`` is that of the whole turn, ``total`` that of the session."""
+    """The usage of its agent in this turn; ``spent`` counts the whole turn, ``total`` the session."""
     spent: Usage = Usage()
     total: Usage = Usage()
     models: dict[str, int] = {}

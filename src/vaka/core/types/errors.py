@@ -1,4 +1,4 @@
-"""Every error a caller can meet, with the exit code of the command line where it is not that of the parent.
+"""Every error a caller can meet, with the exit code of the command line where it differs from the parent's.
 
 ::
 
@@ -67,7 +67,7 @@ class VakaError(Exception):
     exit_code: int = 1
 
     def __init_subclass__(cls, *, code: str = "", exit_code: int = 0) -> None:
-        """Set the codes of a subclass that names its own; the others are those of its parent."""
+        """Set the codes that a subclass names; it inherits the others."""
         super().__init_subclass__()
         cls.code, cls.exit_code = code or cls.code, exit_code or cls.exit_code
         EXIT_CODES.setdefault(cls.code, cls.exit_code)

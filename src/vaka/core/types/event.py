@@ -104,7 +104,7 @@ class Event(msgspec.Struct, frozen=True, gc=False):
     prev: str = ""
     """The hash of the event before it; ``""`` for the first one of a log."""
     stored: bytes = b""
-    """The bytes of a durable event, or of a live one that was read."""
+    """The bytes of a durable event, or of a live event that was read."""
     digest: str = ""
     """The hash, if it is known already; use ``hash``."""
     erased: str = ""

@@ -107,7 +107,7 @@ class FoldedSignature(inspect.Signature):
 
 
 def _fold(shown: Sequence[str], end: str) -> str:
-    """Return a signature with one line for each parameter, or more for one that is too long."""
+    """Return a signature with one line for each parameter, or more lines for a long parameter."""
     from textwrap import fill  # noqa: PLC0415  # only help needs it
 
     width = MAX_LINE - len(" |  ")
@@ -167,7 +167,7 @@ class Key(msgspec.Struct, frozen=True):
     kind: Literal["", "text", "list", "whole", "count", "number", "seconds", "table"] = ""
     """How texts become values; default: by the type of the field."""
     default: Any = msgspec.UNSET
-    """The value that ``vaka config show`` shows if nothing sets it; default: that of the field."""
+    """The value that ``vaka config show`` shows if nothing sets it; default: the default of the field."""
     choices: tuple[str, ...] = ()
     widens: bool = False
     """Whether it permits more, so that the files of a folder that is not trusted must not set it."""
@@ -208,7 +208,7 @@ class UnevaluatedSignature(msgspec.StructMeta):
 
 
 def _without_marks(kind: Any) -> Any:
-    """Return the type of a field without its ``Flag`` and ``Key``; one that is not imported as its text."""
+    """Return the type of a field without its ``Flag`` and ``Key``; the text of a type that is not imported."""
     kind = kind.__origin__ if get_origin(kind) is Annotated else kind
     return kind.__forward_arg__ if isinstance(kind, ForwardRef) else kind
 

@@ -74,9 +74,9 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True, repr_omit_defaults=True,
             raise InvalidInput(f"grant_ttl {self.grant_ttl!r} must be seconds above zero, or None for no end")
 
     def within(self, parent: "Limits") -> "Limits":
-        """Return the limits of a child agent: its own, and none wider than that of ``parent``.
+        """Return the limits of a child agent: its own limits, each at most as wide as the limit of ``parent``.
 
-        The time, the tokens and the cost of a child count against those of its parents as well, so they stay.
+        The limits of time, tokens and cost stay, because a child also counts against these limits of its parents.
         """
         narrowed: dict[str, float | None] = {}
         for name, unlimited in _INHERITED.items():

@@ -40,7 +40,7 @@ class UsageRecorded(Monitor, tag="usage"):
     call: CallId | None = None
     """The tool call that called the model; ``None`` for a step of the agent."""
     number: int = 0
-    """The number of the model call among those of ``agent`` on the live branch; 0 for a step."""
+    """The number of the model call among the calls of ``agent`` on the live branch; 0 for a step."""
     first_ms: int = 0
     """Milliseconds from the request to the first piece of the answer; 0 if it was not measured."""
 
@@ -65,7 +65,7 @@ class ModelFailed(Monitor, tag="model.failed"):
     call: CallId | None = None
     """The tool call that called the model; ``None`` for a step of the agent."""
     number: int = 0
-    """The number of the model call among those of ``agent`` on the live branch; 0 for a step."""
+    """The number of the model call among the calls of ``agent`` on the live branch; 0 for a step."""
 
 
 class HookRan(Monitor, tag="hook.ran"):
@@ -150,7 +150,7 @@ class ScriptCalled(Monitor, tag="script.called"):
     call: CallId | None = None
     """The tool call made for the request."""
     model: int = 0
-    """The number of the model call among those of its agent, on the live branch."""
+    """The number of the model call among the calls of its agent, on the live branch."""
 
 
 class ScriptAnswered(Monitor, tag="script.answered"):

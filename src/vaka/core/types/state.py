@@ -31,7 +31,7 @@ class OpenCall(msgspec.Struct, omit_defaults=True):
     message: MessageId
     step: int
     number: int
-    """The number of the call among those of its agent; as part of the id it makes the id unique."""
+    """The number of the call among the calls of its agent; as part of the id it makes the id unique."""
     streak: int = 1
     """The number of steps in a row with an equal call, including this one."""
     phase: CallPhase = "called"
@@ -118,13 +118,13 @@ class AgentProgress(msgspec.Struct, omit_defaults=True):
     calls: int = 0
     """The number of calls in the answer of this step."""
     number: int = 1
-    """The number of the last model call among those of its agent, on the live branch."""
+    """The number of the last model call among the calls of its agent, on the live branch."""
     made: int = 0
-    """The number of calls so far; those of the root are counted for the session, in ``SessionState.calls``."""
+    """The number of calls so far; ``SessionState.calls`` counts the root's calls for the session."""
     tools: dict[str, int] = {}
     usage: Usage = Usage()
     below: Usage = Usage()
-    """The usage of its own children; that of the root's children is part of ``RunningTurn.usage``."""
+    """The usage of its own children; ``RunningTurn.usage`` includes the usage of the root's children."""
     streaks: dict[Digest, int] = {}
     """The calls of this step, and the number of steps in a row with an equal call."""
     earlier_streaks: dict[Digest, int] = {}
@@ -259,7 +259,7 @@ class SessionState(msgspec.Struct, omit_defaults=True):
     def early_input_seqs(self) -> list[int]:
         """The events before the context window that are still needed.
 
-        These are the inputs that wait or were taken inside the window, and those of a turn that goes on inside it.
+        These are the inputs that wait or were taken inside the window, and the inputs of a turn that goes on inside it.
         """
         inputs = {*self.taken, *(queued.seq for queued in self.inputs.values()), self.early_turn}
         return sorted(seq for seq in inputs if 0 < seq < self.window)

@@ -82,7 +82,7 @@ def tokens_of_content(content: Content) -> int:
 
 
 def encode_json(value: Any) -> bytes:
-    """Return a value as JSON; nothing for one that cannot be encoded, which the request will report."""
+    """Return a value as JSON; nothing if it cannot be encoded, which the request will report."""
     try:
         return msgspec.json.encode(value)
     except (TypeError, ValueError, RecursionError):

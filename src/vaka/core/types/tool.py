@@ -95,7 +95,7 @@ class Layer(msgspec.Struct, frozen=True, kw_only=True):
     trusted: bool = True
     """A layer that is not trusted can only restrict."""
     lines: dict[str, int] = {}
-    """The line of each rule of a file, by its kind and text, and that of ``mode``."""
+    """The line of each rule of a file, by its kind and text, and the line of ``mode``."""
 
     def locate(self, key: str) -> str:
         """Return the origin of a rule or of the mode, with its line."""

@@ -75,7 +75,7 @@ class ToolTraits(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, 
     def argument_names(self) -> frozenset[str]:
         """All arguments that the traits name."""
         single = (self.pattern, self.command, self.url, self.content, self.replacements)
-        # the arguments of replacement are then those of the objects in the list
+        # the arguments of replacement are then fields of the objects in the list
         replaced = () if self.replacements else self.replacement
         return frozenset({*self.paths, *self.folders, *self.summary, *replaced, *filter(None, single)})
 
@@ -100,7 +100,7 @@ def find_builtin_traits(name: str) -> ToolTraits:
 
 
 def find_traits(tool: object, name: str) -> ToolTraits:
-    """Return the traits that a tool declares, or those of the built-in tool with its name; ``tool`` may be ``None``."""
+    """Return the traits that a tool declares, or else the traits of the built-in tool ``name``."""
     declared: object = getattr(tool, "traits", NO_TRAITS)
     return declared if isinstance(declared, ToolTraits) and declared is not NO_TRAITS else find_builtin_traits(name)
 
