@@ -82,7 +82,7 @@ def test_what_was_said_is_found_in_every_thread(kept: Shell) -> None:
     lines = kept.vaka("threads", "search", "viele gr*", "--thread", "pumps").out.splitlines()
     assert [line.split("  ", 1)[1] for line in lines] == ["assistant: Viele Grüße, 会议取消了。"]
     unknown = kept.vaka("threads", "search", "pumpe", "--thread", "pump")
-    assert (unknown.code, "`vaka threads list` shows those of this store" in unknown.err) == (2, True)
+    assert (unknown.code, "`vaka threads list` shows the threads of this store" in unknown.err) == (2, True)
     for text in ("-pumpe", "", "()"):
         refused = kept.vaka("threads", "search", "--", text)
         assert (refused.code, "no word that must occur" in refused.err) == (2, True)

@@ -342,7 +342,7 @@ def ask_trust_once(context: ConfigContext) -> None:
 
 
 def create_default_store_folder(settings: Settings) -> None:
-    """Create the folder of the default store; that of a store which the user names must exist."""
+    """Create the folder of the default store. The folder of a store that the user names must exist."""
     if settings.values["store"].layer != "default":
         return
     folder = data_folder(os.environ, settings.context.home)
@@ -436,7 +436,7 @@ async def find_session(runtime: Runtime, session: str) -> SessionInfo:
     """Return a session's index row. Raises ``NotFound``."""
     info = await runtime.store.sessions.find(parse_session_id(session))
     if info is None:
-        raise NotFound(f"there is no session {session!r}; `vaka sessions list --all` shows those of this store")
+        raise NotFound(f"there is no session {session!r}; `vaka sessions list --all` shows the sessions of this store")
     return info
 
 

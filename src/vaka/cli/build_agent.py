@@ -125,7 +125,7 @@ def load_agent_of_flags(flags: Mapping[str, Any], settings: Settings, *, keep_mo
 
 
 def is_default_agent(name: str | None, settings: Settings) -> bool:
-    """Return whether a name is that of the built-in agent; an agent of the project with this name comes before it."""
+    """Return whether a name means the built-in agent; an agent of the project with this name has precedence."""
     return name is None or (name == DEFAULT_AGENT and name not in lazy.project_agent_names(settings))
 
 

@@ -202,7 +202,7 @@ COMMANDS: dict[str, tuple[Callable[[], click.Command], str]] = {
     "logout": (_logout, "Remove the stored key of a provider."),
     "tools": (_tools, "List tools, or make one governed call."),
     "permissions": (_permissions, "Check a call against the permission rules, or list the rules."),
-    "hooks": (_hooks, "List the hooks of the settings, or run those of an event."),
+    "hooks": (_hooks, "List the hooks of the settings, or run the hooks of an event."),
     "mcp": (_mcp, "List, try, add and remove MCP servers, whose tools agents use."),
     "mcp-server": (_mcp_server, "Serve agents to MCP clients on stdin and stdout."),
     "keys": (_keys, "Create, list, revoke and rotate API keys of the server."),

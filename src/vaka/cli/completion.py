@@ -75,7 +75,7 @@ def _complete_models(context: click.Context, parameter: click.Parameter, begun: 
 
 
 def _complete_agents(context: click.Context, parameter: click.Parameter, begun: str) -> list[CompletionItem]:
-    """Offer the agents of sessions; where the option takes an agent to run, those of the project, and files."""
+    """Offer the agents of sessions; for an option that runs an agent, the agents of the project, and files."""
 
     async def read(store: Store) -> list[CompletionItem]:
         page = await store.sessions.list(SessionQuery(limit=MAX_SESSIONS))
@@ -132,7 +132,7 @@ def _items(names: Iterable[str], begun: str) -> list[CompletionItem]:
 def _read_store(
     context: click.Context, read: Callable[[Store], Awaitable[list[CompletionItem]]]
 ) -> list[CompletionItem]:
-    """Read the store that the command would use; one that is missing or fails offers nothing."""
+    """Read the store that the command would use. A store that is missing or fails offers nothing."""
 
     async def open_and_read(url: str) -> list[CompletionItem]:
         store = lazy.open_store(url)

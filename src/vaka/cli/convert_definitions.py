@@ -163,7 +163,7 @@ def _write(folder: Path, converted: Sequence[ConvertedTool]) -> None:
 
 
 def _parameters_of(document: dict[str, Any]) -> dict[str, Any] | None:
-    """Return the JSON Schema of a tool's arguments, that of the first step for a composite tool."""
+    """Return the JSON Schema of a tool's arguments; for a composite tool, the schema of its first step."""
     if document["type"] == "composite":
         return _parameters_of(document["steps"][0]["tool"])
     if document["type"] in TEXT_PARAMETERS:

@@ -37,7 +37,7 @@ def is_definition(path: Path) -> bool:
 
 
 def check_definitions(path: Path, *, strict: bool = False) -> DefinitionSet:
-    """Return the definitions of a file or folder with their problems; those of its project are read for references."""
+    """Return the definitions of a file or folder with their problems; references may name others of the project."""
     checks = _SyntaxChecks()
     settings = ParseSettings(
         strict=strict, checks=DefinitionChecks(jq=checks.check_jq, luau=checks.check_luau, rule=checks.check_rule)

@@ -31,7 +31,7 @@ def run_loop(work: Coroutine[Any, Any, T]) -> T:
 
 
 class CommandLoop:
-    """The event loop of a command, for one piece of work after the other. A signal cancels the one that runs."""
+    """The event loop of a command, for one piece of work after the other. A signal cancels the running piece."""
 
     def __init__(self) -> None:
         self._loop = asyncio.new_event_loop()

@@ -1,4 +1,4 @@
-"""Agents that ``--agent`` names: those that definitions describe, and those of ``.claude/agents``."""
+"""Agents that ``--agent`` names: agents of definitions, and agents of ``.claude/agents``."""
 
 from collections.abc import Sequence
 from contextlib import suppress
@@ -132,7 +132,7 @@ def components_of(settings: Settings) -> Components:
 
 
 def find_catalog(settings: Settings, tools: Sequence[ToolLike] = ()) -> AgentCatalog | None:
-    """Return the agents of definitions, ``None`` where no folder has any. ``tools`` are those of the command."""
+    """Return the agents of definitions, ``None`` if no folder has any. ``tools`` are the tools of the command."""
     folder = find_definitions_folder(settings)
     return AgentCatalog(folder, _sources_of(settings, folder, tools)) if folder is not None else None
 

@@ -204,7 +204,7 @@ def stop_word(event: Event) -> str:
 
 
 class Transcript:
-    """Renders events as a conversation, in plain text or Markdown; with ``agent`` as that of a child agent."""
+    """Renders events as a conversation, in plain text or Markdown; with ``agent`` the conversation of a child agent."""
 
     def __init__(self, *, markdown: bool = False, agent: AgentPath = ()) -> None:
         self.markdown, self._agent = markdown, agent

@@ -18,10 +18,10 @@ import click
 from vaka.cli.errors import FAILED, TERMINATED
 
 MIN_LIFETIME = 2.0
-"""Seconds; a worker that dies earlier counts as one that cannot start."""
+"""Seconds; a worker that dies earlier counts as unable to start."""
 MAX_EARLY_DEATHS = 5
 GRACE_SECONDS = 5.0
-"""Seconds that a worker gets to end, besides those for its turns."""
+"""Seconds that a worker gets to end, in addition to the seconds for its turns."""
 
 
 def take_socket(descriptor: int) -> socket.socket:
@@ -79,7 +79,7 @@ class WorkerSupervisor:
         """A pipe whose second end only this process has: workers read its end when this process dies."""
 
     def run(self, command: Sequence[str] = ()) -> int:
-        """Run workers until a signal; return the exit code. ``command`` is that of a worker; default: this one."""
+        """Run workers until a signal; return the exit code. ``command`` starts a worker; default: this command."""
         arguments = list(command) or [sys.executable, "-m", "vaka", *sys.argv[1:]]
         wake_read, wake_write = os.pipe()
         os.set_blocking(wake_write, False)
@@ -113,7 +113,7 @@ class WorkerSupervisor:
         self._workers.append((worker, time.monotonic()))
 
     def _replace_dead(self, arguments: Sequence[str]) -> bool:
-        """Start a worker for each one that has ended; return whether workers can be started at all."""
+        """Start a worker for each worker that has ended; return whether workers can be started at all."""
         dead = [(worker, started) for worker, started in self._workers if worker.poll() is not None]
         for worker, started in dead if not self._signal else ():
             self._workers.remove((worker, started))

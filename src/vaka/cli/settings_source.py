@@ -36,7 +36,7 @@ class CommandSettings:
         self._own.append(context.trust.file_of(trust_root_of(context.cwd)))
 
     def places(self) -> Iterable[Path]:
-        """Return the files of all settings, also those that do not exist, and that of the decision to trust."""
+        """Return the files of all settings, existing or not, and the file with the decision to trust."""
         with use_settings_folder(self._folder):
             context, known = bootstrap.config_context(), self._settings
             places = [*self._own, *watched_places(context, self._claude_file)]

@@ -17,7 +17,7 @@ def own_stdout() -> TextIO:
 
 
 def terminal_size(stream: TextIO) -> os.terminal_size:
-    """Return the size of the terminal that a stream writes to, or else that of ``COLUMNS`` and ``LINES``, or 80 by 24.
+    """Return the size of the terminal of a stream, else the size in ``COLUMNS`` and ``LINES``, else 80 by 24.
 
     ``shutil`` has such a function, and loads the compression libraries with it.
     """
@@ -55,7 +55,7 @@ def reserve_stdout() -> None:
         return
     sys.stdout.flush()
     number = _descriptor_of(sys.stdout)
-    if number is None:  # a stream in memory, or a closed one that was replaced
+    if number is None:  # a stream in memory, or a replaced closed stream
         _reserved, sys.stdout = sys.stdout, sys.stderr
         return
     buffering = 1 if sys.stdout.isatty() else -1
@@ -63,7 +63,7 @@ def reserve_stdout() -> None:
     os.dup2(_descriptor_of(sys.stderr) or os.open(os.devnull, os.O_WRONLY), number)
     reconfigure: Any = getattr(sys.stdout, "reconfigure", None)
     if reconfigure is not None:
-        reconfigure(line_buffering=True)  # its lines stay in order with those of stderr
+        reconfigure(line_buffering=True)  # its lines stay in order with the lines of stderr
 
 
 def flush_stdout() -> None:

@@ -22,7 +22,7 @@ _translations = _Translations()
 
 
 def use_language(language: str) -> None:
-    """Translate into this language from now on; ``""`` is that of the environment."""
+    """Translate into this language from now on; ``""``: the language of the environment."""
     if language != _translations.language:
         _translations.language, _translations.table = language, None
 

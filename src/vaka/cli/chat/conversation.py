@@ -80,9 +80,9 @@ class ChatSettings(msgspec.Struct, kw_only=True):
     notify_after: float = 10.0
     """Seconds: the end of a shorter turn is not notified, for its user is still there."""
     status: StatusCommand | None = None
-    """Prints the status line, in place of that of the chat."""
+    """Prints the status line, in place of the chat's own line."""
     output: Output | None = None
-    """The terminal, ``None`` for that of the session of prompt_toolkit."""
+    """The terminal; ``None``: the output of the prompt_toolkit session."""
 
 
 class Chat:
@@ -97,7 +97,7 @@ class Chat:
         self._folder = Path.cwd()
         """The folder of the conversation; it may be removed while the chat is open."""
         self.model = ""
-        """The model of the next turns, ``""`` for that of the agent."""
+        """The model of the next turns; ``""``: the agent's model."""
         self.commands = self._make_commands()
         self._files: list[str] = []
         self._own_status = ""
@@ -107,7 +107,7 @@ class Chat:
         """The keys of inputs whose tool calls were typed here."""
         self._last_interrupt = -SECOND_INTERRUPT_SECONDS
         self._shown_card: tuple[CallId, int] | None = None
-        """The last result when one was shown whole, and which one that was, counted from the last."""
+        """The last result when a result was shown whole, and the position of that result, counted from the last."""
         self._sent: dict[str, str] = {}
         """What was typed for inputs that may wait, by key: their content may have attachments."""
         self._echoed: set[str] = set()

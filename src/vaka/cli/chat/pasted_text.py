@@ -22,7 +22,7 @@ def clean_paste(text: str) -> str:
 
 
 class VisibleInput(Processor):
-    """Shows a sign in place of each invisible character of the input, such as one that reverses the text after it.
+    """Shows a sign in place of each invisible character of the input, such as a character that reverses later text.
 
     Control characters are shown by ``BufferControl`` itself.
     """

@@ -79,7 +79,7 @@ QuestionActions: TypeAlias = Mapping[str, Callable[[], None]]
 
 
 class ScreenQuestion:
-    """A question in place of the input; single keys in ``keys`` answer it at once, those of ``actions`` act."""
+    """A question in place of the input; single keys in ``keys`` answer it at once, keys in ``actions`` act."""
 
     def __init__(self, prompt: Callable[[], str], keys: str, actions: QuestionActions) -> None:
         self.prompt = prompt

@@ -77,7 +77,7 @@ class SlashCommands:
 
     @property
     def help_texts(self) -> dict[str, str]:
-        """The description of each command, by name; those of the project follow."""
+        """The description of each command, by name; the commands of the project follow."""
         own = {name: text for name, (_, text) in self._commands.items()}
         return own | {name: text for name, text in self._chat.settings.project_commands.items() if name not in own}
 
@@ -126,7 +126,7 @@ class SlashCommands:
         if argument:
             chat.runtime.models.find(argument)
             chat.model = argument
-        self._show(translate("model: {name}", name=chat.model_name or translate("that of the settings")))
+        self._show(translate("model: {name}", name=chat.model_name or translate("the model of the settings")))
 
     async def _tools(self, argument: str) -> None:
         """List the tools of the last request, to which the project and MCP servers may have added some."""
@@ -281,7 +281,7 @@ class SlashCommands:
         return [spec.name for spec in msgspec.json.decode(menu, type=list[_SentTool])]
 
     async def _find_last_step(self) -> StepStarted | None:
-        """Return the last step of the agent itself; those of child agents have a path."""
+        """Return the last step of the agent itself; steps of child agents have a path."""
         events = await self._chat.session.last_turn() if await self._has_begun() else ()
         own = [event.data for event in events if not event.path]
         return next((data for data in reversed(own) if isinstance(data, StepStarted)), None)

@@ -65,7 +65,7 @@ def approvals() -> None:
         "vaka approvals list", "vaka approvals list --session demo --json", "vaka approvals list --all"
     ),
 )
-@click.option("--session", metavar="ID", help="Only those of this session.")
+@click.option("--session", metavar="ID", help="Only approvals of this session.")
 @click.option("--all", "everything", is_flag=True, help="Also settled ones: by whom, when, where, with which rule.")
 @options.json_option
 @options.store_options

@@ -50,7 +50,7 @@ _COMMA = re.compile(r",(?![^(]*\))")
 
 @click.group()
 def config() -> None:
-    """Show, change and check settings: vaka's own, and those of .claude files."""
+    """Show, change and check vaka's settings and the settings of .claude files."""
 
 
 @config.command(

@@ -1,4 +1,4 @@
-"""``vaka hooks``: list the hooks in force, and run those of an event with a payload."""
+"""``vaka hooks``: list the hooks in force, and run the hooks of an event with a payload."""
 
 from collections.abc import Mapping
 from typing import Any, cast
@@ -33,10 +33,10 @@ from vaka.runtime.options import Project
 from vaka.runtime.runtime import Runtime
 
 BLOCKED = 2
-"""The exit code of ``vaka hooks test`` when the hooks refuse, as that of a hook which refuses."""
+"""The exit code of ``vaka hooks test`` when the hooks refuse; a hook refuses with the same code."""
 
 _file_options = options.group_options(
-    click.option("--settings", metavar="FILE", help="One more settings file, stronger than those of the folder."),
+    click.option("--settings", metavar="FILE", help="One more settings file, stronger than the files of the folder."),
     options.plugin_option,
     click.option("--trust", is_flag=True, help="Also use the hooks of a folder that is not trusted."),
     click.option("-v", "--verbose", is_flag=True, help="Show the traceback of an error."),
@@ -67,7 +67,7 @@ def _load_hooks(settings: Settings, *, with_heads: bool = False) -> tuple[Hook, 
 def list_hooks(as_json: bool, **flags: Any) -> None:
     """List the hooks of settings files, plugins, skills, commands and agents, in the order in which they are merged.
 
-    Those of a skill, command or agent run while it is in use.
+    The hooks of a skill, command or agent run while it is in use.
     """
     found = _load_hooks(load_flag_settings(flags), with_heads=True)
     if as_json:

@@ -195,7 +195,7 @@ def _agent_text(plan: AgentPlan) -> str:
 
 
 def _write_files(files: dict[Path, str], *, asks: bool, force: bool) -> list[Path]:
-    """Write files and return those that changed; one that exists is replaced only by agreement."""
+    """Write files and return the changed files; replace an existing file only if the user agrees."""
     present = {file: _read_text(file) for file in files}
     changed = [file for file, text in files.items() if present[file] != text]
     existing = [str(file) for file in changed if present[file] is not None]

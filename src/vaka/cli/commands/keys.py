@@ -48,7 +48,7 @@ def keys() -> None:
     show_default=True,
     help="What the key may do; may be repeated. admin: everything in its tenant; operator: the whole server.",
 )
-@click.option("--tenant", default="", help="The namespace of the store that the key sees; default: that of `vaka run`.")
+@click.option("--tenant", default="", help="The namespace of the store that the key sees; default: as in `vaka run`.")
 @click.option("--owner", default="", help="The owner of the sessions that it creates; default: the key itself.")
 @click.option("--own-sessions-only", is_flag=True, help="Hide the sessions of other owners from it.")
 @click.option(

@@ -192,7 +192,7 @@ def _paths_of(path: Path) -> list[Path]:
 
 
 def _add_name(document: object, path: Path) -> object:
-    """Return a rule without a name with that of its file, as a folder of definitions has it."""
+    """Return a rule; without a name it gets the name of its file, as in a folder of definitions."""
     rule = cast("Any", document)
     is_unnamed = isinstance(document, dict) and "patterns" in rule and rule.get("name") is None
     return {**rule, "name": path.stem} if is_unnamed else rule

@@ -46,7 +46,7 @@ MAX_WORD = 1000
 
 _file_options = options.group_options(
     options.server_options,
-    click.option("--settings", metavar="FILE", help="One more settings file, stronger than those of the folder."),
+    click.option("--settings", metavar="FILE", help="One more settings file, stronger than the files of the folder."),
     click.option("--trust", is_flag=True, help="Also use the servers of a folder that is not trusted."),
     options.plugin_option,
     options.verbose_option,
@@ -284,7 +284,7 @@ class _AddCommand(click.Command):
 @_header_option
 @click.option("-v", "--verbose", is_flag=True, help="Show the traceback of an error.")
 def add(name: str, target: tuple[str, ...], transport: str | None, scope: ServerScope | None, **more: Any) -> None:
-    """Add a server. Write -- before a command, so that its options are not taken for those of vaka.
+    """Add a server. Write -- before a command, so that its options are not taken for options of vaka.
 
     ${NAME} and ${NAME:-default} in values stay as they are; they are replaced when the server starts.
     """

@@ -35,7 +35,7 @@ _MAX_POLICIES = 256
 _RULE_FLAGS = ("allow", "confirm", "deny")
 
 _rule_options = options.group_options(
-    click.option("--settings", metavar="FILE|JSON", help="Further settings, stronger than those of the folder."),
+    click.option("--settings", metavar="FILE|JSON", help="Further settings, stronger than the settings of the folder."),
     options.flag_of("permission_mode", name="--mode"),
     click.option("--cwd", metavar="DIR", help="Check as from this folder; it need not exist."),
     *map(options.flag_of, _RULE_FLAGS),

@@ -42,7 +42,7 @@ _log = logging.getLogger("vaka.server")
 
 LOCAL_NAMES = ("localhost", "127.0.0.1", "::1")
 ALL_ADDRESSES = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}  # noqa: S104  # nosec B104  # compared, and not listened on
-"""The addresses that mean every one of the machine, each with one that a browser here reaches."""
+"""The addresses that mean all addresses of the machine, each with an address for a browser on this machine."""
 LOG_SECONDS = 2.0
 """Seconds that the reader of the access log has for its last lines."""
 _DEFAULT_STORE_NOTE = (
@@ -64,7 +64,7 @@ _DEFAULT_STORE_NOTE = (
     "agents",
     multiple=True,
     metavar="NAME|FILE.py[:OBJECT]|FILE.luau|FILE.yaml",
-    help="An agent to serve; may be repeated. By default the built-in one and those of the project and of yours.",
+    help="An agent to serve; may be repeated. By default the built-in agent, the project's agents and your own.",
 )
 @options.flags_of(ServerTable)
 @click.option("--no-access-log", is_flag=True, help="Print no line of JSON for each request.")
@@ -143,12 +143,12 @@ def _check_address(table: ServerTable, *, insecure: bool) -> None:
 
 
 class ServedAgents(Mapping[str, Agent]):
-    """The agents of a server by name. Those of the project are loaded on first use."""
+    """The agents of a server by name. Agents of the project are loaded on first use."""
 
     def __init__(self, named: Sequence[str], flags: Mapping[str, Any], settings: Settings) -> None:
         """Load the agents that ``--agent`` names, or the built-in one. Raises what their loading does.
 
-        Without a model for the built-in one, those of the project are served if each names its own.
+        If the built-in agent has no model, only the agents of the project are served; each must name its model.
         """
         self._flags: dict[str, Any] = {**flags, "tool_choice": None, "output_schema": None}
         self._settings = settings

@@ -39,7 +39,7 @@ def compact(session: str, wanted: str, interrupt: bool, as_json: bool, **flags: 
 
     The session must be idle; exit code 75 otherwise.
     """
-    flags = {**unset_flags(), **flags}  # those of the last run of the session apply
+    flags = {**unset_flags(), **flags}  # the flags of the session's last run apply
     settings = load_flag_settings(flags)
     if settings["store"] == "memory:":
         raise UsageError("sessions in memory: end with their process; give --store")

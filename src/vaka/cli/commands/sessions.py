@@ -145,7 +145,7 @@ def _print_file_changes(file_rewind: "FileRewind", *, done: bool) -> None:
         "vaka sessions list --status waiting", "vaka sessions list --all", "vaka sessions list --json"
     ),
 )
-@click.option("--all", "everywhere", is_flag=True, help="Those of every project, not only of this one.")
+@click.option("--all", "everywhere", is_flag=True, help="Sessions of all projects, not only of this one.")
 @click.option("--status", type=click.Choice(get_args(SessionStatus)), help="Only sessions in this state.")
 @click.option("--agent", default="", help="Only sessions of this agent.")
 @click.option("--text", default="", help="Only sessions whose title has this in it.")
@@ -174,7 +174,7 @@ def list_(**flags: Any) -> None:
         everywhere = "--all " if project is None else ""
         click.echo(f"more: vaka sessions list {everywhere}--after {page.next}", err=True)
     elif project is not None and not rows:
-        click.echo(f"no session belongs to {as_printable(str(project))}; --all lists those of every project", err=True)
+        click.echo(f"no session belongs to {as_printable(str(project))}; --all lists the others", err=True)
 
 
 async def _list_sessions(runtime: Runtime, project: Path | None, flags: dict[str, Any]) -> SessionPage:

@@ -45,7 +45,7 @@ def _with_store(flags: dict[str, Any], work: Callable[[Runtime], Coroutine[Any, 
     try:
         return with_runtime(flags, work)
     except NotFound as error:
-        raise NotFound(f"{error}; `vaka threads list` shows those of this store") from error
+        raise NotFound(f"{error}; `vaka threads list` shows the threads of this store") from error
 
 
 def _parse_pairs(pairs: tuple[str, ...]) -> dict[str, Any]:
@@ -70,10 +70,10 @@ _metadata_option = click.option(
 @threads.command(
     "list", epilog=options.format_examples("vaka threads list --owner kim", "vaka threads list --state paused --json")
 )
-@click.option("--owner", default="", help="Only those of this owner.")
-@click.option("--agent", default="", help="Only those of this agent.")
-@click.option("--state", type=click.Choice(THREAD_STATES), default=None, help="Only those in this state.")
-@click.option("--text", default="", help="Only those with this text in the title.")
+@click.option("--owner", default="", help="Only threads of this owner.")
+@click.option("--agent", default="", help="Only threads of this agent.")
+@click.option("--state", type=click.Choice(THREAD_STATES), default=None, help="Only threads in this state.")
+@click.option("--text", default="", help="Only threads with this text in the title.")
 @_metadata_option
 @click.option("--limit", type=click.IntRange(1, 1000), default=50, show_default=True, help="How many at a time.")
 @click.option("--after", default="", metavar="CURSOR", help="Continue after a page: its `next_cursor`.")
@@ -239,8 +239,8 @@ def export(thread: str, owner: str | None, **flags: Any) -> None:
     "import", epilog=options.format_examples("vaka threads import demo.jsonl", "vaka threads import - --owner kim")
 )
 @click.argument("file", type=click.Path(exists=True, dir_okay=False, allow_dash=True, path_type=Path))
-@click.option("--id", default="", help="The id of the thread; default: that of the file.")
-@click.option("--owner", default=None, help="The owner; default: that of the file.")
+@click.option("--id", default="", help="The id of the thread; default: the id in the file.")
+@click.option("--owner", default=None, help="The owner; default: the owner in the file.")
 @options.json_option
 @options.store_options
 def import_(file: Path, id: str, owner: str | None, **flags: Any) -> None:

@@ -141,7 +141,7 @@ class _CallReport(Report):
         }
 
     def exit_code(self, turn: int) -> int:
-        """Return the exit code of the call, or that of the turn when there is no result."""
+        """Return the exit code of the call, or of the turn if there is no result."""
         if self.tool_result is None or (turn and self.tool_result.reason in ("interrupted", "cancelled")):
             return turn
         return _EXIT_CODES.get(self.tool_result.reason, TOOL) if self.tool_result.failed else OK

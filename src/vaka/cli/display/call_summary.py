@@ -21,7 +21,7 @@ def declared_by(agent: object) -> TraitsByName:
 
 
 def traits_of(call: ToolCall, declared: TraitsByName = NO_DECLARED_TRAITS) -> ToolTraits:
-    """Return the traits of the tool of a call: those that it declares, or those of the built-in tool."""
+    """Return the traits of the tool of a call: the declared traits, or the traits of the built-in tool."""
     return declared.get(call.name) or find_builtin_traits(builtin_name_of(call.name))
 
 

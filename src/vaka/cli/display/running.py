@@ -89,7 +89,7 @@ class RunningAgents:
         self._agents.clear()
 
     def lines(self) -> list[str]:
-        """Return a line for each agent, below that of its parent."""
+        """Return a line for each agent, below the line of its parent."""
         shown = sorted(self._agents.items())
         lines = [
             f"{'  ' * len(path)}⇒ {as_printable(agent.name, lines=False)}: {agent.activity} · "

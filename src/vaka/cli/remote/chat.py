@@ -52,11 +52,11 @@ class RemoteChat(Chat):
         return f"vaka chat --server {self._remote.client.url} --session {self.session.id}"
 
     def change_mode(self, mode: str) -> None:
-        """Print that the mode is that of the server."""
-        self.print_error(translate("the permission mode is that of the server"))
+        """Print that the server decides the mode."""
+        self.print_error(translate("the server decides the permission mode"))
 
     async def _list_files(self) -> None:
-        """List none: the files are those of the server."""
+        """List none: the files are on the server."""
 
     async def _call_tools(self, text: str, calls: Sequence[Any]) -> None:
         raise InvalidInput("a command or a note is for the folder of the agent, which is on the server; ask the agent")
@@ -71,7 +71,7 @@ class RemoteCommands(SlashCommands):
         self._commands = {name: each for name, each in self._commands.items() if name not in LOCAL_COMMANDS}
 
     async def run(self, text: str) -> None:
-        """Run a command. Raises ``UsageError`` for an unknown one, and for one that needs the process of the turns."""
+        """Run a command. Raises ``UsageError`` if it is unknown or needs the process of the turns."""
         name = text.strip().partition(" ")[0]
         if name in LOCAL_COMMANDS:
             raise UsageError(f"/{name} does not work with --server; /help lists what does")
@@ -88,7 +88,7 @@ class RemoteCommands(SlashCommands):
 
     async def _model(self, argument: str) -> None:
         self._conversation.model = argument or self._conversation.model
-        name = self._conversation.model_name or translate("that of the server")
+        name = self._conversation.model_name or translate("the model of the server")
         self._conversation.print_note(translate("model: {name}", name=name))
 
 

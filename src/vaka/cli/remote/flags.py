@@ -45,7 +45,7 @@ CHAT_FLAGS = frozenset(
         "verbose",
     }
 )
-"""Those of ``vaka chat``."""
+"""The flags of ``vaka chat``."""
 
 
 def check_remote_flags(names: Collection[str]) -> None:

@@ -93,7 +93,7 @@ class RemoteRuntime:
     """What the terminal does with the sessions of a server: open and follow them, and decide."""
 
     def __init__(self, client: ServerClient, agent: str = "") -> None:
-        """``agent``: that of new sessions, ``""`` for the default of the server."""
+        """``agent``: the agent of new sessions; ``""``: the default of the server."""
         self.client, self._agent = client, agent
         self.ids = RandomIds()
         self.env, self.store = RemoteEnv(self.ids), RemoteStore(RemoteSessions(client), RemoteEvents(client))
@@ -101,7 +101,7 @@ class RemoteRuntime:
         """The decisions that were open at the last look."""
 
     async def open(self, *, id: str = "") -> "RemoteSession":
-        """Return a session; one that does not exist is created. Raises ``VakaError``."""
+        """Return a session; create it if it does not exist. Raises ``VakaError``."""
         info = await self.store.sessions.find(id) if id else None
         if info is None:
             body = {name: value for name, value in {"id": id, "agent": self._agent}.items() if value}
@@ -263,11 +263,11 @@ class RemotePrompter(DecisionPrompter):
         super().__init__(cast("Runtime", runtime), SessionId(session), face)
 
     def _sandbox_text(self, body: ApprovalRequested) -> str:
-        """Return nothing: the sandbox is that of the server."""
+        """Return nothing: the sandbox is on the server."""
         return ""
 
     def _report_stored_rule(self, body: ApprovalRequested, resolution: ApprovalResolved) -> None:
-        """Print nothing: the files are those of the server."""
+        """Print nothing: the files are on the server."""
 
 
 class RemoteSessionRow(msgspec.Struct, frozen=True, kw_only=True):

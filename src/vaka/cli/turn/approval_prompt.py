@@ -339,7 +339,7 @@ class ApprovalDialog:
                 return answer
 
     def _text(self) -> str:
-        """Return the approval and its rules; one that is longer than the place for it is printed once instead."""
+        """Return the approval and its rules; if the text is too long for its place, print it once instead."""
         text, rules = self._describe(), render_rules(self.rules)
         lines = text.split("\n")
         if len(lines) > self.face.size[1]:

@@ -98,7 +98,7 @@ class ContinuedSession(msgspec.Struct, frozen=True, kw_only=True):
     flags: dict[str, Any]
     settings: Settings
     elsewhere: bool = False
-    """Whether the command was started in another project than that of the session."""
+    """Whether the command was started in another project than the session's."""
     notes: tuple[str, ...] = ()
 
     @property
@@ -170,7 +170,7 @@ async def _last_session(store: Store, project: Path | None) -> str:
 
 
 def project_query(project: Path | None, **fields: Any) -> SessionQuery:
-    """Return a query for the sessions of a project, ``None`` for those of all; ``is_of_project`` excludes the rest."""
+    """Return a query for the sessions of a project (``None``: of all projects); ``is_of_project`` excludes the rest."""
     folder = str(project or "")
     return SessionQuery(folder=folder if replace_surrogates(folder) == folder else "", **fields)
 
@@ -363,7 +363,7 @@ def agent_file_of(text: str) -> str:
 
 
 def apply_recorded_flags(flags: Mapping[str, Any], run: RunSettings | None, *, resume: bool) -> dict[str, Any]:
-    """Return the flags with those of the last run of the session where none were given."""
+    """Return the flags; flags that were not given get their values from the last run of the session."""
     if run is None:
         return dict(flags)
     names = (*_SESSION_FLAGS, *_TURN_FLAGS) if resume else _SESSION_FLAGS
