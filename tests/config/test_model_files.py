@@ -322,7 +322,7 @@ MERGES = "".join(f"l{n}: &l{n} {{<<: [{', '.join([f'*l{n - 1}'] * 9)}]}}\n" for 
         (
             "m.yaml",
             YAML + "models: [{name: a, model: m, extra_fields: {a: [1, {b: .inf}]}}]",
-            "m.yaml: models[0].extra_fields.a[1].b: expected a number, got one that is not finite",
+            "m.yaml: models[0].extra_fields.a[1].b: expected a finite number, got inf",
         ),
         ("m.yaml", "a: &a [*a]", "m.yaml:1: an alias refers to a value that contains it"),
         ("m.yaml", "l0: &l0 [x]\n" + BOMB, "m.yaml: has more than the 20000 values a model file may have"),

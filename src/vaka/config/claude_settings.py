@@ -127,8 +127,8 @@ def load_permissions(
 ) -> LoadedPermissions:
     """Return the permission layers that apply in ``context``.
 
-    ``settings`` is a further file, or JSON; ``flags`` are vaka's own settings, flags included. ``files`` are those of
-    ``load_settings_files``, if they have been read. Raises ``ConfigError`` that lists every wrong value.
+    ``settings`` is a further file, or JSON; ``flags`` are vaka's own settings, flags included. ``files`` comes
+    from ``load_settings_files``, if they have been read. Raises ``ConfigError`` that lists every wrong value.
     """
     if files is None:
         files = load_settings_files(context, settings=settings, trust=trust, managed=managed)
@@ -254,7 +254,7 @@ def parse_permission_layer(document: Mapping[str, Any], name: str, *, origin: st
 
 
 def _permission_layers_of(file: SettingsFile) -> Iterable[Layer]:
-    """Yield the permissions of a settings file; approved rules of one that is not trusted are a layer of their own."""
+    """Yield the permissions of a settings file; if it is not trusted, its approved rules are a layer of their own."""
     layer = permission_layer_of(file)
     approved = tuple(rule for rule in layer.allow if rule in file.approved)
     if not approved:
@@ -339,7 +339,7 @@ def _rule_lines(file: SettingsFile) -> dict[str, int]:
 
 
 def layers_from_settings(settings: Settings) -> Iterable[Layer]:
-    """Yield vaka's own permission settings as layers: those of files, then variables, then flags."""
+    """Yield vaka's own permission settings as layers: of files, then variables, then flags."""
     values = {field: settings.values[name] for name, field in _LAYER_SETTINGS.items()}
     for field, value in (values | {"mode": settings.values["permission_mode"]}).items():
         if value.layer != "default" and value.value:
@@ -550,9 +550,9 @@ def read_settings_text(path: Path, limit: int = MAX_SETTINGS_BYTES) -> str:
 
 
 def _base_folder_of(layer: str, path: Path, context: ConfigContext) -> Path | None:
-    """Return the folder that ``/x`` is relative to in the rules of a file; the administrator's have none.
+    """Return the folder that ``/x`` is relative to in the rules of a file; the administrator's rules have none.
 
-    That of a --settings file is its own, or the one that holds ``.claude``.
+    In a --settings file it is the folder of the file, or the folder that holds ``.claude``.
     """
     if layer == MANAGED:
         return None

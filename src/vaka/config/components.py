@@ -84,13 +84,13 @@ class AgentFile(Component, frozen=True, kw_only=True):
     """An agent that works for another one; its body is the system prompt."""
 
     tools: tuple[str, ...] | None = None
-    """The names of its tools; ``None`` for those of the agent that calls it."""
+    """The names of its tools; ``None``: the tools of the calling agent."""
     disallowed_tools: tuple[str, ...] = ()
     permission_mode: str = ""
     skills: tuple[str, ...] = ()
     max_turns: int | None = None
     mcp_servers: tuple[str, ...] | None = None
-    """The MCP servers whose tools it may use; ``None`` for those of the agent that calls it."""
+    """The MCP servers whose tools it may use; ``None``: the servers of the calling agent."""
     effort: str = ""
     """How much its model reasons; empty for the default."""
 
@@ -128,7 +128,7 @@ class Components(msgspec.Struct, frozen=True, kw_only=True):
 def load_components(
     folders: Iterable[tuple[Source, Path]], plugins: Iterable[Plugin] = (), scope: FileScope | None = None
 ) -> Components:
-    """Return the components of ``.claude`` folders, the strongest first, then those of plugins.
+    """Return the components of ``.claude`` folders, the strongest first, then the components of plugins.
 
     What cannot be read well is kept with a problem, and what cannot be read at all is reported. ``scope`` says where
     links of a project may lead.
@@ -314,14 +314,14 @@ def _make_once(
 
 
 def _rename_repeated(items: list[C], other_name: Callable[[C], str]) -> list[C]:
-    """Give each of several components of one folder with the same name another one: that of its file or folder."""
+    """Rename components of one folder that have the same name: each gets the name of its file or folder."""
     taken: dict[str, C] = {}
     renamed: list[C] = []
     for item in items:
         first = taken.get(item.name)
         if first is not None:
             name = _qualify_name(other_name(item), {"plugin": item.plugin})
-            problem = f"{item.path}:1: the name {item.name!r} is that of {first.path} too; "
+            problem = f"{item.path}:1: the name {item.name!r} is also the name of {first.path}; "
             used = f"{name!r} is used" if name not in taken else "it is not used"
             name = name if name not in taken else item.name
             item = msgspec.structs.replace(item, name=name, problems=(*item.problems, problem + used))
@@ -344,7 +344,7 @@ def make_skill(path: Path, head: MarkdownFile, more: dict[str, Any]) -> Skill:
         wrong = f"the name {name!r} is not made of a-z, 0-9 and -; the folder's name is used"
         problems.append((head.line_of("name"), wrong))
     elif name and name != folder:
-        problems.append((head.line_of("name"), f"the name {name!r} is not that of its folder, {folder!r}"))
+        problems.append((head.line_of("name"), f"the name {name!r} differs from the name of its folder, {folder!r}"))
     used = name if _SLUG.fullmatch(name) else re.sub(r"[^\w.-]+", "-", folder)
     return Skill(
         name=_qualify_name(used, more),

@@ -113,7 +113,7 @@ def iter_json_lines(text: str) -> Iterator[tuple[JsonPath, int]]:
 
 
 def json_line_of(text: str, path: JsonPath) -> int:
-    """Return the line of the value at ``path``, else of the nearest one that holds it, else 1."""
+    """Return the line of the value at ``path``, else of the nearest enclosing value, else 1."""
     lines = dict(iter_json_lines(text)) if path else {}
     return next((lines[path[:size]] for size in range(len(path), 0, -1) if path[:size] in lines), 1)
 
@@ -128,7 +128,7 @@ def blank_comments(text: str) -> str:
 def set_json_value(text: str, path: tuple[str, ...], value: Any) -> str:
     """Return a JSON text with one value set, and the rest as it is, comments included. Raises ``ValueError``.
 
-    A member that does not exist is added at the end of its object, or of the nearest one that exists.
+    A missing member is added at the end of its object, or of the nearest existing object.
     """
     spans = dict(_iter_json_spans(blank_comments(text)))
     size = next(size for size in range(len(path), -1, -1) if path[:size] in spans)

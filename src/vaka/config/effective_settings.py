@@ -16,7 +16,7 @@ class EffectiveValue(msgspec.Struct, frozen=True, kw_only=True):
     layer: str
     """The strongest layer that set it."""
     origin: str
-    """``file:line``; of a list or an object, that of each part, separated by commas."""
+    """``file:line``; for a list or an object, the origins of all parts, separated by commas."""
     parts: dict[str, str] = {}
     """Of an object: the origin of each of its names."""
     effect: str = ""

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from importlib.resources.abc import Traversable
 
 EMBEDDED = "embedded:"
-"""The first part of the paths of files that are not on disk, such as those of a package in a ZIP file."""
+"""The first part of the paths of files that are not on disk, such as files of a package in a ZIP file."""
 
 
 C = TypeVar("C", bound=Component)
@@ -94,7 +94,7 @@ class EmbeddedFile(msgspec.Struct, frozen=True):
         return parse_markdown(_decode(self.file)).body
 
     def list_files(self) -> list[str]:
-        """Return the names of the other files of the folder, with those of its folders."""
+        """Return the names of the other files of the folder and its subfolders."""
         return [name for name, file in _walk(self.folder) if file.name != self.file.name or "/" in name]
 
     def read_file(self, name: str) -> str:

@@ -33,13 +33,13 @@ class FileScope(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def of(cls, folders: Iterable[Path], *, user: Path | None = None, trusted: bool = True) -> "FileScope":
-        """Return the scope of folders, to which that of the user belongs."""
+        """Return the scope of folders, with the user's folder."""
         own = "" if user is None else os.path.realpath(user)
         roots = [os.path.realpath(folder) for folder in folders]
         return cls(folders=tuple(dict.fromkeys([*roots, *([own] if own else [])])), user=own, trusted=trusted)
 
     def find_problem(self, path: Path, *, folder: bool = False) -> str:
-        """Return why a file or folder must not be read, ``""`` for one that may be."""
+        """Return why a file or folder must not be read, ``""`` if it may be read."""
         real = os.path.realpath(path)
         if holds_secrets(real):
             return f"leads to {real}, which may hold secrets, so it is not read"
@@ -78,7 +78,7 @@ class ComponentWalk:
                     yield folder, path
 
     def find_skills(self, folder: Path, depth: int = 0) -> Iterator[Path]:
-        """Yield the ``SKILL.md`` of a folder, else those of its folders and the texts beside these."""
+        """Yield the ``SKILL.md`` of a folder, else the ``SKILL.md`` of its subfolders and the texts beside them."""
         own = folder / "SKILL.md"
         if own.is_file():
             yield from [own] if not own.is_symlink() or self._may_follow(own) else []

@@ -102,7 +102,7 @@ class MarkdownFile(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read_markdown(path: Path) -> MarkdownFile:
-    """Return a file whole. Raises ``OSError`` for one that cannot be read."""
+    """Return a whole file. Raises ``OSError`` if it cannot be read."""
     return parse_markdown(read_text(path, MAX_FILE_BYTES))
 
 
@@ -121,7 +121,7 @@ def _read_settled_body(path: Path, signature: tuple[int, ...]) -> str:
 
 
 def _signature_of(path: Path) -> tuple[int, ...] | None:
-    """Return what changes when a file changes, ``None`` for one that changed a moment ago and may change unnoticed."""
+    """Return a value that changes with the file; ``None`` after a recent change, since another may go unnoticed."""
     info = path.stat()
     if time.time_ns() - info.st_mtime_ns < SETTLED_NANOSECONDS:
         return None
@@ -219,7 +219,7 @@ def _find_bare_end(text: str, start: int) -> "re.Match[str] | None":
 
 
 def _parse_head(head: str, first_line: int, problems: list[tuple[int, str]]) -> dict[str, Any]:
-    """Return the fields of a head; one that is not YAML is read line by line, and reported."""
+    """Return the fields of a head. If it is not YAML, read it line by line and report it."""
     if (wrong := head.find("\ufffd")) >= 0:
         problems.append((first_line + head.count("\n", 0, wrong), "the head has bytes that are not UTF-8"))
     simple = _parse_simple(head)

@@ -92,7 +92,7 @@ class ModelDefinition(msgspec.Struct, frozen=True, kw_only=True):
     """Capabilities that the file states: ``support_json_output``, ``support_tool_calls``, ``support_text_only`` and
     ``use_system_role``, each only when the file has it, and ``invoke_params``: the options for structured output."""
     options: dict[str, Any] = {}
-    """Default model options; those of a request win."""
+    """Default model options; the options of a request take precedence."""
     origin: str = ""
     """The file, and the path of the entry in it."""
 
@@ -169,7 +169,7 @@ def read_model_file(path: Path, environ: Mapping[str, str]) -> ModelFile:
 
 
 def _expand_paths(paths: Iterable[str | Path]) -> list[Path]:
-    """Return the files, those of a folder in the order of their paths."""
+    """Return the files; files of a folder come in the order of their paths."""
     files: list[Path] = []
     for path in map(Path, paths):
         if path.is_dir():
@@ -286,7 +286,7 @@ def _check_json_value(value: Any, place: str) -> Any:
         for number, inner in enumerate(items):
             _check_json_value(inner, f"{place}[{number}]")
     elif isinstance(value, float) and not math.isfinite(value):
-        raise ConfigError(f"{place}: expected a number, got one that is not finite")
+        raise ConfigError(f"{place}: expected a finite number, got {value}")
     elif not isinstance(value, str | bool | int | float | None):
         raise _type_error(value, "a JSON value", place)
     return items

@@ -136,7 +136,7 @@ class ToolWorkspace(msgspec.Struct, frozen=True, kw_only=True):
     folder: str = ""
     """The folder that file tools and commands work in; ``""``: they are off."""
     masked: tuple[str, ...] = ()
-    """Folders that commands see empty, except for ``folder``, such as those of other users."""
+    """Folders that commands see empty, except for ``folder``, such as the folders of other users."""
 
 
 class Workspace(OptionGroup, frozen=True, kw_only=True):
@@ -167,14 +167,14 @@ class Workspace(OptionGroup, frozen=True, kw_only=True):
 
     @property
     def folder(self) -> str:
-        """The folder in which the runtime works: ``cwd``, else ``project_root``; ``""`` for that of the process."""
+        """The folder in which the runtime works: ``cwd``, else ``project_root``; ``""``: the folder of the process."""
         if self.cwd or self.project_root is None:
             return self.cwd
         return find_project_root(self.project_root)
 
     @property
     def tool_folder(self) -> str:
-        """The folder in which tools work: that of ``tools``, else ``folder``; ``""`` for none."""
+        """The folder in which tools work: the folder of ``tools``, else ``folder``; ``""`` for none."""
         return self.folder if self.tools is None else self.tools.folder
 
 
@@ -236,7 +236,7 @@ class NetworkAccess(OptionGroup, frozen=True, kw_only=True):
     ] = ()
     """Hosts that tools and scripts may reach although they are not public, such as ``127.0.0.1:8080``."""
     client: Network | None = None
-    """The network of tools and scripts; default: one that reaches public addresses and ``trusted_hosts`` only."""
+    """The network of tools and scripts; default: a network that reaches public addresses and ``trusted_hosts`` only."""
     search: SearchEngine | None = None
     """The search engine of the WebSearch tool."""
 

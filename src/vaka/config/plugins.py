@@ -169,7 +169,7 @@ def _find_problems(root: Path, manifest: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _read_table(path: Path, problems: list[str]) -> dict[str, Any]:
-    """Return a document, ``{}`` for one that cannot be read, which is reported."""
+    """Return a document; report a document that cannot be read and return ``{}``."""
     try:
         document, problem = _read_document(path)
     except ConfigError as error:

@@ -110,7 +110,7 @@ class ProjectSource(msgspec.Struct, frozen=True, kw_only=True, metaclass=Unevalu
         )
 
     def load_files(self, context: ConfigContext) -> list[SettingsFile]:
-        """Return the settings in force, the weakest first: those of the overlay. Raises ``ConfigError``."""
+        """Return the settings in force, the weakest (of the overlay) first. Raises ``ConfigError``."""
         files = load_settings_files(context, settings=self.settings_file, trust=self.trusted, overrides=self.overrides)
         own = self._load_overlay().settings
         return files if own is None else [msgspec.structs.replace(own, folder=str(context.cwd)), *files]

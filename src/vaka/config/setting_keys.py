@@ -448,7 +448,7 @@ def _vaka_table(document: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _has_vaka_table(path: Path) -> bool:
-    """Whether a pyproject.toml configures vaka; one that cannot be read does not."""
+    """Return whether a pyproject.toml configures vaka; ``False`` if it cannot be read."""
     try:
         text = path.read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError):

@@ -164,7 +164,7 @@ _folder: ContextVar[Path | None] = ContextVar("folder", default=None)
 
 
 def settings_folder() -> Path:
-    """Return the folder whose settings are read: the current one, or that of ``use_settings_folder``."""
+    """Return the folder whose settings are read: the folder of ``use_settings_folder``, else the current folder."""
     return _folder.get() or Path.cwd()
 
 

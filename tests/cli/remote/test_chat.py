@@ -16,7 +16,7 @@ def test_a_chat_shows_turns_asks_for_decisions_and_interrupts(served: ServerShel
         chat.expect("paid 5")
         chat.expect("All done.")
         chat.send(SHIFT_TAB)
-        chat.expect("the permission mode is that of the server")
+        chat.expect("the server decides the permission mode")
         chat.say("/mcp")
         chat.expect("/mcp does not work with --server")
         chat.say("!ls")

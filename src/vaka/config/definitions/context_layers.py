@@ -53,7 +53,7 @@ class MemoryLayer(msgspec.Struct, frozen=True):
 ContextLayer: TypeAlias = InlineLayer | FieldLayer | ContextLayerReference | EnvironmentLayer | MemoryLayer
 
 THIS_FIELDS = ("prompt", "name", "description", "model", "mode")
-"""The fields that a ``$this`` layer may name; the last two are those of generator tools."""
+"""The fields that a ``$this`` layer may name; only generator tools have the last two."""
 _LAYER_KEYS = ("$this", "$ref", "$env", "$mem")
 
 

@@ -90,7 +90,7 @@ class DefinitionFields:
         return same
 
     def merge_body(self, key: str) -> "DefinitionFields":
-        """Return the fields with those of a nested table; a field that is here wins over the same one there."""
+        """Return the fields with the fields of a nested table; the outer field has precedence over a nested field."""
         body = self.table(key)
         if body is None:
             return self

@@ -116,9 +116,9 @@ def include_scope(folder: Path, *, trusted: bool = True) -> IncludeScope:
 def load_definitions(
     folder: Path, settings: ParseSettings | None = None, *, is_known: IsKnown | None = None
 ) -> DefinitionSet:
-    """Return the definitions of a folder. What is wrong is in ``problems`` of the set, each with file and line.
+    """Return the definitions of a folder. ``problems`` of the set has every error, with file and line.
 
-    ``is_known`` tells of names that references may have beside those of the folder.
+    ``is_known`` returns whether references may use a name that the folder does not define.
     """
     loader = _FolderLoader(folder, settings or ParseSettings())
     for name, kind in FOLDERS.items():
@@ -131,7 +131,7 @@ def load_definitions(
 
 
 def load_definition_file(path: Path, kind: DefinitionKind, settings: ParseSettings | None = None) -> DefinitionSet:
-    """Return the definitions of one file, which may extend those of others; references to others are not checked."""
+    """Return the definitions of one file. They may extend other files; references to other files are not checked."""
     place, given = path.resolve().parent, settings or ParseSettings()
     folder = place.parent if place.name in FOLDERS else place
     loader, others = _FolderLoader(folder, given), _FolderLoader(folder, given)
@@ -174,7 +174,7 @@ def guess_kind(path: Path, document: object) -> DefinitionKind | None:
 
 
 def iter_definitions(kind: DefinitionKind, document: object) -> Iterator[tuple[JsonPath, object]]:
-    """Yield the definitions of a file with their places: one, or those of a list, for rules also under ``rules``."""
+    """Yield the definitions of a file with their places: one definition or a list, for rules also under ``rules``."""
     at: JsonPath = ()
     if kind == "rule" and isinstance(document, dict) and "rules" in document and "name" not in document:
         at, document = ("rules",), cast("dict[str, object]", document)["rules"]

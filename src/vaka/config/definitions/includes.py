@@ -40,7 +40,7 @@ class ComposedDocument:
         """By their places: what comes from a file, with where it was included, and its place in the file."""
 
     def place_of(self, path: JsonPath) -> str:
-        """Return ``file:line`` of a value, and before it that of the ``$include`` it comes from."""
+        """Return ``file:line`` of a value, after the ``file:line`` of the ``$include`` it comes from."""
         size = next(size for size in range(len(path), -1, -1) if path[:size] in self._parts)
         before, file, document, inner = self._parts[path[:size]]
         return f"{before}{file}:{document.line_of((*inner, *path[size:]))}"
@@ -151,7 +151,7 @@ class _Composer:
         return self.include(table, place, at)
 
     def iter_items(self, items: list[object], place: _Place, at: JsonPath) -> Iterator[object]:
-        """Yield the items of a list; one that includes a list stands for the items of that list."""
+        """Yield the items of a list; an item that includes a list stands for the items of that list."""
         count = 0
         for index, item in enumerate(items):
             given: Any = item

@@ -1,4 +1,4 @@
-"""``extends``: an agent, a tool or a generator takes the fields of another one that it does not have itself."""
+"""``extends``: an agent, tool or generator inherits the fields of another definition that it lacks itself."""
 
 from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias, cast

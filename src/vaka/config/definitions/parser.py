@@ -59,7 +59,7 @@ class ParsedDefinition(msgspec.Struct, frozen=True, kw_only=True):
 def parse_document(
     kind: DefinitionKind, document: object, *, name: str = "", settings: ParseSettings | None = None
 ) -> ParsedDefinition:
-    """Return the definition of a document; ``name`` is the name of one that has none."""
+    """Return the definition of a document; ``name`` is used if it has none."""
     findings = ParseFindings(settings or ParseSettings())
     value: Any = None
     try:

@@ -48,7 +48,7 @@ def _find_script(fields: DefinitionFields, key: str, name: str) -> ScriptDefinit
     root = folders[-1].resolve()
     try:
         path = next((file.resolve() for folder in folders if (file := folder / name).is_file()), None)
-    except (OSError, ValueError):  # a name with a NUL character, or one that is too long
+    except (OSError, ValueError):  # a name that has a NUL character or is too long
         path = None
     if Path(name).is_absolute() or (path is not None and not path.is_relative_to(root)):
         fields.fail(f"{key}: {name!r} is not inside of {root}", key)

@@ -122,7 +122,7 @@ class ScriptDefinition(msgspec.Struct, frozen=True, kw_only=True):
     path: Path | None = None
     """The file that was found; ``None`` for a definition that does not come from a file."""
     libs: Path | None = None
-    """The folder ``libs`` beside that of the file, if the project has it."""
+    """The folder ``libs`` beside the folder of the file, if the project has it."""
 
 
 class LuaToolDefinition(ToolDefinition, frozen=True, kw_only=True):
