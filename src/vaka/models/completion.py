@@ -38,7 +38,7 @@ class Completion(msgspec.Struct, frozen=True, kw_only=True):
     """Texts and reasoning in order, with a reference at the place of each call."""
     calls: tuple[FunctionCall, ...] = ()
     usage: Usage = Usage()
-    """The usage of the answer, with that of failed attempts before it."""
+    """The usage of the answer and of failed attempts before it."""
     stop: str = "end"
     model: str = ""
 

@@ -190,8 +190,8 @@ def missing_embedder_command() -> str:
 class MiniLMEmbedder:
     """A small sentence model: 384 numbers for the first 256 tokens of a text, vectors have length 1.
 
-    ``folder`` has ``model.safetensors`` and ``tokenizer.json``; by default that of the package of the weights. Raises
-    ``ConfigError`` when something is not installed. The network is loaded on first use, and runs in a thread.
+    ``folder`` has ``model.safetensors`` and ``tokenizer.json``; default: the folder of the package of the weights.
+    Raises ``ConfigError`` when something is not installed. The network is loaded on first use, and runs in a thread.
     """
 
     def __init__(self, folder: Path | None = None) -> None:

@@ -320,7 +320,7 @@ _GEMINI_COUNTS = {
     "cachedContent": "cached_content",
     "thoughts": "thoughts",
 }
-"""The names of counts, and those of the vendor's own client."""
+"""The names of counts, and the names in the vendor's own client."""
 
 
 def _read_gemini(body: Mapping[str, Any]) -> FunctionCallingResponse:

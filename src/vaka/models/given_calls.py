@@ -17,16 +17,16 @@ END_TEXT = "(run by the user)"
 
 
 class GivenCall(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A tool call; arguments that are a text are parsed as those of a model are."""
+    """A tool call. If the arguments are a text, they are parsed like the arguments of a model's call."""
 
     name: str
     arguments: dict[str, Any] | str = {}
 
 
 class GivenCalls:
-    """Makes one call in each step, in order, and ends the turn after the last one or after a call that failed.
+    """Makes one call in each step, in order, and ends the turn after the last call or after a failed call.
 
-    The calls are those of the option ``calls`` of the turn, so the log has them and an unfinished turn goes on with
+    The calls come from the option ``calls`` of the turn, so the log has them and an unfinished turn goes on with
     them in another process.
     """
 

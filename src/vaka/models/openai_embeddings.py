@@ -114,7 +114,7 @@ def _decode_vector(embedding: list[float] | str) -> list[float]:
             packed.byteswap()
         embedding = packed.tolist()
     if not embedding or not all(map(math.isfinite, embedding)):
-        raise StreamCut("expected a vector of numbers, got an empty one or one that is not finite")
+        raise StreamCut("expected a vector of finite numbers, got an empty vector or a number that is not finite")
     return embedding
 
 

@@ -100,7 +100,7 @@ class KeptFold(Generic[_F]):
         return True
 
     def extend(self, messages: tuple[Message, ...]) -> None:
-        """Handle those of ``messages`` that follow the ones handled before."""
+        """Handle the messages that have not been handled before."""
         marked = len(messages) - WINDOW
         for at in range(len(self.messages), len(messages)):
             if at >= marked:

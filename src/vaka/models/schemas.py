@@ -183,7 +183,7 @@ class _StrictConverter:
 
 
 def _alternatives_of(schema: dict[str, Any]) -> list[Any]:
-    """Return the alternatives of a schema; those of ``oneOf`` need a discriminator, since the dialect has ``anyOf``."""
+    """Return the alternatives of a schema. ``oneOf`` needs a discriminator, since the dialect has only ``anyOf``."""
     names = [name for name in ("anyOf", "oneOf", "allOf") if name in schema]
     if not names:
         return []

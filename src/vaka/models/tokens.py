@@ -1,4 +1,4 @@
-"""Estimates of the tokens of a prompt before it is sent; those of earlier messages are kept."""
+"""Estimates of the tokens of a prompt before it is sent. The estimates of earlier messages are kept."""
 
 from vaka.core.ports.model import Prompt
 from vaka.core.types.message import Message
@@ -19,7 +19,7 @@ def estimate_prompt_tokens(prompt: Prompt) -> int:
 
 
 def estimate_instruction_tokens(prompt: Prompt) -> int:
-    """Return the tokens of a prompt without those of its messages."""
+    """Return the tokens of a prompt without its messages."""
     return estimate_text_tokens(text_size(prompt.system)) + CountedTools(prompt.tools).tokens
 
 

@@ -7,7 +7,7 @@ from typing import Generic, NamedTuple, TypeVar
 from vaka.core.types.tool import ToolSpec
 
 MAX_LISTS = 8
-"""Lists of tools whose results are kept: those of agents that share a model."""
+"""The number of tool lists whose results are kept; agents that share a model have different lists."""
 
 _T = TypeVar("_T")
 

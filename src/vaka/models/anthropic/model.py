@@ -60,7 +60,7 @@ class AnthropicWriter(AlternatingItems):
     """Writes the messages of a request."""
 
     open_items = 7
-    """The last of them, which get cache marks, and one that the next message may extend."""
+    """The last items, which get cache marks, and an item that the next message may extend."""
 
     def __init__(self, model: str, messages: Sequence[Message] | None = None) -> None:
         super().__init__("content", _text_block(PLACEHOLDER_TEXT), messages)

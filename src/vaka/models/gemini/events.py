@@ -1,6 +1,6 @@
 """Decode a Gemini stream into chunks, and assemble arguments that arrive as JSON paths. Pure.
 
-The stream has no end marker; one that ends without a finish reason raises StreamCut.
+The stream has no end marker. If it ends without a finish reason, StreamCut is raised.
 """
 
 import re
@@ -320,7 +320,7 @@ class GeminiStreamDecoder:
             chunks.append(TextChunk(part.text))
 
     def _read_call(self, call: _Call, chunks: list[Chunk]) -> None:
-        """Emit a call; one whose arguments come in pieces is emitted after the last piece."""
+        """Emit a call. If its arguments come in pieces, emit it after the last piece."""
         if self._open_call is None and not call.partial_args and not call.will_continue:
             self._emit_call(call, _arguments_text(call.args), chunks)
             return

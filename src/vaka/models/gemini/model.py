@@ -31,7 +31,7 @@ from vaka.models.transport.client import Account, HttpRequestParts, ProviderMode
 from vaka.models.transport.pool import ConnectionPool
 
 PLACEHOLDER_SIGNATURE = "skip_thought_signature_validator"
-"""The value that Google documents for calls without a signature, such as those of other providers."""
+"""The value that Google documents for calls without a signature, such as calls of other providers."""
 PLACEHOLDER_PART = {"text": "."}
 """The part of a message that must not be empty."""
 

@@ -58,7 +58,7 @@ ADAPTERS: dict[LocalWire, tuple[str, str]] = {
     "responses": ("vaka.models.openai_responses.model", "OpenAIResponses"),
     "messages": ("vaka.models.anthropic.model", "Anthropic"),
 }
-"""The class for each wire; only the one that is used is imported."""
+"""The class for each wire; only the used class is imported."""
 ProgressCallback: TypeAlias = Callable[[str], None]
 
 
@@ -66,7 +66,7 @@ class ServedModel(msgspec.Struct, frozen=True, kw_only=True):
     """The URL and the key of a served model. ``repr`` hides the key."""
 
     url: str
-    """The base URL for clients of OpenAI's APIs; those of Anthropic need it without ``/v1``."""
+    """The base URL for clients of OpenAI's APIs; clients of Anthropic need it without ``/v1``."""
     key: str
     model: str = "local"
 

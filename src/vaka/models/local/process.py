@@ -131,7 +131,7 @@ class ProcessRegistry:
     def acquire(self, spec: LaunchSpec, holder: object) -> ModelProcess:
         """Return the process for the settings of ``spec``, a new one if the last has exited."""
         with self._lock:
-            if self._owner != spec.owner:  # after a fork the processes are those of the parent
+            if self._owner != spec.owner:  # after a fork the processes belong to the parent
                 self._processes, self._owner = {}, spec.owner
             key = (spec.settings, spec.weights)
             process, holders = self._processes.get(key, (None, WeakSet[object]()))

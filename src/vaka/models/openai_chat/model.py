@@ -204,7 +204,7 @@ class ChatWriter(RequestItems):
 
 
 def check_tool_name(name: str) -> str:
-    """Return the name of a tool. Raises ``BadRequest`` for one that no vendor accepts."""
+    """Return the name of a tool. Raises ``BadRequest`` for a name that no vendor accepts."""
     if not compatibility.CALL_ID_PATTERN.fullmatch(name):
         raise BadRequest(f"the tool {name!r} needs a name of 1 to 64 letters, digits, '_' and '-'")
     return name

@@ -175,8 +175,7 @@ class _ItemState:
 class ResponsesStreamDecoder:
     """Decodes one answer; it is ``done`` when the answer is complete.
 
-    With ``limit`` an answer of that many tokens counts as one that reached its length limit: some servers do not
-    report it.
+    With ``limit`` an answer of that many tokens counts as cut at its length limit, which some servers do not report.
     """
 
     def __init__(self, limit: int | None = None, name: str = "the model") -> None:

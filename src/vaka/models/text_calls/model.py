@@ -114,8 +114,8 @@ def category_of(tool: ToolSpec) -> str:
 def write_calls_as_text(messages: Sequence[Message]) -> tuple[Message, ...]:
     """Return a conversation with calls and results as text; adjacent user messages are merged.
 
-    A message with media is not merged with a later one: a model that does not support them reads a note in the place of
-    earlier media, and refuses only those of the last message.
+    A message with media is not merged with a later message: a model without support for media reads a note in the place
+    of earlier media, and refuses only media of the last message.
     """
     return tuple(_TextWriter(messages).write_all(messages))
 
@@ -260,7 +260,7 @@ def parse_tool_calls(
     Four forms are read: ``<tool_call>{"name": …, "arguments": …}</tool_call>`` for the names of ``tools``, at the
     beginning of a line and outside of code; fenced JSON blocks with ``tool`` and ``parameters``; ``Using the tool
     'NAME' with parameters: {…}``; ``NAME(…)`` for the names of ``tools``, with a JSON object or ``key=value`` in the
-    parentheses. Of a text with calls of several forms, only those of the first form in this list are returned.
+    parentheses. If a text has calls of several forms, only calls of the first form in this list are returned.
     ``repaired`` of a call describes repairs of its JSON.
 
     With ``function_calling`` the model calls tools by itself: nothing is returned, with a warning.
@@ -281,9 +281,9 @@ class TextCalls(ModelWrapper):
     """Tool calls for a model without function calling.
 
     The system prompt describes the tools and how to call them; earlier calls and results become text. Text is streamed
-    as it arrives, except for what may begin a call; calls are read when the answer is complete, never from one that
-    reached its length limit, was refused or was cut. If a required call is missing, ``ModelUnavailable`` is raised:
-    another attempt may succeed.
+    as it arrives, except for what may begin a call; calls are read when the answer is complete, never from an answer
+    that reached its length limit, was refused or was cut. If a required call is missing, ``ModelUnavailable`` is
+    raised: another attempt may succeed.
     """
 
     def __init__(

@@ -281,7 +281,7 @@ class CallScanner:
         return self._mark_text(at)
 
     def _may_begin(self, start: int, end: int) -> bool:
-        """Return whether an unfinished word may become one that begins a call."""
+        """Return whether an unfinished word may become a word that begins a call."""
         if end - start > self._longest_prefix:
             return False
         word = self.text(start, end)

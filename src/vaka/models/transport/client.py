@@ -41,7 +41,7 @@ class Account(msgspec.Struct, frozen=True, kw_only=True):
     base_url: str
     key: str = ""
     headers: Mapping[str, str] = {}
-    """Sent with every request, such as those of a gateway."""
+    """Headers of every request, for example for a gateway."""
     query: Mapping[str, str] = {}
     limits: sse.StreamLimits = sse.StreamLimits()
 
@@ -79,7 +79,7 @@ class ProviderClient:
     ) -> AsyncGenerator[AsyncGenerator[sse.ServerSentEvent]]:
         """Send ``body`` and return the events of the answer. Within the context it raises only ``ModelError``.
 
-        The caller checks whether the last event is the one that ends an answer.
+        The caller checks whether the last event ends an answer.
         """
         response = await self._send(path, body, {"accept": "text/event-stream", **(headers or {})})
         source = BodyReader(response)

@@ -13,7 +13,7 @@ from vaka.core.types.errors import InvalidInput, StreamCut
 
 BOM = b"\xef\xbb\xbf"
 FIELD_NAMES = (b"", b"data", b"event", b"id", b"retry")
-"""The field names of an event stream; that of a comment is empty."""
+"""The field names of an event stream; the empty name marks a comment."""
 HEAD_BYTES = 1024
 """Bytes of a body for an error message; more than the excerpt, so that a secret at its end is recognized."""
 EXCERPT_CHARACTERS = 200
@@ -168,7 +168,7 @@ class SSEParser:
         return lines
 
     def _strip_bom(self, chunk: bytes) -> bytes:
-        """Remove a byte order mark at the start of the stream, also one that arrives in pieces."""
+        """Remove a byte order mark at the start of the stream, also if it arrives in pieces."""
         start = bytes(self._partial_line) + chunk
         self._partial_line.clear()
         if len(start) < len(BOM) and BOM.startswith(start):
@@ -249,7 +249,7 @@ async def read_events(
     ``first`` are bytes of the stream that were read before.
 
     Raises ``StreamCut`` when the stream is cut inside an event, is not an event stream, or exceeds a limit. The caller
-    checks whether the last event is the one that ends an answer.
+    checks whether the last event ends an answer.
     """
     parser = SSEParser(limits, strict=strict)
     idle_timeout = _IdleTimeout(parser)

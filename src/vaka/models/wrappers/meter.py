@@ -44,7 +44,7 @@ _CHUNK_CHARACTERS: dict[type, Callable[[Any], int]] = {
 
 
 class PromptFingerprint(msgspec.Struct, frozen=True):
-    """Hashes of a prompt, to find out whether it begins with that of the last call, and estimates of its tokens."""
+    """Hashes of a prompt, which tell whether it begins with the last call's prompt, and estimates of its tokens."""
 
     tools: int
     system: int
@@ -54,9 +54,9 @@ class PromptFingerprint(msgspec.Struct, frozen=True):
     first: int | None
     """The hash of as many messages as the last call had; ``None`` if there was none, or there are fewer now."""
     tokens: int
-    """Those of all messages."""
+    """The tokens of all messages."""
     new_tokens: int
-    """Those of the messages after the ones of the last call."""
+    """The tokens of the messages that the last call did not have."""
 
 
 class _MessageTotals(TokenTotals):
@@ -124,7 +124,7 @@ class MeteredModel(ModelWrapper):
     """Adds costs to the usage of a model, and estimates the cost of a prompt before it is sent.
 
     ``model`` is the ``provider/model`` whose price applies, by default the name of the inner model; ``price`` replaces
-    that of the list, ``bound`` is the output limit, if it is known. Usage that the inner model does not report is
+    the listed price, ``bound`` is the output limit, if it is known. Usage that the inner model does not report is
     estimated, so that budgets hold.
     """
 
@@ -255,7 +255,7 @@ class MeteredModel(ModelWrapper):
         return UsageChunk(usage, chunk.model, price.cache_miss_cost(usage), chunk.counted_as)
 
     def _find_price(self, reported: str) -> Price | None:
-        """Return the price of the model that the provider reported, else of the one that was called."""
+        """Return the price of the model that the provider reported, else of the called model."""
         if self._own_price is not None:
             return self._own_price
         provider = self._model.partition("/")[0] if "/" in self._model else ""

@@ -20,8 +20,8 @@ _log = logging.getLogger(__name__)
 class ModelPool:
     """Models by tier, a default model, and the tiers of types of subagents.
 
-    A run is served by the model of the tier it asks for, else by that of its type of subagent, else by the default. A
-    tier that the pool does not have is skipped with a warning.
+    A run is served by the model of the tier it asks for, else of the tier of its type of subagent, else by the default
+    model. A tier that the pool does not have is skipped with a warning.
     """
 
     def __init__(self, models: Mapping[str, Model], default: Model, subagents: Mapping[str, str] | None = None) -> None:

@@ -236,12 +236,12 @@ class RetryingModel(ModelWrapper):
 
 
 class FallbackModel:
-    """Calls ``models`` in order until one answers; by default the next one when one is unavailable.
+    """Calls ``models`` in order until one answers; by default it calls the next model if a model is unavailable.
 
     ``on`` names the errors after which the next is called, such as ``(ModelUnavailable, ContextTooLong)`` or
     ``(ModelError,)`` for all of them; a bad request is bad for every model, so ``BadRequest`` has to be named itself. A
-    ``RetryChunk`` names the model that failed, a notice the one that answers instead. The estimated cost is that of the
-    most expensive model, and unknown if that of any is.
+    ``RetryChunk`` names the failed model, a notice the model that answers instead. The estimated cost is the cost of
+    the most expensive model, and unknown if the cost of any model is.
     """
 
     def __init__(
