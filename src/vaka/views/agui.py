@@ -67,7 +67,7 @@ class _ShownMessage:
 
 
 class AguiEncoder:
-    """Turns the events of a session into AG-UI events, those of child agents included.
+    """Turns the events of a session into AG-UI events, with the events of child agents.
 
     The thread is the session. ``run_id`` is the id of the first run, which the client chooses; without it a run has the
     id of its turn. ``state`` is what the client should start from: it is sent as ``STATE_SNAPSHOT``, and changes of

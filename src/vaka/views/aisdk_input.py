@@ -23,8 +23,8 @@ class UiChatRequest(msgspec.Struct, frozen=True, kw_only=True):
     """The user messages after the last answer; the key of each is the id of its message, so a repeated one is one."""
     approvals: tuple[ApprovalResolved, ...] = ()
     results: tuple[ToolResult, ...] = ()
-    """The results of the calls of the message that goes on, those of client tools among them: only calls that wait
-    need one."""
+    """The results of the calls of the message that goes on, client tools included: only calls that wait need a
+    result."""
     answers: tuple[QuestionAnswered, ...] = ()
     """The answers to questions: the field ``answers`` that the application adds to the body, by the question's id."""
     known_calls: frozenset[str] = frozenset()

@@ -121,13 +121,13 @@ class AnswerReader:
         self.usage = Usage()
         """What the model calls of the answer cost that were read so far."""
         self._earlier_usage = Usage()
-        """What those of earlier answers of the turn cost."""
+        """The cost of the model calls of earlier answers of the turn."""
         self._is_open = self._has_message = self._is_refused = False
         self._ended_turn = ""
         self._calls: dict[CallId, ToolCall] = {}
         self._message: _OpenMessage | None = None
         self._waiting: list[progress.MessageCompleted] = []
-        """Messages of agents that write at the same time; each comes whole after the one that is open."""
+        """Messages of agents that write at the same time; each comes whole after the open message."""
 
     def read(self, event: Event) -> list[AnswerPart]:
         """Return the parts of an event, often none."""
@@ -218,7 +218,7 @@ class AnswerReader:
 
     def _end(self, event: Event, status: AnswerStatus, text: str, code: str, message: str = "") -> list[AnswerPart]:
         parts = self._withdraw()
-        if text and not self._has_message:  # no event has shown the answer, such as that of a router
+        if text and not self._has_message:  # no event has shown the answer, as with a router
             whole = progress.MessageCompleted(message_id=MessageId(event.turn), content=as_content(text), stop="end")
             parts += self._read_message(event.path, whole)
         self._is_open, self._ended_turn = False, event.turn

@@ -352,7 +352,7 @@ class StreamEncoder:
         return opened
 
     def _write_answer(self, turn: str, text: str) -> list[StreamEvent]:
-        """Return the message of an answer that no event of the run has shown, such as that of a router."""
+        """Return the message of an answer that no event of the run has shown, such as the answer of a router."""
         message = progress.MessageCompleted(message_id=MessageId(turn), content=as_content(text), stop="end")
         return self._encode_message(message) + self._finish_message()
 

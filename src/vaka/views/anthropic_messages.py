@@ -71,8 +71,8 @@ def error_event(kind: str, message: str) -> MessageEvent:
 class MessagesEncoder:
     """Turns the events of one agent of a session into the events of messages.
 
-    ``path`` and ``routers`` are as in ``ChatEncoder``; ``model`` is the name in the messages, by default that of the
-    agent. ``thinking`` shows reasoning as ``thinking`` blocks.
+    ``path`` and ``routers`` are as in ``ChatEncoder``; ``model`` is the name in the messages, by default the
+    agent's. ``thinking`` shows reasoning as ``thinking`` blocks.
 
     Tools that the runtime runs are not shown; calls whose results the client must send are ``tool_use`` blocks with the
     ids of the log. Call ``finish`` when the turn waits for a decision: the message ends with the calls, or with a text

@@ -34,7 +34,7 @@ class MessagesRequest(ConversationInput, frozen=True, kw_only=True):
     holds_thread: bool = False
     """Whether the server keeps the conversation, so that a later request sends only what is new."""
     previous_message: str = ""
-    """The message that the request continues; its tools and instructions are those of the first request."""
+    """The message that the request continues, with the tools and instructions of the first request."""
 
 
 class _Typed(msgspec.Struct, frozen=True):

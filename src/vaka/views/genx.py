@@ -76,7 +76,7 @@ class GenxToolCall(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class GenxToolResult(msgspec.Struct, frozen=True, kw_only=True):
-    """The result of a tool call; ``id`` is that of the call."""
+    """The result of a tool call; ``id`` is the id of the call."""
 
     id: str
     result: str = ""
@@ -184,7 +184,7 @@ def _piece_of_chunk(event: AgentEvent, chunk: MessageChunk) -> StreamPiece:
 
 
 def state_id_of(session: str, path: AgentPath) -> str:
-    """Return the state id of an agent; ``path`` is that of the child that began its conversation."""
+    """Return the state id of an agent; ``path`` is the path of the child that began its conversation."""
     return "/agent-".join((session, *path))
 
 
@@ -217,9 +217,9 @@ class _Agent(msgspec.Struct):
 class AgentEventProjection:
     """Folds the events of one session into agent events.
 
-    The phase of an event is that of its agent: ``thinking`` for chunks, ``tool`` or ``agent`` for the events of a call,
+    An event has the phase of its agent: ``thinking`` for chunks, ``tool`` or ``agent`` for the events of a call,
     ``finished`` for ``closed``, otherwise ``""``. A router has the phases ``matching`` and ``executing``, and shows
-    nothing but its own end: its agents' events have their own ids.
+    only its own end: the events of its agents have their own ids.
     """
 
     def __init__(

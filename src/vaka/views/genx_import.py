@@ -95,7 +95,7 @@ class ImportedTurns:
         return self._open
 
     def end_turn(self) -> None:
-        """End the turn; calls without a result get one that says so."""
+        """End the turn; calls without a result get a result that says so."""
         if self._turn is None:
             return
         self._end_step()

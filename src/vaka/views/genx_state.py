@@ -1,8 +1,8 @@
 """State documents of GenX: an agent's conversation and progress as JSON or YAML.
 
-Two shapes exist. That of the repository has ``state_type``, ``tool_results`` and matches as
-``{rule_name, agent_name}``; that of the playground has ``parent_state_id``, ``last_user_message_idx`` and matches as
-``{rule, args, agent_ref}``. Both are read. The one that is written is the first, with ``parent_state_id`` and the
+Two shapes exist. The documents of the repository have ``state_type``, ``tool_results`` and matches as
+``{rule_name, agent_name}``; the documents of the playground have ``parent_state_id``, ``last_user_message_idx`` and
+matches as ``{rule, args, agent_ref}``. Both are read. The first shape is written, with ``parent_state_id`` and the
 ``args`` of matches.
 """
 
@@ -231,7 +231,7 @@ def _objects(where: str, raw: Mapping[str, Any], name: str) -> list[dict[str, An
 
 
 def _read_match(where: str, raw: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a match of either shape in the one that is written."""
+    """Return a match of either shape in the written shape."""
     agent: Any = raw.get("agent_name") or raw.get("agent_ref") or ""
     reference = msgspec.convert(agent, dict[str, Any]).get("$ref", "") if isinstance(agent, dict) else agent
     match: dict[str, Any] = {"rule_name": raw.get("rule_name") or raw.get("rule"), "args": raw.get("args") or {}}
@@ -266,7 +266,7 @@ def messages_of(messages: Sequence[Message], times: Sequence[int] = ()) -> list[
 
 
 def call_ids_of(messages: Sequence[Message]) -> dict[CallId, str]:
-    """Return the ids of calls in a document: those of the model where they are unique, otherwise ours."""
+    """Return the ids of calls in a document: the model's ids where they are unique, otherwise ours."""
     calls = [call for message in messages if isinstance(message, AssistantMessage) for call in message.calls]
     uses = Counter(call.provider_id for call in calls)
     return {
@@ -301,7 +301,7 @@ def _stored_message(message: Message, ids: Mapping[CallId, str], time: int) -> l
 def message_times(events: Iterable[Event], messages: Sequence[Message]) -> list[int]:
     """Return the Unix time of each message that was built from events, in seconds; 0 if no event has it.
 
-    The parts of a user message are those of its event, so their identity finds the event.
+    A user message has the same part objects as its event, so their identity finds the event.
     """
     times: dict[object, int] = {}
     for event in events:

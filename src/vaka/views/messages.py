@@ -42,7 +42,7 @@ class MessageDocument(msgspec.Struct, frozen=True, kw_only=True):
     path: AgentPath
     tool_calls: list[CallDocument] | UnsetType = UNSET
     failed: bool | UnsetType = UNSET
-    """Whether the call failed, of a result; its ``id`` is that of the call."""
+    """Only of a result: whether the call failed; ``id`` is the id of the call."""
     metadata: dict[str, Any] | UnsetType = UNSET
 
 

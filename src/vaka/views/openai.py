@@ -85,7 +85,7 @@ class ChatEncoder:
     """Turns the events of one agent of a session into chunks: one completion for each turn.
 
     ``path`` names the agent, the root agent by default; ``routers`` are the names of the agents that are routers: the
-    agents of their routes answer as them. ``model`` is the name in the chunks, by default that of the agent.
+    agents of their routes answer as them. ``model`` is the name in the chunks, by default the agent's.
     ``include_usage`` adds the chunk with the usage, ``reasoning`` the field ``reasoning_content`` of the deltas.
 
     The texts of the messages of a turn are one text, with an empty line between two messages. Tools that the runtime

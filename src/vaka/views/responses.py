@@ -117,7 +117,7 @@ class ResponseEncoder:
     """Turns the events of one agent of a session into events of responses: one response for each turn.
 
     ``path``, ``routers`` and ``model`` are as in ``ChatEncoder``. ``client_tools`` are the names of the tools that the
-    client runs; their calls are ``function_call`` items, those of other tools ``mcp_call`` items of the server
+    client runs; their calls are ``function_call`` items, calls of other tools ``mcp_call`` items of the server
     ``server_label``. ``echo`` are fields of the request that the response repeats, such as ``metadata``; ``id`` is the
     id of the responses, by default one made of the turn. Call ``finish`` when the turn waits for a decision: the
     response is completed with ``mcp_approval_request`` or ``function_call`` items, and what follows the decision is
@@ -400,7 +400,7 @@ class ResponseEncoder:
 def empty_response(
     id: str, model: str, created: int, echo: Mapping[str, Any], status: str = "in_progress"
 ) -> dict[str, Any]:
-    """Return a response without output: that of a turn that begins, or whose input waits or was withdrawn."""
+    """Return a response without output: its turn begins, or its input waits or was withdrawn."""
     return {
         "id": id,
         "object": "response",

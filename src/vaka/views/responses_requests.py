@@ -36,7 +36,7 @@ from vaka.views.openai_requests import (
 )
 
 SERVER_LABEL = "vaka"
-"""The name under which the tools of an agent appear, as those of an MCP server."""
+"""The name of the MCP server that the tools of an agent appear to belong to."""
 
 
 class ResponsesRequest(ConversationInput, frozen=True, kw_only=True):
@@ -188,7 +188,7 @@ def parse_responses_request(
 
 
 def _names_own_tools(tool: Mapping[str, Any]) -> bool:
-    """Return whether a tool stands for those of the agent: clients name it to be asked for approvals."""
+    """Return whether a tool stands for all tools of the agent: clients name it to be asked for approvals."""
     return tool.get("type") == "mcp" and tool.get("server_label") == SERVER_LABEL
 
 

@@ -8,7 +8,7 @@ from vaka.core.types.ids import AgentPath
 
 
 class RoutedAgents:
-    """The agents whose events are those of the agent at ``path``: itself, and if it is a router the agents it runs.
+    """The agents whose events count as events of the agent at ``path``: itself, and the agents that a router runs.
 
     ``routers`` are the names of the agents that are routers; without them nothing is tracked.
     """

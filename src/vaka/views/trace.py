@@ -25,7 +25,7 @@ _SCRIPT_START, _SCRIPT_END = "start", "end"
 
 
 class TraceTokens(msgspec.Struct, frozen=True, kw_only=True):
-    """Tokens of model calls. ``input`` includes the cached ones, ``output`` those of reasoning."""
+    """Tokens of model calls. ``input`` includes cached tokens, ``output`` tokens of reasoning."""
 
     input: int = 0
     output: int = 0
@@ -208,7 +208,7 @@ class TraceFold:
         self._current: Trace | None = None
 
     def add(self, event: Event) -> None:
-        """Take the next event. Live events and those of turns whose start was not seen are ignored."""
+        """Take the next event. Ignore live events, and events of turns whose start was not seen."""
         body = event.data
         if not event.seq:
             return
@@ -301,7 +301,7 @@ class TraceFold:
         trace.root.detail = {**trace.root.detail, "stop": stop}
 
     def _end_reverted(self, event: Event, body: control.SessionReverted) -> None:
-        """End the turn that a rewind has cut; one that goes on from there stays open."""
+        """End the turn that a rewind has cut, unless it goes on from there."""
         trace = self._current
         if trace is not None and trace.root.end is None and body.onward is None:
             for span in list(trace.open.values()):

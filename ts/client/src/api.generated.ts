@@ -598,7 +598,7 @@ export interface TraceSummary {
   spans: number;
 }
 
-/** Tokens of model calls. `input` includes the cached ones, `output` those of reasoning. */
+/** Tokens of model calls. `input` includes cached tokens, `output` tokens of reasoning. */
 export interface TraceTokens {
   input: number;
   output: number;

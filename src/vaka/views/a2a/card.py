@@ -30,7 +30,7 @@ def agent_card(
     """Return the card of an agent. Raises ``InvalidInput``.
 
     Args:
-        agent: Its name and description are those of the card.
+        agent: The card has its name and description.
         interfaces: The address of each binding: ``JSONRPC`` or ``HTTP+JSON``, the preferred one first.
         version: The version of the agent.
         skills: What the agent can do, such as the agents of a router; the agent itself when empty.

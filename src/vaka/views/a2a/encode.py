@@ -197,7 +197,7 @@ def task_of(
 ) -> JsonObject | None:
     """Return the task of the last turn of ``events``, as ``GetTask`` gives it; ``None`` if no turn has begun.
 
-    The parameters are those of ``A2aEncoder``.
+    For the parameters see ``A2aEncoder``.
     """
     encoder, task = A2aEncoder(routers=routers, task_id=task_id), None
     artifacts: dict[str, JsonObject] = {}
@@ -226,7 +226,7 @@ def _lasting_metadata(update: JsonObject) -> JsonObject:
 
 
 def _add_parts(artifacts: dict[str, JsonObject], artifact: JsonObject, known: JsonObject | None) -> None:
-    """Add an artifact, or its parts to the one that is known; texts are joined."""
+    """Add an artifact, or add its parts to the known artifact; texts are joined."""
     parts: list[JsonObject] = [*known["parts"]] if known else []
     for part in artifact["parts"]:
         if parts and parts[-1].keys() == part.keys() == {"text"}:

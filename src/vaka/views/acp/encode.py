@@ -33,10 +33,9 @@ class AcpEncoder:
     of their routes write and call is shown as theirs. Feed the events of one turn after another, live or from the log.
     With ``inputs`` the inputs are shown, too, which ``session/load`` needs; a client shows its own prompts itself.
 
-    ``root`` is the folder that relative paths of tool calls start from, ``kinds`` and ``traits``
-    are those of tools that are not built in.
-    With ``context_size``, the context window of the model in tokens, the used part of it is shown after each step; the
-    cost in it is that of all events which the encoder was given.
+    ``root`` is the folder that relative paths of tool calls start from; ``kinds`` and ``traits`` describe tools that
+    are not built in. With ``context_size``, the context window of the model in tokens, the used part of it is shown
+    after each step, with the cost of all events which the encoder was given.
     """
 
     def __init__(

@@ -32,8 +32,8 @@ def request_of(
 ) -> AcpRequest | None:
     """Return the request for an approval or a question, of the agent or of its child agents; ``None`` for other events.
 
-    ``elicitation`` is whether the client shows forms. One that does not can be asked only questions with options.
-    ``kinds`` and ``traits`` are those of tools that are not built in.
+    ``elicitation`` is whether the client shows forms. Without forms it can be asked only questions with options.
+    ``kinds`` and ``traits`` describe tools that are not built in.
     """
     match event.data:
         case control.ApprovalRequested() as approval:
