@@ -119,7 +119,7 @@ class BackupWriter:
 
 
 def _open_part(part: Path) -> BinaryIO:
-    """Open the temporary file, also one that a killed process has left. Raises ``Busy`` while another one writes it."""
+    """Open the temporary file, also if a killed process left it. Raises ``Busy`` while another process writes it."""
     import fcntl  # noqa: PLC0415  # not on Windows, where vaka does not run
 
     try:

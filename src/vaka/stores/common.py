@@ -68,7 +68,7 @@ _OFFERED_EVENTS = (
 
 
 FIRST_SCHEMA = 13
-"""The schema of vaka 0.1.0, the oldest one that is migrated. Versions that were never released wrote those before."""
+"""The schema of vaka 0.1.0, the oldest schema that is migrated. Only unreleased versions wrote earlier schemas."""
 
 
 @cache

@@ -117,7 +117,7 @@ class SharedBlocks(Generic[K]):
         self._is_watched, self._send = is_watched, send
         self._shared: dict[K, BlockGetter] = {}
         self._throttles: dict[K, Throttle] = {}
-        """Those of the sessions that are or were watched."""
+        """The throttles of the sessions that are or were watched."""
 
     def share(self, key: K, blocks: BlockGetter | None) -> None:
         """Set the source of a session's open blocks; ``None`` to stop sharing."""

@@ -21,7 +21,7 @@ class CountedMessages(NamedTuple):
     stats: MessageStats
 
     def add(self, newer: MessageStats) -> MessageStats:
-        """Return the counts with those of the messages that follow."""
+        """Return the counts with the counts of later messages added."""
         known = self.stats
         return MessageStats(
             message_count=known.message_count + newer.message_count,

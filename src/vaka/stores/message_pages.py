@@ -77,7 +77,7 @@ def name_word(kind: str, *names: str) -> str:
 
 @lru_cache(maxsize=1024)
 def _hash_names(*names: str) -> "hashlib.blake2b":
-    """Return the hash of names, which is continued for many others: those of the messages of a session."""
+    """Return the hash of names; it is continued for other names, for example of the messages of a session."""
     digest = hashlib.blake2b(digest_size=8)
     for name in names:
         _add_name(digest, name)
@@ -90,7 +90,7 @@ def _add_name(digest: "hashlib.blake2b", name: str) -> None:
 
 
 def decode_intact(bodies: Sequence[object]) -> list[Event | None]:
-    """Return the events that these stored bytes encode; ``None`` in the place of one that is missing or damaged."""
+    """Return the events that these stored bytes encode; ``None`` in the place of a missing or damaged event."""
     stored = [body for body in bodies if isinstance(body, bytes)]
     if len(stored) == len(bodies):
         with suppress(Corrupt):

@@ -55,7 +55,7 @@ def message_path_of(event: Event) -> AgentPath:
 def message_of(session: SessionId, event: Event, *, name: str = "") -> MessageRow | None:
     """Return the message that an event of a session is, ``None`` when it is none; ``name`` is the tool of a result.
 
-    The session is not always the one that the event names: a fork begins with copied events.
+    The event may name another session: a fork begins with copied events.
     """
     role = MESSAGE_ROLES.get(type(event.data))
     if role is None:

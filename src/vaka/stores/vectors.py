@@ -72,7 +72,7 @@ def check_erased_scope(scope: str) -> str:
 
 
 def check_records(records: Sequence[VectorRecord]) -> list[StoredVector]:
-    """Return records as they are stored; ``InvalidInput`` for one that cannot be, and for vectors of two lengths."""
+    """Return records as they are stored; ``InvalidInput`` if that is impossible, and for vectors of two lengths."""
     stored = [
         StoredVector(
             _check_id(record.id),
@@ -165,7 +165,7 @@ def may_write(record: StoredVector, stored_version: int) -> bool:
 
 
 def dimension_error(collection: str, dimension: int, got: int) -> InvalidInput:
-    """Return the error for a vector of another length than those of its collection."""
+    """Return the error for a vector of another length than the vectors of its collection."""
     return InvalidInput(
         f"collection {collection!r} has vectors of {dimension} numbers, got one of {got}: use the embedder that made "
         "them, or another collection"
@@ -173,7 +173,7 @@ def dimension_error(collection: str, dimension: int, got: int) -> InvalidInput:
 
 
 def first_change() -> int:
-    """Return the number of the first write to a scope: higher than those of one that had its name and was erased."""
+    """Return the number of the first write to a scope: higher than the numbers of an erased scope of the same name."""
     return time.time_ns() // 1000
 
 
@@ -238,7 +238,7 @@ async def find_nearest(
 ) -> list[VectorMatch]:
     """Return the matches of a query. A filter looks at ever more of the nearest rows until enough match.
 
-    ``rank`` returns the numbers and similarities of the nearest rows, ``read_records`` those of the rows that exist.
+    ``rank`` returns the numbers and similarities of the nearest rows, ``read_records`` the records of existing rows.
     """
     vector, count = check_query(query), query.top_k
     found: list[VectorMatch] = []

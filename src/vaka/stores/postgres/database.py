@@ -135,7 +135,7 @@ async def _enable_synchronous_commit(connection: "asyncpg.Connection[asyncpg.Rec
 
 
 MAX_WARM_CONNECTIONS = 5
-"""Connections kept out of the pool: those of concurrent transactions, and one for reading."""
+"""Connections kept out of the pool: for concurrent transactions, and one for reading."""
 WARM_SECONDS = 5.0
 """Seconds until all of them go back to it."""
 

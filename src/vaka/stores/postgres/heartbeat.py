@@ -350,7 +350,7 @@ def _retrieve_error(opening: "asyncio.Task[asyncpg.Connection[asyncpg.Record]]")
 
 
 async def close_connection(connection: "asyncpg.Connection[asyncpg.Record]") -> None:
-    """Close a connection; one that does not answer within a second is cut."""
+    """Close a connection; cut it if it does not answer within a second."""
     try:
         async with asyncio.timeout(1.0):
             await connection.close()

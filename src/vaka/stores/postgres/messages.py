@@ -40,7 +40,7 @@ from vaka.stores.postgres.hub import PostgresHub, PostgresPort
 from vaka.stores.postgres.message_rows import encode_terms, insert_messages, load_blobs
 
 MAX_OWNED_SESSIONS = 64
-"""Sessions of an owner that are named in the query of the words; those of one with more are looked up in hits."""
+"""The most sessions of an owner that the query of the words names. For an owner with more, the hits are checked."""
 
 FILTER_CHUNK = 500
 """Messages that are read at once to find those with a keyword."""
@@ -221,7 +221,7 @@ class PostgresMessages(PostgresPort):
     async def _fetch_messages(self, session: SessionId, sql: str, *arguments: object) -> Sequence[MessageRow] | None:
         """Return the messages of ``_SELECT_WITH_SESSION``; ``None`` when the session does not exist.
 
-        One that was written before the index existed gets its rows first.
+        If the session was written before the index existed, it gets its rows first.
         """
         found = await self._database.fetch(sql, *arguments)
         if found and found[0]["waits"]:

@@ -62,7 +62,7 @@ def is_locked(error: BaseException) -> bool:
 
 
 def note_failure(connection: sqlite3.Connection, error: BaseException) -> None:
-    """Mark a connection as lost by an I/O error, such as that of an fsync."""
+    """Mark a connection as lost by an I/O error, for example of an fsync."""
     if code_of(error) & 0xFF == sqlite3.SQLITE_IOERR and isinstance(connection, RegisteredConnection):
         connection.lost = True
 

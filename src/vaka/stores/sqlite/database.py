@@ -213,7 +213,7 @@ class _CaughtError:
 
 
 def _close_if_lost(connection: sqlite3.Connection | None) -> sqlite3.Connection | None:
-    """Return a connection that can be used again; one that is lost is closed."""
+    """Return a connection that can be used again; close a lost connection."""
     if connection is not None and is_lost(connection):
         connection.close()
         return None

@@ -180,7 +180,7 @@ def _overwrite(connection: sqlite3.Connection, max_bytes: int) -> bool:
 
 
 def _find_blobs(connection: sqlite3.Connection, namespace: str, sessions: Sequence[SessionId]) -> dict[str, SessionId]:
-    """Return the blobs that only these sessions refer to, each with one that does."""
+    """Return the blobs that only these sessions refer to, each with a session that does."""
     blobs: dict[str, SessionId] = {}
     for session in sessions:
         blobs |= {digest: session for (digest,) in connection.execute(_SELECT_NAMED, (namespace, session)).fetchall()}

@@ -146,7 +146,7 @@ class SqliteHub:
                 self._started = True
 
     def keep_lock(self) -> bool:
-        """Return whether this handle has its lock; one whose file was removed or replaced is made again."""
+        """Return whether this handle has its lock; make the lock again if its file was removed or replaced."""
         if self.writer_lock.is_held():
             return True
         restored = self.writer_lock.restore()

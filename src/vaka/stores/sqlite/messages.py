@@ -47,7 +47,7 @@ from vaka.text.search import ParsedQuery, SearchTerm, is_match, score_words
 from vaka.text.words import is_unspaced
 
 MAX_OWNED_SESSIONS = 64
-"""Sessions of an owner that are named in the query of the word index; those of one with more are looked up in hits."""
+"""The most sessions of an owner that the query of the word index names. If there are more, the hits are checked."""
 
 FILTER_CHUNK = 500
 """Messages that are read at once to find those with a keyword."""
@@ -247,7 +247,7 @@ class SqliteMessages(SqlitePort):
     async def _head_of(self, session: SessionId) -> int:
         """Return the head of a session, 0 when there is none.
 
-        One that was written before the index existed gets its message rows now.
+        If the session was written before the index existed, it gets its message rows now.
         """
         found = await self._fetch(_SELECT_HEAD, replace_surrogates(session))
         if found and found[0][1]:

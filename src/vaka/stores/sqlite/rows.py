@@ -196,7 +196,7 @@ def insert_row(connection: sqlite3.Connection, key: SqliteKey, info: SessionInfo
 
 
 def update_row(connection: sqlite3.Connection, key: SqliteKey, info: SessionInfo, owner: str, old: SessionRow) -> bool:
-    """Change a row; false when head, term or owner are no longer those of ``old``."""
+    """Change a row; false if head, term or owner differ from ``old``."""
     was = old.info
     work = info.turn != was.turn or info.inputs != was.inputs or info.closed != was.closed
     statement = _UPDATES[work, minute_of(info.updated) != minute_of(was.updated)]

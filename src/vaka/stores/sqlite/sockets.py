@@ -194,7 +194,7 @@ class SocketServer:
         return key in self._followers
 
     async def close(self) -> None:
-        """Abort all connections, and every one that is accepted from now on."""
+        """Abort all connections, and every connection that is accepted from now on."""
         self.closed = True
         self.blocks.close()
         peers = list(self.connections)
