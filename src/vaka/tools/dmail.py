@@ -49,7 +49,7 @@ def send_dmail(context: ToolContext, message: str, checkpoint: int) -> str:
     Raises ``InvalidInput`` when it cannot be delivered.
     """
     if not isinstance(context, CallContext) or context.path:
-        raise InvalidInput("only the agent that answers people can go back, not one that works for another")
+        raise InvalidInput("only the agent that answers people can go back, not an agent that works for another agent")
     turn, known = context.owner_turn, _parse_dmail(context.state.get(STATE_KEY))
     if known is not None and known.call != context.call:
         raise InvalidInput(f"a mail to checkpoint {known.checkpoint} is on its way already; one can be sent in a step")

@@ -250,7 +250,7 @@ def task_id_for(context: ToolContext, subject: str) -> str:
 
 
 def open_board(context: ToolContext) -> AbstractAsyncContextManager[StateValues]:
-    """Return the state with the board: that of the runtime's task store, else that of the session."""
+    """Return the state with the board: of the runtime's task store, else of the session."""
     shared = context.world.tasks
     return shared.change() if shared is not None else nullcontext(context.state)
 

@@ -35,7 +35,7 @@ class ToolStep(NamedTuple):
 
 
 class CompositeTool:
-    """Calls the tools of ``steps`` in order; the result is that of the last step. The first step gets the arguments.
+    """Calls the tools of ``steps`` in order, and returns the result of the last. The first step gets the arguments.
 
     Each step is a tool call of its own, under the rules, hooks and approvals that apply to a call of a model. After a
     crash the tool continues with the first step that has no result. Without ``input_jq`` a step gets the previous
@@ -92,7 +92,7 @@ class BoundCompositeTool:
         self._digest = digest_of([[step.id, self._tool_names[step.id], step.input_jq] for step in tool.steps])
 
     def _add_tool(self, owner: str, step: ToolStep, services: AgentServices) -> str:
-        """Build the tool of a step and return its name; a name that is unknown here may be that of an agent's tool."""
+        """Build the tool of a step and return its name; a name that is unknown here may name an agent's tool."""
         if isinstance(step.tool, str):
             with suppress(InvalidInput):
                 self._builtin_tools[step.tool] = services.build_tool(step.tool)
@@ -111,7 +111,7 @@ class BoundCompositeTool:
         return self._reader.read(raw)
 
     async def call(self, context: ToolContext, arguments: dict[str, Any]) -> ToolResult:
-        """Call the steps that have no result yet and return the result of the last one, or of the one that failed."""
+        """Call the steps that have no result yet and return the result of the last step, or of the failed step."""
         name = self.spec.name
         async with open_script_journal(context, name, self._digest, self._own_tools) as (journal, earlier_end):
             journal.record_start({})

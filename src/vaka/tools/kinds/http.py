@@ -40,10 +40,10 @@ class HttpTool:
     """A tool that sends one HTTP request; implements ``Tool``.
 
     ``{name}`` in the path or query of ``endpoint`` is replaced by that argument, percent-encoded: an argument changes
-    neither the host nor the number of path segments. ``query`` has more query parameters; one whose argument is missing
-    is left out. ``$NAME`` and ``${NAME}`` in ``endpoint``, ``query``, header values and ``auth`` are replaced by
-    ``variables``, by default those that scripts of the runtime may read, and ``$$`` is a dollar sign. The values of
-    variables and of ``auth`` are redacted in results and errors.
+    neither the host nor the number of path segments. ``query`` has more query parameters; a parameter is left
+    out if its argument is missing. ``$NAME`` and ``${NAME}`` in ``endpoint``, ``query``, header values and ``auth`` are
+    replaced by ``variables``, by default the variables of the runtime's scripts, and ``$$`` is a dollar sign. The
+    values of variables and of ``auth`` are redacted in results and errors.
 
     The body is the first result of ``req_body_jq`` for the arguments. Without it the body is the arguments as JSON;
     GET and DELETE requests then have no body, and arguments that ``endpoint`` does not name become query parameters.

@@ -24,7 +24,7 @@ class TypeMismatch(ValueError):
 
 
 CONVERSION_ERRORS = (ValueError, TypeError, ArithmeticError, LookupError, AssertionError, AttributeError)
-"""What ``convert`` raises for a value that does not fit: its own error, or those of a type's constructor."""
+"""Errors of ``convert`` for a value that does not fit: its own error, or errors of a type's constructor."""
 
 
 MISSING: Any = object()
@@ -56,7 +56,7 @@ class AnyType(msgspec.Struct, frozen=True):
 
 
 _JSON_SCALARS = frozenset[type]({str, int, float, bool, NoneType})
-"""Types whose values are those of JSON."""
+"""Types whose values are JSON values."""
 
 
 class ScalarType(msgspec.Struct, frozen=True):

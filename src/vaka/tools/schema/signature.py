@@ -87,7 +87,7 @@ def callable_name_of(function: Callable[..., Any]) -> str:
 
 
 def docstring_of(function: Callable[..., Any]) -> str | None:
-    """Return the docstring of a callable; for an object that of its ``__call__`` or its class."""
+    """Return the docstring of a callable; for an object, the docstring of its ``__call__`` or its class."""
     function = unwrap_partial(function)
     if inspect.isroutine(function) or inspect.isclass(function):
         return function.__doc__

@@ -86,7 +86,7 @@ class PythonGrepWorker:
             self._sent_paths.put_nowait(None)
 
     async def _send_file(self, stdin: asyncio.StreamWriter, files: Files, path: str, first: FileBytes) -> None:
-        """Send a file in chunks; one that becomes unreadable ends there."""
+        """Send a file in chunks; stop where it becomes unreadable."""
         if self._query.multiline and first.info.size > regex_worker.MAX_BYTES:
             return
         self._sent_paths.put_nowait(path)
@@ -174,9 +174,9 @@ async def run_grep(
     may_read: Callable[[str], bool] | None = None,
     match_seconds: float = regex_worker.MATCH_SECONDS,
 ) -> GrepResult:
-    """Search files for at most ``seconds``; a search that takes longer returns what it has found, with a note.
+    """Search files for at most ``seconds``; a search that takes longer returns its matches so far, with a note.
 
-    So does one whose pattern takes more than ``match_seconds`` of processor time for a piece of a file.
+    So does a search whose pattern takes more than ``match_seconds`` of processor time for a piece of a file.
     Raises ``InvalidInput`` for a bad pattern, and ``FileError`` if there was no time to begin.
     """
     search: GrepSearch | None = None

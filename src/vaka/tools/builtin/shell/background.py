@@ -70,7 +70,7 @@ class RecordedTask(msgspec.Struct, frozen=True):
 
     @property
     def status(self) -> str:
-        """Its last status; ``unknown`` for one that was running."""
+        """Its last status; ``unknown`` if it was running."""
         return "unknown" if self.record.status == "running" else self.record.status
 
     @property

@@ -161,7 +161,7 @@ async def _run_and_wait(
 
 
 async def _wait_for_end(context: ToolContext, shell: ShellProcess, seconds: float) -> bool:
-    """Wait for the end of a command; one that ends because the turn is stopped still has a result."""
+    """Wait for the end of a command, which has a result even if it ends because the turn is stopped."""
     try:
         return await shell.wait_for_end(seconds)
     except asyncio.CancelledError:

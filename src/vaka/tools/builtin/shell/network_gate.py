@@ -117,7 +117,7 @@ def _rule_of(host: str) -> str:
 
 
 def ignores_proxy(output_end: bytes) -> bool:
-    """Return whether the output of a failed command looks like that of a program which does not use the proxy."""
+    """Return whether the output of a failed command looks like the output of a program that ignores the proxy."""
     return _NO_CONNECTION.search(output_end) is not None
 
 

@@ -308,7 +308,7 @@ async def filter_lines(
     seconds: float = TIMEOUT_SECONDS,
     match_seconds: float = regex_worker.MATCH_SECONDS,
 ) -> FilterResult:
-    """Return matching lines from ``start`` on. Raises ``InvalidInput`` for a bad pattern or one that takes too long.
+    """Return matching lines from ``start`` on. Raises ``InvalidInput`` for a bad or too slow pattern.
 
     ``match_seconds`` bounds the processor time for one piece of the text, ``seconds`` the whole search.
     """

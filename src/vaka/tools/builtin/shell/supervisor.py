@@ -202,7 +202,7 @@ class RestrictedPaths(NamedTuple):
     remove_created: Callable[[], Sequence[RemovedPath]] | None = None
     """Called in a thread after the command: remove what it must not have created, and return that."""
     find_rule: Callable[[str], str] = lambda _: ""
-    """Return the rule because of which a path was removed, ``""`` for one that is always protected."""
+    """Return the rule because of which a path was removed, ``""`` for a path that is always protected."""
 
 
 class CommandOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -250,10 +250,10 @@ class ShellSupervisor:
     ) -> None:
         """``folder`` holds long output while its session is open; by default a temporary folder of the system.
 
-        ``find_restricted`` is called in a thread before each command for paths besides those of ``scope``. An error of
-        ``before_command`` is that of the command, which then does not start. ``find_setup`` returns a text that bash
-        runs before each command of a session; what it prints is dropped. ``open_gate`` opens the way of one command to
-        the hosts that rules and persons allow.
+        ``find_restricted`` is called in a thread before each command for paths in addition to ``scope``. An error of
+        ``before_command`` is raised as the error of the command, which does not start. ``find_setup`` returns a text
+        that bash runs before each command of a session; its output is dropped. ``open_gate`` opens the way of one
+        command to the hosts that rules and persons allow.
         """
         self._find_restricted, self._before_command = find_restricted, before_command
         self._find_setup, self._open_gate = find_setup, open_gate
