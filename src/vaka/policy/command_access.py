@@ -43,7 +43,7 @@ def leaves_sandbox(arguments: Mapping[str, Any]) -> bool:
 
 
 def requested_hosts_of(arguments: Mapping[str, Any]) -> list[RequestedHost]:
-    """Return the hosts that a call asks for. Raises ``ValueError`` for one that is not a name or an address."""
+    """Return the hosts that a call asks for. Raises ``ValueError`` if a host is neither a name nor an address."""
     given: Any = arguments.get(HOSTS_ARGUMENT) or []
     if isinstance(given, list | tuple) and all(isinstance(text, str) for text in cast("list[object]", given)):
         return [parse_requested_host(text) for text in cast("list[str]", given)]
@@ -119,7 +119,7 @@ def _matches(rule: Rule, host: RequestedHost) -> bool:
 def name_unsandboxed_rule(decision: PermissionDecision, rules: Iterable[Rule]) -> PermissionDecision:
     """Return a decision on a command without the sandbox, with the text of the rule that made it as it is written."""
     if decision.decision == "ask":
-        return decision  # its names must be those of the questions
+        return decision  # its names must equal the names of the questions
     named = [rule for rule in rules if rule.unsandboxed and rule.kind == decision.decision]
     texts = {f"Bash({rule.pattern})" if rule.match_kind == "command" else "Bash": rule.text for rule in named}
     text = texts.get(decision.rule, decision.rule)

@@ -13,7 +13,7 @@ from vaka.policy.paths import ANY_CHILD, PathPattern, PathSegments, absolute_pat
 from vaka.policy.rules import Rule
 
 MAX_ENTRIES = 100_000
-"""Names that are looked at for one decision; a larger folder counts as one that may contain any file."""
+"""The most names that one decision looks at; a larger folder counts as if it contained any file."""
 
 
 class FolderTooLarge(Exception):
@@ -271,7 +271,7 @@ def _find_named(names: PathSegments, patterns: Iterable[PathPattern]) -> Iterato
 
 
 def _find_object(folder: str, name: str, patterns: Sequence[PathPattern]) -> Iterator[CoveredFile]:
-    """Find the name of a file in a commit or the index; it may also be that of a folder."""
+    """Find the name of a file or folder in a commit or the index."""
     roots = [folder] if name.startswith(("./", "../")) else [find_repository(folder), folder]
     for root in filter(None, roots):
         names = split_path(os.path.normpath(f"{root}/{name}"))

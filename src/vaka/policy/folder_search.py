@@ -1,4 +1,4 @@
-"""The names below folders, the nearest first and those of dependencies last, up to a limit."""
+"""The names below folders, the nearest first and names in dependencies last, up to a limit."""
 
 import os
 from collections import deque
@@ -55,7 +55,7 @@ class FolderSearch:
 
 
 def is_too_large(folders: Iterable[str], limit: int = MAX_EXPANDED) -> bool:
-    """Return whether folders have more names than are looked at, those of dependencies not counted."""
+    """Return whether folders have more names than are looked at; names in dependencies are not counted."""
     search = FolderSearch(folders, limit)
     for entry in search:
         if entry.is_folder and entry.name not in SEARCHED_LAST:

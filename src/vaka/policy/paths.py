@@ -97,7 +97,7 @@ class PathPattern:
         return reached
 
     def may_end(self, parent: str, name: str) -> bool:
-        """Return whether a path that ends with these names may be the topmost one that the pattern matches."""
+        """Return whether a path that ends with these names may be the topmost match of the pattern."""
         if self._ignore_case:
             parent, name = _fold_name(parent), _fold_name(name)
         last, before = self._matchers[-2] if len(self._matchers) > 1 else None, self._matchers[-3:-2]
@@ -143,7 +143,7 @@ def names_of(path: str) -> tuple[str, ...]:
 
 
 def resolve_links(path: str) -> str:
-    """Return a path without links; one that may not be looked at, such as ``/proc/1/root``, is kept as written."""
+    """Return a path without links; a path that may not be looked at, such as ``/proc/1/root``, stays as written."""
     try:
         return os.path.realpath(path)
     except OSError:

@@ -459,7 +459,7 @@ class LayeredPolicy:
     def _decide_file(
         self, spec: ToolSpec | None, path: PathSegments, tool_decision: PermissionDecision | None, *, edits: bool
     ) -> PermissionDecision:
-        """Return the decision on one name of a file; ``tool_decision`` is that of the rules about the whole tool."""
+        """Return the decision on one name of a file; ``tool_decision`` is the decision on the whole tool."""
         tool = builtin_name_of(spec.name) if spec is not None else ""
         asked = tool_decision is not None and tool_decision.decision == "ask"
         if tool_decision and asked and self._is_path_answered(path, tool_decision.asks, tool, edits=edits):

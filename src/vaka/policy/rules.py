@@ -262,7 +262,7 @@ def _check_allow_name(name: str) -> None:
 
 
 def _matches_tool_name(name: str, tool: str) -> bool:
-    """Return whether a rule's name means a tool; that of a tool of an MCP server may lack ``mcp__``."""
+    """Return whether a rule's name means a tool; the name of an MCP server's tool may lack ``mcp__``."""
     if not name.startswith("mcp__") and "__" in name and tool.startswith("mcp__"):
         name = f"mcp__{name}"
     if "*" in name:

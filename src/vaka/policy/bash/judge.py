@@ -324,7 +324,7 @@ class _ScriptJudge(msgspec.Struct, kw_only=True):
                 yield _syntax_question(f"it writes to {target.source}")
 
     def _check_path(self, kind: str, path: str | None, *, strict: bool = False) -> Iterable[Finding]:
-        """Yield the findings of the rules for files against a path; those of the mode only if ``strict``."""
+        """Yield the findings of the rules for files against a path, and if ``strict`` the findings of the mode."""
         check = self.path_checks[kind]
         if check is None or path is None:
             return

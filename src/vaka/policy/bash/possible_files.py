@@ -54,7 +54,7 @@ _Value: TypeAlias = tuple[_Piece, ...]
 _NAMED = re.compile(r"([A-Za-z_]\w*)(?:\[[^\]]*\])?(?::?-([^ ]*))?")
 
 _FOLDER_NAMES = {"HOME": "~", "~": "~", "PWD": ".", "~+": ".", "OLDPWD": "", "~-": ""}  # nosec B105  # folders
-"""What names a folder, and that folder; ``""`` is one before a ``cd``, such as the one that the script starts in."""
+"""Names of folders, with the folder; ``""`` is the folder before a ``cd``, for example where the script starts."""
 
 _FIELD_SIGNS = re.compile(r"[\s,:;|/]+")
 """Where bash may split a value if a script sets ``IFS``."""

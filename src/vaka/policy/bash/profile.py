@@ -222,7 +222,7 @@ def _check_ps(parsed: ParsedOptions) -> None:
 
 
 def _ps_value_of(word: Word) -> str:
-    """Return ``?`` for a safe value such as ``$USER`` or ``$(pidof x)``, ``e`` for one that may be options."""
+    """Return ``?`` for a safe value such as ``$USER`` or ``$(pidof x)``, ``e`` for a value that may be options."""
     unknown = [expansion for expansion in word.expansions if expansion.name not in _PS_OWN_PARAMETERS]
     return "?" if all(expansion.kind == "command" and expansion.guess is None for expansion in unknown) else "e"
 

@@ -234,7 +234,7 @@ _USING_ACTIONS = FIND_EXEC_ACTIONS | {"-delete", "-rm"}
 
 
 def _remove_commands(values: list[str]) -> list[str]:
-    """Return the words of ``find`` without those of the commands that it runs."""
+    """Return the words of ``find`` without the words of the commands that it runs."""
     kept, inside = list[str](), False
     for value in values:
         if not inside:

@@ -56,7 +56,7 @@ class WrittenOperands(msgspec.Struct, frozen=True):
         return not self.only_with or any(re.match(rf"(?:{self.only_with})", value) for value in options)
 
     def split(self, values: list[str]) -> tuple[list[int], list[int]]:
-        """Return the positions of the operands, and those of the values of options that name changed files."""
+        """Return the positions of the operands, and the positions of option values that name changed files."""
         operands, given = list[int](), list[int]()
         for index, (before, value) in enumerate(pairwise(values), 1):
             if re.fullmatch(self.options, before) or (self.places and _takes_target(before)):

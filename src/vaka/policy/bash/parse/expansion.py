@@ -78,7 +78,7 @@ class Expander:
         return words
 
     def read_word(self, nodes: "Sequence[Node]", index: int) -> tuple[list[Word], int]:
-        """Read the word that starts with a node, and return its end: that of this node or of a later one."""
+        """Read the word that starts with a node, and return its end: the end of this node or of a later node."""
         node = nodes[index]
         start, end = node.start_byte, node.end_byte
         found = PLAIN_WORD.match(self.raw, start)

@@ -189,7 +189,7 @@ class SimpleCommand(msgspec.Struct, frozen=True):
 
     @property
     def forms(self) -> "tuple[Words, ...]":
-        """Its words, and those of each command that it runs."""
+        """Its words, and the words of each command that it runs."""
         return (self.words, *self.wrapped_commands)
 
 

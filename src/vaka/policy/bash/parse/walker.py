@@ -323,7 +323,7 @@ class TreeWalker:
         if not rest:
             raise ParseMismatch("a function has no body")
         count, outer = len(self.commands), self.depth == 1
-        before, self.stdin = self.stdin, UNKNOWN_TEXT  # that of each call
+        before, self.stdin = self.stdin, UNKNOWN_TEXT  # each call has its own stdin
         self.walk_statement(rest[0], [*rest[1:], *tail])
         self.stdin = before
         body = self.raw[rest[0].start_byte : rest[0].end_byte]

@@ -1,4 +1,4 @@
-"""Quote removal, then braces, tildes and globs. Texts are bytes decoded as Latin-1: offsets are those of the tree."""
+"""Quote removal, then braces, tildes and globs. Texts are bytes decoded as Latin-1, so offsets match the tree."""
 
 import re
 from itertools import pairwise
