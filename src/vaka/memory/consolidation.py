@@ -34,7 +34,7 @@ REDUNDANT_SIMILARITY, CONFLICT_SIMILARITY = 0.85, 0.75
 MIN_MEMORIES, BATCH_SIZE = 10, 50
 MAX_GROUP = 8
 TIMEOUT = 1800.0
-"""Seconds of one run: a runtime that is closed waits for one that has begun."""
+"""Seconds of one run: a closing runtime waits for a run that has begun."""
 MAX_PAGES = 20
 """Pages without a group that one call of memory_similar looks at."""
 

@@ -76,7 +76,7 @@ def _to_memory(session: str, turn: str, head: int, message: SpokenText, now: flo
 async def recall_passages(
     memory: ScopedMemory, query: str, *, session: str, top_k: int, threshold: float, around: int
 ) -> list[RecalledPassage]:
-    """Return the passages nearest in meaning, but for those of ``session``; those that were deleted are removed."""
+    """Return the passages nearest in meaning, without passages of ``session`` and deleted passages."""
     found = await memory.search(query, top_k=2 * top_k, threshold=threshold, mark=False)
     passages: list[RecalledPassage] = []
     for one in found:
@@ -143,7 +143,7 @@ async def erase_messages(store: Store, owner: str, session: str, *, dry_run: boo
 
 
 def messages_collection(collection: str) -> str:
-    """Return the collection of the messages of conversations beside that of memories."""
+    """Return the collection of the messages of conversations, beside the collection of memories."""
     return f"{collection}.messages"
 
 

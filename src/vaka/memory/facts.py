@@ -60,7 +60,7 @@ class FactExtraction(Middleware):
     The model works in the background, in a session ``facts.<id>.<digest of the owner>``: the answer does not wait for
     it, its tool calls pass permissions, approvals and hooks as all calls do, and each turn is extracted once, also
     after a crash. ``memory`` is the middleware with the tools, such as ``SemanticMemory`` or ``TextMemory``; ``model``
-    is a model, a name or a tier. Only turns of the agent itself count, not those of its child agents. An extraction
+    is a model, a name or a tier. Only turns of the agent itself count, not turns of its child agents. An extraction
     ends after ``timeout`` seconds, ``None`` for no limit.
     """
 

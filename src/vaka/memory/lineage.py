@@ -61,10 +61,10 @@ def descendants_of(memories: Mapping[str, Memory], roots: Collection[str]) -> li
 
 
 def plan_removal(memories: Mapping[str, Memory], roots: Collection[str], source: str, now: float) -> Removal:
-    """Return what becomes of memories when ``roots`` are deleted and ``source``, if given, is revoked.
+    """Return the changes of memories if ``roots`` are deleted and ``source``, if given, is revoked.
 
-    A memory that was not made from others only loses the source. One that was made from a deleted or changed memory
-    loses what came from there: it is made again of the texts of the memories that remain, or deleted without any.
+    A memory that was not made from others only loses the source. If it was made from a deleted or changed memory,
+    it is made again of the texts of the memories that remain, or deleted if none remain.
     """
     deleted: list[str] = []
     changed: dict[str, Memory] = {}

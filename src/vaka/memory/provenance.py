@@ -17,7 +17,8 @@ CORROBORATION_BONUS, MAX_CORROBORATION_BONUS = 0.05, 0.20
 RECENCY_WINDOW, RECENCY_BONUS = 30 * DAY, 0.3 * 0.1
 """What a use just now adds; it falls to nothing over the window."""
 PRUNE_THRESHOLD, EXPLICIT_FACTOR = 0.20, 0.7
-"""A memory below the threshold may be pruned; one that a person stated explicitly, below this part of it."""
+"""A memory below the threshold may be pruned. The threshold is multiplied by the factor for memories that a person
+stated explicitly."""
 
 MAX_SOURCES = 100
 """The most sources that a memory has: a fact that every session repeats does not grow for ever."""

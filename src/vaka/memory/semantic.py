@@ -50,7 +50,7 @@ class MemorySource(msgspec.Struct, frozen=True, kw_only=True):
     is_explicit: bool = False
     """Whether a person stated it to be remembered."""
     confidence: float | None = None
-    """The base confidence between 0 and 1; by default that of the type."""
+    """The base confidence between 0 and 1; default: the confidence of the type."""
 
     def base_confidence(self) -> float:
         """Return the base confidence. Raises ``InvalidInput``."""
@@ -64,7 +64,7 @@ class MemorySource(msgspec.Struct, frozen=True, kw_only=True):
 class ScopedMemory:
     """The semantic memory of one scope of a store.
 
-    ``redact`` removes secrets from texts and metadata before they are stored. All changes are safe against those of
+    ``redact`` removes secrets from texts and metadata before they are stored. All changes are safe against changes of
     other processes. Methods raise ``NotFound`` for an unknown id and ``InvalidInput`` for other bad arguments.
     """
 
@@ -104,7 +104,7 @@ class ScopedMemory:
         derived_from: Sequence[str] = (),
         key: str = "",
     ) -> Memory:
-        """Store a text and return its memory; one that has the same words is corroborated by ``source`` instead.
+        """Store a text and return its memory; if a memory has the same words, ``source`` corroborates it instead.
 
         The same ``key`` and text again return the memory of the first call. A memory made from others gets their
         sources.
@@ -135,7 +135,7 @@ class ScopedMemory:
         return stored if is_new else await self._corroborate(stored, name, is_explicit=source.is_explicit)
 
     async def _insert_once(self, made: Memory, vector: Sequence[float]) -> tuple[Memory, bool]:
-        """Store a memory under an id made from its words; return it, or the one that has them, and whether it is new.
+        """Store a memory under an id made from its words. Return the memory with these words, and whether it is new.
 
         Of several processes that add the same words at the same moment, one stores them, and the others find them.
         """
@@ -188,7 +188,7 @@ class ScopedMemory:
         return await self._change(id, change, vector=vector, key=key)
 
     async def update_metadata(self, id: str, metadata: Mapping[str, JSON], *, tags: Sequence[str] = ()) -> Memory:
-        """Merge metadata into those of a memory, ``None`` removes a key; and add tags."""
+        """Merge ``metadata`` into the metadata of a memory (``None`` removes a key), and add tags."""
         given = self._check_metadata(metadata)
         added = self._redact(list(tags))
 
@@ -359,9 +359,9 @@ class ScopedMemory:
     async def write(
         self, memories: Sequence[Memory], vectors: Mapping[str, Sequence[float]], *, delete: Sequence[str] = ()
     ) -> bool:
-        """Write memories in one transaction, if none of them was changed meanwhile; ``vectors`` has those of new texts.
+        """Write memories in one transaction; ``vectors`` has the vectors of new texts.
 
-        Returns false when nothing was written, because one was changed.
+        Returns false and writes nothing if another process has changed a memory.
         """
         records = [to_record(memory, vectors.get(memory.id, ())) for memory in memories]
         for record in records:
@@ -464,7 +464,7 @@ class ScopedMemory:
     async def _check_embedder(self, *, is_first: bool = False) -> None:
         """Raise ``ConfigError`` when another embedder made the vectors: the two cannot be compared.
 
-        ``is_first``: if there are none yet, those of this one follow.
+        ``is_first``: if there are no vectors yet, vectors of this embedder follow.
         """
         if self._embedder_checked:
             return

@@ -152,7 +152,7 @@ class TextMemory(Middleware, ToolSource, OpensMemory[TextMemoryFiles], ErasableM
     async def erase(self, owner: str, *, namespace: str = "") -> int:
         """Delete the memory of an owner from the files that were given; return the number of files.
 
-        ``namespace`` is that of the runtime. Memories in the store of the sessions are erased with ``runtime.erase``.
+        ``namespace`` is the runtime's. Memories in the store of the sessions are erased with ``runtime.erase``.
         """
         if self._files is None:
             raise ConfigError("this memory is in the store of the sessions: erase it with runtime.erase(owner=…)")

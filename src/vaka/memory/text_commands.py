@@ -1,6 +1,6 @@
 """The commands of the memory tool that Claude models are trained on: view, create, str_replace, insert, delete, rename.
 
-The texts of results and errors are those of Anthropic's tool ``memory_20250818``.
+The texts of results and errors equal the texts of Anthropic's tool ``memory_20250818``.
 """
 
 from collections.abc import Awaitable, Callable

@@ -192,7 +192,7 @@ def check_active(thread: Thread) -> None:
 
 
 class ThreadPage(msgspec.Struct, frozen=True, kw_only=True):
-    """Threads, the one that changed last first, and the cursor of the next page (``""`` on the last)."""
+    """Threads, the last changed first, and the cursor of the next page (``""`` on the last)."""
 
     threads: tuple[Thread, ...]
     next_cursor: str = ""

@@ -211,7 +211,7 @@ def resource_key(owner: str) -> str:
 
 
 async def copy_thread_memory(values: KeyValueStore, origin: str, session: str) -> None:
-    """Give a new session the working memory of the one that it is forked from; a damaged one is not copied."""
+    """Give a forked session the working memory of its origin; a damaged memory is not copied."""
     try:
         value = await values.get(thread_key(origin))
         record = None if value is None else msgspec.convert(value, WorkingMemoryRecord)
