@@ -119,7 +119,7 @@ class McpServer:
     command: str = ""
     args: tuple[str, ...] = ()
     env: Mapping[str, str] = field(default_factory=dict[str, str])
-    """Variables that its process has besides those of its surroundings."""
+    """Variables of its process in addition to the inherited variables."""
     cwd: str = ""
     url: str = ""
     headers: Mapping[str, str] = field(default_factory=dict[str, str])
@@ -127,7 +127,7 @@ class McpServer:
     """How it gets an access token: the credentials of a program, or how a user logs in, and what else is set."""
     connect_timeout: float = CONNECT_TIMEOUT
     tool_timeout: float | None = None
-    """Seconds that a call may take; ``None`` for those of any tool."""
+    """Seconds that a call may take; ``None``: the limit of all tools."""
     enabled_tools: tuple[str, ...] = ()
     """The tools that are offered; empty for all."""
     disabled_tools: tuple[str, ...] = ()
@@ -156,24 +156,24 @@ class McpServer:
         return f"mcp__{tool_part(self.name)}__"
 
     def refuse(self, reason: str) -> "McpServer":
-        """Return the server as one that is not started; a reason that it has already stays."""
+        """Return the server with a reason why it is not started; an earlier reason stays."""
         return self if self.refusal else replace(self, refusal=reason)
 
 
 @dataclass(frozen=True, slots=True)
 class ParsedServers:
-    """The servers of a document in their order, and what is wrong with it, that of the servers included."""
+    """The servers of a document in their order, and the problems of the document and its servers."""
 
     servers: tuple[McpServer, ...] = ()
     problems: tuple[str, ...] = ()
     unreadable: tuple[str, ...] = ()
-    """Those of the problems that are files which cannot be read."""
+    """The problems of files that cannot be read."""
 
 
 def parse_servers(
     document: object, *, origin: str = "given", environment: Mapping[str, str] | None = None
 ) -> ParsedServers:
-    """Return every server that a document names. One that cannot be started is returned with its ``refusal``.
+    """Return every server that a document names. A server that cannot be started has a ``refusal``.
 
     A document is ``{"mcpServers": {…}}``, ``{"mcp": {"servers": {…}}}``, the map of servers itself, a list of
     entries with names, or specification strings such as ``stdio://command arguments`` and ``https://host/mcp``.

@@ -76,7 +76,7 @@ def _is_loopback(host: str) -> bool:
 
 
 class _PinnedMetadata(OAuthClientMetadata):
-    """The description of this client with the scopes of the definition, which those of the server do not replace."""
+    """The description of this client. The server's scopes do not replace the scopes of the definition."""
 
     def __setattr__(self, name: str, value: Any) -> None:
         if name != "scope":

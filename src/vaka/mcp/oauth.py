@@ -27,7 +27,7 @@ from vaka.mcp.logins import LoginStore, McpLogin, has_credentials, uses_login
 
 LOCK_PAUSE_SECONDS = 0.05
 EXPIRY_LEEWAY_SECONDS = 30.0
-"""So long before its expiry a token is refreshed; one that lives shortly, after nine tenths of its life."""
+"""A token is refreshed this long before its expiry; a token with a short life, after nine tenths of its life."""
 
 for _name in ("mcp", "httpx2", "httpcore2"):  # without a handler, warnings of a library go to the terminal
     logging.getLogger(_name).addHandler(logging.NullHandler())

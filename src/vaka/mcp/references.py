@@ -1,4 +1,4 @@
-"""References to variables in definitions of servers: ``${NAME}``, and ``${NAME:-default}`` for one that is not set."""
+"""References to variables in definitions of servers: ``${NAME}``, or ``${NAME:-default}`` with a default."""
 
 import re
 from collections.abc import Mapping

@@ -286,7 +286,7 @@ def _is_modern(ctx: Context) -> bool:
 
 
 def _can_elicit(ctx: Context) -> bool:
-    """Return whether the client shows forms to a person; one that names no mode means forms."""
+    """Return whether the client shows forms to a person; a client that names no mode means forms."""
     capabilities = ctx.session.client_capabilities
     mode = capabilities.elicitation if capabilities is not None else None
     if mode is None or (mode.form is None and mode.url is not None):
@@ -363,7 +363,7 @@ async def _list_templates(
 
 
 def http_app(server: "Server[Any]", *, path: str = "/mcp", host: str = "127.0.0.1") -> Starlette:
-    """Return the ASGI application of a server, for one that is bound to ``host``.
+    """Return the ASGI application of a server, for an HTTP server that is bound to ``host``.
 
     On a loopback address it refuses requests whose Host or Origin names another machine. The application that mounts
     it runs its lifespan.

@@ -389,7 +389,7 @@ class McpSession:
     def _find_caller(self) -> CallHandlers | None:
         """Return the call that a request of the server belongs to.
 
-        Older protocols do not say which one that is: it is one of the session that alone is calling.
+        Older protocols do not name the call: it is a call of the only session that is calling.
         """
         alone = len({handlers.session for handlers in self._running}) == 1
         return _current_call.get() or (self._running[0] if alone else None)
@@ -421,7 +421,7 @@ class _StaleHeaders(McpError, code="mcp_headers"):
 
 
 async def _read_bounded(response: httpx2.Response) -> None:
-    """Read the body of a response, which the library does without a limit; of one that is too large, nothing."""
+    """Read the body of a response, or nothing if it is too large: the library reads without a limit."""
     body = bytearray()
     async for piece in response.aiter_bytes():
         body += piece
@@ -468,7 +468,7 @@ def _describe_invalid(error: ValidationError) -> McpError:
 
 
 def _first_error(error: BaseException) -> BaseException:
-    """Return the error of a group that says most: that of the network before that of the protocol."""
+    """Return the most specific error of a group: an error of the network before an error of the protocol."""
     leaves: list[BaseException] = []
     stack = [error]
     while stack:

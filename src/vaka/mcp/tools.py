@@ -239,7 +239,7 @@ def _read_embedded(resource: dict[str, Any]) -> Part:
 
 
 def _read_media(data: str, media_type: str, kind: str, name: str = "") -> Part:
-    """Return data as a part that every provider accepts: one that it refuses would make the session unusable."""
+    """Return data as a part that every provider accepts: a refused part would make the session unusable."""
     label = f"{kind or 'file'} {name or media_type}".strip()[:200]
     try:
         head = base64.b64decode(data, validate=True)[:16] if len(data) * 3 // 4 <= MAX_MEDIA_BYTES else b""
