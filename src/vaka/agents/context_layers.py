@@ -69,7 +69,7 @@ def join_layers(
     environment: Mapping[str, str] | None = None,
     redact: Callable[[str], str] = lambda text: text,
 ) -> str:
-    """Return the text of layers, in their order; ``redact`` is applied to that of environment variables."""
+    """Return the text of layers, in their order; ``redact`` is applied to the text of environment variables."""
     texts = [_layer_text(layer, environment or {}, redact) for layer in layers]
     return "\n\n".join(text for text in texts if text.strip())
 
@@ -129,7 +129,7 @@ class ConversationMemory(Middleware):
 
 
 def _find_earlier(turn: Turn, shown: Sequence[Message]) -> list[str]:
-    """Return the lines of messages before those of a prompt that share words with its last input."""
+    """Return the lines of earlier messages than the prompt's that share words with its last input."""
     messages = turn.log.window.view(turn.path, partial(Conversation, turn.path)).messages()
     asked = next((message for message in reversed(shown) if isinstance(message, UserMessage)), None)
     older = messages[: max(len(messages) - len(shown), 0)]

@@ -27,9 +27,9 @@ class SubAgent(msgspec.Struct, frozen=True, kw_only=True):
     instructions: InstructionsLike = ""
     """The system prompt."""
     tools: Sequence[ToolLike] | None = None
-    """Its own tools; ``None`` for those of the calling agent."""
+    """Its own tools; ``None``: the tools of the calling agent."""
     allowed_tools: Sequence[str] | None = None
-    """The names of those tools of the calling agent that it may use; ``None`` for all."""
+    """The names of the calling agent's tools that it may use; ``None`` for all."""
     disallowed_tools: Sequence[str] = ()
     """The names of tools that it may not use."""
     model: "Model | str | None" = None
@@ -37,7 +37,7 @@ class SubAgent(msgspec.Struct, frozen=True, kw_only=True):
     permission_mode: str = ""
     """``plan`` lets it only read, ``dontAsk`` refuses calls that need an approval; others change nothing."""
     max_steps: int | None = None
-    """The most model calls of one task; never more than those of the calling agent."""
+    """The most model calls of one task; never more than the calling agent may make."""
     mcp_servers: Sequence[str] | None = None
     """The names of the MCP servers whose tools it may use; ``None`` for all."""
     options: Mapping[str, Any] = {}

@@ -35,10 +35,10 @@ MAX_CLAUSES = 12
 _BRACKETS = re.compile(r"\[([^\[\]]+)\]")
 _NGRAM = 3
 _UNKNOWN_WEIGHT = 0.3
-"""How much a word that no rule knows counts, relative to one that a single rule has."""
+"""The weight of a word that no rule knows, relative to a word that a single rule has."""
 _UNCOVERED_WEIGHT = 0.6
 _NUMBER_FACTOR = 1.25
-"""A text with a number is nearer to patterns with a number, and one without is less near."""
+"""A text with a number is nearer to patterns with a number, a text without a number is farther from them."""
 _EMBEDDING_FLOOR = 0.3
 """Similarity of unrelated texts in common embeddings."""
 _EMBEDDING_MARGIN = 0.1
@@ -119,7 +119,7 @@ class OfflineMatcher:
         return [self._result_of(one, clause) for one, clause in zip(found, sentences, strict=True) if one is not None]
 
     def _nearest(self, sentence: str, scores: Sequence[float]) -> _Found | None:
-        """Return the template with the nearest vector, if it is clearly nearer than those of other rules."""
+        """Return the template with the nearest vector, if it is clearly nearer than the templates of other rules."""
         utterance = read_utterance(sentence)
         candidates = list(map(_Found, self._templates, scores))
         best = self._choose(utterance, candidates)

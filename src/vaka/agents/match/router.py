@@ -235,7 +235,7 @@ class _RoutedTurn:
         self._texts: list[str] = []
 
     async def run(self) -> Ending:
-        """Run the turn; its text is that of the agents that ran, also when it is stopped."""
+        """Run the turn; its text is the text of the agents that ran, also when it is stopped."""
         try:
             ending = await self._answer()
         except TurnStopped as stop:
@@ -372,7 +372,7 @@ class _RoutedTurn:
         return ending
 
     def _store_state(self) -> None:
-        """Defer the state to the next write, which is that of the turn's end."""
+        """Defer the state to the next write, which is the write of the turn's end."""
         if self._state is not None:
             self._state = self._state.without_current_input()
         known = self._turn.get_state(self._key)

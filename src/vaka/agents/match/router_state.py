@@ -16,7 +16,7 @@ from vaka.core.types.state import agent_key
 ROUTER_DIGEST = digest_of("router")
 """The digest of the ``script.answered`` with which each turn of a router starts."""
 ROUTER_KEY = "$router"
-"""The key of the session value with the ``RouterState`` of the root agent; ``router_key`` returns that of a child."""
+"""The key of the session value with the ``RouterState`` of the root agent; for a child see ``router_key``."""
 
 
 class Intent(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -65,7 +65,7 @@ def read_router_state(log: FoldedLog, path: AgentPath = ()) -> RouterState | Non
 
 
 def build_history(events: Iterable[Event], path: AgentPath) -> tuple[Message, ...]:
-    """Return the inputs of a router and the answers of its agents; ``events`` are those of its path."""
+    """Return the inputs of a router and the answers of its agents; ``events`` are the events of its path."""
     inputs: dict[str, Content] = {}
     messages: list[Message] = []
     for event in events:
@@ -94,7 +94,7 @@ def is_ending(value: object) -> bool:
 
 
 def _answer_of(body: ToolCompleted | ToolFailed) -> Content:
-    """Return what an agent answered: of one that failed, its last text, which the value of its result has."""
+    """Return the answer of an agent. The answer of a failed agent is its last text, in the value of its result."""
     if isinstance(body, ToolCompleted):
         return body.result.content
     value: Any = body.result.value

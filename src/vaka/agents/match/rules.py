@@ -46,7 +46,7 @@ class Example(msgspec.Struct, frozen=True):
 
 
 class RuleTest(msgspec.Struct, frozen=True, kw_only=True):
-    """A text and what it must match: a rule (that of its document when ``None``) and some of its arguments."""
+    """A text and what it must match: a rule (``None``: the rule of its document) and some of its arguments."""
 
     input: str
     args: dict[str, Scalar] = {}
@@ -73,7 +73,7 @@ class RuleProblem(msgspec.Struct, frozen=True):
 
 
 def parse_rule(document: object) -> MatchRule:
-    """Return the rule of a document. Raises ``ConfigError`` with all errors; warnings are those of ``check_rule``."""
+    """Return the rule of a document. Raises ``ConfigError`` with all errors; ``check_rule`` returns the warnings."""
     reader = _RuleReader(document)
     errors = [problem.message for problem in reader.problems if not problem.is_warning]
     if errors:
