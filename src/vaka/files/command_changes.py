@@ -140,7 +140,7 @@ class CommandRecorder:
         """The first of ``folders`` is the working folder. ``storage`` is a folder for the records of all folders.
 
         ``is_read_only``: whether a command certainly changes no file. ``ignore_files`` returns the files with the
-        ignore rules of the user. ``skipped`` are files that are not recorded, such as those of the store.
+        ignore rules of the user. ``skipped`` are files that are not recorded, such as the store's.
         """
         self._folders = [os.path.realpath(one) for one in folders]
         self._storage = Path(storage)
@@ -207,7 +207,7 @@ class CommandRecorder:
         return found
 
     async def compare_trees(self, record: CommandRecord, later: CommandRecord | None = None) -> ReadChanges:
-        """Return the changes between the begin of a command and that of a later one, or now.
+        """Return the changes between the begin of a command and the begin of a later command, or now.
 
         Raises ``NotFound`` if the record of the files has been removed.
         """
@@ -416,7 +416,7 @@ def _created_folders(was: _Snapshot, now: _Snapshot, changes: Iterable[TreeChang
 
 
 def _removed_folders(was: _Snapshot, now: _Snapshot, kept: Iterable[TreeChange], lost: Iterable[bytes]) -> list[bytes]:
-    """Return the folders without files that are gone; those of a file that can be restored come back with it."""
+    """Return the removed folders without files; the folders of a restorable file come back with it."""
     gone = was.record.folders - now.record.folders - set(lost)
     restored = {folder for change in kept if change.mode for folder in _parents_of(change.path)}
     return sorted(path for path in gone if path.rstrip(b"/") not in restored and not _exists(was.source.top, path))

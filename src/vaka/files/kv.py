@@ -129,10 +129,10 @@ class KeyValueFiles(WalkMethod):
             await self._delete_parts(_decode_record(path, old))
 
     async def erase(self, folder: str, *, dry_run: bool = False) -> int:
-        """Delete a folder with all its files, damaged ones too, or with ``dry_run`` only count them; return how many.
+        """Delete a folder with all its files, damaged files too, or with ``dry_run`` only count them; return how many.
 
-        The parts of a file go before its record, so that a second call completes one that was cut off. Parts that were
-        left by killed writers go too.
+        The parts of a file are deleted before its record, so that a second call completes an interrupted call. Parts
+        that killed writers have left are deleted too.
         """
         parts = paths.deletable_parts_of(folder)
         async with self._write_lock:

@@ -25,7 +25,7 @@ def quote_path(path: str) -> str:
 def parts_of(path: str) -> tuple[str, ...]:
     """Return the names from the root to ``path``, none for the root itself.
 
-    ``..`` removes the name before it, even if that is a link: the path that rules were applied to is the one that is
+    ``..`` removes the name before it, even if that is a link: the path that rules were applied to is the path that is
     opened. Raises ``FileRefused`` for a path that leaves the root or is not valid.
     """
     if path.startswith("/"):

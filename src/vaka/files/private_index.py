@@ -2,7 +2,7 @@
 
 Only these two are written: the repository of the folder, if it has one, lends its objects and the list of its files.
 git runs with a repository folder and settings of ours, so hooks, filters, attributes and other settings of the folder
-have no effect, and the recorded bytes are those of the files. Files that git ignores are not recorded.
+have no effect, and the recorded bytes are the bytes of the files. Files that git ignores are not recorded.
 """
 
 import hashlib
@@ -133,7 +133,7 @@ class PrivateIndex:
     ) -> None:
         """``storage`` holds the index and the objects; ``global_ignores`` are the files with ignore rules of the user.
 
-        ``skipped`` are files and folders that are neither recorded nor named, such as those of the store.
+        ``skipped`` are files and folders that are neither recorded nor named, such as the files of the store.
 
         The folder may be below the top of its repository; then only files in it are recorded.
         """
@@ -185,7 +185,7 @@ class PrivateIndex:
         return {name for name in found.split(b"\0") if name}
 
     def read_objects(self, oids: Iterable[bytes]) -> Generator[bytes | None]:
-        """Yield the content of each object, ``None`` for one that is missing or too large."""
+        """Yield the content of each object, ``None`` for a missing or too large object."""
         with self._start("cat-file", "--batch", errors=subprocess.DEVNULL) as process:
             assert process.stdin is not None  # noqa: S101  # both are pipes
             assert process.stdout is not None  # noqa: S101
@@ -452,7 +452,7 @@ def _read_names(process: "subprocess.Popen[bytes]") -> list[bytes]:
 
 
 def _read_content(stream: IO[bytes], size: int, largest: int) -> bytes | None:
-    """Read an object and the line end after it; return ``None`` for one that is too large."""
+    """Read an object and the line end after it; return ``None`` if it is too large."""
     if size <= largest:
         return stream.read(size + 1)[:-1]
     left = size + 1

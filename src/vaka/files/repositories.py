@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 _MAX_PARENTS = 64
 _NAMED = ("refs/heads/", "refs/tags/", "refs/stash")
-"""References that commands of a person change; those of remotes follow a server."""
+"""References that commands of a person change; references of remotes follow a server."""
 _OPERATIONS = ("MERGE_HEAD", "CHERRY_PICK_HEAD", "REVERT_HEAD", "rebase-merge/done", "rebase-apply/next", "BISECT_LOG")
 """Files that exist while git is in the middle of an operation."""
 _COMMIT = re.compile(r"[0-9a-f]{40,64}")

@@ -116,7 +116,7 @@ def open_with_openat2(root: RootFolder, parts: Sequence[str], flags: int, *, lin
             return check_opened(openat2(root.fd, path, flags | _NO_BLOCKING, resolve), name)
         except OSError as error:
             if error.errno in {errno.EXDEV, errno.ELOOP}:
-                break  # a link, perhaps an absolute one that stays beneath the root: resolve it step by step
+                break  # a link, perhaps absolute and beneath the root: resolve it step by step
             if error.errno != errno.EAGAIN:
                 raise
     return open_stepwise(root, parts, flags, links=links)

@@ -40,7 +40,7 @@ class _IgnoreRule(NamedTuple):
 
 
 class IgnoreRules:
-    """The rules of one file. The last one that matches decides."""
+    """The rules of one file. The last matching rule decides."""
 
     def __init__(self, lines: Iterable[str]) -> None:
         self._rules = [rule for line in lines if (rule := _parse_line(line))]
@@ -79,7 +79,7 @@ def parse_ignore_rules(data: bytes) -> IgnoreRules | None:
 
 
 class IgnoreStack:
-    """The rules that apply in a folder: those of the files above it, the nearest last."""
+    """The rules that apply in a folder: the rules of the files above it, the nearest last."""
 
     def __init__(self, layers: tuple[tuple[int, IgnoreRules], ...] = ()) -> None:
         self._layers = layers

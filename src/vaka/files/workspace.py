@@ -241,7 +241,7 @@ def _join_absolute(names: PathNames) -> str:
 
 
 def _outermost_roots(given: Sequence[AnyPath]) -> list[str]:
-    """Return the folders that are not inside another; the one that contains the first comes first."""
+    """Return the folders that are not inside another; the folder that contains the first comes first."""
     spelled = {_split_names(os.path.realpath(_absolute_path(root))): _absolute_path(root) for root in reversed(given)}
     kept: list[str] = []
     cwd = _split_names(os.path.realpath(_absolute_path(given[0])))
