@@ -108,7 +108,7 @@ class Hook(msgspec.Struct, frozen=True, kw_only=True):
     """The question to a model, for the kinds ``prompt`` and ``agent``."""
     model: str = ""
     timeout: float | None = None
-    """Seconds; by default those of its kind."""
+    """Seconds; default: the timeout of its kind."""
     once: bool = False
     """It runs at most once in a session."""
     detached: bool = False
@@ -144,7 +144,7 @@ class Hook(msgspec.Struct, frozen=True, kw_only=True):
         return self.timeout or min(DEFAULT_TIMEOUTS[self.kind], most)
 
     def matches(self, payload: Mapping[str, Any]) -> bool:
-        """Return whether the payload of its event is one that it runs for."""
+        """Return whether it runs for the payload of its event."""
         if self.disabled:
             return False
         field = MATCHER_FIELDS.get(self.event)
@@ -313,7 +313,7 @@ def _group_by_event(items: list[object]) -> dict[str, Any]:
 
 
 def _find_fault(kind: str, text: str, matcher: str) -> str:
-    """Return why a hook cannot run, ``""`` for one that can."""
+    """Return why a hook cannot run, ``""`` if it can."""
     if kind not in DEFAULT_TIMEOUTS:
         return f"the type {kind!r} is not supported; expected {', '.join(DEFAULT_TIMEOUTS)}"
     if not text:

@@ -61,7 +61,7 @@ class HookSettings(msgspec.Struct, frozen=True, kw_only=True):
     failure: str = "open"
     """``closed``: a managed hook that fails or takes too long refuses what it guards."""
     max_sessions: int = 1024
-    """Sessions that are open for hooks at the same time; when there is one more, the one that was idle longest ends."""
+    """The most sessions that are open for hooks at the same time; one more ends the session that was idle longest."""
     component_events: frozenset[str] = frozenset()
     """The events of hooks that skills, commands and agents define."""
     component_hooks: Callable[[Turn], Sequence[tuple[Hook, bool]]] | None = None
@@ -87,9 +87,9 @@ class HookEngine:
             _check_hook(hook)
         self._tasks: set[asyncio.Task[Any]] = set()
         self._sessions: dict[SessionId, _OpenSession] = {}
-        """The open sessions, the one that was idle longest first."""
+        """The open sessions, the longest idle first."""
         self._cleared: SessionId | None = None
-        """The session that replaces one that was cleared, until it begins."""
+        """The session that replaces a cleared session, until it begins."""
 
     def replace_hooks(self, hooks: Sequence[Hook]) -> None:
         """Run other hooks from now on; sessions stay open."""
@@ -163,7 +163,7 @@ class HookEngine:
         return await work()
 
     def _hooks_for(self, event: str, turn: Turn | None) -> list[Hook]:
-        """Return the hooks of an event: those of the runtime, then those of the components in use."""
+        """Return the hooks of an event: the runtime's hooks, then the hooks of the components in use."""
         found = [hook for hook in self.hooks if hook.event == event]
         if turn is None or self.settings.component_hooks is None:
             return found
@@ -247,7 +247,7 @@ class HookEngine:
                 self._spawn(self.fire(name, fields, session=event.session))
 
     def _observe_compaction(self, session: SessionId, body: ContextCompacted) -> None:
-        """Fire both names of the event: that of vaka, and that of Claude Code."""
+        """Fire both names of the event: vaka's name and Claude Code's."""
         fields = {
             "trigger": body.trigger,
             "custom_instructions": body.instructions,
@@ -313,7 +313,7 @@ class HookEngine:
         return msgspec.structs.replace(decision, messages=messages)
 
     async def _run_command(self, hook: Hook, payload: bytes, session: SessionId) -> CommandResult:
-        """Run a command. One whose first line is ``{"async": true}`` goes on by itself and decides nothing."""
+        """Run a command. If its first line is ``{"async": true}``, it goes on in the background and decides nothing."""
         env, detached = {**self._environ, **hook.env}, asyncio.get_running_loop().create_future()
         if hook.event == "SessionStart":
             env["CLAUDE_ENV_FILE"] = str(self.transcripts.new_env_file(session, hook.text))

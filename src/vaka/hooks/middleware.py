@@ -177,7 +177,7 @@ class _ApprovalHooks(_HookMiddleware, Approver):
 
     async def decide_approval(self, turn: Turn, request: ApprovalRequested) -> Allow | Deny | None:
         call = request.call
-        turn.values.get("hooks.begun", {}).pop(call.id, None)  # the time that a person takes is not that of the call
+        turn.values.get("hooks.begun", {}).pop(call.id, None)  # the call's time does not include the person's
         fields = self._hooks.fields_of(turn, call) | {"reason": request.reason}
         if request.grant:
             fields["permission_suggestions"] = [_suggest_rules(request.grant.splitlines())]

@@ -27,8 +27,8 @@ def call_fields(call: ToolCall, cwd: str, traits: ToolTraits) -> dict[str, Any]:
 def tool_response(call: ToolCall, result: ToolResult, cwd: str) -> Any:
     """Return the result of a call as ``tool_response``.
 
-    For built-in tools it has the fields of Claude Code besides those of vaka, for tools of servers it is the list of
-    content blocks, and for other tools their value, or else their text.
+    For built-in tools it has the fields of Claude Code and of vaka. For tools of servers it is the list of content
+    blocks, and for other tools their value, or else their text.
     """
     if call.name.startswith("mcp__") and result.value is None:
         return [{"type": "text", "text": part.text} for part in result.content if isinstance(part, Text)]

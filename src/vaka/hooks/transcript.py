@@ -173,7 +173,7 @@ class _WrittenFiles:
 
 
 async def _find_end(store: Store, session: SessionId, path: Path) -> int:
-    """Return the seq up to which a file has the log; a file of another log, or one that is damaged, is emptied."""
+    """Return the seq up to which a file has the log; empty a file that is damaged or has another log."""
     last = _read_last_line(path)
     seq = last.get("seq")
     if isinstance(seq, int) and seq > 0:
