@@ -2,7 +2,7 @@
 
     tool = { description = "…", params = { city = { type = "string" } }, effect = "read" }
 
-Instead of the table the script may define ``describe()``, which returns one, or return one that has ``invoke`` too. To
+Instead, the script may define ``describe()``, which returns the table, or return the table with ``invoke`` in it. To
 read the header, the script runs once without its host: what it calls at its top level does nothing.
 """
 

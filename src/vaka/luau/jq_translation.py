@@ -96,7 +96,7 @@ def luau_table(entries: Sequence[str]) -> str:
 
 
 def indent(text: str) -> str:
-    """Return lines one level deeper; those of long strings stay as they are."""
+    """Return lines one level deeper; lines of long strings stay unchanged."""
     lines, end_of_string = list[str](), ""
     for line in text.split("\n"):
         lines.append(line if end_of_string or not line else f"\t{line}")
@@ -135,7 +135,7 @@ class JqTranslator:
         return name
 
     def is_taken(self, name: str) -> bool:
-        """Return whether a name is that of a helper function, or has another meaning in converted scripts."""
+        """Return whether a helper function has this name, or it has another meaning in converted scripts."""
         return name in _load_helpers() or name in ("ctx", "args", "steps", "body", "item", "inner", "invoke", "select")
 
     def translate(self, expression: str, root: str, members: Mapping[str, str] | None = None) -> str:

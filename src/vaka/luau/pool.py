@@ -68,7 +68,7 @@ class PooledVm:
     _scripts: "dict[tuple[bytes, str], Function]" = field(default_factory=dict[tuple[bytes, str], "Function"])
 
     def load_prelude(self, code: bytes) -> "Function":
-        """Return a prelude, loaded once for all scripts; its globals are those of the VM, which are read-only."""
+        """Return a prelude, loaded once for all scripts; its globals are the VM's globals, which are read-only."""
         function = self._preludes.get(code)
         if function is None:
             if len(self._preludes) >= MAX_PRELUDES:

@@ -196,7 +196,7 @@ class Program:
 
 
 def read_source(path: Path) -> str:
-    """Return the text of a script; raise ``NotFound``, or ``ScriptError`` for one that is too large or not UTF-8."""
+    """Return the text of a script; raise ``NotFound``, or ``ScriptError`` if it is too large or not UTF-8."""
     try:
         content = path.read_bytes()
     except OSError as error:

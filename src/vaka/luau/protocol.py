@@ -121,7 +121,7 @@ class ReplayJournal(Protocol):
 
 
 def value_of_result(result: ToolResult) -> JSON:
-    """Return the value of a tool's result for a script; raise ``ScriptError`` for one that failed."""
+    """Return the value of a tool's result for a script; raise ``ScriptError`` if the call failed."""
     if result.failed:
         raise ScriptError(result.text or result.reason)
     return result.text if result.value is None else result.value
@@ -139,7 +139,7 @@ _type: Callable[[Any], Any] = type
 
 
 def pack(value: Any) -> JSON:
-    """Return a value as JSON; raise ``ScriptError`` for one that Luau cannot represent."""
+    """Return a value as JSON; raise ``ScriptError`` if Luau cannot represent it."""
     if type(value) is MultipleResults:
         return {"$several": [_pack(item, 1) for item in value]}
     return _pack(value, 0)

@@ -131,7 +131,7 @@ class ScriptIo:
     set_style: Callable[[str], None] | None = None
     """Called with the style of an agent's script: ``run``, ``input`` for ``on_input``, or ``main`` for neither."""
     has_open_message: Callable[[], bool] = lambda: True
-    """Whether the next message of the agent belongs to its answer to the last input; that of a tool's agent does."""
+    """Whether the next message of the agent belongs to its answer to the last input; true for a tool's agent."""
 
 
 def unavailable_function(name: str, why: str) -> HostFunction:
@@ -239,7 +239,7 @@ class SharedScripts:
 
 
 def make_script_services(services: AgentServices) -> ScriptServices:
-    """Return the services of scripts, made of those of their agent."""
+    """Return the services of scripts, made from the services of their agent."""
     scripts = services.share(SharedScripts)
     return ScriptServices(
         runner=scripts.engine,

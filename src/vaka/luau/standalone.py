@@ -79,7 +79,7 @@ class ProfiledExecution(ScriptExecution):
 
 
 class ProfiledScript:
-    """Measures a script: its own time is that of its steps, a host call's time ends with its answer."""
+    """Measures a script: its own time is the time of its steps; a host call's time ends with its answer."""
 
     def __init__(self, script: Script, profile: ScriptProfile) -> None:
         self._script, self._profile = script, profile

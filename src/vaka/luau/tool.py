@@ -125,7 +125,7 @@ class LuauTool:
     """A tool that is a script. Give it to an agent as any other tool; what it does is in the session's log.
 
     ``params`` is a JSON Schema, or only its properties. ``trusted`` scripts run in this process, others in a worker;
-    by default those of packages and of definitions are not trusted. ``effect`` is what a second run would do; default:
+    by default scripts of packages and definitions are not trusted. ``effect`` is what a second run would do; default:
     ``resume``, the script continues from the log. A script can declare ``description``, ``params`` and ``effect``.
     ``storage`` is who shares its ``kvs`` and ``cache``: all runs of this ``script``, those in one ``session``, or all
     scripts (``shared``).

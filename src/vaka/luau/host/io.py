@@ -35,7 +35,7 @@ def parse_chunk(chunk: JSON) -> EmittedChunk:
 
 
 def part_table(part: Part) -> JSON:
-    """Return a part as a table for scripts, ``None`` for one that scripts do not see."""
+    """Return a part as a table for scripts, ``None`` for a part that scripts do not see."""
     if isinstance(part, Text):
         return {"type": "text", "text": part.text}
     if isinstance(part, Stored):
