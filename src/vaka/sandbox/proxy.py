@@ -260,7 +260,7 @@ def _is_listed(patterns: Iterable[HostPattern], name: str, port: int, address: I
 
 
 def _normalize_host(host: str) -> str:
-    """Return a host in the spelling that is matched. Raises ``ProxyRefusal`` for one that is ambiguous."""
+    """Return a host in the spelling that is matched. Raises ``ProxyRefusal`` if it is ambiguous."""
     name = host.lower().removesuffix(".")
     address = _parse_address(name.removeprefix("[").removesuffix("]"))
     if address is not None:

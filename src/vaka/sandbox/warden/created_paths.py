@@ -20,7 +20,7 @@ from vaka.system.inotify import IN_CREATE, IN_IGNORED, IN_MODIFY, IN_MOVED_TO, I
 from vaka.system.openat2 import open_without_links
 
 NameTree: TypeAlias = "dict[str, NameTree]"
-"""Missing names of a folder; those of a name are missing inside of it, and without any it is itself protected."""
+"""Missing names of a folder, each with the names that are missing inside of it; ``{}``: protect the name itself."""
 
 REPOSITORY_MARKERS = ("HEAD", "refs", "objects")
 """Git takes a folder that has all of these for a bare repository, if its ``.git`` is damaged."""
@@ -43,7 +43,7 @@ class MissingPaths:
         self.by_folder: dict[str, NameTree] = {}
         """The missing names by the existing folder that they are missing in."""
         self.absent_markers: dict[str, tuple[str, ...]] = {}
-        """By folder that must not become a repository, the parts of one that it does not have."""
+        """By folder that must not become a repository, the parts of a repository that it lacks."""
 
     def add(self, folder: str, names: Sequence[str]) -> None:
         """Add the path ``names`` below a folder; a path inside of a protected one is protected with it."""
@@ -228,7 +228,7 @@ class CreatedPaths:
         return []
 
     def _check_hooks(self, path: str, folder: int) -> list[RemovedEntry]:
-        """Remove hooks from the folder of a new repository; those of git's templates are samples."""
+        """Remove hooks from the folder of a new repository; git's templates have only samples."""
         removed: list[RemovedEntry] = []
         for name in os.listdir(folder):  # by its descriptor
             if not name.endswith(SAMPLE_SUFFIX):

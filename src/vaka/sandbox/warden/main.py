@@ -108,7 +108,7 @@ class Warden:
             self._fork_supervisor([])
 
     def _on_supervisor_readable(self, pid: int) -> None:
-        """Keep a supervisor that has finished its command, or drop one that ended."""
+        """Keep a supervisor that has finished its command; drop a supervisor that has ended."""
         line = self._supervisors.get(pid)
         if line is None or line.fileno() < 0:
             return

@@ -325,7 +325,7 @@ def join_mounts_of(pid: int) -> None:
 
 
 def apply_late_steps(steps: list[MountStep]) -> None:
-    """Apply the mounts that protect and hide, after all others. Raises ``JobRefused`` for one that fails."""
+    """Apply the mounts that protect and hide, after all others. Raises ``JobRefused`` if a mount fails."""
     null = os.open(os.devnull, os.O_PATH | os.O_CLOEXEC)
     for step in steps:
         try:

@@ -135,7 +135,7 @@ def rlimits_of(job: JobSpec, *, processes: int | None) -> dict[int, int]:
 
 
 def count_tasks() -> int:
-    """Return the number of tasks of this machine, an upper bound for those of one user."""
+    """Return the number of tasks of this machine, an upper bound for the tasks of one user."""
     try:
         return int(_LOAD_AVERAGE.read_text().split()[3].partition("/")[2])
     except (OSError, ValueError, IndexError):
