@@ -184,7 +184,7 @@ def follow_up_prompt(chunks: list[Chunk], prompt: Prompt = PROMPT) -> Prompt:
 
 
 class AdapterContract(ModelContract):
-    """The contract of every provider adapter, in addition to that of every model."""
+    """The contract of every provider adapter, in addition to the contract of every model."""
 
     @pytest.fixture
     async def answering(self, connecting: AdapterMaker) -> AsyncGenerator[ModelMaker]:

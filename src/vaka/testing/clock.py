@@ -95,7 +95,7 @@ class FakeIds:
 
 
 class FakeRandom(random.Random):
-    """Reproducible random numbers: first the given ones in their order, then those of the seed."""
+    """Reproducible random numbers: first the given numbers in their order, then numbers of the seed."""
 
     def __init__(self, *numbers: float, seed: int | str = 0) -> None:
         super().__init__(seed)

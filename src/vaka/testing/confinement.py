@@ -316,7 +316,7 @@ class ConfinementContract(ProtectedLinksContract):
         assert [path.path for path in process.removed] == [f"{workspace}/.vscode"]
 
     async def test_what_its_owner_announces_stays(self, sandbox: Sandbox, workspace: Path) -> None:
-        """An announced path is that of a file that the caller creates while the command runs."""
+        """An announced path belongs to a file that the caller creates while the command runs."""
         protected = (f"{workspace}/.vscode", f"{workspace}/vaka.toml")
         script = "touch up; until [ -e go ]; do sleep 0.01; done; echo x > vaka.toml"
         process = await sandbox.start(shell_command(script, workspace, protected=protected))

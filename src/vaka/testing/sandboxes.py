@@ -83,7 +83,7 @@ def wait_for_lock(lock: Path) -> None:
 
 
 class SandboxContract:
-    """The contract of every sandbox, also of one that enforces nothing."""
+    """The contract of every sandbox, also of a sandbox that enforces nothing."""
 
     ends_detached_processes = True
     """Whether it ends processes that left their process group."""

@@ -310,6 +310,6 @@ class ErasureChainContract:
 
 
 def _stub_of(event: Event) -> bytes:
-    """Return the stub of an event, also of one that an erasure keeps."""
+    """Return the stub of an event, also of an event that an erasure keeps."""
     head, _, rest = event.stored.partition(b',"data":')
     return head + rest[rest.rindex(b',"prev"') : -1] + f',"erased":"{event.hash}"}}'.encode()
