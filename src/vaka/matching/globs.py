@@ -104,7 +104,7 @@ def _split_at_stars(pattern: str, parse_bracket: BracketParser, *, lenient: bool
 
 
 def parse_bracket(pattern: str, index: int, *, git: bool = True) -> tuple[str, int] | None:
-    """Parse a bracket; ``None`` for one that is not closed or not valid.
+    """Parse a bracket; ``None`` if it is not closed or not valid.
 
     As git does: with ``[:alpha:]``, and of a range that runs backwards only the first character matches. Without
     ``git`` there are no such classes, and a range that runs backwards is empty.

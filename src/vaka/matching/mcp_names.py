@@ -33,9 +33,9 @@ def tool_name(server: str, tool: str, taken: Iterable[str] = ()) -> str:
 
 
 def cut_name_of(name: str, *, exact: bool) -> str:
-    """Return the name that tools have if the one that a rule writes is too long for a tool, ``""`` if it is not.
+    """Return the name of the tools that a rule means by a name too long for a tool, ``""`` for a shorter name.
 
-    The digests are those of the names as they are written. Without ``exact`` a ``*`` stands for them, so that the name
+    The digests are made from the names as written. Without ``exact`` a ``*`` stands for the digests, so that the name
     also means a tool or server whose own name has other characters there.
     """
     full = name if name.startswith("mcp__") else f"mcp__{name}"

@@ -20,7 +20,7 @@ _HARMLESS = frozenset(_TABLES["harmless"].split())
 
 
 def class_of_variable(name: str) -> str:
-    """Return what a variable decides, ``""`` for one that steers no program that is known."""
+    """Return what a variable decides, ``""`` if it steers no known program."""
     if name.upper() in _HARMLESS:
         return ""
     return next((what for what, pattern in _CLASSES if pattern.fullmatch(name)), "")
