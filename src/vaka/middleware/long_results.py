@@ -71,7 +71,7 @@ def record_cut_text(turn: Turn) -> None:
 
 
 def _exceeds(turn: Turn, tool: str, content: Content) -> bool:
-    """Whether the texts of a result are too long together; those of the tools that read stored texts never are."""
+    """Return whether the texts of a result are too long together; results of tools that read stored texts never are."""
     if tool == READ_OUTPUT_TOOL or (tool == READ_TOOL and any(map(is_read_tool, turn.tool_menu.specs))):
         return False
     size = sum(part.size for part in content if isinstance(part, Stored) and not part.cut)

@@ -99,7 +99,7 @@ def _size(lines: Sequence[str]) -> int:
 
 
 def _drop_old(entries: Sequence[tuple[str, str]], lines: list[str], tokens: int) -> list[str]:
-    """Leave out the oldest entries, those of the user last."""
+    """Leave out the oldest entries; entries of the user come last."""
     size = sum(text_size(line) + 1 for line in lines)
     for droppable in ({"assistant", "call", "result"}, {"user"}):
         for at, (kind, _) in enumerate(entries):
@@ -151,7 +151,7 @@ def read_summary(answer: str, source_tokens: int) -> str:
 
 
 def join_summaries(earlier: str, later: str) -> str:
-    """Return an earlier summary, and the lines and sections of a later one that are new."""
+    """Return an earlier summary with the new lines and sections of a later summary."""
     known = {"", *[line.strip() for line in earlier.splitlines()]}
     added: list[str] = []
     for line in [*later.splitlines(), "#"]:
