@@ -100,7 +100,7 @@ class AgentsdkOptions(msgspec.Struct, frozen=True, kw_only=True, metaclass=Uneva
     mcp_servers: "Mapping[str, Any] | Sequence[McpServer]" = {}
     """MCP servers whose tools agents get: definitions as in ``.mcp.json``, or ``McpServer`` values."""
     typed_hooks: "Sequence[Hook]" = ()
-    """Hooks that run besides those of the settings."""
+    """Hooks that run in addition to the hooks of the settings."""
     hook_middleware: "Sequence[HookMiddleware]" = ()
     """Functions around the run of each hook, the first outermost."""
     middleware: Sequence[Middleware] = ()
@@ -237,10 +237,10 @@ class Request(msgspec.Struct, Generic[Out_co], frozen=True, kw_only=True):
     enable_prompt_cache: bool | None = None
     """Whether prompts are marked for the provider's cache; default: the setting of the agent or the runtime."""
     options: Mapping[str, Any] = {}
-    """Model options of this turn; they take precedence over those of the agent."""
+    """Model options of this turn; they take precedence over the options of the agent."""
 
     def session_metadata(self, mode: ModeContext | None) -> dict[str, Any]:
-        """Return the metadata of a new session: that of the request, with its mode, tags, traits and channels."""
+        """Return the metadata of a new session: the request's metadata with its mode, tags, traits and channels."""
         mode = self.mode or mode
         extra = {"tags": dict(self.tags), "traits": list(self.traits), "channels": list(self.channels)}
         named = {name: value for name, value in extra.items() if value}

@@ -247,7 +247,7 @@ class RuleChecker:
         self.check(target)
 
     def check_address(self, host: str, port: int, address: IPAddress) -> None:
-        """Refuse ``address``, one of those of ``host``, unless the rules allow it. Raises ``NetworkRefused``."""
+        """Refuse ``address``, an address of ``host``, unless the rules allow it. Raises ``NetworkRefused``."""
         self._check_denied(host, port, address)
         self._check_kind(kind_of(address), host, port, address)
 

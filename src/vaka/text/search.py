@@ -125,7 +125,7 @@ def _find_matches(text: str, query: ParsedQuery) -> list[tuple[int, int]]:
 
 
 def _ends_with(recent: Sequence[tuple[str, int, int]], term: SearchTerm) -> bool:
-    """Return whether the last words are those of a term."""
+    """Return whether the last words are the words of a term."""
     *head, last = term.words
     word = recent[-1][0]
     if not (word.startswith(last) if term.prefix else word == last):
