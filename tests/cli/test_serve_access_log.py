@@ -159,17 +159,31 @@ def test_a_new_link_logs_in_to_the_server_that_runs(server_shell: Shell) -> None
     assert finds_no_server()  # it was killed
 
 
-def test_links_lead_to_the_public_address_of_a_server_behind_a_proxy(server_shell: Shell) -> None:
-    (server_shell.folder / "vaka.toml").write_text(
-        '[server]\nhosts = ["agents.example"]\npublic_url = "https://agents.example/"\n'
-    )
+def test_browsers_use_the_public_address_of_a_server_behind_a_proxy(server_shell: Shell) -> None:
+    public = "https://agents.example:8443"
+    (server_shell.folder / "vaka.toml").write_text(f'[server]\npublic_url = "{public}/"\n')
+
+    def log_in(link: str, host: str) -> tuple[str, bool]:
+        assert link.startswith(f"{public}/console/login?ticket=vkl_")
+        answer = httpx2.get(f"{server.url}{link.removeprefix(public)}", headers={"Host": host})
+        assert answer.status_code == 303
+        cookie = answer.headers["set-cookie"]
+        return cookie.partition(";")[0], cookie.endswith("; Secure")
+
+    def create(cookie: str, origin: str) -> int:
+        headers = {"Host": "agents.example", "Origin": origin, "Cookie": cookie, "X-Vaka-Console": "1"}
+        body = {"agent": "assistant"}
+        return httpx2.post(f"{server.url}/api/v1/sessions", json=body, headers=headers, timeout=60).status_code
+
     with start(server_shell, "--trust", *MODEL) as server:
-        links = [server.link, server_shell.vaka("keys", "link").out.strip()]
-        for link in links:
-            assert link.startswith("https://agents.example/console/login?ticket=vkl_")
-            reached = f"{server.url}/{link.removeprefix('https://agents.example/')}"
-            answer = httpx2.get(reached, headers={"Host": "agents.example"})
-            assert (answer.status_code, "set-cookie" in answer.headers) == (303, True)
+        cookie, secure = log_in(server.link, "agents.example")  # a proxy may leave the port out
+        assert secure
+        assert create(cookie, public) == 201
+        assert create(cookie, "https://agents.example") == 201
+        assert create(cookie, "https://agents.example:9443") == 403
+        assert create(cookie, "https://evil.example") == 403
+        for host, secure in (("agents.example:8443", True), (server.url.removeprefix("http://"), False)):
+            assert log_in(server_shell.vaka("keys", "link").out.strip(), host)[1] == secure
 
 
 def test_a_server_finds_agents_that_name_their_models(shell: Shell) -> None:

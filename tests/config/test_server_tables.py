@@ -57,6 +57,10 @@ def test_an_untrusted_folder_cannot_change_how_the_server_listens(tmp_path: Path
             '[server]\norigins = ["app.example"]\n',
             "server.origins: expected an origin such as https://app.example.com,",
         ),
+        (
+            '[server]\npublic_url = "agents.example:8443"\n',
+            "server.public_url: expected an address such as https://agents.example.com, in small letters, not",
+        ),
         ("server = 3\n", "server: expected a table, not int"),
         ('[server.jwt]\nisuer = "a"\n', "server.jwt: unknown key 'isuer'; did you mean 'issuer'?"),
         ('[server.jwt]\nissuer = "a"\n', "missing required field `audience`"),

@@ -25,6 +25,7 @@ FEATURE_NAMES = (
 """What a server offers besides its own API; all are on by default."""
 
 _HOST_NAME = re.compile(r"\*|[a-z0-9_.-]+|[0-9a-f:.]+")
+_PUBLIC_URL = re.compile(r"https?://[^/?#@\sA-Z]+(/[^?#\s]*)?")
 _ORIGIN = re.compile(r"\*|[a-z][a-z0-9+.-]*://[^/\sA-Z]+")
 _Positive: TypeAlias = Annotated[int, msgspec.Meta(ge=1)]
 _Count: TypeAlias = Annotated[int, msgspec.Meta(ge=0)]
@@ -119,6 +120,9 @@ def check_names(server: ServerTable) -> None:
     for origin in server.origins:
         if not _ORIGIN.fullmatch(origin):
             raise InvalidTable(f"expected an origin such as https://app.example.com, not {origin!r}", "origins")
+    if server.public_url and not _PUBLIC_URL.fullmatch(server.public_url):
+        expected = "an address such as https://agents.example.com, in small letters"
+        raise InvalidTable(f"expected {expected}, not {server.public_url!r}", "public_url")
 
 
 def check_features(value: object) -> dict[str, bool]:

@@ -7,6 +7,7 @@ import secrets
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext
 from typing import Protocol, TypeAlias
+from urllib.parse import urlsplit
 
 import msgspec
 from starlette.requests import HTTPConnection, Request
@@ -29,6 +30,7 @@ CONSOLE_HEADER = "x-vaka-console"
 PRINCIPAL_KEY, REQUEST_ID_KEY = "vaka.principal", "vaka.request_id"
 _HOST = re.compile(r"(?:\[([0-9a-f:.]+)\]|([^\[\]:@/]+))(?::[0-9]{1,5})?", re.ASCII)
 """An address of IPv6 in brackets, or another name, and a port."""
+_PORT = re.compile(r":[0-9]+\Z", re.ASCII)
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._:/+=-]{1,128}")
 
 
@@ -97,6 +99,13 @@ def cookie_name(connection: HTTPConnection) -> str:
     return f"{COOKIE}_{port}" if port.isdecimal() else COOKIE
 
 
+def _host_name_of(host: str) -> str:
+    """Return the name in a ``Host`` header, without the port; a header that is not valid is returned as it is."""
+    host = host.strip().lower()
+    match = _HOST.fullmatch(host)
+    return match[1] or match[2] if match is not None else host
+
+
 def read_credentials(connection: HTTPConnection, *, changes: bool, tickets: bool = False) -> Credentials:
     """Return what a request shows to prove its caller; a ticket in the address counts only where ``tickets`` says."""
     headers, client = connection.headers, connection.client
@@ -123,16 +132,24 @@ class Guard:
         self.settings = settings
         self.authenticator = authenticator
         self.limiter = limiter
+        public = urlsplit(settings.public_url.lower())
+        self._hosts = frozenset([*settings.hosts, *([public.hostname] if public.hostname else [])])
+        self._public_origin = f"{public.scheme}://{public.netloc}" if public.netloc else ""
+
+    def is_https(self, connection: HTTPConnection) -> bool:
+        """Return whether the browser has used https: to this process, or to a proxy at the public address."""
+        scheme, _, public = self._public_origin.partition("://")
+        host = connection.headers.get("host", "").lower()
+        at_proxy = host in (public, _PORT.sub("", public))  # some proxies leave the port out
+        return connection.url.scheme == "https" or (scheme == "https" and at_proxy)
 
     def check_host(self, connection: HTTPConnection) -> None:
         """Refuse a name that is not this server's: a page of another site may have been bound to its address."""
         given = connection.headers.getlist("host")
         if len(given) > 1:  # a proxy may have read another one
             raise Problem(400, "bad_host", "a request has one Host header")
-        host = given[0].strip().lower() if given else ""
-        if (match := _HOST.fullmatch(host)) is not None:  # its name, without the port
-            host = match[1] or match[2]
-        if "*" not in self.settings.hosts and host not in self.settings.hosts:
+        host = _host_name_of(given[0]) if given else ""
+        if not {"*", host} & self._hosts:
             hint = "start it with --allow-hostname, or add the name to hosts of [server]"
             raise Problem(421, "bad_host", f"this server does not answer for host {host[:200]!r}; {hint}")
 
@@ -142,7 +159,7 @@ class Guard:
         if origin is None or origin in self.settings.origins or "*" in self.settings.origins:
             return
         host = connection.headers.get("host", "").lower()
-        if origin.lower() not in (f"http://{host}", f"https://{host}"):
+        if origin.lower() not in (f"http://{host}", f"https://{host}", self._public_origin):
             hint = "start it with --origin, or add the address to origins of [server]"
             raise Problem(403, "bad_origin", f"origin {origin[:200]!r} may not call this server; {hint}")
 

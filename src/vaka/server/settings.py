@@ -36,7 +36,10 @@ class ServerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     origins: tuple[str, ...] = ()
     """The origins of pages that may call the server, such as ``https://app.example``; its own is always allowed."""
     public_url: str = ""
-    """The address of the server for its clients, in cards of agents and links to the console; default: as requested."""
+    """The address of the server for its clients, in cards of agents and links to the console; default: as requested.
+
+    Requests may name its host, and pages of its origin may call the server.
+    """
     max_body_bytes: int = 10 * MIB
     body_timeout: float = 30.0
     """Seconds within which the body of a request must arrive."""

@@ -33,14 +33,13 @@ def login_routes(guard: Guard) -> Sequence[BaseRoute]:
                     raise
                 response.headers["location"] = REFUSED_PATH
             else:
-                response.headers["set-cookie"] = login_cookie(
-                    cookie_name(request), login, secure=request.url.scheme == "https"
-                )
+                cookie = login_cookie(cookie_name(request), login, secure=guard.is_https(request))
+                response.headers["set-cookie"] = cookie
         return response
 
     async def log_out(request: Request) -> Response:
         await require_authenticator(guard).tickets.end_login(request.cookies.get(cookie_name(request), ""))
-        cookie = login_cookie(cookie_name(request), "", secure=request.url.scheme == "https")
+        cookie = login_cookie(cookie_name(request), "", secure=guard.is_https(request))
         return Response(status_code=204, headers={**_HEADERS, "set-cookie": cookie})
 
     return [
