@@ -32,6 +32,8 @@ KEYS_SECONDS = 600.0
 """The age at which a key set is read again."""
 REFRESH_SECONDS = 30.0
 """The shortest time between two reads of a key set, however many tokens name a key that is not in it."""
+RETRY_SECONDS = 2.0
+"""The shortest time between two reads of a key set that was never read: until then no token is accepted."""
 FETCH_SECONDS = 5.0
 MAX_KEY_SET_BYTES = 256 * 1024
 MAX_CLAIM_LENGTH = 255
@@ -176,9 +178,9 @@ class KeySetSource:
         return [key for key in self._keys or () if _fits(key, algorithm) and (kid is None or key.get("kid") == kid)]
 
     async def _refresh(self) -> None:
-        """Read the keys unless that was tried within ``REFRESH_SECONDS``; earlier keys stay if it fails."""
+        """Read the keys unless that was tried a short time ago; earlier keys stay if it fails."""
         async with self._lock:
-            if self._age() >= REFRESH_SECONDS:
+            if self._age() >= (RETRY_SECONDS if self._keys is None else REFRESH_SECONDS):
                 self._read_at = self._clock.monotonic()
                 try:
                     self._keys = _parse_key_set(await self._read())
