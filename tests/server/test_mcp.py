@@ -138,8 +138,7 @@ async def test_the_protocol_can_be_switched_off(serve: Serve, scripted: Scripted
 async def test_the_client_of_the_guide_works(serve: Serve, scripted: Scripted) -> None:
     [program] = re.findall(r"^```py\n(.*?)^```$", GUIDE.read_text(), re.MULTILINE | re.DOTALL)
     async with serve([scripted(say("Two files."))]) as served:
-        env = without_coverage() | {"VAKA_API_KEY": "alice"}
-        program = program.replace("http://127.0.0.1:8321", served.url)
+        env = without_coverage() | {"VAKA_API_KEY": "alice", "VAKA_URL": served.url}
         pipe = asyncio.subprocess.PIPE
         done = await asyncio.create_subprocess_exec(sys.executable, "-c", program, env=env, stdout=pipe, stderr=pipe)
         assert await done.communicate() == (b"Two files.\n", b"")
