@@ -135,6 +135,7 @@ async def test_the_client_runs_its_own_tool(serve: Serve, scripted: Scripted) ->
         assert (await client.get(f"{API}/approvals/count")).json() == {"count": 0}
         [row] = (await client.get(f"{API}/approvals?kind=result")).json()["data"]
         assert (row["kind"], row["call"]["name"], row["call"]["arguments"]) == ("result", "locate", {"exact": True})
+        assert turn["decisions"] == [row]  # with the id of the call, which its result names
         path = f"{API}/sessions/s/calls/{row['call']['id']}/result"
         done = await client.post(path, json={"result": {"lat": 1}})
         assert done.json()["event"]["type"] == "question.answered"

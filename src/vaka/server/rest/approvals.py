@@ -22,7 +22,6 @@ from vaka.core.types.control import (
 from vaka.core.types.errors import VakaError
 from vaka.core.types.event import Event
 from vaka.core.types.ids import JSON
-from vaka.runtime.client_calls import read_client_calls
 from vaka.runtime.options import ApprovalAnswer
 from vaka.runtime.remembered_rules import RememberedRule
 from vaka.runtime.runtime import Runtime
@@ -30,7 +29,8 @@ from vaka.server.bodies import json_response, read_json
 from vaka.server.guard import principal_of
 from vaka.server.principal import Principal
 from vaka.server.problems import Problem, not_found
-from vaka.server.rest.documents import DecisionDocument, Page, PageLimit, decision_document, kind_of
+from vaka.server.rest.documents import DecisionDocument, Page, PageLimit, kind_of
+from vaka.server.rest.open_decisions import describe_decisions
 from vaka.server.rest.operation import Operation, read_query, wants_stream
 from vaka.server.rest.sessions import find_session, page_limit
 from vaka.server.rest.turn_log import read_backwards
@@ -128,12 +128,8 @@ class _VisibleSessions:
     async def describe(self, rows: Sequence[PendingDecision]) -> list[DecisionDocument]:
         documents: list[DecisionDocument] = []
         for row in rows:
-            body, info = row.event.data, await self.find(row)
-            waiting: dict[str | None, Any] = {}
-            if isinstance(body, QuestionAsked) and body.kind == "result":
-                waiting = {call.id: call for call in await read_client_calls(self._runtime.store, row.session)}
-            call = waiting.get(body.call) if isinstance(body, QuestionAsked) else None
-            documents.append(decision_document(row, agent=info.agent if info else "", client_call=call))
+            info = await self.find(row)
+            documents += await describe_decisions(self._runtime.store, [row], agent=info.agent if info else "")
         return documents
 
 

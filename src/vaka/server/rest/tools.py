@@ -17,7 +17,8 @@ from vaka.models.given_calls import CALLS_OPTION
 from vaka.server.bodies import json_response, read_json
 from vaka.server.guard import principal_of
 from vaka.server.problems import Problem, not_found
-from vaka.server.rest.documents import DecisionDocument, Page, PageLimit, decision_document
+from vaka.server.rest.documents import DecisionDocument, Page, PageLimit
+from vaka.server.rest.open_decisions import describe_decisions
 from vaka.server.rest.operation import Operation, read_query
 from vaka.server.rest.sessions import page_limit
 from vaka.server.service import AgentService, PromptInput
@@ -162,7 +163,7 @@ async def execute_tool(service: AgentService, request: Request) -> Response:
     rows = await runtime.decisions(session.id)
     if not rows:
         raise Problem(500, "no_result", f"the call of {name} has no result; see session {session.id!r}")
-    decision = decision_document(rows[0], agent=agent.name)
+    (decision,) = await describe_decisions(runtime.store, rows[:1], agent=agent.name)
     call = "" if decision.call is UNSET else decision.call.id
     return json_response(
         ToolCallDocument(session=session.id, turn=events.turn, call=call, status="waiting", decision=decision)

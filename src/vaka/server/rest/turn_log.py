@@ -25,9 +25,9 @@ from vaka.server.rest.documents import (
     ErrorDocument,
     TurnDocument,
     TurnStatus,
-    decision_document,
     usage_document,
 )
+from vaka.server.rest.open_decisions import describe_decisions
 from vaka.views.failures import failure_of
 
 READ_SPAN = 256
@@ -197,7 +197,7 @@ async def _describe_unfinished(
     if info.turn != record.id:  # a rewind has removed its end
         return TurnDocument(status="interrupted", stop="interrupted", **fields)
     rows = await store.sessions.decisions(info.id) if info.pending else ()
-    decisions = tuple(decision_document(row, agent=info.agent) for row in rows if row.event.turn == record.id)
+    decisions = await describe_decisions(store, [row for row in rows if row.event.turn == record.id], agent=info.agent)
     status: TurnStatus = "waiting" if decisions else "running"
     return TurnDocument(status=status, decisions=decisions, **fields)
 
