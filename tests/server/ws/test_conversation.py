@@ -7,6 +7,7 @@ from tests.server.conftest import PRINCIPALS, Serve
 from tests.server.test_app import Scripted
 from tests.server.ws.conftest import Connect
 from vaka.testing import call, say
+from vaka.tools.client_tool import ClientTool
 
 
 @vaka.tool
@@ -102,6 +103,23 @@ async def test_two_subscriptions_of_one_session_are_filtered_each_for_itself(
         assert kinds["turn.completed"] == {ends}  # the one of the first turn, again
         assert kinds["turn.started"] == {everything}
         assert kinds["input.added"] == {everything, control}
+
+
+async def test_the_state_of_a_session_names_the_call_that_a_client_runs(
+    serve: Serve, scripted: Scripted, client: Connect
+) -> None:
+    tool = ClientTool("locate", "Locate the ship.")
+    agent = scripted(call("locate"), say("Found."), tools=[tool])
+    async with serve([agent]) as served, client(served) as socket:
+        await socket.request("turn.start", session="demo", agent="assistant", input="Go.")
+        await socket.request("subscribe", session="demo")
+        await socket.until("question.asked")
+        (decision,) = (await socket.request("state.get", session="demo"))["decisions"]
+        assert (decision["kind"], decision["call"]["name"]) == ("result", "locate")
+        async with served.client() as http:
+            address = f"/api/v1/sessions/demo/calls/{decision['call']['id']}/result"
+            assert (await http.post(address, json={"result": "here"})).status_code == 200
+        assert (await socket.until("turn.completed"))[-1]["data"]["text"] == "Found."
 
 
 async def test_an_approval_is_resolved_and_the_turn_goes_on(serve: Serve, scripted: Scripted, client: Connect) -> None:

@@ -1,7 +1,7 @@
 """``RequestHandlers``: what the requests of one connection do, for the principal it belongs to."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, TypeAlias
 
 import msgspec
@@ -20,9 +20,9 @@ from vaka.server.rest.documents import (
     DecisionDocument,
     SessionDocument,
     cursor_of,
-    decision_document,
     session_document,
 )
+from vaka.server.rest.open_decisions import describe_decisions
 from vaka.server.service import AgentService, PromptInput, require_model
 from vaka.server.ws import frames
 from vaka.server.ws.frames import encode_control
@@ -48,7 +48,7 @@ class StateResult(msgspec.Struct, frozen=True, kw_only=True):
     """The result of ``state.get``."""
 
     session: SessionDocument
-    decisions: list[DecisionDocument]
+    decisions: Sequence[DecisionDocument]
 
 
 class RequestHandlers:
@@ -193,7 +193,7 @@ class RequestHandlers:
         decisions = await runtime.decisions(info.id) if info.pending else ()
         return StateResult(
             session=session_document(info),
-            decisions=[decision_document(row, agent=info.agent) for row in decisions],
+            decisions=await describe_decisions(runtime.store, decisions, agent=info.agent),
         )
 
     async def _start_turn(
