@@ -15,6 +15,7 @@ import msgspec
 
 import vaka
 import vaka.memory as vaka_memory
+import vaka.threads as vaka_threads
 from vaka.config.claude_keys import CLAUDE_KEYS, EXPECTED_VALUES
 from vaka.config.definitions.json_schema import definition_schema
 from vaka.config.setting_keys import SETTING_GROUPS, SettingKey, settings_of
@@ -199,7 +200,7 @@ def list_lines(face: ModuleType) -> list[str]:
 def python_page() -> str:
     """Return the page of the public names."""
     lines = ["# The Python names", "", "Made from the docstrings by `python -m scripts.reference`.", ""]
-    for face in (vaka, vaka_memory):
+    for face in (vaka, vaka_memory, vaka_threads):
         names = [name for name in face.__all__ if not name.startswith("_")]
         lines += chain.from_iterable(name_lines(face.__name__, name, getattr(face, name)) for name in names)
     lines += chain.from_iterable(list_lines(importlib.import_module(face)) for face in LISTED_FACES)

@@ -92,6 +92,7 @@ FACES = (
     "vaka.policy",
     "vaka.sandbox",
     "vaka.testing",
+    "vaka.threads",
     "vaka.tools",
     "vaka.transformers",
 )
@@ -148,7 +149,7 @@ def test_making_an_agent_loads_no_model_store_or_schema_library() -> None:
 
 
 @pytest.mark.parametrize(
-    "face", ["files", "luau", "memory", "middleware", "models", "net", "policy", "sandbox", "tools"]
+    "face", ["files", "luau", "memory", "middleware", "models", "net", "policy", "sandbox", "threads", "tools"]
 )
 def test_every_name_of_a_lazy_module_can_be_imported(face: str) -> None:
     module = importlib.import_module(f"vaka.{face}")

@@ -10,12 +10,12 @@ from vaka.content import AssistantMessage, ToolMessage
 from vaka.core.types.ids import MessageId
 from vaka.errors import AccessDenied, InvalidInput, TurnError
 from vaka.lumos import StreamingAgent
-from vaka.memory import ThreadOptions
 from vaka.models import Prompt
 from vaka.runtime.lumos import GenerateOptions
 from vaka.runtime.options import Environment
 from vaka.stores.memory import MemoryStore
 from vaka.testing import FakeClock, FakeIds, ScriptedModel, call, fail, say
+from vaka.threads import ThreadOptions
 from vaka.views.lumos import LumosEvent, StreamingConfig
 
 LONG = [

@@ -11,10 +11,11 @@ from vaka.core.ports.messages import MessageSearch
 from vaka.core.ports.model import Prompt
 from vaka.core.ports.store import SessionQuery, Store
 from vaka.errors import ConfigError
-from vaka.memory import FactExtraction, SemanticMemory, TextMemory, ThreadOptions
+from vaka.memory import FactExtraction, SemanticMemory, TextMemory
 from vaka.memory.background import facts_session
 from vaka.runtime.options import Environment
 from vaka.testing.models import FunctionModel, ScriptedModel, call, say
+from vaka.threads import ThreadOptions
 
 ASIDE = ThreadOptions(save_to_memory=False)
 

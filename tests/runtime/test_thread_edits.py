@@ -17,10 +17,10 @@ from vaka.core.ports.store import Store
 from vaka.core.types.event import Event
 from vaka.core.types.ids import SessionId
 from vaka.errors import Busy, TurnError
-from vaka.memory.threads import AddedMessage, ThreadPolicy
 from vaka.runtime.thread_deletion import MAX_HIDDEN_PARTS
 from vaka.stores.sqlite import SqliteStore
 from vaka.testing.models import ScriptedModel, call, fail, say
+from vaka.threads.thread import AddedMessage, ThreadPolicy
 
 
 async def test_processes_add_messages_to_one_thread_at_the_same_time(tmp_path: Path) -> None:

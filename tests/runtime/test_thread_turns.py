@@ -25,13 +25,13 @@ from vaka.core.types.message import (
     text_of,
 )
 from vaka.errors import AccessDenied, Busy, Interrupted, InvalidInput, NotFound, Suspended, TurnError
-from vaka.memory import Composite, Deduplication, MessageLimit, RoleFilter, ThreadOptions, ThreadPolicy
 from vaka.middleware import ToolSource
 from vaka.models.scripted import ScriptLine
 from vaka.runtime.options import Environment
 from vaka.runtime.runtime import Runtime
 from vaka.stores.memory import MemoryStore
 from vaka.testing.models import FunctionModel, call, fail, say
+from vaka.threads import Composite, Deduplication, MessageLimit, RoleFilter, ThreadOptions, ThreadPolicy
 
 
 @pytest.fixture

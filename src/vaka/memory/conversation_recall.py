@@ -8,6 +8,7 @@ import msgspec
 
 from vaka.core.ports.messages import MessageFilter, MessageQuery
 from vaka.core.ports.store import SessionInfo, Store
+from vaka.core.session.hidden_messages import hidden_messages_of, is_hidden
 from vaka.core.types.control import InputAdded
 from vaka.core.types.event import Event
 from vaka.core.types.ids import SessionId
@@ -18,7 +19,6 @@ from vaka.memory.memory_scope import is_below, is_owned_scope, memory_scope
 from vaka.memory.provenance import Provenance, SourceType, initial_confidence
 from vaka.memory.semantic import DEFAULT_COLLECTION, ScopedMemory
 from vaka.memory.semantic_tools import session_source
-from vaka.memory.threads import HiddenMessages, thread_of
 
 NEARBY_EVENTS = 100
 """Events that are read before and after a message to find its neighbours."""
@@ -99,7 +99,7 @@ async def _find_seq(store: Store, found: FoundMemory, info: SessionInfo) -> int 
 
     Deleting messages lets the others of the thread follow again, so a message may be there at another place.
     """
-    hidden, hit = thread_of(info).hidden, _spoken_by(found)
+    hidden, hit = hidden_messages_of(info.metadata), _spoken_by(found)
     if not hidden:
         return int(found.memory.metadata.get("seq", 0))
     filter = MessageFilter(role=hit.role, keywords=(hit.text[:_COMPARED_CHARS],))
@@ -107,16 +107,12 @@ async def _find_seq(store: Store, found: FoundMemory, info: SessionInfo) -> int 
     for _ in range(_MAX_PAGES):
         page = await store.messages.list(info.id, MessageQuery(filter=filter, reverse=True, cursor=cursor))
         for row in page.messages:
-            if not _is_hidden(hidden, row.seq) and _is_same(SpokenText(row.role, row.text), hit):
+            if not is_hidden(hidden, row.seq) and _is_same(SpokenText(row.role, row.text), hit):
                 return row.seq
         cursor = page.next
         if not cursor:
             break
     return None
-
-
-def _is_hidden(hidden: Sequence[HiddenMessages], seq: int) -> bool:
-    return any(part.first <= seq <= part.last for part in hidden)
 
 
 def may_see(scope: str, info: SessionInfo) -> bool:
@@ -151,14 +147,14 @@ async def _read_passage(store: Store, hit: SpokenText, info: SessionInfo, seq: i
     """Return a message with those around it, which are looked for near ``seq``."""
     if not around:
         return RecalledPassage(info.id, (hit,))
-    hidden = thread_of(info).hidden
+    hidden = hidden_messages_of(info.metadata)
     lines: list[SpokenText] = []
     at = None
     after, upto = max(seq - NEARBY_EVENTS, 0), seq + NEARBY_EVENTS
     async with aclosing(store.events.read(info.id, after=after, upto=upto)) as events:
         async for event in events:
             spoken = _spoken_text(event)
-            if spoken is None or _is_hidden(hidden, event.seq):
+            if spoken is None or is_hidden(hidden, event.seq):
                 continue
             if _is_same(spoken, hit):
                 at = len(lines)

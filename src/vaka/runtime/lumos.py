@@ -17,11 +17,11 @@ from vaka.core.types.errors import InvalidInput, TurnError
 from vaka.core.types.ids import JSON, MessageId, parse_session_id
 from vaka.core.types.keywords import find_near_names
 from vaka.core.types.message import AssistantMessage, Message, Text, UserMessage, as_content
-from vaka.memory.processors import ThreadOptions
 from vaka.models.function_calls import parse_role
 from vaka.runtime.options import Response
 from vaka.runtime.runtime import Runtime
 from vaka.runtime.session import Session
+from vaka.threads.processors import ThreadOptions
 from vaka.views.lumos import LumosEncoder, LumosEvent, StreamingConfig
 
 EARLIER_KEY = "lumos_messages"

@@ -7,8 +7,8 @@ from vaka.core.ports.messages import MessageRow
 from vaka.core.ports.store import Store
 from vaka.core.types.ids import CallId, SessionId
 from vaka.core.types.progress import StepCompleted, ToolCalled
-from vaka.memory.threads import AddedMessage, NewMessage, to_message
 from vaka.runtime.thread_stats import seconds_of
+from vaka.threads.thread import AddedMessage, NewMessage, to_message
 from vaka.views.genx_import import ImportedTurns
 
 

@@ -21,6 +21,7 @@ from vaka.core.ports.messages import (
 )
 from vaka.core.ports.store import BACKGROUND_TAG, Store
 from vaka.core.session.branches import rewind_entries
+from vaka.core.session.hidden_messages import HiddenMessages, is_hidden
 from vaka.core.session.index_rows import HIDDEN_KEY
 from vaka.core.session.snapshot import OpenedSession, reopen
 from vaka.core.types.control import SessionUpdated, StateChanged
@@ -39,10 +40,10 @@ from vaka.core.types.message import (
 )
 from vaka.core.types.progress import TURN_ENDS
 from vaka.core.types.state import SessionState
-from vaka.memory.threads import HiddenMessages, Thread, thread_of
 from vaka.runtime.genx_import import store_entries
 from vaka.runtime.session_edits import TimedEntry, check_merged_metadata, read_kept_backwards
 from vaka.stores.message_pages import parse_list_cursor
+from vaka.threads.thread import Thread, thread_of
 from vaka.views.genx_import import ImportedTurns, LogEntry
 from vaka.views.messages import MessageContext, MessageDocument, is_message, message_id
 
@@ -209,11 +210,6 @@ async def _hide(store: Store, thread: Thread, to: int, last: int) -> SessionUpda
     changes = {HIDDEN_KEY: msgspec.to_builtins(hidden)}
     check_merged_metadata(SessionId(thread.id), await store.sessions.find(SessionId(thread.id)), changes)
     return SessionUpdated(metadata=changes)
-
-
-def is_hidden(hidden: Sequence[HiddenMessages], seq: int) -> bool:
-    """Return whether the message of an event is in a part that is not listed."""
-    return any(part.first <= seq <= part.last for part in hidden)
 
 
 async def search_visible(store: Store, search: MessageSearch) -> SearchPage:

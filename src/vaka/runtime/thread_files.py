@@ -16,7 +16,7 @@ from vaka.core.types.event import Event
 from vaka.core.types.ids import CallId, SessionId
 from vaka.core.types.message import CallRef, Content, ToolCall
 from vaka.core.types.progress import TURN_ENDS
-from vaka.memory.threads import MessageRole, NewMessage, Thread
+from vaka.threads.thread import MessageRole, NewMessage, Thread
 from vaka.views.messages import CallDocument, MessageContext, is_message
 
 IMPORT_BATCH = 200

@@ -9,8 +9,8 @@ from vaka.core.ports.messages import MessageQuery, MessageRow, MessageStats
 from vaka.core.ports.store import Store
 from vaka.core.types.errors import InvalidInput
 from vaka.core.types.ids import SessionId
-from vaka.memory.threads import Thread
 from vaka.runtime.thread_deletion import count_visible, list_visible
+from vaka.threads.thread import Thread
 
 MEASURED_MESSAGES = 100
 """The last messages whose answers are measured."""

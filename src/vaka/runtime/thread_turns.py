@@ -17,13 +17,13 @@ from vaka.core.types.errors import Busy, Cancelled, Interrupted, InvalidInput, N
 from vaka.core.types.ids import SessionId
 from vaka.core.types.message import AssistantMessage, CallRef, Message
 from vaka.core.types.progress import ToolStarted, TurnStarted
-from vaka.memory.processors import Composite, MessageLimit, ThreadOptions
-from vaka.memory.threads import thread_of
 from vaka.runtime.genx_import import write_imported
 from vaka.runtime.options import Response, UserInput, is_response
 from vaka.runtime.session import Session, binding_of
 from vaka.runtime.session_edits import TimedEntry, delete_session
 from vaka.runtime.thread_deletion import compose_deletion, deletion_entries
+from vaka.threads.processors import Composite, MessageLimit, ThreadOptions
+from vaka.threads.thread import thread_of
 from vaka.views.genx_import import ImportedTurns
 from vaka.views.messages import is_message, message_id
 

@@ -15,8 +15,17 @@ from vaka.core.session.snapshot import OpenedSession
 from vaka.core.types.control import SessionOpened, SessionUpdated
 from vaka.core.types.errors import AccessDenied, AlreadyExists, HeadMoved, InvalidInput, NotFound
 from vaka.core.types.ids import SessionId, parse_session_id
-from vaka.memory.processors import ThreadOptions
-from vaka.memory.threads import (
+from vaka.runtime.genx_import import store_entries
+from vaka.runtime.options import Response, UserInput
+from vaka.runtime.session_binding import SessionBinding
+from vaka.runtime.session_edits import ComposeEntries, TimedEntry, check_version, delete_session, make_update
+from vaka.runtime.thread_additions import MessageAdditions
+from vaka.runtime.thread_deletion import compose_deletion, deletion_entries, list_visible, search_visible
+from vaka.runtime.thread_files import ThreadLines, ThreadReader, export_lines
+from vaka.runtime.thread_stats import ThreadStats, count_messages, read_stats, seconds_of
+from vaka.runtime.thread_turns import TurnKeywords, apply_options, run_beside_thread, run_in_thread
+from vaka.threads.processors import ThreadOptions
+from vaka.threads.thread import (
     CONTEXT_KEY,
     POLICY_KEY,
     THREAD_STATES,
@@ -35,15 +44,6 @@ from vaka.memory.threads import (
     parse_messages,
     thread_of,
 )
-from vaka.runtime.genx_import import store_entries
-from vaka.runtime.options import Response, UserInput
-from vaka.runtime.session_binding import SessionBinding
-from vaka.runtime.session_edits import ComposeEntries, TimedEntry, check_version, delete_session, make_update
-from vaka.runtime.thread_additions import MessageAdditions
-from vaka.runtime.thread_deletion import compose_deletion, deletion_entries, list_visible, search_visible
-from vaka.runtime.thread_files import ThreadLines, ThreadReader, export_lines
-from vaka.runtime.thread_stats import ThreadStats, count_messages, read_stats, seconds_of
-from vaka.runtime.thread_turns import TurnKeywords, apply_options, run_beside_thread, run_in_thread
 from vaka.views.genx_import import ImportedTurns
 
 if TYPE_CHECKING:

@@ -15,7 +15,11 @@ from vaka.cli.errors import BUSY, FAILED, Quit, UsageError
 from vaka.cli.render import as_printable, format_age, print_json, print_table, shorten
 from vaka.core.ports.messages import MessageFilter, MessagePage, MessageQuery, MessageSearch, SearchHit, SearchPage
 from vaka.core.types.errors import NotFound
-from vaka.memory.threads import (
+from vaka.runtime.erase import ErasureReport
+from vaka.runtime.runtime import Runtime
+from vaka.runtime.thread_stats import ThreadStats
+from vaka.text.search import parse_query
+from vaka.threads.thread import (
     THREAD_STATES,
     AddedMessage,
     DeletedMessages,
@@ -24,10 +28,6 @@ from vaka.memory.threads import (
     ThreadPolicy,
     ThreadState,
 )
-from vaka.runtime.erase import ErasureReport
-from vaka.runtime.runtime import Runtime
-from vaka.runtime.thread_stats import ThreadStats
-from vaka.text.search import parse_query
 
 T = TypeVar("T")
 

@@ -12,12 +12,11 @@ from starlette.responses import Response
 from vaka.core.loop.blobs import restore_content
 from vaka.core.ports.messages import MessageFilter, MessageQuery, MessageRow
 from vaka.core.ports.store import SessionInfo, Store
+from vaka.core.session.hidden_messages import hidden_messages_of, is_hidden
 from vaka.core.types.event import Event
 from vaka.core.types.ids import AgentPath
-from vaka.memory.threads import thread_of
 from vaka.runtime.runtime import Runtime
 from vaka.runtime.session_edits import read_kept_backwards
-from vaka.runtime.thread_deletion import is_hidden
 from vaka.server.bodies import json_response
 from vaka.server.problems import Problem
 from vaka.server.rest.documents import LogCursor, Page, PageLimit
@@ -79,7 +78,7 @@ async def read_messages(service: AgentService, request: Request) -> Response:
     limit, path = page_limit(query.limit), _parse_path(query.path)
     if query.is_filtered:
         return await _read_filtered(runtime, info, query)
-    at, hidden = page_position(info, query.cursor), thread_of(info).hidden
+    at, hidden = page_position(info, query.cursor), hidden_messages_of(info.metadata)
 
     def selects(event: Event) -> bool:
         return event.path == path and is_message(event) and not is_hidden(hidden, event.seq)
@@ -194,7 +193,7 @@ async def search_messages(service: AgentService, request: Request) -> Response:
     query = read_query(request, SearchMessages)
     wanted = fold_text(query.q) or query.q  # a lone accent folds to nothing
     path = _parse_path(query.path)
-    hidden = thread_of(info).hidden
+    hidden = hidden_messages_of(info.metadata)
     if not wanted.strip():
         raise Problem(422, "invalid_query", "q is empty; give a text to search for", errors=[{"field": "q"}])
 

@@ -11,7 +11,6 @@ from starlette.responses import Response, StreamingResponse
 
 from vaka.core.ports.store import SessionInfo, SessionQuery, SessionStatus, Store
 from vaka.core.types.ids import Cursor, SessionId
-from vaka.memory.threads import ThreadState
 from vaka.runtime import session_edits
 from vaka.runtime.file_rewind import FileRewind
 from vaka.runtime.runtime import Runtime
@@ -25,6 +24,7 @@ from vaka.server.rest.operation import PREFIX, Operation, read_query
 from vaka.server.rest.turn_log import find_turn
 from vaka.server.service import AgentService
 from vaka.server.sse import wait_while_connected
+from vaka.threads.thread import ThreadState
 
 EXPORT_BATCH = 65_536
 """Bytes that are sent at a time."""

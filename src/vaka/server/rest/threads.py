@@ -8,7 +8,6 @@ from starlette.responses import Response
 
 from vaka.core.ports.messages import MessageSearch, SearchHit
 from vaka.core.types.errors import InvalidInput
-from vaka.memory.threads import AddedMessage, DeletedMessages, NewMessage, ThreadState, check_transition
 from vaka.runtime.thread_stats import ThreadStats
 from vaka.server.bodies import json_response, read_json
 from vaka.server.guard import principal_of
@@ -17,6 +16,7 @@ from vaka.server.rest.documents import Page, PageLimit, SessionDocument
 from vaka.server.rest.operation import Operation, read_query
 from vaka.server.rest.sessions import describe_session, find_session, page_limit, read_info
 from vaka.server.service import AgentService
+from vaka.threads.thread import AddedMessage, DeletedMessages, NewMessage, ThreadState, check_transition
 
 
 class SearchThreads(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

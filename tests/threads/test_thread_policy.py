@@ -6,7 +6,7 @@ import pytest
 
 import vaka
 from vaka.core.types.errors import InvalidInput
-from vaka.memory.threads import POLICY_KEY, ThreadPolicy
+from vaka.threads.thread import POLICY_KEY, ThreadPolicy
 
 
 def test_limits_below_nothing_are_refused() -> None:

@@ -8,7 +8,7 @@ from typing import Any, Literal, TypeAlias, TypeVar, get_args
 import msgspec
 
 from vaka.core.ports.store import SessionInfo
-from vaka.core.session.index_rows import HIDDEN_KEY
+from vaka.core.session.hidden_messages import HiddenMessages, hidden_messages_of
 from vaka.core.types.errors import InvalidInput
 from vaka.core.types.ids import CallId, MessageId
 from vaka.core.types.message import (
@@ -115,16 +115,6 @@ class ThreadContext(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     tags: tuple[str, ...] = ()
 
 
-class HiddenMessages(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Events whose messages are not listed any more, from ``first`` to ``last``; and how many messages they are."""
-
-    first: int
-    last: int
-    user: int = 0
-    assistant: int = 0
-    tool: int = 0
-
-
 class Thread(msgspec.Struct, frozen=True, kw_only=True):
     """A session as a thread."""
 
@@ -154,7 +144,7 @@ class Thread(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def hidden(self) -> tuple[HiddenMessages, ...]:
         """The parts of its log whose messages were deleted or follow again."""
-        return read_value(self.metadata.get(HIDDEN_KEY), tuple[HiddenMessages, ...]) or ()
+        return hidden_messages_of(self.metadata)
 
     @property
     def context(self) -> ThreadContext:
