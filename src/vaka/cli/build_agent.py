@@ -207,7 +207,7 @@ def _trust_of_scripts(settings: Settings, *, untrusted: bool) -> TrustOfScript:
 
 def load_module(name: str) -> ModuleType:
     """Run a Python file and return it as a module; its folder is added to ``sys.path``. Raises ``ConfigError``."""
-    import importlib.util  # noqa: PLC0415  # for agents and tools of Python files only
+    import importlib.util  # for agents and tools of Python files only
 
     path = expand_path(name).resolve()
     if not path.is_file():

@@ -216,7 +216,29 @@ COMMANDS: dict[str, tuple[Callable[[], click.Command], str]] = {
     "completion": (_completion, "Print the completion script of a shell."),
     "version": (_version, "Print versions."),
 }
-"""What imports each command, and its line of help."""
+"""What imports each command, and its line of help. The commands of features are in their ``feature.py``."""
+
+
+def list_commands() -> dict[str, str]:
+    """Return the lines of help of all commands, those of installed features last."""
+    from vaka.feature import find_features
+
+    found = {name: text for name, (_, text) in COMMANDS.items()}
+    for feature in find_features():
+        found.update(feature.commands)
+    return found
+
+
+def find_command(name: str) -> click.Command | None:
+    """Import a command; ``None`` if there is none of this name."""
+    if name in COMMANDS:
+        return COMMANDS[name][0]()
+    from vaka.feature import find_features
+
+    for feature in find_features():
+        if name in feature.commands and feature.load_commands is not None:
+            return next(command for command in feature.load(feature.load_commands) if command.name == name)
+    return None
 
 
 def format_examples(*lines: str) -> str:

@@ -11,7 +11,7 @@ import click
 
 from vaka import __version__
 from vaka.cli import lazy
-from vaka.cli.command_table import COMMANDS, format_examples
+from vaka.cli.command_table import COMMANDS, find_command, format_examples, list_commands
 from vaka.cli.errors import CLOSED_PIPE, USAGE, Quit, describe_error
 from vaka.cli.stdout import discard_output_of_closed_terminal, flush_stdout
 from vaka.core.types.errors import VakaError
@@ -28,31 +28,31 @@ class _LazyGroup(click.Group):
     """A group whose commands are imported when they are used."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return list(COMMANDS)
+        return list(list_commands())
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        if cmd_name not in COMMANDS:
-            return None
-        command = COMMANDS[cmd_name][0]()
-        if not _COMPLETION_VARIABLES.isdisjoint(os.environ):
+        command = find_command(cmd_name)
+        if command is not None and not _COMPLETION_VARIABLES.isdisjoint(os.environ):
             lazy.add_completers(command, (cmd_name,))
         return command
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[Any]:
         """Offer the commands without importing them: the packages that one needs may be missing."""
-        from click.shell_completion import CompletionItem  # noqa: PLC0415  # only completion needs it
+        from click.shell_completion import CompletionItem  # only completion needs it
 
-        found = [CompletionItem(name, help=text) for name, (_, text) in COMMANDS.items() if name.startswith(incomplete)]
+        found = [
+            CompletionItem(name, help=text) for name, text in list_commands().items() if name.startswith(incomplete)
+        ]
         return [*found, *click.Command.shell_complete(self, ctx, incomplete)]
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         name = args[0]
-        if name not in COMMANDS and name[:1] != "-" and not ctx.resilient_parsing:
-            from vaka.core.types.keywords import find_near_names  # noqa: PLC0415  # only this error needs it
+        if name not in COMMANDS and name[:1] != "-" and not ctx.resilient_parsing and name not in list_commands():
+            from vaka.core.types.keywords import find_near_names  # only this error needs it
 
-            near = find_near_names(name, COMMANDS)
+            near = find_near_names(name, list_commands())
             ctx.fail(f"No such command {name!r}." + (f" Did you mean {near[0]!r}?" if near else ""))
         return super().resolve_command(ctx, args)
 
@@ -64,7 +64,7 @@ class _LazyGroup(click.Group):
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
-            formatter.write_dl([(name, text) for name, (_, text) in COMMANDS.items()])
+            formatter.write_dl(list(list_commands().items()))
 
 
 @click.group(

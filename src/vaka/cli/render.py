@@ -43,7 +43,7 @@ def typed_command(*words: str, store: str = "") -> str:
 
 def quote_words(*words: str) -> str:
     """Return words as a shell reads them."""
-    import shlex  # noqa: PLC0415  # only hints show commands
+    import shlex  # only hints show commands
 
     return shlex.join(words)
 

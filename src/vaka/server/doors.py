@@ -2,18 +2,15 @@
 
 from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import partial
-from typing import TypeAlias
 
+from vaka.feature import find_features
 from vaka.server.guard import Door
 from vaka.server.health import door as health_door
-from vaka.server.rest.door import OPERATIONS
+from vaka.server.kit.operation import DoorFactory, Operation
 from vaka.server.rest.door import door as rest_door
+from vaka.server.rest.door import list_operations
 from vaka.server.rest.openapi import openapi_door
-from vaka.server.rest.operation import Operation
-from vaka.server.service import AgentService
-from vaka.server.settings import Feature
-
-DoorFactory: TypeAlias = Callable[[AgentService], Door]
+from vaka.server.settings import ServerFeature
 
 
 def _websocket() -> DoorFactory:
@@ -77,7 +74,7 @@ def _a2a() -> DoorFactory:
     return door
 
 
-_FEATURE_DOORS: dict[Feature, Callable[[], DoorFactory]] = {
+_FEATURE_DOORS: dict[ServerFeature, Callable[[], DoorFactory]] = {
     "websocket": _websocket,
     "tracing": _traces,
     "debug_api": _debug,
@@ -91,9 +88,9 @@ _FEATURE_DOORS: dict[Feature, Callable[[], DoorFactory]] = {
 }
 
 
-def native_operations(features: Collection[Feature]) -> Sequence[Operation]:
+def native_operations(features: Collection[ServerFeature]) -> Sequence[Operation]:
     """Return the operations of the native API, with the operations of enabled features."""
-    operations = [*OPERATIONS]
+    operations = list_operations()
     if "tracing" in features:
         from vaka.server.rest import traces
 
@@ -105,11 +102,14 @@ def native_operations(features: Collection[Feature]) -> Sequence[Operation]:
     return operations
 
 
-def doors_of(features: Collection[Feature]) -> Iterator[DoorFactory]:
-    """Yield the doors that are always open, then the doors of enabled features."""
+def doors_of(features: Collection[ServerFeature]) -> Iterator[DoorFactory]:
+    """Yield the doors that are always open, the doors of enabled features, and the doors of feature folders."""
     yield health_door
     yield rest_door
     yield partial(openapi_door, native_operations(features))
     for feature, load in _FEATURE_DOORS.items():
         if feature in features:
             yield load()
+    for installed in find_features():
+        if installed.load_door is not None:
+            yield installed.load(installed.load_door)

@@ -6,11 +6,11 @@ import msgspec
 
 from vaka.server.workspaces import WorkspaceSettings
 
-Feature: TypeAlias = Literal[
+ServerFeature: TypeAlias = Literal[
     "websocket", "ui", "openai_compat", "anthropic_compat", "agui", "ai_sdk", "a2a", "mcp", "tracing", "debug_api"
 ]
 
-FEATURES: tuple[Feature, ...] = (
+FEATURES: tuple[ServerFeature, ...] = (
     "websocket",
     "ui",
     "openai_compat",
@@ -30,7 +30,7 @@ MIB = 1024 * 1024
 class ServerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How a server listens, what it offers, and how much one caller may use."""
 
-    features: frozenset[Feature] = frozenset(FEATURES)
+    features: frozenset[ServerFeature] = frozenset(FEATURES)
     hosts: tuple[str, ...] = ("localhost", "127.0.0.1", "::1")
     """The names in ``Host`` that requests may have, without a port; ``*`` accepts all."""
     origins: tuple[str, ...] = ()

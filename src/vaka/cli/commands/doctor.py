@@ -10,16 +10,16 @@ import time
 from collections.abc import Iterator
 from contextlib import aclosing
 from importlib import metadata
-from typing import Any, Literal, TypeAlias
+from typing import Any
 
 import click
-import msgspec
 
 from vaka import __version__
 from vaka.cli import options
 from vaka.cli.bootstrap import config_context, load_servers, runtime_from_settings
 from vaka.cli.errors import FAILED, Quit
 from vaka.cli.event_loop import run_loop
+from vaka.cli.kit.checks import Check
 from vaka.cli.render import print_json, print_table
 from vaka.config.documents import suggest
 from vaka.config.model_tables import hide_password
@@ -27,6 +27,7 @@ from vaka.config.setting_keys import SETTING_KEYS
 from vaka.config.settings import Settings, load_settings, unknown_variables
 from vaka.core.ports.store import SessionQuery, Store
 from vaka.core.types.errors import ReadOnlyStore, VakaError
+from vaka.feature import find_features
 from vaka.luau.program import INSTALL_PYLUAU
 from vaka.models.embedders import missing_embedder_command
 from vaka.models.local.model import missing_install_command
@@ -36,16 +37,8 @@ from vaka.runtime.providers import all_providers
 from vaka.runtime.stored_keys import stored_keys_of
 from vaka.sandbox.select import detect_capabilities, select_sandbox
 
-CheckState: TypeAlias = Literal["ok", "note", "fail"]
-
 REQUIRED_PACKAGES = ("click", "msgspec", "httpx2", "jsonschema-rs", "pyyaml", "tree-sitter", "tree-sitter-bash")
 _PROBE_KEY = "doctor/probe"
-
-
-class Check(msgspec.Struct, frozen=True):
-    name: str
-    state: CheckState
-    detail: str
 
 
 @click.command(epilog=options.format_examples("vaka doctor", "vaka doctor --json", "vaka doctor --reindex"))
@@ -129,6 +122,9 @@ def _check_features() -> Iterator[Check]:
     )
     yield _feature("server", "starlette and uvicorn", server)
     yield _feature("PostgreSQL", "asyncpg", "" if _is_installed("asyncpg") else "pip install 'vaka[postgres]'")
+    for feature in find_features():
+        if feature.load_checks is not None:
+            yield from feature.load(feature.load_checks)
 
 
 def _feature(name: str, detail: str, missing: str) -> Check:

@@ -107,7 +107,7 @@ def serve(agents: tuple[str, ...], **flags: Any) -> None:
 def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
     """Return what makes the event loop: uvloop where it is installed, which halves the cost of a stream."""
     try:
-        import uvloop  # noqa: PLC0415  # optional on platforms that it does not support
+        import uvloop  # optional on platforms that it does not support
     except ImportError:
         return None
     return uvloop.new_event_loop

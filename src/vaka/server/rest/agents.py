@@ -9,10 +9,10 @@ from starlette.responses import Response
 
 from vaka.server.bodies import json_response
 from vaka.server.guard import principal_of
+from vaka.server.kit.operation import Operation, read_query
 from vaka.server.principal import DEBUG, OPERATOR, SCOPES
 from vaka.server.problems import Problem
 from vaka.server.rest.documents import Page, PageLimit
-from vaka.server.rest.operation import Operation, read_query
 from vaka.server.rest.sessions import page_limit
 from vaka.server.rest.tools import ToolDocument, tool_document
 from vaka.server.service import AgentService

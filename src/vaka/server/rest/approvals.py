@@ -27,11 +27,11 @@ from vaka.runtime.remembered_rules import RememberedRule
 from vaka.runtime.runtime import Runtime
 from vaka.server.bodies import json_response, read_json
 from vaka.server.guard import principal_of
+from vaka.server.kit.operation import Operation, read_query, wants_stream
 from vaka.server.principal import Principal
 from vaka.server.problems import Problem, not_found
 from vaka.server.rest.documents import DecisionDocument, Page, PageLimit, kind_of
 from vaka.server.rest.open_decisions import describe_decisions
-from vaka.server.rest.operation import Operation, read_query, wants_stream
 from vaka.server.rest.sessions import find_session, page_limit
 from vaka.server.rest.turn_log import read_backwards
 from vaka.server.service import AgentService

@@ -9,9 +9,9 @@ from starlette.responses import Response
 from vaka.core.session.snapshot import reopen
 from vaka.server.bodies import json_response, read_json
 from vaka.server.guard import principal_of
+from vaka.server.kit.operation import Operation
 from vaka.server.problems import Problem, not_found
 from vaka.server.rest.documents import Page
-from vaka.server.rest.operation import Operation
 from vaka.server.rest.sessions import RewoundSession, find_session, rewind_and_describe
 from vaka.server.service import AgentService
 

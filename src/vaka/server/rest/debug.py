@@ -8,9 +8,9 @@ from starlette.responses import Response
 
 from vaka.server.bodies import json_response
 from vaka.server.guard import Door
+from vaka.server.kit.operation import Operation, operation_routes
 from vaka.server.principal import DEBUG
 from vaka.server.rest.documents import Page
-from vaka.server.rest.operation import Operation, operation_routes
 from vaka.server.service import AgentService
 
 

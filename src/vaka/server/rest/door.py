@@ -2,7 +2,9 @@
 
 from collections.abc import Sequence
 
+from vaka.feature import find_features
 from vaka.server.guard import Door
+from vaka.server.kit.operation import Operation, operation_routes
 from vaka.server.rest import (
     agents,
     approvals,
@@ -17,7 +19,6 @@ from vaka.server.rest import (
     usage,
 )
 from vaka.server.rest.idempotency import IdempotentRequests
-from vaka.server.rest.operation import Operation, operation_routes
 from vaka.server.service import AgentService
 
 OPERATIONS: Sequence[Operation] = (
@@ -33,14 +34,21 @@ OPERATIONS: Sequence[Operation] = (
     *usage.OPERATIONS,
     *tickets.OPERATIONS,
 )
-"""Every operation. Of two paths that match the same address, the more specific one comes first."""
+"""The operations of the server. Of two paths that match the same address, the more specific one comes first."""
 ALIASES = {"/sessions": "/threads", "/turns": "/runs"}
+
+
+def list_operations() -> list[Operation]:
+    """Return the operations of the server and those of installed features."""
+    loaders = [(feature, feature.load_operations) for feature in find_features()]
+    found = [operation for feature, load in loaders if load is not None for operation in feature.load(load)]
+    return [*OPERATIONS, *found]
 
 
 def door(service: AgentService) -> Door:
     """Return the routes below ``/api/v1``. Features that may be off have doors of their own."""
     requests = IdempotentRequests()
-    operations = [requests.protect(operation) for operation in OPERATIONS]
+    operations = [requests.protect(operation) for operation in list_operations()]
     return Door([*operation_routes(service, operations), *operation_routes(service, operations, _aliases_of)])
 
 

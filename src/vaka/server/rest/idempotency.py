@@ -25,8 +25,8 @@ from vaka.core.types.errors import VakaError
 from vaka.server.bodies import read_bytes
 from vaka.server.guard import principal_of
 from vaka.server.identifiers import check_id
+from vaka.server.kit.operation import Operation, RestHandler
 from vaka.server.problems import CLIENT_LEFT, Problem, problem_of
-from vaka.server.rest.operation import Operation, RestHandler
 from vaka.server.service import AgentService
 from vaka.server.sse import EventStream
 

@@ -13,7 +13,7 @@ from vaka.server.bodies import json_response
 from vaka.server.guard import Door, guard_route
 from vaka.server.health import PROBE_PATHS
 from vaka.server.identifiers import ID_PATTERN, MAX_ID_CHARS
-from vaka.server.rest.operation import EVENT_STREAM, PREFIX, Operation
+from vaka.server.kit.operation import EVENT_STREAM, PREFIX, Operation
 from vaka.server.service import AgentService
 
 Schema = dict[str, Any]

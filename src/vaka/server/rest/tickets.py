@@ -8,7 +8,7 @@ from vaka.server.auth.authenticator import require_authenticator
 from vaka.server.auth.tickets import TICKET_SECONDS
 from vaka.server.bodies import json_response
 from vaka.server.guard import principal_of
-from vaka.server.rest.operation import Operation
+from vaka.server.kit.operation import Operation
 from vaka.server.service import AgentService
 
 

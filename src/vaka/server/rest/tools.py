@@ -16,10 +16,10 @@ from vaka.core.types.tool import ToolSpec
 from vaka.models.given_calls import CALLS_OPTION
 from vaka.server.bodies import json_response, read_json
 from vaka.server.guard import principal_of
+from vaka.server.kit.operation import Operation, read_query
 from vaka.server.problems import Problem, not_found
 from vaka.server.rest.documents import DecisionDocument, Page, PageLimit
 from vaka.server.rest.open_decisions import describe_decisions
-from vaka.server.rest.operation import Operation, read_query
 from vaka.server.rest.sessions import page_limit
 from vaka.server.service import AgentService, PromptInput
 from vaka.server.sse import wait_while_connected

@@ -22,13 +22,13 @@ from vaka.runtime.runtime import Runtime
 from vaka.runtime.session import Session
 from vaka.server.bodies import json_response, read_json
 from vaka.server.guard import principal_of
+from vaka.server.kit.operation import Operation, read_query, wants_stream
 from vaka.server.principal import Principal
 from vaka.server.problems import Problem, not_found
 from vaka.server.rest.documents import InputPart, LogCursor, Page, PageLimit, TurnDocument
 from vaka.server.rest.events import end_frame
 from vaka.server.rest.formats import EncodeEvents, StreamFormat, make_encoder
 from vaka.server.rest.idempotency import read_key
-from vaka.server.rest.operation import Operation, read_query, wants_stream
 from vaka.server.rest.sessions import find_session, page_limit, page_position, read_info, session_address
 from vaka.server.rest.turn_log import TurnRecord, describe_ended, describe_turn, find_turn, list_turns, record_of
 from vaka.server.service import AgentService, PromptInput, refuse_blobs, require_model

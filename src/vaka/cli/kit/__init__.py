@@ -1,0 +1,1 @@
+"""What the commands of a feature share with those of ``vaka``."""

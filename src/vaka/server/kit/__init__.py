@@ -1,0 +1,1 @@
+"""What the routes of a feature share with those of the server."""
