@@ -15,7 +15,7 @@ from vaka.core.ports.transformer import TransformerFactory
 from vaka.core.ports.values import KeyValueStore
 from vaka.core.types.errors import ConfigError, InvalidInput
 from vaka.core.types.ids import JSON
-from vaka.runtime import lazy, lazy_memory
+from vaka.runtime import lazy
 from vaka.runtime.options import Options
 from vaka.tools.arguments import ArgumentReader
 from vaka.tools.schema.json_types import is_object
@@ -38,8 +38,10 @@ async def find_lines(
 
     Raises ``InvalidInput`` for a pattern that is not valid, or takes too long.
     """
+    from vaka.tools.builtin.search.grep import run_grep
+
     given = {"pattern": pattern, "path": folder, "output_mode": "content", "head_limit": limit}
-    found = await lazy_memory.search_files(files, given, seconds=seconds)
+    found = await run_grep(files, given, seconds=seconds)
     if found.value.get("timed_out"):
         raise InvalidInput(f"the search for {pattern[:200]!r} took too long; use a simpler pattern")
     return [(match["file"], match["line"], match["match"]) for match in found.value.get("matches", ())]
@@ -107,7 +109,28 @@ class ServiceHost:
             await self._owned.pop().close()
 
 
-class HostedServices:
+class RecordServices:
+    """What stored records need: embedders, files in values, searches in files, and checks of schemas."""
+
+    def __init__(self, find_embedder: Callable[[str], Embedder]) -> None:
+        self._find_embedder = find_embedder
+
+    def find_embedder(self, name: str) -> Embedder:
+        return self._find_embedder(name)
+
+    def open_value_files(self, values: KeyValueStore, prefix: str) -> Files:
+        from vaka.files.kv import KeyValueFiles
+
+        return KeyValueFiles(values, prefix=prefix)
+
+    async def find_lines(self, files: Files, folder: str, pattern: str, limit: int) -> Sequence[tuple[str, int, str]]:
+        return await find_lines(files, folder, pattern, limit)
+
+    def find_schema_problem(self, schema: JSON, value: JSON) -> str:
+        return find_schema_problem(schema, value)
+
+
+class HostedServices(RecordServices):
     """The services of one agent; implements ``AgentServices``."""
 
     def __init__(
@@ -118,10 +141,11 @@ class HostedServices:
         build_tool: Callable[[Any], Tool],
         find_embedder: Callable[[str], Embedder],
     ) -> None:
+        super().__init__(find_embedder)
         self._host = host
         self._find_model = find_model
         self._find_agent = find_agent
-        self._build_tool, self._find_embedder = build_tool, find_embedder
+        self._build_tool = build_tool
 
     @property
     def network(self) -> Network:
@@ -150,9 +174,6 @@ class HostedServices:
     def find_model(self, name: str) -> Model:
         return self._find_model(name)
 
-    def find_embedder(self, name: str) -> Embedder:
-        return self._find_embedder(name)
-
     def find_agent(self, name: str, config: JSON = None) -> RunnableAgent | None:
         return self._find_agent(name, config)
 
@@ -165,17 +186,8 @@ class HostedServices:
     def build_tool(self, tool: Any) -> Tool:
         return self._build_tool(tool)
 
-    def open_value_files(self, values: KeyValueStore, prefix: str) -> Files:
-        return lazy_memory.value_files()(values, prefix=prefix)
-
-    async def find_lines(self, files: Files, folder: str, pattern: str, limit: int) -> Sequence[tuple[str, int, str]]:
-        return await find_lines(files, folder, pattern, limit)
-
     def argument_parser(self, schema: dict[str, Any]) -> ToolArgumentParser:
         return ArgumentReader(schema).read
-
-    def find_schema_problem(self, schema: JSON, value: JSON) -> str:
-        return find_schema_problem(schema, value)
 
     def share(self, make: Callable[[], S]) -> S:
         return self._host.share(make)

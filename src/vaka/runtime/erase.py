@@ -1,27 +1,20 @@
 """Erase what is stored of an owner, or of one session."""
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import TypeAlias
+from collections.abc import Mapping, Sequence
 
 import msgspec
 from msgspec.structs import replace
 
 from vaka.core.ports.erasure import EraseResult
 from vaka.core.ports.store import SessionInfo, SessionQuery, Store
+from vaka.core.ports.values import KeyValueStore
 from vaka.core.types.errors import InvalidInput, NotFound
 from vaka.core.types.ids import SessionId, parse_session_id
 from vaka.files.kv import KeyValueFiles
 from vaka.hooks.transcript import Transcripts
-from vaka.memory.background import list_facts_sessions
-from vaka.memory.conversation_recall import erase_messages
-from vaka.memory.memory_scope import memory_scope
-from vaka.memory.text import VALUES_PREFIX, owner_folder
-from vaka.memory.working_record import erase_resource_memory
+from vaka.runtime.feature_records import list_copies, load_feature_records
 from vaka.runtime.remembered_rules import erase_rules
 from vaka.runtime.session_edits import EditCaches
-
-MemoryEraser: TypeAlias = Callable[[Store, str, bool], Awaitable[int]]
-"""Erases what a memory keeps of an owner, or only counts it (``True``); returns the number of records."""
 
 _PAGE_SIZE = 200
 _MAX_ROUNDS = 5
@@ -38,7 +31,7 @@ class ErasureReport(msgspec.Struct, frozen=True, kw_only=True):
     blobs: int = 0
     bytes: int = 0
     memories: dict[str, int] = {}
-    """The number of records of each kind of memory: ``text``, ``working``, ``semantic`` and ``rules``."""
+    """The number of records of each kind: ``rules``, and with ``vaka.memory`` ``text``, ``working``, ``semantic``."""
     failed: dict[SessionId, str] = {}
     """The sessions that could not be erased, and why: erase again when the cause is gone."""
     busy: tuple[SessionId, ...] = ()
@@ -48,29 +41,16 @@ class ErasureReport(msgspec.Struct, frozen=True, kw_only=True):
     dry_run: bool = False
 
 
-async def _erase_text(store: Store, owner: str, dry_run: bool) -> int:
-    return await KeyValueFiles(store.values, prefix=VALUES_PREFIX).erase(owner_folder(owner), dry_run=dry_run)
+async def _erase_records(store: Store, owner: str, *, dry_run: bool = False) -> dict[str, int]:
+    """Erase what features and rules store of an owner, or only count it; return the number of records by kind."""
+    counts: dict[str, int] = {}
+    for records in load_feature_records():
+        counts |= await records.erase_owner(store, owner, _open_files, dry_run=dry_run)
+    return {**counts, "rules": await erase_rules(store.values, owner, dry_run=dry_run)}
 
 
-async def _erase_working(store: Store, owner: str, dry_run: bool) -> int:
-    return await erase_resource_memory(store.values, owner, dry_run=dry_run)
-
-
-async def _erase_semantic(store: Store, owner: str, dry_run: bool) -> int:
-    return await store.vectors.erase(memory_scope("user", user=owner), dry_run=dry_run)
-
-
-async def _erase_rules(store: Store, owner: str, dry_run: bool) -> int:
-    return await erase_rules(store.values, owner, dry_run=dry_run)
-
-
-MEMORY_ERASERS: Mapping[str, MemoryEraser] = {
-    "text": _erase_text,
-    "working": _erase_working,
-    "semantic": _erase_semantic,
-    "rules": _erase_rules,
-}
-"""The memories that belong to owners. A new one is added here."""
+def _open_files(values: KeyValueStore, prefix: str) -> KeyValueFiles:
+    return KeyValueFiles(values, prefix=prefix)
 
 
 class Erasure:
@@ -91,9 +71,10 @@ class Erasure:
         info = await self._store.sessions.find(parse_session_id(session))
         if info is None:
             raise NotFound(f"there is no session {session!r}")
-        found = [one for one in (info, *await list_facts_sessions(self._store, info.id)) if not one.erased]
-        messages = await erase_messages(self._store, info.owner, info.id, dry_run=dry_run)
-        memories = {"semantic": messages} if messages else {}
+        found = [one for one in (info, *await list_copies(self._store, info.id)) if not one.erased]
+        memories: dict[str, int] = {}
+        for records in load_feature_records():
+            memories |= await records.erase_session(self._store, info, dry_run=dry_run)
         if dry_run:
             return replace(_preview(found), memories=memories)
         return _add_result(ErasureReport(), await self._erase_sessions(found, by), memories)
@@ -102,7 +83,7 @@ class Erasure:
         """Erase everything of an owner. Each step can be repeated: a second call completes an interrupted call."""
         report = ErasureReport(owner=owner)
         for number in range(_MAX_ROUNDS):
-            memories = {name: await erase(self._store, owner, False) for name, erase in MEMORY_ERASERS.items()}
+            memories = await _erase_records(self._store, owner)
             found = [info for info in await _list_sessions(self._store, owner) if info.id not in report.failed]
             if number and not found and not any(memories.values()):
                 break
@@ -110,7 +91,7 @@ class Erasure:
         return report
 
     async def _preview_owner(self, owner: str) -> ErasureReport:
-        memories = {name: await count(self._store, owner, True) for name, count in MEMORY_ERASERS.items()}
+        memories = await _erase_records(self._store, owner, dry_run=True)
         return replace(_preview(await _list_sessions(self._store, owner)), owner=owner, memories=memories)
 
     async def _erase_sessions(self, found: Sequence[SessionInfo], by: str) -> EraseResult:

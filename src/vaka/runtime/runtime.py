@@ -22,7 +22,7 @@ from vaka.core.types.limits import Limits
 from vaka.core.types.type_parameters import Deps, Out
 from vaka.policy.policy import LayeredPolicy
 from vaka.policy.tool_targets import find_file_use
-from vaka.runtime import lazy, lazy_memory
+from vaka.runtime import lazy
 from vaka.runtime.agent_builder import AgentBuilder
 from vaka.runtime.clock import RandomIds, SystemClock
 from vaka.runtime.drivers import SessionDrivers
@@ -52,12 +52,12 @@ if TYPE_CHECKING:
     from vaka.core.types.state import SessionState
     from vaka.core.types.tool import FileUse
     from vaka.mcp.client import McpStatus
+    from vaka.memory.memories import Memories
     from vaka.runtime.agent_services import ServiceHost
     from vaka.runtime.client_calls import ClientResult
     from vaka.runtime.erase import ErasureReport
     from vaka.runtime.file_rewind import FileRewind, NetChanges
     from vaka.runtime.live_settings import LiveSettings, LoadedSettings, SettingsSource
-    from vaka.runtime.memories import Memories
     from vaka.runtime.remembered_rules import RememberedRules
     from vaka.runtime.stats import SessionStats
     from vaka.runtime.threads import Threads
@@ -443,7 +443,7 @@ class Runtime:
         writer are reported in ``failed``; call it again when their turns have
         ended. A second call also completes an interrupted erasure.
         """
-        from vaka.runtime.erase import Erasure  # noqa: PLC0415  # most programs erase nothing
+        from vaka.runtime.erase import Erasure  # most programs erase nothing
 
         hooks, caches = self._governance.hooks, self._drivers.edit_caches
         erasure = Erasure(
@@ -497,12 +497,20 @@ class Runtime:
     @cached_property
     def memories(self) -> "Memories":
         """The memories of owners and sessions, to read and change."""
-        return lazy_memory.memories(self.store, self.env.clock, self.secrets, self.models.embedder)
+        from vaka.feature import require_feature
+
+        require_feature("memory", "runtime.memories")
+        from vaka.memory.memories import Memories
+        from vaka.runtime.agent_services import RecordServices
+
+        return Memories(self.store, self.env.clock, self.secrets, RecordServices(self.models.embedder))
 
     @cached_property
     def threads(self) -> "Threads":
         """The sessions as threads of messages, to list, search and continue."""
-        return lazy_memory.threads(self, self._drivers)
+        from vaka.runtime.threads import Threads
+
+        return Threads(self, self._drivers)
 
     async def _require_folder(self, session: SessionId) -> None:
         """Raise ``InvalidInput`` if the folder of a session is not the folder of this runtime."""

@@ -22,7 +22,6 @@ from vaka.core.types.ids import Cursor, EventScope, SessionId, TurnId
 from vaka.core.types.message import replace_surrogates
 from vaka.core.types.progress import TURN_ENDS, TurnQueued, TurnStarted
 from vaka.core.types.state import SessionState
-from vaka.runtime import lazy_memory
 
 if TYPE_CHECKING:
     from vaka.runtime.session_driver import WarmSessions
@@ -61,7 +60,10 @@ async def fork(
     entries = fork_entries(prefix.state, origin, last.id if last else "1.0")
     term = await store.events.claim(new_session)
     try:
-        await lazy_memory.copy_thread_memory()(store.values, origin, new_session)
+        from vaka.runtime.feature_records import load_feature_records
+
+        for records in load_feature_records():
+            await records.copy_session(store, origin, new_session)
         await store.events.append(
             new_session, [*copied, *seal_chain(new_session, last, entries, timestamp)], head=0, term=term, release=True
         )
@@ -76,14 +78,17 @@ async def fork(
 
 async def delete_session(store: Store, session: SessionId) -> None:
     """Delete a session, and those with copies of what was said in it. Raises ``NotFound`` and ``Busy``."""
+    from vaka.runtime.feature_records import list_copies, load_feature_records
+
     info = None
     with suppress(Corrupt):  # a session whose row is damaged can be deleted too
         info = await store.sessions.find(session)
-        for copied in await lazy_memory.list_facts_sessions(store, session):
+        for copied in await list_copies(store, session):
             await store.sessions.delete(copied.id)
     await store.sessions.delete(session)
     if info is not None:
-        await lazy_memory.erase_messages(store, info.owner, session)
+        for records in load_feature_records():
+            await records.erase_session(store, info, dry_run=False)
 
 
 async def rewind(
