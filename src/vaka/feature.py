@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 
     from vaka.cli.kit.checks import Check
     from vaka.core.ports.feature_records import FeatureRecords
-    from vaka.server.kit.operation import DoorFactory, Operation
+    from vaka.server.kit.door import DoorFactory
+    from vaka.server.kit.operation import Operation
 
 T = TypeVar("T")
 

@@ -25,7 +25,8 @@ from vaka.server.chat_turns import (
     encode_turn,
     open_turn,
 )
-from vaka.server.guard import Door, guard_route, principal_of
+from vaka.server.guard import guard_route, principal_of
+from vaka.server.kit.door import Door
 from vaka.server.problems import Problem, problem_response
 from vaka.server.request_agent import make_client_tools
 from vaka.server.service import AgentService

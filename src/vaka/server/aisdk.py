@@ -31,7 +31,8 @@ from vaka.server.chat_turns import (
     open_turn,
     rewritten_key,
 )
-from vaka.server.guard import Door, guard_route, principal_of
+from vaka.server.guard import guard_route, principal_of
+from vaka.server.kit.door import Door
 from vaka.server.principal import Principal
 from vaka.server.problems import Problem, not_found, problem_response
 from vaka.server.request_agent import make_client_tools

@@ -19,7 +19,8 @@ from vaka.core.types.tokens import estimate_message_tokens, estimate_text_tokens
 from vaka.server.answer_start import open_answer
 from vaka.server.bodies import json_response, read_bytes
 from vaka.server.conversations import ConversationRequest, Conversations, session_header, stop_on_disconnect
-from vaka.server.guard import Door, guard_route, principal_of
+from vaka.server.guard import guard_route, principal_of
+from vaka.server.kit.door import Door
 from vaka.server.message_threads import ERROR_CODES, MessageThreads
 from vaka.server.model_list import model_routes
 from vaka.server.principal import Principal

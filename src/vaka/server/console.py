@@ -14,7 +14,7 @@ from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
 from vaka.server.auth.console_login import login_routes
-from vaka.server.guard import Door
+from vaka.server.kit.door import Door
 from vaka.server.problems import not_found
 from vaka.server.service import AgentService
 

@@ -4,9 +4,9 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import partial
 
 from vaka.feature import find_features
-from vaka.server.guard import Door
 from vaka.server.health import door as health_door
-from vaka.server.kit.operation import DoorFactory, Operation
+from vaka.server.kit.door import Door, DoorFactory
+from vaka.server.kit.operation import Operation
 from vaka.server.rest.door import door as rest_door
 from vaka.server.rest.door import list_operations
 from vaka.server.rest.openapi import openapi_door

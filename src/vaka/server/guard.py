@@ -4,14 +4,13 @@ import asyncio
 import logging
 import re
 import secrets
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, nullcontext
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Protocol, TypeAlias
 from urllib.parse import urlsplit
 
 import msgspec
 from starlette.requests import HTTPConnection, Request
-from starlette.routing import BaseRoute, Route
+from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from vaka.core.types.errors import VakaError
@@ -170,13 +169,6 @@ class Guard:
         headers = self.limiter.count_request(principal)
         require_scope(principal, scope)
         return headers
-
-
-class Door(msgspec.Struct, frozen=True):
-    """The routes of one protocol, and what runs while the server does."""
-
-    routes: Sequence[BaseRoute]
-    run: "Callable[[], AbstractAsyncContextManager[None]]" = nullcontext
 
 
 class GuardedApp:

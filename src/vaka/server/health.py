@@ -13,7 +13,7 @@ from vaka.core.ports.store import SessionQuery
 from vaka.core.types.errors import VakaError
 from vaka.runtime.runtime import Runtime
 from vaka.server.bodies import json_response
-from vaka.server.guard import Door
+from vaka.server.kit.door import Door
 from vaka.server.service import AgentService
 
 PROBE_PATHS = ("/healthz", "/readyz", "/version")

@@ -27,7 +27,8 @@ from vaka.mcp.transcripts import TranscriptResources
 from vaka.runtime.runtime import Runtime
 from vaka.runtime.served_agents import ServedAgent, ServedTurns
 from vaka.server.bodies import read_bytes
-from vaka.server.guard import PRINCIPAL_KEY, Door, GuardedApp
+from vaka.server.guard import PRINCIPAL_KEY, GuardedApp
+from vaka.server.kit.door import Door
 from vaka.server.principal import Principal
 from vaka.server.problems import Problem, problem_of, problem_response
 from vaka.server.service import AgentService

@@ -17,7 +17,8 @@ from vaka.core.types.message import AssistantMessage, ToolCall, as_content
 from vaka.server.answer_start import open_answer
 from vaka.server.bodies import json_response, read_bytes
 from vaka.server.conversations import ConversationRequest, Conversations, session_header, stop_on_disconnect
-from vaka.server.guard import Door, guard_route, principal_of
+from vaka.server.guard import guard_route, principal_of
+from vaka.server.kit.door import Door
 from vaka.server.model_list import model_routes
 from vaka.server.openai_errors import error_object, error_response
 from vaka.server.principal import Principal

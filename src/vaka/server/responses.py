@@ -12,7 +12,8 @@ from vaka.core.types.errors import InvalidInput, VakaError
 from vaka.server.answer_start import open_answer
 from vaka.server.bodies import json_response, read_bytes
 from vaka.server.conversations import session_header, stop_on_disconnect
-from vaka.server.guard import Door, guard_route, principal_of
+from vaka.server.guard import guard_route, principal_of
+from vaka.server.kit.door import Door
 from vaka.server.openai_errors import error_response
 from vaka.server.responses_socket import ResponsesSocket
 from vaka.server.service import AgentService

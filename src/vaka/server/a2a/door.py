@@ -17,7 +17,8 @@ from vaka.core.types.errors import VakaError
 from vaka.server.a2a.errors import A2A_JSON, rest_error, rest_problem, rpc_error, rpc_problem
 from vaka.server.a2a.tasks import A2aTasks, ListParams, SendParams, TaskParams, TaskUpdates
 from vaka.server.bodies import decode_json, json_response, read_bytes
-from vaka.server.guard import Door, Handler, guard_route, principal_of, require_scope
+from vaka.server.guard import Handler, guard_route, principal_of, require_scope
+from vaka.server.kit.door import Door
 from vaka.server.principal import Principal
 from vaka.server.problems import Problem, problem_of
 from vaka.server.service import AgentService

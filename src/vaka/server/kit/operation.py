@@ -9,13 +9,11 @@ from starlette.routing import BaseRoute
 from starlette.types import ASGIApp
 
 from vaka.server.bodies import invalid_fields
-from vaka.server.guard import Door, Handler, guard_route
+from vaka.server.guard import Handler, guard_route
 from vaka.server.service import AgentService
 
 T = TypeVar("T")
 
-DoorFactory: TypeAlias = Callable[[AgentService], Door]
-"""Makes the routes of a protocol for a server."""
 RestHandler: TypeAlias = Callable[[AgentService, Request], Awaitable[ASGIApp]]
 
 PREFIX = "/api/v1"

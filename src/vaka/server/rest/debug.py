@@ -7,7 +7,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from vaka.server.bodies import json_response
-from vaka.server.guard import Door
+from vaka.server.kit.door import Door
 from vaka.server.kit.operation import Operation, operation_routes
 from vaka.server.principal import DEBUG
 from vaka.server.rest.documents import Page

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from vaka.feature import find_features
-from vaka.server.guard import Door
+from vaka.server.kit.door import Door
 from vaka.server.kit.operation import Operation, operation_routes
 from vaka.server.rest import (
     agents,

@@ -9,7 +9,8 @@ from starlette.responses import Response
 from vaka.core.ports.store import SessionQuery
 from vaka.runtime.traces import list_traces, read_session_trace, read_trace
 from vaka.server.bodies import json_response
-from vaka.server.guard import Door, principal_of
+from vaka.server.guard import principal_of
+from vaka.server.kit.door import Door
 from vaka.server.kit.operation import Operation, operation_routes, read_query
 from vaka.server.problems import Problem
 from vaka.server.rest.documents import Page, PageLimit

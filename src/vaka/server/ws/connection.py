@@ -13,7 +13,8 @@ from starlette.types import Message, Receive, Scope, Send
 
 from vaka import __version__
 from vaka.core.types.errors import VakaError
-from vaka.server.guard import PRINCIPAL_KEY, Credentials, Door, read_credentials
+from vaka.server.guard import PRINCIPAL_KEY, Credentials, read_credentials
+from vaka.server.kit.door import Door
 from vaka.server.principal import Principal
 from vaka.server.problems import Problem, problem_before_login, problem_of
 from vaka.server.service import AgentService
