@@ -1,0 +1,47 @@
+"""Use a copy of vaka: a library turn with a tool, two commands, and a name of each feature. Prints JSON."""
+
+import asyncio
+import contextlib
+import io
+import json
+import sys
+
+import vaka
+from vaka.cli.main import main
+from vaka.testing.models import ScriptedModel, call, say
+
+
+@vaka.tool(effect="read")
+def add(a: int, b: int) -> int:
+    """Add two numbers."""
+    return a + b
+
+
+async def use_library() -> dict[str, str]:
+    agent = vaka.Agent("adder", model=ScriptedModel(call("add", a=2, b=3), say("It is 5.")), tools=[add])
+    async with vaka.Runtime("memory:") as runtime:
+        session = await runtime.open(agent, id="s", owner="kim")
+        answer = await session.run("Add.")
+        copy = await runtime.fork("s")
+        erased = await runtime.erase(owner="kim")
+        try:
+            memories = type(runtime.memories).__name__
+        except vaka.VakaError as error:
+            memories = str(error)
+    kinds = ",".join(sorted(erased.memories))
+    return {"answer": answer.text, "fork": copy, "erased": kinds, "runtime.memories": memories}
+
+
+def run_command(*words: str) -> str:
+    """Return what a command writes to stdout, or its error."""
+    out, err = io.StringIO(), io.StringIO()
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err), contextlib.suppress(SystemExit):
+        main([*words])
+    return out.getvalue() or err.getvalue()
+
+
+results: dict[str, object] = {"path": vaka.__file__, **asyncio.run(use_library())}
+results["help"] = run_command("--help")
+results["run"] = run_command("run", "Hi.", "--model", "scripted:script.jsonl")
+results["others"] = [run_command(*words.split()) for words in sys.argv[1:]]
+json.dump(results, sys.stdout)
