@@ -131,10 +131,10 @@ def test_every_sloppy_file_is_listed_with_file_and_line(tmp_path: Path) -> None:
         "skills/flat.md:1: a skill is a folder; move the file to flat/SKILL.md",
         "skills/lower/skill.md:1: the file is named skill.md",
         "skills/one/SKILL.md:2: the name 'Same Name'",
-        "skills/two/SKILL.md:1: the name 'one' is that of",
+        "skills/two/SKILL.md:1: the name 'one' is also the name of",
         "commands/My Command.md:1: the file's name",
         "agents/helper.md:2: the name 'Help Me'",
-        "agents/helper.md:1: the name 'help-me' is that of",
+        "agents/helper.md:1: the name 'help-me' is also the name of",
         "skills/latin/SKILL.md:3: the head has bytes that are not UTF-8",
         "agents/plain.md:1: it has no description",
     ):

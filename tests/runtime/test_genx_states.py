@@ -450,7 +450,7 @@ async def test_a_document_becomes_a_session_and_back() -> None:
         check_log(await read_log(store, "old"))
         with pytest.raises(InvalidInput, match='state "old" exists'):
             await genx.import_state(document)
-        with pytest.raises(InvalidInput, match="that of a child agent of 'old'"):
+        with pytest.raises(InvalidInput, match="belongs to a child agent of 'old'"):
             await genx.import_state(document, state_id="old/agent-1")
         copy = await genx.import_state(document, state_id="copy")
         await copy.set_finished(False)

@@ -86,7 +86,7 @@ class Agent(DefaultParameters, Generic[Deps_contra, AgentOut_co]):
         "model": "A model, or the name of one; ``None``: the model of the runtime.",
         "name": "The name in events, logs and approvals.",
         "options": "Options of the model, such as ``temperature``.",
-        "origin": "Where the agent was loaded from; ``None`` for an agent made in code.",
+        "origin": "Where the agent was loaded from; ``None``: it was made in code.",
         "output": "The type or JSON Schema of the answer; ``None``: a text.",
         "tool_choice": "``auto``, ``none``, ``required`` or the name of the tool to call first.",
         "tools": "Tools, functions, other agents, or names of built-in tools.",

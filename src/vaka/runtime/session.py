@@ -145,8 +145,8 @@ class Session(DefaultParameters, Generic[Deps, Out]):
     def resume(self) -> TurnStream[Out]:
         """Finish the unfinished turn, or begin the queued one, as a stream.
 
-        Without either, the stream is empty and ``response`` is the response of the
-        last turn.
+        Without either, the stream is empty and its ``response`` is the
+        response of the last turn.
         """
         return TurnStream(self._binding.open_unfinished_turn, self._with_output)
 
