@@ -7,8 +7,8 @@ A turn of a router is:
 2. decide: while an agent is active, the same rule or no match sends the input on to it, and another rule replaces it;
    otherwise the matched intents run in order, and without a match the ``default`` agent runs;
 3. run the agent as a child: a ``resume`` call under the agent's name, with a path and events of its own in the same
-   log. An agent that has not finished stays active and receives the next input, in the same conversation. After one
-   that has finished (a quit tool, the end of a script, a router without an active agent) the next intent starts with
+   log. An agent that has not finished stays active and receives the next input, in the same conversation. After an
+   agent has finished (a quit tool, the end of a script, a router without an active agent), the next intent starts with
    the same text; after the last intent no agent is active.
 
 The answer of the turn is the text of the agents that ran in it. What a router knows between turns is one value of the

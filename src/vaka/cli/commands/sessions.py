@@ -71,8 +71,8 @@ sessions.add_command(verify)
 def rewind(session: str, place: str, **flags: Any) -> None:
     """Continue from an earlier event or checkpoint. Later events stay readable.
 
-    --files restores what was changed while snapshots were on. It names each file that it cannot restore, such as one
-    that git ignores.
+    --files restores what was changed while snapshots were on. It names each file that it cannot restore, for example
+    because git ignores it.
     """
     files = flags["files"]
     if (flags["force"] or flags["dry_run"]) and not files:

@@ -307,7 +307,7 @@ async def write(
     file_path: str,
     content: str,
 ) -> ToolResult:
-    """Make a file, or replace one that was read."""
+    """Make a file, or replace a file that was read."""
     async with edit_lock(context):
         return await _write_content(context, file_path, content)
 
