@@ -16,6 +16,7 @@ from typing import NamedTuple
 
 import vaka
 from bench import agent_run, check, startup, ways_in
+from scripts.gates.phrases import find_headless
 from scripts.gates.sizes import count_code_lines
 from scripts.gates.source import find_own_layout, find_packed_assignments
 from scripts.gates.tree import File, list_files
@@ -34,8 +35,6 @@ GENERATED = (
     "src/vaka/tools/builtin/specs.json",
 )
 """Files and folders of the source that scripts write."""
-HEADLESS = re.compile(r"\b(?:that|those) of\b|\bones? (?:that|which|whose)\b", re.IGNORECASE)
-"""Words that begin a clause without a noun. A reader has to look back for what they stand for."""
 
 
 class Row(NamedTuple):
@@ -72,7 +71,7 @@ class Tree:
 
     def count_phrases(self) -> int:
         """Count headless clauses in the comments and strings of the source."""
-        return sum(len(HEADLESS.findall(token.string)) for file in self.modules.values() for token in file.prose)
+        return sum(1 for file in self.modules.values() for _ in find_headless(file))
 
     def find_imported(self, start: str) -> set[str]:
         """Return the modules of the core that a module loads, directly or not, without types and ports."""

@@ -5,7 +5,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from scripts.gates import names, sizes, source, testing, text
+from scripts.gates import names, phrases, sizes, source, testing, text
 from scripts.gates.tree import File, Problem, list_files
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -18,6 +18,7 @@ def find_problems(everything: list[File]) -> Iterator[Problem]:
     yield from source.check_files(everything)
     yield from sizes.check_turn(everything)
     yield from names.check_all(everything)
+    yield from phrases.check_all(everything)
 
 
 def main() -> int:
