@@ -257,6 +257,38 @@ async def test_a_failed_edit_is_not_restored(bench: RewindBench) -> None:
     assert await bench.preview(place) == FileRewind()
 
 
+@pytest.mark.parametrize("path", ["link", "folder/a", "dangling"])
+async def test_an_edit_that_is_refused_because_of_a_link_does_not_keep_files_from_being_restored(
+    bench: RewindBench, path: str
+) -> None:
+    bench.write("a", "old")
+    for name, target in {"link": "a", "folder": ".", "dangling": "nothing"}.items():
+        (bench.root / name).symlink_to(target)
+    results = await bench.run_calls(
+        ("Read", {"file_path": path}),
+        ("Write", {"file_path": path, "content": "new"}),
+        ("Write", {"file_path": "b", "content": "new"}),
+    )
+    assert [result.reason for result in results] == (["error"] if path == "dangling" else [""]) + ["error", ""]
+    assert await bench.preview("1") == FileRewind(removed=("b",))
+    await bench.rewind("1")
+    assert (bench.root / "a").read_text() == "old"
+    assert not (bench.root / "b").exists()
+
+
+@pytest.mark.parametrize("name", ["link", "folder/a"])
+async def test_a_rewind_restores_the_file_that_a_tool_has_written_through_a_link(tmp_path: Path, name: str) -> None:
+    bench = RewindBench(tmp_path, tools=[make_note_tool(tmp_path)])
+    bench.write("a", "old")
+    (tmp_path / "link").symlink_to("a")
+    (tmp_path / "folder").symlink_to(tmp_path)
+    await bench.call("save_note", name=name, text="new")
+    assert await bench.preview("1") == FileRewind(restored=("a",))
+    await bench.rewind("1")
+    assert (tmp_path / "a").read_text() == "old"
+    assert (tmp_path / "link").is_symlink()
+
+
 async def test_files_of_another_folder_are_not_restored(
     bench: RewindBench, tmp_path_factory: pytest.TempPathFactory
 ) -> None:

@@ -3,6 +3,7 @@
 import base64
 import binascii
 import hashlib
+import os
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import suppress
 from functools import cached_property, partial
@@ -104,7 +105,7 @@ class FileSnapshots:
         it, and without ``after``, a restore cannot distinguish the session's own change from changes by others.
         ``session``: the session whose log will have the token; the copy stays as long as it exists.
         """
-        path = await self._canonical_path(path)
+        path = self._resolve_links(await self._canonical_path(path))
         was = await self._store_content(path, session)
         return _encode_token(FileChange(path=path, root=self._files.root, was=was, becomes=becomes or ""))
 
@@ -303,6 +304,14 @@ class FileSnapshots:
             if name in {"", ".", ".."}:
                 raise
             return child_path(await self._canonical_path(folder or ("/" if path.startswith("/") else "")), name)
+
+    def _resolve_links(self, path: str) -> str:
+        """Return the path of the file behind links: its content is what a tool sees and changes under any name."""
+        if not isinstance(self._files, LinkFiles):
+            return path
+        root = self._files.root
+        real = os.path.realpath(os.path.join(root, os.fsdecode(encode_name(path))))  # noqa: PTH118  # a string
+        return decode_name(os.fsencode(real)).removeprefix(f"{root.rstrip('/')}/")
 
     async def _store_content(self, path: str, session: str) -> str:
         try:
