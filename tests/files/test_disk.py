@@ -255,6 +255,14 @@ async def test_the_owner_of_a_file_is_kept_by_root(tmp_path: Path) -> None:
     assert after.st_ino != before.st_ino
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a folder to another user")
+async def test_what_root_makes_belongs_to_the_owner_of_its_folder(tmp_path: Path) -> None:
+    os.chown(tmp_path, 1234, 5678)
+    await DiskFiles(tmp_path).write("new/folder/file", b"new", new=True)
+    made = [tmp_path / name for name in ("new", "new/folder", "new/folder/file")]
+    assert {(path.stat().st_uid, path.stat().st_gid) for path in made} == {(1234, 5678)}
+
+
 async def test_a_running_program_can_be_replaced(tmp_path: Path) -> None:
     program = tmp_path / "program"
     program.write_bytes(Path(sys.executable).resolve().read_bytes())

@@ -136,9 +136,19 @@ def _open_or_make_subfolder(folder: int, name: str, path: str, *, make: bool) ->
             if not make:
                 raise
         with suppress(FileExistsError):  # another process made it meanwhile
-            os.mkdir(paths.encode_name(name), dir_fd=folder)
+            _make_subfolder(folder, paths.encode_name(name))
         sync_folder(folder)
         make = False
+
+
+def _make_subfolder(folder: int, name: bytes) -> None:
+    os.mkdir(name, dir_fd=folder)
+    if os.geteuid() == 0:
+        made = os.open(name, LIST_FLAGS | _NOFOLLOW, dir_fd=folder)
+        try:
+            _give_to_owner_of(folder, made)
+        finally:
+            os.close(made)
 
 
 def _not_writable_error(folder: int, name: str, path: str) -> FileError:
@@ -184,6 +194,8 @@ def write_atomically(write: FileWrite, guard: IdentityGuard | None = None) -> os
         reach_failpoint("write.after_data")
         if old is not None:
             _copy_owner_and_mode(fd, old)
+        elif os.geteuid() == 0:
+            _give_to_owner_of(write.folder, fd)
         os.fsync(fd)
         with _process_lock_of(write), _hold_unchanged(write):
             reach_failpoint("write.before_rename")
@@ -238,6 +250,13 @@ def _write_all(fd: int, data: bytes) -> None:
     left = memoryview(data)
     while left:
         left = left[os.write(fd, left[:_CHUNK]) :]
+
+
+def _give_to_owner_of(folder: int, fd: int) -> None:
+    """Give what root has made to the owner of its folder: commands of root run as that user, and may change it then."""
+    owner = os.fstat(folder)
+    with suppress(PermissionError):  # root of a container may lack the right
+        os.fchown(fd, owner.st_uid, owner.st_gid)
 
 
 def _copy_owner_and_mode(fd: int, old: os.stat_result) -> None:
