@@ -316,6 +316,19 @@ async def test_last_turn_returns_the_events_of_the_last_turn() -> None:
     assert (event_types(events)[0], last_body(events).text) == ("turn.started", "two")
 
 
+async def test_the_last_turn_is_that_of_the_branch_that_a_rewind_goes_to() -> None:
+    async with runtime() as rt:
+        session = await rt.open(agent(ScriptedModel(say("one"), say("two"))), id="s")
+        ends: list[Event] = []
+        for prompt in ("1", "2"):
+            await session.run(prompt)
+            ends.append((await session.last_turn())[-1])
+        for end in (ends[0], ends[1], ends[0], ends[1]):
+            await session.rewind(end.id)
+            assert (await session.last_turn())[-1] == end
+        assert (await session.resume().wait()).text == "two"
+
+
 async def test_a_follower_starts_at_any_cursor_and_receives_all_later_events() -> None:
     async with runtime() as rt:
         session = await rt.open(agent(ScriptedModel(call("look"), say("done"), say("again")), look), id="s")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 import msgspec
 
 from vaka.core.ports.store import SessionInfo, Store
-from vaka.core.session.branches import end_turn_entries, fork_entries, rewind_entries
+from vaka.core.session.branches import LiveBranch, end_turn_entries, fork_entries, rewind_entries
 from vaka.core.session.fold import fold
 from vaka.core.session.hash_chain import seal_chain
 from vaka.core.session.index_rows import HIDDEN_KEY, MAX_METADATA_BYTES, merge_metadata, require_data
@@ -354,15 +354,12 @@ async def read_last_turn(store: Store, session: SessionId) -> tuple[Event, ...]:
 
 
 async def _read_live_events(store: Store, session: SessionId, after: int) -> list[Event]:
-    """Return the events after a position, without those that a rewind removed from the live branch."""
-    kept: list[Event] = []
+    """Return the events after a position that are on the live branch."""
+    branch = LiveBranch(after)
     async with aclosing(store.events.read(session, after=after)) as events:
         async for event in events:
-            if isinstance(event.data, SessionReverted):
-                to, on = event.data.to, event.data.onward is not None
-                kept = [old for old in kept if old.seq <= to or (on and isinstance(old.data, InputAdded))]
-            kept.append(event)
-    return kept
+            branch.add(event)
+    return branch.live_events()[0]
 
 
 async def read_kept_backwards(store: Store, session: SessionId, upto: int, lowest: int = 0) -> AsyncGenerator[Event]:
