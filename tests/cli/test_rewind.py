@@ -67,7 +67,7 @@ def test_files_changed_since_need_force(wrote: Shell) -> None:
     (wrote.folder / "a.txt").write_text("mine")
     done = wrote.vaka("sessions", "rewind", "s", "before", "--files")
     assert done.code != 0
-    assert "not overwritten: 'a.txt'" in done.err
+    assert "not overwritten: 'a.txt'; nothing was taken back; --force overwrites these files" in done.err
     assert read_files(wrote) == {"a.txt": "mine", "b.txt": "new"}
     files = wrote.vaka("sessions", "rewind", "s", "before", "--files", "--dry-run", "--json").json["files"]
     assert (files["changed"], files["restored"], files["removed"]) == (["a.txt"], ["a.txt"], ["b.txt"])

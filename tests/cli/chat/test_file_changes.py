@@ -51,7 +51,7 @@ async def test_diff_shows_what_commands_changed_and_undo_takes_it_back(project: 
         await chat.say("/undo")
         await chat.expect("restored: a.txt, b.txt\nremoved: c.txt, d.bin, f\n")
         await chat.expect(
-            "not restored (ignored by git, too large, unreadable, an empty folder, or a\nrepository): e.log"
+            "not restored (ignored by git, too large, unreadable, an empty folder, a\nrepository, or its index): e.log"
         )
         await chat.expect("the last turn is taken back")
         await chat.say("/diff")

@@ -64,7 +64,9 @@ def describe_rewind(effect: FileRewind, force_command: str) -> Iterator[str]:
     yield from _name_files(translate("removed:"), effect.removed)
     if not (effect.restored or effect.removed):
         yield translate("no file was restored")
-    lost = translate("not restored (ignored by git, too large, unreadable, an empty folder, or a repository):")
+    lost = translate(
+        "not restored (ignored by git, too large, unreadable, an empty folder, a repository, or its index):"
+    )
     yield from _name_files(lost, effect.lost, effect.unnamed)
     unclear = translate("not restored, they changed while a command ran in the background:")
     yield from _name_files(unclear, effect.unclear)

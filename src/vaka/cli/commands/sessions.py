@@ -2,7 +2,8 @@
 
 import sys
 import time
-from contextlib import aclosing
+from collections.abc import Generator
+from contextlib import aclosing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
@@ -26,7 +27,7 @@ from vaka.cli.turn.session_record import (
 from vaka.config.settings import trust_root_of
 from vaka.core.ports.env import format_timestamp
 from vaka.core.ports.store import Retention, SessionInfo, SessionPage, SessionStatus
-from vaka.core.types.errors import Busy
+from vaka.core.types.errors import Busy, FileChanged
 from vaka.core.types.event import Event
 from vaka.core.types.ids import AgentPath, Cursor, SessionId
 from vaka.core.types.progress import SubagentStarted
@@ -88,11 +89,9 @@ def rewind(session: str, place: str, **flags: Any) -> None:
         file_rewind = await runtime.preview_rewind(id, to, force=flags["force"]) if files else None
         if flags["dry_run"]:
             return id, None, file_rewind
-        interrupt, force = flags["interrupt"], flags["force"]
-        try:
-            return id, await runtime.rewind(id, to, interrupt=interrupt, files=files, force=force), file_rewind
-        except Busy as error:
-            raise Busy(str(error) if interrupt else f"{error}; add --interrupt to stop its turn") from error
+        with _name_flags(interrupt=flags["interrupt"]):
+            event = await runtime.rewind(id, to, interrupt=flags["interrupt"], files=files, force=flags["force"])
+        return id, event, file_rewind
 
     id, event, file_rewind = with_runtime(flags, work)
     target = getattr(event.data, "to", place) if event is not None else None
@@ -104,6 +103,17 @@ def rewind(session: str, place: str, **flags: Any) -> None:
         _print_file_changes(file_rewind, done=event is not None)
     if event is not None:
         click.echo(f"{as_printable(id)} continues from {target}; recorded as event {event.id}", err=True)
+
+
+@contextmanager
+def _name_flags(*, interrupt: bool) -> Generator[None]:
+    """Let errors of a rewind name the flag that changes their outcome."""
+    try:
+        yield
+    except Busy as error:
+        raise Busy(str(error) if interrupt else f"{error}; add --interrupt to stop its turn") from error
+    except FileChanged as error:
+        raise FileChanged(f"{error}; nothing was taken back; --force overwrites these files") from error
 
 
 def _enter_session_folder(session: str, flags: dict[str, Any]) -> dict[str, Any]:
