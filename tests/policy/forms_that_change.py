@@ -252,6 +252,7 @@ CHANGING_FILES = split_table(r"""
     git restore -s HEAD~2 .env
     git restore --source=HEAD~2 .
     git reset --hard HEAD~2
+    git checkout-index -f -a
     git stash
     git stash -u
     git stash push -a
