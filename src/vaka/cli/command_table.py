@@ -220,7 +220,7 @@ COMMANDS: dict[str, tuple[Callable[[], click.Command], str]] = {
 
 
 def list_commands() -> dict[str, str]:
-    """Return the lines of help of all commands, those of installed features last."""
+    """Return the lines of help of all commands, with the commands of installed features last."""
     from vaka.feature import find_features
 
     found = {name: text for name, (_, text) in COMMANDS.items()}

@@ -1,1 +1,1 @@
-"""What the commands of a feature share with those of ``vaka``."""
+"""The parts that the commands of a feature share with the other commands of ``vaka``."""

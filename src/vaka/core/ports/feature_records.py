@@ -20,10 +20,10 @@ OpenErasableFiles: TypeAlias = Callable[[KeyValueStore, str], ErasableFiles]
 
 
 class FeatureRecords(Protocol):
-    """The records of one feature. Each erasure can be repeated: a second call completes one that was cut off."""
+    """The records of one feature. Each erasure can be repeated: a second call completes an erasure that was cut off."""
 
     async def copy_session(self, store: Store, origin: str, new_session: str) -> None:
-        """Give a new session the records of the one that it is forked from."""
+        """Give a new session the records of the session that it is forked from."""
         ...
 
     async def list_copies(self, store: Store, session: str) -> Sequence[SessionInfo]:

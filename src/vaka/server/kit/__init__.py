@@ -1,1 +1,1 @@
-"""What the routes of a feature share with those of the server."""
+"""The parts that the routes of a feature share with the other routes of the server."""

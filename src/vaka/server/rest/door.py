@@ -39,7 +39,7 @@ ALIASES = {"/sessions": "/threads", "/turns": "/runs"}
 
 
 def list_operations() -> list[Operation]:
-    """Return the operations of the server and those of installed features."""
+    """Return the operations of the server and of installed features."""
     loaders = [(feature, feature.load_operations) for feature in find_features()]
     found = [operation for feature, load in loaders if load is not None for operation in feature.load(load)]
     return [*OPERATIONS, *found]
