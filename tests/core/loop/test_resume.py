@@ -8,6 +8,7 @@ import pytest
 
 import vaka
 from tests.runtime.runtime_fixtures import (
+    CommitCounter,
     agent,
     check_log,
     collect,
@@ -248,6 +249,15 @@ async def test_a_text_that_is_no_outcome_leaves_a_lost_call(answer: str) -> None
     assert results_by_call(after)["call_4"].reason == "outcome_unknown"
 
 
+class SlowEvents(CommitCounter):
+    """An event store whose writes take some rounds of the event loop, so that other appends come meanwhile."""
+
+    async def append(self, *given: Any, **more: Any) -> int:
+        for _ in range(5):
+            await asyncio.sleep(0)
+        return await super().append(*given, **more)
+
+
 async def test_two_lost_calls_that_did_not_happen_run_as_two_new_calls() -> None:
     @vaka.tool(timeout=None)
     async def pay(amount: int) -> str:
@@ -260,9 +270,11 @@ async def test_two_lost_calls_that_did_not_happen_run_as_two_new_calls() -> None
         await collect_turn(await rt.open(who, id="s"))
     log = await read_log(store, "s")
     await log_writer(again, "s", log[: event_types(log).index("tool.started") + 2])()
+    slow = again.events = SlowEvents(again.events)
     async with runtime(again, permissions=vaka.Permissions(ask="suspend")) as rt:
         session = await rt.open(who, id="s")
         await run_to_end(rt, session, session.resume(), outcome="did not happen")
+    assert slow.commits.count(["tool.failed", "tool.called"]) == 2, "each restart is an append of its own"
     after = await read_log(again, "s")
     check_log(after)
     assert {c: r.text for c, r in results_by_call(after).items() if not r.failed} == {

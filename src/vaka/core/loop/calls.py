@@ -137,7 +137,6 @@ class CallBatch:
         """Set when there are more calls than may run at once."""
         self._unfinished_count = 0
         self._files = FileOrder() if size > 1 else None
-        self._number_lock = asyncio.Lock()
 
     async def admit(self, open_call: OpenCall, events: list[Body], place: int = 0) -> CallState:
         """Return the state of a call at the start of its batch; append to ``events`` what must be written first."""
@@ -277,11 +276,10 @@ class CallBatch:
         found = await resolve_lost_call(turn.decision_waits, state.open_call, tool)
         if found is not None:
             return Done(found)
-        async with self._number_lock:  # two concurrent restarts must not get the same number
-            events, fresh = restart_call(turn.log, state.open_call)
-            if self._rename_event is not None:
-                events.append(self._rename_event(fresh.call.id))
-            await turn.log.append(turn.scope, *events)
+        events, fresh = restart_call(turn.log, state.open_call)
+        if self._rename_event is not None:
+            events.append(self._rename_event(fresh.call.id))
+        await turn.log.append(turn.scope, *events)  # takes them before it waits: another restart has the next number
         return Requested(state.place, fresh)
 
     # What they share
@@ -314,7 +312,7 @@ class CallBatch:
         decision: DecisionId | None,
         first: list[Body] | None = None,
     ) -> Asked | Permitted | Done:
-        """Ask middlewares, the policy and earlier decisions. What must be written first is appended to ``first``."""
+        """Ask middlewares, the policy and earlier decisions. What must be written first goes to ``first``, if given."""
         if self.turn.middleware.decide_approval:
             changed = await self._ask_middleware(prepared, decision)
             if isinstance(changed, ToolResult):
