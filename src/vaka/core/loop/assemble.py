@@ -224,13 +224,15 @@ class CallParser:
         return ToolCall(id=id, name=written.name, raw=written.arguments or "{}", provider_id=written.provider_id)
 
     def parse_changed(self, message: AssistantMessage, known: tuple[ToolCall, ...]) -> AssistantMessage:
-        """Return the message with all calls parsed, also those that a middleware has added or changed."""
+        """Return the message with all calls parsed and numbered, also those that a middleware has added or changed."""
         if message.calls == known:
             return message
         calls: list[ToolCall] = []
         for number, call in enumerate(message.calls, start=1):
-            written = RawToolCall(call.name, call.raw or msgspec.json.encode(call.arguments).decode(), call.provider_id)
-            calls.append(call if call in known else self.parse(written, number))
+            if call not in known:
+                arguments = call.raw or msgspec.json.encode(call.arguments).decode()
+                call = self.parse(RawToolCall(call.name, arguments, call.provider_id), number)
+            calls.append(msgspec.structs.replace(call, id=call_id(self._path, self._earlier + number)))
         return msgspec.structs.replace(message, calls=tuple(calls))
 
 

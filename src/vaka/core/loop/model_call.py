@@ -16,7 +16,7 @@ from vaka.core.types import monitor, progress
 from vaka.core.types.errors import ContextTooLong, ModelRefused, StreamCut, describe_failure
 from vaka.core.types.ids import Digest, MessageId
 from vaka.core.types.message import AssistantMessage, Usage
-from vaka.core.types.state import OpenCall, call_id, count_repeats
+from vaka.core.types.state import OpenCall, count_repeats
 
 
 async def call_model(turn: Turn, *, asked_again: bool = False) -> list[OpenCall]:
@@ -205,16 +205,12 @@ async def _record_answer(
 
 
 def _open_calls(turn: Turn, message: AssistantMessage) -> list[OpenCall]:
-    """Return the calls of an answer with their ids, and how often each was repeated."""
-    earlier = turn.state.calls_made_by(turn.path)
-    calls = [
-        msgspec.structs.replace(call, id=call_id(turn.path, number))
-        for number, call in enumerate(message.calls, start=earlier + 1)
-    ]
-    repeats = count_repeats(turn.agent_progress, calls)
+    """Return the calls of an answer with their numbers, and how often each was repeated."""
+    first = turn.state.calls_made_by(turn.path) + 1
+    repeats = count_repeats(turn.agent_progress, message.calls)
     return [
         OpenCall(call=call, path=turn.path, message=message.id, step=turn.scope.step, number=number, streak=streak)
-        for number, (call, (_, streak)) in enumerate(zip(calls, repeats, strict=True), start=earlier + 1)
+        for number, (call, (_, streak)) in enumerate(zip(message.calls, repeats, strict=True), first)
     ]
 
 
