@@ -130,12 +130,14 @@ async def restore_messages(blobs: BlobStore, messages: tuple[Message, ...]) -> t
 
 def names_blobs(message: Message) -> bool:
     """Whether a part of the message is in a blob."""
-    if isinstance(message, ToolMessage):
-        for result in message.results:  # noqa: SIM110  # faster than a generator, as below
-            if _names_blobs(result.content):
-                return True
-        return False
-    return _names_blobs(message.content)
+    match message:
+        case ToolMessage(results=results):
+            for result in results:  # noqa: SIM110  # faster than a generator, as below
+                if _names_blobs(result.content):
+                    return True
+            return False
+        case _:
+            return _names_blobs(message.content)
 
 
 async def restore_message(blobs: BlobStore, message: Message) -> Message:

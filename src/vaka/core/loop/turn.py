@@ -36,6 +36,7 @@ async def run_turn(turn: Turn, turn_input: TurnInput | None) -> Ending:
     if turn.state.turn is None and not turn.log.pending.turn_started:
         raise TurnError(ending.message, code=ending.code)  # the input could not be stored: no turn has started
     await seal_open_calls(turn, ending, "The turn ended before this call did.")
+    # The claim ends with the turn, unless an input waits for the next one.
     await turn.log.append(turn.scope, ending.closing_event(turn.budget.used), release=not turn.state.inputs)
     return ending
 
@@ -69,6 +70,7 @@ async def _run_agent(turn: Turn, turn_input: TurnInput | None) -> Ending:
 
 
 async def _begin(turn: Turn, turn_input: TurnInput | None) -> Ending | None:
+    """Run ``before_agent`` and defer the events that begin the turn; return an ending if it answers or rejects."""
     if turn_input is None:
         if not turn.path:
             turn.log.defer(turn.scope, progress.TurnResumed(agent=turn.agent))
@@ -132,6 +134,8 @@ async def seal_open_calls(turn: Turn, ending: Ending, text: str) -> None:
     """Defer a failed result for each call of this agent or its children that has none."""
     if turn.log.pending.open_calls:
         await turn.log.append(turn.scope)  # ``tool.called`` must be in the log before the result that seals it
+    if not turn.state.open:
+        return
     answered = {result.call for _, result in turn.log.pending.results}
     for path, step, result in results_for_open_calls(turn.state, ending.seal_reason, text, turn.path):
         if result.call not in answered:

@@ -113,11 +113,11 @@ def tokens_of_entries(path: AgentPath, entries: Iterable[tuple[EventScope, Body]
 
 
 def _tokens_of_body(path: AgentPath, scope: EventScope, body: Body) -> int:
-    if isinstance(body, progress.SubagentStarted):
-        return tokens_of_content(body.content) if (*scope.path, body.child) == path else 0
-    if scope.path != path:
-        return 0
     match body:
+        case progress.SubagentStarted(child=child, content=content):
+            return tokens_of_content(content) if (*scope.path, child) == path else 0
+        case _ if scope.path != path:
+            return 0
         case progress.ToolCompleted(result=result) | progress.ToolFailed(result=result):
             return tokens_of_content(result.content)
         case InputAdded(content=content) | progress.MessageCompleted(content=content):
