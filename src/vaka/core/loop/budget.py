@@ -59,7 +59,7 @@ class Reservation(msgspec.Struct, eq=False):
             owner.wake_waiters()
 
 
-_CURRENT_RESERVATION: ContextVar[Reservation | None] = ContextVar("vaka.hold", default=None)
+_CURRENT_RESERVATION: ContextVar[Reservation | None] = ContextVar("vaka.reservation", default=None)
 """The reservation of the model call this task runs in: work inside that call cannot wait for its release."""
 
 
@@ -272,4 +272,4 @@ class UsageScope(msgspec.Struct, frozen=True):
     call: CallId | None = None
 
 
-CURRENT_SCOPE: ContextVar[UsageScope | None] = ContextVar("vaka.payer", default=None)
+CURRENT_SCOPE: ContextVar[UsageScope | None] = ContextVar("vaka.usage_scope", default=None)

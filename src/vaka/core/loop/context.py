@@ -164,12 +164,13 @@ class Turn(Generic[Deps_co]):
         self.session = log.session
         self.id = scope.turn
         self.path = scope.path
+        """The agent below the root agent, ``()`` for the root itself."""
         self.agent = recipe.name
-        """The ids of session and turn, and the path of the agent below the root agent."""
         self.state: SessionState = log.state
         """The folded state of the log, without deferred events."""
         self._agent_key = agent_key(scope.path)
         self.values: dict[str, Any] = {}
+        """What middlewares and tools share during this run; it is not in the log."""
         self.middleware: MiddlewareChain = (
             recipe.middleware if parent is None else recipe.middleware.under(parent.middleware)
         )
@@ -180,6 +181,7 @@ class Turn(Generic[Deps_co]):
         self.started: dict[str, int] = {"agents": children, "scripts": 0} if parent is None else parent.started
         """How many child agents, and scripts of scripts, the turn has started; all its agents share it."""
         self.admitted_calls = defaultdict(int, self.agent_progress.tools)
+        """How many calls of each tool have passed ``before_tool``. Open calls do not count: they pass it again."""
         for open in self.state.open_calls_of(scope.path):
             self.admitted_calls[open.call.name] -= 1
         self.timer = Timer(self.limits.timeout, lambda: stop.trigger("limit", "time"), parent_timer)

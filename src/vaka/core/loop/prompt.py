@@ -205,11 +205,8 @@ class Conversation:
         """Remove the messages of a turn whose input was rejected."""
         if body.withdrawn:
             self._finish_answer()
-            del (
-                self.finished[self._turn_start :],
-                self._seqs[self._turn_start :],
-                self.token_totals[self._turn_start + 1 :],
-            )
+            del self.finished[self._turn_start :], self._seqs[self._turn_start :]
+            del self.token_totals[self._turn_start + 1 :]
             self.turns = [position for position in self.turns if position < self._turn_start]
             self.inputs = [position for position in self.inputs if position < self._turn_start]
             self._with_blobs = [position for position in self._with_blobs if position < self._turn_start]

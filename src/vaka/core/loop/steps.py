@@ -36,7 +36,6 @@ from vaka.core.types.progress import AgentContinued, MessageCompleted, OutputRej
 
 _FEEDBACK = "{}\nAnswer again: with JSON that matches the schema, and nothing else."
 
-
 Perform: TypeAlias = Callable[[Turn, StepProgress], Coroutine[Any, Any, StepProgress]]
 
 

@@ -200,9 +200,13 @@ class SessionState(msgspec.Struct, omit_defaults=True):
     agent: str = ""
     turn: RunningTurn | None = None
     lanes: dict[str, AgentProgress] = {}
+    """The progress of each agent of the running turn, by the key of its path; the root agent has the key ``""``."""
     open: dict[CallId, OpenCall] = {}
+    """The calls that have no result."""
     decisions: dict[DecisionId, DecisionRecord] = {}
+    """The approvals and questions of the running turn."""
     inputs: dict[str, QueuedInput] = {}
+    """The inputs that no turn has taken, by key."""
     grants: list[Grant] = []
     """The grants for the rest of the session."""
     models: dict[str, int] = {}
@@ -269,8 +273,6 @@ def results_for_open_calls(
     state: SessionState, reason: FailureReason, text: str, path: AgentPath = ()
 ) -> "list[tuple[AgentPath, int, ToolResult]]":
     """Return a failed result for each open call at ``path`` or below, deepest first, with its path and step."""
-    if not state.open:
-        return []
     calls = [call for call in state.open.values() if call.path[: len(path)] == path]
     calls.sort(key=lambda call: -len(call.path))
     return [(call.path, call.step, call.sealed_result(reason, text)) for call in calls]
