@@ -43,13 +43,14 @@ def describe_folder(root: str, directories: tuple[str, ...] = ()) -> SessionWork
 def works_in_folder(agent: Agent[Any, Any]) -> bool:
     """Return whether an agent or one of its child agents has built-in tools that read, change or run files."""
     waiting: list[Any] = [*agent.tools]
-    agents: set[Any] = {agent}
+    seen: dict[int, Any] = {id(agent): agent}
     for tool in waiting:  # it grows
         child: Any = tool.agent if is_agent_tool(tool) else tool
+        if id(child) in seen:  # a tool may be in many steps, and agents may offer each other
+            continue
+        seen[id(child)] = child
         if isinstance(child, Agent):
-            if child not in agents:
-                agents.add(child)
-                waiting += child.tools
+            waiting += child.tools
             continue
         name = tool if isinstance(tool, str) else getattr(tool, "name", None)  # a name costs no schema
         if name is None:
