@@ -5,8 +5,8 @@ import pytest
 import vaka
 from vaka.agents.coding_prompt import ENVIRONMENT_KEY
 from vaka.core.ports.tool import CHANGED_FILE_KEY, shell_folder_key
-from vaka.core.session.index_rows import HIDDEN_KEY
 from vaka.core.types.control import StateChanged
+from vaka.core.types.hidden_messages import HIDDEN_KEY
 from vaka.core.types.ids import SessionId, TurnId
 from vaka.runtime.command_text import ALLOWED_KEY
 from vaka.runtime.hook_sources import ACTIVE_KEY

@@ -8,9 +8,9 @@ import msgspec
 
 from vaka.core.ports.messages import MessageFilter, MessageQuery
 from vaka.core.ports.store import SessionInfo, Store
-from vaka.core.session.hidden_messages import hidden_messages_of, is_hidden
 from vaka.core.types.control import InputAdded
 from vaka.core.types.event import Event
+from vaka.core.types.hidden_messages import hidden_messages_of, is_hidden
 from vaka.core.types.ids import SessionId
 from vaka.core.types.message import text_of
 from vaka.core.types.progress import MessageCompleted

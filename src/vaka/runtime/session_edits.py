@@ -13,11 +13,12 @@ from vaka.core.ports.store import SessionInfo, Store
 from vaka.core.session.branches import LiveBranch, end_turn_entries, fork_entries, rewind_entries
 from vaka.core.session.fold import fold
 from vaka.core.session.hash_chain import seal_chain
-from vaka.core.session.index_rows import HIDDEN_KEY, MAX_METADATA_BYTES, merge_metadata, require_data
+from vaka.core.session.index_rows import MAX_METADATA_BYTES, merge_metadata, require_data
 from vaka.core.session.snapshot import OpenedSession, read_newer, reopen
 from vaka.core.types.control import InputAdded, SessionReverted, SessionUpdated
 from vaka.core.types.errors import AccessDenied, Busy, Corrupt, HeadMoved, InvalidInput, NotFound
 from vaka.core.types.event import Body, Event
+from vaka.core.types.hidden_messages import HIDDEN_KEY
 from vaka.core.types.ids import Cursor, EventScope, SessionId, TurnId
 from vaka.core.types.message import replace_surrogates
 from vaka.core.types.progress import TURN_ENDS, TurnQueued, TurnStarted

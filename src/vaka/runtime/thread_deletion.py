@@ -21,12 +21,11 @@ from vaka.core.ports.messages import (
 )
 from vaka.core.ports.store import BACKGROUND_TAG, Store
 from vaka.core.session.branches import rewind_entries
-from vaka.core.session.hidden_messages import HiddenMessages, is_hidden
-from vaka.core.session.index_rows import HIDDEN_KEY
 from vaka.core.session.snapshot import OpenedSession, reopen
 from vaka.core.types.control import SessionUpdated, StateChanged
 from vaka.core.types.errors import Busy, InvalidInput
 from vaka.core.types.event import Body, Event
+from vaka.core.types.hidden_messages import HIDDEN_KEY, HiddenMessages, is_hidden
 from vaka.core.types.ids import CallId, EventScope, MessageId, SessionId
 from vaka.core.types.message import (
     AssistantMessage,

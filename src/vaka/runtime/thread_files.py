@@ -9,10 +9,10 @@ import msgspec
 
 from vaka.core.loop.blobs import restore_content
 from vaka.core.ports.store import Store
-from vaka.core.session.index_rows import HIDDEN_KEY
 from vaka.core.types.control import InputAdded, SessionReverted
 from vaka.core.types.errors import InvalidInput
 from vaka.core.types.event import Event
+from vaka.core.types.hidden_messages import HIDDEN_KEY
 from vaka.core.types.ids import CallId, SessionId
 from vaka.core.types.message import CallRef, Content, ToolCall
 from vaka.core.types.progress import TURN_ENDS

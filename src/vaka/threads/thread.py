@@ -8,8 +8,8 @@ from typing import Any, Literal, TypeAlias, TypeVar, get_args
 import msgspec
 
 from vaka.core.ports.store import SessionInfo
-from vaka.core.session.hidden_messages import HiddenMessages, hidden_messages_of
 from vaka.core.types.errors import InvalidInput
+from vaka.core.types.hidden_messages import HiddenMessages, hidden_messages_of
 from vaka.core.types.ids import CallId, MessageId
 from vaka.core.types.message import (
     AssistantMessage,

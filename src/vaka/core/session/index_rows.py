@@ -15,8 +15,6 @@ from vaka.core.types.message import text_of
 TITLE_LENGTH = 80
 MAX_METADATA_BYTES = 16 * 1024
 """The size of the metadata in a row, in bytes of JSON."""
-HIDDEN_KEY = "thread.hidden"
-"""The key of the deleted messages in the metadata. Only a deletion writes it."""
 LABELLING_TYPES = (control.SessionOpened, control.SessionUpdated, control.SessionErased)
 """The events that change owner, tags, metadata, state and version."""
 

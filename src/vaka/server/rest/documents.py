@@ -6,8 +6,8 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from vaka.core.ports.store import PendingDecision, SessionInfo, SessionStatus
-from vaka.core.session.index_rows import HIDDEN_KEY
 from vaka.core.types.control import ApprovalRequested, QuestionAsked
+from vaka.core.types.hidden_messages import HIDDEN_KEY
 from vaka.core.types.message import Audio, Document, Image, Text, ToolCall, Usage
 from vaka.server.problems import Problem
 from vaka.views.messages import CallDocument

@@ -12,8 +12,8 @@ from starlette.responses import Response
 from vaka.core.loop.blobs import restore_content
 from vaka.core.ports.messages import MessageFilter, MessageQuery, MessageRow
 from vaka.core.ports.store import SessionInfo, Store
-from vaka.core.session.hidden_messages import hidden_messages_of, is_hidden
 from vaka.core.types.event import Event
+from vaka.core.types.hidden_messages import hidden_messages_of, is_hidden
 from vaka.core.types.ids import AgentPath
 from vaka.runtime.runtime import Runtime
 from vaka.runtime.session_edits import read_kept_backwards

@@ -5,7 +5,8 @@ from typing import Any
 
 import msgspec
 
-from vaka.core.session.index_rows import HIDDEN_KEY
+HIDDEN_KEY = "thread.hidden"
+"""The key of the deleted messages in the metadata. Only a deletion writes it."""
 
 
 class HiddenMessages(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
