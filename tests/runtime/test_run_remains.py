@@ -43,11 +43,13 @@ async def test_the_log_of_a_run_is_freed_without_the_garbage_collector() -> None
 
 
 async def test_a_turn_begins_in_the_same_pass_of_the_event_loop_after_another_one() -> None:
+    first, second = list[int](), list[int]()
     async with vaka.Runtime() as runtime:
-        session = await runtime.open(make_agent(2))
-        first = await count_passes(session.run("1 + 2?"))
-        second = await count_passes(session.run("And again?"))
-    assert second == first
+        for _ in range(5):  # a run that takes longer than 20 ms also starts the sync of its driver
+            session = await runtime.open(make_agent(2))
+            first.append(await count_passes(session.run("1 + 2?")))
+            second.append(await count_passes(session.run("And again?")))
+    assert min(second) == min(first)
 
 
 def count_logs() -> int:

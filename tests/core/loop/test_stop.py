@@ -1,6 +1,7 @@
 """Stopping a turn, wherever it is: it ends in an event, every call has a result, nothing is left running."""
 
 import asyncio
+import inspect
 import random
 from collections.abc import AsyncGenerator
 from typing import Any
@@ -20,6 +21,7 @@ from tests.runtime.runtime_fixtures import (
     runtime,
     wait_until,
 )
+from vaka.core.loop.stop import StopSignal, TurnStopped, await_bounded
 from vaka.core.ports.model import CallChunk, Chunk, StopChunk, TextChunk, UsageChunk
 from vaka.core.ports.tool import ToolContext
 from vaka.core.types.errors import Interrupted
@@ -51,6 +53,14 @@ class HaltingModel:
             yield StopChunk()
         finally:
             self.closed = True
+
+
+async def test_work_of_a_turn_that_is_to_stop_is_closed_without_being_awaited() -> None:
+    stop, work = StopSignal(), asyncio.sleep(0)
+    stop.trigger("interrupted")
+    with pytest.raises(TurnStopped):
+        await await_bounded(work, None, stop)
+    assert inspect.getcoroutinestate(work) == inspect.CORO_CLOSED
 
 
 @vaka.tool

@@ -82,8 +82,7 @@ class CancellableRegion:
         self._stop, self._inside = stop, inside
 
     def __enter__(self) -> None:
-        if self._stop.reason is not None:
-            raise self._stop.reason
+        self._stop.check()
         task = asyncio.current_task()
         assert task is not None  # noqa: S101  # a coroutine always runs in a task
         self._task = task
@@ -121,7 +120,7 @@ class Timer:
     def close(self) -> None:
         """Cancel the timer and drop its callback, so that no reference cycle is left to the garbage collector."""
         self.cancel()
-        self._on_expiry = _do_nothing
+        self._on_expiry = lambda: None
 
     @contextmanager
     def pause(self) -> Generator[None]:
@@ -146,10 +145,6 @@ class Timer:
             self._handle = None
 
 
-def _do_nothing() -> None:
-    return
-
-
 class TimeExceeded(TimeoutError):
     """The work was cancelled because its time was over."""
 
@@ -165,6 +160,9 @@ async def await_bounded(work: Awaitable[_T], seconds: float | None, stop: StopSi
         if bound is None or not bound.expired():
             raise
         raise TimeExceeded from error
+    finally:
+        if isinstance(work, CoroutineType):  # work of a turn that was stopped before is never awaited
+            work.close()
 
 
 async def run_together(works: Sequence[Coroutine[Any, Any, None]]) -> None:
