@@ -261,18 +261,6 @@ def test_require_searches_the_script_folder_the_libs_and_the_libraries_of_vaka(s
     assert shell.vaka("luau", "scripts/a.luau", "--libs", "nowhere").code == 2
 
 
-def test_require_finds_the_packages_installed_in_the_project_of_the_script(shell: Shell) -> None:
-    for version in ("1.0.0", "1.2.0", "2.0.0"):
-        folder = f"luau_packages/@sea/words/{version}"
-        shell.write_file(f"{folder}/pkg.json", json.dumps({"name": "@sea/words", "version": version}))
-        shell.write_file(f"{folder}/init.luau", f"return require('more/hello') .. ' {version}'")
-        shell.write_file(f"{folder}/more/hello.luau", "return 'Aloha'")
-    shell.write_file("deep/in/a.luau", "print(require('@sea/words@^1.0.0'), require('@sea/words/more/hello'))")
-    assert shell.vaka("luau", "deep/in/a.luau").out == "Aloha 1.2.0\tAloha\n"
-    shell.write_file("deep/in/b.luau", "require('@sea/words@^3')")
-    assert "package '@sea/words': ^3 is required" in shell.vaka("luau", "deep/in/b.luau").err
-
-
 def test_a_script_reaches_public_hosts_and_those_it_is_allowed(shell: Shell, host: str) -> None:
     shell.write_file("a.luau", f"print(ctx.http.get('http://{host}/x?y=1').json.path)")
     refused = shell.vaka("luau", "a.luau")

@@ -168,10 +168,9 @@ end
 """
 
 
-def test_scripts_of_other_projects_and_packages_and_those_of_untrusted_runs_are_confined(shell: Shell) -> None:
+def test_scripts_of_other_projects_and_scripts_of_untrusted_runs_are_confined(shell: Shell) -> None:
     shell.write_script(*[say_line("trusted") | {"agent": name} for name in ("own", "elsewhere")], name="other.jsonl")
-    for name in ("own.luau", "luau_packages/p/1.0.0/packed.luau"):
-        shell.write_file(name, PROBE)
+    shell.write_file("own.luau", PROBE)
     elsewhere = shell.folder.parent / "elsewhere.luau"
     elsewhere.write_text(PROBE, "utf-8")
 
@@ -180,11 +179,7 @@ def test_scripts_of_other_projects_and_packages_and_those_of_untrusted_runs_are_
         return json.dumps(shell.vaka("tools", "call", tool, "--tools", *words, "-q").json["result"])
 
     assert call("own.luau") == '"trusted"'
-    for words in (
-        ("own.luau", "--untrusted"),
-        ("luau_packages/p/1.0.0/packed.luau",),
-        (str(elsewhere),),
-    ):
+    for words in (("own.luau", "--untrusted"), (str(elsewhere),)):
         assert "this script may ask the model 'default' only" in call(*words)
     assert call(str(elsewhere), "--add-dir", str(elsewhere.parent)) == '"trusted"'
 

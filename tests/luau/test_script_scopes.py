@@ -48,16 +48,6 @@ class TestStoredValues:
         async with runtime() as rt:
             assert [await call_tools(rt, tool) for tool in tools] == [["1 1"], ["1 1"]]
 
-    async def test_scripts_of_one_package_share_their_values_across_its_versions(self, tmp_path: Path) -> None:
-        tools: list[vaka.LuauTool] = []
-        for place in ("one/1.0.0", "one/1.1.0", "@s/one/1.0.0"):
-            folder = tmp_path / "luau_packages" / place
-            folder.mkdir(parents=True)
-            (folder / "count.luau").write_text(COUNTER, "utf-8")
-            tools.append(vaka.LuauTool(folder / "count.luau"))
-        async with runtime() as rt:
-            assert [await call_tools(rt, tool) for tool in tools] == [["1 1"], ["2 2"], ["1 1"]]
-
     async def test_a_script_can_choose_values_of_the_session_or_of_all_scripts(self) -> None:
         async with runtime() as rt:
             mine = vaka.LuauTool(COUNTER, name="mine", storage="session")

@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 
 import vaka
-from tests.luau.packages.sample_packages import manifest_json, write_files
 from tests.runtime.runtime_fixtures import (
     agent,
     check_log,
@@ -23,11 +22,6 @@ from tests.runtime.runtime_fixtures import (
 from vaka.config.options import Scripts
 from vaka.core.types.errors import InvalidInput, NotFound, ScriptError, Suspended
 from vaka.luau import ScriptLimits
-from vaka.luau.packages.install import install
-from vaka.luau.packages.package import pack_folder
-from vaka.luau.packages.registry import FolderRegistry
-from vaka.luau.packages.resolution import resolve
-from vaka.luau.packages.versions import Range
 from vaka.runtime.options import Environment, policy_from_rules
 from vaka.stores.memory import MemoryStore
 from vaka.testing.clock import FakeClock
@@ -161,7 +155,7 @@ class TestDefinition:
 
     async def test_a_library_can_read_and_write_the_state(self, tmp_path: Path) -> None:
         lib = b"return function(ctx) ctx.agent.state.seen = 1 return ctx.agent.state.seen end"
-        write_files(tmp_path, {"counter.luau": lib})
+        (tmp_path / "counter.luau").write_bytes(lib)
         script = ' local count = require("counter") function invoke(ctx) return count(ctx) end'
         assert (await run_tool_once(script, libs=[tmp_path])).value == 1
 
@@ -177,27 +171,19 @@ class TestDefinition:
 
 
 class TestLibraries:
-    async def test_a_script_finds_libraries_and_the_packages_of_its_project(self, tmp_path: Path) -> None:
-        registry = FolderRegistry(tmp_path / "registry")
-        files = {
-            "pkg.json": manifest_json("@fish/sums", "1.2.0"),
-            "init.luau": b'return { add = require("./parts/add") }',
-            "parts/add.luau": b"return function(a, b) return a + b end",
-        }
-        await registry.publish(await pack_folder(write_files(tmp_path / "made", files)))
-        resolution = await resolve({"@fish/sums": Range("^1.0")}, registry)
-        await install(resolution, tmp_path / "project" / "luau_packages", registry)
-        write_files(tmp_path / "libs", {"greet/init.luau": b"return { hello = function(n) return `hello {n}` end }"})
-        script = b"""
-            local sums = require("@fish/sums@^1.0.0")
-            local add = require("@fish/sums/parts/add")
+    async def test_a_script_finds_the_modules_of_its_libraries_and_their_parts(self, tmp_path: Path) -> None:
+        sums = tmp_path / "libs" / "sums"
+        (sums / "parts").mkdir(parents=True)
+        (sums / "init.luau").write_text('return { add = require("./parts/add") }', "utf-8")
+        (sums / "parts" / "add.luau").write_text("return function(a, b) return a + b end", "utf-8")
+        (tmp_path / "libs" / "greet.luau").write_text("return function(n) return `hello {n}` end", "utf-8")
+        script = """
+            local sums = require("sums")
+            local add = require("sums/parts/add")
             local greet = require("greet")
-            function invoke(ctx, args) return greet.hello(sums.add(1, 2) + add(3, 4)) end
+            function invoke(ctx, args) return greet(sums.add(1, 2) + add(3, 4)) end
         """
-        file = write_files(tmp_path / "project" / "tools", {"sum.luau": script}) / "sum.luau"
-        assert (await run_tool_once(str(file), libs=[tmp_path / "libs"])).text == "hello 10"
-        missing = ' local x = require("@fish/none") function invoke() end'
-        assert "@fish/none" in (await run_tool_once(missing)).text
+        assert (await run_tool_once(script, libs=[tmp_path / "libs"])).text == "hello 10"
 
 
 class TestCalls:

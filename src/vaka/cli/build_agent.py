@@ -40,8 +40,8 @@ LOCAL_MODEL = "local"
 MAX_SCHEMA_BYTES = 1024 * 1024
 
 T = TypeVar("T")
-TrustOfScript: TypeAlias = Callable[[Path], "bool | None"]
-"""Returns whether a script is trusted; ``None`` for the default of its kind."""
+TrustOfScript: TypeAlias = Callable[[Path], bool]
+"""Returns whether a script is trusted."""
 
 
 class MissingModel(ConfigError):
@@ -201,8 +201,8 @@ def is_project_script(script: Path, folders: Iterable[str] = ()) -> bool:
 
 
 def _trust_of_scripts(settings: Settings, *, untrusted: bool) -> TrustOfScript:
-    """Return the function that decides about a script: ``False`` for others than the project's, else its default."""
-    return lambda script: None if not untrusted and is_project_script(script, settings["add_dir"]) else False
+    """Return the function that trusts the scripts of the project, or none."""
+    return lambda script: not untrusted and is_project_script(script, settings["add_dir"])
 
 
 def load_module(name: str) -> ModuleType:

@@ -141,7 +141,7 @@ tool_options = group_options(
         "--untrusted",
         is_flag=True,
         default=None,
-        help="Run Luau scripts in a separate, confined process; the default for packages and files of other projects.",
+        help="Run Luau scripts in a separate, confined process; the default for files of other projects.",
     ),
 )
 """The options of tools and scripts."""

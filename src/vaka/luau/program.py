@@ -17,7 +17,7 @@ import msgspec
 from vaka.core.types.errors import ConfigError, InvalidInput, NotFound, ScriptError
 from vaka.core.types.ids import Digest
 from vaka.luau import require
-from vaka.luau.require import FindPackage, Library, read_library
+from vaka.luau.require import Library, read_library
 
 INSTALL_PYLUAU = "pip install ./pyluau in a clone of vaka, or pip install 'vaka[luau]' from an index"
 
@@ -167,7 +167,6 @@ class Program:
     def digest(self) -> Digest:
         """The digest of sources, libraries, preludes, VM and options, without limits; a replay compares it."""
         modules = sorted((name, module.source) for name, module in self.library.modules.items())
-        aliases = sorted(self.library.aliases.items())
         content = [
             vm_version(),
             self.opt,
@@ -177,7 +176,6 @@ class Program:
             require.REQUIRE_PRELUDE,
             self.preludes,
             modules,
-            aliases,
         ]
         return Digest(hashlib.sha256(msgspec.json.encode(content)).hexdigest())
 
@@ -285,14 +283,13 @@ async def build_program(
     source: str,
     name: str,
     libs: Sequence[Path | str],
-    packages: FindPackage,
     *,
     limits: ScriptLimits | None,
     trusted: bool,
     surfaces: tuple[Surface, ...] = (),
 ) -> Program:
     """Return a script with its library and surfaces, by default those that it and its library may use."""
-    library = await read_library(libs, source, packages, builtin=(BUILTIN_LIBRARY,))
+    library = await read_library(libs, builtin=(BUILTIN_LIBRARY,))
     chosen = surfaces or surfaces_of([source, *(module.source for module in library.modules.values())])
     prelude, limits = prelude_source(chosen), limits or ScriptLimits()
     return Program(source, name, library, (prelude,), main_source(), limits=limits, trusted=trusted)

@@ -8,12 +8,11 @@ import asyncio
 import os
 import re
 import stat
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TypeAlias
 
-from vaka.core.types.errors import ConfigError, ScriptError, VakaError
+from vaka.core.types.errors import ConfigError, ScriptError
 from vaka.core.types.keywords import find_near_names
 
 REQUIRE_CALL = "$require"
@@ -24,8 +23,6 @@ DECLARATION_SUFFIX = ".d.luau"
 MAX_LIBRARY_FILES = 5_000
 MAX_LIBRARY_BYTES = 32 << 20
 
-_PACKAGE_REQUIRE = re.compile(r"""\brequire\s*[(,]?\s*["']([@a-z][^"'\n]*[^"'\n/]|[a-z])["']""")
-
 
 @dataclass(frozen=True, slots=True)
 class Module:
@@ -33,8 +30,6 @@ class Module:
 
     name: str
     source: str
-    package: str = ""
-    """The package it belongs to, with its version; names inside it are looked up there first."""
     is_folder: bool = False
     """Whether it is the ``init.luau`` of a folder, so that ``./b`` is inside it."""
 
@@ -42,20 +37,6 @@ class Module:
     def file(self) -> str:
         """Its name in error messages; the same on every machine."""
         return f"{self.name}/init{SOURCE_SUFFIX}" if self.is_folder else f"{self.name}{SOURCE_SUFFIX}"
-
-
-@dataclass(frozen=True, slots=True)
-class PackageModules:
-    """The files of a package by path without ``.luau``, and the path of the required module."""
-
-    title: str
-    """Name and version, such as ``@scope/name@1.2.3``."""
-    files: Mapping[str, str]
-    module: str
-
-
-FindPackage: TypeAlias = Callable[[str], Awaitable[PackageModules]]
-"""Finds the package of a name; raises a ``VakaError`` if there is none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,21 +48,11 @@ class Library:
     """The folders that were searched."""
     refused: Mapping[str, str] = field(default_factory=dict[str, str])
     """Names that cannot be read, and why."""
-    aliases: Mapping[str, str] = field(default_factory=dict[str, str])
-    """The modules of package names as scripts write them."""
 
     def find(self, name: str, origin: str = "") -> Module:
         """Return the module ``name`` as required by the module ``origin``; raise ``ScriptError`` if there is none."""
-        requiring = self.modules.get(origin)
-        key = _module_key(name, requiring)
-        if key.startswith("@") and key not in self.modules:
-            if key in self.refused:
-                raise ScriptError(f"require: {name!r}: {self.refused[key]}")
-            if key not in self.aliases:
-                raise ScriptError(f"require: {name!r}: the name of a package must be a literal string in the source")
-            key = self.aliases[key]
-        in_package = f"{requiring.package}/{key}" if requiring is not None and requiring.package else key
-        module = self.modules.get(in_package) or self.modules.get(key) or self.modules.get(self.aliases.get(key, ""))
+        key = _module_key(name, self.modules.get(origin))
+        module = self.modules.get(key)
         if module is None:
             raise self._not_found_error(name, key)
         return module
@@ -97,28 +68,14 @@ class Library:
         return ScriptError(f"require: module {name!r} not found: {looked}{hint}")
 
 
-async def read_library(
-    folders: Sequence[Path | str],
-    source: str = "",
-    find_package: FindPackage | None = None,
-    *,
-    builtin: Sequence[Path] = (),
-) -> Library:
-    """Read the modules of some folders (the first has precedence), and the packages that ``source`` and they require.
+async def read_library(folders: Sequence[Path | str], *, builtin: Sequence[Path] = ()) -> Library:
+    """Read the modules of some folders; the first has precedence.
 
     ``builtin`` folders come last and are not named in errors. A missing folder has no modules.
     """
     roots = [*(Path(folder) for folder in folders), *builtin]
     modules, refused = await asyncio.to_thread(_read_folders, roots)
-    aliases: dict[str, str] = {}
-    if find_package is not None:
-        await _add_packages(find_package, source, modules, refused, aliases)
-    return Library(modules, tuple(str(folder) for folder in folders), refused, aliases)
-
-
-def find_package_names(source: str) -> list[str]:
-    """Return the literal names that a source requires and that can name a package, in order."""
-    return list(dict.fromkeys(_PACKAGE_REQUIRE.findall(source)))
+    return Library(modules, tuple(str(folder) for folder in folders), refused)
 
 
 def _module_key(name: str, origin: Module | None) -> str:
@@ -134,7 +91,7 @@ def _module_key(name: str, origin: Module | None) -> str:
         raise ScriptError(f"require: {shown}: a name must use '/', not a backslash")
     if name.startswith(("./", "../")):
         return _resolve_relative(name, origin)
-    if any(part in {"", ".", ".."} for part in name.split("/")) or (".." in name and not name.startswith("@")):
+    if any(part in {"", ".", ".."} for part in name.split("/")) or ".." in name:
         raise ScriptError(f"require: {shown}: a name must not contain '..', '.' or an empty part")
     return name.removesuffix("/init")
 
@@ -142,8 +99,7 @@ def _module_key(name: str, origin: Module | None) -> str:
 def _resolve_relative(name: str, origin: Module | None) -> str:
     if origin is None:
         raise ScriptError(f"require: {name!r}: a script is not in a library; expected a path inside a library")
-    root = origin.package.split("/") if origin.package else []
-    parts = origin.name.split("/")[len(root) :]
+    parts = origin.name.split("/")
     if not origin.is_folder:
         parts = parts[:-1]
     for part in name.split("/"):
@@ -155,7 +111,7 @@ def _resolve_relative(name: str, origin: Module | None) -> str:
             parts.pop()
         elif part != ".":
             parts.append(part)
-    return "/".join([*root, *parts]).removesuffix("/init")
+    return "/".join(parts).removesuffix("/init")
 
 
 def _read_folders(roots: Sequence[Path]) -> tuple[dict[str, Module], dict[str, str]]:
@@ -180,11 +136,8 @@ def _read_folders(roots: Sequence[Path]) -> tuple[dict[str, Module], dict[str, s
     return modules, refused
 
 
-def _make_module(name: str, source: str, package: str = "") -> Module:
-    is_folder = name == "init" or name.endswith("/init")
-    name = name.removesuffix("init").removesuffix("/") if is_folder else name
-    full = "/".join(filter(None, (package, name))) or "init"
-    return Module(full, source, package, is_folder and full != "init")
+def _make_module(name: str, source: str) -> Module:
+    return Module(name.removesuffix("/init"), source, is_folder=name.endswith("/init"))
 
 
 def _walk_sources(root: Path) -> Iterator[tuple[Path, str]]:
@@ -213,29 +166,3 @@ def _read_text(path: Path) -> str:
         return path.read_text("utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"library file {str(path)!r} cannot be read: {error}") from error
-
-
-async def _add_packages(
-    find_package: FindPackage, source: str, modules: dict[str, Module], refused: dict[str, str], aliases: dict[str, str]
-) -> None:
-    wanted = find_package_names(source)
-    folder_modules = set(modules)
-    for module in list(modules.values()):
-        wanted += find_package_names(module.source)
-    while wanted:
-        name = wanted.pop()
-        if name in aliases or name in refused or name.removesuffix("/init") in folder_modules:
-            continue
-        try:
-            package = await find_package(name)
-        except VakaError as error:
-            if "@" not in name:
-                continue  # the name of a module, which may be missing or belong to the package that requires it
-            refused[name] = str(error)
-            continue
-        for path, text in package.files.items():
-            module = _make_module(path, text, package.title)
-            if module.name not in modules:
-                modules[module.name] = module
-                wanted += find_package_names(text)
-        aliases[name] = _make_module(package.module, "", package.title).name

@@ -17,7 +17,6 @@ from vaka.core.types.message import Part, Text
 from vaka.luau.host import surface_functions
 from vaka.luau.host.io import chunk_of_content, parse_chunk
 from vaka.luau.host.storage import StoredMemory
-from vaka.luau.packages.install import package_finder
 from vaka.luau.pool import PooledVm, PrintBuffer, VmPool, native_limits
 from vaka.luau.program import (
     ALL_SURFACES,
@@ -133,14 +132,13 @@ EmitPart = Callable[["Part | None"], None]
 async def load_program(
     path: Path, *, libs: Sequence[Path] = (), limits: ScriptLimits | None = None, trusted: bool = True
 ) -> Program:
-    """Read a script, its modules and installed packages, with all three surfaces.
+    """Read a script and its modules, with all three surfaces.
 
     Raises ``NotFound``, or ``ScriptError`` with ``file:line: what is wrong`` if it does not compile.
     """
     source = await asyncio.to_thread(read_source, path)
-    packages = package_finder((await asyncio.to_thread(path.resolve)).parent)
     BytecodeCache().compile(source, path.name)
-    return await build_program(source, path.name, libs, packages, limits=limits, trusted=trusted, surfaces=ALL_SURFACES)
+    return await build_program(source, path.name, libs, limits=limits, trusted=trusted, surfaces=ALL_SURFACES)
 
 
 class _LivePrintBuffer(PrintBuffer):

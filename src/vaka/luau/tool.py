@@ -21,7 +21,6 @@ from vaka.core.types.keywords import suggest_keywords
 from vaka.core.types.tool import Effect, InvalidArguments, ParsedArguments, ToolSpec
 from vaka.luau.header import read_header
 from vaka.luau.host import surface_functions
-from vaka.luau.packages.install import package_finder, package_of
 from vaka.luau.program import BytecodeCache, Program, ScriptLimits, build_program, read_source
 from vaka.luau.scheduler import drive, size_of
 from vaka.luau.services import ScriptIo, ScriptServices, make_script_services
@@ -47,14 +46,13 @@ class ScriptSource:
         libs: Sequence["str | Path"] = (),
         limits: ScriptLimits | None = None,
         *,
-        trusted: bool | None = None,
+        trusted: bool,
         owner: str = "",
         storage: StorageScope = "script",
     ) -> None:
         """``script`` is a path, or the text of a script: a string that contains white space is text.
 
-        ``owner`` is the kind and name of its tool or agent. A script is trusted by default unless it belongs to a
-        package. Raises ``InvalidInput`` for an unknown ``storage``.
+        ``owner`` is the kind and name of its tool or agent. Raises ``InvalidInput`` for an unknown ``storage``.
         """
         if storage not in _STORAGE_SCOPES:
             raise InvalidInput(f"storage must be one of {', '.join(_STORAGE_SCOPES)}, not {storage!r}")
@@ -63,7 +61,7 @@ class ScriptSource:
         self.text = read_source(self.path) if self.path else str(script)
         self.name = self.path.name if self.path else f"{owner.partition(' ')[2] or 'script'}.luau"
         self._libs, self._limits = tuple(libs), limits
-        self.trusted = trusted if trusted is not None else not (self.path and package_of(self.path))
+        self.trusted = trusted
         self._owner, self._storage = owner, storage
         self._program: Program | None = None
         BytecodeCache().compile(self.text, self.name, 2)
@@ -78,9 +76,8 @@ class ScriptSource:
     async def program(self) -> Program:
         """Return the script with its library and the surfaces it uses."""
         if self._program is None:
-            packages = package_finder((self.path.parent if self.path else Path()).resolve())
             self._program = await build_program(
-                self.text, self.name, self._libs, packages, limits=self._limits, trusted=self.trusted
+                self.text, self.name, self._libs, limits=self._limits, trusted=self.trusted
             )
         return self._program
 
@@ -108,8 +105,7 @@ class ScriptSource:
         trust = "trusted" if self.trusted else "untrusted"
         if self._storage == "shared":
             return f"script/{trust}/shared/"
-        package = package_of(self.path) if self.path else ""
-        identity = f"package {package}" if package else str(self.path.resolve()) if self.path else self._owner
+        identity = str(self.path.resolve()) if self.path else self._owner
         prefix = f"script/{trust}/{quote(identity, safe='')}/"
         return prefix if self._storage == "script" else session_values_prefix(session) + prefix
 
@@ -125,7 +121,7 @@ class LuauTool:
     """A tool that is a script. Give it to an agent as any other tool; what it does is in the session's log.
 
     ``params`` is a JSON Schema, or only its properties. ``trusted`` scripts run in this process, others in a worker;
-    by default scripts of packages and definitions are not trusted. ``effect`` is what a second run would do; default:
+    by default scripts of definitions are not trusted. ``effect`` is what a second run would do; default:
     ``resume``, the script continues from the log. A script can declare ``description``, ``params`` and ``effect``.
     ``storage`` is who shares its ``kvs`` and ``cache``: all runs of this ``script``, those in one ``session``, or all
     scripts (``shared``).
@@ -148,7 +144,7 @@ class LuauTool:
         effect: Effect | None = None,
     ) -> None:
         """Read and compile a script."""
-        trusted = False if trusted is None and layer != "code" else trusted
+        trusted = layer == "code" if trusted is None else trusted
         self.source = ScriptSource(script, libs, limits, trusted=trusted, owner=f"tool {name}", storage=storage)
         self.name = name or (self.source.path.stem if self.source.path else "")
         if not _NAME.fullmatch(self.name):

@@ -38,6 +38,7 @@ class LuauAgent(Agent):
         from, for the rules on its requests.
         """
         self.layer = layer
+        trusted = layer == "code" if trusted is None else trusted
         self.source = ScriptSource(script, libs, limits, trusted=trusted, owner=f"agent {name}", storage=storage)
         turn_limits = more.pop("turn_limits", None)
         super().__init__(name, **more, **({"limits": turn_limits} if turn_limits else {}))

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from tests.luau.engine.script_fixtures import ASK_PRELUDE, MemoryJournal
-from vaka.core.types.errors import ConfigError, NotFound, ScriptError
+from vaka.core.types.errors import ConfigError, ScriptError
 from vaka.luau.program import Program
 from vaka.luau.protocol import HostFunction, ReplayJournal
-from vaka.luau.require import PackageModules, read_library
+from vaka.luau.require import read_library
 from vaka.luau.scheduler import NullJournal, drive
 from vaka.luau.vm import VmRunner
 
@@ -201,51 +201,3 @@ async def test_the_error_of_a_library_that_is_not_utf_8_names_the_file(tmp_path:
     (tmp_path / "a.luau").write_bytes(b"\xff\xfe")
     with pytest.raises(ConfigError, match=r"library file '.*a\.luau' cannot be read"):
         await read_library([tmp_path])
-
-
-class FakePackages:
-    """Finds packages in a fixed set."""
-
-    def __init__(self) -> None:
-        self.requested_names: list[str] = []
-
-    async def find_package(self, name: str) -> PackageModules:
-        self.requested_names.append(name)
-        if name.startswith("@acme/json"):
-            files = {"init": "return {n = require('codec'), util = require('@acme/util')}", "codec": "return 'codec'"}
-            return PackageModules("@acme/json@1.2.3", files, "codec" if name.endswith("/codec") else "init")
-        if name.startswith("@acme/util"):
-            return PackageModules(
-                "@acme/util@2.0.0", {"init": "return require('./more')", "more": "return 'more'"}, "init"
-            )
-        raise NotFound(f"package {name!r} is not installed")
-
-
-async def test_packages_are_found_by_literal_names_in_the_sources() -> None:
-    packages = FakePackages()
-    source = """
-        local json = require("@acme/json@^1.0.0")
-        local codec = require '@acme/json@^1.0.0/codec'
-        return json.n, json.util, codec, pcall(require, "@acme/none"), pcall(require, "@acme/" .. "dynamic")
-    """
-    library = await read_library([], source, packages.find_package)
-    vms = VmRunner()
-    result = await drive(vms.open(Program(source, "main.luau", library)), {}, NullJournal())
-    assert result == [
-        "codec",
-        "more",
-        "codec",
-        False,
-        False,
-        "require: '@acme/dynamic': the name of a package must be a literal string in the source",
-    ]
-    assert sorted(set(packages.requested_names)) == [
-        "@acme/json@^1.0.0",
-        "@acme/json@^1.0.0/codec",
-        "@acme/none",
-        "@acme/util",
-        "codec",
-    ]
-    with pytest.raises(ScriptError, match="require: '@acme/none': package '@acme/none' is not installed"):
-        library.find("@acme/none")
-    await vms.close()

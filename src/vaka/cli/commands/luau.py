@@ -12,7 +12,6 @@ import click
 from vaka.cli import options
 from vaka.cli.bootstrap import current_user, model_options, script_environment, settings_from_flags
 from vaka.cli.build_agent import is_project_script, library_folders_of
-from vaka.cli.commands.luau_packages import ScriptCommand
 from vaka.cli.errors import FAILED, Quit, UsageError, describe_error
 from vaka.cli.event_loop import run_loop
 from vaka.cli.render import as_printable, compact_json, print_json
@@ -23,7 +22,6 @@ from vaka.core.ports.model import Model
 from vaka.core.types.errors import Closed, ConfigError, InvalidInput, ScriptError
 from vaka.core.types.ids import JSON
 from vaka.core.types.message import Part, Text
-from vaka.luau.packages.install import package_of
 from vaka.luau.program import ScriptLimits
 from vaka.luau.services import make_script_services
 from vaka.luau.standalone import ProfilingRunner, ScriptProfile, StandaloneScript, load_program
@@ -69,7 +67,7 @@ class _LimitsParam(click.ParamType[_RunLimits]):
             self.fail(str(error), param, ctx)
 
 
-@click.command(cls=ScriptCommand, epilog=_EXAMPLES)
+@click.command(epilog=_EXAMPLES)
 @click.argument("file", type=_SCRIPT_FILE)
 @click.option(
     "--mode",
@@ -112,7 +110,7 @@ class _LimitsParam(click.ParamType[_RunLimits]):
 @click.option(
     "--trusted/--untrusted",
     default=None,
-    help="Run it here, or in a separate, confined process: the default for packages and files of other projects.",
+    help="Run it here, or in a separate, confined process: the default for files of other projects.",
 )
 @options.flags_of(Scripts)
 @options.verbose_option
@@ -124,8 +122,6 @@ def luau(file: Path, **flags: Any) -> None:
     is something it hears, what it says goes to stdout; without any line it hears one empty text.
 
     A script that fails says `script error: file:line: message` on stderr, and the exit code is 1.
-
-    In the place of FILE, pack, publish, install and list manage packages; `vaka luau install --help` describes one.
     """
     profile = ScriptProfile()
     try:
@@ -145,7 +141,7 @@ async def _run_script(file: Path, flags: dict[str, Any], settings: Settings, pro
     trusted: bool | None = flags["trusted"]
     limits: _RunLimits = flags["limits"]
     if trusted is None:
-        trusted = is_project_script(file) and not package_of(file)
+        trusted = is_project_script(file)
     began = time.perf_counter()
     program = await load_program(
         file, libs=flags["libs"] or library_folders_of(file), limits=limits.script, trusted=trusted
