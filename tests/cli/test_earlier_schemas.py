@@ -84,7 +84,7 @@ def marked(request: pytest.FixtureRequest, shell: Shell) -> MarkedStore:
     path, is_server = shell.folder / "my vaka.db", request.param == "postgres"
     server = request.getfixturevalue("postgres_server") if is_server else None
     store = MarkedStore(path, server, request.getfixturevalue("postgres_dsn") if is_server else "")
-    assert shell.vaka("threads", "create", "--id", "kept", "--store", store.url).code == 0
+    assert shell.vaka("sessions", "create", "--id", "kept", "--store", store.url).code == 0
     return store
 
 
@@ -137,7 +137,7 @@ def test_the_commands_that_the_message_names_export_and_import_the_data(
     shell: Shell, marked: MarkedStore, postgres_server: PostgresServer
 ) -> None:
     marked.mark(FIRST_SCHEMA - 1)
-    refused = shell.vaka("threads", "list", "--store", marked.url)
+    refused = shell.vaka("sessions", "list", "--store", marked.url)
     assert_refused(refused, FIRST_SCHEMA - 1)
     exporting, importing = quoted_commands(refused.err)
     marked.mark(FIRST_SCHEMA)  # the older vaka opens it
@@ -146,5 +146,5 @@ def test_the_commands_that_the_message_names_export_and_import_the_data(
     with postgres_server.database() as empty:
         words = [empty if word == "postgresql://…" else word for word in importing]
         assert shell.vaka(*words).code == 0
-        listed = shell.vaka("threads", "list", "--json", "--store", words[-1])
-        assert [row["id"] for row in listed.json["threads"]] == ["kept"]
+        listed = shell.vaka("sessions", "list", "--json", "--store", words[-1])
+        assert [row["id"] for row in listed.json["sessions"]] == ["kept"]

@@ -99,7 +99,7 @@ def test_a_rewind_to_before_a_damaged_blob_lets_a_session_run(talk: Shell) -> No
     assert talk.vaka("sessions", "rewind", "demo", "8").code == 0
     assert talk.vaka("run", "Again.", "--session", "demo", "--quiet").out == "We talked about boats.\n"
     assert talk.vaka("sessions", "verify", "demo").code == 1
-    assert talk.vaka("threads", "erase", "demo", "--yes").code == 0
+    assert talk.vaka("sessions", "erase", "demo", "--yes").code == 0
     assert talk.vaka("sessions", "verify", "demo").code == 0
 
 

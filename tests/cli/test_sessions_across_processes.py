@@ -81,7 +81,7 @@ def test_a_message_added_after_a_crash_is_busy_until_the_turn_is_finished(shell:
     running.send_signal(signal.SIGKILL)
     running.wait_result()
     before = shell.events("s")
-    refused = shell.vaka("threads", "add", "s", "Are you there?", "--id", "u1")
+    refused = shell.vaka("sessions", "add", "s", "Are you there?", "--id", "u1")
     assert refused.code == 75
     assert "vaka run --session s --resume" in refused.err
     assert shell.events("s") == before
@@ -89,7 +89,7 @@ def test_a_message_added_after_a_crash_is_busy_until_the_turn_is_finished(shell:
     resumed.read_until("tool.started")
     pipe.write_text("open")
     assert resumed.wait_result().code == 0
-    assert shell.vaka("threads", "add", "s", "Are you there?", "--id", "u1").out == "u1\n"
+    assert shell.vaka("sessions", "add", "s", "Are you there?", "--id", "u1").out == "u1\n"
 
 
 def test_a_new_prompt_finishes_the_unfinished_turn_first(shell: Shell) -> None:
@@ -223,15 +223,14 @@ def test_two_processes_on_one_session_take_turns(shell: Shell) -> None:
         (("sessions", "compact", "s"), "add --interrupt to stop its turn"),
         (("sessions", "delete", "s", "--yes"), "end its turn first"),
         (("sessions", "move", "s"), "has a writer"),
-        (("threads", "delete", "s", "--yes"), "end its turn first"),
-        (("threads", "delete", "s", "--message", "m", "--yes"), "has a writer"),
-        (("threads", "update", "s", "--title", "x"), "has a writer"),
-        (("threads", "add", "s", "x"), "has a writer"),
-        (("threads", "erase", "s", "--yes"), "erase again when the turn that runs has ended"),
+        (("sessions", "delete", "s", "--message", "m", "--yes"), "has a writer"),
+        (("sessions", "update", "s", "--title", "x"), "has a writer"),
+        (("sessions", "add", "s", "x"), "has a writer"),
+        (("sessions", "erase", "s", "--yes"), "erase again when the turn that runs has ended"),
     ):
         refused = shell.vaka(*words)
         assert (refused.code, advice in refused.err) == (75, True), (words, refused.err)
-    assert shell.vaka("threads", "erase", "s", "--yes", "--json").json["busy"] == ["s"]
+    assert shell.vaka("sessions", "erase", "s", "--yes", "--json").json["busy"] == ["s"]
     pipe.write_text("open")
     texts = [running.wait_result().lines[-1]["text"] for running in (first, second)]
     assert texts == ["First.", "Second."]

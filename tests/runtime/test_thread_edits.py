@@ -134,7 +134,7 @@ async def test_a_thread_takes_no_message_after_its_limit_however_many_are_added_
         known = [each.id for each in added if isinstance(each, AddedMessage)]
         assert (len(known), {str(each) for each in added if isinstance(each, Exception)}) == (
             5,
-            {"thread 't' is archived and takes no messages; create another thread"},
+            {"'t' is archived and takes no messages; begin another"},
         )
         assert {row.id for row in (await threads.get_messages("t")).messages} == set(known)
         again = await threads.add_message("t", {"role": "user", "content": "Hi.", "id": known[-1]})

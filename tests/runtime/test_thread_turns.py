@@ -276,7 +276,7 @@ async def test_an_import_that_was_interrupted_is_finished_by_another_one(runtime
         b"\n",
     ]
     broken = [*lines[:420], b'{"type":"message","role":"king"}\n']
-    with pytest.raises(InvalidInput, match=r"line 421 is not a line of an exported thread.*adds none twice"):
+    with pytest.raises(InvalidInput, match=r"line 421 is not a line of exported messages.*adds none twice"):
         await runtime.threads.import_lines(broken)
     assert (await runtime.threads.stats("t")).message_count == 400
     await runtime.threads.import_lines(lines)

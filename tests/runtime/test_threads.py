@@ -67,7 +67,7 @@ async def test_a_thread_is_created_read_changed_listed_and_deleted(threads: Thre
     assert not made.is_owned_by("")
     assert made.belongs_to_agent("helper")
     assert await threads.get("t", resource_id="kim") == made
-    with pytest.raises(AlreadyExists, match="choose another id"):
+    with pytest.raises(AlreadyExists, match="the id 't' is taken; choose another one"):
         await threads.create(id="t")
     clock.advance(5)
     changed = await threads.update("t", title="Valves", metadata={"rank": None, "new": True})

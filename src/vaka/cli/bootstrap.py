@@ -432,11 +432,13 @@ def with_runtime(flags: Mapping[str, Any], work: Callable[[Runtime], Coroutine[A
     return run_loop(run_work())
 
 
-async def find_session(runtime: Runtime, session: str) -> SessionInfo:
-    """Return a session's index row. Raises ``NotFound``."""
+async def find_session(runtime: Runtime, session: str, *, owner: str | None = None) -> SessionInfo:
+    """Return a session's index row. Raises ``NotFound``, also for a session of another owner than the one given."""
     info = await runtime.store.sessions.find(parse_session_id(session))
-    if info is None:
-        raise NotFound(f"there is no session {session!r}; `vaka sessions list --all` shows the sessions of this store")
+    if info is None or (owner is not None and info.owner != owner):
+        of_owner = f" of owner {owner!r}" if info is not None else ""
+        hint = "`vaka sessions list --all` shows the sessions of this store"
+        raise NotFound(f"there is no session {session!r}{of_owner}; {hint}")
     return info
 
 

@@ -44,12 +44,6 @@ def _store() -> click.Command:
     return store
 
 
-def _threads() -> click.Command:
-    from vaka.cli.commands.threads import threads
-
-    return threads
-
-
 def _trace() -> click.Command:
     from vaka.cli.commands.trace import trace
 
@@ -190,9 +184,11 @@ COMMANDS: dict[str, tuple[Callable[[], click.Command], str]] = {
     "chat": (_chat, "Converse with an agent at the terminal."),
     "serve": (_serve, "Serve agents over HTTP: API, console and other protocols."),
     "init": (_init, "Write vaka.toml and an agent file into this folder."),
-    "sessions": (_sessions, "List, show, export, fork, rewind, check and remove sessions."),
+    "sessions": (
+        _sessions,
+        "Create, list, show, search, export, fork, rewind, move, check and erase sessions.",
+    ),
     "store": (_store, "Back up a store to a file, and restore it."),
-    "threads": (_threads, "Create, list, show, search, change, export, import and erase conversations."),
     "trace": (_trace, "Show turns as waterfalls of spans, or export them."),
     "approvals": (_approvals, "List, decide and answer what waits for a person."),
     "luau": (_luau, "Run a Luau script as a program, a tool or an agent."),

@@ -104,7 +104,6 @@ def _complete_servers(context: click.Context, parameter: click.Parameter, begun:
 
 _COMPLETERS: dict[tuple[str, ...], Completer] = {
     ("session",): _complete_sessions,
-    ("thread",): _complete_sessions,
     ("place",): _complete_sessions,
     ("fork",): _complete_sessions,
     ("approvals",): _complete_approvals,

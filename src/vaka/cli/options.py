@@ -51,6 +51,25 @@ def group_options(*options: Callable[[Any], Any]) -> Callable[[F], F]:
     return add_options
 
 
+def metadata_option(help: str) -> Callable[[F], F]:
+    """Return a decorator that adds ``--metadata KEY=VALUE`` to a command, which gets a dictionary."""
+    return click.option("--metadata", metavar="KEY=VALUE", multiple=True, callback=_parse_pairs, help=help)
+
+
+def _parse_pairs(context: click.Context, parameter: click.Parameter, pairs: tuple[str, ...]) -> dict[str, Any]:
+    """Return ``KEY=VALUE`` texts as metadata; a value that is JSON is used as such."""
+    found: dict[str, Any] = {}
+    for pair in pairs:
+        key, separator, value = pair.partition("=")
+        if not key or not separator:
+            raise click.BadParameter(f"{pair!r} must be KEY=VALUE", context, parameter)
+        try:
+            found[key] = msgspec.json.decode(value)
+        except msgspec.DecodeError:
+            found[key] = value
+    return found
+
+
 def flags_of(group: type[msgspec.Struct]) -> Callable[[F], F]:
     """Return a decorator that adds the flags of an option group to a command."""
     return group_options(*(_make_flag(key, key.flag) for key in settings_of(group) if key.flag is not None))

@@ -93,7 +93,7 @@ async def compose_deletion(
     """
     session, state = SessionId(thread.id), now.state
     if state.turn is not None or state.inputs:
-        raise Busy(f"thread {thread.id!r} has an unfinished turn or a queued input; finish or interrupt it first")
+        raise Busy(f"session {thread.id!r} has an unfinished turn or a queued input; finish or interrupt it first")
     known = [row for row in [await store.messages.find(session, id) for id in ids] if row is not None]
     if not known:
         return None

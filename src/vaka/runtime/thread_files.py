@@ -185,7 +185,7 @@ class ThreadReader:
             return _decoder.decode(line)
         except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
             raise InvalidInput(
-                f"line {self._number} is not a line of an exported thread: {error}; messages before it may have been "
+                f"line {self._number} is not a line of exported messages: {error}; messages before it may have been "
                 f"imported, and importing the mended file again adds none twice"
             ) from error
 

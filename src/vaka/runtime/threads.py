@@ -94,7 +94,7 @@ class Threads:
         try:
             await self._drivers.update(session, body, SessionOpened(agent=agent_id), create=True)
         except HeadMoved as error:
-            raise AlreadyExists(f"there is a thread {id!r} already; choose another id") from error
+            raise AlreadyExists(f"the id {id!r} is taken; choose another one") from error
         return thread_of(await self._find(session))
 
     async def get(self, thread_id: str, *, resource_id: str | None = None) -> Thread:
@@ -357,8 +357,7 @@ class Threads:
             thread = thread_of(await self._find(name))
             if thread.resource_id != owner:
                 raise AccessDenied(
-                    f"there is a thread {name!r} of another owner already; import this one under another id, or name "
-                    "that owner"
+                    f"{name!r} exists and belongs to another owner; import under another id, or name that owner"
                 ) from None
         async with aclosing(reader.read_batches()) as batches:
             async for batch in batches:

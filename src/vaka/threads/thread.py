@@ -58,7 +58,7 @@ def check_transition(thread: str, state: str, next_state: str) -> None:
     allowed = TRANSITIONS.get(state, frozenset())
     if next_state not in allowed:
         names = ", ".join(name for name in THREAD_STATES if name in allowed) or "none"
-        raise InvalidInput(f"thread {thread!r} is {state}; it cannot become {next_state} (possible: {names})")
+        raise InvalidInput(f"{thread!r} is {state}; it cannot become {next_state} (possible: {names})")
 
 
 class ThreadPolicy(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
@@ -177,8 +177,8 @@ def thread_of(info: SessionInfo) -> Thread:
 def check_active(thread: Thread) -> None:
     """Raise ``InvalidInput`` unless a thread takes messages."""
     if thread.state != "active":
-        hint = "set its state to 'active'" if thread.state == "paused" else "create another thread"
-        raise InvalidInput(f"thread {thread.id!r} is {thread.state} and takes no messages; {hint}")
+        hint = "set its state to 'active'" if thread.state == "paused" else "begin another"
+        raise InvalidInput(f"{thread.id!r} is {thread.state} and takes no messages; {hint}")
 
 
 class ThreadPage(msgspec.Struct, frozen=True, kw_only=True):

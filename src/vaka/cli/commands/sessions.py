@@ -2,7 +2,7 @@
 
 import sys
 import time
-from collections.abc import Generator
+from collections.abc import AsyncGenerator, Generator
 from contextlib import aclosing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
@@ -13,6 +13,13 @@ import msgspec
 from vaka.cli import lazy, options
 from vaka.cli.bootstrap import find_session, load_flag_settings, transcript_folder, with_runtime
 from vaka.cli.commands.session_compact import compact
+from vaka.cli.commands.session_messages import (
+    MESSAGE_COMMANDS,
+    delete_messages,
+    describe_session,
+    owner_option,
+    state_option,
+)
 from vaka.cli.commands.session_stats import print_usage, stats
 from vaka.cli.commands.session_verify import verify
 from vaka.cli.errors import UsageError
@@ -43,12 +50,11 @@ _BLOB_GRACE_SECONDS = 86400
 
 @click.group()
 def sessions() -> None:
-    """List, show, export, fork, rewind, compact, move, check and remove sessions."""
+    """Create, list, show, search, export, fork, rewind, move, check, erase and remove sessions."""
 
 
-sessions.add_command(stats)
-sessions.add_command(compact)
-sessions.add_command(verify)
+for _command in (stats, compact, verify, *MESSAGE_COMMANDS):
+    sessions.add_command(_command)
 
 
 @sessions.command(
@@ -152,15 +158,17 @@ def _print_file_changes(file_rewind: "FileRewind", *, done: bool) -> None:
 @sessions.command(
     "list",
     epilog=options.format_examples(
-        "vaka sessions list --status waiting", "vaka sessions list --all", "vaka sessions list --json"
+        "vaka sessions list --status waiting", "vaka sessions list --all --owner kim", "vaka sessions list --json"
     ),
 )
 @click.option("--all", "everywhere", is_flag=True, help="Sessions of all projects, not only of this one.")
-@click.option("--status", type=click.Choice(get_args(SessionStatus)), help="Only sessions in this state.")
+@click.option("--status", type=click.Choice(get_args(SessionStatus)), help="Only sessions whose turn is in this state.")
+@state_option
 @click.option("--agent", default="", help="Only sessions of this agent.")
 @click.option("--text", default="", help="Only sessions whose title has this in it.")
 @click.option("--owner", default="", help="Only sessions of this owner.")
 @click.option("--tag", default="", help="Only sessions with this tag.")
+@options.metadata_option("Only sessions with this metadata; may be repeated.")
 @click.option("--limit", type=click.IntRange(1, 1000), default=50, show_default=True, help="How many at a time.")
 @click.option("--after", default="", metavar="CURSOR", help="Continue after a page: its `next`.")
 @options.json_option
@@ -170,8 +178,7 @@ def list_(**flags: Any) -> None:
     project = None if flags["everywhere"] else trust_root_of(Path.cwd())
     page = with_runtime(flags, lambda runtime: _list_sessions(runtime, project, flags))
     if flags["as_json"]:
-        fields = [{**msgspec.structs.asdict(info), "status": info.status} for info in page.sessions]
-        print_json({"sessions": fields, "next": page.next or None})
+        print_json({"sessions": [describe_session(info) for info in page.sessions], "next": page.next or None})
         return
     columns = ("ID", "STATUS", "AGENT", "AGE", "EVENTS", *(("FOLDER",) if project is None else ()), "TITLE")
     rows: list[tuple[str, ...]] = []
@@ -189,7 +196,8 @@ def list_(**flags: Any) -> None:
 
 async def _list_sessions(runtime: Runtime, project: Path | None, flags: dict[str, Any]) -> SessionPage:
     """Return a page of the sessions of a project, ``None`` for all."""
-    filters = {name: flags[name] for name in ("status", "agent", "text", "owner", "tag")}
+    filters = {name: flags[name] for name in ("status", "agent", "text", "owner", "tag", "metadata")}
+    filters["state"] = flags["state"] or ""
     found: list[SessionInfo] = []
     after = flags["after"]
     while True:
@@ -256,34 +264,49 @@ def show(session: str, **flags: Any) -> None:
 
 
 @sessions.command(
-    epilog=options.format_examples("vaka sessions export demo > demo.jsonl", "vaka sessions export demo --format md")
+    epilog=options.format_examples(
+        "vaka sessions export demo > demo.jsonl",
+        "vaka sessions export demo --format md",
+        "vaka sessions export demo --format messages > messages.jsonl",
+    )
 )
 @click.argument("session", metavar="ID")
 @click.option(
     "--format",
-    type=click.Choice(["jsonl", "json", "md"]),
+    type=click.Choice(["jsonl", "json", "md", "messages"]),
     default="jsonl",
     show_default=True,
-    help="jsonl: the stored bytes, line by line.",
+    help="jsonl: the stored bytes, line by line; messages: the conversation as JSON lines that import reads.",
 )
+@owner_option
 @options.store_options
-def export(session: str, format: str, **flags: Any) -> None:
-    """Write a whole session to stdout."""
-    transcript, output = Transcript(markdown=True), sys.stdout.buffer
-    start, separator, end = (b"[\n", b",\n", b"\n]\n") if format == "json" else (b"", b"\n", b"\n")
+def export(session: str, format: str, owner: str | None, **flags: Any) -> None:
+    """Write a whole session, or its messages, to stdout."""
+    output = sys.stdout.buffer
 
     async def work(runtime: Runtime) -> None:
-        info, before = await find_session(runtime, session), start
-        async with aclosing(runtime.store.events.read(info.id)) as events:
-            async for event in events:
-                data = transcript.render_event(event).encode() if format == "md" else event.stored
-                if data:
-                    output.write(before + data)
-                    before = separator
-        output.write(end if before == separator else b"")
+        info = await find_session(runtime, session, owner=owner)
+        pieces = runtime.threads.export(info.id) if format == "messages" else _export_log(runtime, info.id, format)
+        async with aclosing(pieces):
+            async for piece in pieces:
+                output.write(piece)
 
     with_runtime(flags, work)
     output.flush()
+
+
+async def _export_log(runtime: Runtime, session: SessionId, format: str) -> AsyncGenerator[bytes]:
+    transcript = Transcript(markdown=True)
+    start, separator, end = (b"[\n", b",\n", b"\n]\n") if format == "json" else (b"", b"\n", b"\n")
+    before = start
+    async with aclosing(runtime.store.events.read(session)) as events:
+        async for event in events:
+            data = transcript.render_event(event).encode() if format == "md" else event.stored
+            if data:
+                yield before + data
+                before = separator
+    if before == separator:
+        yield end
 
 
 @sessions.command(
@@ -335,17 +358,31 @@ def gc(older_than: float | None, dry_run: bool, **flags: Any) -> None:
     click.echo(f"{verb} {counts}" + (f", the records of {folders} folders" if folders else ""), err=True)
 
 
-@sessions.command(epilog=options.format_examples("vaka sessions delete demo --yes"))
+@sessions.command(
+    epilog=options.format_examples(
+        "vaka sessions delete demo --yes", "vaka sessions delete demo --message mail-17 --message mail-18 --yes"
+    )
+)
 @click.argument("session", metavar="ID")
+@click.option("--message", "messages", metavar="ID", multiple=True, help="Only this message; may be repeated.")
+@owner_option
 @click.option("--yes", "-y", is_flag=True, help="Do not ask.")
 @options.store_options
-def delete(session: str, yes: bool, **flags: Any) -> None:
-    """Delete a session and everything it holds."""
+def delete(session: str, messages: tuple[str, ...], owner: str | None, yes: bool, **flags: Any) -> None:
+    """Delete a session and everything it holds, or messages of it. Exit code 1 when a message is not there."""
+    what = f"{len(messages)} messages of session" if messages else "session"
     if not yes:
         if not sys.stdin.isatty():
             raise UsageError("deleting cannot be undone; add --yes to do it without a terminal")
-        click.confirm(f"Delete session {as_printable(session)} for good?", abort=True, err=True)
-    with_runtime(flags, lambda runtime: delete_session(runtime.store, SessionId(session)))
+        click.confirm(f"Delete {what} {as_printable(session)} for good?", abort=True, err=True)
+    if messages:
+        delete_messages(session, messages, {**flags, "owner": owner})
+        return
+
+    async def work(runtime: Runtime) -> None:
+        await delete_session(runtime.store, (await find_session(runtime, session, owner=owner)).id)
+
+    with_runtime(flags, work)
     lazy.transcripts()(str(transcript_folder()), "").delete(SessionId(session))
     click.echo(f"deleted {as_printable(session)}", err=True)
 
@@ -355,6 +392,8 @@ def _status_text(info: SessionInfo) -> str:
         return f"{info.status}*"
     if info.erased:
         return "erased"
+    if info.status == "idle" and info.state != "active":
+        return info.state
     return "unfinished" if info.status == "running" else info.status
 
 

@@ -1,0 +1,389 @@
+"""The commands of ``vaka sessions`` for the messages of a session: create, add, list, search, change, import, erase."""
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import click
+import msgspec
+
+from vaka.cli import options
+from vaka.cli.bootstrap import find_session, with_runtime
+from vaka.cli.errors import BUSY, FAILED, Quit, UsageError
+from vaka.cli.render import as_printable, print_json, shorten
+from vaka.core.ports.messages import MessageFilter, MessagePage, MessageQuery, MessageSearch, SearchHit, SearchPage
+from vaka.core.ports.store import SessionInfo
+from vaka.runtime.erase import ErasureReport
+from vaka.runtime.runtime import Runtime
+from vaka.runtime.thread_stats import ThreadStats
+from vaka.text.search import parse_query
+from vaka.threads.thread import THREAD_STATES, AddedMessage, DeletedMessages, ThreadPolicy, ThreadState
+
+_ROLES = ("user", "assistant", "tool")
+
+owner_option = click.option(
+    "--owner", default=None, help="The owner that it must belong to; a session of another owner is not found."
+)
+state_option = click.option(
+    "--state", type=click.Choice(THREAD_STATES), default=None, help="Only sessions in this state."
+)
+
+
+def describe_session(info: SessionInfo) -> dict[str, Any]:
+    """Return the fields of a session for ``--json``."""
+    return {**msgspec.structs.asdict(info), "status": info.status}
+
+
+def _print_session(info: SessionInfo, *, as_json: bool) -> None:
+    if as_json:
+        print_json(describe_session(info))
+    else:
+        click.echo(as_printable(info.id))
+
+
+@click.command(
+    epilog=options.format_examples(
+        "vaka sessions messages demo",
+        "vaka sessions messages demo --newest --limit 5",
+        "vaka sessions messages demo --role user --json",
+    )
+)
+@click.argument("session", metavar="ID")
+@owner_option
+@click.option("--role", type=click.Choice(_ROLES), default=None, help="Only messages of this role.")
+@click.option(
+    "--keyword", "keywords", multiple=True, help="Only messages with this text; of several, with one of them."
+)
+@click.option(
+    "--since", default="", metavar="TIME", help="Only messages from this time on, such as 2026-01-31T12:00:00Z."
+)
+@click.option("--until", default="", metavar="TIME", help="Only messages up to this time.")
+@options.metadata_option("Only messages with this metadata; may be repeated.")
+@click.option("--newest", is_flag=True, help="The newest message first.")
+@click.option("--limit", type=click.IntRange(1, 1000), default=50, show_default=True, help="How many at a time.")
+@click.option("--after", default="", metavar="CURSOR", help="Continue after a page: its `next`.")
+@options.json_option
+@options.store_options
+def messages(session: str, owner: str | None, **flags: Any) -> None:
+    """List the messages of a session, and how many there are."""
+    selected = MessageFilter(
+        role=flags["role"] or "",
+        since=flags["since"],
+        until=flags["until"],
+        keywords=flags["keywords"],
+        metadata=flags["metadata"],
+    )
+    query = MessageQuery(filter=selected, limit=flags["limit"], cursor=flags["after"], reverse=flags["newest"])
+
+    async def work(runtime: Runtime) -> tuple[SessionInfo, ThreadStats, MessagePage]:
+        info = await find_session(runtime, session, owner=owner)
+        state = (await runtime.threads.get(info.id)).state
+        stats = await runtime.threads.stats(info.id)
+        return msgspec.structs.replace(info, state=state), stats, await runtime.threads.get_messages(info.id, query)
+
+    info, stats, page = with_runtime(flags, work)
+    if flags["as_json"]:
+        found = describe_session(info)
+        print_json({"session": found, "stats": stats, "messages": page.messages, "next": page.next or None})
+        return
+    click.echo(f"{as_printable(info.id)}  {info.state}  {shorten(info.title, 80)}", err=True)
+    said = f"{_count_things(stats.message_count, 'message')}, {stats.user_message_count} of the user"
+    click.echo(f"{said}; version {info.version}, owner {as_printable(info.owner) or '-'}", err=True)
+    for message in page.messages:
+        who = f"{message.role} {message.name}".strip()
+        click.echo(f"{message.cursor}  {message.ts}  {as_printable(who, lines=False)}: {as_printable(message.text)}")
+    if page.next:
+        click.echo(f"more: --after {page.next}", err=True)
+
+
+@click.command(
+    epilog=options.format_examples(
+        'vaka sessions search "broken pump"',
+        "vaka sessions search rechnung* --owner kim",
+        "vaka sessions search 会议 --json",
+    )
+)
+@click.argument("text", nargs=-1, required=True)
+@click.option("--session", default="", metavar="ID", help="Only messages of this session.")
+@click.option("--owner", default="", help="Only messages of sessions of this owner.")
+@click.option("--agent", default="", help="Only messages of sessions of this agent.")
+@click.option("--role", type=click.Choice(_ROLES), default=None, help="Only messages of this role.")
+@click.option("--since", default="", metavar="TIME", help="Only messages from this time on.")
+@click.option("--until", default="", metavar="TIME", help="Only messages up to this time.")
+@click.option("--limit", type=click.IntRange(1, 200), default=20, show_default=True, help="How many at a time.")
+@click.option("--after", default="", metavar="CURSOR", help="Continue after a page: its `next`.")
+@options.json_option
+@options.store_options
+def search(text: tuple[str, ...], role: str | None, **flags: Any) -> None:
+    """Search what was said in the sessions of every project, the best match first.
+
+    All words must occur. "a phrase" must occur as it is, begin* stands for all words that begin so, and -word must not
+    occur; write -- before a text that begins with it.
+    """
+    names = ("session", "owner", "agent", "since", "until", "limit", "after")
+    query = MessageSearch(text=" ".join(text), role=role or "", **{name: flags[name] for name in names})
+    if not parse_query(query.text).required:
+        raise UsageError("the text has no word that must occur; name one before those that must not: pump -old")
+
+    async def work(runtime: Runtime) -> SearchPage:
+        if query.session:
+            await find_session(runtime, query.session)
+        return await runtime.threads.search(query)
+
+    page = with_runtime(flags, work)
+    if flags["as_json"]:
+        print_json({"hits": page.hits, "next": page.next or None})
+        return
+    for hit in page.hits:
+        place = f"{hit.message.session}@{hit.message.cursor}"
+        click.echo(f"{as_printable(place)}  {hit.message.role}: {_mark_matches(hit)}")
+    if not page.hits:
+        click.echo("nothing was found", err=True)
+    if page.next:
+        click.echo(f"more: --after {page.next}", err=True)
+
+
+def _mark_matches(hit: SearchHit) -> str:
+    """Return a snippet on one line; a terminal shows what was found in bold."""
+    parts, at = list[str](), 0
+    for start, end in hit.matches:
+        parts += [_one_line(hit.snippet[at:start]), click.style(_one_line(hit.snippet[start:end]), bold=True)]
+        at = end
+    return "".join([*parts, _one_line(hit.snippet[at:])])
+
+
+def _one_line(text: str) -> str:
+    return as_printable(text.replace("\n", " ").replace("\t", " "), lines=False)
+
+
+@click.command(
+    "import", epilog=options.format_examples("vaka sessions import demo.jsonl", "vaka sessions import - --owner kim")
+)
+@click.argument("file", type=click.Path(exists=True, dir_okay=False, allow_dash=True, path_type=Path))
+@click.option("--id", default="", help="The id of the session; default: the id in the file.")
+@click.option("--owner", default=None, help="The owner; default: the owner in the file.")
+@options.json_option
+@options.store_options
+def import_messages(file: Path, id: str, owner: str | None, **flags: Any) -> None:
+    """Create a session from an export of its messages. Messages that it has already are not added twice."""
+
+    async def work(runtime: Runtime) -> SessionInfo:
+        if str(file) == "-":
+            made = await runtime.threads.import_lines(sys.stdin.buffer, id=id, resource_id=owner)
+        else:
+            with file.open("rb") as lines:
+                made = await runtime.threads.import_lines(lines, id=id, resource_id=owner)
+        return await find_session(runtime, made.id)
+
+    _print_session(with_runtime(flags, work), as_json=flags["as_json"])
+
+
+@click.command(
+    epilog=options.format_examples(
+        "vaka sessions create --title Pumps --owner kim",
+        "vaka sessions create --id demo --metadata topic=water",
+        "vaka sessions create --id desk --idle-timeout 30m --max-messages 100 --auto-archive",
+    )
+)
+@click.option("--id", default="", help="The id; default: a new one.")
+@click.option("--title", default="", help="The title; default: the beginning of the first message.")
+@click.option("--owner", default="", help="The owner.")
+@click.option("--agent", default="", help="The agent that answers in it.")
+@options.metadata_option("Metadata; may be repeated.")
+@click.option("--max-messages", type=click.IntRange(min=0), help="End it with this number of messages.")
+@click.option("--max-duration", type=options.Duration(), help="End it so long after its creation, such as 90 or 12h.")
+@click.option("--idle-timeout", type=options.Duration(), help="Pause it after so long without a change.")
+@click.option("--auto-archive", is_flag=True, help="Archive it when a limit has ended it.")
+@options.json_option
+@options.store_options
+def create(id: str, title: str, owner: str, agent: str, **flags: Any) -> None:
+    """Create an empty session and print its id. A limit that is not given is none; see `vaka sessions apply-limits`."""
+    policy = _make_policy(flags)
+
+    async def work(runtime: Runtime) -> SessionInfo:
+        made = await runtime.threads.create(
+            id=id, title=title, agent_id=agent, resource_id=owner, metadata=flags["metadata"], policy=policy
+        )
+        return await find_session(runtime, made.id)
+
+    _print_session(with_runtime(flags, work), as_json=flags["as_json"])
+
+
+def _make_policy(flags: dict[str, Any]) -> ThreadPolicy | None:
+    """Return the limits that options name; ``None`` without any."""
+    limits = {name: flags[name] for name in ("max_messages", "max_duration", "idle_timeout")}
+    if flags["auto_archive"] and limits["max_messages"] is None and limits["max_duration"] is None:
+        raise UsageError("--auto-archive needs a limit that ends the session: --max-messages or --max-duration")
+    if all(limit is None for limit in limits.values()):
+        return None
+    return ThreadPolicy(**limits, auto_archive=flags["auto_archive"])
+
+
+@click.command("apply-limits", epilog=options.format_examples("vaka sessions apply-limits --json"))
+@options.json_option
+@options.store_options
+def apply_limits(**flags: Any) -> None:
+    """Pause, end and archive the sessions whose limits say so now, and print how many states have changed.
+
+    `vaka sessions messages` shows such a state as soon as it is due; this writes it to the log. Run it from time to
+    time.
+    """
+    changed = with_runtime(flags, lambda runtime: runtime.threads.apply_policies())
+    if flags["as_json"]:
+        print_json({"changed": changed})
+    else:
+        click.echo(str(changed))
+
+
+@click.command(
+    epilog=options.format_examples(
+        "vaka sessions update demo --title Pumps", "vaka sessions update demo --state paused --version 12"
+    )
+)
+@click.argument("session", metavar="ID")
+@click.option("--title", default=None, help="The new title.")
+@click.option("--state", type=click.Choice(THREAD_STATES), default=None, help="The new state.")
+@options.metadata_option("Metadata to change; null removes a key.")
+@click.option("--version", type=int, default=None, help="Only if this is still its version (exit code 75 otherwise).")
+@owner_option
+@options.json_option
+@options.store_options
+def update(session: str, title: str | None, state: ThreadState | None, version: int | None, **flags: Any) -> None:
+    """Change title, metadata and state of a session."""
+    metadata = flags["metadata"]
+    if title is None and state is None and not metadata:
+        raise UsageError("nothing to update: give --title, --metadata or --state")
+
+    async def work(runtime: Runtime) -> SessionInfo:
+        info, expected = await find_session(runtime, session, owner=flags["owner"]), version
+        if title is not None or metadata:
+            found = await runtime.threads.update(info.id, title=title, metadata=metadata, version=expected)
+            expected = found.version if expected is not None else None
+        if state is not None:
+            await runtime.threads.set_state(info.id, state, version=expected)
+        return await find_session(runtime, info.id)
+
+    _print_session(with_runtime(flags, work), as_json=flags["as_json"])
+
+
+@click.command(
+    epilog=options.format_examples(
+        'vaka sessions add demo "My pump is broken." --id mail-17',
+        "vaka sessions add demo --role assistant < answer.txt",
+    )
+)
+@click.argument("session", metavar="ID")
+@click.argument("text", default="-")
+@click.option("--role", type=click.Choice(_ROLES[:2]), default="user", show_default=True, help="Who said it.")
+@click.option("--id", default="", help="The id of the message: the same id again adds nothing.")
+@options.metadata_option("Metadata of the message; may be repeated.")
+@owner_option
+@options.json_option
+@options.store_options
+def add(session: str, text: str, role: str, id: str, **flags: Any) -> None:
+    """Add a message without running a turn, and print its id. Without a text, or with -, it is read from stdin."""
+    content = text if text != "-" else sys.stdin.read()
+    message = {"role": role, "content": content, "id": id, "metadata": flags["metadata"]}
+
+    async def work(runtime: Runtime) -> AddedMessage:
+        info = await find_session(runtime, session, owner=flags["owner"])
+        return await runtime.threads.add_message(info.id, message)
+
+    added = with_runtime(flags, work)
+    if flags["as_json"]:
+        print_json(added)
+    else:
+        click.echo(as_printable(added.id))
+
+
+def delete_messages(session: str, ids: tuple[str, ...], flags: dict[str, Any]) -> None:
+    """Delete messages of a session; exit with 1 when one is not there."""
+
+    async def work(runtime: Runtime) -> DeletedMessages:
+        info = await find_session(runtime, session, owner=flags["owner"])
+        return await runtime.threads.delete_messages(info.id, ids)
+
+    deleted = with_runtime(flags, work)
+    click.echo(f"deleted {_count_things(deleted.affected_count, 'message')} of {as_printable(session)}", err=True)
+    if not deleted.success:
+        click.echo(as_printable(deleted.error_message or ""), err=True)
+        raise Quit(FAILED)
+
+
+@click.command(
+    epilog=options.format_examples(
+        "vaka sessions erase demo",
+        "vaka sessions erase --owner kim --dry-run",
+        "vaka sessions erase --owner kim --yes",
+    )
+)
+@click.argument("session", metavar="[ID]", default="")
+@click.option("--owner", default="", help="Everything of this owner: all sessions and memories.")
+@click.option("--dry-run", is_flag=True, help="Only print what would be erased.")
+@click.option("--yes", "-y", is_flag=True, help="Do not ask.")
+@options.json_option
+@options.store_options
+def erase(session: str, owner: str, dry_run: bool, yes: bool, **flags: Any) -> None:
+    """Erase what was said in a session, or everything that is stored of an owner. It cannot be undone.
+
+    The hashes of the events stay, so that `vaka sessions verify` still proves that the log is complete. Exit code 75
+    when a turn of a session runs: erase again when it has ended. Exit code 1 when a session could not be erased for
+    another reason.
+    """
+    if bool(session) == bool(owner):
+        raise UsageError("name one session, or --owner")
+    if not (yes or dry_run):
+        if not sys.stdin.isatty():
+            raise UsageError("erasing cannot be undone; add --yes to do it without a terminal")
+        what = f"everything of the owner {as_printable(owner)}" if owner else f"session {as_printable(session)}"
+        click.confirm(f"Erase {what} for good?", abort=True, err=True)
+
+    async def work(runtime: Runtime) -> ErasureReport:
+        id = (await find_session(runtime, session)).id if session else ""
+        return await runtime.erase(id, owner=owner, dry_run=dry_run)
+
+    report = with_runtime(flags, work)
+    if flags["as_json"]:
+        print_json(report)
+    else:
+        _print_erasure(report)
+    if report.failed:
+        raise Quit(BUSY if len(report.busy) == len(report.failed) else FAILED)
+
+
+def _count_things(count: int, one: str, several: str = "") -> str:
+    return f"{count} {one if count == 1 else several or f'{one}s'}"
+
+
+def _print_erasure(report: ErasureReport) -> None:
+    for id in report.sessions:
+        click.echo(as_printable(id))
+    for id, problem in report.failed.items():
+        click.echo(f"not erased: {as_printable(id)}: {as_printable(problem)}", err=True)
+    if report.busy:
+        click.echo("erase again when the turn that runs has ended", err=True)
+    # How many of the events have contents is known when they are erased.
+    verb, events = ("would erase", "at most {} events") if report.dry_run else ("erased", "{} events")
+    parts = [_count_things(len(report.sessions), "session"), events.format(report.events)]
+    parts += [] if report.dry_run else [_count_things(report.blobs, "blob")]
+    parts += [
+        _count_things(count, f"record of {kind} memory", f"records of {kind} memory")
+        for kind, count in report.memories.items()
+        if count
+    ]
+    click.echo(f"{verb} {', '.join(parts)}", err=True)
+    if not report.overwritten:
+        click.echo("files of the database may still have old copies until it is vacuumed; see the guide", err=True)
+
+
+MESSAGE_COMMANDS: tuple[click.Command, ...] = (
+    create,
+    update,
+    add,
+    messages,
+    search,
+    import_messages,
+    apply_limits,
+    erase,
+)
+"""Commands that ``vaka sessions`` has for messages."""
