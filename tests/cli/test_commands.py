@@ -147,7 +147,7 @@ def test_settings_are_shown_with_their_origin(shell: Shell) -> None:
 def test_one_setting_is_read_and_written(shell: Shell) -> None:
     assert shell.vaka("config", "set", "max_steps", "20").code == 0
     assert shell.vaka("config", "get", "max_steps").out == "20\n"
-    assert shell.vaka("config", "set", "--project", "deny", "pay, boom").code == 0
+    assert shell.vaka("config", "set", "--scope", "project", "deny", "pay, boom").code == 0
     assert (shell.folder / "vaka.toml").read_text() == 'deny = ["pay","boom"]\n'
     assert shell.vaka("config", "get", "deny").out == "pay\nboom\n"
     assert shell.vaka("config", "get", "model").out == ""
@@ -358,8 +358,10 @@ def test_a_part_of_a_table_is_read_and_written_by_its_dotted_name(shell: Shell) 
     assert shell.vaka("config", "set", "server.port", "90000").err.endswith("server.port: expected `int` <= 65535\n")
     wrong = shell.vaka("config", "set", "models.fast.retries", "many")
     assert (wrong.code, "models.fast.retries: expected `int | null`" in wrong.err) == (3, True)
-    assert shell.vaka("config", "set", "--project", "models.fast.key", "sk-12345678").code == 3
-    whole = shell.vaka("config", "set", "--project", "models.own", '{"model": "openai/x", "fallback": ["fast"]}')
+    assert shell.vaka("config", "set", "--scope", "project", "models.fast.key", "sk-12345678").code == 3
+    whole = shell.vaka(
+        "config", "set", "--scope", "project", "models.own", '{"model": "openai/x", "fallback": ["fast"]}'
+    )
     assert whole.code == 0
     assert (shell.folder / "vaka.toml").read_text() == '[models.own]\nmodel = "openai/x"\nfallback = ["fast"]\n'
     assert shell.vaka("config", "set", "tiers", '{"mid": "fast"}').code == 0

@@ -64,7 +64,7 @@ def test_a_run_has_the_commands_agents_and_hooks_of_several_plugin_folders(shell
     assert "A note of a hook." in str(shell.events("s"))
     child = shell.vaka("sessions", "show", "s", "--agent", "agent-1").out
     assert child.splitlines() == ["User: Help.", "Agent agent-1: helped"]
-    usage = shell.vaka("sessions", "show", "s", "--usage").out.split("\n\n")[1].splitlines()
+    usage = shell.vaka("sessions", "stats", "s").out.split("\n\n")[1].splitlines()
     assert [line.split()[:2] for line in usage[1:]] == [["assistant", "2"], ["two:helper", "1"], ["all", "3"]]
     listed = shell.vaka("hooks", "list", "--json", *folders).json
     assert [(item["event"], item["command"]) for item in listed] == [("UserPromptSubmit", f"cat {shell.folder}/two/n")]

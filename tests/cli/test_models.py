@@ -215,13 +215,13 @@ async def test_a_session_changes_its_model_from_run_to_run_and_usage_has_both(sh
     texts = [message["content"] for message in provider.requests[1].body["messages"]]
     assert texts[0].startswith("You are vaka")
     assert texts[1:] == ["First.", "One.", "Second."]
-    usage = shell.vaka("sessions", "show", "s", "--usage")
+    usage = shell.vaka("sessions", "stats", "s")
     assert re.findall(r"^(\S+) +(\d+) ", usage.out, re.MULTILINE) == [
         ("anthropic/claude-sonnet-5", "1"),
         ("openai-chat/gpt-5-mini", "1"),
         ("all", "2"),
     ]
-    stats = shell.vaka("sessions", "show", "s", "--usage", "--json").json
+    stats = shell.vaka("sessions", "stats", "s", "--json").json
     names = {"anthropic/claude-sonnet-5", "openai-chat/gpt-5-mini"}
     assert (stats["request_count"], set(stats["by_model"])) == (2, names)
     assert stats["usage"]["cost"] > 0

@@ -69,7 +69,7 @@ async def test_the_question_about_a_page_is_in_the_result_the_usage_and_the_log(
     assert totals == {"openai-chat/root": 220, "openai-chat/small": 1100}
     root, small = 2 * (100 * 10 + 10 * 20) / 1e6, (1000 * 1 + 100 * 2) / 1e6
     assert result["cost"] == pytest.approx(root + small)
-    shown = shell.vaka("sessions", "show", "s", "--usage", "--json").json
+    shown = shell.vaka("sessions", "stats", "s", "--json").json
     assert (shown["request_count"], shown["usage"]["cost"]) == (3, pytest.approx(root + small))
     assert shown["by_agent"]["web"]["usage"]["cost"] == pytest.approx(small)
     asked = [event for event in shell.events("s") if event["type"] == "usage" and "call" in event["data"]]

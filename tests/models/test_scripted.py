@@ -325,7 +325,7 @@ async def test_an_expectation_error_describes_an_empty_prompt() -> None:
 
 async def test_a_file_is_read_at_once_and_blank_lines_do_not_count(tmp_path: Path) -> None:
     path = write_script(tmp_path, "\ufeff", '{"text": "one"}', "   ", '{"text": "two\u2028"}\r', "")
-    model = Scripted.from_file(path)
+    model = Scripted(path)
     path.unlink()
     assert [await answer_text(model, n) for n in (1, 2)] == ["one", "two\u2028"]
     assert model.name == "scripted"

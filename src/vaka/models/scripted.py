@@ -125,13 +125,6 @@ class Scripted:
         if isinstance(source, str | PathLike) and not self._lines_by_agent:
             raise ConfigError(f'{self._source}: no lines; write one for each model call, such as {{"text": "Hi."}}')
 
-    @classmethod
-    def from_file(
-        cls, path: "str | PathLike[str]", *, name: str = "scripted", clock: Clock | None = None
-    ) -> "Scripted":
-        """Return a model that plays back a file."""
-        return cls(Path(path), name=name, clock=clock)
-
     def require_child(self, name: str) -> None:
         """Raise ``ConfigError`` if no line answers the child agent ``name``: all its calls would fail."""
         if name not in self._lines_by_agent:

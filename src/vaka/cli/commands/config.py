@@ -134,7 +134,7 @@ def get(key: str, origin: bool, as_json: bool, **flags: Any) -> None:
     "set",
     epilog=options.format_examples(
         "vaka config set model scripted:hello.jsonl",
-        "vaka config set --project max_steps 20",
+        "vaka config set --scope project max_steps 20",
         "vaka config set tiers.low openai/gpt-5-nano",
         "vaka config set models.fast.model openai/gpt-5-mini",
         'vaka config set permissions.deny "Read(.env)" --scope local',
@@ -145,18 +145,14 @@ def get(key: str, origin: bool, as_json: bool, **flags: Any) -> None:
 @click.option(
     "--scope",
     type=click.Choice(["user", "project", "local"]),
-    default=None,
+    default="user",
     help="Whose file: yours (default), the project's, or yours in this project (.claude settings only).",
 )
-@click.option("--project", is_flag=True, help="The same as --scope project.")
-def set_(key: str, value: str, scope: str | None, project: bool) -> None:
+def set_(key: str, value: str, scope: str) -> None:
     """Change one setting, or a part of a table, in a file and leave the rest of it as it is; print which file.
 
     vaka's own settings are in config.toml and vaka.toml; others, such as permissions.deny, in .claude/settings.json.
     """
-    if project and scope not in (None, "project"):
-        raise UsageError(f"--project and --scope {scope} name different files; leave one of them out")
-    scope = "project" if project else scope or "user"
     path, written = (_set_claude if _find_claude_key(key) is not None else _set_own)(key, value, scope)
     click.echo(f"{path}: {key} = {_value_text(written)}", err=True)
 

@@ -30,7 +30,7 @@ def stats(session: str | None, **flags: Any) -> None:
         sums = {"cache_hit_ratio": found.cache_hit_ratio, "cache_loss": found.cache_loss}
         print_json({**msgspec.to_builtins(found), **msgspec.to_builtins(sums)})
         return
-    print_usage(found, as_json=False)
+    _print_usage(found)
     click.echo()
     print_cache_report(found)
 
@@ -48,11 +48,8 @@ def print_cache_report(found: SessionStats) -> None:
     click.echo(f"compactions: {found.compactions}")
 
 
-def print_usage(found: SessionStats, *, as_json: bool) -> None:
+def _print_usage(found: SessionStats) -> None:
     """Print the usage of sessions by model and, where there are several, by agent; child agents have their own row."""
-    if as_json:
-        print_json(found)
-        return
     total = ("all", ModelStats(usage=found.usage, request_count=found.request_count))
     _print_usage_table("MODEL", (*found.by_model.items(), total))
     if len(found.by_agent) > 1:

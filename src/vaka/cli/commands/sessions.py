@@ -20,7 +20,7 @@ from vaka.cli.commands.session_messages import (
     owner_option,
     state_option,
 )
-from vaka.cli.commands.session_stats import print_usage, stats
+from vaka.cli.commands.session_stats import stats
 from vaka.cli.commands.session_verify import verify
 from vaka.cli.errors import UsageError
 from vaka.cli.render import Transcript, as_printable, compact_json, format_age, print_json, print_table, shorten
@@ -233,12 +233,9 @@ def move(session: str, folder: str, **flags: Any) -> None:
 
 
 @sessions.command(
-    epilog=options.format_examples(
-        "vaka sessions show demo", "vaka sessions show demo --events --follow", "vaka sessions show demo --usage"
-    )
+    epilog=options.format_examples("vaka sessions show demo", "vaka sessions show demo --events --follow")
 )
 @click.argument("session", metavar="ID")
-@click.option("--usage", is_flag=True, help="Its usage instead: calls, tokens and money, by model and by agent.")
 @click.option("--agent", metavar="AGENT", help="Only what this child agent did, such as agent-1.")
 @click.option("--events", is_flag=True, help="Every event on a line of its own.")
 @click.option("--follow", "-f", is_flag=True, help="Follow live, in whichever process it runs, until Ctrl-C.")
@@ -247,9 +244,6 @@ def move(session: str, folder: str, **flags: Any) -> None:
 @options.store_options
 def show(session: str, **flags: Any) -> None:
     """Show a session as a conversation."""
-    if flags["usage"]:
-        print_usage(with_runtime(flags, lambda runtime: runtime.stats(session)), as_json=flags["as_json"])
-        return
     write = _event_printer(flags)
 
     async def work(runtime: Runtime) -> None:

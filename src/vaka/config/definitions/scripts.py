@@ -7,7 +7,6 @@ from vaka.config.definitions.tools import ScriptDefinition
 from vaka.config.documents import read_errors
 from vaka.core.types.errors import ConfigError
 
-TEXT_KEYS = ("lua", "script")
 FILE_KEYS = ("lua_file", "script_file")
 SCRIPT_KEYS = ("lua", "lua_file", "script", "script_file")
 MAX_SCRIPT_BYTES = 1024 * 1024
