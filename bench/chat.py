@@ -17,7 +17,7 @@ from bench import stores
 from bench.measure import percentile, raised_priority, subprocess_environment
 from bench.row import Row
 from bench.session_reopen import SESSION, write_long_session
-from vaka.runtime import lazy
+from vaka.runtime.open_store import open_store
 
 DELTAS_PER_SECOND = 200
 MESSAGES = 10_000
@@ -185,7 +185,7 @@ def measure_chat(quick: bool) -> list[Row]:
 
 async def _write_long_session(folder: Path) -> str:
     """Write a session of 10,000 messages; return the end of its last one."""
-    store = lazy.open_store(f"sqlite:///{folder / 'long.db'}", durability="process")
+    store = open_store(f"sqlite:///{folder / 'long.db'}", durability="process")
     try:
         await write_long_session(store, MESSAGES // 2 * 6, tail=990)
     finally:

@@ -16,7 +16,7 @@ from vaka.core.types.ids import EventScope, MessageId, SessionId, Term, TurnId
 from vaka.core.types.message import Text, Usage
 from vaka.core.types.monitor import UsageRecorded
 from vaka.core.types.progress import MessageCompleted, StepCompleted, StepStarted
-from vaka.runtime import lazy
+from vaka.runtime.open_store import open_store
 
 TARGETS_MS = {"SQLite": 1.0, "PostgreSQL": 5.0}
 _TURN = EventScope(TurnId("trn_019a85b6e7c1f2"), 1)
@@ -60,7 +60,7 @@ class SessionWriter:
 
 async def time_appends(url: str, kind: stores.StoreKind, sessions: int, count: int) -> tuple[list[float], list[float]]:
     """Return the seconds of sequential appends, and of concurrent appends to all sessions."""
-    store = lazy.open_store(url, durability=kind.durability)
+    store = open_store(url, durability=kind.durability)
     try:
         writers = [SessionWriter(store, f"ses_{url[-6:-3]}_{number}") for number in range(sessions)]
         for writer in writers:

@@ -13,7 +13,7 @@ from bench.row import Row
 from vaka.config.options import Storage
 from vaka.hooks import Hook
 from vaka.models import Scripted
-from vaka.runtime.lazy import Durability
+from vaka.runtime.open_store import Durability
 from vaka.runtime.options import Project
 
 MAX_ADDED_MS = 8.0

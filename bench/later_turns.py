@@ -12,7 +12,7 @@ from vaka.core.ports.store import EventStore
 from vaka.core.types.event import Event
 from vaka.core.types.ids import SessionId
 from vaka.core.types.message import Message
-from vaka.runtime import lazy
+from vaka.runtime.open_store import open_store
 
 MESSAGES_BUILT = 4
 """New messages in the two prompts of a turn: its input, its call and result, and the answer of the turn before."""
@@ -68,7 +68,7 @@ async def count_later_turn(turn: int, url: str = "memory:", seconds: float = 0.0
 
     A runtime reads what other processes write only while a turn takes longer than some milliseconds.
     """
-    store, model = lazy.open_store(url, durability="power"), ComparingModel(seconds)
+    store, model = open_store(url, durability="power"), ComparingModel(seconds)
     store.events = cast("EventStore", counting := CountingEvents(store.events))
     async with vaka.Runtime(store=store) as runtime:
         session = await runtime.open(make_agent(model))

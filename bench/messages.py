@@ -24,7 +24,7 @@ from vaka.core.types.event import Body, Event
 from vaka.core.types.ids import EventScope, MessageId, SessionId, Term, TurnId
 from vaka.core.types.message import Text
 from vaka.core.types.progress import MessageCompleted
-from vaka.runtime import lazy
+from vaka.runtime.open_store import open_store
 from vaka.stores.postgres import events as postgres_events
 from vaka.stores.sqlite import rows as sqlite_rows
 
@@ -85,7 +85,7 @@ class ThreadWriter:
 
 async def fill_store(url: str, kind: stores.StoreKind, threads: int, messages: int, vocabulary: Vocabulary) -> None:
     """Write threads of so many messages, and index their words."""
-    store = lazy.open_store(url, durability=kind.durability)
+    store = open_store(url, durability=kind.durability)
     try:
         for number in range(threads):
             writer = ThreadWriter(store, f"thread-{number}", vocabulary)
@@ -166,7 +166,7 @@ async def time_store(url: str, kind: stores.StoreKind, total: int, count: int, a
     if analyze:
         await run_sql(url, analyze)
     with raised_priority() as priority:  # threads that the store starts from here on have it, too
-        store = lazy.open_store(url, durability=kind.durability)
+        store = open_store(url, durability=kind.durability)
         try:
             adds = await asyncio.gather(
                 *[add_often(ThreadWriter(store, f"new-{n}", vocabulary), count // WRITERS) for n in range(WRITERS)]
@@ -308,7 +308,7 @@ async def _measure_long_thread(url: str, kind: stores.StoreKind, total: int) -> 
     rows: list[Row] = []
     with raised_priority() as priority:
         note = f"{total:,} messages in one thread; {priority}"
-        store = lazy.open_store(url, durability=kind.durability)
+        store = open_store(url, durability=kind.durability)
         try:
             newest, number = MessageQuery(reverse=True), vocabulary.random.randrange
             times = {

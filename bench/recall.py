@@ -14,7 +14,7 @@ from bench.row import Row
 from bench.stores import MEMORY, POSTGRES, POWER, StoreKind, run_postgres, temporary_folder
 from vaka.core.ports.store import Store
 from vaka.core.ports.vectors import VectorQuery, VectorRecord
-from vaka.runtime.lazy import open_store
+from vaka.runtime.open_store import open_store
 
 DIMENSION = 384
 TOP_K = 5

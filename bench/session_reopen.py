@@ -18,8 +18,8 @@ from vaka.core.types.event import Body, Event
 from vaka.core.types.ids import EventScope, MessageId, SessionId, TurnId
 from vaka.core.types.message import Text
 from vaka.core.types.progress import MessageCompleted, StepCompleted, StepStarted, TurnCompleted, TurnStarted
-from vaka.runtime import lazy
 from vaka.runtime.clock import SystemClock
+from vaka.runtime.open_store import open_store
 
 MAX_ROWS = 1300
 EVENTS_BETWEEN_COMPACTIONS = 5000
@@ -85,7 +85,7 @@ async def write_long_session(store: Store, events: int, tail: int) -> int:
 
 async def count_rows_read(events: int, tail: int, url: str = "memory:") -> tuple[int, int, float]:
     """Return the length of the log, the rows that reopening it reads, and the seconds it takes."""
-    store = lazy.open_store(url, durability="process")
+    store = open_store(url, durability="process")
     try:
         head = await write_long_session(store, events, tail)
         counting = CountingStore(store)

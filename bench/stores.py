@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from bench import bare_loop
 from bench.row import Row
 from tests.postgres_server import PostgresServer
-from vaka.runtime.lazy import Durability
+from vaka.runtime.open_store import Durability
 
 
 class StoreKind(NamedTuple):

@@ -12,7 +12,7 @@ from bench.measure import percentile, raised_niceness
 from bench.messages import OPERATION_TARGET_MS, THREADS, WRITERS, Vocabulary, run_sql
 from bench.row import Row
 from vaka.core.ports.messages import MessageQuery, MessageSearch
-from vaka.runtime import lazy
+from vaka.runtime.open_store import open_store
 from vaka.runtime.runtime import Runtime
 
 BATCH = 500
@@ -86,7 +86,7 @@ async def work(runtime: Runtime, writer: int, count: int, times: TimedOperations
 
 async def time_threads(url: str, kind: stores.StoreKind, total: int, count: int) -> dict[Load, TimedOperations]:
     """Fill a store and use it with ``WRITERS`` writers at the same time, under each load."""
-    store, times = lazy.open_store(url, durability=kind.durability), {load: TimedOperations() for load in LOADS}
+    store, times = open_store(url, durability=kind.durability), {load: TimedOperations() for load in LOADS}
     try:
         async with vaka.Runtime(store=store) as runtime:
             await fill_threads(runtime, total // THREADS, Vocabulary())

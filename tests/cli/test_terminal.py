@@ -7,7 +7,7 @@ import pytest
 
 from tests.cli.chat.chat_terminal import ChatTerminal
 from tests.cli.shell import TIMEOUT, Shell, Terminal, call_line, say_line
-from vaka.cli import lazy
+from vaka.cli.display.turn_display import find_rich_renderer
 
 
 def run_at_terminal(shell: Shell, *words: str, **env: str) -> Terminal:
@@ -215,10 +215,10 @@ def test_a_run_shows_what_is_running_and_then_each_thing_once(shell: Shell) -> N
 
 
 def test_without_the_library_for_colours_the_text_is_plain(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert lazy.rich_renderer() is not None
+    assert find_rich_renderer() is not None
     monkeypatch.delitem(sys.modules, "vaka.cli.display.rich_renderer")
     monkeypatch.setitem(sys.modules, "rich.cells", None)
-    assert lazy.rich_renderer() is None
+    assert find_rich_renderer() is None
 
 
 def test_model_output_cannot_control_the_terminal(shell: Shell) -> None:

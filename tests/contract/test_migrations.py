@@ -15,7 +15,7 @@ import vaka
 from tests.newer_vaka import STORES, NewerVaka, next_migration, read_to_end
 from vaka.core.ports.store import SessionQuery, Store
 from vaka.core.types.errors import ConfigError
-from vaka.runtime.lazy import open_store
+from vaka.runtime.open_store import open_store
 from vaka.stores.common import FIRST_SCHEMA, migration_files
 from vaka.testing.stores.sealed_events import begin_session, input_added, write_session
 

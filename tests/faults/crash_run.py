@@ -25,8 +25,9 @@ from vaka.core.ports.model import Chunk, Model, Prompt
 from vaka.core.ports.store import Store
 from vaka.core.ports.tool import ToolContext
 from vaka.core.types.message import ToolCall, ToolResult
-from vaka.runtime import lazy
 from vaka.runtime.clock import SystemClock
+from vaka.runtime.open_store import Durability
+from vaka.runtime.open_store import open_store as open_named_store
 from vaka.runtime.options import Environment
 from vaka.runtime.runtime import Runtime
 from vaka.testing.models import ScriptedModel, call, calls, say
@@ -60,7 +61,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     store: str
     session: str
     ledger: str
-    durability: lazy.Durability = "power"
+    durability: Durability = "power"
     ask: str = "wait"
     how: str = "say"
     """``say`` the request, or ``resume`` what is unfinished."""
@@ -223,7 +224,7 @@ def open_store(plan: Plan) -> Store:
         postgres = importlib.import_module("vaka.stores.postgres")  # only where it is used: the import is slow
         store: Store = postgres.PostgresStore(plan.store, lease=plan.lease, durability=plan.durability)
         return store
-    return lazy.open_store(plan.store, durability=plan.durability)
+    return open_named_store(plan.store, durability=plan.durability)
 
 
 def make_runtime(plan: Plan, store: Store) -> Runtime:

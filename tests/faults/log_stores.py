@@ -11,7 +11,7 @@ from tests.faults.crash_run import Plan, open_store
 from tests.postgres_server import PostgresServer
 from vaka.core.types.event import Event
 from vaka.core.types.ids import SessionId
-from vaka.runtime.lazy import Durability
+from vaka.runtime.open_store import Durability
 
 STORE_KINDS = ("sqlite-power", "sqlite-process", "postgres")
 

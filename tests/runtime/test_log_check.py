@@ -13,8 +13,8 @@ import vaka
 from vaka.core.ports.store import SessionInfo, Store
 from vaka.core.ports.values import session_values_prefix
 from vaka.core.types.ids import SessionId
-from vaka.runtime.lazy import open_store
 from vaka.runtime.log_check import MAX_EVENTS_OF_BLOB, LogCheck, check_log, restore_blobs
+from vaka.runtime.open_store import open_store
 from vaka.stores.memory import MemoryStore
 from vaka.testing.models import ScriptedModel, call, say
 

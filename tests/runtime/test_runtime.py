@@ -30,8 +30,8 @@ from vaka.core.types.event import Event
 from vaka.core.types.ids import SessionId
 from vaka.core.types.message import Text
 from vaka.core.types.progress import TurnInterrupted, TurnStarted
-from vaka.runtime.lazy import open_store as store_named
 from vaka.runtime.model_registry import ModelConfig, ModelRegistry
+from vaka.runtime.open_store import open_store as store_named
 from vaka.runtime.options import Environment
 from vaka.stores.memory import MemoryStore
 from vaka.testing.clock import FakeClock

@@ -23,7 +23,7 @@ from vaka.core.types.decode import decode
 from vaka.core.types.errors import AlreadyExists, Busy, Corrupt, InvalidInput, NotFound, TooNew
 from vaka.core.types.ids import Cursor, Digest, SessionId
 from vaka.runtime.backups import restore_backup, write_backup
-from vaka.runtime.lazy import open_backup, open_store
+from vaka.runtime.open_store import open_backup, open_store
 from vaka.runtime.runtime import Runtime
 from vaka.stores.blob_references import blobs_of
 from vaka.testing import ScriptedModel, call, say
@@ -278,7 +278,7 @@ async def test_damaged_data_is_not_backed_up(tmp_path: Path) -> None:
 KILLED = """
 import asyncio, sys, time
 from pathlib import Path
-from vaka.runtime.lazy import open_backup
+from vaka.runtime.open_store import open_backup
 from vaka.runtime.backups import write_backup
 from vaka.stores.backup_file import BackupReader
 

@@ -13,7 +13,6 @@ import msgspec
 
 from vaka.agents.coding_prompt import is_coding_agent
 from vaka.agents.react import Agent
-from vaka.cli import lazy
 from vaka.cli.errors import UsageError
 from vaka.cli.event_loop import run_loop
 from vaka.cli.render import StatusLine, as_printable
@@ -62,7 +61,6 @@ from vaka.core.types.ids import parse_session_id
 from vaka.policy.decision import parse_mode
 from vaka.policy.policy import LayeredPolicy
 from vaka.policy.rules import resolve_mode
-from vaka.runtime.lazy import select_servers
 from vaka.runtime.options import Environment, ModeContext, Project
 from vaka.runtime.runtime import Runtime
 
@@ -214,7 +212,9 @@ def hook_options(settings: Settings) -> dict[str, Any]:
     may_have = bool(settings.plugin_dirs) or may_have_plugins(context)
     if not may_have and not (files and any("hooks" in file.document for file in files)):
         return options
-    parsed = lazy.hooks_in_force()(context, files, trusted=settings.trusted, plugin_dirs=settings.plugin_dirs)
+    from vaka.runtime.hook_sources import hooks_in_force
+
+    parsed = hooks_in_force(context, files, trusted=settings.trusted, plugin_dirs=settings.plugin_dirs)
     print_notes(parsed.problems)
     return {**options, "hooks": tuple(hook for hook in parsed.hooks if not hook.disabled)}
 
@@ -225,7 +225,9 @@ def project_options(settings: Settings, agent: Agent) -> dict[str, Any]:
         return {}
     if not settings.plugin_dirs and not may_have_content(settings.context):
         return {"child_agents": True}
-    source = lazy.project_source()(
+    from vaka.config.project_content import ProjectSource
+
+    source = ProjectSource(
         trusted=settings.trusted,
         settings_file=settings.claude_file,
         hooks=not hooks_are_disabled(claude_files_of(settings)),
@@ -236,15 +238,15 @@ def project_options(settings: Settings, agent: Agent) -> dict[str, Any]:
 
 def load_servers(settings: Settings) -> "ParsedServers":
     """Return the MCP servers of all files and flags, also those that are not started. Raises ``ConfigError``."""
-    return lazy.servers_in_force(
-        settings.context,
-        claude_files_of(settings),
-        trusted=settings.trusted,
+    from vaka.runtime.mcp_sources import ServerFlags, servers_in_force
+
+    flags = ServerFlags(
         configs=settings.mcp_configs,
         strict=settings.strict_mcp,
         plugin_dirs=settings.plugin_dirs,
         documents=settings.server_documents,
     )
+    return servers_in_force(settings.context, claude_files_of(settings), trusted=settings.trusted, flags=flags)
 
 
 def uses_servers(settings: Settings, agent: Agent | None) -> bool:
@@ -259,7 +261,9 @@ def find_servers(settings: Settings) -> "tuple[tuple[McpServer, ...], list[str]]
     if not settings.mcp_configs and not may_have:
         return (), []
     parsed = load_servers(settings)
-    return parsed.servers, [*parsed.unreadable, *lazy.explain_missing_servers(parsed.servers)]
+    from vaka.runtime.mcp_sources import explain_missing_servers
+
+    return parsed.servers, [*parsed.unreadable, *explain_missing_servers(parsed.servers)]
 
 
 def server_options(settings: Settings, agent: Agent) -> dict[str, Any]:
@@ -269,6 +273,8 @@ def server_options(settings: Settings, agent: Agent) -> dict[str, Any]:
         print_notes(settings.server_notes)
     if not servers:
         return {}
+    from vaka.runtime.mcp_sources import select_servers
+
     selected = select_servers(servers)
     needed = any(server.approved or server.required for server in selected)
     return {"mcp": selected} if needed else {}
@@ -375,7 +381,9 @@ def runtime_from_settings(
         **world_options(settings),
     )
     if agent is not None:
-        lazy.follow_settings(runtime, settings)
+        from vaka.cli.settings_source import follow_settings
+
+        follow_settings(runtime, settings)
     return runtime
 
 
@@ -449,5 +457,7 @@ def collect_secrets(environ: Mapping[str, str], store: str) -> tuple[str, ...]:
         if name.endswith(("_API_KEY", "_PEPPER")):
             found.append(value)
     if keys_folder(environ, Path.home()).is_dir():
-        found += lazy.keys_in_files(environ)
+        from vaka.runtime.stored_keys import stored_keys_of
+
+        found += stored_keys_of(environ).keys_in_files()
     return tuple(value for value in found if len(value) >= MIN_SECRET_LENGTH)

@@ -16,7 +16,6 @@ import msgspec
 import vaka.tools
 from vaka.agents.coding_prompt import coding_instructions
 from vaka.agents.react import Agent, ToolLike, tool_name_of
-from vaka.cli import lazy
 from vaka.cli.errors import UsageError
 from vaka.cli.options import expand_path
 from vaka.cli.stdout import reserve_stdout
@@ -27,7 +26,7 @@ from vaka.core.types.errors import BadRequest, ConfigError, InvalidInput, Script
 from vaka.core.types.limits import Limits
 from vaka.core.types.tool import ToolSpec
 from vaka.runtime.agent_builder import output_schema_of
-from vaka.runtime.lazy import missing_install_command, select_builtin_tools
+from vaka.tools.builtin import select_tools
 
 if TYPE_CHECKING:
     from vaka.runtime.structured_output import OutputSchema
@@ -50,6 +49,8 @@ class MissingModel(ConfigError):
 
 def missing_model_message() -> str:
     """Return how to choose a model: the one on this machine, or one of a provider with a key."""
+    from vaka.models.local.model import missing_install_command
+
     install = missing_install_command()
     local = f" (install it with: {install})" if install else ""
     return (
@@ -101,7 +102,9 @@ def load_agent(
     )
     added, agent.tools = (*builtin, *tools), (*builtin, *agent.tools, *tools)
     if agent.origin is None and any(hasattr(each, "bind") for each in (agent, *agent.tools)):
-        agent.origin = lazy.project_origin(settings, tools)
+        from vaka.cli.project_agents import ProjectOrigin
+
+        agent.origin = ProjectOrigin(settings, tools)
     if (limit_tools := getattr(agent, "limit_tools", None)) is not None:
         limit_tools(added)
     agent.limits = msgspec.structs.replace(agent.limits, **limits)
@@ -126,7 +129,11 @@ def load_agent_of_flags(flags: Mapping[str, Any], settings: Settings, *, keep_mo
 
 def is_default_agent(name: str | None, settings: Settings) -> bool:
     """Return whether a name means the built-in agent; an agent of the project with this name has precedence."""
-    return name is None or (name == DEFAULT_AGENT and name not in lazy.project_agent_names(settings))
+    if name is None:
+        return True
+    from vaka.cli.project_agents import project_agent_names
+
+    return name == DEFAULT_AGENT and name not in project_agent_names(settings)
 
 
 def _apply_system_prompt(agent: Agent, flags: Mapping[str, Any], *, is_default: bool) -> None:
@@ -180,7 +187,7 @@ def _select_builtin_tools(
     else:
         names = built_in_names_of(setting.value)
     taken = {tool_name_of(tool) for tool in (*agent.tools, *tools)}
-    return tuple(name for name in (select_builtin_tools(names) if names else ()) if name not in taken)
+    return tuple(name for name in (select_tools(names) if names else ()) if name not in taken)
 
 
 def built_in_names_of(texts: Iterable[str]) -> tuple[str, ...]:
@@ -236,13 +243,21 @@ def _resolve_agent(text: str | None, tools: Sequence[ToolLike], settings: Settin
     if text is None:
         return Agent(DEFAULT_AGENT)
     if text.endswith(SCRIPT_SUFFIX):
-        return _load_script(text, lambda path, libs: lazy.luau_agent()(path.stem, path, libs=libs, trusted=trust(path)))
-    return _load_agent_file(text) if ".py" in text else lazy.find_project_agent(settings, text, tools)
+        from vaka.runtime.scripts import LuauAgent
+
+        return _load_script(text, lambda path, libs: LuauAgent(path.stem, path, libs=libs, trusted=trust(path)))
+    if ".py" in text:
+        return _load_agent_file(text)
+    from vaka.cli.project_agents import find_project_agent
+
+    return find_project_agent(settings, text, tools)
 
 
 def _load_tool_file(file: str, trust: TrustOfScript) -> "Sequence[Tool | BindableTool]":
     if file.endswith(SCRIPT_SUFFIX):
-        return [_load_script(file, lambda path, libs: lazy.luau_tool()(path, libs=libs, trusted=trust(path)))]
+        from vaka.luau.tool import LuauTool
+
+        return [_load_script(file, lambda path, libs: LuauTool(path, libs=libs, trusted=trust(path)))]
     tools = _find_tools(load_module(file))
     if not tools:
         raise ConfigError(f"{file}: no tools; mark functions with @vaka.tool")
@@ -351,7 +366,9 @@ def load_output_schema(file: str) -> "OutputSchema":
             data = file_object.read(MAX_SCHEMA_BYTES + 1)
         if len(data) > MAX_SCHEMA_BYTES:
             raise UsageError(f"--output-schema {file}: larger than the {MAX_SCHEMA_BYTES} bytes a schema may have")
-        output_schema = lazy.output_schema()(msgspec.json.decode(data, type=dict[str, Any]))
+        from vaka.runtime.structured_output import OutputSchema
+
+        output_schema = OutputSchema(msgspec.json.decode(data, type=dict[str, Any]))
     except OSError as error:
         raise UsageError(f"--output-schema {file}: {error.strerror or error}") from error
     except (msgspec.MsgspecError, RecursionError) as error:
@@ -370,7 +387,9 @@ def _parse_option_value(name: str, text: str) -> Any:
     fault: BadRequest | None = None
     for value in candidates:
         try:
-            lazy.read_model_options({name: value}).output_format  # noqa: B018  # evaluated for its errors
+            from vaka.models.options import read_options
+
+            read_options({name: value}).output_format  # noqa: B018  # evaluated for its errors
         except BadRequest as error:
             fault = fault or error
         else:

@@ -8,7 +8,7 @@ from vaka.cli.bootstrap import create_default_store_folder
 from vaka.cli.event_loop import CommandLoop
 from vaka.config.settings import Settings
 from vaka.core.ports.store import Store
-from vaka.runtime.lazy import open_store
+from vaka.runtime.open_store import open_store
 
 T = TypeVar("T")
 

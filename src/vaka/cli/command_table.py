@@ -18,7 +18,7 @@ def _chat() -> click.Command:
 
 
 def _serve() -> click.Command:
-    from vaka.runtime.lazy import explain_missing_extra
+    from vaka.runtime.extras import explain_missing_extra
 
     with explain_missing_extra():
         from vaka.cli.commands.serve import serve
@@ -111,7 +111,7 @@ def _mcp() -> click.Command:
 
 
 def _mcp_server() -> click.Command:
-    from vaka.runtime.lazy import explain_missing_extra
+    from vaka.runtime.extras import explain_missing_extra
 
     with explain_missing_extra():
         from vaka.cli.commands.mcp_server import mcp_server

@@ -15,7 +15,7 @@ from vaka.cli.render import shorten
 from vaka.core.ports.store import SessionQuery, Store
 from vaka.core.types.errors import VakaError
 from vaka.models.catalog import PROVIDER_VENDORS, list_prices
-from vaka.runtime import lazy
+from vaka.runtime.open_store import open_store
 from vaka.runtime.providers import all_providers
 
 Completer: TypeAlias = Callable[[click.Context, click.Parameter, str], list[CompletionItem]]
@@ -134,7 +134,7 @@ def _read_store(
     """Read the store that the command would use. A store that is missing or fails offers nothing."""
 
     async def open_and_read(url: str) -> list[CompletionItem]:
-        store = lazy.open_store(url)
+        store = open_store(url)
         try:
             async with asyncio.timeout(STORE_SECONDS):
                 return await read(store)

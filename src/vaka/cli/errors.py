@@ -5,7 +5,6 @@ from typing import NamedTuple
 
 import click
 
-from vaka.cli import lazy
 from vaka.core.types.errors import EXIT_CODES, ConfigError, VakaError
 
 OK = 0
@@ -52,7 +51,18 @@ class ErrorDescription(NamedTuple):
 def describe_error(error: BaseException) -> ErrorDescription:
     """Return the code, the message and the exit code of an error; the message is UTF-8 and shows no secrets."""
     described = _describe(error)
-    return described._replace(message=lazy.redact_message(described.message))
+    return described._replace(message=redact_message(described.message))
+
+
+def redact_message(text: str) -> str:
+    """Return a message for the terminal: without secrets and what could control it, and encodable as UTF-8."""
+    from vaka.cli.render import as_printable
+    from vaka.core.session.redaction import Secrets
+    from vaka.core.types.message import replace_surrogates
+    from vaka.matching.secrets import SECRET_FORMATS
+
+    message: str = Secrets(finders=[SECRET_FORMATS]).redact_data(replace_surrogates(text))
+    return as_printable(message)
 
 
 def _describe(error: BaseException) -> ErrorDescription:
@@ -63,7 +73,9 @@ def _describe(error: BaseException) -> ErrorDescription:
     if isinstance(error, Quit):
         code = "terminated" if error.exit in (HUNG_UP, TERMINATED) else "interrupted"
         return ErrorDescription(code, "stopped by a signal", error.exit)
-    if isinstance(error, (KeyboardInterrupt, click.Abort, lazy.cancelled_error())):
+    from asyncio import CancelledError
+
+    if isinstance(error, (KeyboardInterrupt, click.Abort, CancelledError)):
         return ErrorDescription("interrupted", "interrupted", INTERRUPTED)
     if isinstance(error, BrokenPipeError):
         return ErrorDescription("closed_pipe", "the reader of the output has closed it", CLOSED_PIPE)

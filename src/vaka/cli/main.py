@@ -10,7 +10,6 @@ from typing import Any, NoReturn, TextIO
 import click
 
 from vaka import __version__
-from vaka.cli import lazy
 from vaka.cli.command_table import COMMANDS, find_command, format_examples, list_commands
 from vaka.cli.errors import CLOSED_PIPE, USAGE, Quit, describe_error
 from vaka.cli.stdout import discard_output_of_closed_terminal, flush_stdout
@@ -33,7 +32,9 @@ class _LazyGroup(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         command = find_command(cmd_name)
         if command is not None and not _COMPLETION_VARIABLES.isdisjoint(os.environ):
-            lazy.add_completers(command, (cmd_name,))
+            from vaka.cli.completion import add_completers
+
+            add_completers(command, (cmd_name,))
         return command
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[Any]:

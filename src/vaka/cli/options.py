@@ -8,7 +8,6 @@ from typing import Any, TypeVar
 import click
 import msgspec
 
-from vaka.cli import lazy
 from vaka.cli.command_table import format_examples as format_examples
 from vaka.config.options import Commands, NetworkAccess, Permissions, Scripts, Storage, Workspace
 from vaka.config.setting_keys import SETTING_KEYS, SettingKey, parse_seconds, settings_of
@@ -107,8 +106,12 @@ def _type_of_flag(key: SettingKey) -> "click.ParamType[Any]":
 
 
 def _check_plugins(context: click.Context, parameter: click.Parameter, folders: tuple[str, ...]) -> tuple[str, ...]:
+    if not folders:
+        return ()
+    from vaka.config.plugins import find_plugins
+
     for folder in folders:
-        if not lazy.has_plugin(folder):
+        if not find_plugins([Path(folder)]):
             raise click.BadParameter(f"there is no plugin in {folder}; a plugin has .claude-plugin/plugin.json")
     return folders
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 from vaka.agents.react import Agent
-from vaka.cli import bootstrap, lazy
+from vaka.cli import bootstrap
 from vaka.config.claude_settings import (
     SettingsFile,
     may_have_plugins,
@@ -19,6 +19,7 @@ from vaka.runtime.live_settings import LoadedSettings
 from vaka.runtime.runtime import Runtime
 
 if TYPE_CHECKING:
+    from vaka.hooks.definition import Hook
     from vaka.mcp.definition import McpServer
 
 
@@ -52,9 +53,13 @@ class CommandSettings:
     def _load(self) -> LoadedSettings:
         settings = bootstrap.load_flag_settings(self.flags)
         files, context = bootstrap.claude_files_of(settings), settings.context
-        folders, find = settings.plugin_dirs, lazy.hooks_in_force()
+        folders = settings.plugin_dirs
         has_hooks = bool(folders) or any("hooks" in file.document for file in files) or may_have_plugins(context)
-        hooks = find(context, files, trusted=settings.trusted, plugin_dirs=folders).hooks if has_hooks else ()
+        hooks: tuple[Hook, ...] = ()
+        if has_hooks:
+            from vaka.runtime.hook_sources import hooks_in_force
+
+            hooks = hooks_in_force(context, files, trusted=settings.trusted, plugin_dirs=folders).hooks
         layers = bootstrap.load_permissions_of(settings).layers
         settings.server_documents = self._settings.server_documents
         servers, notes = bootstrap.find_servers(settings) if self._has_servers else (None, [])

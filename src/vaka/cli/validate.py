@@ -8,7 +8,6 @@ from typing import Any
 
 import msgspec
 
-from vaka.cli import lazy
 from vaka.cli.build_agent import built_in_names_of
 from vaka.config.claude_keys import check_document, keys_without_effect
 from vaka.config.claude_settings import (
@@ -29,10 +28,10 @@ from vaka.hooks.definition import parse_hooks
 from vaka.mcp.definition import parse_servers
 from vaka.net.rules import parse_pattern
 from vaka.policy.rules import KINDS, read_rules, resolve_mode
-from vaka.runtime.lazy import select_builtin_tools
 from vaka.runtime.mcp_files import read_server_file
 from vaka.runtime.model_registry import ModelConfig, ModelRegistry
 from vaka.sandbox.proxy import parse_allowed_host
+from vaka.tools.builtin import select_tools
 
 SETTINGS_NAMES = ("settings.json", "settings.local.json", ".mcp.json", "managed-settings.json")
 """JSON files that are never definitions."""
@@ -59,7 +58,9 @@ def validate_path(path: Path, *, strict: bool = False) -> Iterator[FileProblem]:
         return
     check = CHECKS_BY_NAME.get(path.name) or (_check_claude_settings if path.suffix == ".json" else _check_toml)
     try:
-        if path.suffix.lower() in FORMATS and path.name not in SETTINGS_NAMES and lazy.is_definition(path):
+        from vaka.cli.definition_checks import is_definition
+
+        if path.suffix.lower() in FORMATS and path.name not in SETTINGS_NAMES and is_definition(path):
             yield from _check_definitions(path, strict=strict)
             return
         yield from check(path)
@@ -84,7 +85,9 @@ def _validate_folder(folder: Path) -> Iterator[FileProblem]:
 
 
 def _check_definitions(path: Path, *, strict: bool) -> Iterator[FileProblem]:
-    found = lazy.check_definitions(path, strict=strict)
+    from vaka.cli.definition_checks import check_definitions
+
+    found = check_definitions(path, strict=strict)
     yield from map(FileProblem, found.problems)
     yield from _notes(found.notes)
 
@@ -205,7 +208,7 @@ def _notes(texts: Iterable[str]) -> Iterator[FileProblem]:
 
 
 ITEM_CHECKS: Mapping[str, Callable[[str], object]] = {
-    "builtin_tools": lambda text: select_builtin_tools(built_in_names_of((text,))),
+    "builtin_tools": lambda text: select_tools(built_in_names_of((text,))),
     "allow_host": parse_pattern,
     "command_host": _check_command_host,
 }

@@ -2,7 +2,7 @@
 
 import os
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal, TypeVar, cast
@@ -438,6 +438,13 @@ def _read_effort(head: MarkdownFile, problems: list[tuple[int, str]]) -> str:
     if effort and effort not in EFFORTS:
         problems.append((head.line_of("effort"), f"effort {effort!r} is not one of {', '.join(EFFORTS)}"))
     return effort if effort in EFFORTS else ""
+
+
+def slash_commands(context: ConfigContext, plugin_dirs: Sequence[Path] = ()) -> dict[str, str]:
+    """Return the commands and skills that a user can call by ``/name``, with their descriptions."""
+    found = components_in_force(context, plugin_dirs)
+    skills = [skill for skill in found.skills if skill.user_invocable]
+    return {item.name: item.description for item in reversed((*found.commands, *skills))}
 
 
 def _read_tools(head: MarkdownFile, more: Mapping[str, Any], *names: str) -> tuple[str, ...] | None:

@@ -29,7 +29,7 @@ from vaka.middleware.compaction import ContextCompaction
 from vaka.middleware.long_results import LongResults
 from vaka.middleware.tool_calls import InvalidCallLimit
 from vaka.models.cache_bust import CacheBustReport
-from vaka.runtime import lazy
+from vaka.runtime.extras import explain_missing_extra
 from vaka.runtime.model_registry import SCRIPTED_PREFIX, ModelConfig, ModelRegistry, UnavailableModel
 
 if TYPE_CHECKING:
@@ -185,14 +185,18 @@ class AgentBuilder:
         """Return what compacts the context of an agent that has a model."""
         middleware = next((m for m in agent.middleware if isinstance(m, ContextCompaction)), None)
         if middleware is not None and not middleware.asks_models:
-            return lazy.compactor()(middleware.settings, ())
+            from vaka.middleware.compactor import Compactor
+
+            return Compactor(middleware.settings, ())
         settings, find = agent.compaction or self._compaction, self._models.find
         own: Callable[[], Model] = lambda: model  # noqa: E731  # one of several sources of a model
         first = partial(find, settings.summary_model) if settings.summary_model else own
         if not settings.summary_model and "low" in self._models.config.tiers:
             first = partial(find, "low")
         others = partial(find, settings.fallback_model) if settings.fallback_model else own
-        return lazy.compactor()(settings, [first, *[others] * settings.max_retries])
+        from vaka.middleware.compactor import Compactor
+
+        return Compactor(settings, [first, *[others] * settings.max_retries])
 
     def _order_middleware(self, agent: Agent, model: Model, allowed: frozenset[str] | None) -> list[Middleware]:
         """Return the middleware of an agent; ``SubAgents`` first, so that its ``Task`` replaces the project's."""
@@ -216,9 +220,11 @@ class AgentBuilder:
             nonlocal files, task
             found = self.project_agents()
             if task is None or found is not files:
+                from vaka.runtime.task_tool import TaskTool
+
                 files, general = found, subagents.general_purpose
                 agents = [*subagents.agents, *files]
-                task = lazy.task_tool()(agents, self.build_recipe, self._models, general_purpose=general)
+                task = TaskTool(agents, self.build_recipe, self._models, general_purpose=general)
             return task
 
         return find_tool
@@ -278,7 +284,7 @@ class AgentBuilder:
         services: AgentServices | None = None,
     ) -> Tool:
         if isinstance(tool_like, str):
-            return lazy.find_builtin(tool_like)
+            return _find_builtin(tool_like)
         if isinstance(tool_like, Agent):
             tool_like = tool_like.as_tool()
         if isinstance(tool_like, AgentTool):
@@ -301,7 +307,9 @@ class AgentBuilder:
                 return self.build_recipe(agent_tool.agent, model)
             return self._make_recipe(agent_tool.agent, model, allowed)
 
-        return lazy.child_tool()(agent_tool, build_recipe)
+        from vaka.runtime.child_tool import ChildTool
+
+        return ChildTool(agent_tool, build_recipe)
 
 
 def _add_opening_texts(recipe: Recipe, middleware: Sequence[Middleware]) -> None:
@@ -338,12 +346,27 @@ async def _load_opening_text(turn: Turn, instructions: str) -> str:
 def _default_middleware(tools: Sequence[Tool]) -> tuple[Middleware, ...]:
     """Return the middleware that every agent gets, and that which its tools require."""
     if any(tool.spec.name == DMAIL_TOOL for tool in tools):
-        return (_INVALID_CALL_LIMIT, lazy.dmail_delivery())
+        from vaka.tools.dmail import DELIVERY
+
+        return (_INVALID_CALL_LIMIT, DELIVERY)
     return (_INVALID_CALL_LIMIT,)
 
 
+def _find_builtin(name: str) -> Tool:
+    with explain_missing_extra():
+        from vaka.tools.builtin import find_builtin
+
+        return find_builtin(name)
+
+
+def _load_read_output() -> Tool:
+    from vaka.tools.builtin.files.read_output import read_output
+
+    return read_output
+
+
 _INVALID_CALL_LIMIT = InvalidCallLimit()
-_LONG_RESULTS = LongResults(lazy.read_output_tool)
+_LONG_RESULTS = LongResults(_load_read_output)
 _CACHE_BUST_REPORT = CacheBustReport()
 
 
@@ -376,7 +399,9 @@ def output_schema_of(agent: Agent[Any, Any]) -> "OutputSchema | None":
     """Return the schema of an agent's ``output``, if it has one. Raises ``InvalidInput`` for an unsupported type."""
     if agent.output is None:
         return None
-    return lazy.output_schema(agent.output)
+    from vaka.runtime.structured_output import schema_for
+
+    return schema_for(agent.output)
 
 
 def _check_tool_choice(agent: Agent, recipe: Recipe) -> None:

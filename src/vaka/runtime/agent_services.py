@@ -15,7 +15,6 @@ from vaka.core.ports.transformer import TransformerFactory
 from vaka.core.ports.values import KeyValueStore
 from vaka.core.types.errors import ConfigError, InvalidInput
 from vaka.core.types.ids import JSON
-from vaka.runtime import lazy
 from vaka.runtime.options import Options
 from vaka.tools.arguments import ArgumentReader
 from vaka.tools.schema.json_types import is_object
@@ -71,8 +70,10 @@ class ServiceHost:
     def network(self) -> Network:
         """The network of the options; default: one for public addresses and trusted hosts only."""
         if self._network is None:
-            connector = lazy.network_connector(self._trusted_hosts)
-            self._network = connector
+            from vaka.net.connector import Connector
+            from vaka.net.rules import NetworkRules
+
+            self._network = connector = Connector(NetworkRules(trusted=self._trusted_hosts))
             self._owned.append(connector)
         return self._network
 

@@ -14,7 +14,6 @@ from vaka.core.ports.turn_protocols import ToolSource
 from vaka.core.types.ids import JSON
 from vaka.core.types.message import Part, ToolResult
 from vaka.core.types.tool import InvalidArguments, ParsedArguments, ToolSpec
-from vaka.runtime import lazy
 
 if TYPE_CHECKING:
     from vaka.runtime.agent_builder import AgentBuilder
@@ -33,7 +32,9 @@ class DeferredTask:
 
     @cached_property
     def _tool(self) -> Tool:
-        return lazy.builtin_task_tool(self._builder, self._models)
+        from vaka.runtime.task_tool import builtin_task_tool
+
+        return builtin_task_tool(self._builder, self._models)
 
     def parse(self, raw: "str | dict[str, Any]") -> ParsedArguments | InvalidArguments:
         return self._tool.parse(raw)

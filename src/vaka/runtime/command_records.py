@@ -4,7 +4,7 @@ import os
 import shutil
 import subprocess
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack, suppress
 from functools import cache
 from pathlib import Path
@@ -26,25 +26,21 @@ def records_folder(environ: Mapping[str, str] | None = None) -> Path:
     return data_folder(os.environ if environ is None else environ, Path.home()) / "snapshots"
 
 
-def recorder_factory(
+def make_recorder(
     store: Store, folders: Sequence[str], skipped: Sequence[str], resources: AsyncExitStack, hidden: list[str]
-) -> Callable[[], CommandRecorder]:
-    """Return a function that makes the recorder of a runtime, and adds its storage to ``hidden``.
+) -> CommandRecorder:
+    """Return the recorder of a runtime, and add its storage to ``hidden``.
 
     The storage is temporary if the log is: then ``resources`` removes it.
     """
-
-    def make() -> CommandRecorder:
-        if isinstance(store, MemoryStore):
-            storage = resources.enter_context(TemporaryDirectory(prefix="vaka-snapshots-", ignore_cleanup_errors=True))
-        else:
-            storage = os.path.realpath(records_folder())
-        hidden.append(storage)
-        return CommandRecorder(
-            folders, storage, store.blobs, is_read_only=is_read_only, ignore_files=find_ignore_files, skipped=skipped
-        )
-
-    return make
+    if isinstance(store, MemoryStore):
+        storage = resources.enter_context(TemporaryDirectory(prefix="vaka-snapshots-", ignore_cleanup_errors=True))
+    else:
+        storage = os.path.realpath(records_folder())
+    hidden.append(storage)
+    return CommandRecorder(
+        folders, storage, store.blobs, is_read_only=is_read_only, ignore_files=find_ignore_files, skipped=skipped
+    )
 
 
 def is_read_only(command: str) -> bool:

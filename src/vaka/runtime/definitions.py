@@ -47,11 +47,11 @@ from vaka.core.loop.middleware import Middleware
 from vaka.core.types.errors import ConfigError, InvalidInput, NotFound, ScriptError
 from vaka.core.types.keywords import find_near_names
 from vaka.core.types.tool import UNTRUSTED_LAYER
-from vaka.runtime import lazy, lazy_kinds
 from vaka.runtime.definition_variables import DefinitionVariables
 from vaka.runtime.model_registry import SCRIPTED_PREFIX
 from vaka.runtime.project_agents import ToolFilter
 from vaka.runtime.task_tool import matches_tool
+from vaka.tools.builtin import select_tools
 from vaka.tools.function import sanitize_name
 
 DEFINITION_LAYER = "definition"
@@ -96,7 +96,7 @@ class DefinitionSources(msgspec.Struct, frozen=True, kw_only=True):
         if name in self.tools:
             return self.tools[name]
         with suppress(InvalidInput):
-            return lazy.select_builtin_tools([name])[0]
+            return select_tools([name])[0]
         return None
 
 
@@ -218,8 +218,10 @@ class DefinitionBuilder:
                 ]
                 return Agent(definition.name, tools=tools, middleware=middleware, **common)
             case LuaAgentDefinition():
+                from vaka.runtime.scripts import LuauAgent
+
                 script, libs = _script_of(definition.script)
-                return lazy.luau_agent()(
+                return LuauAgent(
                     definition.name,
                     script,
                     libs=libs,
@@ -233,10 +235,12 @@ class DefinitionBuilder:
                 del common["instructions"]
                 if common["model"] == OFFLINE_MODEL:
                     common |= {"model": None, "matcher": "offline"}
-                return lazy_kinds.match_agent(
+                from vaka.agents.match.router import MatchAgent, Route
+
+                return MatchAgent(
                     definition.name,
-                    [self._rule_of(slot) for slot in definition.rules],
-                    [(route.rules, self._agent_of(route.agent)) for route in definition.route],
+                    rules=[self._rule_of(slot) for slot in definition.rules],
+                    routes=[Route(route.rules, self._agent_of(route.agent)) for route in definition.route],
                     default=None if definition.default.is_empty else self._agent_of(definition.default),
                     middleware=self._middleware,
                     **common,
@@ -342,7 +346,7 @@ class DefinitionBuilder:
         found = self._sources.find_tool(name)
         if found is not None:
             return found
-        known = [*self._definitions.table("tool"), *self._sources.tools, *lazy.select_builtin_tools(None)]
+        known = [*self._definitions.table("tool"), *self._sources.tools, *select_tools(None)]
         raise ConfigError(unknown_name_message("tool", name, known))
 
     def _make_tool(self, definition: ToolDefinition) -> ToolLike:
@@ -352,8 +356,10 @@ class DefinitionBuilder:
             case BuiltinToolDefinition():
                 return self._find_known_tool(definition.name)
             case LuaToolDefinition():
+                from vaka.luau.tool import LuauTool
+
                 script, libs = _script_of(definition.script)
-                return lazy.luau_tool()(
+                return LuauTool(
                     script,
                     name=definition.name,
                     description=definition.description,
@@ -371,14 +377,22 @@ class DefinitionBuilder:
             case GeneratorToolDefinition() | TextProcessorDefinition():
                 return self._make_model_tool(definition)
             case CompositeToolDefinition():
-                steps = [(step.id, self._tool_of(step.tool), step.input_jq) for step in definition.steps]
-                return lazy_kinds.composite_tool(
-                    definition.name, steps, description=definition.description, mode=definition.mode, layer=self._layer
+                from vaka.tools.kinds.composite import CompositeTool, ToolStep
+
+                steps = [ToolStep(step.id, self._tool_of(step.tool), step.input_jq) for step in definition.steps]
+                return CompositeTool(
+                    definition.name,
+                    steps=steps,
+                    description=definition.description,
+                    mode=definition.mode,
+                    layer=self._layer,
                 )
             case _:
                 raise ConfigError(f"tools of the type {definition.type!r} cannot be used here")
 
     def _make_http_tool(self, definition: HttpToolDefinition) -> ToolLike:
+        from vaka.tools.kinds.http import HttpTool
+
         auth = definition.auth
         fields = {name: value for name, value in msgspec.structs.asdict(auth).items() if value} if auth else None
         texts = [definition.endpoint]
@@ -388,7 +402,7 @@ class DefinitionBuilder:
             if name := found[1] or found[2]:
                 self._variables.require(name, "a request")
         timeout: dict[str, Any] = {"timeout": definition.timeout} if definition.timeout is not None else {}
-        return lazy_kinds.http_tool()(
+        return HttpTool(
             definition.name,
             endpoint=definition.endpoint,
             description=definition.description,
@@ -416,10 +430,14 @@ class DefinitionBuilder:
             "prompt": self._variables.expand(definition.prompt, "prompt"),
         }
         if isinstance(definition, TextProcessorDefinition):
-            return lazy_kinds.text_processor_tool()(definition.name, output_mode=definition.output_mode, **common)
+            from vaka.tools.kinds.generator import TextProcessorTool
+
+            return TextProcessorTool(definition.name, output_mode=definition.output_mode, **common)
         layers, _ = self._layers_of(definition, definition.context_layers)
         context = join_layers(layers, self._sources.variables)
-        return lazy_kinds.generator_tool()(definition.name, mode=definition.mode, context=[context], **common)
+        from vaka.tools.kinds.generator import GeneratorTool
+
+        return GeneratorTool(definition.name, mode=definition.mode, context=[context], **common)
 
 
 def _names_server_tool(value: object) -> bool:

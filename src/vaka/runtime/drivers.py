@@ -33,7 +33,6 @@ from vaka.core.types.event import Body, Event
 from vaka.core.types.ids import EventScope, SessionId
 from vaka.core.types.monitor import UsageRecorded
 from vaka.core.types.state import SessionState
-from vaka.runtime import lazy
 from vaka.runtime.agent_builder import AgentBuilder
 from vaka.runtime.options import ApprovalAnswer, Options
 from vaka.runtime.session_driver import SessionDriver, SyncStarter, WarmSessions
@@ -155,7 +154,9 @@ class SessionDrivers:
         self, approval: str, decision: Literal["approve", "reject"], **answer: Unpack[ApprovalAnswer]
     ) -> Event:
         """Decide an approval; see ``Runtime.resolve``."""
-        return await lazy.resolve_approval(self, await self.find_pending(approval), decision, answer)
+        from vaka.runtime.resolve_approval import resolve_approval
+
+        return await resolve_approval(self, await self.find_pending(approval), decision, answer)
 
     async def offer(self, session: SessionId, body: OfferedBody, key: str) -> Event:
         """Offer an event to a session without being its writer; return the first event stored under this key."""

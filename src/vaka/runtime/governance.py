@@ -1,7 +1,7 @@
 """What governs every agent of a runtime: hooks, the content of a project, MCP servers, and settings that may change."""
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -9,7 +9,6 @@ from vaka.core.ports.env import Env
 from vaka.core.ports.store import Store
 from vaka.core.session.redaction import Secrets
 from vaka.policy.policy import LayeredPolicy
-from vaka.runtime import lazy
 from vaka.runtime.agent_builder import AgentBuilder
 from vaka.runtime.builtin_agents import BuiltinAgents
 from vaka.runtime.drivers import SessionDrivers
@@ -45,17 +44,22 @@ class Governance:
         self.live_settings: LiveSettings | None = None
         """The settings that are read again when their files change."""
         content: tuple[Middleware, ...] = ()
+        self._project: ProjectTools | None = None
         if options.project.content is not None:
-            content = lazy.project_middleware(options, builder, models, env.clock)
-        self._project = cast("ProjectTools", content[0]) if content else None
-        use = lazy.component_use(options, content)
+            from vaka.runtime.project_tools import project_middleware
+
+            self._project, *more = project_middleware(options, builder, models, env.clock)
+            content = (self._project, *more)
+        use = self._project.component_use() if self._project is not None else None
         if options.project.hooks or use is not None:
-            self.hooks, builder.governing = lazy.start_hooks(options, env, models, use)
+            from vaka.runtime.start_hooks import start_hooks
+
+            self.hooks, builder.governing = start_hooks(options, env, models, use)
         builder.governing += content
         if options.project.child_agents and not content:
             builder.governing += (BuiltinAgents(builder, models),)
         if options.project.mcp:
-            self.mcp = lazy.mcp_middleware(options, store, env, secrets.add)
+            self.mcp = self._connect_servers(options)
             builder.governing += (self.mcp,)
             self._register_server_secrets()
 
@@ -65,14 +69,18 @@ class Governance:
         self._connect_hooks()
         content = self._options.project.content
         if content is not None and content.settings:
-            self.follow_settings(lazy.project_settings(self._options))
+            from vaka.runtime.project_settings import ProjectSettings
+
+            self.follow_settings(ProjectSettings(self._options))
         programs = {"mcp": self.mcp, "hooks": self.hooks}
         commands = self._options.commands
         if commands.sandbox == "on" or any(programs[kind] is not None for kind in commands.sandboxed):
             _ = self._env.world  # now, so that a missing sandbox fails before the first turn
 
     def follow_settings(self, source: "SettingsSource", loaded: "LoadedSettings | None" = None) -> "LiveSettings":
-        return self._follow(lazy.live_settings()(source, self._env, self._apply_settings, loaded))
+        from vaka.runtime.live_settings import LiveSettings
+
+        return self._follow(LiveSettings(source, self._env, self._apply_settings, loaded))
 
     def follow_settings_of(self, other: "Governance") -> None:
         """Follow the settings that another runtime with the same options follows, unless these options do already."""
@@ -109,14 +117,25 @@ class Governance:
             self._replace_servers(loaded.servers)
 
     def _replace_servers(self, servers: "tuple[McpServer, ...]") -> None:
-        selected = lazy.select_servers(servers)
+        selected = _select_servers(servers)
         if self.mcp is not None:
             self.mcp.replace_servers(selected)
         elif any(server.approved or server.required for server in selected):
-            options = self._with_project(mcp=selected)
-            self.mcp = lazy.mcp_middleware(options, self._store, self._env, self._secrets.add)
+            self.mcp = self._connect_servers(self._with_project(mcp=selected))
             self._builder.govern((*self._builder.governing, self.mcp))
         self._register_server_secrets()
+
+    def _connect_servers(self, options: Options) -> "McpTools":
+        """Return the middleware that connects to the MCP servers of the options. Raises ``ConfigError``."""
+        from vaka.runtime.mcp_tools import connect_servers
+
+        start, folder = None, options.workspace.folder
+        if "mcp" in options.commands.sandboxed:
+            from vaka.runtime.sandboxed_programs import sandboxed_servers
+
+            start = sandboxed_servers(lambda: self._env.world, folder)
+        allowed = tuple(options.commands.env)
+        return connect_servers(options.project.mcp, self._store.values, folder, allowed, start, self._secrets.add)
 
     def _register_server_secrets(self) -> None:
         for value in self.mcp.secrets() if self.mcp is not None else ():
@@ -124,11 +143,15 @@ class Governance:
 
     def _replace_hooks(self, hooks: "tuple[Hook, ...]") -> None:
         if self.hooks is None:
+            from vaka.runtime.start_hooks import start_hooks
+
             options = self._with_project(hooks=hooks)
-            self.hooks, middleware = lazy.start_hooks(options, self._env, self._models, None)
+            self.hooks, middleware = start_hooks(options, self._env, self._models, None)
         else:
+            from vaka.hooks import make_middleware
+
             self.hooks.replace_hooks(hooks)
-            middleware = lazy.hook_middleware(self.hooks)
+            middleware = make_middleware(self.hooks)
         self._builder.govern((*middleware, *(m for m in self._builder.governing if m.name != "hooks")))
         self._connect_hooks()
 
@@ -142,3 +165,11 @@ class Governance:
         self._drivers.on_session_end = self.hooks.end_session
         if self.hooks.handles_stored_events:
             self._drivers.observers = [self.hooks.observe]
+
+
+def _select_servers(servers: "tuple[McpServer, ...]") -> "tuple[McpServer, ...]":
+    if not servers:
+        return ()
+    from vaka.runtime.mcp_sources import select_servers
+
+    return select_servers(servers)

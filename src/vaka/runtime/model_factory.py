@@ -3,7 +3,8 @@
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import aclosing
 from functools import cached_property, partial
-from typing import Any
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
 
 import msgspec
@@ -22,9 +23,12 @@ from vaka.models.options import read_options
 from vaka.models.wrappers.meter import LastCalls, MeteredModel, missing_price_message
 from vaka.models.wrappers.model_wrapper import TextOnly
 from vaka.models.wrappers.resilience import FallbackModel, RateLimitedModel, RetryingModel
-from vaka.runtime import lazy_models, providers
+from vaka.runtime import providers
 from vaka.runtime.model_registry import ModelConfig, UnavailableModel
 from vaka.runtime.providers import Provider
+
+if TYPE_CHECKING:
+    from vaka.models.transport.pool import TransportFactory
 
 CHAT_PROVIDER = "openai-chat"
 LOCAL_MODEL = "local"
@@ -67,7 +71,9 @@ class ModelFactory:
     def http(self) -> Any:
         """The connection pool that all models share."""
         if self._http is None:
-            self._http = lazy_models.connection_pool()(direct=self._direct_transport)
+            from vaka.models.transport.pool import ConnectionPool
+
+            self._http = ConnectionPool(direct=self._direct_transport)
         return self._http
 
     def use_aiohttp(self) -> None:
@@ -76,7 +82,7 @@ class ModelFactory:
         A server calls this at its start. A stream costs it half to three quarters of the CPU time. Importing aiohttp
         takes 0.15 s.
         """
-        self._direct_transport = lazy_models.aiohttp_transport()
+        self._direct_transport = _find_aiohttp_transport()
 
     async def close(self) -> None:
         created, self._created = self._created, []
@@ -96,7 +102,9 @@ class ModelFactory:
         if name in self.load_definitions():
             return self._make_defined(self.load_definitions()[name])
         if name == LOCAL_MODEL:
-            local = lazy_models.local_model()(http=self.http, progress=self.config.progress)
+            from vaka.models.local.model import LocalModel
+
+            local = LocalModel(http=self.http, progress=self.config.progress)
             return self._wrap(local, ModelEntry(model=LOCAL_MODEL), _LOCAL_PROVIDER)
         head, _, model = name.partition("/")
         provider = providers.find(head) if model else None
@@ -117,9 +125,13 @@ class ModelFactory:
         """
         kind, _, size = name.partition(":")
         if kind == "hashing" and (size.isdecimal() or not size):
-            return lazy_models.hashing_embedder()(**({"size": int(size)} if size else {}))
+            from vaka.models.embedders import HashingEmbedder
+
+            return HashingEmbedder(**({"size": int(size)} if size else {}))
         if name == "minilm":
-            return lazy_models.minilm_embedder()()
+            from vaka.models.embedders import MiniLMEmbedder
+
+            return MiniLMEmbedder()
         head, _, model = name.partition("/")
         provider = providers.find(head) if model else None
         if provider is None or provider.wire not in ("chat", "responses"):
@@ -141,9 +153,9 @@ class ModelFactory:
             why = missing_price_message(name) if cost is None else ""
             await wait_until_affordable(msgspec.structs.replace(usage, cost=cost or 0.0), why)
 
-        remote = lazy_models.openai_embedder()(
-            model, account, http=self.http, name=name, clock=self._clock, record=record_cost
-        )
+        from vaka.models.openai_embeddings import OpenAIEmbedder
+
+        remote = OpenAIEmbedder(model, account, http=self.http, name=name, clock=self._clock, record=record_cost)
         remote.allow = check_budget
         return remote
 
@@ -204,9 +216,12 @@ class ModelFactory:
             facts["profile"] = COMPATIBLE if compatible else provider.profile
         if resolved.bearer:
             facts["bearer"] = True
-        adapter: Model = lazy_models.wire_adapter(provider.wire)(model, account, http=self.http, name=name, **facts)
-        has_tagged_calls = "profile" in facts and facts["profile"].tagged_calls
-        return lazy_models.tagged_calls()(adapter) if has_tagged_calls else adapter
+        adapter: Model = wire_adapter(provider.wire)(model, account, http=self.http, name=name, **facts)
+        if "profile" not in facts or not facts["profile"].tagged_calls:
+            return adapter
+        from vaka.models.text_calls.model import TaggedCalls
+
+        return TaggedCalls(adapter)
 
     def _make_account(self, provider: Provider, name: str, entry: ModelEntry) -> tuple[providers.ProviderAccount, Any]:
         """Return the resolved account, and the same as adapters take it. Its key is redacted from now on."""
@@ -220,14 +235,18 @@ class ModelFactory:
             for value in (secret, secret.rpartition(" ")[2]):  # also the token after the word Bearer
                 if len(value) >= MIN_SECRET_LENGTH:  # a shorter key is a placeholder for a local server
                     self._secrets.add(value)
-        account = lazy_models.account()(
-            base_url=resolved.base_url, key=resolved.key, headers=entry.headers, query=resolved.query
-        )
+        from vaka.models.transport.client import Account
+
+        account = Account(base_url=resolved.base_url, key=resolved.key, headers=entry.headers, query=resolved.query)
         return resolved, account
 
     def _wrap(self, adapter: Model, entry: ModelEntry, provider: Provider) -> Model:
         """Wrap an adapter with text calls, rate limits, retries and metering, as the entry configures them."""
-        model: Model = lazy_models.text_calls()(adapter) if entry.text_calls else adapter
+        model = adapter
+        if entry.text_calls:
+            from vaka.models.text_calls.model import TextCalls
+
+            model = TextCalls(adapter)
         bounds = (entry.concurrent, entry.requests_per_minute, entry.tokens_per_minute)
         if any(bound is not None for bound in bounds):
             model = RateLimitedModel(
@@ -325,3 +344,31 @@ def _apply_facts(profile: Any, facts: Mapping[str, Any]) -> Any:
 
 def _price_fields(price: PriceEntry) -> dict[str, Any]:
     return {name: value for name, value in msgspec.structs.asdict(price).items() if value is not None}
+
+
+def wire_adapter(wire: str) -> Any:
+    """Return the class that speaks a provider's wire; their constructors differ in keyword arguments."""
+    if wire == "chat":
+        from vaka.models.openai_chat.model import OpenAIChat
+
+        return OpenAIChat
+    if wire == "responses":
+        from vaka.models.openai_responses.model import OpenAIResponses
+
+        return OpenAIResponses
+    if wire == "anthropic":
+        from vaka.models.anthropic.model import Anthropic
+
+        return Anthropic
+    from vaka.models.gemini.model import Gemini
+
+    return Gemini
+
+
+def _find_aiohttp_transport() -> "TransportFactory | None":
+    """Return the transport for direct connections of a server, ``None`` if aiohttp is not installed."""
+    if find_spec("aiohttp") is None:
+        return None
+    from vaka.models.transport.aiohttp_transport import AiohttpTransport
+
+    return AiohttpTransport

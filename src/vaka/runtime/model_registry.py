@@ -13,7 +13,6 @@ from vaka.core.types.errors import ConfigError, VakaError
 from vaka.core.types.message import NO_USAGE, Usage
 from vaka.core.types.monitor import ModelSelected
 from vaka.core.types.progress import GIVEN_CALLS
-from vaka.runtime import lazy
 
 if TYPE_CHECKING:
     from vaka.config.model_tables import ModelEntry, PriceEntry
@@ -61,13 +60,14 @@ class ModelRegistry:
     def factory(self) -> "ModelFactory":
         """The factory of models, imported on first use."""
         if self._factory is None:
-            self._factory = lazy.model_factory()(
-                self.config,
-                self.find,
-                self._secrets,
-                self._clock,
-                lazy.key_environment() if self.config.environ is None else self.config.environ,
-            )
+            from vaka.runtime.model_factory import ModelFactory
+
+            environ = self.config.environ
+            if environ is None:
+                from vaka.runtime.stored_keys import key_environment
+
+                environ = key_environment()
+            self._factory = ModelFactory(self.config, self.find, self._secrets, self._clock, environ)
         return self._factory
 
     def find(self, name: str) -> Model:
@@ -119,7 +119,9 @@ class ModelRegistry:
                     f'name one in the settings: tiers.{tier_of(tier) or "low"} = "PROVIDER/NAME"'
                 )
         default = fallback or pool[next(iter(wanted))]
-        chosen: Model = lazy.model_pool()(pool, default, self.config.subagents).choose(tier, subagent)
+        from vaka.models.wrappers.pool import ModelPool
+
+        chosen: Model = ModelPool(pool, default, self.config.subagents).choose(tier, subagent)
         return chosen
 
     def has_tier_for(self, subagent: str) -> bool:
@@ -131,7 +133,9 @@ class ModelRegistry:
         if tier_of(name):
             return self.find(name)
         model = self.find(name)
-        chosen: Model = lazy.selected_model()(model, ModelSelected(model=model.name, reason="asked for"))
+        from vaka.models.wrappers.pool import SelectedModel
+
+        chosen: Model = SelectedModel(model, ModelSelected(model=model.name, reason="asked for"))
         return chosen
 
     def embedder(self, name: str) -> Embedder:
@@ -162,10 +166,14 @@ class ModelRegistry:
 
     def _load_without_provider(self, name: str) -> Model | None:
         if name == GIVEN_CALLS:
-            return lazy.given_calls_model()()
+            from vaka.models.given_calls import GivenCalls
+
+            return GivenCalls()
         if name in self.config.models or not name.startswith(SCRIPTED_PREFIX):
             return None
-        return lazy.scripted_model()(name.removeprefix(SCRIPTED_PREFIX))
+        from vaka.models.scripted import Scripted
+
+        return Scripted(name.removeprefix(SCRIPTED_PREFIX))
 
 
 class UnavailableModel:

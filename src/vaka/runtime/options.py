@@ -29,7 +29,6 @@ from vaka.core.types.tool import SANDBOX_ONLY_RULE
 from vaka.core.types.type_parameters import Out_co
 from vaka.policy.policy import LayeredPolicy
 from vaka.policy.rules import Layer
-from vaka.runtime import lazy
 from vaka.runtime.model_registry import TIERS, ModelConfig, tier_of
 
 if TYPE_CHECKING:
@@ -98,10 +97,11 @@ class ToolSelection(OptionGroup, frozen=True, kw_only=True):
 
     def select(self) -> "tuple[ToolLike, ...]":
         """Return the names of the selected built-in tools, followed by the further tools."""
-        normalize = lazy.normalize_tool_name
-        names = () if self.builtin == () else lazy.select_builtin_tools(self.builtin, self.without)
-        taken = {normalize(name) for name in (*names, *self.without)}
-        return (*names, *(tool for tool in self.extra if normalize(tool_name_of(tool)) not in taken))
+        from vaka.tools.builtin import normalize_name, select_tools
+
+        names = () if self.builtin == () else select_tools(self.builtin, self.without)
+        taken = {normalize_name(name) for name in (*names, *self.without)}
+        return (*names, *(tool for tool in self.extra if normalize_name(tool_name_of(tool)) not in taken))
 
 
 class Project(OptionGroup, frozen=True, kw_only=True):
@@ -205,10 +205,9 @@ class Options(OptionGroup, frozen=True, kw_only=True):
     def build_model_config(self) -> ModelConfig:
         """Return the configuration of the model registry. Raises ``ConfigError`` for an invalid entry."""
         models, environment = self.models, self.environment
-        check = lazy.check_model_table if models.entries or models.prices else None
         return ModelConfig(
-            models=check("models", models.entries) if check else {},
-            prices=check("prices", models.prices) if check else {},
+            models=_check_table("models", models.entries),
+            prices=_check_table("prices", models.prices),
             tiers={_require_tier(name): model for name, model in models.tiers.items()},
             subagents={name.lower(): _require_tier(tier) for name, tier in models.subagents.items()},
             files=tuple(models.files),
@@ -281,3 +280,12 @@ def _require_tier(name: str) -> str:
     if not tier:
         raise ConfigError(f"there is no tier {name!r}; the tiers are {', '.join(TIERS)}")
     return tier
+
+
+def _check_table(name: str, value: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a table of model settings, checked like a table of a settings file. Raises ``ConfigError``."""
+    if not value:
+        return {}
+    from vaka.config.model_tables import check_table
+
+    return check_table(name, value)

@@ -13,10 +13,10 @@ from vaka.core.ports.turn_protocols import Method
 from vaka.core.types.limits import Limits
 from vaka.core.types.message import ToolCall
 from vaka.core.types.tool import Deny, ToolSpec
-from vaka.runtime.lazy import select_builtin_tools
 from vaka.runtime.model_registry import ModelRegistry
 from vaka.runtime.project_tools import read_agent_prompt
 from vaka.runtime.task_tool import NarrowedMode, is_of_servers, matches_tool, name_file_model
+from vaka.tools.builtin import select_tools
 
 
 class FileAgent(Agent):
@@ -30,7 +30,7 @@ class FileAgent(Agent):
     def __init__(self, file: AgentFile, components: Components, models: ModelRegistry) -> None:
         self.file, self.components = file, components
         model, tier = name_file_model(models, file.model)
-        names = [name for name in select_builtin_tools(None) if self._allows(ToolSpec(name=name))]
+        names = [name for name in select_tools(None) if self._allows(ToolSpec(name=name))]
         super().__init__(
             file.name,
             description=file.description,

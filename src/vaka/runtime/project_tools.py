@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
 
@@ -14,6 +14,7 @@ from vaka.config.project_content import ProjectContent, ProjectSource
 from vaka.core.loop.call_context import CallContext
 from vaka.core.loop.context import Turn
 from vaka.core.loop.middleware import Middleware
+from vaka.core.ports.env import Clock
 from vaka.core.ports.model import Model
 from vaka.core.ports.tool import Tool, ToolContext
 from vaka.core.ports.turn_protocols import ToolSource
@@ -23,10 +24,16 @@ from vaka.core.types.message import Content, Text, ToolCall, ToolResult
 from vaka.core.types.monitor import Logged
 from vaka.core.types.state import agent_key
 from vaka.core.types.traits import ToolTraits, find_traits
-from vaka.runtime.command_text import CommandTexts
+from vaka.runtime.command_text import AllowedTools, CommandTexts
 from vaka.runtime.model_registry import ModelRegistry
 from vaka.runtime.task_tool import PROJECT_AGENTS, BuildRecipe, RuntimeTool, TaskTool, find_file_model, menu_text
 from vaka.tools.function import tool
+
+if TYPE_CHECKING:
+    from vaka.runtime.agent_builder import AgentBuilder
+    from vaka.runtime.hook_sources import ComponentUse
+    from vaka.runtime.options import Options
+
 
 RELOAD_SECONDS = 1.0
 """The content is loaded again at most so often."""
@@ -198,6 +205,19 @@ class ProjectTools(Middleware, ToolSource):
             raise InvalidInput(f"there is no command {command!r}")
         return await self._texts.expand(cast("CallContext", context).owner_turn, found, arguments)
 
+    def component_use(self) -> "ComponentUse | None":
+        """Return the middleware that notes the use of skills, commands and agents with hooks.
+
+        ``None`` if no such hooks may run.
+        """
+        found = self.content.components
+        components = (*found.skills, *found.commands, *found.agents)
+        if not self._source.hooks or not any(component.hooks for component in components):
+            return None
+        from vaka.runtime.hook_sources import component_use_of
+
+        return component_use_of(lambda: self.content)
+
     def child_agents(self) -> Sequence[SubAgent]:
         """Return the agents of the files, the same ones until the content changes."""
         if self._agents is None:
@@ -220,6 +240,20 @@ class ProjectTools(Middleware, ToolSource):
             mcp_servers=file.mcp_servers,
             options={"reasoning": file.effort} if file.effort else {},
         )
+
+
+def project_middleware(
+    options: "Options", builder: "AgentBuilder", models: ModelRegistry, clock: Clock
+) -> tuple[ProjectTools, *tuple[Middleware, ...]]:
+    """Return the middleware that gives agents the content of a project."""
+    source = options.project.content or ProjectSource()
+    project = ProjectTools(source, options.workspace.folder, builder.build_recipe, models)
+    builder.project_agents = project.child_agents
+    builder.model_of_prompt = lambda content: project.find_prompt_model(content, clock.monotonic())
+    components = project.content.components
+    more: list[Middleware] = [FileMemory(project)] if project.content.has_file_texts else []
+    more += [AllowedTools(project.find_called)] if components.skills or components.commands else []
+    return (project, *more)
 
 
 def read_agent_prompt(file: AgentFile, components: Components) -> str:

@@ -22,7 +22,6 @@ from vaka.core.types.limits import Limits
 from vaka.core.types.type_parameters import Deps, Out
 from vaka.policy.policy import LayeredPolicy
 from vaka.policy.tool_targets import find_file_use
-from vaka.runtime import lazy
 from vaka.runtime.agent_builder import AgentBuilder
 from vaka.runtime.clock import RandomIds, SystemClock
 from vaka.runtime.drivers import SessionDrivers
@@ -46,6 +45,7 @@ if TYPE_CHECKING:
 
     from vaka.agents.react import ToolLike
     from vaka.core.loop.middleware import Middleware
+    from vaka.core.ports.log import SecretFinder
     from vaka.core.ports.model import Model
     from vaka.core.ports.policy import Policy
     from vaka.core.ports.tool import Tool, World
@@ -173,7 +173,7 @@ class Runtime:
             options.ask_mode,
         )
         self.secrets = Secrets(
-            options.storage.secrets, finders=lazy.secret_finders() if options.storage.redact_patterns else ()
+            options.storage.secrets, finders=_secret_finders() if options.storage.redact_patterns else ()
         )
         self._service_host: ServiceHost | None = None
         self._world_factory: WorldFactory | None = None
@@ -285,14 +285,18 @@ class Runtime:
 
         Raises ``NotFound``.
         """
-        return await lazy.read_session_stats(self.store, parse_session_id(session))
+        from vaka.runtime.stats import read_session_stats
+
+        return await read_session_stats(self.store, parse_session_id(session))
 
     async def total_stats(self) -> "SessionStats":
         """Return the usage of all sessions of the store.
 
         The usage of the embedders of this process is included.
         """
-        return await lazy.read_total_stats(self.store, self.models.embedder_usage)
+        from vaka.runtime.stats import read_total_stats
+
+        return await read_total_stats(self.store, self.models.embedder_usage)
 
     async def decisions(self, session: str | None = None, *, id: str | None = None) -> Sequence[PendingDecision]:
         """Return the open approvals and questions, oldest first.
@@ -345,10 +349,14 @@ class Runtime:
 
         See ``Session.answer_call``.
         """
-        return await lazy.answer_call(self._drivers, parse_session_id(session), call, result, failed=failed, by=by)
+        from vaka.runtime.client_calls import answer_call
+
+        return await answer_call(self._drivers, parse_session_id(session), call, result, failed=failed, by=by)
 
     async def _find_settlement(self, decision: str, error: NotFound) -> Event:
-        settled = await lazy.find_settlement(self.store, decision)
+        from vaka.runtime.resolve_approval import find_settlement
+
+        settled = await find_settlement(self.store, decision)
         if settled is None:
             raise error
         return settled
@@ -393,7 +401,10 @@ class Runtime:
         await self._prepare_rewind(id, to, interrupt)
         await self._require_folder(id)
         now = self._drivers.timestamp()
-        return await lazy.rewind_with_files(self.store, self.env.world, id, to, now, force=force)
+        from vaka.runtime.file_rewind import make_access, rewind_with_files
+
+        access = make_access(self.store, self.env.world)
+        return await rewind_with_files(access, id, to, now, force=force)
 
     async def _prepare_rewind(self, id: SessionId, to: "Cursor | str", interrupt: bool) -> "SessionState":
         prefix = await open_boundary(self.store, id, to)  # before the interrupt: a wrong position stops no turn
@@ -409,7 +420,9 @@ class Runtime:
         """
         id = parse_session_id(session)
         await self._require_folder(id)
-        return await lazy.preview_file_rewind(self.store, self.env.world, id, to, force=force)
+        from vaka.runtime.file_rewind import make_access, preview_file_rewind
+
+        return await preview_file_rewind(make_access(self.store, self.env.world), id, to, force=force)
 
     async def file_changes(self, session: str) -> "NetChanges":
         """Return the files that a session has changed.
@@ -420,7 +433,9 @@ class Runtime:
         """
         if (info := await self.store.sessions.find(parse_session_id(session))) is not None:
             await self._require_folder(info.id)
-        return await lazy.read_net_changes(self.store, self.env.world, parse_session_id(session))
+        from vaka.runtime.file_rewind import make_access, read_net_changes
+
+        return await read_net_changes(make_access(self.store, self.env.world), parse_session_id(session))
 
     @suggest_keywords
     async def erase(
@@ -567,17 +582,22 @@ class Runtime:
         namespace = self.options.storage.namespace
         if not isinstance(place, str):
             return place if namespace in ("", place.namespace) else place.with_namespace(namespace)
-        store = lazy.open_store(place, durability=self.options.storage.durability, namespace=namespace)
+        from vaka.runtime.open_store import open_store
+
+        store = open_store(place, durability=self.options.storage.durability, namespace=namespace)
         self._owned_stores.append(store)
         return store
 
     def _create_world(self) -> "World":
+        from vaka.runtime.shared_values import SharedValues
+        from vaka.runtime.tool_world import WorldFactory
+
         store, clock = self._task_store, self.env.clock
-        factory = lazy.world_factory()(
+        factory = WorldFactory(
             self.options, self.env.policy, self.models, self.store, store, self._drivers.workspace, self.env.variables
         )
         self._world_factory = factory
-        tasks = lazy.shared_values()(store, TASK_SESSION, clock, self.secrets) if store else None
+        tasks = SharedValues(store, TASK_SESSION, clock, self.secrets) if store else None
         hooks = self._governance.hooks
         has_variables = hooks is not None and hooks.handles("SessionStart")
         return factory.create_world(tasks, hooks.transcripts.read_env_files if hooks and has_variables else None)
@@ -603,7 +623,9 @@ class Runtime:
         """
         rules = self._drivers.remembered_rules
         if rules is None:
-            rules = self._drivers.remembered_rules = lazy.remembered_rules()(self.store)
+            from vaka.runtime.remembered_rules import RememberedRules
+
+            rules = self._drivers.remembered_rules = RememberedRules(self.store)
             self._builder.govern((*self._builder.governing, rules))
         return rules
 
@@ -617,7 +639,9 @@ class Runtime:
 
     def _get_service_host(self) -> "ServiceHost":
         if self._service_host is None:
-            self._service_host = lazy.service_host()(self.options, self.store, self._submit)
+            from vaka.runtime.agent_services import ServiceHost
+
+            self._service_host = ServiceHost(self.options, self.store, self._submit)
         return self._service_host
 
     async def _submit(self, agent: Agent, session: str, prompt: str, key: str, owner: str) -> None:
@@ -629,3 +653,9 @@ class Runtime:
         if info is None:
             await opened.update(owner=owner or None, tags=[BACKGROUND_TAG])
         await opened.send(prompt, key=key)
+
+
+def _secret_finders() -> "tuple[SecretFinder, ...]":
+    from vaka.matching.secrets import SECRET_FORMATS
+
+    return (SECRET_FORMATS,)

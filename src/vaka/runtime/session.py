@@ -19,7 +19,6 @@ from vaka.core.types.ids import JSON, Cursor
 from vaka.core.types.keywords import fold_signatures, suggest_keywords
 from vaka.core.types.message import Message, ToolCall
 from vaka.core.types.type_parameters import DefaultParameters, Deps, Out
-from vaka.runtime import lazy
 from vaka.runtime.agent_builder import output_schema_of
 from vaka.runtime.options import OnBusy, Response, UserInput
 from vaka.runtime.session_binding import SessionBinding
@@ -193,7 +192,9 @@ class Session(DefaultParameters, Generic[Deps, Out]):
 
     async def client_calls(self) -> tuple[ToolCall, ...]:
         """Return the ``ClientTool`` calls that wait for a result, oldest first."""
-        return await lazy.read_client_calls(self._runtime.store, self.id)
+        from vaka.runtime.client_calls import read_client_calls
+
+        return await read_client_calls(self._runtime.store, self.id)
 
     @suggest_keywords
     async def answer_call(self, call: str, result: "ClientResult", *, failed: bool = False, by: str = "") -> Event:
@@ -215,7 +216,9 @@ class Session(DefaultParameters, Generic[Deps, Out]):
         ``InvalidInput`` if the call already has another result or no longer
         waits.
         """
-        return await lazy.answer_call(self._drivers, self.id, call, result, failed=failed, by=by)
+        from vaka.runtime.client_calls import answer_call
+
+        return await answer_call(self._drivers, self.id, call, result, failed=failed, by=by)
 
     def follow(self, after: "Cursor | str | None" = None) -> AsyncGenerator[Event]:
         """Yield the events after a cursor, then new ones as they are written."""
@@ -280,7 +283,9 @@ class Session(DefaultParameters, Generic[Deps, Out]):
         fork or rewind to a place before the compaction has them again. When no
         model writes a summary, nothing changes, and the result says why.
         """
-        return await lazy.compact_session(self, self._drivers, instructions, interrupt=interrupt)
+        from vaka.runtime.session_compaction import compact_session
+
+        return await compact_session(self, self._drivers, instructions, interrupt=interrupt)
 
     @suggest_keywords
     async def update(

@@ -15,7 +15,6 @@ import msgspec
 from vaka.config.documents import replace_file
 from vaka.config.settings import keys_folder
 from vaka.core.types.errors import AuthenticationFailed, ConfigError
-from vaka.runtime import lazy
 
 KeyPlace: TypeAlias = Literal["keyring", "file"]
 
@@ -89,9 +88,14 @@ class PackageKeyring:
 
 def find_system_keyring() -> SystemKeyring | None:
     """Return the keyring of this machine, if there is one."""
-    package = lazy.keyring_package()
-    if package is not None and package.get_keyring().priority >= 1:  # below 1: none, or a file without encryption
-        return PackageKeyring(package)
+    try:
+        import keyring  # pyright: ignore[reportMissingImports]  # an optional package, and not one of development
+    except ImportError:
+        pass
+    else:
+        package: Any = keyring
+        if package.get_keyring().priority >= 1:  # below 1: none, or a file without encryption
+            return PackageKeyring(package)
     return SecretToolKeyring() if shutil.which(KEYRING_PROGRAM) else None
 
 

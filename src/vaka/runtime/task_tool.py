@@ -5,7 +5,7 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from fnmatch import fnmatchcase
-from typing import Annotated, Any, cast
+from typing import TYPE_CHECKING, Annotated, Any, cast
 from weakref import WeakKeyDictionary
 
 import msgspec
@@ -30,6 +30,9 @@ from vaka.policy.tool_targets import builtin_name_of
 from vaka.runtime.builtin_agents import DeferredTask
 from vaka.runtime.model_registry import SCRIPTED_PREFIX, ModelRegistry, tier_of
 from vaka.tools.function import FunctionTool, ToolReturn, tool
+
+if TYPE_CHECKING:
+    from vaka.runtime.agent_builder import AgentBuilder
 
 TASK_TOOL = "Task"
 TASK_TRAITS = ToolTraits(
@@ -342,6 +345,11 @@ def menu_text(about: str, items: Iterable[tuple[str, str]]) -> str:
             break
         lines.append(line)
     return "\n".join([about, *lines])
+
+
+def builtin_task_tool(builder: "AgentBuilder", models: ModelRegistry) -> TaskTool:
+    """Return the tool that runs the built-in child agents."""
+    return TaskTool(PROJECT_AGENTS, builder.build_recipe, models)
 
 
 def _room_of_descriptions(texts: Sequence[str], budget: int) -> int:

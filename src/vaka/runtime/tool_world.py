@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -27,7 +28,6 @@ from vaka.net.rules import NetworkRules
 from vaka.policy.denied_paths import DeniedPaths, find_created_paths, find_denied_paths, find_rule_against
 from vaka.policy.policy import LayeredPolicy
 from vaka.policy.read_filter import make_read_filter
-from vaka.runtime import lazy
 from vaka.runtime.command_network import CommandNetwork
 from vaka.runtime.model_registry import ModelRegistry, UnavailableModel
 from vaka.runtime.options import Options
@@ -39,6 +39,9 @@ from vaka.sandbox.sensitive import find_nested_paths, protected_paths, secret_pa
 from vaka.sandbox.unconfined import Unconfined
 from vaka.tools.builtin.shell.network_gate import OpenGate
 from vaka.tools.builtin.shell.supervisor import CommandScope, RestrictedPaths, ShellSupervisor
+
+if TYPE_CHECKING:
+    from vaka.core.ports.tool import CommandBackups
 
 _JOURNAL_SUFFIXES = ("", "-journal")
 """Name suffixes of the store files that commands must not create or replace: SQLite replays a journal that it finds,
@@ -122,7 +125,13 @@ class WorldFactory:
     def _make_snapshots(self, files: Files, folders: Sequence[str]) -> FileSnapshots:
         if not files.root or not folders:
             return FileSnapshots(files, self._store.blobs)
-        make = lazy.recorder_factory(self._store, folders, self._store_files(), self._resources, self._record_folders)
+        skipped = self._store_files()
+
+        def make() -> "CommandBackups":
+            from vaka.runtime.command_records import make_recorder
+
+            return make_recorder(self._store, folders, skipped, self._resources, self._record_folders)
+
         return CommandSnapshots(files, self._store.blobs, make)
 
     def _open_files(self, cwd: str, read_only: Sequence[str]) -> Files:

@@ -15,7 +15,6 @@ from vaka.core.types.ids import AgentPath, Cursor, SessionId
 from vaka.core.types.message import Content, text_of
 from vaka.core.types.monitor import ScriptAnswered
 from vaka.core.types.type_parameters import Out_co
-from vaka.runtime import lazy
 from vaka.runtime.options import Response
 
 _TURN_ENDS = (progress.TurnCompleted, progress.TurnFailed, progress.TurnCancelled, progress.TurnInterrupted)
@@ -181,7 +180,7 @@ class _AnswerTexts:
         body, path = event.data, event.path
         if path and path[:-1] not in self._routers:
             return
-        if isinstance(body, ScriptAnswered) and not body.number and lazy.is_router_start(body):
+        if isinstance(body, ScriptAnswered) and not body.number and _is_router_start(body):
             self._routers.add(path)
         elif isinstance(body, progress.TextDelta):
             self._streamed.add(body.message_id)
@@ -279,3 +278,9 @@ class TurnStream(Generic[Out_co]):
             while not collector.ended:
                 for event in await reader.next_batch():
                     yield event
+
+
+def _is_router_start(body: ScriptAnswered) -> bool:
+    from vaka.agents.match.router_state import ROUTER_DIGEST
+
+    return body.digest == ROUTER_DIGEST

@@ -20,7 +20,6 @@ from vaka.core.types.message import ToolResult
 from vaka.core.types.progress import GIVEN_CALLS
 from vaka.core.types.tool import ToolSpec
 from vaka.models.given_calls import GivenCalls
-from vaka.runtime import lazy
 from vaka.runtime.agent_builder import AgentBuilder
 from vaka.runtime.client_calls import ClientResult
 from vaka.runtime.model_registry import SCRIPTED_PREFIX
@@ -268,7 +267,9 @@ class AgentService:
     @cached_property
     def _spec_builder(self) -> AgentBuilder:
         """Builds agents for their tools alone: nothing is run."""
-        return AgentBuilder(GivenCalls(), lambda: lazy.service_host()(self.runtime.options, self.runtime.store))
+        from vaka.runtime.agent_services import ServiceHost
+
+        return AgentBuilder(GivenCalls(), lambda: ServiceHost(self.runtime.options, self.runtime.store))
 
     # --------------------------------------------------------------------------------------------------------- sessions
 

@@ -8,8 +8,7 @@ import pytest
 
 from tests.cli.chat.chat_in_process import chat_in_process
 from vaka import Agent, Runtime
-from vaka.cli.chat.status_line import StatusCommand
-from vaka.cli.lazy import status_command
+from vaka.cli.chat.status_line import StatusCommand, status_command
 from vaka.config.claude_settings import SettingsFile
 from vaka.config.options import Commands, Workspace
 from vaka.config.project_content import ProjectSource

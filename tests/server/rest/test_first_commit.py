@@ -10,7 +10,7 @@ import vaka
 from tests.server.conftest import Serve, serve_agents
 from vaka.agents.react import Agent
 from vaka.core.types.ids import SessionId
-from vaka.runtime import lazy
+from vaka.runtime.open_store import open_store
 from vaka.testing import ScriptedModel, call, say
 
 Scripted = Callable[..., Agent]
@@ -37,7 +37,7 @@ def add(a: int, b: int) -> int:
 
 
 async def test_a_request_that_creates_a_session_looks_it_up_once_and_writes_four_times(tmp_path: Path) -> None:
-    store = cast("Any", lazy.open_store(f"sqlite:///{tmp_path}/a.db"))
+    store = cast("Any", open_store(f"sqlite:///{tmp_path}/a.db"))
     counts: Counter[str] = Counter()
     store.events, store.sessions = CountedPort(store.events, counts), CountedPort(store.sessions, counts)
     agent = Agent("adder", model=ScriptedModel(*[call("add", a=1, b=2), say("3")] * 2), tools=[add])

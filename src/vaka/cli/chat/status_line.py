@@ -3,12 +3,14 @@
 import asyncio
 import os
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import msgspec
 
 from vaka.cli.render import as_printable
+from vaka.config.claude_settings import SettingsFile
+from vaka.config.effective_settings import effective_settings
 from vaka.hooks.command import run_command
 from vaka.sandbox.sensitive import drop_secrets
 
@@ -55,6 +57,12 @@ class StatusCommand(msgspec.Struct, frozen=True, kw_only=True):
                 lines = result.stdout.splitlines() if result.status == 0 and not result.timed_out else []
                 show(as_printable(_STYLE_SEQUENCE.sub("", lines[0]), lines=False) if lines else "")
             await asyncio.sleep(LOOK_SECONDS)
+
+
+def status_command(files: Sequence[SettingsFile]) -> StatusCommand | None:
+    """Return the command of the setting ``statusLine``, if there is one."""
+    setting = effective_settings(files).get("statusLine")
+    return StatusCommand.of_setting(setting.value) if setting is not None else None
 
 
 def _positive(value: object) -> float | None:

@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from vaka.agents.react import Agent
-from vaka.cli import lazy, options
+from vaka.cli import options
 from vaka.cli.bootstrap import (
     claude_files_of,
     config_context,
@@ -28,10 +28,11 @@ from vaka.cli.stdout import reserve_stdout
 from vaka.cli.turn.input import StdinReader
 from vaka.cli.turn.report import write_line_unblocked
 from vaka.cli.turn.session_record import ContinuedSession, absolute_flags, describe_run
+from vaka.config.components import slash_commands
 from vaka.config.settings import Settings, absolute_store_url, use_settings_folder
 from vaka.core.ports.store import Store
 from vaka.core.types.errors import ConfigError
-from vaka.runtime.lazy import open_store
+from vaka.runtime.open_store import open_store
 from vaka.server.acp.server import AcpServer
 from vaka.server.acp.workspaces import AcpPlace, AcpWorkspace
 
@@ -112,7 +113,7 @@ class SettingsWorkspaces:
             models=_models_of(settings, agent),
             set_mode=set_mode,
             run_settings=describe_run(ContinuedSession(record=None, flags=flags, settings=settings), agent),
-            commands=lazy.project_commands(config_context(), settings.plugin_dirs) if has_project else {},
+            commands=slash_commands(config_context(), settings.plugin_dirs) if has_project else {},
             find_mode=lambda: str(getattr(runtime.env.policy, "mode", settings["permission_mode"])),
         )
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from vaka.cli import lazy, options
+from vaka.cli import options
 from vaka.cli.bootstrap import (
     ask_trust_once,
     claude_files_of,
@@ -35,6 +35,7 @@ from vaka.cli.turn.session_record import (
 from vaka.config.settings import Settings, data_folder
 from vaka.core.ports.store import SessionInfo, Store
 from vaka.core.types.ids import parse_session_id
+from vaka.runtime.extras import explain_missing_extra
 from vaka.runtime.runtime import Runtime
 
 if TYPE_CHECKING:
@@ -114,7 +115,10 @@ def _find_resumed(wanted: str, settings: Settings, place: CommandStore, *, every
         if wanted != CHOOSE:
             return await store.sessions.find(parse_session_id(wanted))
         color = _theme_of(settings) != "none"
-        return await lazy.pick_session()(
+        with explain_missing_extra():
+            from vaka.cli.chat.session_picker import pick_session
+
+        return await pick_session(
             store, everywhere=everywhere, color=color, unicode=locale_has_unicode(), plain=_is_plain(settings)
         )
 
@@ -136,9 +140,11 @@ def _converse(continued: ContinuedSession, prompt: str, place: CommandStore) -> 
     async def work(keys: str) -> int:
         store = place.store_of(continued.settings)
         async with runtime_from_settings(continued.settings, agent, quiet=True, ask="wait", store=store) as runtime:
+            from vaka.cli.chat.conversation import Chat
+
             session = await open_session(runtime, target)
             chat_settings = _local_settings(runtime, continued.settings, flags)
-            return await lazy.chat()(runtime, session, chat_settings).run(prompt, keys=keys)
+            return await Chat(runtime, session, chat_settings).run(prompt, keys=keys)
 
     return _run_chat(work, continued.settings, place.run)
 
@@ -156,12 +162,17 @@ def _run_chat(
 
 
 def _converse_on_server(flags: dict[str, Any], prompt: str) -> int:
+    from vaka.cli.remote.chat import converse_on_server
+
     settings = load_flag_settings(flags)
     chat_settings = _chat_settings(settings, flags)
-    return _run_chat(lambda keys: lazy.converse_on_server()(flags, chat_settings, prompt, keys), settings)
+    return _run_chat(lambda keys: converse_on_server(flags, chat_settings, prompt, keys), settings)
 
 
 def _local_settings(runtime: Runtime, settings: Settings, flags: Mapping[str, Any]) -> "ChatSettings":
+    from vaka.cli.chat.status_line import status_command
+    from vaka.config.components import slash_commands
+
     def set_mode(mode: str) -> None:
         settings.flags["permission_mode"] = mode
         settings.reload()
@@ -173,21 +184,25 @@ def _local_settings(runtime: Runtime, settings: Settings, flags: Mapping[str, An
         set_mode=set_mode,
         project_commands={}
         if runtime.options.project.content is None
-        else lazy.project_commands(config_context(), settings.plugin_dirs),
-        status=lazy.status_command(claude_files_of(settings)),
+        else slash_commands(config_context(), settings.plugin_dirs),
+        status=status_command(claude_files_of(settings)),
         find_mode=lambda: str(getattr(runtime.env.policy, "mode", settings["permission_mode"])),
     )
 
 
 def _chat_settings(settings: Settings, flags: Mapping[str, Any], **more: Any) -> "ChatSettings":
-    return lazy.chat_settings()(
+    with explain_missing_extra():
+        from vaka.cli.chat.conversation import ChatSettings
+        from vaka.cli.chat.terminal import open_output
+
+    return ChatSettings(
         theme=_theme_of(settings),
         plain=_is_plain(settings),
         notify=settings["notify"],
         unicode=locale_has_unicode(),
         busy=flags["while_busy"],
         history=_history_file(),
-        output=lazy.chat_output(),
+        output=open_output(),
         **more,
     )
 
@@ -199,7 +214,10 @@ def _is_plain(settings: Settings) -> bool:
 
 def _theme_of(settings: Settings) -> str:
     """Return the theme of the settings; ``none`` if the environment does not want colours."""
-    known = lazy.theme_of_environment()(os.environ)
+    with explain_missing_extra():
+        from vaka.cli.chat.terminal_reports import theme_of_environment
+
+    known = theme_of_environment(os.environ)
     return known if known and (known == "none" or settings["theme"] == "auto") else settings["theme"]
 
 

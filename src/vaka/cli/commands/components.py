@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from vaka.cli import lazy, options
+from vaka.cli import options
 from vaka.cli.bootstrap import config_context, print_notes
 from vaka.cli.render import print_json, print_table
 from vaka.config.claude_settings import load_settings_files
@@ -114,6 +114,12 @@ def _describe(item: Component, *, active: bool) -> dict[str, Any]:
     return described | more
 
 
+def _describe_defined_agents(notes: list[str]) -> list[dict[str, Any]]:
+    from vaka.cli.project_agents import describe_defined_agents
+
+    return describe_defined_agents(notes)
+
+
 skills = _make_group("skills", "skills", lambda found: found.skills)
 commands = _make_group("commands", "slash commands", lambda found: found.commands)
-agents = _make_group("agents", "agents", lambda found: found.agents, lazy.describe_defined_agents)
+agents = _make_group("agents", "agents", lambda found: found.agents, _describe_defined_agents)

@@ -9,7 +9,7 @@ from typing import Any, cast
 import click
 import msgspec
 
-from vaka.cli import lazy, options
+from vaka.cli import options
 from vaka.cli.bootstrap import (
     claude_files_of,
     config_context,
@@ -344,14 +344,18 @@ def convert(path: str, output: str | None) -> None:
     Without --output the scripts are printed. A tool that cannot be converted is reported and left out, with exit code
     1; its definition keeps working. No file is overwritten.
     """
-    lazy.convert_definitions(options.expand_path(path), options.expand_path(output) if output else None)
+    from vaka.cli.convert_definitions import convert_definitions
+
+    convert_definitions(options.expand_path(path), options.expand_path(output) if output else None)
 
 
 @config.command(epilog=options.format_examples("vaka config schema agent > agent.schema.json"))
 @click.argument("kind", required=False, type=click.Choice(KINDS))
 def schema(kind: DefinitionKind | None) -> None:
     """Print the JSON Schema of definitions of one kind, or of any kind, for editors."""
-    print_json(lazy.definition_schema(kind))
+    from vaka.config.definitions.json_schema import definition_schema
+
+    print_json(definition_schema(kind))
 
 
 def _setting_rows(name: str, value: Any, setting: SettingValue | EffectiveValue) -> list[list[str]]:

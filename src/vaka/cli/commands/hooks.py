@@ -28,9 +28,9 @@ from vaka.hooks.payload import call_fields
 from vaka.policy.policy import LayeredPolicy
 from vaka.policy.tool_targets import spec_of
 from vaka.runtime.hook_sources import hooks_in_force
-from vaka.runtime.lazy import start_hooks
 from vaka.runtime.options import Project
 from vaka.runtime.runtime import Runtime
+from vaka.runtime.start_hooks import start_hooks
 
 BLOCKED = 2
 """The exit code of ``vaka hooks test`` when the hooks refuse; a hook refuses with the same code."""

@@ -22,7 +22,6 @@ from vaka.config.documents import replace_file, set_toml_key
 from vaka.config.setting_keys import PROJECT_FILE, PYPROJECT, parse_settings_text, read_settings_file
 from vaka.config.settings import Settings, trust_root_of
 from vaka.core.types.errors import AuthenticationFailed, ConfigError
-from vaka.runtime import lazy
 from vaka.runtime.model_registry import ModelRegistry
 from vaka.runtime.options import Options
 from vaka.runtime.stored_keys import find_key
@@ -136,7 +135,9 @@ def _parse_name(answer: str, default: str) -> tuple[str, str]:
 
 def _default_model(settings: Settings) -> str:
     """Return the model of the settings, else the first with a key, else the one of this machine."""
-    environ = lazy.key_environment()
+    from vaka.runtime.stored_keys import key_environment
+
+    environ = key_environment()
     for model in () if settings["model"] else SUGGESTED_MODELS.values():
         provider = provider_of_model(model)
         if provider is not None and find_key(environ, provider.variables) is not None:
@@ -151,7 +152,9 @@ def _default_name() -> str:
 
 def _check_model(model: str, settings: Settings) -> str:
     """Return what the key of a model lacks, ``""`` for nothing. Raises ``ConfigError`` for an unknown model."""
-    if model == LOCAL_MODEL and lazy.missing_install_command():
+    from vaka.models.local.model import missing_install_command
+
+    if model == LOCAL_MODEL and missing_install_command():
         return ""  # it is installed by the first of the next steps
     registry = ModelRegistry(Options(**model_options(settings, quiet=True)).build_model_config())
     try:
@@ -245,9 +248,11 @@ def _print_diffs(files: dict[Path, str], present: dict[Path, str | None], change
 
 def _next_steps(plan: AgentPlan, key_problem: str) -> list[str]:
     """Return what to type next, one command a line."""
+    from vaka.models.local.model import missing_install_command
+
     steps: list[tuple[str, str]] = []
     provider = provider_of_model(plan.model)
-    install = lazy.missing_install_command() if plan.model == LOCAL_MODEL else ""
+    install = missing_install_command() if plan.model == LOCAL_MODEL else ""
     if install:
         steps.append((install, translate("installs the model of this machine")))
     if key_problem and provider is not None:

@@ -14,7 +14,7 @@ from vaka.cli.render import print_json, print_table
 from vaka.cli.strings import translate
 from vaka.config.setting_keys import SETTING_KEYS, write_setting
 from vaka.core.types.errors import AuthenticationFailed, ConfigError, NotFound
-from vaka.runtime import lazy, providers
+from vaka.runtime import providers
 from vaka.runtime.providers import Provider
 from vaka.runtime.stored_keys import StoredKeys, find_key, stored_keys_of
 
@@ -175,7 +175,10 @@ def choose_first_model() -> str:
 
 def _print_first_models() -> list[str]:
     """Print the models to begin with, and return those that can be chosen, in the order of their numbers."""
-    install, environ = lazy.missing_install_command(), lazy.key_environment()
+    from vaka.models.local.model import missing_install_command
+    from vaka.runtime.stored_keys import key_environment
+
+    install, environ = missing_install_command(), key_environment()
     lines = [translate("vaka needs a model. Choose one to begin with:"), ""]
     local = translate("a small model here: no key, no cost, no tools")
     choices = [*(() if install else ("local",)), *SUGGESTED_MODELS.values()]
@@ -197,7 +200,9 @@ def ask_missing_key(model: str) -> None:
     if provider is None:
         return
     try:
-        providers.resolve_account(provider, lazy.key_environment())
+        from vaka.runtime.stored_keys import key_environment
+
+        providers.resolve_account(provider, key_environment())
     except AuthenticationFailed as missing:
         click.echo(translate("There is no key for {provider} yet.", provider=provider.name), err=True)
         if page := _KEY_PAGES.get(provider.name):

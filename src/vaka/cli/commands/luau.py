@@ -28,8 +28,8 @@ from vaka.luau.standalone import ProfilingRunner, ScriptProfile, StandaloneScrip
 from vaka.net.connector import Connector
 from vaka.net.rules import NetworkRules
 from vaka.runtime.agent_services import HostedServices, ServiceHost
-from vaka.runtime.lazy import open_store
 from vaka.runtime.model_registry import ModelRegistry
+from vaka.runtime.open_store import open_store
 from vaka.runtime.options import Environment, ModeContext, Options
 from vaka.tools.function import as_tool
 

@@ -8,12 +8,13 @@ import threading
 import time
 import webbrowser
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, cast
 
 import click
 import msgspec
 
-from vaka.cli import lazy, options
+from vaka.cli import options
 from vaka.cli.bootstrap import (
     config_context,
     has_terminal,
@@ -22,7 +23,7 @@ from vaka.cli.bootstrap import (
     print_notes,
     world_options,
 )
-from vaka.cli.errors import FAILED, Quit, UsageError
+from vaka.cli.errors import FAILED, Quit, UsageError, redact_message
 from vaka.cli.event_loop import run_loop
 from vaka.cli.render import as_printable, print_json, print_table
 from vaka.config.documents import parse_json, suggest
@@ -34,6 +35,7 @@ from vaka.mcp.definition import McpServer, ParsedServers, parse_servers, tool_pa
 from vaka.mcp.logins import describe_login_needed, uses_login
 from vaka.mcp.stdio import process_starter
 from vaka.mcp.tools import select_tools
+from vaka.runtime.extras import explain_missing_extra
 from vaka.runtime.mcp_files import SCOPES, ServerScope, add_server, list_scopes, remove_server
 from vaka.runtime.mcp_logins import StoredLogins, stored_logins_of
 from vaka.runtime.runtime import Runtime
@@ -161,7 +163,8 @@ class ServerTrial(msgspec.Struct, frozen=True, kw_only=True):
 
 async def _try_servers(servers: Sequence[McpServer], settings: Settings) -> list[ServerTrial]:
     """Start all servers at once as a session would, in the sandbox if settings say so, and end them."""
-    lazy.load_mcp_library()  # not within the time that is shown
+    with suppress(ImportError):  # each connection reports a missing library; the time shown leaves out the import
+        from vaka.mcp import session as session
     world = world_options(settings)
     async with Runtime(**world) as runtime:
         start = process_starter(scrub_environment(os.environ, world["commands"].env), world["workspace"].cwd)
@@ -219,7 +222,10 @@ def log_in(name: str, no_browser: bool, seconds: float, **flags: Any) -> None:
             threading.Thread(target=webbrowser.open, args=(address,), daemon=True).start()
 
     async def log_in_and_try() -> list[ServerTrial]:
-        place = await lazy.log_in_at_server()(server, stored_logins_of(os.environ), show, seconds)
+        with explain_missing_extra():
+            from vaka.mcp.login import log_in
+
+        place = await log_in(server, stored_logins_of(os.environ), show, seconds)
         click.echo(f"the login at {as_printable(name)} is stored in {as_printable(place)}", err=True)
         return await _try_servers([server], settings)
 
@@ -453,4 +459,4 @@ def _mask_words(words: Sequence[str]) -> list[str]:
 
 
 def _mask_text(text: str) -> str:
-    return lazy.redact_message(_URL_SECRET.sub(MASK, text) if "://" in text else text)
+    return redact_message(_URL_SECRET.sub(MASK, text) if "://" in text else text)

@@ -21,7 +21,7 @@ from vaka.core.types.errors import BadRequest, ConfigError, ModelError, VakaErro
 from vaka.core.types.ids import MessageId
 from vaka.core.types.message import Text, Usage, UserMessage, as_content
 from vaka.core.types.tool import ToolSpec
-from vaka.runtime import lazy, providers
+from vaka.runtime import providers
 from vaka.runtime.model_registry import ModelRegistry
 from vaka.runtime.options import Options
 from vaka.runtime.providers import Provider
@@ -86,9 +86,11 @@ def models() -> None:
 @options.store_options
 def list_(as_json: bool, **flags: Any) -> None:
     """List providers and where their key is (never the key), models of your settings, tiers, and local."""
+    from vaka.models.local.model import missing_install_command
+
     settings = settings_from_flags(flags)
     registry = ModelRegistry(Options(**model_options(settings)).build_model_config())
-    missing = lazy.missing_install_command()
+    missing = missing_install_command()
     listing = {
         "providers": [_provider_row(provider) for provider in providers.all_providers()],
         "models": _defined_models(registry, settings),
@@ -160,11 +162,15 @@ def serve_local(host: str, port: int, key_env: str | None, no_key: bool, as_json
         )
         click.echo('        then: vaka run "Say hello." --model openai-chat/local', err=True)
 
-    run_loop(lazy.serve_local(host, port, key=key, progress=StatusLine(), ready=print_address))
+    from vaka.models.local.model import serve
+
+    run_loop(serve(host, port, key=key, progress=StatusLine(), ready=print_address))
 
 
 def _provider_row(provider: Provider) -> dict[str, Any]:
-    found = find_key(lazy.key_environment(), provider.variables)
+    from vaka.runtime.stored_keys import key_environment
+
+    found = find_key(key_environment(), provider.variables)
     address = os.environ.get(provider.base_env, "").strip() or provider.base_url
     if not address:
         state = "no address"

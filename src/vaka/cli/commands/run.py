@@ -7,7 +7,7 @@ from typing import Any
 import click
 import msgspec
 
-from vaka.cli import lazy, options
+from vaka.cli import options
 from vaka.cli.bootstrap import ask_trust_once, config_context, load_flag_settings
 from vaka.cli.build_agent import apply_model_flags
 from vaka.cli.command_store import CommandStore
@@ -23,6 +23,7 @@ from vaka.cli.turn.session_record import (
     find_record_of_flags,
     load_continued,
 )
+from vaka.core.types.message import Part
 
 _EXAMPLES = options.format_examples(
     'vaka run "Say hello." --model scripted:hello.jsonl',
@@ -101,12 +102,17 @@ def run(words: tuple[str, ...], **flags: Any) -> None:
     report = Report(flags["output"] or "text", quiet=flags["quiet"], verbose=flags["verbose"], file=file)
     report.store = flags["store"] or ""
     try:
-        run_prompt = lazy.run_on_server() if flags["server_url"] is not None else _run_here
-        code = run_prompt(words, flags, report)
+        code = (_run_here if flags["server_url"] is None else _run_on_server)(words, flags, report)
     except BaseException as error:
         report.write_failure(error)
         raise
     raise Quit(code)
+
+
+def _run_on_server(words: tuple[str, ...], flags: dict[str, Any], report: Report) -> int:
+    from vaka.cli.remote.run_turn import run_on_server
+
+    return run_on_server(words, flags, report)
 
 
 def _run_here(words: tuple[str, ...], flags: dict[str, Any], report: Report) -> int:
@@ -143,6 +149,11 @@ def _run_continued(target: RunTarget, continued: ContinuedSession, report: Repor
 
 def _parse_target(words: tuple[str, ...], flags: dict[str, Any]) -> RunTarget:
     _check_flags(words, flags)
+    parts: tuple[Part, ...] = ()
+    if flags["attach"]:
+        from vaka.cli.turn.attachments import read_attachments
+
+        parts = read_attachments(flags["attach"])
     streamed = flags["input"] == "stream-json"
     return RunTarget(
         session=flags["session"] or "",
@@ -150,7 +161,7 @@ def _parse_target(words: tuple[str, ...], flags: dict[str, Any]) -> RunTarget:
         fork=flags["fork"] or "",
         streamed=streamed,
         prompt=" ".join(words) if streamed else "" if flags["resume"] else read_prompt(words),
-        parts=lazy.read_attachments(flags["attach"]) if flags["attach"] else (),
+        parts=parts,
     )
 
 

@@ -15,7 +15,7 @@ import msgspec
 
 from vaka.agents.coding_prompt import is_coding_agent
 from vaka.agents.react import Agent
-from vaka.cli import lazy, options
+from vaka.cli import options
 from vaka.cli.bootstrap import config_context, load_flag_settings, print_notes, runtime_from_settings
 from vaka.cli.build_agent import DEFAULT_AGENT, MissingModel, apply_model_flags, load_agent_of_flags
 from vaka.cli.errors import TERMINATED, Quit, UsageError
@@ -188,7 +188,9 @@ class ServedAgents(Mapping[str, Agent]):
             return
         for name in self._names:
             self._loaded.pop(name, None)
-        self._names = tuple(lazy.project_agent_names(self._settings))
+        from vaka.cli.project_agents import project_agent_names
+
+        self._names = tuple(project_agent_names(self._settings))
 
     def _load(self, name: str) -> Agent:
         agent = load_agent_of_flags({**self._flags, "agent": name}, self._settings, keep_model=True)

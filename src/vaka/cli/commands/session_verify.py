@@ -18,8 +18,8 @@ from vaka.core.ports.store import SessionInfo, Store
 from vaka.core.types.errors import NotFound
 from vaka.core.types.event import Event
 from vaka.core.types.ids import parse_session_id
-from vaka.runtime import lazy
 from vaka.runtime.log_check import LogCheck, check_log, list_sessions, restore_blobs
+from vaka.runtime.open_store import open_store
 from vaka.runtime.runtime import Runtime
 
 _PROGRESS_INTERVAL = 20_000
@@ -170,7 +170,7 @@ class _Verification:
 
 def _open_existing_store(url: str, namespace: str) -> Store:
     """Open a store; a SQLite file that does not exist would be created."""
-    store = lazy.open_store(url, namespace=namespace)
+    store = open_store(url, namespace=namespace)
     if not Path(getattr(store, "path", "/")).exists():
         raise UsageError(f"--repair-from {hide_password(url)}: there is no such store")
     return store

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, get_args
 import click
 import msgspec
 
-from vaka.cli import lazy, options
+from vaka.cli import options
 from vaka.cli.bootstrap import find_session, load_flag_settings, transcript_folder, with_runtime
 from vaka.cli.commands.session_compact import compact
 from vaka.cli.commands.session_messages import (
@@ -341,7 +341,9 @@ def gc(older_than: float | None, dry_run: bool, **flags: Any) -> None:
         idle_before=idle_before, blobs_before=blobs_before, expired_before=format_timestamp(now), dry_run=dry_run
     )
     removed = with_runtime(flags, lambda runtime: runtime.store.gc(retention))
-    folders = lazy.remove_unused_records(dry_run=dry_run)
+    from vaka.runtime.command_records import records_folder, remove_unused_records
+
+    folders = remove_unused_records(records_folder(), dry_run=dry_run)
     if flags["as_json"]:
         print_json({**msgspec.to_builtins(removed), "folders": folders, "dry_run": dry_run})
         return
@@ -377,7 +379,9 @@ def delete(session: str, messages: tuple[str, ...], owner: str | None, yes: bool
         await delete_session(runtime.store, (await find_session(runtime, session, owner=owner)).id)
 
     with_runtime(flags, work)
-    lazy.transcripts()(str(transcript_folder()), "").delete(SessionId(session))
+    from vaka.hooks.transcript import Transcripts
+
+    Transcripts(str(transcript_folder()), "").delete(SessionId(session))
     click.echo(f"deleted {as_printable(session)}", err=True)
 
 

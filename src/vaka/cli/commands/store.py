@@ -16,7 +16,7 @@ from vaka.cli.event_loop import run_loop
 from vaka.cli.render import print_json
 from vaka.core.ports.backup import BackupCounts, StoreBackup
 from vaka.runtime.backups import restore_backup, write_backup
-from vaka.runtime.lazy import open_backup
+from vaka.runtime.open_store import open_backup
 
 
 @click.group()

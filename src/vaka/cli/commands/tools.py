@@ -23,8 +23,8 @@ from vaka.core.types.event import Event
 from vaka.core.types.message import ToolResult
 from vaka.core.types.tool import ToolSpec
 from vaka.models.given_calls import GivenCall, GivenCalls
-from vaka.runtime import lazy
 from vaka.runtime.agent_builder import AgentBuilder
+from vaka.runtime.open_store import open_store
 from vaka.runtime.options import Options
 from vaka.tools.schema.openai_strict import strict_schema
 
@@ -167,7 +167,9 @@ def tool_specs_of(agent: Agent) -> list[ToolSpec]:
     """Return what models see of the tools of an agent."""
 
     def make_service_host() -> "ServiceHost":  # for the specs of scripts; none is run
-        return lazy.service_host()(Options(), lazy.open_store("memory:"))
+        from vaka.runtime.agent_services import ServiceHost
+
+        return ServiceHost(Options(), open_store("memory:"))
 
     recipe = AgentBuilder(GivenCalls(), make_service_host).build_recipe(agent)
     return [tool.spec for tool in recipe.tools.values()]

@@ -11,7 +11,6 @@ from rich.padding import Padding
 from rich.text import Text
 from rich.theme import Theme
 
-from vaka.cli import lazy
 from vaka.cli.display.call_summary import NO_DECLARED_TRAITS, TraitsByName, summary_of
 from vaka.cli.display.markdown import MarkdownStream
 from vaka.cli.display.plain_renderer import (
@@ -116,8 +115,10 @@ class RichRenderer(PlainRenderer):
 
     def markdown(self, source: str, *, continued: bool = False) -> str:
         """Return a block of Markdown, and an empty line if it is not ``continued``."""
+        from vaka.cli.display.rich_markdown import TerminalMarkdown
+
         shown = as_printable(source, joiners=True).expandtabs(4)
-        markdown = lazy.terminal_markdown()(shown, code_theme=_CODE_THEMES[self.theme], hyperlinks=False)
+        markdown = TerminalMarkdown(shown, code_theme=_CODE_THEMES[self.theme], hyperlinks=False)
         return self.ansi(markdown).strip("\n") + ("\n" if continued else "\n\n")
 
     def prompt(self, text: str) -> str:

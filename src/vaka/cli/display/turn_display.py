@@ -2,11 +2,10 @@
 
 import os
 import sys
-from typing import TextIO
+from typing import TYPE_CHECKING, TextIO
 
 import click
 
-from vaka.cli import lazy
 from vaka.cli.display.call_summary import NO_DECLARED_TRAITS, TraitsByName
 from vaka.cli.display.plain_renderer import PlainRenderer
 from vaka.cli.display.view import SessionView
@@ -15,6 +14,9 @@ from vaka.cli.stdout import echo, own_stdout, terminal_size
 from vaka.cli.strings import translate
 from vaka.core.types import control, progress
 from vaka.core.types.event import Event
+
+if TYPE_CHECKING:
+    from vaka.cli.display.rich_renderer import RichRenderer
 
 MAX_LIVE_LINES = 16
 """Lines that show what is running."""
@@ -105,7 +107,7 @@ class TurnDisplay:
 
     def _create_renderer(self) -> PlainRenderer | None:
         """Return the renderer of a terminal with colours, ``None`` without one."""
-        if not self.for_terminal or (make := lazy.rich_renderer()) is None:
+        if not self.for_terminal or (make := find_rich_renderer()) is None:
             return None
         return make(terminal_size(sys.stderr).columns, unicode=locale_has_unicode(), declared=self.declared)
 
@@ -198,3 +200,12 @@ def locale_has_unicode() -> bool:
     """Whether the locale of the terminal can show more than ASCII."""
     locale = os.environ.get("LC_ALL") or os.environ.get("LC_CTYPE") or os.environ.get("LANG") or ""
     return "utf" in locale.lower() or (not locale and sys.platform != "linux")
+
+
+def find_rich_renderer() -> "type[RichRenderer] | None":
+    """Return the renderer with colours, ``None`` where its library is not installed."""
+    try:
+        from vaka.cli.display.rich_renderer import RichRenderer
+    except ImportError:
+        return None
+    return RichRenderer

@@ -8,7 +8,6 @@ from typing import Any
 import msgspec
 
 from vaka import __version__
-from vaka.cli import lazy
 from vaka.cli.bootstrap import can_ask, load_flag_settings
 from vaka.cli.build_agent import parse_model_options
 from vaka.cli.display.view import TICK_SECONDS
@@ -26,7 +25,7 @@ from vaka.core.session.index_rows import find_asked_decisions, find_settled_deci
 from vaka.core.types.control import ApprovalExpired, ApprovalRequested, ApprovalResolved, QuestionAnswered
 from vaka.core.types.errors import NotFound, VakaError
 from vaka.core.types.event import Event
-from vaka.core.types.message import Stored, Text, replace_surrogates
+from vaka.core.types.message import Part, Stored, Text, replace_surrogates
 from vaka.core.types.progress import MessageCompleted, TurnStarted
 from vaka.runtime.options import UserInput
 
@@ -66,7 +65,11 @@ def run_on_server(words: tuple[str, ...], flags: Mapping[str, Any], report: Repo
 
 def _parse_target(words: tuple[str, ...], flags: Mapping[str, Any]) -> RemoteTarget:
     prompt = "" if flags["resume"] else replace_surrogates(read_prompt(words))
-    parts = lazy.read_attachments(flags["attach"]) if flags["attach"] else ()
+    parts: tuple[Part, ...] = ()
+    if flags["attach"]:
+        from vaka.cli.turn.attachments import read_attachments
+
+        parts = read_attachments(flags["attach"])
     return RemoteTarget(
         session=flags["session"] or "",
         agent=flags["agent"] or "",
@@ -141,7 +144,9 @@ class RemoteTurn:
 
     async def _read_turn(self, session: RemoteSession, signals: SignalHandler) -> None:
         """Show the turn, and decide or ask; return at its end, or when only a person can continue it."""
-        with lazy.terminal_prompt()(self._report.display) if self._asks else nullcontext() as face:
+        from vaka.cli.turn.terminal_prompt import TerminalPrompt
+
+        with TerminalPrompt(self._report.display) if self._asks else nullcontext() as face:
             prompter = RemotePrompter(self._runtime, session.id, face) if face is not None else None
             try:
                 async with aclosing(session.follow_turn(self._turn)) as events:
@@ -184,7 +189,9 @@ class RemoteTurn:
         rows = await self._runtime.decisions(self._report.recorder.session)
         self._open = {row.id: row for row in rows}  # an event from the beginning of the turn may be settled long since
         for row in self._open.values() if self._ask == "wait" else ():
-            what = decision_hint(lazy.describe_decision(row), server=self._url)
+            from vaka.cli.turn.approval_view import describe_decision
+
+            what = decision_hint(describe_decision(row), server=self._url)
             self._report.print_note(translate("waiting: {what}", what=what))
         if self._ask != "deny":
             return self._ask == "wait" or not self._open
@@ -202,12 +209,14 @@ class RemoteTurn:
         return True
 
     async def _finish(self, session: RemoteSession) -> int:
+        from vaka.cli.turn.approval_view import describe_decision
+
         report, ended = self._report, self._report.recorder.ended
         if ended and self._has_stored_text:
             report.recorder.collector.set_full_text((await session.find_turn(self._turn))["text"])
         report.server = self._url
         rows = () if ended else tuple(self._open.values())
-        code = report.finish([lazy.describe_decision(row) for row in rows])
+        code = report.finish([describe_decision(row) for row in rows])
         words = ("run", "--server", self._url, "--session", session.id)
         command = typed_command(*words, "--resume") if rows else typed_command(*words)
         if report.format == "text":

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 import click
 import msgspec
 
-from vaka.cli import lazy
 from vaka.cli.display.plain_renderer import format_cost, tokens_text
 from vaka.cli.errors import APPROVAL, LIMIT, MODEL, OK, ErrorDescription, describe_error, exit_code_of
 from vaka.cli.render import as_printable, compact_json, shorten, typed_command
@@ -209,7 +208,7 @@ class Report:
         self.server = ""
         """The server that has run the turn, where its decisions are made."""
         self._session_written = False
-        self._display = lazy.turn_display()(verbose=verbose) if not quiet else None
+        self._display = None if quiet else _make_display(verbose=verbose)
         self.set_format(output)
 
     def set_format(self, format: str) -> None:
@@ -370,3 +369,9 @@ def _write_line(line: bytes) -> None:
     output = own_stdout().buffer
     output.write(line + b"\n")
     output.flush()
+
+
+def _make_display(*, verbose: bool) -> "TurnDisplay":
+    from vaka.cli.display.turn_display import TurnDisplay
+
+    return TurnDisplay(verbose=verbose)

@@ -8,7 +8,6 @@ import msgspec
 
 from vaka import __version__
 from vaka.agents.react import Agent
-from vaka.cli import lazy
 from vaka.cli.bootstrap import can_ask, current_user, runtime_from_settings
 from vaka.cli.display.call_summary import TraitsByName, declared_by
 from vaka.cli.display.view import TICK_SECONDS
@@ -104,7 +103,9 @@ class TurnRunner:
     ) -> int:
         """Report the turn; if the session has an unfinished turn or queued inputs ``before``, report those first."""
         if target.streamed:
-            run = lazy.streamed_run()(self.runtime, self.report, session, signals)
+            from vaka.cli.turn.stream_input import StreamedRun
+
+            run = StreamedRun(self.runtime, self.report, session, signals)
             return await run.run(target.content, cursor, resume=target.resume)
         unfinished = before is not None and bool(before.turn)
         earlier = before is not None and bool(before.turn or before.inputs)
@@ -201,8 +202,11 @@ class TurnRunner:
         return asyncio.create_task(self._print_decisions(session, cursor))
 
     async def _prompt_for_decisions(self, session: SessionId, cursor: str, declared: TraitsByName) -> None:
-        with lazy.terminal_prompt()(self.report.display) as face:
-            prompter = lazy.decision_prompter()(self.runtime, session, face, declared=declared)
+        from vaka.cli.turn.approval_prompt import DecisionPrompter
+        from vaka.cli.turn.terminal_prompt import TerminalPrompt
+
+        with TerminalPrompt(self.report.display) as face:
+            prompter = DecisionPrompter(self.runtime, session, face, declared=declared)
             try:
                 await prompter.load()
                 async with aclosing(self.runtime.follow(session, after=cursor)) as events:
@@ -219,16 +223,20 @@ class TurnRunner:
             while True:
                 for row in rows:
                     if row.id not in seen:
+                        from vaka.cli.turn.approval_view import describe_decision
+
                         seen.add(row.id)
-                        hint = decision_hint(lazy.describe_decision(row), self.report.store)
+                        hint = decision_hint(describe_decision(row), self.report.store)
                         self.report.print_note(translate("waiting: {what}", what=hint))
                 event = await anext(events)
                 self.report.show_decision(event)
                 rows = [*find_asked_decisions(session, [event])]
 
     async def _report_suspension(self, session: Session, suspended: Suspended) -> int:
+        from vaka.cli.turn.approval_view import describe_decision
+
         rows = await self.runtime.decisions(session.id)
-        code = self.report.finish([lazy.describe_decision(row) for row in rows if row.id in suspended.decisions])
+        code = self.report.finish([describe_decision(row) for row in rows if row.id in suspended.decisions])
         command = typed_command("run", "--session", session.id, "--resume", store=self.report.store)
         self.report.print_note(translate("then continue with: {command}", command=command))
         return code

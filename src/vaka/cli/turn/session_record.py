@@ -12,7 +12,6 @@ from typing import Any, TypeVar, cast
 import msgspec
 
 from vaka.agents.react import Agent
-from vaka.cli import lazy
 from vaka.cli.bootstrap import (
     ask_trust_once,
     can_ask,
@@ -296,12 +295,16 @@ def _load_agent_with_model(continued: ContinuedSession) -> tuple[ContinuedSessio
     except MissingModel:
         if not asks:
             raise
-        flags = {**flags, "model": lazy.choose_first_model()}
+        from vaka.cli.commands.login import choose_first_model
+
+        flags = {**flags, "model": choose_first_model()}
         continued = msgspec.structs.replace(continued, flags=flags, settings=load_flag_settings(flags))
         agent = load_agent_of_flags(flags, continued.settings)
     model = agent.model or continued.settings["model"]
     if asks and isinstance(model, str) and "/" in model and model not in continued.settings["models"]:
-        lazy.ask_missing_key(model)
+        from vaka.cli.commands.login import ask_missing_key
+
+        ask_missing_key(model)
     return continued, agent
 
 

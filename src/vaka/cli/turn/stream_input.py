@@ -7,7 +7,6 @@ from typing import Annotated, Any, Literal, TypeAlias
 
 import msgspec
 
-from vaka.cli import lazy
 from vaka.cli.bootstrap import current_user
 from vaka.cli.errors import UsageError, describe_error
 from vaka.cli.event_loop import SignalHandler
@@ -172,7 +171,9 @@ class StreamedRun:
             for task in self._tasks:
                 task.cancel()
         if self._pending:
-            self._code = self.report.finish([lazy.describe_decision(row) for row in self._pending.values()])
+            from vaka.cli.turn.approval_view import describe_decision
+
+            self._code = self.report.finish([describe_decision(row) for row in self._pending.values()])
         if self._code is None:
             raise UsageError("stdin had no message; write lines such as " + _EXAMPLE)
         return self._code
