@@ -13,7 +13,7 @@ from vaka.agents.react import InstructionsLike
 from vaka.core.loop.context import Turn
 from vaka.core.loop.middleware import Middleware
 from vaka.core.loop.prompt import Conversation
-from vaka.core.loop.subagent import conversation_key
+from vaka.core.ports.log import conversation_key
 from vaka.core.ports.model import Prompt
 from vaka.core.types.errors import InvalidInput
 from vaka.core.types.history import history_line

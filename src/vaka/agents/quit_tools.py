@@ -5,8 +5,7 @@ from typing import Protocol
 
 from vaka.core.loop.context import Turn
 from vaka.core.loop.middleware import Middleware
-from vaka.core.loop.subagent import conversation_key
-from vaka.core.ports.log import EventWindow
+from vaka.core.ports.log import EventWindow, conversation_key
 from vaka.core.ports.model import Prompt
 from vaka.core.types.control import StateChanged
 from vaka.core.types.ending import Outcome, Reject

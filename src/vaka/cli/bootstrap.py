@@ -1,7 +1,6 @@
 """Build settings, policy and runtime from flags."""
 
 import os
-import pwd
 import sys
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -289,8 +288,12 @@ def print_notes(*notes: Iterable[str]) -> None:
 def current_user() -> str:
     """Return the name that decisions made here are recorded under."""
     named = next(filter(None, map(os.environ.get, ("LOGNAME", "USER", "LNAME", "USERNAME"))), "")
+    if named:
+        return named
+    import pwd
+
     try:
-        return named or pwd.getpwuid(os.getuid()).pw_name
+        return pwd.getpwuid(os.getuid()).pw_name
     except KeyError:
         return "unknown"
 

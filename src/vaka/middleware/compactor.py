@@ -20,8 +20,14 @@ from vaka.core.loop.context import Turn
 from vaka.core.loop.stop import TimeExceeded, TurnStopped, await_bounded
 from vaka.core.ports.env import format_timestamp
 from vaka.core.ports.model import Model, Prompt, context_window_of
-from vaka.core.types.compacted import media_note
-from vaka.core.types.context import Compaction, CompactionRequest, CompactionTrigger, ContextCompacted, ShortenedCall
+from vaka.core.types.context import (
+    Compaction,
+    CompactionRequest,
+    CompactionTrigger,
+    ContextCompacted,
+    ShortenedCall,
+    media_note,
+)
 from vaka.core.types.errors import ConfigError, ContextTooLong, ModelError, VakaError, describe_failure
 from vaka.core.types.event import Body
 from vaka.core.types.ids import Digest

@@ -6,7 +6,7 @@ import msgspec
 
 from vaka.core.loop.blobs import offload_result, put_blob
 from vaka.core.loop.context import Turn
-from vaka.core.loop.subagent import conversation_key
+from vaka.core.ports.log import conversation_key
 from vaka.core.ports.tool import Tool
 from vaka.core.types.control import StateChanged
 from vaka.core.types.errors import NotFound

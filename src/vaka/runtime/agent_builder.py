@@ -29,7 +29,6 @@ from vaka.middleware.compaction import ContextCompaction
 from vaka.middleware.long_results import LongResults
 from vaka.middleware.tool_calls import InvalidCallLimit
 from vaka.models.cache_bust import CacheBustReport
-from vaka.runtime.extras import explain_missing_extra
 from vaka.runtime.model_registry import SCRIPTED_PREFIX, ModelConfig, ModelRegistry, UnavailableModel
 
 if TYPE_CHECKING:
@@ -353,10 +352,9 @@ def _default_middleware(tools: Sequence[Tool]) -> tuple[Middleware, ...]:
 
 
 def _find_builtin(name: str) -> Tool:
-    with explain_missing_extra():
-        from vaka.tools.builtin import find_builtin
+    from vaka.tools.builtin import find_builtin
 
-        return find_builtin(name)
+    return find_builtin(name)
 
 
 def _load_read_output() -> Tool:

@@ -14,8 +14,8 @@ from vaka.agents.quit_tools import is_finished as is_log_finished
 from vaka.agents.react import Agent, AgentTool
 from vaka.core.loop.blobs import restore_messages
 from vaka.core.loop.script_journal import unfinished_script
-from vaka.core.loop.subagent import conversation_key
 from vaka.core.ports.agent import AgentKind
+from vaka.core.ports.log import conversation_key
 from vaka.core.session.branches import live_events_of
 from vaka.core.session.context_window import ContextWindow
 from vaka.core.session.snapshot import OpenedSession, reopen

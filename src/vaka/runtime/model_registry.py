@@ -5,7 +5,6 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from vaka.core.loop.other_usage import record_usage
 from vaka.core.ports.env import Clock
 from vaka.core.ports.model import Chunk, Closeable, Embedder, Model, Prompt, StopChunk
 from vaka.core.session.redaction import Secrets
@@ -146,6 +145,8 @@ class ModelRegistry:
 
     def _record_embedding(self, model: str, usage: Usage) -> None:
         """Record one call of an embedder in the log of the current turn, or here outside of a turn."""
+        from vaka.core.loop.other_usage import record_usage
+
         if not record_usage(model, usage):
             count, total = self.embedder_usage.get(model, (0, NO_USAGE))
             self.embedder_usage[model] = count + 1, total + usage

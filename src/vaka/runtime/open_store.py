@@ -6,7 +6,6 @@ from urllib.parse import unquote, urlsplit
 
 from vaka.core.ports.store import Store
 from vaka.core.types.errors import ConfigError, InvalidInput
-from vaka.runtime.extras import explain_missing_extra
 
 if TYPE_CHECKING:
     from vaka.core.ports.backup import StoreBackup
@@ -26,6 +25,8 @@ def open_store(url: str, *, durability: Durability = "power", namespace: str = "
 
         return SqliteStore(_sqlite_path(url), durability=durability, namespace=namespace)
     if scheme in ("postgresql", "postgres"):
+        from vaka.runtime.extras import explain_missing_extra
+
         with explain_missing_extra():
             from vaka.stores.postgres import PostgresStore
 
@@ -41,6 +42,8 @@ def open_backup(url: str) -> "StoreBackup":
 
         return SqliteBackup(_sqlite_path(url))
     if scheme in ("postgresql", "postgres"):
+        from vaka.runtime.extras import explain_missing_extra
+
         with explain_missing_extra():
             from vaka.stores.postgres.backup import PostgresBackup
 

@@ -13,8 +13,7 @@ import msgspec
 from vaka.core.loop.blobs import names_blobs, restore_message
 from vaka.core.ports.values import BlobStore
 from vaka.core.types import control, progress
-from vaka.core.types.compacted import CompactedHead
-from vaka.core.types.context import CheckpointSaved, ContextCompacted
+from vaka.core.types.context import CheckpointSaved, CompactedHead, ContextCompacted
 from vaka.core.types.event import Body, Event
 from vaka.core.types.ids import AgentPath, CallId, TurnId
 from vaka.core.types.message import (

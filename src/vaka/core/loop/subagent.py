@@ -15,7 +15,6 @@ from vaka.core.loop.steps import restore_answer
 from vaka.core.loop.stop import StopSignal
 from vaka.core.loop.turn import TurnInput, run_agent, seal_open_calls
 from vaka.core.loop.wait import DecisionPending
-from vaka.core.ports.log import EventWindow
 from vaka.core.ports.tool import Tool, ToolContext
 from vaka.core.ports.values import BlobStore
 from vaka.core.types.control import StateChanged
@@ -77,15 +76,6 @@ async def find_past_child(context: CallContext, id: str) -> PastChild:
     if not ended:
         raise InvalidInput(f"the agent {id!r} has not ended yet; resume it after its result")
     return PastChild(path, started[-1].agent, live)
-
-
-def conversation_key(window: EventWindow, path: AgentPath, name: str) -> str:
-    """Return the key of the value ``name`` of the conversation of the agent at ``path``.
-
-    A child that continues the conversation of another has the same key. ``name`` begins with ``$``, so that scripts
-    cannot set it.
-    """
-    return f"$agent/{agent_key(window.conversation_start(path))}/:{name}" if path else name
 
 
 async def run_subagent(context: ToolContext, recipe: Recipe, content: Content, past: PastChild | None = None) -> Ending:

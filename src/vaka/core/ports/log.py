@@ -14,7 +14,7 @@ from vaka.core.ports.store import Store
 from vaka.core.types.event import Body, Event
 from vaka.core.types.ids import JSON, AgentPath, Digest, EventScope, SessionId, TurnId
 from vaka.core.types.pending import Entry, PendingView
-from vaka.core.types.state import SessionState
+from vaka.core.types.state import SessionState, agent_key
 
 S = TypeVar("S", bound=msgspec.Struct)
 
@@ -225,3 +225,12 @@ class LiveView(Protocol):
     def snapshots(self) -> Iterable[Event]:
         """Return a ``message.snapshot`` of each open block."""
         ...
+
+
+def conversation_key(window: EventWindow, path: AgentPath, name: str) -> str:
+    """Return the key of the value ``name`` of the conversation of the agent at ``path``.
+
+    A child that continues the conversation of another has the same key. ``name`` begins with ``$``, so that scripts
+    cannot set it.
+    """
+    return f"$agent/{agent_key(window.conversation_start(path))}/:{name}" if path else name
