@@ -218,8 +218,8 @@ class AgentTool(msgspec.Struct, Generic[Deps_contra], frozen=True):
 
 
 ToolLike: TypeAlias = Tool[Deps] | BindableTool | Agent[Deps, Any] | AgentTool[Deps] | Function | partial[Any] | str
-"""What can be given as a tool: a tool, a script, a typed function with a docstring, another agent, or the name of a
-built-in tool such as ``"Read"``."""
+"""A value that can be given as a tool: a tool, a script, a typed function with a docstring, another agent, or the name
+of a built-in tool such as ``"Read"``."""
 
 
 def is_agent(value: object) -> TypeGuard[Agent[Any, Any]]:

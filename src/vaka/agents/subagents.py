@@ -23,7 +23,7 @@ class SubAgent(msgspec.Struct, frozen=True, kw_only=True):
 
     name: str
     description: str = ""
-    """What it is for; the model of the calling agent reads it."""
+    """Its purpose; the model of the calling agent reads it."""
     instructions: InstructionsLike = ""
     """The system prompt."""
     tools: Sequence[ToolLike] | None = None

@@ -48,7 +48,7 @@ class MissingModel(ConfigError):
 
 
 def missing_model_message() -> str:
-    """Return how to choose a model: the one on this machine, or one of a provider with a key."""
+    """Return how to choose a model: the local model, or a model of a provider with a key."""
     from vaka.models.local.model import missing_install_command
 
     install = missing_install_command()

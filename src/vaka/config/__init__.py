@@ -1,1 +1,1 @@
-"""What is read from files and the environment, with where each value came from."""
+"""Settings and content from files and the environment, with the origin of each value."""

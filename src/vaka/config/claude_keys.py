@@ -22,7 +22,7 @@ class ClaudeKey(msgspec.Struct, frozen=True):
     name: str
     kind: KeyKind
     effect: str = ""
-    """What it does here; ``""`` for nothing."""
+    """Its effect in vaka; ``""`` if it has none."""
     project: ProjectUse = "yes"
     instead: str = ""
     """Of a key without effect: why, or what to use."""

@@ -22,7 +22,7 @@ MAX_DESCRIPTION = 1024
 MAX_LONG_DESCRIPTION = 16 * 1024
 """Characters of the description of a command or an agent, which often has examples."""
 EFFORTS = ("low", "medium", "high", "max")
-"""What ``effort`` of an agent may be."""
+"""The values of ``effort`` of an agent."""
 _SLUG = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,62}[a-z0-9])?")
 
 _COMMAND_NAME = re.compile(r"[\w:.-]+")
@@ -33,7 +33,7 @@ C = TypeVar("C", bound="Component")
 
 
 class Component(msgspec.Struct, frozen=True, kw_only=True):
-    """What skills, commands and agents have in common."""
+    """The common fields of skills, commands and agents."""
 
     name: str
     description: str = ""
@@ -96,7 +96,7 @@ class AgentFile(Component, frozen=True, kw_only=True):
 
 
 class Components(msgspec.Struct, frozen=True, kw_only=True):
-    """What was found, in order of precedence: of several with one name the first is used."""
+    """The found components, in order of precedence: if several have one name, the first is used."""
 
     skills: tuple[Skill, ...] = ()
     commands: tuple[CommandFile, ...] = ()

@@ -20,7 +20,7 @@ class EffectiveValue(msgspec.Struct, frozen=True, kw_only=True):
     parts: dict[str, str] = {}
     """Of an object: the origin of each of its names."""
     effect: str = ""
-    """What it does here; ``""`` if nothing."""
+    """Its effect in vaka; ``""`` if it has none."""
 
 
 def effective_settings(files: Sequence[SettingsFile]) -> dict[str, EffectiveValue]:

@@ -26,7 +26,7 @@ C = TypeVar("C", bound=Component)
 
 
 class EmbeddedContent(msgspec.Struct, frozen=True, kw_only=True):
-    """What a tree contains. Paths of files in an archive begin with ``embedded:``."""
+    """The content of a tree. Paths of files in an archive begin with ``embedded:``."""
 
     components: Components = Components()
     memory: MemoryText | None = None

@@ -49,7 +49,7 @@ class MarkdownFile(msgspec.Struct, frozen=True, kw_only=True):
     """Fields whose names are written in another way, such as ``allowed_tools``, by their names in short."""
     body: str = ""
     problems: tuple[tuple[int, str], ...] = ()
-    """What is wrong, with the number of the line."""
+    """The errors, each with the number of its line."""
     has_head: bool = False
     head: str = ""
     first_line: int = 2
@@ -287,7 +287,7 @@ def _parse_simple(head: str) -> dict[str, Any] | None:
 
 
 def _parse_lines(head: str) -> dict[str, Any]:
-    """Return the fields of a head that is not YAML: lines that begin no field belong to the one before."""
+    """Return the fields of a head that is not YAML: lines that begin no field belong to the previous field."""
     fields: dict[str, str] = {}
     name = ""
     for line in dedent(head).splitlines():

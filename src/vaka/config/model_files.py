@@ -107,7 +107,7 @@ class ModelFile(msgspec.Struct, frozen=True, kw_only=True):
     path: Path
     models: tuple[ModelDefinition, ...] = ()
     notes: tuple[str, ...] = ()
-    """What was ignored, and why."""
+    """The ignored entries, with the reasons."""
 
 
 def read_model_files(

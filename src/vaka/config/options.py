@@ -223,7 +223,7 @@ class Commands(OptionGroup, frozen=True, kw_only=True):
 
 
 class NetworkAccess(OptionGroup, frozen=True, kw_only=True):
-    """What tools and scripts reach on the network."""
+    """The network access of tools and scripts."""
 
     trusted_hosts: Annotated[
         Sequence[str],
@@ -242,7 +242,7 @@ class NetworkAccess(OptionGroup, frozen=True, kw_only=True):
 
 
 class Scripts(OptionGroup, frozen=True, kw_only=True):
-    """What Luau scripts can use."""
+    """The resources of Luau scripts."""
 
     env: Annotated[
         Mapping[str, str],
@@ -325,7 +325,7 @@ class CommandLine(OptionGroup, frozen=True, kw_only=True):
         Literal["text", "json", "stream-json"],
         Flag("--output", "text (default), json, or stream-json: one event per line.", recorded=False),
     ] = "text"
-    """What ``vaka run`` prints."""
+    """The form of the output of ``vaka run``."""
     theme: Annotated[
         Literal["auto", "dark", "light", "none"], Flag("--theme", "Colours; auto asks the terminal.", recorded=False)
     ] = "auto"

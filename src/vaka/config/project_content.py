@@ -1,4 +1,4 @@
-"""What a project and a user keep for agents: memory files, rules, an output style, skills, commands and agents."""
+"""Content of a project and a user for agents: memory files, rules, an output style, skills, commands and agents."""
 
 import os
 from collections.abc import Iterable, Mapping, Sequence

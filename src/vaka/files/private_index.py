@@ -99,7 +99,7 @@ class TreeChange(NamedTuple):
 
 
 class RepositoryState(NamedTuple):
-    """What the repository of a folder has besides the files."""
+    """The state of a folder's repository, without the files."""
 
     head: str = ""
     """The commit that is checked out, and its branch."""

@@ -123,7 +123,7 @@ def open_with_openat2(root: RootFolder, parts: Sequence[str], flags: int, *, lin
 
 
 def open_stepwise(root: RootFolder, parts: Sequence[str], flags: int, *, links: bool) -> OpenedFile:
-    """Open each folder relative to the one above; links are resolved here, never by the kernel."""
+    """Open each folder relative to its parent; links are resolved here, never by the kernel."""
     traversal = _PathTraversal(root, parts, links=links)
     try:
         return traversal.traverse(flags)

@@ -78,7 +78,7 @@ class RestoreStep(NamedTuple):
 
 
 class RestorePlan(msgspec.Struct, frozen=True, kw_only=True):
-    """What a restore would do."""
+    """The effects of a restore."""
 
     steps: tuple[RestoreStep, ...] = ()
     changed: tuple[str, ...] = ()

@@ -65,7 +65,7 @@ class WorkspaceFiles(WalkMethod):
 
     @property
     def roots(self) -> tuple[str, ...]:
-        """Every folder that paths may be in, the one with the working folder first."""
+        """Every folder that paths may be in; the folder with the working folder comes first."""
         return tuple(disk.root for disk in self._disks)
 
     async def locate(self, path: str) -> WorkspacePath:

@@ -20,7 +20,7 @@ DRAIN_SECONDS = 0.2
 
 
 class CommandResult(msgspec.Struct, frozen=True, kw_only=True):
-    """What a command has printed, and how it ended."""
+    """The output of a command, and how it ended."""
 
     status: int
     """The exit code, minus the number of a signal, 127 when it cannot be started."""

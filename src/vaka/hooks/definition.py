@@ -129,12 +129,12 @@ class Hook(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def identity(self) -> tuple[str, ...]:
-        """What tells it apart from other hooks."""
+        """The fields that distinguish it from other hooks."""
         return (self.event, self.matcher, self.kind, self.text, self.condition, self.origin, self.component)
 
     @property
     def text(self) -> str:
-        """What it runs or asks."""
+        """Its command, URL or prompt."""
         return self.command if self.kind == "command" else self.prompt
 
     @property

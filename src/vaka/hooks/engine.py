@@ -69,7 +69,7 @@ class HookSettings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _OpenSession(msgspec.Struct):
-    """What is known about a session until it ends."""
+    """The state of a session for hooks, until it ends."""
 
     ran: set[tuple[str, ...]] = msgspec.field(default_factory=set[tuple[str, ...]])
     """Its ``once`` hooks that ran."""

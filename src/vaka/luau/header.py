@@ -47,7 +47,7 @@ return { description = header.description, params = header.params, effect = head
 
 
 class ToolHeader(msgspec.Struct, frozen=True, kw_only=True):
-    """What the script of a tool declares about it."""
+    """The declarations in the script of a tool."""
 
     description: str = ""
     params: dict[str, Any] | None = None

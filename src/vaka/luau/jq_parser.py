@@ -135,7 +135,7 @@ class _Parser:
         self._advance()
 
     def _advance(self) -> str:
-        """Read the next token and return the one before it."""
+        """Read the next token and return the previous token."""
         before = self.word
         self.kind = self.word = ""
         while self._at < len(self._text) and not self.kind:

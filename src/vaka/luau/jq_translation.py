@@ -405,5 +405,5 @@ def _is_number(node: Node) -> bool:
 
 
 def _next_name(value: str) -> str:
-    """Return a name for an inner value that does not hide the one it comes from."""
+    """Return a name for an inner value that does not hide the name of its source."""
     return "inner" if re.search(r"\bitem\b", value) else "item"

@@ -79,7 +79,7 @@ _LIMIT_UNITS: dict[str, dict[str, float]] = {
 
 @dataclass(frozen=True, slots=True)
 class ScriptLimits:
-    """What one script may use; ``None`` is no limit. Time counts only while the script runs, not while it waits."""
+    """The limits of one script; ``None`` is no limit. Time counts only while the script runs, not while it waits."""
 
     memory: int | None = 64 * MIB
     """Bytes of its VM; scripts in the same VM share them."""

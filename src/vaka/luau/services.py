@@ -1,4 +1,4 @@
-"""What scripts run with: the engine, the runtime's services, and the services of one script's host functions."""
+"""The services of scripts: the engine, the runtime's services, and the services of one script's host functions."""
 
 import asyncio
 import time
@@ -229,7 +229,7 @@ class ScriptServices:
 
 
 class SharedScripts:
-    """What all scripts of one runtime share: the engine and the cache."""
+    """The engine and the cache, which all scripts of one runtime share."""
 
     def __init__(self) -> None:
         self.engine, self.cache = ScriptEngine(), MemoryCache()

@@ -33,7 +33,7 @@ _TRANSPORTS: Mapping[str, Transport] = {
     "sse": "sse",
     "httpsse": "sse",
 }
-"""What ``type`` may be, in lower case and without punctuation."""
+"""The values of ``type``, in lower case and without punctuation."""
 
 _SPELLINGS: Mapping[str, str] = {
     "type": "type",
@@ -143,7 +143,7 @@ class McpServer:
     written: Mapping[str, Any] = field(default_factory=dict[str, Any], repr=False, compare=False)
     """Its entry before variables were replaced: what may be shown."""
     problems: tuple[str, ...] = field(default=(), compare=False)
-    """What is wrong with its entry."""
+    """The errors of its entry."""
 
     @property
     def approved(self) -> bool:
@@ -152,7 +152,7 @@ class McpServer:
 
     @property
     def tool_prefix(self) -> str:
-        """What the names of its tools begin with, ``mcp__NAME__``."""
+        """The beginning of the names of its tools, ``mcp__NAME__``."""
         return f"mcp__{tool_part(self.name)}__"
 
     def refuse(self, reason: str) -> "McpServer":
@@ -237,7 +237,7 @@ def _wrapped_entries(table: Mapping[str, object]) -> dict[str, object]:
 def _find_bare_entries(
     table: Mapping[str, object], where: str, problems: list[str]
 ) -> Iterator[tuple[str, object, str]]:
-    """Yield the entries of a map of servers, or the map as the one entry that it may be itself."""
+    """Yield the entries of a map of servers, or the map itself if it is an entry."""
     if isinstance(table.get("command"), str | list) or isinstance(table.get("url"), str):
         yield _as_text(table.get("name")), table, ""
         return

@@ -35,7 +35,7 @@ class DecisionForm(msgspec.Struct, frozen=True):
 
 
 class GivenAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """What a person has decided."""
+    """The decision of a person."""
 
     id: str
     decision: Literal["approve", "reject"] | None = None

@@ -186,7 +186,7 @@ class _BrowserAnswers:
     def __init__(self) -> None:
         self.port = 0
         self.state = ""
-        """What the answer to this login must contain; without it no answer is accepted."""
+        """The value of ``state`` in the answer to this login; without it no answer is accepted."""
         self.refused = False
         self._answer: asyncio.Future[dict[str, str]] = asyncio.get_running_loop().create_future()
 

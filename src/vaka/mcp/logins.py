@@ -59,7 +59,7 @@ class LoginStore(Protocol):
         ...
 
     def write(self, login: McpLogin) -> str:
-        """Store a login in place of the one for its URL, and return where it is, as a text for people."""
+        """Store a login, replace an earlier login for its URL, and return its place as a text for people."""
         ...
 
     def try_lock(self, url: str) -> Callable[[], None] | None:

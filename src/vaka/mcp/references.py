@@ -39,7 +39,7 @@ def expand_references(text: str, environment: Mapping[str, str], depth: int = 0)
 
 
 def _closing_brace(text: str, start: int) -> int:
-    """Return the index of the brace that closes the one of ``${`` at ``start``, -1 for none."""
+    """Return the index of the brace that closes the ``${`` at ``start``, -1 for none."""
     depth = 0
     for match in _BRACE.finditer(text, start):
         depth += 1 if match[0] == "${" else -1

@@ -25,7 +25,7 @@ _T = TypeVar("_T")
 
 
 class Elicitation(msgspec.Struct, frozen=True, kw_only=True):
-    """What a server wants to know from the person during a call: a form of plain values, or a visit of a page."""
+    """A question of a server to the person during a call: a form of plain values, or a visit of a page."""
 
     message: str
     schema: Mapping[str, Any] = {}
@@ -33,7 +33,7 @@ class Elicitation(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SamplingRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """What a server wants to have answered by the model of the agent that calls it."""
+    """A prompt of a server for the model of the agent that calls it."""
 
     messages: tuple[UserMessage | AssistantMessage, ...]
     system: str = ""
@@ -44,7 +44,7 @@ Answers: TypeAlias = dict[str, "str | int | float | bool | list[str] | None"]
 
 
 class CallHandlers:
-    """What a request to a server does with reports of progress and questions."""
+    """Functions for reports of progress and questions during a request to a server."""
 
     def __init__(
         self,

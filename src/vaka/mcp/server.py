@@ -31,7 +31,7 @@ MAX_LINE_BYTES = 10 * 1024 * 1024
 TOOLS_TTL_MS = 60_000
 """How long a client may keep the list of tools, which is the same for the whole life of a server."""
 _RESOURCE_NOT_FOUND = -32002
-"""The code of an unknown resource up to 2025-11-25; later versions use the one of invalid parameters."""
+"""The code of an unknown resource up to 2025-11-25; later versions use the code of invalid parameters."""
 _TEXT_TYPES = ("application/json", "application/xml", "application/yaml")
 
 Context: TypeAlias = ServerRequestContext[Any, Any]
@@ -86,7 +86,7 @@ class ServedTool(Protocol):
 
 
 class _CallState(msgspec.Struct, frozen=True, kw_only=True):
-    """What a client sends back when it repeats a call with the answers of a person."""
+    """The state that a client sends back when it repeats a call with the answers of a person."""
 
     key: str
     session: str

@@ -18,7 +18,7 @@ from vaka.system.parent_death import bind_to_parent
 
 READ_BYTES = 1 << 16
 LOG_BYTES = 1 << 16
-"""What is kept of the output that a server writes to its log."""
+"""The most bytes that are kept of a server's log output."""
 EXIT_SECONDS = 2.0
 """How long a server may take to end after its input has ended, and again after SIGTERM."""
 

@@ -274,7 +274,7 @@ _SIGNATURES = (
     (rb"ID3|\xff[\xe2-\xfb]", "audio/mpeg"),
     (rb"%PDF-", "application/pdf"),
 )
-"""What the bytes of media begin with, and their types."""
+"""The first bytes of media, and their types."""
 
 
 def _limit_text(parts: Content) -> Content:

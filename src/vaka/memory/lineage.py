@@ -10,7 +10,7 @@ from vaka.memory.memory_record import Memory
 
 
 class Removal(msgspec.Struct, frozen=True, kw_only=True):
-    """What a removal did: the ids it deleted, and the memories it changed."""
+    """The result of a removal: the ids of deleted memories, and the changed memories."""
 
     deleted: tuple[str, ...] = ()
     changed: tuple[Memory, ...] = ()

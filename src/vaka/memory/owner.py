@@ -1,4 +1,4 @@
-"""Whose memory a turn uses: the owner of its session."""
+"""The owner of the memory that a turn uses: the owner of its session."""
 
 import hashlib
 import string

@@ -15,7 +15,7 @@ HALF_LIFE = 30 * DAY
 """Seconds without a change after which a memory is trusted half as much."""
 CORROBORATION_BONUS, MAX_CORROBORATION_BONUS = 0.05, 0.20
 RECENCY_WINDOW, RECENCY_BONUS = 30 * DAY, 0.3 * 0.1
-"""What a use just now adds; it falls to nothing over the window."""
+"""The bonus of a use at this moment; it falls to nothing over the window."""
 PRUNE_THRESHOLD, EXPLICIT_FACTOR = 0.20, 0.7
 """A memory below the threshold may be pruned. The threshold is multiplied by the factor for memories that a person
 stated explicitly."""

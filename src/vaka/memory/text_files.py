@@ -40,7 +40,7 @@ class MemoryMatch(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class MemoryMatches(msgspec.Struct, frozen=True, kw_only=True):
-    """What a search found; ``truncated`` when there is more."""
+    """The hits of a search; ``truncated`` if there are more."""
 
     matches: tuple[MemoryMatch, ...] = ()
     truncated: bool = False

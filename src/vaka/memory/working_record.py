@@ -24,7 +24,7 @@ _MAX_CALLS = 32
 
 
 class MemoryMeta(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Whose memory it is, and when it was written."""
+    """The owner of a memory, and the time when it was written."""
 
     thread_id: str = ""
     resource_id: str = ""

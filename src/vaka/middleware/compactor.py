@@ -65,7 +65,7 @@ _COMPACTED_AFTER = "compaction.compacted_after"
 
 
 class WrittenSummary(NamedTuple):
-    """What replaces the messages that are left out."""
+    """The summary that replaces the messages that are left out."""
 
     text: str = ""
     """The summary, or a text that says that there is none."""

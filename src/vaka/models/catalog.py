@@ -1,4 +1,4 @@
-"""What is known of models: list prices, context windows, output limits, and what each Claude model can do."""
+"""Data about models: list prices, context windows, output limits, and what each Claude model can do."""
 
 import re
 from collections.abc import Callable, Mapping
@@ -168,7 +168,7 @@ def _parse_price(name: str, price: object) -> Price:
 
 
 class AnthropicCapabilities(msgspec.Struct, frozen=True, kw_only=True):
-    """What a model accepts, and what it answers with an error."""
+    """The features that a model accepts; it answers others with an error."""
 
     default_max_tokens: int = 8192
     """The length limit of an answer where the request has none; it leaves room in the context window."""

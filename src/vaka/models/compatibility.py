@@ -34,7 +34,7 @@ from vaka.core.types.monitor import Logged
 from vaka.models.prefixes import Comparison, PrefixMemo
 
 DECODE_ERRORS = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
-"""What decoding bytes as JSON raises."""
+"""The errors of decoding bytes as JSON."""
 
 MAX_TOKENS = 2**53
 """An upper bound for token counts: larger ones do not fit into a log."""

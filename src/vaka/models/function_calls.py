@@ -55,7 +55,7 @@ class FunctionCall(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     arguments: str = "{}"
     id: str | None = None
     repaired: str = ""
-    """What was repaired in the arguments, if anything."""
+    """The repairs of the arguments, if any."""
 
     def parse(self) -> Any:
         """Return the arguments as data. Raises ``InvalidInput`` for invalid or ambiguous JSON."""

@@ -29,7 +29,7 @@ MAX_SIZE = 32 * 1024 * 1024
 MAX_CONVERSATION_SIZE = 16 * 1024 * 1024
 """Characters of one conversation; a longer one is not kept."""
 MESSAGE_OVERHEAD = 512
-"""What a message counts besides its characters."""
+"""The size of a message in addition to its characters."""
 
 
 class Fold(Protocol):

@@ -12,7 +12,7 @@ from vaka.core.types.message import replace_surrogates
 from vaka.core.types.tool import MODES_BY_STRICTNESS, PROTECTED_LAYER, Allow, Ask, Deny, Mode, Verdict
 
 DecisionKind: TypeAlias = Literal["allow", "ask", "deny"]
-"""What a rule, a mode or a decision says."""
+"""The kind of a rule, a mode's answer or a decision."""
 
 SINGLE_USE_LAYERS = frozenset({"guard", "syntax", PROTECTED_LAYER})
 """Layers whose questions are about one command or file: an approval is never extended to other calls."""
@@ -63,7 +63,7 @@ NameMatcher: TypeAlias = Callable[[str], bool] | str | None
 
 
 class CommitRange(NamedTuple):
-    """Which commits a command of git shows."""
+    """The commits that a git command shows."""
 
     revisions: tuple[str, ...] = ()
     """Their names; ``A..B`` and ``A...B`` are ranges. Without any it is ``HEAD``."""
@@ -76,7 +76,7 @@ class CommitRange(NamedTuple):
 
 
 class FolderUse(NamedTuple):
-    """Which files of a folder a command uses."""
+    """The files of a folder that a command uses."""
 
     selects: Callable[[str], bool]
     """Whether it uses the file at this path, relative to the folder."""
@@ -95,11 +95,11 @@ class FolderUse(NamedTuple):
     commits: CommitRange = CommitRange()
     """The commits whose files are ``objects``."""
     word: str = ""
-    """What names the files in the command, as written."""
+    """The word that names the files in the command, as written."""
 
 
 class FolderRules(NamedTuple):
-    """What commands may do with folders."""
+    """The rules for folders in commands."""
 
     is_inside: Callable[[str], bool] | None = None
     """Whether a folder belongs to the workspace, for ``cd``; by default whether it is below the current one."""

@@ -70,7 +70,7 @@ def _parse_index(data: bytes) -> Iterator[tuple[str, int]]:
         start = offset
         mode, _, flags = _INDEX_ENTRY.unpack_from(data, offset)
         offset += _INDEX_ENTRY.size + (2 if flags & _EXTENDED_FLAG else 0)
-        if version == 4:  # a name begins as the one before it, without its last bytes
+        if version == 4:  # a name begins as the previous name, without its last bytes
             removed, offset = _read_variable_number(data, offset)
             end = data.index(b"\0", offset)
             name, offset = name[: len(name) - removed] + data[offset:end], end + 1

@@ -158,7 +158,7 @@ def is_inside(path: PathSegments, folder: PathSegments) -> bool:
 def is_in_bare_repository(path: PathSegments, roots: Collection[PathSegments]) -> bool:
     """Return whether a folder below one of the roots is in a bare repository.
 
-    A repository can contain a bare one, and git runs what the settings of the one it finds say.
+    A repository can contain a bare repository, and git obeys the settings of the repository that it finds.
     """
     while path and path not in roots:
         folder = os.sep + os.sep.join(path)  # noqa: PTH118  # text, not a file

@@ -109,7 +109,7 @@ class LayeredPolicy:
         self.home = home or os.path.expanduser("~")  # noqa: PTH111
         self._start_folder = ""
         self._declared_targets: tuple[ToolTargets, ...] = ()
-        """Which arguments of the tool that is judged name files, as the tool declares it."""
+        """The arguments of the judged tool that name files, as the tool declares."""
         self._layers = layers = list(layers)
         rules, self.notes = read_rules(layers, self.cwd, self.home)
         self.mode: Mode = resolve_mode(layers, self.notes)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from vaka.core.ports.tool import Tool
 
 TargetKind: TypeAlias = Literal["command", "read", "search", "edit", "url", "words", "none"]
-"""What a tool's main argument names; ``words`` is plain text such as the name of an agent."""
+"""The kind of object that a tool's main argument names; ``words`` is plain text such as the name of an agent."""
 
 
 _FOLDER_TARGETS: frozenset[TargetKind] = frozenset({"command", "read", "search", "edit"})

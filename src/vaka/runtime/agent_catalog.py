@@ -94,7 +94,7 @@ class AgentCatalog(Mapping[str, Agent]):
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What is wrong with files, and which variables are not set."""
+        """The errors of files, and the variables that are not set."""
         return (*self._definitions.problems, *self._builder.notes)
 
     def __getitem__(self, name: str) -> Agent:

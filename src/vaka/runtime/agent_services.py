@@ -1,4 +1,4 @@
-"""What the kinds of agents and of tools get from a runtime. Imported on first use."""
+"""The services of a runtime for the kinds of agents and tools. Imported on first use."""
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import cached_property

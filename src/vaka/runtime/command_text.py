@@ -44,7 +44,7 @@ _READ_AGAIN = re.compile(
 )
 """Commands that read a part of their text as commands again, so that quoting arguments once is not enough."""
 _COMMENT = re.compile(r"(?:^|[\s;&|()<>])#")
-"""What may begin a comment, in which quotes do not count."""
+"""The possible beginning of a comment, in which quotes do not count."""
 
 _PATTERN = re.compile(r"[*?\[\]{}()\\]")
 

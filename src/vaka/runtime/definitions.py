@@ -61,7 +61,7 @@ OFFLINE_MODEL = "offline"
 """The model of a router that matches without one."""
 
 SERVER_PREFIX = "mcp__"
-"""What names of tools of MCP servers begin with."""
+"""The beginning of the names of MCP tools."""
 _VARIABLE = re.compile(r"\$\$|\$\{(\w+)\}|\$([A-Za-z_]\w*)")
 
 
@@ -74,7 +74,7 @@ class DefinitionError(ConfigError):
 
 
 class DefinitionSources(msgspec.Struct, frozen=True, kw_only=True):
-    """What definitions may use besides each other."""
+    """The sources that definitions may use in addition to each other."""
 
     trusted: bool = False
     """Whether scripts may run in this process, and variables be read."""
@@ -133,7 +133,7 @@ class DefinitionBuilder:
         self.server_tools: set[str] = set()
         """The tools of MCP servers that the agents name."""
         self.notes: list[str] = []
-        """What has no effect, each with its file and line."""
+        """Fields that have no effect, each with its file and line."""
         self._variables = DefinitionVariables(sources.variables, trusted=sources.trusted, note=self.notes.append)
 
     def build_agent(self, name: str) -> Agent:

@@ -22,7 +22,7 @@ _MAX_ROUNDS = 5
 
 
 class ErasureReport(msgspec.Struct, frozen=True, kw_only=True):
-    """What an erasure has removed, or with ``dry_run`` would remove."""
+    """The data that an erasure has removed, or with ``dry_run`` would remove."""
 
     owner: str = ""
     sessions: tuple[SessionId, ...] = ()

@@ -69,11 +69,11 @@ class FileVersions(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class NetChanges(msgspec.Struct, frozen=True, kw_only=True):
-    """What a session has changed in the files, as they are now."""
+    """The changes of a session to the files, compared with the present files."""
 
     files: tuple[FileVersions, ...] = ()
     effect: FileRewind = FileRewind()
-    """What a rewind to the begin of the session would do, with names of files whose content is not known."""
+    """The effect of a rewind to the begin of the session, with names of files whose content is not known."""
 
 
 class FileAccess(NamedTuple):

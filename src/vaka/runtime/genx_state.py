@@ -60,14 +60,14 @@ class PromptText(msgspec.Struct, frozen=True):
 
 
 class ModelContext(msgspec.Struct, frozen=True, kw_only=True):
-    """What a model is to know: parts of the system prompt, and messages."""
+    """The context of a model: parts of the system prompt, and messages."""
 
     prompts: tuple[PromptText, ...] = ()
     messages: tuple[GenxMessage, ...] = ()
 
 
 class ConversationView(msgspec.Struct, frozen=True):
-    """What the log has of one agent."""
+    """The conversation of one agent in the log."""
 
     opened: OpenedSession
     window: ContextWindow

@@ -1,4 +1,4 @@
-"""What governs every agent of a runtime: hooks, the content of a project, MCP servers, and settings that may change."""
+"""The governance of every agent of a runtime: hooks, the content of a project, MCP servers, and changeable settings."""
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING

@@ -28,7 +28,7 @@ CHECK_SECONDS = 1.0
 
 
 class LoadedSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """What settings files say at one time."""
+    """The settings of files at one time."""
 
     layers: tuple[Layer, ...] = ()
     hooks: "tuple[Hook, ...]" = ()
@@ -39,7 +39,7 @@ class LoadedSettings(msgspec.Struct, frozen=True, kw_only=True):
     servers: "tuple[McpServer, ...] | None" = None
     """The MCP servers, also those that are not started; ``None`` if they cannot change."""
     notes: tuple[str, ...] = ()
-    """What is wrong with files that count as they were read before, and which servers are not started."""
+    """The errors of files, whose earlier content still counts, and the servers that are not started."""
 
 
 class SettingsSource(Protocol):

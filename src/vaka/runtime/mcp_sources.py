@@ -41,7 +41,7 @@ _LAYERS: tuple[ServerLayer, ...] = ("user", "project", "local", "settings", "fla
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerFlags:
-    """What a command line says about servers."""
+    """The flags of a command line about servers."""
 
     configs: Sequence[str] = ()
     """Further files, or JSON texts."""
@@ -49,7 +49,7 @@ class ServerFlags:
     """Whether only those count, besides the administrator's."""
     plugin_dirs: Sequence[Path] = ()
     documents: dict[Path, object] = field(default_factory=dict[Path, object])
-    """What files had when they were read last, which counts when they cannot be read; it is added to."""
+    """The last content of files, which counts while they cannot be read; reading adds to it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -167,7 +167,7 @@ class _SourceFinder:
         self.problems: list[str] = []
         self.unreadable: list[str] = []
         self.project_state: list[SettingsFile] = []
-        """What the user's state file says about this project, as settings."""
+        """The part of the user's state file about this project, as settings."""
         self.exclusive = ""
         """The administrator's file whose servers are the only ones, if there is one."""
 

@@ -399,7 +399,7 @@ class _ResourceTool:
 
 
 ServerDefinitions: TypeAlias = "Mapping[str, Any] | Sequence[McpServer | Mapping[str, Any] | str]"
-"""What ``Project.mcp`` may be: a document as in ``.mcp.json``, or a list of servers."""
+"""The values of ``Project.mcp``: a document as in ``.mcp.json``, or a list of servers."""
 
 
 def read_servers(given: ServerDefinitions) -> tuple[McpServer, ...]:

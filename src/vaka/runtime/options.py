@@ -105,7 +105,7 @@ class ToolSelection(OptionGroup, frozen=True, kw_only=True):
 
 
 class Project(OptionGroup, frozen=True, kw_only=True):
-    """What agents have besides their own tools: content of ``.claude`` folders, child agents, servers and hooks."""
+    """Additions to the agents' own tools: content of ``.claude`` folders, child agents, servers and hooks."""
 
     content: "ProjectSource | None" = None
     """Gives agents the memory files, rules, skills, commands and agents of ``.claude`` folders; default: none."""
@@ -119,7 +119,7 @@ class Project(OptionGroup, frozen=True, kw_only=True):
     hook_middleware: "Sequence[HookMiddleware]" = ()
     """Functions around the hooks of each event, the outermost first."""
     hook_failure: "Literal['open', 'closed']" = "open"
-    """What a failure of the administrator's hooks does: nothing, or it refuses what the hook guards."""
+    """The effect of a failure of the administrator's hooks: none, or it refuses what the hook guards."""
     transcript_folder: str = ""
     """Where the transcripts for hooks are written; default: a temporary folder."""
 
@@ -167,9 +167,9 @@ class Options(OptionGroup, frozen=True, kw_only=True):
     commands: Commands = Commands()
     """How commands run: their sandbox, and the hosts, variables and resources they may use."""
     network: NetworkAccess = NetworkAccess()
-    """What tools and scripts reach on the network."""
+    """The network access of tools and scripts."""
     scripts: Scripts = Scripts()
-    """What Luau scripts can use."""
+    """The resources of Luau scripts."""
     project: Project = Project()
     """Content of ``.claude`` folders, child agents, MCP servers and hooks."""
     storage: Storage = Storage()

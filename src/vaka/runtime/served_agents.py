@@ -86,7 +86,7 @@ class ServedTurns:
         await asyncio.gather(*self._stopping)
 
     async def open(self, agent: Agent, id: str, run_settings: RunSettings | None = None) -> Session:
-        """Return a new session, or the one with an id, for a call.
+        """Return a new session, or the session with an id, for a call.
 
         Raises ``NotFound``, ``InvalidInput``, and what ``admit`` raises.
         """

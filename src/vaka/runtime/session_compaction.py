@@ -27,7 +27,7 @@ MAX_INSTRUCTIONS = 20_000
 
 
 class CompactionResult(msgspec.Struct, frozen=True, kw_only=True):
-    """What a compaction has done to the context of a session."""
+    """The effect of a compaction on the context of a session."""
 
     before: int
     """The tokens of the context before, as estimated."""

@@ -38,7 +38,7 @@ class CacheLoss(msgspec.Struct, frozen=True, kw_only=True):
     count: int = 0
     tokens: int = 0
     cost: float = 0.0
-    """What the tokens cost more than with the cache, in US dollars, where the price is known."""
+    """The additional cost of the tokens without the cache, in US dollars, where the price is known."""
 
     def __add__(self, other: "CacheLoss") -> "CacheLoss":
         return CacheLoss(count=self.count + other.count, tokens=self.tokens + other.tokens, cost=self.cost + other.cost)
@@ -57,7 +57,7 @@ class SessionStats(msgspec.Struct, frozen=True, kw_only=True):
     by_agent: dict[str, ModelStats] = {}
     """Usage by the name of the agent; a subagent has its own entry."""
     cache_busts: dict[str, CacheLoss] = {}
-    """What was not read from providers' caches, by cause: ``tools``, ``system``, ``expired`` and others."""
+    """Tokens that were not read from providers' caches, by cause: ``tools``, ``system``, ``expired`` and others."""
     compactions: int = 0
     """How often a conversation was compacted, subagents included."""
 
@@ -93,7 +93,7 @@ class SessionStats(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def cache_loss(self) -> CacheLoss:
-        """What was not read from providers' caches, whatever the cause."""
+        """Tokens that were not read from providers' caches, for all causes."""
         return sum(self.cache_busts.values(), CacheLoss())
 
     def __add__(self, other: "SessionStats") -> "SessionStats":

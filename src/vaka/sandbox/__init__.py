@@ -1,4 +1,4 @@
-"""What the operating system lets commands do. Loaded on first use."""
+"""Limits of the operating system for commands. Loaded on first use."""
 
 import importlib
 from typing import TYPE_CHECKING, Any

@@ -15,7 +15,7 @@ MIN_ABI = 3
 
 
 class _LinuxSandbox:
-    """What both sandboxes have in common: their commands start through the warden, with limits and hidden secrets."""
+    """The common part of both sandboxes: their commands start through the warden, with limits and hidden secrets."""
 
     name: str
 
@@ -29,7 +29,7 @@ class _LinuxSandbox:
 
     @property
     def enforces(self) -> frozenset[str]:
-        """What the operating system enforces."""
+        """The restrictions that the operating system enforces."""
         return frozenset({"write", "read", "network"}) | enforced_limits(self._user, cgroups=self._cgroups)
 
     @property
@@ -125,7 +125,7 @@ class Landlock(_LinuxSandbox):
 
     @property
     def limitations(self) -> tuple[str, ...]:
-        """What it cannot enforce on this machine."""
+        """The restrictions that it cannot enforce on this machine."""
         without_namespaces = (
             "existing protected and hidden paths inside writable folders cannot be protected",
             "modes and times of files can be changed by their owner",

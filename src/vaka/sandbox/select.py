@@ -47,7 +47,7 @@ os.execv(sys.argv[1], sys.argv[1:])
 
 
 class SandboxCapabilities(msgspec.Struct, frozen=True, kw_only=True):
-    """What this machine has to confine commands with."""
+    """The means of this machine to confine commands."""
 
     system: str
     bubblewrap: str = ""
@@ -61,7 +61,7 @@ class SandboxCapabilities(msgspec.Struct, frozen=True, kw_only=True):
     has_seccomp_filter: bool = False
     """Whether there is a seccomp filter for this processor."""
     cgroup_controllers: frozenset[str] = frozenset()
-    """What control groups can limit: ``pids``, ``memory``."""
+    """The resources that control groups can limit: ``pids``, ``memory``."""
     is_root: bool = False
 
 

@@ -1,4 +1,4 @@
-"""What commands must not read: variables with secrets, paths of keys; and the paths that they must not change."""
+"""Secrets that commands must not read (variables, paths of keys), and the paths that they must not change."""
 
 import contextlib
 import functools

@@ -193,7 +193,7 @@ class SandboxedProcess:
         self._buffered_bytes = 0
         self._reader_state: Literal["none", "reading", "closed"] = "none"
         self.removed: list[RemovedPath] = []
-        """What was removed since it appeared at a protected path."""
+        """The paths that were removed since they appeared at a protected path."""
         self.kill_reason = ""
         """The limit for which the supervisor killed the command, empty if it did not."""
 

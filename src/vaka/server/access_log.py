@@ -26,7 +26,7 @@ SWITCHING_PROTOCOLS = 101
 
 
 class AccessRecord(msgspec.Struct, kw_only=True):
-    """What one request was, and how it ended."""
+    """One request, and how it ended."""
 
     time: str
     """When it began, RFC 3339 in UTC."""

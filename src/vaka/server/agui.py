@@ -37,7 +37,7 @@ from vaka.views.state_values import is_application_value
 
 
 class _ForwardedProps(msgspec.Struct, frozen=True, rename="camel"):
-    """What the application asks of the server; other properties are its own."""
+    """The properties for the server; other properties are the application's own."""
 
     on_disconnect: Literal["cancel", "continue"] = "cancel"
 

@@ -53,7 +53,7 @@ class _ToolSchema(msgspec.Struct, frozen=True):
 
 
 class _ChatOptions(msgspec.Struct, frozen=True, rename="camel"):
-    """What an application may add to the body of a chat's request."""
+    """The fields that an application may add to the body of a chat's request."""
 
     tools: dict[str, _ToolSchema] | None = None
     """The tools that the client runs, in addition to the agent's tools of type ``ClientTool``."""

@@ -22,7 +22,7 @@ _OUTPUT = (
     progress.TurnQueued,
     Asked,
 )
-"""What a client may see of a turn, what may have had an effect, and that the turn waits for another one."""
+"""Events that a client may see, events that may have had an effect, and the wait for another turn."""
 
 _T = TypeVar("_T")
 

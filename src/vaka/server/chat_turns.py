@@ -1,4 +1,4 @@
-"""What the doors of chat protocols have in common: the turn of a request, and the frames of its events.
+"""The common part of the doors of chat protocols: the turn of a request, and the frames of its events.
 
 A chat request brings new messages, decisions and results of tools that the client has run. ``open_turn`` gives them to
 the session and returns the turn that follows from them; ``encode_turn`` writes its events until it ends or waits.
@@ -29,11 +29,11 @@ Decision: TypeAlias = control.ApprovalResolved | control.QuestionAnswered
 REFUSED_REQUESTS = frozenset({BadRequest.code})
 """The errors of a turn that mean that the request was wrong, such as a file that the model does not take."""
 DEFAULT_REJECTION = "The user rejected this call."
-"""What the model reads after a rejection without a reason; without a text the turn would end."""
+"""The text for the model after a rejection without a reason; without a text the turn would end."""
 
 
 class TurnRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """What a request brings to a session."""
+    """The inputs, decisions and results of a request to a session."""
 
     inputs: tuple[control.InputAdded, ...] = ()
     """The last messages of the user, oldest first; those that the session has already are no new ones."""
@@ -85,7 +85,7 @@ def message_of(key: str) -> str:
 
 
 class LastTurn:
-    """What the last turn of a session has taken and asked for."""
+    """The inputs and open decisions of the last turn of a session."""
 
     def __init__(self, events: Sequence[Event]) -> None:
         self.id = events[0].turn if events else ""

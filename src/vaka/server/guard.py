@@ -34,7 +34,7 @@ _REQUEST_ID = re.compile(r"[A-Za-z0-9._:/+=-]{1,128}")
 
 
 class Credentials(msgspec.Struct, frozen=True, kw_only=True):
-    """What a request shows to prove its caller."""
+    """The credentials of a request."""
 
     token: str = ""
     kind: str = "none"

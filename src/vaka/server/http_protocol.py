@@ -18,7 +18,7 @@ _logger.setLevel(logging.ERROR)  # uvicorn warns of each malformed request, whic
 MAX_HEADER_BYTES = 64 * 1024
 """The size of the address and headers of a request, and of what comes between or after the pieces of its body."""
 MAX_PIPELINED = 32
-"""Requests of one connection that wait for the response to the one before."""
+"""The most requests of one connection that wait for the response to the previous request."""
 HEADER_SECONDS = 10.0
 """Seconds within which the headers of a request must arrive, from the connection or the first byte on."""
 UNREAD_BODY_SECONDS = 5.0
@@ -57,7 +57,7 @@ class BoundedHttpProtocol(HttpToolsProtocol):
         self._field_bytes = 0
         """The size of the headers, or the trailers, that the parser has read."""
         self._unread_bytes = 0
-        """What has come since the parser last gave a piece of a body or all headers: it may hold all of it."""
+        """The bytes since the parser last returned a piece of a body or all headers: it may hold all of them."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(cast("asyncio.Transport", transport))

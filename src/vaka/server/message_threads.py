@@ -24,7 +24,7 @@ ERROR_CODES = ("thread_not_found", "thread_already_continued")
 
 
 class ThreadSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """What the requests of a thread have in common."""
+    """The common settings of the requests of a thread."""
 
     instructions: str = ""
     tools: tuple[ToolSpec, ...] = ()

@@ -35,7 +35,7 @@ class Principal(msgspec.Struct, frozen=True, kw_only=True):
     own_sessions_only: bool = False
     """Whether sessions of other owners in the namespace do not exist for the caller."""
     requests_per_minute: int = 0
-    """The rate limit of the credential; 0: the one of the server's settings."""
+    """The rate limit of the credential; 0: the limit of the server's settings."""
 
     expires: float = 0.0
     """Seconds since 1970 at which the credential ends, if it carries that itself, as a JWT does; 0: it does not."""

@@ -27,7 +27,7 @@ from vaka.views.responses_requests import parse_responses_request
 MAX_LANES = 16
 """Lanes of one connection, whose responses run at the same time."""
 MAX_WAITING = 64
-"""Requests of one lane that wait for the one before."""
+"""The most requests of one lane that wait for the previous request."""
 CLOSE_RESTART, CLOSE_POLICY = 1012, 1008
 
 

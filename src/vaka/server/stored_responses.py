@@ -50,7 +50,7 @@ _LEFTOVER_SECONDS, _LEFTOVER_PAGE = 3600.0, 100
 
 
 class StoredResponse(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What is stored of a response besides the log of its session."""
+    """The stored data of a response in addition to the log of its session."""
 
     id: str
     model: str

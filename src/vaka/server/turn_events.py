@@ -19,7 +19,7 @@ from vaka.runtime.turn_stream import TurnCollector
 from vaka.views.pending_decisions import PendingDecisions
 
 _DECIDED = (ApprovalResolved, ApprovalExpired, QuestionAnswered)
-"""What is decided from outside of a turn, which is not recorded as part of it."""
+"""Events of decisions from outside of a turn, which are not recorded as part of it."""
 
 
 class DecisionCollector(TurnCollector):

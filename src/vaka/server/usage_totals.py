@@ -20,7 +20,7 @@ CLOCK_SKEW = timedelta(minutes=1)
 
 
 class UsageKey(msgspec.Struct, frozen=True):
-    """What usage is counted by; ``day`` is such as ``2026-01-31``, in UTC."""
+    """The key by which usage is counted; ``day`` has the form ``2026-01-31``, in UTC."""
 
     day: str
     model: str

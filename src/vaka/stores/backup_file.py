@@ -35,7 +35,7 @@ _LEVEL = 3
 
 
 class BackupHeader(msgspec.Struct, frozen=True, kw_only=True):
-    """What a backup is of."""
+    """The origin of a backup."""
 
     made: str
     """When it was begun (RFC 3339)."""

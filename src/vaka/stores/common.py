@@ -1,4 +1,4 @@
-"""What all stores share: checks before a write, the decisions of a batch, page cursors, values, and failpoints.
+"""Code that all stores share: checks before a write, the decisions of a batch, page cursors, values, and failpoints.
 
 Failpoints are places where a test may kill a process in the middle of a write. Their names, in order:
 ``append.before_begin``, ``append.after_rows``, ``append.after_commit``, ``append.before_ack``. Each transaction that

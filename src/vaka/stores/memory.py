@@ -46,7 +46,7 @@ MemoryKey = tuple[str, SessionId]
 
 
 class MemoryIndex:
-    """What is computed from the events of a log besides its row, when it is asked for."""
+    """Data that is computed on demand from the events of a log, without its row."""
 
     def __init__(self) -> None:
         self.seen = 0

@@ -1,4 +1,4 @@
-"""What the message indexes of all stores share: filters, page cursors, and the ranking of hits in windows."""
+"""Code that the message indexes of all stores share: filters, page cursors, and the ranking of hits in windows."""
 
 import base64
 import binascii

@@ -207,7 +207,7 @@ class MatrixRow(NamedTuple):
 
 
 class MatrixChanges(NamedTuple):
-    """What has happened to the vectors of a scope since a change."""
+    """The changes to the vectors of a scope since an earlier change."""
 
     change: int
     """The number of the latest write to the scope."""

@@ -24,7 +24,7 @@ _ACCENTS = (
     "\u06df-\u06e4\u06e7\u06e8\u06ea-\u06ed\u0898-\u089f\u08ca-\u08e1\u08e3-\u08ff\u00ad\u200c\u200d\u2060\u20d0-\u20f0"
     "\ufe00-\ufe0f\ufeff"
 )
-"""What folding removes: accents, marks of Arabic and Hebrew, soft hyphens, joiners and variants.
+"""Characters that folding removes: accents, marks of Arabic and Hebrew, soft hyphens, joiners and variants.
 
 Other scripts, such as Devanagari and Thai, need their marks.
 """
@@ -58,7 +58,7 @@ _EMOJI = (
     "\U0001f170-\U0001f1ff\U0001f300-\U0001f3fa\U0001f400-\U0001faff"
 )
 _EMOJI_PARTS = "\u200d\u20e3\ufe0f\U0001f3fb-\U0001f3ff\U000e0020-\U000e007f"
-"""What follows an emoji to vary it: joiners, tones of skin, and tags."""
+"""Characters that follow an emoji to vary it: joiners, tones of skin, and tags."""
 
 _ASCII = {code: chr(code).lower() if chr(code).isalnum() else " " for code in range(128)}
 """Replaces capital letters, and what is not part of a word, in ASCII text."""

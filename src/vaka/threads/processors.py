@@ -1,4 +1,4 @@
-"""What a turn in a thread sees of it: options, and processors that choose among earlier messages.
+"""The part of a thread that its turns see: options, and processors that choose among earlier messages.
 
 A call never loses its result.
 """
@@ -118,7 +118,7 @@ class MessageProcessing(Middleware):
 
 
 class ThreadOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """What a turn in a thread reads from it and writes to it."""
+    """Options of a turn in a thread: the messages that it reads and writes."""
 
     save_to_memory: bool = True
     """Whether the input and its answer become part of the thread."""

@@ -105,7 +105,7 @@ class ActionItem(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class ThreadContext(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What a conversation is about. It is part of the thread's metadata."""
+    """The subject of a conversation. It is part of the thread's metadata."""
 
     topic: str = ""
     facts: tuple[str, ...] = ()

@@ -139,7 +139,7 @@ _PART_TYPES: tuple[type, ...] = get_args(Part)
 _MIN_INT, _MAX_INT = -(2**63), 2**64 - 1
 
 ToolReturn: TypeAlias = "ToolResult | Part | Sequence[Part] | JSON"
-"""What a tool returns to the loop."""
+"""The values that a tool may return to the loop."""
 
 
 class NotSerializable(ValueError):
@@ -444,7 +444,7 @@ def _check_traits(traits: ToolTraits, parameters: dict[str, Any], name: str) -> 
 
 
 class ToolDecorator(Protocol):
-    """What ``@tool(…)`` returns: it makes a tool of a function."""
+    """The result of ``@tool(…)``: it makes a tool of a function."""
 
     @overload
     def __call__(

@@ -120,7 +120,7 @@ def _subschema_at(schema: Any, path: Iterable[str | int]) -> dict[str, Any]:
 
 
 def _relevant_errors(error: _SchemaError) -> Iterator[_SchemaError]:
-    """Yield an error; for a union, the errors of the one option that the value seems meant for."""
+    """Yield an error; for a union, the errors of the option that the value most likely means."""
     branches: list[list[_SchemaError]] = getattr(error.kind, "context", [])
     candidates = [
         branch for branch in branches if branch and not any(_rules_out_option(fault, error) for fault in branch)

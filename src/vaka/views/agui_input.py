@@ -1,4 +1,4 @@
-"""What an AG-UI client sends, ``RunAgentInput``, as inputs, tool results and decisions of a session."""
+"""The request of an AG-UI client, ``RunAgentInput``, as inputs, tool results and decisions of a session."""
 
 from collections.abc import Mapping
 from typing import Any, Literal

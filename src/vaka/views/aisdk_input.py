@@ -1,4 +1,4 @@
-"""What a chat of the AI SDK sends, as inputs, tool results and decisions of a session."""
+"""The request of an AI SDK chat, as inputs, tool results and decisions of a session."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any, Literal

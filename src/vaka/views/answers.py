@@ -119,7 +119,7 @@ class AnswerReader:
         self._path, self._routed = path, RoutedAgents(path, routers)
         self._decisions = PendingDecisions()
         self.usage = Usage()
-        """What the model calls of the answer cost that were read so far."""
+        """The cost of the model calls of the answer that were read so far."""
         self._earlier_usage = Usage()
         """The cost of the model calls of earlier answers of the turn."""
         self._is_open = self._has_message = self._is_refused = False

@@ -63,7 +63,7 @@ class Failure(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def retry_headers(self) -> dict[str, str]:
-        """The headers that say when to try again; clients read the one with milliseconds first."""
+        """The headers that say when to try again; clients read the header with milliseconds first."""
         if not self.retry_after:
             return {}
         milliseconds = math.ceil(self.retry_after * 1000)

@@ -104,7 +104,7 @@ class MessageChunk(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
 
 
 class AgentEvent(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What an agent reports. ``agent_def`` names its definition, ``agent_state_id`` the agent itself."""
+    """A report of an agent. ``agent_def`` names its definition, ``agent_state_id`` the agent itself."""
 
     type: AgentEventType
     phase: str

@@ -117,7 +117,7 @@ class MemorySegment(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class MemoryQuery(msgspec.Struct, frozen=True, kw_only=True):
-    """What to remember: words, and a time. 0 is any; hour 1 is 00:00 to 01:00."""
+    """A query for memories: words, and a time. 0 is any; hour 1 is 00:00 to 01:00."""
 
     text: str = ""
     year: int = 0
@@ -135,7 +135,7 @@ class MemoryQuery(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class MemoryOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """What of a conversation a model sees: the ``$mem`` layer of a definition."""
+    """The part of a conversation that a model sees: the ``$mem`` layer of a definition."""
 
     summary: bool = False
     query: bool = False

@@ -52,7 +52,7 @@ def is_message(event: Event) -> bool:
 
 
 class MessageContext:
-    """What events say about the messages before them: their calls, their turns, and which inputs were taken back."""
+    """Facts about messages from later events: their calls, their turns, and which inputs were taken back."""
 
     def __init__(self, events: Sequence[Event]) -> None:
         self.calls: dict[MessageId, list[ToolCall]] = {}

@@ -37,7 +37,7 @@ class Reply(msgspec.Struct, frozen=True):
 
 
 class ConversationInput(msgspec.Struct, frozen=True, kw_only=True):
-    """What a request with a whole conversation brings, in the terms of a session."""
+    """The content of a request with a whole conversation, in the terms of a session."""
 
     model: str
     """The agent, or ``agent:session``."""

@@ -1,4 +1,4 @@
-"""Which agents of a session answer in the place of another: a router writes nothing, the agents it runs do."""
+"""The agents of a session that answer in the place of another: a router writes nothing, the agents it runs do."""
 
 from collections.abc import Collection
 

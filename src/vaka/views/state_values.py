@@ -1,4 +1,4 @@
-"""Which values of a session are state of the application, and which ones vaka keeps for itself."""
+"""The values of a session: state of the application, and values that vaka keeps for itself."""
 
 _OWN_PREFIX = "$"
 _OWN_KEYS = frozenset(

@@ -72,7 +72,7 @@ class SpanDocument(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TraceHead(msgspec.Struct, frozen=True, kw_only=True):
-    """What is known of a trace besides its spans."""
+    """The data of a trace without its spans."""
 
     id: str
     session: str

@@ -85,7 +85,7 @@ export interface CompactSession {
   interrupt?: boolean;
 }
 
-/** What a compaction has done. */
+/** The result of a compaction. */
 export interface Compaction {
   session: string;
   compacted: boolean;
@@ -194,7 +194,7 @@ export interface ExecuteTool {
   arguments?: JsonObject;
 }
 
-/** What is wrong with a field of a request. */
+/** The error of a field of a request. */
 export interface FieldError {
   field: string;
   message: string;
@@ -555,7 +555,7 @@ export interface Tool {
   agents: string[];
 }
 
-/** What a call came to. While it waits for a person, `decision` says for what. */
+/** The outcome of a tool call. While it waits for a person, `decision` is the open decision. */
 export interface ToolCall {
   session: string;
   turn: string;
@@ -628,7 +628,7 @@ export interface Turn {
   decisions: Decision[];
 }
 
-/** What changes in a session. A key of `metadata` with the value null is removed. */
+/** Changes to a session. A key of `metadata` with the value null is removed. */
 export interface UpdateSession {
   title?: string | null;
   tags?: string[] | null;

@@ -127,7 +127,7 @@ class OfflineMatcher:
         return best if best is not None and best.score >= max(others, default=0.0) + _EMBEDDING_MARGIN else None
 
     def _match_sentence(self, sentence: str) -> Iterator[tuple[_Found, str]]:
-        """Yield what matches. A clause is part of the one before it unless both match by themselves."""
+        """Yield the matches. A clause is part of the previous clause unless both match by themselves."""
         spans = split_clauses(sentence)
         spans = spans if len(spans) <= MAX_CLAUSES else [(0, len(sentence))]
         start, end = spans[0]

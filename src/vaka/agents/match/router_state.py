@@ -1,4 +1,4 @@
-"""What the log has of a router: its state between turns, and its history."""
+"""The state of a router between turns, and its history, from the log."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -31,7 +31,7 @@ class Intent(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class RouterState(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What a router knows between turns: the intents in order, and the active agent."""
+    """The state of a router between turns: the intents in order, and the active agent."""
 
     matches: tuple[Intent, ...]
     current_index: int = 0

@@ -1,4 +1,4 @@
-"""What users write, prepared for comparison: one form for case, width, accents and spaces; clauses; numbers."""
+"""Texts of users, prepared for comparison: one form for case, width, accents and spaces; clauses; numbers."""
 
 import re
 import tomllib

@@ -76,7 +76,7 @@ class ChatSettings(msgspec.Struct, kw_only=True):
     plain: bool = False
     """Whether the chat prints lines only: without a spinner, colours and anything that is drawn again."""
     notify: str = "off"
-    """What happens when the chat needs a person who looks elsewhere: ``off``, ``bell`` or ``desktop``."""
+    """The notification when the chat needs a person who looks elsewhere: ``off``, ``bell`` or ``desktop``."""
     notify_after: float = 10.0
     """Seconds: the end of a shorter turn is not notified, for its user is still there."""
     status: StatusCommand | None = None
@@ -101,7 +101,7 @@ class Chat:
         self.commands = self._make_commands()
         self._files: list[str] = []
         self._own_status = ""
-        """What the command of the user prints as status line."""
+        """The status line that the user's command prints."""
         self._follow_task: asyncio.Task[None] | None = None
         self._typed_inputs: set[str] = set()
         """The keys of inputs whose tool calls were typed here."""
@@ -109,7 +109,7 @@ class Chat:
         self._shown_card: tuple[CallId, int] | None = None
         """The last result when a result was shown whole, and the position of that result, counted from the last."""
         self._sent: dict[str, str] = {}
-        """What was typed for inputs that may wait, by key: their content may have attachments."""
+        """The typed texts of inputs that may wait, by key: their content may have attachments."""
         self._echoed: set[str] = set()
         """The keys of inputs that the terminal shows already, as lines that were typed."""
         self.screen = self._make_screen()
@@ -370,7 +370,7 @@ class Chat:
         self.screen.redraw()
 
     def _show_result(self) -> None:
-        """Show the last result of a tool whole, and with each further key the one before it."""
+        """Show the last result of a tool whole, and with each further key the previous result."""
         cards = self.view.cards
         if not cards:
             return

@@ -1,4 +1,4 @@
-"""What a session has changed in the files, and what a rewind has restored, as lines for the terminal."""
+"""The changes of a session to files, and the files that a rewind has restored, as lines for the terminal."""
 
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple

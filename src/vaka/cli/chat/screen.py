@@ -75,7 +75,7 @@ _STYLES = Style.from_dict(
 
 
 QuestionActions: TypeAlias = Mapping[str, Callable[[], None]]
-"""What keys of ``ACTION_KEYS`` do while a question is open."""
+"""Functions by key of ``ACTION_KEYS``, called while a question is open."""
 
 
 class ScreenQuestion:

@@ -36,7 +36,7 @@ DELETE = "delete"
 
 
 class SessionDetails(msgspec.Struct, frozen=True):
-    """What the log of a session says; ``complete`` unless only its last events were read."""
+    """Details of a session from its log; ``complete`` unless only its last events were read."""
 
     turns: int = 0
     cost: float = 0.0

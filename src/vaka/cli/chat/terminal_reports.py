@@ -1,4 +1,4 @@
-"""What a terminal reports among the keys: the colour of its background, and whether it has the focus."""
+"""Reports of a terminal among the keys: the colour of its background, and whether it has the focus."""
 
 import os
 import re

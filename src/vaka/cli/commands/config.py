@@ -217,7 +217,7 @@ def _load(flags: dict[str, Any]) -> Settings:
 
 
 def _claude_values(settings: Settings) -> dict[str, EffectiveValue]:
-    """Return the values of .claude files in force; their mode only if it is the one in force."""
+    """Return the values of .claude files in force; their mode only if it is in force."""
     values = effective_settings(claude_files_of(settings))
     mode = values.get("permissions.defaultMode")
     if mode is not None and parse_mode(mode.value) != settings["permission_mode"]:

@@ -134,7 +134,7 @@ def _parse_name(answer: str, default: str) -> tuple[str, str]:
 
 
 def _default_model(settings: Settings) -> str:
-    """Return the model of the settings, else the first with a key, else the one of this machine."""
+    """Return the model of the settings, else the first with a key, else the local model."""
     from vaka.runtime.stored_keys import key_environment
 
     environ = key_environment()

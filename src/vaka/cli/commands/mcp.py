@@ -144,7 +144,7 @@ def _print_trials(trials: "Sequence[ServerTrial]", *, as_json: bool = False) -> 
 
 
 class ServerTrial(msgspec.Struct, frozen=True, kw_only=True):
-    """What came of the start of a server."""
+    """The outcome of the start of a server."""
 
     name: str
     state: str

@@ -1,1 +1,1 @@
-"""What a terminal shows of a session, in `vaka run` and in `vaka chat`."""
+"""The display of a session in a terminal, for `vaka run` and `vaka chat`."""

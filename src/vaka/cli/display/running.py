@@ -1,4 +1,4 @@
-"""What is running in a session: tool calls without a result, and child agents with what each does."""
+"""The running parts of a session: tool calls without a result, and child agents with their activity."""
 
 from collections import deque
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""What a terminal shows of a session: finished text for the scroll-back, and the state of what is running.
+"""The display of a session in a terminal: finished text for the scroll-back, and the state of running parts.
 
 Everything comes from the events of the session, so a second terminal, and a later one, show the same.
 """

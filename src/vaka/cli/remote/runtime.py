@@ -27,7 +27,7 @@ _PAGE, _EVENTS = 200, 1000
 
 
 class RemoteAgent(NamedTuple):
-    """What is known here about the agent of a session."""
+    """The agent of a session, as far as it is known here."""
 
     name: str
     model: None = None
@@ -77,7 +77,7 @@ class RemoteEvents:
 
 
 class RemoteStore(NamedTuple):
-    """What the terminal reads of the store of a server."""
+    """The part of a server's store that the terminal reads."""
 
     sessions: RemoteSessions
     events: RemoteEvents
@@ -90,7 +90,7 @@ class RemoteEnv(NamedTuple):
 
 
 class RemoteRuntime:
-    """What the terminal does with the sessions of a server: open and follow them, and decide."""
+    """The operations of the terminal on the sessions of a server: open and follow them, and decide."""
 
     def __init__(self, client: ServerClient, agent: str = "") -> None:
         """``agent``: the agent of new sessions; ``""``: the default of the server."""
@@ -271,7 +271,7 @@ class RemotePrompter(DecisionPrompter):
 
 
 class RemoteSessionRow(msgspec.Struct, frozen=True, kw_only=True):
-    """What the terminal reads of the description of a session."""
+    """The fields of a session's description that the terminal reads."""
 
     id: str
     cursor: str

@@ -47,7 +47,7 @@ _SANDBOX_EFFECTS = {
     "read": mark_translatable("secret files are hidden"),
     "network": mark_translatable("only allowed hosts"),
 }
-"""What a limit means for a command."""
+"""The effect of each limit on a command."""
 
 _INVISIBLE = (
     "[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2800\u3164\ufe00-\ufe0e\uffa0\ufffc\U000e0100-\U000e01ef]"

@@ -250,7 +250,7 @@ class Report:
 
     @property
     def display(self) -> "TurnDisplay | None":
-        """What shows progress, ``None`` if quiet."""
+        """The display of progress, ``None`` if quiet."""
         return self._display
 
     def _report_earlier_turn(self) -> None:

@@ -57,7 +57,7 @@ class DocumentBlock(msgspec.Struct, frozen=True, tag="document"):
 
 
 class MessageBody(msgspec.Struct, frozen=True, kw_only=True):
-    """What a message says."""
+    """The content of a message."""
 
     content: str | tuple[TextBlock | ImageBlock | DocumentBlock, ...]
     role: Literal["user"] = "user"

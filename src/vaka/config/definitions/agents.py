@@ -16,7 +16,7 @@ RuleSlot: TypeAlias = Slot[RuleDocument]
 
 
 class AgentDefinition(msgspec.Struct, frozen=True, kw_only=True):
-    """What every kind of agent has."""
+    """The fields of every kind of agent."""
 
     type: ClassVar[str] = ""
 

@@ -48,13 +48,13 @@ class DefinitionSet:
         for definition in definitions:
             self._tables.setdefault(definition.kind, {}).setdefault(definition.name, definition)
         self.problems = tuple(problems)
-        """What is wrong with the files, each with ``file:line``; what they define is left out."""
+        """Errors in the files, each with ``file:line``; the definitions with errors are left out."""
         self.notes = tuple(notes)
-        """What has no effect or is deprecated, each with ``file:line``."""
+        """Fields that have no effect or are deprecated, each with ``file:line``."""
         self.model_files = tuple(model_files)
         """Files of ``models/`` in the format of model files, which name providers and keys."""
         self.invalid = invalid or {}
-        """What is wrong with the definitions that cannot be used, by kind and name."""
+        """Errors of the definitions that cannot be used, by kind and name."""
         self.included = tuple(included)
         """The files that definitions include, also those that could not be read."""
 

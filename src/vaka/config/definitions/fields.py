@@ -55,7 +55,7 @@ class ParseSettings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ParseFindings:
-    """What was found in one document: problems and notes, each with its path."""
+    """The problems and notes of one document, each with its path."""
 
     def __init__(self, settings: ParseSettings) -> None:
         self.settings = settings
@@ -72,7 +72,7 @@ class DefinitionFields:
         self.values = values
         self.path = path
         self.prefix = prefix
-        """What messages begin with, such as ``parse react agent: ``."""
+        """The beginning of messages, such as ``parse react agent: ``."""
         self.findings = findings
         self.read_keys: dict[str, None] = {}
         self.body: dict[str, str] = {}

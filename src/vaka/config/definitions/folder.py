@@ -192,7 +192,7 @@ class _FolderLoader:
         self.settings = settings
         self.scope = include_scope(folder, trusted=settings.trusted)
         self.written: list[_WrittenFile | str] = []
-        """What was read: definitions, and problems in their order."""
+        """The read definitions, and problems in their order."""
         self.found: dict[DefinitionKey, _FoundDefinition] = {}
         self.invalid: dict[DefinitionKey, str] = {}
         """Definitions with problems: a reference to one is not a second problem."""

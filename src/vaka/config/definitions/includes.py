@@ -21,7 +21,7 @@ MAX_INCLUDED_BYTES = 4 * MAX_FILE_BYTES
 
 
 class IncludeScope(msgspec.Struct, frozen=True, kw_only=True):
-    """What files may be included."""
+    """The files that may be included."""
 
     root: Path
     """The folder that has the definitions: no file outside of it is included."""

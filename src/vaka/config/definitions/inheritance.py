@@ -21,7 +21,7 @@ _SLOTS: Mapping[str, DefinitionKind] = {"agent": "agent", "default": "agent", "g
 _LISTS: Mapping[str, DefinitionKind | None] = {"tools": "tool", "route": None, "steps": None}
 """Lists of definitions, and of tables that have one."""
 _OWN_KEYS = ("name", "$schema", "quit", EXTENDS)
-"""What a definition does not take from another one."""
+"""The fields that a definition does not inherit."""
 
 PlaceOf: TypeAlias = Callable[[JsonPath], str]
 """Return ``file:line`` of the value at a path."""

@@ -9,7 +9,7 @@ from vaka.config.definitions.fields import DefinitionFields, join_words, with_ar
 from vaka.config.documents import JsonPath
 
 DefinitionKind: TypeAlias = Literal["agent", "tool", "rule", "context", "generator"]
-"""What a file can define."""
+"""The kinds of definitions."""
 
 KINDS: "tuple[DefinitionKind, ...]" = ("agent", "tool", "rule", "context", "generator")
 

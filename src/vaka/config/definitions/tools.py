@@ -20,7 +20,7 @@ DEPRECATED_TOOL_TYPES = ("http", "generator", "text_processor", "composite")
 
 
 class ToolDefinition(msgspec.Struct, frozen=True, kw_only=True):
-    """What every kind of tool has."""
+    """The fields of every kind of tool."""
 
     type: ClassVar[str] = ""
 

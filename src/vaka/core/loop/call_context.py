@@ -59,7 +59,7 @@ def idempotency_key(turn: Turn, open_call: OpenCall) -> CallKey:
 
 
 class CallContext:
-    """What a tool may use while one call runs; implements ``ToolContext``."""
+    """The resources of a tool while one call runs; implements ``ToolContext``."""
 
     def __init__(self, turn: Turn, open_call: OpenCall, permitted: PermittedCall, retry: int = 0) -> None:
         self.owner_turn = turn

@@ -79,7 +79,7 @@ class Conversation:
         self.token_totals = [0]
         """The tokens of the first messages, as far as a compaction has counted them."""
         self.compacted: CompactedHead | None = None
-        """What its compactions show."""
+        """The messages that its compactions show."""
         self.sent: tuple[Message, ...] | None = None
         """The messages of the last model call of this process."""
         handlers, started = _HANDLERS, Conversation.subagent_started

@@ -68,7 +68,7 @@ class RunnableAgent(Tool, Protocol):
 
 
 class AgentServices(Protocol):
-    """What the runtime offers to a kind of agent and to a tool, for one agent."""
+    """The services of the runtime for a kind of agent and for a tool, for one agent."""
 
     @property
     def network(self) -> Network:

@@ -69,7 +69,7 @@ class Env:
         self.variables: dict[str, str] = {}
         """Environment variables of commands, in addition to the variables of this process."""
         self.owner_grants: dict[SessionId, tuple[Grant, ...]] = {}
-        """What the owners of sessions with a running turn have allowed for all their sessions."""
+        """The grants of owners for all their sessions, by session with a running turn."""
         self.make_world: Callable[[], World] = World
         """Creates ``world`` on first use."""
         self.find_file_use: Callable[[Tool, Mapping[str, Any]], FileUse | None] = _use_no_files

@@ -1,4 +1,4 @@
-"""What an erasure has done."""
+"""The result of an erasure."""
 
 import msgspec
 
@@ -6,7 +6,7 @@ from vaka.core.types.ids import SessionId
 
 
 class EraseResult(msgspec.Struct, frozen=True, kw_only=True):
-    """What ``erase`` has done."""
+    """The result of ``erase``."""
 
     sessions: tuple[SessionId, ...] = ()
     """The sessions whose data it has erased."""

@@ -56,7 +56,7 @@ class CallChunk(msgspec.Struct, frozen=True, gc=False):
     arguments: str = ""
     id: str = ""
     repaired: str = ""
-    """What was repaired, when the model did not write its arguments as JSON."""
+    """The repairs, if the model did not write its arguments as JSON."""
 
 
 class UsageChunk(msgspec.Struct, frozen=True, gc=False):

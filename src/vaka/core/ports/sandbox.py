@@ -32,7 +32,7 @@ class Command(msgspec.Struct, frozen=True, kw_only=True):
     env: Mapping[str, str] = {}
     """Added to the environment of every command: a path, a home and a locale, without keys."""
     stdin: bytes | Literal["pipe"] = b""
-    """What it reads from stdin; ``pipe`` keeps stdin open for ``Process.write_stdin``."""
+    """The bytes for its stdin; ``pipe`` keeps stdin open for ``Process.write_stdin``."""
     writable: tuple[str, ...] = ()
     """Folders it may write to, besides a temporary one of its own."""
     protected: tuple[str, ...] = ()
@@ -67,7 +67,7 @@ class Process(Protocol):
 
     @property
     def removed(self) -> Sequence[RemovedPath]:
-        """What was removed from the writable folders until now, since it appeared at a protected path."""
+        """The paths that were removed from the writable folders until now, since they appeared at a protected path."""
         ...
 
     def announce(self, path: str) -> None:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from vaka.core.ports.vectors import VectorStore
 
 SessionStatus: TypeAlias = Literal["idle", "queued", "running", "waiting", "closed"]
-"""What a session does, derived from its turns and inputs."""
+"""The activity of a session, derived from its turns and inputs."""
 
 BACKGROUND_TAG = "background"
 """The tag of sessions in which agents work on memories; lists of conversations leave them out."""

@@ -133,7 +133,7 @@ class World(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ToolContext(Protocol[Deps_co]):
-    """What a running tool has access to: session, files, network, models and people."""
+    """The resources of a running tool: session, files, network, models and people."""
 
     session: SessionId
     turn: TurnId
@@ -147,7 +147,7 @@ class ToolContext(Protocol[Deps_co]):
     folder: str | None
     """The folder in which the policy has judged a command, ``""`` for the working folder; ``None``: in no folder."""
     access: CommandAccess
-    """What the policy lets a command do besides what the sandbox lets every command do."""
+    """Exceptions from the sandbox that the policy grants to a command."""
     values: dict[str, Any]
     """Values that middleware and tools of this run share; they are not stored."""
 

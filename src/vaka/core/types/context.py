@@ -88,7 +88,7 @@ class CompactionRequest(msgspec.Struct, frozen=True, kw_only=True):
 
     trigger: CompactionTrigger = "auto"
     instructions: str = ""
-    """What the summary is to keep, besides what it keeps anyway."""
+    """Further content for the summary to keep."""
     tokens: int = 0
     """The tokens of the context, as estimated."""
     window: int = 0
@@ -126,7 +126,7 @@ class ContextCompacted(Control, tag="context.compacted"):
     """The tokens of the context before and after, as estimated."""
     trigger: CompactionTrigger = "auto"
     instructions: str = ""
-    """What the caller or a middleware asked the summary to keep."""
+    """Content that the caller or a middleware asked the summary to keep."""
     model: str = ""
     """The model that wrote the summary; ``""`` when none did."""
     opening: tuple[Content, ...] = ()

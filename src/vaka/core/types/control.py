@@ -86,7 +86,7 @@ class ApprovalRequested(Control, tag="approval.requested"):
 
     @property
     def subject(self) -> tuple[Digest, Digest, frozenset[str], str]:
-        """What is asked: the arguments, the tool, the rules and the starting folder of a command."""
+        """The subject of the question: the arguments, the tool, the rules and the starting folder of a command."""
         return self.digest, self.spec, self.rule_names, self.folder
 
     @property

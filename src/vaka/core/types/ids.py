@@ -41,7 +41,7 @@ def parse_session_id(text: str) -> SessionId:
 
 
 class EventScope(msgspec.Struct, frozen=True):
-    """What an event belongs to: a turn, a step of it, and the agent at ``path``."""
+    """The turn and the step that an event belongs to, and the agent at ``path``."""
 
     turn: TurnId = TurnId("")
     step: int = 0

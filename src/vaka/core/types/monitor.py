@@ -105,7 +105,7 @@ class CacheBusted(Monitor, tag="cache.busted"):
     changed: tuple[str, ...] = ()
     """The names of the tools with another description or other parameters."""
     cost: float = 0.0
-    """What these tokens cost more than with the cache, in US dollars; 0 if the price is not known."""
+    """The additional cost of these tokens without the cache, in US dollars; 0 if the price is not known."""
     idle: int = 0
     """Seconds since the call before."""
     agent: str = ""

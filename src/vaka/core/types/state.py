@@ -228,7 +228,7 @@ class SessionState(msgspec.Struct, omit_defaults=True):
     """The number of the next such checkpoint."""
     values: dict[str, Any] = {}
     caches: dict[str, CachedPrompt] = {}
-    """What providers have cached, by the key of the agent."""
+    """The prompts that providers have cached, by the key of the agent."""
     closed: bool = False
     workspace: SessionWorkspace | None = None
     run: RunSettings | None = None

@@ -50,7 +50,7 @@ class ParsedArguments(msgspec.Struct, frozen=True):
 
 
 class InvalidArguments(msgspec.Struct, frozen=True):
-    """What is wrong with arguments, as a message to the model."""
+    """The errors of arguments, as a message to the model."""
 
     message: str
 
@@ -138,7 +138,7 @@ class Allow(msgspec.Struct, frozen=True):
     arguments: dict[str, Any] | None = None
     """Other arguments for the call; only middleware sets them."""
     access: CommandAccess = NO_ACCESS
-    """What a command may do besides; without it the sandbox has no exception."""
+    """Exceptions from the sandbox for a command; default: none."""
 
 
 class Ask(msgspec.Struct, frozen=True):
@@ -161,7 +161,7 @@ class Ask(msgspec.Struct, frozen=True):
     arguments: dict[str, Any] | None = None
     """Other arguments for the call; only middleware sets them."""
     access: CommandAccess = NO_ACCESS
-    """What a command may do once it is approved, as in ``Allow``."""
+    """Exceptions from the sandbox for an approved command, as in ``Allow``."""
 
     @property
     def rule_names(self) -> frozenset[str]:

@@ -348,7 +348,7 @@ def _tool_choice(profile: VendorProfile, specs: tuple[ToolSpec, ...], choice: st
     if wanted and profile.choice_named:
         return specs, {"type": "function", "function": {"name": wanted[0].name}}
     if wanted and profile.required:
-        return wanted, profile.required  # the only tool is the one to be called
+        return wanted, profile.required  # the only tool must be called
     if wanted or (specs and choice == "required"):
         raise BadRequest(f"{profile.name} cannot be made to call a tool (tool_choice {choice!r}); use 'auto'")
     names = ", ".join(repr(spec.name) for spec in specs) or "none"

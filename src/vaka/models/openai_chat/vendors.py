@@ -12,7 +12,7 @@ EFFORTS = ("none", "minimal", "low", "medium", "high", "xhigh", "max")
 
 
 class VendorProfile(msgspec.Struct, frozen=True, kw_only=True):
-    """What a vendor of Chat Completions requires and supports. The defaults are OpenAI's own API."""
+    """The requirements and features of a vendor of Chat Completions. The defaults are OpenAI's own API."""
 
     name: str = "openai-chat"
     base_url: str = "https://api.openai.com/v1"

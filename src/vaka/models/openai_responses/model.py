@@ -62,7 +62,7 @@ _NON_REASONING_PREFIXES = ("gpt-4", "gpt-3.5", "chatgpt-", "gpt-5-chat")
 
 
 class ResponsesCapabilities(msgspec.Struct, frozen=True, kw_only=True):
-    """What a server of this wire can do."""
+    """The features of a server of this wire."""
 
     reasoning: Literal["encrypted", "plain", "none"] | None = None
     """The form of reasoning items to be sent back; by default derived from the name of OpenAI's model."""

@@ -72,7 +72,7 @@ class _GitCommand(NamedTuple):
 
     @property
     def pathspecs(self) -> list[str]:
-        """What restricts it to some paths: the words after ``--``, or those that name existing files."""
+        """The words that restrict it to some paths: words after ``--``, or words that name existing files."""
         if any(value.startswith(("--pathspec-from", "--full-diff")) for value in self.values):
             return []  # not known, or they only choose commits
         if "--" in self.values:

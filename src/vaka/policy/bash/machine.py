@@ -14,7 +14,7 @@ from vaka.policy.bash.rules import strip_trusted_folder
 
 
 class _MachineProgram(msgspec.Struct, frozen=True):
-    """Which uses of a program are asked about."""
+    """The uses of a program that need a question."""
 
     shows: str = "(?!)"
     """A regular expression for all arguments, one on each line, with which the program only shows something."""

@@ -523,7 +523,7 @@ def _is_unknown_name(_path: str) -> bool:
 
 
 _LINE_END = re.compile(r"\\n|\\0(?![0-7])")
-"""What ends a name in the output of ``printf``."""
+"""The end of a name in the output of ``printf``."""
 
 _PLAIN_FORMAT = re.compile(r"(?:%s(?:\\n|\\0|[ \n])*)+")
 

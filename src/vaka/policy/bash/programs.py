@@ -1,4 +1,4 @@
-"""What is known about programs: the tables of programs.toml and file_programs.toml."""
+"""Knowledge about programs: the tables of programs.toml and file_programs.toml."""
 
 import tomllib
 from functools import cache

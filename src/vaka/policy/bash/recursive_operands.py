@@ -109,7 +109,7 @@ _SHELL_SCRIPT = FileOperands(not_with=r"-\w*c")
 """A shell prints the lines of its script with ``-v``, and those that it does not understand."""
 
 _FILE_OPTIONS: Mapping[str, str] = read_table("file_options")
-"""What precedes the name of a file that a program reads: an option, or the beginning of a word."""
+"""The text before the name of a file that a program reads: an option, or the beginning of a word."""
 
 
 def find_recursive_operands(words: Words, exists: Callable[[str], bool]) -> Iterator[RecursiveOperand]:

@@ -15,7 +15,7 @@ from vaka.policy.bash.script_checks import may_awk_write_computed_name, sed_outp
 
 
 class WrittenOperands(msgspec.Struct, frozen=True):
-    """Which of its operands a program changes."""
+    """The operands that a program changes."""
 
     which: Literal["all", "first", "last", "rest", "none"] = "all"
     """``rest``: all but the first."""

@@ -1,4 +1,4 @@
-"""What a command may leave in a git repository that it makes: settings and hooks that run no program."""
+"""Files that a command may leave in a git repository that it makes: settings and hooks that run no program."""
 
 import os
 import re

@@ -20,7 +20,7 @@ _MAX_GIT_FILE_BYTES = 4096
 
 
 class ProtectionPlan:
-    """Which paths are mounted, and which are missing, so that the protected paths of one command stay as they are."""
+    """The mounted paths, and the missing paths, that keep the protected paths of one command unchanged."""
 
     def __init__(self, writable: list[str]) -> None:
         self._writable = writable

@@ -63,7 +63,7 @@ class _OpenSession:
         self.id, self.place = id, place
         self.workspace: AcpWorkspace | None = None
         self.mode = self.model = ""
-        """What the client has chosen; ``""`` for what the settings say."""
+        """The choice of the client; ``""``: the settings decide."""
         self.prompts: list[PendingPrompt] = []
         self.lock = asyncio.Lock()
         """Held by the prompt whose turn runs; the next one waits for it."""

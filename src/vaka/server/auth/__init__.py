@@ -1,1 +1,1 @@
-"""Who calls the server: API keys, JSON web tokens, tickets of WebSockets and the login of the console."""
+"""Credentials of callers: API keys, JSON web tokens, tickets of WebSockets and the login of the console."""

@@ -71,7 +71,7 @@ class ApiKey(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class KeyOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """What a new key is for."""
+    """The name, rights and limits of a new key."""
 
     name: str = ""
     namespace: str = ""

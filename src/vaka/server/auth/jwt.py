@@ -44,7 +44,7 @@ _KEY_TYPES = {"RS": "RSA", "PS": "RSA", "ES": "EC", "Ed": "OKP"}
 
 
 class JwtSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Which tokens are accepted. Not valid: ``ConfigError``."""
+    """Conditions on accepted tokens. Raises ``ConfigError`` if they are not valid."""
 
     issuer: str
     """``iss`` of the tokens."""

@@ -19,7 +19,7 @@ from vaka.server.service import AgentService
 
 
 class ListAgents(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Which page of the agents, in the order of the server; the default agent comes first."""
+    """A page of the agents, in the order of the server; the default agent comes first."""
 
     limit: PageLimit = 50
     cursor: str = ""

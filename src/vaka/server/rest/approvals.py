@@ -91,7 +91,7 @@ class DecisionCount(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ListRules(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Whose rules. Another owner than the caller needs the scope ``admin``."""
+    """The owner of the rules. Another owner than the caller needs the scope ``admin``."""
 
     owner: str = ""
 

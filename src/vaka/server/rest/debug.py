@@ -1,4 +1,4 @@
-"""What an operator looks up: settings with their origins, and what is connected."""
+"""Data for an operator: settings with their origins, and connections."""
 
 from typing import Any
 

@@ -134,7 +134,7 @@ class IdempotentRequests:
     async def _find_or_store(
         self, values: KeyValueStore, name: str, record: IdempotencyRecord, now: float
     ) -> tuple[str, IdempotencyRecord | None]:
-        """Return where the record of a request is, and the one of an earlier request if there is one."""
+        """Return the place of the record of a request, and the record of an earlier request if there is one."""
         today, yesterday = f"{PREFIX}{_day(now)}/{name}", f"{PREFIX}{_day(now - DAY_SECONDS)}/{name}"
         earlier = _read_record(await values.get(yesterday))
         if earlier is not None and earlier.at > now - DAY_SECONDS:

@@ -33,7 +33,7 @@ MAX_SEARCHED = 10_000
 
 
 class ListMessages(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Which messages. In the order ``desc`` the newest comes first, and those that a rewind removed are left out."""
+    """Which messages to list. The order ``desc`` lists the newest first, without messages that a rewind removed."""
 
     limit: PageLimit = 50
     cursor: LogCursor = ""

@@ -30,7 +30,7 @@ _ABOUT = (
 
 
 class FieldError(msgspec.Struct, frozen=True, kw_only=True):
-    """What is wrong with a field of a request."""
+    """The error of a field of a request."""
 
     field: str
     message: str = ""

@@ -63,7 +63,7 @@ class CreateSession(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 
 
 class UpdateSession(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What changes in a session. A key of ``metadata`` with the value null is removed."""
+    """Changes to a session. A key of ``metadata`` with the value null is removed."""
 
     title: str | None = None
     tags: list[str] | None = None
@@ -107,13 +107,13 @@ class CompactSession(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     """How the older messages of a session are summarized."""
 
     instructions: str = ""
-    """What the summary must keep."""
+    """Content that the summary must keep."""
     interrupt: bool = False
     """Stop a running turn first."""
 
 
 class CompactionDocument(msgspec.Struct, frozen=True, kw_only=True):
-    """What a compaction has done."""
+    """The result of a compaction."""
 
     session: str
     compacted: bool

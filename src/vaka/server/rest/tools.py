@@ -65,7 +65,7 @@ class ExecuteTool(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
 
 class ToolCallDocument(msgspec.Struct, frozen=True, kw_only=True):
-    """What a call came to. While it waits for a person, ``decision`` says for what."""
+    """The outcome of a tool call. While it waits for a person, ``decision`` is the open decision."""
 
     session: str
     """The session whose log has the call."""
@@ -171,7 +171,7 @@ async def execute_tool(service: AgentService, request: Request) -> Response:
 
 
 async def _read_result(events: TurnEvents) -> ToolResult | None:
-    """Return the result of the one call of a turn; ``None`` when it waits for a decision."""
+    """Return the result of the only call of a turn; ``None`` if it waits for a decision."""
     result: ToolResult | None = None
     async with events:
         async for event in events:

@@ -62,7 +62,7 @@ class CreateTurn(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     on_conflict: Literal["reject", "enqueue", "interrupt", "rollback", "steer"] = "enqueue"
     """What to do while another turn runs."""
     on_disconnect: Literal["continue", "cancel"] = "continue"
-    """What becomes of the turn when the client leaves before its end."""
+    """What to do with the turn when the client leaves before its end."""
     stream: bool = False
     background: bool = False
     client_tools: list[ClientToolSpec] = []

@@ -65,7 +65,7 @@ class StatsDocument(msgspec.Struct, frozen=True, kw_only=True):
     cache_hit_ratio: float
     """The part of the input that came from providers' caches."""
     cache_busts: dict[str, CacheLoss]
-    """What was not read from providers' caches, by cause."""
+    """Tokens that were not read from providers' caches, by cause."""
     cache_loss: CacheLoss
     """The sum of all causes."""
     compactions: int

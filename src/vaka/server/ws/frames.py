@@ -416,7 +416,7 @@ _decode_frame: Callable[[str | bytes], ClientFrame] = msgspec.json.Decoder(Clien
 
 
 class _Envelope(msgspec.Struct):
-    """What can be read of a frame that is not valid."""
+    """The readable fields of an invalid frame."""
 
     id: RequestId | None = None
     method: Any = None

@@ -62,7 +62,7 @@ class RequestHandlers:
         self.subscriptions: dict[str, Feed] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._ends: dict[str, Callable[[], None]] = {}
-        """What ends the count of each subscription."""
+        """The function that ends the count of each subscription."""
         self._acked: dict[str, Cursor] = {}
         self._count = 0
 

@@ -205,7 +205,7 @@ class _Loader:
         self._connection, self._made = connection, made
         self._log: RestoredLog | None = None
         self.counts = BackupCounts()
-        """What the database has then, verified."""
+        """The verified content of the database afterwards."""
 
     async def add(self, record: BackupRecord) -> None:
         """Insert a record."""

@@ -1,4 +1,4 @@
-"""What a task waits for, as a message of the agent, and the reply of the client."""
+"""The open decisions of a task, as a message of the agent, and the reply of the client."""
 
 from collections.abc import Sequence
 from typing import Any, Literal, TypeAlias

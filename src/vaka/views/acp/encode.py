@@ -17,7 +17,7 @@ from vaka.views.message_blocks import UnsentParts
 from vaka.views.routed_agents import RoutedAgents
 
 LIVE_OUTPUT_LENGTH = 4000
-"""Characters of the output of a running tool in an update, the last ones: each update replaces the one before."""
+"""Characters of the output of a running tool in an update, the last ones: each update replaces the previous update."""
 
 _INVALID_PARAMS, _INTERNAL_ERROR = -32602, -32603
 

@@ -34,7 +34,7 @@ _REQUIRED: dict[str, tuple[str, ...]] = {
 
 
 class StreamingConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """What a stream of Lumosai events shows."""
+    """Options of a stream of Lumosai events."""
 
     text_buffer_size: int = 1
     """Text is sent once this many characters have come; an answer that was not streamed is cut into such pieces."""

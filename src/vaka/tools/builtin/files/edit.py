@@ -186,7 +186,7 @@ _edit_locks: "WeakValueDictionary[tuple[int, SessionId], asyncio.Lock]" = WeakVa
 
 
 def edit_lock(context: ToolContext) -> asyncio.Lock:
-    """Return the lock of the calls of a session that change files: each one sees the record of the one before."""
+    """Return the lock of the calls of a session that change files: each sees the record of the previous call."""
     return _edit_locks.setdefault((id(context.files), context.session), asyncio.Lock())
 
 

@@ -247,7 +247,7 @@ def _live_listener(context: ToolContext) -> Callable[[str], None]:
 
 
 def _start_directory(context: ToolContext, wanted: str) -> str:
-    """Return the folder in which a command starts: the one the permission rules judged it in."""
+    """Return the folder in which a command starts: the folder that the permission rules assumed."""
     home = workspace_roots_of(context.world)[0]
     folder = context.folder if context.folder is not None else context.state.get(shell_folder_key(context.path))
     current = folder if folder and isinstance(folder, str) else home

@@ -13,7 +13,7 @@ _MAX_CHARACTERS = 16 * 1024
 _REFUSED_CHANGE = re.compile(
     r"^.*\b(?:read-only file system|resource busy|erofs|ebusy)\b.*$", re.IGNORECASE | re.MULTILINE
 )
-"""What the kernel answers about a mount, in the words of programs."""
+"""The kernel's errors about a mount, in the words of programs."""
 _WORD = re.compile(r"[^\s'\"`:,;()‘’]+")
 
 

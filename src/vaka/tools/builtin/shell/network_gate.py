@@ -17,7 +17,7 @@ _NO_CONNECTION = re.compile(
     rb"|no address associated with hostname|failed to resolve|EAI_AGAIN|ENOTFOUND|ENETUNREACH",
     re.IGNORECASE,
 )
-"""What programs print that do not use the proxy."""
+"""The output of programs that do not use the proxy."""
 
 
 class RefusedConnection(Protocol):
@@ -50,7 +50,7 @@ class CommandGate(Protocol):
 
     @property
     def address(self) -> str:
-        """What ``Command.proxy`` takes."""
+        """The value for ``Command.proxy``."""
         ...
 
     @property

@@ -1,4 +1,4 @@
-"""What was removed because a command must not create it: collected from all commands, and described to the model."""
+"""Paths that were removed because a command must not create them: collected from all commands, for the model."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
@@ -31,7 +31,7 @@ class CheckedProcess:
 
     @property
     def removed(self) -> Sequence[RemovedPath]:
-        """What the sandbox has removed, then what the check has."""
+        """The paths that the sandbox has removed, then the paths that the check has removed."""
         named = (msgspec.structs.replace(entry, rule=self._find_rule(entry.path)) for entry in self._process.removed)
         return (*named, *self._found)
 
@@ -68,7 +68,7 @@ class CheckedProcess:
 
 
 class RemovedPaths:
-    """What was removed while commands ran; each path is handed out once."""
+    """The paths that were removed while commands ran; each path is returned once."""
 
     def __init__(self) -> None:
         self._reported: WeakKeyDictionary[CheckedProcess, int] = WeakKeyDictionary()
