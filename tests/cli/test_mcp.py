@@ -170,7 +170,7 @@ def test_a_bare_map_of_servers_stays_one(project: Path) -> None:
         (("add", "x", "npx", "-y", "pkg"), "there is no option -y; if it is one of the server, write -- before"),
         (("add", "x", "https://a.org", "more"), "http takes one URL"),
         (("add", "x", "--env", "A=b", "https://a.org"), "--env is for servers with a command"),
-        (("add", "x", "--header", "A: b", "--", "run"), "--header for those with a URL"),
+        (("add", "x", "--header", "A: b", "--", "run"), "--header for servers with a URL"),
         (("add", "x", "--env", "A", "--", "run"), "--env 'A': expected NAME=VALUE"),
         (("add", "x", "ftp://a.org", "-t", "http"), "the url begins with ftp://"),
         (("add-json", "x", "{"), "JSON:1: not JSON"),

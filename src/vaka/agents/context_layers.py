@@ -87,7 +87,7 @@ def _layer_text(layer: TextLayer, environment: Mapping[str, str], redact: Callab
 
 
 class ConversationMemory(Middleware):
-    """Shows the model the last messages of the conversation, and what it should know of those before them.
+    """Shows the model the last messages of the conversation, and a summary of the earlier messages.
 
     The model sees at most ``recent`` messages, but never less than the input and the last call with its result. The
     first one is an input. From 20 on it changes only every ``recent // 10`` messages, so that providers can cache

@@ -236,7 +236,7 @@ def project_options(settings: Settings, agent: Agent) -> dict[str, Any]:
 
 
 def load_servers(settings: Settings) -> "ParsedServers":
-    """Return the MCP servers of all files and flags, also those that are not started. Raises ``ConfigError``."""
+    """Return the MCP servers of all files and flags, started or not. Raises ``ConfigError``."""
     from vaka.runtime.mcp_sources import ServerFlags, servers_in_force
 
     flags = ServerFlags(

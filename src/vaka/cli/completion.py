@@ -27,7 +27,7 @@ STORE_SECONDS = 2.0
 
 
 def add_completers(command: click.Command, path: tuple[str, ...] = ()) -> None:
-    """Let the arguments and options of a command, and of those below it, complete what they name."""
+    """Let the arguments and options of a command and its subcommands complete what they name."""
     if isinstance(command, click.Group):
         for name, below in command.commands.items():
             add_completers(below, (*path, name))

@@ -74,7 +74,7 @@ class CommandSettings:
 
 
 def variables_of(files: Sequence[SettingsFile]) -> dict[str, str]:
-    """Return the variables of settings files, without those that this process was started with."""
+    """Return the variables of settings files, without variables that this process was started with."""
     return {name: value for name, value in settings_env(files).items() if os.environ.get(name) == value}
 
 

@@ -38,7 +38,7 @@ MODEL_TIERS = {"haiku": "low", "sonnet": "mid", "opus": "high"}
 ALLOWED_HOSTS = ("sandbox", "network", "allowedDomains")
 MAX_SETTINGS_BYTES = 4 * 1024 * 1024
 CLAUDE_STATE = ".claude.json"
-"""The file in the home folder with the user's MCP servers, and those that the user added for single projects."""
+"""The file in the home folder with the user's MCP servers, and with the user's servers for single projects."""
 MAX_STATE_BYTES = 64 * 1024 * 1024
 PROJECT_SERVERS = ".mcp.json"
 """The file with the MCP servers of a project."""
@@ -214,7 +214,7 @@ def settings_places(
 
 
 def watched_places(context: ConfigContext, settings: str = "") -> list[Path]:
-    """Return the files and folders whose change may change the settings, also those that do not exist."""
+    """Return the files and folders whose change may change the settings, existing or not."""
     places = [path for _, path in settings_places(context, settings=settings or None)]
     nearer = [context.cwd / CLAUDE_FOLDER / name for name in _PROJECT_FILES]
     drop_ins = [folder / _DROP_INS for folder in managed_folders()]
@@ -487,7 +487,7 @@ def project_server_files(context: ConfigContext) -> list[Path]:
 
 
 def watched_server_files(context: ConfigContext, configs: Iterable[str] = (), *, strict: bool = False) -> list[Path]:
-    """Return the files whose change may change the MCP servers, besides settings, also those that do not exist.
+    """Return the files, except settings, whose change may change the MCP servers, existing or not.
 
     ``configs`` are further files, or JSON; with ``strict`` the files of the user and the project do not count.
     """

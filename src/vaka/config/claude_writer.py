@@ -46,7 +46,7 @@ def settings_file_for_scope(scope: str, cwd: str, home: Path) -> tuple[Path, Pat
 
 
 def add_allow_rules(path: Path, rules: Iterable[str]) -> list[str]:
-    """Add rules to ``permissions.allow`` of a settings file and return those that were not there.
+    """Add rules to ``permissions.allow`` of a settings file and return the rules that it did not have.
 
     The rest of the file stays as it is; a new file is readable by its owner only. Raises ``ConfigError`` and changes
     nothing on failure.

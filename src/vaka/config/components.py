@@ -239,7 +239,7 @@ class _Finder:
         self._search([folder / "skills"], [folder / "commands"], [folder / "agents"], scope, {"source": source})
 
     def search_plugin(self, plugin: Plugin) -> None:
-        """Search a plugin: its default folders, and those that its manifest names."""
+        """Search a plugin: its default folders, and the folders that its manifest names."""
         more = {"source": "plugin", "plugin": plugin.name, "variables": plugin.variables}
         in_project = self._scope is not None and not self._scope.find_problem(plugin.root, folder=True)
         scope = self._scope if in_project else None

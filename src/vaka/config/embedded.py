@@ -57,7 +57,7 @@ class EmbeddedContent(msgspec.Struct, frozen=True, kw_only=True):
 
 @lru_cache(maxsize=8)
 def load_embedded(tree: "Traversable") -> EmbeddedContent:
-    """Return the content of a tree: one with ``.claude`` and ``CLAUDE.md``, or what is in ``.claude``.
+    """Return the content of a tree with ``.claude`` and ``CLAUDE.md``, or with the content of ``.claude``.
 
     Raises ``ConfigError`` for a tree that is not there or settings that cannot be read.
     """

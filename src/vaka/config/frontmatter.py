@@ -15,7 +15,7 @@ import msgspec
 
 MAX_FILE_BYTES = 1024 * 1024
 HEAD_BYTES = 16 * 1024
-"""Bytes that are read for the head of a file; one with a longer head is read whole."""
+"""Bytes that are read for the head of a file; a file with a longer head is read whole."""
 FIRST_BYTES = 2 * 1024
 """Bytes that are read first; most heads end in them."""
 SETTLED_NANOSECONDS = 2_000_000_000

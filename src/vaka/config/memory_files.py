@@ -181,7 +181,7 @@ def _strip_comments(text: str) -> str:
 
 
 def memory_folders(cwd: Path) -> list[Path]:
-    """Return the folders with memory files, from the root to ``cwd``, without those that other users can write."""
+    """Return the folders with memory files, from the root to ``cwd``, without folders that other users can write."""
     return [folder for folder in (*reversed(cwd.parents), cwd) if folder == cwd or _is_own(folder)]
 
 

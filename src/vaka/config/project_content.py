@@ -57,7 +57,7 @@ class ProjectContent(msgspec.Struct, frozen=True, kw_only=True):
     def texts_for(self, path: Path, known: Iterable[str] = ()) -> list[MemoryText]:
         """Return the rules and nested memory files for work on a file, without the known ones.
 
-        Nested memory files are those in folders between the project and the file.
+        Nested memory files are in folders between the project and the file.
         """
         path = Path(os.path.normpath(path))
         try:

@@ -229,7 +229,7 @@ class ConfigContext(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
     @cached_property
     def folders(self) -> tuple[Path, ...]:
-        """The working folder and those above it, up to the root of the repository."""
+        """The working folder and its parents, up to the root of the repository."""
         above = (self.cwd, *self.cwd.parents)
         return above[: above.index(self.repository) + 1]
 

@@ -448,7 +448,7 @@ class _Packer:
         return whole.removeprefix(self._root + b"/")
 
     def add(self, index: PrivateIndex, top: str, changes: Sequence[TreeChange]) -> list[bytes]:
-        """Add files; return those whose former content is not stored any more, or would be too much."""
+        """Add files; return the files whose former content is not stored any more, or would be too much."""
         lost: list[bytes] = []
         with (
             closing(index.read_objects(change.oid for change in changes if change.mode)) as olds,

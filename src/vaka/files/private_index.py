@@ -321,7 +321,7 @@ class PrivateIndex:
         return [name for name in names if name not in self._skipped and not name.startswith(folders)]
 
     def _update_index(self, candidates: Sequence[bytes]) -> set[bytes]:
-        """Record files in the index; return those that cannot be recorded."""
+        """Record files in the index; return the files that cannot be recorded."""
         fit = list[bytes]()
         absent = list[bytes]()
         unfit = set[bytes]()

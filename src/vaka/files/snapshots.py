@@ -211,7 +211,7 @@ class FileSnapshots:
         return encode_name(info.target) if info.kind == "link" else (await self._files.read(step.path)).data
 
     async def remove_empty_folders(self, folders: Iterable[str]) -> None:
-        """Remove folders, and those in them, that have no files; others stay."""
+        """Remove folders and subfolders without files; others stay."""
         for folder in sorted(folders, reverse=True):
             with suppress(FileError):
                 await self._with_rights(folder, partial(self._remove_empty_folder, folder))

@@ -1,4 +1,4 @@
-"""Walk a tree of files, listing many folders at once, without those that ``.gitignore`` rules exclude."""
+"""Walk a tree of files, listing many folders at once, without files that ``.gitignore`` rules exclude."""
 
 import asyncio
 from collections import deque
@@ -196,7 +196,7 @@ _ENTRIES_PER_SCAN = 4096
 """Entries after which a scan returns."""
 
 _MAX_NAMED_ERRORS = 5
-"""Folders that are named in the error, of those that could not be listed."""
+"""The most folders, of all that could not be listed, that the error names."""
 
 _GIT = ".git"
 

@@ -158,7 +158,7 @@ class _HttpConverter:
         return f'{self._jq.use("segment")}("{name}", {_member("args", name)})'
 
     def _interpolate(self, template: str, argument: Callable[[str], str] | None = None) -> str:
-        """Return a template as a Luau expression: a string, or one with values in braces."""
+        """Return a template as a Luau expression: a string, or a string with values in braces."""
         pieces: list[str] = []
         text, at = "", 0
         for found in (_VARIABLE if argument is None else _TEMPLATE).finditer(template):

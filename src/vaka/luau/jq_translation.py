@@ -121,11 +121,11 @@ class JqTranslator:
 
     @property
     def helpers(self) -> str:
-        """The text of the helper functions, each after those it calls."""
+        """The text of the helper functions, each after the functions it calls."""
         return "\n".join(text for name, text in _load_helpers().items() if name in self._needed)
 
     def use(self, name: str) -> str:
-        """Add a helper function with those it calls, and return its name."""
+        """Add a helper function with the functions it calls, and return its name."""
         if name not in self._needed:
             self._needed.add(name)
             text = _load_helpers()[name]

@@ -169,7 +169,7 @@ class VmPool:
             idle.append(vm)
 
     def close(self) -> None:
-        """Free the idle VMs; those in use are freed when their scripts end."""
+        """Free the idle VMs; the others are freed when their scripts end."""
         self.closed = True
         for vms in self._idle.values():
             while vms:

@@ -274,7 +274,7 @@ def main_source() -> str:
 
 
 def surfaces_of(sources: Iterable[str]) -> tuple[Surface, ...]:
-    """Return the surfaces these sources may use: those whose name occurs in them."""
+    """Return the surfaces these sources may use: surfaces whose name occurs in them."""
     text = "\n".join(sources)
     return ("ctx", *(name for name, pattern in _SURFACE_PATTERNS.items() if pattern.search(text)))
 

@@ -31,7 +31,7 @@ class HostCall(NamedTuple):
 
 
 class Waiting(NamedTuple):
-    """All coroutines of the script wait. ``calls`` are new; the answers of those in ``dropped`` are not needed."""
+    """All coroutines of the script wait. ``calls`` are new; the answers of calls in ``dropped`` are not needed."""
 
     calls: Sequence[HostCall]
     dropped: Sequence[int] = ()

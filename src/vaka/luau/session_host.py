@@ -39,7 +39,7 @@ class LoggedMemory:
     """The memory of the agent at ``path``: values of the session's state; implements ``AgentMemory``.
 
     A value is written, or deferred to the next write. The root agent and each child agent have values of their own.
-    Scripts see the logged messages of the agent, with those that they appended and without those that they reverted.
+    Scripts see the logged messages of the agent, with messages that they appended, without messages they reverted.
     Each such change is one value, keyed by the request that made it: repeated after a crash it overwrites itself.
     """
 

@@ -215,7 +215,7 @@ _WORDS_BY_SIGN = (
     ('"', ("kty",)),
 )
 _NEAR, _KEPT = 32, 96
-"""Characters before a piece of text that are checked if they are plain text, and those that are kept then."""
+"""Numbers of characters before a piece of text: so many are checked for plain text, and so many are then kept."""
 _MAX_NAME = 72
 """Characters of the longest name with what separates it from its value."""
 _SHORT_CONTEXT = 24

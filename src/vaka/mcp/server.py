@@ -232,7 +232,7 @@ class _ToolCall:
     ) -> Sequence[PendingDecision]:
         """Write the answers of the person; return the decisions that the person has dismissed.
 
-        A decision without an answer, or with one in another form, stays open and is asked again.
+        A decision without an answer, or with an answer in another form, stays open and is asked again.
         """
         info = self._ctx.session.client_params
         by = f"mcp:{info.client_info.name}"[:200] if info is not None else "mcp"

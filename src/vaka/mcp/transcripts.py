@@ -36,7 +36,7 @@ class TranscriptResources:
     """The transcripts of the sessions of one folder, latest change first."""
 
     def __init__(self, store: Store, folder: str, *, owner: str = "") -> None:
-        """``folder``: sessions of this folder, of those below it, and those that are bound to none.
+        """``folder``: sessions of this folder, of its subfolders, and sessions without a folder.
 
         With ``owner`` only the sessions that belong to it.
         """

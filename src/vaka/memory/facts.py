@@ -120,7 +120,7 @@ class FactExtraction(Middleware):
         return outcome
 
     async def _submit(self, turn: Turn, waiting: Sequence[PendingExchange]) -> list[PendingExchange]:
-        """Submit exchanges, the oldest first; return those that could not be. An error is reported, not raised."""
+        """Submit exchanges, the oldest first; return the exchanges that failed. An error is reported, not raised."""
         services = self._services
         if services is None:
             raise ConfigError("FactExtraction needs the services of a runtime: give it to an Agent as middleware")

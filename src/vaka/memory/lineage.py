@@ -25,15 +25,15 @@ class LineageStats(msgspec.Struct, frozen=True, kw_only=True):
     by_source_type: dict[str, int]
     by_tier: dict[str, int]
     derived: int
-    """Those that were made from others."""
+    """The memories that were made from others."""
     superseded: int
-    """Those that were merged into others."""
+    """The memories that were merged into others."""
     depth: int
     """The longest chain of memories made from one another, 0 when none was."""
 
 
 def order_by_lineage(memories: Mapping[str, Memory]) -> list[Memory]:
-    """Return memories so that each comes after those that it was made from; a cycle, which is damage, is cut."""
+    """Return memories so that each comes after its sources; a cycle, which is damage, is cut."""
     ordered: dict[str, Memory] = {}
     for start in sorted(memories):
         path, entered = [start], set[str]()

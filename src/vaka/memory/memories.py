@@ -59,7 +59,7 @@ class Memories:
     def open_text(self, *, owner: str = "", namespace: str = "", files: Files | None = None) -> TextMemoryFiles:
         """Return the text memory of an owner, or the shared one of ``TextMemory(namespace=…)``.
 
-        ``files`` are those that were given to ``TextMemory``; by default the memory is in the store.
+        ``files`` were given to ``TextMemory``; by default the memory is in the store.
         """
         if bool(owner) == bool(namespace):
             raise InvalidInput("name either the owner or the namespace of a text memory")

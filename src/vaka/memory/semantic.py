@@ -32,7 +32,7 @@ ACCESS_INTERVAL = 3600.0
 MAX_ATTEMPTS = 8
 """Attempts to change memories that other processes change at the same time."""
 EQUAL_TEXTS = 16
-"""Ids that are made from one text: those before the last have memories that were changed or merged since."""
+"""Ids that are made from one text: ids before the last have memories that were changed or merged since."""
 _PAGE = 256
 _MAX_OVERFETCH = 64
 
@@ -427,7 +427,7 @@ class ScopedMemory:
         raise ConflictError("the memories are being changed by other processes; try again")
 
     async def _mark_accessed(self, memories: Sequence[Memory], now: float) -> None:
-        """Record the use of memories, but for those that another process changes at the same moment."""
+        """Record the use of memories, except memories that another process changes at the same moment."""
         marked = [
             msgspec.structs.replace(memory, provenance=origin.mark_accessed(memory.provenance, now))
             for memory in memories

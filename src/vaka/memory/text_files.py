@@ -90,7 +90,7 @@ class TextMemoryFiles:
         self._find_lines, self._max_file_bytes = find_lines, max_file_bytes
 
     async def list_files(self, namespace: str = "", *, glob: str = "") -> list[FileInfo]:
-        """Return the files, sorted by path, or only those in the folder ``namespace`` whose path matches ``glob``."""
+        """Return the files, sorted by path, or only files in the folder ``namespace`` whose path matches ``glob``."""
         matches = _compile_glob(glob)
         async with aclosing(self._walk(names_of(namespace))) as found:
             listed = [info async for names, info in found if info.kind == "file" and matches(names)]

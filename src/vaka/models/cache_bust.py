@@ -82,7 +82,7 @@ async def _report_cache_bust(
 
 
 def _changed_part(before: CachedPrompt, now: CachedPrompt) -> BustCause:
-    """Return the first part that changed of those that have digests."""
+    """Return the first changed part, of the parts that have digests."""
     if before.model != now.model:
         return "model"
     if before.tools != now.tools:

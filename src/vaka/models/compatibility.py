@@ -149,7 +149,7 @@ def safe_tool_name(name: str) -> str:
 
 
 def arguments_of(call: ToolCall) -> dict[str, Any]:
-    """Return a call's arguments as an object; those that are not JSON are sent back as ``{"raw": text}``."""
+    """Return a call's arguments as an object; arguments that are not JSON are sent back as ``{"raw": text}``."""
     if not call.raw or call.repaired:
         return call.arguments
     try:

@@ -164,7 +164,7 @@ class LlmOptions(msgspec.Struct, frozen=True, kw_only=True):
     extra: dict[str, Any] = {}
 
     def to_request(self) -> dict[str, Any]:
-        """Return the fields of a request, without those that are ``None``; ``extra`` is merged into them."""
+        """Return the fields of a request, without ``None`` values; ``extra`` is merged into them."""
         fields = {name: value for name, value in msgspec.structs.asdict(self).items() if value is not None}
         extra = fields.pop("extra")
         return {**fields, **({"stop": list(self.stop)} if self.stop is not None else {}), **extra}

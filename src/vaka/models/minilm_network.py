@@ -75,7 +75,7 @@ class MiniLMNetwork:
         return attended
 
     def _linear(self, values: Floats, name: str) -> Floats:
-        flat = values.reshape(-1, values.shape[-1])  # one large product is many times faster than one for each text
+        flat = values.reshape(-1, values.shape[-1])  # one large product is many times faster than one for each
         product: Floats = flat @ self._weights[name + ".weight"].T
         product += self._weights[name + ".bias"]
         return product.reshape(*values.shape[:-1], -1)

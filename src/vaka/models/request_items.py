@@ -156,7 +156,7 @@ class RequestItems(ItemFold[dict[str, Any]]):
             self._compacted += count
 
     def encode(self) -> list[bytes]:
-        """Return the encoded items, without those that were dropped."""
+        """Return the encoded items, without dropped items."""
         self._encoded += [_ENCODER.encode(item) for item in self.items[len(self._encoded) :]]
         return self._encoded
 

@@ -338,7 +338,7 @@ class _ReferenceInliner:
         """Paths of the definitions that have to stay, by their new names."""
 
     def convert(self, schema: Any, references: tuple[str, ...]) -> Any:
-        """Return a schema without references; ``references`` are those that led to it."""
+        """Return a schema without references; ``references`` led to it."""
         if not is_object(schema):
             return {} if schema is True else schema
         self.node_count += 1

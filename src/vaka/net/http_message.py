@@ -53,7 +53,7 @@ class Decompressor:
                 yield chunk
 
     def finish(self) -> None:
-        """Raise ``NetworkError`` unless the body is complete; one without a coding ends where the transport says."""
+        """Raise ``NetworkError`` unless the body is complete; a body without a coding ends where the transport says."""
         if self._stream is not None and not self._stream.eof:
             raise NetworkError(f"the {self.coding} body ends too early", reason="cut")
 

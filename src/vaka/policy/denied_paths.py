@@ -1,4 +1,4 @@
-"""The existing files that rules deny to commands, for the sandbox to enforce, and those that a command has created.
+"""The existing files that rules deny to commands, for the sandbox to enforce, and files that a command has created.
 
 Before each command the rules are expanded to paths, the nearest first, and folders of dependencies last. A rule without
 wildcards names its path, and needs no search.
@@ -92,7 +92,7 @@ def find_rule_against(policy: Policy, path: str) -> str:
 
 
 def _list_edit_rules(policy: Policy) -> list[tuple[str, PathPattern]]:
-    """Return the rules, and their patterns, that deny changing files and not reading them: those are hidden anyway."""
+    """Return the rules, with their patterns, that deny only changing files: files that must not be read are hidden."""
     if not isinstance(policy, LayeredPolicy):
         return []
     denied = {id(pattern) for pattern in list_denied_patterns(policy, edits=True)}

@@ -63,7 +63,7 @@ def find_targets(traits: ToolTraits) -> ToolTargets:
 
 @cache
 def find_file_targets(traits: ToolTraits) -> tuple[ToolTargets, ...]:
-    """Return the arguments that name files, and those that name folders, of a tool with these traits."""
+    """Return the arguments that name files, and the arguments that name folders, of a tool with these traits."""
     files = msgspec.structs.replace(traits, command="", folders=(), pattern="", url="", summary=())
     folders = msgspec.structs.replace(traits, command="", paths=(), url="", summary=())
     return tuple([find_targets(each) for each in (files, folders) if each.paths or each.folders])

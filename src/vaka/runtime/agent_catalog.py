@@ -236,7 +236,7 @@ class _ModelFile(msgspec.Struct):
 
 
 def _find_files(folder: Path) -> Iterator[Path]:
-    """Yield the folders of definitions, also those that do not exist, and the files in them."""
+    """Yield the folders of definitions, existing or not, and the files in them."""
     for name in FOLDERS:
         yield folder / name
         yield from list_files(folder / name)

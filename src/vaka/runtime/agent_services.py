@@ -68,7 +68,7 @@ class ServiceHost:
 
     @property
     def network(self) -> Network:
-        """The network of the options; default: one for public addresses and trusted hosts only."""
+        """The network of the options; default: a network for public addresses and trusted hosts only."""
         if self._network is None:
             from vaka.net.connector import Connector
             from vaka.net.rules import NetworkRules

@@ -1,4 +1,4 @@
-"""Calls of client tools: those that wait for the client, and the results it gives."""
+"""Calls of client tools: calls that wait for the client, and the results it gives."""
 
 from collections.abc import Sequence
 from contextlib import aclosing

@@ -251,7 +251,7 @@ async def _read_file_history(store: Store, session: SessionId, after: int) -> _F
 
 
 def _began_nothing(result: ToolResult, history: _FileHistory) -> bool:
-    """Whether a call of a command failed before the command began, such as one with invalid arguments."""
+    """Return whether a call failed before its command began, for example because of invalid arguments."""
     is_error = result.reason in ("error", "invalid_arguments")
     return is_error and result.value is None and result.call not in history.records
 
@@ -281,7 +281,7 @@ class _Expansion:
         self.contents: dict[str, bytes] = {}
         self._seen: set[str] = set()
         self._killed: set[int] = set()
-        """The places in ``changes`` of those by commands that ran when vaka was killed."""
+        """The places in ``changes`` of changes by commands that ran when vaka was killed."""
         self.folders: list[str] = []
         self.lost: set[str] = set()
         self.unnamed_count = 0

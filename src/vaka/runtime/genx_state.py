@@ -94,7 +94,7 @@ class AgentState:
         return state_id_of(self._session.id, self._path)
 
     async def load_recent(self, limit: int | None = None) -> list[GenxMessage]:
-        """Return the messages of the conversation, or the last ones; those that are parts of one are merged."""
+        """Return the messages of the conversation, or the last messages; parts of one message are merged."""
         merged = await self._read_messages()
         return merged if limit is None else merged[max(len(merged) - limit, 0) :]
 

@@ -89,7 +89,7 @@ class ComponentHooks:
     """The hooks that plugins, skills, commands and agents define."""
 
     def __init__(self, components: Components, cwd: Path, home: Path, *, trusted: bool) -> None:
-        """Hooks of the project around ``cwd`` run only if it is ``trusted``; those in ``home`` are the user's."""
+        """Hooks of the project around ``cwd`` run only if it is ``trusted``; hooks in ``home`` are the user's."""
         self._components, self._trusted = components, trusted
         self._cwd, self._home = cwd, home
 

@@ -37,7 +37,7 @@ class LoadedSettings(msgspec.Struct, frozen=True, kw_only=True):
     trusted: bool | None = None
     """Whether the folder is trusted; ``None`` if that cannot change."""
     servers: "tuple[McpServer, ...] | None" = None
-    """The MCP servers, also those that are not started; ``None`` if they cannot change."""
+    """The MCP servers, started or not; ``None`` if they cannot change."""
     notes: tuple[str, ...] = ()
     """The errors of files, whose earlier content still counts, and the servers that are not started."""
 
@@ -46,7 +46,7 @@ class SettingsSource(Protocol):
     """Where settings come from."""
 
     def places(self) -> Iterable[Path]:
-        """Return the files and folders whose change may change the settings, also those that do not exist."""
+        """Return the files and folders whose change may change the settings, existing or not."""
         ...
 
     def load(self) -> LoadedSettings:

@@ -90,7 +90,7 @@ class StoredLogins:
                 marker.unlink(missing_ok=True)
 
     def state_of(self, server: McpServer) -> LoginState:
-        """Return whether there is a login for a server, or one is needed as far as is known without a connection."""
+        """Return whether there is a login for a server, or it needs a login as far as is known without a connection."""
         if not uses_login(server):
             return ""
         name = _name_of(server.url)

@@ -177,7 +177,7 @@ class ModelFactory:
         return provider
 
     def _find_fallback(self, name: str) -> Model:
-        """Return a fallback model; one without a key becomes an ``UnavailableModel`` instead of an error."""
+        """Return a fallback model; a model without a key becomes an ``UnavailableModel`` instead of an error."""
         try:
             return self._find(name)
         except AuthenticationFailed as error:

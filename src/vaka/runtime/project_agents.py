@@ -46,7 +46,7 @@ class FileAgent(Agent):
         return read_agent_prompt(self.file, self.components)
 
     def limit_tools(self, added: Iterable[ToolLike]) -> None:
-        """Offer no other tools than those that the file allows, wherever they come from, and the ``added`` ones."""
+        """Offer only tools that the file allows, wherever they come from, and ``added`` tools."""
         if self.file.tools is not None or self.file.disallowed_tools or self.file.mcp_servers is not None:
             names = {tool_name_of(tool) for tool in added}
             self.use(ToolFilter(lambda spec: spec.name in names or self._allows(spec)))

@@ -32,7 +32,7 @@ class ProjectSettings:
         return ConfigContext(cwd=self._folder, home=Path.home(), environ=os.environ)
 
     def places(self) -> Iterable[Path]:
-        """Return the settings files of all layers, also those that do not exist."""
+        """Return the settings files of all layers, existing or not."""
         return watched_places(self._make_context(), self._source.settings_file)
 
     def load(self) -> LoadedSettings:

@@ -413,7 +413,7 @@ class SessionDriver:
         return starts[-1].inputs if starts else ()
 
     def _queued_inputs(self) -> list[InputAdded]:
-        """Return the inputs that no turn has taken yet, those with the policy ``interrupt`` first."""
+        """Return the inputs that no turn has taken yet; inputs with the policy ``interrupt`` come first."""
         if not self.log.state.inputs:
             return []
         queued = {e.data.key: e.data for e in self.log.window.events if isinstance(e.data, InputAdded)}

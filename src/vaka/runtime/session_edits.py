@@ -78,7 +78,7 @@ async def fork(
 
 
 async def delete_session(store: Store, session: SessionId) -> None:
-    """Delete a session, and those with copies of what was said in it. Raises ``NotFound`` and ``Busy``."""
+    """Delete a session, and sessions with copies of its messages. Raises ``NotFound`` and ``Busy``."""
     from vaka.runtime.feature_records import list_copies, load_feature_records
 
     info = None

@@ -292,7 +292,7 @@ def _allowed_names(definition: ChildAgent, parent: Turn) -> frozenset[str] | Non
 
 
 def is_of_servers(spec: ToolSpec, servers: Sequence[str] | None) -> bool:
-    """Return whether a tool is one of the MCP servers of an agent; those that read resources reach all servers."""
+    """Return whether a tool belongs to the MCP servers of an agent; tools that read resources reach all servers."""
     if servers is None or not (spec.layer == "mcp" or spec.name.startswith("mcp__")):
         return True
     return any(spec.name.startswith(f"mcp__{tool_part(server)}__") for server in servers)

@@ -36,7 +36,7 @@ class TurnRequest(msgspec.Struct, frozen=True, kw_only=True):
     """The inputs, decisions and results of a request to a session."""
 
     inputs: tuple[control.InputAdded, ...] = ()
-    """The last messages of the user, oldest first; those that the session has already are no new ones."""
+    """The last messages of the user, oldest first; the session may already have some of them."""
     decisions: tuple[Decision, ...] = ()
     results: tuple[ToolResult, ...] = ()
     """Results of calls; a result is ignored if its call does not wait for the client."""

@@ -612,7 +612,7 @@ class AgentService:
     async def sweep(self) -> int:
         """Continue the unfinished turns that no process runs; return their number.
 
-        Only sessions with an owner count: those that a server has created, or has run a turn of. What a stopped command
+        Only sessions with an owner count: a server has created them, or has run a turn of them. What a stopped command
         has left is its user's to resume.
         """
         for credential in list(self._turns):

@@ -157,7 +157,7 @@ class OpenStreams:
                     await self._changed.wait()
 
     def end_followers(self) -> None:
-        """End the streams that a client opens again at its last cursor, also those that are opened from now on."""
+        """End the streams that a client opens again at its last cursor, also streams that are opened from now on."""
         self._ends_followers = True
         self.cut_followers()
 

@@ -253,7 +253,7 @@ class Responses:
         return msgspec.convert(value, StoredResponse)
 
     async def _find_items(self, principal: Principal, ids: Iterable[str]) -> dict[str, dict[str, Any]]:
-        """Return the output items of stored responses by their ids, those that exist and the caller may see."""
+        """Return the output items of stored responses by their ids, if they exist and the caller may see them."""
         items: dict[str, dict[str, Any]] = {}
         for response in {response_of_item(id) for id in ids} - {""}:
             try:

@@ -157,7 +157,7 @@ class HeadWaiters(Generic[K]):
         """For each key the futures and the heads they were made with."""
 
     async def wait(self, key: K, after: int) -> int:
-        """Return the head once ``wake`` is called with one above ``after``."""
+        """Return the head once ``wake`` is called with a head above ``after``."""
         future = self.add(key, after)
         try:
             return await future

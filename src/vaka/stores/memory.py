@@ -140,7 +140,7 @@ class SharedMemory:
         """The blobs that sessions have put; their events name them, or will."""
         self.values: dict[tuple[str, str], bytes] = {}
         self.expiries: dict[tuple[str, str], str] = {}
-        """When values expire, of those that do."""
+        """The times at which values expire, if they do."""
 
     def put_value(self, key: tuple[str, str], raw: bytes | None, expires: str = "") -> None:
         """Store or remove a value and its time of expiry."""

@@ -127,7 +127,7 @@ class MemoryMessages(MemoryPort):
         return log
 
     def _messages_of(self, log: MemoryLog) -> Sequence[MemoryMessage]:
-        """Return the messages of a log; those that are new since the last call are indexed now."""
+        """Return the messages of a log; messages that are new since the last call are indexed now."""
         index = log.index
         messages = index.messages
         if index.indexed == len(log.events):

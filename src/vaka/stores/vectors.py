@@ -65,7 +65,7 @@ def check_place(collection: str, scope: str) -> tuple[str, str]:
 
 
 def check_erased_scope(scope: str) -> str:
-    """Return a scope that may be erased with those below it."""
+    """Return a scope that may be erased with the scopes below it."""
     if not scope:
         raise InvalidInput("name the scope to erase: the empty scope has all others below it")
     return check_name("scope", scope)

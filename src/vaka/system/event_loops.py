@@ -13,7 +13,7 @@ async def start_program(
     """Call ``asyncio.create_subprocess_exec`` with checked words. Raises ``ValueError``, and ``OSError`` with a path.
 
     uvloop cuts a word at a NUL character and accepts an equals sign in the name of a variable, so the program would
-    get other arguments than those that were approved. Its errors do not name the missing file or folder.
+    get other arguments than the approved arguments. Its errors do not name the missing file or folder.
     """
     if any("\0" in word for word in (*words, cwd or "", *env, *env.values())):
         raise ValueError("embedded null byte")

@@ -203,7 +203,7 @@ def _escape_controls(text: str) -> str:
 
 
 def _escape_string(token: str) -> str:
-    """Escape line breaks and tabs; one after a backslash is ambiguous and stays."""
+    """Escape line breaks and tabs; a line break or tab after a backslash is ambiguous and stays."""
     return _ESCAPE_OR_CONTROL.sub(lambda found: _ESCAPES.get(found[0], found[0]), token)
 
 

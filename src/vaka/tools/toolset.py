@@ -73,7 +73,7 @@ class Toolset(Mapping[str, Tool]):
         return Toolset([*self.values(), *(other.values() if isinstance(other, Toolset) else other)])
 
     def filter(self, wanted: "Callable[[Tool], bool] | Iterable[str]") -> "Toolset":
-        """Return the tools a predicate accepts, or those with these names; an unknown name raises ``InvalidInput``."""
+        """Return the tools that a predicate accepts or these names name; ``InvalidInput`` for an unknown name."""
         if callable(wanted):
             return Toolset(tool for tool in self.values() if wanted(tool))
         names = set(wanted)

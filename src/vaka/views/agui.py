@@ -96,7 +96,7 @@ class AguiEncoder:
         """The child agents of the turn."""
         self._active: dict[str, AgentPath] = {}
         self._announced: set[str] = set()
-        """The ids of the child agents that this run has announced; ``_active`` are those that have not ended."""
+        """The ids of the child agents that this run has announced; ``_active`` has the agents that have not ended."""
         self._steps: dict[tuple[AgentPath, int], tuple[str, str]] = {}
         self._messages: dict[AgentPath, _ShownMessage] = {}
         self._usage: dict[str, Usage] = {}
@@ -278,7 +278,7 @@ class AguiEncoder:
         return "/".join(path) if len(path) > end else ""
 
     def _announce(self, path: AgentPath) -> str:
-        """Announce the child agent at ``path`` and those above it in this run, and return its id."""
+        """Announce the child agent at ``path`` and the agents above it in this run, and return its id."""
         if not self._run:
             self._start_run()
         id = self._owner(path)

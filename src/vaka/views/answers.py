@@ -249,7 +249,7 @@ class AnswerReader:
         return [*pieces, MessageEnded(body.message_id, body.stop), *self._flush_waiting(path)]
 
     def _withdraw(self) -> list[AnswerPart]:
-        """Give up the open message, if there is one, and return the parts of those that waited for it."""
+        """Give up the open message, if there is one, and return the parts of messages that waited for it."""
         message, self._message = self._message, None
         withdrawn: list[AnswerPart] = [] if message is None else [MessageWithdrawn(message.id)]
         return withdrawn + self._flush_waiting(() if message is None else message.path)

@@ -1,4 +1,4 @@
-"""The events of an agent as Anthropic-shaped stream events, with those for iterations and tool runs that agentsdk adds.
+"""The events of an agent as Anthropic-shaped stream events, with agentsdk's events for iterations and tool runs.
 
 ::
 

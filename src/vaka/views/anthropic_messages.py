@@ -191,7 +191,7 @@ class MessagesEncoder:
 
 
 def usage_of(usage: Usage) -> dict[str, int]:
-    """Return what a turn cost; ``input_tokens`` are those that were neither read from a cache nor written to it."""
+    """Return what a turn cost; ``input_tokens`` were neither read from a cache nor written to it."""
     return {
         "input_tokens": max(usage.input - usage.cache_read - usage.cache_write, 0),
         "output_tokens": usage.output,

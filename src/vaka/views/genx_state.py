@@ -79,7 +79,7 @@ class GenxMessage(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def merge_messages(messages: Iterable[GenxMessage]) -> list[GenxMessage]:
-    """Return messages with those that are parts of one merged."""
+    """Return messages; parts of one message are merged."""
     merged: list[GenxMessage] = []
     for message in messages:
         joined = merged[-1].merged_with(message) if merged else None

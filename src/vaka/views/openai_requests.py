@@ -214,7 +214,7 @@ def parse_tools(functions: Sequence[Mapping[str, Any]]) -> tuple[ToolSpec, ...]:
     for given in functions:
         function = convert_field("tools", given, _Function)
         if not function.name or function.name in specs:
-            raise InvalidInput(f"the request has two tools {function.name!r}, or one without a name; rename one")
+            raise InvalidInput(f"the request has two tools {function.name!r}, or a tool without a name; rename it")
         parameters = function.parameters or {"type": "object", "properties": {}}
         specs[function.name] = ToolSpec(
             name=function.name,

@@ -26,7 +26,7 @@ _NEEDS_QUOTES = re.compile(r'[,"\\\n\r\t]|^\s|\s$|^\[.*\]$|^$')
 class MatchResult(msgspec.Struct, frozen=True):
     """One line of an answer: the rule it names, or ``""`` for text that names none.
 
-    ``args`` has every variable of the rule, ``None`` for those without a value; ``raw_text`` is the line, or the part
+    ``args`` has every variable of the rule, ``None`` if it has no value; ``raw_text`` is the line, or the part
     of the user's text that the offline matcher matched with ``confidence``.
     """
 

@@ -183,7 +183,7 @@ class OfflineMatcher:
 
 
 class _SimilarityIndex:
-    """Cosine similarity of texts by their words and parts of words; those that few rules have weigh more."""
+    """Cosine similarity of texts by their words and parts of words; words that few rules have weigh more."""
 
     def __init__(self, templates: Sequence[_Template]) -> None:
         rules_of: dict[str, set[str]] = defaultdict(set)
@@ -247,7 +247,7 @@ class _VectorIndex:
                     self._postings[dimension].append((number, weight))
 
     def scores(self, vector: Sequence[float]) -> list[float]:
-        """Return the similarity of a vector with each of the index; one with few numbers other than 0 is cheap."""
+        """Return the similarity of a vector with each of the index; a vector of mostly zeros is cheap."""
         used = [(dimension, weight) for dimension, weight in enumerate(vector) if weight]
         if len(used) * 4 > len(vector):
             cosines: list[float] = [sum(map(mul, vector, other)) for other in self._vectors]

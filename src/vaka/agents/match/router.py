@@ -478,7 +478,7 @@ def _has_started(turn: Turn, child: str) -> bool:
 
 
 def _partial_text(turn: Turn, path: AgentPath) -> str:
-    """Return the last text of an agent that was stopped, or of one below it; ``""`` for none in this turn."""
+    """Return the last text of a stopped agent, or of an agent below it; ``""`` for none in this turn."""
     for event in reversed(turn.log.window.events):
         if event.turn and event.turn != turn.id:
             break

@@ -147,7 +147,7 @@ class _Words(msgspec.Struct, frozen=True):
     first_filler: re.Pattern[str]
     last_filler: re.Pattern[str]
     longest_filler: int
-    """Characters of the longest one, with those before it."""
+    """Characters of the longest word, with the characters before it."""
     negations: re.Pattern[str]
     exact_negations: re.Pattern[str]
     questions: re.Pattern[str]

@@ -61,7 +61,7 @@ def config() -> None:
     )
 )
 @click.option("--origin", is_flag=True, help="Also the layer and origin of each: FILE:LINE, a variable or a flag.")
-@click.option("--permissions", is_flag=True, help="The permission rules instead, also those that approvals stored.")
+@click.option("--permissions", is_flag=True, help="The permission rules instead, also rules that approvals stored.")
 @options.json_option
 @options.policy_options
 @options.store_options

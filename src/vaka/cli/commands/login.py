@@ -174,7 +174,7 @@ def choose_first_model() -> str:
 
 
 def _print_first_models() -> list[str]:
-    """Print the models to begin with, and return those that can be chosen, in the order of their numbers."""
+    """Print the models to begin with, and return the selectable models in the order of their numbers."""
     from vaka.models.local.model import missing_install_command
     from vaka.runtime.stored_keys import key_environment
 

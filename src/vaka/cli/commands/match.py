@@ -171,7 +171,7 @@ def read_rule_files(names: Sequence[str]) -> RuleFiles:
 
 
 def _read_documents(named: Sequence[Path]) -> Iterator[tuple[Path, ComposedDocument | ConfigError]]:
-    """Yield the documents of files, and of the files in folders but those that others include."""
+    """Yield the documents of files, and of the files in folders without included files."""
     found: dict[Path, ComposedDocument | ConfigError] = {}
     included: set[Path] = set()
     for path in (path for place in named for path in _paths_of(place)):

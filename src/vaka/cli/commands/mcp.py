@@ -300,7 +300,7 @@ def add(name: str, target: tuple[str, ...], transport: str | None, scope: Server
         raise UsageError(f"{kind} takes one URL, and not also {others[0]!r}; write -- before a command")
     env, headers = _read_pairs("--env", more["env"], "="), _read_pairs("--header", more["header"], ":")
     if (headers and kind == "stdio") or (env and kind != "stdio"):
-        raise UsageError("--env is for servers with a command, and --header for those with a URL")
+        raise UsageError("--env is for servers with a command, and --header for servers with a URL")
     entry: dict[str, Any] = {"command": first, "args": others} if kind == "stdio" else {"url": first}
     entry |= {"env": env} if env else {"headers": headers} if headers else {}
     _add(name, {"type": kind, **entry}, scope)
@@ -358,7 +358,7 @@ def _load(flags: Mapping[str, Any]) -> ParsedServers:
 
 
 def _select(servers: Sequence[McpServer], names: Sequence[str], *, removable: bool = True) -> list[McpServer]:
-    """Return the servers with the names. Raises ``NotFound``; also for one in a file that commands do not change."""
+    """Return the servers with the names. Raises ``NotFound``, also if commands do not change the file of a server."""
     known = [server.name for server in servers]
     for name in names:
         if name not in known:

@@ -166,7 +166,7 @@ class ServedAgents(Mapping[str, Agent]):
             _log.info("the built-in agent is not served: %s", error)
 
     def _load_project(self) -> bool:
-        """Load the agents of the project; return whether there is one. Raises ``MissingModel`` for one without."""
+        """Load the agents of the project; return whether there are any. Raises ``MissingModel``."""
         for name in self._names:
             try:
                 self._loaded[name] = self._load(name)

@@ -392,7 +392,7 @@ class ApprovalDialog:
         return None
 
     def _parse_approval(self, scope: ApprovalScope, rest: str) -> dict[str, Any] | None:
-        """Parse an approval; only one for the session may be followed by a time span."""
+        """Parse an approval; a time span may follow only an approval for the session."""
         rule, ttl = "" if scope == "once" else "\n".join(self.rules), None
         try:
             if rest and scope != "session":

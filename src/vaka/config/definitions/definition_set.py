@@ -56,7 +56,7 @@ class DefinitionSet:
         self.invalid = invalid or {}
         """Errors of the definitions that cannot be used, by kind and name."""
         self.included = tuple(included)
-        """The files that definitions include, also those that could not be read."""
+        """The files that definitions include, also unreadable files."""
 
     def __iter__(self) -> Iterator[Definition]:
         return (definition for table in self._tables.values() for definition in table.values())

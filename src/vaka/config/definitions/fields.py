@@ -49,7 +49,7 @@ class ParseSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Whether an unknown key is an error; otherwise it is only noted."""
     checks: DefinitionChecks = DefinitionChecks()
     trusted: bool = True
-    """Whether every file of the folder may be included; otherwise only those in the folders of definitions."""
+    """Whether every file of the folder may be included; otherwise only files in the folders of definitions."""
     script_folders: tuple[Path, ...] = ()
     """Where files of scripts are looked for, in this order; they must be inside of the last one."""
 

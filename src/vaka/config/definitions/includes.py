@@ -35,7 +35,7 @@ class ComposedDocument:
     def __init__(self, path: Path, document: LocatedDocument) -> None:
         self.value: object = document.value
         self.files: list[Path] = []
-        """The included files, also those that could not be read."""
+        """The included files, also unreadable files."""
         self._parts: dict[JsonPath, tuple[str, Path, LocatedDocument, JsonPath]] = {(): ("", path, document, ())}
         """By their places: what comes from a file, with where it was included, and its place in the file."""
 
@@ -84,7 +84,7 @@ def read_composed(path: Path, scope: IncludeScope) -> ComposedDocument:
 
 
 class IncludeError(ConfigError):
-    """A file that cannot be included; ``files`` are those that were looked at."""
+    """A file that cannot be included; ``files`` are the files that were looked at."""
 
     def __init__(self, message: str, files: list[Path]) -> None:
         super().__init__(message)

@@ -68,7 +68,7 @@ class Inheritance:
         self._open: list[DefinitionKey] = []
 
     def complete(self, kind: DefinitionKind, definition: WrittenDefinition) -> WrittenDefinition:
-        """Return a definition with the fields of those that it extends. Raises ``ExtendError``."""
+        """Return a definition with the fields of the definitions that it extends. Raises ``ExtendError``."""
         try:
             check_document(definition.value)  # aliases of YAML can make it larger than can be walked
         except ConfigError as error:

@@ -49,7 +49,7 @@ from vaka.core.types.errors import ConfigError
 
 
 class ParsedDefinition(msgspec.Struct, frozen=True, kw_only=True):
-    """A definition, and what was found in its document; one with problems must not be used."""
+    """A definition, and the findings in its document; a definition with problems must not be used."""
 
     value: Any = None
     problems: tuple[tuple[JsonPath, str], ...] = ()

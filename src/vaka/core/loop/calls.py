@@ -125,7 +125,7 @@ async def run_calls(turn: Turn, calls: Sequence[OpenCall]) -> str:
 
 
 class CallBatch:
-    """Runs ``size`` calls of one step concurrently; those that use the same files run in the order of their places."""
+    """Runs ``size`` calls of one step concurrently; calls that use the same files run in the order of their places."""
 
     def __init__(self, turn: Turn, size: int = 1, rename_event: Callable[[CallId], Body] | None = None) -> None:
         self.turn = turn

@@ -206,7 +206,7 @@ class MiddlewareChain:
         return outcome, failed
 
     async def run_before_step(self, turn: "Turn") -> list[Body]:
-        """Return the events of all middlewares, those that shorten the context at the end."""
+        """Return the events of all middlewares; events that shorten the context come last."""
         events: list[Body] = []
         for m, method in self.before_step:
             events += await self.call(m, None, "before_step", method(turn), tuple, list)

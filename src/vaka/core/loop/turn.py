@@ -21,7 +21,7 @@ from vaka.core.types.state import results_for_open_calls
 
 
 class TurnInput(msgspec.Struct, frozen=True, kw_only=True):
-    """The input of a new turn: its content, the keys of the inputs it consists of, and those not in the log yet."""
+    """The input of a new turn: its content, the keys of its inputs, and the inputs that are not in the log yet."""
 
     content: Content
     keys: tuple[str, ...] = ()

@@ -219,7 +219,7 @@ class LiveView(Protocol):
 
     @property
     def followers(self) -> set[Any]:
-        """The set of those that are woken by each event."""
+        """The set of followers that each event wakes."""
         ...
 
     def snapshots(self) -> Iterable[Event]:

@@ -47,7 +47,7 @@ class MessageRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class MessageFilter(msgspec.Struct, frozen=True, kw_only=True):
-    """Which messages to list. All conditions must hold; those that are not given do."""
+    """Which messages to list. All given conditions must hold."""
 
     role: str = ""
     """Case does not matter. ``call`` rows are listed only if it is ``call``."""
@@ -180,7 +180,7 @@ class MessageIndex(Protocol):
         ...
 
     async def search(self, query: MessageSearch) -> SearchPage:
-        """Return the messages that match, best first. Any text is a valid query; one without words finds nothing.
+        """Return the messages that match, best first. Any text is a valid query; a text without words finds nothing.
 
         ``InvalidInput`` for a text of more than ``MAX_QUERY_LENGTH`` characters and a cursor that is not of a page.
         """

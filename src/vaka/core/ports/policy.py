@@ -32,7 +32,7 @@ class SessionPolicy(Policy, Protocol):
     ) -> Policy:
         """Return this policy as it judges the next call of a tool by the agent at ``path``.
 
-        ``traits`` are those that the tool declares; they can only restrict.
+        ``traits`` are declared by the tool; they can only restrict.
         """
         ...
 

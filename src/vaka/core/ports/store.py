@@ -52,7 +52,7 @@ class SessionInfo(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     """The person or program it belongs to, as the caller names them."""
     tags: tuple[str, ...] = ()
     metadata: dict[str, Any] = {}
-    """Its metadata; empty when they have more than 16 KiB as JSON: those are only in the log."""
+    """Its metadata; empty if they have more than 16 KiB as JSON: larger metadata are only in the log."""
     state: str = "active"
     """The stage of its life that ``session.updated`` gave it: active, paused, ended, terminated or archived."""
     erased: int = 0
@@ -91,7 +91,7 @@ class SessionQuery(msgspec.Struct, frozen=True, kw_only=True):
     """The beginning of the id."""
     origin: str = ""
     folder: str = ""
-    """Sessions of this folder and of those below it, and sessions that are not bound to a folder."""
+    """Sessions of this folder and of its subfolders, and sessions that are not bound to a folder."""
     owner: str = ""
     tag: str = ""
     """Sessions that have this tag."""
@@ -192,7 +192,7 @@ class SessionIndex(Protocol):
         ...
 
     async def decisions(self, session: SessionId | None = None, *, id: str | None = None) -> Sequence[PendingDecision]:
-        """Return the open decisions of one session or of all, oldest first; with ``id``, only those with this id."""
+        """Return the open decisions of one session or of all, oldest first; with ``id``, only the decision with it."""
         ...
 
 

@@ -84,11 +84,11 @@ class VectorStore(Protocol):
         ...
 
     async def scopes(self, collection: str, under: str = "") -> Sequence[str]:
-        """Return the scopes that have records: ``under`` and those below it (``under/…``), all for ``""``; sorted."""
+        """Return the scopes that have records, sorted: ``under`` and scopes below it (``under/…``), all for ``""``."""
         ...
 
     async def erase(self, scope: str, *, dry_run: bool = False) -> int:
-        """Delete a scope and those below it (``scope/…``) in every collection; return the number of their records.
+        """Delete a scope and the scopes below it (``scope/…``) in every collection; return the number of their records.
 
         ``dry_run`` only counts them. ``InvalidInput`` for ``""``, which would be all scopes.
         """

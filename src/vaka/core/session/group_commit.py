@@ -47,7 +47,7 @@ class WriteLock:
         self.wake_next()
 
     def wake_next(self) -> None:
-        """Wake one of those who wait, if the lock is free."""
+        """Wake one of the waiting writers, if the lock is free."""
         waiting = [] if self.held else [waiter for waiter in self.waiters if not waiter.done()]
         if waiting:
             waiting[0].set_result(None)

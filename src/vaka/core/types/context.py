@@ -141,7 +141,7 @@ class ContextCompacted(Control, tag="context.compacted"):
     messages: int = 0
     """The number of messages before it."""
     kept_messages: int = 0
-    """How many of them stay: the opening, the kept inputs, and those from ``keep_from`` on."""
+    """How many of them stay: the opening, the kept inputs, and the messages from ``keep_from`` on."""
 
 
 class CheckpointSaved(Control, tag="checkpoint.saved"):

@@ -222,7 +222,7 @@ class Onward(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     models: dict[str, int] = {}
     tools: dict[str, int] = {}
     grants: tuple[Grant, ...] = ()
-    """Every grant of the session, also those given after ``to``."""
+    """Every grant of the session, also grants after ``to``."""
     children: int = 0
     """The number of child agents that the turn has started."""
 
@@ -237,7 +237,7 @@ class SessionReverted(Control, tag="session.reverted"):
     onward: Onward | None = None
     """The turn that goes on from ``to``, with the inputs added since; without it the turn has ended."""
     grants: tuple[Grant, ...] | None = None
-    """The grants that remain: those that held at ``to`` and still hold. A rewind never revives an expired grant."""
+    """The grants that remain: they held at ``to`` and still hold. A rewind never revives an expired grant."""
 
 
 class SessionClosed(Control, tag="session.closed"):

@@ -57,7 +57,7 @@ class PendingView:
         return total
 
     def steered_inputs(self, state: SessionState) -> tuple[str, ...]:
-        """Return the keys of the inputs that join the turn, without those with which it begins."""
+        """Return the keys of the inputs that join the turn, without the inputs with which it begins."""
         queued = state.inputs.values()
         return tuple([added.key for added in queued if added.policy == "steer" and added.key not in self.inputs])
 

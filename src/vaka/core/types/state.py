@@ -233,7 +233,7 @@ class SessionState(msgspec.Struct, omit_defaults=True):
     workspace: SessionWorkspace | None = None
     run: RunSettings | None = None
     metadata: dict[str, Any] = {}
-    """The keys of the metadata that have changed since the session was opened; ``None`` for those that were removed."""
+    """The metadata that have changed since the session was opened, by key; ``None`` for removed keys."""
 
     def replace_with(self, other: "SessionState") -> None:
         """Copy every field of another state."""

@@ -25,7 +25,7 @@ class ToolTraits(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, 
     reads: bool = False
     """It reads files, or other data of this machine."""
     writes: bool = False
-    """It changes files: those that ``paths`` name."""
+    """It changes the files that ``paths`` name."""
     commands: bool = False
     """It runs or ends commands."""
     network: bool = False
@@ -106,7 +106,7 @@ def find_traits(tool: object, name: str) -> ToolTraits:
 
 
 def add_defaults(arguments: Mapping[str, Any], parameters: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the arguments of a call, with the defaults in the schema of the tool for those that are not given."""
+    """Return the arguments of a call, with the defaults in the schema of the tool for missing arguments."""
     properties: object = parameters.get("properties")
     listed = cast("dict[str, object]", properties) if isinstance(properties, dict) else {}
     fields = {name: cast("dict[str, Any]", field) for name, field in listed.items() if isinstance(field, dict)}

@@ -23,5 +23,5 @@ _FACTORIES = (
 
 
 def surface_functions(services: HostServices) -> HostFunctions:
-    """Return the host functions of ``ctx``, ``__builtin`` and ``rt``; those whose service is missing raise an error."""
+    """Return the host functions of ``ctx``, ``__builtin`` and ``rt``; functions without their service fail."""
     return {name: function for make in _FACTORIES for name, function in make(services).items()}

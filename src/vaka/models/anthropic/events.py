@@ -137,7 +137,7 @@ class AnthropicStreamDecoder:
 
     def _start_message(self, event: _Event) -> Sequence[Chunk]:
         if self._message_started or event.message is None:
-            raise StreamCut("the stream is garbled: a second message begins in it, or one with nothing in it")
+            raise StreamCut("the stream is garbled: a second message begins in it, or an empty message")
         self._message_started, self._model = True, event.message.model
         self._update_usage(event.message.usage)
         return (UsageChunk(self._usage, self._model),)

@@ -320,7 +320,7 @@ class GeminiWriter(AlternatingItems):
         return parts + beside
 
     def _split_media(self, result: ToolResult) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-        """Return the media that a result may contain, and those that have to follow it."""
+        """Return the media that a result may contain, and the media that have to follow it."""
         inside: list[dict[str, Any]] = []
         after: list[dict[str, Any]] = []
         for part in result.content:

@@ -362,7 +362,7 @@ class TextCalls(ModelWrapper):
 
 
 def _resolve_choice(prompt: Prompt) -> tuple[tuple[ToolSpec, ...], str]:
-    """Return the tools that may be called, and a description of those that must be."""
+    """Return the tools that may be called, and a description of the tools that must be called."""
     choice = prompt.tool_choice
     if choice == "none" or (not prompt.tools and choice == "auto"):
         return (), ""

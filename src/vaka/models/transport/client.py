@@ -66,7 +66,7 @@ class ProviderClient:
 
     @contextmanager
     def redact_errors(self, headers: Mapping[str, str]) -> Generator[None]:
-        """Redact keys, also those in the ``headers`` of a request, in errors raised within the block."""
+        """Redact keys, also keys in the ``headers`` of a request, in errors raised within the block."""
         try:
             yield
         except ModelError as error:

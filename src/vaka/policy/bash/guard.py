@@ -335,7 +335,7 @@ _PATH_TESTS, _NOT = frozenset({"-path", "-ipath", "-wholename", "-name", "-iname
 
 
 def find_folder_change(words: Words) -> Words:
-    """Return the words of a command that changes the folder of those after it, from its name on; else none."""
+    """Return the words, from its name on, of a command that changes the folder of later commands; else none."""
     while words and words[0].value in {"builtin", "command", "time"}:
         words = words[1:]
         while words and words[0].value in {"-p", "--"}:

@@ -30,7 +30,7 @@ _HELP = re.compile(r"--help|--version")
 
 
 def find_machine_programs(simple: SimpleCommand) -> Iterator[str]:
-    """Yield the programs of a command, also those that it runs in turn, that may harm the machine.
+    """Yield the programs of a command, also programs that it runs in turn, that may harm the machine.
 
     Other rights on another machine are not rights on this one.
     """

@@ -106,7 +106,7 @@ def find_file_operands(words: Words) -> list[Word]:
 
 
 _SHELL_SCRIPT = FileOperands(not_with=r"-\w*c")
-"""A shell prints the lines of its script with ``-v``, and those that it does not understand."""
+"""A shell prints the lines of its script with ``-v``, and lines that it does not understand."""
 
 _FILE_OPTIONS: Mapping[str, str] = read_table("file_options")
 """The text before the name of a file that a program reads: an option, or the beginning of a word."""
@@ -270,7 +270,7 @@ _FIND_FLAG_TESTS = name_set("-empty -executable -readable -writable -nogroup -no
 
 
 def _split_alternatives(values: list[str]) -> list[list[str]]:
-    """Return the tests before the first action of each alternative: those after it restrict only later actions."""
+    """Return the tests before the first action of each alternative: later tests restrict only later actions."""
     alternatives: list[list[str]] = [[]]
     acted = False
     for value in values:

@@ -302,7 +302,7 @@ class CommandRule(msgspec.Struct, frozen=True):
 
 
 def strictest_finding(findings: Sequence[Finding]) -> Finding:
-    """Return the first of the strictest findings; when all allow, one with the names of all their rules."""
+    """Return the first of the strictest findings; if all allow, a finding with the names of all their rules."""
     strictest = max(findings, key=lambda finding: STRICTNESS[finding.decision])
     if strictest.decision != "allow":
         return strictest

@@ -30,10 +30,10 @@ _GIT = ".git"
 _APPEARED = IN_CREATE | IN_MOVED_TO
 
 _MAX_ANNOUNCED = 1_000
-"""Announced paths of one command, so that a long one does not collect them without end."""
+"""The most announced paths of one command, so that a long command does not collect them without end."""
 
 _MAX_FOLDERS = 4_096
-"""Watched folders of one command; those after them are only looked at from time to time."""
+"""The most watched folders of one command; further folders are only looked at from time to time."""
 
 
 class MissingPaths:
@@ -168,7 +168,7 @@ class CreatedPaths:
     def _look_again(self, place: str) -> list[RemovedEntry]:
         """Watch the folders at and below a place, which something new has taken; return what was removed."""
         removed: list[RemovedEntry] = []
-        for path, names in sorted(self._missing.by_folder.items()):  # a folder comes before those in it
+        for path, names in sorted(self._missing.by_folder.items()):  # a folder comes before its subfolders
             if _is_related(path, place) and len(path) >= len(place):
                 with contextlib.suppress(OSError), _open_folder(path) as folder:
                     self._watch(path, folder, names)  # first, so that nothing is missed

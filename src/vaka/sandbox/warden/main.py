@@ -17,7 +17,7 @@ from vaka.system import libc
 
 _MAX_TRIES = 3
 _MAX_IDLE = 3
-"""Idle supervisors kept for reuse: the one of the last command, one for the next, one for a concurrent command."""
+"""Idle supervisors kept for reuse: of the last command, for the next command and for a concurrent command."""
 
 
 def main(descriptor: int, owner_pid: int) -> None:

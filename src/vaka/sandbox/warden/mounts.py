@@ -179,7 +179,7 @@ def _find_hidden_paths(job: JobSpec, layout: MountLayout) -> list[str]:
 
 
 def _find_masked_folders(job: JobSpec, writable: Sequence[str]) -> list[str]:
-    """Return the folders to mount empty ones on: the outermost of those that exist."""
+    """Return the folders on which empty folders are mounted: the outermost existing folders."""
     named = {os.path.realpath(path) for path in job.masked}
     for path in named:
         if path == "/" or is_within(path, writable):

@@ -227,7 +227,7 @@ def end_descendants() -> bool:
     """Kill all descendants of this process and reap them; ``False`` if some are left.
 
     This process must be their subreaper: orphans then become its children. A process is left if this one may not kill
-    it, or if it does not end, such as one in an uninterruptible wait for a disk.
+    it, or if it does not end, for example in an uninterruptible wait for a disk.
     """
     while True:
         try:
@@ -263,7 +263,7 @@ def _wait_for_one(children: list[int]) -> bool:
 
 
 def kill_descendants(root: int) -> tuple[list[int], list[int]]:
-    """Kill the descendants of ``root``; return those killed, and those that this process may not kill."""
+    """Kill the descendants of ``root``; return the killed processes, and processes that this process may not kill."""
     stopped: set[int] = set()
     # A stopped process cannot fork: stop all until no new ones appear, then kill them.
     while new := [pid for pid in list_descendants(root) if pid not in stopped]:

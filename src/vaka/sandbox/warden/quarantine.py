@@ -12,7 +12,7 @@ import time
 from typing import NamedTuple
 
 MAX_KEPT = 100
-"""Entries that are kept for one command; those after them are deleted, so that a loop cannot fill the disk."""
+"""The most entries that are kept for one command; further entries are deleted, so that a loop cannot fill the disk."""
 
 _MAX_COPIED_BYTES = 64 * 1024 * 1024
 _MAX_COPIED_ENTRIES = 2_000

@@ -69,7 +69,7 @@ class TurnDecisions:
                 self._tasks[id] = asyncio.create_task(self._decide(event, event.data))
 
     async def close(self) -> None:
-        """Wait for no more answers; those that have come are still applied."""
+        """Wait for no more answers; received answers are still applied."""
         for id, task in self._tasks.items():
             if id not in self._answered:
                 task.cancel()

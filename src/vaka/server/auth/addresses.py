@@ -20,7 +20,7 @@ class _Address(msgspec.Struct, frozen=True):
     """The name of the machine."""
     url: str
     pid: int
-    """The process that listens, or the supervisor of those that do."""
+    """The process that listens, or the supervisor of the processes that listen."""
     public_url: str = ""
     """The address at which other machines reach the server, if it is another one."""
 

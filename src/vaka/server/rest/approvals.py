@@ -104,7 +104,7 @@ class CallResult(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
 
 class _VisibleSessions:
-    """Looks up the sessions of decisions, each once, and only those that the caller may see."""
+    """Looks up the sessions of decisions, each once, and only sessions that the caller may see."""
 
     def __init__(self, runtime: Runtime, principal: Principal) -> None:
         self._runtime, self._principal = runtime, principal

@@ -162,7 +162,7 @@ async def turn_frames(events: TurnEvents, encode: EncodeEvents) -> AsyncGenerato
 
 
 async def _read_turn(runtime: Runtime, turn: TurnEvents) -> list[Event]:
-    """Read a turn until it has ended or waits for a decision that is still open, not for one in its past.
+    """Read a turn until it has ended or waits for a decision that is still open, not for an earlier decision.
 
     Returns its events that are in the log.
     """

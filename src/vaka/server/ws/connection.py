@@ -150,7 +150,7 @@ class Connection:
     # ------------------------------------------------------------------------------------------------- authentication
 
     async def _authenticate_handshake(self) -> None:
-        """Authenticate by header or ticket; a handshake without one is followed by ``auth``."""
+        """Authenticate by header or ticket; a handshake without either is followed by ``auth``."""
         credentials = read_credentials(self._connection, changes=True, tickets=True)
         try:
             await self._admit(credentials)

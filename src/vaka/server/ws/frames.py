@@ -65,7 +65,7 @@ class SubscribeParams(Params, frozen=True, kw_only=True):
     channels: tuple[Channel, ...] = ()
     types: tuple[str, ...] = ()
     path: tuple[str, ...] = ()
-    """Only events of the agent at this path and of those below it."""
+    """Only events of the agent at this path and of the agents below it."""
     depth: int | None = None
     """How many levels below ``path`` to include; 0: the agent at ``path`` alone."""
 

@@ -231,7 +231,7 @@ class AllSessionsFeed:
             self._follow(latest)
 
     async def _last_before(self, info: SessionInfo) -> int:
-        """Return the seq of the last event before this feed began: those after it are the first ones to send."""
+        """Return the seq of the last event before this feed began: the feed sends the events after it."""
         if info.created >= self._since:
             return 0
         upto, size = info.head, TAIL_EVENTS

@@ -176,7 +176,7 @@ class WarmConnections:
             self._timer = asyncio.get_running_loop().call_later(WARM_SECONDS, self._start_return)
 
     async def close(self) -> None:
-        """Return the connections to the pool; those in use follow when their block ends."""
+        """Return the connections to the pool; connections in use follow when their block ends."""
         self._closed = True
         self._start_return()
         await asyncio.wait(self._returning)

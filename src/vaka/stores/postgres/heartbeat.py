@@ -111,7 +111,7 @@ class Followers:
                 del known[key]
 
     def followed_keys(self) -> set[str]:
-        """Return the keys that are followed here, with ``!`` after those whose open blocks are watched."""
+        """Return the keys that are followed here, with ``!`` after keys whose open blocks are watched."""
         return {f"{key}!" for key in self._watchers} | (self.awaited.keys() - self._watchers.keys())
 
     def head_message(self, key: str, seq: int) -> str:

@@ -96,7 +96,7 @@ _END_BACKLOG = "delete from vaka.message_backlog where namespace = $1 and sessio
 
 
 class _Statement:
-    """Conditions on messages, and their arguments after those that are given."""
+    """Conditions on messages, and their arguments after the given arguments."""
 
     def __init__(self, arguments: list[object], conditions: RowConditions) -> None:
         self.arguments = arguments
@@ -257,7 +257,7 @@ def _session_condition(column: str) -> str:
 
 
 def _messages_of(rows: Sequence[PostgresRecord]) -> list[MessageRow]:
-    """Return the messages of rows; ``Corrupt`` when the event of one is missing or is not a message."""
+    """Return the messages of rows; ``Corrupt`` if the event of a row is missing or is not a message."""
     messages: list[MessageRow] = []
     for row, event in zip(rows, decode_intact([row["body"] for row in rows]), strict=True):
         name, session = decode_text(row["name"]) if row["name"] else "", SessionId(decode_text(row["session"]))

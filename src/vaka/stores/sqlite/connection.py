@@ -347,7 +347,7 @@ def _open_connection(path: Path, durability: Durability, file: DatabaseFile, tim
 
 
 def _close_unchanged(connection: sqlite3.Connection, path: Path) -> None:
-    """Close the connection to a file that is refused, also one with the write-ahead log of a process that crashed.
+    """Close the connection to a refused file, also to a file with the write-ahead log of a crashed process.
 
     The last connection to a file writes the log into it, unless that connection may only read.
     """

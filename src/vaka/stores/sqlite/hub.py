@@ -103,7 +103,7 @@ class SqliteHub:
         return self._waiting_words
 
     def count_messages(self, connection: sqlite3.Connection, count: int) -> None:
-        """Count messages that this handle has inserted; the first time, also those that waited before."""
+        """Count messages that this handle has inserted; the first time, also messages that waited before."""
         if count:
             self._waiting = rows.count_waiting(connection) if self._waiting is None else self._waiting + count
 
@@ -119,7 +119,7 @@ class SqliteHub:
         A file that cannot be written stays as it is, and so do messages that wait when the store closes: a search
         reads them.
         """
-        from vaka.stores.sqlite.message_words import index_batches  # noqa: PLC0415  # only one in many runs needs it
+        from vaka.stores.sqlite.message_words import index_batches  # noqa: PLC0415  # few runs need it
 
         async with self._index_lock:
             try:

@@ -187,7 +187,7 @@ def _with_tool_name(connection: sqlite3.Connection, key: SqliteKey, message: Mes
 
 
 def load_blobs(connection: sqlite3.Connection, namespace: str, content: Content) -> dict[Digest, bytes]:
-    """Return the texts of a message that are stored as blobs; without those that are missing or damaged."""
+    """Return the texts of a message that are stored as blobs, without missing and damaged texts."""
     found: dict[Digest, bytes] = {}
     for digest in indexed_blobs_of(content):
         record = connection.execute(

@@ -302,7 +302,7 @@ def _find_row(key: SqliteKey, id: str, connection: sqlite3.Connection) -> Messag
 
 
 def _count_messages(key: SqliteKey, known: CountedMessages, connection: sqlite3.Connection) -> CountedMessages:
-    """Count the messages after those that are counted; all, if those are not stored any more."""
+    """Count the messages that are not counted yet; all messages, if the earlier counts are not stored any more."""
     counted = connection.execute(_SELECT_TIME, (*key, known.seq)).fetchone()
     if counted is None or counted[0] != known.mark:
         known = NOTHING_COUNTED

@@ -217,7 +217,7 @@ _SELECT_BODIES = (
     "select body from events where namespace = ? and session = ? and seq between ? and ?"
     " and substr(?, seq - ?, 1) = x'01' order by seq"
 )
-"""The fifth parameter has a byte for each seq from the third to the fourth: 1 for those that are wanted."""
+"""The fifth parameter has a byte for each seq from the third to the fourth: 1 for a wanted seq."""
 
 _SELECT_EVENTS = (
     "select seq, body from events where namespace = ? and session = ? and seq > ? and seq <= ? order by seq limit ?"

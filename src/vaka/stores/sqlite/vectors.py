@@ -231,7 +231,7 @@ def _count_erased(namespace: str, scope: str, connection: sqlite3.Connection) ->
 
 
 def _find_erased(namespace: str, scope: str, connection: sqlite3.Connection) -> dict[ScopeKey, int]:
-    """Return a scope and those below it, in every collection, with the numbers of their records."""
+    """Return a scope and the scopes below it, in every collection, with the numbers of their records."""
     found = connection.execute(_SELECT_ERASED, (namespace, scope, f"{scope}/", f"{scope}0")).fetchall()
     keys = [(namespace, *place) for place in found]
     return {key: connection.execute(_COUNT_RECORDS, key).fetchone()[0] for key in keys}

@@ -76,5 +76,5 @@ def text_content(text: str) -> JsonObject:
 
 
 def without_empty(fields: JsonObject) -> JsonObject:
-    """Return the fields without those that have no value; a list of a plan stays, as an empty one clears it."""
+    """Return the fields that have a value, and the list of a plan, because an empty list clears the plan."""
     return {name: value for name, value in fields.items() if value not in (None, "", []) or name == "entries"}

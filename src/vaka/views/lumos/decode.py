@@ -47,7 +47,7 @@ class _WireGeneration(msgspec.Struct, frozen=True):
 
 
 class LumosDecoder:
-    """Turns Lumosai events into events of a log: those that they carry, or live events of ``session``.
+    """Turns Lumosai events into events of a log: the events that they carry, or live events of ``session``.
 
     In a stream with sources, an event without one repeats a part of an event before it and is skipped. In a stream
     without, what has no counterpart becomes ``custom.lumos.<type>``, which ``LumosEncoder`` turns back.

@@ -135,7 +135,7 @@ class TaintTracker:
         return reached <= self.assigned_names and reached.isdisjoint(self.tainted | self.suspicious)
 
     def _sources_of(self, names: Iterable[str]) -> set[str]:
-        """Return some variables, and those that their values come from."""
+        """Return some variables, and the variables that their values come from."""
         reached, waiting = set[str](), list(names)
         while waiting:
             name = waiting.pop()
@@ -179,7 +179,7 @@ def names_set_by_read(simple: SimpleCommand) -> list[str]:
 
 
 def find_evaluated_words(words: Words) -> tuple[Words, Words]:
-    """Return the words of a builtin that name variables which it sets or looks up, and those that are arithmetic."""
+    """Return the words of a builtin that name variables which it sets or looks up, and the arithmetic words."""
     name, rest = (words[0].value, words[1:]) if words else ("", ())
     if name == "let":
         return (), rest

@@ -376,7 +376,7 @@ def _expand_unquoted(text: str, *, first: bool) -> list[Piece]:
 
 
 def _normalize_glob(text: str) -> str:
-    """Return a pattern that ``fnmatch`` reads as bash does; one with a class such as ``[[:alpha:]]`` matches more."""
+    """Return a pattern that ``fnmatch`` reads as bash does; a pattern with ``[[:alpha:]]`` for example matches more."""
     if _BRACKET_CLASS.search(text, 1):
         return "?"
     return f"[!{text[2:]}" if text.startswith("[^") else text

@@ -113,7 +113,7 @@ _IMAGE_SIGNATURES = (
 _PDF_SIGNATURE = re.compile(rb"%PDF-[12]\.[0-9]")
 
 _PDF_XREF = b"startxref"
-"""Occurs near the end of every PDF file, also of one without binary data."""
+"""Occurs near the end of every PDF file, also without binary data."""
 
 
 def media_type_of(data: bytes) -> str:

@@ -205,7 +205,7 @@ async def _prepare_search(files: Files, given: dict[str, Any], engine: GrepEngin
 
 
 class GrepSearch:
-    """One search: first the files with matches, then the matching lines of those that are shown."""
+    """One search: first the files with matches, then the matching lines of the shown files."""
 
     def __init__(self, files: Files, query: GrepQuery, start: FileInfo, engine: GrepEngine = "auto") -> None:
         self._files = files
