@@ -12,10 +12,10 @@ from vaka.cli.turn.approval_view import (
     describe_sandbox,
     render_approval,
     render_rules,
-    risk_of,
     summarize_call,
 )
 from vaka.core.types.control import ApprovalRequested
+from vaka.core.types.decision_text import text_of_decision
 from vaka.core.types.ids import CallId, DecisionId, Digest
 from vaka.core.types.message import ToolCall
 from vaka.sandbox.select import select_sandbox
@@ -27,6 +27,10 @@ def approval_for(tool: str, cwd: Path | str = "", arguments: Any = None, **more:
     return ApprovalRequested(
         approval=DecisionId("apr_1"), call=call, digest=Digest("d"), spec=Digest("s"), cwd=str(cwd), **more
     )
+
+
+def risk_of(body: ApprovalRequested) -> str:
+    return text_of_decision(body).risk
 
 
 def barred_lines(body: ApprovalRequested, **declared: ToolTraits) -> list[str]:

@@ -12,9 +12,11 @@ from tests.cli.chat.chat_in_process import chat_in_process
 from vaka import Agent, Runtime
 from vaka.cli import strings
 from vaka.config.options import Commands
+from vaka.core.types import decision_text
 from vaka.models.scripted import Scripted
 
 SOURCE = Path(strings.__file__).parent
+DECISIONS = Path(decision_text.__file__)
 
 
 def called_name(node: ast.AST) -> str:
@@ -23,13 +25,13 @@ def called_name(node: ast.AST) -> str:
 
 def translation_calls() -> Iterator[tuple[str, ast.Call]]:
     """Yield each call that translates or marks a text, with its file and line."""
-    for file in SOURCE.rglob("*.py"):
+    for file in [*SOURCE.rglob("*.py"), DECISIONS]:
         text = file.read_text("utf-8")
         if "translat" not in text or file.name == "strings.py":
             continue
         for node in ast.walk(ast.parse(text)):
             if isinstance(node, ast.Call) and called_name(node) in ("translate", "mark_translatable"):
-                yield f"{file.relative_to(SOURCE)}:{node.lineno}", node
+                yield f"{file.relative_to(SOURCE.parent)}:{node.lineno}", node
 
 
 def placeholders_of(text: str) -> set[str]:

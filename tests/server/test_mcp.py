@@ -43,7 +43,7 @@ async def connect(served: Served, token: str = "alice", **options: Any) -> Async
 
 
 async def approve(context: Any, params: Any) -> types.ElicitResult:
-    assert "May deploy run?" in params.message
+    assert "Approve deploy?" in params.message
     return types.ElicitResult(action="accept", content={"decision": "approve"})
 
 

@@ -190,7 +190,7 @@ async def test_an_approval_requires_input() -> None:
     assert states(responses) == ["SUBMITTED", "WORKING", "INPUT_REQUIRED", "WORKING", "COMPLETED"]
     asked = next(line for line in outline(responses) if "INPUT_REQUIRED" in line)
     assert re.sub('"expires":"[^"]*"', '"expires":"…"', asked) == snapshot(
-        'statusUpdate INPUT_REQUIRED{"parts":[{"text":"the rule weather asks about weather: weather {\\"city\\":\\"Hilo\\"}"},{"data":{"id":"apr_1","kind":"approval","tool":"weather","arguments":{"city":"Hilo"},"scopes":["once","session"],"expires":"…"},"mediaType":"application/json"}]}'
+        'statusUpdate INPUT_REQUIRED{"parts":[{"text":"weather {\\"city\\":\\"Hilo\\"} needs an approval (the rule weather asks about weather)."},{"data":{"id":"apr_1","kind":"approval","tool":"weather","arguments":{"city":"Hilo"},"scopes":["once","session"],"expires":"…"},"mediaType":"application/json"}]}'
     )
     assert states(encode(await decision_runs.record_child_approval())) == states(responses)
     resumed = await runs.record_resumed()
@@ -206,7 +206,7 @@ async def test_a_question_requires_input() -> None:
     responses = encode(await decision_runs.record_question())
     assert states(responses) == ["SUBMITTED", "WORKING", "INPUT_REQUIRED", "WORKING", "COMPLETED"]
     assert next(line for line in outline(responses) if "INPUT_REQUIRED" in line) == snapshot(
-        'statusUpdate INPUT_REQUIRED{"parts":[{"text":"Which colour?\\nred / blue"},{"data":{"id":"qst_trn_1_call_1_1","kind":"question","text":"Which colour?","options":["red","blue"],"call":"call_1"},"mediaType":"application/json"}]}'
+        'statusUpdate INPUT_REQUIRED{"parts":[{"text":"Which colour? (red, blue)"},{"data":{"id":"qst_trn_1_call_1_1","kind":"question","text":"Which colour?","options":["red","blue"],"call":"call_1"},"mediaType":"application/json"}]}'
     )
     asked = live("question.asked", question="q", text="Why?")
     answered = live("question.answered", question="q", answer="so")

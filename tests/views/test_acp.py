@@ -316,8 +316,8 @@ async def test_an_approval_is_a_permission_request() -> None:
                     "status": "pending",
                 },
                 "options": [
-                    {"optionId": "approve", "name": "Allow once", "kind": "allow_once"},
-                    {"optionId": "approve_session", "name": "Allow weather for this session", "kind": "allow_always"},
+                    {"optionId": "approve", "name": "Approve once", "kind": "allow_once"},
+                    {"optionId": "approve_session", "name": "Approve weather for this session", "kind": "allow_always"},
                     {"optionId": "reject", "name": "Reject", "kind": "reject_once"},
                 ],
             },
@@ -361,8 +361,12 @@ async def test_a_question_is_a_form_or_a_choice() -> None:
                 "requestedSchema": {
                     "type": "object",
                     "properties": {
-                        "answer": {"type": "string", "title": "Answer", "enum": ["red", "blue"]},
-                        "other": {"type": "string", "title": "Another answer"},
+                        "choice": {"type": "string", "enum": ["red", "blue"], "title": "Choice"},
+                        "answer": {
+                            "type": "string",
+                            "title": "In your own words",
+                            "description": "Instead of a choice, or several of them.",
+                        },
                     },
                 },
             },
@@ -390,7 +394,7 @@ async def test_a_question_is_a_form_or_a_choice() -> None:
 
     assert answer_of({"outcome": {"outcome": "selected", "optionId": "2"}}) == "blue"
     assert answer_of({"action": "accept", "content": {"answer": "red"}}) == "red"
-    assert answer_of({"action": "accept", "content": {"answer": "red", "other": "green"}}) == "green"
+    assert answer_of({"action": "accept", "content": {"choice": "red", "answer": "green"}}) == "green"
     assert answer_of({"action": "decline"}) is answer_of({"action": "cancel"}) is None
     free = QuestionAsked(question=DecisionId("q"), text="Why?")
     assert request_of(event_of(free)) is None

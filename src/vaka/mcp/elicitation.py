@@ -7,6 +7,7 @@ import msgspec
 
 from vaka.core.ports.store import PendingDecision
 from vaka.core.types.control import ApprovalRequested, QuestionAsked
+from vaka.core.types.decision_text import APPROVAL_FORM, question_form, read_question_form
 from vaka.core.types.errors import NotFound
 from vaka.core.types.event import Event
 from vaka.core.types.ids import JSON
@@ -66,34 +67,11 @@ class DecisionForms(msgspec.Struct, frozen=True, kw_only=True):
         """Return the form of an open decision, ``None`` if it cannot be asked by a form."""
         body = row.event.data
         if isinstance(body, ApprovalRequested):
-            form = DecisionForm(self.describe(body), _APPROVAL_SCHEMA)
+            form = DecisionForm(self.describe(body), APPROVAL_FORM)
         else:
             assert isinstance(body, QuestionAsked)  # noqa: S101  # a decision is an approval or a question
-            form = DecisionForm(body.text, _question_schema(body))
+            form = DecisionForm(body.text, question_form(body))
         return form if self.enabled and len(form.message) <= MAX_MESSAGE_LENGTH else None
-
-
-_APPROVAL_SCHEMA: dict[str, Any] = {
-    "type": "object",
-    "properties": {
-        "decision": {"type": "string", "enum": ["approve", "reject"], "title": "Decision"},
-        "reason": {
-            "type": "string",
-            "title": "Reason",
-            "description": "Why not: the agent reads it and goes on. Without a reason a rejection ends the turn.",
-        },
-    },
-    "required": ["decision"],
-}
-
-
-def _question_schema(body: QuestionAsked) -> dict[str, Any]:
-    fields: dict[str, Any] = {"answer": {"type": "string", "title": "Answer"}}
-    if not body.options:
-        return {"type": "object", "properties": fields, "required": ["answer"]}
-    own = {"type": "string", "title": "In your own words", "description": "Instead of a choice, or several of them."}
-    choice = {"type": "string", "enum": list(body.options), "title": "Choice"}
-    return {"type": "object", "properties": {"choice": choice, "answer": own}}
 
 
 def parse_answer(row: PendingDecision, action: str, content: Mapping[str, Any] | None) -> GivenAnswer | None:
@@ -108,5 +86,5 @@ def parse_answer(row: PendingDecision, action: str, content: Mapping[str, Any] |
             return None
         text = reason.strip() if isinstance(reason, str) and decision == "reject" else ""
         return GivenAnswer(id=row.id, decision=decision, text=text)
-    answer = fields.get("answer") or fields.get("choice")
-    return GivenAnswer(id=row.id, text=answer) if isinstance(answer, str) and answer.strip() else None
+    answer = read_question_form(fields)
+    return None if answer is None else GivenAnswer(id=row.id, text=answer)

@@ -15,7 +15,7 @@ from vaka.core.loop.blobs import restore_content
 from vaka.core.ports.store import PendingDecision
 from vaka.core.session.index_rows import find_asked_decisions
 from vaka.core.types import progress
-from vaka.core.types.control import RunSettings
+from vaka.core.types.control import RunSettings, decision_of
 from vaka.core.types.errors import Busy, InvalidInput, NotFound, Suspended, TurnError, VakaError
 from vaka.core.types.event import Event
 from vaka.core.types.ids import SessionId
@@ -28,7 +28,7 @@ from vaka.runtime.runtime import Runtime
 from vaka.runtime.session import Session
 from vaka.runtime.turn_stream import TurnStream
 from vaka.views.failures import make_failure
-from vaka.views.pending_decisions import PendingDecisions, decision_of
+from vaka.views.pending_decisions import PendingDecisions
 
 MAX_PROMPT_CHARS = 1_000_000
 MAX_LINE_CHARS = 200

@@ -6,10 +6,10 @@ from contextlib import aclosing
 from typing import TypeVar
 
 from vaka.core.types import progress
+from vaka.core.types.control import Asked
 from vaka.core.types.event import Event
 from vaka.server.problems import Problem, problem_of_failure
 from vaka.views.failures import Failure, failure_of
-from vaka.views.pending_decisions import Asked
 
 HOLD_SECONDS = 2.0
 """The longest time for which the status of a stream waits for the first piece of the model's answer."""

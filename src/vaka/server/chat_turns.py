@@ -10,6 +10,7 @@ from typing import Any, Literal, Protocol, TypeAlias
 import msgspec
 
 from vaka.core.types import control, progress
+from vaka.core.types.control import Asked, decision_of
 from vaka.core.types.errors import BadRequest, VakaError
 from vaka.core.types.event import Event
 from vaka.core.types.ids import Cursor
@@ -22,7 +23,7 @@ from vaka.server.principal import Principal
 from vaka.server.problems import Problem, not_found
 from vaka.server.service import AgentService, PromptInput
 from vaka.server.turn_events import TurnEvents
-from vaka.views.pending_decisions import Asked, PendingDecisions, decision_of
+from vaka.views.pending_decisions import PendingDecisions
 
 Decision: TypeAlias = control.ApprovalResolved | control.QuestionAnswered
 

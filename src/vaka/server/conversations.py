@@ -18,7 +18,7 @@ from vaka.core.ports.env import format_timestamp
 from vaka.core.ports.store import PendingDecision
 from vaka.core.ports.values import KeyValueStore
 from vaka.core.session.fanout import Follower
-from vaka.core.types.control import ApprovalRequested, QuestionAsked
+from vaka.core.types.control import ApprovalRequested, Asked, QuestionAsked
 from vaka.core.types.errors import Busy, HeadMoved, VakaError
 from vaka.core.types.event import Event
 from vaka.core.types.ids import Cursor, digest_of, parse_session_id
@@ -48,7 +48,7 @@ from vaka.views.answers import is_client_call
 from vaka.views.genx_import import ImportedTurns
 from vaka.views.openai import describe_decision
 from vaka.views.openai_requests import ConversationInput, Reply, parse_reply
-from vaka.views.pending_decisions import Asked, PendingDecisions
+from vaka.views.pending_decisions import PendingDecisions
 
 SESSION_HEADER = "x-vaka-session"
 """The header of a response with the id of the session, percent-encoded."""

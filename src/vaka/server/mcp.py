@@ -5,7 +5,7 @@ import logging
 from collections import OrderedDict
 from collections.abc import AsyncGenerator, Iterator
 from contextlib import asynccontextmanager
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import msgspec
 from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
@@ -19,7 +19,8 @@ from starlette.types import Message, Receive, Scope, Send
 from vaka import __version__
 from vaka.agents.react import Agent
 from vaka.core.ports.store import PendingDecision
-from vaka.core.types.control import ApprovalRequested, QuestionAsked
+from vaka.core.types.control import ApprovalRequested, Asked
+from vaka.core.types.decision_text import text_of_decision
 from vaka.core.types.errors import Busy
 from vaka.mcp.elicitation import DecisionForms
 from vaka.mcp.server import ServedTool, ToolServer
@@ -210,13 +211,13 @@ def _usable_agents(service: AgentService) -> Iterator[Agent]:
 
 def _describe(body: ApprovalRequested) -> str:
     """Return the whole call that a person approves."""
+    text = text_of_decision(body)
     arguments = msgspec.json.format(msgspec.json.encode(body.call.arguments), indent=2).decode()
-    lines = [f"May {body.call.name} run?", arguments, body.reason, f"rule: {body.rule}" if body.rule else ""]
-    return "\n".join(line for line in lines if line)
+    return "\n".join([text.title, " · ".join(text.facts), arguments, *text.details])
 
 
 def _hint(row: PendingDecision) -> str:
     """Return an open decision in one line, with the request that takes it."""
-    body: Any = row.event.data
-    text = body.text if isinstance(body, QuestionAsked) else body.call.name
-    return f"{text[:200]} (decide it in the console, or with POST /api/v1/approvals/{row.id}/resolve)"
+    assert isinstance(row.event.data, Asked)  # noqa: S101  # a decision is an approval or a question
+    line = text_of_decision(row.event.data).line
+    return f"{line[:200]} (decide it in the console, or with POST /api/v1/approvals/{row.id}/resolve)"

@@ -18,13 +18,15 @@ from typing import Any, TypeAlias
 import msgspec
 
 from vaka.core.types import control, progress
+from vaka.core.types.control import Asked
+from vaka.core.types.decision_text import text_of_decision
 from vaka.core.types.event import Body, Event
 from vaka.core.types.ids import JSON, AgentPath, CallId, MessageId
 from vaka.core.types.message import Audio, Content, Document, Image, Part, ToolResult, Usage, as_content, text_of
 from vaka.core.types.monitor import UsageRecorded
 from vaka.views.failures import failure_of
 from vaka.views.message_blocks import MessageBlocks, Piece
-from vaka.views.pending_decisions import Asked, PendingDecisions
+from vaka.views.pending_decisions import PendingDecisions
 from vaka.views.routed_agents import RoutedAgents
 from vaka.views.state_values import is_application_value
 
@@ -447,6 +449,7 @@ class AguiEncoder:
 
 
 def _interrupt_of(body: Asked) -> AguiEvent:
+    text = text_of_decision(body)
     if isinstance(body, control.ApprovalRequested):
         properties: AguiEvent = {"approved": {"type": "boolean"}, "message": {"type": "string"}}
         if not body.decisions or "edit" in body.decisions:
@@ -457,7 +460,7 @@ def _interrupt_of(body: Asked) -> AguiEvent:
             "reason": "tool_call",
             "toolCallId": body.call.id,
             "responseSchema": schema,
-            "message": body.message or body.reason or f"Run {body.call.name}?",
+            "message": text.reason or text.title,
             "metadata": {"toolName": body.call.name, "arguments": body.call.arguments, "rule": body.rule},
         }
         return interrupt | ({"expiresAt": body.expires} if body.expires else {})

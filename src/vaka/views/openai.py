@@ -16,6 +16,8 @@ from typing import Any, TypeAlias
 import msgspec
 
 from vaka.core.types import control
+from vaka.core.types.control import Asked
+from vaka.core.types.decision_text import text_of_decision
 from vaka.core.types.event import Event
 from vaka.core.types.ids import AgentPath
 from vaka.core.types.message import ToolCall, Usage
@@ -30,7 +32,6 @@ from vaka.views.answers import (
     MessageWithdrawn,
     is_client_call,
 )
-from vaka.views.pending_decisions import Asked
 
 ChatObject: TypeAlias = dict[str, Any]
 """A ``chat.completion.chunk``, a ``chat.completion``, or ``{"error": {…}}``."""
@@ -74,11 +75,10 @@ def arguments_of(call: ToolCall) -> str:
 
 def describe_decision(asked: Asked) -> str:
     """Return what a person is asked, with the reply that ``parse_reply`` of ``openai_requests`` understands."""
+    line = text_of_decision(asked).line
     if isinstance(asked, control.QuestionAsked):
-        return f"{asked.text} ({', '.join(asked.options)})" if asked.options else asked.text
-    reason = f" ({asked.message or asked.reason})" if asked.message or asked.reason else ""
-    wish = f"{asked.call.name} {arguments_of(asked.call)} needs an approval{reason}."
-    return f"{wish} Reply 'approve {asked.approval}' or 'reject {asked.approval}'."
+        return line
+    return f"{line} Reply 'approve {asked.approval}' or 'reject {asked.approval}'."
 
 
 class ChatEncoder:

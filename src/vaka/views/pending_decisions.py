@@ -1,12 +1,9 @@
 """The decisions that a turn waits for, and whether it waits for nothing else."""
 
-from typing import TypeAlias
-
 from vaka.core.types import control, progress
+from vaka.core.types.control import Asked
 from vaka.core.types.event import Body, Event
 from vaka.core.types.ids import AgentPath, CallId, TurnId
-
-Asked: TypeAlias = control.ApprovalRequested | control.QuestionAsked
 
 _LAST_BEFORE_WAITING = (control.ApprovalRequested, control.QuestionAsked, progress.ToolCompleted, progress.ToolFailed)
 
@@ -99,11 +96,6 @@ class PendingDecisions:
         self._open.clear()
         self._asking_models.clear()
         self._children.clear()
-
-
-def decision_of(asked: Asked) -> str:
-    """Return the id of an approval or a question."""
-    return asked.approval if isinstance(asked, control.ApprovalRequested) else asked.question
 
 
 def _call_of(asked: Asked) -> CallId | None:

@@ -177,7 +177,7 @@ async def test_a_rule_is_stored_in_the_folder_of_the_session_and_a_question_is_a
         assert options == ["approve", "approve_session", "approve_project", "approve_user", "reject"]
         assert call.locations[0].path == f"{tmp_path}/project/a.txt"
         message, form = editor.asked.get_nowait()
-        assert (message, form.requested_schema.properties["answer"].enum) == ("Which colour?", ["red", "blue"])
+        assert (message, form.requested_schema.properties["choice"].enum) == ("Which colour?", ["red", "blue"])
         results = [update.content[-1] for update in editor.updates if getattr(update, "status", "") == "completed"]
         assert results[-1].content.text == "colour blue"
     assert (tmp_path / "project" / "a.txt").read_text() == "A"

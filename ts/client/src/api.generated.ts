@@ -67,6 +67,15 @@ export interface Checkpoint {
   ts: string;
 }
 
+/** One way to decide. */
+export interface Choice {
+  id: string;
+  label: string;
+  brief: string;
+  scope: "once" | "project" | "session" | "user";
+  lasts: string;
+}
+
 /** A tool that the client runs; `parameters` is the JSON Schema of its arguments. */
 export interface ClientToolSpec {
   name: string;
@@ -153,11 +162,26 @@ export interface Decision {
   scopes: string[];
   question?: string;
   options?: string[];
+  text: DecisionText;
 }
 
 /** The number of open decisions. */
 export interface DecisionCount {
   count: number;
+}
+
+/** What a person reads before deciding. */
+export interface DecisionText {
+  kind: "approval" | "question" | "result";
+  title: string;
+  question: string;
+  call: string;
+  reason: string;
+  risk: string;
+  facts: string[];
+  folder: string;
+  details: string[];
+  choices: Choice[];
 }
 
 /** The messages to delete, by their ids. */

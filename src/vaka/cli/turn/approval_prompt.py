@@ -13,13 +13,14 @@ from vaka.cli.bootstrap import current_user
 from vaka.cli.display.call_summary import NO_DECLARED_TRAITS, TraitsByName
 from vaka.cli.errors import describe_error
 from vaka.cli.render import as_printable, width_of
-from vaka.cli.strings import mark_translatable, translate
+from vaka.cli.strings import translate
 from vaka.cli.turn.approval_view import describe_sandbox, render_approval, render_rules, summarize_call
 from vaka.config.claude_writer import settings_file_for_scope
 from vaka.config.setting_keys import parse_seconds
 from vaka.core.ports.store import PendingDecision
 from vaka.core.session.index_rows import find_asked_decisions, find_settled_decisions
 from vaka.core.types.control import ApprovalRequested, ApprovalResolved, ApprovalScope, QuestionAsked
+from vaka.core.types.decision_text import Choice, text_of_decision
 from vaka.core.types.errors import ConfigError, InvalidInput, NotFound, VakaError
 from vaka.core.types.event import Event
 from vaka.core.types.ids import DecisionId, SessionId
@@ -27,13 +28,15 @@ from vaka.core.types.tool import Grant
 from vaka.runtime.resolve_approval import check_rule
 from vaka.runtime.runtime import Runtime
 
-_APPROVE_CHOICES: tuple[tuple[str, str, ApprovalScope], ...] = (
-    ("y", mark_translatable("once"), "once"),
-    ("s", mark_translatable("session"), "session"),
-    ("p", mark_translatable("project"), "project"),
-    ("u", mark_translatable("always"), "user"),
-)
-"""The key to type, its label, and the scope of the approval."""
+_KEYS = {
+    "approve": "y",
+    "approve_session": "s",
+    "approve_project": "p",
+    "approve_user": "u",
+    "edit": "a",
+    "reject": "n",
+}
+"""The key to type by the id of the choice."""
 MAX_LISTED = 9
 """Open approvals that are listed."""
 ALL_KEY = "*"
@@ -298,29 +301,28 @@ class ApprovalDialog:
         self.may_restart = False
         """Whether the prompt waits for its first key."""
         self._was_printed = False
-        self._scopes_by_key: dict[str, ApprovalScope] = {
-            key: scope for key, _, scope in _APPROVE_CHOICES if scope in body.allowed_scopes
-        }
-        self._allowed_decisions = body.decisions or ("approve", "edit", "reject")
+        choices = text_of_decision(body, translate=translate).choices
+        self._choices = {_KEYS[choice.id]: choice for choice in choices}
+        self._approvals = {key: choice for key, choice in self._choices.items() if choice.id.startswith("approve")}
 
-    def _choices(self) -> list[str]:
+    @property
+    def _may_edit_rules(self) -> bool:
+        return bool(self.rules and self._approvals)
+
+    def _labels(self) -> list[str]:
         """Return the keys of the prompt with their labels."""
-        choices: list[str] = []
-        if "approve" in self._allowed_decisions:
-            choices = [
-                f"[{key}] {translate(label)}" for key, label, _ in _APPROVE_CHOICES if key in self._scopes_by_key
-            ]
-            choices += [translate("[e] edit rule")] if self.rules else []
-        choices += [translate("[a] edit arguments")] if "edit" in self._allowed_decisions else []
-        if self._others > 1:
-            choices += [f"[{ALL_KEY}] {translate('all of these')}", translate("[1] [2] … another")]
-        return [*choices, translate("[n] no, with feedback")]
+        labels = [_label_of(key, choice) for key, choice in self._choices.items()]
+        more = [translate("[e] edit rule")] if self._may_edit_rules else []
+        labels[len(self._approvals) : len(self._approvals)] = more
+        several = [f"[{ALL_KEY}] {translate('all of these')}", translate("[1] [2] … another")]
+        labels[-1:-1] = several if self._others > 1 else []
+        return labels
 
     def _keys(self) -> str:
         """Return the keys that answer the prompt at once."""
-        scopes = "".join(self._scopes_by_key) if "approve" in self._allowed_decisions else ""
         more = ALL_KEY + "".join(map(str, range(1, min(self._others, MAX_LISTED) + 1))) if self._others > 1 else ""
-        return f"{scopes}{'e' if self.rules else ''}{'a' if 'edit' in self._allowed_decisions else ''}{more}n"
+        edits = f"{'e' if self._may_edit_rules else ''}{'a' if 'a' in self._choices else ''}"
+        return f"{''.join(self._approvals)}{edits}{more}n"
 
     async def ask_decision(self) -> dict[str, Any] | None:
         """Prompt until the answer is valid, and return it as arguments of ``Runtime.resolve``; ``None``: later.
@@ -329,7 +331,7 @@ class ApprovalDialog:
         """
         while True:
             self.may_restart = True
-            line = await self.face.ask(self._text(), _join_choices(self._choices(), self.face.size[0]), self._keys())
+            line = await self.face.ask(self._text(), _join_choices(self._labels(), self.face.size[0]), self._keys())
             self.may_restart = False
             if line is None and self.face.may_leave:
                 return None
@@ -350,14 +352,14 @@ class ApprovalDialog:
         return f"{text}\n{rules}" if rules else text
 
     async def _interpret(self, key: str, rest: str) -> dict[str, Any] | None:
-        if key in self._scopes_by_key and "approve" in self._allowed_decisions:
-            return self._parse_approval(self._scopes_by_key[key], rest)
+        if key in self._approvals:
+            return self._parse_approval(self._approvals[key].scope, rest)
         if key == "n":
             return await self._ask_rejection(rest)
-        if key == "e" and self.rules:
+        if key == "e" and self._may_edit_rules:
             await self._edit_rules(rest)
             return None
-        if key == "a" and "edit" in self._allowed_decisions:
+        if key == "a" and key in self._choices:
             edit = self._parse_arguments(rest) if rest else await self._edit_arguments()
             return None if edit is None else {"decision": "approve", "edit": edit}
         if self._others > 1 and key == ALL_KEY:
@@ -379,16 +381,15 @@ class ApprovalDialog:
 
     async def _ask_all(self, rest: str) -> dict[str, Any] | None:
         """Ask what to answer to all open approvals; each is approved for longer with the rule of its own."""
-        keys = {key: scope for key, scope in self._scopes_by_key.items() if "approve" in self._allowed_decisions}
-        labels = [f"[{key}] {translate(label)}" for key, label, _ in _APPROVE_CHOICES if key in keys]
+        labels = [_label_of(key, self._choices[key]) for key in (*self._approvals, "n")]
         first = translate("All {count}: {choice}", count=self._others, choice=labels[0])
-        prompt = _join_choices([first, *labels[1:], translate("[n] no, with feedback")], self.face.size[0])
-        line = rest or await self.face.ask("", prompt, f"{''.join(keys)}n")
+        prompt = _join_choices([first, *labels[1:]], self.face.size[0])
+        line = rest or await self.face.ask("", prompt, f"{''.join(self._approvals)}n")
         key, _, reason = (line or "").strip().partition(" ")
         if key == "n":
             return {**await self._ask_rejection(reason.strip()), "all": True}
-        if key in keys and not reason:
-            return {"decision": "approve", "scope": keys[key], "all": True}
+        if key in self._approvals and not reason:
+            return {"decision": "approve", "scope": self._approvals[key].scope, "all": True}
         return None
 
     def _parse_approval(self, scope: ApprovalScope, rest: str) -> dict[str, Any] | None:
@@ -455,6 +456,10 @@ def _locate_json_error(text: str) -> str:
     except (RecursionError, ValueError):
         return ""
     return ""
+
+
+def _label_of(key: str, choice: Choice) -> str:
+    return f"[{key}] {choice.brief}"
 
 
 def _join_choices(choices: Sequence[str], width: int) -> str:

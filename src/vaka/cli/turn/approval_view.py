@@ -18,7 +18,8 @@ from vaka.cli.strings import mark_translatable, translate
 from vaka.core.ports.sandbox import Sandbox
 from vaka.core.ports.store import PendingDecision
 from vaka.core.types.control import ApprovalRequested, QuestionAsked
-from vaka.core.types.tool import PROTECTED_LAYER, Grant
+from vaka.core.types.decision_text import text_of_decision
+from vaka.core.types.tool import Grant
 from vaka.core.types.traits import ToolTraits
 from vaka.policy.command_access import leaves_sandbox
 
@@ -26,21 +27,6 @@ MAX_DIFF_BYTES = 1024 * 1024
 """The largest file that is compared with its new content."""
 _REPLACE_ALL = "replace_all"
 """The argument of an edit that replaces every occurrence."""
-
-_LAYER_RISKS = {
-    PROTECTED_LAYER: mark_translatable("high: it changes what runs later, or what is allowed"),
-    "guard": mark_translatable("high: it may destroy a lot"),
-    "sandbox": mark_translatable("high: it runs without the sandbox"),
-    "network": mark_translatable("it may send data to the host"),
-    "syntax": mark_translatable("unknown: its effect cannot be determined beforehand"),
-}
-_EFFECT_RISKS = {
-    "read": mark_translatable("low: it only reads"),
-    "idempotent": mark_translatable("it changes something; doing it twice is like doing it once"),
-    "resume": mark_translatable("it continues by itself, and each of its steps is judged"),
-}
-_DEFAULT_RISK = mark_translatable("it may change something, and cannot be undone here")
-_COMMAND_RISK = mark_translatable("it may change something; only files of the workspace can be restored")
 
 _SANDBOX_EFFECTS = {
     "write": mark_translatable("writes only to the workspace"),
@@ -72,7 +58,7 @@ def describe_decision(pending: PendingDecision) -> dict[str, Any]:
             "message": body.message,
             "expires": body.expires or None,
             "agent": body.agent,
-            "risk": risk_of(body),
+            "risk": text_of_decision(body, traits=traits_of(body.call)).risk,
             "scopes": list(body.allowed_scopes),
             "grant": list(Grant(rule=body.grant).rules),
             "lasts": body.lasts,
@@ -95,24 +81,13 @@ def render_approval(
 
     ``declared`` has the traits of tools that are not built in.
     """
-    question = translate("Approve {tool}?", tool=_escape_invisible(body.call.name, lines=False))
-    lines = [click.style(question, bold=True) + count]
-    facts = [
-        translate("agent {name}", name=body.agent) if body.agent else "",
-        translate("risk {risk}", risk=translate(risk_of(body))),
-        sandbox and translate("sandbox {sandbox}", sandbox=sandbox),
-    ]
-    lines.append("  " + _escape_invisible(" · ".join(fact for fact in facts if fact), lines=False))
-    lines += (
-        ["  " + translate("in {folder}", folder=_escape_invisible(body.folder, lines=False))] if body.folder else []
-    )
+    text = text_of_decision(body, traits=traits_of(body.call), translate=translate)
+    facts = [*text.facts, sandbox and translate("sandbox {sandbox}", sandbox=sandbox)]
+    lines = [click.style(_escape_invisible(text.title, lines=False), bold=True) + count]
+    above = [" · ".join(fact for fact in facts if fact), text.folder]
+    lines += [f"  {_escape_invisible(line, lines=False)}" for line in above if line]
     lines += [f"  │ {line}" for line in _call_lines(body, traits_of(body.call, declared))]
-    if body.message:
-        lines.append(f"  {_escape_invisible(body.message, lines=False)}")
-    if body.reason:
-        lines.append("  " + translate("Why: {reason}", reason=_escape_invisible(body.reason, lines=False)))
-    if body.rule and body.rule not in body.reason:
-        lines.append("  " + translate("Asked by: {rule}", rule=_escape_invisible(body.rule, lines=False)))
+    lines += [f"  {_escape_invisible(line, lines=False)}" for line in text.details]
     return "\n".join(lines)
 
 
@@ -134,12 +109,6 @@ def describe_sandbox(body: ApprovalRequested, sandbox: Sandbox | None) -> str:
 def render_rules(rules: Iterable[str]) -> str:
     """Return the rules that a longer scope would store, one per line."""
     return "\n".join("  " + translate("Rule: {rule}", rule=_escape_invisible(rule, lines=False)) for rule in rules)
-
-
-def risk_of(body: ApprovalRequested) -> str:
-    """Return the risk of a call in a few words."""
-    default = _COMMAND_RISK if traits_of(body.call).command else _DEFAULT_RISK
-    return _LAYER_RISKS.get(body.layer) or _EFFECT_RISKS.get(body.effect, default)
 
 
 def _escape_invisible(text: str, *, lines: bool = True) -> str:

@@ -283,6 +283,15 @@ class StreamEnd(Control, tag="stream.end", durable=False):
     reason: str = ""
 
 
+Asked: TypeAlias = ApprovalRequested | QuestionAsked
+"""What opens a decision."""
+
+
+def decision_of(asked: Asked) -> DecisionId:
+    """Return the id of an approval or a question."""
+    return asked.approval if isinstance(asked, ApprovalRequested) else asked.question
+
+
 OfferedBody: TypeAlias = InputAdded | InterruptRequested | ApprovalResolved | QuestionAnswered
 
 _KEY_FIELDS: dict[type, str] = {

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
 
-from vaka.core.types.control import ApprovalRequested, ApprovalResolved, QuestionAsked
+from vaka.core.types.control import ApprovalRequested, ApprovalResolved, Asked, decision_of
 from vaka.core.types.errors import InvalidInput, VakaError
 from vaka.core.types.event import Event
 from vaka.core.types.traits import ToolTraits
@@ -63,8 +63,8 @@ class TurnDecisions:
 
     def take(self, event: Event) -> None:
         """Ask about the decision that an event requests, once."""
-        if isinstance(event.data, ApprovalRequested | QuestionAsked):
-            id = _id_of(event.data)
+        if isinstance(event.data, Asked):
+            id = decision_of(event.data)
             if id not in self._tasks:
                 self._tasks[id] = asyncio.create_task(self._decide(event, event.data))
 
@@ -75,7 +75,7 @@ class TurnDecisions:
                 task.cancel()
         await asyncio.gather(*self._tasks.values(), return_exceptions=True)
 
-    async def _decide(self, event: Event, body: ApprovalRequested | QuestionAsked) -> None:
+    async def _decide(self, event: Event, body: Asked) -> None:
         """Ask the client about an approval or a question, and offer its answer to the session."""
         request = request_of(event, elicitation=self._client.has_forms, traits=self._traits)
         by = self._client.name
@@ -83,7 +83,7 @@ class TurnDecisions:
             if request is None:
                 raise InvalidInput("the client cannot be asked this question: it shows no forms")
             result = await self._client.connection.request(request.method, request.params)
-            self._answered.add(_id_of(body))
+            self._answered.add(decision_of(body))
             answer = read_answer(event, result)
             if answer is None:
                 await self._prompt.stop(CANCEL_NOTE, by)
@@ -94,7 +94,7 @@ class TurnDecisions:
         except (JsonRpcError, VakaError) as error:
             await self._refuse(event, body, str(error))
 
-    async def _refuse(self, event: Event, body: ApprovalRequested | QuestionAsked, problem: str) -> None:
+    async def _refuse(self, event: Event, body: Asked, problem: str) -> None:
         """Decide against a call, or leave a question without an answer, so that the turn goes on."""
         by = self._client.name
         with suppress(VakaError):  # it is decided already, or has expired
@@ -105,7 +105,3 @@ class TurnDecisions:
                 await self._runtime.answer_call(event.session, body.call, problem, failed=True, by=by)
             else:
                 await self._runtime.answer(body.question, None, by=by)
-
-
-def _id_of(body: ApprovalRequested | QuestionAsked) -> str:
-    return body.approval if isinstance(body, ApprovalRequested) else body.question

@@ -15,10 +15,12 @@ from vaka.core.types.control import (
     ApprovalExpired,
     ApprovalRequested,
     ApprovalResolved,
+    Asked,
     QuestionAnswered,
     QuestionAsked,
     key_of,
 )
+from vaka.core.types.decision_text import kind_of_decision
 from vaka.core.types.errors import VakaError
 from vaka.core.types.event import Event
 from vaka.core.types.ids import JSON
@@ -30,7 +32,7 @@ from vaka.server.guard import principal_of
 from vaka.server.kit.operation import Operation, read_query, wants_stream
 from vaka.server.principal import Principal
 from vaka.server.problems import Problem, not_found
-from vaka.server.rest.documents import DecisionDocument, Page, PageLimit, kind_of
+from vaka.server.rest.documents import DecisionDocument, Page, PageLimit
 from vaka.server.rest.open_decisions import describe_decisions
 from vaka.server.rest.sessions import find_session, page_limit
 from vaka.server.rest.turn_log import read_backwards
@@ -138,7 +140,8 @@ def _selects(query: ListApprovals, row: PendingDecision) -> bool:
     tool = body.call.name if isinstance(body, ApprovalRequested) else ""
     # A call that waits for a client stays open when the client has left; no person can decide it.
     kinds = (query.kind,) if query.kind else ("approval", "question")
-    return query.session in ("", row.session) and query.tool in ("", tool) and kind_of(row) in kinds
+    kind = kind_of_decision(body) if isinstance(body, Asked) else ""
+    return query.session in ("", row.session) and query.tool in ("", tool) and kind in kinds
 
 
 def _agent_of(row: PendingDecision) -> str:

@@ -6,7 +6,8 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from vaka.core.ports.store import PendingDecision, SessionInfo, SessionStatus
-from vaka.core.types.control import ApprovalRequested, QuestionAsked
+from vaka.core.types.control import ApprovalRequested, Asked
+from vaka.core.types.decision_text import DecisionKind, DecisionText, text_of_decision
 from vaka.core.types.hidden_messages import HIDDEN_KEY
 from vaka.core.types.message import Audio, Document, Image, Text, ToolCall, Usage
 from vaka.server.problems import Problem
@@ -15,7 +16,6 @@ from vaka.views.messages import CallDocument
 T = TypeVar("T")
 
 TurnStatus: TypeAlias = Literal["queued", "running", "waiting", "completed", "failed", "cancelled", "interrupted"]
-DecisionKind: TypeAlias = Literal["approval", "question", "result"]
 InputPart: TypeAlias = Text | Image | Audio | Document
 MAX_PAGE = 200
 PageLimit: TypeAlias = Annotated[int, msgspec.Meta(extra_json_schema={"minimum": 1, "maximum": MAX_PAGE})]
@@ -135,13 +135,8 @@ class DecisionDocument(msgspec.Struct, frozen=True, kw_only=True):
     """The scopes that ``remember`` may have; none: the approval counts for this call only."""
     question: str | UnsetType = UNSET
     options: tuple[str, ...] | UnsetType = UNSET
-
-
-def kind_of(row: PendingDecision) -> DecisionKind:
-    """Return what a decision is: an approval, a question, or the result of a client's tool."""
-    if isinstance(row.event.data, QuestionAsked):
-        return "result" if row.event.data.kind == "result" else "question"
-    return "approval"
+    text: DecisionText
+    """What to show to a person."""
 
 
 def decision_document(
@@ -156,12 +151,13 @@ def decision_document(
         "cursor": event.id,
         "asked": event.ts,
     }
+    if not isinstance(body, Asked):
+        raise Problem(500, "internal", f"event {event.id} of session {row.session!r} does not ask for a decision")
+    text = text_of_decision(body, call=client_call)
+    place |= {"id": row.id, "kind": text.kind, "expires": body.expires, "text": text}
     if isinstance(body, ApprovalRequested):
         return DecisionDocument(
-            id=row.id,
-            kind="approval",
             agent=body.agent or agent,
-            expires=body.expires,
             reason=body.reason,
             call=CallDocument(id=body.call.id, name=body.call.name, arguments=body.call.arguments),
             rule=body.rule,
@@ -171,16 +167,11 @@ def decision_document(
             scopes=tuple(scope for scope in body.allowed_scopes if scope != "once"),
             **place,
         )
-    if not isinstance(body, QuestionAsked):
-        raise Problem(500, "internal", f"event {event.id} of session {row.session!r} does not ask for a decision")
     call: CallDocument | UnsetType = UNSET
     if client_call is not None:
         call = CallDocument(id=client_call.id, name=client_call.name, arguments=client_call.arguments)
     return DecisionDocument(
-        id=row.id,
-        kind=kind_of(row),
         agent=agent,
-        expires=body.expires,
         call=call,
         decisions=("answer",),
         question=body.text,

@@ -6,7 +6,7 @@ from vaka.core.ports.store import PendingDecision, Store
 from vaka.core.types.control import QuestionAsked
 from vaka.core.types.message import ToolCall
 from vaka.runtime.client_calls import read_client_calls
-from vaka.server.rest.documents import DecisionDocument, decision_document, kind_of
+from vaka.server.rest.documents import DecisionDocument, decision_document
 
 
 async def describe_decisions(
@@ -14,7 +14,7 @@ async def describe_decisions(
 ) -> tuple[DecisionDocument, ...]:
     """Return the documents of decisions of one session; the log is read only if a call waits for the client."""
     calls: dict[str, ToolCall] = {}
-    if any(kind_of(row) == "result" for row in rows):
+    if any(isinstance(row.event.data, QuestionAsked) and row.event.data.kind == "result" for row in rows):
         calls = {call.id: call for call in await read_client_calls(store, rows[0].session)}
 
     def find_call(row: PendingDecision) -> ToolCall | None:

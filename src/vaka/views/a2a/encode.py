@@ -4,6 +4,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import TypeAlias
 
 from vaka.core.types import control, progress
+from vaka.core.types.control import Asked
 from vaka.core.types.event import Body, Event
 from vaka.core.types.ids import TurnId
 from vaka.core.types.message import Content, Part, Reasoning, Text, Usage, as_content
@@ -11,7 +12,7 @@ from vaka.views.a2a.content import JsonObject, parts_of
 from vaka.views.a2a.replies import parts_for
 from vaka.views.failures import failure_of
 from vaka.views.message_blocks import UnsentParts
-from vaka.views.pending_decisions import Asked, PendingDecisions
+from vaka.views.pending_decisions import PendingDecisions
 from vaka.views.routed_agents import RoutedAgents
 
 _TurnEnd: TypeAlias = progress.TurnCompleted | progress.TurnFailed | progress.TurnCancelled | progress.TurnInterrupted

@@ -6,13 +6,14 @@ from typing import Any, Literal, TypeAlias
 import msgspec
 
 from vaka.core.types import control
+from vaka.core.types.control import Asked, decision_of
+from vaka.core.types.decision_text import kind_of_decision, text_of_decision
 from vaka.core.types.errors import InvalidInput
 from vaka.core.types.event import Event
 from vaka.core.types.ids import JSON, CallId
 from vaka.core.types.message import ToolResult, as_content
 from vaka.views.a2a.content import JsonObject, numbered_parts
 from vaka.views.media import as_object
-from vaka.views.pending_decisions import Asked
 
 Decision: TypeAlias = control.ApprovalResolved | control.QuestionAnswered | ToolResult
 
@@ -35,29 +36,12 @@ def parts_for(pending: Sequence[Asked]) -> list[JsonObject]:
     """Return a text for people and data for programs for each open approval, question and call of the client."""
     parts: list[JsonObject] = []
     for body in pending:
-        parts += [{"text": _text_of(body)}, {"data": _data_of(body), "mediaType": "application/json"}]
+        parts += [{"text": text_of_decision(body).line}, {"data": _data_of(body), "mediaType": "application/json"}]
     return parts
 
 
-def _text_of(body: Asked) -> str:
-    if isinstance(body, control.QuestionAsked):
-        return f"{body.text}\n{' / '.join(body.options)}" if body.options else body.text
-    call = f"{body.call.name} {msgspec.json.encode(body.call.arguments).decode()}"
-    return f"{body.message or body.reason or 'This call needs an approval'}: {call}"
-
-
-def _kind_of(body: Asked) -> str:
-    if isinstance(body, control.ApprovalRequested):
-        return "approval"
-    return "result" if body.kind == "result" else "question"
-
-
-def _id_of(body: Asked) -> str:
-    return body.approval if isinstance(body, control.ApprovalRequested) else body.question
-
-
 def _data_of(body: Asked) -> JsonObject:
-    data: JsonObject = {"id": _id_of(body), "kind": _kind_of(body)}
+    data: JsonObject = {"id": decision_of(body), "kind": kind_of_decision(body)}
     if isinstance(body, control.ApprovalRequested):
         data |= {"tool": body.call.name, "arguments": body.call.arguments, "scopes": list(body.allowed_scopes)}
     else:
@@ -74,7 +58,9 @@ def read_reply(message: Any, pending: Sequence[Event]) -> list[Decision]:
     ``id``. A text answers the only open question, or the only open approval with ``approve`` or ``reject``. The result
     of a call of the client is a ``ToolResult``.
     """
-    asked = {_id_of(event.data): event.data for event in pending if isinstance(event.data, Asked)}
+    asked: dict[str, Asked] = {
+        decision_of(event.data): event.data for event in pending if isinstance(event.data, Asked)
+    }
     decisions = [_read_part(part, place, asked) for place, part in numbered_parts(as_object(message))]
     if len({_decision_id(decision) for decision in decisions}) < len(decisions):
         raise InvalidInput("message: two parts decide the same")
@@ -114,7 +100,7 @@ def _read_data(body: Asked, data: JsonObject, place: str) -> Decision:
         field = "result" if body.kind == "result" else "answer"
         if field in data:
             return _answer(body, data[field], failed=data.get("failed") is True)
-    raise InvalidInput(f"{place}: 'data' must be {_FORMS[_kind_of(body)]}")
+    raise InvalidInput(f"{place}: 'data' must be {_FORMS[kind_of_decision(body)]}")
 
 
 def _read_approval(body: control.ApprovalRequested, data: JsonObject, place: str) -> control.ApprovalResolved:

@@ -6,6 +6,7 @@ from typing import Any, Literal
 import msgspec
 
 from vaka.core.types import control
+from vaka.core.types.decision_text import Choice, question_form, read_question_form, text_of_decision
 from vaka.core.types.errors import InvalidInput
 from vaka.core.types.event import Event
 from vaka.core.types.traits import ToolTraits
@@ -13,7 +14,8 @@ from vaka.views.acp.content import JsonObject, text_content
 from vaka.views.acp.tool_calls import ToolKind, describe_call, shorten
 from vaka.views.media import as_object, read_field
 
-_SCOPE_NAMES = {"session": "for this session", "project": "always in this project", "user": "always"}
+_KINDS = {"approve": "allow_once", "reject": "reject_once"}
+"""The kinds of options by the id of their choices; the others are ``allow_always``."""
 
 
 class AcpRequest(msgspec.Struct, frozen=True):
@@ -38,18 +40,18 @@ def request_of(
     match event.data:
         case control.ApprovalRequested() as approval:
             call = describe_call(approval.call, effect=approval.effect, root=approval.cwd, kinds=kinds, traits=traits)
-            if text := approval.message or approval.reason:
+            if text := text_of_decision(approval).reason:
                 call["content"] = [text_content(text), *call.get("content", ())]
             call["status"] = "pending"
             options = [
-                {"optionId": id, "name": name, "kind": kind}
-                for id, (kind, name, _) in _permission_options(approval).items()
+                {"optionId": id, "name": choice.label, "kind": _KINDS.get(id, "allow_always")}
+                for id, choice in _choices_of(approval).items()
             ]
         case control.QuestionAsked(kind="result"):  # for a client that has tools of its own
             return None
         case control.QuestionAsked() as question if elicitation:
             form = {"sessionId": event.session, "mode": "form", "message": question.text}
-            return AcpRequest("elicitation/create", form | {"requestedSchema": _question_form(question)})
+            return AcpRequest("elicitation/create", form | {"requestedSchema": question_form(question)})
         case control.QuestionAsked(options=(_, *_)) as question:
             call = {
                 "toolCallId": question.call or question.question,
@@ -57,8 +59,8 @@ def request_of(
                 "content": [text_content(question.text)],
             }
             options = [
-                {"optionId": str(number), "name": option, "kind": "allow_once"}
-                for number, option in enumerate(question.options, 1)
+                {"optionId": id, "name": choice.label, "kind": "allow_once"}
+                for id, choice in _choices_of(question).items()
             ]
         case _:
             return None
@@ -66,31 +68,9 @@ def request_of(
     return AcpRequest("session/request_permission", params)
 
 
-def _permission_options(
-    approval: control.ApprovalRequested,
-) -> dict[str, tuple[str, str, control.ApprovalScope]]:
-    """Return the kind, the name and the scope of each option by its id."""
-    options: dict[str, tuple[str, str, control.ApprovalScope]] = {}
-    if not approval.decisions or "approve" in approval.decisions:
-        options["approve"] = ("allow_once", "Allow once", "once")
-        rules = ", ".join(approval.grant.splitlines())
-        for scope in control.APPROVAL_SCOPES[1:]:
-            if scope in approval.allowed_scopes:
-                name = f"Allow {rules} {_SCOPE_NAMES[scope]}"
-                options[f"approve_{scope}"] = ("allow_always", name, scope)
-    options["reject"] = ("reject_once", "Reject", "once")
-    return options
-
-
-def _question_form(question: control.QuestionAsked) -> JsonObject:
-    if not question.options:
-        return {
-            "type": "object",
-            "properties": {"answer": {"type": "string", "title": "Answer"}},
-            "required": ["answer"],
-        }
-    choice = {"type": "string", "title": "Answer", "enum": list(question.options)}
-    return {"type": "object", "properties": {"answer": choice, "other": {"type": "string", "title": "Another answer"}}}
+def _choices_of(body: control.Asked) -> dict[str, Choice]:
+    """Return the choices of a person by their ids; a client cannot edit the arguments of a call."""
+    return {choice.id: choice for choice in text_of_decision(body).choices if choice.id != "edit"}
 
 
 def read_answer(event: Event, result: Any) -> control.ApprovalResolved | control.QuestionAnswered | None:
@@ -108,14 +88,13 @@ def read_answer(event: Event, result: Any) -> control.ApprovalResolved | control
     if chosen != "selected":
         raise InvalidInput(f"outcome: {chosen!r} is not 'selected' or 'cancelled'")
     option = read_field(outcome, "optionId", "outcome")
-    if isinstance(body, control.ApprovalRequested):
-        if (known := _permission_options(body).get(option)) is not None:
+    chosen_from = _choices_of(body) if isinstance(body, control.Asked) else {}
+    if (choice := chosen_from.get(option)) is not None:
+        if isinstance(body, control.QuestionAsked):
+            return control.QuestionAnswered(question=body.question, answer=choice.label)
+        if isinstance(body, control.ApprovalRequested):
             decision: Literal["approve", "reject"] = "reject" if option == "reject" else "approve"
-            return control.ApprovalResolved(approval=body.approval, decision=decision, scope=known[2])
-    elif isinstance(body, control.QuestionAsked):
-        answers = {str(number): answer for number, answer in enumerate(body.options, 1)}
-        if option in answers:
-            return control.QuestionAnswered(question=body.question, answer=answers[option])
+            return control.ApprovalResolved(approval=body.approval, decision=decision, scope=choice.scope)
     raise InvalidInput(f"outcome: {option!r} is not an option of the request")
 
 
@@ -124,9 +103,7 @@ def _read_form(result: JsonObject) -> str | None:
         case "decline" | "cancel":
             return None
         case "accept":
-            content = as_object(result.get("content"))
-            given = (content.get(name) for name in ("other", "answer"))
-            answer = next((text for text in given if isinstance(text, str) and text.strip()), None)
+            answer = read_question_form(as_object(result.get("content")))
             if answer is None:
                 raise InvalidInput("content: 'answer' must be a text that is not blank")
             return answer
