@@ -25,12 +25,12 @@ async def test_a_call_is_approved_edited_rejected_and_remembered(
         await console.open("/chat/approved")
         await wait_for_card(page)
         await expect(page.locator("[data-decision]")).to_contain_text('"production"')
-        await page.get_by_role("button", name="Approve", exact=True).click()
+        await page.get_by_role("button", name="Approve once", exact=True).click()
         await expect(page.locator(".markdown").last).to_have_text("It is deployed.")
         assert await result_of(server, "approved") == "roads runs on production with 4 replicas"
 
         await console.open("/chat/edited")
-        await page.get_by_role("button", name="Edit…").click()
+        await page.get_by_role("button", name="Edit the arguments…").click()
         arguments = page.get_by_label("Edited arguments")
         await arguments.fill('{"service": "roads", "to": ')
         await expect(page.get_by_role("button", name="Approve with these arguments")).to_be_disabled()

@@ -66,7 +66,7 @@ async def test_a_key_that_may_only_read_sees_approvals_and_cannot_decide_them(
         await expect(page.locator("[data-decision]")).to_have_count(3)
         card = page.locator("[data-decision]").first
         await expect(card).to_contain_text("Your key does not have the scope approvals:write")
-        for name in ("Approve", "Approve & remember…", "Edit…", "Reject…"):
+        for name in ("Approve once", "Approve & remember…", "Edit the arguments…", "Reject…"):
             await expect_refused(card.get_by_role("button", name=name, exact=True), "approvals:write")
         await expect_refused(page.get_by_role("button", name="Approve 2 equal calls"), "approvals:write")
         await expect_refused(page.get_by_role("button", name="coast road"), "approvals:write")

@@ -39,7 +39,7 @@ async def test_a_tool_runs_from_the_form_of_its_schema_under_the_rules(
         await run.click()
         card = page.locator("[data-decision]")
         await expect(card).to_contain_text('"production"')
-        await card.get_by_role("button", name="Approve", exact=True).click()
+        await card.get_by_role("button", name="Approve once", exact=True).click()
         await page.locator("details.tool summary").click()
         await expect(page.locator("details.tool")).to_contain_text("roads runs on production with 2 replicas")
         console.check()

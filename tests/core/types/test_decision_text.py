@@ -100,8 +100,11 @@ def test_a_call_of_a_client_says_who_gives_its_result() -> None:
     body = question(text="Run deploy and answer with its result.", kind="result", call=CALL.id)
     text = text_of_decision(body, call=CALL)
     assert (text.kind, text.title, text.call) == ("result", "Waiting for a client", 'deploy {"place":"here"}')
-    assert text.details == ("The program that offers deploy runs it and sends the result.",)
-    assert text_of_decision(body).details == ("The program that offers this tool runs it and sends the result.",)
+    assert text.details == (
+        "The program that offers deploy runs it and sends the result.",
+        "If that program is gone, stop the turn or give the result here.",
+    )
+    assert text_of_decision(body).details[0] == "The program that offers this tool runs it and sends the result."
 
 
 def test_the_words_are_translated_with_their_values() -> None:

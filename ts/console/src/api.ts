@@ -1,7 +1,8 @@
 import { AgentError } from "@vaka/client/errors.ts";
 import { Http, pathOf, type RequestOptions } from "@vaka/client/http.ts";
 import { signal } from "@preact/signals";
-import type { Agent, Checkpoint, Decision, Envelope, Me, Page, Rule, Session, Setting, ToolInfo, Trace, TraceSummary, Turn } from "./types.ts";
+import type { Decision } from "@vaka/client/api.generated.ts";
+import type { Agent, Checkpoint, Envelope, Me, Page, Rule, Session, Setting, ToolInfo, Trace, TraceSummary, Turn } from "./types.ts";
 
 const KEY = "vaka.key";
 
@@ -124,6 +125,7 @@ export const api = {
   restore: (id: string, label: string) => post<unknown>(pathOf("sessions", id, "checkpoints", label, "restore")),
 
   approvals: () => get<Page<Decision>>("/approvals", { limit: "200" }),
+  approval: (id: string) => get<Decision>(pathOf("approvals", id)),
   resolve: (id: string, body: Record<string, unknown>) => post<unknown>(pathOf("approvals", id, "resolve"), body),
   giveResult: (session: string, call: string, result: unknown) => post<unknown>(pathOf("sessions", session, "calls", call, "result"), { result }),
   rules: (owner: string) => get<Page<Rule>>("/rules", { owner }),

@@ -54,29 +54,6 @@ export interface Call {
   arguments: Record<string, unknown>;
 }
 
-export interface Decision {
-  id: string;
-  kind: "approval" | "question" | "result";
-  session: string;
-  agent: string;
-  turn: string;
-  path: string[] | string;
-  cursor: string;
-  asked: string;
-  expires: string;
-  call?: Call | null;
-  reason: string;
-  rule: string;
-  layer?: string;
-  message?: string;
-  effect?: string;
-  suggested_rule?: string;
-  decisions?: string[];
-  scopes?: string[];
-  question?: string;
-  options?: string[];
-}
-
 export interface ToolInfo {
   name: string;
   description: string;

@@ -95,7 +95,10 @@ def text_of_decision(
             title=translate("Waiting for a client"),
             question=body.text,
             call=call_line(call) if call is not None else "",
-            details=(translate("The program that offers {tool} runs it and sends the result.", tool=name),),
+            details=(
+                translate("The program that offers {tool} runs it and sends the result.", tool=name),
+                translate("If that program is gone, stop the turn or give the result here."),
+            ),
         )
     options = (Choice(id=str(number), label=option) for number, option in enumerate(body.options, 1))
     return DecisionText(

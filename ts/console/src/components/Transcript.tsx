@@ -1,13 +1,12 @@
-import { type Block, type CallBlock, type EventOf, type Message, liveMessages, openDecisions, outputOf, type SessionState, textOf, toArray, type TurnState } from "@vaka/client/store.ts";
+import { type Block, type CallBlock, type Decision, type EventOf, type Message, liveMessages, openDecisions, outputOf, type SessionState, textOf, toArray, type TurnState } from "@vaka/client/store.ts";
 import { memo } from "preact/compat";
 import { useMemo } from "preact/hooks";
-import { pendingOf } from "../decisions.ts";
 import { clock, compact, cost, count, duration } from "../format.ts";
 import { Icon } from "../icons.tsx";
 import { path } from "../router.ts";
 import { ScopedButton } from "../scopes.tsx";
 import { CopyButton } from "./basics.tsx";
-import { DecisionCard, type Pending } from "./DecisionCard.tsx";
+import { OpenDecision } from "./DecisionCard.tsx";
 import { Markdown } from "./Markdown.tsx";
 import { ToolCard } from "./ToolCard.tsx";
 
@@ -46,7 +45,7 @@ interface Props {
 
 export function Transcript({ state, passive, onFork }: Props) {
   const groups = useMemo(() => groupsOf(state), [state]);
-  const decisions = useMemo(() => (passive ? [] : openDecisions(state).map((each) => pendingOf(each, state.session))), [state.decisions, passive]);
+  const decisions = useMemo(() => (passive ? [] : openDecisions(state)), [state.decisions, passive]);
   const inline = new Set<string>();
   for (const group of groups) for (const message of group.messages) for (const block of message.blocks) if (block.type === "call" && block.id) inline.add(block.id);
   const loose = decisions.filter((each) => !inline.has(each.callId));
@@ -59,7 +58,7 @@ export function Transcript({ state, passive, onFork }: Props) {
           outputs={group.turn && !group.turn.ended ? state.output : NO_OUTPUT}
         />
       ))}
-      {loose.map((pending) => <DecisionCard key={pending.id} pending={pending} />)}
+      {loose.map((each) => <OpenDecision key={each.id} id={each.id} />)}
       {!passive && isThinking(state) && <div class="row muted small" role="status"><span class="dot pulse kind-model" />working</div>}
     </div>
   );
@@ -93,7 +92,7 @@ type AgentNames = Map<string, string>;
 interface TurnProps {
   group: Group;
   last: boolean;
-  decisions: Pending[];
+  decisions: Decision[];
   /** Not compared: a child has its name before its first message. */
   names: AgentNames;
   session: string;
@@ -112,7 +111,7 @@ const TurnView = memo(({ group, last, decisions, names, session, outputs, onFork
 ), isSameTurn);
 
 /** Whom open decisions wait for, "" when there is none: a call of a client's tool waits for a program. */
-function waitingFor(decisions: Pending[]): string {
+function waitingFor(decisions: Decision[]): string {
   if (decisions.some((each) => each.kind !== "result")) return "waiting for you";
   return decisions.length ? "waiting for a client" : "";
 }
@@ -126,7 +125,7 @@ function isSameTurn(before: Readonly<TurnProps>, after: Readonly<TurnProps>): bo
 
 interface MessageProps {
   message: Message;
-  decisions: Pending[];
+  decisions: Decision[];
   outputs: Outputs;
 }
 
@@ -160,7 +159,7 @@ function MessageBody({ message, decisions, outputs }: MessageProps) {
 interface BlockProps {
   block: Block;
   live: boolean;
-  decisions: Pending[];
+  decisions: Decision[];
   outputs: Outputs;
 }
 
@@ -184,13 +183,13 @@ function BlockView({ block, live, decisions, outputs }: BlockProps) {
   }
 }
 
-function CallView({ call, decisions, outputs }: { call: CallBlock; decisions: Pending[]; outputs: Outputs }) {
+function CallView({ call, decisions, outputs }: { call: CallBlock; decisions: Decision[]; outputs: Outputs }) {
   const open = decisions.filter((each) => call.id && each.callId === call.id);
   const output = call.status === "running" ? outputOf({ output: outputs } as SessionState, call.id) : null;
   return (
     <div class="column">
       <ToolCard call={call} waiting={waitingFor(open)} output={output?.stdout || output?.stderr ? output : null} />
-      {open.map((pending) => <DecisionCard key={pending.id} pending={pending} />)}
+      {open.map((each) => <OpenDecision key={each.id} id={each.id} />)}
     </div>
   );
 }

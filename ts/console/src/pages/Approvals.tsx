@@ -1,8 +1,8 @@
+import type { Decision } from "@vaka/client/api.generated.ts";
 import { useEffect, useRef, useState } from "preact/hooks";
 import { api } from "../api.ts";
 import { Empty, Failure, Loading } from "../components/basics.tsx";
-import { approve, DecisionCard, type Pending } from "../components/DecisionCard.tsx";
-import { pendingFromInbox } from "../decisions.ts";
+import { approve, DecisionCard } from "../components/DecisionCard.tsx";
 import { plural } from "../format.ts";
 import { Icon } from "../icons.tsx";
 import { useShortcuts } from "../keys.ts";
@@ -13,13 +13,13 @@ import { report, toast } from "../toast.ts";
 
 /** Everything that waits for a person, oldest first. */
 export function ApprovalsPage() {
-  const [list, setList] = useState<Pending[] | null>(null);
+  const [list, setList] = useState<Decision[] | null>(null);
   const [error, setError] = useState<Error | null>(null);
   const [selected, setSelected] = useState<string | null>(null);
   const decided = useRef(new Set<string>());
   const [wish, setWish] = useState<{ id: string; what: string }>({ id: "", what: "" });
   const load = () => api.approvals().then((page) => {
-    const sorted = page.data.map(pendingFromInbox).sort((a, b) => a.asked.localeCompare(b.asked));
+    const sorted = page.data.sort((a, b) => a.asked.localeCompare(b.asked));
     setSelected((now) => selectionAfter(now, list ?? [], sorted, decided.current));
     setList(sorted);
     setError(null);
@@ -65,9 +65,9 @@ export function ApprovalsPage() {
             </div>
             <Bulk list={list} onDone={load} />
             <div class="inbox">
-              {list.map((pending) => (
-                <div key={pending.id} onClick={() => setSelected(pending.id)} onFocusCapture={() => setSelected(pending.id)}>
-                  <DecisionCard pending={pending} withSession selected={pending.id === chosen?.id} wish={wish.id === pending.id ? wish.what : undefined} onDone={() => done(pending.id)} />
+              {list.map((each) => (
+                <div key={each.id} onClick={() => setSelected(each.id)} onFocusCapture={() => setSelected(each.id)}>
+                  <DecisionCard decision={each} withSession selected={each.id === chosen?.id} wish={wish.id === each.id ? wish.what : undefined} onDone={() => done(each.id)} />
                 </div>
               ))}
             </div>
@@ -79,7 +79,7 @@ export function ApprovalsPage() {
 }
 
 /** The decision that keys act on. One that was decided here makes way for the next; one that went away otherwise leaves none, so that a key cannot hit another. */
-function selectionAfter(now: string | null, before: Pending[], after: Pending[], decided: Set<string>): string {
+function selectionAfter(now: string | null, before: Decision[], after: Decision[], decided: Set<string>): string {
   if (now === null) return after[0]?.id ?? "";
   if (now === "" || after.some((each) => each.id === now)) return now;
   const at = before.findIndex((each) => each.id === now);
@@ -87,8 +87,8 @@ function selectionAfter(now: string | null, before: Pending[], after: Pending[],
 }
 
 /** Several calls that the same rule asks about, with equal arguments, may be approved together. */
-function Bulk({ list, onDone }: { list: Pending[]; onDone: () => void }) {
-  const groups = new Map<string, Pending[]>();
+function Bulk({ list, onDone }: { list: Decision[]; onDone: () => void }) {
+  const groups = new Map<string, Decision[]>();
   for (const each of list) {
     if (each.kind !== "approval") continue;
     const key = JSON.stringify([each.rule, each.call?.name, each.call?.arguments]);

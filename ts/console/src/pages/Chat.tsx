@@ -210,7 +210,7 @@ async function compactNow(id: string): Promise<void> {
 function Announcer({ state }: { state: SessionState }) {
   const turn = last(state.turns);
   const open = Object.values(state.decisions).at(-1);
-  const text = open ? `${open.kind === "approval" ? `Approval needed for ${open.call?.name}` : open.kind === "result" ? "Waiting for a client" : `Question: ${open.question}`}` : turn?.ended ? `Turn ${turn.status}. ${turn.text.slice(0, 300)}` : turn ? "The agent is working" : "";
+  const text = open ? `The turn waits: ${open.call?.name ?? open.question}` : turn?.ended ? `Turn ${turn.status}. ${turn.text.slice(0, 300)}` : turn ? "The agent is working" : "";
   return <div class="sr" aria-live="polite">{text}</div>;
 }
 
