@@ -302,7 +302,7 @@ REFUSED: list[tuple[Any, int, str, str]] = [
     (chat(user("Hi.", "")), 400, "invalid_input", "empty id"),
     (chat({"id": "m", "role": "user", "parts": []}), 400, "invalid_input", "neither text nor files"),
     (chat(user("Hi."), id=""), 400, "invalid_input", "session id"),
-    (chat(user("Hi."), onDisconnect="no"), 422, "invalid_body", "onDisconnect"),
+    (chat(user("Hi."), onDisconnect="no"), 400, "invalid_input", "onDisconnect"),
     (chat(user("Hi."), trigger="what"), 400, "invalid_input", "trigger"),
     (chat(user("Hi."), answers={"qst_1": "x"}), 404, "not_found", "qst_1"),
     (chat(user("Hi."), tools={"deploy": {}}), 400, "invalid_tool", "deploy"),

@@ -424,7 +424,10 @@ REQUEST: dict[str, Any] = {
 def test_a_request_has_the_new_messages_results_and_answers() -> None:
     RunAgentInput.model_validate(REQUEST)
     given = parse_agui_input(msgspec.json.encode(REQUEST))
-    assert (given.session, given.run_id, given.instructions, given.state) == ("s", "r", ("Be kind.",), {"a": 1})
+    assert (given.session, given.run_id, given.state) == ("s", "r", {"a": 1})
+    assert given.instructions == (
+        'Be kind.\n\nContext of the application:\n- page: home\n\nState of the application, as JSON:\n{"a":1}'
+    )
     assert given.inputs == (
         control.InputAdded(
             key="5",
@@ -440,10 +443,10 @@ def test_a_request_has_the_new_messages_results_and_answers() -> None:
         ToolResult(call=CallId("call_1"), content=(Text(text="map.png"),)),
         ToolResult(call=CallId("call_2"), content=(Text(text="no file"),), failed=True, reason="error"),
     )
-    assert given.answers[0].to_approval() == control.ApprovalResolved(
+    assert given.decisions[0] == control.ApprovalResolved(
         approval=DecisionId("apr_1"), decision="approve", edit={"city": "Hilo"}
     )
-    assert (given.tools[0].name, given.context, given.forwarded_props) == ("pick", (("page", "home"),), {"x": 1})
+    assert (given.tools[0].name, given.stops_on_disconnect) == ("pick", True)
     assert parse_agui_input({"threadId": "s", "runId": "r", "messages": []}).inputs == ()
 
 

@@ -346,7 +346,7 @@ def test_a_request_has_the_new_user_messages() -> None:
         Document(media_type="application/pdf", url="https://e.org/a.pdf", name="a.pdf"),
     )
     assert given.inputs == (control.InputAdded(key="3", content=content, source="ai-sdk"),)
-    assert (given.session, given.approvals, given.results, given.known_calls) == ("s", (), (), frozenset())
+    assert (given.session, given.decisions, given.results, given.known_calls) == ("s", (), (), frozenset())
 
 
 def test_a_request_has_the_decisions_and_results_of_the_message_that_goes_on() -> None:
@@ -376,7 +376,7 @@ def test_a_request_has_the_decisions_and_results_of_the_message_that_goes_on() -
         result("call_5", content=(Text(text="b"),)),
         result("call_6", content=(Text(text="no file"),), failed=True, reason="error"),
     )
-    assert given.answers == (control.QuestionAnswered(question=DecisionId("qst_1"), answer="east"),)
+    assert given.decisions[-1] == control.QuestionAnswered(question=DecisionId("qst_1"), answer="east")
     assert given.known_calls == {f"call_{number}" for number in range(1, 9)}
     again = parse_ui_chat_request({"id": "s", "messages": [], "trigger": "regenerate-message", "messageId": "2"})
     assert (again.trigger, again.message_id, again.inputs) == ("regenerate-message", "2", ())

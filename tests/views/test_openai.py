@@ -1,7 +1,7 @@
 """Chat completions of whole runs and of events that come in another order, and the requests of OpenAI's clients."""
 
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 import pytest
@@ -12,11 +12,17 @@ from tests.views import recorded_runs as runs
 from tests.views.openai_clients import check, join_texts, read_with_client
 from vaka.content import AssistantMessage, Audio, Document, Image, Text, ToolCall, ToolMessage, ToolResult, UserMessage
 from vaka.core.types.body import BODY_TYPES
-from vaka.core.types.ids import CallId, SessionId, TurnId
+from vaka.core.types.control import ApprovalResolved
+from vaka.core.types.ids import CallId, DecisionId, SessionId, TurnId
 from vaka.errors import InvalidInput
 from vaka.testing import ScriptedModel, say
+from vaka.views.chat_input import parse_reply
 from vaka.views.openai import DONE, ChatEncoder, to_completion, to_sse
-from vaka.views.openai_requests import Reply, parse_chat_request, parse_reply
+from vaka.views.openai_requests import parse_chat_request
+
+
+def decided(decision: Literal["approve", "reject"], approval: str = "", message: str = "") -> ApprovalResolved:
+    return ApprovalResolved(approval=DecisionId(approval), decision=decision, message=message)
 
 
 def encode(events: Iterable[vaka.Event], encoder: ChatEncoder | None = None, **options: Any) -> list[dict[str, Any]]:
@@ -249,7 +255,7 @@ async def test_a_turn_that_waits_ends_with_what_is_asked_and_goes_on_in_another_
     )
     assert chunks[-1]["usage"]["total_tokens"] == 14
     assert to_completion(events[:asked])["choices"][0]["message"]["content"] == join_texts(chunks)
-    assert parse_reply("approve apr_1") == Reply("approve", "apr_1")
+    assert parse_reply("approve apr_1") == decided("approve", "apr_1")
     goes_on = encode(events[asked:], encoder)
     assert deltas(goes_on) == [{"role": "assistant"}, {"content": "Sunny."}, "stop"]
     assert {chunk["id"] for chunk in goes_on} == {"chatcmpl-trn_1-10"}
@@ -510,8 +516,8 @@ def test_a_request_that_cannot_be_used_is_refused_with_the_field(changes: dict[s
 
 
 def test_only_the_exact_words_are_a_decision() -> None:
-    assert parse_reply(" Reject apr_1: too far \n") == Reply("reject", "apr_1", "too far")
-    assert parse_reply("approve") == Reply("approve")
-    assert parse_reply("reject: no") == Reply("reject", "", "no")
+    assert parse_reply(" Reject apr_1: too far \n") == decided("reject", "apr_1", "too far")
+    assert parse_reply("approve") == decided("approve")
+    assert parse_reply("reject: no") == decided("reject", "", "no")
     for other in ("approved", "yes", "approve apr_1 and apr_2", "do not approve", "", "approve, but ask first"):
         assert parse_reply(other) is None

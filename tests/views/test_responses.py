@@ -12,9 +12,10 @@ from tests.views import recorded_runs as runs
 from tests.views.openai_clients import check, read_with_client
 from tests.views.test_openai import completed, made, text
 from vaka.content import AssistantMessage, Image, Text, ToolMessage, UserMessage
+from vaka.core.types.control import ApprovalResolved
+from vaka.core.types.ids import DecisionId
 from vaka.errors import InvalidInput
 from vaka.testing import ScriptedModel, say
-from vaka.views.openai_requests import Reply
 from vaka.views.responses import (
     SECTION,
     ResponseEncoder,
@@ -294,7 +295,7 @@ async def test_an_approval_ends_a_response_and_the_decision_begins_another() -> 
     assert [item["type"] for item in final(goes_on)["output"]] == ["mcp_call", "message"]
     decision = {"type": "mcp_approval_response", "approval_request_id": "apr_1", "approve": False, "reason": "no"}
     request = parse_responses_request({"model": "m", "input": [decision], "previous_response_id": "resp_trn_1"})
-    assert request.replies == (Reply("reject", "apr_1", "no"),)
+    assert request.decisions == (ApprovalResolved(approval=DecisionId("apr_1"), decision="reject", message="no"),)
 
 
 def test_calls_of_client_tools_are_function_calls_and_questions_are_messages() -> None:
@@ -421,7 +422,7 @@ def test_a_request_is_an_input_with_history_tools_and_options() -> None:
         "output": {"schema": {"type": "string"}, "name": "place", "strict": True},
     }
     assert (request.tool_choice, request.tools[0].name, request.tools[0].strict) == ("locate", "locate", True)
-    assert (request.stream, request.background, request.store, request.conversation) == (True, True, False, "conv")
+    assert (request.stream, request.background, request.store, request.session) == (True, True, False, "conv")
     stream = encode([made("turn.started", agent="a", inputs=[])], echo=request.echo)
     assert {name: final(stream)[name] for name in ("conversation", "metadata", "background")} == {
         "conversation": {"id": "conv"},
@@ -429,7 +430,7 @@ def test_a_request_is_an_input_with_history_tools_and_options() -> None:
         "background": True,
     }
     plain = parse_responses_request({"model": "m", "input": "Hi", "conversation": "c"})
-    assert (plain.content, plain.conversation, plain.store) == ((Text(text="Hi"),), "c", True)
+    assert (plain.content, plain.session, plain.store) == ((Text(text="Hi"),), "c", True)
 
 
 REFUSED: list[tuple[dict[str, Any], str]] = [

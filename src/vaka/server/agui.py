@@ -5,41 +5,26 @@ history; of it only the messages after the last answer are read. A run whose cli
 asks with ``forwardedProps: {"onDisconnect": "continue"}`` that it goes on.
 """
 
-from typing import Any, Literal, cast
+from typing import Any, cast
 
-import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
 from vaka import __version__
 from vaka.agents.match.router import routers_of
 from vaka.agents.react import Agent
-from vaka.core.types.errors import InvalidInput
 from vaka.core.types.ids import JSON
 from vaka.server.answer_start import AnswerStart, open_answer
 from vaka.server.bodies import json_response, read_bytes
-from vaka.server.chat_turns import (
-    REFUSED_REQUESTS,
-    Decision,
-    TurnRequest,
-    encode_turn,
-    open_turn,
-)
+from vaka.server.chat_turns import REFUSED_REQUESTS, encode_turn, enter_chat, open_turn
 from vaka.server.guard import guard_route, principal_of
 from vaka.server.kit.door import Door
 from vaka.server.problems import Problem, problem_response
-from vaka.server.request_agent import make_client_tools
 from vaka.server.service import AgentService
 from vaka.server.sse import EventStream
 from vaka.views.agui import PROTOCOL_VERSION, AguiEncoder, to_sse
-from vaka.views.agui_input import AguiInput, parse_agui_input
+from vaka.views.agui_input import parse_agui_input
 from vaka.views.state_values import is_application_value
-
-
-class _ForwardedProps(msgspec.Struct, frozen=True, rename="camel"):
-    """The properties for the server; other properties are the application's own."""
-
-    on_disconnect: Literal["cancel", "continue"] = "cancel"
 
 
 def door(service: AgentService) -> Door:
@@ -48,15 +33,9 @@ def door(service: AgentService) -> Door:
     async def run(request: Request) -> EventStream:
         principal, given = principal_of(request), parse_agui_input(await read_bytes(request))
         service.streams.require_room(principal)
-        props = _read_props(given.forwarded_props)
         agent = service.find_agent(request.path_params["agent"])
-        tools = make_client_tools(agent, [(tool.name, tool.description, tool.parameters) for tool in given.tools])
-        enter = service.enter_session if given.inputs else service.open_session
-        session = await enter(
-            principal, given.session, agent=agent.name, tools=tools, instructions=_instructions_of(given)
-        )
-        chat = TurnRequest(inputs=given.inputs, decisions=_decisions_of(given), results=given.results)
-        turn = await open_turn(service, principal, session, chat, while_waiting="reject")
+        session = await enter_chat(service, principal, agent, given)
+        turn = await open_turn(service, principal, session, given, while_waiting="reject")
         state = _merge_state(given.state, await session.state_values())
         answered = [result.call for result in given.results]
         encoder = AguiEncoder(run_id=given.run_id, state=state, answered=answered, routers=routers_of(agent))
@@ -71,7 +50,7 @@ def door(service: AgentService) -> Door:
 
         start = AnswerStart(REFUSED_REQUESTS)
         frames = await open_answer(encode_turn(turn, encoder, to_sse, make_error, start), start)
-        return EventStream(frames, service.streams, on_disconnect=leave if props.on_disconnect == "cancel" else None)
+        return EventStream(frames, service.streams, on_disconnect=leave if given.stops_on_disconnect else None)
 
     async def describe(request: Request) -> Response:
         return json_response(_capabilities_of(service.find_agent(request.path_params["agent"])))
@@ -89,31 +68,6 @@ def _json_error(problem: Problem, request_id: str) -> Response:
     response = problem_response(problem, request_id)
     response.headers["content-type"] = "application/json"
     return response
-
-
-def _read_props(props: JSON) -> _ForwardedProps:
-    try:
-        return msgspec.convert(props if isinstance(props, dict) else {}, _ForwardedProps)
-    except msgspec.ValidationError as error:
-        raise InvalidInput(f"forwardedProps: onDisconnect must be 'cancel' or 'continue': {error}") from error
-
-
-def _decisions_of(given: AguiInput) -> tuple[Decision, ...]:
-    return tuple(
-        answer.to_approval() if answer.interrupt_id.startswith("apr_") else answer.to_answer()
-        for answer in given.answers
-    )
-
-
-def _instructions_of(given: AguiInput) -> str:
-    """Return what the application tells the agent about itself: instructions, context and state."""
-    parts = [text for text in given.instructions if text.strip()]
-    if given.context:
-        entries = "\n".join(f"- {description}: {value}" for description, value in given.context)
-        parts.append(f"Context of the application:\n{entries}")
-    if given.state:
-        parts.append(f"State of the application, as JSON:\n{msgspec.json.encode(given.state).decode()}")
-    return "\n\n".join(parts)
 
 
 def _merge_state(given: JSON, values: dict[str, JSON]) -> JSON:

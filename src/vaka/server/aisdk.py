@@ -7,7 +7,7 @@ client leaves, and ``GET /ai-sdk/{agent}/{chatId}/stream`` streams it again from
 
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
-from typing import Any, Literal
+from typing import Any
 
 import msgspec
 from starlette.requests import Request
@@ -21,12 +21,12 @@ from vaka.core.types.ids import Cursor, parse_session_id
 from vaka.core.types.progress import TurnStarted
 from vaka.runtime.session import Session
 from vaka.server.answer_start import AnswerStart, open_answer
-from vaka.server.bodies import decode_json, read_bytes
+from vaka.server.bodies import read_bytes
 from vaka.server.chat_turns import (
     REFUSED_REQUESTS,
     ChatTurn,
-    TurnRequest,
     encode_turn,
+    enter_chat,
     message_of,
     open_turn,
     rewritten_key,
@@ -35,30 +35,16 @@ from vaka.server.guard import guard_route, principal_of
 from vaka.server.kit.door import Door
 from vaka.server.principal import Principal
 from vaka.server.problems import Problem, not_found, problem_response
-from vaka.server.request_agent import make_client_tools
 from vaka.server.rest.turn_log import TurnRecord, list_turns, read_backwards
 from vaka.server.service import AgentService
 from vaka.server.sse import EventStream
 from vaka.tools.client_tool import ClientTool
 from vaka.views.aisdk import DONE, UiStreamEncoder, to_sse
 from vaka.views.aisdk_input import UiChatRequest, parse_ui_chat_request
+from vaka.views.chat_input import ChatInput
 
 STREAM_HEADERS = {"x-vercel-ai-ui-message-stream": "v1"}
 TURNS_PER_PAGE = 20
-
-
-class _ToolSchema(msgspec.Struct, frozen=True):
-    description: str | None = None
-    parameters: dict[str, Any] | None = None
-
-
-class _ChatOptions(msgspec.Struct, frozen=True, rename="camel"):
-    """The fields that an application may add to the body of a chat's request."""
-
-    tools: dict[str, _ToolSchema] | None = None
-    """The tools that the client runs, in addition to the agent's tools of type ``ClientTool``."""
-    system: str | None = None
-    on_disconnect: Literal["continue", "cancel"] | None = None
 
 
 def door(service: AgentService) -> Door:
@@ -84,23 +70,13 @@ class _Chats:
         """Answer new messages, decisions and results of tools; or write an answer anew."""
         service = self._service
         principal = principal_of(request)
-        body = await read_bytes(request)
+        given = parse_ui_chat_request(await read_bytes(request))
         service.streams.require_room(principal)
-        given, options = parse_ui_chat_request(body), decode_json(body, _ChatOptions)
         agent = service.find_agent(request.path_params["agent"])
-        tools = make_client_tools(
-            agent, [(name, tool.description or "", tool.parameters) for name, tool in (options.tools or {}).items()]
-        )
-        enter = service.enter_session if given.inputs else service.open_session
-        session = await enter(
-            principal, given.session, agent=agent.name, tools=tools, instructions=options.system or ""
-        )
-        inputs = await self._rewrite(principal, session, given)
-        chat = TurnRequest(inputs=inputs, decisions=(*given.approvals, *given.answers), results=given.results)
+        session = await enter_chat(service, principal, agent, given)
+        chat = msgspec.structs.replace(given, inputs=await self._rewrite(principal, session, given))
         turn = await open_turn(service, principal, session, chat, while_waiting="interrupt")
-        names = [tool.spec.name for tool in (*agent.tools, *tools) if isinstance(tool, ClientTool)]
-        encoder = UiStreamEncoder(known_calls=given.known_calls, client_tools=names, routers=routers_of(agent))
-        return await self._stream(principal, turn, encoder, stops=options.on_disconnect == "cancel")
+        return await self._stream(principal, turn, given)
 
     async def resume_stream(self, request: Request) -> ASGIApp:
         """Stream the unfinished turn of a chat from its beginning; an answer without a body if there is none."""
@@ -108,10 +84,8 @@ class _Chats:
         session = await self._find_running(request)
         if session is None:
             return Response(status_code=204)
-        turn = await open_turn(service, principal, session, TurnRequest(), while_waiting="reject")
-        names = [tool.spec.name for tool in session.agent.tools if isinstance(tool, ClientTool)]
-        encoder = UiStreamEncoder(client_tools=names, routers=routers_of(session.agent))
-        return await self._stream(principal, turn, encoder)
+        turn = await open_turn(service, principal, session, ChatInput(), while_waiting="reject")
+        return await self._stream(principal, turn)
 
     async def stop_stream(self, request: Request) -> Response:
         """Stop the unfinished turn of a chat, if there is one."""
@@ -130,15 +104,17 @@ class _Chats:
             return None
         return await service.open_session(principal, chat, agent=agent.name)
 
-    async def _stream(
-        self, principal: Principal, turn: ChatTurn, encoder: UiStreamEncoder, *, stops: bool = False
-    ) -> EventStream:
+    async def _stream(self, principal: Principal, turn: ChatTurn, given: UiChatRequest | None = None) -> EventStream:
         async def leave() -> None:
             await self._service.leave_turn(principal, turn.session, turn.events)
 
+        agent = turn.session.agent
+        names = [tool.spec.name for tool in agent.tools if isinstance(tool, ClientTool)]
+        known = given.known_calls if given is not None else ()
+        encoder = UiStreamEncoder(known_calls=known, client_tools=names, routers=routers_of(agent))
         start = AnswerStart(REFUSED_REQUESTS)
         frames = _with_end(await open_answer(encode_turn(turn, encoder, to_sse, _error_chunks, start), start))
-        on_disconnect = leave if stops else None
+        on_disconnect = leave if given is not None and given.stops_on_disconnect else None
         return EventStream(frames, self._service.streams, headers=STREAM_HEADERS, on_disconnect=on_disconnect)
 
     async def _rewrite(

@@ -18,7 +18,7 @@ from vaka.core.types.message import AssistantMessage, ToolCall, ToolMessage, Use
 from vaka.core.types.tokens import estimate_message_tokens, estimate_text_tokens
 from vaka.server.answer_start import open_answer
 from vaka.server.bodies import json_response, read_bytes
-from vaka.server.conversations import ConversationRequest, Conversations, session_header, stop_on_disconnect
+from vaka.server.conversations import Conversations, session_header, stop_on_disconnect
 from vaka.server.guard import guard_route, principal_of
 from vaka.server.kit.door import Door
 from vaka.server.message_threads import ERROR_CODES, MessageThreads
@@ -74,12 +74,12 @@ class Messages:
         principal, given = principal_of(request), parse_messages_request(await read_bytes(request))
         if given.stream:
             self._service.streams.require_room(principal)
-        asked, answer = await self._threads.start(principal, given, request.headers.get("idempotency-key", ""))
+        given, answer = await self._threads.start(principal, given, request.headers.get("idempotency-key", ""))
         headers = session_header(answer.session.id)
         routers = routers_of(answer.session.agent)
         encoder = MessagesEncoder(routers=routers, model=given.model, thinking=given.thinking)
         encoding = AnswerEncoding(answer.place, encoder)
-        batches = self._encode(principal, asked, answer, encoding, given)
+        batches = self._encode(principal, given, answer, encoding)
         if given.stream:
             leave = stop_on_disconnect(self._service, request, answer)
             frames = _write_frames(await open_answer(batches, encoding.start))
@@ -96,12 +96,7 @@ class Messages:
         return json_response({"input_tokens": estimate_message_tokens(messages) + estimate_text_tokens(texts)})
 
     async def _encode(
-        self,
-        principal: Principal,
-        asked: ConversationRequest,
-        answer: RequestAnswer,
-        encoding: AnswerEncoding,
-        given: MessagesRequest,
+        self, principal: Principal, given: MessagesRequest, answer: RequestAnswer, encoding: AnswerEncoding
     ) -> AsyncGenerator[list[MessageEvent]]:
         """Yield the events; the conversation is stored before the last ones."""
         seen: list[MessageEvent] = []
@@ -109,9 +104,9 @@ class Messages:
             async for events in batches:
                 seen += events
                 if events[-1]["type"] == "message_stop":
-                    await self._conversations.remember(principal, asked, answer, _message_of(seen))
+                    await self._conversations.remember(principal, given, answer, _message_of(seen))
                     if given.holds_thread:
-                        await self._threads.remember(principal, asked, answer, join_message(seen)["id"])
+                        await self._threads.remember(principal, given, answer, join_message(seen)["id"])
                 yield events
 
 

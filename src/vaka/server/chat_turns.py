@@ -5,42 +5,32 @@ the session and returns the turn that follows from them; ``encode_turn`` writes 
 """
 
 from collections.abc import AsyncGenerator, Callable, Collection, Iterable, Sequence
-from typing import Any, Literal, Protocol, TypeAlias
+from typing import Any, Literal, Protocol
 
 import msgspec
 
+from vaka.agents.react import Agent
 from vaka.core.types import control, progress
 from vaka.core.types.control import Asked, decision_of
 from vaka.core.types.errors import BadRequest, VakaError
 from vaka.core.types.event import Event
 from vaka.core.types.ids import Cursor
-from vaka.core.types.message import ToolResult
 from vaka.runtime.session import Session
 from vaka.server.answer_start import AnswerStart
 from vaka.server.guard import require_scope
 from vaka.server.identifiers import check_id
 from vaka.server.principal import Principal
 from vaka.server.problems import Problem, not_found
+from vaka.server.request_agent import make_client_tools
 from vaka.server.service import AgentService, PromptInput
 from vaka.server.turn_events import TurnEvents
+from vaka.views.chat_input import ChatInput
 from vaka.views.pending_decisions import PendingDecisions
-
-Decision: TypeAlias = control.ApprovalResolved | control.QuestionAnswered
 
 REFUSED_REQUESTS = frozenset({BadRequest.code})
 """The errors of a turn that mean that the request was wrong, such as a file that the model does not take."""
 DEFAULT_REJECTION = "The user rejected this call."
 """The text for the model after a rejection without a reason; without a text the turn would end."""
-
-
-class TurnRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """The inputs, decisions and results of a request to a session."""
-
-    inputs: tuple[control.InputAdded, ...] = ()
-    """The last messages of the user, oldest first; the session may already have some of them."""
-    decisions: tuple[Decision, ...] = ()
-    results: tuple[ToolResult, ...] = ()
-    """Results of calls; a result is ignored if its call does not wait for the client."""
 
 
 class ChatTurn(msgspec.Struct, frozen=True, kw_only=True):
@@ -125,11 +115,18 @@ class LastTurn:
         return seen
 
 
+async def enter_chat(service: AgentService, principal: Principal, agent: Agent, request: ChatInput) -> Session[Any]:
+    """Return the session of a request, with its tools and instructions; a message of the user may create it."""
+    tools = make_client_tools(agent, [(tool.name, tool.description, tool.parameters) for tool in request.tools])
+    enter = service.enter_session if request.inputs else service.open_session
+    return await enter(principal, request.session, agent=agent.name, tools=tools, instructions=request.instructions)
+
+
 async def open_turn(
     service: AgentService,
     principal: Principal,
     session: Session[Any],
-    request: TurnRequest,
+    request: ChatInput,
     *,
     while_waiting: Literal["reject", "interrupt"],
 ) -> ChatTurn:
@@ -174,7 +171,7 @@ async def open_turn(
 class _Answers:
     """The decisions and results of a request that the last turn has asked for."""
 
-    def __init__(self, principal: Principal, last: LastTurn, request: TurnRequest, waiting: Collection[str]) -> None:
+    def __init__(self, principal: Principal, last: LastTurn, request: ChatInput, waiting: Collection[str]) -> None:
         """Raise ``Problem`` for a decision that the turn has not asked for (404) or the caller may not make (403)."""
         self._principal = principal
         self._waiting = waiting

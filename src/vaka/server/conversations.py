@@ -18,7 +18,7 @@ from vaka.core.ports.env import format_timestamp
 from vaka.core.ports.store import PendingDecision
 from vaka.core.ports.values import KeyValueStore
 from vaka.core.session.fanout import Follower
-from vaka.core.types.control import ApprovalRequested, Asked, QuestionAsked
+from vaka.core.types.control import ApprovalRequested, ApprovalResolved, Asked, QuestionAsked
 from vaka.core.types.errors import Busy, HeadMoved, VakaError
 from vaka.core.types.event import Event
 from vaka.core.types.ids import Cursor, digest_of, parse_session_id
@@ -45,9 +45,9 @@ from vaka.server.request_answers import AnswerEncoding, AnswerPlace, RequestAnsw
 from vaka.server.service import AgentService, PromptInput, refuse_blobs
 from vaka.server.turn_events import DecisionCollector, restore_event
 from vaka.views.answers import is_client_call
+from vaka.views.chat_input import ChatInput
 from vaka.views.genx_import import ImportedTurns
 from vaka.views.openai import describe_decision
-from vaka.views.openai_requests import ConversationInput, Reply, parse_reply
 from vaka.views.pending_decisions import PendingDecisions
 
 SESSION_HEADER = "x-vaka-session"
@@ -68,42 +68,6 @@ def session_header(session: str) -> dict[str, str]:
     return {SESSION_HEADER: quote(session)}
 
 
-class ConversationRequest(ConversationInput, frozen=True, kw_only=True):
-    """A request of a client, and the session that it is for."""
-
-    key: str = ""
-    """The idempotency key of the client."""
-    session: str = ""
-    """The session that the request continues, if the protocol names it."""
-    is_separate: bool = False
-    """Whether the request gets a session of its own, although one has its conversation."""
-    spoken_replies: bool = True
-    """Whether a text such as ``approve`` decides an approval, because the protocol has no other way."""
-
-    @classmethod
-    def of(cls, given: ConversationInput, **fields: Any) -> "ConversationRequest":
-        """Return a parsed request with the fields that are not part of its body."""
-        parsed = {name: getattr(given, name) for name in ConversationInput.__struct_fields__}
-        return cls(**parsed, **fields)
-
-    @property
-    def has_content(self) -> bool:
-        """Whether the user says something."""
-        return any(not isinstance(part, Text) or part.text.strip() for part in self.content)
-
-    @property
-    def has_only_results(self) -> bool:
-        """Whether the request brings nothing new but results of calls."""
-        return bool(self.results) and not self.has_content and not self.replies
-
-    @property
-    def decisions(self) -> tuple[Reply, ...]:
-        """The decisions about approvals, a spoken one included."""
-        last = next((part.text for part in reversed(self.content) if isinstance(part, Text)), "")
-        spoken = parse_reply(last) if self.spoken_replies and not self.replies else None
-        return self.replies if spoken is None else (spoken,)
-
-
 class Conversations:
     """Finds or creates the sessions of requests, and starts or continues their turns."""
 
@@ -122,7 +86,7 @@ class Conversations:
             raise Problem(404, "model_not_found", f"there is no model {model[:100]!r}; the models are agents: {known}")
         return self._service.find_agent(name), session
 
-    async def start(self, principal: Principal, request: ConversationRequest) -> RequestAnswer:
+    async def start(self, principal: Principal, request: ChatInput) -> RequestAnswer:
         """Return the answer of a request; its turn runs from now on, with or without a reader.
 
         Raises ``Problem`` and ``VakaError``.
@@ -142,12 +106,15 @@ class Conversations:
         session = session or await self._find_session(principal, agent, request)
         return await self._continue(principal, agent, request, session)
 
-    async def _start_once(
-        self, principal: Principal, agent: Agent, request: ConversationRequest, session: str
-    ) -> RequestAnswer:
+    async def _start_once(self, principal: Principal, agent: Agent, request: ChatInput, session: str) -> RequestAnswer:
         """Start or continue a turn, or return the answer of the request that had the same idempotency key."""
         runtime, id = await self._service.runtime_of(principal), digest_of([principal.id, request.key])
-        fields = [request.model, request.history, request.content, request.results, request.replies]
+        decisions = [
+            {"decision": decision.decision, "approval": decision.approval, "message": decision.message}
+            for decision in request.decisions
+            if isinstance(decision, ApprovalResolved)
+        ]
+        fields = [request.model, request.history, request.content, request.results, decisions]
         mark, values = digest_of(msgspec.to_builtins(fields)), runtime.store.values
         now = runtime.env.clock.time()
         today, yesterday = f"{REQUEST_PREFIX}{_day(now)}/{id}", f"{REQUEST_PREFIX}{_day(now - DAY_SECONDS)}/{id}"
@@ -212,7 +179,7 @@ class Conversations:
         return collector
 
     async def remember(
-        self, principal: Principal, request: ConversationRequest, answer: RequestAnswer, said: AssistantMessage
+        self, principal: Principal, request: ChatInput, answer: RequestAnswer, said: AssistantMessage
     ) -> None:
         """Store that the session of an answer goes on when a client repeats the conversation up to it."""
         agent, named = self.find_model(request.model)
@@ -231,10 +198,10 @@ class Conversations:
 
     # --------------------------------------------------------------------------------------------------------- sessions
 
-    async def _find_session(self, principal: Principal, agent: Agent, request: ConversationRequest) -> str:
+    async def _find_session(self, principal: Principal, agent: Agent, request: ChatInput) -> str:
         """Return the session that a request continues; ``""`` for none."""
         runtime = await self._service.runtime_of(principal)
-        named = {reply.approval for reply in request.decisions} - {""}
+        named = {reply.approval for reply in request.approvals} - {""}
         for id in named:
             for row in await runtime.decisions(id=id):
                 return (await self._service.find_session(principal, row.session)).id
@@ -249,9 +216,7 @@ class Conversations:
                 return info.id if info is not None else ""
         return ""
 
-    async def _forget(
-        self, principal: Principal, agent: Agent, request: ConversationRequest, decided: str = ""
-    ) -> None:
+    async def _forget(self, principal: Principal, agent: Agent, request: ChatInput, decided: str = "") -> None:
         """Let another request with the same messages begin a session of its own.
 
         ``decided`` is the session that has got the results of the request: it answers the same results again.
@@ -263,7 +228,7 @@ class Conversations:
                 if record is None or await runtime.store.values.get(key) is not None:
                     await runtime.store.values.put(key, record)
 
-    async def _create(self, principal: Principal, agent: Agent, request: ConversationRequest, id: str) -> Session[Any]:
+    async def _create(self, principal: Principal, agent: Agent, request: ChatInput, id: str) -> Session[Any]:
         """Return a new session that begins with the history of the request.
 
         Without a new message of the user, results of the last calls of the history leave its last turn unfinished.
@@ -287,9 +252,7 @@ class Conversations:
             await write_imported(runtime, session, lambda _: turns.entries)
         return session
 
-    async def _continue(
-        self, principal: Principal, agent: Agent, request: ConversationRequest, id: str
-    ) -> RequestAnswer:
+    async def _continue(self, principal: Principal, agent: Agent, request: ChatInput, id: str) -> RequestAnswer:
         """Decide what a session waits for, or start a turn of it. A session that does not exist is created."""
         runtime, changed = await self._service.runtime_of(principal), _adapt_agent(agent, request)
         if not id or await runtime.store.sessions.find(parse_session_id(id)) is None:
@@ -331,7 +294,7 @@ class Conversations:
         return RequestAnswer(session, events, place, (await self._service.runtime_of(principal)).store.blobs)
 
     async def _start_next(
-        self, principal: Principal, agent: Agent, request: ConversationRequest, session: Session[Any], head: int
+        self, principal: Principal, agent: Agent, request: ChatInput, session: Session[Any], head: int
     ) -> RequestAnswer:
         """Start the next turn of a session; a conversation that another request has just continued is copied."""
         if not request.has_content:
@@ -351,7 +314,7 @@ class Conversations:
         self,
         principal: Principal,
         session: Session[Any],
-        request: ConversationRequest,
+        request: ChatInput,
         head: int,
         *,
         on_busy: OnBusy = "queue",
@@ -365,7 +328,7 @@ class Conversations:
     # -------------------------------------------------------------------------------------------------------- decisions
 
     async def _decide(
-        self, principal: Principal, request: ConversationRequest, session: Session[Any], rows: Sequence[PendingDecision]
+        self, principal: Principal, request: ChatInput, session: Session[Any], rows: Sequence[PendingDecision]
     ) -> list[Event]:
         """Decide what a request decides; return the events. Raises a ``Problem`` when it decides nothing.
 
@@ -376,7 +339,7 @@ class Conversations:
         calls = {body.call for body in asked.values() if isinstance(body, QuestionAsked) and is_client_call(body)}
         results = [result for result in request.results if result.call in calls]
         approvals = [id for id, body in asked.items() if isinstance(body, ApprovalRequested)]
-        replies = [(_named_approval(reply, approvals), reply) for reply in request.decisions]
+        replies = [(_named_approval(reply, approvals), reply) for reply in request.approvals]
         replies = [(id, reply) for id, reply in replies if id]
         if replies:
             require_scope(principal, "approvals:write", "a decision about a call")
@@ -385,7 +348,7 @@ class Conversations:
             if not questions or not text_of(request.content):
                 raise _still_waits(list(asked.values()))
             return [await service.answer(principal, questions[0], text_of(request.content))]
-        if request.has_content and (results or request.replies):
+        if request.has_content and (results or request.decisions):
             refuse_blobs(request.content)
             await binding_of(session).submit(request.content, Follower(), on_busy="steer")
         events = [
@@ -427,7 +390,7 @@ def _place_of_results(session: str, turn: Sequence[Event], results: Iterable[Too
     return _place_after(session, turn, min(answered) - 1, max(answered))
 
 
-def _named_approval(reply: Reply, approvals: Sequence[str]) -> str:
+def _named_approval(reply: ApprovalResolved, approvals: Sequence[str]) -> str:
     """Return the approval that a reply decides; ``""`` if that is not clear."""
     if reply.approval:
         return reply.approval if reply.approval in approvals else ""
@@ -491,7 +454,7 @@ def _describe(message: Message) -> tuple[str, str, list[Any]]:
     return "assistant", text, [call.id for call in message.calls]
 
 
-def _adapt_agent(agent: Agent, request: ConversationRequest) -> Agent:
+def _adapt_agent(agent: Agent, request: ChatInput) -> Agent:
     """Return the agent with the tools, the tool choice and the instructions of a request."""
     tools = make_client_tools(agent, [(spec.name, spec.description, spec.parameters) for spec in request.tools])
     changed = extend_agent(agent, tools, request.instructions)
@@ -501,10 +464,10 @@ def _adapt_agent(agent: Agent, request: ConversationRequest) -> Agent:
     return changed
 
 
-def _nothing_waits(request: ConversationRequest) -> Problem:
-    if not request.results and not request.replies:
+def _nothing_waits(request: ChatInput) -> Problem:
+    if not request.results and not request.decisions:
         return Problem(400, "invalid_input", "the input is empty; write what to do")
-    given = [result.call for result in request.results] + [reply.approval for reply in request.replies]
+    given = [result.call for result in request.results] + [reply.approval for reply in request.approvals]
     detail = (
         f"no session with these messages waits for {', '.join(given)[:200]}; send the messages as they were received"
     )

@@ -12,7 +12,7 @@ from vaka.core.types.errors import VakaError
 from vaka.core.types.ids import digest_of, parse_session_id
 from vaka.core.types.tool import ToolSpec
 from vaka.runtime.session_edits import read_last_turn
-from vaka.server.conversations import ConversationRequest, Conversations, period_prefixes
+from vaka.server.conversations import Conversations, period_prefixes
 from vaka.server.principal import Principal
 from vaka.server.problems import Problem
 from vaka.server.request_answers import RequestAnswer
@@ -38,10 +38,10 @@ class MessageThreads:
 
     async def start(
         self, principal: Principal, given: MessagesRequest, key: str
-    ) -> tuple[ConversationRequest, RequestAnswer]:
+    ) -> tuple[MessagesRequest, RequestAnswer]:
         """Return the request in the terms of a session, and its answer. Raises ``Problem`` and ``VakaError``."""
         if not given.previous_message:
-            request = ConversationRequest.of(given, key=key)
+            request = msgspec.structs.replace(given, key=key)
             return request, await self._conversations.start(principal, request)
         session, settings = await self._find(principal, given.previous_message, key)
         runtime = await self._service.runtime_of(principal)
@@ -51,8 +51,7 @@ class MessageThreads:
         if cast("dict[str, Any]", claimed)["request"] != mark:
             raise _lost_thread("thread_already_continued", given.previous_message)
         instructions, tools = given.instructions or settings.instructions, given.tools or settings.tools
-        changed = msgspec.structs.replace(given, instructions=instructions, tools=tools)
-        request = ConversationRequest.of(changed, key=key, session=session)
+        request = msgspec.structs.replace(given, instructions=instructions, tools=tools, key=key, session=session)
         try:
             return request, await self._conversations.start(principal, request)
         except (Problem, VakaError):
@@ -60,7 +59,7 @@ class MessageThreads:
             raise
 
     async def remember(
-        self, principal: Principal, request: ConversationRequest, answer: RequestAnswer, message: str
+        self, principal: Principal, request: MessagesRequest, answer: RequestAnswer, message: str
     ) -> None:
         """Store that a thread goes on from a message."""
         runtime, session = await self._service.runtime_of(principal), answer.session.id

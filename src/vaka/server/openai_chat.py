@@ -6,6 +6,7 @@ A request continues the session whose conversation it repeats; see ``conversatio
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
 
+import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import ASGIApp
@@ -16,7 +17,7 @@ from vaka.core.types.ids import CallId, MessageId
 from vaka.core.types.message import AssistantMessage, ToolCall, as_content
 from vaka.server.answer_start import open_answer
 from vaka.server.bodies import json_response, read_bytes
-from vaka.server.conversations import ConversationRequest, Conversations, session_header, stop_on_disconnect
+from vaka.server.conversations import Conversations, session_header, stop_on_disconnect
 from vaka.server.guard import guard_route, principal_of
 from vaka.server.kit.door import Door
 from vaka.server.model_list import model_routes
@@ -28,7 +29,7 @@ from vaka.server.service import AgentService
 from vaka.server.sse import EventStream, wait_while_connected
 from vaka.views.failures import make_failure
 from vaka.views.openai import DONE, ChatEncoder, ChatObject, join_chunks, to_sse
-from vaka.views.openai_requests import parse_chat_request
+from vaka.views.openai_requests import ChatRequest, parse_chat_request
 
 
 def door(service: AgentService) -> Door:
@@ -48,15 +49,15 @@ class ChatCompletions:
     async def create(self, request: Request) -> ASGIApp:
         """Return a completion, or the stream of its chunks."""
         principal, given = principal_of(request), parse_chat_request(await read_bytes(request))
-        asked = ConversationRequest.of(given, key=request.headers.get("idempotency-key", ""))
+        given = msgspec.structs.replace(given, key=request.headers.get("idempotency-key", ""))
         if given.stream:
             self._service.streams.require_room(principal)
-        answer = await self._conversations.start(principal, asked)
+        answer = await self._conversations.start(principal, given)
         headers = session_header(answer.session.id)
         include_usage = given.include_usage or not given.stream
         encoder = ChatEncoder(routers=routers_of(answer.session.agent), model=given.model, include_usage=include_usage)
         encoding = AnswerEncoding(answer.place, encoder)
-        chunks = self._encode(principal, asked, answer, encoding, live=given.stream)
+        chunks = self._encode(principal, given, answer, encoding)
         if given.stream:
             leave = stop_on_disconnect(self._service, request, answer)
             frames = _write_frames(await open_answer(chunks, encoding.start))
@@ -65,18 +66,12 @@ class ChatCompletions:
         return await wait_while_connected(request, _join(chunks, encoding, headers), leave)
 
     async def _encode(
-        self,
-        principal: Principal,
-        asked: ConversationRequest,
-        answer: RequestAnswer,
-        encoding: AnswerEncoding,
-        *,
-        live: bool,
+        self, principal: Principal, given: ChatRequest, answer: RequestAnswer, encoding: AnswerEncoding
     ) -> AsyncGenerator[list[ChatObject]]:
         """Yield the chunks; the conversation is stored before the last ones."""
         texts: list[str] = []
         calls: list[ToolCall] = []
-        async with aclosing(answer.encode(encoding, live=live)) as batches:
+        async with aclosing(answer.encode(encoding, live=given.stream)) as batches:
             async for chunks in batches:
                 for choice in (choice for chunk in chunks for choice in chunk.get("choices", ())):
                     texts.append(choice["delta"].get("content", ""))
@@ -87,7 +82,7 @@ class ChatCompletions:
                     if choice["finish_reason"] is not None:
                         content = as_content("".join(texts))
                         said = AssistantMessage(id=MessageId(""), content=content, calls=tuple(calls))
-                        await self._conversations.remember(principal, asked, answer, said)
+                        await self._conversations.remember(principal, given, answer, said)
                 yield chunks
 
 

@@ -265,7 +265,7 @@ def _sends(lane: Lane, response: str) -> bool:
 def _parse_steering(input: Any) -> Content:
     """Return an input that has messages of the user alone. Raises ``InvalidInput``."""
     given = parse_responses_request({"model": "steered", "input": input})
-    if given.results or given.replies or given.history or given.instructions:
+    if given.results or given.decisions or given.history or given.instructions:
         raise InvalidInput("an input that steers a response has messages of the user alone")
     return given.content
 

@@ -26,7 +26,7 @@ from vaka.core.types.message import AssistantMessage, ToolCall, as_content, text
 from vaka.core.types.progress import StepStarted, TurnStarted
 from vaka.runtime.session_edits import read_last_turn
 from vaka.runtime.turn_stream import TurnCollector
-from vaka.server.conversations import ConversationRequest, Conversations
+from vaka.server.conversations import Conversations
 from vaka.server.principal import Principal
 from vaka.server.problems import Problem
 from vaka.server.request_answers import AnswerEncoding, AnswerPlace, RequestAnswer
@@ -80,7 +80,7 @@ class ResponseState(msgspec.Struct, frozen=True, kw_only=True):
 class OpenResponse:
     """A response whose turn runs, with its encoder."""
 
-    def __init__(self, stored: StoredResponse, answer: RequestAnswer, request: ConversationRequest) -> None:
+    def __init__(self, stored: StoredResponse, answer: RequestAnswer, request: ResponsesRequest) -> None:
         self.stored = stored
         self.answer = answer
         self.request = request
@@ -196,16 +196,16 @@ class Responses:
         finally:
             opened.is_read.set()
 
-    async def _conversation_of(self, principal: Principal, given: ResponsesRequest, key: str) -> ConversationRequest:
+    async def _conversation_of(self, principal: Principal, given: ResponsesRequest, key: str) -> ResponsesRequest:
         if given.background and not given.store:
             raise InvalidInput("a background response is stored; leave out 'store', or 'background'")
-        session, is_separate = given.conversation, not (given.store or given.results or given.replies)
+        session, is_separate = given.session, not (given.store or given.results or given.decisions)
         if given.previous_response_id:
             session = await self._session_after(principal, given.previous_response_id)
         if session and is_separate:
             runtime = await self.service.runtime_of(principal)
             session = await runtime.fork((await self.service.find_session(principal, session)).id)
-        return ConversationRequest.of(given, key=key, session=session, is_separate=is_separate, spoken_replies=False)
+        return msgspec.structs.replace(given, key=key, session=session, is_separate=is_separate)
 
     async def _session_after(self, principal: Principal, id: str) -> str:
         """Return the session that a response ends, or a copy of its beginning if the session has gone on since."""
@@ -392,7 +392,7 @@ def _other_items(given: ResponsesRequest) -> tuple[dict[str, Any], ...]:
             "approve": reply.decision == "approve",
             "reason": reply.message or None,
         }
-        for reply in given.replies
+        for reply in given.approvals
     ]
     return (*results, *replies)
 

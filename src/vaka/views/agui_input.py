@@ -7,9 +7,11 @@ import msgspec
 
 from vaka.core.types.control import ApprovalResolved, InputAdded, QuestionAnswered
 from vaka.core.types.errors import InvalidInput
-from vaka.core.types.ids import JSON, CallId, DecisionId, SessionId, parse_session_id
+from vaka.core.types.ids import JSON, CallId, DecisionId, parse_session_id
 from vaka.core.types.message import Audio, Content, Document, Image, Part, Text, ToolResult, as_content
+from vaka.core.types.tool import ToolSpec
 from vaka.views.agui import result_message_id
+from vaka.views.chat_input import ChatInput, Decision
 from vaka.views.media import without_nulls
 
 _MEDIA: dict[str, type[Image] | type[Audio] | type[Document]] = {
@@ -19,7 +21,7 @@ _MEDIA: dict[str, type[Image] | type[Audio] | type[Document]] = {
 }
 
 
-class AguiTool(msgspec.Struct, frozen=True):
+class _Tool(msgspec.Struct, frozen=True):
     """A tool that the client runs."""
 
     name: str
@@ -62,23 +64,17 @@ class AguiAnswer(msgspec.Struct, frozen=True, rename="camel"):
         return QuestionAnswered(question=DecisionId(self.interrupt_id), answer=answer)
 
 
-class AguiInput(msgspec.Struct, frozen=True, kw_only=True):
+class AguiInput(ChatInput, frozen=True, kw_only=True):
     """A request for a run."""
 
-    session: SessionId
     run_id: str
-    inputs: tuple[InputAdded, ...] = ()
-    """The user messages after the last answer; the key of each is the id of its message, so a repeated one is one."""
-    results: tuple[ToolResult, ...] = ()
-    """The results of tools that the client has run, after the last answer."""
-    answers: tuple[AguiAnswer, ...] = ()
-    instructions: tuple[str, ...] = ()
-    """The texts of system and developer messages."""
-    tools: tuple[AguiTool, ...] = ()
-    context: tuple[tuple[str, str], ...] = ()
-    """Descriptions and values."""
     state: JSON = None
-    forwarded_props: JSON = None
+
+
+class _ForwardedProps(msgspec.Struct, frozen=True, rename="camel"):
+    """What the application asks of the server; other properties are its own."""
+
+    on_disconnect: Literal["cancel", "continue"] = "cancel"
 
 
 class _ApprovalPayload(msgspec.Struct, frozen=True, rename="camel"):
@@ -116,7 +112,7 @@ class _RunAgentInput(msgspec.Struct, frozen=True, rename="camel"):
     thread_id: str
     run_id: str
     messages: tuple[_InputMessage, ...]
-    tools: tuple[AguiTool, ...] | None = None
+    tools: tuple[_Tool, ...] | None = None
     context: tuple[_ContextEntry, ...] | None = None
     resume: tuple[AguiAnswer, ...] | None = None
     state: JSON = None
@@ -144,15 +140,40 @@ def parse_agui_input(request: "bytes | str | Mapping[str, Any]") -> AguiInput:
     return AguiInput(
         session=parse_session_id(given.thread_id),
         run_id=given.run_id,
-        answers=answers,
+        decisions=tuple(map(_to_decision, answers)),
         inputs=tuple(_to_input(message) for message in new if message.role == "user"),
         results=tuple(_to_result(message) for message in new if _is_client_result(message)),
-        instructions=tuple(_to_text(message) for message in given.messages if message.role in ("system", "developer")),
-        tools=given.tools or (),
-        context=tuple((one.description, one.value) for one in given.context or ()),
+        instructions=_instructions_of(given),
+        tools=tuple(
+            ToolSpec(name=tool.name, description=tool.description, parameters=tool.parameters or {})
+            for tool in given.tools or ()
+        ),
         state=given.state,
-        forwarded_props=given.forwarded_props,
+        stops_on_disconnect=_read_props(given.forwarded_props).on_disconnect == "cancel",
     )
+
+
+def _to_decision(answer: AguiAnswer) -> Decision:
+    return answer.to_approval() if answer.interrupt_id.startswith("apr_") else answer.to_answer()
+
+
+def _read_props(props: JSON) -> _ForwardedProps:
+    try:
+        return msgspec.convert(props if isinstance(props, dict) else {}, _ForwardedProps)
+    except msgspec.ValidationError as error:
+        raise InvalidInput(f"forwardedProps: onDisconnect must be 'cancel' or 'continue': {error}") from error
+
+
+def _instructions_of(given: _RunAgentInput) -> str:
+    """Return what the application tells the agent about itself: instructions, context and state."""
+    texts = (_to_text(message) for message in given.messages if message.role in ("system", "developer"))
+    parts = [text for text in texts if text.strip()]
+    if given.context:
+        entries = "\n".join(f"- {entry.description}: {entry.value}" for entry in given.context)
+        parts.append(f"Context of the application:\n{entries}")
+    if given.state:
+        parts.append(f"State of the application, as JSON:\n{msgspec.json.encode(given.state).decode()}")
+    return "\n\n".join(parts)
 
 
 def _is_client_result(message: _InputMessage) -> bool:

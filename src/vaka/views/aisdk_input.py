@@ -7,26 +7,19 @@ import msgspec
 
 from vaka.core.types.control import ApprovalResolved, InputAdded, QuestionAnswered
 from vaka.core.types.errors import InvalidInput
-from vaka.core.types.ids import JSON, CallId, DecisionId, SessionId, parse_session_id
+from vaka.core.types.ids import JSON, CallId, DecisionId, parse_session_id
 from vaka.core.types.message import Audio, Document, Image, Part, Text, ToolResult, as_content
+from vaka.core.types.tool import ToolSpec
+from vaka.views.chat_input import ChatInput
 from vaka.views.media import without_nulls
 
 
-class UiChatRequest(msgspec.Struct, frozen=True, kw_only=True):
+class UiChatRequest(ChatInput, frozen=True, kw_only=True):
     """A request of a chat."""
 
-    session: SessionId
     trigger: Literal["submit-message", "regenerate-message"] = "submit-message"
     message_id: str = ""
     """The message to write anew, or that the user has edited."""
-    inputs: tuple[InputAdded, ...] = ()
-    """The user messages after the last answer; the key of each is the id of its message, so a repeated one is one."""
-    approvals: tuple[ApprovalResolved, ...] = ()
-    results: tuple[ToolResult, ...] = ()
-    """The results of the calls of the message that goes on, client tools included: only calls that wait need a
-    result."""
-    answers: tuple[QuestionAnswered, ...] = ()
-    """The answers to questions: the field ``answers`` that the application adds to the body, by the question's id."""
     known_calls: frozenset[str] = frozenset()
     """The ids of the tool calls of the message that goes on; none when there are new user messages."""
 
@@ -57,12 +50,22 @@ class _UiMessage(msgspec.Struct, frozen=True):
     parts: tuple[_UiPart, ...]
 
 
+class _ToolSchema(msgspec.Struct, frozen=True):
+    description: str | None = None
+    parameters: dict[str, Any] | None = None
+
+
 class _ChatBody(msgspec.Struct, frozen=True, rename="camel"):
     id: str
     messages: tuple[_UiMessage, ...]
     trigger: Literal["submit-message", "regenerate-message"] = "submit-message"
     message_id: str | None = None
     answers: dict[str, JSON] = {}
+    """Answers to questions by their ids; like what follows, an application adds them to the body."""
+    tools: dict[str, _ToolSchema] | None = None
+    """The tools that the client runs, besides those of the agent that are ``ClientTool``."""
+    system: str | None = None
+    on_disconnect: Literal["continue", "cancel"] | None = None
 
 
 _FIELDS = frozenset({"messages", "parts", "approval"})
@@ -79,14 +82,20 @@ def parse_ui_chat_request(request: "bytes | str | Mapping[str, Any]") -> UiChatR
     new = [message for message in given.messages[last + 1 :] if message.role == "user"]
     continued = () if new or last < 0 else given.messages[last].parts
     calls = [part for part in continued if part.tool_call_id]
+    answers = (QuestionAnswered(question=DecisionId(id), answer=answer) for id, answer in given.answers.items())
     return UiChatRequest(
         session=parse_session_id(given.id),
         trigger=given.trigger,
         message_id=given.message_id or "",
         inputs=tuple(map(_to_input, new)),
-        approvals=tuple(_to_approvals(calls)),
+        decisions=(*_to_approvals(calls), *answers),
         results=tuple(_to_results(calls)),
-        answers=tuple(QuestionAnswered(question=DecisionId(id), answer=answer) for id, answer in given.answers.items()),
+        instructions=given.system or "",
+        tools=tuple(
+            ToolSpec(name=name, description=tool.description or "", parameters=tool.parameters or {})
+            for name, tool in (given.tools or {}).items()
+        ),
+        stops_on_disconnect=given.on_disconnect == "cancel",
         known_calls=frozenset(part.tool_call_id for part in calls),
     )
 

@@ -21,11 +21,12 @@ from vaka.core.types.message import (
     as_content,
 )
 from vaka.core.types.tool import ToolChoice
+from vaka.views.chat_input import ChatInput, inputs_of
 from vaka.views.media import as_object
-from vaka.views.openai_requests import ConversationInput, convert_body, convert_field, drop_none, parse_tools
+from vaka.views.openai_requests import convert_body, convert_field, drop_none, parse_tools
 
 
-class MessagesRequest(ConversationInput, frozen=True, kw_only=True):
+class MessagesRequest(ChatInput, frozen=True, kw_only=True):
     """A request of the Messages API."""
 
     stream: bool = False
@@ -127,7 +128,7 @@ def parse_messages_request(body: "bytes | str | Mapping[str, Any]") -> MessagesR
     holds_thread, previous_message = _read_thread(given.thread)
     return MessagesRequest(
         model=given.model,
-        content=tuple(said),
+        inputs=inputs_of(tuple(said)),
         results=tuple(results),
         history=tuple(history),
         instructions="\n\n".join(filter(None, system)),
@@ -138,6 +139,7 @@ def parse_messages_request(body: "bytes | str | Mapping[str, Any]") -> MessagesR
         thinking=given.thinking is not None and given.thinking.type in ("enabled", "adaptive"),
         holds_thread=holds_thread,
         previous_message=previous_message,
+        has_spoken_replies=True,
     )
 
 

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal, TypeVar, cast
+from typing import Any, TypeVar, cast
 
 import msgspec
 
@@ -24,41 +24,12 @@ from vaka.core.types.message import (
     as_content,
 )
 from vaka.core.types.tool import ToolChoice, ToolSpec
+from vaka.views.chat_input import ChatInput, inputs_of
 
 _Struct = TypeVar("_Struct", bound=msgspec.Struct)
 
 
-class Reply(msgspec.Struct, frozen=True):
-    """A decision about an approval; ``approval`` is empty when the reply does not name one."""
-
-    decision: Literal["approve", "reject"]
-    approval: str = ""
-    message: str = ""
-
-
-class ConversationInput(msgspec.Struct, frozen=True, kw_only=True):
-    """The content of a request with a whole conversation, in the terms of a session."""
-
-    model: str
-    """The agent, or ``agent:session``."""
-    content: Content
-    """The input: what the user says after the last message of the assistant."""
-    results: tuple[ToolResult, ...] = ()
-    """The results of calls that the client was asked to run, by the ids of the log."""
-    replies: tuple[Reply, ...] = ()
-    """Decisions about approvals."""
-    history: tuple[Message, ...] = ()
-    """The messages up to the last one of the assistant."""
-    instructions: str = ""
-    """The texts of the system and of the developer."""
-    tools: tuple[ToolSpec, ...] = ()
-    """Tools whose calls the client runs."""
-    tool_choice: ToolChoice = "auto"
-    options: dict[str, Any] = {}
-    """Model options, such as ``temperature``; ``output`` is the schema of the answer."""
-
-
-class ChatRequest(ConversationInput, frozen=True, kw_only=True):
+class ChatRequest(ChatInput, frozen=True, kw_only=True):
     """A request of Chat Completions."""
 
     stream: bool = False
@@ -153,7 +124,7 @@ def parse_chat_request(body: "bytes | str | Mapping[str, Any]") -> ChatRequest:
     )
     return ChatRequest(
         model=given.model,
-        content=content,
+        inputs=inputs_of(content),
         results=results,
         history=history,
         instructions=instructions,
@@ -163,22 +134,8 @@ def parse_chat_request(body: "bytes | str | Mapping[str, Any]") -> ChatRequest:
         stream=bool(given.stream),
         include_usage=bool(given.stream_options and given.stream_options.include_usage),
         metadata=given.metadata or {},
+        has_spoken_replies=True,
     )
-
-
-_REPLY = re.compile(r"(approve|reject)(?:\s+([\w.:-]*\w))?(?:\s*:\s*(.*))?\s*", re.IGNORECASE | re.DOTALL)
-
-
-def parse_reply(text: str) -> Reply | None:
-    """Return the decision of ``approve``, ``approve ID``, ``reject``, ``reject ID`` or ``reject ID: MESSAGE``.
-
-    Any other text is no decision: an approval is never guessed.
-    """
-    found = _REPLY.fullmatch(text.strip())
-    if found is None:
-        return None
-    decision, approval, message = found.groups(default="")
-    return Reply("approve" if decision.lower() == "approve" else "reject", approval, message.strip())
 
 
 # ---------------------------------------------------------------------------------------- fields that both APIs share

@@ -5,8 +5,9 @@ from typing import Any
 
 import msgspec
 
+from vaka.core.types.control import ApprovalResolved
 from vaka.core.types.errors import InvalidInput
-from vaka.core.types.ids import CallId, MessageId
+from vaka.core.types.ids import CallId, DecisionId, MessageId
 from vaka.core.types.message import (
     AssistantMessage,
     Audio,
@@ -21,9 +22,8 @@ from vaka.core.types.message import (
     ToolResult,
     UserMessage,
 )
+from vaka.views.chat_input import ChatInput, inputs_of
 from vaka.views.openai_requests import (
-    ConversationInput,
-    Reply,
     convert_body,
     convert_field,
     drop_none,
@@ -39,14 +39,13 @@ SERVER_LABEL = "vaka"
 """The name of the MCP server that the tools of an agent appear to belong to."""
 
 
-class ResponsesRequest(ConversationInput, frozen=True, kw_only=True):
+class ResponsesRequest(ChatInput, frozen=True, kw_only=True):
     """A request of the Responses API; ``history`` is empty with ``previous_response_id``."""
 
     stream: bool = False
     background: bool = False
     store: bool = True
     previous_response_id: str = ""
-    conversation: str = ""
     echo: dict[str, Any] = {}
     """The fields that the response repeats, for ``ResponseEncoder``."""
 
@@ -170,9 +169,10 @@ def parse_responses_request(
     )
     return ResponsesRequest(
         model=given.model,
-        content=read.content,
+        session=conversation.id if isinstance(conversation, _Conversation) else conversation or "",
+        inputs=inputs_of(read.content),
         results=tuple(read.results),
-        replies=tuple(read.replies),
+        decisions=tuple(read.decisions),
         history=tuple(read.history),
         instructions="\n\n".join(text for text in (given.instructions, *read.system) if text),
         tools=parse_tools(functions),
@@ -182,7 +182,6 @@ def parse_responses_request(
         background=bool(given.background),
         store=given.store is not False,
         previous_response_id=given.previous_response_id or "",
-        conversation=conversation.id if isinstance(conversation, _Conversation) else conversation or "",
         echo=_echo_of(given),
     )
 
@@ -250,14 +249,14 @@ class _InputReader:
         self.system: list[str] = []
         self.history: list[Message] = []
         self.results: list[ToolResult] = []
-        self.replies: list[Reply] = []
+        self.decisions: list[ApprovalResolved] = []
         self._said: list[UserMessage] = []
         for item in items:
             self._read(item)
         self.content: Content = tuple(
             part for message in self._said for part in message.content if part != Text(text="")
         )
-        if not (self.content or self.results or self.replies):
+        if not (self.content or self.results or self.decisions):
             raise InvalidInput(
                 "there is nothing to answer: 'input' must end with a message of the user, a result or a decision"
             )
@@ -280,10 +279,12 @@ class _InputReader:
                 self.results.append(ToolResult(call=CallId(output.call_id), content=content))
             case "mcp_approval_response":
                 response = convert_field("input", item, _ApprovalResponse)
-                decision = Reply(
-                    "approve" if response.approve else "reject", response.approval_request_id, response.reason or ""
+                decision = ApprovalResolved(
+                    approval=DecisionId(response.approval_request_id),
+                    decision="approve" if response.approve else "reject",
+                    message=response.reason or "",
                 )
-                self.replies.append(decision)
+                self.decisions.append(decision)
             case kind if kind in _IGNORED_ITEMS:
                 self._end_history()  # items of earlier responses, which are in the log of the session
             case _:
@@ -328,5 +329,5 @@ class _InputReader:
             self.history.append(ToolMessage(results=tuple(self.results)))
         self.history += self._said
         self.results = []
-        self.replies = []
+        self.decisions = []
         self._said = []

@@ -23,13 +23,14 @@ from vaka.core.types.event import Event
 from vaka.core.types.ids import Cursor, SessionId, parse_session_id
 from vaka.core.types.message import ToolResult
 from vaka.core.types.progress import TurnStarted
-from vaka.server.chat_turns import ChatTurn, TurnRequest, open_turn
+from vaka.server.chat_turns import ChatTurn, open_turn
 from vaka.server.principal import Principal
 from vaka.server.problems import Problem
 from vaka.server.rest.turn_log import TurnRecord, find_turn, list_turns
 from vaka.server.service import AgentService, PromptInput
 from vaka.views.a2a import A2aEncoder, A2aInput, read_message, read_reply, task_of
 from vaka.views.a2a.content import JsonObject
+from vaka.views.chat_input import ChatInput
 
 DEFAULT_PAGE, MAX_PAGE = 50, 100
 MAX_EXAMINED = 500
@@ -140,7 +141,7 @@ class A2aTasks:
         else:
             session = await self._service.enter_session(principal, given.session, agent=agent.name)
         added = InputAdded(key=given.key, content=given.content)
-        turn = await open_turn(self._service, principal, session, TurnRequest(inputs=(added,)), while_waiting="reject")
+        turn = await open_turn(self._service, principal, session, ChatInput(inputs=(added,)), while_waiting="reject")
         return TaskUpdates(turn=turn)
 
     async def _reply(self, principal: Principal, agent: Agent, given: A2aInput, message: JsonObject) -> TaskUpdates:
@@ -158,7 +159,7 @@ class A2aTasks:
             await self._service.start_turn(principal, session, prompt)
             return await self.subscribe(principal, agent, task, until_end=False)
         decided = read_reply(message, [row.event for row in rows])
-        request = TurnRequest(
+        request = ChatInput(
             decisions=tuple(one for one in decided if isinstance(one, ApprovalResolved | QuestionAnswered)),
             results=tuple(one for one in decided if isinstance(one, ToolResult)),
         )
