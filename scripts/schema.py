@@ -13,6 +13,7 @@ import msgspec
 from vaka.cli.turn.stream_input import InputLine
 from vaka.config.definitions.json_schema import definition_schema
 from vaka.config.definitions.references import KINDS
+from vaka.config.server_tables import FEATURE_NAMES
 from vaka.core.types import context, control, monitor, progress
 from vaka.core.types.body import BODY_TYPES
 from vaka.core.types.event import VERSION, Body, Custom, Unknown
@@ -24,7 +25,6 @@ from vaka.runtime.project_tools import COMMAND_TOOL, COMMAND_TRAITS, SKILL_TOOL,
 from vaka.runtime.task_tool import TASK_TOOL, TASK_TRAITS, builtin_task_tool
 from vaka.server.doors import native_operations
 from vaka.server.rest.openapi import make_openapi
-from vaka.server.settings import FEATURES
 from vaka.server.ws import frames
 from vaka.tools.builtin import SPECS_FILE, TOOLS, import_tool
 from vaka.tools.builtin.builtin_tool import BuiltinTool
@@ -172,7 +172,7 @@ def frames_schema() -> Schema:
 
 def openapi_schema() -> Schema:
     """Return the OpenAPI document of the native API, with every feature."""
-    return make_openapi(native_operations(FEATURES))
+    return make_openapi(native_operations(FEATURE_NAMES))
 
 
 def task_spec() -> Schema:

@@ -7,7 +7,7 @@ import pytest
 from vaka.config.server_tables import FEATURE_NAMES, JwtTable
 from vaka.config.settings import ConfigContext, load_settings, redact_setting
 from vaka.core.types.errors import ConfigError
-from vaka.server.settings import FEATURES
+from vaka.server.doors import FEATURE_DOORS
 
 
 def context_of(tmp_path: Path, text: str) -> ConfigContext:
@@ -76,4 +76,4 @@ def test_a_mistake_is_an_error_with_its_line(tmp_path: Path, text: str, problem:
 
 
 def test_every_feature_of_the_server_has_a_switch() -> None:
-    assert set(FEATURE_NAMES) == set(FEATURES)
+    assert set(FEATURE_NAMES) == set(FEATURE_DOORS)

@@ -13,10 +13,11 @@ import vaka
 from tests.server.conftest import PRINCIPALS, Serve, Served
 from tests.views.recorded_runs import make_router
 from vaka.agents.react import Agent
+from vaka.config.server_tables import FEATURE_NAMES
 from vaka.core.ports.tool import ToolContext
 from vaka.server.a2a.tasks import make_task_id, read_task_id
 from vaka.server.problems import Problem
-from vaka.server.settings import FEATURES, ServerSettings
+from vaka.server.settings import ServerSettings
 from vaka.testing import call, say
 from vaka.tools.client_tool import ClientTool
 
@@ -357,7 +358,7 @@ def test_ids_of_tasks_name_their_sessions() -> None:
 
 
 async def test_without_the_feature_there_is_no_route(serve: Serve, scripted: Scripted) -> None:
-    settings = ServerSettings(features=frozenset(FEATURES) - {"a2a"})
+    settings = ServerSettings(features=frozenset(FEATURE_NAMES) - {"a2a"})
     async with serve([scripted(say("Hello."))], settings=settings) as served, client_of(served) as client:
         assert (await client.post(RPC, json={})).status_code == 404
         assert (await client.get("/.well-known/agent-card.json")).status_code == 404

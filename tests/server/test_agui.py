@@ -15,9 +15,10 @@ from tests.views.agui_streams import AguiStreamCheck
 from tests.views.recorded_runs import make_router
 from vaka.agents.coding_prompt import coding_instructions
 from vaka.agents.react import Agent
+from vaka.config.server_tables import FEATURE_NAMES
 from vaka.core.ports.tool import ToolContext
 from vaka.core.types.message import UserMessage
-from vaka.server.settings import FEATURES, ServerSettings
+from vaka.server.settings import ServerSettings
 from vaka.testing import ScriptedModel, call, say
 
 Scripted = Callable[..., Agent]
@@ -440,6 +441,6 @@ async def test_capabilities_are_valid(serve: Serve, scripted: Scripted) -> None:
 
 
 async def test_without_the_feature_there_is_no_route(serve: Serve, scripted: Scripted) -> None:
-    settings = ServerSettings(features=frozenset(FEATURES) - {"agui"})
+    settings = ServerSettings(features=frozenset(FEATURE_NAMES) - {"agui"})
     async with serve([scripted(say("Hello."))], settings=settings) as served, served.client() as client:
         assert (await client.post("/agui/assistant", json=run_input(user("Hi.")))).status_code == 404

@@ -13,9 +13,10 @@ import vaka
 from tests.server.conftest import PRINCIPALS, Serve
 from tests.views.ui_streams import UiMessageCheck
 from vaka.agents.react import Agent
+from vaka.config.server_tables import FEATURE_NAMES
 from vaka.core.ports.tool import ToolContext
 from vaka.core.types.message import UserMessage, text_of
-from vaka.server.settings import FEATURES, ServerSettings
+from vaka.server.settings import ServerSettings
 from vaka.testing import ScriptedModel, call, say
 from vaka.tools.client_tool import ClientTool
 
@@ -350,6 +351,6 @@ async def test_a_turn_that_cannot_begin_is_an_error_chunk(serve: Serve) -> None:
 
 
 async def test_without_the_feature_there_is_no_route(serve: Serve, scripted: Scripted) -> None:
-    settings = ServerSettings(features=frozenset(FEATURES) - {"ai_sdk"})
+    settings = ServerSettings(features=frozenset(FEATURE_NAMES) - {"ai_sdk"})
     async with serve([scripted(say("Hello."))], settings=settings) as served, served.client() as client:
         assert (await client.post("/ai-sdk/assistant", json=chat(user("Hi.")))).status_code == 404

@@ -12,9 +12,10 @@ import pytest
 import vaka
 from tests.server.acp_client import GivenWorkspaces, RpcError, connect
 from tests.server.conftest import serve_agents
+from vaka.config.server_tables import FEATURE_NAMES
 from vaka.models import Account, OpenAIChat
 from vaka.models.openai_chat.vendors import COMPATIBLE
-from vaka.server.settings import FEATURES, ServerSettings
+from vaka.server.settings import ServerSettings
 from vaka.testing import say
 from vaka.testing.fake_provider import FakeProvider
 
@@ -84,7 +85,7 @@ CASES: dict[str, tuple[str, Json, str]] = {
 async def serve_model() -> AsyncGenerator[tuple[httpx2.AsyncClient, FakeProvider, OpenAIChat]]:
     async with FakeProvider(say("Fine.")) as provider:
         model = OpenAIChat("any", Account(base_url=provider.url + "/v1"), profile=COMPATIBLE)
-        settings = ServerSettings(features=frozenset(FEATURES))
+        settings = ServerSettings(features=frozenset(FEATURE_NAMES))
         try:
             agent = vaka.Agent("assistant", model=model)
             async with serve_agents([agent], settings=settings) as served, served.client() as client:

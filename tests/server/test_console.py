@@ -11,7 +11,8 @@ import pytest
 
 from tests.server.conftest import Serve
 from vaka.agents.react import Agent
-from vaka.server.settings import FEATURES, ServerSettings
+from vaka.config.server_tables import FEATURE_NAMES
+from vaka.server.settings import ServerSettings
 from vaka.testing import ScriptedModel
 
 ROOT = Path(__file__).parents[2]
@@ -70,7 +71,7 @@ async def test_the_index_has_no_inline_script_and_no_address_of_another_host(ser
 
 
 async def test_without_the_feature_there_is_no_console(serve: Serve) -> None:
-    settings = ServerSettings(features=frozenset(FEATURES) - {"ui"})
+    settings = ServerSettings(features=frozenset(FEATURE_NAMES) - {"ui"})
     async with serve([echo_agent()], settings=settings) as server, server.client("") as client:
         assert (await client.get("/console/")).status_code == 404
 

@@ -10,8 +10,9 @@ import pytest
 
 import vaka
 from tests.server.conftest import Served, serve_agents
+from vaka.config.server_tables import FEATURE_NAMES
 from vaka.models import Account, OpenAIChat
-from vaka.server.settings import FEATURES, ServerSettings
+from vaka.server.settings import ServerSettings
 from vaka.testing import call, say
 from vaka.testing.fake_provider import FakeProvider
 
@@ -28,7 +29,7 @@ async def serve_model(*answers: Any) -> AsyncGenerator[tuple[Served, FakeProvide
     """Serve an agent whose model is an HTTP server, with a client."""
     async with FakeProvider(*answers) as provider:
         model = OpenAIChat("any", Account(base_url=provider.url + "/v1", key="k"))
-        settings = ServerSettings(features=frozenset(FEATURES))
+        settings = ServerSettings(features=frozenset(FEATURE_NAMES))
         try:
             async with (
                 serve_agents([vaka.Agent("assistant", model=model)], settings=settings) as served,

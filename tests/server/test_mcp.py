@@ -18,7 +18,8 @@ import vaka
 from tests.server.conftest import Serve, Served
 from tests.unmeasured import without_coverage
 from vaka.agents.react import Agent
-from vaka.server.settings import FEATURES, ServerSettings
+from vaka.config.server_tables import FEATURE_NAMES
+from vaka.server.settings import ServerSettings
 from vaka.testing import call, say
 
 Scripted = Callable[..., Agent]
@@ -130,7 +131,7 @@ async def test_a_session_of_the_protocol_belongs_to_its_caller(serve: Serve, scr
 
 
 async def test_the_protocol_can_be_switched_off(serve: Serve, scripted: Scripted) -> None:
-    settings = ServerSettings(features=frozenset(FEATURES) - {"mcp"})
+    settings = ServerSettings(features=frozenset(FEATURE_NAMES) - {"mcp"})
     async with serve([scripted(say("Hi."))], settings=settings) as served, served.client() as client:
         assert (await client.post("/mcp", json={})).status_code == 404
 

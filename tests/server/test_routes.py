@@ -11,10 +11,10 @@ from starlette.routing import BaseRoute, Route
 import vaka
 from tests.server.conftest import Serve, Served
 from vaka.agents.react import Agent
+from vaka.config.server_tables import FEATURE_NAMES
 from vaka.runtime.remembered_rules import RememberedRule
 from vaka.server.doors import doors_of
 from vaka.server.guard import GuardedApp
-from vaka.server.settings import FEATURES
 from vaka.testing import call, say
 
 Scripted = Callable[..., Agent]
@@ -55,7 +55,7 @@ def deploy() -> str:
 
 
 def routes_of(served: Served) -> list[BaseRoute]:
-    return [route for make_door in doors_of(FEATURES) for route in make_door(served.service).routes]
+    return [route for make_door in doors_of(FEATURE_NAMES) for route in make_door(served.service).routes]
 
 
 def guarded_routes(served: Served) -> list[tuple[str, Mapping[str, str]]]:

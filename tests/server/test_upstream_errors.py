@@ -17,15 +17,16 @@ from mcp.client.streamable_http import streamable_http_client
 import vaka
 from tests.server.acp_client import GivenWorkspaces, RpcError, connect
 from tests.server.conftest import Served, serve_agents
+from vaka.config.server_tables import FEATURE_NAMES
 from vaka.models import Account, Anthropic, OpenAIChat
-from vaka.server.settings import FEATURES, ServerSettings
+from vaka.server.settings import ServerSettings
 from vaka.testing import call, say
 from vaka.testing.fake_provider import FakeProvider, Fault
 from vaka.testing.models import fail
 
 HI = [{"role": "user", "content": "Hi"}]
 CHAT: dict[str, Any] = {"model": "assistant", "messages": HI}
-ALL = ServerSettings(features=frozenset(FEATURES))
+ALL = ServerSettings(features=frozenset(FEATURE_NAMES))
 
 STATUSES = [(400, 400), (401, 401), (403, 403), (404, 404), (413, 413), (422, 422), (429, 429), (500, 502), (529, 503)]
 """The status of the provider, and of every door."""

@@ -10,7 +10,6 @@ from vaka.server.kit.operation import Operation
 from vaka.server.rest.door import door as rest_door
 from vaka.server.rest.door import list_operations
 from vaka.server.rest.openapi import openapi_door
-from vaka.server.settings import ServerFeature
 
 
 def _websocket() -> DoorFactory:
@@ -74,7 +73,7 @@ def _a2a() -> DoorFactory:
     return door
 
 
-_FEATURE_DOORS: dict[ServerFeature, Callable[[], DoorFactory]] = {
+FEATURE_DOORS: dict[str, Callable[[], DoorFactory]] = {
     "websocket": _websocket,
     "tracing": _traces,
     "debug_api": _debug,
@@ -86,9 +85,10 @@ _FEATURE_DOORS: dict[ServerFeature, Callable[[], DoorFactory]] = {
     "mcp": _mcp,
     "a2a": _a2a,
 }
+"""What loads the door of a feature, by its name in ``FEATURE_NAMES`` of ``config/server_tables.py``."""
 
 
-def native_operations(features: Collection[ServerFeature]) -> Sequence[Operation]:
+def native_operations(features: Collection[str]) -> Sequence[Operation]:
     """Return the operations of the native API, with the operations of enabled features."""
     operations = list_operations()
     if "tracing" in features:
@@ -102,12 +102,12 @@ def native_operations(features: Collection[ServerFeature]) -> Sequence[Operation
     return operations
 
 
-def doors_of(features: Collection[ServerFeature]) -> Iterator[DoorFactory]:
+def doors_of(features: Collection[str]) -> Iterator[DoorFactory]:
     """Yield the doors that are always open, the doors of enabled features, and the doors of feature folders."""
     yield health_door
     yield rest_door
     yield partial(openapi_door, native_operations(features))
-    for feature, load in _FEATURE_DOORS.items():
+    for feature, load in FEATURE_DOORS.items():
         if feature in features:
             yield load()
     for installed in find_features():

@@ -1,28 +1,9 @@
 """``ServerSettings``: addresses, limits and features of a server."""
 
-from typing import Literal, TypeAlias
-
 import msgspec
 
+from vaka.config.server_tables import FEATURE_NAMES
 from vaka.server.workspaces import WorkspaceSettings
-
-ServerFeature: TypeAlias = Literal[
-    "websocket", "ui", "openai_compat", "anthropic_compat", "agui", "ai_sdk", "a2a", "mcp", "tracing", "debug_api"
-]
-
-FEATURES: tuple[ServerFeature, ...] = (
-    "websocket",
-    "ui",
-    "openai_compat",
-    "anthropic_compat",
-    "agui",
-    "ai_sdk",
-    "a2a",
-    "mcp",
-    "tracing",
-    "debug_api",
-)
-"""Every feature. If a feature is off, its routes do not exist and its modules are not imported."""
 
 MIB = 1024 * 1024
 
@@ -30,7 +11,8 @@ MIB = 1024 * 1024
 class ServerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How a server listens, what it offers, and how much one caller may use."""
 
-    features: frozenset[ServerFeature] = frozenset(FEATURES)
+    features: frozenset[str] = frozenset(FEATURE_NAMES)
+    """If a feature is off, its routes do not exist and its modules are not imported."""
     hosts: tuple[str, ...] = ("localhost", "127.0.0.1", "::1")
     """The names in ``Host`` that requests may have, without a port; ``*`` accepts all."""
     origins: tuple[str, ...] = ()

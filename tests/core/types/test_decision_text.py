@@ -15,7 +15,7 @@ CALL = ToolCall(id=CallId("call_1"), name="deploy", arguments={"place": "here"})
 
 
 def approval(**fields: Any) -> ApprovalRequested:
-    given = {"call": CALL, **fields}
+    given: dict[str, Any] = {"call": CALL, **fields}
     return ApprovalRequested(approval=DecisionId("apr_1"), digest=Digest("d"), spec=Digest("s"), **given)
 
 

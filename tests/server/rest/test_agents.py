@@ -8,8 +8,9 @@ import vaka
 from tests.server.conftest import PRINCIPALS, Serve
 from tests.server.rest.test_turns import API, deploy, start
 from vaka.agents.react import Agent
+from vaka.config.server_tables import FEATURE_NAMES
 from vaka.runtime.agent_catalog import load_agents
-from vaka.server.settings import FEATURES, ServerSettings
+from vaka.server.settings import ServerSettings
 from vaka.testing import say
 
 Scripted = Callable[..., Agent]
@@ -117,6 +118,6 @@ async def test_settings_are_for_operators_and_only_if_the_feature_is_on(serve: S
         assert (await client.get(f"{API}/debug/connections")).json()["open"] == 0
         async with served.client("carol") as carol:
             assert (await carol.get(f"{API}/debug/config")).status_code == 403
-    features = frozenset(FEATURES) - {"debug_api"}
+    features = frozenset(FEATURE_NAMES) - {"debug_api"}
     async with serve([scripted()], settings=ServerSettings(features=features)) as served, served.client() as client:
         assert (await client.get(f"{API}/debug/config")).status_code == 404

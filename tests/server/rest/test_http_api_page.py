@@ -11,8 +11,8 @@ from tests.server.conftest import Serve, Served
 from tests.server.rest.test_turns import deploy
 from vaka.agents.react import Agent
 from vaka.config.options import Permissions
+from vaka.config.server_tables import FEATURE_NAMES
 from vaka.server.doors import native_operations
-from vaka.server.settings import FEATURES
 from vaka.testing import call, say
 
 Scripted = Callable[..., Agent]
@@ -56,7 +56,7 @@ async def test_the_commands_of_the_reference_run(serve: Serve, scripted: Scripte
 
 def test_the_reference_names_every_request() -> None:
     text = PAGE.read_text()
-    requests = [f"{each.method} {each.path}" for each in native_operations(FEATURES)]
+    requests = [f"{each.method} {each.path}" for each in native_operations(FEATURE_NAMES)]
     assert [request for request in requests if f"`{request}`" not in text] == []
 
 

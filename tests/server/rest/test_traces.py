@@ -3,8 +3,9 @@
 import vaka
 from tests.server.conftest import PRINCIPALS, Serve
 from tests.server.test_app import Scripted
+from vaka.config.server_tables import FEATURE_NAMES
 from vaka.server.service import PromptInput
-from vaka.server.settings import FEATURES, ServerSettings
+from vaka.server.settings import ServerSettings
 from vaka.testing import call, say
 
 ALICE = PRINCIPALS["alice"]
@@ -97,6 +98,6 @@ async def test_a_turn_is_found_however_far_back_it_is(serve: Serve, scripted: Sc
 
 
 async def test_without_the_feature_there_are_no_traces(serve: Serve, scripted: Scripted) -> None:
-    settings = ServerSettings(features=frozenset(FEATURES) - {"tracing", "ui"})
+    settings = ServerSettings(features=frozenset(FEATURE_NAMES) - {"tracing", "ui"})
     async with serve([scripted(say("Hi."))], settings=settings) as served, served.client() as client:
         assert (await client.get("/api/v1/traces")).status_code == 404

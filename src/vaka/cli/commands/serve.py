@@ -216,7 +216,7 @@ def server_settings(table: ServerTable, features: Mapping[str, bool], *, ui: boo
     wanted = {name for name in FEATURE_NAMES if features.get(name, True) and (ui or name != "ui")}
     hosts = (*LOCAL_NAMES, *table.hosts) if _is_loopback(table.host) else (table.host, *LOCAL_NAMES, *table.hosts)
     return ServerSettings(
-        features=frozenset(wanted),  # type: ignore[arg-type]  # the table and the settings have the same names
+        features=frozenset(wanted),
         hosts=hosts,
         origins=table.origins,
         public_url=table.public_url,
