@@ -15,6 +15,8 @@ from vaka.core.types.control import Asked, decision_of
 from vaka.core.types.errors import BadRequest, VakaError
 from vaka.core.types.event import Event
 from vaka.core.types.ids import Cursor
+from vaka.core.types.message import ToolResult
+from vaka.runtime.options import ApprovalAnswer
 from vaka.runtime.session import Session
 from vaka.server.answer_start import AnswerStart
 from vaka.server.guard import require_scope
@@ -24,7 +26,7 @@ from vaka.server.problems import Problem, not_found
 from vaka.server.request_agent import make_client_tools
 from vaka.server.service import AgentService, PromptInput
 from vaka.server.turn_events import TurnEvents
-from vaka.views.chat_input import ChatInput
+from vaka.views.chat_input import ChatInput, Decision
 from vaka.views.pending_decisions import PendingDecisions
 
 REFUSED_REQUESTS = frozenset({BadRequest.code})
@@ -187,25 +189,37 @@ class _Answers:
 
     async def apply(self, service: AgentService, session: Session[Any]) -> None:
         """Make what is still open; of what was decided before, the first decision counts."""
-        for decision in self._decisions:
-            if control.key_of(decision) not in self._waiting:
-                continue
-            if isinstance(decision, control.QuestionAnswered):
-                await service.answer(self._principal, decision.question, decision.answer)
-                continue
-            approve = decision.decision == "approve"
-            message = decision.message or ("" if approve else DEFAULT_REJECTION)
-            await service.resolve(
-                self._principal,
-                decision.approval,
-                approve=approve,
-                message=message,
-                edit=decision.edit,
-                scope=decision.scope,
-            )
-        for question, result in self._results:
-            if question in self._waiting:
-                await service.answer_call(self._principal, session.id, result.call, result, failed=result.failed)
+        results = [result for question, result in self._results if question in self._waiting]
+        decisions = [decision for decision in self._decisions if control.key_of(decision) in self._waiting]
+        explained = [
+            msgspec.structs.replace(decision, message=decision.message or DEFAULT_REJECTION)
+            if isinstance(decision, control.ApprovalResolved) and decision.decision == "reject"
+            else decision
+            for decision in decisions
+        ]
+        await settle(service, self._principal, session, results, explained)
+
+
+async def settle(
+    service: AgentService,
+    principal: Principal,
+    session: Session[Any],
+    results: Iterable[ToolResult],
+    decisions: Iterable[Decision],
+) -> list[Event]:
+    """Give results of calls to a session, and make decisions; return their events."""
+    events = [
+        await service.answer_call(principal, session.id, result.call, result, failed=result.failed)
+        for result in results
+    ]
+    for decision in decisions:
+        if isinstance(decision, control.QuestionAnswered):
+            events.append(await service.answer(principal, decision.question, decision.answer))
+            continue
+        approve, message = decision.decision == "approve", decision.message
+        more: ApprovalAnswer = {"message": message, "edit": decision.edit, "scope": decision.scope}
+        events.append(await service.resolve(principal, decision.approval, approve=approve, **more))
+    return events
 
 
 async def encode_turn(

@@ -21,7 +21,7 @@ from vaka.core.session.fanout import Follower
 from vaka.core.types.control import ApprovalRequested, ApprovalResolved, Asked, QuestionAsked
 from vaka.core.types.errors import Busy, HeadMoved, VakaError
 from vaka.core.types.event import Event
-from vaka.core.types.ids import Cursor, digest_of, parse_session_id
+from vaka.core.types.ids import Cursor, DecisionId, digest_of, parse_session_id
 from vaka.core.types.message import (
     AssistantMessage,
     Message,
@@ -36,6 +36,7 @@ from vaka.runtime.genx_import import write_imported
 from vaka.runtime.options import OnBusy
 from vaka.runtime.session import Session, binding_of
 from vaka.runtime.turn_stream import TurnCollector
+from vaka.server.chat_turns import settle
 from vaka.server.guard import principal_of, require_scope
 from vaka.server.identifiers import check_id
 from vaka.server.principal import Principal
@@ -339,8 +340,11 @@ class Conversations:
         calls = {body.call for body in asked.values() if isinstance(body, QuestionAsked) and is_client_call(body)}
         results = [result for result in request.results if result.call in calls]
         approvals = [id for id, body in asked.items() if isinstance(body, ApprovalRequested)]
-        replies = [(_named_approval(reply, approvals), reply) for reply in request.approvals]
-        replies = [(id, reply) for id, reply in replies if id]
+        replies = [
+            msgspec.structs.replace(reply, approval=id)
+            for reply in request.approvals
+            if (id := _named_approval(reply, approvals))
+        ]
         if replies:
             require_scope(principal, "approvals:write", "a decision about a call")
         questions = [id for id, body in asked.items() if id not in approvals and not is_client_call(body)]
@@ -351,14 +355,7 @@ class Conversations:
         if request.has_content and (results or request.decisions):
             refuse_blobs(request.content)
             await binding_of(session).submit(request.content, Follower(), on_busy="steer")
-        events = [
-            await service.answer_call(principal, session.id, result.call, result, failed=result.failed)
-            for result in results
-        ]
-        for id, reply in replies:
-            approve = reply.decision == "approve"
-            events.append(await service.resolve(principal, id, approve=approve, message=reply.message))
-        return events
+        return await settle(service, principal, session, results, replies)
 
 
 def _without_repeated_results(message: Message) -> Message:
@@ -390,11 +387,11 @@ def _place_of_results(session: str, turn: Sequence[Event], results: Iterable[Too
     return _place_after(session, turn, min(answered) - 1, max(answered))
 
 
-def _named_approval(reply: ApprovalResolved, approvals: Sequence[str]) -> str:
-    """Return the approval that a reply decides; ``""`` if that is not clear."""
+def _named_approval(reply: ApprovalResolved, approvals: Sequence[DecisionId]) -> DecisionId | None:
+    """Return the approval that a reply decides; ``None`` if that is not clear."""
     if reply.approval:
-        return reply.approval if reply.approval in approvals else ""
-    return approvals[0] if len(approvals) == 1 else ""
+        return reply.approval if reply.approval in approvals else None
+    return approvals[0] if len(approvals) == 1 else None
 
 
 def stop_on_disconnect(
