@@ -63,7 +63,7 @@ class _ChatBody(msgspec.Struct, frozen=True, rename="camel"):
     answers: dict[str, JSON] = {}
     """Answers to questions by their ids; like what follows, an application adds them to the body."""
     tools: dict[str, _ToolSchema] | None = None
-    """The tools that the client runs, besides those of the agent that are ``ClientTool``."""
+    """The tools that the client runs, in addition to the agent's tools of type ``ClientTool``."""
     system: str | None = None
     on_disconnect: Literal["continue", "cancel"] | None = None
 

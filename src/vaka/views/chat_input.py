@@ -27,7 +27,7 @@ class ChatInput(msgspec.Struct, frozen=True, kw_only=True):
     """The results of calls that the client was asked to run, by the ids of the log; those that do not wait for the
     client are ignored."""
     decisions: tuple[Decision, ...] = ()
-    """Decisions about approvals, and answers. An approval without an id is the only one that is open."""
+    """Decisions about approvals, and answers. An approval without an id means the only open approval."""
     history: tuple[Message, ...] = ()
     """The messages up to the last one of the assistant, in protocols whose requests have no session."""
     instructions: str = ""

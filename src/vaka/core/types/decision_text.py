@@ -83,8 +83,8 @@ def text_of_decision(
 ) -> DecisionText:
     """Return the words of an approval, a question or a client call.
 
-    ``traits`` are those of the tool of an approval, by default those of the built-in tool of its name; ``call`` is the
-    call that a client runs.
+    ``traits`` belong to the tool of an approval; default: the traits of the built-in tool with its name. ``call`` is
+    the call that a client runs.
     """
     if isinstance(body, ApprovalRequested):
         return _text_of_approval(body, traits or find_builtin_traits(body.call.name), translate)
